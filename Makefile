@@ -1,8 +1,9 @@
 # make run    train an autoencoder on real digits with 2 ranks (sets itself up first)
 # make test   run the tests (sets itself up first)
-# make test-long  what make test leaves out: thorough runs, the pages' examples whole, tutorials, launches on real data
+# make test-long  the tests that take long: thorough runs, the pages' examples whole, tutorials, launches on real data
+# make test-thorough  of the laws that make test tries on a few cases all the other cases (half an hour)
 # make test-kernels  the mathematics under several kernels of BLAS, numbers of threads, locales; read-only sources
-# make test-ranks  every choice of the config on 5 ranks and on 2 or 3, where make test takes one of them
+# make test-ranks  every choice of the config on 5 ranks and on 2 or 3, where make test takes a cover of pairs
 # make mutants  breaks the package in 60 places, and says which tests notice; ONLY="S1 P2" some of them (ten minutes)
 # make faults the fault suite: every fault in every phase (docs/reliability.md); make soak: 200 stops and starts
 # make test-slurm  run/batch/slurm.sh under a real Slurm of three nodes inside this machine (root; Debian: slurm-wlm munge)
@@ -24,14 +25,16 @@ MPI ?= mpich
 RANKS ?= 2
 BIN := $(VENV)/bin
 WORKERS ?= 2
-LAUNCHERS ?= 3
+POOL ?= 3
+# Files in the order that they are named: first those that take long, last those that fill the cores to the end.
+IN_POOL = -n $(POOL) --dist loadfile --no-loadscope-reorder
 PURE := tests/contracts tests/theory tests/unit tests/test_architecture.py
 
 # Otherwise every rank of every launch compiles the package.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-long test-ranks test-kernels test-slurm test-nodes mutants faults soak docs speedup compare paper
-.PHONY: results bench-defaults same-bits fuzz lint clean
+.PHONY: run test test-long test-thorough test-ranks test-kernels test-slurm test-nodes mutants faults soak docs speedup
+.PHONY: compare paper results bench-defaults same-bits fuzz lint clean
 
 $(VENV)/.installed: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -43,17 +46,17 @@ run: $(VENV)/.installed
 	$(BIN)/mpiexec -n $(RANKS) $(BIN)/python -m macmpi.run run/digits_mac.toml
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not long" $(PURE)
-	$(BIN)/python -m pytest --timeout 550 tests/spmd
-	$(BIN)/python -m pytest -n $(LAUNCHERS) --dist loadfile -m "not long" tests/launch
+	$(BIN)/python -m pytest $(IN_POOL) -m "not long" tests/spmd tests/launch $(PURE)
 	$(BIN)/mpiexec -n 3 $(BIN)/python -m pytest --with-mpi --timeout 60 -p no:cacheprovider tests/mpi
 
 test-long: $(VENV)/.installed
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m long $(PURE)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m long tests/launch
+	$(BIN)/python -m pytest $(IN_POOL) -m long tests/unit tests/launch tests/contracts tests/theory
+
+test-thorough: $(VENV)/.installed
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --cases others $(PURE)
 
 test-ranks: $(VENV)/.installed
-	MACMPI_TEST_EVERYWHERE=1 $(BIN)/python -m pytest --timeout 2000 tests/spmd
+	MACMPI_TEST_EVERYWHERE=1 $(BIN)/python -m pytest tests/spmd
 
 test-kernels: $(VENV)/.installed
 	WORKERS=$(WORKERS) $(BIN)/python tests/kernels.py

@@ -13,11 +13,17 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import hypothesis  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
+from sampled import few  # noqa: E402
 
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as in a terminal, under nohup too
 
 hypothesis.settings.register_profile("unhurried", deadline=None)  # no example fails because the machine is busy
 hypothesis.settings.load_profile("unhurried")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    words = "few of each test's cases (sampled.py), the others, or all of them"
+    parser.addoption("--cases", choices=["few", "others", "all"], default="few", help=words)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -28,6 +34,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             for item in items:
                 if mark in item.keywords:
                     item.add_marker(skip)
+    if (cases := config.getoption("cases")) != "all":
+        taken = few(items)
+        left_out = [item for item in items if (item in taken) is (cases == "others")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if (item in taken) is (cases == "few")]
 
 
 @pytest.fixture

@@ -1,23 +1,30 @@
-"""A selection from a grid of parameters: a law is tried on every two values of two parameters, not on the grid."""
+"""Selections: of a grid of parameters every two values of two of them, of sets those that together hold everything."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 
 def covering(*parameters: Iterable[Any]) -> list[tuple[Any, ...]]:
-    """Rows of the product in which every two values of two parameters meet: greedily, each row with the most new pairs.
-
-    Cost: the square of the product's size; the same rows every time.
-    """
+    """Rows of the product in which every two values of two parameters meet."""
     columns = [list(values) for values in parameters]
     rows = list(itertools.product(*(range(len(values)) for values in columns)))
-    missing = {pair for row in rows for pair in itertools.combinations(enumerate(row), 2)}
-    found = []
+    numbers = cover([list(itertools.combinations(enumerate(row), 2)) for row in rows])
+    return [tuple(values[i] for values, i in zip(columns, rows[k], strict=True)) for k in numbers]
+
+
+def cover(sets: Sequence[Iterable[Hashable]]) -> list[int]:
+    """Numbers of sets whose union is that of all: greedily, each the first with the most elements that are new.
+
+    Cost: the number of sets times that of the chosen ones; the same numbers every time.
+    """
+    bits: dict[Hashable, int] = {}
+    masks = [sum(1 << bits.setdefault(element, len(bits)) for element in set(elements)) for elements in sets]
+    missing, found = (1 << len(bits)) - 1, []
     while missing:
-        best = max(rows, key=lambda row: sum(pair in missing for pair in itertools.combinations(enumerate(row), 2)))
-        missing -= set(itertools.combinations(enumerate(best), 2))
-        found.append(tuple(values[i] for values, i in zip(columns, best, strict=True)))
+        best = max(range(len(masks)), key=lambda k: (masks[k] & missing).bit_count())
+        missing &= ~masks[best]
+        found.append(best)
     return found

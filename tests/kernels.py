@@ -127,7 +127,8 @@ def run(case: Case, tests: Sequence[str], workers: str) -> tuple[str, float]:
     env, began = environment(case.changes), time.monotonic()
     if reason := case.refused(env):
         return f"skipped: {reason}", 0.0
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", workers, *(tests or case.tests)]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", workers, "-m", "not long"]
+    command += tests or case.tests
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "macmpi"
         if case.read_only:

@@ -315,16 +315,12 @@ W_EXCESS: dict[str, float] = {"gradient": 1e-2, "sgd": 5e-2, "proximal": 2e-3}
 """Share of an objective by which a thorough first-order solver may miss the minimum; the others end in it."""
 
 
-W_STIFF: dict[str, float] = {"gradient": 1e3, "ncg": 1e3, "sgd": 1e3}
 """Largest ridge under which a first-order solver gets to the minimum; the others bear any."""
 
-W_FIRST_ORDER = frozenset({*W_STIFF, "proximal"})
 """Slow on segments where a loss is curved unevenly."""
 
-W_KILLS = frozenset({("proximal", "relu")})
 """Solvers under whose ridge weights vanish in one step, which may leave a rectifier dead: a minimum, not the least."""
 
-W_SAMPLED = frozenset({"sgd"})
 """Solvers whose steps depend on which points they draw together: no sums over points but the final check."""
 
 

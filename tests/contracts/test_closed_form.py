@@ -15,7 +15,7 @@ from tolerance import gamma
 from macmpi.nets.design import gram, gram_rows
 from macmpi.solvers import W_SOLVERS
 from macmpi.solvers.closed_form import ClosedForm
-from macmpi.solvers.regular import NORMAL, regular_factor
+from macmpi.solvers.regular import NORMAL
 from macmpi.solvers.w_problem import Term, UnitProblem
 from macmpi.typing import Array
 
@@ -119,13 +119,6 @@ def test_it_is_the_ridge_regression(ridge: float, bias: bool, random: np.random.
     assert_allclose(ClosedForm().solve(problem, over_points), ridge_fit(problem), rtol=1e-8, atol=1e-10)
 
 
-def test_without_a_ridge_it_is_least_squares(bias: bool, random: np.random.Generator) -> None:
-    problem, over_points = made(random, bias, 0.0)
-    term = problem.term
-    expected = np.linalg.lstsq(design(term.inputs, bias), term.targets, rcond=None)[0].T
-    assert_allclose(ClosedForm().solve(problem, over_points), expected, rtol=1e-8, atol=1e-10)
-
-
 @pytest.mark.parametrize("kind", ["duplicates", "alike"])
 def test_of_many_minima_it_takes_the_nearest(kind: str, bias: bool, random: np.random.Generator) -> None:
     """The correction of the present weights is the shortest one, but for rounding over jitter."""
@@ -171,8 +164,3 @@ def test_inputs_that_are_all_0_leave_a_problem_that_can_be_solved(
     assert_allclose(found[:, :3], W[:, :3] if ridge == 0.0 else 0.0, rtol=0.0, atol=1e-12)
     if bias:
         assert_allclose(found[:, 3], T.mean(axis=0), rtol=1e-9)
-
-
-def test_a_factor_of_nothing_ends() -> None:
-    factor = regular_factor(np.zeros((3, 3)))
-    assert np.isfinite(factor).all() and (np.diag(factor) > 0.0).all()

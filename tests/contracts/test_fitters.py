@@ -248,17 +248,6 @@ def test_rows_that_are_fitted_apart_are_those_of_the_whole(fitter: Any, example:
         assert_array_equal(found, whole[rows])
 
 
-def test_more_boosted_trees_fit_more_closely(random: np.random.Generator) -> None:
-    example = curved(Trees(3, 2, 1, 2, "boosted"), random)
-    errors = []
-    for trees in (1, 5, 25, 100):
-        map_ = Trees(3, 2, trees, 2, "boosted")
-        W = FITTERS["boosted"]().fit(map_, example.inputs, example.targets, None, drawn())
-        errors.append(np.square(map_.forward(W, example.inputs) - example.targets).sum())
-    assert errors == sorted(errors, reverse=True)
-    assert errors[-1] < 0.2 * np.square(example.targets - example.targets.mean(axis=0)).sum()
-
-
 def test_one_neighbour_of_all_points_is_the_targets(random: np.random.Generator) -> None:
     """And five are scikit-learn's mean of means: each example stands for the five points nearest to it."""
     from sklearn.neighbors import KNeighborsRegressor
@@ -282,14 +271,6 @@ def test_kernel_ridge_on_all_points_is_kernel_ridge_regression(random: np.random
     theirs = KernelRidge(alpha=0.1, kernel="rbf", gamma=1.0 / 1.5**2).fit(example.inputs, example.targets)
     new = random.normal(size=(50, 3))
     assert_allclose(map_.forward(W, new), theirs.predict(new), rtol=1e-6, atol=1e-6)
-
-
-def test_bits_that_a_plane_divides_are_found(random: np.random.Generator) -> None:
-    example = bits(random)
-    for name in ("linear_svm", "logistic"):
-        W = FITTERS[name]().fit(example.map, example.inputs, example.targets, None, drawn())
-        found = Binary(4).forward(None, example.map.forward(W, example.inputs))
-        assert np.mean(found == example.targets) > 0.9
 
 
 def test_a_point_at_the_threshold_goes_to_the_first_child() -> None:
@@ -456,16 +437,6 @@ def test_a_users_own_fitter(monkeypatch: pytest.MonkeyPatch) -> None:
     mac, state = begun("worse")
     mac.sweep(state)
     assert_array_equal(mac.parts.weights(state)[1], np.full((4, 6), 1e3))
-
-
-def test_a_fitter_of_a_linear_hidden_layer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The activation "linear" is none."""
-    offer(monkeypatch, {("macmpi.fitters", "worse"): lambda: Worse(True, (5, 6))})
-    keys = {"model.hidden": [5], "model.activation": "linear", "model.fitters": ["worse", "auto"]}
-    plan = make_plan(configured(keys), 5, 4, 60, 9, 1)
-    assert [r.name for r in plan.choices.regressions if r.by_fitter] == ["worse"]
-    with pytest.raises(UsageError, match=r'which fits no activation .* use model.activation = "linear" there'):
-        make_plan(configured({**keys, "model.activation": "tanh"}), 5, 4, 60, 9, 1)
 
 
 def test_a_fitter_of_the_outputs_is_refused_targets_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:

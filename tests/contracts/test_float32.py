@@ -13,7 +13,6 @@ from contracts.examples import (
     SCENES,
     SEGMENTS,
     SITES,
-    W_ARGUMENTS,
     WITH_EXAMPLE,
     Z_ARGUMENTS,
     MapExample,
@@ -21,13 +20,9 @@ from contracts.examples import (
     example_of,
     narrow,
     narrowed,
-    reachable,
     segment_problem,
-    sharing,
     solvers_of,
     some,
-    summed,
-    unit_objectives,
     z_problem,
 )
 from numpy.testing import assert_allclose, assert_array_equal
@@ -35,7 +30,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from macmpi.nets.layers.activation import FUNCTIONS
 from macmpi.nets.losses import LOSSES
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
-from macmpi.solvers.w_problem import Term, UnitProblem, values
+from macmpi.solvers.w_problem import values
 from macmpi.solvers.z_problem import ZProblem
 from macmpi.typing import Array
 
@@ -149,37 +144,6 @@ def test_the_same_tile_gives_the_same_bits(z_solvers: list[Any], random: np.rand
 # --- W-solvers --------------------------------------------------------------------------------------------------------
 
 PAIRS = [(name, act) for name in solvers_of("units") for act in W_SOLVERS[name].activations or FUNCTIONS]
-
-
-@pytest.mark.parametrize(("name", "activation"), PAIRS)
-def test_no_unit_gets_worse(name: str, activation: str, random: np.random.Generator) -> None:
-    """Weights come back in double precision."""
-    for arguments in W_ARGUMENTS.get(name, [{}]):
-        solver, over_points = W_SOLVERS[name](**arguments), summed(200, 3)
-        A, T = random.normal(size=(200, 6)), reachable(random, (200, 5), activation)
-        wide = UnitProblem(Term(A, T), activation, 0.1, 0.5 * random.normal(size=(5, 7)))
-        problem = sharing(solver, narrowed(wide, "term", "W"), over_points)
-        assert problem.shared.dtype == np.float64
-        found = solver.solve(problem, over_points)
-        assert found.dtype == np.float64
-        before, after = unit_objectives(wide, problem.W.astype(float)), unit_objectives(wide, found)
-        assert (after <= before * (1.0 + NEAR)).all()
-        expected = unit_objectives(wide, solver.solve(sharing(solver, wide, over_points), over_points))
-        assert_allclose(after, expected, rtol=2e-2)
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("kind", SEGMENTS)
-@pytest.mark.parametrize("name", solvers_of("segment"))
-def test_a_segment_does_not_get_worse(name: str, kind: str, loss: str, random: np.random.Generator) -> None:
-    """Weights come back in double precision."""
-    wide, over_points = segment_problem(random, kind, loss, n=100)
-    problem = narrowed(wide, "inputs", "targets", "flat")
-    for arguments in W_ARGUMENTS.get(name, [{}]):
-        found = W_SOLVERS[name](**arguments).solve(problem, over_points)
-        assert found.dtype == np.float64
-        (before,), (after,) = (values(wide, theta.astype(float), over_points) for theta in (problem.start, found))
-        assert after <= before * (1.0 + NEAR)
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -14,7 +14,7 @@ from targets import taken_by
 
 from macmpi.nets.layers import Tangent
 from macmpi.nets.losses import LINKS, LOSSES, CrossEntropy, Loss, Root, Squared, dense, metric, times
-from macmpi.nets.losses.constant import best_constant, start_targets
+from macmpi.nets.losses.constant import best_constant
 from macmpi.results.reference_errors import all_at_hand
 from macmpi.typing import Array
 
@@ -210,16 +210,6 @@ def test_extreme_outputs_stay_finite(loss: Loss, dtype: type, random: np.random.
             assert (loss.value(Y, F) >= 0.0).all()
 
 
-def test_single_precision_stays_single(random: np.random.Generator) -> None:
-    for loss in map(named, (*LOSSES, PINBALL)):
-        Y = taken_by(loss, random.normal(size=(6, SIZE))).astype(np.float32)
-        F = random.normal(size=(6, SIZE)).astype(np.float32)
-        for own in (loss, replace(loss, missing=True)) if loss.by_output else (loss,):  # type: ignore[type-var]
-            root = own.root(Y, F)
-            for found in (own.value(Y, F), own.residual(Y, F), root.residual, root.normal(F)):
-                assert found.dtype == np.float32
-
-
 @pytest.mark.parametrize("name", [name for name, loss in LOSSES.items() if loss.by_output])
 def test_single_precision_has_the_digits_of_double(name: str, random: np.random.Generator) -> None:
     """Value, slope and curvature, near the target and far from it."""
@@ -297,24 +287,6 @@ def test_what_is_missing_adds_nothing(incomplete: Loss, random: np.random.Genera
     assert_allclose(hessian, np.einsum("nji,njk->ik", B, B) / 6, rtol=1e-12, atol=1e-12)
     assert_allclose(congruence, np.einsum("nij,jk,nlk->il", B, M + M.T, B) / 6, rtol=1e-12, atol=1e-12)
     assert_array_equal(incomplete.with_residual(Y, F)[0], value)
-
-
-def test_of_complete_targets_it_is_the_same_loss(incomplete: Loss, random: np.random.Generator) -> None:
-    whole: Loss = replace(incomplete, missing=False)  # type: ignore[type-var]
-    Y, F = taken_by(whole, random.normal(size=(6, SIZE))), random.normal(size=(6, SIZE))
-    assert_array_equal(incomplete.value(Y, F), whole.value(Y, F))
-    assert_array_equal(incomplete.residual(Y, F), whole.residual(Y, F))
-    assert_allclose(incomplete.hessian(Y, F), whole.hessian(Y, F), rtol=1e-14)
-    assert not incomplete.unit_hessian
-
-
-def test_a_start_of_complete_squares_has_their_targets_and_missing_ones_are_the_mean() -> None:
-    Y = np.array([[1.0, 5.0], [3.0, np.nan], [8.0, 7.0]])
-    over = all_at_hand(3)
-    assert start_targets(Squared(), Y, over) is Y
-    found = start_targets(Squared(missing=True), Y, over)
-    assert_allclose(found, [[1.0, 4.5], [3.0, 6.0], [8.0, 7.5]])
-    assert_allclose(best_constant(Squared(missing=True), Y, over, 3), [4.0, 6.0])
 
 
 # --- metrics ----------------------------------------------------------------------------------------------------------

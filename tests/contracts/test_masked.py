@@ -17,7 +17,6 @@ from contracts.examples import (
     example_of,
     inputs,
     masked_example,
-    narrowed,
     reachable,
     sharing,
     solvers_of,
@@ -35,7 +34,7 @@ from macmpi.nets.losses.squared import Squared
 from macmpi.reductions import OverPoints
 from macmpi.solvers import W_SOLVERS
 from macmpi.solvers.closed_form import ClosedForm
-from macmpi.solvers.grams import KEPT, Subsystems, System
+from macmpi.solvers.grams import Subsystems, System
 from macmpi.solvers.restraint import Restraint
 from macmpi.solvers.w_problem import LayerGram, SegmentProblem, Term, UnitProblem, gradients, values
 from macmpi.typing import Array
@@ -149,17 +148,6 @@ def test_restraints_hold_for_the_weights_that_exist(
     assert_array_equal(restraint.inside(found, problem.penalised), found)
 
 
-@pytest.mark.parametrize("name", solvers_of("units"))
-def test_single_precision_keeps_the_mask(name: str, random: np.random.Generator) -> None:
-    solver = W_SOLVERS[name]()
-    activation = "linear" if solver.activations else "tanh"
-    wide, over_points = masked(solver, *well_posed(random, activation)[:3], activation, 0.1, None)
-    connected = mask(random, 5, 6)
-    problem = narrowed(replace(wide, W=wide.W * connected, connected=connected), "term", "W")
-    problem = sharing(solver, problem, over_points)
-    assert_array_equal(solver.solve(problem, over_points)[~connected], 0.0)
-
-
 # --- segments ---------------------------------------------------------------------------------------------------------
 
 
@@ -200,17 +188,6 @@ def test_units_with_equal_masks_share_a_submatrix_and_its_factor(random: np.rand
     assert_allclose(own, System().sum(A[:, [0, 3]], summed(20, 2)), rtol=1e-13)
     systems.of(np.array([1, 6]))
     assert made == [3, 2]
-
-
-def test_more_submatrices_than_are_kept_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("macmpi.solvers.grams.KEPT", 2 * 9 + 7)
-    assert KEPT > 2 * 9 + 7
-    systems = Subsystems(System(), LayerGram(4.0 * np.eye(4), 0.1, np.dtype(float)))
-    first, second = np.array([0, 1, 2]), np.array([0, 1])
-    kept, other = systems.of(first), systems.of(second)
-    assert systems.of(first) is kept
-    assert systems.of(second) is not other
-    assert_array_equal(systems.of(second)[1], other[1])
 
 
 def test_connections_are_text_and_back(random: np.random.Generator) -> None:

@@ -124,14 +124,13 @@ def test_a_bent_valley_ends_at_its_minimum(
 
 
 def test_conjugate_directions_are_those_of_polak_and_ribiere(random: np.random.Generator) -> None:
-    """A row whose gradients turn, one that begins again down its gradient, one that was at its minimum."""
-    direction, (old, new) = Conjugate(), random.normal(size=(2, 3, 5))
-    new[1], old[2] = 0.5 * old[1], 0.0
-    first, second = direction.next(old), direction.next(new)
-    assert_array_equal(first, -old)
-    beta = new[0] @ (new[0] - old[0]) / (old[0] @ old[0])
-    assert beta > 0.0 and abs(new[0] @ old[0]) > 0.1
-    assert_allclose(second, [beta * first[0] - new[0], -new[1], -new[2]], rtol=1e-12)
+    """d = -g + max(0, g . (g - g_old) / g_old . g_old) d_old, row by row; a row whose gradient stays begins again."""
+    direction, (old, new) = DIRECTIONS["conjugate"](), random.normal(size=(2, 5, 4))
+    new[0], new[1] = old[0], 0.5 * old[1]
+    assert_array_equal(direction.next(old), -old)
+    beta = np.maximum(0.0, np.sum(new * (new - old), axis=1) / np.sum(old * old, axis=1))
+    assert (beta > 0.0).any() and (beta == 0.0).any()
+    assert_allclose(direction.next(new), -new - beta[:, None] * old, rtol=1e-12, atol=1e-14)
 
 
 def test_curvature_pays(random: np.random.Generator) -> None:

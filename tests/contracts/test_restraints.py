@@ -21,7 +21,6 @@ from contracts.examples import (
     w_problem,
 )
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import optimize
 from tolerance import gamma
 
 from macmpi.nets.layers.activation import FUNCTIONS
@@ -200,16 +199,6 @@ def test_linear_units_agree_with_scikit_learn(name: str, random: np.random.Gener
             assert_array_equal(W[unit, :-1] == 0.0, other.coef_ == 0.0)
 
 
-def test_non_negative_units_agree_with_scipy(name: str, random: np.random.Generator) -> None:
-    problem, over_points = well_posed(W_SOLVERS[name](), random, Restraint(least=0.0), ridge=0.0)
-    W, A = W_SOLVERS[name]().solve(problem, over_points), problem.term.inputs
-    D = np.column_stack([A, np.ones(len(A)), -np.ones(len(A))])  # the bias has no bound
-    for unit in range(4):
-        x, residual = optimize.nnls(D, problem.term.targets[:, unit])
-        assert_allclose(objectives(problem, W)[unit], 0.5 * residual**2, rtol=1e-10)
-        assert_allclose(W[unit, :-1], x[:-2], rtol=0.0, atol=1e-7)
-
-
 @pytest.mark.parametrize(("group", "l1"), [(2.0, 0.0), (12.0, 0.0), (12.0, 2.0)])
 def test_linear_units_meet_the_conditions_of_groups(
     group: float, l1: float, name: str, random: np.random.Generator
@@ -262,16 +251,6 @@ def _meets_l1(slope: Array, V: Array, l1: float) -> None:
 # --- what each asks for -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", ["l1", "group"])
-def test_a_large_size_leaves_the_biases_alone(size: str, name: str, random: np.random.Generator) -> None:
-    """All weights are exactly 0, and the biases the best constants."""
-    solver = W_SOLVERS[name]()
-    problem, over_points = well_posed(solver, random, Restraint(**{size: 1e6}))
-    found = solver.solve(problem, over_points)
-    assert not found[:, :-1].any()
-    assert_allclose(found[:, -1], problem.term.targets.mean(axis=0), rtol=1e-9)
-
-
 def test_groups_are_whole_columns(name: str, random: np.random.Generator) -> None:
     """Of every input all weights are 0, or hardly any: l1 leaves zeros everywhere."""
     solver = W_SOLVERS[name]()
@@ -294,18 +273,6 @@ def test_zeros_that_stay_are_those_of_the_start_alone(name: str, random: np.rand
         own = problem.W[unit] != 0.0
         H = D[:, own].T @ D[:, own] + 0.3 * np.diag(np.append(np.ones(own.sum() - 1), 0.0))
         assert_allclose(found[unit, own], np.linalg.solve(H, D[:, own].T @ problem.term.targets[:, unit]), rtol=1e-8)
-
-
-def test_some_units_give_those_rows(name: str, restraint: Restraint, random: np.random.Generator) -> None:
-    """Units do not see each other, unless groups join them."""
-    solver = W_SOLVERS[name]()
-    problem, over_points = well_posed(solver, random, restraint)
-    whole = solver.solve(problem, over_points)
-    for units in ([3, 0], [1], [0, 1, 2, 3]):
-        some = replace(problem.term, targets=problem.term.targets[:, units])
-        part = solver.solve(replace(problem, term=some, W=problem.W[units]), over_points)
-        alike = np.allclose(part, whole[units], rtol=0.0, atol=1e-9)
-        assert alike or (restraint.joins and len(units) < 4)
 
 
 def test_no_restraint_is_no_restraint(name: str, random: np.random.Generator) -> None:

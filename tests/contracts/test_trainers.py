@@ -15,8 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from contracts.examples import cases, example_of, worked_example
-from numpy.testing import assert_allclose, assert_array_equal
-from scipy.cluster.vq import kmeans
+from numpy.testing import assert_array_equal
 
 from macmpi import UsageError, config
 from macmpi.config import TRAINERS as NAMES
@@ -177,27 +176,6 @@ def test_kmeans_does_not_raise_the_sum_of_squares(random: np.random.Generator) -
             assert after <= before * (1.0 + 1e-12)
             before = after
         assert squares(A, KMeans().fit(A, 9, start_, drawn())) <= squares(A, start_)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_kmeans_finds_separated_clusters(seed: int) -> None:
-    """As well as the best of scipy's own many starts."""
-    random = np.random.default_rng(seed)
-    middles = 10.0 * np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    A = (middles[:, None] + 0.3 * random.normal(size=(4, 30, 2))).reshape(-1, 2)
-    found = KMeans().fit(A, 4, None, drawn(seed))
-    best, _ = kmeans(A, 4, iter=50, seed=random)
-    assert squares(A, found) <= 1.01 * squares(A, best)
-    assert_allclose(sorted(np.round(found / 10.0).tolist()), sorted((middles / 10.0).tolist()))
-
-
-def test_kmeans_goes_on_from_the_present_centres(random: np.random.Generator) -> None:
-    A = random.normal(size=(50, 2))
-    far, near = KMeans(iterations=100).fit(A, 5, None, drawn()), None
-    for _ in range(10):
-        near = KMeans().fit(A, 5, near, drawn())
-    assert_allclose(near, far, atol=1e-12)
-    assert_allclose(KMeans().fit(A, 5, far, drawn()), far, atol=1e-12)
 
 
 # --- in a run ---------------------------------------------------------------------------------------------------------

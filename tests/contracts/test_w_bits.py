@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from contracts.examples import INPUTS, W_THOROUGH, inputs, narrowed, sharing, solvers_of, summed
-from numpy.testing import assert_allclose, assert_array_equal
+from contracts.examples import INPUTS, W_THOROUGH, inputs, sharing, solvers_of, summed
+from numpy.testing import assert_array_equal
 
 from macmpi.solvers import W_SOLVERS
 from macmpi.solvers.w_gauss_newton import GaussNewtonW
@@ -82,23 +81,6 @@ def test_the_bits_of_separable_classes_are_found(random: np.random.Generator) ->
     solver = Thresholded(W_SOLVERS["gauss_newton"](**W_THOROUGH["gauss_newton"][0] | {"iterations": 100}))
     problem, over_points = units(solver, A, T, 0.1 * random.normal(size=(3, 5)), ridge=1e-5)
     assert (objectives(problem, solver.solve(problem, over_points)) < 0.5).all()
-
-
-def test_some_units_give_those_rows(solver: Any, random: np.random.Generator) -> None:
-    problem, over_points = made(random, solver, "plain", "bits", 0.1)
-    whole, term = solver.solve(problem, over_points), problem.term
-    for rows in ([3, 0], [1]):
-        part = replace(problem, term=Term(term.inputs, term.targets[:, rows]), W=problem.W[rows])
-        assert_allclose(solver.solve(part, over_points), whole[rows], rtol=0.0, atol=1e-10)
-
-
-def test_single_precision_and_the_same_bits_twice(solver: Any, random: np.random.Generator) -> None:
-    wide, over_points = made(random, solver, "plain", "shifted", 0.1)
-    problem = narrowed(wide, "term", "W")
-    found = solver.solve(problem, over_points)
-    assert found.dtype == np.float64
-    assert (objectives(problem, found) <= objectives(problem, problem.W) * (1.0 + 1e-5)).all()
-    assert_array_equal(solver.solve(problem, over_points), found)
 
 
 def test_it_shares_what_its_inner_solver_shares() -> None:

@@ -15,8 +15,6 @@ from contracts.examples import (
     SEGMENTS,
     W_ARGUMENTS,
     W_EXCESS,
-    W_FIRST_ORDER,
-    W_SAMPLED,
     W_THOROUGH,
     example_of,
     inputs,
@@ -26,14 +24,13 @@ from contracts.examples import (
     summed,
 )
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import optimize
 
 from macmpi.nets.chain import Segment
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.losses import LOSSES, Squared
 from macmpi.reductions import OverPoints
 from macmpi.solvers import W_SOLVERS
-from macmpi.solvers.w_problem import SegmentProblem, Term, UnitProblem, gradients, values
+from macmpi.solvers.w_problem import SegmentProblem, Term, UnitProblem, values
 from macmpi.solvers.w_sgd import SGDW
 from macmpi.typing import Array
 
@@ -124,53 +121,6 @@ def test_a_linear_segment_reaches_the_normal_equations(
     assert_allclose(thorough.solve(problem, over_points)[0], expected, rtol=near, atol=near)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("ridge", [0.1, 5.0])
-def test_logistic_regression_reaches_its_minimum(
-    ridge: float, name: str, thorough: Any, random: np.random.Generator
-) -> None:
-    """It is convex: there is one minimum of the value."""
-    problem, over_points = segment_problem(random, "linear", "cross_entropy", ridge)
-    found = objective(problem, thorough.solve(problem, over_points), over_points)
-    assert found <= brute_force(problem, over_points) * (1.0 + W_EXCESS.get(name, 1e-9))
-
-
-def brute_force(problem: SegmentProblem, over_points: OverPoints) -> float:
-    def both(theta: Array) -> tuple[float, Array]:
-        f, G = gradients(problem, theta[None], over_points)
-        return float(f[0]), G[0]
-
-    options = {"gtol": 1e-10, "maxiter": 5000}
-    return float(optimize.minimize(both, problem.flat, jac=True, method="BFGS", options=options).fun)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", [name for name in solvers_of("segment") if name not in W_SAMPLED])
-def test_a_thorough_run_ends_where_the_gradient_vanishes(
-    kind: str, loss: str, name: str, thorough: Any, random: np.random.Generator
-) -> None:
-    """First-order solvers are slow where a loss is curved unevenly: they have the two that are as smooth as squares."""
-    plain = ("squared", "cross_entropy")[list(LOSSES).index(loss) % 2]
-    problem, over_points = segment_problem(random, kind, plain if name in W_FIRST_ORDER else loss)
-    _, start = gradients(problem, problem.start, over_points)
-    near = W_EXCESS.get(name, 1e-5)
-    if len(problem.shapes) > 2:
-        near, thorough = 5e-2, replace(thorough, iterations=thorough.iterations // 2)
-    _, G = gradients(problem, thorough.solve(problem, over_points), over_points)
-    assert np.abs(G).max() <= near * np.abs(start).max()
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-def test_what_the_outputs_do_not_see_does_not_run_away(
-    loss: str, solvers: list[Any], random: np.random.Generator
-) -> None:
-    """Softmax does not change when all its inputs rise by the same amount."""
-    for kind in ("softmax", "linear"):
-        problem, over_points = segment_problem(random, kind, loss)
-        for solver in solvers:
-            assert np.abs(solver.solve(problem, over_points)).max() < 100.0
-
-
 @pytest.mark.parametrize("batch", [40, 20, 8])
 def test_an_epoch_of_minibatches_shrinks_weights_by_the_ridge_of_the_mean(batch: int) -> None:
     """Of inputs and targets that are 0 the ridge alone is left: (1 - rate ridge / N) a step."""
@@ -191,23 +141,6 @@ def test_the_same_problem_gives_the_same_bits(
     again = replace(problem, inputs=problem.inputs.copy(), targets=problem.targets.copy(), flat=problem.flat.copy())
     for solver in solvers:
         assert_array_equal(solver.solve(problem, over_points), solver.solve(again, over_points))
-
-
-def test_a_problem_is_a_value(kind: str, loss: str, solvers: list[Any], random: np.random.Generator) -> None:
-    """Solving leaves it as it was."""
-    problem, over_points = segment_problem(random, kind, loss)
-    kept = [array.copy() for array in (problem.inputs, problem.targets, problem.flat)]
-    for solver in solvers:
-        solver.solve(problem, over_points)
-        for array, copy in zip((problem.inputs, problem.targets, problem.flat), kept, strict=True):
-            assert_array_equal(array, copy)
-
-
-def test_chunks_of_points_change_rounding_alone(kind: str, loss: str, solver: Any, random: np.random.Generator) -> None:
-    problem, _ = segment_problem(random, kind, loss)
-    answers = [solver.solve(problem, summed(40, chunks)) for chunks in (1, 2, 7)]
-    for answer in answers[1:]:
-        assert_allclose(answer, answers[0], rtol=0.0, atol=1e-7)
 
 
 def test_a_fit_without_residual_is_left_alone(kind: str, solver: Any, random: np.random.Generator) -> None:

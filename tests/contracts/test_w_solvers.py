@@ -13,13 +13,10 @@ from contracts.examples import (
     INPUTS,
     W_ARGUMENTS,
     W_EXCESS,
-    W_KILLS,
-    W_STIFF,
     W_THOROUGH,
     example_of,
     inputs,
     reachable,
-    sharing,
     solvers_of,
     summed,
     unit_objectives,
@@ -221,61 +218,12 @@ def test_the_same_tile_gives_the_same_bits(solver: Any, activation: str, random:
     assert_array_equal(system.sum(inputs_, over_points), system.sum(inputs_.copy(), over_points))
 
 
-def test_a_problem_is_a_value(solver: Any, activation: str, random: np.random.Generator) -> None:
-    """Solving leaves it as it was."""
-    problem, over_points = well_posed(solver, random, activation)
-    term = problem.term
-    kept = [array.copy() for array in (term.inputs, term.targets, problem.W, problem.shared)]
-    solver.solve(problem, over_points)
-    for array, copy in zip((term.inputs, term.targets, problem.W, problem.shared), kept, strict=True):
-        assert_array_equal(array, copy)
-
-
-def test_chunks_of_points_change_rounding_alone(solver: Any, activation: str) -> None:
-    answers = []
-    for chunks in (1, 2, 7, 40):
-        problem, _ = well_posed(solver, np.random.default_rng(3), activation)
-        over_points = summed(40, chunks)
-        answers.append(solver.solve(sharing(solver, problem, over_points), over_points))
-    for answer in answers[1:]:
-        assert_allclose(answer, answers[0], rtol=0.0, atol=1e-9)
-
-
 def test_a_gram_has_the_size_that_it_says(solver: Any, random: np.random.Generator) -> None:
     for n, d in ((3, 5), (20, 1), (4, 4)):
         assert len(solver.system.sum(random.normal(size=(n, d)), summed(n, 2))) == solver.system.size(d)
 
 
 # --- ridge ------------------------------------------------------------------------------------------------------------
-
-
-def test_the_ridge_leaves_the_bias_alone(
-    name: str, thorough: Any, activation: str, random: np.random.Generator
-) -> None:
-    """A ridge that outweighs the data ends in the best constant, which the bias alone gives."""
-    ridge = W_STIFF.get(name, 1e12)
-    problem, over_points = well_posed(thorough, random, activation, ridge)
-    problem.W[:, -1] = 0.05
-    found = thorough.solve(problem, over_points)
-    assert_allclose(found[:, :-1], 0.0, atol=1e3 / ridge)
-    constant = value(activation, found[:, -1])
-    if (name, activation) in W_KILLS:
-        constant = np.where(constant > 0.0, constant, problem.term.targets.mean(axis=0))
-    assert_allclose(constant, problem.term.targets.mean(axis=0), rtol=1e-6 + 100.0 / ridge)
-
-
-def test_shifted_targets_shift_linear_biases_alone(random: np.random.Generator) -> None:
-    A, T = random.normal(size=(25, 4)) + 1.0, random.normal(size=(25, 3))
-    shift, W = np.array([-7.0, 0.5, 100.0]), random.normal(size=(3, 5))
-    for kind in W_SOLVERS.values():
-        if kind.activations == frozenset({"linear"}):
-            solver = kind()
-            answers = []
-            for targets in (T, T + shift):
-                problem, over_points = w_problem(solver, A, targets, W, "linear", 2.0)
-                answers.append(solver.solve(problem, over_points))
-            assert_allclose(answers[1][:, :-1], answers[0][:, :-1], rtol=0.0, atol=1e-10)
-            assert_allclose(answers[1][:, -1], answers[0][:, -1] + shift, rtol=0.0, atol=1e-10)
 
 
 def test_a_gram_that_rounding_spoilt_is_factorised_all_the_same() -> None:

@@ -16,7 +16,6 @@ from contracts.examples import (
     bits_problem,
     cases,
     example_of,
-    narrowed,
     some,
 )
 from numpy.testing import assert_allclose, assert_array_equal
@@ -107,34 +106,12 @@ def test_some_points_give_those_rows(decoder: str, solver: Any, random: np.rando
             assert_allclose(part.errors, whole.errors[rows], rtol=1e-12)
 
 
-def test_the_same_tile_gives_the_same_bits_and_a_problem_is_a_value(solver: Any, random: np.random.Generator) -> None:
-    for decoder, scene in zip(itertools.cycle(DECODERS), SCENES, strict=False):
-        problem = bits_problem(random, 5, decoder, **scene)
-        kept = [A.copy() for A in (problem.X, problem.Y, problem.Z, *problem.weights)]
-        first, second = solved(solver, problem), solved(solver, problem)
-        assert_array_equal(first.Z, second.Z)
-        assert_array_equal(first.errors, second.errors)
-        for A, copy in zip((problem.X, problem.Y, problem.Z, *problem.weights), kept, strict=True):
-            assert_array_equal(A, copy)
-
-
 def test_a_perfect_point_stays(decoder: str, solver: Any, random: np.random.Generator) -> None:
     problem = bits_problem(random, 4, decoder, flips=0.0)
     problem.Y[:] = problem.segments[-1].forward(problem.weights, problem.Z)
     found = solved(solver, problem)
     assert_array_equal(found.Z, problem.Z)
     assert_allclose(found.errors, 0.0, atol=1e-25)
-
-
-def test_single_precision(decoder: str, solver: Any, random: np.random.Generator) -> None:
-    for scene in SCENES:
-        wide = bits_problem(random, 4, decoder, n=20, **scene)
-        problem = narrowed(wide, "weights", "metrics", "X", "Y", "Z", "shift")
-        found = solved(solver, problem)
-        assert found.Z.dtype == np.float32
-        assert np.isin(found.Z, (0.0, 1.0)).all()
-        assert (found.errors <= problem.values(problem.Z)).all()
-        assert_allclose(wide.values(found.Z.astype(float)), solved(solver, wide).errors, rtol=1e-5)
 
 
 # --- against brute force ----------------------------------------------------------------------------------------------
@@ -192,12 +169,3 @@ def test_a_large_mu_gives_the_encoders_bits(form: str, random: np.random.Generat
     expected = problem.segments[0].forward(problem.weights, problem.X)
     for solver in (EXACT, ALTERNATING):
         assert_array_equal(solved(solver, problem).Z, expected)
-
-
-def test_codes_are_decoded_once_where_they_are_few(random: np.random.Generator) -> None:
-    for bits, few in ((2, True), (3, True), (4, False)):
-        shared = BinaryZ(enumerated=3).prepare(bits_problem(random, bits))
-        assert (shared is not None) == few
-        if few:
-            assert sorted(map(tuple, shared[0])) == list(itertools.product((0.0, 1.0), repeat=bits))
-            assert shared[1].shape == (2**bits, 3)

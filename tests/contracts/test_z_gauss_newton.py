@@ -39,21 +39,6 @@ def test_auto_chooses_the_fewest_flops(
     assert GaussNewtonZ(cg_iterations=cg_iterations).choice(shaped(random, sizes)) == chosen
 
 
-def test_direct_takes_the_smaller_space(random: np.random.Generator) -> None:
-    solver = GaussNewtonZ(direction="direct")
-    assert solver.choice(shaped(random, (3, 2, 50))) == "direct_primal"
-    assert solver.choice(shaped(random, (3, 50, 2))) == "direct_dual"
-
-
-def test_a_named_direction_is_taken(random: np.random.Generator) -> None:
-    for sizes in ((3, 2, 50), (3, 50, 2)):
-        assert GaussNewtonZ(direction="dual").choice(shaped(random, sizes)) == "dual"
-
-
-def test_a_direct_solver_prepares_nothing(random: np.random.Generator) -> None:
-    assert GaussNewtonZ(direction="direct").prepare(shaped(random, (3, 4, 2))) is None
-
-
 # --- step lengths -----------------------------------------------------------------------------------------------------
 
 

@@ -105,20 +105,6 @@ def test_no_point_gets_worse(
 
 
 @each_two
-def test_several_steps_in_a_row_go_down(
-    scene: dict[str, Any], cut: str, solvers: list[Any], random: np.random.Generator
-) -> None:
-    for sizes, solver in itertools.product(SIZES, solvers):
-        problem = z_problem(random, sizes, cut=cut, off=3.0, **scene)
-        first = before = problem.values(problem.Z)
-        for _ in range(3):
-            found = solver.solve(problem, solver.prepare(problem))
-            assert (found.errors <= before * (1.0 + 1e-12)).all()
-            problem, before = replace(problem, Z=found.Z), found.errors
-        assert before.sum() < first.sum()
-
-
-@each_two
 def test_the_first_step_goes_half_the_way(
     scene: dict[str, Any], cut: str, name: str, solver: Any, random: np.random.Generator
 ) -> None:
@@ -180,19 +166,6 @@ def test_the_same_tile_gives_the_same_bits(
         first, second = (solver.solve(p, solver.prepare(p)) for p in (problem, again))
         assert_array_equal(first.Z, second.Z)
         assert_array_equal(first.errors, second.errors)
-
-
-@each_two
-def test_a_problem_is_a_value(scene: dict[str, Any], cut: str, solvers: list[Any], random: np.random.Generator) -> None:
-    """Solving leaves it as it was."""
-    for solver in solvers:
-        problem = z_problem(random, DEEP, cut=cut, **scene)
-        arrays = (problem.X, problem.Y, problem.Z, *problem.weights, *shifts(problem))
-        arrays += tuple(np.atleast_1d(m.M) for m in problem.metrics)
-        kept = [array.copy() for array in arrays]
-        solver.solve(problem, solver.prepare(problem))
-        for array, copy in zip(arrays, kept, strict=True):
-            assert_array_equal(array, copy)
 
 
 def test_a_perfect_point_stays(solvers: list[Any], cut: str, random: np.random.Generator) -> None:

@@ -35,7 +35,6 @@ unknown_keys = st.tuples(st.sampled_from(sorted({key.split(".")[0] for key in MI
 )
 unknown_tables = st.sampled_from(WORDS).map(lambda word: (f'"{word}".key', 1))
 wrong_types = st.tuples(st.sampled_from(sorted(MISTAKES)), st.just({"nested": [1]}))
-not_toml = st.sampled_from(["]", "= 3", "a = ", "a = 1\na = 2", "[run", "\0", "'", "a.b = 1\na = 2", "[[[["])
 mistakes = st.one_of(wrong_values, wrong_values, unknown_keys, unknown_tables, wrong_types)
 
 
@@ -91,12 +90,6 @@ def test_ten_mistakes(part: int, folder: Path, tally: Tally) -> None:
         assert "mistake" in message
 
     each()
-
-
-@pytest.mark.parametrize("text", [*["]", "= 3", "a = ", "a = 1\na = 2", "[run", "\0", "'", "[" * 10**5]])
-def test_not_toml(text: str, folder: Path, tally: Tally) -> None:
-    tally.row("config that is not TOML")
-    assert "case.toml is not TOML" in refusal(folder, text)
 
 
 @pytest.mark.parametrize("ranks", [2, 12])

@@ -80,7 +80,7 @@ CASES = {
             "model": {**BASIS, "centres": ["points", "kmeans"]},
             "start": {"method": "pca"},
             "penalty": {"mu_every": 2, "ridge_scale": "objective"},
-            "method": {"name": "alternating", "cg_iterations": 4},
+            "method": {"name": "alternating"},
         },
     ),
     "sharded": Case(

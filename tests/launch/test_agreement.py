@@ -17,6 +17,7 @@ import macmpi
 pytestmark = pytest.mark.launch
 
 ITERATIONS = {"autoencoder": 20, "regression": 12, "wide": 5, "classifier": 10, "few": 8}
+FEW = pytest.param("few", 12, marks=pytest.mark.long)
 Runs = Callable[[str, int], tuple[Path, Outcome]]
 
 
@@ -42,7 +43,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 @pytest.mark.parametrize(
     ("case", "ranks"),
-    [("autoencoder", 1), ("autoencoder", 2), ("regression", 3), ("wide", 5), ("few", 12)],
+    [("autoencoder", 1), ("autoencoder", 2), ("regression", 3), ("wide", 5), FEW],
 )
 def test_any_number_of_ranks_has_the_bits_of_one_process(case: str, ranks: int, runs: Runs) -> None:
     """12 are more ranks than there are points, units and tiles."""
@@ -73,14 +74,6 @@ def test_a_classifiers_curve_has_its_errors_and_its_multipliers(runs: Runs) -> N
         assert wrong == pytest.approx(records[-1][key])
 
 
-def test_multipliers_without_a_constraint_are_refused(tmp_path: Path) -> None:
-    write_case(tmp_path, "classifier")
-    sites = ("--set", 'model.sites=["none", "none", "none"]')
-    outcome = run_program("classifier.toml", *sites, "--output", "run", ranks=2, cwd=tmp_path, code=2)
-    assert outcome.err.count("needs constraints") == 1
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.parametrize("case", ["autoencoder", "regression", "wide", "classifier"])
 def test_the_compared_runs_train(case: str, runs: Runs) -> None:
     """Equal bits of a run in which nothing moves would say little."""
@@ -93,7 +86,7 @@ def test_the_compared_runs_train(case: str, runs: Runs) -> None:
         assert np.ptp(file["Z"][()], axis=0).min() > 0.0
 
 
-@pytest.mark.parametrize(("case", "ranks"), [("autoencoder", 1), ("few", 12)])
+@pytest.mark.parametrize(("case", "ranks"), [("autoencoder", 1), FEW])
 def test_rank_0_alone_prints(case: str, ranks: int, runs: Runs) -> None:
     folder, outcome = runs(case, ranks)
     lines = outcome.out.splitlines()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from launch.cases import CASES, assert_same_run, checkpoints, curve, points, snapshot, write_case
+from launch.cases import assert_same_run, checkpoints, curve, snapshot, write_case
 from launch.here import run_here
 from launch.launching import ROOT, Outcome, run_program
 
@@ -108,14 +107,6 @@ def test_a_run_goes_on_over_a_selection_with_the_same_bits(
     assert_same_run(tmp_path / "run", runs("architecture", 0), every_checkpoint=False)
 
 
-def test_a_finished_selection_is_finished(runs: Runs, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(runs("architecture", 2).parent, tmp_path / "copy"))
-    before = snapshot(folder)
-    outcome = launch(folder, "architecture", "--iterations", 8, "--resume", "auto")
-    assert outcome.out.count("is finished") == 1
-    assert snapshot(folder) == before
-
-
 def test_check_and_no_iterations(tmp_path: Path) -> None:
     write_case(tmp_path, "architecture")
     before = snapshot(tmp_path)
@@ -130,44 +121,6 @@ def test_check_and_no_iterations(tmp_path: Path) -> None:
 # --- other starts and methods -----------------------------------------------------------------------------------------
 
 
-def test_another_run_starts_from_the_selected_net(runs: Runs, tmp_path: Path) -> None:
-    """It begins where the other one ended; with data scaled otherwise there is no such net."""
-    run, case = runs("architecture", 0), "architecture"
-    folder = Path(shutil.copytree(run.parent, tmp_path / "copy"))
-    sizes = curve(run)[-1]["centres"]
-    keys = ('start.method="model"', 'start.model="run/model.h5"', f"model.hidden=[{sizes[0]},2,{sizes[1]}]")
-    settings = [part for key in (*keys, "penalty.mu0=5.0") for part in ("--set", key)]
-    for output, ranks in (("alone", 0), ("launched", 3)):
-        launch(folder, case, *settings, "--iterations", 4, output=output, ranks=ranks)
-    assert_same_run(folder / "alone", folder / "launched")
-    begun, ended = curve(folder / "alone")[0], curve(run)[-1]
-    assert begun["E1_train"] == pytest.approx(ended["E1_train"], rel=1e-12)
-    assert begun["E1_val"] == pytest.approx(ended["E1_val"], rel=1e-12)
-    np.savez(folder / "points.npz", X=points(7, 61, 6), X_val=points(2, 17, 6))
-    before = snapshot(folder)
-    outcome = launch(folder, case, *settings, "--iterations", 4, output="other", code=2)
-    assert outcome.err.count("macmpi: ") == 1
-    assert "scaling" in outcome.err
-    assert snapshot(folder) == before
-
-
-def test_alternating_optimisation_lowers_the_error_of_the_net_itself(runs: Runs) -> None:
-    records = curve(runs("alternating", 0))
-    assert [r["phase"] for r in records] == ["start", *["iteration"] * 4, "postprocess"]
-    assert records[-1]["E1_train"] < records[0]["E1_train"]
-    assert all(r["constraint"] < 1e-20 for r in records[1:])
-
-
-def test_both_methods_begin_at_the_same_net(runs: Runs, tmp_path: Path) -> None:
-    write_case(tmp_path, "alternating")
-    launch(tmp_path, "alternating", "--set", 'method.name="mac"', "--iterations", 1)
-    ours, theirs = (curve(run)[0] for run in (runs("alternating", 0), tmp_path / "run"))
-    for record in (ours, theirs):
-        for key in [k for k in record if k.startswith("seconds")]:
-            del record[key]
-    assert ours == theirs
-
-
 def test_alternating_optimisation_alone_and_then_on_3_ranks_has_the_bits_of_one_process(
     runs: Runs, tmp_path: Path
 ) -> None:
@@ -175,18 +128,6 @@ def test_alternating_optimisation_alone_and_then_on_3_ranks_has_the_bits_of_one_
     launch(tmp_path, "alternating", "--iterations", 2)
     launch(tmp_path, "alternating", "--iterations", 4, "--resume", "auto", ranks=3)
     assert_same_run(tmp_path / "run", runs("alternating", 0), every_checkpoint=False)
-
-
-def test_codes_of_a_file(tmp_path: Path) -> None:
-    """A row a training point, in their order: the first W-step fits the encoder to them."""
-    write_case(tmp_path, "architecture")
-    Z = np.random.default_rng(0).normal(size=(CASES["architecture"].rows, 2))
-    np.savez(tmp_path / "codes.npz", Z=Z)
-    keys = ("start.method='file'", "start.coordinates='codes.npz'", "penalty.ridge=0.0", "model.hidden=[61,2,61]")
-    settings = [part for key in keys for part in ("--set", key)]
-    launch(tmp_path, "architecture", *settings, "--iterations", 0, ranks=2)
-    found = macmpi.load(str(tmp_path / "run" / "model.h5"))
-    np.testing.assert_allclose(found.encode(np.load(tmp_path / "points.npz")["X"]), Z, atol=1e-3)
 
 
 @pytest.mark.long

@@ -157,6 +157,7 @@ def line_of(run: Short, folder: Path, output: Path) -> list[str]:
     return [str(config), "--output", str(output), "--iterations", str(run.iterations), *settings]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name, run in SHORT.items() if len(run.ranks) > 1])
 def test_it_has_the_same_bits_on_1_and_3_ranks(name: str, together: dict[tuple[str, int], tuple[Path, str]]) -> None:
     ours, theirs = (datasets(together[name, ranks][0] / "model.h5") for ranks in (1, 3))
@@ -165,6 +166,7 @@ def test_it_has_the_same_bits_on_1_and_3_ranks(name: str, together: dict[tuple[s
         assert_array_equal(one, other)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name, run in SHORT.items() if run.below is not None])
 def test_other_methods_train_nets_of_them(name: str, together: dict[tuple[str, int], tuple[Path, str]]) -> None:
     folder, said = together[name, 1]
@@ -254,6 +256,7 @@ def test_a_solver_of_your_own_ends_in_a_trained_net(page: str, word: str, tmp_pa
     assert error < pca
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name, run in SHORT.items() if run.ranks == (3,)])
 def test_a_w_solver_of_your_own_fits_segments_and_sharded_points(
     name: str, together: dict[tuple[str, int], tuple[Path, str]]

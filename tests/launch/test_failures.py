@@ -213,30 +213,3 @@ def test_a_run_that_diverges_does_not_say_that_it_is_finished(tmp_path: Path) ->
         assert not (tmp_path / "run" / "model.h5").exists()
         assert checkpoints(tmp_path / "run")
         assert curve(tmp_path / "run")[-1]["phase"] == "postprocess"
-
-
-@pytest.mark.filterwarnings("error::RuntimeWarning")
-def test_an_error_beyond_what_numbers_hold_ends_the_run_with_one_line_and_its_remedies(tmp_path: Path) -> None:
-    """One step with a rate so large that the weights are finite and the squares of the outputs are not."""
-    heavy(tmp_path)
-    method = {"method": 'name = "sgd"', "baseline": "rate = 1e150\nbatch = 640"}
-    words = (config(tmp_path, "relu", **method), "--iterations", 4)
-    outcome = run_here(*words, "--output", "run", cwd=tmp_path, code=INTERNAL)
-    (line,) = outcome.err.splitlines()
-    assert line.startswith("macmpi: iteration 1: E1 (training) is inf")
-    assert "a smaller baseline.rate" in line
-    assert "data.scale" in line
-
-
-def test_stochastic_mac_on_columns_without_a_variance_finishes_well_or_says_that_it_has_not(tmp_path: Path) -> None:
-    """It may end worse than a constant: then it names a remedy, and far from one it has diverged."""
-    heavy(tmp_path)
-    words = (config(tmp_path, "relu", method='name = "stochastic"'), "--iterations", 12)
-    outcome = run_here(*words, "--output", "run", cwd=tmp_path)
-    first, *_, last = (record["E1_train"] for record in curve(tmp_path / "run"))
-    constant = float(re.findall(r"predict the mean +E1 train +([\d.]+)", outcome.out)[0])
-    diverged = last > 2.0 * constant and last > first
-    assert outcome.code == (INTERNAL if diverged else 0)
-    assert ("finished" in outcome.out) is not diverged
-    if not 0.999 < last / constant < 1.001:  # the constant's error is printed with four digits
-        assert ("stochastic.damping" in outcome.err) is (last > constant)

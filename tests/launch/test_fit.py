@@ -103,22 +103,6 @@ def test_ranks_go_on_from_a_model_and_keep_a_run_directory(tmp_path: Path) -> No
     assert (tmp_path / "r" / "model.h5").exists()
 
 
-@pytest.mark.launch
-def test_ranks_know_the_columns_of_a_table() -> None:
-    """Categories are scaled in another way than numbers."""
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(X, columns=list("abcd")).assign(kind=CLASSES, place=np.where(X[:, 2] > 0.0, "u", "v"))
-    here, there = (macmpi.fit(frame, "kind", config=SHORT, **way) for way in ({}, {"ranks": 2}))
-    assert_array_equal(weights(there), weights(here))
-    assert_array_equal(there.predict(frame[reversed(frame.columns)]), here.predict(frame))
-
-
-@pytest.mark.launch
-def test_what_ranks_refuse_is_raised_here() -> None:
-    with pytest.raises(UsageError, match="X has 90 rows but Y has 3"):
-        macmpi.fit(X, CLASSES[:3], ranks=2)
-
-
 def test_without_an_mpiexec_ranks_are_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(on_ranks, "mpiexec", lambda: None)
     with pytest.raises(UsageError, match="pip install"):

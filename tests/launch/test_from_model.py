@@ -47,14 +47,6 @@ def test_it_begins_where_the_other_one_ended_with_a_mu_and_sites_of_its_own(firs
         assert begun[key] == ended[key]
 
 
-def test_the_best_weights_are_another_beginning(first: Path) -> None:
-    again(first, 'start.weights="best"', output="best")
-    same = np.array_equal(*(weights(first / "first" / "model.h5", name) for name in ("last", "best")))
-    begun, ended = curve(first / "best")[0], curve(first / "first")[-1]
-    assert (begun["E1_val"] == ended["E1_val"]) is same
-    assert begun["E1_val"] == pytest.approx(min(record["E1_val"] for record in curve(first / "first")), rel=1e-12)
-
-
 def test_more_points_are_no_obstacle_and_ranks_make_no_difference(first: Path) -> None:
     np.savez(first / "more.npz", X=points(1, 90, 9), X_val=points(2, 11, 9))
     more = 'data.source="more.npz"'

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
-import sys
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +18,6 @@ from launch.launching import environment, run_program
 
 from macmpi.parallel import kernels
 from macmpi.parallel.serial import Serial
-from macmpi.training.run_directory import RunDirectory
 
 ODD_RANKS = Path(__file__).with_name("odd_ranks.py")
 SCRIPT = (Path(__file__).with_name("on_kernels.py"),)
@@ -90,6 +87,7 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.launch
 def test_ranks_on_unlike_kernels_hold_the_same_numbers_and_end(tmp_path: Path) -> None:
     """Every method, and every W-solver that all ranks run together: sums are exchanged between their decisions."""
@@ -121,6 +119,7 @@ def test_ranks_that_round_alike_are_told_so_by_a_number() -> None:
     assert kernels._ranks([3]) == "rank 3"
 
 
+@pytest.mark.long
 @pytest.mark.launch
 def test_the_doctor_names_ranks_and_kernels_that_do_not_round_alike(tmp_path: Path) -> None:
     """The variables are set on rank 1 alone, and what they cost there is measured there; rank 0 may have its own."""
@@ -153,6 +152,7 @@ def test_the_kernel_is_in_the_head_and_in_the_provenance_and_a_change_is_said(tm
     assert run_here(*arguments, 4, cwd=tmp_path, code=0).err == ""
 
 
+@pytest.mark.long
 @pytest.mark.launch
 def test_a_change_between_one_kernel_and_a_mixture_is_said_once(tmp_path: Path) -> None:
     """Rank 0 computes on the same kernel all the time."""
@@ -172,22 +172,3 @@ def test_a_change_between_one_kernel_and_a_mixture_is_said_once(tmp_path: Path) 
     assert re.search(r"on another arithmetic so far \((?!rank).*; here rank 0 on .*; rank 1 on ", to_mixture[0])
     launches = json.loads((tmp_path / "run" / "provenance.json").read_text())["launches"]
     assert [[one["ranks"] for one in launch["kernels"]] for launch in launches[:2]] == [[[0], [1]], [[0, 1]]]
-
-
-@pytest.mark.parametrize(
-    "last",
-    [{}, [], {"kernels": 3}, {"kernels": [{}]}, *({"kernels": [{"blas": b, "arithmetic": None}]} for b in (3, [{}]))],
-)
-def test_a_launch_that_did_not_say_its_kernel_is_no_change(last: Any, tmp_path: Path) -> None:
-    (tmp_path / "provenance.json").write_text(json.dumps({"launches": [last]}))
-    assert RunDirectory(tmp_path).compare({"kernels": kernels.arithmetics(Serial())}) == ""
-
-
-def test_another_kernel_rounds_otherwise() -> None:
-    other = other_kernel()
-    line = [sys.executable, "-c", "from macmpi.parallel.kernels import fingerprint; print(fingerprint())"]
-    env = environment(**other)
-    found = subprocess.run(line, capture_output=True, text=True, env=env, check=True).stdout.strip()
-    assert len(found) == 12
-    assert found != kernels.fingerprint()
-    assert os.environ.get(KERNEL) != other[KERNEL]

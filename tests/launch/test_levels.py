@@ -13,7 +13,10 @@ pytestmark = pytest.mark.launch
 PROGRAM = Path(__file__).parent / "in_levels.py"
 
 
-@pytest.mark.parametrize(("ranks", "group"), [(4, 2), (6, 2), (12, 3)])
+@pytest.mark.parametrize(
+    ("ranks", "group"),
+    [(4, 2), pytest.param(6, 2, marks=pytest.mark.long), pytest.param(12, 3, marks=pytest.mark.long)],
+)
 def test_columns_in_two_levels_are_those_of_the_whole(ranks: int, group: int, tmp_path: Path) -> None:
     outcome = run_program(ranks=ranks, cwd=tmp_path, program=[PROGRAM], code=0)
     assert outcome.out == f"groups of {group}, 0 wrong\n"

@@ -17,7 +17,6 @@ from launch.cases import (
     assert_same_run,
     checkpoints,
     curve,
-    points,
     snapshot,
     untimed,
     write_case,
@@ -31,7 +30,7 @@ pytestmark = pytest.mark.launch
 
 CASE = "hasty"
 STOPPED = 75
-LONG, ALONE = pytest.mark.long, ("SIGUSR1", "SIGTERM")
+LONG = pytest.mark.long
 
 
 def run_in(
@@ -74,21 +73,6 @@ def stopped(half: Path, tmp_path: Path) -> Path:
 def test_3_and_then_6_iterations_have_the_bits_of_6(ranks: int, stopped: Path, straight: Path) -> None:
     run_in(stopped, "--iterations", 6, "--resume", "auto", ranks=ranks)
     assert_same_run(stopped / "run", straight, every_checkpoint=False)
-
-
-def test_a_run_of_3_ranks_goes_on_alone(tmp_path: Path, straight: Path) -> None:
-    write_case(tmp_path, CASE)
-    run_in(tmp_path, "--iterations", 3, ranks=3)
-    run_in(tmp_path, "--iterations", 6, "--resume", "auto")
-    assert_same_run(tmp_path / "run", straight, every_checkpoint=False)
-
-
-def test_coordinates_before_the_activation_go_on_too(tmp_path: Path) -> None:
-    write_case(tmp_path, "regression")
-    run_in(tmp_path, "--iterations", 3, case="regression")
-    run_in(tmp_path, "--iterations", 6, "--resume", "auto", ranks=2, case="regression")
-    run_in(tmp_path, "--iterations", 6, case="regression", output="straight")
-    assert_same_run(tmp_path / "run", tmp_path / "straight", every_checkpoint=False)
 
 
 def test_multipliers_metrics_and_kept_factors_go_on_too(tmp_path: Path) -> None:
@@ -134,12 +118,6 @@ def test_a_settled_run_is_not_sent_to_more_iterations(tmp_path: Path) -> None:
     assert snapshot(tmp_path) == before
 
 
-def test_a_run_without_iterations_is_finished_too(tmp_path: Path) -> None:
-    write_case(tmp_path, CASE)
-    run_in(tmp_path, "--iterations", 0)
-    assert "is finished" in run_in(tmp_path, "--iterations", 0, "--resume", "auto").out
-
-
 def test_an_existing_run_is_neither_overwritten_nor_touched(half: Path) -> None:
     before = snapshot(half)
     outcome = run_in(half, "--iterations", 6, ranks=2, code=2)
@@ -155,13 +133,6 @@ def test_overwrite_removes_the_run_and_nothing_else(stopped: Path, straight: Pat
     assert (stopped / "run" / "notes.txt").read_text() == "mine"
     launches = json.loads((stopped / "run" / "provenance.json").read_text())["launches"]
     assert len(launches) == 1
-
-
-@pytest.mark.parametrize("wrong", [("--set", "data.source=gone.npz"), ("--set", "model.hidden=[0]")])
-def test_overwrite_removes_nothing_where_anything_is_wrong(wrong: tuple[str, ...], half: Path) -> None:
-    before = snapshot(half)
-    run_in(half, "--overwrite", *wrong, code=2)
-    assert snapshot(half) == before
 
 
 def test_overwrite_and_resume_are_one_or_the_other(half: Path) -> None:
@@ -197,45 +168,12 @@ def test_another_config_is_refused_by_the_names_of_its_keys(half: Path) -> None:
     assert snapshot(half) == before
 
 
-def test_other_data_are_refused(stopped: Path) -> None:
-    np.savez(stopped / "points.npz", X=points(3, 37, 9), X_val=points(2, 11, 9))
-    before = snapshot(stopped)
-    outcome = run_in(stopped, "--iterations", 6, "--resume", "auto", code=2)
-    assert "the data have changed" in outcome.err
-    assert snapshot(stopped) == before
-
-
-def test_keys_of_the_run_table_may_change(stopped: Path, straight: Path) -> None:
-    changes = ("--set", "run.keep_checkpoints=1", "--set", "run.checkpoint_minutes=1e-9")
-    run_in(stopped, "--iterations", 6, "--resume", "auto", *changes)
-    assert untimed(curve(stopped / "run")) == untimed(curve(straight))
-    assert_same_content(stopped / "run" / "model.h5", straight / "model.h5")
-    assert [p.name for p in checkpoints(stopped / "run")] == ["iteration-000006.h5"]
-
-
 def test_a_named_checkpoint_goes_on_in_another_folder(half: Path, tmp_path: Path, straight: Path) -> None:
     config = write_case(tmp_path, CASE)
     saved = checkpoints(half / "run")[0]
     run_here(config, "--iterations", 6, "--resume", saved, "--output", "run", cwd=tmp_path, code=0)
     assert_same_content(tmp_path / "run" / "model.h5", straight / "model.h5")
     assert_same_content(checkpoints(tmp_path / "run")[0], checkpoints(straight)[0])
-
-
-def test_a_named_checkpoint_does_not_overwrite_the_run_of_another_config(half: Path, tmp_path: Path) -> None:
-    write_case(tmp_path, CASE)
-    run_in(tmp_path, "--iterations", 3, "--set", "start.seed=1")
-    before = snapshot(tmp_path)
-    run_in(tmp_path, "--iterations", 6, "--resume", checkpoints(half / "run")[0], code=2)
-    assert snapshot(tmp_path) == before
-
-
-def test_something_else_than_a_checkpoint_is_refused(half: Path) -> None:
-    before = snapshot(half)
-    for path in ("nowhere.h5", "points.npz", "run/model.h5", "run"):
-        outcome = run_in(half, "--iterations", 6, "--resume", path, code=2, output="other")
-        assert outcome.err.count("macmpi:") == 1
-        assert f"--resume {path}" in outcome.err
-    assert snapshot(half) == before
 
 
 # --- stopped on the way -----------------------------------------------------------------------------------------------
@@ -264,7 +202,10 @@ def assert_goes_on_undisturbed(folder: Path, ranks: int | None) -> None:
 
 @pytest.mark.parametrize(
     ("name", "ranks"),
-    [("SIGUSR1", 3), ("SIGTERM", 2), ("SIGINT", 2), ("SIGHUP", 0), *(pytest.param(n, 0, marks=LONG) for n in ALONE)],
+    [
+        *(("SIGUSR1", 3), ("SIGHUP", 0)),
+        *(pytest.param(*case, marks=LONG) for case in (("SIGTERM", 2), ("SIGINT", 2), ("SIGUSR1", 0), ("SIGTERM", 0))),
+    ],
 )
 def test_a_signal_asks_for_a_checkpoint_and_an_orderly_end(name: str, ranks: int, tmp_path: Path) -> None:
     outcome = long_run(tmp_path, ranks, lambda r: r.process.send_signal(getattr(signal, name)))
@@ -289,7 +230,7 @@ def test_under_nohup_a_run_outlives_its_session(tmp_path: Path) -> None:
         assert running.outcome().code == STOPPED
 
 
-@pytest.mark.parametrize("ranks", [0, 3])
+@pytest.mark.parametrize("ranks", [pytest.param(0, marks=LONG), 3])
 def test_a_run_killed_at_any_moment_goes_on(ranks: int, tmp_path: Path) -> None:
     def kill(running: Running) -> None:
         for pid in running.pids():
@@ -321,7 +262,7 @@ def test_max_time_stops_in_time_again_and_again(stopped: Path, straight: Path) -
     assert_same_run(stopped / "run", straight, every_checkpoint=False)
 
 
-@pytest.mark.parametrize("ranks", [None, 3])
+@pytest.mark.parametrize("ranks", [None, pytest.param(3, marks=LONG)])
 def test_an_epoch_is_cut_between_its_minibatches(ranks: int | None, tmp_path: Path) -> None:
     """By too little time and, unless it is alone, by checkpoints on the way."""
     write_case(tmp_path, "minibatches")
@@ -336,17 +277,6 @@ def test_an_epoch_is_cut_between_its_minibatches(ranks: int | None, tmp_path: Pa
     run_in(tmp_path, *words, *often, case="minibatches")
     run_in(tmp_path, "--iterations", 4, case="minibatches", output="straight")
     assert untimed(curve(tmp_path / "run")) == untimed(curve(tmp_path / "straight"))
-    assert_same_content(tmp_path / "run" / "model.h5", tmp_path / "straight" / "model.h5")
-
-
-def test_a_run_stopped_in_an_iteration_ends_after_it_not_in_it(tmp_path: Path) -> None:
-    """Asked for no more iterations than it has had in full."""
-    write_case(tmp_path, "minibatches")
-    words = ("--iterations", 4, "--resume", "auto", "--max-time", 0.001)
-    while "stopped in iteration 2" not in run_in(tmp_path, *words, code=STOPPED, case="minibatches").out:
-        pass
-    run_in(tmp_path, "--iterations", 1, "--resume", "auto", case="minibatches")
-    run_in(tmp_path, "--iterations", 2, case="minibatches", output="straight")
     assert_same_content(tmp_path / "run" / "model.h5", tmp_path / "straight" / "model.h5")
 
 

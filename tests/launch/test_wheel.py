@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from launch.launching import ROOT, THREAD_VARIABLES
 
+pytestmark = pytest.mark.long
+
 SOURCES = ("macmpi", "run", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
 LIMIT = 120.0
 

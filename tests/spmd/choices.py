@@ -1,4 +1,7 @@
-"""What split_world.py runs: a config and data for each choice, together everything that a config may name."""
+"""What split_world.py runs: a config and data for each choice, together everything that a config may name.
+
+`made` makes them, `on_ranks` says which of them run, and on how many ranks.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,14 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import cycle, product
+from itertools import combinations, cycle, product
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
+from covering import cover
 
-from macmpi.config import Activation, Config, Convolution, Method, Recurrent, Sparse
+from macmpi import UsageError
+from macmpi.config import Activation, Config, Convolution, Method, Parallel, Recurrent, Sparse
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.methods.candidates import CRITERIA
@@ -74,6 +79,8 @@ points a block, several chunks."""
 
 ACTIVATIONS = get_args(Activation)
 TABLES = get_type_hints(Config)
+METHODS = [name for name in get_args(get_type_hints(Method)["name"]) if name != "auto"]
+PLACES = get_args(get_type_hints(Parallel)["data"])
 WHOLE = sorted(name for name, kind in W_SOLVERS.items() if "segment" in kind.takes)  # type: ignore[attr-defined]
 APART = sorted(W_SOLVERS.keys() - {*WHOLE, "closed_form"})
 MOVING = [name for name, kind in Z_SOLVERS.items() if not kind.bits]  # type: ignore[attr-defined]
@@ -508,6 +515,7 @@ class Choice:
     name: str
     config: Config
     data: Dataset
+    keys: tuple[str, ...]
 
     def plan(self, ranks: int) -> Plan:
         data = self.data
@@ -524,19 +532,42 @@ class Choice:
 
 
 def made() -> Iterator[Choice]:
-    for i, (data, keys) in enumerate(rows()):
-        hidden = keys.get("model.hidden", HIDDEN[id(data)])
-        usual = {"hidden": hidden, "activation": "sigmoid", "loss": "squared"}
-        table: dict[str, dict[str, Any]] = {"model": usual, "penalty": {"mu0": 7.0}}
-        for name, value in keys.items():
-            part, key = name.split(".")
-            most = len(hidden) + (key == "fitters")
-            each = isinstance(value, list) and part == "model" and key not in ("image", "skips")
-            table.setdefault(part, {})[key] = value[:most] if each else value
-        tables = {name: TABLES[name](**values) for name, values in table.items()}
-        config = Config(**{"method": Method("mac"), **tables})
-        choice = Choice("", config, in_precision(data, table))
-        yield Choice(f"{i} {' '.join(words(choice))}", choice.config, choice.data)
+    for i, (data, keys) in enumerate((*rows(), *placed())):
+        yield choice_of(i, data, keys)
+
+
+def choice_of(i: int, data: Dataset, keys: dict[str, Any]) -> Choice:
+    hidden = keys.get("model.hidden", HIDDEN[id(data)])
+    usual = {"hidden": hidden, "activation": "sigmoid", "loss": "squared"}
+    table: dict[str, dict[str, Any]] = {"model": usual, "penalty": {"mu0": 7.0}}
+    for name, value in keys.items():
+        part, key = name.split(".")
+        most = len(hidden) + (key == "fitters")
+        each = isinstance(value, list) and part == "model" and key not in ("image", "skips")
+        table.setdefault(part, {})[key] = value[:most] if each else value
+    tables = {name: TABLES[name](**values) for name, values in table.items()}
+    config = Config(**{"method": Method("mac"), **tables})
+    kinds = {type(layer).__name__ for layer in hidden if not isinstance(layer, int)}
+    choice = Choice("", config, in_precision(data, table), (*keys, *sorted(kinds), f"{len(data.X)} points"))
+    return replace(choice, name=f"{i} {' '.join(words(choice))}")
+
+
+def placed() -> Iterator[tuple[Dataset, dict[str, Any]]]:
+    """Every method with every place of the data, but for those pairs that are refused."""
+    minibatches = {"baseline.batch": 60, "stochastic.batch": 60, "stochastic.parts": 4}
+    for name, place in product(METHODS, PLACES):
+        own = BASIS | {"model.centres": "subset", "model.hidden": [60, 3, 50]} if name == "alternating" else {}
+        keys = {**own, **minibatches, "method.name": name, "parallel.data": place}
+        if not refused(WIDE, keys):
+            yield WIDE, keys
+
+
+def refused(data: Dataset, keys: dict[str, Any]) -> bool:
+    try:
+        choice_of(0, data, keys)
+    except UsageError:
+        return True
+    return False
 
 
 SOME = "MACMPI_TEST_CHOICES"
@@ -547,6 +578,31 @@ SOME = "MACMPI_TEST_CHOICES"
 def choices() -> tuple[Choice, ...]:
     asked = set(os.environ.get(SOME, "").split())
     return tuple(choice for choice in made() if asked <= set(choice.name.split()))
+
+
+SIZES = (5, 3, 2)
+"""Numbers of ranks."""
+
+
+@cache
+def on_ranks(everywhere: bool) -> dict[int, list[Choice]]:
+    """The choices for each number of ranks: every choice on 5 and on 2 or 3, or enough to hold all pairs.
+
+    Pairs: of any two words in one choice; of a word and a number of ranks; of a key or a kind of layer and a method, or
+    a place of the data.  And every method, place of the data and number of ranks.
+    """
+    if everywhere:
+        return {5: list(choices()), 3: list(choices()[1::2]), 2: list(choices()[::2])}
+    runs = [(size, choice) for choice in choices() for size in SIZES]
+    held = []
+    for size, choice in runs:
+        of, where = choice.name.split()[1:], (choice.config.method.name, choice.config.parallel.data)
+        held.append({*combinations(of, 2), *product(of, [size]), *product(choice.keys, where)})
+        held[-1].add((*where, size))
+    found: dict[int, list[Choice]] = {size: [] for size in SIZES}
+    for size, choice in (runs[k] for k in cover(held)):
+        found[size].append(choice)
+    return found
 
 
 def in_precision(data: Dataset, table: dict[str, dict[str, Any]]) -> Dataset:

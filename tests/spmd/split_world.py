@@ -12,7 +12,6 @@ import sys
 import time
 import traceback
 import weakref
-import zlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -20,7 +19,7 @@ from itertools import cycle, pairwise
 from typing import Any
 
 import numpy as np
-from choices import SOME, Choice, choices
+from choices import SOME, Choice, choices, on_ranks
 
 from macmpi import MacmpiError, NumericalError, UsageError
 from macmpi.data.dataset import Dataset, share
@@ -215,8 +214,9 @@ ALONE: dict[str, dict[str, str]] = {}
 
 
 def run_alone(world: Any) -> None:
-    """Every choice in one process, each of them on one rank: waiting for each other leaves the cores free."""
-    mine = {choice.name: bits(choice.plan(1), choice, Serial()) for choice in choices()[world.rank :: world.size]}
+    """Every choice that runs, in one process, each on one rank: waiting for each other leaves the cores free."""
+    taken = {choice.name: choice for choices in on_ranks(EVERYWHERE in os.environ).values() for choice in choices}
+    mine = {name: bits(taken[name].plan(1), taken[name], Serial()) for name in sorted(taken)[world.rank :: world.size]}
     others = world.Ibarrier()
     while not others.Test():
         time.sleep(0.01)
@@ -225,16 +225,10 @@ def run_alone(world: Any) -> None:
 
 
 def chosen(size: int) -> list[Choice]:
-    """Every choice on 5, 3 or 2 ranks, by its name; all of them on 5 and on 2 or 3 where `EVERYWHERE` is set.
-
-    Where some are asked for, each on all three.  One rank has only its verbs to be wrong.
-    """
+    """What runs on so many ranks; where some are asked for, each of them.  One rank has only its verbs to be wrong."""
     if SOME in os.environ:
         return list(choices()) if size > 1 else []
-    turns = {choice.name: zlib.crc32(choice.name.encode()) for choice in choices()}
-    if EVERYWHERE in os.environ:
-        return [choice for choice in choices() if size in (LARGEST, 2 + turns[choice.name] % 2)]
-    return [choice for choice in choices() if size == (5, 3, 2)[turns[choice.name] % 3]]
+    return on_ranks(EVERYWHERE in os.environ).get(size, [])
 
 
 def check_method(team: MPITeam) -> dict[str, str]:

@@ -186,14 +186,6 @@ def layers(mac: Mac, state: State) -> list[Layer]:
     return [Layer(tuple(steps[a:b])) for a, b in itertools.pairwise(bounds)]
 
 
-def activation_of(mac: Mac) -> str:
-    return str(mac.plan.chain.maps[1].spec()["name"])
-
-
-def before_activation(mac: Mac) -> bool:
-    return mac.plan.chain.sites[0] == 1
-
-
 def loss_of(mac: Mac, F: Array) -> float:
     """1/2 ||y - f||^2, or another loss by its formula, over all points."""
     return float(np.sum(VALUES[type(mac.plan.choices.loss).__name__](mac.data.Y, F)))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from theory.nets import feasible, method, points
+from theory.nets import feasible, method
 
 from macmpi.mac import Mac
 from macmpi.methods.accelerated import DAMPING, Accelerated, minimum, spacing
@@ -95,19 +95,6 @@ def test_the_shown_weights_are_the_iterate_with_the_best_output_layer(momentum: 
         moved += error(own.mac, state.own.shown) < error(own.mac, state.weights)
         grown(state)
     assert moved > 0
-
-
-def test_the_shown_output_layer_is_least_squares_on_the_nested_features() -> None:
-    own, state = accelerated(ridge=1e-3)
-    own.sweep(state)
-    A = np.hstack(
-        [own.plan.chain.coordinates(own.mac.parts.weights(state), own.data.X)[-1], np.ones((own.plan.n_train, 1))]
-    )
-    shrink = own.plan.unit_ridge(2, state.mu) * np.diag([1.0] * (A.shape[1] - 1) + [0.0])
-    expected = np.linalg.solve(A.T @ A + shrink, A.T @ own.data.Y).T
-    np.testing.assert_allclose(
-        own.mac.parts.weights(replace(state, weights=state.own.shown))[-1], expected, rtol=1e-6, atol=1e-8
-    )
 
 
 @pytest.mark.parametrize("keys", NETS.values(), ids=NETS)
@@ -208,24 +195,6 @@ def test_postprocessing_gives_what_was_shown_or_better(momentum: bool, keys: dic
 
     assert value(after.result) <= value(state.own.shown) * (1.0 + 1e-5)
     np.testing.assert_array_equal(after.result, after.weights)
-
-
-@pytest.mark.parametrize("momentum", [False, True])
-@pytest.mark.parametrize("sites", ["after", "before"])
-@pytest.mark.parametrize("seed", range(3))
-def test_it_is_soon_ahead_of_the_alternation(seed: int, sites: str, momentum: bool) -> None:
-    """Autoencoders of points near a surface of three dimensions."""
-    random = np.random.default_rng(seed)
-    X = np.tanh(random.normal(size=(150, 3)) @ random.normal(size=(3, 10)))
-    keys = {"hidden": (12, 3, 12), "sites": sites, "data": replace(points(0, 150, 10, 10), X=X, Y=X)}
-    own, state = accelerated(momentum, **keys)
-    plain = method(**keys)
-    other = plain.start(2.0, True, 1)
-    plain.begin(other)
-    for _ in range(2):
-        own.sweep(state)
-        plain.sweep(other)
-    assert own.evaluate(state).train < plain.evaluate(other).train
 
 
 def test_the_schedule_watches_the_iterate_and_the_best_are_the_shown() -> None:

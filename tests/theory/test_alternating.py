@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from copy import deepcopy
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,10 @@ from scipy.optimize import minimize
 from theory.basis_nets import autoencoder, begun, config, e1, fitted, gaussians, halves, own_ridges, planned, regression
 from theory.nets import gradient, points
 
-from macmpi.config import Config, Start
+from macmpi.config import Config
 from macmpi.data.dataset import Dataset
 from macmpi.mac import Mac
 from macmpi.methods.alternating import Alternating, replayed
-from macmpi.methods.starts import Origin, start
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
 from macmpi.state import Z_STEP, State
@@ -112,15 +110,6 @@ def test_the_encoders_half_moves_its_linear_weights_alone_and_never_raises_the_e
         assert_array_equal(after[b], before[b])
     assert (after[1] != before[1]).any()
     assert e1(method, state, keys) < error
-
-
-def test_more_steps_of_conjugate_gradients_lower_the_error_further() -> None:
-    errors = []
-    for steps in (1, 5, 40):
-        method, state, keys = alternating(steps=steps, **SETTINGS["objective"])
-        method._fit_encoder(state)
-        errors.append(e1(method, state, keys))
-    assert errors[0] > errors[1] > errors[2]
 
 
 # --- the decoder ------------------------------------------------------------------------------------------------------
@@ -225,42 +214,6 @@ def test_equal_states_go_on_with_equal_bits(setting: str) -> None:
     assert_array_equal(twin.weights, state.weights)
     assert other.evaluate(twin) == method.evaluate(state)
     assert_array_equal(other.finish(twin).weights, method.finish(state).weights)
-
-
-def test_both_methods_begin_at_the_same_net() -> None:
-    data, keys = autoencoder(), config(penalty={"ridge": 0.01})
-    for method in ("pca", "elastic_embedding"):
-        begin = replace(keys, start=Start(method=method, width=2.0))  # type: ignore[arg-type]
-        plan = planned(begin, data)
-        methods = Mac(plan, data, Serial(), Clock()), Alternating(Mac(plan, data, Serial(), Clock()), 10)
-        one, two = (start(m, begin, Origin()) for m in methods)
-        assert_array_equal(two.weights, one.weights)
-        assert_array_equal(two.Z, one.Z)
-        assert methods[1].evaluate(two) == methods[0].evaluate(one)
-
-
-def test_it_lowers_the_nested_error() -> None:
-    method, state, keys = alternating(**SETTINGS["objective"])
-    before = e1(method, state, keys)
-    for _ in range(10):
-        method.sweep(state)
-    assert e1(method, state, keys) < 0.5 * before
-    after = method.finish(state)
-    assert e1(method, after, keys) <= e1(method, state, keys) * ROUNDING
-
-
-def test_single_precision() -> None:
-    data = autoencoder()
-    X, X_val = data.X.astype(np.float32), data.X_val.astype(np.float32)
-    single = replace(data, X=X, Y=X, X_val=X_val, Y_val=X_val)
-    tables = {"penalty": {"ridge": 0.01, "ridge_scale": "objective", "mu_max": 100.0}}
-    method, state, _ = alternating(single, model={"precision": "float32"}, **tables)
-    double, twin, _ = alternating(data, **tables)
-    for _ in range(3):
-        method.sweep(state)
-        double.sweep(twin)
-    assert state.weights.dtype == state.Z.dtype == np.float32
-    assert method.evaluate(state).train == pytest.approx(double.evaluate(twin).train, rel=0.05)
 
 
 def test_steps_that_are_asked_for_one_by_one_are_those_of_the_library(random: np.random.Generator) -> None:

@@ -1,4 +1,4 @@
-"""Theorem A.2 (both problems have the same stationary points) and the constraint gradients of theorem B.3."""
+"""Theorem A.2 (both problems have the same stationary points), a step of A.1, the constraint gradients of B.3."""
 
 from __future__ import annotations
 
@@ -28,8 +28,13 @@ from theory.nets import (
 )
 
 from macmpi.mac import Mac
+from macmpi.nets.chain import Chain
+from macmpi.nets.layers.affine import Affine
+from macmpi.nets.layers.discrete import Binary
+from macmpi.nets.losses import Squared, metric
 from macmpi.reductions import sum_over
 from macmpi.solvers.w_problem import SegmentProblem, gradients
+from macmpi.solvers.z_problem import ZProblem
 from macmpi.state import State
 from macmpi.typing import Array
 
@@ -82,17 +87,6 @@ def test_nested_gradient_of_other_nets(net: str) -> None:
     assert_allclose(backpropagated(mac, state), expected, rtol=1e-6, atol=1e-6)
 
 
-def test_nested_gradient_sums_over_chunks() -> None:
-    mac = method(n=20)
-    state = anywhere(mac)
-    plan = mac.plan
-    nested = SegmentProblem(
-        plan.chain.whole, plan.choices.loss, mac.data.X, mac.data.Y, plan.chain.block_shapes, 0.0, state.weights
-    )
-    whole = gradients(nested, nested.start, sum_over([slice(0, 20)]))[1][0]
-    assert_allclose(backpropagated(mac, state), whole, rtol=1e-12, atol=1e-13)
-
-
 def assert_lagrangians_gradient_is_that_of_e1(mac: Mac) -> None:
     """At any W: with Z = g(W) and lambda_k = -Phi_k^T r, the Lagrangian is stationary in Z and its gradient in W is
     that of E1, so one vanishes where the other does."""
@@ -117,20 +111,6 @@ def test_the_kkt_points_of_both_problems_correspond_for_other_nets(net: str) -> 
     assert_lagrangians_gradient_is_that_of_e1(method((4, 3), n=6, **NETS[net]))
 
 
-@pytest.mark.parametrize("net", ["labels", "mixed", "none below"])
-def test_the_multipliers_are_the_only_ones(net: str) -> None:
-    """Stationarity in Z is a triangular system for lambda: another lambda leaves a gradient in Z as large as itself."""
-    mac = method((4, 3), n=6, **NETS[net])
-    state = anywhere(mac, off=0.0)
-    lambdas, random = multipliers(mac, state), np.random.default_rng(5)
-    others = [u + random.normal(size=u.shape) for u in lambdas]
-    by_z = gradient(lambda: lagrangian(mac, state, others), state.Z)
-    for row in range(6):
-        C = constraint_jacobian(mac, state, row)
-        change = np.concatenate([v[row] - u[row] for u, v in zip(lambdas, others, strict=True)])
-        assert_allclose(by_z.reshape(state.Z.shape)[row], -C.T @ change, rtol=0.0, atol=1e-6)
-
-
 def test_the_packages_augmented_lagrangian_has_these_multipliers() -> None:
     """Its own sum lambda^T (z - f), whose sign and order are those of the Lagrangian above."""
     mac = method((4, 3), n=6, method="augmented_lagrangian")
@@ -141,6 +121,33 @@ def test_the_packages_augmented_lagrangian_has_these_multipliers() -> None:
     errors = mac.evaluate(state)
     assert errors.lagrangian is not None
     assert_allclose(6 * (errors.E_Q - errors.lagrangian), work(mac, state), rtol=1e-10)
+
+
+# --- theorem A.1 ------------------------------------------------------------------------------------------------------
+
+
+def test_at_a_jump_a_neighbourhood_has_to_leave_z_free() -> None:
+    """What the printed proof of <= passes over: with balls in (W, Z), a jump of g separates feasible neighbours, so
+    that (W*, g(W*)) is a local minimiser in its ball and W* is none of E1.  With N x {all Z}, as for =>, it is."""
+    chain = Chain((Affine(1, 1), Binary(1), Affine(1, 1)), (2,))
+    x, y, levels = np.ones((2, 1)), np.full((2, 1), 0.6), np.array([[0.0], [1.0]])
+
+    def feasible_values(w: float) -> dict[float, float]:
+        """{z: E(w, z)} of the feasible z among both levels."""
+        weights = [np.array([[w, 0.0]]), np.array([[1.0, 0.0]])]
+        problem = ZProblem(chain.segments, (1,), weights, Squared(), (metric(1.0),), x, y, levels)
+        F = problem.outputs(levels)
+        return {
+            float(z[0]): float(v) for z, f, v in zip(levels, F[0], Squared().value(y, F[-1]), strict=True) if z == f
+        }
+
+    near = [feasible_values(w) for w in np.linspace(-0.3, 0.3, 61)]
+    ((z_star, e_star),) = feasible_values(0.0).items()
+    assert z_star == 0.0
+    in_the_ball = [e for pairs in near for z, e in pairs.items() if abs(z - z_star) < 0.5]
+    assert min(in_the_ball) == e_star
+    assert min(e for pairs in near for e in pairs.values()) < 0.5 * e_star
+    assert 0 < len(in_the_ball) < len(near) == sum(len(pairs) for pairs in near)
 
 
 # --- theorem B.3: the constraint gradients ----------------------------------------------------------------------------

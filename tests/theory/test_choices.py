@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ from contracts.examples import point_gradients
 from covering import covering
 from numpy.testing import assert_allclose, assert_array_equal
 from theory.nets import (
-    ACTIVATIONS,
     AUGMENTED,
     anywhere,
     e1,
@@ -61,12 +59,6 @@ MEASURES: dict[str, dict[str, Any]] = {
     "variance": {"metric": "variance"},
     "curvature": {"metric": "curvature", "sites": "before"},
 }
-W_STEPS: dict[str, dict[str, Any]] = {
-    "over-relaxed": {"relaxation": 1.6},
-    "under-relaxed": {"relaxation": 0.4, "cg_iterations": 5},
-    "linear by the same": {"linear_solver": "same"},
-    "fast sgd": {"solver": "sgd", "rate": 5.0, "batch": 3, "iterations": 2},
-}
 RIDGES: dict[str, dict[str, Any]] = {
     "small": {},
     "large": {"ridge": 3.0},
@@ -109,18 +101,6 @@ def test_no_half_step_of_any_z_solver_raises_the_objective(solver: str, loss: st
         assert_descends(mac, anywhere(mac, mu=mu))
 
 
-@pytest.mark.parametrize(
-    ("measure", "loss", "solver", "by"),
-    covering(MEASURES, LOSSES, ["gauss_newton", "direct", "alternating"], METHODS),
-)
-def test_no_half_step_raises_the_objective_in_any_metric(measure: str, loss: str, solver: str, by: str) -> None:
-    for mu, seed in ((0.1, 0), (10.0, 1), (1e3, 2)):
-        choices = MEASURES[measure] | METHODS[by] | {"ridge": 0.3}
-        mac = method(loss=loss, z_step=Z_SOLVERS[solver], seed=seed, **choices)
-        assert_descends(mac, anywhere(mac, seed, mu))
-    assert_descends(mac, started(mac, seed))
-
-
 @pytest.mark.parametrize(("measure", "loss", "solver", "by"), covering(MEASURES, LOSSES, Z_SOLVERS, METHODS))
 def test_every_z_solver_ends_where_the_objective_is_stationary(measure: str, loss: str, solver: str, by: str) -> None:
     """The same objective for all of them: its gradient in Z vanishes with enough Z-steps."""
@@ -136,23 +116,6 @@ def test_every_z_solver_ends_where_the_objective_is_stationary(measure: str, los
         if slope() < 1e-3 * first:
             return
     pytest.fail(f"{slope():g} of {first:g} is left")
-
-
-@pytest.mark.parametrize(("step", "sites", "by"), covering(W_STEPS, ["after", "before", "mixed"], METHODS))
-def test_no_half_step_raises_the_objective_with_other_keys(step: str, sites: str, by: str) -> None:
-    for value, activation in itertools.product((0.0, 0.5), ("sigmoid", "relu")):
-        mac = method(sites=SITES[sites], activation=activation, w_step=W_STEPS[step], ridge=value, **METHODS[by])
-        state = anywhere(mac)
-        assert_descends(mac, state, sweeps=3)
-
-
-@pytest.mark.parametrize(
-    ("output", "activation", "by"), covering(["linear", "sigmoid", "softmax"], [*ACTIVATIONS, "softmax"], METHODS)
-)
-def test_no_half_step_raises_the_objective_under_any_activation(output: str, activation: str, by: str) -> None:
-    for sites in ("after", "before"):
-        mac = method((5, 4, 3), [activation, "tanh", activation], sites=sites, output=output, **METHODS[by])
-        assert_descends(mac, anywhere(mac))
 
 
 @pytest.mark.parametrize(("loss", "sites", "by"), covering(LOSSES, SITES, METHODS))
@@ -289,20 +252,6 @@ def test_the_z_problems_gradient_is_that_of_the_objective(loss: str, measure: st
 
 
 SUMS = [name for name, loss in LOSSES.items() if loss.by_output and not loss.unit_hessian]
-
-
-@pytest.mark.parametrize(("solver", "sites", "loss"), covering(ALL_SEGMENTS, SITES, SUMS))
-def test_a_loss_by_output_that_is_no_sum_of_squares_is_descended_too(solver: str, sites: str, loss: str) -> None:
-    """Not fitted in closed form, as if its targets were those of a regression: units are, which have no loss."""
-    mac = method(sites=SITES[sites], w_step={"solver": solver}, ridge=0.0, loss=loss)
-    assert not mac.plan.choices.regressions[-1].by_unit
-    state = anywhere(mac)
-    value = first = mac.evaluate(state).E_Q
-    for half_step in (mac.z_step, mac.w_step) * 2:
-        half_step(state)
-        before, value = value, mac.evaluate(state).E_Q
-        assert value <= before * (1.0 + 1e-11)
-    assert value < first
 
 
 @pytest.mark.parametrize("solver", UNITS_ALONE)

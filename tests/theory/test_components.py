@@ -92,15 +92,6 @@ def test_pre_activations_that_carry_are_the_leading_components() -> None:
     assert np.linalg.matrix_rank(V) == 4
 
 
-def test_rectifiers_carry_on_the_side_that_has_a_slope() -> None:
-    X = points()
-    found = components.components_of(np.c_[X, np.ones(N)].T @ np.c_[X, np.ones(N)] / N)
-    V, c = components.carrying(found, np.random.default_rng(3).normal(size=(4, 4)), "relu")
-    P = X @ V.T + c
-    assert_allclose(P.mean(axis=0), components.SHIFT * P.std(axis=0))
-    assert (P > 0.0).mean() > 0.9
-
-
 def test_wide_layers_are_random_on_the_scale_of_the_points() -> None:
     A = points()
     W = np.random.default_rng(2).uniform(-1.0, 1.0, (40, D + 1)) / np.sqrt(D)
@@ -111,12 +102,6 @@ def test_wide_layers_are_random_on_the_scale_of_the_points() -> None:
     assert_allclose(P.mean(axis=0), components.BIASES * 0.5 * drawn * np.sqrt(3.0 * D), atol=1e-9)
 
 
-def test_inputs_that_do_not_vary_begin_with_finite_weights() -> None:
-    X = np.tile(np.arange(float(D)), (N, 1))
-    _, weights = started(X, None, [12, 4, 11])
-    assert all(np.isfinite(W).all() for W in weights)
-
-
 @pytest.mark.parametrize(("model", "inputs", "yes"), [
     (Model([12, 4, 11], "sigmoid"), D, True), (Model([5], "linear"), D, True),
     (Model([6, 3, 6], "tanh", tied=True), D, False), (Model([6, 6, 6], "tanh", skips=[[1, 3]]), D, False),  # type: ignore[list-item]
@@ -124,14 +109,6 @@ def test_inputs_that_do_not_vary_begin_with_finite_weights() -> None:
 ])  # fmt: skip
 def test_dense_nets_with_known_activations_start_so(model: Model, inputs: int, yes: bool) -> None:
     assert components.carries(build_chain(model, inputs, inputs)) == yes
-
-
-def test_other_targets_leave_the_layers_random() -> None:
-    X = points()
-    method, weights = started(X, X[:, :3] ** 2, [5, 4])
-    assert method.plan.chain.n_out == 3
-    state = method.start(6.0, False, 1)
-    assert_allclose(weights[0], method.parts.weights(state)[0])
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])

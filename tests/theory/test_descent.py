@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from covering import covering
 from numpy.testing import assert_allclose, assert_array_equal
-from theory.nets import ACTIVATIONS, SITES, anywhere, e1, e_q, feasible, last_features, method, ridge, started
+from theory.nets import ACTIVATIONS, SITES, anywhere, e1, e_q, feasible, method, ridge, started
 from theory.problems import w_problem
 
 from macmpi.mac import Mac
@@ -151,35 +151,6 @@ def test_the_ridge_is_dropped_beyond_its_mu() -> None:
         assert all((share > 0.0) is counts for share in shares)
 
 
-RIDGES = [("unit", 0.0), ("unit", 0.1), ("objective", 0.1), ("unit", 30.0)]
-
-
-@pytest.mark.parametrize(("activation", "sites", "penalty"), covering(ACTIVATIONS, SITES, RIDGES))
-def test_postprocessing_never_raises_e1_and_the_ridge(activation: str, sites: str, penalty: tuple[str, float]) -> None:
-    """At any moment of a run, and again after itself."""
-    scale, value = penalty
-    mac = method((7, 5), activation, sites=sites, ridge=value, ridge_scale=scale)
-    state = started(mac)
-    for _ in range(4):
-        after = mac.finish(state)
-        assert e1(mac, after) + ridge(mac, after) <= (e1(mac, state) + ridge(mac, state)) * ROUNDING
-        again = mac.finish(after)
-        assert e1(mac, again) + ridge(mac, again) <= (e1(mac, after) + ridge(mac, after)) * ROUNDING
-        mac.begin(state)
-        mac.sweep(state)
-
-
-@pytest.mark.parametrize("sites", SITES)
-def test_postprocessing_ends_at_the_last_layers_least_squares_fit(sites: str) -> None:
-    mac = method(ridge=0.0, sites=sites)
-    state = started(mac)
-    mac.sweep(state)
-    after = mac.finish(state)
-    after.Z[:] = feasible(mac, after)
-    _, rest, _, _ = np.linalg.lstsq(last_features(mac, after), mac.data.Y, rcond=None)
-    assert_allclose(e1(mac, after), 0.5 * rest.sum(), rtol=1e-9)
-
-
 def test_a_refit_that_is_worse_is_not_kept() -> None:
     """Whatever the solver gives back: the old last layer stays."""
 
@@ -222,32 +193,3 @@ def test_the_gradient_step_of_the_start_lowers_e1(wide: float, activation: str) 
         mac = method((7, 5), activation, seed=seed)
         without, stepped = mac.start(wide, False, seed), mac.start(wide, True, seed)
         assert e1(mac, stepped) < e1(mac, without)
-
-
-@pytest.mark.parametrize("sites", SITES)
-@pytest.mark.parametrize("penalty", [{}, {"ridge": 0.0}, {"ridge_scale": "objective", "ridge": 0.1}], ids=str)
-def test_a_short_run_lowers_the_nested_error(penalty: dict[str, Any], sites: str) -> None:
-    """What the method is for: descent in E_Q brings descent in E1, by half within ten iterations here."""
-    mac = method((7, 5), sites=sites, **penalty)
-    state = started(mac)
-    before = e1(mac, state)
-    for _ in range(10):
-        mac.sweep(state)
-    assert e1(mac, mac.finish(state)) < 0.5 * before
-
-
-@pytest.mark.parametrize("sites", SITES)
-def test_exact_z_steps_bound_e1_from_below_and_rise_with_mu(sites: str) -> None:
-    """min over Z of E_Q never exceeds E1, and grows with mu towards it."""
-    exact = {"iterations": 40, "relaxation": 1.0, "cg_iterations": 6, "cg_tolerance": 0.0, "halvings": 20}
-    mac = method((4, 3), n=9, sites=sites, z_step=exact)
-    state = anywhere(mac, off=0.0)
-    nested, values = e1(mac, state), []
-    for mu in (0.1, 1.0, 10.0, 100.0, 1e3, 1e4):
-        state.Z[:] = feasible(mac, state)
-        state.mu = mu
-        mac.z_step(state)
-        values.append(e_q(mac, state))
-    assert all(a < b for a, b in itertools.pairwise(values))
-    assert values[-1] < nested
-    assert_allclose(values[-1], nested, rtol=1e-2)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from theory.nets import (
     AUGMENTED,
     anywhere,
@@ -97,55 +97,6 @@ def test_no_half_step_raises_the_objective_and_bits_stay_bits(net: str, mu: floa
         assert values[-1] < values[0]
 
 
-@pytest.mark.parametrize("mu", [0.01, 1.0, 100.0])
-@pytest.mark.parametrize("net", [name for name in BITS if name != "alternating"])
-def test_the_z_step_of_a_few_bits_is_exact(net: str, mu: float) -> None:
-    mac = method(**BITS[net])
-    state = flipped(mac, mu=mu)
-    every = [np.array(code) for code in itertools.product((0.0, 1.0), repeat=state.Z.shape[1])]
-    values = np.stack([by_point(mac, state, np.tile(code, (len(state.Z), 1))) for code in every])
-    before = by_point(mac, state, state.Z)
-    assert_allclose(before.sum(), e_q(mac, state) - work(mac, state), rtol=1e-10)
-    mac.z_step(state)
-    after = by_point(mac, state, state.Z)
-    assert_allclose(after, values.min(axis=0), rtol=1e-10)
-    assert (after <= before).all()
-
-
-def test_one_bit_after_the_other_raises_no_point() -> None:
-    mac = method(**BITS["alternating"])
-    state = flipped(mac)
-    for _ in range(3):
-        before = by_point(mac, state, state.Z)
-        mac.z_step(state)
-        assert (by_point(mac, state, state.Z) <= before).all()
-
-
-def test_at_a_large_mu_the_bits_are_the_encoders() -> None:
-    mac = method(**BITS["autoencoder"])
-    state = flipped(mac, mu=1e6)
-    mac.z_step(state)
-    assert_array_equal(state.Z, feasible(mac, state))
-    assert mac.evaluate(state).constraint == 0.0
-
-
-@pytest.mark.parametrize("net", BITS)
-def test_a_run_lowers_the_nested_error_and_ends_feasible(net: str) -> None:
-    mac = method(**BITS[net] | {"n": 60})
-    state = started(mac)
-    assert_array_equal(state.Z, feasible(mac, state))
-    before = e1(mac, state)
-    for mu in (0.1, 0.3, 1.0, 3.0, 10.0):
-        state.mu = mu
-        mac.sweep(state)
-        mac.sweep(state)
-    kept = e1(mac, state) + ridge(mac, state)
-    after = mac.finish(state)
-    assert_array_equal(after.Z, feasible(mac, after))
-    assert e1(mac, after) + ridge(mac, after) <= kept * (1.0 + 1e-11)
-    assert e1(mac, after) < 0.9 * before
-
-
 # --- codewords --------------------------------------------------------------------------------------------------------
 
 
@@ -199,12 +150,3 @@ def test_the_record_of_a_net_with_codewords_is_e_q_there(net: str) -> None:
 def feasible_top(mac: Mac, state: State) -> Array:
     """What the last segment reads at feasible coordinates."""
     return feasible(mac, state)[:, -mac.plan.chain.site_sizes[-1] :]
-
-
-def test_a_run_with_codewords_lowers_the_nested_error() -> None:
-    mac = method(**CODEWORDS["deep"] | {"n": 60, "words": 20})
-    state = started(mac)
-    before = e1(mac, state)
-    for _ in range(10):
-        mac.sweep(state)
-    assert e1(mac, mac.finish(state)) < 0.7 * before

@@ -124,13 +124,6 @@ def test_the_start_is_feasible_in_range_and_keyed_by_its_seed() -> None:
     assert_allclose(mac.start(6.0, False, 5).weights, 2.0 * state.weights, rtol=1e-15)
 
 
-def test_a_layers_start_does_not_depend_on_the_layers_above() -> None:
-    short, long = method((7,)), method((7, 5, 6))
-    assert_array_equal(
-        short.parts.weights(short.start(2.0, False, 1))[0], long.parts.weights(long.start(2.0, False, 1))[0]
-    )
-
-
 @pytest.mark.parametrize("run", RUNS)
 def test_equal_states_go_on_with_equal_bits(run: str) -> None:
     """Nothing that matters is kept outside the state."""
@@ -221,19 +214,6 @@ def test_the_order_of_the_points_does_not_matter(run: str) -> None:
     assert_allclose(shuffled.Z, state.Z[order], rtol=0.0, atol=1e-8)
 
 
-@pytest.mark.parametrize("run", ["after", "augmented", "variance", "several steps of CG"])
-def test_before_a_linear_activation_is_after_it(run: str) -> None:
-    """Where the activation does nothing, both cuts give the same coordinates, and the same iterations."""
-    after, before = (method((6, 4), "linear", **RUNS[run] | {"sites": sites}) for sites in SITES)
-    one, two = started(after), started(before)
-    for _ in range(3):
-        go_on(after, one)
-        go_on(before, two)
-    assert_allclose(two.weights, one.weights, rtol=0.0, atol=1e-9)
-    assert_allclose(two.Z, one.Z, rtol=0.0, atol=1e-9)
-    assert_allclose(two.own.multipliers, one.own.multipliers, rtol=0.0, atol=1e-8)
-
-
 @pytest.mark.parametrize("loss", ["squared", "cross_entropy"])
 def test_a_layer_without_coordinates_joins_the_next_one(loss: str) -> None:
     """Its weights join the next layer's, and the start is the same net with fewer coordinates."""
@@ -242,13 +222,6 @@ def test_a_layer_without_coordinates_joins_the_next_one(loss: str) -> None:
     one, two = started(together), started(apart)
     assert_array_equal(one.weights, two.weights)
     assert_array_equal(one.Z, np.delete(two.Z, np.s_[5:9], axis=1))
-
-
-def test_both_cuts_start_at_the_same_net() -> None:
-    after, before = (method((6, 4), sites=sites) for sites in SITES)
-    one, two = started(after), started(before)
-    assert_allclose(two.weights, one.weights, rtol=1e-13)
-    assert_allclose(1.0 / (1.0 + np.exp(-two.Z)), one.Z, rtol=1e-12)
 
 
 @pytest.mark.parametrize("sites", SITES)

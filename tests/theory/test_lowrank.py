@@ -93,28 +93,6 @@ def test_subspace_iteration_finds_the_leading_eigenvectors() -> None:
     assert_allclose(np.sort(found)[::-1], values[:R], rtol=1e-6)
 
 
-def test_known_eigenvectors_are_followed() -> None:
-    """A has moved a little: one product from the old ones is nearer than the old ones are."""
-    values = spread(10.0)
-    A, U = symmetric(values)
-    moved = A + 0.05 * symmetric(0.9 ** np.arange(D), 5)[0]
-    old, new = U[:, :R], np.linalg.eigh(moved)[1][:, -R:]
-    assert angle(new, leading(moved, old, 0)[1]) < 0.1 * angle(new, old)
-
-
-def test_each_inverse_begins_at_random_vectors_of_its_own() -> None:
-    A, _ = symmetric(spread())
-    first, again, other = (leading(A, np.zeros((D, R)), j)[1] for j in (0, 0, 1))
-    np.testing.assert_array_equal(first, again)
-    assert not np.array_equal(first, other)
-
-
-def test_a_matrix_of_zeros_has_a_finite_inverse() -> None:
-    zeros = np.zeros((D, D))
-    spectrum = leading(zeros, np.zeros((D, R)), 0)
-    assert_allclose(LowRank(spectrum[1], shares(zeros, spectrum, 0.5)).of_rows(np.eye(D)), 2.0 * np.eye(D), atol=1e-12)
-
-
 def test_wide_grams_and_metrics_of_dense_nets_are_inverted_in_eigenvectors() -> None:
     """Not those that a metric is known of, nor of layers that are damped in all of their eigenvectors."""
     config = Config(model=Model([1000, 500, 30, 500, 1000], "sigmoid"))

@@ -126,34 +126,6 @@ def excess(found: float, start: float, least: float) -> float:
     return (found - least) / (start - least)
 
 
-def test_linear_layers_come_near_the_exact_w_step() -> None:
-    """Many rounds at the default rate: what is left is the noise of the last minibatches."""
-    keys = WStep(linear_solver="same", schedule="ring", iterations=20)
-    mac, state = begun(
-        Config(model=Model([5, 3, 5], sites="before", activation="sigmoid"), w_step=keys, method=Method("mac"))
-    )
-    exact, same = begun(Config(model=Model([5, 3, 5], sites="before", activation="sigmoid"), method=Method("mac")))
-    assert_array_equal(state.weights, same.weights)
-    before = objective(mac, state)
-    mac.w_step(state)
-    exact.w_step(same)
-    assert excess(objective(mac, state), before, objective(exact, same)) < 0.1
-
-
-@pytest.mark.parametrize("batch", [2, 50])
-def test_the_default_rate_suits_minibatches_of_any_size(batch: int) -> None:
-    """Of two points, fewer than inputs, too: one round goes most of the way that the exact W-step goes."""
-    keys = WStep(linear_solver="same", schedule="ring", batch=batch)
-    mac, state = begun(
-        Config(model=Model([5, 3, 5], sites="before", activation="sigmoid"), w_step=keys, method=Method("mac"))
-    )
-    exact, same = begun(Config(model=Model([5, 3, 5], sites="before", activation="sigmoid"), method=Method("mac")))
-    before = objective(mac, state)
-    mac.w_step(state)
-    exact.w_step(same)
-    assert excess(objective(mac, state), before, objective(exact, same)) < 0.2
-
-
 def test_exact_layers_stay_exact() -> None:
     mac, state = begun(CONFIGS["after"])
     exact, same = begun(replace(CONFIGS["after"], w_step=WStep()))

@@ -14,7 +14,6 @@ from theory.basis_nets import autoencoder, config, gaussians, planned
 from theory.test_selection import ROUNDING, order_of, select, selecting, totals
 
 from macmpi.config import Config
-from macmpi.config import Selection as Keys
 from macmpi.config.resized import resized
 from macmpi.data.dataset import Dataset
 from macmpi.mac import Mac
@@ -183,16 +182,6 @@ def test_the_best_of_all_candidates_is_taken_and_nothing_rises(setting: str) -> 
     assert chosen - {start}, "nothing was chosen"
 
 
-def test_a_large_price_of_a_weight_takes_the_largest_ridge_and_none_the_smallest() -> None:
-    found = {}
-    for epsilon2 in (1e-9, 1e6):
-        method, state = made("dense", epsilon2=[epsilon2])
-        method.mac.z_step(state)
-        select(method, state)
-        found[epsilon2] = method.plan.choices.shaping.ridges
-    assert found == {1e-9: (1e-4,) * 4, 1e6: (1.0,) * 4}
-
-
 def test_a_ridge_that_no_longer_holds_is_not_selected() -> None:
     """Beyond ridge_until_mu all candidates are one."""
     method, state = made("ridges")
@@ -239,13 +228,3 @@ def test_the_record_says_what_is_chosen() -> None:
         c.price * (w + c.outputs * d) for c, w, d in zip(method.candidates, weights, state.own.degrees, strict=True)
     ]
     assert_allclose(notes["cost"] * method.plan.n_train, sum(price))
-
-
-def test_what_is_not_asked_for_stays_as_the_config_has_it() -> None:
-    """Selection of numbers of centres alone leaves no widths and no ridges behind."""
-    method, state = selecting()
-    select(method, state)
-    assert method.changed
-    assert state.own.architecture[1:] == ((), ())
-    assert Keys().widths == Keys().ridges == []
-    assert not {"widths", "ridges"} & method.notes().keys()

@@ -250,17 +250,6 @@ def test_the_selected_sizes_are_the_best_of_all_pairs(criterion: str, epsilon2: 
         assert best == (2, 2)
 
 
-def test_the_choices_above_are_neither_all_the_smallest_nor_all_the_largest() -> None:
-    found = []
-    for criterion, epsilon2 in itertools.product(CRITERIA, (PAIR, [0.015, 0.15])):
-        method, state = selecting(selection={"criterion": criterion, "epsilon2": epsilon2}, **SETTINGS["objective"])
-        select(method, state)
-        found.append(tuple(method.plan.basis_sizes))
-    assert len(set(found)) > 1
-    assert all(2 <= m1 <= 12 and 2 <= m3 <= 10 for m1, m3 in found)
-    assert any(2 < m < 10 for pair in found for m in pair)
-
-
 def test_candidates_without_sizes_step_from_150_to_the_layers_own_number() -> None:
     data = autoencoder()
     for hidden, first, second in (
@@ -309,17 +298,6 @@ def test_no_selection_raises_e_q_and_the_cost(setting: str, criterion: str, epsi
         changes += method.changed is True
         assert method.changed == (method.plan.basis_sizes != sizes)
     assert changes
-
-
-def test_selection_without_a_ridge_descends_too() -> None:
-    """Grams without full rank: more centres than the coordinates tell apart."""
-    model = {"width": [30.0, 30.0]}
-    method, state = selecting(model=model, penalty={"ridge": 0.0}, selection={"epsilon2": [1e-5]})
-    for _ in range(5):
-        method.mac.z_step(state)
-        before = total(method, state)
-        select(method, state)
-        assert total(method, state) <= before * (1.0 + 1e-6)
 
 
 def better_centres(method: Selection, state: State, basis: int) -> None:
@@ -512,18 +490,3 @@ def test_a_net_with_basis_functions_in_one_half_alone() -> None:
     assert [b.segment for b in method.candidates] == [1]
     assert state.own.sizes.tolist() == [2, method.plan.basis_sizes[0]]
     assert_allclose(method.notes()["cost"], 2 * 0.05 * (2 + data.Y.shape[1]) * method.plan.basis_sizes[0] / 37)
-
-
-def test_single_precision_selects_too() -> None:
-    data = autoencoder()
-    X, X_val = data.X.astype(np.float32), data.X_val.astype(np.float32)
-    single = replace(data, X=X, Y=X, X_val=X_val, Y_val=X_val)
-    keys = {"penalty": {"mu_max": 100.0, "ridge": 0.1}}
-    method, state = selecting(single, model={"precision": "float32"}, **keys)
-    double, twin = selecting(data, **keys)
-    for _ in range(2):
-        method.sweep(state)
-        double.sweep(twin)
-    assert state.weights.dtype == state.Z.dtype == np.float32
-    assert method.plan.basis_sizes == double.plan.basis_sizes
-    assert_allclose(method.evaluate(state).E_Q, double.evaluate(twin).E_Q, rtol=1e-2)

@@ -12,9 +12,8 @@ from covering import covering
 from numpy.testing import assert_allclose
 from theory.nets import ACTIVATIONS, SITES, SMOOTH, anywhere, method, points, started
 
-from macmpi.config import Model, Recurrent
+from macmpi.config import Recurrent
 from macmpi.mac import Mac
-from macmpi.nets.build import build_chain
 from macmpi.nets.joint import JointLoss
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
@@ -164,24 +163,6 @@ def test_a_closed_form_fits_all_steps_at_once() -> None:
     expected = np.linalg.lstsq(A, Z[:, : STEPS * UNITS].reshape(-1, UNITS), rcond=None)[0].T
     found = block_views(state.weights, mac.plan.chain.block_shapes)[0]
     assert_allclose(found, expected, atol=1e-9 * np.abs(expected).max())
-
-
-def test_each_layer_reads_what_the_one_before_gives() -> None:
-    """The maps of a recurrent net are one layer for its sizes, and its coordinates are the states of all steps."""
-    chain = build_chain(Model(hidden=[Recurrent(5, 4), 7], activation="tanh"), 12, 3)
-    assert chain.layer_sizes == (12, 5, 7, 3)
-    assert chain.site_sizes == (5, 5, 5, 5, 7)
-    assert chain.layer_ends == (chain.sites[3], chain.sites[4])
-    assert chain.groups == ((0, 1, 2, 3), (), (), (), (4,), (5,))
-    assert [segment.data for segment in chain.segments] == [None, (3, 6), (6, 9), (9, 12), None, None]
-
-
-def test_a_tied_net_has_half_of_the_weights() -> None:
-    tied, free = (build_chain(Model(hidden=[5, 3, 5], activation="tanh", tied=t), 8, 8) for t in (True, False))
-    weights = [sum(h * d for h, d in chain.block_shapes) for chain in (tied, free)]
-    biases = 8 + 5 + 3 + 5
-    assert 2 * (weights[0] - biases) == weights[1] - biases
-    assert tied.groups == ((0, 3), (1, 2), (), ())
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu"])

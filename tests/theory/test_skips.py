@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from theory.nets import ACTIVATIONS, AUGMENTED, points
 from theory.test_stochastic import averages_of
 
-import macmpi
 from macmpi import UsageError, config
 from macmpi.config import Config
 from macmpi.data.dataset import Dataset
@@ -231,37 +229,6 @@ METHODS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("keys", METHODS, ids=lambda keys: " ".join(map(str, keys["method"].values())))
-def test_every_method_trains_a_net_with_skips(keys: dict[str, Any], tmp_path: Path) -> None:
-    """And its model is read again, whole."""
-    random = np.random.default_rng(3)
-    X = np.tanh(random.normal(size=(150, 4)) @ random.normal(size=(4, 12)))
-    for name in ("residual", "inputs everywhere", "images", "images appended"):
-        skips = {key: value for key, value in NETS[name].items() if key != "hidden"}
-        skips |= {"image": [3, 4]} if "image" in skips else {}
-        settings = {**keys, "run": {"max_iterations": 5}, "model": skips}
-        run = tmp_path / name
-        model = macmpi.fit(X, np.sin(X[:, :3]), hidden=NETS[name]["hidden"], layers="tanh", config=settings, output=run)
-        Y = np.sin(X[:, :3])
-        assert np.square(Y - model.predict(X)).sum() < 0.5 * np.square(Y - Y.mean(axis=0)).sum()
-        assert_array_equal(macmpi.load(run / "model.h5").predict(X), model.predict(X))
-
-
-def test_stochastic_metrics_are_those_of_the_units(random: np.random.Generator) -> None:
-    """A net whose skips add nothing (their layers' copies multiplied by 0) has the metrics of the net without."""
-    from macmpi.methods.stochastic.factors import Seen, metrics
-    from macmpi.nets.losses.squared import Squared
-
-    plain, X = method(configured("over two sites", model={"skips": []})).plan.chain, random.normal(size=(30, 4))
-    other = method(configured("over two sites", model={"joining": "append"})).plan.chain
-    weights = [random.normal(size=shape) for shape in plain.block_shapes]
-    wide = [*weights[:3], np.hstack([weights[3][:, :6], np.zeros((4, 6)), weights[3][:, 6:]]), weights[4]]
-    found = [_metrics(chain, W, X, metrics, Seen, Squared()) for chain, W in ((plain, weights), (other, wide))]
-    for ours, theirs in zip(*found, strict=True):
-        assert_allclose(theirs, ours, rtol=1e-10, atol=1e-12)
-
-
 def _metrics(chain: Chain, weights: Any, X: Array, metrics: Any, seen: Any, loss: Any) -> list[Array]:
     tape, n = chain.whole.tape(weights, X), len(X)
     known = seen(tape, np.zeros((n, chain.n_out)), np.zeros((n, chain.n_out)))
@@ -282,11 +249,6 @@ def test_a_skip_goes_two_layers_on_at_least(skip: list[int]) -> None:
 def test_a_skip_is_a_pair_of_numbers(skip: list[Any]) -> None:
     with pytest.raises(UsageError, match=r"model\.skips\.0"):
         configured("residual", model={"skips": [skip]})
-
-
-def test_skips_want_layers() -> None:
-    with pytest.raises(UsageError, match="skips names layers: give hidden too"):
-        config.validate({"model": {"skips": [[1, 3]]}}, "this test")
 
 
 def test_what_is_carried_is_taken_in_the_order_of_its_use() -> None:

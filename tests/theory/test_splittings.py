@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from theory.nets import (
     ACTIVATIONS,
     AUGMENTED,
@@ -27,12 +26,7 @@ from theory.nets import (
 from theory.problems import w_problem, z_problem
 
 from macmpi.mac import Mac
-from macmpi.nets.chain import Chain
-from macmpi.nets.layers.activation import Activation
-from macmpi.nets.layers.affine import Affine
-from macmpi.nets.losses import Squared, metric
 from macmpi.solvers.w_problem import UnitProblem, values
-from macmpi.solvers.z_problem import ZProblem
 from macmpi.state import State
 from macmpi.typing import Array
 
@@ -144,76 +138,6 @@ def test_without_sites_e_q_is_e1_always(mu: float, loss: str) -> None:
         assert_allclose(by_unit(mac, state), e1(mac, state), rtol=1e-12)
         mac.sweep(state)
         assert mac.evaluate(state).train < errors.train
-
-
-def test_tiles_of_points_sum_to_e_q() -> None:
-    mac = method()
-    state = anywhere(mac)
-    total = 0.0
-    for tile in mac.plan.work.train.tiles_of(0):
-        problem = z_problem(mac, tile.rows, state)
-        total += problem.values(problem.Z).sum()
-    assert_allclose(total, e_q(mac, state), rtol=1e-12)
-
-
-@pytest.mark.parametrize("mu", [1.0, 1e8])
-@pytest.mark.parametrize("sites", SITES)
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("hidden", HIDDEN, ids=str)
-def test_at_feasible_coordinates_e_q_is_e1(hidden: tuple[int, ...], activation: str, sites: str, mu: float) -> None:
-    """Theorem A.1's step E(W, g(W)) = E1(W); no smoothness needed."""
-    mac = method(hidden, activation, sites=sites)
-    state = anywhere(mac, mu=mu, off=0.0)
-    assert_allclose(state.Z, feasible(mac, state), rtol=1e-13, atol=1e-15)
-    assert_allclose(by_point(mac, state), e1(mac, state), rtol=1e-12)
-    assert_allclose(by_unit(mac, state), e1(mac, state), rtol=1e-12)
-    own = mac.parts.evaluation.nested(mac.parts.weights(state)).error
-    assert_allclose(own * mac.plan.n_train, e1(mac, state), rtol=1e-12)
-
-
-@dataclass(frozen=True)
-class Absolute(Squared):
-    """sum_l |y_l - f_l|."""
-
-    unit_hessian: ClassVar[bool] = False  # type: ignore[misc]
-
-    def value(self, Y: Array, F: Array) -> Array:
-        return np.abs(Y - F).sum(axis=1)
-
-    def residual(self, Y: Array, F: Array) -> Array:
-        return np.sign(Y - F)
-
-
-def test_theorem_a1_needs_no_squared_error(random: np.random.Generator) -> None:
-    """A loss by absolute values, rectifiers, sites at other cuts of the chain: E(W, g(W)) = E1(W) all the same."""
-    maps = (Affine(3, 4), Activation("relu", 4), Affine(4, 2), Activation("relu", 2), Affine(2, 3))
-    X, Y = random.normal(size=(9, 3)), random.normal(size=(9, 3))
-    for sites in ((2, 4), (1, 3), (4,), (1, 2, 3, 4)):
-        chain = Chain(maps, sites)
-        weights = tuple(random.normal(size=shape) for shape in chain.block_shapes)
-        Z = np.hstack(chain.coordinates(weights, X))
-        sevens = (metric(7.0),) * len(sites)
-        problem = ZProblem(chain.segments, chain.site_sizes, weights, Absolute(), sevens, X, Y, Z)
-        assert Z.shape[1] == sum(chain.site_sizes)
-        assert_allclose(problem.values(Z), np.abs(Y - chain.forward(weights, X)).sum(axis=1), rtol=1e-13)
-        off = Z + 0.1 * random.normal(size=Z.shape)
-        assert not np.allclose(problem.values(off), problem.values(Z))
-
-
-def test_the_chain_is_its_segments_whatever_the_cuts(random: np.random.Generator) -> None:
-    maps = (Affine(3, 4), Activation("tanh", 4), Affine(4, 2), Activation("sigmoid", 2), Affine(2, 3))
-    X = random.normal(size=(9, 3))
-    uncut = Chain(maps, ())
-    weights = tuple(random.normal(size=shape) for shape in uncut.block_shapes)
-    before = X.copy()
-    expected = uncut.forward(weights, X)
-    for sites in ((2, 4), (1, 3), (4,), (1, 2, 3, 4)):
-        A = X
-        for segment in Chain(maps, sites).segments:
-            A = segment.forward(weights, A)
-        assert_array_equal(A, expected)
-        assert_array_equal(Chain(maps, sites).forward(weights, X), expected)
-    assert_array_equal(X, before)
 
 
 @pytest.mark.parametrize("sites", SITES)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,7 +39,7 @@ from macmpi.methods.stochastic.schedule import LONGER, LONGEST, MOMENTUM, STRIDE
 from macmpi.methods.stochastic.spectral import CROSS, cross
 from macmpi.methods.stochastic.start import code_of
 from macmpi.nets.build import build_chain
-from macmpi.nets.losses import LINKS, LOSSES
+from macmpi.nets.losses import LOSSES
 from macmpi.nets.tape import Tape
 from macmpi.parallel import balance, tiles
 from macmpi.parallel.blocks import Rows
@@ -49,7 +48,6 @@ from macmpi.parallel.serial import Serial
 from macmpi.parallel.tiles import Tile
 from macmpi.parallel.tree_sum import Sum
 from macmpi.plan import damped
-from macmpi.plan.initial import random_weights
 from macmpi.plan.inverses import assign_inverses
 from macmpi.plan.minibatches import LEAST, minibatch
 from macmpi.plan.plan import make_plan
@@ -271,46 +269,6 @@ def test_damping_across_falls_from_that_of_two_inverses() -> None:
     assert shares[-1] == CROSS
 
 
-@pytest.mark.parametrize(
-    ("loss", "activation", "damping"),
-    [
-        ("squared", "sigmoid", 1e-3),
-        ("squared", "tanh", 1.6e-2),
-        ("squared", "relu", 1.6e-2),
-        ("cross_entropy", "relu", 3.0),  # the first minibatches are small
-        ("cross_entropy", "sigmoid", 0.1875),
-    ],
-)
-def test_damping_begins_as_the_squares_of_slopes(loss: str, activation: str, damping: float) -> None:
-    assert method_of(loss, activation)[1].own.damping == pytest.approx(damping)
-    assert method_of(loss, activation, damping=0.7)[1].own.damping == 0.7
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-def test_labels_are_damped_as_the_loss_falls(loss: str) -> None:
-    """Inverses from the loss of knowing nothing on, lengths once the labels are learnt, these never to nothing."""
-    method, state = method_of(loss)
-    whole = np.log(3.0)
-    expected = ((2.0, 1.0, 1.0), (0.1, 0.1 / whole, 1.0), (1e-4, 1e-4 / whole, 0.005), (0.0, 0.0, 1e-5))
-    for level, share, along in expected:
-        state.own.level = level
-        shares = (share, along) if loss == "cross_entropy" else (1.0, 1.0)
-        found = method.damping.of_inverses(1.0, state.own.level), method.damping.of_length(1.0, state.own.level)
-        assert found == pytest.approx(shares)
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-def test_the_damping_follows_the_decrease(loss: str) -> None:
-    """Down where it was near the predicted one, to the least; up where it was not, or is unknown."""
-    damping = method_of(loss)[0].damping
-    first, least = damping.first, damping.least
-    assert least < damping.adapted(first, 0.9, 3) < first == damping.adapted(first, 0.5, 3)
-    assert damping.adapted(1.01 * least, 0.9, 30) == least
-    assert damping.adapted(0.5 * least, 0.9, 30) == 0.5 * least
-    for ratio in (0.1, -2.0, float("nan")):
-        assert first < damping.adapted(first, ratio, 3) < 2.0 * first
-
-
 @pytest.mark.parametrize("ridge", RIDGES)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_model_along_a_way_is_that_of_gauss_and_newton(loss: str, ridge: float) -> None:
@@ -333,13 +291,6 @@ def test_the_model_along_a_way_is_that_of_gauss_and_newton(loss: str, ridge: flo
     )
     assert slope == pytest.approx(-gradient @ way, rel=1e-12)
     assert curvature == pytest.approx(curved + 0.3 * way @ way, rel=1e-9)
-
-
-@pytest.mark.parametrize(("code", "ridge", "few"), [(True, "auto", True), (True, 0.3, False), (False, 0.0, False)])
-def test_autoencoders_without_a_ridge_measure_lengths_at_few_points(code: bool, ridge: float | str, few: bool) -> None:
-    method, _ = method_of(ridge=ridge)
-    data = replace(method.data, Y=method.data.X if code else method.data.X.copy())
-    assert Method_(method.plan, data, Serial(), Clock(), method.keys).few == few
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -485,19 +436,6 @@ def test_the_ridge_begins_by_the_columns_and_falls_by_a_tenth_each_epoch() -> No
     assert [schedules[2].at(epoch) for epoch in (0, 1, 2)] == pytest.approx([0.05, 0.045, 0.0405], rel=1e-14)
     assert [ridges.schedule_of(0.3, 200, 2, code).at(7) for code in (False, True)] == [0.3, 0.3]
     assert ridges.schedule_of("auto", 200, 2, autoencoder=True).at(0) == 0.0
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-def test_a_large_ridge_leaves_nothing_but_the_best_constant(loss: str) -> None:
-    """Biases are free: they give shares, means, and of absolute errors about the median."""
-    method, state = method_of(loss, ridge=5.0)
-    for _ in range(80):
-        method.sweep(state)
-    F = method.plan.chain.forward(method.layout.blocks(state.own.average), method.data.X)
-    mean = method.data.Y.mean(axis=0)
-    F = LINKS[LOSSES[loss].link](F)
-    np.testing.assert_allclose(F, np.broadcast_to(mean, F.shape), atol=0.2)
-    assert np.abs(not_biases(method) * state.own.average).max() < 1e-2
 
 
 def test_the_run_shows_and_keeps_the_average() -> None:
@@ -654,26 +592,6 @@ def test_a_step_gone_wrong_is_taken_back() -> None:
     assert state.own.inverses.any()
 
 
-@pytest.mark.parametrize(
-    ("losses", "wrong"),
-    [([4.0] * 30, True), ([0.0] * 29 + [120.0], False), ([1.0] * 30, False), ([1e200] * 30, True)],
-)
-def test_one_point_alone_does_not_say_that_a_step_went_wrong(losses: list[float], wrong: bool) -> None:
-    found = np.array(losses)
-    with np.errstate(over="ignore"):
-        assert bool(recovery.gone_wrong(found.mean(), (found**2).mean(), 30.0, 1.0)) is wrong
-
-
-def test_one_point_does_not_move_the_level_far() -> None:
-    method, state = method_of()
-    method.step(halves(np.arange(30)), state)
-    level = state.own.level
-    method.data.Y[0] += 1e6
-    method.step(halves(np.arange(30)), state)
-    assert state.own.steps == 2
-    assert state.own.level <= 1.2 * level + 1e-12
-
-
 @pytest.mark.parametrize("ridge", RIDGES)
 def test_the_decrease_is_predicted_by_the_net_before_the_step(ridge: float) -> None:
     """Of weights, slopes and activations at one point, the one where the gradient was taken."""
@@ -696,13 +614,6 @@ def test_the_decrease_is_predicted_by_the_net_before_the_step(ridge: float) -> N
     assert predicted == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize(("n", "parts", "batch"), [(90, 40, 1), (90, 2, 1), (50, 50, 3)])
-def test_no_minibatch_is_empty(n: int, parts: int, batch: int) -> None:
-    method, _ = method_of(n=n, parts=parts, batch=batch)
-    for place in range(method.minibatches.of_epoch(0)):
-        assert all(len(rows) for rows in method.minibatches.drawn(0, place).values())
-
-
 @pytest.mark.parametrize(
     ("batch", "asked", "expected"),
     [(30, "auto", 1.0 - 1.0 / 14), (3, "auto", 1.0 - 1.0 / 15), (1, "auto", 1.0 - 2.0 / 90), (1, 0.5, 0.5)],
@@ -710,17 +621,6 @@ def test_no_minibatch_is_empty(n: int, parts: int, batch: int) -> None:
 def test_an_average_remembers_half_an_epoch_of_minibatches(batch: int, asked: float | str, expected: float) -> None:
     method, _ = method_of(batch=batch, averaging=asked, parts=1)
     assert method.schedule.averaging(0) == pytest.approx(expected)
-
-
-def test_averages_of_autoencoders_of_dense_layers_remember_half_of_the_present_epoch() -> None:
-    """Minibatches that have grown are less noisy, and an average over many of them is far behind."""
-    method, _ = method_of(batch=1, batch_max=10**6, grow_every=1, parts=1)
-    found = [method.schedule.averaging(epoch) for epoch in (0, 1, 100)]
-    assert found == pytest.approx([1 - 2 / 90, 1 - 2 / 45, 1 - 1 / 14])
-    labels, _ = method_of("cross_entropy", batch=1, batch_max=10**6, grow_every=1, parts=1)
-    assert labels.schedule.averaging(100) == labels.schedule.averaging(0)
-    asked, _ = method_of(batch=1, batch_max=10**6, grow_every=1, parts=1, averaging=0.5)
-    assert asked.schedule.averaging(100) == 0.5
 
 
 def test_minibatches_grow() -> None:
@@ -812,14 +712,6 @@ def test_what_is_not_positive_definite_has_no_inverse_by_halves(at: int) -> None
         inverse(S)
 
 
-def test_random_weights_are_those_of_the_half_steps() -> None:
-    """But for precision and range: blocks are drawn by the rank that each is assigned to."""
-    method, _ = method_of(activation="tanh")
-    flat = np.concatenate([W.ravel() for W in method.layout.blocks(random_weights(method.plan, 1.0, 3))[:-1]])
-    state = method.start(1.0, False, 3)
-    np.testing.assert_array_equal(state.weights[: len(flat)], flat)
-
-
 @pytest.mark.parametrize("h", [1, 5, 70])
 def test_a_few_rows_solved_for_are_those_of_all(h: int) -> None:
     random = np.random.default_rng(1)
@@ -831,22 +723,6 @@ def test_a_few_rows_solved_for_are_those_of_all(h: int) -> None:
 # --- the start --------------------------------------------------------------------------------------------------------
 
 
-def test_the_code_starts_from_principal_components_of_its_inputs() -> None:
-    """An autoencoder's layers, which carry those of the net's inputs, are in test_components.py."""
-    method, _ = method_of(n=900)
-    method.data = replace(method.data, Y=np.abs(method.data.Y))
-    assert not method.data.autoencoder
-    state = method.start(0.0, False, 1)
-    chain, weights, X = method.plan.chain, method.parts.weights(state), method.data.X
-    A, S = (chain.part(0, maps).forward(weights, X) for maps in (2, 3))
-    variances, directions = np.linalg.eigh(np.cov(A.T, bias=True))
-    np.testing.assert_allclose(S.mean(axis=0), 0.0, atol=1e-10)
-    spread = variances[::-1][:2] / variances[-1]
-    np.testing.assert_allclose(np.cov(S.T, bias=True), np.diag(spread), atol=1e-8)
-    across = weights[1][:, :-1] @ directions[:, :-2]
-    np.testing.assert_allclose(across, 0.0, atol=1e-8 * np.abs(weights[1]).max())
-
-
 @pytest.mark.parametrize(("loss", "hidden", "code"), [
     ("squared", [5, 2, 4], 1), ("squared", [5, 2, 2], None), ("squared", [7, 8], None), ("squared", [3], 0),
     ("cross_entropy", [5, 3, 4], None), ("cross_entropy", [5, 2, 4], 1),
@@ -854,13 +730,6 @@ def test_the_code_starts_from_principal_components_of_its_inputs() -> None:
 def test_the_code_is_the_layer_narrower_than_all_others(loss: str, hidden: list[int], code: int | None) -> None:
     n_out = 3 if loss == "cross_entropy" else SIZES[0]
     assert code_of(build_chain(Model(hidden, loss=loss, activation="sigmoid"), SIZES[0], n_out)) == code  # type: ignore[arg-type]
-
-
-def test_a_range_that_is_asked_for_makes_all_layers_random() -> None:
-    method, _ = method_of()
-    narrow, wide = (method.parts.weights(method.start(range_, False, 1)) for range_ in (1.0, 3.0))
-    for a, b in zip(narrow[:-1], wide[:-1], strict=True):
-        np.testing.assert_allclose(3.0 * a, b)
 
 
 # --- the tree of sums -------------------------------------------------------------------------------------------------
@@ -900,11 +769,6 @@ def test_sums_up_the_tree_have_the_same_bits_for_any_runs(leaves: int, ranks: in
     assert joined(Tile(0, leaves)) == total(0, leaves)
 
 
-@given(st.integers(0, 6))
-def test_a_rank_of_a_power_of_two_exchanges_one_sum(power: int) -> None:
-    assert all(len(tiles.nodes(64, run)) == 1 for run in balance.contiguous_runs(64, 2**power))
-
-
 @given(st.lists(st.tuples(st.integers(1, 400), st.integers(1, 400)), min_size=1, max_size=8), st.integers(1, 20))
 def test_each_inverse_is_one_ranks_and_no_rank_has_much_more_than_it_must(
     sides: list[tuple[int, int]], ranks: int
@@ -915,14 +779,6 @@ def test_each_inverse_is_one_ranks_and_no_rank_has_much_more_than_it_must(
     assert sorted(j for rank in assigned for j in rank) == list(range(len(flat)))
     best = max(sum(costs[j] for j in rank) for rank in balance.assign_by_cost(costs, ranks))
     assert max(sum(costs[j] for j in rank) for rank in assigned) <= (1.0 + balance.IN_ORDER) * best
-
-
-def test_two_ranks_invert_what_their_own_units_read() -> None:
-    """Of the autoencoder of run/usps_fast.toml: halves of the net."""
-    sides = (257, 300, 301, 100, 101, 20, 21, 100, 101, 300, 301, 256)
-    costs = [float(n**3) for n in sides]
-    assert assign_inverses(costs, 2) == (tuple(range(6)), tuple(range(6, 12)))
-    assert set(map(len, assign_inverses(costs, 12))) == {1}
 
 
 def test_the_layout_covers_both_buffers() -> None:

@@ -123,15 +123,6 @@ def test_what_a_candidate_is_said_to_have_is_what_its_net_has(setting: str) -> N
                 assert_allclose(candidate.value, error + cost(method, smaller), rtol=1e-7)
 
 
-def test_a_dear_parameter_leaves_the_fewest() -> None:
-    method, state = selecting(1e3)
-    method.sweep(state)
-    assert (units(method), method.changed) == ([2, 6, 1], True)
-    assert state.own.sizes.tolist() == [2, 6, 1]
-    assert state.Z.shape == (80, 9)
-    assert len(state.weights) == 2 * 5 + 6 * 3 + 1 * 7 + 3 * 2
-
-
 @pytest.mark.parametrize("setting", ["after", "momentum"])
 def test_where_no_candidate_wins_the_run_keeps_its_bits(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where one was trained before it lost."""

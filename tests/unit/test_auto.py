@@ -10,13 +10,11 @@ import h5py
 import numpy as np
 import pytest
 from launch.here import run_here
-from numpy.testing import assert_allclose
 
 from macmpi import UsageError, config
 from macmpi.config.auto import decide, explained, in_short
 from macmpi.config.model import LAYERS, Activation
-from macmpi.config.penalties import MOST
-from macmpi.config.tables import PAPER, Penalty
+from macmpi.config.tables import PAPER
 from macmpi.data.targets import FEW, with_loss
 
 ALWAYS = ("method.name", "model.hidden", "model.activation", "model.loss", "start.method")
@@ -117,28 +115,6 @@ def test_the_penalty_is_the_papers_where_no_other_was_measured(tables: dict[str,
     assert found.method.acceleration == "none"
 
 
-def test_a_selection_of_dense_sizes_leaves_the_penalty_to_the_loss() -> None:
-    tables = {"selection": {"criterion": "aic", "sizes": [[2]]}, "model": {"hidden": [4], "loss": "cross_entropy"}}
-    found = decide(config.validate(FULL | tables, "this test"), 9)[0]
-    assert found.penalty == decide(config.validate(FULL | {"model": tables["model"]}, "this test"), 9)[0].penalty
-    assert found.penalty.mu0 != PAPER["mu0"]
-
-
-def test_autoencoders_have_the_papers_penalty_and_the_head_of_the_table_does_not_mention_it() -> None:
-    found, decisions = decide(config.validate(FULL, "this test"), 9, autoencoder=True)
-    assert {key: getattr(found.penalty, key) for key in PAPER} == PAPER
-    assert "mu0" not in in_short(decisions)
-    assert {f"penalty.{key}" for key in PAPER} <= {d.key for d in decisions}
-
-
-@pytest.mark.parametrize(("loss", "kind"), [("squared", "numbers"), ("cross_entropy", "labels")])
-def test_the_ridge_of_a_table_grows_with_its_columns_up_to_a_limit(loss: str, kind: str) -> None:
-    given = config.validate(FULL | {"model": {"loss": loss}}, "this test")
-    ridges = [decide(given, n_in)[0].penalty.value("ridge") for n_in in (1, 2, 4, 10_000)]
-    assert_allclose(ridges, [ridges[0], 2 * ridges[0], 4 * ridges[0], MOST[kind]])
-    assert decide(given, 4)[0].penalty.value("ridge_scale") == "objective"
-
-
 @pytest.mark.parametrize(
     ("start", "method"),
     [({}, "pca"), ({"seed": 3}, "pca"), ({"range": 2.0}, "uniform"), ({"method": "greedy"}, "greedy")],
@@ -151,32 +127,11 @@ def test_bits_begin_as_those_of_principal_components_unless_a_start_is_given(sta
     assert {d.why for d in decisions if d.key.startswith("penalty.")} == {"for bits"}
 
 
-def test_mu_begins_no_higher_than_it_may_grow() -> None:
-    given = config.validate(FULL | {"penalty": {"mu_max": 1e-4}}, "this test")
-    assert decide(given, 4)[0].penalty.value("mu0") == 1e-4
-    assert Penalty(mu_max=2.0).value("mu0") == 2.0
-
-
 def test_a_config_of_one_line_trains(table: Path) -> None:
     outcome = run_here("points.toml", "--iterations", 2, "--output", "run", cwd=table, code=0)
     assert '  chosen: loss "squared", hidden [100], method "stochastic", activation "relu"' in outcome.out
     kept = config.flat(config.read(table / "run" / "config.toml", []))
     assert "auto" not in [kept[key] for key in ALWAYS]
-
-
-def test_explain_writes_lines_and_nothing_else(table: Path) -> None:
-    """With them on top of the config nothing is left to choose."""
-    outcome = run_here("points.toml", "--explain", cwd=table, code=0)
-    pinned = table / "points.toml"
-    before = pinned.read_text()
-    pinned.write_text(before + outcome.out)
-    assert "nothing was chosen" in run_here("points.toml", "--explain", cwd=table, code=0).out
-    pinned.write_text(before)
-    assert sorted(path.name for path in table.iterdir()) == ["points.npz", "points.toml"]
-
-
-def test_a_check_says_what_was_chosen(table: Path) -> None:
-    assert run_here("points.toml", "--check", cwd=table, code=0).out.startswith('chosen: loss "squared", ')
 
 
 def test_a_config_without_data_is_refused(table: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from macmpi import UsageError, config
-from macmpi.config import RUN_TIME_KEYS, Config, Method
+from macmpi.config import RUN_TIME_KEYS, Config
 from macmpi.config.gone import GONE
 from macmpi.config.tables import W_SOLVERS, Z_SOLVERS
 
@@ -222,12 +222,6 @@ def test_a_word_for_all_layers_or_a_list_with_one_for_each(key: str, word: str, 
     assert f"{key}.1: " in text
 
 
-def test_each_layer_has_its_units_its_activation_and_its_site() -> None:
-    mixed = config.Model([3, 4], ["tanh", "softmax"], sites=["none", "before"])
-    assert mixed.layers() == [(3, "tanh", "none"), (4, "softmax", "before")]
-    assert config.Model([3, 4], activation="sigmoid").layers() == [(3, "sigmoid", "after"), (4, "sigmoid", "after")]
-
-
 @pytest.mark.parametrize(
     ("key", "near", "words"),
     [
@@ -277,11 +271,6 @@ def test_one_value_for_all_basis_layers_or_a_list_with_one_for_each(key: str, va
         assert f"{name} has {entries} entries but {count} hidden layers have {name}: give one for all" in text
 
 
-def test_each_gives_a_lists_entries_or_one_word_so_many_times() -> None:
-    assert config.Model([5, 4], "rbf", width=[1.0, 2.0]).each("width", 2) == [1.0, 2.0]
-    assert config.Model(centres="subset", activation="sigmoid").each("centres", 3) == ["subset"] * 3
-
-
 @pytest.mark.parametrize("text", ['method = "file"', 'coordinates = "z.h5"', 'method = "pca"\ncoordinates = "z.h5"'])
 def test_a_start_from_a_file_names_it(text: str, folder: Path) -> None:
     assert "go together" in refusal(f"[start]\n{text}", folder)
@@ -322,16 +311,6 @@ def test_bounds_the_wrong_way_round(folder: Path) -> None:
     assert "batch_max = 1000 is below batch = 1200" in refusal("[stochastic]\nbatch = 1200", folder)
 
 
-def test_an_unknown_key_that_is_like_none_is_told_the_known_ones(folder: Path) -> None:
-    assert "parallel.cores: unknown key; known here: data" in refusal("[parallel]\ncores = 2", folder)
-
-
-def test_mu_max_below_mu0(folder: Path) -> None:
-    text = refusal("[penalty]\nmu0 = 100.0\nmu_max = 10.0", folder)
-    assert "penalty" in text
-    assert "mu_max = 10 is below mu0 = 100" in text
-
-
 @pytest.mark.parametrize("key", DEFAULTS)
 def test_a_slip_of_the_pen_gets_a_suggestion(key: str, folder: Path) -> None:
     table, name = key.split(".")
@@ -370,12 +349,6 @@ def test_a_key_in_the_wrong_table_is_told_where_it_belongs(text: str, said: str,
 )
 def test_a_mistake_is_said_without_the_words_of_a_library(text: str, said: str, folder: Path) -> None:
     assert said in refusal(text, folder)
-
-
-def test_a_key_unlike_any_other_gets_none(folder: Path) -> None:
-    text = refusal("penalty.qqqqq = 1", folder)
-    assert "penalty.qqqqq: unknown key" in text
-    assert "did you mean" not in text
 
 
 @pytest.mark.parametrize("table", [f.name for f in fields(Config)])
@@ -424,19 +397,8 @@ def test_an_empty_file_is_the_defaults(folder: Path) -> None:
     assert all(is_dataclass(getattr(Config(), f.name)) for f in fields(Config))
 
 
-def test_whole_numbers_stand_for_floats(folder: Path) -> None:
-    found = read("penalty.mu0 = 10\nstart.range = 3", folder)
-    assert isinstance(found.penalty.mu0, float)
-    assert found.start.range == 3.0
-
-
-def test_data_as_a_path_is_short_for_its_source(folder: Path) -> None:
-    assert read('data = "points.h5"', folder) == read('[data]\nsource = "points.h5"', folder)
-
-
 POSITIVE = st.floats(1e-300, 1e300)
 FRACTION = st.floats(0.0, 1.0, exclude_max=True)
-TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
 
 
 @st.composite
@@ -487,13 +449,6 @@ def test_what_is_dumped_reads_back(folder: Path, values: dict[str, Any]) -> None
     assert read(config.dump(whole), folder) == whole
 
 
-@often
-@given(source=TEXT)
-def test_any_source_that_can_be_read_is_dumped(folder: Path, source: str) -> None:
-    whole = Config(data=config.Data(source=source), method=Method("mac"))
-    assert read(config.dump(whole), folder) == whole
-
-
 def test_a_dump_names_every_key() -> None:
     lines = config.dump(Config()).splitlines()
     tables = [line.strip("[]") for line in lines if line.startswith("[")]
@@ -513,12 +468,6 @@ def test_settings_override_the_file_in_their_order(folder: Path) -> None:
         "penalty.mu0 = 1.0\npenalty.factor = 3.0", folder, "penalty.mu0=2", "penalty.mu0=5", "model.hidden=[4, 2]"
     )
     assert (found.penalty.mu0, found.penalty.factor, found.model.hidden) == (5.0, 3.0, [4, 2])
-
-
-def test_settings_of_the_data(folder: Path) -> None:
-    assert read('data = "a.h5"', folder, "data.seed=3").data == config.Data(source="a.h5", seed=3)
-    assert read("", folder, "data.source='b.h5'").data.source == "b.h5"
-    assert read("", folder, "data='b.h5'").data.source == "b.h5"
 
 
 def test_a_short_data_setting_keeps_the_other_keys_of_the_table(folder: Path) -> None:

@@ -48,13 +48,6 @@ def test_lines_that_nobody_takes_are_left_out(how: str) -> None:
         console.flush()
 
 
-def test_signs_that_an_encoding_lacks_take_no_line_away() -> None:
-    code = f"from macmpi.console import say; say({chr(0x153)!a} + ' 5\\nnext')"
-    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=60)
-    assert done.stdout == "? 5\nnext\n"
-
-
 class Alone(Serial):
     """Notes how it was ended, which a team does not survive."""
 
@@ -70,17 +63,6 @@ def test_a_rank_that_fails_ends_the_others_whoever_reads_its_message(error: Exce
     alone = Alone()
     with lost(how):
         mpi.die(alone, error)
-    assert alone.code == 70
-
-
-def test_an_error_that_cannot_even_be_formatted_ends_the_others_too() -> None:
-    class Unprintable(NumericalError):
-        def __str__(self) -> str:
-            raise MemoryError
-
-    alone = Alone()
-    with pytest.raises(MemoryError):
-        mpi.die(alone, Unprintable())
     assert alone.code == 70
 
 

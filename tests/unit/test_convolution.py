@@ -8,15 +8,12 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from contracts.test_trainers import offer
 from launch.here import run_here
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.signal import correlate2d
 
 from macmpi import UsageError, config
 from macmpi.config import Model
-from macmpi.config import model as model_keys
-from macmpi.config.auto import decide
 from macmpi.data.shards import survey
 from macmpi.data.whole import load
 from macmpi.half_steps.positions import by_position, over_positions
@@ -91,43 +88,6 @@ def test_coordinates_of_a_codebook_are_histograms_or_what_its_softmax_reads(
     assert chain.site_sizes == sizes
 
 
-def test_shares_of_words_add_up_to_1_at_each_pixel_and_to_the_pixels_in_a_histogram(
-    random: np.random.Generator,
-) -> None:
-    layer = {**LAYER, "pool": 2, "pooling": "sum"}
-    chain = build_chain(model(layer, image=[4, 4], activation="softmax"), 16, 2)
-    weights = [random.normal(size=shape) for shape in chain.block_shapes]
-    A = random.normal(size=(5, 16))
-    shares = chain.part(0, 2).forward(weights, A).reshape(5, 16, 3)
-    assert_allclose(shares.sum(axis=2), 1.0, rtol=1e-14)
-    histograms = chain.part(0, 3).forward(weights, A).reshape(5, 4, 3)
-    assert_allclose(histograms.sum(axis=2), 4.0, rtol=1e-14)
-    assert_allclose(histograms.sum(axis=1), shares.sum(axis=1), rtol=1e-14)
-
-
-def test_a_softmax_of_output_images_is_one_at_each_pixel(random: np.random.Generator) -> None:
-    chain = build_chain(model(6, image=[2, 2], output="softmax", readout={"channels": 3, "image": [1, 2, 3]}), 4, 6)
-    weights = [random.normal(size=shape) for shape in chain.block_shapes]
-    F = chain.forward(weights, random.normal(size=(5, 4)))
-    assert_allclose(F.reshape(5, 2, 3).sum(axis=2), 1.0, rtol=1e-14)
-
-
-def test_shapes_follow_from_layer_to_layer() -> None:
-    layers = [{**LAYER, "stride": 2}, {"channels": 2, "pool": 2}, 8, {"channels": 4, "upsample": 2, "image": [2, 2, 2]}]
-    chain = build_chain(model(*layers, image=[8, 6, 2], readout={"channels": 1, "kernel": 5}), 96, 16)
-    assert chain.layer_sizes == (96, 36, 24, 8, 64, 16)
-    assert chain.block_shapes == ((3, 19), (2, 28), (8, 5), (4, 19), (1, 101))
-
-
-def test_the_data_tell_the_shape_of_images() -> None:
-    given = config.validate({"model": {"hidden": [LAYER]}}, "this test")
-    found, decisions = decide(given, 12, shape=(4, 3))
-    assert found.model.image == [4, 3]
-    assert "model.image" in [d.key for d in decisions]
-    dense = config.validate({"model": {"hidden": [3]}}, "this test")
-    assert decide(dense, 12, shape=(4, 3))[0].model.image == []
-
-
 @pytest.mark.parametrize(
     ("keys", "says"),
     [
@@ -149,19 +109,6 @@ def test_mistakes_in_a_layer_are_named_with_its_number(keys: dict[str, object], 
     assert "1 mistake in" in str(caught.value)
 
 
-def test_a_config_with_tables_in_lists_is_written_and_read_again() -> None:
-    given = config.validate({"model": {"hidden": [LAYER, 3], "readout": {**LAYER, "image": [1, 1, 3]}}}, "this test")
-    assert config.from_settings([f"model.hidden={_inline(given)}"], "settings").model.hidden == given.model.hidden
-    import tomllib
-
-    assert config.validate(tomllib.loads(config.dump(given)), "its dump") == given
-
-
-def _inline(given: config.Config) -> str:
-    (line,) = (line for line in config.dump(given).splitlines() if line.startswith("hidden = "))
-    return line.removeprefix("hidden = ")
-
-
 def test_rows_of_positions_are_those_of_points(random: np.random.Generator) -> None:
     A = random.normal(size=(5, 12))
     made = Made(lambda rows: A[rows], A.shape, A.dtype)
@@ -173,13 +120,6 @@ def test_rows_of_positions_are_those_of_points(random: np.random.Generator) -> N
     assert_array_equal(by_position(made, 4, slice(1, 3))[8:16], expected[8:16, 1:3])
     (total,) = over_positions(sum_over([slice(0, 2), slice(2, 5)]), 4)(lambda rows: (expected[rows].sum(axis=0),))
     assert_allclose(total, expected.sum(axis=0), rtol=1e-14)
-
-
-def test_a_kind_of_layer_of_another_package_is_no_activation_of_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    offer(monkeypatch, {("macmpi.layers", "low_rank"): lambda: None})
-    monkeypatch.setattr(model_keys, "extensions", lambda group: ["low_rank"] if group == "macmpi.layers" else [])
-    with pytest.raises(UsageError, match='activation = "low_rank" where a layer is a convolution'):
-        model(LAYER, activation="low_rank")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from macmpi.methods.stochastic.damping import CODES, ENOUGH, FEWEST, LEARNT, LEAST, MOST, Damping
+from macmpi.methods.stochastic.damping import CODES, LEARNT, LEAST, MOST, Damping
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=100)
 asked = st.sampled_from([0.0, 1e-4, 0.3])
@@ -17,14 +17,6 @@ present = st.floats(1e-12, MOST)
 losses = st.floats(1e-9, 1e3)
 ratios = st.floats(-1e6, 1e6)
 minibatches = st.integers(1, 50)
-
-
-@often
-@given(dampings)
-def test_what_is_asked_for_is_taken(found: Damping) -> None:
-    assert found.first == found.first_asked or not found.first_asked
-    assert found.first > 0.0
-    assert 0.0 < found.least < found.first
 
 
 @pytest.mark.parametrize("classes", [0, 10])
@@ -78,13 +70,6 @@ def test_a_length_is_shortened_only_where_the_loss_is_higher_than_where_it_was_m
     assert found.of_loss(2.0 * loss, measured, level) <= share <= found.of_loss(loss, 2.0 * measured, level)
 
 
-def test_a_length_of_learnt_labels_falls_as_the_loss_rises() -> None:
-    labels = Damping(10, 1.0)
-    assert labels.of_loss(1e-4, 1e-5, 1e-5) == 0.1
-    assert labels.of_loss(1e-4, 1e-5, 5.0 * LEARNT) == 0.5
-    assert labels.of_loss(1.0, 0.5, 1.0) == labels.of_loss(0.0, 0.0, 0.0) == 1.0
-
-
 @often
 @given(dampings, present, ratios, ratios, minibatches)
 def test_the_better_a_step_was_predicted_the_less_damping(
@@ -107,24 +92,3 @@ def test_success_lowers_the_damping_to_the_least_and_failure_raises_it_to_the_mo
         assert after == damping
     else:
         assert after > damping or damping == after == MOST
-
-
-@often
-@given(dampings, present, st.sampled_from([-1.0, 1.0]))
-def test_the_bounds_are_reached_and_kept(found: Damping, damping: float, ratio: float) -> None:
-    for _ in range(100):
-        damping = found.adapted(damping, ratio, 5)
-    bound = MOST if ratio < 0.0 else found.least
-    assert damping == bound or (ratio > 0.0 and damping < bound)
-    assert found.adapted(damping, ratio, 5) == damping
-
-
-def test_a_loss_that_is_no_number_counts_as_failure() -> None:
-    assert Damping(0, 1.0).adapted(0.5, math.nan, 1) > 0.5
-
-
-@pytest.mark.parametrize(("batch", "times"), [(4.0, FEWEST), (40.0, 10.0), (100.0, 4.0), (ENOUGH, 1.0), (5000.0, 1.0)])
-def test_labels_in_small_minibatches_are_damped_more_at_first(batch: float, times: float) -> None:
-    assert Damping(3, 1.0, batch=batch).first == pytest.approx(times * Damping(3, 1.0).first)
-    assert Damping(0, 1.0, batch=batch).first == Damping(0, 1.0).first
-    assert Damping(3, 1.0, first_asked=0.7, batch=batch).first == 0.7

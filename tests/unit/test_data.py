@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from macmpi import UsageError
 from macmpi.config import Data
 from macmpi.data.checks import as_rows
-from macmpi.data.dataset import Dataset, share
-from macmpi.data.named_sets import folder
+from macmpi.data.dataset import Dataset
 from macmpi.data.parts import parts_of, raw_of
 from macmpi.data.reading import Raw, read_file
-from macmpi.data.scaling import FAR, Scaling, fit_scaling, spread_rows
+from macmpi.data.scaling import FAR, fit_scaling, spread_rows
 from macmpi.data.shards import survey
 from macmpi.data.split import drawn
 from macmpi.data.whole import load
-from macmpi.parallel.serial import Serial
 from macmpi.parallel.tiles import Tile
 from macmpi.predict import read_points
 from macmpi.typing import Array
@@ -103,20 +100,6 @@ def test_validation_points_of_the_file_are_used_as_they_are(write: Write, random
     assert_array_equal(without.Y_val, X_val)
 
 
-def test_images_are_flattened_row_by_row(write: Write, random: np.random.Generator) -> None:
-    images = random.normal(size=(6, 3, 2))
-    data = load(of(write(X=images, X_val=images), scale="none"))
-    assert_array_equal(data.X, images.reshape(6, 6))
-
-
-def test_arrays_are_rows_of_float64_next_to_each_other(write: Write, random: np.random.Generator) -> None:
-    X = np.asfortranarray(rows(random).astype(np.float32))
-    data = load(of(write(X=X, Y=X[:, :1])))
-    for array in (data.X, data.Y, data.X_val, data.Y_val):
-        assert array.dtype == np.float64
-        assert array.flags.c_contiguous
-
-
 def test_all_formats_hold_the_same_data(random: np.random.Generator, tmp_path: Path) -> None:
     X = rows(random)
     np.savez(tmp_path / "a.npz", X=X)
@@ -158,16 +141,6 @@ def test_groups_stay_with_their_points(write: Write, random: np.random.Generator
         assert groups.dtype == np.int64
     assert data.shape is None
     assert data.sha256 == load(of(write(X=X), scale="none", points=20)).sha256
-
-
-def test_groups_of_the_validation_points_of_the_file(write: Write, random: np.random.Generator) -> None:
-    X, X_val = rows(random), rows(random, n=5)
-    numbers, numbers_val = np.arange(20) % 3, np.array([2, 1, 0, 1, 7], dtype=np.uint8)
-    found = load(of(write(X=X, X_val=X_val, groups=numbers, groups_val=numbers_val), points=9)).groups
-    assert found is not None
-    assert_array_equal(found[0], numbers[:9])
-    assert_array_equal(found[1], numbers_val)
-    assert load(of(write(X=X, X_val=X_val))).groups is None
 
 
 @pytest.mark.parametrize(
@@ -308,13 +281,6 @@ def test_columns_in_the_largest_and_the_smallest_units_stay_finite(random: np.ra
         assert (scaling.tails is None) is (unit in (1e99, 1e-250))
 
 
-def test_a_constant_column_with_rounding_is_not_taken_for_one_with_long_tails() -> None:
-    X = np.full((400, 1), 1e6)
-    X[::3] += np.spacing(1e6)
-    X[5] += 1.0
-    assert fit_scaling(X, "robust").tails is None
-
-
 def test_targets_keep_their_own_unit(write: Write, random: np.random.Generator) -> None:
     """An error of a regression is measured in the unit of its targets, long tails or not."""
     X = long_tailed(random)
@@ -352,11 +318,6 @@ def test_columns_are_scaled_together_where_they_have_one_unit(
         assert_allclose(data.X.std(axis=0), 1.0, rtol=1e-12)
 
 
-def test_no_scaling_changes_no_bit(random: np.random.Generator) -> None:
-    X = rows(random)
-    assert_array_equal(fit_scaling(X, "none").apply(X), X)
-
-
 def test_a_constant_column_keeps_its_scale(write: Write, random: np.random.Generator) -> None:
     X = rows(random)
     X[:, 1] = 0.1 + 0.2
@@ -364,21 +325,6 @@ def test_a_constant_column_keeps_its_scale(write: Write, random: np.random.Gener
     assert_array_equal(data.scaling_x.scale[1], 1.0)
     assert_allclose(data.X[:, 1], 0.0, atol=1e-12)
     assert np.isfinite(data.X).all()
-
-
-@often
-@given(power=st.integers(-18, 18))
-def test_units_of_measurement_do_not_matter(power: int) -> None:
-    """Data in metres and the same data in picometres have the same standard scores."""
-    X = np.random.default_rng(0).normal(size=(30, 2)) + 1.0
-    factor = 10.0**power
-    expected = fit_scaling(X, "standard").apply(X)
-    assert_allclose(fit_scaling(X * factor, "standard").apply(X * factor), expected, rtol=1e-9, atol=1e-9)
-
-
-def test_a_range_of_nothing_is_left_alone() -> None:
-    scaling = fit_scaling(np.full((4, 2), 7.0), "range")
-    assert_array_equal(scaling.apply(np.full((4, 2), 7.0)), 0.0)
 
 
 # --- split and points -------------------------------------------------------------------------------------------------
@@ -404,12 +350,6 @@ def test_a_split_takes_each_point_once(n: int, fraction: float, seed: int) -> No
         assert_array_equal(y.whole(), 10.0 * X[where])
 
 
-def test_the_seed_of_the_data_draws_the_split() -> None:
-    held = [drawn(100, Data(seed=seed))[1][:] for seed in (0, 0, 1)]
-    assert_array_equal(held[0], held[1])
-    assert (held[0] != held[2]).any()
-
-
 def test_points_keeps_some_of_the_training_points_in_their_order(write: Write, random: np.random.Generator) -> None:
     path = write(X=rows(random), Y=rows(random, d=1))
     whole, some = load(of(path, scale="none")), load(of(path, scale="none", points=7))
@@ -420,11 +360,6 @@ def test_points_keeps_some_of_the_training_points_in_their_order(write: Write, r
     assert_array_equal(some.X_val, whole.X_val)
     assert load(of(path, points=16)).sha256 == load(of(path)).sha256
     assert "data.points = 17, but there are 16 training points" in refusal(of(path, points=17))
-
-
-def test_three_points_are_enough(write: Write) -> None:
-    data = load(of(write(X=np.arange(6.0).reshape(3, 2)), validation=0.01))
-    assert (len(data.X), len(data.X_val)) == (2, 1)
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
@@ -468,26 +403,6 @@ def test_what_is_not_rows_of_real_numbers(X: Array, says: str, write: Write) -> 
     text = refusal(of(path))
     assert f"{path}: dataset X" in text
     assert says in text
-
-
-def test_one_column_may_be_flat(write: Write) -> None:
-    X, Y = np.arange(12.0).reshape(6, 2), np.array([3.0, 1.0, 4.0, 1.0, 5.0, 9.0])
-    flat, upright = load(of(write(X=X, Y=Y))), load(of(write(X=X, Y=Y[:, None])))
-    assert flat.Y.shape[1] == 1
-    assert_array_equal(flat.Y, upright.Y)
-    assert flat.sha256 == upright.sha256
-
-
-def test_targets_are_scaled_by_their_own_kind(write: Write) -> None:
-    """X of counts in one unit goes to [0, 1] together, Y of real numbers column by column."""
-    found = load(of(write(X=np.arange(40).reshape(20, 2), Y=np.linspace(5.0, 6.0, 20)), validation=0.25))
-    assert found.scaling_x.shift[0] == found.scaling_x.shift[1]
-    assert found.X.max() == 1.0
-    assert abs(found.Y.mean()) < 1e-12
-
-
-def test_values_that_vanish_are_refused(write: Write, random: np.random.Generator) -> None:
-    assert "choose other units" in refusal(of(write(X=1e-200 * random.normal(size=(9, 2)))))
 
 
 def test_one_training_point_is_named_for_what_it_is(write: Write) -> None:
@@ -534,13 +449,6 @@ def test_arrays_that_do_not_fit_together(
     text = refusal(of(path))
     assert says in text
     assert str(path) in text
-
-
-def test_constant_targets(write: Write, random: np.random.Generator) -> None:
-    X = rows(random)
-    assert "is constant" in refusal(of(write(X=X, Y=np.full((20, 2), 3.0))))
-    assert "is constant" in refusal(of(write(X=np.full((20, 2), 3.0))))
-    assert load(of(write(X=X, Y=np.column_stack([np.ones(20), X[:, 0]])))).Y.shape == (16, 2)
 
 
 def test_files_that_are_not_there_or_not_data(tmp_path: Path) -> None:
@@ -604,14 +512,6 @@ def test_digits() -> None:
     assert groups is not None
     for Y, numbers in ((classes.Y, groups[0]), (classes.Y_val, groups[1])):
         assert_array_equal(Y.argmax(axis=1), numbers)
-
-
-def test_alone_a_rank_shares_nothing(random: np.random.Generator) -> None:
-    X = rows(random)
-    unit = Scaling(np.zeros(3), np.ones(3))
-    data = Dataset(X, X, X, X, unit, unit, "")
-    assert share(Serial(), data) is data
-    assert not replace(data, Y=X.copy()).autoencoder
 
 
 @pytest.mark.parametrize(("value", "says"), [(1.257e199, "the limit is 1e+100: rescale"), (np.nan, "remove or fill")])
@@ -696,16 +596,6 @@ def usps() -> Dataset:
     return load(Data(source="usps"))
 
 
-@pytest.fixture(scope="module")
-def digit_of() -> dict[bytes, int]:
-    """The label of every image of the file."""
-    arrays = read_file(folder() / "usps.h5", ("images", "labels"))
-    images = arrays["images"].reshape(-1, 256) / 255.0
-    table = {image.tobytes(): int(label) for image, label in zip(images, arrays["labels"], strict=True)}
-    assert len(table) == 11_000
-    return table
-
-
 @pytest.mark.usps
 def test_usps_is_5000_and_5000_images_in_0_to_1(usps: Dataset) -> None:
     assert usps.autoencoder
@@ -715,29 +605,6 @@ def test_usps_is_5000_and_5000_images_in_0_to_1(usps: Dataset) -> None:
         assert X.max() == 1.0
         # 0 is the background: most of an image.
         assert 0.2 < X.mean() < 0.3
-
-
-@pytest.mark.usps
-def test_usps_has_500_images_of_each_digit_in_both_sets(usps: Dataset, digit_of: dict[bytes, int]) -> None:
-    for X in (usps.X, usps.X_val):
-        digits = [digit_of[row.tobytes()] for row in X]
-        assert np.bincount(digits).tolist() == [500] * 10
-    assert usps.groups is not None
-    assert usps.shape == (16, 16)
-    assert_array_equal(usps.groups[1], digits)
-    assert_array_equal(usps.groups[0], [digit_of[row.tobytes()] for row in usps.X])
-
-
-@pytest.mark.usps
-def test_no_usps_image_is_in_both_sets(usps: Dataset) -> None:
-    assert len(as_set(usps.X) | as_set(usps.X_val)) == 10_000
-
-
-@pytest.mark.usps
-def test_the_first_usps_points_are_of_all_digits(usps: Dataset, digit_of: dict[bytes, int]) -> None:
-    """data.points takes the first ones: their order must not follow the digits."""
-    counts = np.bincount([digit_of[row.tobytes()] for row in usps.X[:1000]], minlength=10)
-    assert counts.min() > 60
 
 
 @pytest.mark.usps
@@ -806,9 +673,5 @@ def test_coil_brings_its_labels(coil: tuple[Array, Array]) -> None:
         assert_array_equal(data.classes[Y.argmax(axis=1)], [n for n, _ in seen(X)])
 
 
-@pytest.mark.skipif(not (folder() / "coil20.h5").exists(), reason="no coil20.h5 in the folder that MACMPI_DATA names")
-def test_the_real_coil_images_are_in_0_to_1() -> None:
-    data = load(Data(source="coil"))
-    assert len(as_set(data.X) | as_set(data.X_val)) == 1440
-    for X in (data.X, data.X_val):
-        assert 0.0 <= X.min() < X.max() <= 1.0
+def test_values_that_vanish_are_refused(write: Write, random: np.random.Generator) -> None:
+    assert "choose other units" in refusal(of(write(X=1e-200 * random.normal(size=(9, 2)))))

@@ -23,19 +23,6 @@ def test_all_configs_of_the_repository_are_documented_ones() -> None:
         assert lines[name].split()[:3] == path.read_text().removeprefix("# ").split()[:3]
 
 
-def test_own_files_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    name, exact = Path("usps_mac"), Path("usps_mac.toml")
-    assert documented.found(name) == documented.found(exact) == RUN / "usps_mac.toml"
-    name.mkdir()
-    assert documented.found(name) == RUN / "usps_mac.toml", "a folder is no config"
-    exact.write_text("")
-    assert documented.found(name) == documented.found(exact) == exact
-    name.rmdir()
-    name.write_text("")
-    assert documented.found(name) == name
-
-
 @pytest.mark.parametrize("given", ["nowhere", "elsewhere/usps_mac", "elsewhere/usps_mac.toml", ".", "..", "a" * 300])
 def test_what_is_no_config_stays_as_it_is(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -50,19 +37,6 @@ def test_a_run_says_which_config_it_found(table: Path) -> None:
     assert "config:" not in run_here("points.toml", *brief, cwd=table, code=0).out
     assert run_here("points", *brief, "--overwrite", cwd=table, code=0).out.startswith("config: points.toml\n")
     assert not run_here("digits_mac", "--explain", cwd=table, code=0).out.startswith("config:"), "it is to be pasted"
-
-
-def test_a_name_much_like_one_is_hinted_at(table: Path) -> None:
-    err = run_here("usps_mca", "--check", cwd=table, code=2).err
-    assert "cannot read the config usps_mca: No such file or directory; did you mean usps_mac" in err
-    (table / "usps_mca").write_text("data = 1 2")
-    assert "did you mean" not in run_here("usps_mca", "--check", cwd=table, code=2).err
-
-
-def test_where_they_were_removed_none_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(documented, "folder", lambda: None)
-    assert documented.documented() == {}
-    assert documented.found(Path("usps_mac")) == Path("usps_mac")
 
 
 def test_the_text_of_a_config_is_that_config(tmp_path: Path) -> None:

@@ -59,34 +59,6 @@ def test_a_benchmark_is_one_file_of_its_steps(tmp_path: Path, folders: Folders, 
     assert "[2/2] both: two; left about" in said
 
 
-def test_a_file_leaves_out_what_only_others_need(tmp_path: Path, folders: Folders) -> None:
-    one = step(tmp_path, "one")
-    carry_out([Benchmark("all", [one]), Benchmark("short", [one], without=("said",))], folders)
-    whole, short = (json.loads((folders.files / f"{n}.json").read_text())["steps"]["one"] for n in ("all", "short"))
-    assert whole.keys() - short.keys() == {"said"}
-
-
-def test_what_is_done_is_not_done_again(tmp_path: Path, folders: Folders) -> None:
-    one, two = step(tmp_path, "one"), step(tmp_path, "two")
-    carry_out([Benchmark("first", [one])], folders)
-    before = (folders.files / "first.json").read_text()
-    carry_out([Benchmark("first", [one]), Benchmark("second", [one, two])], again(folders))
-    assert (counted(tmp_path, "one"), counted(tmp_path, "two")) == (1, 1)
-    assert (folders.files / "first.json").read_text() == before
-
-
-def test_another_commit_or_command_is_measured_again(
-    tmp_path: Path, folders: Folders, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    carry_out([Benchmark("b", [step(tmp_path, "one")])], folders)
-    carry_out([Benchmark("b", [step(tmp_path, "one", "other words")])], again(folders))
-    assert counted(tmp_path, "one") == 2
-    monkeypatch.setattr(evidence, "commit", lambda: "c0ffee01")
-    carry_out([Benchmark("b", [step(tmp_path, "one", "other words")])], again(folders))
-    assert counted(tmp_path, "one") == 3
-    assert json.loads((folders.files / "b.json").read_text())["commit"] == "c0ffee01"
-
-
 def test_a_program_that_fails_ends_all_and_leaves_what_was_done(tmp_path: Path, folders: Folders) -> None:
     broken = Step("broken", ("-c", "import sys; sys.exit('it broke')"), read)
     with pytest.raises(SystemExit) as caught:

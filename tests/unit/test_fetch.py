@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
-import os
 import sys
 import zipfile
 from collections.abc import Callable
@@ -17,13 +15,9 @@ import pytest
 from scipy.io import savemat
 
 from macmpi import UsageError, fetch
-from macmpi.data.named_sets import folder
-from macmpi.fetch import convert_coil, convert_usps, fetch_coil, fetch_usps, read_coil_zip
+from macmpi.fetch import convert_usps, fetch_coil, read_coil_zip
 from macmpi.typing import Array
 
-real_coil = pytest.mark.skipif(
-    not (folder() / "coil20.h5").exists(), reason="no coil20.h5 in the folder that MACMPI_DATA names"
-)
 NAMES = [f"obj{number}__{pose}.png" for number in range(1, 21) for pose in range(72)]
 
 
@@ -46,21 +40,6 @@ def test_a_copy_that_repeats_images_is_refused(mat: np.ndarray) -> None:
     mat[:, :, 5] = mat[:, :, 4]
     with pytest.raises(UsageError, match="broken copy: 1100 "):
         convert_usps(mat)
-
-
-def test_another_set_of_the_same_name_is_refused() -> None:
-    with pytest.raises(UsageError, match="256, 9298"):
-        convert_usps(np.zeros((256, 9298), dtype=np.uint8))
-
-
-def test_a_given_file_is_converted(mat: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    savemat(tmp_path / "usps_all.mat", {"data": mat})
-    written = (tmp_path / "usps_all.mat").read_bytes()
-    monkeypatch.setattr(fetch, "USPS_SHA256", hashlib.sha256(written).hexdigest())
-    path = fetch_usps(tmp_path / "data", tmp_path / "usps_all.mat")
-    with h5py.File(path) as file:
-        assert np.array_equal(file["images"][()], convert_usps(mat)[0])
-        assert file["labels"].dtype == np.uint8
 
 
 def version_7_3(path: Path) -> None:
@@ -105,17 +84,6 @@ def test_another_file_is_refused_in_one_line_and_not_opened(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"macmpi: {path} is not usps_all.mat: ")
     assert not (tmp_path / "data").exists()
-
-
-@pytest.mark.usps
-def test_the_real_images_survive_the_way_to_the_matlab_layout_and_back() -> None:
-    with h5py.File(Path(os.environ["MACMPI_DATA"]) / "usps.h5") as file:
-        images, labels = file["images"][()], file["labels"][()]
-    mat = images.transpose(0, 2, 1).reshape(10, 1100, 256).transpose(2, 1, 0)
-    again, digits = convert_usps(np.ascontiguousarray(mat))
-    assert np.array_equal(again, images)
-    assert np.array_equal(digits, labels)
-    assert again.mean() / 255 == pytest.approx(0.2484, abs=1e-4)
 
 
 # --- COIL-20 ----------------------------------------------------------------------------------------------------------
@@ -190,29 +158,6 @@ def test_a_bad_picture_is_named(
     assert not (tmp_path / "data").exists()
 
 
-def test_a_file_that_is_no_archive_or_not_there_is_refused(tmp_path: Path) -> None:
-    pytest.importorskip("PIL")
-    (tmp_path / "coil-20-proc.zip").write_bytes(b"<html>not found</html>" * 100)
-    for name in ("coil-20-proc.zip", "nowhere.zip"):
-        with pytest.raises(UsageError, match=rf"{name} is not coil-20-proc\.zip"):
-            fetch_coil(tmp_path, tmp_path / name)
-    assert (tmp_path / "coil-20-proc.zip").exists()
-
-
-def test_images_are_means_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    pictures = np.random.default_rng(0).integers(0, 256, (10, 128, 128), dtype=np.uint8)
-    expected = pictures.reshape(10, 32, 4, 32, 4).mean(axis=(2, 4)) / 255.0
-    with pytest.raises(
-        UsageError, match=r"have mean 0\.\d+ and total variance .*; those of .* have 0\.302 and 63\.695"
-    ):
-        convert_coil(pictures)
-    monkeypatch.setattr(fetch, "COIL_MEAN", expected.mean())
-    monkeypatch.setattr(fetch, "COIL_VARIANCE", expected.var(axis=0).sum())
-    images = convert_coil(pictures)
-    assert images.dtype == np.float32
-    np.testing.assert_allclose(images, expected, rtol=1e-6)
-
-
 def test_a_wrong_download_is_not_kept(members: dict[str, bytes], tmp_path: Path, monkeypatch: Any) -> None:
     """The next attempt would find it instead of downloading again."""
     path = archive(tmp_path / "made.zip", members)
@@ -227,36 +172,3 @@ def test_without_pillow_the_remedy_comes_before_the_download(tmp_path: Path, mon
     monkeypatch.setattr(fetch, "_download", lambda url, sha256: pytest.fail("downloaded"))
     with pytest.raises(UsageError, match="pip install pillow"):
         fetch_coil(tmp_path, None)
-
-
-@real_coil
-def test_the_real_objects_have_their_facts() -> None:
-    with h5py.File(folder() / "coil20.h5") as file:
-        images, number, pose = (file[name][()] for name in ("images", "object", "pose"))
-    assert (images.shape, images.dtype, number.dtype, pose.dtype) == ((1440, 32, 32), np.float32, np.uint8, np.uint8)
-    assert [f"obj{n}__{p}.png" for n, p in zip(number, pose, strict=True)] == NAMES
-    assert images.mean(dtype=np.float64) == pytest.approx(0.302, abs=5e-4)
-    assert images.astype(np.float64).var(axis=0).sum() == pytest.approx(63.695, abs=5e-4)
-
-
-@real_coil
-def test_the_real_objects_survive_the_way_to_the_archive_and_back(
-    tmp_path: Path, monkeypatch: Any, capsys: Any
-) -> None:
-    """Pictures whose blocks have the real means: each block's sum is spread over its 16 pixels."""
-    with h5py.File(folder() / "coil20.h5") as file:
-        before = {name: file[name][()] for name in ("images", "object", "pose")}
-    sums = np.round(before["images"].astype(np.float64) * (16 * 255)).astype(int)
-    rank = np.arange(16).reshape(1, 1, 4, 1, 4)
-    blocks = sums[:, :, None, :, None]
-    pictures = (blocks // 16 + (rank < blocks % 16)).astype(np.uint8).reshape(1440, 128, 128)
-    path = archive(tmp_path / "coil-20-proc.zip", {n: png(p) for n, p in zip(NAMES, pictures, strict=True)})
-    monkeypatch.setenv("MACMPI_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr(sys, "argv", ["fetch", "coil", "--file", str(path)])
-    fetch.main()
-    assert capsys.readouterr().out == f"{tmp_path / 'data' / 'coil20.h5'} is ready\n"
-    with h5py.File(tmp_path / "data" / "coil20.h5") as file:
-        assert set(file) == set(before)
-        for name, array in before.items():
-            assert file[name].dtype == array.dtype
-            assert np.array_equal(file[name][()], array)

@@ -17,7 +17,7 @@ from launch.here import run_here
 from numpy.testing import assert_allclose, assert_array_equal
 
 import macmpi
-from macmpi import MacmpiError, MacmpiWarning, NumericalError, UsageError
+from macmpi import MacmpiWarning, NumericalError, UsageError
 from macmpi.api.live import Live, picture
 from macmpi.config import Config, Run
 from macmpi.results.model_file import save_model
@@ -115,12 +115,6 @@ def test_validation_points_can_be_given() -> None:
     assert short(X[:40], validation=X[40:]).autoencoder
 
 
-def test_seeds_tell_runs_apart_and_repeat_them() -> None:
-    first, again, other = (weights(short(X, NUMBERS, seed=seed)) for seed in (3, 3, 4))
-    assert_array_equal(first, again)
-    assert not np.array_equal(first, other)
-
-
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
@@ -165,13 +159,6 @@ def test_a_table_can_be_held_out() -> None:
         short(frame[:40], "class", validation=frame[40:].drop(columns="class"))
 
 
-def test_columns_can_be_left_out_and_missing_values_refused() -> None:
-    model = short(table(), "class", config={"data.ignore": ["place", "b"]})
-    assert model.columns is not None and model.columns.names == ["a", "c"]
-    with pytest.raises(UsageError, match="column b"):
-        short(table(), "class", config={"data.missing": "refuse"})
-
-
 def test_names_that_a_table_does_not_have_are_refused() -> None:
     with pytest.raises(UsageError, match="Y: X has no column 'clas'; did you mean 'class'"):
         short(table(), "clas")
@@ -189,18 +176,6 @@ def test_a_list_of_labels_is_no_list_of_columns() -> None:
     assert_array_equal(weights(found[0]), weights(found[2]))
 
 
-@pytest.mark.parametrize(
-    ("column", "message"),
-    [
-        (X[:, 0].astype(str), "column d holds numbers as text"),
-        ([f"{x:.6f}".replace(".", ",") for x in X[:, 0]], "column d holds numbers with commas"),
-    ],
-)
-def test_numbers_that_are_text_are_refused_with_the_remedy(column: Any, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        short(table().assign(d=column), "class")
-
-
 def test_tables_that_cannot_be_read_say_why() -> None:
     frame = table()
     frame.columns = ["a", "a", "c", "place", "class"]
@@ -211,11 +186,6 @@ def test_tables_that_cannot_be_read_say_why() -> None:
     polars = pytest.importorskip("polars")
     with pytest.raises(UsageError, match=r"give X\.collect\(\)"):
         short(polars.from_pandas(table()).lazy(), "class")
-
-
-def test_a_model_predicts_what_it_was_trained_on() -> None:
-    points = X.astype(object)
-    assert_array_equal(short(points, NUMBERS).predict(points), short(X, NUMBERS).predict(X))
 
 
 def test_targets_that_are_missing_are_refused() -> None:
@@ -245,20 +215,6 @@ def test_a_fit_goes_on_from_a_model(tmp_path: Path) -> None:
         assert model.chain == first.chain
         assert first.card is not None
         assert_allclose(model.history[0]["E1_val"], first.card.errors["best"].validation, rtol=1e-9)
-
-
-def test_a_fit_goes_on_from_a_model_of_images() -> None:
-    """Its convolutions are those of its card; NumPy's numbers are numbers in a layer's table too."""
-    random = np.random.default_rng(0)
-    pixels = random.uniform(size=(50, 4, 4))
-    config = {"method.name": "adam", "start.gradient_step": False, "model.readout": {"channels": 1, "image": [4, 4, 1]}}
-    layer = {"channels": np.int64(2), "pool": 2}
-    first = short(pixels, hidden=[layer, 3, 16], layers="tanh", config=config, validation=pixels[:9])
-    assert first.card is not None
-    del config["model.readout"]
-    model = macmpi.fit(pixels, config=SHORT | config, validation=pixels[:9], start=first)
-    assert model.chain == first.chain
-    assert_allclose(model.history[0]["E1_val"], first.card.errors["best"].validation, rtol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -297,16 +253,6 @@ def test_a_callback_ends_every_method_with_a_model(method: str) -> None:
     assert np.isfinite(model.predict(X)).all()
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_an_end_that_is_asked_for_at_the_start_gives_a_model_too(method: str) -> None:
-    """In the middle of the first iteration, where the method may pause there."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", MacmpiWarning)
-        model = macmpi.fit(X, NUMBERS, hidden=[5], layers="tanh", config=METHODS[method], callback=lambda record: True)
-    assert model.history[-1]["iteration"] <= 1
-    assert np.isfinite(model.predict(X)).all()
-
-
 def test_ctrl_c_gives_the_model_so_far_and_a_second_one_interrupts() -> None:
     def once(record: dict[str, Any]) -> None:
         if record["iteration"] == 2 and record["phase"] == "iteration":
@@ -321,11 +267,6 @@ def test_ctrl_c_gives_the_model_so_far_and_a_second_one_interrupts() -> None:
     with pytest.raises(KeyboardInterrupt):
         macmpi.fit(X, NUMBERS, callback=twice)
     assert signal.getsignal(signal.SIGINT) is before
-
-
-def test_the_time_that_a_fit_has_ends_it() -> None:
-    model = macmpi.fit(X, NUMBERS, max_time=1e-9, config={"run.max_iterations": 10**6, "stochastic.patience": 10**6})
-    assert model.history[-1]["iteration"] <= 1
 
 
 # --- manners ----------------------------------------------------------------------------------------------------------
@@ -377,19 +318,6 @@ def test_a_model_goes_through_pickle_and_a_file(tmp_path: Path) -> None:
         assert_array_equal(other.predict(X), model.predict(X))
         assert_array_equal(other.probabilities(X), model.probabilities(X))
         assert other.card == model.card
-
-
-def test_a_model_that_cannot_be_saved_says_so(tmp_path: Path) -> None:
-    with pytest.raises(macmpi.StorageError, match=r"nowhere/own\.h5 could not be written"):
-        macmpi.save(short(X, CLASSES), str(tmp_path / "nowhere" / "own.h5"))
-
-
-def test_arguments_are_left_as_they_are() -> None:
-    A, B, config = X.copy(), NUMBERS.copy(), {"run": {"max_iterations": 2}}
-    macmpi.fit(A, B, config=config, hidden=[4])
-    assert_array_equal(A, X)
-    assert_array_equal(B, NUMBERS)
-    assert config == {"run": {"max_iterations": 2}}
 
 
 def test_the_package_offers_what_it_has() -> None:
@@ -466,15 +394,6 @@ def test_a_fit_that_diverges_says_so() -> None:
         short(X, 1e3 * NUMBERS, config={"method.name": "sgd", "baseline.rate": 1e6, "data.scale": "none"})
 
 
-def test_an_error_of_the_callback_comes_through() -> None:
-    with pytest.raises(ZeroDivisionError):
-        short(X, NUMBERS, callback=lambda record: 1 // record["iteration"])
-
-
-def test_all_known_errors_are_errors_of_the_package() -> None:
-    assert issubclass(UsageError, MacmpiError) and issubclass(NumericalError, MacmpiError)
-
-
 # --- the picture in a notebook ----------------------------------------------------------------------------------------
 
 
@@ -485,14 +404,6 @@ def test_the_picture_has_a_point_for_each_error_and_a_line_of_the_last_record() 
     assert [len(part.split('"')[0].split()) for part in page.split('points="')[1:]] == [len(history)] * 2
     assert "iteration 4," in page and "(finished)" in page
     assert "<svg" not in picture(history[:1])
-
-
-def test_errors_that_are_zero_or_no_numbers_have_no_points() -> None:
-    history = [
-        {"iteration": i, "phase": "iteration", "seconds": 1.0, "E1_train": 0.0, "E1_val": e}
-        for i, e in enumerate([1.0, np.inf, np.nan, 2.0])
-    ]
-    assert [len(part.split('"')[0].split()) for part in picture(history).split('points="')[1:]] == [0, 2]
 
 
 def test_a_live_picture_is_made_once_and_then_updated(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from macmpi import UsageError
-from macmpi.data.frames import Column, Columns, are_whole, is_frame
+from macmpi.data.frames import Column, Columns, is_frame
 
 pa = pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")
@@ -103,13 +103,6 @@ def test_rows_and_columns_may_come_in_any_order(table: pa.Table, rows: list[int]
     assert columns.encode(table).shape == (6, len(columns.names))
 
 
-@often
-@given(table=tables())
-def test_columns_are_read_back_as_they_were_written(table: pa.Table) -> None:
-    columns = Columns.of(table)
-    assert Columns.loads(columns.dumps()) == columns
-
-
 def test_the_numbers_are_those_that_one_expects() -> None:
     table = pa.table(
         {
@@ -142,32 +135,6 @@ def test_a_new_table_may_hold_what_the_training_table_does_not() -> None:
     assert columns.said == ""
     nothing = pa.table({"city": pa.nulls(1), "age": pa.nulls(1), "member": pa.nulls(1)})
     assert columns.encode(nothing).tolist() == [[2, 0, 0, 1]]
-
-
-def test_categories_that_are_numbers_are_told_by_their_value() -> None:
-    columns = Columns.of(pd.DataFrame({"code": pd.Categorical([1, 10, 2, 1])}))
-    assert columns.each[0].categories == ("1", "10", "2")
-    for new in (pa.table({"code": [10, 2]}), pa.table({"code": ["10", "2"]}), pa.table({"code": [10.0, 2.0]})):
-        assert columns.encode(new).tolist() == [[0, 1, 0], [0, 0, 1]]
-
-
-def test_columns_without_names_of_text_have_their_numbers_as_names() -> None:
-    frame = pd.DataFrame(np.arange(6.0).reshape(3, 2))
-    columns = Columns.of(frame)
-    assert columns.names == ["0", "1"]
-    assert_array_equal(columns.encode(frame), frame.to_numpy())
-
-
-def test_what_is_a_table() -> None:
-    assert is_frame(tables_example()) and is_frame(pd.DataFrame({"a": [1]}))
-    assert not any(is_frame(X) for X in (np.zeros((3, 2)), [[1.0]], pd.Series([1.0]), {"a": [1]}, None))
-
-
-def test_columns_of_whole_numbers() -> None:
-    table = pa.table({"a": [1, 2], "b": pa.array([1, None]), "c": [1.0, 2.0], "d": ["x", "y"], "e": [True, False]})
-    whole = {name: are_whole(table.select([name])) for name in table.column_names}
-    assert whole == {"a": True, "b": False, "c": False, "d": False, "e": False}
-    assert are_whole(table, without=("b", "c", "d", "e"))
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
@@ -205,18 +172,6 @@ def test_columns_that_cannot_become_numbers_are_named_with_the_remedy(values: li
     assert Columns.of(table, without=["bad"]).names == ["good"]
 
 
-def test_all_bad_columns_are_named_at_once() -> None:
-    names = [f"bad{i}" for i in range(12)]
-    text = refusal(pa.table({**GOOD, **{name: [None] * 60 for name in names}}))
-    assert "column bad7 has no values; 4 more columns like these" in text
-    assert json.loads(text.partition("data.ignore = ")[2]) == names
-
-
-def test_a_hundred_categories_are_possible_and_one_more_is_not() -> None:
-    assert len(Columns.of(pa.table({"c": [f"c{i % 100:03d}" for i in range(300)]})).names) == 100
-    assert "101 different values" in refusal(pa.table({"c": [f"c{i % 101:03d}" for i in range(300)]}))
-
-
 def test_missing_values_can_be_refused() -> None:
     table = pa.table({"age": [1, None, None], "city": ["a", None, "b"], "height": [1.0, 2.0, 3.0]})
     text = refusal(table, missing="refuse")
@@ -248,14 +203,6 @@ def test_a_new_table_that_does_not_fit_is_told_where(new: dict[str, list[Any]], 
     with pytest.raises(UsageError) as caught:
         columns.encode(pa.table(new), "new.csv")
     assert says in str(caught.value)
-
-
-def test_a_model_without_columns_takes_numbers_alone() -> None:
-    table = pa.table({"a": [1, 2], "b": [0.5, 1.5], "c": [True, False]})
-    assert Columns.plain(table).encode(table).tolist() == [[1, 0.5, 1], [2, 1.5, 0]]
-    for wrong in (["x", "y"], [1.0, None]):
-        with pytest.raises(UsageError, match="new: column d "):
-            Columns.plain(bad := pa.table({"d": wrong})).encode(bad, "new")
 
 
 def test_tables_that_cannot_be_read() -> None:

@@ -38,38 +38,12 @@ def refusal(data: Data, loss: str = "auto") -> str:
 # --- .npy -------------------------------------------------------------------------------------------------------------
 
 
-def test_an_array_alone_is_an_autoencoders_and_has_its_targets_in_a_column(
-    tmp_path: Path, random: np.random.Generator
-) -> None:
-    A = random.normal(size=(30, 4))
-    np.save(tmp_path / "a.npy", A)
-    np.savez(tmp_path / "x.npz", X=A)
-    np.savez(tmp_path / "xy.npz", X=A[:, [0, 1, 3]], Y=A[:, 2])
-    np.savez(tmp_path / "xyy.npz", X=A[:, 1:3], Y=A[:, [3, 0]])
-    source = str(tmp_path / "a.npy")
-    for target, same in (("", "x"), ([], "x"), ("2", "xy"), ("-2", "xy"), (["-1", "0"], "xyy")):
-        data = Data(source=source, target=target)
-        ours, theirs = load(data), load(Data(source=str(tmp_path / f"{same}.npz")))
-        assert ours.sha256 == theirs.sha256
-        assert ours.one_dimensional == theirs.one_dimensional
-        assert ours.columns is None
-
-
 @pytest.mark.parametrize("target", ["y", "4", "-5", "1.0", "", "99999999999"])
 def test_a_target_that_is_no_column_of_an_array(tmp_path: Path, target: str) -> None:
     np.save(tmp_path / "a.npy", np.ones((30, 4)))
     text = refusal(Data(source=str(tmp_path / "a.npy"), target=[target]))
     assert f'data.target = "{target}": ' in text
     assert 'holds float64 of shape (30, 4); the number of one of its columns is needed, as "-1"' in text
-
-
-def test_what_is_no_array(tmp_path: Path) -> None:
-    for name, content in (("cut", b"\x93NUMPY"), ("empty", b""), ("text", b"a,b\n1,2\n")):
-        (tmp_path / f"{name}.npy").write_bytes(content)
-        assert f"{name}.npy cannot be read: " in refusal(Data(source=str(tmp_path / f"{name}.npy")))
-    np.save(tmp_path / "objects.npy", np.array([{}, []], dtype=object), allow_pickle=True)
-    assert "it holds Python objects" in refusal(Data(source=str(tmp_path / "objects.npy")))
-    assert "does not exist" in refusal(Data(source=str(tmp_path / "nowhere.npy")))
 
 
 # --- folders of images ------------------------------------------------------------------------------------------------
@@ -117,15 +91,6 @@ def test_folders_are_classes_unless_something_else_is_asked_for(tmp_path: Path) 
     assert "whose folders are the classes" in refusal(Data(source=str(tmp_path), target="cat"))
 
 
-def test_one_image_in_colour_makes_all_colour(tmp_path: Path) -> None:
-    grey = draw(tmp_path / "a.png")
-    colour = draw(tmp_path / "b.png", mode="RGB")
-    seen = draw(tmp_path / "c.png", mode="RGBA")
-    pixels, _ = images_of(tmp_path, [])
-    assert_array_equal(pixels, np.stack([np.repeat(grey[..., None], 3, axis=2), colour, seen[..., :3]]))
-    assert load(Data(source=str(tmp_path))).shape == (3, 4, 3)
-
-
 def test_images_of_other_sizes_are_refused_and_the_remedy_resizes_them(tmp_path: Path) -> None:
     draw(tmp_path / "a.png", (4, 3))
     draw(tmp_path / "b.png", (6, 5))
@@ -134,16 +99,6 @@ def test_images_of_other_sizes_are_refused_and_the_remedy_resizes_them(tmp_path:
     assert "b.png has 5 x 6 pixels, but a.png 3 x 4: data.image_size = [3, 4] resizes all of them" in text
     assert load(Data(source=str(tmp_path), image_size=[3, 4])).shape == (3, 4)
     assert images_of(tmp_path, [2, 7])[0].shape == (3, 2, 7)
-
-
-def test_a_photo_is_turned_as_its_camera_says(tmp_path: Path) -> None:
-    pixels = draw(tmp_path / "b.png")
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    turned = np.rot90(pixels, 1)
-    Image.fromarray(np.ascontiguousarray(turned), mode="L").save(tmp_path / "a.png", exif=exif)
-    found, _ = images_of(tmp_path, [])
-    assert_array_equal(found[0], found[1])
 
 
 def test_folders_that_hold_no_images_of_one_kind(tmp_path: Path) -> None:
@@ -160,12 +115,6 @@ def test_folders_that_hold_no_images_of_one_kind(tmp_path: Path) -> None:
     assert "b.tif has pixels of mode I" in refusal(Data(source=str(tmp_path / "deep")))
     draw(tmp_path / "flat" / "a.png")
     assert "put images into folders, one a class" in refusal(Data(source=str(tmp_path / "flat")), "cross_entropy")
-
-
-def test_without_pillow_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    draw(tmp_path / "a.png")
-    monkeypatch.setitem(sys.modules, "PIL", None)
-    assert "pip install pillow" in refusal(Data(source=str(tmp_path)))
 
 
 @pytest.mark.parametrize("name", ["images", "a.npy", "sklearn:iris", "openml:credit-g"])
@@ -197,28 +146,6 @@ def test_sets_of_scikit_learn() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("irys", "scikit-learn has no such set; did you mean sklearn:iris?"),
-        ("", "scikit-learn has no such set; it has "),
-        ("files", "scikit-learn has no such set"),
-        ("openml", "scikit-learn has no such set"),
-        ("__doc__", "scikit-learn has no such set"),
-    ],
-)
-def test_sets_that_scikit_learn_does_not_have(name: str, says: str) -> None:
-    assert says in refusal(Data(source=f"sklearn:{name}"))
-
-
-def test_a_set_that_is_not_in_the_cache_is_not_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The real function of scikit-learn, with an empty cache."""
-    monkeypatch.setenv("SCIKIT_LEARN_DATA", str(tmp_path))
-    text = refusal(Data(source="sklearn:california_housing"))
-    assert "is not on this machine" in text
-    assert text.endswith("fetch it: python -m macmpi.fetch sklearn:california_housing")
-
-
-@pytest.mark.parametrize(
     ("bunch", "says"),
     [
         ({"data": ["a", "b"], "target": np.arange(2)}, "gives no arrays of data and targets"),
@@ -231,11 +158,6 @@ def test_sets_without_rows_of_numbers(bunch: dict[str, Any], says: str, monkeypa
     monkeypatch.setattr(datasets, "load_iris", lambda: bunch)
     with pytest.raises(UsageError, match=says):
         read_library_set("sklearn:iris")
-
-
-def test_without_scikit_learn_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sklearn", None)
-    assert "pip install scikit-learn" in refusal(Data(source="sklearn:iris"))
 
 
 def fetched(*words: str) -> tuple[int, str]:
@@ -291,20 +213,6 @@ def test_a_set_of_openml_is_fetched_once_and_read_from_its_file(
     assert Whole(decided(Data(source=source, target="age", ignore=["class"]))).outline().one_dimensional
     assert Whole(decided(Data(source=source, target=[]))).outline().autoencoder
     assert len(openml) == 1
-
-
-def test_what_cannot_be_fetched(openml: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert fetched("openml:nowhere")[0] == 2
-    assert "openml:nowhere could not be downloaded (no route to host)" in fetched("openml:nowhere")[1]
-    for name in ("openml:", "openml:a/b", "openml:../a", "openml:a@", "openml:a@0", "openml:a@x"):
-        assert fetched(name)[0] == 2
-        assert '"openml:NAME" or "openml:NAME@VERSION" is needed' in refusal(Data(source=name))
-    assert fetched("openml:credit-g", "--file", "x.csv") == (2, "--file is for usps and coil: leave it out")
-    assert fetched("sklearn:irys")[0] == 2
-    assert not (tmp_path / "data").exists()
-    assert fetched("mnist")[0] == 2
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    assert "pip install scikit-learn pandas" in fetched("openml:credit-g")[1]
 
 
 def test_a_set_of_scikit_learn_is_fetched_into_its_cache(monkeypatch: pytest.MonkeyPatch) -> None:

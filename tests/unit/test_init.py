@@ -128,20 +128,6 @@ def test_refusals_leave_everything_as_it_was(
     assert (folder / "there.toml").read_text() == "mine"
 
 
-def test_overwrite_replaces_a_config(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "numbers.toml").write_text("mine")
-    assert main(monkeypatch, "numbers.npz", "--overwrite") == 0
-    assert given(config.read(folder / "numbers.toml", [])) == ["data.source"]
-
-
-@pytest.mark.parametrize("name", ['a "b" \\ c.npz', "new\nline.npz", "a'b.npz", "ümlaut.npz"])
-def test_odd_names(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "numbers.npz").rename(folder / name)
-    assert main(monkeypatch, name) == 0
-    (written,) = folder.glob("*.toml")
-    assert config.read(written, []).data.source == name
-
-
 @pytest.mark.parametrize(
     ("words", "prints"),
     [

@@ -72,23 +72,6 @@ def test_labels_are_one_hot_and_come_back(
     assert not data.autoencoder
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".h5"])
-def test_formats_and_signs_do_not_matter(suffix: str, tmp_path: Path) -> None:
-    Y = np.array([7, -3, 7, 0, -3, 7, 0, 0, -3, 7])
-    data = load(written(tmp_path, suffix, X=points(10), Y=Y.astype(np.int8), X_val=points(10), Y_val=Y), labels=True)
-    assert_array_equal(data.classes, [-3.0, 0.0, 7.0])
-    assert_array_equal(labels_of(data.Y, data), Y)
-    assert_array_equal(labels_of(data.Y_val, data), Y)
-
-
-def test_a_class_that_only_the_validation_points_have_is_an_output_too(tmp_path: Path) -> None:
-    config = written(tmp_path, X=points(4), Y=np.array([1, 2, 1, 2]), X_val=points(2), Y_val=np.array([9, 1]))
-    data = load(config, labels=True)
-    assert_array_equal(data.classes, [1.0, 2.0, 9.0])
-    assert data.Y.shape == (4, 3)
-    assert_array_equal(labels_of(data.Y_val, data), [9.0, 1.0])
-
-
 def test_classes_of_points_that_are_left_out_leave_the_others_their_names(tmp_path: Path) -> None:
     Y = np.array(["a", "c"] * 20 + ["b"] * 20)
     config = replace(written(tmp_path, X=points(60), Y=Y, X_val=points(10), Y_val=Y[:10]), points=40)
@@ -105,14 +88,6 @@ def test_labels_are_never_scaled(tmp_path: Path) -> None:
     assert_array_equal(data.scaling_y.scale, 1.0)
     assert_array_equal(data.scaling_y.shift, 0.0)
     assert abs(data.X.mean()) < 1e-12
-
-
-def test_the_same_file_without_labels_is_a_regression(tmp_path: Path) -> None:
-    config = written(tmp_path, X=points(20), Y=np.arange(20) % 4)
-    data = load(config)
-    assert data.classes is None
-    assert data.Y.shape == (16, 1)
-    assert load(config, labels=True).sha256 != data.sha256
 
 
 @pytest.mark.parametrize("precision", ["float64", "float32"])
@@ -204,11 +179,6 @@ def test_sharded_labels_that_are_text_are_refused(suffix: str, tmp_path: Path) -
         survey(config, labels=True)
 
 
-def test_text_is_no_label_where_it_is_not_all_of_them(tmp_path: Path) -> None:
-    given = {"X": points(4), "Y": np.array([0, 1, 0, 1]), "X_val": points(4), "Y_val": np.array(["a", "b", "a", "b"])}
-    assert "dataset Y_val holds" in refusal(written(tmp_path, **given))
-
-
 @pytest.mark.parametrize("suffix", [".npz", ".h5"])
 @pytest.mark.parametrize("name", ["Y", "Y_val"])
 def test_labels_of_which_some_are_text_or_are_sharded_are_refused_with_the_remedy(
@@ -234,27 +204,7 @@ def test_real_targets_and_many_classes_are_pointed_to_the_squared_loss(tmp_path:
     assert 'model.loss = "squared"' in text
 
 
-def test_digits_bring_their_labels() -> None:
-    data, plain = load(Data(source="digits"), labels=True), load(Data(source="digits"))
-    assert_array_equal(data.classes, np.arange(10.0))
-    assert_array_equal(data.X, plain.X)
-    assert data.Y.shape == (1438, 10)
-    from sklearn.datasets import load_digits
-
-    bunch = load_digits()
-    known = {image.tobytes(): digit for image, digit in zip(bunch.data / 16.0, bunch.target, strict=True)}
-    for X, Y in ((data.X, data.Y), (data.X_val, data.Y_val)):
-        assert_array_equal(labels_of(Y, data), [known[x.tobytes()] for x in X])
-
-
-@pytest.mark.usps
-def test_usps_brings_its_labels() -> None:
-    data, plain = load(Data(source="usps"), labels=True), load(Data(source="usps"))
-    assert_array_equal(data.X, plain.X)
-    for Y in (data.Y, data.Y_val):
-        assert_array_equal(Y.sum(axis=0), 500.0)
-
-
+@pytest.mark.every_case
 @pytest.mark.parametrize(
     "odd",
     [9.97e36, 2.0**53, -(2.0**63), 2**53, -(2**53), -(2**63), np.uint64(2**64 - 1), np.float32(2.0**60)],
@@ -270,20 +220,3 @@ def test_labels_that_floating_point_would_merge_are_refused(suffix: str, odd: An
             look(config, True)
         assert config.source in str(caught.value)
         assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("largest", [2**53 - 1, 1.0 - 2.0**53, np.uint8(255), np.int16(-300), np.float16(2000.0), True])
-def test_labels_below_that_are_told_apart(largest: Any, tmp_path: Path) -> None:
-    Y = np.array([0, largest] * 10, dtype=np.asarray(largest).dtype)
-    config = written(tmp_path, X=points(20), Y=Y)
-    assert_array_equal(load(config, True).classes, sorted([0, int(largest)]))
-    assert_array_equal(survey(config, True).classes, sorted([0, int(largest)]))
-
-
-def test_a_label_that_only_more_digits_than_float64_tell_from_a_whole_number_is_refused(tmp_path: Path) -> None:
-    step = np.finfo(np.longdouble).eps
-    if step == np.finfo(float).eps:
-        pytest.skip("long double is float64 here")
-    config = written(tmp_path, X=points(20), Y=np.array([0, 1 + step] * 10, dtype=np.longdouble))
-    with pytest.raises(UsageError, match="class labels are whole numbers"):
-        load(config, True)

@@ -64,25 +64,6 @@ def test_a_killed_holder_holds_no_more(tmp_path: Path) -> None:
     assert json.loads(path.read_text())["pid"] == os.getpid()
 
 
-def test_a_holder_that_is_about_to_end_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "lock"
-    with holder(path) as first:
-        monkeypatch.setattr(lock.time, "sleep", lambda seconds: first.kill() or first.wait())
-        Lock(path).claim()
-
-
-def test_to_take_a_lock_that_is_not_there_creates_nothing(tmp_path: Path) -> None:
-    Lock(tmp_path / "lock").take()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_damaged_file_is_taken_all_the_same(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    path.write_bytes(b"\xff not JSON" * 1000)
-    Lock(path).claim()
-    assert json.loads(path.read_text())["host"] == platform.node()
-
-
 @pytest.fixture
 def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     def flock(*arguments: object) -> None:
@@ -149,18 +130,6 @@ def test_where_locks_reach_a_run_elsewhere_that_was_killed_is_not_waited_for(
     path.write_text(json.dumps({"host": "elsewhere", "pid": 7}))
     monkeypatch.setattr(lock.time, "sleep", lambda seconds: pytest.fail("it waits"))
     Lock(path).claim()
-
-
-def test_a_run_that_gives_its_lock_back_says_so(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    with Lock(path) as held:
-        held.claim()
-        assert "ended" not in json.loads(path.read_text())
-    assert json.loads(path.read_text())["ended"] is True
-    content = path.read_bytes()
-    with Lock(path) as looked:
-        looked.take()
-    assert path.read_bytes() == content
 
 
 @pytest.mark.parametrize(

@@ -173,19 +173,6 @@ def test_a_setting_that_toml_takes_and_nothing_else(setting: str, says: str, fol
     assert says in refusal(folder, setting)
 
 
-def test_the_same_in_a_config(folder: Path) -> None:
-    (folder / "deep.toml").write_text(f"{DEEP} = 1\n")
-    assert "deep.toml: a.a is nested too deeply" in refusal(folder, file="deep.toml")
-    (folder / "long.toml").write_text(f"start.seed = 0x{'f' * 5000}\n")
-    assert "long.toml: start.seed is a number of too many digits" in refusal(folder, file="long.toml")
-
-
-def test_a_key_of_two_lines_is_one_line_of_the_message(folder: Path) -> None:
-    with pytest.raises(UsageError) as caught:
-        config.validate({"model": {"a\nb": 1}}, "this test")
-    assert len(str(caught.value).splitlines()) == 2
-
-
 @pytest.mark.parametrize("name", [f"{LONG}.npz", f"{LONG}.h5", "a\\u0000b.npz", "a\\u0000b.h5"])
 @pytest.mark.parametrize(
     "settings",
@@ -200,12 +187,3 @@ def test_a_key_of_two_lines_is_one_line_of_the_message(folder: Path) -> None:
 def test_a_name_that_no_file_can_have(settings: list[str], name: str, folder: Path) -> None:
     message = refusal(folder, *(setting.format(name) for setting in settings))
     assert "does not exist" in message or "there is no such file" in message
-
-
-def test_a_folder_that_none_can_be(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    outcome = run_here("points.toml", "--output", LONG, cwd=folder, code=2)
-    assert "cannot write" in outcome.err
-    outcome = run_here("points.toml", "--resume", f"{LONG}.h5", cwd=folder, code=2)
-    assert "does not exist" in outcome.err
-    monkeypatch.setenv("MACMPI_DATA", LONG)
-    assert "does not exist" in refusal(folder, 'data="usps"')

@@ -15,12 +15,11 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import macmpi
-from macmpi import UsageError, config, files, predict, run
+from macmpi import UsageError, config, files
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling, Tails
 from macmpi.nets.build import build_chain
 from macmpi.nets.chain import Chain
-from macmpi.parallel.serial import Serial
 from macmpi.results import model, model_file
 from macmpi.state import MacState, State, block_views
 from macmpi.training import checkpoint
@@ -203,14 +202,6 @@ def test_probabilities_sum_to_1_and_are_largest_at_the_label(classifier: Saved, 
     assert_allclose(np.log(P[:, 1] / P[:, 0]), scores[:, 1] - scores[:, 0], rtol=1e-10, atol=1e-10)
 
 
-def test_outputs_that_exp_cannot_take_are_probabilities_too(classifier: Saved, random: np.random.Generator) -> None:
-    steep = {name: 1e4 * flat for name, flat in classifier.weights.items()}
-    model_file.save(classifier.path, classifier.chain, steep, classifier.data, {})
-    P = model_file.load(classifier.path).probabilities(random.normal(size=(9, 4)))
-    assert np.isfinite(P).all()
-    assert_allclose(P.sum(axis=1), 1.0, rtol=1e-14)
-
-
 def test_a_classifier_encodes_and_does_not_reconstruct(classifier: Saved, random: np.random.Generator) -> None:
     loaded, X = model_file.load(classifier.path), random.normal(size=(9, 4))
     assert_array_equal(CLASSES[loaded.decode(loaded.encode(X)).argmax(axis=1)], loaded.predict(X))
@@ -226,16 +217,6 @@ def test_other_models_have_no_probabilities(regression: Saved, random: np.random
 # --- what goes in and out ---------------------------------------------------------------------------------------------
 
 
-def test_weights_of_float32_are_used_in_double_precision(tmp_path: Path, random: np.random.Generator) -> None:
-    saved = Saved(tmp_path / "model.h5", random, 3)
-    saved.weights = {name: flat.astype(np.float32) for name, flat in saved.weights.items()}
-    model_file.save(saved.path, saved.chain, saved.weights, saved.data, {})
-    loaded, X = model_file.load(saved.path), random.normal(size=(9, 4))
-    assert loaded.weights[0].dtype == np.float64
-    saved.weights = {name: flat.astype(float) for name, flat in saved.weights.items()}
-    assert_allclose(loaded.predict(X), saved.expected(X), rtol=1e-13, atol=1e-13)
-
-
 def test_an_autoencoder_reconstructs_and_a_regression_does_not(
     autoencoder: Saved, regression: Saved, random: np.random.Generator
 ) -> None:
@@ -244,35 +225,6 @@ def test_an_autoencoder_reconstructs_and_a_regression_does_not(
     assert_array_equal(loaded.reconstruct(X), loaded.predict(X))
     with pytest.raises(UsageError, match="use predict"):
         model_file.load(regression.path).reconstruct(X)
-
-
-def test_points_do_not_see_each_other(autoencoder: Saved, random: np.random.Generator) -> None:
-    """Whatever their number: arrays are computed in batches."""
-    loaded = model_file.load(autoencoder.path)
-    X = random.normal(size=(2 * model.BATCH + 5, 4))
-    whole = loaded.predict(X)
-    assert whole.shape == X.shape
-    for rows in (slice(0, 1), slice(model.BATCH - 1, model.BATCH + 1), slice(-3, None)):
-        assert_allclose(loaded.predict(X[rows]), whole[rows], rtol=1e-12, atol=1e-12)
-    assert_allclose(loaded.predict(X[7]), whole[7:8], rtol=1e-12, atol=1e-12)
-
-
-def test_arrays_are_left_alone(autoencoder: Saved, random: np.random.Generator) -> None:
-    loaded = model_file.load(autoencoder.path)
-    X = random.normal(size=(9, 4))
-    kept = X.copy()
-    codes = loaded.encode(X)
-    kept_codes = codes.copy()
-    loaded.decode(codes)
-    assert_array_equal(X, kept)
-    assert_array_equal(codes, kept_codes)
-
-
-def test_images_and_whole_numbers_are_points(autoencoder: Saved, random: np.random.Generator) -> None:
-    loaded = model_file.load(autoencoder.path)
-    images = random.integers(0, 9, (6, 2, 2))
-    assert_array_equal(loaded.predict(images), loaded.predict(images.reshape(6, 4).astype(float)))
-    assert_array_equal(loaded.predict(images.tolist()), loaded.predict(images))
 
 
 def test_other_columns_and_other_things_are_refused(autoencoder: Saved, random: np.random.Generator) -> None:
@@ -330,18 +282,6 @@ def test_a_folder_is_told_from_a_file_that_is_missing(autoencoder: Saved) -> Non
     assert str(caught.value) == f"{folder} is not a model: it is a folder; name {folder / 'model.h5'}"
 
 
-def test_a_folder_that_is_named_as_a_model_is_not_told_to_hold_one(tmp_path: Path) -> None:
-    (tmp_path / "model.h5").mkdir()
-    with pytest.raises(UsageError, match=r"model\.h5 is not a model: it is a folder; name the model\.h5 of a run"):
-        model_file.load(tmp_path / "model.h5")
-
-
-@pytest.mark.parametrize("name", ["empty", "text", "data", "checkpoint"])
-def test_a_file_that_is_damaged_is_not_told_in_words_of_hdf5(name: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"it is damaged, or no model\.h5, .* with --resume auto"):
-        model_file.load(not_models(tmp_path)[name])
-
-
 def test_a_bit_that_has_changed_in_the_weights_is_damage(autoencoder: Saved) -> None:
     with h5py.File(autoencoder.path) as file:
         (chunk,) = [file["weights/best"].id.get_chunk_info(0)]
@@ -350,14 +290,6 @@ def test_a_bit_that_has_changed_in_the_weights_is_damage(autoencoder: Saved) -> 
     autoencoder.path.write_bytes(content)
     with pytest.raises(UsageError, match=r"it is damaged, or no model\.h5"):
         model_file.load(autoencoder.path)
-
-
-def test_a_truncated_model_is_refused(autoencoder: Saved) -> None:
-    content = autoencoder.path.read_bytes()
-    for size in (len(content) - 1, len(content) // 2, 100):
-        autoencoder.path.write_bytes(content[:size])
-        with pytest.raises(UsageError, match="is not a model"):
-            model_file.load(autoencoder.path)
 
 
 def reshaped(name: str, change: Callable[[Array], Any]) -> Callable[[h5py.File], None]:
@@ -432,58 +364,7 @@ def test_a_model_whose_parts_do_not_fit_is_refused_in_a_line(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("width", [0.0, 1e-300, 1e300, "wide"])
-def test_basis_functions_of_no_width_are_refused(width: Any, tmp_path: Path, random: np.random.Generator) -> None:
-    saved = Saved(tmp_path / "model.h5", random, 3, activation=["rbf", "sigmoid", "sigmoid"])
-    assert model_file.load(saved.path).chain == saved.chain
-    with h5py.File(saved.path, "a") as file:
-        with_map(0, width=width)(file)
-    with pytest.raises(UsageError, match="is not a model"):
-        model_file.load(saved.path)
-
-
 # --- one dimension ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("parallel", ["replicated", "sharded"])
-@pytest.mark.parametrize("kind", ["Y (N,)", "Y (N, 1)", "X (N,)", "both"])
-def test_targets_of_one_dimension_are_predicted_in_one(
-    kind: str, parallel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, random: np.random.Generator
-) -> None:
-    """From the file that a net was trained on, whose X of shape (N,) is one column."""
-    monkeypatch.chdir(tmp_path)
-    x, y = random.normal(size=(2, 30))
-    arrays = {
-        "Y (N,)": {"X": random.normal(size=(30, 3)), "Y": y},
-        "Y (N, 1)": {"X": random.normal(size=(30, 3)), "Y": y[:, None]},
-        "X (N,)": {"X": x},
-        "both": {"X": x, "Y": y},
-    }[kind]
-    with h5py.File("t.h5", "w") as file:
-        for name, array in arrays.items():
-            file[name] = array
-    Path("t.toml").write_text(f'data = "t.h5"\n[model]\nhidden = [2]\n[parallel]\ndata = "{parallel}"\n')
-    assert run.run(Serial(), ["t.toml", "--output", "run", "--iterations", "1"]) == 0
-    loaded, X = macmpi.load("run/model.h5"), arrays["X"]
-    shape = (30, 1) if kind == "Y (N, 1)" else (30,)
-    P = loaded.predict(X)
-    assert P.shape == loaded.decode(loaded.encode(X)).shape == shape
-    assert loaded.encode(X).shape == (30, 2)
-    if kind == "X (N,)":
-        assert_array_equal(loaded.reconstruct(X), P)
-    if X.ndim == 1:
-        assert_array_equal(loaded.predict(X[:, None]), P)
-    monkeypatch.setattr("sys.argv", ["predict", "run/model.h5", "t.h5", "--output", "P.npy"])
-    predict.main()
-    assert_array_equal(np.load("P.npy"), P)
-
-
-def test_a_model_that_does_not_say_so_predicts_columns(tmp_path: Path, random: np.random.Generator) -> None:
-    """Older versions did not write it down."""
-    saved = Saved(tmp_path / "model.h5", random, 1)
-    with h5py.File(saved.path, "a") as file:
-        del file.attrs["one_dimensional"]
-    assert model_file.load(saved.path).predict(random.normal(size=(9, 4))).shape == (9, 1)
 
 
 def test_a_very_deep_net_can_be_saved(tmp_path: Path, random: np.random.Generator) -> None:
@@ -550,16 +431,6 @@ def test_weights_of_images_hold_another_scaling_where_pixels_share_it(
     ):
         with pytest.raises(UsageError, match=r"its weights \(convolution\) keep to the scaling"):
             given.weights_for(chain, replace(data, **other))
-
-
-def test_outputs_behind_a_link_are_not_rescaled(random: np.random.Generator) -> None:
-    """An autoencoder of shares has logits as outputs, which a scaling of its data does not multiply."""
-    chain, old = net(4, 4), dataset(random, 4, None)
-    weights = tuple(random.normal(size=shape) for shape in chain.block_shapes)
-    given = model.Model(chain, weights, old.scaling_x, old.scaling_x, True, link="sigmoid")
-    new = dataset(random, 4, None)
-    flat = given.weights_for(chain, new)
-    assert_array_equal(block_views(flat, chain.block_shapes)[-1], weights[-1])
 
 
 def test_nets_that_differ_in_one_layer_are_told_apart(random: np.random.Generator) -> None:

@@ -45,22 +45,6 @@ def test_the_wheel_on_one_node_gets_its_transport(
     assert configured(monkeypatch, wheel, environment) == {**environment, NETMOD: "ofi"}
 
 
-def test_ranks_that_share_cores_exchange_in_few_rounds(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert configured(monkeypatch, wheel, ONE_NODE, 2.0) == {**ONE_NODE, NETMOD: "ofi", **mpich.FEW_ROUNDS}
-
-
-def test_an_algorithm_that_the_user_chose_stands(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = {**ONE_NODE, **dict.fromkeys(mpich.FEW_ROUNDS, "auto")}
-    assert configured(monkeypatch, wheel, chosen, 2.0) == {**chosen, NETMOD: "ofi"}
-
-
-def test_nodes_may_share_cores_differently_and_must_take_the_same_algorithm(
-    wheel: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    two_nodes = {"MPI_LOCALNRANKS": "2", "PMI_SIZE": "4"}
-    assert configured(monkeypatch, wheel, two_nodes, 2.0) == two_nodes
-
-
 @pytest.mark.parametrize(
     "environment",
     [
@@ -74,10 +58,6 @@ def test_nodes_may_share_cores_differently_and_must_take_the_same_algorithm(
 )
 def test_nothing_else_is_changed(environment: dict[str, str], wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert configured(monkeypatch, wheel, environment) == environment
-
-
-def test_an_mpi_of_the_system_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert configured(monkeypatch, tmp_path, ONE_NODE) == ONE_NODE
 
 
 # --- a library by another name ----------------------------------------------------------------------------------------

@@ -29,14 +29,6 @@ def state() -> State:
     )
 
 
-def test_finite_numbers_pass() -> None:
-    finite.check(CHAIN, 1, finite.bad_places(state()))
-
-
-def test_numbers_whose_sum_overflows_are_finite() -> None:
-    assert finite.first_bad(np.full(4, 1e308)) == -1
-
-
 @settings(deadline=None, derandomize=True, database=None)
 @given(st.integers(0, 10**6), st.sampled_from(BAD), st.sampled_from([np.float32, np.float64]))
 def test_the_first_bad_number_is_found(at: int, bad: float, dtype: type) -> None:
@@ -76,23 +68,6 @@ def test_the_first_of_all_ranks_is_named() -> None:
     worst = {name: max(places[name] for places in seen) for name in seen[0]}  # as Team.worst
     with pytest.raises(NumericalError, match=r"the Z-step gave point 5 .* unit 0 of site 2; "):
         finite.check(CHAIN, 3, worst)
-
-
-def test_what_moved_the_weights_is_named() -> None:
-    broken = state()
-    broken.weights[0] = np.inf
-    with pytest.raises(NumericalError, match=r"iteration 3: a step \(a smaller rate\) gave layer 1"):
-        finite.check(CHAIN, 3, finite.bad_places(broken), "a step (a smaller rate)")
-
-
-def test_a_library_that_gives_up_is_placed_by_the_last_problem() -> None:
-    error = np.linalg.LinAlgError("Singular matrix")
-    assert finite.is_arithmetic(error)
-    assert not finite.is_arithmetic(ValueError("another mistake"))
-    found = str(finite.broken(CHAIN, state(), ("Z", slice(2, 5)), error))
-    assert "iteration 1: the Z-step failed at points 2 to 4 (Singular matrix)" in found
-    found = str(finite.broken(CHAIN, state(), ("Z", slice(2, 5)), error, first=100))
-    assert "the Z-step failed at points 102 to 104 (" in found, "of all points, not of those that this rank holds"
 
 
 @pytest.mark.parametrize("bad", BAD)

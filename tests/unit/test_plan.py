@@ -9,26 +9,20 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from macmpi.config import Config, Loss, Method, Model, Penalty, Run, Start, Stochastic, WStep, ZStep
+from macmpi.config import Config, Loss, Method, Model, Start, Stochastic, WStep
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.mac import Mac
 from macmpi.methods.starts import Origin, start
-from macmpi.nets.layers.activation import FUNCTIONS
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.partition import partition_points
 from macmpi.parallel.serial import Serial
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.plan.work_lists import Exchange, Gram, Job, Layer, WorkList
-from macmpi.solvers import W_SOLVERS, Z_SOLVERS
-from macmpi.solvers.closed_form import ClosedForm
+from macmpi.solvers import W_SOLVERS
 from macmpi.solvers.w_descent import LBFGSW
-from macmpi.solvers.w_gauss_newton import GaussNewtonW
 from macmpi.solvers.w_sgd import SGDW
-from macmpi.solvers.w_thresholded import Thresholded
-from macmpi.solvers.z_binary import BinaryZ
-from macmpi.solvers.z_gauss_newton import GaussNewtonZ
 from macmpi.state import block_views
 
 MIXED = ["none", "before", "after"]
@@ -84,18 +78,7 @@ def test_parts_are_where_their_jobs_results_lie(sizes: tuple[int, tuple[int, ...
                 assert_array_equal(flat[job.place], views[block][job.units.rows].ravel())
 
 
-def test_a_segment_solved_whole_is_one_job_over_all_its_blocks() -> None:
-    p = planned(37, (7, 5, 6), 2, sites=["none", "after", "none"])
-    flat = np.arange(p.offsets.weights[-1])
-    views = block_views(flat, p.chain.block_shapes)
-    jobs = sorted(p.work.w_step.jobs, key=lambda job: job.segment)
-    assert [(job.segment, job.units) for job in jobs] == [(0, None), (1, None)]
-    for job, blocks in zip(jobs, ((0, 1), (2, 3)), strict=True):
-        assert p.chain.segments[job.segment].weighted == blocks
-        assert p.chain.regressed_shapes(job.segment) == tuple(p.chain.block_shapes[b] for b in blocks)
-        assert_array_equal(flat[job.place], np.concatenate([views[b].ravel() for b in blocks]))
-
-
+@pytest.mark.every_case
 @pytest.mark.parametrize(
     ("model", "by_unit", "solvers"),
     [
@@ -191,16 +174,6 @@ def test_large_grams_are_cut_into_rows_and_each_has_one_owner(
         assert costs == sorted(costs, reverse=True), "a row of the upper half is the shorter the lower it lies"
 
 
-def test_which_rows_there_are_does_not_depend_on_the_ranks() -> None:
-    """And the real limits: a Gram of 601 columns is cut into 7 parts, one of 513 into 6, one of 512 is whole."""
-    for units, parts in ((600, 7), (512, 6), (511, 1)):
-        for ranks in (1, 5):
-            p = planned(50, (units, 3), ranks, sites="before")
-            assert len(p.work.grams(1)) == parts
-            found = [gram for gram in p.work.w_step.grams if gram.segment == 1]
-            assert sorted(found, key=lambda gram: gram.place.start) == p.work.grams(1)
-
-
 def test_a_factor_made_by_rows_fits_the_same_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = []
     for whole in (512, 4):
@@ -289,52 +262,6 @@ def test_layers_do_not_depend_on_the_ranks(trained: Any) -> None:
         assert replace(p, ranks=1) == alone
 
 
-def test_the_w_step_trains_the_layers_whose_inputs_change() -> None:
-    p = trainable(TRAINED["radial basis functions"][0], 1)
-    assert [layer.block for layer in layers_of(p.work.leading([0]))] == [0]
-    assert [layer.block for layer in layers_of(p.work.leading_layers)] == [2]
-    assert [layer.block for layer in layers_of(p.work.leading([len(p.chain.sites)]))] == [2]
-    assert not p.work.trailing_layers.phases
-
-
-def test_layers_that_have_weights_already_are_not_untrained() -> None:
-    p = trainable(TRAINED["codewords"][0], 2)
-    weights = np.zeros(p.offsets.weights[-1])
-    assert [layer.block for layer in layers_of(p.work.untrained(0, weights))] == [1]
-    weights[p.offsets.weights[1]] = 1.0
-    assert not p.work.untrained(0, weights).phases
-
-
-def test_what_a_plan_says_of_its_layers() -> None:
-    p = trainable(TRAINED["both"][0], 1)
-    assert [m.spec()["kind"] for m in p.chain.maps] == ["rbf", "linear", "quantiser", "rbf", "linear", "activation"][:5]
-    assert [p.chain.has_bias(k) for k in range(2)] == [False, False]
-    assert [p.chain.regressed_shapes(k) for k in range(2)] == [((2, 6),), ((33, 7),)]
-    assert [s.n_in for s in p.features] == [6, 7]
-    assert [m.spec()["kind"] for m in p.hidden] == ["rbf", "linear", "rbf"]
-    assert p.basis_sizes == [6, 7]
-    assert (p.has_basis, p.chain.differentiable) == (True, False)
-    dense = trainable(TRAINED["none"][0], 1)
-    assert (dense.has_basis, dense.chain.differentiable, dense.basis_sizes) == (False, True, [])
-    assert [dense.chain.has_bias(k) for k in range(3)] == [True] * 3
-    assert [m.n_out for m in dense.hidden] == [4, 3]
-    bits = make_plan(
-        Config(model=Model([4, 3], ["binary", "tanh"], sites=["after", "none"]), method=Method("mac")), 4, 3, 37, 11, 1
-    )
-    assert bits.chain.differentiable is False
-    assert [r.by_unit for r in bits.choices.regressions] == [True, False]
-    assert isinstance(bits.choices.regressions[0].solver, Thresholded)
-    assert isinstance(bits.choices.z_solver, BinaryZ)
-
-
-@pytest.mark.parametrize("ranks", [1, 4, 13])
-def test_the_refit_is_of_the_last_layer_alone(sizes: tuple[int, tuple[int, ...]], ranks: int) -> None:
-    p = planned(*sizes, ranks)
-    jobs = p.work.regressions([len(p.chain.segments) - 1]).jobs
-    assert {job.segment for job in jobs} == {len(p.chain.segments) - 1}
-    assert sum(len(job.units) for job in jobs if job.units) == 33
-
-
 @pytest.mark.parametrize("ranks", RANKS)
 def test_every_point_has_one_owner(ranks: int) -> None:
     for n in (1, 5, 37, 400, 2000, 5000, 7000):
@@ -385,12 +312,6 @@ def test_tiles_jobs_and_blocks_are_those_of_one_rank(sizes: tuple[int, tuple[int
         assert replace(p, ranks=1) == alone
 
 
-def test_more_ranks_than_tiles() -> None:
-    p = planned(5, (3,), 40)
-    assert sum(bool(p.work.w_step.jobs_of(rank)) for rank in range(40)) == 2
-    assert sorted(p.work.train.row_counts) == [0] * 39 + [5]
-
-
 PAPER = Config(model=Model(hidden=[300, 100, 20, 100, 300], activation="sigmoid"), method=Method("mac"))
 
 
@@ -433,113 +354,11 @@ def test_a_rank_with_many_rows_has_few_early_jobs(monkeypatch: pytest.MonkeyPatc
         assert max(loads) <= 1.15 * sum(loads) / ranks
 
 
-def test_a_net_of_many_tiles_is_assigned_at_once() -> None:
-    work_list = make_plan(
-        Config(model=Model(hidden=[4000] * 8, activation="sigmoid"), method=Method("mac")), 256, 256, 5000, 5000, 64
-    ).work.w_step
-    assert len(work_list.jobs) > 800
-
-
-@pytest.mark.parametrize("activation", FUNCTIONS)
-def test_a_chain_of_dense_layers(activation: str) -> None:
-    p = make_plan(Config(model=Model(hidden=[7, 5], activation=activation), method=Method("mac")), 4, 3, 37, 11, 1)  # type: ignore[arg-type]
-    kinds = [m.spec()["kind"] for m in p.chain.maps]
-    assert kinds == ["affine", "activation", "affine", "activation", "affine"]
-    assert p.chain.site_sizes == (7, 5)
-    assert p.chain.block_shapes == ((7, 5), (5, 8), (3, 6))
-    assert (p.chain.n_in, p.chain.n_out) == (4, 3)
-    assert [(s.n_in, s.n_out, s.blocks) for s in p.chain.segments] == [
-        (4, 7, (0, None)),
-        (7, 5, (1, None)),
-        (5, 3, (2,)),
-    ]
-    assert [s.activation for s in p.chain.segments] == [activation, activation, "linear"]
-
-
-def test_softmax_is_a_map_of_its_own_and_sites_go_where_the_list_puts_them() -> None:
-    model = Model(hidden=[7, 5, 6], activation=["softmax", "tanh", "relu"], sites=["after", "none", "before"])
-    p = make_plan(Config(model=model, method=Method("mac")), 4, 3, 37, 11, 1)
-    kinds = [m.spec()["kind"] for m in p.chain.maps]
-    assert kinds == ["affine", "softmax", "affine", "activation", "affine", "activation", "affine"]
-    assert p.chain.sites == (2, 5)
-    assert p.chain.site_sizes == (7, 6)
-    assert [s.weighted for s in p.chain.segments] == [(0,), (1, 2), (3,)]
-    assert p.chain.layer_sizes == (4, 7, 5, 6, 3)
-    assert p.chain.layer_ends == (2, 4, 5)
-
-
-def test_what_the_config_says_reaches_the_parts() -> None:
-    p = planned(
-        37,
-        (3,),
-        1,
-        penalty=Penalty(
-            *("quadratic", 2.0, 3.0, 50.0),
-            mu_every=4,
-            tolerance=0.2,
-            tolerance_decay=0.5,
-            ridge=0.7,
-            ridge_scale="objective",
-        ),
-        z_step=ZStep(
-            "gauss_newton",
-            iterations=2,
-            relaxation=1.1,
-            cg_iterations=9,
-            cg_tolerance=0.3,
-        ),
-        w_step=WStep(
-            iterations=5,
-            relaxation=1.2,
-            cg_iterations=6,
-            cg_tolerance=0.4,
-            cg_precision="single",
-            tolerance=0.6,
-        ),
-        run=Run(max_iterations=12),
-    )
-    assert (p.choices.penalty.mu0, p.choices.penalty.factor, p.choices.penalty.mu_max) == (2.0, 3.0, 50.0)
-    assert (p.choices.penalty.tolerance, p.choices.penalty.tolerance_decay, p.choices.penalty.max_iterations) == (
-        0.2,
-        0.5,
-        12,
-    )
-    assert p.choices.penalty.every == 4
-    assert p.choices.metric == "identity"
-    shaping = p.choices.shaping
-    assert (set(shaping.ridges), shaping.scale, shaping.until_mu) == ({0.7}, "objective", 1e4)
-    z, w, last = p.choices.z_solver, p.choices.regressions[0].solver, p.choices.regressions[-1].solver
-    assert z == GaussNewtonZ(2, 1.1, 9, 0.3)
-    assert w == GaussNewtonW(5, 1.2, 6, 0.4, "single", 0.6)
-    assert last == ClosedForm(1.2)
-    plain = [r.plain for r in p.choices.regressions]
-    assert plain == [GaussNewtonW(5, 1.0, 6, 0.4, "single", 0.6), ClosedForm()]
-
-
 def test_every_solver_of_the_config_gets_the_keys_that_it_knows() -> None:
     sgd = planned(37, (3,), 1, w_step=WStep("sgd", iterations=2, batch=9, rate=0.3, momentum=0.5))
     assert sgd.choices.regressions[0].solver == SGDW(2, 9, 0.3, 0.5)
     lbfgs = planned(37, (3,), 1, w_step=WStep("lbfgs", "same", iterations=4, tolerance=0.2))
     assert [r.solver for r in lbfgs.choices.regressions] == [LBFGSW(4, 0.2)] * 2
-
-
-@pytest.mark.parametrize("name", Z_SOLVERS)
-def test_0_iterations_are_the_z_solvers_own(name: Any) -> None:
-    activation = "binary" if Z_SOLVERS[name].bits else "sigmoid"  # type: ignore[attr-defined]
-    solver = planned(37, (3,), 1, activation=activation, z_step=ZStep(name)).choices.z_solver
-    assert solver.iterations == Z_SOLVERS[name]().iterations >= 1  # type: ignore[attr-defined]
-
-
-def test_auto_takes_the_z_solver_of_bits_where_there_are_bits() -> None:
-    assert planned(37, (3,), 1, activation="binary", z_step=ZStep(iterations=7)).choices.z_solver == BinaryZ(7)
-    assert planned(37, (3,), 1).choices.z_solver == GaussNewtonZ()
-
-
-@pytest.mark.parametrize("name", sorted(W_SOLVERS.keys() - {"closed_form"}))
-def test_0_iterations_are_the_w_solvers_own(name: Any) -> None:
-    solver = planned(37, (3,), 1, sites="none" if name in WHOLE else "after", w_step=WStep(name))
-    solver = solver.choices.regressions[0].solver
-    assert solver.iterations == W_SOLVERS[name]().iterations >= 1
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 5])

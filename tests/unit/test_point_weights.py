@@ -22,7 +22,6 @@ from macmpi.parallel.partition import partition_points
 from macmpi.parallel.points import SAMPLE_POINTS, Points
 from macmpi.parallel.serial import Serial
 from macmpi.training.decided import plan_for
-from macmpi.training.refit import joined
 
 RANDOM = np.random.default_rng(0)
 N = 60
@@ -54,13 +53,6 @@ def test_files_hold_them_beside_the_points(suffix: str, tmp_path: Path) -> None:
     half = load(Data(saved(tmp_path, suffix, **given, weights=W[:, None])))
     assert_array_equal(half.weights, W)
     assert half.weights_val is None
-
-
-def test_drawn_points_keep_their_weights(tmp_path: Path) -> None:
-    numbers = np.arange(1.0, N + 1.0)
-    data = load(Data(saved(tmp_path, ".npz", X=numbers[:, None], weights=numbers), scale="none", points=20))
-    assert_array_equal(data.weights, data.X[:, 0])
-    assert_array_equal(data.weights_val, data.X_val[:, 0])
 
 
 def test_columns_of_tables_and_arrays_hold_them(tmp_path: Path) -> None:
@@ -121,14 +113,6 @@ def test_every_method_heeds_them(method: str, loss: str) -> None:
         model = macmpi.fit(A, target, hidden=[6], loss=loss, config=keys, weights=w, seed=1)
         found = model.probabilities(A)[:, 1] if loss == "cross_entropy" else model.predict(A) - A[:, 0]
         assert abs(found.mean() - (0.8 if heavy else 0.2)) < 0.1
-
-
-def test_a_refit_joins_them() -> None:
-    unit = unscaled(4)
-    data = Dataset(X, X, X_VAL, X_VAL, unit, unit, "")
-    assert joined(data).weights is None
-    assert_array_equal(joined(replace(data, weights=W)).weights, [*W, *np.ones(9)])
-    assert_array_equal(joined(replace(data, weights_val=W_VAL)).weights, [*np.ones(N), *W_VAL])
 
 
 @pytest.mark.parametrize("n", [12, 90, 5000])
@@ -214,3 +198,10 @@ def test_what_does_not_weigh_points_is_refused(tables: dict[str, Any], message: 
     plan_for(asked, sizes, 1)
     with pytest.raises(UsageError, match=message):
         plan_for(asked, replace(sizes, weighted=True), 1)
+
+
+def test_drawn_points_keep_their_weights(tmp_path: Path) -> None:
+    numbers = np.arange(1.0, N + 1.0)
+    data = load(Data(saved(tmp_path, ".npz", X=numbers[:, None], weights=numbers), scale="none", points=20))
+    assert_array_equal(data.weights, data.X[:, 0])
+    assert_array_equal(data.weights_val, data.X_val[:, 0])

@@ -81,14 +81,6 @@ def test_every_format_in_and_out_gives_what_the_model_gives(
     assert np.array_equal(read(output), macmpi.load(str(model)).encode(X))
 
 
-def test_the_last_weights_are_used_on_request(model: Path, tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", X)
-    assert predict(model, tmp_path / "x.npy", "--output", tmp_path / "y.npy", "--weights", "last").returncode == 0
-    y = read(tmp_path / "y.npy")
-    assert np.array_equal(y, macmpi.load(str(model), "last").predict(X))
-    assert not np.allclose(y, macmpi.load(str(model)).predict(X))
-
-
 @pytest.mark.parametrize("what", ["predict", "probabilities"])
 def test_a_classifiers_labels_and_probabilities(what: str, tmp_path: Path) -> None:
     chain = Chain((Affine(4, 2), Activation("tanh", 2), Affine(2, 3)), ())
@@ -130,12 +122,6 @@ def test_mistakes_end_with_one_line_and_write_nothing(
     assert not (tmp_path / output).exists()
 
 
-def test_a_file_that_is_no_model_is_named(tmp_path: Path) -> None:
-    (tmp_path / "model.h5").write_bytes(b"nothing")
-    done = predict(tmp_path / "model.h5", tmp_path / "x.npy", "--output", tmp_path / "y.npy")
-    assert (done.returncode, "is not a model" in done.stderr) == (2, True)
-
-
 @pytest.mark.parametrize("link", [None, os.symlink, os.link])
 @pytest.mark.parametrize("replaced", ["x.npz", "net.h5"])
 def test_an_input_is_never_replaced(model: Path, tmp_path: Path, replaced: str, link: Any) -> None:
@@ -162,15 +148,6 @@ def test_a_full_disk_is_named_and_leaves_the_file_of_before(model: Path, tmp_pat
     assert "name another --output" in done.stderr
     assert output.read_bytes() == b"before"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.npy", output.name]
-
-
-def test_a_link_of_the_outputs_name_is_replaced_and_never_written_through(model: Path, tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", X)
-    (tmp_path / "full.npz").symlink_to("/dev/full")
-    done = predict(model, tmp_path / "x.npy", "--output", tmp_path / "full.npz")
-    assert done.returncode == 0, done.stderr
-    assert not (tmp_path / "full.npz").is_symlink()
-    assert np.array_equal(read(tmp_path / "full.npz"), macmpi.load(str(model)).predict(X))
 
 
 @pytest.mark.parametrize(("output", "said"), [("nodir/p.npz", "there is no folder"), ("folder.npz", "is a folder")])

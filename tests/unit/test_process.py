@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import gc
 import mmap
-import platform
 import signal
-import subprocess
-import sys
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from macmpi.training.process import STOP_SIGNALS, StopRequest, peak_memory, ready_products, spare_living
+from macmpi.training.process import STOP_SIGNALS, StopRequest, peak_memory, spare_living
 
 MB = 1 << 20
 
@@ -26,11 +23,6 @@ def request_() -> Iterator[StopRequest]:
     yield StopRequest()
     for number, handler in before.items():
         signal.signal(number, handler)
-
-
-def test_nobody_has_asked_at_first(request_: StopRequest) -> None:
-    assert not request_.asked
-    assert {signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP} == set(STOP_SIGNALS)
 
 
 @pytest.mark.parametrize("number", STOP_SIGNALS)
@@ -98,36 +90,3 @@ def test_what_lives_is_left_out_of_collections_and_later_garbage_is_not() -> Non
         gc.unfreeze()
     assert freed(early)
     assert any(found is living for found in gc.get_objects())
-
-
-def test_the_first_products_raise_nothing() -> None:
-    import numpy as np
-
-    with np.errstate(over="raise", invalid="raise"):
-        ready_products()
-
-
-FAULTS = """
-import resource, sys
-from macmpi.training.process import KEPT, ready_memory
-if sys.argv[1] == "ready":
-    ready_memory()
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for part in range(1, 9):
-    bytearray(b"1") * (KEPT * part // 16)
-faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-print(faults * resource.getpagesize() / (KEPT * sum(range(1, 9)) / 16))
-"""
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library keeps memory in another way")
-@pytest.mark.parametrize(("ready", "least", "most"), [("ready", 0.2, 0.3), ("not", 0.9, 1.1)])
-def test_freed_memory_is_kept_for_the_next_array(ready: str, least: float, most: float) -> None:
-    """The share of the pages of arrays of 1, 2, ... 8 units, one after the other, that the system has to hand out.
-
-    Those of the last, 8 / 36, where what was freed is kept; else all of them.
-    """
-    command = [sys.executable, "-c", FAULTS, ready]
-    env = {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
-    assert least < float(done.stdout) < most

@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import settings
 from launch.here import run_here
 
-from macmpi import StorageError, report
-from macmpi.account import COORDINATES, Account
+from macmpi import report
+from macmpi.account import Account
 from macmpi.console import duration
 from macmpi.parallel.clock import PHASES, Clock
 from macmpi.results.reading import Result
@@ -74,13 +73,6 @@ def test_records_are_on_the_disk_as_soon_as_they_are_added(tmp_path: Path) -> No
     curve.close()
 
 
-def test_a_new_run_starts_a_new_file(tmp_path: Path) -> None:
-    path = tmp_path / "curve.jsonl"
-    filled(path, 5)
-    Curve(path).close()
-    assert path.read_text() == ""
-
-
 @pytest.mark.parametrize("resume_at", [0, 1, 3, 5])
 @pytest.mark.parametrize("finished", [False, True])
 def test_resuming_drops_what_came_later(finished: bool, resume_at: int, tmp_path: Path) -> None:
@@ -116,24 +108,6 @@ def test_what_a_crash_has_left_in_the_middle_is_dropped(torn: str, tmp_path: Pat
     path.write_text("\n".join([*lines[:2], torn, *lines[2:]]) + "\n")
     Curve(path, 4).close()
     assert on_disk(path) == records
-
-
-def test_a_curve_that_cannot_be_begun_is_a_storage_error(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match=r"curve\.jsonl cannot be written"):
-        Curve(tmp_path / "nowhere" / "curve.jsonl")
-
-
-def test_resuming_without_a_curve_starts_one(tmp_path: Path) -> None:
-    curve = Curve(tmp_path / "curve.jsonl", 7)
-    curve.add(record(8), None)
-    curve.close()
-    assert on_disk(tmp_path / "curve.jsonl") == [record(8)]
-
-
-def test_no_other_file_is_left(tmp_path: Path) -> None:
-    filled(tmp_path / "curve.jsonl", 2)
-    Curve(tmp_path / "curve.jsonl", 1).close()
-    assert [path.name for path in tmp_path.iterdir()] == ["curve.jsonl"]
 
 
 # --- what a record says -----------------------------------------------------------------------------------------------
@@ -186,21 +160,6 @@ def test_a_record_with_its_times_fills_the_columns_and_survives_the_file(tmp_pat
 # --- console ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_line_an_iteration_under_its_header(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    curve = Curve(tmp_path / "curve.jsonl")
-    curve.header()
-    curve.add(record(0, "start"), None)
-    curve.add(record(1), 75.0)
-    curve.add(record(2), math.inf)
-    curve.close()
-    header, *lines = capsys.readouterr().out.splitlines()
-    assert all(name in header for _, name, _ in COLUMNS)
-    assert [len(line) for line in lines] == [len(header)] * 3
-    assert [line.split()[0] for line in lines] == ["0", "1", "2"]
-    assert [line.split()[-1] for line in lines] == ["-", "1:15", "-"]
-    assert "3.7500" in lines[0]
-
-
 @pytest.mark.parametrize("error", [999_999.0, 1e6, 1.23456e150, math.inf, math.nan])
 def test_a_run_that_diverges_keeps_its_table_readable(
     error: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -220,38 +179,6 @@ def test_a_run_that_diverges_keeps_its_table_readable(
         assert len(line) <= 80
     result = Result(tmp_path, "run", [record(1, E1_train=error, E1_val=error)])
     assert report.row(result)[-4:] == [cell, cell, "", "no"]
-
-
-def test_a_classifiers_curve_has_a_column_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    curve = Curve(tmp_path / "curve.jsonl", extra=["error_val"])
-    curve.header()
-    curve.add(record(1, error_train=0.125, error_val=0.25), None)
-    curve.close()
-    header, line = capsys.readouterr().out.splitlines()
-    assert header.index("E1 val") < header.index("wrong val") < header.index("E_Q")
-    assert len(line) == len(header)
-    assert "25.00%" in line
-    assert on_disk(tmp_path / "curve.jsonl") == [record(1, error_train=0.125, error_val=0.25)]
-
-
-def test_a_column_can_be_left_out_and_its_key_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    curve = Curve(tmp_path / "curve.jsonl", without=COORDINATES)
-    curve.header()
-    curve.add(record(1), None)
-    curve.close()
-    header, line = capsys.readouterr().out.splitlines()
-    assert [name for key, name, _ in COLUMNS if key in COORDINATES and name in header.split()] == []
-    assert len(line) == len(header)
-    assert on_disk(tmp_path / "curve.jsonl") == [record(1)]
-
-
-def test_the_other_ranks_keep_quiet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    curve = Curve(None, first=False)
-    curve.header()
-    curve.add(record(1), None)
-    curve.close()
-    assert capsys.readouterr().out == ""
-    assert curve.records == []
 
 
 class Broken(io.StringIO):
@@ -302,15 +229,6 @@ def test_a_console_that_is_gone_does_not_end_a_run(
 )
 def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
-
-
-@often
-@given(seconds=st.integers(0, 10**7))
-def test_a_duration_can_be_read_back(seconds: int) -> None:
-    total = 0
-    for part in duration(float(seconds)).split(":"):
-        total = 60 * total + int(part)
-    assert total == seconds
 
 
 def test_a_clock_counts_each_phase_without_those_inside_it_and_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:

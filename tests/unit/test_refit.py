@@ -13,14 +13,13 @@ from launch.launching import run_program
 from numpy.testing import assert_array_equal
 
 import macmpi
-from macmpi import UsageError
-from macmpi.config import Config, Data, Method, Model, Parallel, Penalty, Run, Selection, Start
+from macmpi.config import Config, Data, Method, Parallel, Penalty, Run, Selection, Start
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import unscaled
 from macmpi.plan.refusals import can_refit
 from macmpi.results.reading import read
 from macmpi.state import Errors
-from macmpi.training import loop, pace
+from macmpi.training import loop
 from macmpi.training.best import Best
 from macmpi.training.refit import GAP, iterations_of, joined
 
@@ -116,23 +115,6 @@ def test_a_run_that_is_stopped_in_it_begins_it_again(tmp_path: Path, monkeypatch
         assert_array_equal(weights(straight, name), weights(path, name))
 
 
-def test_without_time_for_it_the_best_weights_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table(tmp_path)
-    (tmp_path / "run.toml").write_text('data.source = "points.npz"\nmodel.loss = "squared"\n')
-
-    def wanted(*_: Any) -> int:
-        """The last of 1,000 seconds passes here."""
-        monkeypatch.setattr(pace, "now", lambda: 1e12)
-        return 3
-
-    monkeypatch.setattr(loop, "iterations_of", wanted)
-    keys = words(COMMON | STOCHASTIC)
-    outcome = run_here("run.toml", "--output", "run", "--max-time", "1000", *keys, cwd=tmp_path, code=0)
-    assert outcome.err.count("no time is left for the refit") == 1
-    with h5py.File(tmp_path / "run" / "model.h5") as file:
-        assert set(file["weights"]) == {"last", "best"}
-
-
 def best_of(validation: float, train: float = 1.0, **keys: Any) -> Best:
     return Best(np.zeros(1), keys.pop("iteration", 5), Errors(train, validation, train, 0.0), **keys)
 
@@ -168,13 +150,6 @@ def test_it_happens_where_it_is_asked_for_and_never_where_nothing_was_learnt() -
     assert not iterations_of(always, points(), best_of(9.0, iteration=0), 0)
 
 
-def test_it_is_as_long_as_validation_noticed_a_gain() -> None:
-    """To the last noticeable fall where patience counts from it; never behind the best weights, nor 0."""
-    config = Config(method=Method("stochastic"), run=Run(refit=True))
-    for fell, best, length in ((4, 5, 4), (4, 3, 3), (0, 5, 5)):
-        assert iterations_of(config, points(), best_of(0.5, iteration=best), fell) == length
-
-
 @pytest.mark.parametrize(
     "table",
     [
@@ -192,14 +167,6 @@ def test_what_cannot_be_repeated_on_other_points(table: dict[str, Any]) -> None:
     assert not can_refit(Config(**{"method": Method("stochastic"), **table}))
 
 
-def test_asked_for_where_it_cannot_be_it_is_refused(tmp_path: Path) -> None:
-    from macmpi.plan.plan import make_plan
-
-    config = Config(model=Model([3], "tanh"), method=Method("mac"), run=Run(refit=True))
-    with pytest.raises(UsageError, match=r"penalty\.mu_every > 0.*use run\.refit = false"):
-        make_plan(config, 4, 2, 30, 5, 1)
-
-
 @pytest.mark.parametrize("autoencoder", [False, True])
 def test_joined_points_are_all_of_them_in_order(autoencoder: bool) -> None:
     data = points(autoencoder)
@@ -207,3 +174,10 @@ def test_joined_points_are_all_of_them_in_order(autoencoder: bool) -> None:
     assert_array_equal(whole.X, np.concatenate([data.X, data.X_val]))
     assert_array_equal(whole.Y, np.concatenate([data.Y, data.Y_val]))
     assert whole.autoencoder is autoencoder
+
+
+def test_it_is_as_long_as_validation_noticed_a_gain() -> None:
+    """To the last noticeable fall where patience counts from it; never behind the best weights, nor 0."""
+    config = Config(method=Method("stochastic"), run=Run(refit=True))
+    for fell, best, length in ((4, 5, 4), (4, 3, 3), (0, 5, 5)):
+        assert iterations_of(config, points(), best_of(0.5, iteration=best), fell) == length

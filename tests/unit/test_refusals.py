@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refused import TABLE, TOPICS
-from refused.case import BASIS, FOREST, SPARSE, TIED, Keys, configured, planned
+from refused.case import SPARSE, TIED, Keys, configured, planned
 
 from macmpi import UsageError, config
 from macmpi.config import NESTED, Config, Method, Penalty, ZStep
@@ -140,14 +140,6 @@ def with_maps(monkeypatch: pytest.MonkeyPatch, *maps: Any) -> None:
     monkeypatch.setattr(plan, "build_chain", lambda model, n_in, n_out: Chain(maps, (2,)))
 
 
-def test_restraints_hold_for_the_weights_of_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
-    with_maps(monkeypatch, Affine(4, 3), Activation("tanh", 3), Seen(3, 2))
-    keys = {"method.acceleration": "none", "model.hidden": [3]}
-    text = refusal({**keys, "penalty.l1": 0.1})
-    assert re.search(r"^penalty.l1 holds for the weights of inputs, .*segment 2 \(opaque\) .*use a list without", text)
-    planned({**keys, "penalty.l1": [0.1, 0.0]})
-
-
 def test_a_need_that_a_map_does_not_offer_is_named_with_its_segment(monkeypatch: pytest.MonkeyPatch) -> None:
     with_maps(monkeypatch, Affine(4, 3), Activation("tanh", 3), Opaque(3, 2))
     assert re.search(
@@ -187,14 +179,6 @@ def test_layers_that_stochastic_mac_cannot_train(layer: Any, says: str, monkeypa
         planned({"method.name": "adam"})
 
 
-def test_a_library_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitted, "find_spec", lambda name: None)
-    text = refusal(FOREST)
-    assert text.startswith('a layer (trees) is fitted by "forest", which needs scikit-learn, and that is not installed')
-    assert text.endswith("pip install scikit-learn")
-    planned({"model.activation": "tanh"})
-
-
 def test_a_fitter_that_nobody_gives_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with_maps(monkeypatch, Affine(4, 3), Activation("tanh", 3), Seen(3, 2), Kernels(2, 3, 5, 1.0, fitter="mine"))
     assert 'a layer names the fitter "mine", which nobody gives' in refusal({"method.acceleration": "none"})
@@ -230,16 +214,6 @@ def test_an_activation_that_a_solver_cannot_train_under(monkeypatch: pytest.Monk
     assert 'w_step.solver = "lbfgs" cannot train under "relu" (segment 2); use auto' in text
     for remedy in ({"w_step.solver": "auto"}, {"model.activation": "tanh"}):
         planned({**keys, **remedy})
-
-
-def test_more_points_than_can_be_embedded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layer_refusals, "MOST_EMBEDDED", 36)
-    keys = {**BASIS, "start.method": "elastic_embedding"}
-    text = refusal(keys)
-    assert 'start.method = "elastic_embedding" compares all pairs of points: at most 36 of them' in text
-    assert 'there are 37; use "pca", or fewer points (data.points)' in text
-    planned({**keys, "start.method": "pca"})
-    make_plan(configured(keys), 4, 3, 36, 11, 2)
 
 
 # --- all that a config may say ----------------------------------------------------------------------------------------

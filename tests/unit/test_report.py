@@ -10,9 +10,7 @@ import signal
 import sys
 from base64 import b64decode
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +33,7 @@ from macmpi.nets.losses import CrossEntropy, Squared
 from macmpi.parallel.serial import Serial
 from macmpi.results import figures, model, model_file, pictures
 from macmpi.results.reading import Result, points, read
-from macmpi.results.reference_errors import Level, levels
+from macmpi.results.reference_errors import levels
 from macmpi.training import checkpoint
 from macmpi.typing import Array
 
@@ -248,21 +246,6 @@ def test_a_start_that_cannot_be_written_is_a_warning(
     assert set(drawn(folder)) == {"curves", "codes", "reconstructions", "seconds"}
 
 
-def test_the_poses_of_coil_are_its_order(runs: Path) -> None:
-    data, few = coil(), load(config.Data(source="coil", points=11))
-    with h5py.File(runs / "coil20.h5") as file:
-        pose_of = {
-            image.astype(float).tobytes(): pose for image, pose in zip(file["images"], file["pose"], strict=True)
-        }
-    assert data.order is not None
-    assert few.order is not None
-    for X, order in zip((data.X, data.X_val), data.order, strict=True):
-        assert_array_equal(order, [pose_of[row.tobytes()] for row in X])
-    assert_array_equal(few.order[0], data.order[0][:11])
-    assert_array_equal(few.order[1], data.order[1])
-    assert load(config.Data(source="digits")).order is None
-
-
 # --- what to compare with ---------------------------------------------------------------------------------------------
 
 
@@ -286,15 +269,6 @@ def test_levels_of_a_classifier(random: np.random.Generator) -> None:
     assert wrong.share
     assert wrong.value == 0.25
     assert str(wrong) == "predict the largest class    wrong train 25.00%"
-
-
-def test_targets_that_are_constant_up_to_rounding_have_a_level_of_0() -> None:
-    X, Y, unit = np.eye(999, 3), np.full((999, 3), 0.1), fit_scaling(np.ones((1, 3)), "none")
-    assert np.square(Y - Y.sum(axis=0) / 999).sum() > 0.0, "the mean of 999 times 0.1 is not 0.1"
-    (level,) = levels(
-        build_chain(config.Model([3], activation="sigmoid"), 3, 3), Dataset(X, Y, X, Y, unit, unit, ""), Squared()
-    )
-    assert level.value == 0.0
 
 
 # --- learning curves --------------------------------------------------------------------------------------------------
@@ -343,25 +317,6 @@ def test_the_curves_have_levels(runs: Path) -> None:
     assert len(names) == len(set(names))
 
 
-def test_levels_that_runs_share_are_one_line_and_kinds_are_drawn_alike(runs: Path) -> None:
-    """Of three runs two have the same data."""
-    first = result(runs / "net")
-    second = replace(result(runs / "seed"), data=first.data)
-    other = replace(first, name="other", data=replace(first.data, sha256="0"), levels=[Level("predict the mean", 9.0)])
-    figure = pictures.curves([first, second, other]).figure
-    names = [text.get_text() for text in figure.legends[0].get_texts() if "predict the mean" in text.get_text()]
-    assert sorted(names) == ["predict the mean, net, seed (training)", "predict the mean, other (training)"]
-    assert len({lines(figure, 0, name).get_linestyle() for name in names}) == 1
-
-
-def test_a_curve_of_one_record_and_one_with_numbers_missing() -> None:
-    start = {"iteration": 0, "phase": "start", "mu": 1.0, "E1_train": 2.0, "E1_val": np.nan, "seconds": 0.0}
-    for records in ([start], [start, {**start, "iteration": 1, "seconds": 0.5, "E1_train": -1.0}]):
-        figure = figures.curves({"a": records}, {})
-        figure.draw_without_rendering()
-        assert_array_equal(lines(figure, 1, "training, a").get_ydata(), [r["E1_train"] for r in records])
-
-
 # --- codes ------------------------------------------------------------------------------------------------------------
 
 
@@ -385,78 +340,6 @@ def test_codes_before_and_after(runs: Path) -> None:
         assert len(set(colour_of.values())) == OBJECTS
         texts = {text.get_text(): to_hex(text.get_color()) for text in figure.axes[panel].texts}
         assert texts == {str(group): colour for group, colour in colour_of.items()}
-
-
-def test_the_poses_of_an_object_are_joined_by_a_closed_loop(runs: Path) -> None:
-    data, figure = coil(), drawn(runs / "net")["codes"].figure
-    assert data.groups is not None
-    assert data.order is not None
-    codes, loops = codes_in(runs / "net" / "model.h5"), figure.axes[1].lines
-    assert len(loops) == OBJECTS
-    for loop, group in zip(loops, range(1, OBJECTS + 1), strict=True):
-        place = {pose: i for i, (g, pose) in enumerate(zip(data.groups[0], data.order[0], strict=True)) if g == group}
-        poses = [p for p in range(POSES) if p in place]
-        assert len(poses) == (POSES // 2 if group in (1, 4) else POSES)
-        assert_array_equal(np.transpose(loop.get_data()), codes[[place[p] for p in [*poses, poses[0]]]])
-
-
-def test_codes_of_more_dimensions_are_seen_along_two_principal_components(random: np.random.Generator) -> None:
-    points = random.normal(size=(50, 4)) @ np.diag([1.0, 3.0, 0.1, 2.0]) + 7.0
-    plane = pictures.in_plane(figures.Codes(points, points[:5]))
-    variances = np.sort(np.linalg.eigvalsh(np.cov(points, rowvar=False)))[::-1]
-    assert_allclose(plane.points.var(axis=0, ddof=1), variances[:2])
-    assert_allclose(plane.points.mean(axis=0), 0.0, atol=1e-12)
-    assert_allclose(plane.held, plane.points[:5], atol=1e-12)
-
-
-def test_a_code_of_one_unit_is_drawn_against_the_group(random: np.random.Generator) -> None:
-    points, groups = random.normal(size=(6, 1)), np.arange(6)
-    plane = pictures.in_plane(figures.Codes(points, points[:2], groups, groups[:2]))
-    assert_array_equal(plane.points, np.column_stack([points[:, 0], groups]))
-    assert_array_equal(pictures.in_plane(figures.Codes(points, points[:2])).held[:, 1], 0.0)
-
-
-@pytest.mark.parametrize("groups", [None, np.arange(50) % 45, np.arange(50) % 21, np.zeros(50, int)])
-def test_any_number_of_groups(groups: Array | None, random: np.random.Generator) -> None:
-    points = random.normal(size=(50, 2))
-    held = None if groups is None else groups[:3] + 100
-    figure = figures.plane({"only": figures.Codes(points, points[:3], groups, held)})
-    figure.draw_without_rendering()
-    seen = {to_hex(c) for c in scatters(figure, 0)[0].get_facecolors()}
-    assert len(seen) == (1 if groups is None else len(set(groups.tolist())))
-
-
-def test_few_of_many_points_are_drawn(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures, "MOST_POINTS", 10)
-    monkeypatch.setattr(pictures, "MOST_HELD", 3)
-    found = result(runs / "net")
-    assert found.end is not None
-    assert found.data is not None
-    few = pictures.thinned(found.end, found.data)
-    assert [len(A) for A in (few.points, few.held, few.groups, few.held_groups, few.order) if A is not None] == [
-        *(10, 3, 10, 3, 10)
-    ]
-    rows = [int(np.flatnonzero((found.end.codes == z).all(axis=1))[0]) for z in few.points]
-    assert found.data.groups is not None
-    assert_array_equal(found.data.groups[0][rows], few.groups)
-
-
-def test_the_distance_from_a_loop(random: np.random.Generator) -> None:
-    loop = np.array([[0.0, 0.0], [2.0, 0.0], [2.0, 2.0], [2.0, 2.0], [0.0, 0.0]])
-    for z, expected in (([1.0, -3.0], 3.0), ([3.0, 3.0], 2.0**0.5), ([2.0, 1.5], 0.0), ([0.5, 1.0], 0.5 / 2.0**0.5)):
-        assert_allclose(pictures.distance(np.array(z), loop), expected, atol=1e-12)
-
-
-def test_the_caption_says_where_held_out_points_fall() -> None:
-    angle = np.arange(8) * np.pi / 4
-    circle = np.column_stack([np.cos(angle), np.sin(angle)])
-    points, groups = np.vstack([circle, circle + 10.0]), np.repeat([1, 2], 8)
-    held, held_groups = np.array([[1.1, 0.0], [0.9, 0.0], [1.0, 0.1]]), np.array([1, 1, 2])
-    net = pictures.Net(None, points, points + np.array([0.0, 0.25]), held)  # type: ignore[arg-type]
-    said = list(pictures.said_of(net, figures.Codes(points, held, groups, held_groups, np.tile(np.arange(8), 2))))
-    assert "at a median distance of 0.25 from their coordinates" in said[0]
-    assert said[1].startswith("2 of 3 held-out points have a training point of their own group as nearest")
-    assert f"loop is 0.1 (that of two neighbours on it {2 * np.sin(np.pi / 8):.2g})" in said[2]
 
 
 # --- reconstructions --------------------------------------------------------------------------------------------------
@@ -484,48 +367,7 @@ def test_reconstructions_are_those_of_the_nets(runs: Path) -> None:
     assert len({ax.images[0].get_clim() for row in cells for ax in row}) == 1
 
 
-def test_runs_from_the_same_start_share_its_row(runs: Path, copy: Path) -> None:
-    again = copy.rename(copy.parent / "again")
-    figure = drawn(runs / "net", again)["reconstructions"].figure
-    names = [ax.get_ylabel() for ax in figure.axes if ax.get_ylabel()]
-    assert names == ["ground truth", "initial", "net", "again"]
-
-
-def test_sample_points_are_spread_over_the_groups() -> None:
-    groups = np.array([3, 1, 2, 1, 3, 2, 1, 3])
-    assert [int(groups[i]) for i in pictures.spread(groups, 8, 3)] == [1, 2, 3]
-    assert_array_equal(pictures.spread(None, 10, 5), [1, 3, 5, 7, 9])
-    assert_array_equal(pictures.spread(None, 2, 5), [0, 1])
-    assert len(pictures.spread(None, 0, 5)) == 0
-
-
 # --- selection and seconds --------------------------------------------------------------------------------------------
-
-
-def test_the_selection_curve(runs: Path) -> None:
-    picture, records = drawn(runs / "select")["selection"], [r for r in curve(runs / "select") if "cost" in r]
-    ax = picture.figure.axes[0]
-    total = [r["E1_train"] + r["cost"] for r in records]
-    line = lines(picture.figure, 0, "E1 + C")
-    assert_array_equal(line.get_xdata(), np.arange(1, 9))
-    assert_array_equal(line.get_ydata(), total)
-    chosen = {r["iteration"]: r["changed"] for r in records if r["phase"] == "selection"}
-    assert list(chosen) == [3, 6]
-    assert chosen[3]
-    marks = [line for line in ax.lines if str(line.get_label()).startswith("selection")]
-    assert {int(x): mark.get_markerfacecolor() == figures.GREEN for mark in marks for x in mark.get_xdata()} == chosen
-    for mark in marks:
-        assert mark.get_markeredgecolor() == figures.GREEN
-        assert_array_equal(mark.get_ydata(), [total[int(x) - 1] for x in mark.get_xdata()])
-    centres = next(r["centres"] for r in records if r["iteration"] == 3)
-    texts = [text.get_text() for text in ax.texts]
-    assert f"({centres[0]}, {centres[1]})" in texts
-    assert "(20, 20)" in texts
-    assert "mu = 5" in texts
-    rises = sum(b > a for a, b in pairwise(total))
-    assert f"E1 + C rose {rises} time" in picture.caption
-    assert "2 iterations selected" in picture.caption
-    assert f"{sum(chosen.values())} of them changed" in picture.caption
 
 
 def test_the_seconds_of_each_phase_are_stacked(runs: Path) -> None:
@@ -568,26 +410,6 @@ def test_the_outcome_of_a_classifier_is_its_confusion(runs: Path) -> None:
 
 
 @pytest.mark.usefixtures("rough")
-def test_the_outcome_of_a_regression_is_predicted_against_true(tmp_path: Path) -> None:
-    random = np.random.default_rng(0)
-    X = random.normal(size=(60, 3))
-    np.savez(tmp_path / "t.npz", X=X, Y=100.0 * X[:, :2] + 7.0)
-    text = NET.replace('"coil"', f'"{tmp_path / "t.npz"}"').replace("[6, 2, 6]", "[4]")
-    path = train(tmp_path / "numbers", text)
-    found, picture = result(path), drawn(path)["outcome"]
-    assert found.data is not None
-    assert found.end is not None
-    predicted = found.end.model.predict(points(found.data, found.data.X_val))
-    assert [ax.get_title() for ax in picture.figure.axes if ax.axison] == ["output 1", "output 2"]
-    for i, ax in enumerate(picture.figure.axes[:2]):
-        true, shown = np.asarray(ax.collections[0].get_offsets()).T
-        assert_allclose(shown, predicted[:, i])
-        assert_allclose(np.corrcoef(true, shown)[0, 1], np.corrcoef(true, predicted[:, i])[0, 1])
-        assert true.std() > 10.0
-    assert report.row(found)[-2].startswith("R^2 ")
-
-
-@pytest.mark.usefixtures("rough")
 def test_runs_on_different_data_are_told_apart(runs: Path, tmp_path: Path) -> None:
     few = train(tmp_path / "few", NET, "--set", "data.points=20", "--iterations", "2")
     found = drawn(runs / "net", few)
@@ -626,42 +448,10 @@ def test_the_page_holds_its_pictures(
     assert f"{curve(odd)[-1]['E1_val']:.4f}" in page
 
 
-def test_several_runs_are_told_apart_by_one_colour_each(runs: Path) -> None:
-    """In the table, the learning curves and the titles of the phase times; a single run needs none."""
-    names = ["net", "seed", "select"]
-    results = [result(runs / name) for name in names]
-    found = {picture.name: picture.figure for picture in (pictures.curves(results), pictures.seconds(results))}
-    colours = pictures.colours_of(results)
-    assert len(set(colours)) == len(names)
-    assert [lines(found["curves"], 0, f"training, {name}").get_color() for name in names] == colours
-    assert [ax.title.get_color() for ax in found["seconds"].axes] == colours
-    assert re.findall(r"background: (#\w+)\"></span>(\w+)<", report.page(results, [], [], colours)) == list(
-        zip(colours, names, strict=True)
-    )
-    assert pictures.colours_of(results[:1]) == []
-
-
-@pytest.mark.parametrize(("longer", "alike"), [(3.0, True), (100.0, False)])
-def test_phase_times_of_several_runs_have_the_same_axes_where_all_can_be_read(longer: float, alike: bool) -> None:
-    def curve(seconds: float) -> list[dict[str, Any]]:
-        return [{"iteration": i, "phase": "", **dict.fromkeys(figures.PHASES, seconds)} for i in range(4)]
-
-    axes = figures.seconds({"short": curve(0.1), "long": curve(0.1 * longer)}).axes
-    assert len({ax.get_xlim() for ax in axes}) == 1
-    assert (len({ax.get_ylim() for ax in axes}) == 1) == alike
-
-
 def test_the_settings_that_differ_are_named(runs: Path) -> None:
     found = report.differences([result(runs / name) for name in ("net", "seed")])
     assert found == [["start.seed", "0", "1"], ["run.max_iterations", "6", "4"]]
     assert report.differences([result(runs / "net")]) == []
-
-
-@pytest.mark.usefixtures("rough")
-def test_a_report_lies_in_the_first_run_by_default(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert main(monkeypatch, copy, copy / "." / "checkpoints" / "..") == 0
-    names = {path.name for path in (copy / "report").iterdir()}
-    assert names == {"curves.png", "codes.png", "reconstructions.png", "seconds.png", "report.html"}
 
 
 def test_runs_of_one_name_are_told_apart(runs: Path, copy: Path) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
-from rounds import FEWEST, SLOW, STOLEN, WIDTH, Round, Run, Speedup, by_least, interval, quiet
+from rounds import SLOW, STOLEN, Round, Run, interval, quiet
 
 BOTH = (1.0, 1.0)
 
@@ -31,12 +30,7 @@ def test_the_median_lies_in_its_interval_in_at_least_95_of_100_cases(n: int) -> 
     assert outside[0] <= 0.05 < outside[1]
 
 
-def test_few_values_have_their_extremes(random: np.random.Generator) -> None:
-    for n in range(1, 6):
-        values = random.normal(size=n).tolist()
-        assert interval(values) == (min(values), max(values))
-
-
+@pytest.mark.every_case
 @pytest.mark.parametrize(
     ("disturbed", "kept"),
     [
@@ -54,17 +48,3 @@ def test_a_round_is_quiet_if_neither_launch_was_disturbed(disturbed: Run, kept: 
     rounds: list[Round] = [[run(), run()] for _ in range(3)]
     rounds[1] = [disturbed, run()] if place == 0 else [run(), disturbed]
     assert quiet(rounds) == (rounds if kept else [rounds[0], rounds[2]])
-
-
-def test_a_median_settles_with_enough_rounds_that_are_alike() -> None:
-    assert not Speedup([1.9] * (FEWEST - 1)).settled
-    assert Speedup([1.9] * FEWEST).settled
-    assert Speedup([1.9 * (1.0 - WIDTH), *[1.9] * FEWEST, 1.9 * (1.0 + WIDTH)]).settled
-    assert not Speedup([1.5, 1.9] * FEWEST).settled
-    assert not Speedup([]).settled
-    assert "not known" in str(Speedup([1.5, 1.9] * FEWEST))
-    assert str(Speedup([])) == "none"
-
-
-def test_the_least_seconds_may_come_from_different_rounds() -> None:
-    assert by_least([[run(2.0), run(1.0)], [run(1.9), run(1.2)]]) == pytest.approx(1.9)

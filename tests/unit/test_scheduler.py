@@ -26,10 +26,6 @@ def no_job(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
-def test_outside_of_a_batch_system_there_is_no_limit() -> None:
-    assert scheduler.time_left() == float("inf")
-
-
 @pytest.mark.parametrize(
     ("variable", "value", "left"),
     [
@@ -103,14 +99,6 @@ def test_what_is_no_time(text: str) -> None:
     assert end.value.code == 2
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("90", 90.0), ("1:30", 90.0), ("3:50:00", 13800.0), ("0:59.5", 59.5), ("2h30m", 9000.0), ("45s", 45.0)],
-)
-def test_times(text: str, seconds: float) -> None:
-    assert run.parser().parse_args(["c.toml", "--max-time", text]).max_time == seconds
-
-
 @pytest.mark.parametrize(("variable", "name"), scheduler.JOBS.items())
 def test_a_job_that_does_not_say_is_refused(variable: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a word of variables that are another system's."""
@@ -121,18 +109,3 @@ def test_a_job_that_does_not_say_is_refused(variable: str, name: str, monkeypatc
         run.run(Serial(), ["c.toml", "--max-time", "auto"])
     named = {system for system, variable in scheduler.TELLING.items() if variable in str(refused.value)}
     assert named == {name} & scheduler.TELLING.keys()
-
-
-@pytest.mark.parametrize("value", ["1:00:00", "abc", "-4", "nan", "inf", "\N{SUPERSCRIPT TWO}"])
-@pytest.mark.parametrize(("job", "variable"), [("PBS_JOBID", "PBS_WALLTIME"), ("SLURM_JOB_ID", "SLURM_JOB_END_TIME")])
-def test_a_value_that_is_no_number_of_seconds_is_called_so(
-    job: str, variable: str, value: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    try:
-        os.fsencode(value)
-    except UnicodeEncodeError:
-        pytest.skip("in this locale no variable can hold it")
-    monkeypatch.setenv(job, "17")
-    monkeypatch.setenv(variable, value)
-    with pytest.raises(UsageError, match=f"{variable}='{value}' is not a number of seconds"):
-        scheduler.time_left()

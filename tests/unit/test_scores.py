@@ -10,7 +10,7 @@ from sklearn import metrics
 from macmpi.data.scaling import fit_scaling
 from macmpi.nets.layers.softmax import softmax
 from macmpi.results import scores
-from macmpi.results.scores import MOST_CLASSES, SHOWN_CLASSES, SHOWN_OUTPUTS, Labels, Numbers
+from macmpi.results.scores import Labels, Numbers
 
 N = 200
 
@@ -62,38 +62,6 @@ def test_scores_of_labels_are_those_of_scikit_learn(C: int) -> None:
     assert_allclose(found.confusion, metrics.confusion_matrix(true, named, labels=np.arange(C)))
 
 
-def test_a_class_that_does_not_occur_counts_for_nothing() -> None:
-    true, F, found = labels(4, missing=2)
-    assert_allclose(found.balanced, metrics.recall_score(true, F.argmax(axis=1), labels=[0, 1, 3], average="macro"))
-
-
-def test_of_many_classes_there_is_no_matrix() -> None:
-    found = labels(MOST_CLASSES + 1)[2]
-    assert found.confusion is None
-    assert len(found.lines()) == 1
-
-
-def test_the_spread_of_a_constant_is_not_rounding() -> None:
-    Y = np.column_stack([np.full(N, 1e6 + 0.1), np.arange(N)])
-    sums = scores.numbers_sums(Y, Y + 1.0)
-    found = scores.numbers_of(sums, np.ones(2))
-    assert np.isnan(found.r2).tolist() == [True, False]
-    assert "R^2 undefined" in found.lines()[1]
-    assert np.isnan(scores.numbers_of(scores.numbers_sums(Y[:, :1], Y[:, :1]), np.ones(1)).total)
-
-
-@pytest.mark.parametrize("L", [1, SHOWN_OUTPUTS, SHOWN_OUTPUTS + 1])
-def test_a_few_outputs_have_a_line_each(L: int) -> None:
-    _, _, found = numbers(L)
-    lines = found.lines()
-    assert len(lines) == 1 + (L if 1 < L <= SHOWN_OUTPUTS else 0)
-    if L == 1:
-        assert f"RMSE {found.rmse[0]:.5g}" in lines[0]
-        assert found.short == f"RMSE {found.rmse[0]:.5g}, R^2 {found.r2[0]:.4f}"
-    else:
-        assert found.short == f"R^2 {found.total:.4f}"
-
-
 def test_a_few_classes_are_shown_as_a_matrix_whose_columns_line_up() -> None:
     found = labels(3)[2]
     assert found.confusion is not None
@@ -103,23 +71,6 @@ def test_a_few_classes_are_shown_as_a_matrix_whose_columns_line_up() -> None:
         [str(10 * i), *(str(int(n)) for n in row)] for i, row in enumerate(found.confusion)
     ]
     assert len({len(line) for line in (head, *rows)}) == 1
-
-
-def test_of_more_classes_the_worst_pairs_are_named() -> None:
-    found = labels(SHOWN_CLASSES + 1)[2]
-    assert found.confusion is not None
-    wrong = found.confusion * (1 - np.eye(SHOWN_CLASSES + 1))
-    a, b = np.unravel_index(wrong.argmax(), wrong.shape)
-    first = found.lines()[1].split(", ")[0]
-    assert first == f"{10 * a} named {10 * b}: {int(wrong[a, b])} of {int(found.counts[a])}"
-
-
-def test_where_nothing_is_wrong_no_pair_is_named() -> None:
-    C = SHOWN_CLASSES + 2
-    Y = np.eye(C)
-    found = scores.labels_of(scores.label_sums(Y, 5.0 * Y), np.arange(C))
-    assert found.lines() == [f"accuracy 100.00%   balanced 100.00%   log loss {found.log_loss:.4f}"]
-    assert found.short.startswith("accuracy 100.00%, ")
 
 
 def test_an_output_of_which_no_target_is_known_has_no_scores() -> None:

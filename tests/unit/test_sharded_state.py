@@ -15,7 +15,7 @@ import pytest
 from unit.crew import crew
 from unit.test_checkpoint import assert_same, state
 
-from macmpi import StorageError, UsageError, files
+from macmpi import StorageError, files
 from macmpi.config import Config, Method, Run
 from macmpi.parallel.partition import partition_points
 from macmpi.state import State, StochasticState
@@ -117,20 +117,6 @@ def test_a_damaged_one_gives_way_to_the_one_before(tmp_path: Path, capsys: pytes
     assert capsys.readouterr().err.count("iteration-000004.h5 is damaged") == 1
 
 
-def test_the_newest_are_kept(tmp_path: Path) -> None:
-    for iteration in (1, 2, 7, 4):
-        save(tmp_path, full(iteration=iteration), 3)
-    assert checkpoint.saved(tmp_path / "checkpoints") == [path_of(tmp_path, 4), path_of(tmp_path, 2)]
-
-
-def test_a_checkpoint_that_is_gone_is_named(tmp_path: Path) -> None:
-    save(tmp_path, full(), 2)
-    shared, _ = checkpoint.read(path_of(tmp_path), without_points=True)
-    path_of(tmp_path).unlink()
-    with pytest.raises(UsageError, match=r"iteration-000003\.h5 cannot be read"):
-        rows_of(path_of(tmp_path), shared, partition_points(N, 2, sharded=True), 1)
-
-
 # --- a full disk ------------------------------------------------------------------------------------------------------
 
 
@@ -147,17 +133,6 @@ def test_the_file_has_space_for_all_of_it(kind: str, tmp_path: Path, monkeypatch
     files.seal(empty := io.BytesIO())
     assert asked == [path_of(tmp_path).stat().st_size - len(empty.getvalue())]
     assert [str(one.name).isdigit() for one in opened] == [True]  # the number of a descriptor
-
-
-def test_rows_that_are_not_written_take_no_memory() -> None:
-    with open(os.memfd_create("test"), "w+b") as memory:
-        rows = {"Z": np.empty((1, 20)), "multipliers": np.empty((1, 20))}
-        places = sharded_checkpoint._laid_out(memory, {"weights": np.ones(50)}, {}, rows, 10**8)
-        memory.flush()
-        found = os.fstat(memory.fileno())
-    assert abs(places["Z"] - places["multipliers"]) >= 8 * 20 * 10**8
-    assert found.st_size > 2 * 8 * 20 * 10**8
-    assert 512 * found.st_blocks < 1 << 20
 
 
 @pytest.mark.parametrize(

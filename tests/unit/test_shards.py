@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 from unit.crew import crew
 
 from macmpi import UsageError
-from macmpi.config import Config, Data, Method, Parallel
-from macmpi.data import parts, shards, split
+from macmpi.config import Data
+from macmpi.data import parts, shards
 from macmpi.data import whole as wholes
 from macmpi.data.dataset import WEIGHTS, Dataset
 from macmpi.parallel.partition import partition_points
 from macmpi.parallel.tiles import Tile
-from macmpi.plan.estimate import estimate
-from macmpi.plan.plan import make_plan
 
 RANKS = (1, 3, 5)
 N, D = 1203, 6
@@ -137,35 +134,6 @@ def test_every_choice_of_points_is_that_of_one_process(name: str, keys: dict[str
         assert_allclose(found, getattr(whole, key), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["drawn", "labels"])
-def test_single_precision(name: str, tmp_path: Path) -> None:
-    config = Data(write(tmp_path, FILES[name]))
-    whole = wholes.load(config, name == "labels", "float32")
-    for key, found in together(loaded(config, 3, name == "labels", "float32")).items():
-        assert found.dtype == np.float32
-        assert_allclose(found, getattr(whole, key), rtol=1e-6, atol=1e-6)
-
-
-def test_how_a_file_stores_its_rows_makes_no_difference(tmp_path: Path) -> None:
-    plain = loaded(Data(write(tmp_path, FILES["drawn"])), 2)
-    packed = loaded(Data(write(tmp_path, FILES["drawn"], chunks=(7, 5), compression="gzip", shuffle=True)), 3)
-    np.savez(tmp_path / "points.npz", **FILES["drawn"])
-    archived = loaded(Data(str(tmp_path / "points.npz")), 2)
-    assert plain[0].sha256 == packed[0].sha256 == archived[0].sha256
-
-
-def test_the_sum_tells_data_apart(tmp_path: Path) -> None:
-    sums = []
-    other, swapped = X.copy(), X.copy()
-    other[-1, -1] += 1e-9
-    swapped[[0, -1]] = X[[-1, 0]]
-    for arrays in ({"X": X}, {"X": other}, {"X": swapped}, {"X": X, "X_val": X_VAL[::-1]}, {"X": X, "Y": X}):
-        extra = {"Y_val": X_VAL} if "Y" in arrays else {}
-        config = Data(write(tmp_path, {"X_val": X_VAL, **arrays, **extra}))
-        sums.append(loaded(config, 2)[0].sha256)
-    assert len(set(sums)) == len(sums)
-
-
 # --- who reads what ---------------------------------------------------------------------------------------------------
 
 
@@ -219,14 +187,6 @@ class Counting:
     def __getitem__(self, rows: slice) -> np.ndarray:
         self.largest = max(self.largest, rows.stop - rows.start)
         return self.A[rows]
-
-
-def test_rows_far_apart_are_not_read_with_all_between_them() -> None:
-    A = np.arange(100_000.0)[:, None]
-    rows = np.sort(np.random.default_rng(3).choice(len(A), 50, replace=False))
-    source = Counting(A)
-    assert_array_equal(parts.Part(source, rows, "X").read(Tile(10, 40)), A[rows[10:40]])
-    assert source.largest <= parts.GAP * 30
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
@@ -295,21 +255,6 @@ def test_bad_data_are_refused_on_all_ranks_as_on_one(name: str, tmp_path: Path) 
             assert part in str(error)
 
 
-def test_more_points_than_there_are(tmp_path: Path) -> None:
-    for name in ("split by the file", "drawn"):
-        config = Data(write(tmp_path, FILES[name]), validation=0.5)
-        left = N if name != "drawn" else len(split.drawn(N, config)[0])
-        config = replace(config, points=left + 1)
-        for error in loaded(config, 2):
-            assert f"data.points = {left + 1}, but there are {left} training points" in str(error)
-
-
-def test_values_too_large_for_single_precision(tmp_path: Path) -> None:
-    config = Data(write(tmp_path, {"X": bad((N - 1, 1), 1e50)}), scale="none")
-    for error in loaded(config, 3, dtype="float32"):
-        assert "too large for model.precision" in str(error)
-
-
 def test_files_that_are_none(tmp_path: Path) -> None:
     path = tmp_path / "points.h5"
     links = {"dangling": h5py.SoftLink("/nothing"), "outside": h5py.ExternalLink(str(tmp_path / "gone.h5"), "/X")}
@@ -351,13 +296,6 @@ def test_a_file_that_one_rank_cannot_open(tmp_path: Path, monkeypatch: pytest.Mo
         assert "not from here" in str(error)
 
 
-def test_terabytes_that_are_only_declared(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "points.h5", "w") as file:
-        file.create_dataset("X", (10**15, 100), dtype="f8", chunks=(100, 100))
-    with pytest.raises(UsageError, match=r"points\.h5: dataset X says it is .* but 0 are stored"):
-        shards.survey(Data(str(tmp_path / "points.h5")), False)
-
-
 # --- before anything is read ------------------------------------------------------------------------------------------
 
 
@@ -371,16 +309,3 @@ def test_the_survey_of_a_check_knows_sizes_classes_and_whether_a_model_fits(tmp_
         blank = shards.blank(found)
         assert [A.shape[1] for A in (blank.X, blank.Y)] == list(found.counts[:2])
         assert_array_equal(blank.scaling_y.apply(np.ones((1, found.n_out))), 1.0)
-
-
-def test_a_check_counts_the_memory_of_a_ranks_own_points() -> None:
-    def megabytes(kind: Any, ranks: int) -> float:
-        config = Config(parallel=Parallel(kind), method=Method("mac"))
-        plan = make_plan(config, 300, 300, 300_000, 3000, ranks)
-        (line,) = [line for line in estimate(plan, config)[0] if line.startswith("memory")]
-        return float(line.split()[2].replace(",", ""))
-
-    one, four = megabytes("sharded", 1), megabytes("sharded", 4)
-    assert one <= megabytes("replicated", 1)
-    assert four < one / 3.0
-    assert megabytes("replicated", 4) > 0.9 * one

@@ -5,9 +5,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import os
-import subprocess
-import sys
 import tomllib
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, replace
@@ -24,8 +21,7 @@ import macmpi
 from macmpi import UsageError, run, show
 from macmpi.parallel.serial import Serial
 from macmpi.results import card
-from macmpi.results.card import Card, thinned
-from macmpi.results.scores import Numbers
+from macmpi.results.card import thinned
 
 
 @pytest.fixture(scope="module")
@@ -113,16 +109,6 @@ def test_scores_are_of_the_validation_points(trained: Path) -> None:
     assert np.trace(scores["confusion"]) == sum(scores["right"])
 
 
-def test_the_net_at_the_start_has_no_card(trained: Path) -> None:
-    assert macmpi.load(str(trained / "start.h5")).card is None
-
-
-def test_a_card_is_read_as_it_was_written(trained: Path) -> None:
-    found = macmpi.load(str(trained / "model.h5")).card
-    assert found is not None
-    assert Card.of_json(found.to_json()) == found
-
-
 def test_a_card_says_whether_the_best_weights_are_of_the_start_or_a_constant(trained: Path) -> None:
     found = macmpi.load(str(trained / "model.h5")).card
     assert found is not None
@@ -131,18 +117,6 @@ def test_a_card_says_whether_the_best_weights_are_of_the_start_or_a_constant(tra
         training = replace(found.training, best_iteration=iteration, constant=constant)
         text = "\n".join(line for _, line in show.card_lines(replace(found, training=training)))
         assert f"best weights: {said}" in text
-
-
-def test_a_card_is_short_where_it_is_looked_at(trained: Path) -> None:
-    """Its curve and config are pages long."""
-    assert len(repr(macmpi.load(str(trained / "model.h5")).card)) < 2000
-
-
-def test_numbers_that_are_not_finite_are_left_empty() -> None:
-    """R^2 of a constant column is NaN, and JSON has none."""
-    scores = Numbers(np.ones(2), np.ones(2), np.array([0.5, np.nan]), float("nan"))
-    assert card.plain(card.scores_by_name(scores))["r2_by_output"] == [0.5, None]
-    json.dumps(card.plain(card.scores_by_name(scores)), allow_nan=False)
 
 
 @given(st.integers(1, 3 * card.MOST_RECORDS), st.data())
@@ -197,46 +171,6 @@ def test_scripts_read_json(trained: Path) -> None:
     assert found["numbers"]["best_E1_val"] == found["card"]["errors"]["best"]["validation"]
     assert model.card is not None
     assert found["card"] == card.plain(asdict(model.card))
-
-
-def test_a_file_without_a_card_shows_what_there_is(copied: Path) -> None:
-    spoilt(copied, None)
-    out, err, code = shown(copied)
-    assert (err, code) == ("", 0)
-    assert "3-5-2 classifier" in out
-    assert "E1 of best    training" in out
-    assert "card          none" in out
-    assert "card" not in json.loads(shown(copied, "--json")[0])
-    out, err, code = shown(copied, "--config")
-    assert (out, code) == ("", 2)
-    assert f"{copied} has no model card, hence no config" in err
-
-
-def test_config_and_json_are_not_given_together(copied: Path) -> None:
-    _, err, code = shown(copied, "--config", "--json")
-    assert code == 2
-    assert "--config and --json: give one of them" in err
-
-
-@pytest.mark.parametrize("values", [[], [None], [1.0], [2.0, 2.0], [0.0, -1.0, math.inf, 3.0], list(range(1, 500))])
-def test_a_curve_of_any_numbers_is_drawn(values: list[float | None]) -> None:
-    drawn = show.sparkline(values)
-    assert len(drawn) == min(len(values), show.COLUMNS)
-    assert set(drawn) <= set(show.BARS)
-
-
-def test_a_falling_curve_falls() -> None:
-    heights = [show.BARS.index(sign) for sign in show.sparkline([100.0, 10.0, 1.0])]
-    assert heights == [8, 5, 1] or heights == [8, 4, 1]  # the middle is between two bars
-
-
-def test_a_terminal_without_these_signs_shows_others(trained: Path) -> None:
-    command = [sys.executable, "-m", "macmpi.show", str(trained / "model.h5")]
-    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
-    assert done.returncode == 0, done.stderr
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("curve ")]
-    assert set(line[show.LABEL :].split("  E1")[0]) <= set(show.PLAIN_BARS)
 
 
 # --- what others wrote ------------------------------------------------------------------------------------------------
@@ -301,8 +235,3 @@ def test_files_that_are_no_models_are_refused(spoil: str, tmp_path: Path) -> Non
     out, err, code = shown(path)
     assert (out, code) == ("", 2)
     assert f"{path} is not a model" in err
-
-
-def test_keys_of_later_versions_are_left_out(copied: Path) -> None:
-    spoilt(copied, WHOLE % ', "colour": "red"')
-    assert shown(copied)[2] == 0

@@ -105,14 +105,6 @@ def test_a_warm_start_goes_on_and_a_cold_one_begins_again() -> None:
     assert firsts[1][1] < firsts[1][0]
 
 
-def test_without_early_stopping_all_iterations_are_taken() -> None:
-    keys = {"hidden": [20], "max_iter": 60, "random_state": 0, "config": {"stochastic.patience": 2}}
-    assert MACRegressor(**keys).fit(X, NUMBERS).n_iter_ < 60
-    for config in ({}, {"method.name": "mac"}, {"method.name": "adam"}):
-        found = MACRegressor(**keys | {"config": config}, early_stopping=False)
-        assert found.fit(X, NUMBERS).n_iter_ == 60
-
-
 def test_random_states_repeat_a_fit() -> None:
     first, again, other = (MACRegressor(**SHORT | {"random_state": s}).fit(X, NUMBERS).predict(X) for s in (1, 1, 2))
     assert_array_equal(first, again)
@@ -122,41 +114,7 @@ def test_random_states_repeat_a_fit() -> None:
     assert not np.array_equal(*drawn)
 
 
-def test_several_targets() -> None:
-    found = MACRegressor(**SHORT).fit(X, np.column_stack([NUMBERS, X[:, 2]]))
-    assert found.predict(X).shape == (120, 2)
-
-
 # --- weights of samples -----------------------------------------------------------------------------------------------
-
-
-def test_weights_that_are_all_the_same_are_none() -> None:
-    plain, alike = (MACRegressor(**SHORT).fit(X, NUMBERS, w).predict(X) for w in (None, np.full(120, 0.3)))
-    assert_array_equal(plain, alike)
-
-
-def test_rows_of_weight_0_are_left_out() -> None:
-    w = RANDOM.integers(0, 3, size=120).astype(float)
-    for estimator, Y in ((MACRegressor, NUMBERS), (MACClassifier, CLASSES)):
-        with_all, without = (estimator(**SHORT).fit(X[rows], Y[rows], w[rows]) for rows in (slice(None), w > 0.0))
-        assert_array_equal(with_all.predict(X), without.predict(X))
-
-
-def test_weights_are_those_of_a_fit() -> None:
-    w = RANDOM.uniform(0.5, 2.0, size=120)
-    found = MACRegressor(**SHORT).fit(X, NUMBERS, w)
-    keys = {"run.max_iterations": 4}
-    model = macmpi.fit(X, NUMBERS, hidden=[6], loss="squared", config=keys, validation=0.2, weights=w, seed=0)
-    assert_array_equal(found.predict(X), model.predict(X))
-
-
-def test_a_heavy_part_of_the_points_decides() -> None:
-    """Two targets for one input: the fit gives their weighted mean."""
-    A = np.repeat([[0.0], [1.0]], 50, axis=0)
-    y = np.concatenate([np.tile([0.0, 1.0], 25), np.tile([2.0, 3.0], 25)])
-    w = np.tile([1.0, 3.0], 50)
-    found = MACRegressor(hidden=[10], random_state=0).fit(A, y, w).predict([[0.0], [1.0]])
-    assert_allclose(found, [0.75, 2.75], atol=0.1)
 
 
 @pytest.mark.parametrize("w", [np.zeros(120), np.r_[np.ones(2), np.zeros(118)], -np.ones(120), np.full(120, np.nan)])
@@ -195,11 +153,6 @@ def test_labels_that_are_missing_are_refused(missing: Any) -> None:
     if missing is not None:
         with pytest.raises(ValueError, match="NaN"):
             MACRegressor(**SHORT).fit(X, np.where(np.arange(120) == 5, missing, NUMBERS))
-
-
-def test_one_class_is_refused() -> None:
-    with pytest.raises(ValueError, match="one class"):
-        MACClassifier(**SHORT).fit(X, np.full(120, "same"))
 
 
 def test_digits_are_learnt() -> None:

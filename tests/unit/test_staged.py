@@ -14,11 +14,10 @@ from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import unscaled
 from macmpi.methods.choose import choose
 from macmpi.methods.protocol import Method
-from macmpi.methods.staged import RIDGE, WHITE, codebook, filters, fitted, sample_of, staged, whitening
+from macmpi.methods.staged import RIDGE, codebook, filters, fitted, staged, whitening
 from macmpi.methods.starts import Origin, start
 from macmpi.nets.chain import Segment
 from macmpi.nets.layers.affine import Affine
-from macmpi.nets.layers.convolution import Convolution
 from macmpi.nets.layers.softmax import softmax
 from macmpi.nets.losses import LOSSES
 from macmpi.parallel.clock import Clock
@@ -92,13 +91,6 @@ def test_filters_say_how_much_nearer_a_word_is_than_others_are(random: np.random
     assert np.mean(found**2) == pytest.approx(1.0)
 
 
-def test_whitened_rows_have_the_covariance_of_noise(random: np.random.Generator) -> None:
-    rows = random.normal(size=(200, 4)) * [5.0, 1.0, 0.1, 0.0]
-    rows -= rows.mean(axis=0)
-    T, S = whitening(rows), rows.T @ rows / len(rows)
-    assert_allclose(T @ (S + WHITE * np.trace(S) / 4 * np.eye(4)) @ T, np.eye(4), atol=1e-12)
-
-
 @pytest.mark.parametrize("loss", ["squared", "cross_entropy", "huber"])
 def test_the_output_layer_is_a_minimum(loss: str, random: np.random.Generator) -> None:
     A, labels = 0.01 * random.normal(size=(300, 4)) + 1.0, random.integers(3, size=300)
@@ -114,39 +106,12 @@ def test_the_output_layer_is_a_minimum(loss: str, random: np.random.Generator) -
     assert np.abs(slope(W)).max() < 0.01 * np.abs(slope(np.zeros_like(W))).max()
 
 
-def test_a_sample_holds_patches_of_points(random: np.random.Generator) -> None:
-    map_, A = Convolution(4, 4, 1, 2, 3), random.normal(size=(20, 16)).astype(np.float32)
-    rows, every = sample_of(map_, A, random), map_.unfold(A)
-    assert rows.shape == every.shape and rows.dtype == np.float64
-    assert_array_equal(np.sort(rows, axis=0), np.sort(every, axis=0))
-
-
-def test_a_sample_has_as_many_rows_as_there_are_units(
-    monkeypatch: pytest.MonkeyPatch, random: np.random.Generator
-) -> None:
-    for name, few in (("ROWS", 3), ("NUMBERS", 1)):
-        monkeypatch.setattr(f"macmpi.methods.staged.{name}", few)
-    A = random.normal(size=(20, 16))
-    assert len(sample_of(Affine(16, 9), A, random)) == 9
-    assert len(sample_of(Convolution(4, 4, 1, 20, 3), A, random)) == 20
-    assert len(sample_of(Convolution(4, 4, 1, 2, 3), A, random)) == 3
-
-
 @pytest.mark.parametrize("name", ["mac", "stochastic", "adam"])
 def test_every_method_begins_at_the_stages_as_they_are(name: str) -> None:
     data = dataset()
     method, state = begun(name, data)
     assert_array_equal(state.weights, staged(*method_of(name, data)))
     assert method.evaluate(state, feasible=True).train < 0.5 * np.log(2.0)
-
-
-def test_stages_see_what_random_weights_do_not() -> None:
-    data = dataset()
-    errors = [
-        method.evaluate(state, feasible=True).validation
-        for method, state in (begun("mac", data, start={"method": how}) for how in ("staged", "uniform"))
-    ]
-    assert errors[0] < 0.5 * errors[1]
 
 
 def test_joint_training_goes_on_from_there() -> None:
@@ -156,19 +121,6 @@ def test_joint_training_goes_on_from_there() -> None:
     for _ in range(10):
         method.sweep(state)
     assert method.evaluate(state).train < 0.8 * before
-
-
-def test_words_that_are_some_of_the_patches_are_another_start() -> None:
-    data, model = dataset(), {**CASCADE, "centres": "subset"}
-    found = [begun("adam", data, model=given)[1].weights for given in (CASCADE, model)]
-    assert (found[0] != found[1]).any()
-
-
-def test_images_that_are_all_alike_give_finite_weights() -> None:
-    data = dataset()
-    data.X[:] = 0.25
-    _, state = begun("adam", data)
-    assert np.isfinite(state.weights).all()
 
 
 def test_stochastic_mac_fits_its_output_layer_only_where_a_step_is_asked_for() -> None:

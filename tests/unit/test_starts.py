@@ -19,7 +19,7 @@ from macmpi.data.user_file import read_codes
 from macmpi.half_steps.w_step import fit
 from macmpi.mac import Mac
 from macmpi.methods.embedding import elastic_embedding, principal_codes
-from macmpi.methods.starts import EMBEDDING, Origin, coordinates_first, mirrored, start
+from macmpi.methods.starts import EMBEDDING, Origin, coordinates_first, start
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
 from macmpi.plan.plan import make_plan
@@ -124,24 +124,6 @@ def test_every_start_suits_every_net(model: Model, data: Dataset, keys: dict[str
 # --- principal components ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("activation", ["sigmoid", "tanh"])
-def test_pca_begins_near_the_error_of_pca(activation: str) -> None:
-    """In its linear range the net is PCA; what the plane leaves is small next to what there is to explain."""
-    model = Model([8, RANK, 8], activation)  # type: ignore[arg-type]
-    left, there = pca_error(DATA.X, RANK), mean_error(DATA.X)
-    assert left < 1e-4 * there
-    narrow = error(begun(model, method="pca", range=0.05, gradient_step=False))
-    assert left <= narrow < 1e-3 * there
-    assert error(begun(model, method="pca", gradient_step=False)) < 0.2 * there
-    assert error(begun(model, method="uniform", gradient_step=False)) > 0.5 * there
-
-
-def test_pca_of_a_linear_net_is_pca() -> None:
-    model = Model([8, 2, 8], "linear")
-    expected = pca_error(DATA.X, 2)
-    assert error(begun(model, method="pca", gradient_step=False)) == pytest.approx(expected, rel=1e-3)
-
-
 def test_pca_projects_on_the_leading_directions_with_half_the_range_as_deviation() -> None:
     state, mac = begun(Model([RANK], "linear"), method="pca", range=3.0, gradient_step=False)
     W = mac.parts.weights(state)[0]
@@ -151,11 +133,6 @@ def test_pca_projects_on_the_leading_directions_with_half_the_range_as_deviation
     assert_allclose(state.Z.mean(axis=0), 0.0, atol=1e-12)
     assert state.Z.std(axis=0)[0] == pytest.approx(1.5)
     assert (np.diff(state.Z.std(axis=0)) < 0.0).all()
-
-
-def test_pca_fits_the_output_layer_to_the_targets() -> None:
-    model = Model([8], "linear")
-    assert error(begun(model, REGRESSION, method="pca", gradient_step=False)) < 0.5 * mean_error(REGRESSION.Y)
 
 
 # --- layers one by one ------------------------------------------------------------------------------------------------
@@ -185,17 +162,6 @@ def test_greedy_layers_keep_to_the_largest_mu(mu_max: float, monkeypatch: pytest
     start(method(config), config, Origin())
     assert len(seen) == 30 * 2
     assert (min(seen), max(seen)) == (min(10.0, mu_max), min(1e4, mu_max))
-
-
-@pytest.mark.parametrize(
-    ("hidden", "data", "expected"),
-    [
-        *(([8, 3, 8], DATA, True), ([3], DATA, True), ([8, 3, 7], DATA, False), ([8, 8], DATA, False)),
-        ([8, 3, 8], REGRESSION, False),
-    ],
-)
-def test_mirrored(hidden: list[int], data: Dataset, expected: bool) -> None:
-    assert mirrored(Config(model=Model(hidden, activation="sigmoid"), method=Method("mac")), data) is expected
 
 
 # --- another run's weights --------------------------------------------------------------------------------------------
@@ -277,48 +243,6 @@ def test_the_weights_are_those_of_a_w_step(keys: dict[str, Any], precision: str)
     assert_allclose(state.weights[encoder], kept[encoder], rtol=0.0, atol=0.1 if precision == "float32" else 1e-8)
 
 
-def test_an_embedding_has_the_keys_of_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def embedding(X: Array, dimensions: int, width: float, repulsion: float, iterations: int, seed: int) -> Array:
-        asked.append((dimensions, width, repulsion, iterations, seed))
-        return np.zeros((len(X), dimensions)) + np.arange(len(X))[:, None]
-
-    monkeypatch.setattr("macmpi.methods.starts.elastic_embedding", embedding)
-    coded({"method": "elastic_embedding"})
-    coded({"method": "elastic_embedding", "seed": 5, "width": 2.0, "repulsion": 3.0})
-    assert asked == [(2, 10.0, 100.0, EMBEDDING, 0), (2, 2.0, 3.0, EMBEDDING, 5)]
-
-
-def test_multipliers_start_at_0_with_coordinates_too() -> None:
-    state, _ = coded(CODES[1], penalty=Penalty("augmented_lagrangian"))
-    assert_array_equal(state.own.multipliers, np.zeros((200, 2)))
-
-
-@pytest.mark.parametrize("keys", [CODES[0], CODES[2]], ids=lambda keys: keys["method"])
-def test_dense_nets_can_start_from_coordinates(keys: dict[str, Any]) -> None:
-    state, _ = coded(keys, Model([8, 2, 8], "tanh", sites=["none", "after", "none"]))
-    assert_array_equal(state.Z, expected_codes(keys))
-
-
-@pytest.mark.parametrize("keys", CODES, ids=lambda keys: keys["method"])
-def test_a_code_of_bits_starts_with_bits(keys: dict[str, Any]) -> None:
-    """Of radial basis functions, or of the data; 0 and 1 of a file stay."""
-    for model in (
-        Model([20, 2, 8], ["rbf", "binary", "tanh"], sites=["none", "after", "none"]),
-        *([Model([2], "binary")] if keys["method"] != "pca" else []),
-    ):
-        state, mac = coded(keys, model)
-        assert_array_equal(state.Z, expected_codes(keys) > (0.5 if keys["method"] == "file" else 0.0))
-        mac.begin(state)
-        mac.sweep(state)
-        assert np.isin(state.Z, (0.0, 1.0)).all()
-    if keys["method"] == "file":
-        bits = np.round(np.random.default_rng(0).random((200, 2)))
-        config = Config(model=Model([2], "binary"), start=Start(**keys), method=Method("mac"))
-        assert_array_equal(start(method(config), config, Origin(coordinates=bits)).Z, bits)
-
-
 @pytest.mark.parametrize("keys", [{"method": "uniform"}, {"method": "pca"}], ids=lambda keys: keys["method"])
 @pytest.mark.parametrize(
     "model",
@@ -390,12 +314,3 @@ def test_what_are_no_codes_is_refused(case: str, suffix: str, tmp_path: Path) ->
         read_codes(written(tmp_path / f"codes{suffix}", **arrays), 6, 2)
     assert f"codes{suffix}" in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"start.coordinates: .*nowhere.h5 does not exist"):
-        read_codes(tmp_path / "nowhere.h5", 6, 2)
-    for name in ("text.h5", "text.npz"):
-        (tmp_path / name).write_text("1 2 3")
-        with pytest.raises(UsageError, match=f"{name} cannot be read"):
-            read_codes(tmp_path / name, 6, 2)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from theory.problems import given, z_problem
+from theory.problems import given
 
 from macmpi.config import Config, Method, Model, Penalty, Start
 from macmpi.data.dataset import Dataset
@@ -15,7 +15,7 @@ from macmpi.data.scaling import Scaling
 from macmpi.half_steps import w_step
 from macmpi.half_steps.metrics import metrics, renew_metric
 from macmpi.half_steps.w_problems import layer_gram, targets
-from macmpi.half_steps.w_step import fit, solve
+from macmpi.half_steps.w_step import solve
 from macmpi.mac import Mac
 from macmpi.methods.starts import Origin, start
 from macmpi.nets.design import split_columns
@@ -54,12 +54,6 @@ def forms(mac: Mac, state: State) -> list[Array]:
     return [np.asarray(form.M) / state.mu for form in metrics(mac.plan, state)]
 
 
-def test_the_identity_is_mu_at_every_site() -> None:
-    mac, state = begun({})
-    state.mu = 30.0
-    assert [form.M for form in metrics(mac.plan, state)] == [30.0] * 3
-
-
 @pytest.mark.parametrize("activation", ["tanh", "relu", "softmax"])
 @pytest.mark.parametrize("range_", [1e-3, 2.0, 1e3])
 def test_the_variance_metric_is_that_of_the_coordinates_within_bounds(activation: Any, range_: float) -> None:
@@ -84,14 +78,6 @@ def test_the_curvature_metric_is_positive_definite_and_of_mean_1(activation: Any
         assert np.trace(M) / len(M) == pytest.approx(1.0)
         assert_allclose(M, M.T, rtol=1e-9, atol=1e-9)
         assert np.linalg.eigvalsh(M).min() >= 0.1 / 1.1 * (1.0 - 1e-6)
-
-
-def test_layers_that_let_nothing_through_leave_a_metric() -> None:
-    """All units of a layer are dead: its inputs have no curvature."""
-    mac, state = begun({"metric": "curvature"}, activation="relu", sites="before")
-    mac.parts.weights(state)[1][:, -1] = -1e3
-    mac.parts.feasible(state)
-    assert all(np.isfinite(M).all() for M in forms(mac, state))
 
 
 @pytest.mark.parametrize("metric", ["variance", "curvature"])
@@ -196,18 +182,6 @@ def test_jobs_of_a_layer_share_one_factor_and_the_first_layer_keeps_its_own(monk
     assert second[1] is not second[0]
 
 
-def test_what_stands_before_the_first_regression_is_made_once() -> None:
-    mac, state = begun({}, **BASIS, method="pca")
-    first, second = (given(mac, state).features[k] for k in (0, 1))
-    C1, C3 = mac.parts.weights(state)[0], mac.parts.weights(state)[2]
-    for Phi, A, C in ((first, mac.data.X, C1), (second, state.Z, C3)):
-        assert_allclose(Phi, np.exp(-np.square(A[:, None] - C).sum(axis=2)), rtol=1e-10)
-    assert given(mac, state).features[0] is first
-    assert given(mac, state).features[1] is not second
-    fit(mac.parts, [0], state)
-    assert given(mac, state).features[0] is not first
-
-
 def test_a_trainer_reads_what_lies_before_its_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Array] = []
 
@@ -223,14 +197,6 @@ def test_a_trainer_reads_what_lies_before_its_layer(monkeypatch: pytest.MonkeyPa
     solve(words.parts, words.plan.work.trailing_layers, coded)
     W = words.parts.weights(coded)[0]
     assert_allclose(seen.pop(), words.data.X @ W[:, :-1].T + W[:, -1], rtol=1e-12)
-
-
-def test_the_z_problem_starts_behind_what_never_changes() -> None:
-    """f_1 of the Z-problem is the encoder's linear layer on its features: the same as on the inputs."""
-    mac, state = begun({}, **BASIS, method="pca")
-    problem = z_problem(mac, np.array([3, 0]), state)
-    whole = mac.plan.chain.segments[0].forward(mac.parts.weights(state), mac.data.X[[3, 0]])
-    assert_allclose(problem.first, whole, rtol=1e-12)
 
 
 def test_the_targets_under_codewords_keep_what_lies_inside_a_cell() -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from macmpi.account import Account
-from macmpi.config import Config, Method, Model, Parallel, Start
+from macmpi.config import Config, Method, Model, Start
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.plan.plan import Plan, make_plan
@@ -70,19 +69,6 @@ def test_basis_functions_bring_a_line_about_their_ridge() -> None:
     assert lines[2:] == [f"  {ACCOUNT.how}"]
 
 
-def test_labels_that_no_training_point_has_are_named() -> None:
-    """By the words of the data: classes 100, 101, ...; ten of them at most."""
-    model = Model([5], **LABELS)  # type: ignore[arg-type]
-    assert told(model, dataset(4, (0, 2)))[2:] == ["  no training point has the label 101, 103"]
-    many = told(model, dataset(20, (3,)))[2:]
-    assert many == [f"  no training point has the label {', '.join(str(100 + c) for c in (0, 1, 2, *range(4, 11)))}"]
-
-
-def test_of_sharded_points_no_rank_knows_the_labels_of_all() -> None:
-    model = Model([5], **LABELS)  # type: ignore[arg-type]
-    assert len(told(model, dataset(4, (0, 2)), parallel=Parallel("sharded"))) == 2
-
-
 # --- the end ----------------------------------------------------------------------------------------------------------
 
 ERRORS = Errors(train=1.25, validation=2.5, E_Q=9.0, constraint=8.0)
@@ -109,33 +95,11 @@ def test_the_end_gives_its_reason_iterations_and_time(finished: str, reason: str
     assert errors.split() == [*f"{ACCOUNT.end}, the best".split(), "E1", "train", "1.2500", "validation", "2.5000"]
 
 
-def test_the_end_of_a_classifier_counts_its_mistakes() -> None:
-    *others, last = ended("converged", None, wrong_train=0.0, wrong_validation=0.125)
-    assert others == ended("converged")
-    assert last.split() == ["misclassified", "train", "0.00%", "validation", "12.50%"]
-    assert [last.index(word) for word in ("train", "validation")] == [
-        others[-1].index(word) for word in ("train", "validation")
-    ]
-
-
 def test_the_best_weights_have_a_line_of_their_own_where_the_last_ones_are_worse() -> None:
     better = Best(np.zeros(1), 12, ERRORS._replace(train=1.5, validation=2.0))
     _, last, best = ended("converged", better)
     assert last.split() == [*ACCOUNT.end.split(), "E1", "train", "1.2500", "validation", "2.5000"]
     assert best.split() == ["the", "best,", "iteration", "12", "E1", "train", "1.5000", "validation", "2.0000"]
-
-
-def test_a_constant_is_called_one() -> None:
-    *_, said = ended("converged", Best(np.zeros(1), 0, ERRORS, constant=True))
-    assert "nothing better than a constant was learnt" in said
-
-
-def test_weights_are_those_of_the_plan() -> None:
-    for model in (Model([7, 3], activation="sigmoid"), replace(BASIS, hidden=[30, 3, 40])):
-        data = dataset()
-        config = Config(model=model, start=Start("pca"), method=Method("mac"))
-        plan = make_plan(config, *data.sizes.counts, 1)
-        assert f" {plan.offsets.weights[-1]:,} weights," in describe(plan, data, 1, ACCOUNT)
 
 
 def test_the_share_of_weights_that_are_0_is_said_where_it_is_asked_for() -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import json
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 from launch.here import run_here
@@ -130,51 +128,6 @@ def test_a_run_on_a_table_is_the_run_on_its_arrays(folder: Path) -> None:
     assert_array_equal(theirs.predict(plain), theirs.predict(X))
     with pytest.raises(UsageError, match="X: column city holds"):
         theirs.predict(frame[["city"]])
-
-
-def test_the_rows_are_those_of_the_file(folder: Path) -> None:
-    data = load(keys(folder / "people.csv", "amount", scale="none"))
-    frame = people()
-    rows = {(row.income, row.amount) for row in frame.itertuples()}
-    at = data.columns.names.index("income") if data.columns else -1
-    found = [(x[at], y[0]) for X, Y in ((data.X, data.Y), (data.X_val, data.Y_val)) for x, y in zip(X, Y, strict=True)]
-    assert set(found) == rows
-
-
-def test_whole_numbers_in_one_unit_are_scaled_together_as_those_of_an_array(tmp_path: Path) -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, (40, 5))
-    pd.DataFrame(pixels, columns=list("abcde")).to_csv(tmp_path / "pixels.csv", index=False)
-    np.savez(tmp_path / "pixels.npz", X=pixels)
-    ours, theirs = (load(Data(source=str(tmp_path / f"pixels.{kind}"))) for kind in ("csv", "npz"))
-    assert ours.sha256 == theirs.sha256
-    assert ours.autoencoder
-
-
-def test_categories_keep_their_unit_and_numbers_are_scaled_as_those_of_an_array(tmp_path: Path) -> None:
-    """However rare a category is; a column of the numbers has a long tail."""
-    random = np.random.default_rng(0)
-    frame = pd.DataFrame({"a": random.normal(size=1500), "b": np.exp(random.normal(0.0, 4.0, 1500))})
-    frame["c"], frame["d"] = np.where(np.arange(1500) % 500 == 7, "rare", "usual"), np.arange(1500) % 2 == 0
-    frame.loc[5::50, "a"] = np.nan
-    frame.to_csv(tmp_path / "a.csv", index=False)
-    data = load(Data(source=str(tmp_path / "a.csv")))
-    assert data.columns is not None
-    assert data.columns.names == ["a", "missingindicator_a", "b", "c_rare", "c_usual", "d"]
-    flags = np.array(data.columns.flags)
-    assert flags.tolist() == [False, True, False, True, True, True]
-    assert data.scaling_x.tails is not None
-    assert data.scaling_x.tails.long.tolist() == [False, False, True, False, False, False]
-    assert_array_equal(np.ptp(np.concatenate([data.X, data.X_val])[:, flags], axis=0), 1.0)
-    assert_array_equal(data.scaling_x.scale[flags], 1.0)
-    X = np.concatenate([data.X, data.X_val])
-    raw = data.scaling_x.undo(X)
-    np.savez(tmp_path / "numbers.npz", X=raw[: len(data.X)][:, ~flags], X_val=raw[len(data.X) :][:, ~flags])
-    numbers = load(Data(source=str(tmp_path / "numbers.npz")))
-    bound = 1e-9  # undone and done again through sinh and asinh of numbers up to exp(16)
-    assert np.abs(numbers.X - data.X[:, ~flags]).max() < bound
-    for scale in ("standard", "robust"):
-        asked = load(Data(source=str(tmp_path / "a.csv"), scale=scale))
-        assert np.abs(asked.X.std(axis=0) - 1.0).max() < 1e-9
 
 
 # --- targets ----------------------------------------------------------------------------------------------------------
@@ -311,18 +264,6 @@ def test_what_is_no_csv_file(tmp_path: Path, content: Any, says: str) -> None:
     assert says in text
 
 
-@pytest.mark.parametrize("name", ["bad.parquet", "bad.csv.gz"])
-def test_what_is_none_of_its_kind(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_bytes(b"nothing of this kind")
-    assert f"{name} cannot be read: " in refusal(Data(source=str(tmp_path / name)))
-    assert "does not exist" in refusal(Data(source=str(tmp_path / f"nowhere{name}")))
-
-
-def test_a_table_without_rows_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "empty.csv").write_text("a,b\n")
-    assert "column a has no values" in refusal(Data(source=str(tmp_path / "empty.csv")))
-
-
 @pytest.mark.parametrize("library", ["pyarrow", "narwhals"])
 def test_a_missing_library_is_named(library: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, library, None)
@@ -371,12 +312,6 @@ def test_what_is_written_is_read(tmp_path: Path, name: str) -> None:
     assert targets_within(found) == (["text"] if name.endswith("parquet") else [])
 
 
-def test_all_cells_of_a_column_say_what_it_holds(tmp_path: Path) -> None:
-    """However far down the first one is that is no number."""
-    (tmp_path / "a.csv").write_text("a,b\n" + "1,2\n" * 300_000 + "x,3\n")
-    assert [str(field.type) for field in read_table(tmp_path / "a.csv").schema] == ["string", "int64"]
-
-
 def test_what_stands_for_missing_is_what_it_is_for_pandas(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     with path.open("w", newline="") as file:
@@ -385,32 +320,10 @@ def test_what_stands_for_missing_is_what_it_is_for_pandas(tmp_path: Path) -> Non
     assert pd.read_csv(path)["a"].isna().tolist() == [True] * len(MISSING) + [False]
 
 
-def test_a_mark_of_byte_order_and_lines_of_windows(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_bytes("\ufeffa,b\r\n1,x\r\n".encode())
-    assert read_table(tmp_path / "a.csv").to_pylist() == [{"a": 1, "b": "x"}]
-
-
-def test_an_index_of_pandas_is_no_input(tmp_path: Path) -> None:
-    people()[["age", "income"]][5:20].to_parquet(tmp_path / "a.parquet")
-    assert read_table(tmp_path / "a.parquet").column_names == ["age", "income"]
-
-
 def test_a_file_that_lies_about_its_targets_has_none(tmp_path: Path) -> None:
     for text in ("{", "3", "[1]", "[" * 10**5):
         table = pa.table({"a": [1]}).replace_schema_metadata({"macmpi.targets": text})
         assert targets_within(table) == []
-
-
-def test_a_file_is_read_once_for_its_targets_and_its_points(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from macmpi.data import gathered
-
-    read: list[Path] = []
-    monkeypatch.setattr(gathered, "read_table", lambda path: read.append(path) or read_table(path))
-    data = keys(folder / "people.csv", "amount")
-    Whole(decided(data)).sizes()
-    assert len(read) == 1
-    Whole(decided(data)).sizes()
-    assert len(read) == 2
 
 
 # --- the run, and its model -------------------------------------------------------------------------------------------
@@ -442,13 +355,6 @@ def test_check_says_what_was_filled_and_how_long_the_reading_took(
     assert lines[1].startswith("missing values filled: age ")
     monkeypatch.setattr(source, "SLOW", 1e9)
     assert "read people.csv" not in run_here("amount.toml", "--check", cwd=trained, code=0).out
-
-
-def test_reports_find_the_data_of_a_table(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from macmpi.results.reading import read
-
-    monkeypatch.chdir(trained)
-    assert read(Path("verdict"), "verdict").missing == []
 
 
 def test_a_run_goes_on_from_a_copy_of_its_table_and_not_with_other_columns(trained: Path, tmp_path: Path) -> None:
@@ -527,27 +433,28 @@ def test_a_table_that_does_not_fit_the_model_is_named(trained: Path, columns: di
     assert not (trained / "bad-out.csv").exists()
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"[",
-        b"{}",
-        b"\xff",
-        json.dumps([{"name": "a"}]).encode(),
-        Columns.of(pa.table({"a": [1.0, 2.0]})).dumps().encode(),
-    ],
-    ids=["no JSON", "no list", "no text", "no column", "one column"],
-)
-def test_a_model_whose_columns_lie_is_none(trained: Path, tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "model.h5"
-    path.write_bytes((trained / "amount" / "model.h5").read_bytes())
-    with h5py.File(path, "a") as file:
-        del file["columns"]
-        file["columns"] = np.frombuffer(content, np.uint8)
-    with pytest.raises(UsageError, match="is not a model"):
-        macmpi.load(str(path))
-
-
-def test_gzip_that_ends_too_soon(tmp_path: Path) -> None:
-    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"a,b\n1,2\n")[:-6])
-    assert "cannot be read" in refusal(Data(source=str(tmp_path / "a.csv.gz")))
+def test_categories_keep_their_unit_and_numbers_are_scaled_as_those_of_an_array(tmp_path: Path) -> None:
+    """However rare a category is; a column of the numbers has a long tail."""
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": random.normal(size=1500), "b": np.exp(random.normal(0.0, 4.0, 1500))})
+    frame["c"], frame["d"] = np.where(np.arange(1500) % 500 == 7, "rare", "usual"), np.arange(1500) % 2 == 0
+    frame.loc[5::50, "a"] = np.nan
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    data = load(Data(source=str(tmp_path / "a.csv")))
+    assert data.columns is not None
+    assert data.columns.names == ["a", "missingindicator_a", "b", "c_rare", "c_usual", "d"]
+    flags = np.array(data.columns.flags)
+    assert flags.tolist() == [False, True, False, True, True, True]
+    assert data.scaling_x.tails is not None
+    assert data.scaling_x.tails.long.tolist() == [False, False, True, False, False, False]
+    assert_array_equal(np.ptp(np.concatenate([data.X, data.X_val])[:, flags], axis=0), 1.0)
+    assert_array_equal(data.scaling_x.scale[flags], 1.0)
+    X = np.concatenate([data.X, data.X_val])
+    raw = data.scaling_x.undo(X)
+    np.savez(tmp_path / "numbers.npz", X=raw[: len(data.X)][:, ~flags], X_val=raw[len(data.X) :][:, ~flags])
+    numbers = load(Data(source=str(tmp_path / "numbers.npz")))
+    bound = 1e-9  # undone and done again through sinh and asinh of numbers up to exp(16)
+    assert np.abs(numbers.X - data.X[:, ~flags]).max() < bound
+    for scale in ("standard", "robust"):
+        asked = load(Data(source=str(tmp_path / "a.csv"), scale=scale))
+        assert np.abs(asked.X.std(axis=0) - 1.0).max() < 1e-9

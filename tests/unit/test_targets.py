@@ -89,18 +89,6 @@ def test_targets_that_are_no_amounts_keep_their_units(loss: str, Y: Array, tmp_p
     assert not loaded(with_loss(given, "huber")).scaling_y.changes_nothing
 
 
-def test_an_autoencoders_targets_are_its_scaled_inputs(tmp_path: Path) -> None:
-    """Shares are fine, numbers round 0 are not; the remedy is another scaling."""
-    pixels = np.random.default_rng(3).uniform(size=(50, 4))
-    shares = config.validate({"model": {"loss": "logistic"}, "data": {"source": "digits"}}, "this test")
-    assert loaded(shares).autoencoder
-    given = with_loss(written(tmp_path, X=pixels, X_val=pixels), "logistic")
-    with pytest.raises(UsageError, match=r"an input, scaled, .* of column 0 is .*; with another data.scale"):
-        loaded(given)
-    table = {"data": {"source": given.data.source, "scale": "range"}, "model": {"loss": "logistic"}}
-    assert loaded(config.validate(table, "this test")).autoencoder
-
-
 def test_before_anything_is_created(tmp_path: Path) -> None:
     written(tmp_path, X=X, Y=-COUNTS)
     (tmp_path / "t.toml").write_text('data = "points.h5"\nmodel.loss = "poisson"\n')
@@ -155,21 +143,6 @@ def test_a_column_that_no_training_point_has_is_refused(ranks: int, tmp_path: Pa
         assert "column 1 is missing at every training point; leave it out" in str(error)
 
 
-def test_columns_of_a_table_may_miss_values_too(tmp_path: Path) -> None:
-    pd = pytest.importorskip("pandas")
-    pytest.importorskip("narwhals")
-    frame = pd.DataFrame(X, columns=list("abcd")).assign(y=gaps(TRUTH[:, :1] + X[:, :1])[:, 0], z=TRUTH[:, 0])
-    with pytest.raises(
-        UsageError, match=r"missing in .*; take them out, or let outputs be missing, loss.missing = true"
-    ):
-        macmpi.fit(frame, ["y", "z"], config=FEW)
-    model = macmpi.fit(frame, ["y", "z"], config={**FEW, "loss.missing": True})
-    assert np.isfinite(model.predict(frame)).all()
-    frame.to_csv(tmp_path / "t.csv", index=False)
-    model = macmpi.fit(config={**FEW, "data.source": str(tmp_path / "t.csv"), "data.target": "y", "loss.missing": True})
-    assert model.predict(frame).shape == (60,)
-
-
 @pytest.mark.parametrize("method", ["mac", "stochastic", "adam", "lbfgs"])
 @pytest.mark.parametrize("loss", [name for name, loss in LOSSES.items() if loss.by_output])
 def test_what_is_missing_does_not_matter(loss: str, method: str) -> None:
@@ -214,42 +187,3 @@ def test_predictions_are_means_through_the_link_and_saved_models_have_it(loss: s
         file.attrs["link"] = "cosine"
     with pytest.raises(UsageError, match="how outputs become predictions"):
         macmpi.load(str(tmp_path / "m.h5"))
-
-
-def test_files_of_older_versions_have_no_link(tmp_path: Path) -> None:
-    model = macmpi.fit(X, COUNTS, config={**FEW, "model.loss": "squared"})
-    macmpi.save(model, str(tmp_path / "m.h5"))
-    with h5py.File(tmp_path / "m.h5", "r+") as file:
-        del file.attrs["link"]
-    assert_array_equal(macmpi.load(str(tmp_path / "m.h5")).predict(X), model.predict(X))
-
-
-def test_the_regressor_takes_another_loss_from_its_config() -> None:
-    from macmpi.sklearn import MACRegressor
-
-    net = MACRegressor([3], max_iter=2, config={"model.loss": "poisson"}).fit(X, COUNTS)
-    assert net.model_.link == "exp"
-    assert (net.predict(X) > 0.0).all()
-
-
-def test_validation_points_of_which_nothing_is_known_are_refused(tmp_path: Path) -> None:
-    """Their error would be 0 whatever a net gives."""
-    given = with_loss(
-        written(tmp_path, X=X, Y=gaps(COUNTS), X_val=X, Y_val=np.full((60, 3), np.nan)), "squared", missing=True
-    )
-    says = "dataset Y_val is missing at every validation point"
-    with pytest.raises(UsageError, match=says):
-        loaded(given)
-    for error in on_ranks(given, 3):
-        assert isinstance(error, UsageError)
-        assert says in str(error)
-
-
-def test_shards_of_an_npz_file_may_have_gaps_too(tmp_path: Path) -> None:
-    np.savez(tmp_path / "t.npz", X=X, Y=gaps(COUNTS))
-    (tmp_path / "t.toml").write_text(
-        'data = "t.npz"\nparallel.data = "sharded"\nloss.missing = true\nmodel.hidden = [3]\n'
-    )
-    run_here("t.toml", "--iterations", 1, "--output", "run", cwd=tmp_path, code=0)
-    outcome = run_here("t.toml", "--set", "loss.missing=false", "--output", "no", cwd=tmp_path, code=2)
-    assert "loss.missing = true" in outcome.err

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain, pairwise, product
+from itertools import chain, pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -27,15 +27,6 @@ def assert_cover(runs: Sequence[Tile], n: int) -> None:
 
 
 @often
-@given(n=SIZES, pieces=RANKS)
-def test_cut(n: int, pieces: int) -> None:
-    runs = tiles.cut(n, pieces)
-    assert_cover(runs, n)
-    assert len(runs) == min(n, pieces)
-    assert max(map(len, runs)) - min(map(len, runs)) <= 1
-
-
-@often
 @given(n=SIZES)
 def test_point_tiles(n: int) -> None:
     runs = tiles.point_tiles(n)
@@ -52,22 +43,6 @@ def test_point_tiles(n: int) -> None:
         assert len(runs) <= 12
 
 
-@pytest.mark.parametrize(
-    ("n", "count"),
-    [(1, 1), (17, 2), (1152, 12), (1153, 12), (1537, 24), (3073, 48), (5000, 48), (10_368, 48), (10_369, 96)],
-)
-def test_numbers_of_point_tiles(n: int, count: int) -> None:
-    assert len(tiles.point_tiles(n)) == count
-
-
-@often
-@given(n=SIZES)
-def test_point_chunks(n: int) -> None:
-    runs = tiles.point_chunks(n)
-    assert_cover(runs, n)
-    assert max(map(len, runs)) <= tiles.CHUNK_ROWS
-
-
 @often
 @given(h=st.integers(1, 2000))
 def test_unit_tiles(h: int) -> None:
@@ -78,16 +53,6 @@ def test_unit_tiles(h: int) -> None:
     assert all(len(tile) % 8 == 0 for tile in runs[:-1])
     assert min(map(len, runs)) >= min(h, tiles.UNIT_WIDTH // 2)
     assert max(map(len, runs)) <= 1.5 * tiles.UNIT_WIDTH + 8
-
-
-@often
-@given(n=SIZES)
-def test_blocks_hold_all_tiles_in_order(n: int) -> None:
-    runs = tiles.point_tiles(n)
-    groups = tiles.blocks(runs, tiles.block_count(n))
-    assert tuple(chain.from_iterable(groups)) == tuple(runs)
-    assert len(groups) == min(len(runs), tiles.BLOCKS)
-    assert max(map(len, groups)) - min(map(len, groups)) <= 1
 
 
 MANY = st.integers(1, 10**9)
@@ -126,12 +91,6 @@ def test_every_point_has_one_rank_and_none_has_many_more_than_another(n: int, ra
     assert max(points.block_counts) <= blocks / ranks + 1
 
 
-@pytest.mark.parametrize(("n", "ranks"), [(10**8, 1024), (10**8, 1000), (10**8, 777), (10**7, 1024), (10**6, 128)])
-def test_many_points_are_spread_over_many_ranks(n: int, ranks: int) -> None:
-    """The busiest rank has at most 1.1 times its even share."""
-    assert max(partition_points(n, ranks, sharded=True).row_counts) <= 1.1 * n / ranks
-
-
 @often
 @given(n=st.integers(1, 10**6), pieces=st.integers(1, 60), data=st.data())
 def test_a_cut_gives_the_runs_that_it_is_asked_for(n: int, pieces: int, data: st.DataObject) -> None:
@@ -144,15 +103,6 @@ def test_a_cut_gives_the_runs_that_it_is_asked_for(n: int, pieces: int, data: st
     assert lazily[-1] == runs[-1]
     with pytest.raises(IndexError):
         lazily[len(lazily)]
-
-
-@often
-@given(n=st.integers(0, 200), ranks=RANKS)
-def test_contiguous_runs(n: int, ranks: int) -> None:
-    runs = balance.contiguous_runs(n, ranks)
-    assert len(runs) == ranks
-    assert [i for run in runs for i in range(run.start, run.stop)] == list(range(n))
-    assert max(map(len, runs)) - min(map(len, runs)) <= 1
 
 
 COSTS = st.lists(st.floats(0.0, 1e6), max_size=60)
@@ -192,54 +142,9 @@ def test_no_exchange_of_two_jobs_relieves_the_busiest_rank(costs: list[float], r
                 assert max(loads[busiest] - moved, loads[rank] + moved) >= loads[busiest] * (1.0 - 1.01 * balance.EVEN)
 
 
-def test_two_ranks_that_the_costliest_first_leaves_uneven() -> None:
-    assert balance.assign_by_cost([3.0, 3.0, 2.0, 2.0, 2.0], 2) == ((2, 3, 4), (0, 1))
-
-
-def test_three_ranks_whose_jobs_no_exchange_of_two_evens_out() -> None:
-    """The assignment is as even as the best of all."""
-    costs = [14.8, 12.6, 8.6, 8.6, 7.0, 7.0, 4.9, 4.4]
-    loads = [sum(costs[j] for j in jobs) for jobs in balance.assign_by_cost(costs, 3)]
-    best = min(
-        max(sum(c for c, r in zip(costs, ranks, strict=True) if r == rank) for rank in range(3))
-        for ranks in product(range(3), repeat=len(costs))
-    )
-    assert max(loads) <= best * (1.0 + balance.EVEN)
-
-
-@often
-@given(costs=st.lists(st.floats(0.1, 10.0), min_size=2, max_size=7), most=st.floats(1.0, 25.0))
-def test_jobs_are_packed_in_three_lists_if_they_can_be(costs: list[float], most: float) -> None:
-    order = sorted(range(len(costs)), key=lambda j: -costs[j])
-    found = balance._packed(order, costs, most)
-    if found is not None:
-        assert sorted(chain.from_iterable(found)) == list(range(len(costs)))
-        assert all(sum(costs[j] for j in jobs) <= most + 1e-9 for jobs in found)
-    else:
-        ways = product(range(3), repeat=len(costs))
-        loads = ([sum(c for c, r in zip(costs, ranks, strict=True) if r == k) for k in range(3)] for ranks in ways)
-        assert min(map(max, loads)) > most - 1e-9
-
-
 def test_ties_go_to_the_lower_job_and_the_lower_rank() -> None:
     assert balance.assign_by_cost([1.0, 1.0, 1.0, 1.0, 1.0], 3) == ((0, 3), (1, 4), (2,))
     assert balance.assign_by_cost([1.0, 9.0, 1.0], 2) == ((1,), (0, 2))
-
-
-@pytest.mark.parametrize("leaves", [12, 24, 48])
-def test_few_sums_are_exchanged(leaves: int) -> None:
-    """One a rank on 2 ranks, few on any number; the subtrees of all ranks are all leaves."""
-    for ranks in (2, 3, 4, 6, 8, 12, 24):
-        nodes = [tiles.nodes(leaves, run) for run in balance.contiguous_runs(leaves, ranks)]
-        assert [i for rank in nodes for node in rank for i in range(node.start, node.stop)] == list(range(leaves))
-        assert max(map(len, nodes)) <= {2: 1, 3: 4, 6: 3}.get(ranks, 2), ranks
-
-
-def test_a_tile_is_its_rows() -> None:
-    tile = Tile(3, 8)
-    assert len(tile) == 5
-    assert list(range(10))[tile.rows] == [3, 4, 5, 6, 7]
-    assert Tile(1, 2) < Tile(3, 4)
 
 
 @given(st.integers(1, 5000), st.integers(1, 200))
@@ -264,17 +169,3 @@ def test_assign_in_order(costs: list[float], ranks: int) -> None:
     assert assigned == by_cost or list(chain.from_iterable(assigned)) == list(range(len(costs)))
     longest, least = (max(sum(costs[j] for j in jobs) for jobs in owned) for owned in (assigned, by_cost))
     assert longest <= (1.0 + balance.IN_ORDER) * least * (1.0 + 1e-12)
-
-
-def test_jobs_in_order_are_runs_where_that_is_as_even() -> None:
-    assert balance.assign_in_order([2.0, 1.0, 1.0, 2.0], 2) == ((0, 1), (2, 3))
-    assert balance.assign_in_order([2.0, 3.0, 1.0], 2) == balance.assign_by_cost([2.0, 3.0, 1.0], 2) == ((1,), (0, 2))
-
-
-@often
-@given(bounds=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12)), max_size=12))
-def test_merged(bounds: list[tuple[int, int]]) -> None:
-    runs = tiles.merged(slice(a, a + n) for a, n in bounds)
-    covered = {i for a, n in bounds for i in range(a, a + n)}
-    assert [i for run in runs for i in range(run.start, run.stop)] == sorted(covered)
-    assert all(a.stop < b.start for a, b in pairwise(runs))

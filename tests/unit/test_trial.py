@@ -29,8 +29,14 @@ def test_ranks_try_them_together(table: Path) -> None:
     assert len(re.findall(r"^iteration +[\d.e-]+ s measured here", out, re.MULTILINE)) == 1
 
 
-@pytest.mark.parametrize("data", ["sharded", "node"])
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize(
+    ("data", "ranks"),
+    [
+        ("sharded", 2),
+        ("node", 1),
+        *(pytest.param(*case, marks=pytest.mark.long) for case in (("sharded", 1), ("node", 2))),
+    ],
+)
 def test_points_that_are_divided_or_shared_are_timed_as_they_lie(data: str, ranks: int, table: Path) -> None:
     words = ("points.toml", "--check", "--set", f"parallel.data={data}")
     out = run_program(*words, ranks=ranks, cwd=table, code=0).out

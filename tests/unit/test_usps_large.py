@@ -10,8 +10,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from macmpi.data import usps_large
-from macmpi.data.usps_large import CHUNK, SIDE, changed, made
-from macmpi.parallel.streams import stream
+from macmpi.data.usps_large import CHUNK, SIDE, made
 
 RAMP = (np.arange(40 * 256, dtype=np.uint64) ** 2 % 256).astype(np.uint8).reshape(40, 16, 16)
 
@@ -31,24 +30,6 @@ def test_a_part_of_it_is_the_same_made_alone() -> None:
     both = made(images, 0, 2 * CHUNK)
     assert_array_equal(both[CHUNK:], made(images, CHUNK, CHUNK))
     assert (both[:CHUNK] != both[CHUNK:]).any(axis=(1, 2)).all()
-
-
-def test_without_changes_an_image_is_only_enlarged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every fourth pixel of the large image is every third of the small one: three quarters of a pixel are a pixel."""
-    for most in ("SHIFT", "SCALE", "TURN", "SHEAR", "BEND"):
-        monkeypatch.setattr(usps_large, most, 0.0)
-    small = np.zeros((1, 16, 16))
-    small[:, 3:13, 3:13] = np.arange(100).reshape(10, 10)
-    found = changed(small.astype(np.uint8), stream(0, "test"))[0]
-    place = 0.75 * (np.arange(SIDE) - 13.5) + 7.5
-    for i in range(8, 20):
-        for j in range(8, 20):
-            y, x = place[i], place[j]
-            a, b = int(y), int(x)
-            corners = small[0, a : a + 2, b : b + 2]
-            s, t = y - a, x - b
-            exact = np.array([1 - s, s]) @ corners @ np.array([1 - t, t])
-            assert abs(found[i, j] - exact) <= 0.5 + 1e-9
 
 
 def test_it_is_kept_once_made_and_made_again_where_it_is_damaged(
@@ -79,12 +60,3 @@ def test_it_is_kept_once_made_and_made_again_where_it_is_damaged(
         assert_array_equal(one, other)
     assert len(calls) == 4
     assert_array_equal(first[1][:40], labels)
-
-
-def test_a_cache_that_takes_no_files_costs_time_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").write_text("in the way")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    monkeypatch.setattr(usps_large, "TRAINING", CHUNK)
-    monkeypatch.setattr(usps_large, "HELD", CHUNK)
-    (images, _), _ = usps_large.usps_large(tmp_path, (RAMP, np.zeros(40)), (RAMP, np.zeros(40)))
-    assert_array_equal(images, made(RAMP, 0, CHUNK))

@@ -24,6 +24,7 @@ def done(per_core: float, waited: float, monkeypatch: pytest.MonkeyPatch) -> obj
     return one
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize(
     ("per_core", "waited", "expected"),
     [

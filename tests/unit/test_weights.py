@@ -165,14 +165,3 @@ class Node(Serial):
 
     def common(self, array: Array) -> bool:
         return any(array is one for one in self.made)
-
-
-def test_sharing_puts_weights_average_and_last_step_into_common_memory_unchanged() -> None:
-    team, state, before = Node(), state_of(6), state_of(6)
-    moves = Moves(team, places_of([0, 0], 1))
-    for _ in range(2):  # the second time there is nothing to do
-        moves.share(state)
-        assert len(team.made) == 3
-        for name in ("weights", "average", "step"):
-            assert team.common(contents(state)[name])
-            assert_array_equal(contents(state)[name], contents(before)[name])

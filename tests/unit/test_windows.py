@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import os
-import tempfile
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -14,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from macmpi.config import Config, Method, Model, Parallel, Start, WStep
-from macmpi.parallel import shared_memory
+from macmpi.config import Config, Method, Model, Parallel, Start
 from macmpi.parallel.packing import pack, starts_of, unpack
 from macmpi.parallel.shared_memory import placed, populated, runs_by_turn
 from macmpi.plan.estimate import estimate, node_bytes
@@ -40,11 +37,6 @@ def test_runs_by_turn_bring_every_nodes_rows_to_every_node(raw: list[int], data:
                 copy[starts[n] : starts[n] + sizes[n]] = piece
     for copy in seen:
         np.testing.assert_array_equal(copy, owners)
-
-
-def test_ranks_that_go_node_by_node_need_one_round() -> None:
-    assert runs_by_turn([0, 0, 1, 1, 1, 2]) == [[range(2), range(2, 5), range(5, 6)]]
-    assert len(runs_by_turn([0, 1, 0, 1, 0])) == 3
 
 
 @quick
@@ -73,24 +65,6 @@ def test_memory_is_given_pages_where_there_is_memory() -> None:
         assert array[0] == 7
         assert not array[1:].any()
         del array
-
-
-def test_pages_that_there_are_not_are_an_answer_and_no_signal() -> None:
-    """Beyond the end of a file, where a touch would end the process."""
-    with tempfile.TemporaryFile() as file:
-        os.ftruncate(file.fileno(), 2 * mmap.PAGESIZE)
-        with mmap.mmap(file.fileno(), 2 * mmap.PAGESIZE) as memory:
-            array = np.frombuffer(memory, np.uint8)
-            os.ftruncate(file.fileno(), mmap.PAGESIZE)
-            assert populated(array.ctypes.data, slice(0, mmap.PAGESIZE))
-            assert not populated(array.ctypes.data, slice(0, 2 * mmap.PAGESIZE))
-            del array
-
-
-def test_no_dev_shm_is_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert shared_memory.free_bytes() >= 0.0
-    monkeypatch.setattr(shared_memory, "PLACE", "/no/such/place")
-    assert shared_memory.free_bytes() == 0.0
 
 
 def megabytes(kind: Any, ranks: int = 4) -> list[float]:
@@ -123,24 +97,6 @@ def test_what_a_node_shares(sites: Any) -> None:
     assert node_bytes(plan) == 8 * (1100 * 7 + 1000 * (24 + features) + grams + turns)
     assert node_bytes(plan, autoencoder=True) == 8 * (1100 * 4 + 1000 * (24 + features) + grams + turns)
     assert node_bytes(replace(plan, ranks=1)) == 8 * (1100 * 7 + 1000 * (24 + features) + grams)
-
-
-def test_a_node_shares_inputs_rounded() -> None:
-    """Those of the layers that gauss_newton fits, not of the last: 4 of the data, 7 coordinates."""
-    plans = [
-        make_plan(
-            Config(
-                model=Model([7, 5], activation="sigmoid"), w_step=step, parallel=Parallel("node"), method=Method("mac")
-            ),
-            4,
-            3,
-            1000,
-            100,
-            2,
-        )
-        for step in (WStep(cg_precision="single"), WStep())
-    ]
-    assert node_bytes(plans[0]) - node_bytes(plans[1]) == 4 * 1000 * 11
 
 
 def test_a_node_has_two_factors_of_a_large_gram() -> None:
