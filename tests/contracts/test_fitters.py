@@ -402,7 +402,6 @@ def test_a_layer_that_a_fitter_fits_has_no_ridge() -> None:
     assert mac.parts.ridge_of(state, [0]) == 0.0 < mac.parts.ridge_of(state, [1])
 
 
-TREES: dict[str, Any] = {"model.hidden": [5], "model.activation": "forest"}
 LISTED: dict[str, tuple[dict[str, Any], list[str], dict[int, str]]] = {
     "dense": ({"model.hidden": [5, 3], "model.activation": "tanh"}, ["auto", "auto", "logistic"], {2: "logistic"}),
     "codewords": (

@@ -25,9 +25,8 @@ from contracts.examples import (
     some,
     z_problem,
 )
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 
-from macmpi.nets.layers.activation import FUNCTIONS
 from macmpi.nets.losses import LOSSES
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
 from macmpi.solvers.w_problem import values
@@ -134,16 +133,7 @@ def test_some_points_give_those_rows(cut: str, z_solvers: list[Any], random: np.
             assert_allclose(part.errors, whole.errors[rows], rtol=1e-2)
 
 
-def test_the_same_tile_gives_the_same_bits(z_solvers: list[Any], random: np.random.Generator) -> None:
-    problem = single(z_problem(random, SIZES[0], n=20))
-    for solver in z_solvers:
-        first, second = (solver.solve(problem, solver.prepare(problem)) for _ in range(2))
-        assert_array_equal(first.Z, second.Z)
-
-
 # --- W-solvers --------------------------------------------------------------------------------------------------------
-
-PAIRS = [(name, act) for name in solvers_of("units") for act in W_SOLVERS[name].activations or FUNCTIONS]
 
 
 @pytest.mark.parametrize("loss", LOSSES)

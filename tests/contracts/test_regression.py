@@ -64,11 +64,6 @@ def test_points_may_come_in_any_order(problem: Any) -> None:
         assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_the_value_is_the_same_with_and_without_the_slope(problem: Any) -> None:
-    (alone,) = problem.partial(problem.start, slice(None), slope=False)
-    assert_allclose(alone, problem.partial(problem.start, slice(None), slope=True)[0], rtol=1e-14)
-
-
 def test_gradients_are_those_of_the_values(problem: Any) -> None:
     theta, over_points, h = problem.start, summed(40, 3), 1e-6
     f, G = gradients(problem, theta, over_points)
@@ -92,12 +87,6 @@ def test_rows_are_problems_of_their_own(problem: Any, random: np.random.Generato
         f, G = gradients(problem, other, over_points)
         assert_array_equal(np.flatnonzero(np.abs(f - before[0]) > 1e-12 * np.abs(f)), [row])
         assert_allclose(np.delete(G, row, 0), np.delete(before[1], row, 0), rtol=1e-12, atol=1e-12)
-
-
-def test_a_problem_is_a_value(problem: Any) -> None:
-    kept = problem.start.copy()
-    gradients(problem, problem.start, summed(40, 3))
-    assert_array_equal(problem.start, kept)
 
 
 def test_the_ridge_of_units_leaves_the_biases_alone(random: np.random.Generator) -> None:

@@ -7,7 +7,7 @@ import pytest
 from contracts.examples import SEGMENTS, SITES, dense_net, segment_problem, value
 from numpy.testing import assert_allclose, assert_array_equal
 
-from macmpi.nets.chain import Chain, Segment
+from macmpi.nets.chain import Segment
 from macmpi.nets.tape import fixed
 from macmpi.typing import Array
 
@@ -19,11 +19,6 @@ def made(request: pytest.FixtureRequest, random: np.random.Generator) -> Made:
     """A segment, its weights, and its inputs."""
     problem, _ = segment_problem(random, request.param, n=7)
     return problem.segment, problem.blocks(problem.flat), problem.inputs
-
-
-def test_a_tape_gives_the_value_of_forward(made: Made) -> None:
-    segment, weights, A = made
-    assert_allclose(segment.tape(weights, A).F, segment.forward(weights, A), rtol=1e-13, atol=1e-14)
 
 
 def test_forward_leaves_its_inputs_alone(made: Made) -> None:
@@ -163,13 +158,3 @@ def test_the_segments_make_up_the_chain(cut: str, random: np.random.Generator) -
     assert sum((s.weighted for s in chain.segments), ()) == tuple(range(4))
     assert chain.site_sizes == tuple(Z.shape[1] for Z in chain.coordinates(weights, X))
     assert chain.layer_sizes == (4, 5, 3, 6, 2)
-
-
-def test_parts_of_a_chain(random: np.random.Generator) -> None:
-    chain, weights = dense_net(random, (4, 5, 3, 2), "tanh")
-    assert isinstance(chain, Chain)
-    X = random.normal(size=(6, 4))
-    for stop in range(len(chain.maps) + 1):
-        head, tail = chain.part(0, stop), chain.part(stop, len(chain.maps))
-        both = tail.forward(weights, head.forward(weights, X))
-        assert_allclose(both, chain.forward(weights, X), rtol=1e-13, atol=1e-14)

@@ -18,12 +18,11 @@ from contracts.examples import (
     inputs,
     reachable,
     solvers_of,
-    summed,
     unit_objectives,
     value,
     w_problem,
 )
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from scipy import linalg, optimize
 from tolerance import gamma
 
@@ -186,13 +185,6 @@ def test_directions_in_single_precision_move_as_in_double(
     assert_allclose(single, double, rtol=0.0, atol=0.02 * np.abs(double).max())
 
 
-def test_systems_solved_closely_are_solved_in_double() -> None:
-    kind = W_SOLVERS["gauss_newton"]
-    assert kind(cg_precision="single").system.single
-    assert not kind(cg_precision="single", cg_tolerance=1e-6).system.single
-    assert not kind().system.single
-
-
 # --- separability and sums --------------------------------------------------------------------------------------------
 
 
@@ -208,19 +200,6 @@ def test_some_units_give_those_rows(solvers: list[Any], activation: str, random:
             some = replace(term, targets=term.targets[:, units])
             part = solver.solve(replace(problem, term=some, W=problem.W[units]), over_points)
             assert_allclose(part, whole[units], rtol=0.0, atol=single if solver.system.single else 1e-11)
-
-
-def test_the_same_tile_gives_the_same_bits(solver: Any, activation: str, random: np.random.Generator) -> None:
-    problem, over_points = well_posed(solver, random, activation)
-    first, second = solver.solve(problem, over_points), solver.solve(problem, over_points)
-    assert_array_equal(first, second)
-    inputs_, system = problem.term.inputs, solver.system
-    assert_array_equal(system.sum(inputs_, over_points), system.sum(inputs_.copy(), over_points))
-
-
-def test_a_gram_has_the_size_that_it_says(solver: Any, random: np.random.Generator) -> None:
-    for n, d in ((3, 5), (20, 1), (4, 4)):
-        assert len(solver.system.sum(random.normal(size=(n, d)), summed(n, 2))) == solver.system.size(d)
 
 
 # --- ridge ------------------------------------------------------------------------------------------------------------

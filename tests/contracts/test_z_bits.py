@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -117,13 +118,9 @@ def test_a_perfect_point_stays(decoder: str, solver: Any, random: np.random.Gene
 # --- against brute force ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scene", SCENES)
-@pytest.mark.parametrize("bits", [1, 2, 5])
-def test_few_bits_are_solved_exactly(
-    bits: int, scene: dict[str, Any], decoder: str, random: np.random.Generator
-) -> None:
+def test_few_bits_are_solved_exactly(decoder: str, random: np.random.Generator) -> None:
     """Whatever the decoder, loss, metric and shift, and wherever it starts."""
-    for mu in (1e-2, 1.0, 100.0):
+    for bits, scene, mu in product((1, 2, 5), SCENES, (1e-2, 1.0, 100.0)):
         problem = bits_problem(random, bits, decoder, n=4, mu=mu, **scene)
         found = solved(EXACT, problem)
         for row in range(4):

@@ -75,7 +75,7 @@ def test_all_mistakes_of_a_config_in_one_message(folder: Path) -> None:
 
 
 def test_a_config_that_is_there_is_not_what_was_meant(folder: Path) -> None:
-    message = refused(folder, "--set", "modell.hidden=[3]", ranks=2, config="digits_mac")
+    message = refused_here("--set", "modell.hidden=[3]", config="digits_mac")
     assert "did you mean model?" in message
     assert "brings along" not in message
 
@@ -83,15 +83,8 @@ def test_a_config_that_is_there_is_not_what_was_meant(folder: Path) -> None:
 # --- the command line -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["--iteration-count", 3], "--iteration-count"),
-        (["--output", "points.npz"], "points.npz"),
-    ],
-)
-def test_a_command_line_that_makes_no_sense(arguments: list[object], named: str, folder: Path) -> None:
-    assert named in refused(folder, *arguments, ranks=2)
+def test_a_command_line_that_makes_no_sense(folder: Path) -> None:
+    assert "--iteration-count" in refused(folder, "--iteration-count", 3, ranks=2)
 
 
 @pytest.mark.parametrize(
@@ -104,6 +97,7 @@ def test_a_command_line_that_makes_no_sense(arguments: list[object], named: str,
         (["--max-time", "soon"], "'soon'"),
         (["--max-time", "nan"], "--max-time"),
         (["--output", "points.npz/run"], "points.npz/run"),
+        (["--output", "points.npz"], "points.npz"),
         (["other.toml"], "other.toml"),
     ],
 )
@@ -119,7 +113,7 @@ def test_a_value_that_makes_no_sense(
 
 def test_missing_data(folder: Path) -> None:
     (folder / "points.npz").unlink()
-    assert f"{folder / 'points.npz'} does not exist" in refused(folder, ranks=2)
+    assert f"{folder / 'points.npz'} does not exist" in refused_here()
 
 
 def test_a_missing_set_says_where_it_is_looked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +162,7 @@ def test_help_is_printed_once(folder: Path) -> None:
 
 
 def test_version_is_printed_once(folder: Path) -> None:
-    assert answered(folder, "--version", ranks=2).out.split() == ["macmpi", macmpi.__version__]
+    assert answered(folder, "--version", ranks=0).out.split() == ["macmpi", macmpi.__version__]
 
 
 @pytest.mark.parametrize("ranks", [0, 2])

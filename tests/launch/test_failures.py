@@ -27,7 +27,7 @@ HANG = 50.0
 
 
 def faulty(
-    folder: Path, kind: str, phase: str, rank: int, *arguments: object, iteration: int = 0, ranks: int = 3
+    folder: Path, kind: str, phase: str, rank: int, *arguments: object, iteration: int = 0, ranks: int = 2
 ) -> Outcome:
     write_case(folder, "autoencoder")
     words = ("autoencoder.toml", "--iterations", 6, "--output", "run", *arguments)
@@ -37,21 +37,12 @@ def faulty(
     return outcome
 
 
-@pytest.mark.parametrize(
-    ("kind", "phase", "rank"),
-    [
-        ("exception", "z", 1),
-        ("exception", "read", 0),
-        ("exception", "checkpoint", 0),
-        ("exit", "z", 1),
-        ("interrupt", "w", 2),
-    ],
-)
+@pytest.mark.parametrize(("kind", "phase", "rank"), [("exception", "checkpoint", 0), ("exit", "z", 1)])
 def test_an_unforeseen_error_ends_all_ranks(kind: str, phase: str, rank: int, tmp_path: Path) -> None:
     """tests/faults walks the other phases."""
     outcome = faulty(tmp_path, kind, phase, rank)
     assert outcome.code == INTERNAL, outcome.err
-    assert f"rank {rank}/3" in outcome.err
+    assert f"rank {rank}/2" in outcome.err
     assert outcome.err.count("macmpi: ") == 1
     assert ("SystemExit" if kind == "exit" else "the fault that MACMPI_FAULT asks for") in outcome.err
     assert outcome.left == []
@@ -61,7 +52,7 @@ def test_a_known_error_in_one_rank_alone_ends_all_ranks(tmp_path: Path) -> None:
     """Known errors are raised on rank 0 for all ranks; one that is not must not leave the others waiting."""
     outcome = faulty(tmp_path, "known", "z", 1)
     assert outcome.code == INTERNAL, outcome.err
-    assert outcome.err.count("macmpi: rank 1/3 failed") == 1
+    assert outcome.err.count("macmpi: rank 1/2 failed") == 1
     assert "the fault that MACMPI_FAULT asks for" in outcome.err
 
 
@@ -83,7 +74,7 @@ def test_the_run_goes_on_after_a_fault(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_a_warning_until_the_last_save(tmp_path: Path) -> None:
-    outcome = faulty(tmp_path, "full", "checkpoint", 0, "--set", "run.checkpoint_minutes=1e-9")
+    outcome = faulty(tmp_path, "full", "checkpoint", 0, "--set", "run.checkpoint_minutes=1e-9", ranks=0)
     assert outcome.code == STORAGE, outcome.err
     lines = [line for line in outcome.err.splitlines() if not line.startswith("fault: ")]
     *earlier, last = lines
@@ -117,14 +108,14 @@ def test_a_run_whose_last_save_fails_names_the_iteration_that_it_goes_on_from(
 
 
 @pytest.mark.parametrize(
-    ("phase", "rank", "named"),
-    [("gather_rows", 1, r"the Z-step gave point \d+ a coordinate"), ("gather_parts", 2, r"the W-step gave layer \d a")],
+    ("phase", "ranks", "named"),
+    [("gather_rows", 0, r"the Z-step gave point \d+ a coordinate"), ("gather_parts", 2, r"the W-step gave layer \d a")],
 )
 def test_a_number_that_is_not_finite_is_named_and_the_checkpoint_before_it_kept(
-    phase: str, rank: int, named: str, tmp_path: Path
+    phase: str, ranks: int, named: str, tmp_path: Path
 ) -> None:
     often = ("--set", "run.checkpoint_minutes=1e-9")
-    outcome = faulty(tmp_path, "nan", phase, rank, *often, iteration=3)
+    outcome = faulty(tmp_path, "nan", phase, ranks // 2, *often, iteration=3, ranks=ranks)
     assert outcome.code == INTERNAL
     assert re.search(rf"iteration 3: {named} .*not finite, unit \d", outcome.err), outcome.err
     assert "Traceback" not in outcome.err
@@ -133,7 +124,7 @@ def test_a_number_that_is_not_finite_is_named_and_the_checkpoint_before_it_kept(
 
 
 def test_a_model_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> None:
-    outcome = faulty(tmp_path, "full", "model", 0)
+    outcome = faulty(tmp_path, "full", "model", 0, ranks=0)
     assert outcome.code == STORAGE, outcome.err
     assert outcome.err.count("model.h5 could not be written: No space left on device; free space in run") == 1
     assert "the same command with --resume auto goes on from iteration 6" in outcome.err

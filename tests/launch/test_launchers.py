@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from launch.cases import assert_same_run, snapshot, write_case
+from launch.here import run_here
 from launch.launching import run_program
 
 pytestmark = pytest.mark.launch
@@ -19,14 +20,13 @@ def test_a_process_alone_in_its_world_names_the_variable_and_the_remedies(variab
     """What a process sees that an mpiexec of another MPI has started, or none: a later rank may be the only one."""
     write_case(tmp_path, "few")
     before = snapshot(tmp_path)
-    for rank in (0, 2):
-        env = {variable: "3", RANKS[variable]: str(rank)}
-        outcome = run_program("few.toml", cwd=tmp_path, env=env, timeout=50.0, code=2)
-        assert outcome.out == ""
-        assert len(outcome.err.splitlines()) == 1
-        remedies = ("srun --mpi=pmi2",) if variable.startswith("SLURM") else ("mpiexec", "MPI4PY_LIBMPI")
-        for words in (f"{variable} says that 3 processes", *remedies, f"unset {variable}"):
-            assert words in outcome.err
+    env = {variable: "3", RANKS[variable]: "0" if variable.startswith("OMPI") else "2"}
+    outcome = run_program("few.toml", cwd=tmp_path, env=env, timeout=50.0, code=2)
+    assert outcome.out == ""
+    assert len(outcome.err.splitlines()) == 1
+    remedies = ("srun --mpi=pmi2",) if variable.startswith("SLURM") else ("mpiexec", "MPI4PY_LIBMPI")
+    for words in (f"{variable} says that 3 processes", *remedies, f"unset {variable}"):
+        assert words in outcome.err
     assert snapshot(tmp_path) == before
 
 
@@ -42,9 +42,8 @@ def test_a_rank_that_ends_the_others_leaves_its_exit_code(tmp_path: Path) -> Non
     ("settings", "fault", "code", "said"),
     [
         (["--set", "model.hiddn=[3]"], "", 2, "model.hiddn"),
-        ([], "0:read:0:known", 70, "macmpi: the fault that MACMPI_FAULT asks for"),
         ([], "0:model:1:full", 74, "could not be written"),
-        ([], "2:z:2:usr1", 75, "stopped"),
+        ([], "1:z:2:usr1", 75, "stopped"),
     ],
 )
 def test_code_and_message_arrive_where_a_launcher_kills_those_that_end_later(
@@ -55,9 +54,9 @@ def test_code_and_message_arrive_where_a_launcher_kills_those_that_end_later(
     (tmp_path / "codes").mkdir()
     env = {"MACMPI_TEST_CODES": str(tmp_path / "codes")} | ({"MACMPI_FAULT": fault} if fault else {})
     words = ("autoencoder.toml", "--iterations", 3, *settings)
-    outcome = run_program(*words, ranks=3, cwd=tmp_path, program=(Path(__file__).with_name("killing.py"),), env=env)
-    codes = [(tmp_path / "codes" / f"code-{rank}").read_text() for rank in range(3)]
-    assert codes == [str(code)] * 3, outcome.err
+    outcome = run_program(*words, ranks=2, cwd=tmp_path, program=(Path(__file__).with_name("killing.py"),), env=env)
+    codes = [(tmp_path / "codes" / f"code-{rank}").read_text() for rank in range(2)]
+    assert codes == [str(code)] * 2, outcome.err
     spoken = [line for line in (outcome.out + outcome.err).splitlines() if said in line and "fault: " not in line]
     assert len(spoken) == 1, spoken
 
@@ -87,9 +86,11 @@ def test_one_process_needs_no_mpi(no_mpi: dict[str, str], tmp_path: Path) -> Non
     Their results lie in runs/<name of the config> by default.
     """
     step = {"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "2"}
-    for name, ranks, env in (("with", 0, {}), ("without", 0, no_mpi), ("mpiexec", 1, no_mpi | step)):
+    for name in ("with", "without", "mpiexec"):
         (tmp_path / name).mkdir()
         write_case(tmp_path / name, "few")
+    run_here("few.toml", "--iterations", 3, cwd=tmp_path / "with", code=0)
+    for name, ranks, env in (("without", 0, no_mpi), ("mpiexec", 1, no_mpi | step)):
         run_program("few.toml", "--iterations", 3, ranks=ranks, cwd=tmp_path / name, env=env, code=0)
     for name in ("without", "mpiexec"):
         assert_same_run(tmp_path / "with" / "runs" / "few", tmp_path / name / "runs" / "few")

@@ -69,16 +69,15 @@ def stopped(half: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(half, tmp_path / "copy"))
 
 
-@pytest.mark.parametrize("ranks", [0, 2])
-def test_3_and_then_6_iterations_have_the_bits_of_6(ranks: int, stopped: Path, straight: Path) -> None:
-    run_in(stopped, "--iterations", 6, "--resume", "auto", ranks=ranks)
+def test_3_and_then_6_iterations_have_the_bits_of_6(stopped: Path, straight: Path) -> None:
+    run_in(stopped, "--iterations", 6, "--resume", "auto", ranks=2)
     assert_same_run(stopped / "run", straight, every_checkpoint=False)
 
 
 def test_multipliers_metrics_and_kept_factors_go_on_too(tmp_path: Path) -> None:
     """Cut where the next iteration uses the preconditioners of the last one, between two moves of the multipliers."""
     write_case(tmp_path, "classifier")
-    run_in(tmp_path, "--iterations", 5, ranks=3, case="classifier")
+    run_in(tmp_path, "--iterations", 5, ranks=2, case="classifier")
     with h5py.File(checkpoints(tmp_path / "run")[0]) as file:
         assert np.abs(file["multipliers"][()]).max() > 0.0
         assert file["metric"].size and file["grams"].size
@@ -95,7 +94,7 @@ def test_resume_auto_starts_where_there_is_nothing_and_ends_where_nothing_is_lef
     tmp_path: Path, straight: Path
 ) -> None:
     write_case(tmp_path, CASE)
-    run_in(tmp_path, "--iterations", 6, "--resume", "auto", ranks=2)
+    run_in(tmp_path, "--iterations", 6, "--resume", "auto")
     assert_same_run(tmp_path / "run", straight)
     before = snapshot(tmp_path)
     outcome = run_in(tmp_path, "--iterations", 6, "--resume", "auto")
@@ -120,7 +119,7 @@ def test_a_settled_run_is_not_sent_to_more_iterations(tmp_path: Path) -> None:
 
 def test_an_existing_run_is_neither_overwritten_nor_touched(half: Path) -> None:
     before = snapshot(half)
-    outcome = run_in(half, "--iterations", 6, ranks=2, code=2)
+    outcome = run_in(half, "--iterations", 6, code=2)
     assert outcome.err.count("holds a run already") == 1
     assert "--resume auto" in outcome.err
     assert snapshot(half) == before
@@ -128,7 +127,7 @@ def test_an_existing_run_is_neither_overwritten_nor_touched(half: Path) -> None:
 
 def test_overwrite_removes_the_run_and_nothing_else(stopped: Path, straight: Path) -> None:
     (stopped / "run" / "notes.txt").write_text("mine")
-    run_in(stopped, "--iterations", 6, "--overwrite", ranks=2)
+    run_in(stopped, "--iterations", 6, "--overwrite")
     assert_same_run(stopped / "run", straight)
     assert (stopped / "run" / "notes.txt").read_text() == "mine"
     launches = json.loads((stopped / "run" / "provenance.json").read_text())["launches"]
@@ -192,10 +191,10 @@ def long_run(folder: Path, ranks: int, end: Callable[[Running], None]) -> Outcom
         return running.outcome()
 
 
-def assert_goes_on_undisturbed(folder: Path, ranks: int | None) -> None:
+def assert_goes_on_undisturbed(folder: Path) -> None:
     """To two iterations beyond the stop, and compared with a run of that length."""
     length = int(checkpoints(folder / "run")[0].stem.split("-")[1]) + 2
-    run_in(folder, "--iterations", length, "--resume", "auto", ranks=ranks, case="long")
+    run_in(folder, "--iterations", length, "--resume", "auto", case="long")
     run_in(folder, "--iterations", length, case="long", output="straight")
     assert_same_run(folder / "run", folder / "straight", every_checkpoint=False)
 
@@ -203,7 +202,7 @@ def assert_goes_on_undisturbed(folder: Path, ranks: int | None) -> None:
 @pytest.mark.parametrize(
     ("name", "ranks"),
     [
-        *(("SIGUSR1", 3), ("SIGHUP", 0)),
+        *(("SIGUSR1", 2), ("SIGHUP", 0)),
         *(pytest.param(*case, marks=LONG) for case in (("SIGTERM", 2), ("SIGINT", 2), ("SIGUSR1", 0), ("SIGTERM", 0))),
     ],
 )
@@ -215,7 +214,7 @@ def test_a_signal_asks_for_a_checkpoint_and_an_orderly_end(name: str, ranks: int
     assert checkpoints(tmp_path / "run")[0].name == f"iteration-{last:06d}.h5"
     assert outcome.out.count("--resume auto") == 1
     assert not (tmp_path / "run" / "model.h5").exists()
-    assert_goes_on_undisturbed(tmp_path, ranks=2 if name == "SIGHUP" else None)
+    assert_goes_on_undisturbed(tmp_path)
 
 
 def test_under_nohup_a_run_outlives_its_session(tmp_path: Path) -> None:
@@ -230,18 +229,18 @@ def test_under_nohup_a_run_outlives_its_session(tmp_path: Path) -> None:
         assert running.outcome().code == STOPPED
 
 
-@pytest.mark.parametrize("ranks", [pytest.param(0, marks=LONG), 3])
+@pytest.mark.parametrize("ranks", [pytest.param(0, marks=LONG), 2])
 def test_a_run_killed_at_any_moment_goes_on(ranks: int, tmp_path: Path) -> None:
     def kill(running: Running) -> None:
         for pid in running.pids():
             os.kill(pid, signal.SIGKILL)
 
     assert long_run(tmp_path, ranks, kill).code != 0
-    assert_goes_on_undisturbed(tmp_path, ranks=None)
+    assert_goes_on_undisturbed(tmp_path)
 
 
 def test_a_killed_launcher_takes_its_ranks_along(tmp_path: Path) -> None:
-    outcome = long_run(tmp_path, 3, lambda running: running.process.kill())
+    outcome = long_run(tmp_path, 2, lambda running: running.process.kill())
     assert outcome.left == []
 
 
@@ -394,7 +393,7 @@ def test_no_good_checkpoint_is_an_error_that_touches_nothing(saved_often: Path, 
     for path in checkpoints(folder / "run"):
         truncate(path)
     before = snapshot(folder)
-    outcome = run_in(folder, "--iterations", 6, "--resume", "auto", ranks=2, code=2)
+    outcome = run_in(folder, "--iterations", 6, "--resume", "auto", code=2)
     assert outcome.err.count("no good checkpoint") == 1
     assert outcome.err.count("is damaged") == 3
     assert snapshot(folder) == before

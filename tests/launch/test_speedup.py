@@ -75,25 +75,6 @@ def test_the_model_of_one_rank_is_what_it_took(config: Path, monkeypatch: pytest
     assert [work.again for work, *_ in traced].count(True) == (2 if "selection" in config.read_text() else 0)
 
 
-def test_products_are_counted(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More of them on more points, in proportion but for what all points share."""
-    monkeypatch.syspath_prepend(ROOT / "run" / "bench")
-    from workload import flops
-
-    few, many = (flops(config, [f"data.points={n}", "w_step.solver='gradient'"], 3) for n in (100, 200))
-    assert 1.2 * few < many < 4.0 * few
-
-
-def test_products_in_either_precision_are_counted_alike(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(ROOT / "run" / "bench")
-    from workload import flops
-
-    keys = ["w_step.tolerance=0.0", "z_step.cg_tolerance=1e-3", "data.points=200"]
-    single = ['w_step.cg_precision="single"', 'z_step.cg_precision="single"']
-    double, rounded = flops(config, keys, 3), flops(config, [*keys, *single], 3)
-    assert rounded == pytest.approx(double, rel=0.02)
-
-
 @pytest.fixture
 def speedup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """The command in this process.  Launches during which the machine is busy, as in tests, are not repeated."""

@@ -580,7 +580,7 @@ def choices() -> tuple[Choice, ...]:
     return tuple(choice for choice in made() if asked <= set(choice.name.split()))
 
 
-SIZES = (5, 3, 2)
+SIZES = (3, 5, 2)
 """Numbers of ranks."""
 
 

@@ -12,7 +12,7 @@ import pytest
 from theory.nets import feasible, method
 
 from macmpi.mac import Mac
-from macmpi.methods.accelerated import DAMPING, Accelerated, minimum, spacing
+from macmpi.methods.accelerated import DAMPING, Accelerated, spacing
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
 from macmpi.state import State, block_views
@@ -139,14 +139,6 @@ def test_the_step_ends_in_the_minimum_of_its_model(loss: str) -> None:
     assert least < 0.0
     for moved in random.normal(size=(20, 2)):
         assert model(lengths + 0.1 * size * moved) > least
-
-
-def test_the_minimum_leaves_alone_what_the_model_does_not_see() -> None:
-    assert minimum(np.zeros((1, 1)), np.zeros(1)) == 0.0
-    found = minimum(np.diag([2.0, 0.0]), np.array([4.0, 0.0]))
-    np.testing.assert_allclose(found, [2.0 / (1.0 + DAMPING), 0.0])
-    same = minimum(np.ones((2, 2)), np.ones(2))
-    np.testing.assert_allclose(same, 1.0 / (2.0 + DAMPING))
 
 
 @pytest.mark.parametrize("lengths", [1e6, -1e6, np.nan])

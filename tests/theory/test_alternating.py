@@ -201,21 +201,6 @@ def test_the_penalty_plays_no_part() -> None:
     assert_array_equal(twin.weights, state.weights)
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
-def test_equal_states_go_on_with_equal_bits(setting: str) -> None:
-    method, state, _ = alternating(off=0.3, **SETTINGS[setting])
-    method.sweep(state)
-    twin = deepcopy(state)
-    other = Alternating(Mac(method.plan, method.data, method.team, method.clock), 10)
-    other.begin(twin)
-    for _ in range(2):
-        method.sweep(state)
-        other.sweep(twin)
-    assert_array_equal(twin.weights, state.weights)
-    assert other.evaluate(twin) == method.evaluate(state)
-    assert_array_equal(other.finish(twin).weights, method.finish(state).weights)
-
-
 def test_steps_that_are_asked_for_one_by_one_are_those_of_the_library(random: np.random.Generator) -> None:
     A, start = random.normal(size=(6, 4)), random.normal(size=4)
 

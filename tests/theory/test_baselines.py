@@ -19,7 +19,6 @@ from macmpi.config import Baseline, Config, Method, Model, Run, Start
 from macmpi.methods.backprop import full_batch
 from macmpi.methods.backprop.gradient import Backprop
 from macmpi.methods.backprop.line_search import ARMIJO, Trial, cubic_minimum, search
-from macmpi.methods.backprop.minibatch import power
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
 from macmpi.nets.losses import LOSSES
@@ -112,17 +111,6 @@ def test_an_epoch_takes_each_point_once_in_an_order_of_its_own(name: str) -> Non
         method.sweep(state)
         assert len(epoch) == N // 6 * 6 == len(set(epoch))
     assert seen[0] != seen[1]
-
-
-@pytest.mark.parametrize("name", ["sgd", "adam"])
-def test_more_parts_change_nothing_but_rounding(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = []
-    for parts in (1, 4):
-        monkeypatch.setattr("macmpi.methods.backprop.minibatch.SHARED", parts)
-        method, state = begun(name, batch=10, rate=0.05)
-        method.sweep(state)
-        found.append(state.weights)
-    assert_allclose(*found, rtol=1e-7, atol=1e-10)
 
 
 # --- line searches on all points --------------------------------------------------------------------------------------
@@ -256,10 +244,3 @@ def test_the_cubic_is_exact_for_cubics() -> None:
         assert cubic_minimum(at(a), at(b)) == pytest.approx(1.0)
     down = along(lambda t: -t - t**3, lambda t: -1.0 - 3.0 * t * t)
     assert math.isnan(cubic_minimum(down(0.0), down(1.0)))
-
-
-@pytest.mark.parametrize("base", [0.9, 0.999, 0.0])
-@pytest.mark.parametrize("exponent", [1, 2, 3, 7, 64, 1000])
-def test_powers_by_products(base: float, exponent: int) -> None:
-    """Each of at most 2 log2(exponent) products rounds once, and squaring doubles what has gathered."""
-    assert power(base, exponent) == pytest.approx(base**exponent, rel=2 * exponent * np.finfo(float).eps)

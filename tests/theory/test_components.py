@@ -70,15 +70,6 @@ def test_a_linear_net_begins_as_pca_but_for_the_ridge(hidden: list[int]) -> None
     assert error(method, weights) < 1.1 * best
 
 
-@pytest.mark.parametrize("activation", ["sigmoid", "tanh", "relu", "leaky_relu"])
-@pytest.mark.parametrize("hidden", [[4], [12, 5, 5, 11], [8] * 6])
-def test_it_begins_far_below_the_mean(activation: str, hidden: list[int]) -> None:
-    X = points()
-    method, weights = started(X, None, hidden, activation)
-    explained = 0.5 * float(np.cov(X.T, bias=True).trace()) - pca_error(X, min(hidden))
-    assert error(method, weights) < pca_error(X, min(hidden)) + 0.5 * explained
-
-
 def test_pre_activations_that_carry_are_the_leading_components() -> None:
     X = points()
     found = components.components_of(np.c_[X, np.ones(N)].T @ np.c_[X, np.ones(N)] / N)

@@ -16,12 +16,10 @@ from theory.nets import (
     e1,
     e_q,
     feasible,
-    forms,
     layers,
     loss_of,
     method,
     ridge,
-    started,
     work,
 )
 
@@ -62,18 +60,6 @@ def flipped(mac: Mac, seed: int = 0, mu: float = 1.0) -> State:
     state.own.metric_mu = 0.0
     renew_metric(mac.parts, state)
     return state
-
-
-def by_point(mac: Mac, state: State, Z: Array) -> Array:
-    """Eq. (4) of all points at a net's one site, from its formula: (N,)."""
-    net, Y = layers(mac, state), mac.data.Y
-    F, (M,) = net[1](Z), forms(mac, state)
-    C = Z - net[0](mac.data.X)
-    values = 0.5 * np.sum((C @ M) * C, axis=1)
-    values -= np.sum(state.own.multipliers * C, axis=1) if state.own.multipliers.size else 0.0
-    if mac.plan.choices.loss.labels:
-        return values + np.log(np.exp(F).sum(axis=1)) - np.sum(Y * F, axis=1)
-    return values + 0.5 * np.sum((Y - F) ** 2, axis=1)
 
 
 # --- bits -------------------------------------------------------------------------------------------------------------
@@ -121,18 +107,6 @@ def test_no_half_step_raises_the_objective_with_codewords(net: str, mu: float) -
         size = e_q(mac, state) + abs(work(mac, state)) + ridge(mac, state)
         assert all(after <= before + 1e-11 * size for before, after in itertools.pairwise(values))
         assert values[-1] < values[0]
-
-
-def test_the_outputs_of_a_quantised_layer_are_its_codewords() -> None:
-    mac = method(**CODEWORDS["code"], n=60)
-    state = started(mac)
-    for _ in range(3):
-        mac.sweep(state)
-        words = {tuple(w) for w in np.round(mac.parts.weights(state)[1], 12).tolist()}
-        coded = np.round(layers(mac, state)[0](mac.data.X), 12).tolist()
-        assert {tuple(z) for z in coded} <= words
-    after = mac.finish(state)
-    assert {tuple(z) for z in np.round(after.Z, 12).tolist()} <= words
 
 
 @pytest.mark.parametrize("net", CODEWORDS)

@@ -125,23 +125,6 @@ def test_the_start_is_feasible_in_range_and_keyed_by_its_seed() -> None:
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_equal_states_go_on_with_equal_bits(run: str) -> None:
-    """Nothing that matters is kept outside the state."""
-    mac, other = method(**RUNS[run]), method(**RUNS[run])
-    state = started(mac)
-    for _ in range(2):
-        go_on(mac, state)
-    resumed = deepcopy(state)
-    other.begin(resumed)
-    for _ in range(2):
-        go_on(mac, state)
-        go_on(other, resumed)
-    assert_same_bits(resumed, state)
-    assert other.evaluate(resumed) == mac.evaluate(state)
-    assert_array_equal(other.finish(resumed).weights, mac.finish(state).weights)
-
-
-@pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("half", [Z_STEP, W_STEP])
 def test_a_state_written_and_read_between_half_steps_goes_on_with_the_same_bits(
     half: int, run: str, tmp_path: Path

@@ -122,10 +122,6 @@ def test_one_block_and_one_minibatch_are_plain_descent(activation: Any, rounds: 
         assert_allclose(state.weights[place], expected[k].ravel(), rtol=1e-7)
 
 
-def excess(found: float, start: float, least: float) -> float:
-    return (found - least) / (start - least)
-
-
 def test_exact_layers_stay_exact() -> None:
     mac, state = begun(CONFIGS["after"])
     exact, same = begun(replace(CONFIGS["after"], w_step=WStep()))

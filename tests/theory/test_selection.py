@@ -173,18 +173,6 @@ def test_the_candidates_centres_are_the_first_of_one_order_of_the_points() -> No
     assert_array_equal(C3, order_of(method, state.Z, 1)[: len(C3)])
 
 
-@pytest.mark.parametrize("rows", [1, 3, 5])
-def test_a_gram_in_pieces_gives_the_same_errors(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    method, state = selecting()
-    whole = totals(method, state)
-    monkeypatch.setattr(tiles, "GRAM_WHOLE", 2)
-    monkeypatch.setattr(tiles, "GRAM_ROWS", rows)
-    assert len(method.largest.work.grams(0)) > 2
-    pieces = totals(method, state)
-    for one, two in zip(whole[0], pieces[0], strict=True):
-        assert_allclose(two, one, rtol=1e-10)
-
-
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_ranks_share_the_features_and_the_factors_of_the_candidates(
     ranks: int, monkeypatch: pytest.MonkeyPatch
@@ -261,14 +249,6 @@ def test_candidates_without_sizes_step_from_150_to_the_layers_own_number() -> No
         assert [b.counts.tolist() for b in candidates_of(made, plan)] == [first, second]
 
 
-def test_candidates_stay_when_a_layer_has_become_smaller() -> None:
-    method, state = selecting()
-    expected = [b.counts.tolist() for b in method.candidates]
-    select(method, state)
-    assert [b.counts.tolist() for b in method.candidates] == expected, "not from the present number"
-    assert method.plan.basis_sizes != [12, 10]
-
-
 def test_candidates_may_be_listed() -> None:
     """For each hidden layer; the number at the start is among them, and alone where the list is empty."""
     method, state = selecting(selection={"sizes": [[9, 3], [], []]})
@@ -316,44 +296,6 @@ def better_centres(method: Selection, state: State, basis: int) -> None:
     method.begin(state)
     others = [alone(method, state, basis, int(m)) for m in method.candidates[basis].counts]
     assert best * (1.0 if basis else state.mu) < min(others)
-
-
-def test_an_incumbent_that_no_candidate_beats_stays_with_its_bits() -> None:
-    method, state = selecting(model={"hidden": [6, 2, 6]}, selection={"epsilon2": [1e-12]})
-    for basis in (0, 1):
-        better_centres(method, state, basis)
-    state.history.best_weights, state.history.best_e1_val, state.history.best_iteration = state.weights.copy(), 0.5, 3
-    before, mac = deepcopy(state), method.mac
-    select(method, state)
-    assert method.changed is False
-    assert method.mac is mac
-    assert_array_equal(state.weights, before.weights)
-    assert_array_equal(state.history.best_weights, before.history.best_weights)
-    assert (state.history.best_e1_val, state.history.best_iteration) == (0.5, 3)
-    assert not len(state.own.sizes)
-    assert state.iteration == 1
-
-
-@pytest.mark.parametrize("kept", [0, 1])
-def test_a_net_that_stays_keeps_its_bits_while_the_other_changes_its_size(kept: int) -> None:
-    """Also the encoder, whose centres then are not those of the one order."""
-    epsilons = [1e-12, 1e-12]
-    epsilons[1 - kept] = 10.0
-    method, state = selecting(model={"hidden": [6, 2, 6]}, selection={"epsilon2": epsilons})
-    better_centres(method, state, kept)
-    before = [W.copy() for W in method.mac.parts.weights(state)]
-    value = total(method, state)
-    select(method, state)
-    after = method.mac.parts.weights(state)
-    assert method.changed
-    assert method.plan.basis_sizes == ([6, 2] if kept == 0 else [2, 6])
-    for W, old in list(zip(after, before, strict=True))[2 * kept : 2 * kept + 2]:
-        assert_array_equal(W, old)
-    assert total(method, state) < value
-    method.mac.z_step(state)
-    before = [W.copy() for W in method.mac.parts.weights(state)]
-    select(method, state)
-    assert_array_equal(method.mac.parts.weights(state)[0], before[0])
 
 
 def test_the_first_gram_is_that_of_the_centres_at_every_moment() -> None:

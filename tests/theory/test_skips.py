@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from theory.nets import ACTIVATIONS, AUGMENTED, points
-from theory.test_stochastic import averages_of
+from theory.nets import ACTIVATIONS, points
 
 from macmpi import UsageError, config
 from macmpi.config import Config
 from macmpi.data.dataset import Dataset
 from macmpi.half_steps.metrics import renew_metric
 from macmpi.mac import Mac
-from macmpi.nets.chain import Chain
 from macmpi.nets.layers.convolution import Convolution
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
@@ -217,24 +215,6 @@ def test_what_units_are_fitted_to_is_the_rest(random: np.random.Generator) -> No
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------
-
-METHODS: list[dict[str, Any]] = [
-    {"method": {"name": "mac"}},
-    {"method": {"name": "mac", "acceleration": "momentum"}},
-    {"method": {"name": "mac"}, "penalty": AUGMENTED},
-    {"method": {"name": "mac"}, "penalty": {"l1": 0.01}},
-    {"method": {"name": "stochastic"}, "stochastic": {"batch": 32}},
-    {"method": {"name": "adam"}, "baseline": {"batch": 32}},
-    {"method": {"name": "lbfgs"}},
-]
-
-
-def _metrics(chain: Chain, weights: Any, X: Array, metrics: Any, seen: Any, loss: Any) -> list[Array]:
-    tape, n = chain.whole.tape(weights, X), len(X)
-    known = seen(tape, np.zeros((n, chain.n_out)), np.zeros((n, chain.n_out)))
-    found, _ = metrics(loss, tape, averages_of(known), range(len(weights)))
-    return [found[k] for k in sorted(found)]
-
 
 # --- mistakes ---------------------------------------------------------------------------------------------------------
 

@@ -91,15 +91,6 @@ def test_both_splittings_sum_to_e_q(hidden: tuple[int, ...], activation: str, si
     assert_allclose(by_unit(mac, state), e_q(mac, state), rtol=1e-12)
 
 
-@pytest.mark.parametrize("mu", [0.01, 1.0, 1e5])
-@pytest.mark.parametrize("choice", CHOICES)
-def test_both_splittings_sum_to_e_q_whatever_the_choices(choice: str, mu: float) -> None:
-    mac = method(**CHOICES[choice])
-    state = anywhere(mac, mu=mu)
-    assert_allclose(by_point(mac, state), e_q(mac, state), rtol=1e-11)
-    assert_allclose(by_unit(mac, state), e_q(mac, state), rtol=1e-11)
-
-
 @pytest.mark.parametrize("mu", [0.1, 1.0, 1e3])
 @pytest.mark.parametrize("choice", [name for name, choice in CHOICES.items() if choice.get("sites") != "none"])
 def test_both_splittings_sum_to_the_augmented_lagrangian(choice: str, mu: float) -> None:

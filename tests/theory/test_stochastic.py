@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import fit_scaling
 from macmpi.methods.stochastic import curvature, factors, looks, recovery
 from macmpi.methods.stochastic import method as stochastic
-from macmpi.methods.stochastic import ridge as ridges
 from macmpi.methods.stochastic.damping import Damping
 from macmpi.methods.stochastic.factors import (
     Averages,
@@ -32,13 +30,10 @@ from macmpi.methods.stochastic.factors import (
     shifts,
 )
 from macmpi.methods.stochastic.layout import Layout
-from macmpi.methods.stochastic.method import ADAPT, FIRST
+from macmpi.methods.stochastic.method import ADAPT
 from macmpi.methods.stochastic.method import Stochastic as Method_
 from macmpi.methods.stochastic.noted import Noted
-from macmpi.methods.stochastic.schedule import LONGER, LONGEST, MOMENTUM, STRIDE, steadied
-from macmpi.methods.stochastic.spectral import CROSS, cross
-from macmpi.methods.stochastic.start import code_of
-from macmpi.nets.build import build_chain
+from macmpi.methods.stochastic.schedule import STRIDE
 from macmpi.nets.losses import LOSSES
 from macmpi.nets.tape import Tape
 from macmpi.parallel import balance, tiles
@@ -49,7 +44,6 @@ from macmpi.parallel.tiles import Tile
 from macmpi.parallel.tree_sum import Sum
 from macmpi.plan import damped
 from macmpi.plan.inverses import assign_inverses
-from macmpi.plan.minibatches import LEAST, minibatch
 from macmpi.plan.plan import make_plan
 from macmpi.reductions import EVERY
 from macmpi.solvers.grams import solve_rows
@@ -232,43 +226,6 @@ def test_an_inverse_may_be_applied_to_the_factors_of_a_gradient(
     assert chosen == {1.0: 8 - always, 1e9: 0}.get(points, chosen)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-def test_the_direction_is_the_damped_one_of_each_layer(loss: str) -> None:
-    """(M (x) G + damping + a I (x) G + b M (x) I) vec D = - vec dE1/dW, a b = damping, with less of a and b where the
-    layer is damped in eigenvectors, none where M is the identity.
-    """
-    method, state = method_of(loss)
-    for i in range(4):
-        method.step(halves(np.arange(i, 30 + i)), state)
-    gradient = np.random.default_rng(2).normal(size=state.weights.shape)
-    tapes = {i: seen(method, state.weights, slice(9)) for i in (0, 1)}
-    damping = state.own.damping
-    method.curvature.factor(tapes, 14.0, damping, state)
-    found = method.layout.blocks(method.directions.whole(joined(30.0 * gradient), 30.0, damping, PRODUCTS, state))
-    tape = tapes[0].tape
-    M_k = metrics_of(method, tape, at_once(tape, method.data.Y, 7))
-    grams, code = method.layout.gram_blocks(state.own.grams), method.data.autoencoder
-    identity = 3 if method.plan.choices.loss.unit_hessian else None
-    assert method.curvature.spectral == ({1, 2, 3} - {identity} if code else set())
-    for k, (D, slope, G, M) in enumerate(zip(found, method.layout.blocks(gradient), grams, M_k, strict=True)):
-        G = (G + G.T) / 2.0
-        means = [np.trace(A) / len(A) for A in (G, M)]
-        b = np.sqrt(damping * means[0] / means[1])
-        share = cross(state.own.steps) if code and k > 0 else 1.0
-        one, other = np.eye(len(M)), np.eye(len(G))
-        operator = np.kron(M, G) + damping * np.kron(one, other)
-        operator += share * (damping / b * np.kron(one, G) + b * np.kron(M, other))
-        expected = -np.linalg.solve(operator, slope.ravel()).reshape(slope.shape)
-        np.testing.assert_allclose(D, expected, rtol=1e-7, atol=1e-10)
-
-
-def test_damping_across_falls_from_that_of_two_inverses() -> None:
-    shares = [cross(steps) for steps in range(1000)]
-    assert shares[0] == 1.0
-    assert shares == sorted(shares, reverse=True)
-    assert shares[-1] == CROSS
-
-
 @pytest.mark.parametrize("ridge", RIDGES)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_model_along_a_way_is_that_of_gauss_and_newton(loss: str, ridge: float) -> None:
@@ -311,38 +268,6 @@ def test_a_length_is_the_minimum_of_the_model_at_the_points_probed(weighted: boo
         slope += np.vdot(change, method.data.Y[few] - tape.F)
         curved += np.vdot(change, change)
     assert state.own.length == pytest.approx(slope / (curved + 14.0 * state.own.damping * way @ way), rel=1e-9)
-
-
-@pytest.mark.parametrize("few", [True, False])
-def test_a_length_of_few_points_is_steadied_by_the_last_one(few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once inverses are shared: it is the geometric mean of the last length and of the model's minimum."""
-    method, state = method_of()
-    method.few = few
-    found: list[float] = []
-    along = method._along
-
-    def noted(*args: Any) -> tuple[float, float]:
-        slope, curvature = along(*args)
-        found.append(slope / curvature)
-        return slope, curvature
-
-    monkeypatch.setattr(method, "_along", noted)
-    lengths = [0.0]
-    for i in range(9):
-        before = len(found)
-        method.step(halves(np.arange(i, 30 + i)), state)
-        if len(found) > before:
-            last = lengths[-1] if few and i >= FIRST else 0.0
-            assert state.own.length == pytest.approx(math.sqrt(last * found[-1]) if last else found[-1], rel=1e-12)
-        lengths.append(state.own.length)
-    assert len(found) == FIRST + 2
-
-
-@pytest.mark.parametrize(
-    ("last", "found", "mean"), [(0.1, 0.4, 0.2), (0.0, 0.4, 0.4), (-1.0, 0.4, 0.4), (0.1, -1.0, -1.0)]
-)
-def test_a_length_that_is_not_positive_steadies_none(last: float, found: float, mean: float) -> None:
-    assert steadied(last, found) == pytest.approx(mean, rel=1e-15)
 
 
 @pytest.mark.parametrize("ridge", RIDGES)
@@ -427,15 +352,6 @@ def test_the_decrease_is_that_of_the_points_probed(weighted: bool, monkeypatch: 
         first, second = (0.5 * np.sum((F - method.data.Y[few]) ** 2) for F in outputs)
         decrease += (first - second) / 14.0
     assert told == pytest.approx([decrease / predictions[-1]], rel=1e-7)
-
-
-def test_the_ridge_begins_by_the_columns_and_falls_by_a_tenth_each_epoch() -> None:
-    """Half a point for each column, ten points at most."""
-    schedules = [ridges.schedule_of("auto", 200, columns, False) for columns in (2, 10, 20, 500)]
-    assert [schedule.at(0) for schedule in schedules] == pytest.approx([0.005, 0.025, 0.05, 0.05], rel=1e-14)
-    assert [schedules[2].at(epoch) for epoch in (0, 1, 2)] == pytest.approx([0.05, 0.045, 0.0405], rel=1e-14)
-    assert [ridges.schedule_of(0.3, 200, 2, code).at(7) for code in (False, True)] == [0.3, 0.3]
-    assert ridges.schedule_of("auto", 200, 2, autoencoder=True).at(0) == 0.0
 
 
 def test_the_run_shows_and_keeps_the_average() -> None:
@@ -592,60 +508,6 @@ def test_a_step_gone_wrong_is_taken_back() -> None:
     assert state.own.inverses.any()
 
 
-@pytest.mark.parametrize("ridge", RIDGES)
-def test_the_decrease_is_predicted_by_the_net_before_the_step(ridge: float) -> None:
-    """Of weights, slopes and activations at one point, the one where the gradient was taken."""
-    method, state = method_of(ridge=ridge)
-    method.few = False
-    asked: list[tuple[Array, float]] = []
-    method._adapt = lambda rows, tapes, n, predicted, ridge, state: asked.append((state.own.step.copy(), predicted))  # type: ignore[method-assign]
-    for i in range(ADAPT):
-        before, rows, damping = state.weights.copy(), halves(np.arange(i, 30 + i)), state.own.damping
-        method.step(rows, state)
-    ((step, predicted),) = asked
-    gradient, curved = np.zeros_like(before), 0.0
-    for own in rows.values():
-        tape = method.plan.chain.whole.tape(method.layout.blocks(before), method.data.X[own])
-        add_gradient(method.plan.choices.loss, tape, method.data.Y[own], method.layout.blocks(gradient))
-        change = tape.weight_jvp(method.layout.blocks(step))
-        curved += float(np.vdot(change, change)) / 30.0
-    gradient += 30.0 * ridge * not_biases(method) * before
-    expected = -gradient @ step / 30.0 - 0.5 * (curved + (damping + ridge) * step @ step)
-    assert predicted == pytest.approx(expected, rel=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("batch", "asked", "expected"),
-    [(30, "auto", 1.0 - 1.0 / 14), (3, "auto", 1.0 - 1.0 / 15), (1, "auto", 1.0 - 2.0 / 90), (1, 0.5, 0.5)],
-)
-def test_an_average_remembers_half_an_epoch_of_minibatches(batch: int, asked: float | str, expected: float) -> None:
-    method, _ = method_of(batch=batch, averaging=asked, parts=1)
-    assert method.schedule.averaging(0) == pytest.approx(expected)
-
-
-def test_minibatches_grow() -> None:
-    """By their first size in each grow_every epochs, up to batch_max and a fifth of all, or LEAST points."""
-    method, _ = method_of(batch=10, batch_max=25, grow_every=3)
-    assert [method.minibatches.of_epoch(e) for e in (0, 1, 2, 3, 4, 10**6)] == [9, 6, 5, 4, 3, 3]
-    method, _ = method_of(batch=10, batch_max=10**6, grow_every=1)
-    assert method.minibatches.of_epoch(1000) == 90 // LEAST
-    keys = Stochastic(batch=250, batch_max=10**6, grow_every=8)
-    assert [minibatch(keys, 5000, epoch, False) for epoch in (0, 4, 8, 80)] == [250, 375, 500, 1000]
-    assert [minibatch(keys, 5000, epoch, True) for epoch in (0, 4, 8, 80)] == [250, 375, 500, 1000]
-    assert [minibatch(keys, 10**5, epoch, False) for epoch in (0, 4, 8, 80)] == [250, 375, 500, 2750]
-
-
-def test_momentum_grows_with_minibatches() -> None:
-    """Of autoencoders of dense layers, until minibatches have twice their first size."""
-    method, _ = method_of(batch=10, batch_max=10**6, grow_every=4)
-    found = [method.schedule.momentum(epoch) for epoch in range(20)]
-    assert found[0] == LONGER
-    assert found == sorted(found)
-    assert found[-1] == pytest.approx(LONGEST)
-    labels, _ = method_of("cross_entropy", batch=10, batch_max=10**6, grow_every=4)
-    assert {labels.schedule.momentum(epoch) for epoch in range(20)} == {MOMENTUM}
-
-
 @pytest.mark.parametrize(("records", "iterations"), [(1, 1), (2, 2), (4, 4), (7, 7), (9, 9), (1000, 9)])
 def test_iterations_share_the_minibatches_of_each_epoch(records: int, iterations: int) -> None:
     """Each at most one more than another, none of an epoch whose minibatches have not grown without any."""
@@ -704,14 +566,6 @@ def test_a_shifted_inverse_is_symmetric_and_of_its_precision(n: int, dtype: type
     np.testing.assert_allclose(found @ (A @ A.T + 0.1 * np.eye(n)), np.eye(n), atol=near)
 
 
-@pytest.mark.parametrize("at", [0, 70, 140, 299])
-def test_what_is_not_positive_definite_has_no_inverse_by_halves(at: int) -> None:
-    S = np.eye(300)
-    S[at, at] = -1.0
-    with pytest.raises(np.linalg.LinAlgError):
-        inverse(S)
-
-
 @pytest.mark.parametrize("h", [1, 5, 70])
 def test_a_few_rows_solved_for_are_those_of_all(h: int) -> None:
     random = np.random.default_rng(1)
@@ -721,15 +575,6 @@ def test_a_few_rows_solved_for_are_those_of_all(h: int) -> None:
 
 
 # --- the start --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("loss", "hidden", "code"), [
-    ("squared", [5, 2, 4], 1), ("squared", [5, 2, 2], None), ("squared", [7, 8], None), ("squared", [3], 0),
-    ("cross_entropy", [5, 3, 4], None), ("cross_entropy", [5, 2, 4], 1),
-])  # fmt: skip
-def test_the_code_is_the_layer_narrower_than_all_others(loss: str, hidden: list[int], code: int | None) -> None:
-    n_out = 3 if loss == "cross_entropy" else SIZES[0]
-    assert code_of(build_chain(Model(hidden, loss=loss, activation="sigmoid"), SIZES[0], n_out)) == code  # type: ignore[arg-type]
 
 
 # --- the tree of sums -------------------------------------------------------------------------------------------------

@@ -16,9 +16,8 @@ from theory.nets import points
 from macmpi.config import Config
 from macmpi.config.resized import resized
 from macmpi.data.dataset import Dataset
-from macmpi.methods import unit_selection
 from macmpi.methods.candidates import CRITERIA
-from macmpi.methods.choose import choose, half_steps
+from macmpi.methods.choose import choose
 from macmpi.methods.unit_selection import Net, UnitSelection
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
@@ -123,28 +122,6 @@ def test_what_a_candidate_is_said_to_have_is_what_its_net_has(setting: str) -> N
                 assert_allclose(candidate.value, error + cost(method, smaller), rtol=1e-7)
 
 
-@pytest.mark.parametrize("setting", ["after", "momentum"])
-def test_where_no_candidate_wins_the_run_keeps_its_bits(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where one was trained before it lost."""
-    monkeypatch.setattr(UnitSelection, "_beats", loses)
-    method, state = selecting(0.02, **SETTINGS[setting])
-    plain = half_steps(method.config, method.plan, method.data, method.team, method.clock)
-    twin = deepcopy(state)
-    for _ in range(3):
-        method.sweep(state)
-        plain.sweep(twin)
-        assert method.changed is (None if state.iteration == 3 else False)
-        for name, array in contents(twin).items():
-            assert_array_equal(contents(state)[name], array, err_msg=name)
-
-
-def loses(method: UnitSelection, rival: Net, best: Net, saves: float) -> bool:
-    for net in (rival, best):
-        net.method.sweep(net.state)
-        net.values.append(0.0)
-    return False
-
-
 def test_selections_come_in_iterations_that_lie_farther_and_farther_apart() -> None:
     method, state = selecting(every=2, selection={"sizes": [[8], [], []]})
     found = []
@@ -193,19 +170,6 @@ RACES: dict[str, tuple[list[float], list[float], bool, int]] = {
 """E1 + C of a net that saves 1 and of the best one, iteration by iteration: who wins, and how many are trained."""
 
 
-@pytest.mark.parametrize("name", RACES)
-def test_a_smaller_net_is_trained_for_as_long_as_it_comes_closer_fast(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    method, state = selecting()
-    monkeypatch.setattr(unit_selection, "ITERATIONS", 3)
-    rival, best, wins, trained = RACES[name]
-    monkeypatch.setattr(UnitSelection, "_value", lambda self, script, state: script.value)
-    nets = [Net(Scripted(values), state, values[:1]) for values in (rival, best)]
-    assert method._beats(nets[0], nets[1], 1.0) is wins
-    assert method.trained == trained
-
-
 class Scripted:
     """A method that has these values, one after the other."""
 
@@ -218,18 +182,6 @@ class Scripted:
     @property
     def value(self) -> float:
         return self.values[self.at]
-
-
-def test_a_net_that_was_trained_is_not_trained_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    method, state = selecting()
-    monkeypatch.setattr(unit_selection, "ITERATIONS", 3)
-    monkeypatch.setattr(UnitSelection, "_value", lambda self, script, state: script.value)
-    first, second, best = (Net(Scripted(v), state, v[:1]) for v in ([7.0, 6.5], [7.0, 5.9, 5.8], [5.0, 4.9, 4.8]))
-    assert not method._beats(first, best, 1.0)
-    assert method.trained == 2
-    assert not method._beats(second, best, 1.0)
-    assert method.trained == 2 + 2 + 1
-    assert best.values == [5.0, 4.9, 4.8]
 
 
 def test_a_winner_that_would_raise_e1_and_the_cost_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:

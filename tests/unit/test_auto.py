@@ -12,7 +12,7 @@ import pytest
 from launch.here import run_here
 
 from macmpi import UsageError, config
-from macmpi.config.auto import decide, explained, in_short
+from macmpi.config.auto import decide
 from macmpi.config.model import LAYERS, Activation
 from macmpi.config.tables import PAPER
 from macmpi.data.targets import FEW, with_loss
@@ -79,15 +79,6 @@ def test_a_code_is_narrower_than_the_inputs_of_an_autoencoder() -> None:
     codes = [decide(config.Config(), n_in, True)[0].model.units[1] for n_in in (1, 2, 3, 5, 16, 300)]
     assert codes == [1, 1, 1, 2, 8, 8]
     assert decide(config.Config(), 300)[0].model.units == [100]
-
-
-def test_the_lines_that_explain_pin_what_was_chosen(tmp_path: Path) -> None:
-    found, decisions = decide(config.Config(), 9)
-    path = tmp_path / "pinned.toml"
-    path.write_text("\n".join(explained(decisions)))
-    assert config.read(path, []) == found
-    assert "hidden [100]" in in_short(decisions)
-    assert in_short([]) == ""
 
 
 FULL: dict[str, Any] = {"method": {"name": "mac"}}

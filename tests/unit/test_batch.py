@@ -150,13 +150,6 @@ def test_it_does_not_go_back_for_ever(script: str, tmp_path: Path) -> None:
     assert AGAIN[script] not in ran.calls
 
 
-def test_twelve_ranks_of_one_thread_are_started(tmp_path: Path) -> None:
-    for script, launcher in (("pbs", "mpiexec"), ("lsf", "mpiexec")):
-        (call,) = run(script, tmp_path, 0).of(launcher)
-        assert call[1:3] == ["-n", "12"]
-    assert "#SBATCH --ntasks=12" in (FOLDER / "slurm.sh").read_text()
-
-
 def test_the_limit_of_time_reaches_the_program(tmp_path: Path) -> None:
     """Slurm and PBS by their environment (auto), LSF and Flux by name; MAX_TIME overrides all."""
 
@@ -203,11 +196,6 @@ def test_the_next_pbs_job_asks_for_what_this_one_had(
 ) -> None:
     (call,) = run("pbs", tmp_path, 75, **environment).of("qsub")
     assert call == ["qsub", "-V", *options, "run/batch/pbs.sh"]
-
-
-def test_a_flux_that_does_not_answer_gets_what_the_directives_say(tmp_path: Path) -> None:
-    ran = run("flux", tmp_path, 75, ASKED=",,,,,")
-    assert ["flux", "--parent", "batch", "run/batch/flux.sh", CONFIG, "--set", "start.seed=3"] in ran.calls
 
 
 @pytest.mark.parametrize("script", ["slurm", "flux"])
@@ -282,17 +270,6 @@ def test_an_error_of_one_rank_outweighs_the_stop_of_another(tmp_path: Path) -> N
     ran = run("slurm", tmp_path, 2, ABORT="75")
     assert ran.code == 2
     assert AGAIN["slurm"] not in ran.calls
-
-
-def test_a_job_of_five_minutes_works_for_most_of_them(tmp_path: Path) -> None:
-    """Slurm sends its signal up to 60 seconds too early."""
-    (lead,) = re.findall(r"^#SBATCH --signal=USR1@(\d+)$", (FOLDER / "slurm.sh").read_text(), re.MULTILINE)
-    assert int(lead) + 60 < 300 / 2
-    leads = {}
-    for left in ("300", "14400"):
-        (call,) = [call for call in run("flux", tmp_path, 0, LEFT=left).of("flux") if call[1] == "run"]
-        (leads[left],) = [word for word in call if word.startswith("--signal=")]
-    assert leads == {"300": "--signal=USR1@60", "14400": "--signal=USR1@300"}
 
 
 @pytest.mark.parametrize(

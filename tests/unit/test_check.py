@@ -73,18 +73,6 @@ def test_a_site_before_the_first_layer_of_radial_basis_functions(data: str, fold
     assert 'use model.sites = "none" at that layer' in outcome.err
 
 
-@pytest.mark.parametrize("metric", ["variance", "curvature"])
-def test_without_constraints_no_metric_is_made(metric: str, folder: Path) -> None:
-    settings = {
-        "model.hidden": [2],
-        "model.activation": "rbf",
-        "model.sites": "none",
-        "start.method": "greedy",
-        "penalty.metric": metric,
-    }
-    run_here("points.toml", "--iterations", 1, "--output", "run", *words(settings), cwd=folder, code=0)
-
-
 @pytest.mark.parametrize("rows", [3, 4, 7])
 def test_of_a_few_points(rows: int, folder: Path) -> None:
     """A minibatch is then larger than all of them."""

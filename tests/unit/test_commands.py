@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from launch.launching import environment, run_program
 
-import macmpi
 from macmpi import __main__ as commands
 from macmpi import run
 from macmpi.console import program
@@ -86,11 +85,3 @@ def test_the_command_trains_as_the_module_does(table: Path) -> None:
         curves.append([[part for part in line.split(", ") if "seconds" not in part] for line in lines])
     assert len(curves[0]) == 4
     assert curves[0] == curves[1]
-
-
-@pytest.mark.launch
-def test_many_ranks_answer_once(table: Path) -> None:
-    outcome = run_program("rnu", ranks=2, cwd=table, program=BY_NAME, code=2)
-    assert outcome.err.count("no command") == 1
-    out = run_program("--version", ranks=2, cwd=table, program=BY_NAME, code=0).out
-    assert out.split() == ["macmpi", macmpi.__version__]

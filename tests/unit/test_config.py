@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from macmpi import UsageError, config
 from macmpi.config import RUN_TIME_KEYS, Config
 from macmpi.config.gone import GONE
-from macmpi.config.tables import W_SOLVERS, Z_SOLVERS
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=80)
 
@@ -202,12 +201,6 @@ def test_all_mistakes_in_one_message(folder: Path, mistakes: dict[str, Any], unk
     assert sorted(line.strip().split(":")[0] for line in lines[1:]) == sorted([*mistakes, *unknown])
 
 
-def test_items_of_a_list_are_counted(folder: Path) -> None:
-    text = refusal("model.hidden = [3, 0, 'a', 2.5, true]", folder)
-    assert text.startswith("4 mistakes")
-    assert all(f"model.hidden.{i}: " in text for i in (1, 2, 3, 4))
-
-
 @pytest.mark.parametrize(("key", "word"), [("model.activation", "tanh"), ("model.sites", "none")])
 def test_a_word_for_all_layers_or_a_list_with_one_for_each(key: str, word: str, folder: Path) -> None:
     layers = "model.hidden = [3, 4]\n"
@@ -239,14 +232,6 @@ def test_a_word_unlike_any_other_gets_them_all(
     assert f"{key}: unknown word; use {', '.join(repr(w) for w in words)} (given: 'zzzzzz')" in refusal(
         f'{key} = "zzzzzz"', folder
     )
-
-
-@pytest.mark.parametrize(("table", "near", "words"), [("w_step", "lbfsg", W_SOLVERS), ("z_step", "binari", Z_SOLVERS)])
-def test_solvers_are_words_of_their_registry(table: str, near: str, words: tuple[str, ...], folder: Path) -> None:
-    meant = {"lbfsg": "lbfgs", "binari": "binary"}[near]
-    assert f"unknown word; did you mean '{meant}'?" in refusal(f'{table}.solver = "{near}"', folder)
-    known = ", ".join(map(repr, ("auto", *words)))
-    assert f"{table}.solver: unknown word; use {known} (given" in refusal(f'{table}.solver = "zzz"', folder)
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
@@ -294,19 +279,6 @@ def test_targets_are_one_column_or_several(folder: Path) -> None:
     assert "data.target.1: should be text, in quotes" in refusal('data.target = ["y", 3]', folder)
 
 
-def test_the_size_of_an_image_is_a_height_and_a_width(folder: Path) -> None:
-    assert read("data.image_size = [28, 20]", folder).data.image_size == [28, 20]
-    for text in ("[28]", "[28, 28, 3]"):
-        assert "image_size is a height and a width" in refusal(f"data.image_size = {text}", folder)
-    assert "data.image_size.0: " in refusal("data.image_size = [0, 28]", folder)
-
-
-@pytest.mark.parametrize("text", ['method = "model"', 'model = "model.h5"', 'method = "pca"\nmodel = "model.h5"'])
-def test_a_start_from_a_model_names_it(text: str, folder: Path) -> None:
-    assert "go together" in refusal(f"[start]\n{text}", folder)
-    assert read('[start]\nmethod = "model"\nmodel = "model.h5"', folder).start.model == "model.h5"
-
-
 def test_bounds_the_wrong_way_round(folder: Path) -> None:
     assert "batch_max = 1000 is below batch = 1200" in refusal("[stochastic]\nbatch = 1200", folder)
 
@@ -316,12 +288,6 @@ def test_a_slip_of_the_pen_gets_a_suggestion(key: str, folder: Path) -> None:
     table, name = key.split(".")
     slip = name[:-2] + name[-1] if len(name) > 3 else name + "x"
     assert f"{table}.{slip}: unknown key; did you mean {key}?" in refusal(f"{table}.{slip} = 1", folder)
-
-
-@pytest.mark.parametrize("table", [f.name for f in fields(Config)])
-def test_a_slip_in_a_tables_name_gets_a_suggestion(table: str, folder: Path) -> None:
-    slip = table[:-1] + "x"
-    assert f"{slip}: unknown key; did you mean {table}?" in refusal(f"[{slip}]\n", folder)
 
 
 @pytest.mark.parametrize(

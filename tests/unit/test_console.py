@@ -79,10 +79,3 @@ def ended(*words: str, cwd: Path | None = None) -> int:
 def test_python_does_not_change_the_exit_code_for_what_was_never_printed(code: int) -> None:
     script = "import sys; from macmpi.console import *; guard(); say('a'); warn('b'); sys.exit(int(sys.argv[1]))"
     assert ended("-c", script, str(code)) == code
-
-
-@needs_full
-@pytest.mark.parametrize("program", ["run", "predict", "fetch", "report", "doctor"])
-def test_usage_and_help_end_as_ever_on_a_full_disk(program: str, tmp_path: Path) -> None:
-    words = ("-m", f"macmpi.{program}")
-    assert (ended(*words, "--nonsense", cwd=tmp_path), ended(*words, "--help", cwd=tmp_path)) == (2, 0)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from macmpi.methods.stochastic.damping import CODES, LEARNT, LEAST, MOST, Damping
+from macmpi.methods.stochastic.damping import LEAST, MOST, Damping
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=100)
 asked = st.sampled_from([0.0, 1e-4, 0.3])
@@ -17,12 +14,6 @@ present = st.floats(1e-12, MOST)
 losses = st.floats(1e-9, 1e3)
 ratios = st.floats(-1e6, 1e6)
 minibatches = st.integers(1, 50)
-
-
-@pytest.mark.parametrize("classes", [0, 10])
-def test_the_first_damping_goes_by_the_square_of_the_slope_and_is_larger_for_labels(classes: int) -> None:
-    assert Damping(classes, 0.25).first == Damping(classes, 1.0).first / 16.0
-    assert Damping(10, 1.0).first > Damping(0, 1.0).first > Damping(0, 1.0, code=True).first == CODES
 
 
 @often
@@ -35,13 +26,6 @@ def test_inverses_are_damped_less_the_lower_the_loss_of_labels_is(
     assert found.classes or low == damping
 
 
-@pytest.mark.parametrize("classes", [2, 10])
-def test_inverses_are_fully_damped_at_the_loss_of_guessing(classes: int) -> None:
-    guessing = math.log(classes)
-    assert Damping(classes, 1.0).of_inverses(0.5, guessing) == 0.5
-    assert Damping(classes, 1.0).of_inverses(0.5, 0.25 * guessing) == 0.125
-
-
 @often
 @given(dampings, present, st.floats(0.0, 1e3), st.floats(0.0, 1e3))
 def test_a_step_is_damped_less_the_lower_the_loss_of_labels_is_but_never_by_nothing(
@@ -50,13 +34,6 @@ def test_a_step_is_damped_less_the_lower_the_loss_of_labels_is_but_never_by_noth
     low, high = (found.of_length(damping, loss) for loss in sorted((one, two)))
     assert LEAST * damping <= low <= high <= damping
     assert found.classes or low == damping
-
-
-def test_a_step_is_less_damped_only_once_the_labels_are_learnt() -> None:
-    labels = Damping(10, 1.0)
-    assert labels.of_length(0.5, LEARNT) == 0.5
-    assert labels.of_length(0.5, 0.25 * LEARNT) == 0.125
-    assert labels.of_length(0.5, 0.0) == LEAST * 0.5
 
 
 @often

@@ -93,13 +93,6 @@ def test_a_method_without_coordinates_is_not_refused_for_them(method: str, monke
         check_memory(planned(deep("mac", "float64")))
 
 
-def test_coordinates_are_counted_in_the_precision_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine_of(20.0, monkeypatch)
-    check_memory(planned(deep("mac", "float32")))
-    with pytest.raises(UsageError, match="fewer hidden units, or fewer points"):
-        check_memory(planned(deep("mac", "float64")))
-
-
 def test_shards_are_counted_with_the_points_that_are_yet_to_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     machine_of(20.0, monkeypatch)
     whole = deep("mac", "float64", data="sharded")
@@ -110,14 +103,6 @@ def test_shards_are_counted_with_the_points_that_are_yet_to_be_read(monkeypatch:
     check_memory(make_plan(wide, 1000, 1000, 2_000_000, 100_000, 1), autoencoder=True)
     with pytest.raises(UsageError, match="34 GB a rank"):
         check_memory(make_plan(wide, 1000, 1000, 2_000_000, 100_000, 1))
-
-
-def test_weights_and_what_inverts_their_grams_are_refused_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine_of(20.0, monkeypatch)
-    for method, hidden in (("mac", [60_000, 60_000]), ("stochastic", [40_000])):
-        whole = configured({"model": {"hidden": hidden}, "method": {"name": method}})
-        with pytest.raises(UsageError, match="fewer hidden units"):
-            check_memory(make_plan(whole, 3, 3, 40, 10, 1))
 
 
 def test_many_shards_are_even_in_points_and_in_memory() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import evidence
@@ -38,15 +37,6 @@ def step(tmp_path: Path, name: str, word: str = "hello") -> Step:
     return Step(name, (str(tmp_path / "program.py"), "{OUTPUT}", str(count), word), read)
 
 
-def counted(tmp_path: Path, name: str) -> int:
-    return int((tmp_path / f"{name}.count").read_text())
-
-
-def again(folders: Folders) -> Folders:
-    """As a later call sees them."""
-    return replace(folders, done={})
-
-
 def test_a_benchmark_is_one_file_of_its_steps(tmp_path: Path, folders: Folders, capsys: pytest.CaptureFixture) -> None:
     carry_out([Benchmark("both", [step(tmp_path, "one"), step(tmp_path, "two", "bye")])], folders)
     found = json.loads((folders.files / "both.json").read_text())
@@ -57,16 +47,6 @@ def test_a_benchmark_is_one_file_of_its_steps(tmp_path: Path, folders: Folders, 
     said = capsys.readouterr().out
     assert "[1/2] both: one; left about" in said
     assert "[2/2] both: two; left about" in said
-
-
-def test_a_program_that_fails_ends_all_and_leaves_what_was_done(tmp_path: Path, folders: Folders) -> None:
-    broken = Step("broken", ("-c", "import sys; sys.exit('it broke')"), read)
-    with pytest.raises(SystemExit) as caught:
-        carry_out([Benchmark("b", [step(tmp_path, "one"), broken])], folders)
-    assert caught.value.code == 1
-    assert (folders.kept / "one.json").exists()
-    assert not (folders.kept / "broken.json").exists()
-    assert not (folders.files / "b.json").exists()
 
 
 @pytest.mark.parametrize("module", [paper, results])

@@ -18,8 +18,6 @@ from macmpi import UsageError, fetch
 from macmpi.fetch import convert_usps, fetch_coil, read_coil_zip
 from macmpi.typing import Array
 
-NAMES = [f"obj{number}__{pose}.png" for number in range(1, 21) for pose in range(72)]
-
 
 @pytest.fixture
 def mat() -> np.ndarray:

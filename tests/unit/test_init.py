@@ -176,15 +176,6 @@ def test_one_thing_is_asked_for(
     assert sorted(folder.iterdir()) == before
 
 
-@pytest.mark.parametrize("words", [["--list"], ["--config", "usps_mac"], ["--batch", "slurm"]])
-def test_where_configs_and_scripts_were_removed(
-    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(documented, "folder", lambda: None)
-    assert main(monkeypatch, *words) == 2
-    assert "not where macmpi was installed" in capsys.readouterr().err
-
-
 def test_every_key_is_explained_in_a_sentence() -> None:
     """The comments of run/defaults.toml leave no key out, and name none that does not exist."""
     found = explanations()

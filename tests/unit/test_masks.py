@@ -40,9 +40,6 @@ def test_random_units_read_the_share_of_the_inputs_that_is_asked_for() -> None:
     assert connections({"units": 3, "connections": "random", "share": 0.01}, 20).sum() == 3
 
 
-FIRST = [[0, 6, 11], [3, 6, 8], [1, 2, 7]]
-
-
 def test_windows_are_squares_of_pixels_with_all_channels() -> None:
     found = connections({"units": 9, "connections": "local", "width": 2, "groups": 4}, 24, image=[3, 4, 2])
     windows = found.reshape(9, 3, 4, 2)

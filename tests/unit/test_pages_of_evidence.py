@@ -112,10 +112,3 @@ def test_what_is_not_measured_is_said(module: Any) -> None:
     text = page.page({})
     for name in page.SECTIONS:
         assert page.MISSING.format(name=name) in text
-
-
-@pytest.mark.parametrize("step", [s for _, b in SECTIONS for s in b.steps], ids=lambda s: s.name)
-def test_what_a_launch_is_about_stands_before_its_options(step: Step) -> None:
-    """Behind an option of several values, a config would be taken for one of these."""
-    first = next((i for i, word in enumerate(step.command[2:], 2) if word.startswith("--")), len(step.command))
-    assert not [word for word in step.command[first:] if word.endswith(".toml") or word == "synthetic"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +11,13 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import macmpi
-from macmpi import UsageError, config
-from macmpi.config import Config, Data, validate
-from macmpi.data.dataset import Dataset
-from macmpi.data.scaling import unscaled
+from macmpi import UsageError
+from macmpi.config import Config, Data
 from macmpi.data.source import Whole
 from macmpi.data.whole import load
 from macmpi.parallel.partition import partition_points
 from macmpi.parallel.points import SAMPLE_POINTS, Points
 from macmpi.parallel.serial import Serial
-from macmpi.training.decided import plan_for
 
 RANDOM = np.random.default_rng(0)
 N = 60
@@ -187,17 +183,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"model": {"hidden": [5], "activation": "rbf"}}, 'use model.centres = "subset"'),
     ({"model": {"hidden": [5], "activation": "nearest_neighbours"}}, 'the fitter "nearest_neighbours" of segment 1'),
 ]
-
-
-@pytest.mark.parametrize(("tables", "message"), REFUSED)
-def test_what_does_not_weigh_points_is_refused(tables: dict[str, Any], message: str) -> None:
-    asked = validate({"method": {"name": "mac"}, **tables}, "test")
-    unit = unscaled(4)
-    sizes = Dataset(X, X, X_VAL, X_VAL, unit, unit, "").sizes
-    asked = config.auto.decide(asked, sizes.n_in, True, None)[0]
-    plan_for(asked, sizes, 1)
-    with pytest.raises(UsageError, match=message):
-        plan_for(asked, replace(sizes, weighted=True), 1)
 
 
 def test_drawn_points_keep_their_weights(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from macmpi.config import Config, Method, Model
 from macmpi.parallel.partition import partition_points
-from macmpi.parallel.points import SAMPLE_POINTS, Points
+from macmpi.parallel.points import Points
 from macmpi.parallel.serial import Serial
 from macmpi.plan.plan import make_plan
 
@@ -22,17 +22,6 @@ class Rank(Serial):
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
-
-
-@pytest.mark.parametrize("n", SIZES)
-def test_the_sample_is_spread_over_the_points(n: int) -> None:
-    sample = Points(partition_points(n, 1), partition_points(n, 1), Serial()).sample
-    assert len(sample) == min(n, SAMPLE_POINTS)
-    assert sample[0] == 0
-    assert (np.diff(sample) > 0).all()
-    assert sample[-1] <= n - 1
-    if n > 1:
-        assert np.diff(sample).max() - np.diff(sample).min() <= 1
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5, 12, 60])

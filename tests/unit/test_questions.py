@@ -18,7 +18,7 @@ from macmpi.plan.cost import Machine, predicted
 from macmpi.plan.estimate import check_memory, least_bytes
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.training import trial
-from macmpi.training.request import MachineQuestion, bytes_in, machine_question
+from macmpi.training.request import MachineQuestion, bytes_in
 
 LARGE = ("--points", 10**8, "--columns", 256, "--memory", "256G")
 
@@ -43,12 +43,6 @@ def test_a_thousand_ranks_on_paper(folder: Path) -> None:
     ):
         assert text in said
     assert [path.name for path in folder.iterdir()] == ["net.toml"]
-
-
-def test_idle_ranks_are_named_on_paper(folder: Path) -> None:
-    words = ("--points", 9000, "--columns", 20, "--outputs", 3)
-    said = run_here("net.toml", "--check", "--ranks", 96, "--nodes", 4, *words, cwd=folder, code=0).out
-    assert "84 of 96 ranks have no points" in said
 
 
 @pytest.mark.parametrize(
@@ -107,18 +101,6 @@ def test_points_of_data_at_hand(folder: Path) -> None:
 )
 def test_amounts_of_memory(text: str, value: float) -> None:
     assert bytes_in(text) == value
-
-
-@pytest.mark.parametrize("text", ["", "G", "0G", "-3G", "7X", "1e9"])
-def test_what_is_no_amount_of_memory(text: str) -> None:
-    with pytest.raises(UsageError, match="no amount"):
-        bytes_in(text)
-
-
-def test_nodes_need_ranks() -> None:
-    assert machine_question({"ranks": 4, "nodes": 4}, "2K", True) == MachineQuestion(ranks=4, nodes=4, memory=2048.0)
-    with pytest.raises(UsageError, match="at least a rank"):
-        machine_question({"nodes": 2}, None, True)
 
 
 # --- memory of a node -------------------------------------------------------------------------------------------------

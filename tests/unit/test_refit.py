@@ -21,7 +21,7 @@ from macmpi.results.reading import read
 from macmpi.state import Errors
 from macmpi.training import loop
 from macmpi.training.best import Best
-from macmpi.training.refit import GAP, iterations_of, joined
+from macmpi.training.refit import GAP, iterations_of
 
 N, VALIDATION = 90, 30
 STOCHASTIC, SLOWLY = {"method.name": "stochastic"}, {"method.name": "mac", "penalty.mu_every": 3}
@@ -165,15 +165,6 @@ def test_it_happens_where_it_is_asked_for_and_never_where_nothing_was_learnt() -
 )
 def test_what_cannot_be_repeated_on_other_points(table: dict[str, Any]) -> None:
     assert not can_refit(Config(**{"method": Method("stochastic"), **table}))
-
-
-@pytest.mark.parametrize("autoencoder", [False, True])
-def test_joined_points_are_all_of_them_in_order(autoencoder: bool) -> None:
-    data = points(autoencoder)
-    whole = joined(data)
-    assert_array_equal(whole.X, np.concatenate([data.X, data.X_val]))
-    assert_array_equal(whole.Y, np.concatenate([data.Y, data.Y_val]))
-    assert whole.autoencoder is autoencoder
 
 
 def test_it_is_as_long_as_validation_noticed_a_gain() -> None:

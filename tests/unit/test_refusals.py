@@ -21,7 +21,6 @@ from macmpi.nets.chain import Chain
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.kernels import Kernels
-from macmpi.nets.layers.linear import Linear
 from macmpi.plan import (
     fitted,
     gradient_refusals,
@@ -58,10 +57,6 @@ def test_it_is_refused_in_one_sentence_that_names_a_remedy(name: str) -> None:
 def test_each_remedy_is_accepted(name: str) -> None:
     for remedy in TABLE[name].remedies:
         planned({**TABLE[name].keys, **remedy})
-
-
-def test_no_ridge_is_another_way_out_with_a_metric() -> None:
-    planned({"penalty.metric": "variance", "penalty.ridge_scale": "objective", "penalty.ridge": 0.0})
 
 
 MODULES = (
@@ -111,10 +106,6 @@ def test_each_combination_is_shown_by_some_row_and_each_row_is_of_one(title: str
     assert {c for found in of.values() for c in found} == set(topic.COMBINATIONS)
 
 
-def test_no_row_hides_another() -> None:
-    assert len(TABLE) == sum(len(topic.TABLE) for topic in TOPICS.values())
-
-
 # --- what no config reaches -------------------------------------------------------------------------------------------
 
 
@@ -161,22 +152,6 @@ def test_a_start_that_fits_dense_layers_is_refused_for_others(start: str, monkey
     with_maps(monkeypatch, Affine(4, 3), Activation("tanh", 3), Seen(3, 2))
     said = refusal({"method.acceleration": "none", "start.method": start})
     assert said.startswith(f'start.method = "{start}" fits dense layers, and a layer (opaque) is another')
-
-
-@pytest.mark.parametrize(
-    ("layer", "says"),
-    [
-        (Linear(3, 2), r"needs 'bias', which linear does not offer"),
-        (Seen(3, 2), r"needs 'linear', which opaque does not offer"),
-    ],
-)
-def test_layers_that_stochastic_mac_cannot_train(layer: Any, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever they stand; the remedy takes them."""
-    for maps in ((Affine(4, 3), Activation("tanh", 3), layer), (Affine(4, 3), layer, Affine(2, 2))):
-        with_maps(monkeypatch, *maps)
-        text = refusal({"method.name": "stochastic"})
-        assert re.search(rf'method.name = "stochastic" .*{says}; use method.name = "adam"', text)
-        planned({"method.name": "adam"})
 
 
 def test_a_fitter_that_nobody_gives_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from matplotlib.collections import PathCollection
-from matplotlib.colors import to_hex, to_rgba
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 from numpy.testing import assert_allclose, assert_array_equal
@@ -216,14 +215,6 @@ def test_without_a_site_at_the_code_there_are_no_codes(runs: Path) -> None:
     assert found.end.codes.shape[1] == 3
 
 
-def test_a_run_starts_from_the_codes_of_another(runs: Path, tmp_path: Path) -> None:
-    start = runs / "select" / "start.h5"
-    keys = ("--set", 'start.method="file"', "--set", f"start.coordinates={json.dumps(str(start))}")
-    again = train(tmp_path / "again", SELECT, *keys, "--iterations", "0")
-    assert_allclose(curve(again)[0]["E1_train"], curve(runs / "select")[0]["E1_train"], rtol=1e-12)
-    assert_array_equal(codes_in(again / "start.h5"), codes_in(start))
-
-
 @pytest.mark.usefixtures("rough")
 def test_a_start_that_cannot_be_written_is_a_warning(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -294,52 +285,7 @@ def test_the_curves_are_those_of_the_records(runs: Path) -> None:
     assert figure.axes[1].get_xscale() == "linear"
 
 
-def test_the_changes_of_mu_are_marked(runs: Path) -> None:
-    """At the record after which mu is another; only those of the config: 10 -> 100 -> 1000."""
-    figure, mu = drawn(runs / "net")["curves"].figure, values(runs / "net", "mu")
-    changes = [i for i in range(len(mu) - 1) if mu[i] != mu[i + 1]]
-    assert [mu[i + 1] for i in changes] == [100.0, 1000.0]
-    for panel, key in enumerate(("seconds", "iteration")):
-        marks = lines(figure, panel, "mu changes after it")
-        assert_array_equal(marks.get_xdata(), np.array(values(runs / "net", key))[changes])
-        assert_array_equal(marks.get_ydata(), np.array(values(runs / "net", "E1_train"))[changes])
-    assert {text.get_text() for text in figure.axes[1].texts} == {"mu = 100", "mu = 1000"}
-
-
-def test_the_curves_have_levels(runs: Path) -> None:
-    found = result(runs / "net")
-    figure = pictures.curves([found, result(runs / "seed")]).figure
-    assert [level.name for level in found.levels] == ["predict the mean", "PCA with 2 components"]
-    for level in found.levels:
-        line = lines(figure, 1, f"{level.name} (training)")
-        assert_array_equal(line.get_ydata(), [level.value] * 2)
-    names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert len(names) == len(set(names))
-
-
 # --- codes ------------------------------------------------------------------------------------------------------------
-
-
-def scatters(figure: Figure, panel: int) -> list[Any]:
-    return [c for c in figure.axes[panel].collections if isinstance(c, PathCollection)]
-
-
-def test_codes_before_and_after(runs: Path) -> None:
-    data, figure = coil(), drawn(runs / "net")["codes"].figure
-    assert data.groups is not None
-    assert [ax.get_title() for ax in figure.axes] == ["start", "end"]
-    for panel, name in enumerate(("start.h5", "model.h5")):
-        points, held = scatters(figure, panel)
-        assert_array_equal(points.get_offsets(), codes_in(runs / "net" / name))
-        assert_array_equal(held.get_offsets(), macmpi.load(str(runs / "net" / name)).encode(data.X_val))
-        assert_array_equal(held.get_edgecolors(), [to_rgba("black")])
-        colour_of = {}
-        for scatter, groups in ((points, data.groups[0]), (held, data.groups[1])):
-            for colour, group in zip(scatter.get_facecolors(), groups, strict=True):
-                assert colour_of.setdefault(group, to_hex(colour)) == to_hex(colour)
-        assert len(set(colour_of.values())) == OBJECTS
-        texts = {text.get_text(): to_hex(text.get_color()) for text in figure.axes[panel].texts}
-        assert texts == {str(group): colour for group, colour in colour_of.items()}
 
 
 # --- reconstructions --------------------------------------------------------------------------------------------------
@@ -370,19 +316,6 @@ def test_reconstructions_are_those_of_the_nets(runs: Path) -> None:
 # --- selection and seconds --------------------------------------------------------------------------------------------
 
 
-def test_the_seconds_of_each_phase_are_stacked(runs: Path) -> None:
-    paths = [runs / "net", runs / "select"]
-    figure = drawn(*paths)["seconds"].figure
-    for ax, path in zip(figure.axes, paths, strict=True):
-        assert ax.get_title() == path.name
-        below = np.zeros(len(values(path, "iteration", "iteration", "selection")))
-        for bars, key in zip(ax.containers, ("seconds_z", "seconds_w", "seconds_comm", "seconds_wait"), strict=True):
-            heights = values(path, key, "iteration", "selection")
-            assert_allclose([bar.get_height() for bar in bars], heights)
-            assert_allclose([bar.get_y() for bar in bars], below, atol=1e-15)
-            below = below + heights
-
-
 def test_each_run_has_the_pictures_that_it_can_have(runs: Path) -> None:
     assert set(drawn(runs / "net")) == {"curves", "codes", "reconstructions", "seconds"}
     assert set(drawn(runs / "classes")) == {"curves", "codes", "outcome", "seconds"}
@@ -407,14 +340,6 @@ def test_the_outcome_of_a_classifier_is_its_confusion(runs: Path) -> None:
         wanted[place] = wanted.get(place, 0) + 1
     assert shown == wanted
     assert f"accuracy {np.mean(named == found.data.classes[true]):.2%}" in picture.caption
-
-
-@pytest.mark.usefixtures("rough")
-def test_runs_on_different_data_are_told_apart(runs: Path, tmp_path: Path) -> None:
-    few = train(tmp_path / "few", NET, "--set", "data.points=20", "--iterations", "2")
-    found = drawn(runs / "net", few)
-    assert {"reconstructions-1", "reconstructions-2"} < set(found)
-    assert "different data: their errors do not compare" in found["curves"].caption
 
 
 # --- the command and its page -----------------------------------------------------------------------------------------
@@ -452,12 +377,6 @@ def test_the_settings_that_differ_are_named(runs: Path) -> None:
     found = report.differences([result(runs / name) for name in ("net", "seed")])
     assert found == [["start.seed", "0", "1"], ["run.max_iterations", "6", "4"]]
     assert report.differences([result(runs / "net")]) == []
-
-
-def test_runs_of_one_name_are_told_apart(runs: Path, copy: Path) -> None:
-    found, lost = report.read_all([runs / "net", copy, runs / "seed", runs / "net"])
-    assert [r.name for r in found] == [str(runs / "net"), str(copy), "seed"]
-    assert lost == []
 
 
 @pytest.mark.parametrize("damage", ["no run", "no curve", "empty curve", "no record", "a file"])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import same_bits
 from same_bits import differences
-from same_bits_case import EVERYWHERE, ZEROS, Seen, within
+from same_bits_case import Seen
 from same_bits_cases import CASES
 
 from macmpi.config import validate
@@ -39,19 +39,9 @@ def test_the_sign_of_a_zero_is_a_difference() -> None:
     assert len(found({"W": W}, {"W": new})) == 1
 
 
-def test_a_dataset_that_one_lacks_is_named() -> None:
-    assert found({"W": W, "Z": W}, {"W": W}) == ["Z only in the old one"]
-    assert found({"W": W}, {"W": W, "Z": W}) == ["Z only in the new one"]
-
-
 @pytest.mark.parametrize("new", [W.astype(np.float32), W[:2], W[:, None]])
 def test_another_type_or_shape_is_a_difference(new: Any) -> None:
     assert len(found({"W": W}, {"W": new})) == 1
-
-
-def test_other_texts_are_a_difference() -> None:
-    old, new = (np.array(words, dtype=object) for words in ([b"a", b"b"], [b"a", b"c"]))
-    assert found({"names": old}, {"names": new}) == ["names is another text"]
 
 
 def test_a_tolerance_lets_small_differences_pass_and_no_large_ones() -> None:
@@ -67,18 +57,6 @@ def test_curves_are_compared_without_times_by_keys_that_both_have() -> None:
     other = replace(SEEN, records=[{"mu": 1.0, "E_Q": 2.0, "seconds": 9.0}, {"mu": 1.0, "E_Q": 1.5, "added": 3.0}])
     assert found(*same_bits.results_of(SEEN, SEEN)) == []
     assert found(*same_bits.results_of(SEEN, other)) == ["curve E_Q differs by 2.5e-01 of its largest number"]
-
-
-def test_a_curve_without_a_key_of_all_curves_is_a_difference() -> None:
-    other = replace(SEEN, records=[{"mu": 1.0}, {"mu": 1.0}])
-    assert found(*same_bits.results_of(SEEN, other)) == ["curve E_Q only in the old one"]
-
-
-def test_what_a_case_shows_is_looked_up_in_its_results() -> None:
-    shown = EVERYWHERE | ZEROS | within(-2.0, 0.5)
-    assert all(holds(SEEN) for holds in shown.values())
-    still = replace(SEEN, datasets={"weights/last": np.array([3.0])}, records=SEEN.records[:1])
-    assert {what for what, holds in shown.items() if holds(still)} == {"its ranks"}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import io
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -77,16 +76,6 @@ def test_it_reads_back_equal_on_any_number_of_ranks(kind: str, ranks: int, tmp_p
         partition = partition_points(N, readers, sharded=True)
         for rank in range(readers):
             assert_same(rows_of(path, shared, partition, rank), own(whole, readers, rank))
-
-
-def test_the_number_of_ranks_leaves_no_trace(tmp_path: Path) -> None:
-    """Nor the clock: the same bytes."""
-    contents = []
-    for ranks in (1, 3):
-        time.sleep(1.0 if contents else 0.0)  # HDF5 would note whole seconds
-        save(tmp_path / str(ranks), full(), ranks)
-        contents.append(path_of(tmp_path / str(ranks)).read_bytes())
-    assert contents[0] == contents[1]
 
 
 def test_every_flipped_byte_is_noticed(tmp_path: Path) -> None:

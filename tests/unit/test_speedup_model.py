@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from speedup_tables import efficiency, karp_flatt
+from speedup_tables import karp_flatt
 
 from macmpi.config import Config, Method, Model
 from macmpi.parallel import tiles, tree_sum
 from macmpi.plan.cost import (
     Machine,
-    Round,
     Work,
     ceiling,
     exchange,
-    gather,
-    grown,
     parmac,
     predict,
-    predict_all,
     rounds,
 )
 from macmpi.plan.plan import Plan, make_plan
@@ -41,14 +36,6 @@ def plan_of(ranks: int, points: int = 960, hidden: tuple[int, ...] = (64, 32)) -
 def work_of(plan: Plan, point: float = 1e-3, factor: float = 2e-6, unit: float = 1e-4, shared: float = 0.0) -> Work:
     segments = len(plan.chain.segments)
     return Work(point, (factor,) * segments, (unit,) * segments, shared)
-
-
-@given(TIMES, RANKS)
-def test_a_perfect_speedup_has_no_serial_fraction(seconds: float, ranks: int) -> None:
-    speedup = seconds / (seconds / ranks)
-    assert efficiency(speedup, ranks) == pytest.approx(1.0)
-    if ranks > 1:
-        assert karp_flatt(speedup, ranks) == pytest.approx(0.0, abs=1e-9)
 
 
 @given(st.floats(0.0, 1.0), st.integers(2, 4096))
@@ -87,27 +74,6 @@ def test_grams_are_summed_by_their_points_and_each_rank_adds_its_share(
     assert sum(late.seconds) == pytest.approx(1e-4 * sum(job.cost for job in plan.work.w_step.jobs))
 
 
-@pytest.mark.parametrize(("count", "ranks", "times"), [(16_384, 4, 0), (16_385, 4, 1), (16_385, 1, 0)])
-def test_a_large_gather_waits_for_its_receivers_once(count: int, ranks: int, times: int) -> None:
-    plain, waiting = Machine(1e-6, 1e-9), Machine(1e-6, 1e-9, handshake=0.25)
-    assert gather(waiting, count, ranks) - gather(plain, count, ranks) == pytest.approx(0.25 * times, abs=1e-12)
-    one_node = Machine(1e-6, 1e-9, cores=4), Machine(1e-6, 1e-9, cores=4, handshake=0.25)
-    assert len({gather(machine, count, ranks, once=True) for machine in one_node}) == 1, "nothing leaves it"
-
-
-@pytest.mark.parametrize("verb", ["gather", "columns", "shift"])
-@pytest.mark.parametrize("ranks", [2, 3, 12])
-def test_ranks_meet_before_each_exchange(verb: str, ranks: int) -> None:
-    """In steps of their own, as long as those of a message where a machine does not say; nothing is nothing to wait
-    for."""
-    machines = [Machine(1e-6, 1e-9, meeting=meeting) for meeting in (None, 0.0, 1e-6, 0.5)]
-    found = [exchange(machine, Round((0.0,) * ranks, 800, verb=verb, times=7), ranks) for machine in machines]
-    assert found[0] == found[2] > found[1] > 0.0
-    assert found[3] - found[1] == pytest.approx(7 * 0.5 * np.ceil(np.log2(ranks)))
-    assert exchange(machines[3], Round((0.0,) * ranks, 0, verb=verb), ranks) == 0.0
-    assert exchange(machines[3], Round((0.0,), 800, verb=verb), 1) == 0.0
-
-
 @given(RANKS, TIMES, TIMES, st.floats(1.0, 2.0))
 def test_the_terms_of_a_prediction_are_its_total(ranks: int, alpha: float, shared: float, crowding: float) -> None:
     plan = plan_of(ranks)
@@ -117,25 +83,6 @@ def test_the_terms_of_a_prediction_are_its_total(ranks: int, alpha: float, share
     messages = sum(exchange(machine, r, ranks) for r in found_rounds)
     assert found.total == pytest.approx((crowding if ranks > 1 else 1.0) * computed + messages)
     assert all(term >= -1e-12 for term in vars(found).values())
-
-
-def test_one_copy_a_node_moves_between_nodes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """12 ranks: on one node coordinates cost no byte, on 3 nodes each node gets two thirds of them."""
-    monkeypatch.setattr(tree_sum, "WIDE", 1)
-    plan = plan_of(12)
-    shared, work = replace(plan, per_node=True), work_of(plan)
-    points = rounds(work, plan)[0]
-    moved = points.bytes + sum(r.bytes for r in rounds(work, plan)[1:-1:2])
-    assert {r.verb for r in rounds(work, plan)} == {"gather", "columns"}
-
-    def bytes_of(plan: Plan, cores: int) -> float:
-        return predict(work, plan, Machine(0.0, 1.0, cores)).exchange
-
-    assert bytes_of(plan, 12) == pytest.approx(bytes_of(plan, 4))
-    columns, totals = moved - points.bytes, sum(r.bytes for r in rounds(work, plan)[2:-1:2])
-    whole = (points.bytes + totals) * 11 / 12 + columns / 12
-    assert bytes_of(plan, 12) - bytes_of(shared, 12) == pytest.approx(whole)
-    assert bytes_of(shared, 4) - bytes_of(shared, 12) == pytest.approx((moved + totals) * 2 / 3)
 
 
 @given(RANKS)
@@ -151,44 +98,6 @@ def test_the_assignment_is_that_of_the_plan() -> None:
     plan = plan_of(5)
     assert max(rounds(work_of(plan), plan)[0].seconds) == pytest.approx(3 * 80e-3)
     assert ceiling(work_of(plan), plan)[0] == pytest.approx(12.0)
-
-
-def test_work_that_is_not_assigned_is_lost_on_every_rank_but_one() -> None:
-    plan = plan_of(4)
-    found = predict(work_of(plan, point=0.0, factor=0.0, unit=0.0, shared=1.0), plan, QUIET)
-    assert (found.ideal, found.shared, found.total) == (0.25, 0.75, 1.0)
-
-
-@given(st.floats(0.1, 10.0))
-def test_seconds_are_those_of_the_core(speed: float) -> None:
-    plan = plan_of(5)
-    work = work_of(plan, shared=0.1)
-    slow, fast = (predict(work, plan, replace(QUIET, speed=s)).total for s in (1.0, speed))
-    assert fast == pytest.approx(slow / speed)
-    assert predict(work.scaled(1.0 / speed), plan, QUIET).total == pytest.approx(fast)
-
-
-def test_iterations_add_up() -> None:
-    plan, machine = plan_of(1), Machine(1e-4, 1e-9)
-    work = work_of(plan)
-    twice = predict_all([(work, plan), (work, plan)], machine, 7)
-    assert twice.total == pytest.approx(2.0 * predict(work, plan_of(7), machine).total)
-
-
-@pytest.mark.parametrize("ranks", [1, 2, 8])
-def test_as_many_points_a_rank_take_as_long_where_messages_cost_nothing(ranks: int) -> None:
-    """But for units, of which there are no more than before."""
-    plan = plan_of(1, points=4800)
-    work = replace(work_of(plan), unit=(0.0,) * len(plan.chain.segments))
-    many = predict(grown(work, ranks), replace(plan, ranks=ranks, n_train=4800 * ranks), QUIET)
-    assert many.total == pytest.approx(predict(work, plan, QUIET).total)
-
-
-def test_a_message_needs_another_rank() -> None:
-    machine = Machine(alpha=1.0, beta=0.5)
-    assert gather(machine, 1000, 1) == 0.0
-    assert gather(machine, 1000, 2) == 1.0 + 250.0
-    assert gather(machine, 0, 5) == 3.0
 
 
 @given(st.integers(1, 64), TIMES, TIMES)

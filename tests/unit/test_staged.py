@@ -14,7 +14,7 @@ from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import unscaled
 from macmpi.methods.choose import choose
 from macmpi.methods.protocol import Method
-from macmpi.methods.staged import RIDGE, codebook, filters, fitted, staged, whitening
+from macmpi.methods.staged import RIDGE, codebook, fitted, staged
 from macmpi.methods.starts import Origin, start
 from macmpi.nets.chain import Segment
 from macmpi.nets.layers.affine import Affine
@@ -24,7 +24,7 @@ from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
 from macmpi.parallel.streams import Stream
 from macmpi.plan.plan import make_plan
-from macmpi.state import State, block_views
+from macmpi.state import State
 from macmpi.typing import Array
 
 CASCADE = {
@@ -80,17 +80,6 @@ def test_the_softmax_of_a_codebook_is_that_of_squared_distances(random: np.rando
     assert_allclose(found, softmax(-distances / width2), rtol=1e-10, atol=1e-14)
 
 
-def test_filters_say_how_much_nearer_a_word_is_than_others_are(random: np.random.Generator) -> None:
-    rows = random.normal(size=(50, 4)) @ random.normal(size=(4, 4)) + 2.0
-    W, centred = filters(rows, 5, Given(), random), rows - rows.mean(axis=0)
-    white = centred @ whitening(centred)
-    distances = np.square(white[:, None] - white[3:8]).sum(axis=2)
-    expected = distances.mean(axis=1, keepdims=True) - distances
-    found = rows @ W[:, :-1].T + W[:, -1]
-    assert_allclose(found, expected / np.sqrt(np.mean(expected**2)), rtol=1e-9, atol=1e-11)
-    assert np.mean(found**2) == pytest.approx(1.0)
-
-
 @pytest.mark.parametrize("loss", ["squared", "cross_entropy", "huber"])
 def test_the_output_layer_is_a_minimum(loss: str, random: np.random.Generator) -> None:
     A, labels = 0.01 * random.normal(size=(300, 4)) + 1.0, random.integers(3, size=300)
@@ -121,11 +110,3 @@ def test_joint_training_goes_on_from_there() -> None:
     for _ in range(10):
         method.sweep(state)
     assert method.evaluate(state).train < 0.8 * before
-
-
-def test_stochastic_mac_fits_its_output_layer_only_where_a_step_is_asked_for() -> None:
-    data, tables = dataset(), {"model": {"hidden": [3], "activation": "tanh", "loss": "cross_entropy"}}
-    for step in (True, False):
-        method, state = begun("stochastic", data, start={"method": "pca", "gradient_step": step}, **tables)
-        output = block_views(state.weights, method.plan.chain.block_shapes)[-1]
-        assert (output == 0.0).all() == step

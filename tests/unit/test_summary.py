@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from macmpi.account import Account
-from macmpi.config import Config, Method, Model, Start
+from macmpi.config import Config, Method, Model
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.plan.plan import Plan, make_plan
@@ -43,30 +43,6 @@ def test_the_first_line_counts_layers_weights_points_and_ranks(ranks: int, words
     first, how = told(Model([150], activation="sigmoid"), dataset(), ranks)
     assert first == (f"macmpi: 6-150-6 autoencoder, 1,956 weights, 1,200 training and 34 validation points, {words}")
     assert how == f"  {ACCOUNT.how}"
-
-
-@pytest.mark.parametrize(
-    ("model", "data", "kind"),
-    [
-        (Model([5], activation="sigmoid"), dataset(), "6-5-6 autoencoder"),
-        (Model([5], activation="sigmoid"), dataset(3), "6-5-3 regression"),
-        (Model([5], **LABELS), dataset(3, (0, 1, 2)), "6-5-3 classifier"),  # type: ignore[arg-type]
-    ],
-    ids=["autoencoder", "regression", "classifier"],
-)
-def test_the_kind_is_that_of_the_targets(model: Model, data: Dataset, kind: str) -> None:
-    lines = told(model, data)
-    assert lines[0].startswith(f"macmpi: {kind}, ")
-    assert len(lines) == 2
-
-
-def test_basis_functions_bring_a_line_about_their_ridge() -> None:
-    lines = told(BASIS, dataset(), start=Start("pca"))
-    assert [line for line in lines if "ridge" in line] == [
-        "  E1 train holds the ridge on the linear weights, as in eq. (6)"
-    ]
-    assert lines[0].startswith("macmpi: 6-30-2-40-6 autoencoder, ")
-    assert lines[2:] == [f"  {ACCOUNT.how}"]
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------

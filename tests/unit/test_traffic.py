@@ -63,14 +63,3 @@ def test_the_exchanges_of_an_iteration_are_those_of_its_rounds(
     expected = planned(make_plan(config, *data_of(N).sizes.counts, ranks))
     for count in exchanged(config, ranks, monkeypatch):
         assert expected <= count <= expected + fewer
-
-
-@pytest.mark.parametrize("ranks", [2, 5])
-def test_line_searches_that_go_on_are_sums_that_no_plan_knows(ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gauss-Newton on sharded points: at least a start, a gradient, a product and a trial; at most all halvings."""
-    config = replace(MAC, parallel=SHARDED)
-    plan = make_plan(config, *data_of(N).sizes.counts, ranks)
-    jobs, solver = len(plan.work.w_step.jobs), plan.choices.regressions[0].solver
-    for count in exchanged(config, ranks, monkeypatch):
-        assert planned(plan) / 3 <= count
-        assert count <= planned(plan) + 3 * jobs * solver.iterations * solver.halvings  # type: ignore[attr-defined]

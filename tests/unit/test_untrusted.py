@@ -228,17 +228,6 @@ def test_a_checkpoint_that_does_not_say_what_it_is_of(labels: dict[str, object],
         run.run(Serial(), ["small.toml", "--iterations", "2", "--output", "run", "--resume", "auto"])
 
 
-@pytest.mark.parametrize("name", ["..toml", "...toml"])
-def test_a_config_whose_name_leaves_the_folder_of_runs(name: str, model: Path, folder: Path) -> None:
-    if Path(name).stem not in (".", ".."):
-        pytest.skip("not a name of a folder here")
-    shutil.copy("small.toml", name)
-    before = sorted(folder.rglob("*"))
-    with pytest.raises(UsageError, match="--output"):
-        run.run(Serial(), [name, "--iterations", "1"])
-    assert sorted(folder.rglob("*")) == before
-
-
 @pytest.mark.parametrize(
     "entry",
     [

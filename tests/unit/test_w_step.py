@@ -193,19 +193,6 @@ def test_a_segment_with_a_quantiser_keeps_the_better_of_its_weights(name: str, s
     assert_array_equal(state.weights[rest], found[rest])
 
 
-def test_both_outcomes_are_met() -> None:
-    """The better weights are kept whichever of the two they are."""
-    mac = method(**CODEWORDS["deep"])
-    state = anywhere(mac)
-    good, bad = state.weights.copy(), state.weights + 3.0
-    assert segment_error(mac, good, state) < segment_error(mac, bad, state)
-    first = slice(0, mac.plan.offsets.weights[mac.plan.chain.segments[0].weighted[-1] + 1])
-    for before, now in ((good, bad), (bad, good)):
-        state.weights[:] = now
-        keep_better(mac.parts, before, state)
-        assert_array_equal(state.weights[first], good[first])
-
-
 def test_weights_that_are_no_numbers_are_not_kept() -> None:
     mac = method(**CODEWORDS["code"])
     state = anywhere(mac)
@@ -214,16 +201,6 @@ def test_weights_that_are_no_numbers_are_not_kept() -> None:
         state.weights[slice(*mac.plan.offsets.weights[b : b + 2])] = np.nan
     keep_better(mac.parts, before, state)
     assert_array_equal(state.weights, before)
-
-
-def test_segments_without_a_quantiser_keep_what_was_found() -> None:
-    mac = method()
-    state = anywhere(mac)
-    before = state.weights.copy()
-    state.weights += 3.0
-    found = state.weights.copy()
-    keep_better(mac.parts, before, state)
-    assert_array_equal(state.weights, found)
 
 
 def quantisation_error(mac: Mac, layer: Layer, state: State) -> float:

@@ -149,19 +149,3 @@ def test_what_is_shown_comes_from_the_rank_that_owns_it(name: str, shown: set[st
         for flat in ("weights", "average", "step"):
             expected = np.repeat(runs, WIDTH) if flat in shown else np.full(WIDTH * len(runs), rank)
             assert_array_equal(contents(state)[flat], expected)
-
-
-class Node(Serial):
-    """A rank whose node has memory to share."""
-
-    shares = True
-
-    def __init__(self) -> None:
-        self.made: list[Array] = []
-
-    def array(self, shape: Sequence[int], dtype: Any) -> Array:
-        self.made.append(np.zeros(shape, dtype))
-        return self.made[-1]
-
-    def common(self, array: Array) -> bool:
-        return any(array is one for one in self.made)
