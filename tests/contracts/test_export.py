@@ -22,7 +22,7 @@ from macmpi.export.check import Answers, Runner, answers_of, difference, onnx_ru
 from macmpi.nets.build import build_chain
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import KINDS, Kind
-from macmpi.nets.layers.activation import FUNCTIONS, Activation
+from macmpi.nets.layers.activation import FUNCTIONS
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.losses import LINKS
 from macmpi.results.model import Model
@@ -118,14 +118,6 @@ def away_from_jumps(model: Model, X: Array) -> Array:
     kept = np.all([np.abs(other - codes[0]).max(axis=1) < 0.1 for other in codes[1:]], axis=0)
     assert kept.sum() > len(X) // 4
     return X[kept]
-
-
-def test_a_net_without_hidden_layers_has_no_codes(random: np.random.Generator) -> None:
-    model = model_of(Chain((Affine(4, 3),), ()), random)
-    X = points(model, random)
-    found = runner_of(model)(X)
-    assert list(found) == ["predictions"]
-    assert difference(found["predictions"], model.predict(X)) <= BOUND
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "run").glob("*.toml")), ids=lambda path: path.name)
@@ -236,12 +228,6 @@ def test_probabilities_of_outputs_that_exp_cannot_take(random: np.random.Generat
     assert np.isfinite(found["probabilities"]).all()
 
 
-def test_targets_of_one_dimension(random: np.random.Generator) -> None:
-    model = model_of(dense(1), random, one_dimensional=True)
-    found = assert_computes(model, points(model, random))
-    assert found["predictions"].shape == (40,)
-
-
 def test_a_batch_of_points_is_each_point(random: np.random.Generator) -> None:
     model = model_of(dense(3), random, classes=np.arange(3))
     runner, X = runner_of(model), points(model, random)
@@ -271,12 +257,6 @@ def test_kinds_of_other_packages_are_refused_by_name(random: np.random.Generator
         onnx_file.written(model_of(chain, random), "float64")
 
 
-def test_activations_of_other_packages_are_refused_by_name(random: np.random.Generator) -> None:
-    chain = Chain((Affine(4, 2), Activation("swish", 2), Affine(2, 3)), ())
-    with pytest.raises(UsageError, match="activations 'swish' of this net cannot be exported, only these: linear, sig"):
-        onnx_file.written(model_of(chain, random), "float64")
-
-
 # --- ONNX -------------------------------------------------------------------------------------------------------------
 
 
@@ -287,16 +267,6 @@ def test_a_decoder_alone(one_dimensional: bool, random: np.random.Generator) -> 
     found = runner_of(model, decoder=True)(codes)
     assert list(found) == ["predictions"]
     assert difference(found["predictions"], model.decode(codes)) <= BOUND
-
-
-def test_the_weights_of_a_recurrent_layer_are_in_the_file_once(random: np.random.Generator) -> None:
-    """And so the file hardly grows with the steps."""
-    pytest.importorskip("onnx")
-    sizes = []
-    for steps in (10, 20):
-        chain = build_chain(config.Model([Recurrent(60, steps)], "tanh"), 2 * steps, 3)
-        sizes.append(len(onnx_file.written(model_of(chain, random), "float64")[0]))
-    assert sizes[1] - sizes[0] < 8 * 60 * 62
 
 
 def test_an_onnx_file_says_what_goes_in_and_out(random: np.random.Generator) -> None:

@@ -185,14 +185,6 @@ def test_no_w_step_raises_the_segments_own_error(
     assert error(problem, found) <= error(problem, W)
 
 
-def test_the_best_weights_stay(fitter: Any, example: Example) -> None:
-    """The same fit again is no better."""
-    problem = problem_of(example)
-    once = ByFitter(fitter).solve(problem, summed(problem.rows, 2))
-    again = replace(problem, flat=once.ravel())
-    assert error(again, ByFitter(fitter).solve(again, summed(problem.rows, 2))) <= error(again, once)
-
-
 class Worse:
     """Gives other weights than it should; says whether it descends."""
 
@@ -396,12 +388,6 @@ def test_a_net_with_it_is_saved_and_loaded(name: str, tmp_path: Path) -> None:
     assert_array_equal(again.chain.forward(again.weights, mac.data.X), expected)
 
 
-def test_a_layer_that_a_fitter_fits_has_no_ridge() -> None:
-    mac, state = begun("forest")
-    mac.sweep(state)
-    assert mac.parts.ridge_of(state, [0]) == 0.0 < mac.parts.ridge_of(state, [1])
-
-
 LISTED: dict[str, tuple[dict[str, Any], list[str], dict[int, str]]] = {
     "dense": ({"model.hidden": [5, 3], "model.activation": "tanh"}, ["auto", "auto", "logistic"], {2: "logistic"}),
     "codewords": (
@@ -426,16 +412,6 @@ def test_a_list_names_layers_not_blocks_of_weights(case: str) -> None:
     assert fitters(whole.model, plan.chain) == expected
     own = zip(plan.chain.segments, plan.choices.regressions, strict=True)
     assert {s.weighted[0]: r.name for s, r in own if r.by_fitter} == expected
-
-
-def test_a_users_own_fitter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Named in the config, of a dense layer: its weights are what it gives."""
-    offer(monkeypatch, {("macmpi.fitters", "worse"): lambda: Worse(True, (4, 6))})
-    keys = {"model.hidden": [5], "model.activation": "tanh", "model.fitters": ["auto", "worse"]}
-    monkeypatch.setitem(RUNS, "worse", keys)
-    mac, state = begun("worse")
-    mac.sweep(state)
-    assert_array_equal(mac.parts.weights(state)[1], np.full((4, 6), 1e3))
 
 
 def test_a_fitter_of_the_outputs_is_refused_targets_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:

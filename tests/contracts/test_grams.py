@@ -61,9 +61,3 @@ def test_whitened_inputs_have_the_identity_as_their_gram(ridge: float, random: n
     assert_allclose(np.vdot(whitening.pull(G), step), np.vdot(G, whitening.back(step)), rtol=1e-9)
     squares = [0.5 * np.sum(whitening.back(phi + s * step)[:, :-1] ** 2) for s in (1.0, -1.0)]
     assert_allclose(np.vdot(whitening.shrink(phi), step), 0.5 * (squares[0] - squares[1]), rtol=1e-6)
-
-
-def test_without_a_gram_coordinates_are_the_weights(random: np.random.Generator) -> None:
-    theta, whitening = random.normal(size=(3, 7)), Whitening(None)
-    for same in (whitening.into, whitening.back, whitening.pull):
-        assert same(theta) is theta

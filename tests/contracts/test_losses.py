@@ -73,13 +73,6 @@ def test_residual_is_minus_the_derivative(loss: Loss, outputs: tuple[Array, Arra
     assert_allclose(loss.residual(Y, F), expected, rtol=1e-7, atol=1e-8)
 
 
-def test_value_and_residual_in_one_pass_are_the_same_numbers(loss: Loss, outputs: tuple[Array, Array]) -> None:
-    Y, F = outputs
-    value, residual = loss.with_residual(Y, F)
-    assert_array_equal(value, loss.value(Y, F))
-    assert_array_equal(residual, loss.residual(Y, F))
-
-
 def test_a_value_a_point(loss: Loss, outputs: tuple[Array, Array]) -> None:
     Y, F = outputs
     whole = loss.value(Y, F)
@@ -94,16 +87,6 @@ def test_a_sum_over_outputs_says_so(loss: Loss, outputs: tuple[Array, Array]) ->
     Y, F = outputs
     each = [loss.value(Y[:, [column]], F[:, [column]]) for column in range(SIZE)]
     assert_allclose(loss.value(Y, F), np.sum(each, axis=0), rtol=1e-13)
-
-
-def test_results_are_fresh_arrays(loss: Loss, outputs: tuple[Array, Array]) -> None:
-    """The objective adds to them in place."""
-    Y, F = outputs[0].copy(), outputs[1].copy()
-    root = loss.root(Y, F)
-    for result in (loss.value(Y, F), loss.residual(Y, F), root.residual, loss.hessian(Y, F)):
-        result += 1.0
-    assert_array_equal(Y, outputs[0])
-    assert_array_equal(F, outputs[1])
 
 
 # --- the root ---------------------------------------------------------------------------------------------------------
@@ -184,16 +167,6 @@ def test_a_unit_hessian_is_the_identity(loss: Loss, outputs: tuple[Array, Array]
     Y, F = outputs
     B = factor(loss.root(Y, F), len(F))
     assert loss.unit_hessian == bool((np.eye(SIZE) == B).all())
-
-
-def test_congruence_and_hessian_are_means(
-    loss: Loss, outputs: tuple[Array, Array], random: np.random.Generator
-) -> None:
-    Y, F = outputs
-    M = random.normal(size=(SIZE, SIZE))
-    M, B = M + M.T, factor(loss.root(Y, F), len(F))
-    assert_allclose(loss.congruence(Y, F, M), np.einsum("nij,jk,nlk->il", B, M, B) / len(F), rtol=1e-12, atol=1e-12)
-    assert_allclose(loss.hessian(Y, F), np.einsum("nji,njk->ik", B, B) / len(F), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

@@ -12,7 +12,6 @@ from tolerance import assert_within, gamma, of_squared_distances
 
 from macmpi.nets.layers import KINDS, build
 from macmpi.nets.layers.activation import FUNCTIONS
-from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.discrete import Binary, Quantiser
 from macmpi.nets.layers.rbf import GaussianBasis
 from macmpi.typing import Array
@@ -82,12 +81,6 @@ def test_forward_leaves_its_arguments_alone(example: MapExample) -> None:
         assert_array_equal(W, example.W)
 
 
-def test_the_same_points_give_the_same_bits(example: MapExample) -> None:
-    assert_array_equal(
-        example.map.forward(example.W, example.A), example.map.forward(example.W, example.A.copy()), strict=True
-    )
-
-
 def test_what_a_map_does_not_offer_it_refuses(example: MapExample) -> None:
     m, W, A = example.map, example.W, example.A
     calls = {
@@ -143,14 +136,6 @@ def test_the_matrix_of_a_map_of_patches_is_its_derivative(example: MapExample, r
 @offering("jacobian", "patches")
 def test_the_tangent_of_a_map_of_patches_reads_no_point(example: MapExample, random: np.random.Generator) -> None:
     nowhere, dA = np.empty((0, 0)), random.normal(size=example.A.shape)
-    assert_array_equal(example.map.tangent(example.W, nowhere, nowhere).jvp(dA), example.tangent.jvp(dA))
-
-
-@offering("jacobian", "linear")
-def test_the_tangent_of_a_linear_map_is_the_same_everywhere(example: MapExample, random: np.random.Generator) -> None:
-    """It reads no point: a segment's tangent may be of a lower precision than its outputs without rounding them all."""
-    nowhere = np.empty((0, 0))
-    dA = random.normal(size=example.A.shape)
     assert_array_equal(example.map.tangent(example.W, nowhere, nowhere).jvp(dA), example.tangent.jvp(dA))
 
 
@@ -241,16 +226,6 @@ def test_congruence_and_pullback_of_one_point_are_exact(example: MapExample, ran
     assert_allclose(m.pullback(example.W, a, back), J.T @ back @ J, **near)
 
 
-@offering("jacobian", "elementwise")
-def test_the_pullback_of_an_elementwise_map_is_a_mean_of_slopes_times_the_form(
-    example: MapExample, random: np.random.Generator
-) -> None:
-    """What stochastic MAC's metrics rest on."""
-    m, M = example.map, symmetric(random, example.map.n_out)
-    slopes = m.pullback(example.W, example.A, np.ones_like(M))
-    assert_allclose(m.pullback(example.W, example.A, M), slopes * M, rtol=1e-12, atol=1e-14 * np.abs(M).max())
-
-
 @offering("jacobian")
 def test_congruence_and_pullback_are_means_over_the_points(example: MapExample, random: np.random.Generator) -> None:
     m = example.map
@@ -301,27 +276,6 @@ def test_a_unit_changes_its_own_output_alone(example: MapExample, random: np.ran
         assert not np.delete(changed, unit, axis=1).any()
 
 
-@offering("linear")
-def test_a_linear_map_is_linear_in_its_weights(example: MapExample, random: np.random.Generator) -> None:
-    assert example.W is not None
-    other = random.normal(size=example.W.shape)
-    mixed = example.map.forward(2.0 * example.W - 3.0 * other, example.A)
-    apart = 2.0 * example.map.forward(example.W, example.A) - 3.0 * example.map.forward(other, example.A)
-    assert_allclose(mixed, apart, rtol=0.0, atol=10.0 * rounding(example, mixed.shape))
-
-
-def test_the_biases_are_the_last_column_of_the_weights(example: MapExample) -> None:
-    """A column next to one for each input: it moves the outputs of all points alike."""
-    m, W = example.map, example.W
-    if "bias" not in m.capabilities:
-        assert not {"linear", "centres"} & m.capabilities or W is None or W.shape[1] == m.n_in
-        return
-    assert W is not None and W.shape[1] == m.columns + 1
-    moved = W.copy()
-    moved[:, -1] += 1.0
-    assert_allclose(m.forward(moved, 0.0 * example.A), m.forward(W, 0.0 * example.A) + 1.0, rtol=1e-12)
-
-
 @offering("elementwise")
 def test_a_layer_is_trained_under_its_own_function(example: MapExample) -> None:
     """Where it has a derivative; one without is trained under another, and one with weights under none."""
@@ -333,17 +287,6 @@ def test_a_layer_is_trained_under_its_own_function(example: MapExample) -> None:
         assert_array_equal(m.forward(example.W, example.A), expected)
     else:
         assert m.trained_as
-
-
-@offering("transposed")
-def test_a_transposed_map_is_an_affine_one_the_other_way(example: MapExample) -> None:
-    m, W = example.map, example.W
-    assert W is not None
-    V = W[:, :-1]
-    assert_allclose(m.forward(W, example.A), example.A @ V, rtol=1e-12)
-    dB = np.random.default_rng(0).normal(size=(len(example.A), m.n_out))
-    there = Affine(m.n_out, m.n_in).weight_vjp(W, dB, example.A)
-    assert_allclose(m.weight_vjp(W, example.A, dB)[:, :-1], there[:, :-1], rtol=1e-12)
 
 
 @offering("bits")

@@ -34,9 +34,8 @@ from macmpi.nets.losses.squared import Squared
 from macmpi.reductions import OverPoints
 from macmpi.solvers import W_SOLVERS
 from macmpi.solvers.closed_form import ClosedForm
-from macmpi.solvers.grams import Subsystems, System
 from macmpi.solvers.restraint import Restraint
-from macmpi.solvers.w_problem import LayerGram, SegmentProblem, Term, UnitProblem, gradients, values
+from macmpi.solvers.w_problem import SegmentProblem, Term, UnitProblem, gradients, values
 from macmpi.typing import Array
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -116,16 +115,6 @@ def test_the_closed_form_is_each_units_least_squares(ridge: float, random: np.ra
         assert_allclose(found[h, own], np.linalg.solve(D.T @ D + shrunk, D.T @ T[:, h]), rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", solvers_of("units"))
-def test_a_mask_of_ones_leaves_a_layer_dense(name: str, random: np.random.Generator) -> None:
-    solver = W_SOLVERS[name]()
-    activation = "linear" if solver.activations else "tanh"
-    A, T, W, _ = well_posed(random, activation)
-    dense, over_points = masked(solver, A, T, W, activation, 0.1, None)
-    full, _ = masked(solver, A, T, W, activation, 0.1, np.ones(W.shape, dtype=bool))
-    assert_allclose(solver.solve(full, over_points), solver.solve(dense, over_points), rtol=1e-9, atol=1e-11)
-
-
 @pytest.mark.parametrize(
     "restraint",
     [Restraint(l1=0.5), Restraint(group=0.5), Restraint(least=-0.1, most=0.2), Restraint(l1=0.1, kept=True)],
@@ -169,25 +158,6 @@ def test_in_a_segment_weights_that_do_not_exist_stay_0(name: str, random: np.ran
 
 
 # --- what is shared ---------------------------------------------------------------------------------------------------
-
-
-def test_units_with_equal_masks_share_a_submatrix_and_its_factor(random: np.random.Generator) -> None:
-    A, made = random.normal(size=(20, 6)), list[int]()
-
-    class Counting(System):
-        def factor(self, gram: LayerGram, in_pieces: Any = None) -> Any:
-            made.append(len(gram.G))
-            return super().factor(gram)
-
-    G = System().sum(A, summed(20, 2))
-    systems = Subsystems(Counting(), LayerGram(G, 0.1, A.dtype))
-    columns = np.array([0, 3, 6])
-    own, factor = systems.of(columns)
-    again, same = systems.of(columns.copy())
-    assert again is own and same is factor and made == [3]
-    assert_allclose(own, System().sum(A[:, [0, 3]], summed(20, 2)), rtol=1e-13)
-    systems.of(np.array([1, 6]))
-    assert made == [3, 2]
 
 
 def test_connections_are_text_and_back(random: np.random.Generator) -> None:

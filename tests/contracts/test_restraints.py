@@ -26,7 +26,7 @@ from tolerance import gamma
 from macmpi.nets.layers.activation import FUNCTIONS
 from macmpi.nets.losses import LOSSES
 from macmpi.solvers import W_SOLVERS
-from macmpi.solvers.restraint import FREE, Restraint
+from macmpi.solvers.restraint import Restraint
 from macmpi.solvers.w_problem import SegmentProblem, UnitProblem, gradients, values
 from macmpi.typing import Array
 
@@ -251,16 +251,6 @@ def _meets_l1(slope: Array, V: Array, l1: float) -> None:
 # --- what each asks for -----------------------------------------------------------------------------------------------
 
 
-def test_groups_are_whole_columns(name: str, random: np.random.Generator) -> None:
-    """Of every input all weights are 0, or hardly any: l1 leaves zeros everywhere."""
-    solver = W_SOLVERS[name]()
-    problem, over_points = well_posed(solver, random, Restraint(group=20.0))
-    problem.term.targets[:] = problem.term.inputs[:, :3] @ random.normal(size=(3, 4))
-    zero = solver.solve(problem, over_points)[:, :-1] == 0.0
-    assert zero[:, 3:].all()
-    assert not zero[:, :3].any()
-
-
 def test_zeros_that_stay_are_those_of_the_start_alone(name: str, random: np.random.Generator) -> None:
     """The others are the least squares on the inputs that are left: a closed form for each pattern of zeros."""
     solver = W_SOLVERS[name]()
@@ -273,13 +263,3 @@ def test_zeros_that_stay_are_those_of_the_start_alone(name: str, random: np.rand
         own = problem.W[unit] != 0.0
         H = D[:, own].T @ D[:, own] + 0.3 * np.diag(np.append(np.ones(own.sum() - 1), 0.0))
         assert_allclose(found[unit, own], np.linalg.solve(H, D[:, own].T @ problem.term.targets[:, unit]), rtol=1e-8)
-
-
-def test_no_restraint_is_no_restraint(name: str, random: np.random.Generator) -> None:
-    solver = W_SOLVERS[name]()
-    problem, over_points = well_posed(solver, random, FREE)
-    expected = W_SOLVERS["closed_form"]()
-    exact, _ = w_problem(expected, problem.term.inputs, problem.term.targets, problem.W, "linear", problem.ridge)
-    assert_allclose(solver.solve(problem, over_points), expected.solve(exact, over_points), rtol=0.0, atol=1e-10)
-    assert not FREE.active
-    assert all(restraint.active for restraint in RESTRAINTS.values())

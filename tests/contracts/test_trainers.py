@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib.metadata
 import itertools
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +24,6 @@ from macmpi.data.scaling import Scaling
 from macmpi.mac import Mac
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
-from macmpi.nets.layers import build
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.linear import Linear
@@ -35,7 +33,7 @@ from macmpi.parallel.streams import stream
 from macmpi.plan.plan import make_plan
 from macmpi.results import model_file
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
-from macmpi.solvers.centres import TRAINERS, KMeans, Points, Subset
+from macmpi.solvers.centres import TRAINERS, KMeans, Subset
 from macmpi.typing import Array
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -148,11 +146,6 @@ def test_the_answer_is_within_reach_of_the_inputs(trainer: Any, example: Example
 # --- each of them -----------------------------------------------------------------------------------------------------
 
 
-def test_points_are_the_inputs(random: np.random.Generator) -> None:
-    A = random.normal(size=(12, 3))
-    assert_array_equal(Points().fit(A, 12, None, drawn()), A)
-
-
 def test_subsets_are_nested(random: np.random.Generator) -> None:
     """The first points of one order, which depends on the points in nothing but their number."""
     A, B = random.normal(size=(30, 3)), random.normal(size=(30, 2))
@@ -218,19 +211,6 @@ def test_layers_have_streams_of_their_own_and_seeds_of_the_run(random: np.random
 # --- from other packages ----------------------------------------------------------------------------------------------
 
 
-class Farthest:
-    """Each centre is the point farthest from those before it."""
-
-    copies: ClassVar[bool] = True
-
-    def fit(self, inputs: Array, count: int, start: Array | None, random: Any) -> Array:
-        chosen = [0]
-        while len(chosen) < count:
-            away = np.square(inputs[:, None] - inputs[chosen]).sum(axis=2).min(axis=1)
-            chosen.append(int(away.argmax()))
-        return inputs[chosen].astype(np.float64)
-
-
 def offer(monkeypatch: pytest.MonkeyPatch, things: dict[tuple[str, str], Any]) -> None:
     """As if another package's entry points named these: {(group, name): what it loads}."""
 
@@ -254,44 +234,6 @@ def trained(whole: config.Config, data: Dataset, iterations: int = 2) -> tuple[M
         mac.sweep(state)
         errors.append(mac.evaluate(state).E_Q)
     return mac, state, errors
-
-
-def test_a_users_own_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match=r"model.centres: unknown word; use 'kmeans', 'subset', 'points'"):
-        planned(centres="farthest")
-    offer(monkeypatch, {("macmpi.trainers", "farthest"): Farthest})
-    with pytest.raises(UsageError, match="did you mean 'farthest'"):
-        planned(centres="farthst")
-    whole, p = planned(centres=["farthest", "kmeans"])
-    assert [type(t) for t in p.choices.trainers.values()] == [Farthest, KMeans]
-    mac, state, errors = trained(whole, points())
-    assert_array_equal(mac.parts.weights(state)[0], Farthest().fit(points().X, 6, None, None))
-    assert errors[-1] < errors[0]
-
-
-def test_a_users_own_kind_of_layer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """It trains, and is saved and loaded again: functions (inputs, units) -> maps, and the maps' own kinds."""
-    table = {"model": {"hidden": [5, 3], "activation": ["squashed", "tanh"]}}
-    with pytest.raises(UsageError, match=r"model.activation.0: unknown word"):
-        config.validate(table, "this test")
-    LowRank = worked_example()["LowRank"]
-    things = {
-        ("macmpi.layers", "squashed"): lambda n, units: [Affine(n, units), Activation("tanh", units)],
-        ("macmpi.maps", "low_rank"): LowRank,
-    }
-    offer(monkeypatch, things)
-    with pytest.raises(UsageError, match="did you mean 'squashed'"):
-        config.validate({"model": {"hidden": [5], "activation": "squashd"}}, "this test")
-    whole, data = config.validate(table, "this test"), points()
-    mac, state, errors = trained(whole, data)
-    assert [m.spec()["kind"] for m in mac.plan.chain.maps] == ["affine", "activation"] * 2 + ["affine"]
-    assert errors[-1] < errors[0]
-    model_file.save(tmp_path / "model.h5", mac.plan.chain, {"last": state.weights}, data, {})
-    assert_array_equal(model_file.load(tmp_path / "model.h5").chain.maps, mac.plan.chain.maps)
-    spec = LowRank(4, 3, 2).spec()
-    assert build(json.loads(json.dumps(spec))) == LowRank(4, 3, 2)
-    with pytest.raises(KeyError):
-        build({"kind": "no such kind"})
 
 
 @pytest.mark.parametrize("method", ["mac", "adam"])
@@ -318,27 +260,6 @@ def test_a_users_own_kind_of_weights(method: str, sites: str, monkeypatch: pytes
 def test_the_words_for_solvers_are_the_registries() -> None:
     assert set(tables.Z_SOLVERS) == Z_SOLVERS.keys()
     assert {*tables.W_SOLVERS, "closed_form"} == W_SOLVERS.keys()
-
-
-def test_a_users_own_solvers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are named in the config, and given the keys that they know."""
-
-    class OwnW(W_SOLVERS["lbfgs"]):  # type: ignore[misc]
-        pass
-
-    class OwnZ(Z_SOLVERS["alternating"]):  # type: ignore[misc]
-        pass
-
-    table: dict[str, Any] = {"model": {"hidden": [5, 3], "activation": "tanh"}, "method": {"name": "mac"}}
-    table |= {"w_step": {"solver": "own_w", "iterations": 4}, "z_step": {"solver": "own_z", "iterations": 2}}
-    with pytest.raises(UsageError, match=r"z_step.solver: unknown word(.|\n)*w_step.solver: unknown word"):
-        config.validate(table, "this test")
-    offer(monkeypatch, {("macmpi.w_solvers", "own_w"): OwnW, ("macmpi.z_solvers", "own_z"): OwnZ})
-    mac, _, errors = trained(config.validate(table, "this test"), points())
-    choices = mac.plan.choices
-    assert type(choices.z_solver) is OwnZ and choices.z_solver.iterations == 2
-    assert type(choices.regressions[0].solver) is OwnW and choices.regressions[0].solver.iterations == 4
-    assert errors[-1] < errors[0]
 
 
 class Small(Affine):

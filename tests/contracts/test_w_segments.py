@@ -23,7 +23,7 @@ from contracts.examples import (
     solvers_of,
     summed,
 )
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 
 from macmpi.nets.chain import Segment
 from macmpi.nets.layers.affine import Affine
@@ -132,22 +132,6 @@ def test_an_epoch_of_minibatches_shrinks_weights_by_the_ridge_of_the_mean(batch:
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
-
-
-def test_the_same_problem_gives_the_same_bits(
-    kind: str, loss: str, solvers: list[Any], random: np.random.Generator
-) -> None:
-    problem, over_points = segment_problem(random, kind, loss)
-    again = replace(problem, inputs=problem.inputs.copy(), targets=problem.targets.copy(), flat=problem.flat.copy())
-    for solver in solvers:
-        assert_array_equal(solver.solve(problem, over_points), solver.solve(again, over_points))
-
-
-def test_a_fit_without_residual_is_left_alone(kind: str, solver: Any, random: np.random.Generator) -> None:
-    made, over_points = segment_problem(random, kind, ridge=0.0)
-    exact = made.segment.forward(made.blocks(made.flat), made.inputs)
-    problem = replace(made, targets=exact)
-    assert_allclose(solver.solve(problem, over_points), problem.start, rtol=0.0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", [n for n in solvers_of("segment") if n in solvers_of("units")])

@@ -167,33 +167,6 @@ def test_all_directions_agree(problem: ZProblem) -> None:
         assert_allclose(direction(problem, name), expected, rtol=1e-7, atol=1e-8 * np.abs(expected).max())
 
 
-def test_cg_ends_after_as_many_iterations_as_unknowns(problem: ZProblem) -> None:
-    """The dual has as many as the net has outputs, however many coordinates there are."""
-    expected = direction(problem, "direct_dual")
-    found = direction(problem, "dual", problem.Y.shape[1], exact=True)
-    assert_allclose(found, expected, rtol=1e-6, atol=1e-7 * np.abs(expected).max())
-
-
-def test_the_dual_direction_goes_down(problem: ZProblem) -> None:
-    """When CG has ended: before, it satisfies the constraints and may raise the loss."""
-    assert goes_down(problem, direction(problem, "dual"))
-
-
-@pytest.mark.parametrize("cut", ["after", "before"])
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_the_dual_direction_of_a_quadratic_penalty_goes_down_after_one_iteration(
-    activation: str, cut: str, case: Case, random: np.random.Generator
-) -> None:
-    problem = z_problem(random, case[0], activation, n=5, mu=case[1], off=0.7, cut=cut)
-    for exact in (True, False):
-        assert goes_down(problem, direction(problem, "dual", 1, exact))
-
-
-def goes_down(problem: ZProblem, dZ: Array) -> bool:
-    ahead, behind = (problem.values(problem.Z + sign * 1e-6 * dZ) for sign in (1.0, -1.0))
-    return bool((ahead < behind).all())
-
-
 # --- products ---------------------------------------------------------------------------------------------------------
 
 
@@ -252,9 +225,3 @@ def test_with_one_site_the_preconditioner_is_the_inverse_of_the_mean(
         mean = np.mean([dual_matrix(problem, row) for row in range(6)], axis=0)
         precondition = preconditioner(problem)
         assert_allclose(precondition(R), linalg.solve(mean, R.T).T, rtol=1e-10, atol=1e-11)
-
-
-def test_the_preconditioner_is_symmetric_and_positive(problem: ZProblem) -> None:
-    P = preconditioner(problem)(np.eye(problem.Y.shape[1]))
-    assert_allclose(P, P.T, rtol=0.0, atol=1e-9 * max(1.0, np.abs(P).max()))
-    assert linalg.eigvalsh(0.5 * (P + P.T)).min() > 0.0

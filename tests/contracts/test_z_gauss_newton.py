@@ -88,22 +88,6 @@ def test_a_residual_far_smaller_than_its_targets_is_not_rounded_away(
     assert_allclose(single, double, rtol=0.0, atol=0.02 * np.abs(double).max())
 
 
-def test_stiff_systems_are_solved_in_double(random: np.random.Generator) -> None:
-    for mu, loss, dtype in ((10.0, 1.0, np.float32), (1e-4, 1.0, np.float64), (10.0, 1e8, np.float64)):
-        problem = replace(z_problem(random, (4, 6, 5, 7), mu=mu), loss=Squared(metric(loss)))
-        shared = GaussNewtonZ(direction="dual", cg_precision="single").prepare(problem)
-        assert shared is not None
-        assert shared.fixed.dtype == dtype
-
-
-def test_systems_solved_closely_are_solved_in_double(random: np.random.Generator) -> None:
-    problem = z_problem(random, (4, 6, 5, 7))
-    for tolerance, dtype in ((0.01, np.float32), (1e-6, np.float64)):
-        shared = GaussNewtonZ(direction="dual", cg_tolerance=tolerance, cg_precision="single").prepare(problem)
-        assert shared is not None
-        assert {W.dtype for W in shared.fixed.weights} == {np.dtype(dtype)}
-
-
 def test_the_solver_takes_the_direction_that_it_names(random: np.random.Generator) -> None:
     problem = z_problem(random, (3, 5, 4, 2), off=0.1, mu=3.0)
     for name in ("dual", "direct"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from contracts.examples import (
     z_problem,
 )
 from covering import covering
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from scipy import optimize
 
 from macmpi.nets.layers.activation import FUNCTIONS
@@ -157,17 +156,6 @@ def shifts(problem: ZProblem) -> list[Array]:
     return problem.sites(np.zeros_like(problem.Z) if problem.shift is None else problem.shift)
 
 
-def test_the_same_tile_gives_the_same_bits(
-    scene: dict[str, Any], solvers: list[Any], random: np.random.Generator
-) -> None:
-    for solver in solvers:
-        problem = z_problem(random, DEEP, n=20, **scene)
-        again = replace(problem, X=problem.X.copy(), Y=problem.Y.copy(), Z=problem.Z.copy())
-        first, second = (solver.solve(p, solver.prepare(p)) for p in (problem, again))
-        assert_array_equal(first.Z, second.Z)
-        assert_array_equal(first.errors, second.errors)
-
-
 def test_a_perfect_point_stays(solvers: list[Any], cut: str, random: np.random.Generator) -> None:
     for shifted, solver in itertools.product((False, True), solvers):
         problem = z_problem(random, DEEP, cut=cut, forms=("full", "number"), shifted=shifted)
@@ -225,14 +213,6 @@ def residuals(problem: ZProblem, z: Array, row: int) -> Array:
     if problem.loss.labels:
         return np.concatenate([*parts, np.sqrt(-2.0 * np.log(np.sum(problem.Y[[row]] * softmax(F), axis=1)))])
     return np.concatenate([*parts, problem.Y[row] - F[0]])
-
-
-def test_these_residuals_are_those_of_the_problem(scene: dict[str, Any], cut: str, random: np.random.Generator) -> None:
-    problem = z_problem(random, DEEP, cut=cut, **scene)
-    expected = [0.5 * np.sum(residuals(problem, z, row) ** 2) for row, z in enumerate(problem.Z)]
-    assert_allclose(problem.values(problem.Z), expected, rtol=1e-12)
-    rows = np.array([5, 1])
-    assert_allclose(problem.values(problem.Z[rows], rows), np.array(expected)[rows], rtol=1e-12)
 
 
 def test_gradients_are_those_of_the_values(scene: dict[str, Any], cut: str, random: np.random.Generator) -> None:

@@ -20,7 +20,7 @@ KEYS = ("baseline.batch=7", "baseline.rate=0.05", "baseline.momentum=0.9")
 
 @pytest.mark.parametrize(("name", "ranks"), [("adam", 2), ("cg", 0)])
 def test_three_iterations_and_then_four_have_the_bits_of_seven(name: str, ranks: int, tmp_path: Path) -> None:
-    """Three iterations in this process and four on `ranks`, 0 for this process, all records of them; the run trains, so that something is compared."""
+    """ranks = 0: in this process.  The run trains, so that something is compared."""
     write_case(tmp_path, "regression")
     settings = [word for key in (f'method.name="{name}"', *KEYS) for word in ("--set", key)]
     words = ("regression.toml", *settings, "--output", "run", "--resume", "auto", "--iterations")

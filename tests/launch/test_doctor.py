@@ -34,7 +34,7 @@ def test_a_page_of_findings(tmp_path: Path) -> None:
         assert len(re.findall(rf"^{line} +({FINE}|{WARNING}) ", outcome.out, re.MULTILINE)) == 1, outcome.out
     assert re.search(r"^HDF5  +ok ", outcome.out, re.MULTILINE)
     assert re.search(r"^HDF5 file +ok ", outcome.out, re.MULTILINE)
-    assert re.search(rf"^/dev/shm .* MB free for 2 rank", outcome.out, re.MULTILINE)
+    assert re.search(r"^/dev/shm .* MB free for 2 rank", outcome.out, re.MULTILINE)
     assert "microseconds" in outcome.out
     assert "one copy for the ranks of a node works" in outcome.out
     assert snapshot(tmp_path) == {}

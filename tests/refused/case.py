@@ -28,8 +28,6 @@ def planned(keys: Keys) -> Plan:
     return make_plan(configured(keys), 4, 3, 37, 11, 2)
 
 
-DENSE_SELECTION: Keys = {"selection.criterion": "aic", "selection.sizes": [[3], []], "selection.epsilon2": 0.1}
-
 STEPS: Keys = {"recurrent": 3, "steps": 2}
 
 RECURRENT: Keys = {"model.hidden": [STEPS], "model.activation": "tanh"}

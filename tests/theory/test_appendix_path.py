@@ -21,11 +21,8 @@ from theory.nets import (
     e1,
     e_q,
     feasible,
-    forms,
-    gradient,
     method,
     multipliers,
-    of_sites,
     ridge,
     started,
 )
@@ -38,7 +35,6 @@ from macmpi.state import State
 from macmpi.typing import Array
 
 Minimise = Callable[[Mac, State, float], None]
-EXACT = {"iterations": 30, "direction": "direct", "relaxation": 1.0, "halvings": 15}
 CLOSE: dict[str, Any] = {
     "z_step": {"iterations": 3, "direction": "direct", "relaxation": 1.0},
     "w_step": {"iterations": 3, "cg_iterations": 3, "tolerance": 0.0},
@@ -65,49 +61,7 @@ def nested_gradient(mac: Mac, state: State) -> Array:
     return backpropagated(mac, state) + mac.plan.choices.shaping.ridges[0] * shrunk
 
 
-@pytest.mark.parametrize("sites", SITES)
-def test_these_gradients_are_those_of_the_objectives(sites: str) -> None:
-    mac = method((3, 2), n=6, sites=sites, ridge=0.3, **CLOSE)
-    state = anywhere(mac)
-    by = [gradient(lambda: e_q(mac, state) + ridge(mac, state), v) for v in (state.weights, state.Z)]
-    assert_allclose(joint_gradient(mac, state), np.concatenate(by), rtol=1e-6, atol=1e-6)
-    expected = gradient(lambda: e1(mac, state) + ridge(mac, state), state.weights)
-    assert_allclose(nested_gradient(mac, state), expected, rtol=1e-6, atol=1e-6)
-
-
 # --- multipliers ------------------------------------------------------------------------------------------------------
-
-MEASURES: dict[str, dict[str, Any]] = {
-    "after": {},
-    "before": {"sites": "before"},
-    "mixed": {"sites": ["before", "after"]},
-    "variance": {"metric": "variance"},
-    "curvature": {"metric": "curvature", "sites": "before"},
-    "labels": {"loss": "cross_entropy"},
-}
-
-
-def assert_multipliers_are_the_limit(mac: Mac, state: State) -> None:
-    """Along exact minimisation of E_Q over Z the distance of -mu M (z - f) to lambda falls like 1/mu."""
-    Z = state.Z.copy()
-    expected = np.hstack(multipliers(mac, state))
-    distances = []
-    for mu in (1e2, 1e3, 1e4):
-        state.mu = state.own.metric_mu = mu  # the metric stays
-        mac.z_step(state)
-        pairs = zip(of_sites(mac, constraint(mac, state)), forms(mac, state), strict=True)
-        distances.append(np.abs(np.hstack([-C @ M for C, M in pairs]) - expected).max())
-    assert np.abs(expected).max() > 0.1
-    assert all(0.05 < after / before < 0.2 for before, after in itertools.pairwise(distances))
-    assert_allclose(state.Z, Z, atol=5e-3)
-
-
-@pytest.mark.parametrize("measure", MEASURES)
-def test_multipliers_are_the_limit_in_a_fixed_metric(measure: str) -> None:
-    """What the theorem becomes with a metric M that is kept: lim -mu M (z - f), the same lambda."""
-    mac = method((4, 3), "tanh", n=6, z_step=EXACT, **MEASURES[measure])
-    assert_multipliers_are_the_limit(mac, anywhere(mac, off=0.0))
-
 
 # --- limit points -----------------------------------------------------------------------------------------------------
 

@@ -249,14 +249,6 @@ def test_candidates_without_sizes_step_from_150_to_the_layers_own_number() -> No
         assert [b.counts.tolist() for b in candidates_of(made, plan)] == [first, second]
 
 
-def test_candidates_may_be_listed() -> None:
-    """For each hidden layer; the number at the start is among them, and alone where the list is empty."""
-    method, state = selecting(selection={"sizes": [[9, 3], [], []]})
-    assert [b.counts.tolist() for b in method.candidates] == [[3, 9, 12], [10]]
-    select(method, state)
-    assert method.plan.basis_sizes in ([3, 10], [9, 10], [12, 10])
-
-
 # --- descent ----------------------------------------------------------------------------------------------------------
 
 

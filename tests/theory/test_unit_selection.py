@@ -156,34 +156,6 @@ def test_a_change_forgets_the_best_weights_and_does_not_settle_the_run() -> None
     assert (state.iteration, state.position) == (1, 0)
 
 
-RACES: dict[str, tuple[list[float], list[float], bool, int]] = {
-    "it is better at once": ([4.0], [5.0], True, 0),
-    "its error rises by more than the others could take back": ([9.5], [5.0], False, 0),
-    "it overtakes": ([7.0, 5.5, 4.0], [5.0, 4.9, 4.8], True, 4),
-    "it comes closer too slowly": ([7.0, 6.5, 4.0], [5.0, 5.0, 5.0], False, 2),
-    "it falls behind": ([7.0, 8.0], [5.0, 5.0], False, 2),
-    "it is as good as level": ([7.0, 5.04], [5.0, 5.0], True, 2),
-    "it is as good as level, but not nearer than before": ([5.04, 5.05], [5.0, 5.0], False, 2),
-    "the best rises: what it has had counts": ([7.0, 5.9], [5.0, 6.0], False, 4),
-    "three iterations are all there are": ([7.0, 5.9, 5.4, 5.15, 4.0], [5.0] * 5, False, 6),
-}
-"""E1 + C of a net that saves 1 and of the best one, iteration by iteration: who wins, and how many are trained."""
-
-
-class Scripted:
-    """A method that has these values, one after the other."""
-
-    def __init__(self, values: list[float]) -> None:
-        self.values, self.at = [*values, *values[-1:] * 3], 0
-
-    def sweep(self, state: State) -> None:
-        self.at += 1
-
-    @property
-    def value(self) -> float:
-        return self.values[self.at]
-
-
 def test_a_winner_that_would_raise_e1_and_the_cost_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """As one whose error rises while it is trained further, against a smaller one."""
 

@@ -15,7 +15,6 @@ from macmpi.half_steps.located import located
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.partition import partition_points
 from macmpi.parallel.points import Points
-from macmpi.parallel.serial import Serial
 from macmpi.parallel.team import Team
 from macmpi.plan.work_lists import Exchange, Factor, Gram, Job, Layer, Phase, Tour, WorkList
 from macmpi.reductions import OverPoints
@@ -85,13 +84,6 @@ def test_parts_are_gathered_and_joint_weights_are_those_of_the_first_rank() -> N
 
     for theirs in crew(2, found):
         assert_array_equal(theirs, ([1.0, 2.0], [0.0, 0.0]))  # type: ignore[arg-type]
-
-
-def test_joint_grams_are_left_as_each_rank_has_them() -> None:
-    """Where ranks have one copy each has written its part of it; else all of it."""
-    grams = np.arange(3.0)
-    exchanged(grams, Exchange("grams"), Serial())
-    assert_array_equal(grams, np.arange(3.0))
 
 
 def test_an_error_carries_the_place_where_it_was_raised() -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 from launch.here import run_here
@@ -14,8 +12,6 @@ from scipy.signal import correlate2d
 
 from macmpi import UsageError, config
 from macmpi.config import Model
-from macmpi.data.shards import survey
-from macmpi.data.whole import load
 from macmpi.half_steps.positions import by_position, over_positions
 from macmpi.nets.build import build_chain
 from macmpi.nets.layers.convolution import Convolution, TransposedConvolution
@@ -120,24 +116,6 @@ def test_rows_of_positions_are_those_of_points(random: np.random.Generator) -> N
     assert_array_equal(by_position(made, 4, slice(1, 3))[8:16], expected[8:16, 1:3])
     (total,) = over_positions(sum_over([slice(0, 2), slice(2, 5)]), 4)(lambda rows: (expected[rows].sum(axis=0),))
     assert_allclose(total, expected.sum(axis=0), rtol=1e-14)
-
-
-@pytest.mark.parametrize(
-    ("rows", "shape"),
-    [((4, 3), (4, 3)), ((4, 3, 3), (4, 3, 3)), ((4, 3, 1), (4, 3, 1)), ((3, 4, 5), None), ((12,), None)],
-)
-def test_arrays_that_are_images_tell_their_shape(rows: tuple[int, ...], shape: Any, tmp_path: Path) -> None:
-    """Read by one process and surveyed for shards, from either kind of file; they are scaled together then."""
-    X = np.random.default_rng(0).uniform(size=(9, *rows)) * np.arange(1, 1 + rows[-1])
-    np.savez(tmp_path / "t.npz", X=X)
-    with h5py.File(tmp_path / "t.h5", "w") as file:
-        file["X"] = X
-    for name in ("t.npz", "t.h5"):
-        source = config.validate({"data": {"source": str(tmp_path / name)}}, "this test").data
-        found = load(source)
-        assert found.sizes.shape == shape
-        assert survey(source, False).shape == shape
-        assert bool(np.ptp(found.scaling_x.scale)) is (shape is None)
 
 
 def test_colour_images_are_trained_on_drawn_and_known_by_their_shape(tmp_path: Path) -> None:

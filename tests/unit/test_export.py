@@ -136,12 +136,6 @@ def test_what_cannot_be_written_is_refused(
     assert os.listdir() == ["model.h5"]
 
 
-def test_the_model_itself_is_not_replaced(model: Path) -> None:
-    path = model.with_name("net.onnx")
-    model.rename(path)
-    assert "is an input of this command" in refused(path)
-
-
 def test_a_decoder_needs_a_code(model: Path) -> None:
     pytest.importorskip("onnx")
     data = Dataset(X, X, X, X, unscaled(4), unscaled(4), "")

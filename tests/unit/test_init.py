@@ -154,28 +154,6 @@ def test_what_is_printed_is_the_file(monkeypatch: pytest.MonkeyPatch, capsys: py
             assert capsys.readouterr().out == path.read_text()
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ([], "one of the arguments DATA --list --config --batch is required"),
-        (["digits", "--list"], "argument --list: not allowed with argument DATA"),
-        (["--config", "usps_mac", "--batch", "slurm"], "argument --batch: not allowed with argument --config"),
-        (["--config", "usps_mac", "--output", "my.toml"], "--output, --set and --overwrite are for a config"),
-        (["--config", "uspscg"], "'uspscg' along; known here: "),
-        (["--batch", "usps_mac"], "'usps_mac' along; known here: apptainer, flux, "),
-    ],
-)
-def test_one_thing_is_asked_for(
-    words: list[str], says: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = sorted(folder.iterdir())
-    assert main(monkeypatch, *words) == 2
-    done = capsys.readouterr()
-    assert says in done.err
-    assert done.out == ""
-    assert sorted(folder.iterdir()) == before
-
-
 def test_every_key_is_explained_in_a_sentence() -> None:
     """The comments of run/defaults.toml leave no key out, and name none that does not exist."""
     found = explanations()

@@ -54,23 +54,3 @@ def test_each_block_and_each_seed_has_a_stream_of_its_own() -> None:
     square = make_plan(Config(model=Model([9, 9, 9], activation="sigmoid"), method=Method("mac")), 9, 9, 200, 20, 1)
     drawn = [random_block(square, b, 2.0, seed) for b in range(4) for seed in (0, 1)]
     assert all((one != two).all() for i, one in enumerate(drawn) for two in drawn[:i])
-
-
-def test_a_block_depends_on_no_other_block() -> None:
-    narrow, wide = (
-        make_plan(Config(model=Model([h, 9, 9], activation="sigmoid"), method=Method("mac")), 9, 9, 200, 20, 1)
-        for h in (5, 12)
-    )
-    for b in (2, 3):
-        assert_array_equal(random_block(narrow, b, 2.0, 0), random_block(wide, b, 2.0, 0))
-
-
-def test_the_range_scales_the_weights_and_changes_nothing_else() -> None:
-    plan = plan_of("deep")
-    assert_array_equal(random_weights(plan, 4.0, 1), 2.0 * random_weights(plan, 2.0, 1))
-
-
-def test_blocks_that_a_trainer_finds_begin_at_0() -> None:
-    plan = plan_of("basis functions")
-    zero = {b for b in range(len(plan.chain.blocks)) if not random_block(plan, b, 2.0, 0).any()}
-    assert zero == plan.choices.trainers.keys() != set()

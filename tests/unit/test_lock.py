@@ -123,15 +123,6 @@ def test_where_locks_do_not_reach_a_run_elsewhere_refuses_while_it_writes(
         assert "make sure that no other run uses it" in capsys.readouterr().err
 
 
-def test_where_locks_reach_a_run_elsewhere_that_was_killed_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "lock"
-    path.write_text(json.dumps({"host": "elsewhere", "pid": 7}))
-    monkeypatch.setattr(lock.time, "sleep", lambda seconds: pytest.fail("it waits"))
-    Lock(path).claim()
-
-
 @pytest.mark.parametrize(
     ("mounts", "option"),
     [

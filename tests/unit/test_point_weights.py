@@ -171,20 +171,6 @@ def test_columns_that_are_no_weights_are_refused(tmp_path: Path) -> None:
         load(Data(saved(tmp_path, ".npz", X=X), weights="w"))
 
 
-REFUSED: list[tuple[dict[str, Any], str]] = [
-    (
-        {
-            "selection": {"criterion": "aic", "epsilon2": 0.1, "sizes": [[3]]},
-            "model": {"hidden": [20], "activation": "rbf", "centres": "subset"},
-        },
-        r'selection.criterion = "aic" .* use criterion = "none"',
-    ),
-    ({"start": {"method": "elastic_embedding"}, "model": {"hidden": [2]}}, 'use start.method = "pca" or "uniform"'),
-    ({"model": {"hidden": [5], "activation": "rbf"}}, 'use model.centres = "subset"'),
-    ({"model": {"hidden": [5], "activation": "nearest_neighbours"}}, 'the fitter "nearest_neighbours" of segment 1'),
-]
-
-
 def test_drawn_points_keep_their_weights(tmp_path: Path) -> None:
     numbers = np.arange(1.0, N + 1.0)
     data = load(Data(saved(tmp_path, ".npz", X=numbers[:, None], weights=numbers), scale="none", points=20))

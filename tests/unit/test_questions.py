@@ -14,7 +14,6 @@ from macmpi.config import Config, Method, Model, Parallel
 from macmpi.data.dataset import Sizes
 from macmpi.parallel.launchers import ranks_here
 from macmpi.plan import estimate
-from macmpi.plan.cost import Machine, predicted
 from macmpi.plan.estimate import check_memory, least_bytes
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.training import trial
@@ -142,29 +141,3 @@ def test_launchers_say_how_many_ranks_are_here() -> None:
 
 
 # --- the model --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("data", ["replicated", "node", "sharded"])
-@pytest.mark.parametrize("method", ["mac", "stochastic", "adam", "lbfgs"])
-def test_one_model_for_every_way_to_hold_the_data(method: str, data: str) -> None:
-    """More ranks are no slower where messages cost nothing, never faster than their number, and the terms add up."""
-    if method in ("adam", "lbfgs") and data == "sharded":
-        pytest.skip("refused")
-    model = Model([64, 16, 64], "sigmoid", sites="after")
-    config = Config(model=model, method=Method(method), parallel=Parallel(data))  # type: ignore[arg-type]
-    if method == "stochastic":
-        config.stochastic.__dict__["parts"] = 24
-    quiet, slow = Machine(0.0, 0.0), Machine(1e-3, 1e-6)
-
-    def seconds(ranks: int, machine: Machine) -> float:
-        plan = make_plan(config, 50, 50, 20_000, 2000, ranks)
-        found = predicted(plan, config, True, 1e10, machine)
-        assert all(term >= -1e-9 * found.total for term in vars(found).values())
-        return found.total
-
-    alone = seconds(1, quiet)
-    for fewer, more in ((1, 2), (2, 3), (3, 12), (12, 24)):
-        assert seconds(more, quiet) <= seconds(fewer, quiet) * (1.0 + 1e-9)
-        assert seconds(more, quiet) >= alone / more * (1.0 - 1e-9)
-        assert seconds(more, slow) > seconds(more, quiet)
-    assert seconds(1, slow) == alone

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -62,20 +61,3 @@ def test_few_jobs_start_evenly_round_many_blocks(count: int, blocks: int, ranks:
     assert r.starts == ring([2.0] * count, blocks, 1, 1).starts
     assert sorted(r.starts) == [i * blocks // count for i in range(count)]
     assert max(map(len, r.at_home())) <= -(-count // min(ranks, blocks)) + 1
-
-
-@pytest.mark.parametrize("count", [12, 24, 31])
-def test_equal_jobs_start_evenly(count: int) -> None:
-    """So that every block has work at any time."""
-    r = ring([2.0] * count, 12, 3, 1)
-    starting = [r.starts.count(block) for block in range(12)]
-    assert max(starting) - min(starting) <= 1 <= min(starting)
-
-
-@often
-@given(st.integers(1, 400), st.integers(1, 48))
-def test_tiles_of_units_cover_a_layer_and_are_no_more_than_blocks(units: int, blocks: int) -> None:
-    found = tiles.ring_tiles(units, blocks)
-    assert [i for tile in found for i in range(tile.start, tile.stop)] == list(range(units))
-    assert len(found) <= blocks
-    assert len(found) == 1 or min(map(len, found)) >= tiles.RING_WIDTH // 2

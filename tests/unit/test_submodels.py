@@ -122,29 +122,6 @@ def test_a_segment_goes_through_all_blocks_in_the_order_of_the_ring_by_plain_ste
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize("ranks", [1, *RANKS])
-def test_ranks_hold_weights_and_velocities_of_their_jobs_and_pass_on_both(name: str, ranks: int) -> None:
-    mac, state, jobs = begun(name)
-    ring = ring_of(mac, jobs, ranks)
-    first, M = Submodels(given(mac, state), ring, 0), mac.plan.offsets.weights[-1]
-    submodels = [copy(first) for _ in range(ranks)]
-    for rank, own in enumerate(submodels):
-        own._rank = rank
-    travelling = np.zeros(M, dtype=int)
-    for job in jobs:
-        travelling[job.place] += 1
-    for leg in range(ring.legs):
-        held = np.zeros(2 * M, dtype=int)
-        for rank, own in enumerate(submodels):
-            for place in own.parts(leg)[rank]:
-                held[place] += 1
-            before, after = (submodels[r % ranks] for r in (rank - 1, rank + 1))
-            assert own.parts(leg)[(rank - 1) % ranks] == before.parts(leg)[(rank - 1) % ranks]
-            assert own.parts(leg)[rank] == after.parts(leg + 1)[(rank + 1) % ranks]
-        assert_array_equal(held, np.tile(travelling, 2))
-
-
-@pytest.mark.parametrize("name", CONFIGS)
 def test_without_a_visit_the_weights_come_back(name: str) -> None:
     """Into the coordinates of the ring and back: x L L^-1, rounded by at most the condition of L."""
     mac, state, jobs = begun(name)

@@ -13,7 +13,7 @@ from macmpi.config import Config, Method, Model, Penalty, Start
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.half_steps import w_step
-from macmpi.half_steps.metrics import metrics, renew_metric
+from macmpi.half_steps.metrics import metrics
 from macmpi.half_steps.w_problems import layer_gram, targets
 from macmpi.half_steps.w_step import solve
 from macmpi.mac import Mac
@@ -46,12 +46,6 @@ def begun(penalty: dict[str, Any], range_: float = 2.0, method: str = "uniform",
     state = start(mac, config, Origin())
     mac.begin(state)
     return mac, state
-
-
-def forms(mac: Mac, state: State) -> list[Array]:
-    """M_k of each site, without mu: vectors or matrices."""
-    renew_metric(mac.parts, state)
-    return [np.asarray(form.M) / state.mu for form in metrics(mac.plan, state)]
 
 
 @pytest.mark.parametrize("metric", ["variance", "curvature"])

@@ -17,8 +17,6 @@ from macmpi.training.best import Best
 from macmpi.training.summary import closing, describe
 
 ACCOUNT = Account("W-step of the segments: closed_form (2)", end="after a test", settled="settled for a test")
-BASIS = Model([30, 2, 40], ["rbf", "linear", "rbf"], sites=["none", "after", "none"])
-LABELS = {"loss": "cross_entropy"}
 UNIT = Scaling(np.zeros(6), np.ones(6))
 
 
