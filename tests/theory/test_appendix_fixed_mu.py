@@ -99,9 +99,6 @@ def test_the_sign_of_the_gradient_in_z(sites: str, mu: float) -> None:
     assert_allclose(G, expected, rtol=1e-6, atol=1e-6 * max(1.0, mu))
 
 
-# --- the first remark -------------------------------------------------------------------------------------------------
-
-
 # --- the other remarks ------------------------------------------------------------------------------------------------
 
 

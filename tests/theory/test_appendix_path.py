@@ -61,8 +61,6 @@ def nested_gradient(mac: Mac, state: State) -> Array:
     return backpropagated(mac, state) + mac.plan.choices.shaping.ridges[0] * shrunk
 
 
-# --- multipliers ------------------------------------------------------------------------------------------------------
-
 # --- limit points -----------------------------------------------------------------------------------------------------
 
 

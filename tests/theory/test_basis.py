@@ -217,6 +217,3 @@ def test_e_q_of_the_record_has_no_ridge(setting: str) -> None:
     C, mu = state.Z - f1(mac.data.X), state.mu
     assert_allclose(errors.E_Q * n, loss(mac, f2(state.Z)) + 0.5 * mu * np.sum(C**2), rtol=1e-11)
     assert_allclose(errors.constraint, np.mean(C**2), rtol=1e-11)
-
-
-# --- a run ------------------------------------------------------------------------------------------------------------

@@ -574,9 +574,6 @@ def test_a_few_rows_solved_for_are_those_of_all(h: int) -> None:
     np.testing.assert_allclose(solve_rows(lower, B) @ (A.T @ A), B, atol=1e-9)
 
 
-# --- the start --------------------------------------------------------------------------------------------------------
-
-
 # --- the tree of sums -------------------------------------------------------------------------------------------------
 
 LEAVES = st.integers(1, 70)

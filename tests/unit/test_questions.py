@@ -138,6 +138,3 @@ def test_launchers_say_how_many_ranks_are_here() -> None:
     assert ranks_here({}) == 1
     assert ranks_here({"MPI_LOCALNRANKS": "4"}) == 4
     assert ranks_here({"OMPI_COMM_WORLD_LOCAL_SIZE": "3", "MPI_LOCALNRANKS": "x"}) == 3
-
-
-# --- the model --------------------------------------------------------------------------------------------------------
