@@ -71,17 +71,17 @@ def test_a_resumed_run_needs_the_other_model_no_longer(first: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ranks", "setting", "named"),
+    ("setting", "named"),
     [
-        (0, "model.hidden=[7,4,7]", ["first/model.h5", "7 sigmoid 5 sigmoid 7", "7 sigmoid 4 sigmoid 7", "must agree"]),
-        (0, 'model.activation="tanh"', ["first/model.h5", "7 sigmoid 5 sigmoid 7", "7 tanh 5 tanh 7", "must agree"]),
-        (0, 'start.model="nowhere.h5"', ["nowhere.h5", "no such file"]),
-        (0, 'start.model="points.npz"', ["points.npz", "is not a model"]),
+        ("model.hidden=[7,4,7]", ["first/model.h5", "7 sigmoid 5 sigmoid 7", "7 sigmoid 4 sigmoid 7", "must agree"]),
+        ('model.activation="tanh"', ["first/model.h5", "7 sigmoid 5 sigmoid 7", "7 tanh 5 tanh 7", "must agree"]),
+        ('start.model="nowhere.h5"', ["nowhere.h5", "no such file"]),
+        ('start.model="points.npz"', ["points.npz", "is not a model"]),
     ],
 )
-def test_another_net_is_refused(ranks: int, setting: str, named: list[str], first: Path) -> None:
+def test_another_net_is_refused(setting: str, named: list[str], first: Path) -> None:
     before = snapshot(first)
-    outcome = again(first, setting, output="refused", ranks=ranks, code=2)
+    outcome = again(first, setting, output="refused", code=2)
     assert outcome.err.count("macmpi: ") == 1
     for part in named:
         assert part in outcome.err

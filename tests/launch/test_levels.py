@@ -15,7 +15,7 @@ PROGRAM = Path(__file__).parent / "in_levels.py"
 
 @pytest.mark.parametrize(
     ("ranks", "group"),
-    [(4, 2), pytest.param(6, 2, marks=pytest.mark.long), pytest.param(12, 3, marks=pytest.mark.long)],
+    [(4, 2), pytest.param(12, 3, marks=pytest.mark.long)],
 )
 def test_columns_in_two_levels_are_those_of_the_whole(ranks: int, group: int, tmp_path: Path) -> None:
     outcome = run_program(ranks=ranks, cwd=tmp_path, program=[PROGRAM], code=0)

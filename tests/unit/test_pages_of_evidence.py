@@ -1,4 +1,4 @@
-"""Every section of docs/paper.md and docs/results.md is written and drawn from made-up outcomes of its steps."""
+"""Sections of docs/paper.md and docs/results.md are written and drawn from made-up outcomes of their steps."""
 
 from __future__ import annotations
 
