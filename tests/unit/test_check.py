@@ -16,7 +16,7 @@ from macmpi.plan import estimate
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
 
 METHODS = ["mac", "mac", "alternating", *config.NESTED]
-CASES = 300
+CASES = 150
 
 
 @pytest.fixture
