@@ -25,7 +25,7 @@ MPI ?= mpich
 RANKS ?= 2
 BIN := $(VENV)/bin
 WORKERS ?= 2
-POOL ?= 3
+POOL ?= 4
 # Files in the order that they are named: first those that take long, last those that fill the cores to the end.
 IN_POOL = -n $(POOL) --dist loadfile --no-loadscope-reorder
 PURE := tests/contracts tests/theory tests/unit tests/test_architecture.py
