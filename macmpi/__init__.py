@@ -58,8 +58,8 @@ class NumericalError(MacmpiError):
 def load(path: str, weights: str | None = None) -> Model:
     """The trained net of a model.h5, ready to predict (`macmpi.results.model.Model`).  Needs no MPI.  Collective: no.
 
-    weights: "best" (of the lowest validation error along the run) or "last" (after postprocessing); None: the best, or
-    the last where a file has no others, as start.h5.
+    weights: "refit" (trained again on all points), "best" (of the lowest validation error along the run) or "last"
+    (after postprocessing); None: the first of these that the file has.
     """
     from macmpi.results.model_file import load as load_model
 

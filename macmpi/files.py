@@ -104,8 +104,9 @@ DAMAGE = (OSError, KeyError, TypeError, ValueError, AttributeError, RuntimeError
 
 
 def first_line(error: Exception) -> str:
-    """Gives the first line of what an error says."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    """Gives the first line of what an error says, in which signs that cannot be printed are escaped."""
+    said = (str(error).splitlines() or [type(error).__name__])[0]
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in said)
 
 
 def image(arrays: dict[str, Any], attributes: dict[str, Any], sealed: bool = False) -> bytes:

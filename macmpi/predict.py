@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 import io
 import sys
+import tomllib
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from macmpi import MacmpiError, UsageError
+from macmpi import MacmpiError, MacmpiWarning, UsageError
 from macmpi.console import guard, program, say, warn
+from macmpi.data.images import images_of
 from macmpi.data.reading import contents, read_array, read_file
 from macmpi.data.tables import CSV, PARQUET, is_table, read_table, table_bytes
 from macmpi.files import check_output, image, write_output
@@ -31,7 +34,9 @@ def parser() -> argparse.ArgumentParser:
         epilog="Exit codes: 0 done, 2 usage, model or data, 74 the output could not be written.",
     )
     p.add_argument("model", type=Path, metavar="MODEL", help="model.h5 of a run directory")
-    p.add_argument("data", type=Path, metavar="DATA", help=".npy, .npz or .h5 with a dataset X, .csv, .parquet")
+    p.add_argument(
+        "data", type=Path, metavar="DATA", help=".npy, .npz or .h5 with a dataset X, .csv, .parquet, a folder of images"
+    )
     p.add_argument(
         "--output",
         type=Path,
@@ -45,10 +50,15 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
-def read_points(path: Path, dataset: str) -> Any:
-    """The points of a file, an array or a table.  Raises UsageError."""
+def read_points(path: Path, dataset: str, size: list[int]) -> Any:
+    """The points of a file, an array or a table, or the images of a folder, of this height and width.
+
+    size: [] as they are.  Raises UsageError.
+    """
+    if path.is_dir():
+        return images_of(path, size)[0]
     if is_table(path):
-        return read_table(path)
+        return read_table(path, typed=False)
     if path.suffix not in ARRAYS:
         raise UsageError(f"{path}: one of {', '.join(SUFFIXES)} is needed")
     if path.suffix == ".npy":
@@ -57,6 +67,13 @@ def read_points(path: Path, dataset: str) -> Any:
     if dataset not in arrays:
         raise UsageError(f"{path}: there is no dataset {dataset}; {contents(path)}; name one with --dataset")
     return arrays[dataset]
+
+
+def image_size(model: Model) -> list[int]:
+    """The height and width that training resized images to; [] where it did not."""
+    if model.card is None:
+        return []
+    return list(tomllib.loads(model.card.config).get("data", {}).get("image_size", []))
 
 
 def apply(model: Model, what: str, X: Any, path: Path) -> Array:
@@ -82,7 +99,7 @@ def packed(path: Path, Y: Array, names: list[str]) -> bytes:
     """The outputs in the format that the path names.  names: of the columns of a table.  Raises UsageError."""
     buffer = io.BytesIO()
     if is_table(path):
-        return table_bytes(path, dict(zip(names, Y.reshape(len(Y), -1).T, strict=True)))
+        return table_bytes(path, dict(zip(names, Y.reshape(len(Y), int(np.prod(Y.shape[1:]))).T, strict=True)))
     if path.suffix == ".npy":
         np.save(buffer, Y)
     elif path.suffix == ".npz":
@@ -99,9 +116,13 @@ def main() -> None:
         check_output(args.output, SUFFIXES, (args.model, args.data))
         model = load(args.model, args.weights)
         model.check_action(args.what)
-        X = read_points(args.data, args.dataset)
-        Y = apply(model, args.what, X, args.data)
-        write_output(args.output, packed(args.output, Y, names_of(model, args.what, Y[:1].size)))
+        X = read_points(args.data, args.dataset, image_size(model))
+        with warnings.catch_warnings(record=True) as noted:
+            warnings.simplefilter("always", MacmpiWarning)
+            Y = apply(model, args.what, X, args.data)
+        for one in noted:
+            warn(str(one.message))
+        write_output(args.output, packed(args.output, Y, names_of(model, args.what, int(np.prod(Y.shape[1:])))))
     except MacmpiError as error:
         warn(str(error))
         sys.exit(error.exit_code)

@@ -40,6 +40,14 @@ QUESTION = {
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
+def whole(text: str) -> int:
+    """A whole number, 1000000 or 1e6.  Raises ValueError."""
+    number = int(float(text)) if "e" in text.lower() else int(text)
+    if "e" in text.lower() and number != float(text):
+        raise ValueError
+    return number
+
+
 def parser() -> argparse.ArgumentParser:
     import argparse
 
@@ -74,7 +82,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--check", action="store_true", help="check config and data, print sizes and costs, write nothing")
     question = p.add_argument_group("with --check, of a machine and of data that need not be at hand")
     for name, text in QUESTION.items():
-        question.add_argument(f"--{name}", type=int, metavar=name[0].upper(), help=text)
+        question.add_argument(f"--{name}", type=whole, metavar=name[0].upper(), help=text)
     question.add_argument("--memory", metavar="64G", help="memory of a node (this machine's)")
     p.add_argument("--explain", action="store_true", help='say what "auto" stands for, why, and how to pin it')
     p.add_argument("--version", action="version", version=f"macmpi {__version__}")

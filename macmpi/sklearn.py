@@ -14,11 +14,14 @@ from sklearn.base import (
 )
 from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, check_is_fitted, validate_data
 
 from macmpi import UsageError
-from macmpi.api.fit import fit
+from macmpi.api.fit import INTERRUPTED, fit
+from macmpi.api.given import method_of
+from macmpi.data.checks import is_missing
 from macmpi.results.model import Model
 from macmpi.typing import Array
 
@@ -27,6 +30,9 @@ MOST = 2**31 - 1
 
 PATIENT = {"mac": "penalty", "sgd": "baseline", "adam": "baseline"}
 """Methods whose patience, iterations without a lower validation error, is a key of another table than [stochastic]."""
+
+OWN = {"data.validation": "validation_fraction", "data.seed": "random_state", "start.seed": "random_state"}
+"""Keys of a config that are arguments here."""
 
 
 class _Net(BaseEstimator):  # type: ignore[misc]
@@ -87,15 +93,20 @@ class _Net(BaseEstimator):  # type: ignore[misc]
             X, Y, w = X[w > 0.0], None if Y is None else Y[w > 0.0], w[w > 0.0]
             if len(X) < 3:
                 raise ValueError(f"sample_weight: {len(X)} rows have a weight above 0; at least 3 are needed")
-        settings = {"run.max_iterations": self.max_iter, **_as_keys(self.config)}
+        given = _as_keys(self.config)
+        for key, argument in OWN.items():
+            if key in given:
+                raise ValueError(f"config: {key} is the argument {argument} of {type(self).__name__}; give it there")
+        settings = {"run.max_iterations": self.max_iter, **given}
         loss = settings.pop("model.loss", "auto")
         loss = self.loss if loss == "auto" else loss
         if (loss == "cross_entropy") is not isinstance(self, ClassifierMixin):
             remedy = "leave it out" if isinstance(self, ClassifierMixin) else "use MACClassifier"
             raise ValueError(f'config: model.loss = "{loss}" is none of a {type(self).__name__}; {remedy}')
         if not self.early_stopping:
-            table = PATIENT.get(settings.get("method.name", "auto"), "stochastic")
-            settings[f"{table}.patience"] = max(int(self.max_iter), 1)
+            method = method_of(settings, self.hidden, self.layers, loss, X.shape[1], Y is None)
+            settings["method.name"] = method
+            settings[f"{PATIENT.get(method, 'stochastic')}.patience"] = max(int(self.max_iter), 1)
         before: Model | None = getattr(self, "model_", None) if self.warm_start else None
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
@@ -118,6 +129,8 @@ class _Net(BaseEstimator):  # type: ignore[misc]
             )
         except UsageError as error:
             raise ValueError(str(error)) from error
+        if self.model_.card is not None and self.model_.card.training.ended == INTERRUPTED:
+            raise KeyboardInterrupt("the fit was interrupted; model_ has the best weights so far")
 
     def _points(self, X: Any) -> Array:
         """Points to be predicted, as they were at the fit.  Raises ValueError."""
@@ -170,29 +183,77 @@ class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
 class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
     """The class of X by a deep net with cross-entropy.  Its arguments and attributes are those of MACRegressor.
 
-    classes_: the labels, ascending.
+    class_weight: the weight of each class, {label: weight}, or "balanced": classes weigh the same together, however
+    many points they have; the weights of points are multiplied by it.  classes_: the labels, ascending.
     """
 
     loss: ClassVar[str] = "cross_entropy"
 
+    def __init__(
+        self,
+        hidden: Any = "auto",
+        layers: Any = "auto",
+        *,
+        class_weight: Any = None,
+        max_iter: int = 400,
+        early_stopping: bool = True,
+        validation_fraction: float = 0.2,
+        max_time: float | None = None,
+        warm_start: bool = False,
+        config: Any = None,
+        random_state: Any = None,
+        ranks: int | None = None,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            hidden,
+            layers,
+            max_iter=max_iter,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            max_time=max_time,
+            warm_start=warm_start,
+            config=config,
+            random_state=random_state,
+            ranks=ranks,
+            verbose=verbose,
+        )
+        self.class_weight = class_weight
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fits the net.  X: (N, D), y: (N,) labels.  sample_weight: (N,), see `macmpi.fit`.  Raises ValueError."""
+        if y is not None and (
+            missing := [i for i, label in enumerate(np.asarray(y, dtype=object).ravel()) if is_missing(label)]
+        ):
+            raise ValueError(f"y: the label of row {missing[0]} is missing ({len(missing)} such); NaN is no class")
         X, y = validate_data(self, X, y, ensure_min_samples=2)
-        if y.dtype.kind == "O" and any(label is None for label in y):
-            raise ValueError("y holds None: a label is missing")
         check_classification_targets(y)
-        if (w := weights_of(sample_weight, X)) is not None:
-            X, y, sample_weight = X[w > 0.0], y[w > 0.0], w[w > 0.0]
-        self.classes_, numbers = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ValueError(f"all points are of one class ({self.classes_[0]!r}): two classes are needed to learn")
-        self._train(X, numbers, sample_weight)
+        classes, numbers = np.unique(y, return_inverse=True)
+        if len(classes) < 2:
+            raise ValueError(f"all points are of one class ({classes[0]!r}): two classes are needed to learn")
+        known: Any = getattr(self, "classes_", classes) if self.warm_start else classes
+        if known.tolist() != classes.tolist():
+            raise ValueError(
+                f"warm_start: the net knows the classes {known.tolist()!s:.60}, and y holds "
+                f"{classes.tolist()!s:.60}; fit a new estimator"
+            )
+        if self.class_weight is not None:
+            own = compute_sample_weight(self.class_weight, y)
+            sample_weight = own if sample_weight is None else own * _check_sample_weight(sample_weight, X)
+        w = weights_of(sample_weight, X)
+        if w is not None and not np.ptp(numbers[w > 0.0]):
+            raise ValueError("sample_weight: all points with a weight above 0 are of one class; two are needed")
+        self.classes_ = classes
+        self._train(X, numbers, w)
         return self
 
     def predict_proba(self, X: Any) -> Array:
-        """The probability of each of `classes_`, (N, C)."""
+        """The probability of each of `classes_`, (N, C); 0 of a class none of whose points had a weight above 0."""
         points = self._points(X)
-        return self.model_.probabilities(points)
+        found = self.model_.probabilities(points)
+        whole = np.zeros((len(found), len(self.classes_)))
+        whole[:, self.model_.classes] = found
+        return whole
 
     def predict_log_proba(self, X: Any) -> Array:
         """Logarithms of `predict_proba`, (N, C)."""

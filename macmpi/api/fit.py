@@ -17,6 +17,7 @@ from macmpi.api.heard import listening
 from macmpi.api.live import Live, in_notebook
 from macmpi.api.on_ranks import fit_on_ranks
 from macmpi.config import Config
+from macmpi.console import warn
 from macmpi.data.source import Arrays, Source, source_of
 from macmpi.data.targets import loss_for, with_loss
 from macmpi.parallel.clock import now
@@ -26,6 +27,7 @@ from macmpi.parallel.team import Team, on_root
 from macmpi.results.model import Model
 from macmpi.training.decided import Decided, decided, planned
 from macmpi.training.launch import launch_training
+from macmpi.training.process import INTERRUPTED as INTERRUPTED
 from macmpi.training.process import interruptible
 from macmpi.training.request import Callback, Request
 
@@ -91,16 +93,16 @@ def fit(
     with listening(bool(verbose)):
         if ranks is not None:
             settled = asked()
-            return fit_on_ranks(ranks, settled, _points(X, Y, validation, weights, settled), request)
+            return _told(fit_on_ranks(ranks, settled, _points(X, Y, validation, weights, settled), request))
         with team_of(comm) as team, _all_or_none(team):
             settled = team.from_root(asked)
             points = on_root(team, lambda: _points(X, Y, validation, weights, settled))
-            known = _decided(settled, points, team)
+            known = _decided(settled, points, team, request.start)
             plan = planned(known.config, known.sizes, team)
             with interruptible() as wish, limited(known.config.run.threads):
                 heard = replace(request, chosen=known.in_short, listen=lambda: wish)
                 outcome = launch_training(heard, known, plan, team)
-            return team.from_root(lambda: _there(outcome.model))
+            return team.from_root(lambda: _told(outcome.model))
 
 
 def _points(X: Any, Y: Any, validation: Any, weights: Any, config: Config) -> Points | None:
@@ -111,13 +113,13 @@ def _points(X: Any, Y: Any, validation: Any, weights: Any, config: Config) -> Po
     return None if X is None else points_of(X, Y, validation, config.data, config.loss.missing, weights)
 
 
-def _decided(config: Config, points: Points | None, team: Team) -> Decided:
-    """The config without "auto", and the data.  points: rank 0's.  Collective: yes."""
+def _decided(config: Config, points: Points | None, team: Team, start: Model | None) -> Decided:
+    """The config without "auto", and the data.  points, start: rank 0's.  Collective: yes."""
     named = team.from_root(lambda: points is None)
     if named and not config.data.source:
         raise UsageError("there are no points: give X, or a config that names data")
     if named:
-        return decided(config, team, with_loss, source_of)
+        return decided(config, team, with_loss, source_of, start)
     if config.parallel.data == "sharded":
         raise UsageError('parallel.data = "sharded" reads files: save the arrays, and name the file in config')
     arrays = dict(points.arrays) if points else {}
@@ -125,11 +127,22 @@ def _decided(config: Config, points: Points | None, team: Team) -> Decided:
     def source(settled: Config) -> Source:
         return Arrays(settled, arrays, ARRAYS, points.columns if points else None)
 
-    return decided(config, team, lambda asked: loss_for(asked, arrays.get("Y"), ARRAYS), source)
+    return decided(config, team, lambda asked: loss_for(asked, arrays.get("Y"), ARRAYS), source, start)
 
 
-def _there(model: Model | None) -> Model:
-    assert model is not None, "a fit ends with a model"
+ENDS = {
+    "max_iterations": "the fit came to its last iteration (run.max_iterations) before its error had settled",
+    "max_time": "the fit was stopped by max_time before its error had settled",
+    INTERRUPTED: "the fit was interrupted; the model has the best weights so far",
+}
+"""Warnings of fits that end in these ways; a callback knows what it has answered."""
+
+
+def _told(model: Model | None) -> Model:
+    """The model of a fit, once it was said why that ended too soon."""
+    assert model is not None and model.card is not None, "a fit ends with a model"
+    if why := ENDS.get(model.card.training.ended):
+        warn(why)
     return model
 
 

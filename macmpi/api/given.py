@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import tomllib
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from numbers import Integral
 from pathlib import Path
@@ -12,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from macmpi import UsageError
+from macmpi import MacmpiWarning, UsageError
 from macmpi.config import Config, Data, read_table, sparse, validate
+from macmpi.config.auto import decide_net
 from macmpi.data.checks import as_array
 from macmpi.data.frame_targets import targets_of, weights_of
 from macmpi.data.frames import Columns
-from macmpi.data.gathered import of_frame
+from macmpi.data.gathered import KEYS, OF_TABLES, check_keys, of_frame
 from macmpi.data.series import is_frame, is_series, series_of
 from macmpi.nets.layers import Map
 from macmpi.nets.layers.activation import Activation
@@ -61,8 +63,17 @@ def config_of(
         own |= {"data.seed": _plain(seed), "start.seed": _plain(seed)}
     for key, value in own.items():
         if value is not None and not (isinstance(value, str) and value == "auto"):
+            _check_once(table, key, value)
             _set(table, key, value)
     return validate(table, name)
+
+
+def _check_once(table: dict[str, Any], key: str, value: Any) -> None:
+    """Raises UsageError where the settings say otherwise than an argument: nobody could tell which of them counts."""
+    place, _, inner = key.partition(".")
+    given = table.get(place, {}).get(inner) if isinstance(table.get(place), dict) else None
+    if given not in (None, "auto", value):
+        raise UsageError(f"{key} = {given!r} in config, and {value!r} by an argument of fit: give one of them")
 
 
 def _table(settings: Settings | None) -> tuple[dict[str, Any], str]:
@@ -158,7 +169,14 @@ def points_of(X: Any, Y: Any, validation: Any, data: Data, missing: bool = False
     data: which columns are left out, what is done about missing values; missing: targets may be NaN.  Raises
     UsageError.  Collective: no.
     """
+    _check_source(data, is_frame(X))
+    if Y is None and is_frame(X) and data.targets:
+        Y = data.targets
+    elif data.targets and Y is not None and _names(X, Y) != data.targets:
+        raise UsageError(f"data.target = {data.targets} in config, and Y is given, too: give one of them")
     names = _names(X, Y)
+    if names == []:  # none: an autoencoder
+        Y = names = None
     column = weights if isinstance(weights, str) else data.weights if weights is None else ""
     if names is not None and not is_frame(X):
         raise UsageError(f"Y = {Y!s:.60} names a column, and X is no table: give the targets, or a table as X")
@@ -177,16 +195,36 @@ def points_of(X: Any, Y: Any, validation: Any, data: Data, missing: bool = False
         arrays["Y"] = _targets(Y, "Y", missing)
     if weights is not None and not isinstance(weights, str):
         arrays["weights"] = as_array(weights, "weights")
+    if columns is not None:
+        for note in columns.notes:
+            warnings.warn(note, MacmpiWarning, stacklevel=2)
     return Points(arrays | _validation(validation, Y, names, columns, missing, column), columns)
+
+
+def without_columns(data: Data) -> Data:
+    """The keys of [data] for points that are arrays by now: those that say how a table is read are done with."""
+    return replace(data, **copy.deepcopy(KEYS))
+
+
+def _check_source(data: Data, table: bool) -> None:
+    """Raises UsageError where keys of [data] say what X is not: a file, or a table."""
+    if data.source:
+        raise UsageError(f'data.source = "{data.source}" in config, and X is given, too: give one of them')
+    try:
+        check_keys(replace(data, source="X"), OF_TABLES if table else ())
+    except UsageError as error:
+        raise UsageError(str(error).replace('data.source = "X" does', "X, an array, does")) from None
 
 
 def _names(X: Any, Y: Any) -> list[str] | None:
     """Names of columns, as targets; None of anything else, as of a list with a label for each row of X."""
     if isinstance(Y, str):
         return [Y]
-    if not isinstance(Y, list) or not Y or any(not isinstance(one, str) for one in Y):
-        return None
-    return None if len(Y) == len(X) or len(set(Y)) < len(Y) else list(Y)
+    if is_frame(X) and not is_series(Y) and not is_frame(Y) and isinstance(Y, Iterable):
+        names = list(Y)
+        if all(isinstance(one, str) for one in names) and len(names) != len(X):
+            return [str(one) for one in names]
+    return None
 
 
 def _validation(
@@ -230,6 +268,12 @@ def _weights_of_table(series: Mapping[str, Any], weights: str) -> dict[str, Arra
 
 def _targets(Y: Any, name: str, missing: bool) -> Array:
     return targets_of(series_of(Y, name), name, missing) if is_frame(Y) or is_series(Y) else as_array(Y, name)
+
+
+def method_of(settings: Settings, hidden: Any, layers: Layers, loss: str, columns: int, autoencoder: bool) -> str:
+    """The method that a fit with these arguments trains by, "auto" decided.  Raises UsageError.  Collective: no."""
+    config = config_of(settings, hidden_units(hidden), layers, loss, None, None, None)
+    return str(decide_net(config, columns, autoencoder)[0].method.name)
 
 
 def hidden_units(hidden: Any) -> Any:

@@ -23,6 +23,8 @@ ARGUMENTS = {
     "--overwrite": "overwrite=True",
     "continue it with --resume auto, replace it": "replace it",
     'data.source = ""': "the arguments of fit",
+    "this config": "this fit",
+    "[model] must agree": "inputs, outputs, hidden and layers must agree",
 }
 """Keys of a config and options of the command line, and the arguments of `macmpi.fit` in their place."""
 

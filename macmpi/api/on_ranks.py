@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from macmpi import MacmpiError, NumericalError, StorageError, UsageError
-from macmpi.api.given import ARRAYS, Points
+from macmpi.api.given import ARRAYS, Points, without_columns
 from macmpi.config import Config, dump
 from macmpi.console import say, warn
 from macmpi.data.user_file import COLUMNS
@@ -25,7 +25,7 @@ from macmpi.machine.lock import Lock, is_held
 from macmpi.parallel.launchers import mpiexec, started
 from macmpi.results.model import Model
 from macmpi.results.model_file import load, save_model
-from macmpi.training.process import interruptible
+from macmpi.training.process import ANSWERED, interruptible
 from macmpi.training.request import Callback, Request
 
 MEMORY = Path("/dev/shm")
@@ -61,7 +61,7 @@ def fit_on_ranks(ranks: int, config: Config, points: Points | None, request: Req
         if points is not None:
             table = {} if points.columns is None else {COLUMNS: points.columns.as_array()}
             np.savez(folder / POINTS, **points.arrays, **table)  # type: ignore[arg-type]
-            settled = replace(settled, data=replace(settled.data, source=str(folder / POINTS), weights=""))
+            settled = replace(settled, data=replace(without_columns(settled.data), source=str(folder / POINTS)))
         if request.start is not None:
             save_model(folder / "start.h5", request.start)
             settled = replace(settled, start=replace(settled.start, model=str(folder / "start.h5")))
@@ -152,7 +152,7 @@ def _follow(command: list[str], folder: Path, curve: Tail, callback: Callback | 
                         say(line)
                 for line in curve.lines():
                     if callback and callback(json.loads(line)):
-                        wish.asked = True
+                        wish.why = wish.why or ANSWERED
                 if ended:
                     return process.returncode
                 if wish.asked and not told:
@@ -169,12 +169,13 @@ def _follow(command: list[str], folder: Path, curve: Tail, callback: Callback | 
 def _outcome(code: int, folder: Path, output: Path) -> Model:
     """The model that the ranks have left.  Raises what they failed of."""
     said = (folder / "err").read_text(encoding="utf-8", errors="replace").strip()
-    if code in (0, 75) and (output / "model.h5").exists():
+    if code in (0, 70, 75) and (output / "model.h5").exists():
         for line in said.splitlines():
             if line.startswith("macmpi: "):
                 warn(line.removeprefix("macmpi: "))
+        model = load(output / "model.h5")
         records = [json.loads(line) for line in Tail(output / "curve.jsonl").lines()]
-        return replace(load(output / "model.h5"), history=records)
+        return replace(model, history=records)
     if code == 75:
         raise MacmpiError("the ranks were stopped before there was a model")
     own = said[said.rfind("macmpi: ") :].removeprefix("macmpi: ") if "macmpi: " in said else said

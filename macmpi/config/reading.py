@@ -42,7 +42,7 @@ def read_table(path: Path) -> dict[str, Any]:
     if path.suffix in DATA:
         raise UsageError(f"{path} holds data, and a config is needed: macmpi init {path} writes one")
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise UsageError(f"cannot read the config {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, thousands of digits or brackets

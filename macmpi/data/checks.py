@@ -6,13 +6,14 @@ is left after the split (enough points, classes, columns that vary).  Collective
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from macmpi import UsageError
+from macmpi import MacmpiWarning, UsageError
 from macmpi.config import Data
 from macmpi.data.reading import contents
 from macmpi.typing import Array
@@ -101,7 +102,7 @@ def check_rows(array: Any, name: str, rows: int = 2) -> None:
         raise UsageError(text)
     if not array.shape:
         raise UsageError(f"{name} is a single number; rows of features are needed: (N, D)")
-    if len(array) < rows or not array.size:
+    if len(array) < rows or not columns(array):
         shape = array.shape if len(array.shape) > 1 else (len(array), 1)
         raise UsageError(f"{name} has shape {shape}; at least {rows} rows and 1 column are needed")
 
@@ -115,7 +116,12 @@ def as_rows(array: Array, name: str, rows: int = 2, missing: bool | None = None)
     missing: as of `check_values`.  Raises UsageError naming the first bad index.
     """
     check_rows(array, name, rows)
-    numbers = np.ascontiguousarray(array.reshape(len(array), -1), dtype=np.float64)
+    numbers = np.ascontiguousarray(array.reshape(len(array), columns(array)), dtype=np.float64)
+    if array.dtype.kind in "iu" and array.dtype.itemsize > 4 and largest(numbers) > EXACT:
+        told = (
+            f"{name} holds whole numbers beyond 2^53, which are rounded to float64: subtract the least, or scale them"
+        )
+        warnings.warn(told, MacmpiWarning, stacklevel=2)
     check_values(numbers, name, missing=missing)
     check_units(largest(numbers), name)
     return numbers
@@ -135,6 +141,8 @@ def as_array(A: Any, name: str) -> Array:
         raise UsageError(f'{name} is text, {A!r:.40}; a file is read by config={{"data.source": ...}}')
     try:
         array = np.asarray(A)
+        if array.dtype.kind in "OSU":
+            _check_none_missing(A, name)
         if array.dtype.kind == "O":
             array = np.array(array.tolist())
     except (ValueError, TypeError) as error:
@@ -142,8 +150,25 @@ def as_array(A: Any, name: str) -> Array:
     return array
 
 
+def _check_none_missing(A: Any, name: str) -> None:
+    """Raises UsageError where a value among text is none: NumPy would make the text "nan" or "None" of it."""
+    flat = np.asarray(A, dtype=object).ravel().tolist()
+    missing = [i for i, value in enumerate(flat) if is_missing(value)]
+    if missing and any(isinstance(value, str | bytes) for value in flat):
+        raise UsageError(f"{name} is missing at [{missing[0]}] ({len(missing)} such); remove these rows, or name them")
+
+
+def is_missing(value: Any) -> bool:
+    """Tells whether a value stands for none: None, NaN, NaT, NA."""
+    return (
+        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
+    )
+
+
 def largest(numbers: Array) -> float:
     """The largest size of those that are not missing."""
+    if not numbers.size:
+        return 0.0
     return max(float(np.fmax.reduce(numbers, axis=None)), -float(np.fmin.reduce(numbers, axis=None)))
 
 
@@ -210,12 +235,12 @@ def _named(labels: Array, names: Array | None) -> list[str]:
     return [str(int(c) if names is None else names[int(c)]) for c in labels]
 
 
-def classes_of(Y: Array, Y_val: Array, source: str, names: Array | None = None) -> Array:
-    """The labels that occur in (N, 1) and (M, 1), ascending.  Raises UsageError.  Cost: a sort.
+def classes_of(Y: Array, Y_val: Array, source: str, names: Array | None = None, dtype: Any = np.int64) -> Array:
+    """The labels that occur in (N, 1) and (M, 1), ascending, of the type that they were given in.
 
-    names: what labels 0, 1, ... are called in messages.
+    names: what labels 0, 1, ... are called in messages.  Raises UsageError.  Cost: a sort.
     """
-    classes = np.unique(np.concatenate([Y, Y_val])).astype(np.int64)
+    classes = np.unique(np.concatenate([Y, Y_val])).astype(np.int64 if names is not None else dtype)
     if not 2 <= len(classes) <= MOST_CLASSES:
         raise UsageError(
             f'data.source = "{source}": Y holds {len(classes)} classes; 2 to {MOST_CLASSES:,} are possible '

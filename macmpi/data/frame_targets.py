@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from macmpi import UsageError
-from macmpi.data.series import is_whole, kind_of, numbers, texts
+from macmpi.data.series import is_categorical, kind_of, numbers, text_of, texts, values
+from macmpi.data.texts import Unclear, kind_of_texts
 from macmpi.typing import Array
 
 
-def targets_of(series: dict[str, Any], source: str, missing: bool = False) -> Array:
+def targets_of(
+    series: dict[str, Any],
+    source: str,
+    missing: bool = False,
+    categories: Sequence[str] = (),
+    empty: Sequence[str] = (),
+) -> Array:
     """One column as (N,): text, truth values, whole numbers or numbers; several as numbers (N, L).
 
-    source: for messages.  missing: numbers may be, and become NaN.  Raises UsageError where a value is missing, or is
-    no target.
+    source: for messages.  missing: numbers may be, and become NaN.  categories: columns that are classes, whatever they
+    hold; empty: texts that stand for a missing value.  Raises UsageError where a value is missing, or is no target.
     """
-    found = [_target(one, f"{source}: column {name}, a target,", missing) for name, one in series.items()]
+    found = [
+        _target(one, f"{source}: column {name}, a target,", missing, name in categories, tuple(empty))
+        for name, one in series.items()
+    ]
     if len(found) == 1:
         return found[0]
-    for name, values in zip(series, found, strict=True):
-        if values.dtype.kind == "U":
+    for name, held in zip(series, found, strict=True):
+        if held.dtype.kind == "U":
             raise UsageError(f"{source}: column {name} holds text; several targets are numbers: name one column")
-    return np.column_stack([values.astype(np.float64) for values in found])
+    return np.column_stack([held.astype(np.float64) for held in found])
 
 
 def weights_of(series: Any, place: str) -> Array:
@@ -31,27 +43,43 @@ def weights_of(series: Any, place: str) -> Array:
     kind = kind_of(series)
     if kind != "number":
         raise UsageError(f"{place} holds {series.dtype}; numbers from 0 on are needed")
-    values = numbers(series, kind, place)
-    _check_complete(np.isnan(values), place, ", or give it the weight 0")
-    return values
+    found = numbers(series, kind, place)
+    _check_complete(np.isnan(found), place, ", or give it the weight 0")
+    return found
 
 
-def _target(series: Any, place: str, missing: bool) -> Array:
+def _target(series: Any, place: str, missing: bool, classes: bool, empty: tuple[str, ...]) -> Array:
     """A target, in the type that says whether it may be classes."""
-    kind = kind_of(series)
+    kind, form = "category" if classes else kind_of(series, empty), ""
     if kind in ("other", "date"):
         raise UsageError(f"{place} holds {series.dtype}; numbers, truth values or text are needed")
     if kind in ("category", "nothing"):
-        words = texts(series)
+        words = texts(series, empty)
         _check_complete(np.array([word is None for word in words]), place)
-        return np.array(words, dtype=str)
-    if kind == "number" and is_whole(series):
+        if classes or is_categorical(series):
+            return _classes(values(series, empty))
+        try:
+            kind, form = kind_of_texts(Counter(map(str, words)))
+        except Unclear as error:
+            raise UsageError(f"{place} {error}") from None
+        if kind == "date":
+            raise UsageError(f"{place} holds dates; numbers, truth values or text are needed")
+        if kind == "category":
+            return np.array(words, dtype=str)
+    if kind == "number" and series.dtype.is_integer() and not series.is_null().any():
         return np.asarray(series.to_numpy())
-    values = numbers(series, kind, place)
-    if missing and np.isnan(values).any():
-        return values
-    _check_complete(np.isnan(values), place, ", or let outputs be missing, loss.missing = true")
-    return values.astype(bool) if kind == "truth" else values
+    found = numbers(series, kind, place, form, empty)
+    if missing and np.isnan(found).any():
+        return found
+    _check_complete(np.isnan(found), place, ", or let outputs be missing, loss.missing = true")
+    return found.astype(bool) if kind == "truth" else found
+
+
+def _classes(held: list[Any]) -> Array:
+    """Values that are declared to be classes, (N,): as text where one of them is text, else as they are."""
+    if any(isinstance(value, str) for value in held):
+        return np.array([text_of(value) for value in held], dtype=str)
+    return np.array(held, dtype=object)
 
 
 def _check_complete(missing: Array, place: str, otherwise: str = "") -> None:

@@ -1,33 +1,49 @@
 """Tables become numbers: categories one column each, dates days, missing numbers the median and a column that tells.
 
-`Columns` says how, by what the training table holds; a model keeps it, so that new tables are read in the same way.
+`Columns` says how, by what the training table holds; a model keeps it, so that new tables are read in the same way,
+whatever types their columns have and whatever other rows they hold.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+import warnings
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
+from itertools import chain, count
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
-from macmpi import UsageError
-from macmpi.data.series import is_frame, is_number, is_whole, kind_of, numbers, series_of, texts
+from macmpi import MacmpiWarning, UsageError
+from macmpi.data.series import is_categorical, is_frame, is_index, kind_of, numbers, series_of, text_of, values
+from macmpi.data.texts import FORMS, Unclear, is_number, kind_of_texts, missing_in, number_of
 from macmpi.typing import Array
 
-__all__ = ["Column", "Columns", "are_whole", "is_frame"]
+__all__ = ["Column", "Columns", "is_frame"]
 
 KINDS = ("number", "truth", "date", "category")
 
 MOST_CATEGORIES = 100
 """Each category is a column of the inputs."""
 
+FREQUENT, HASHED = 50, 16
+"""Text of more categories: the most frequent have columns of their own, and the rest share columns by a hash."""
+
 FEW_CATEGORIES = 20
 """Text of more categories than these, most of which occur once or twice, names the rows rather than sorts them."""
 
 LISTED = 8
 """Columns that a message names; the others it counts."""
+
+SEEN = 100
+"""Rows that are looked at first for a value: most columns have one there."""
+
+EXACT = 2.0**53
+"""From here on float64 rounds whole numbers."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +53,9 @@ class Column:
     kind: "number"; "truth": 0 or 1; "date": days since 1970; "category": 1 in the column of its own category, else 0.
     categories: in their order.  fill: stands for a missing value (0 in each category); None: none may be missing.
     missing: values that the training table lacks; where there are some, a further column is 1 where one is missing.
+    form: how its text is read (data/texts.py).  hashed: columns that the categories without one of their own share, by
+    a hash of their text.  empty: texts that stand for a missing value.  flag: numbers of which the training table has 0
+    and 1 alone.
     """
 
     name: str
@@ -44,20 +63,28 @@ class Column:
     categories: tuple[str, ...] = ()
     fill: float | None = None
     missing: int = 0
+    form: str = ""
+    hashed: int = 0
+    empty: tuple[str, ...] = ()
+    flag: bool = False
 
     def __post_init__(self) -> None:
         """Raises ValueError where the parts do not fit each other, as in a file that others wrote."""
-        texts_ = isinstance(self.categories, tuple) and all(isinstance(c, str) for c in self.categories)
         good = (
             isinstance(self.name, str)
             and self.kind in KINDS
-            and texts_
+            and _is_texts(self.categories)
+            and _is_texts(self.empty)
             and bool(self.categories) == (self.kind == "category")
-            and len(set(self.categories)) == len(self.categories)
             and (self.fill is None or (type(self.fill) is float and bool(np.isfinite(self.fill))))
             and type(self.missing) is int
             and self.missing >= 0
             and (self.fill is not None or not self.missing)
+            and self.form in FORMS
+            and type(self.hashed) is int
+            and 0 <= self.hashed <= MOST_CATEGORIES
+            and (self.kind == "category" or not self.hashed)
+            and type(self.flag) is bool
         )
         if not good:
             raise ValueError(f"its column {self.name!r:.40} is not described as columns are")
@@ -66,19 +93,30 @@ class Column:
     def names(self) -> list[str]:
         """The names of the columns of numbers: city_Paris, city_Rome, missingindicator_city."""
         own = [f"{self.name}_{category}" for category in self.categories] or [self.name]
+        own += [f"{self.name}_other{i}" for i in range(self.hashed)]
         return own + [f"missingindicator_{self.name}"] * (self.missing > 0)
 
     def encode(self, series: Any, table: str) -> Array:
-        """A column of N values as numbers (N, len(names)).  Raises UsageError, naming the table and the column."""
+        """A column of N values as numbers (N, len(names)).  Raises UsageError, naming the table and the column.
+
+        Warns where no value is one of the categories.  A value depends on itself alone, not on other rows.
+        """
         place = f"{table}: column {self.name}"
         if self.kind == "category":
-            found = texts(series)
-            at = {category: i for i, category in enumerate(self.categories)}
-            codes = np.array([at.get(text, -1) if text is not None else -1 for text in found], dtype=np.int64)
-            missing = np.array([text is None for text in found], dtype=bool)
-            own = (codes[:, None] == np.arange(len(self.categories))).astype(np.float64)
+            held = [None if self._is_missing(value) else value for value in values(series, self.empty)]
+            codes = np.array([-1 if value is None else self._code(value) for value in held], dtype=np.int64)
+            missing = np.array([value is None for value in held], dtype=bool)
+            if not missing.all() and (codes < 0).all():
+                seen = ", ".join(repr(one) for one in self.categories[:LISTED])
+                first = next(value for value in held if value is not None)
+                warnings.warn(
+                    f"{place}: none of its values was seen in training, as {text_of(first)!r:.40}; seen were {seen}",
+                    MacmpiWarning,
+                    stacklevel=2,
+                )
+            own = (codes[:, None] == np.arange(len(self.categories) + self.hashed)).astype(np.float64)
         else:
-            own = numbers(series, self.kind, place)[:, None]
+            own = numbers(series, self.kind, place, self.form, self.empty)[:, None]
             missing = np.isnan(own[:, 0])
             own[missing] = np.nan if self.fill is None else self.fill
         if self.fill is None and missing.any():
@@ -89,37 +127,96 @@ class Column:
             )
         return np.column_stack([own, missing]) if self.missing else own
 
+    @cached_property
+    def _places(self) -> dict[Any, int]:
+        """The place of each category by its text, and by the number or truth value that it alone says."""
+        said = [_said_by(category) for category in self.categories]
+        once = Counter(said)
+        alone = {value: i for i, value in enumerate(said) if value is not None and once[value] == 1}
+        return alone | {category: i for i, category in enumerate(self.categories)}
+
+    def _is_missing(self, value: Any) -> bool:
+        """Tells whether a value is a word for none, as "NA", that is no category."""
+        return isinstance(value, str) and value not in self._places and missing_in(value) is not None
+
+    def _code(self, value: Any) -> int:
+        """The place of a value's category, or of the hash that it shares; -1 of a value that was not seen."""
+        text = value if type(value) is str else text_of(value)
+        found = self._places.get(text, self._places.get(_said_by(text), -1))
+        return len(self.categories) + crc32(text.encode()) % self.hashed if found < 0 and self.hashed else found
+
+
+def _said_by(text: str) -> tuple[str, float] | None:
+    """The number or the truth value that a text says: other types and other files may write the same one in its place.
+
+    None of other texts.
+    """
+    number = number_of(text)
+    if number is not None and number == number:
+        return "number", number
+    word = text.strip().lower()
+    return ("truth", float(word == "true")) if word in ("true", "false") else None
+
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a table, in their order, and what stands for each."""
+    """The columns of a table, in their order, and what stands for each.
+
+    notes: what is said of them where a net is trained; they are not kept.
+    """
 
     each: tuple[Column, ...]
+    notes: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     @classmethod
-    def of(cls, frame: Any, missing: str = "impute", without: Iterable[str] = (), name: str = "X") -> Columns:
+    def of(
+        cls,
+        frame: Any,
+        missing: str = "impute",
+        without: Iterable[str] = (),
+        name: str = "X",
+        categories: Collection[str] = (),
+        empty: Sequence[str] = (),
+    ) -> Columns:
         """The columns of a training table (pandas, polars, pyarrow), but for those named in `without`.
 
-        missing: "impute" or "refuse".  name: of the table, for messages.  Raises UsageError, naming every column that
+        missing: "impute" or "refuse".  name: of the table, for messages.  categories: columns that are categories,
+        whatever they hold; empty: texts that stand for a missing value.  Raises UsageError, naming every column that
         cannot become numbers.  Cost: a pass over the table.  Collective: no.
         """
         left_out = set(without)
         series = {key: one for key, one in series_of(frame, name).items() if key not in left_out}
         if not series:
             raise UsageError(f"{name}: no columns are left for the inputs")
+        if not len(next(iter(series.values()))):
+            raise UsageError(f"{name} has no rows")
         found: list[Column] = []
         wrong: dict[str, str] = {}
-        for key, one in series.items():
+        notes: list[str] = []
+        for place, (key, one) in enumerate(series.items()):
             try:
-                found.append(_column(key, one, missing == "impute", name))
-            except _Unfit as error:
+                if place == 0 and len(series) > 1 and is_index(key, one):
+                    notes.append(f"column {key!r} only numbers the rows, and is left out")
+                    continue
+                held = _held(one, tuple(empty), key in categories)
+                if held.kind == "nothing":
+                    notes.append(f"column {key} has no values, and is left out")
+                    continue
+                if held.names_rows:
+                    notes.append(f"column {key} names the rows ({len(held.counts):,} different texts), and is left out")
+                    continue
+                found.append(_column(key, held, missing == "impute", name))
+                notes += [f"column {key} {said}" for said in _said(found[-1], held)]
+            except Unclear as error:
                 wrong[key] = str(error)
         if wrong:
             ignored = ", ".join(json.dumps(key, ensure_ascii=False) for key in wrong)
             told = "; ".join(f"column {key} {why}" for key, why in list(wrong.items())[:LISTED])
             more = f"; {len(wrong) - LISTED} more columns like these" if len(wrong) > LISTED else ""
             raise UsageError(f"{name}: {told}{more}; leave out what is no input: data.ignore = [{ignored}]")
-        return cls(tuple(found))
+        if not found:
+            raise UsageError(f"{name}: no columns are left for the inputs: {_listed(notes)}")
+        return cls(tuple(found), tuple(notes))
 
     @classmethod
     def plain(cls, frame: Any, name: str = "X") -> Columns:
@@ -128,14 +225,18 @@ class Columns:
 
     @property
     def names(self) -> list[str]:
-        """The D names of the columns of numbers."""
-        return [name for column in self.each for name in column.names]
+        """The D names of the columns of numbers, all different: city_Oslo_2 where city_Oslo is a column, too."""
+        found: dict[str, None] = {}
+        for name in (name for column in self.each for name in column.names):
+            free = (f"{name}_{i}" for i in count(2))
+            found[next(other for other in chain([name], free) if other not in found)] = None
+        return list(found)
 
     @property
     def flags(self) -> tuple[bool, ...]:
-        """Tells of each of the D columns of numbers whether it can be nothing but 0 and 1."""
+        """Tells of each of the D columns of numbers whether it is nothing but 0 and 1, whatever its type."""
         return tuple(
-            not (name == column.name and column.kind in ("number", "date"))
+            column.flag or not (name == column.name and column.kind in ("number", "date"))
             for column in self.each
             for name in column.names
         )
@@ -175,10 +276,14 @@ class Columns:
             found = json.loads(text)
         except RecursionError:
             raise ValueError("its columns are nested too deeply") from None
-        keys = {field.name for field in fields(Column)}
-        if not isinstance(found, list) or not found or any(not isinstance(c, dict) or set(c) != keys for c in found):
+        keys = {one.name for one in fields(Column)}
+        needed = {"name", "kind", "categories", "fill", "missing"}  # files of older versions have no others
+        good = (
+            isinstance(found, list) and found and all(isinstance(c, dict) and needed <= c.keys() <= keys for c in found)
+        )
+        if not good:
             raise ValueError("its columns are not described as columns are")
-        each = tuple(Column(**{**c, "categories": _tuple(c["categories"])}) for c in found)
+        each = tuple(Column(**{key: _tuple(value) for key, value in c.items()}) for c in found)
         if len({column.name for column in each}) < len(each):
             raise ValueError("two of its columns have one name")
         return cls(each)
@@ -194,56 +299,95 @@ def columns_of(held: Array, width: int) -> Columns:
     return columns
 
 
-class _Unfit(Exception):
-    """A column cannot become numbers: why."""
+@dataclass(frozen=True)
+class _Held:
+    """A column of a training table: its kind and form, and of categories how often each text occurs."""
+
+    series: Any
+    kind: str
+    form: str = ""
+    counts: Counter[str] = field(default_factory=Counter)
+    names_rows: bool = False
+    empty: tuple[str, ...] = ()
 
 
-def _column(key: str, series: Any, impute: bool, table: str) -> Column:
-    """The column of a training table.  Raises _Unfit."""
-    kind = kind_of(series)
-    if kind == "nothing":
-        raise _Unfit("has no values")
+def _held(series: Any, empty: tuple[str, ...], declared: bool) -> _Held:
+    """Looks at all values of a column of a training table.  declared: they are categories.  Raises Unclear."""
+    kind = "category" if declared else kind_of(series, empty)
+    if kind == "nothing" or not (_any_known(series.head(SEEN), empty) or _any_known(series, empty)):
+        return _Held(series, "nothing")
     if kind == "other":
-        raise _Unfit(f"holds {series.dtype}, which are neither numbers, truth values, dates nor text")
+        raise Unclear(f"holds {series.dtype}, which are neither numbers, truth values, dates nor text")
+    if kind != "category":
+        return _Held(series, kind, empty=empty)
+    known = values(series, empty)
+    counts = Counter(text_of(value) for value in known if value is not None)
+    if declared or is_categorical(series):
+        return _Held(series, kind, "", counts, False, empty)
+    if all(is_number(text) for text in counts) and len(known) - counts.total() > int(series.is_null().sum()):
+        return _Held(series, "number", "", empty=empty)  # numbers, but for texts that stand for a missing value
+    kind, form = kind_of_texts(counts)
+    several = len(counts) > FEW_CATEGORIES and (len(counts) > MOST_CATEGORIES or 2 * len(counts) > counts.total())
+    if kind == "category" and several and all(is_number(text) for text in counts):
+        raise Unclear(
+            "holds numbers as text: make numbers of them, as frame.astype({column: float}) does, or name the column in "
+            "data.categories"
+        )
+    unique = len(counts) > FEW_CATEGORIES and 2 * len(counts) > counts.total()
+    return _Held(series, kind, form, counts, kind == "category" and unique, empty)
+
+
+def _any_known(series: Any, empty: tuple[str, ...]) -> bool:
+    """Tells whether a column has a value."""
+    return any(value is not None for value in values(series, empty))
+
+
+def _column(key: str, held: _Held, impute: bool, table: str) -> Column:
+    """The column of a training table.  Raises Unclear."""
     categories: tuple[str, ...] = ()
-    if kind == "category":
-        found = texts(series)
-        count = sum(text is None for text in found)
-        held = [text for text in found if text is not None]
-        categories = tuple(sorted(set(held)))
-        if not categories:
-            raise _Unfit("has no values")
-        _check_categories(categories, held)
+    hashed, flag = 0, False
+    if held.kind == "category":
+        count = len(held.series) - held.counts.total()
+        often = sorted(held.counts, key=lambda text: (-held.counts[text], text))
+        hashed = HASHED * (len(often) > MOST_CATEGORIES)
+        categories = tuple(sorted(often[:FREQUENT] if hashed else often))
         fill = 0.0
     else:
         try:
-            values = numbers(series, kind, f"{table}: column {key}")
+            found = numbers(held.series, held.kind, f"{table}: column {key}", held.form, held.empty)
         except UsageError as error:
-            raise _Unfit(str(error).partition(f"column {key} ")[2]) from None
-        known = values[~np.isnan(values)]
-        count = len(values) - len(known)
-        if not len(known):
-            raise _Unfit("has no values")
+            raise Unclear(str(error).partition(f"column {key} ")[2]) from None
+        known = found[~np.isnan(found)]
+        count = len(found) - len(known)
         fill = float(np.median(known))
-        fill = float(np.floor(fill)) if kind == "truth" else fill
+        flag = held.kind == "number" and bool(np.isin(known, (0.0, 1.0)).all())
+        fill = float(np.floor(fill)) if held.kind == "truth" or flag else fill
     if count and not impute:
-        raise _Unfit(f'has {count} missing values (data.missing = "impute" fills them)')
-    return Column(key, kind, categories, fill if impute else None, count)
+        raise Unclear(f'has {count} missing values (data.missing = "impute" fills them)')
+    return Column(key, held.kind, categories, fill if impute else None, count, held.form, hashed, held.empty, flag)
 
 
-def _check_categories(categories: tuple[str, ...], held: list[str]) -> None:
-    """Raises _Unfit where text is no sorting of the rows into categories: names, numbers with a slip among them."""
-    few = len(categories) <= MOST_CATEGORIES and (len(categories) <= FEW_CATEGORIES or 2 * len(categories) <= len(held))
-    if few:
-        return
-    odd = [text for text in categories if not is_number(text)]
-    if not odd:
-        raise _Unfit("holds numbers as text: make numbers of them, as frame.astype({column: float}) does")
-    if all(is_number(text.replace(".", "").replace(",", ".")) for text in odd):
-        raise _Unfit(f"holds numbers with commas, as {odd[0]!r:.40}: write them with a point, and without thousands")
-    if 2 * len(odd) < len(categories):
-        raise _Unfit(f"holds numbers and {odd[0]!r:.40}: write a number there, or nothing where it is missing")
-    raise _Unfit(f"holds text with {len(categories):,} different values; at most {MOST_CATEGORIES} can be categories")
+def _said(column: Column, held: _Held) -> list[str]:
+    """Says what a person should know of how a column was read."""
+    found = []
+    if column.form:
+        what = "numbers" if column.kind == "number" else "dates"
+        found.append(f"is read as {what}, {column.form}")
+    elif column.kind == "date" and held.counts:
+        found.append("is read as dates, year first")
+    if column.hashed:
+        rest = len(held.counts) - len(column.categories)
+        found.append(f"holds {len(held.counts):,} different texts: the {rest:,} rarer ones share {HASHED} columns")
+    if column.kind == "number" and held.series.dtype.is_integer():
+        exact = held.series.drop_nulls().to_numpy()
+        if len(exact) and float(max(-int(exact.min()), int(exact.max()))) > EXACT:
+            found.append("holds whole numbers beyond 2^53, which are rounded: subtract the least, or leave it out")
+    return found
+
+
+def _is_texts(value: Any) -> bool:
+    """Tells whether a value is a tuple of different texts."""
+    return isinstance(value, tuple) and all(isinstance(c, str) for c in value) and len(set(value)) == len(value)
 
 
 def _tuple(value: Any) -> Any:
@@ -253,9 +397,3 @@ def _tuple(value: Any) -> Any:
 def _listed(names: list[str]) -> str:
     more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
     return ", ".join(names[:LISTED]) + more
-
-
-def are_whole(frame: Any, without: Iterable[str] = (), name: str = "X") -> bool:
-    """Tells whether all columns of a table but those named hold whole numbers, none missing."""
-    left_out = set(without)
-    return all(is_whole(one) for key, one in series_of(frame, name).items() if key not in left_out)

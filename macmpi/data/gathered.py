@@ -17,10 +17,10 @@ import numpy as np
 from macmpi import UsageError
 from macmpi.config import Data
 from macmpi.data.frame_targets import targets_of, weights_of
-from macmpi.data.frames import Columns, are_whole
+from macmpi.data.frames import Columns
 from macmpi.data.images import images_of
 from macmpi.data.library_sets import PREFIX, read_library_set
-from macmpi.data.named_sets import folder
+from macmpi.data.named_sets import NAMED_SETS, folder
 from macmpi.data.reading import check_there, read_array
 from macmpi.data.series import series_of
 from macmpi.data.tables import is_table, read_table, targets_within
@@ -50,19 +50,26 @@ class Kind:
     keys: tuple[str, ...]
 
 
-KEYS: dict[str, Any] = {"target": "", "weights": "", "ignore": [], "missing": "impute", "image_size": []}
+KEYS: dict[str, Any] = {
+    **{"target": "", "weights": "", "ignore": [], "categories": [], "empty": [], "missing": "impute", "image_size": []}
+}
 """Keys that only some kinds of sources read, and their defaults."""
+
+OF_TABLES = ("target", "weights", "ignore", "categories", "empty", "missing")
+"""Tables read these."""
 
 
 def kind_of_source(source: str) -> Kind | None:
     """The kind of a source; None of a named set, an .h5, .hdf5 or .npz file, and of what is nothing."""
     path = Path(source)
+    if source in NAMED_SETS:  # "./digits" is a folder of that name
+        return None
     if source.startswith(PREFIX):
         return Kind(_of_library, ())
     if source.startswith(OPENML):
-        return Kind(_of_openml, ("target", "weights", "ignore", "missing"))
+        return Kind(_of_openml, OF_TABLES)
     if is_table(path):
-        return Kind(_of_table, ("target", "weights", "ignore", "missing"))
+        return Kind(_of_table, OF_TABLES)
     if path.suffix == ".npy":
         return Kind(_of_array, ("target", "weights"))
     return Kind(_of_images, ("target", "image_size")) if source and os.path.isdir(path) else None
@@ -135,7 +142,7 @@ def _stamp(source: str) -> tuple[int, ...]:
 def _of_table(config: Data, missing: bool) -> Gathered:
     path = Path(config.source)
     check_there(path, "data.source")
-    return of_frame(read_table(path), config, config.targets or [], missing)
+    return of_frame(read_table(path, empty=config.empty), config, config.targets or [], missing)
 
 
 def openml_file(source: str) -> Path:
@@ -152,7 +159,7 @@ def _of_openml(config: Data, missing: bool) -> Gathered:
         raise UsageError(
             f'data.source = "{config.source}": {path} does not exist; fetch it: python -m macmpi.fetch {config.source}'
         )
-    table = read_table(path)
+    table = read_table(path, empty=config.empty)
     targets = targets_within(table) if config.targets is None else config.targets
     return of_frame(table, config, targets, missing)
 
@@ -165,12 +172,14 @@ def of_frame(frame: Any, config: Data, targets: list[str], missing: bool = False
     source = config.source
     series = series_of(frame, source)
     weights = [config.weights] if config.weights else []
-    for key, names in (("target", targets), ("weights", weights), ("ignore", config.ignore)):
+    asked = {"target": targets, "weights": weights, "ignore": config.ignore, "categories": config.categories}
+    for key, names in asked.items():
         for name in names:
             if name not in series:
                 close = difflib.get_close_matches(name, series, n=1)
                 hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(list(series)[:20])}"
                 raise UsageError(f"data.{key}: {source} has no column {name!r}; {hint}")
+    check_once(targets)
     both = sorted(set(targets) & set(config.ignore))
     if both:
         raise UsageError(f"data.ignore: column {both[0]!r} is a target; take it out of one of them")
@@ -178,14 +187,21 @@ def of_frame(frame: Any, config: Data, targets: list[str], missing: bool = False
         where = "target" if config.weights in targets else "ignore"
         raise UsageError(f"data.weights: column {config.weights!r} stands in data.{where}; take it out of one of them")
     without = {*targets, *weights, *config.ignore}
-    columns = Columns.of(frame, config.missing, without, source)
-    X = columns.encode(frame, source)
-    arrays = {"X": X.astype(np.int64) if are_whole(frame, without, source) else X}
+    columns = Columns.of(frame, config.missing, without, source, config.categories, config.empty)
+    arrays = {"X": columns.encode(frame, source)}
     for name in weights:
         arrays["weights"] = weights_of(series[name], f"{source}: column {name}, data.weights,")
     if targets:
-        arrays["Y"] = targets_of({name: series[name] for name in targets}, source, missing)
+        arrays["Y"] = targets_of(
+            {name: series[name] for name in targets}, source, missing, config.categories, config.empty
+        )
     return Gathered(arrays, columns)
+
+
+def check_once(targets: list[str]) -> None:
+    """Raises UsageError where a column is named twice as a target."""
+    if twice := sorted({name for name in targets if targets.count(name) > 1}):
+        raise UsageError(f"data.target names {twice[0]!r} twice; name each target once")
 
 
 def _of_array(config: Data, missing: bool) -> Gathered:
@@ -194,6 +210,7 @@ def _of_array(config: Data, missing: bool) -> Gathered:
     check_there(path, "data.source")
     X, found = read_array(path), dict[str, Array]()
     columns = [_column(X, text, "data.target", path) for text in config.targets or []]
+    check_once([str(column) for column in columns])
     weights = [_column(X, config.weights, "data.weights", path)] if config.weights else []
     if set(weights) & set(columns):
         raise UsageError(f"data.weights: column {config.weights} stands in data.target; take it out of one of them")

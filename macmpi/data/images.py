@@ -83,11 +83,34 @@ def _images_in(folder: Path) -> list[Path]:
 
 
 def _looked_at(Image: Any, path: Path) -> tuple[str, tuple[int, int]]:
-    """Mode and size (width, height) of an image, upright.  Raises UsageError."""
-    mode, size = _opened(Image, path, lambda image: (image.mode, _upright_size(image)))
-    if mode not in GREY + COLOUR:
-        raise UsageError(f"{path} has pixels of mode {mode}; those of 8 bits a channel are read: convert it")
+    """Mode and size (width, height) of an image, upright; a palette of greys is grey.  Raises UsageError."""
+    mode, size, wrong = _opened(Image, path, lambda image: (_mode(image), _upright_size(image), _unread(image)))
+    if wrong:
+        raise UsageError(f"{path} {wrong}")
     return mode, size
+
+
+def _mode(image: Any) -> str:
+    """Pillow's word for what is read of an image: of a palette the one that its colours need."""
+    mode = str(image.mode)
+    if mode not in ("P", "PA"):
+        return mode
+    colours = np.asarray(image.convert("RGB"))
+    return "L" if (colours == colours[..., :1]).all() else "RGB"
+
+
+def _unread(image: Any) -> str:
+    """Says what an image holds that would be lost, and what helps; "" where all of it is read."""
+    mode, tiles = str(image.mode), str(getattr(image, "tile", ""))
+    if mode not in GREY + COLOUR or "16" in tiles:
+        return f"has pixels of mode {mode}{', 16 bits' * ('16' in tiles)}; 8 bits a channel are read: convert it"
+    if getattr(image, "n_frames", 1) > 1:
+        return f"holds {image.n_frames} pictures, and one a file is read: save them one by one"
+    if "transparency" in image.info or mode in ("LA", "PA", "RGBA"):
+        alpha = np.asarray(image.convert("RGBA"))[..., 3]
+        if alpha.min() < 255:
+            return "has transparent pixels, whose colour nobody sees: put it on a background"
+    return ""
 
 
 def _upright_size(image: Any) -> tuple[int, int]:

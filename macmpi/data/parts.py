@@ -16,8 +16,9 @@ from macmpi.data.gathered import Gathered, check_keys, check_whole, forget, gath
 from macmpi.data.named_sets import NAMED_SETS
 from macmpi.data.reading import Raw
 from macmpi.data.scaling import ScalingRule
-from macmpi.data.split import RowSet
+from macmpi.data.split import RowSet, drawn
 from macmpi.data.user_file import of_table, raw_arrays, read_own
+from macmpi.data.wanted import NUMBERS, Wanted
 from macmpi.files import first_line
 from macmpi.parallel.tiles import Tile
 from macmpi.typing import Array
@@ -74,25 +75,32 @@ class Part:
 Parts = tuple[Part, Part]
 """The training and the validation rows."""
 
-Draw = Callable[[int, Data], Sequence[range | RowSet]]
-"""Draws which of n rows are for training, and which for validation."""
+Draw = Callable[[Raw, Data], Sequence[range | RowSet]]
+"""Draws which rows are for training, and which for validation."""
 
 
-def raw_of(config: Data, labels: bool, unread: bool = False, missing: bool = False) -> Raw:
+def drawn_of(raw: Raw, config: Data) -> list[RowSet]:
+    """The rows drawn for training and for validation, those of labels in proportion to their classes."""
+    labels = np.ravel(raw.Y[()]) if raw.labels and raw.Y is not None else None
+    return drawn(len(raw.X), config, labels)
+
+
+def raw_of(config: Data, labels: bool, unread: bool = False, wanted: Wanted = NUMBERS) -> Raw:
     """The arrays of a data set; unread: of the user's own HDF5 file as datasets, else small and read whole.
 
-    missing: targets may be NaN.
+    wanted: what the config asks of them.
 
     Raises UsageError.  Collective: no.
     """
     if unread:
         check_whole(config.source)
-    found = gathered(config, missing)
+    found = gathered(config, wanted.missing)
     if found is not None:
-        return scaled_as(_of_gathered(found, config, labels, missing), config)
+        return scaled_as(_of_gathered(found, config, labels, wanted.missing), config, wanted)
     check_keys(config)
     named = NAMED_SETS.get(config.source)
-    return scaled_as(named(config, labels) if named else read_own(config, labels, unread, missing), config)
+    raw = named(config, labels) if named else read_own(config, labels, unread, wanted.missing)
+    return scaled_as(raw, config, wanted)
 
 
 def _of_gathered(found: Gathered, config: Data, labels: bool, missing: bool) -> Raw:
@@ -109,11 +117,17 @@ def _of_gathered(found: Gathered, config: Data, labels: bool, missing: bool) -> 
     return raw if found.columns is None else of_table(raw, found.columns)
 
 
-def scaled_as(raw: Raw, config: Data) -> Raw:
-    """The arrays, to be scaled as data.scale says."""
-    if config.scale == "auto":
-        return raw
-    return replace(raw, scale=ScalingRule(config.scale), scale_y=ScalingRule(config.scale, targets=True))
+def scaled_as(raw: Raw, config: Data, wanted: Wanted) -> Raw:
+    """The arrays, to be scaled as data.scale says, and as the net reads them."""
+    if config.scale != "auto":
+        raw = replace(raw, scale=ScalingRule(config.scale), scale_y=ScalingRule(config.scale, targets=True))
+    if wanted.sequences and raw.shape is not None:  # steps x features, and no picture
+        scale = replace(raw.scale, images=False, features=raw.shape[-1])
+        raw = replace(raw, shape=None, steps=raw.shape[0], scale=scale)
+    if wanted.like is not None:
+        of_x, of_y = wanted.like
+        raw = replace(raw, scale=replace(raw.scale, like=of_x), scale_y=replace(raw.scale_y, like=of_y))
+    return raw
 
 
 def parts_of(raw: Raw, config: Data, draw: Draw, missing: bool = False) -> tuple[Parts, Parts | None]:
@@ -127,7 +141,7 @@ def parts_of(raw: Raw, config: Data, draw: Draw, missing: bool = False) -> tuple
     if raw.X_val is not None:
         rows: Sequence[range | RowSet] = [range(min(config.points or n, n)), range(len(raw.X_val))]
     else:
-        rows = draw(n, config)
+        rows = draw(raw, config)
         left = n - len(rows[1])
     check_enough(config, len(rows[0]), len(rows[1]), left)
     X = two_parts(raw.X, raw.X_val, rows, f"{config.source}: dataset X")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import is_zipfile
 
 import numpy as np
 
@@ -18,14 +20,14 @@ from macmpi.typing import Array
 
 @dataclass(frozen=True)
 class Raw:
-    """Arrays as read.  Y is None for an autoencoder; X_val is None when validation points are still to be drawn.
-    labels: Y holds class labels, (N, 1); names: where they are text, that of labels 0, 1, ...; one_dimensional: the
-    targets, Y or X, are numbers that the file has as (N,); columns: of a table, by which X was made.  weights: of the
-    points of X, (N, 1); weights_val: of those of X_val.
+    """Arrays as read. Y is None for an autoencoder; X_val is None when validation points are still to be drawn. labels:
+    Y holds class labels, (N, 1), given in label_type; names: where they are text, that of labels 0, 1, ...;
+    one_dimensional: the targets, Y or X, are numbers that the file has as (N,); columns: of a table, by which X was
+    made. weights: of the points of X, (N, 1); weights_val: of those of X_val.
 
     For pictures, else None: groups, whole numbers of the points of X and of X_val (none while those are to be drawn);
     order, the places of the same points on their group's closed curve; shape, height and width, and perhaps channels,
-    of a row that is an image.
+    of a row that is an image.  steps: of rows that are sequences, else 0.
     """
 
     X: Array
@@ -35,12 +37,14 @@ class Raw:
     scale: ScalingRule = AS_IS
     scale_y: ScalingRule = AS_IS
     labels: bool = False
+    label_type: Any = np.int64
     names: Array | None = None
     one_dimensional: bool = False
     columns: Columns | None = None
     groups: tuple[Array, Array] | None = None
     order: tuple[Array, Array] | None = None
     shape: tuple[int, ...] | None = None
+    steps: int = 0
     weights: Any = None
     weights_val: Any = None
 
@@ -51,18 +55,25 @@ def check_there(path: Path, key: str) -> None:
         raise UsageError(f"{key}: {os.path.abspath(path)} does not exist")
 
 
+FILTER = re.compile(r"required filter '([^':]+)")
+"""HDF5 says so of a compression that it does not know."""
+
 LISTED = 8
 """Names of what a file holds that a message can list."""
 
 
-def contents(path: Path) -> str:
-    """Says in words what an HDF5 or npz file holds, one that `read_file` can read."""
+def names_in(path: Path) -> list[str]:
+    """The names of what an HDF5 or npz file holds, one that `read_file` can read."""
     if path.suffix == ".npz":
         with np.load(path, allow_pickle=False) as file:
-            names = list(file)
-    else:
-        with files.opened(path) as file:
-            names = list(file)
+            return list(file)
+    with files.opened(path) as file:
+        return list(file)
+
+
+def contents(path: Path) -> str:
+    """Says in words what an HDF5 or npz file holds, one that `read_file` can read."""
+    names = names_in(path)
     listed = [ascii(name)[1:-1] for name in names[:LISTED]]
     return f"it holds {', '.join(listed) or 'nothing'}{', ...' if len(names) > LISTED else ''}"
 
@@ -71,6 +82,8 @@ def read_file(path: Path, names: tuple[str, ...]) -> dict[str, Array]:
     """The datasets of an HDF5 or npz file that are there.  Nothing is ever unpickled.  Raises UsageError."""
     try:
         if path.suffix == ".npz":
+            if not is_zipfile(path):
+                raise ValueError("it is no .npz file; a single array is an .npy file")
             with np.load(path, allow_pickle=False) as file:
                 found = {name: file[name] for name in names if name in file}
             if any(not isinstance(array, np.ndarray) for array in found.values()):  # bytes, of a member that is none
@@ -78,18 +91,67 @@ def read_file(path: Path, names: tuple[str, ...]) -> dict[str, Array]:
             return found
         with files.opened(path) as file:
             held = set(file)
-            return {name: np.asarray(files.array(file, name)) for name in names if name in held}
+            return {
+                name: declared(np.asarray(files.array(file, name)), facts_of(file[name]))
+                for name in names
+                if name in held
+            }
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
     except MemoryError:
         raise UsageError(f"{path} cannot be read: it says that it holds more than fits into memory") from None
     except Exception as error:  # noqa: BLE001 - whatever NumPy, zipfile and h5py raise, the file is what is wrong
         text = first_line(error)
+        if lacking := FILTER.search(text):
+            text = (
+                f"{lacking[1]} compresses its numbers, which h5py cannot read here: pip install hdf5plugin, or use gzip"
+            )
         if "Object arrays" in text:
             text = "it holds Python objects: save numbers, and text as A.astype(str)"
         elif "pickle" in text:
             text = "it is not a file of plain arrays"
         raise UsageError(f"{path} cannot be read: {text}") from None
+
+
+def facts_of(dataset: Any) -> dict[str, Any]:
+    """Reads what a dataset of an HDF5 file declares of its numbers, as netCDF does: fill values, a scale, an offset.
+
+    A fill value of 0 is the library's own, and declares nothing.  Raises UsageError where a fact is no number.
+    """
+    found: dict[str, Any] = {"fill": [], "scale": 1.0, "add": 0.0}
+    if dataset.dtype.kind not in "iuf":
+        return found
+    names = {"_FillValue": "fill", "missing_value": "fill", "scale_factor": "scale", "add_offset": "add"}
+    for key, fact in names.items():
+        if key not in dataset.attrs:
+            continue
+        given = np.ravel(dataset.attrs[key])
+        try:
+            numbers = given.astype(np.float64)
+        except (TypeError, ValueError):
+            raise UsageError(
+                f"dataset {dataset.name}: its attribute {key} is {str(given[0])!r}; a number is needed"
+            ) from None
+        if fact == "fill":
+            found["fill"] += numbers.astype(dataset.dtype).tolist()
+        elif len(numbers) != 1 or not np.isfinite(numbers[0]) or (key == "scale_factor" and not numbers[0]):
+            raise UsageError(f"dataset {dataset.name}: its attribute {key} is {numbers.tolist()}; one number is needed")
+        else:
+            found[fact] = float(numbers[0])
+    if not found["fill"] and dataset.fillvalue:
+        found["fill"] = [dataset.fillvalue]
+    return found
+
+
+def declared(array: Array, facts: dict[str, Any]) -> Array:
+    """The numbers that an array with these facts stands for: NaN where it holds a fill value, scaled and moved."""
+    missing = np.isin(array, facts["fill"]) if facts["fill"] else np.zeros(0, bool)
+    if not missing.any() and (facts["scale"], facts["add"]) == (1.0, 0.0):
+        return array
+    found = array.astype(np.float64) * facts["scale"] + facts["add"]
+    if missing.any():
+        found[missing] = np.nan
+    return found
 
 
 def read_array(path: Path) -> Array:

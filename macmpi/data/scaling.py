@@ -16,6 +16,9 @@ from macmpi.typing import Array
 FAR = 20.0
 """Robust deviations from the median to the furthest number of a column without long tails: of a normal column 5."""
 
+FARTHEST = 5.0
+"""Scaled deviations from the mean of the furthest number of an input: of a normal column about 4."""
+
 QUARTILES = 1.349
 """From the first to the third quartile of a normal column, in its standard deviations."""
 
@@ -100,6 +103,16 @@ class Scaling:
         found = {"shift": self.shift, "scale": self.scale}
         return found if self.tails is None else found | self.tails.arrays
 
+    def repeated(self, times: int) -> Scaling:
+        """The scaling of rows that hold these columns a number of times, one after the other."""
+        tails = self.tails and Tails(**{name: np.tile(array, times) for name, array in self.tails.arrays.items()})
+        return Scaling(np.tile(self.shift, times), np.tile(self.scale, times), tails)
+
+    def of_first(self, columns: int) -> Scaling:
+        """The scaling of the first few columns.  columns: their number."""
+        tails = self.tails and Tails(**{name: array[:columns] for name, array in self.tails.arrays.items()})
+        return Scaling(self.shift[:columns], self.scale[:columns], tails)
+
     def compresses_as(self, other: Scaling) -> bool:
         """Tells whether both compress long tails in one way, or neither does."""
         if self.tails is None or other.tails is None:
@@ -123,30 +136,32 @@ class ScalingRule:
     """The rule by which the inputs or the targets of a data set are scaled.
 
     kind: "none"; "range": one shift and scale for all columns, to [0, 1]; "standard": mean 0, deviation 1 by column;
-    "robust": that, once columns with long tails are compressed; "auto": "range" or "robust" (see `settled`).
-    images: the rows are images; whole: they hold whole numbers; targets: of a regression, whose errors are measured in
-    their own unit, so that nothing is compressed.  flags: the columns of a table that stand for categories and truth
-    values, none or (D,): "auto" moves them to mean 0 and leaves 0 and 1 a unit apart, or a rare category would weigh
-    more than any number.
+    "robust": that, once columns with long tails are compressed; "auto": "range" of images, else "robust".
+    images: the rows are images; targets: of a regression, whose errors are measured in their own unit, so that nothing
+    is compressed.  flags: the columns of a table that stand for categories and truth values, none or (D,): "auto" moves
+    them to mean 0 and leaves 0 and 1 a unit apart, or a rare category would weigh more than any number.  features: of
+    sequences, the columns of a step; each of them is scaled alike in all steps.  like: the scaling of the
+    model that training starts from, whose long tails are compressed again.
     """
 
     kind: str
     images: bool = False
-    whole: bool = False
     targets: bool = False
     flags: tuple[bool, ...] = ()
+    features: int = 0
+    like: Scaling | None = None
 
-    def settled(self, low: Array, high: Array) -> str:
-        """The kind that "auto" stands for; low, high: the least and the largest number of each column (D,).
+    def tails(self, sample: Array, low: Array, high: Array) -> Tails | None:
+        """The long tails, as `tails_of` finds them or as the model has them that training starts from."""
+        if self.settled != "robust":
+            return None
+        known = self.like is not None and len(self.like.shift) == len(low)
+        return self.like.tails if known and self.like else tails_of(sample, low, high)
 
-        "range" for images, and for whole numbers in one unit: several columns, of which at least half of those that
-        vary span half of all there is.
-        """
-        kind = self.kind
-        if kind == "auto":
-            spans = (high - low)[high > low]
-            one_unit = self.whole and len(spans) > 1 and np.mean(spans >= 0.5 * (high.max() - low.min())) >= 0.5
-            kind = "range" if self.images or one_unit else "robust"
+    @property
+    def settled(self) -> str:
+        """The kind that "auto" stands for, and of targets "standard" for "robust"."""
+        kind = ("range" if self.images else "robust") if self.kind == "auto" else self.kind
         return "standard" if kind == "robust" and self.targets else kind
 
 
@@ -164,7 +179,8 @@ def tails_of(sample: Array, low: Array, high: Array) -> Tails | None:
 
     That is the distance of the quartiles divided by that of a normal column, or where it is 0 the standard deviation.
     Once compressed, a column has a median of 0 and, where its quartiles differ, a robust deviation of 0.8 to 1.
-    sample: rows (n, D); low, high: as in `ScalingRule.settled`, over all training points.
+    sample: rows (n, D); low, high: the least and the largest number of each column (D,), over all training
+    points.
     """
     first, centre, third = np.quantile(sample, [0.25, 0.5, 0.75], axis=0)
     width = (third - first) / QUARTILES
@@ -186,12 +202,17 @@ def range_of(low: Array, high: Array) -> Scaling:
     return Scaling(np.full(D, low.min()), np.full(D, span))
 
 
-def standard(mean: Array, deviation: Array, largest: Array, tails: Tails | None) -> Scaling:
-    """Mean 0 and deviation 1 of g(x); a constant column keeps its scale.
+def standard(
+    mean: Array, deviation: Array, low: Array, high: Array, tails: Tails | None, farthest: float = np.inf
+) -> Scaling:
+    """Mean 0 and deviation 1 of g(x); less where a number would lie farther from 0; a constant column keeps its scale.
 
-    mean, deviation: of g(x); largest: the size of the largest g(x).  All (D,).
+    mean, deviation: of g(x); low, high: the least and the largest g(x).  All (D,).  farthest: a scaled number, FARTHEST
+    for inputs: of a column that is the same in all rows but a few these few would else decide over a step.
     """
-    return Scaling(mean, np.where(deviation <= ROUNDING * largest, 1.0, deviation), tails)
+    largest, reach = np.maximum(np.abs(low), np.abs(high)), np.maximum(high - mean, mean - low)
+    scale = np.maximum(deviation, reach / farthest)
+    return Scaling(mean, np.where(deviation <= ROUNDING * largest, 1.0, scale), tails)
 
 
 def _moments(G: Array, weights: Array | None = None) -> tuple[Array, Array]:
@@ -214,13 +235,19 @@ def fit_scaling(X: Array, rule: ScalingRule | str, weights: Array | None = None)
     rule = ScalingRule(rule) if isinstance(rule, str) else rule
     if rule.kind == "none":
         return unscaled(X.shape[1])
+    if rule.features:
+        steps = X.shape[1] // rule.features
+        rows = None if weights is None else np.repeat(weights, steps)
+        like = rule.like and rule.like.of_first(rule.features)
+        return fit_scaling(X.reshape(-1, rule.features), replace(rule, features=0, like=like), rows).repeated(steps)
     low, high = np.fmin.reduce(X), np.fmax.reduce(X)
-    kind = rule.settled(low, high)
+    kind = rule.settled
     if kind == "range":
         return range_of(low, high)
     flags = np.array(rule.flags or [False] * X.shape[1])
-    tails = tails_of(X[spread_rows(len(X))], low, high) if kind == "robust" else None
+    tails = rule.tails(X[spread_rows(len(X))], low, high)
     tails = tails and tails.without(flags)
     G = compressed(X, tails)
-    found = standard(*_moments(G, weights), np.fmax.reduce(np.abs(G)), tails)
+    farthest = FARTHEST if kind == "robust" else np.inf
+    found = standard(*_moments(G, weights), np.fmin.reduce(G), np.fmax.reduce(G), tails, farthest)
     return replace(found, scale=np.where(flags, 1.0, found.scale))

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import datetime
 import decimal
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
 
 from macmpi import UsageError
+from macmpi.data.texts import missing_in, moment_of, number_of, truth_of
 from macmpi.typing import Array
 
 DAY = 86_400_000_000
@@ -27,15 +28,6 @@ FACES = ("__dataframe__", "__arrow_c_stream__", "collect_schema")
 def is_frame(X: Any) -> bool:
     """Tells whether X is a table with named columns: of pandas, polars, pyarrow or one much like them."""
     return hasattr(type(X), "columns") and any(hasattr(type(X), face) for face in FACES)
-
-
-def is_number(text: str) -> bool:
-    """Tells whether text is a number."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def is_series(Y: Any) -> bool:
@@ -74,8 +66,30 @@ def series_of(frame: Any, name: str) -> dict[str, Any]:
     return found
 
 
-def kind_of(series: Any) -> str:
-    """ "number", "truth", "category" (text), "date" or "other"; "nothing" where every value is missing."""
+def is_categorical(series: Any) -> bool:
+    """Tells whether the type of a column says that its values are categories."""
+    import narwhals as nw
+
+    return isinstance(series.dtype, nw.Categorical | nw.Enum)
+
+
+def is_index(name: str, series: Any) -> bool:
+    """Tells whether a first column is an index that was saved: it has no name, and another whole number in each row."""
+    if name.strip() and not name.startswith("Unnamed: 0"):
+        return False
+    dtype = series.dtype
+    if not dtype.is_numeric() or series.is_null().any():
+        return False
+    found = np.asarray(series.to_numpy(), np.float64)
+    whole = bool(np.isfinite(found).all() and (found == np.round(found)).all())
+    return whole and len(np.unique(found)) == len(found) and bool(np.ptp(found) < 100.0 * len(found))
+
+
+def kind_of(series: Any, empty: Collection[str] = ()) -> str:
+    """ "number", "truth", "category" (text), "date" or "other"; "nothing" where every value is missing.
+
+    empty: texts that stand for a missing value.
+    """
     import narwhals as nw
 
     dtype = series.dtype
@@ -85,23 +99,18 @@ def kind_of(series: Any) -> str:
         return "truth"
     if isinstance(dtype, nw.Date | nw.Datetime):
         return "date"
-    if isinstance(dtype, nw.Categorical | nw.Enum):
+    if is_categorical(series):
         return "category"
     if isinstance(dtype, nw.String | nw.Object | nw.Unknown):
-        return _kind_of_values(values(series))
+        return _kind_of_values(values(series, empty))
     return "other"
 
 
-def is_whole(series: Any) -> bool:
-    """Tells whether a column holds whole numbers by its type, and none is missing."""
-    return bool(series.dtype.is_integer() and not series.is_null().any())
-
-
-def values(series: Any) -> list[Any]:
-    """The values of a column as Python has them, None where one is missing (null, NaN, NaT)."""
+def values(series: Any, empty: Collection[str] = ()) -> list[Any]:
+    """The values of a column as Python has them, None where one is missing (null, NaN, NaT, a text among `empty`)."""
     missing = series.is_null().to_numpy()
     return [
-        None if gone or (isinstance(value, float) and value != value) else value
+        None if gone or (isinstance(value, float) and value != value) or (empty and value in empty) else value
         for value, gone in zip(series.to_list(), missing, strict=True)
     ]
 
@@ -133,15 +142,16 @@ def text_of(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def texts(series: Any) -> list[str | None]:
+def texts(series: Any, empty: Collection[str] = ()) -> list[str | None]:
     """The values of a column as names of categories, None where one is missing."""
-    return [value if value is None or type(value) is str else text_of(value) for value in values(series)]
+    return [value if value is None or type(value) is str else text_of(value) for value in values(series, empty)]
 
 
-def numbers(series: Any, kind: str, place: str) -> Array:
+def numbers(series: Any, kind: str, place: str, form: str = "", empty: Collection[str] = ()) -> Array:
     """The values of a column as float64 (N,), NaN where one is missing: dates as days since 1970, true as 1.
 
-    place: names the column in messages.  Raises UsageError at the first value that is not of this kind, or infinite.
+    place: names the column in messages; form: how text is read; empty: texts that stand for a missing value.  Raises
+    UsageError at the first value that is not of this kind, or infinite.
     """
     import narwhals as nw
 
@@ -152,12 +162,12 @@ def numbers(series: Any, kind: str, place: str) -> Array:
     elif kind != "date" and direct and series.to_numpy().dtype.kind in "iuf":
         found = np.array(series.to_numpy(), np.float64)
     else:
-        held, number_of = values(series), NUMBERS[kind]
+        held, of = values(series, empty), NUMBERS[kind]
         found = np.full(len(held), np.nan)
         for row, value in enumerate(held):
             if value is None:
                 continue
-            number = number_of(value)
+            number = of(value, form)
             if number is None:
                 raise UsageError(f"{place} holds {text_of(value)!r:.40} in row {row}; {WANTED[kind]} are needed")
             found[row] = number
@@ -173,13 +183,23 @@ def _check(found: Array, bad: Array, place: str, remedy: str) -> None:
         raise UsageError(f"{place} holds {found[rows[0]]:g} in row {rows[0]}; {remedy}")
 
 
-def _number(value: Any) -> float | None:
+def _number(value: Any, form: str) -> float | None:
+    if isinstance(value, str):
+        return number_of(value, form)
     number: Any = value if isinstance(value, (*SCALARS["number"], *SCALARS["truth"])) else None
     return None if number is None else float(number)
 
 
-def _days(value: Any) -> float | None:
+def _truth(value: Any, form: str) -> float | None:
+    return truth_of(value) if isinstance(value, str) else _number(value, form)
+
+
+def _days(value: Any, form: str) -> float | None:
     """Days since 1970; a time without a zone is taken for UTC."""
+    if isinstance(value, str):
+        text, value = value, moment_of(value, form)
+        if value is None:
+            return missing_in(text)
     if not isinstance(value, datetime.date):
         return None
     moment = value if isinstance(value, datetime.datetime) else datetime.datetime(value.year, value.month, value.day)
@@ -187,5 +207,5 @@ def _days(value: Any) -> float | None:
     return (moment - EPOCH) // datetime.timedelta(microseconds=1) / DAY
 
 
-NUMBERS: dict[str, Callable[[Any], float | None]] = {"number": _number, "truth": _number, "date": _days}
+NUMBERS: dict[str, Callable[[Any, str], float | None]] = {"number": _number, "truth": _truth, "date": _days}
 WANTED = {"number": "numbers", "truth": "truth values", "date": "dates"}

@@ -16,20 +16,22 @@ import numpy as np
 from macmpi.config import Data
 from macmpi.data.checks import check_single, check_units, check_varied, classes_of, largest
 from macmpi.data.dataset import Dataset, Sizes, share_arrays
-from macmpi.data.parts import Part, Parts, parts_of, raw_of, weight_parts
+from macmpi.data.parts import Part, Parts, drawn_of, parts_of, raw_of, weight_parts
 from macmpi.data.point_weights import check_some, not_negative
+from macmpi.data.reading import Raw
 from macmpi.data.scaling import (
     AS_IS,
+    FARTHEST,
     Scaling,
     ScalingRule,
+    Tails,
     compressed,
     range_of,
     spread_rows,
     standard,
-    tails_of,
     unscaled,
 )
-from macmpi.data.split import RowSet, counted, drawn
+from macmpi.data.split import RowSet, counted
 from macmpi.data.wanted import NUMBERS, Wanted, check_known, check_seen
 from macmpi.parallel import tiles
 from macmpi.parallel.partition import Partitions, PointPartition
@@ -39,16 +41,16 @@ from macmpi.parallel.tree_sum import TreeSum
 from macmpi.typing import Array
 
 
-def survey(config: Data, labels: bool, missing: bool = False) -> Sizes:
+def survey(config: Data, labels: bool, wanted: Wanted = NUMBERS) -> Sizes:
     """Sizes and classes, found without reading the points.  Cost: of a classifier all labels are read.
 
-    missing: targets may be NaN.  Raises UsageError for all that headers tell.  Collective: no (rank 0).
+    wanted: what the config asks of them.  Raises UsageError for all that headers tell.  Collective: no (rank 0).
     """
-    raw = raw_of(config, labels, unread=True, missing=missing)
-    inputs, targets = parts_of(raw, config, drawn if labels else counted)
+    raw = raw_of(config, labels, unread=True, wanted=wanted)
+    inputs, targets = parts_of(raw, config, drawn_of if labels else lambda raw, config: counted(len(raw.X), config))
     (X, X_val), classes = inputs, None
     if targets and labels:
-        classes = classes_of(targets[0].labels(), targets[1].labels(), config.source)
+        classes = classes_of(targets[0].labels(), targets[1].labels(), config.source, dtype=raw.label_type)
     n_out = len(classes) if classes is not None else (targets or inputs)[0].width
     return Sizes(X.width, n_out, len(X), len(X_val), targets is None, classes, raw.shape, raw.weights is not None)
 
@@ -67,9 +69,9 @@ def load(
 
     Raises UsageError on all ranks if one of them finds something wrong.  Collective: yes.
     """
-    raw = team.all_or_raise(lambda: raw_of(config, classes is not None, unread=True, missing=wanted.missing))
-    rows = _drawn(len(raw.X) if raw.X_val is None else 0, config, team)
-    inputs, targets = team.all_or_raise(lambda: parts_of(raw, config, lambda n, keys: rows, wanted.missing))
+    raw = team.all_or_raise(lambda: raw_of(config, classes is not None, unread=True, wanted=wanted))
+    rows = _drawn(raw, config, team)
+    inputs, targets = team.all_or_raise(lambda: parts_of(raw, config, lambda raw, keys: rows, wanted.missing))
     w, w_val = Reader(points, team, np.dtype(float), config).weights(weight_parts(raw, inputs, config.source))
     reader = Reader(points, team, np.dtype(dtype), config, w)
     own = wanted if targets is None else NUMBERS
@@ -87,10 +89,10 @@ def load(
     return replace(found, weights=w, weights_val=w_val)
 
 
-def _drawn(n: int, config: Data, team: Team) -> list[RowSet]:
-    """Rank 0 alone draws which of n rows are for training and for validation; none of 0.  Collective: yes."""
+def _drawn(raw: Raw, config: Data, team: Team) -> list[RowSet]:
+    """Rank 0 alone draws which rows are for training and for validation; none where X_val is.  Collective: yes."""
     own: list[Array] = []
-    team.from_root(lambda: own.extend(rows.bits for rows in (drawn(n, config) if n else ())))
+    team.from_root(lambda: own.extend(rows.bits for rows in (drawn_of(raw, config) if raw.X_val is None else ())))
     return [RowSet(bits) for bits in share_arrays(team, own)]
 
 
@@ -158,20 +160,32 @@ class Reader:
         Columns with long tails take a pass more, for the means once they are compressed.
         """
         low, high, mean, mass, sample = self._outline(part)
+        steps = part.width // rule.features if rule.features else 0
+
+        def alike(A: Array, join: Any = np.mean) -> Array:
+            """The numbers of each feature of sequences joined over all steps; of other rows A (D,) itself."""
+            return np.tile(join(A.reshape(steps, -1), axis=0), steps) if steps else A
+
+        low, high, mean = alike(low, np.min), alike(high, np.max), alike(mean)
         self.team.all_or_raise(lambda: check_units(float(np.maximum(-low, high).max()), part.name))
         if varied:
             self.team.all_or_raise(lambda: check_varied(low, high, part.name, self.config.source))
-        kind, D = rule.settled(low, high), part.width
+        kind, D = rule.settled, part.width
         if kind == "none":
             return unscaled(D)
         if kind == "range":
             return range_of(low, high)
-        tails = tails_of(sample, low, high) if kind == "robust" else None
+        if steps:
+            rows = sample.reshape(-1, rule.features)
+            tails = rule.tails(rows[spread_rows(len(rows))], low[: rule.features], high[: rule.features])
+            tails = tails and Tails(**{name: np.tile(array, steps) for name, array in tails.arrays.items()})
+        else:
+            tails = rule.tails(sample, low, high)
         if tails is not None:
-            mean = self._mean(part, mass, lambda A: compressed(A, tails))
-        deviation = np.sqrt(self._mean(part, mass, lambda A: np.square(compressed(A, tails) - mean)))
-        largest = np.abs(compressed(np.stack([low, high]), tails)).max(axis=0)
-        return standard(mean, deviation, largest, tails)
+            mean = alike(self._mean(part, mass, lambda A: compressed(A, tails)))
+        deviation = np.sqrt(alike(self._mean(part, mass, lambda A: np.square(compressed(A, tails) - mean))))
+        farthest = FARTHEST if kind == "robust" else np.inf
+        return standard(mean, deviation, compressed(low, tails), compressed(high, tails), tails, farthest)
 
     def _outline(self, part: Part) -> tuple[Array, Array, Array, Array, Array]:
         """Least, largest, mean and weight of each column's numbers in the training rows (D,), and some rows (n, D)."""

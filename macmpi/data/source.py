@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from macmpi.config import Config
     from macmpi.data.dataset import Dataset, Sizes
     from macmpi.data.frames import Columns
+    from macmpi.data.scaling import Scaling
     from macmpi.parallel.partition import Partitions
     from macmpi.parallel.team import Team
 
@@ -22,10 +23,14 @@ SLOW = 1.0
 
 
 class Whole:
-    """A data set that rank 0 reads whole, or has as arrays, and shares with all ranks."""
+    """A data set that rank 0 reads whole, or has as arrays, and shares with all ranks.
+
+    like: the scaling of the model that training starts from, if it starts from one.
+    """
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self.like: tuple[Scaling, Scaling] | None = None
         self._data: Dataset | None = None
 
     def sizes(self) -> Sizes:
@@ -45,13 +50,18 @@ class Whole:
         from macmpi.data.wanted import wanted_by
         from macmpi.data.whole import load
 
-        return load(self.config.data, has_labels(self.config), self.config.model.precision, wanted_by(self.config))
+        return load(
+            self.config.data, has_labels(self.config), self.config.model.precision, wanted_by(self.config, self.like)
+        )
 
     def notes(self, seconds: float) -> list[str]:
         """Lines for the head of the table, on rank 0, once the data are read.  seconds: that took so long."""
+        from macmpi.data.user_file import unread_in
+
         columns = None if self._data is None else self._data.columns
-        read = f"read {self.config.data.source} in {seconds:.1f} s" if seconds > SLOW else ""
-        return [line for line in (read, columns.said if columns else "") if line]
+        lines = [f"read {self.config.data.source} in {seconds:.1f} s"] if seconds > SLOW else []
+        lines += [*columns.notes, columns.said] if columns else []
+        return [line for line in (*lines, unread_in(self.config.data.source)) if line]
 
     def load(self, team: Team, points: Partitions) -> Dataset:
         """The points that this rank holds, checked and scaled.  Raises UsageError on all ranks.  Collective: yes.
@@ -84,10 +94,10 @@ class Arrays(Whole):
         from macmpi.data.wanted import wanted_by
         from macmpi.data.whole import made_of
 
-        config, wanted = self.config, wanted_by(self.config)
+        config, wanted = self.config, wanted_by(self.config, self.like)
         raw = raw_arrays(self.held, Path(self.name), has_labels(config), missing=wanted.missing)
         raw = raw if self.columns is None else of_table(raw, self.columns)
-        return made_of(scaled_as(raw, config.data), config.data, config.model.precision, wanted)
+        return made_of(scaled_as(raw, config.data, wanted), config.data, config.model.precision, wanted)
 
 
 class Sharded:
@@ -95,12 +105,13 @@ class Sharded:
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self.like: tuple[Scaling, Scaling] | None = None
 
     def sizes(self) -> Sizes:
         from macmpi.data.shards import survey
         from macmpi.data.wanted import wanted_by
 
-        self._sizes = survey(self.config.data, has_labels(self.config), wanted_by(self.config).missing)
+        self._sizes = survey(self.config.data, has_labels(self.config), wanted_by(self.config, self.like))
         return self._sizes
 
     def notes(self, seconds: float) -> list[str]:
@@ -118,7 +129,7 @@ class Sharded:
         from macmpi.data.wanted import wanted_by
 
         classes = team.from_root(lambda: self._sizes.classes)
-        wanted = wanted_by(self.config)
+        wanted = wanted_by(self.config, self.like)
         return load(self.config.data, classes, self.config.model.precision, points, team, wanted)
 
 

@@ -26,15 +26,39 @@ def counted(n: int, config: Data) -> list[range]:
     return [range(size) for size in sizes(n, config)]
 
 
-def drawn(n: int, config: Data) -> list[RowSet]:
-    """The training and the validation rows, drawn.  5 bytes a row.  Raises UsageError.  Collective: no."""
+def drawn(n: int, config: Data, labels: Array | None = None) -> list[RowSet]:
+    """The training and the validation rows, drawn; of labels (n,) in proportion to their classes.  5 bytes a row.
+
+    Raises UsageError.  Collective: no.
+    """
     train, held = sizes(n, config)
     try:
         found = np.arange(n, dtype=np.uint32 if n <= 2**32 else np.int64)
         stream(config.seed, "split").shuffle(found)
+        if labels is not None:
+            found = by_class(found, labels, held)
         return [RowSet(_bits(rows, n)) for rows in (found[held : held + train], found[:held])]
     except MemoryError:
         raise UsageError(f"{config.source}: dataset X has {n:,} rows, too many for this machine to number") from None
+
+
+def by_class(order: Array, labels: Array, held: int) -> Array:
+    """The rows of `order` (n,) with those that are held out first, then one of each class, then the others.
+
+    Every class but its first row, which is for training, lies evenly among those held out, to within one row.
+    labels: (n,); held: rows that are held out, fewer where there are more classes than rows left.  Collective: no.
+    """
+    _, classes = np.unique(labels[order], return_inverse=True)
+    sequence = np.argsort(classes, kind="stable")
+    first = np.r_[True, np.diff(classes[sequence]) > 0]
+    one_each, rest = sequence[first], sequence[~first]
+    count = min(held, len(rest))
+    out = np.zeros(len(rest), bool)
+    out[(np.arange(count) * len(rest) + len(rest) // 2) // max(count, 1)] = True
+    held_out, left = np.sort(rest[out]), np.sort(rest[~out])
+    if count < held:  # nearly every row is the only one of its class
+        one_each, held_out = one_each[held - count :], np.r_[held_out, one_each[: held - count]]
+    return order[np.r_[held_out, np.sort(one_each), left]]
 
 
 def _bits(rows: Array, n: int) -> Array:

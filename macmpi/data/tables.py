@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import json
+import re
 import zlib
+from collections.abc import Sequence
+from csv import reader
 from pathlib import Path
 from typing import Any
 
 from macmpi import UsageError
-from macmpi.data.series import is_number
+from macmpi.data.texts import MISSING, NUMBER, is_number
 from macmpi.files import first_line
 
 CSV, PARQUET = (".csv", ".tsv", ".csv.gz", ".tsv.gz"), (".parquet",)
@@ -18,11 +22,8 @@ CSV, PARQUET = (".csv", ".tsv", ".csv.gz", ".tsv.gz"), (".parquet",)
 TARGETS = b"macmpi.targets"
 """Key of a Parquet file's own facts: which of its columns are targets, as JSON."""
 
-MISSING = [
-    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA"),
-    *("NULL", "NaN", "None", "n/a", "nan", "null"),
-]
-"""A cell of a CSV file that holds one of these is missing; pandas has the same list."""
+QUOTED = re.compile(r'"[^"]*"')
+"""A quoted text, in which a separator is none."""
 
 SEPARATORS = ",;\t|"
 """A .csv file has the one that is most often in its first line, the first of them where none is."""
@@ -36,16 +37,18 @@ def is_table(path: Path) -> bool:
     return path.name.lower().endswith((*CSV, *PARQUET))
 
 
-def read_table(path: Path) -> Any:
+def read_table(path: Path, typed: bool = True, empty: Sequence[str] = ()) -> Any:
     """The table (of pyarrow) of a CSV or Parquet file, whose columns have names.  Raises UsageError.
 
-    Columns that hold an index of pandas are left out.  Collective: no.
+    typed: all cells of a column of a CSV file tell its type; else it is text, for a model knows what its columns are.
+    empty: texts that stand for a missing value, besides the usual ones.  Columns that hold an index of pandas are left
+    out.  Collective: no.
     """
     _pyarrow(str(path))
     import pyarrow as pa
 
     try:
-        table = _read_parquet(path) if path.name.lower().endswith(PARQUET) else _read_csv(path)
+        table = _read_parquet(path) if path.name.lower().endswith(PARQUET) else _read_csv(path, typed, empty)
     except (pa.ArrowException, OSError, EOFError, zlib.error, ValueError, MemoryError) as error:
         raise UsageError(f"{path} cannot be read: {_plain(error)}") from None
     names = table.column_names
@@ -103,7 +106,7 @@ def _read_parquet(path: Path) -> Any:
     return parquet.ParquetFile(path).read()
 
 
-def _read_csv(path: Path) -> Any:
+def _read_csv(path: Path, typed: bool, empty: Sequence[str]) -> Any:
     """The kind of a column is told by all of its cells: the file is one block."""
     import pyarrow as pa
     from pyarrow import csv
@@ -111,19 +114,56 @@ def _read_csv(path: Path) -> Any:
     content = path.read_bytes()
     if path.suffix.lower() == ".gz":
         content = gzip.decompress(content)
-    names = content.partition(b"\n")[0].decode("utf-8-sig", errors="replace").rstrip("\r")
+    content = _in_utf8(content)
+    if b"\r" in content and b"\n" not in content:
+        content = content.replace(b"\r", b"\n")
+    names = content.partition(b"\n")[0].decode("utf-8-sig").rstrip("\r")
     if not names.strip():
         raise ValueError("its first line is empty; it should hold the names of the columns")
-    separator = "\t" if ".tsv" in path.name.lower() else max(SEPARATORS, key=names.count)
-    given = [name.strip('"') for name in names.split(separator)]
+    unquoted = QUOTED.sub("", names)
+    separator = "\t" if ".tsv" in path.name.lower() else max(SEPARATORS, key=unquoted.count)
+    given = next(reader([names], delimiter=separator))
     if all(is_number(name) for name in given):
         raise ValueError(f"its first line holds numbers ({names:.40}); it should hold the names of the columns")
-    return csv.read_csv(
+    table = csv.read_csv(
         pa.BufferReader(content),
         csv.ReadOptions(block_size=min(max(len(content), 1 << 20), LARGEST)),
         csv.ParseOptions(delimiter=separator, newlines_in_values=True),
-        csv.ConvertOptions(null_values=MISSING, strings_can_be_null=True),
+        csv.ConvertOptions(
+            null_values=[*MISSING, *empty],
+            strings_can_be_null=True,
+            column_types=dict.fromkeys(given, pa.string()),
+        ),
     )
+    if not typed or len(set(given)) < len(given):
+        return table
+    return pa.table({name: _typed(table.column(name)) for name in table.column_names})
+
+
+def _typed(column: Any) -> Any:
+    """A column of text as whole numbers or numbers where all of its cells are numbers with a decimal point."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    known = compute.utf8_trim_whitespace(compute.drop_null(column))
+    if not len(known) or not compute.all(compute.match_substring_regex(known, f"^({NUMBER})$")).as_py():
+        return column
+    text = compute.utf8_trim_whitespace(column)
+    if compute.all(compute.match_substring_regex(known, r"^-?[0-9]{1,18}$")).as_py():
+        return text.cast(pa.int64())
+    return compute.replace_substring_regex(text, r"^\+", "").cast(pa.float64())
+
+
+def _in_utf8(content: bytes) -> bytes:
+    """The text of a file in UTF-8, which may have been in UTF-16.  Raises ValueError for other encodings."""
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return content.decode("utf-16").encode()
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise ValueError(f"line {line} is no UTF-8, perhaps Latin-1: save the file as UTF-8") from None
+    return content
 
 
 def _plain(error: Exception) -> str:

@@ -20,7 +20,7 @@ from macmpi.files import DAMAGE
 from macmpi.typing import Array
 
 FEW = 50
-"""One column of whole numbers with at most this many different ones may be classes."""
+"""One column of whole numbers, of any type, with at most this many different ones may be classes."""
 
 
 def with_loss(config: Config) -> tuple[Config, list[Decision]]:
@@ -44,23 +44,34 @@ def loss_for(config: Config, Y: Any, source: str) -> tuple[Config, list[Decision
     if config.model.loss != AUTO:
         return config, []
     kind = "" if Y is None or not Y.shape or not len(Y) or columns(Y) != 1 else Y.dtype.kind
-    if kind in ("i", "u"):
-        _check_amounts(np.unique(np.asarray(Y)), source)
-    texts = kind in ("S", "U", "O")
+    texts, why = kind in ("S", "U", "O"), "the targets are numbers"
+    if kind in ("i", "u", "f"):
+        why = _amounts(np.unique(np.asarray(Y)), len(Y), source)
     loss: Any = "cross_entropy" if kind == "b" or texts else "squared"
-    why = f"the targets are {'text' if texts else 'truth values' if kind == 'b' else 'numbers'}"
+    if kind == "b" or texts:
+        why = f"the targets are {'text' if texts else 'truth values'}"
     if Y is None:
         why = IN_THE_PAPER
     return replace(config, model=replace(config.model, loss=loss)), [Decision("model.loss", loss, why)]
 
 
-def _check_amounts(values: Array, source: str) -> None:
-    """Raises UsageError where a few different whole numbers may be classes as well as amounts."""
-    if len(values) <= FEW:
-        raise UsageError(
-            f"{source}: Y holds whole numbers, {len(values)} different ones from {values[0]} to {values[-1]}: "
-            'say what they are, model.loss = "cross_entropy" if classes, "squared" if amounts'
-        )
+def _amounts(found: Array, rows: int, source: str) -> str:
+    """Says why the targets, of which `found` has the different ones, are amounts, whatever their type.
+
+    Raises UsageError where they may be classes as well: a few whole numbers that repeat, two of them, or most of those
+    in their range.
+    """
+    known = found[~np.isnan(found)] if found.dtype.kind == "f" else found
+    whole = len(known) > 0 and bool(np.isfinite(known).all() and (known == np.round(known)).all())
+    if not whole or len(known) > FEW or len(known) == 1 or 2 * len(known) > rows:
+        return "the targets are numbers"
+    least, most = int(known[0]), int(known[-1])
+    if len(known) > 2 and 2 * len(known) <= most - least + 1:
+        return f"the targets are {len(known)} whole numbers from {least} to {most}, too far apart for classes"
+    raise UsageError(
+        f"{source}: Y holds whole numbers, {len(known)} different ones from {least} to {most}: "
+        'say what they are, model.loss = "cross_entropy" if classes, "squared" if amounts'
+    )
 
 
 def _targets(source: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from macmpi.data.dataset import WEIGHTS
 from macmpi.data.frames import Columns, columns_of
 from macmpi.data.named_sets import NAMED_SETS
 from macmpi.data.point_weights import as_weights, check_weights
-from macmpi.data.reading import Raw, check_there, read_file, read_headers
+from macmpi.data.reading import LISTED, Raw, check_there, names_in, read_file, read_headers
 from macmpi.data.scaling import AS_IS, ScalingRule
 from macmpi.files import DAMAGE
 from macmpi.typing import Array
@@ -47,13 +48,35 @@ def read_own(config: Data, labels: bool, unread: bool = False, missing: bool = F
     sharded, unread = unread, unread and path.suffix != ".npz"
     held: dict[str, Any] = read_headers(path, POINTS) if unread else read_file(path, (*POINTS, *GROUPS, COLUMNS))
     if unread:
+        check_names(path, held)
         weights = {name: held.pop(name) for name in WEIGHTS if name in held}
         check_datasets(held, path, labels)
         check_weights(held, weights, path)
         return Raw(**held, **weights, **_kinds(held, labels), shape=image_shape(held["X"]))
+    check_names(path, held)
     described = held.pop(COLUMNS, None)
     raw = raw_arrays(held, path, labels, not sharded, missing)
     return raw if described is None else _of_described(raw, described, path)
+
+
+def check_names(path: Path, found: Iterable[str]) -> None:
+    """Raises UsageError where a file holds a dataset whose name is one of POINTS but for its case, in place of it."""
+    meant = {name.lower(): name for name in POINTS}
+    for name in names_in(path):
+        if (own := meant.get(name.lower(), name)) != name and own not in found:
+            raise UsageError(
+                f"{path} holds {name}, and a dataset of that kind is called {own}: rename it, or leave it out"
+            )
+
+
+def unread_in(source: str) -> str:
+    """Names the datasets of the user's own file that are not read; "" where all are, and of other sources."""
+    path = Path(source)
+    if path.suffix not in (".h5", ".hdf5", ".npz") or not path.is_file():
+        return ""
+    names = [name for name in names_in(path) if name not in (*POINTS, *GROUPS, COLUMNS)]
+    listed = ", ".join(ascii(name)[1:-1] for name in names[:LISTED]) + ", ..." * (len(names) > LISTED)
+    return f"not read: {listed} of {path.name}; points are X, Y, X_val, Y_val, weights, weights_val" if names else ""
 
 
 def _of_described(raw: Raw, described: Array, path: Path) -> Raw:
@@ -111,7 +134,8 @@ def _kinds(held: dict[str, Any], labels: bool) -> dict[str, Any]:
     """Fields of Raw: the rules of scaling, and the kind of the targets, of arrays or HDF5 datasets."""
     scale, scale_y = (_rule(held.get(name), targets=name == "Y") for name in "XY")
     flat = not labels and len(held["Y" if "Y" in held else "X"].shape) == 1
-    return {"scale": scale, "scale_y": scale_y, "labels": labels, "one_dimensional": flat}
+    kind = held["Y"].dtype if labels else np.int64
+    return {"scale": scale, "scale_y": scale_y, "labels": labels, "label_type": kind, "one_dimensional": flat}
 
 
 def numbered(held: dict[str, Any]) -> Array | None:
@@ -122,6 +146,12 @@ def numbered(held: dict[str, Any]) -> Array | None:
     own = [name for name in ("Y", "Y_val") if name in held]
     if own and all(held[name].dtype.kind == "b" for name in own):
         return np.array([False, True])
+    if own and all(held[name].dtype.kind == "O" and not is_text(held[name]) for name in own):  # declared to be classes
+        flat = [np.array(held[name].ravel().tolist()) for name in own]
+        names, numbers = np.unique(np.concatenate(flat), return_inverse=True)
+        for name, codes in zip(own, np.split(numbers, [len(flat[0])]), strict=False):
+            held[name] = codes.reshape(held[name].shape)
+        return names
     if not own or any(not is_text(held[name]) for name in own):
         return None
     texts = [np.asarray(files.texts(held[name].ravel()), dtype=str) for name in own]
@@ -135,7 +165,7 @@ def _rule(array: Any, targets: bool) -> ScalingRule:
     """An array or HDF5 dataset (N, ...), None where there is none, as "auto" scales it."""
     if array is None:
         return AS_IS
-    return ScalingRule("auto", images=image_shape(array) is not None, whole=array.dtype.kind in "iu", targets=targets)
+    return ScalingRule("auto", images=image_shape(array) is not None, targets=targets)
 
 
 def read_codes(path: Path, rows: int, columns: int) -> Array:

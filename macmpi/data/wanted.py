@@ -9,16 +9,19 @@ import numpy as np
 
 from macmpi import UsageError
 from macmpi.config import Config
+from macmpi.data.scaling import Scaling
 from macmpi.nets.losses import loss_of
 from macmpi.typing import Array
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The targets that a loss takes.
+    """A config asks this of its data.
 
-    missing: NaN stands for none.  scaled: they may be shifted and scaled.  admits: tells of each number whether it is
-    one; None: every number is.  words: what they are; loss: its name.
+    Of targets: missing: NaN stands for none.  scaled: they may be shifted and scaled.  admits: tells of each number
+    whether it is one; None: every number is.  words: what they are; loss: its name.  Of inputs: sequences: an array of
+    three dimensions holds steps x features, which the first layer reads one after the other.  like: the scaling of
+    inputs and of targets of the model that training starts from, if it starts from one.
     """
 
     missing: bool = False
@@ -26,6 +29,8 @@ class Wanted:
     admits: Callable[[Array], Array] | None = None
     words: str = ""
     loss: str = ""
+    sequences: bool = False
+    like: tuple[Scaling, Scaling] | None = None
 
     def check(self, Y: Array, source: str, autoencoder: bool) -> None:
         """Raises UsageError, naming the first, where targets (n, L) as they are trained on are none that it takes."""
@@ -47,13 +52,14 @@ NUMBERS = Wanted()
 """All numbers, but none that are missing."""
 
 
-def wanted_by(config: Config) -> Wanted:
-    """The targets that a config's loss takes; of labels, which are checked as such, nothing more."""
-    loss = loss_of(config)
+def wanted_by(config: Config, like: tuple[Scaling, Scaling] | None = None) -> Wanted:
+    """Says what a config asks of its data; of labels, checked as such, nothing more.  like: as in `Wanted`."""
+    loss, hidden = loss_of(config), config.model.hidden
+    sequences = isinstance(hidden, list) and any(config.model.recurrences[:1])
     if loss.labels:
-        return NUMBERS
+        return Wanted(sequences=sequences, like=like)
     admits = None if loss.scaled else loss.admits
-    return Wanted(loss.missing, loss.scaled, admits, loss.targets, config.model.loss)
+    return Wanted(loss.missing, loss.scaled, admits, loss.targets, config.model.loss, sequences, like)
 
 
 def check_known(count: int, name: str) -> None:

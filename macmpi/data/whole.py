@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from macmpi import UsageError
 from macmpi.config import Data
 from macmpi.data.checks import check_single, check_varied, classes_of, largest
 from macmpi.data.dataset import Dataset
-from macmpi.data.parts import Parts, parts_of, raw_of, two_parts, weight_parts
+from macmpi.data.parts import Parts, drawn_of, parts_of, raw_of, two_parts, weight_parts
 from macmpi.data.point_weights import settled
 from macmpi.data.reading import Raw
 from macmpi.data.scaling import AS_IS, Scaling, ScalingRule, fit_scaling, unscaled
-from macmpi.data.split import drawn
 from macmpi.data.wanted import NUMBERS, Wanted, check_known, check_seen
 from macmpi.typing import Array
 
@@ -24,19 +24,21 @@ def load(config: Data, labels: bool = False, dtype: Any = np.float64, wanted: Wa
 
     wanted: what the loss asks of targets.  Raises UsageError.  Collective: no (rank 0).
     """
-    return made_of(raw_of(config, labels, missing=wanted.missing), config, dtype, wanted)
+    return made_of(raw_of(config, labels, wanted=wanted), config, dtype, wanted)
 
 
 def made_of(raw: Raw, config: Data, dtype: Any = np.float64, wanted: Wanted = NUMBERS) -> Dataset:
     """The arrays of a data set, checked, split and scaled.  Raises UsageError.  Collective: no (rank 0)."""
     classes = None
-    inputs, targets = parts_of(raw, config, drawn, wanted.missing)
+    inputs, targets = parts_of(raw, config, drawn_of, wanted.missing)
     sides = zip(weight_parts(raw, inputs, config.source), ("training", "validation"), strict=True)
     w, w_val = (None if part is None else settled(part.whole(), what, config.source) for part, what in sides)
     X, X_val, scaling_x = Y, Y_val, scaling_y = _scaled(inputs, raw.scale, config, targets is None, w)
     if targets and raw.labels:
         labels_, labels_val = (part.whole() for part in targets)
-        numbers = classes_of(labels_, labels_val, config.source, raw.names)
+        numbers = classes_of(labels_, labels_val, config.source, raw.names, raw.label_type)
+        if w is not None and not np.ptp(labels_[w > 0.0]):
+            raise UsageError(f"{config.source}: all training points with a weight above 0 are of one class")
         Y, Y_val = (np.equal(y, numbers).astype(np.float64) for y in (labels_, labels_val))
         classes = numbers if raw.names is None else raw.names[numbers]
         scaling_y = unscaled(Y.shape[1])

@@ -14,8 +14,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import groupby
+from threading import Lock
 from typing import Any
 
+from macmpi import UsageError
 from macmpi.parallel.team import Team
 from macmpi.parallel.texts import texts
 
@@ -37,13 +39,50 @@ def libraries() -> list[dict[str, Any]]:
     return [dict(zip(("library", "version", "architecture"), name, strict=True)) for name in sorted(set(named))]
 
 
+class _Limit:
+    """The limit of BLAS threads that all running fits of this process share, since BLAS knows only one a process.
+
+    The first to begin sets it, the last to end takes it back.
+    """
+
+    def __init__(self) -> None:
+        self.lock, self.running, self.threads = Lock(), 0, 0
+        self.set: Any = None
+
+    def begin(self, threads: int) -> None:
+        from threadpoolctl import threadpool_limits
+
+        with self.lock:
+            if self.running and threads != self.threads:
+                raise UsageError(
+                    f"run.threads = {threads}: another fit of this process computes with {self.threads} BLAS "
+                    f"thread{'s' * (self.threads > 1)}; use as many, or wait for its end"
+                )
+            if not self.running:
+                self.set, self.threads = threadpool_limits(threads, user_api="blas"), threads
+            self.running += 1
+
+    def end(self) -> None:
+        with self.lock:
+            self.running -= 1
+            if not self.running:
+                self.set.restore_original_limits()
+
+
+_LIMIT = _Limit()
+
+
 @contextmanager
 def limited(threads: int) -> Iterator[None]:
-    """Within this the libraries of BLAS of this process compute with that many threads.  Collective: no."""
-    from threadpoolctl import threadpool_limits
+    """Within this the libraries of BLAS of this process compute with that many threads, in all fits that run.
 
-    with threadpool_limits(threads, user_api="blas"):
+    Raises UsageError where another fit runs with other ones.  Collective: no.
+    """
+    _LIMIT.begin(threads)
+    try:
         yield
+    finally:
+        _LIMIT.end()
 
 
 def words(found: list[dict[str, Any]]) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import hashlib
+import json
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,12 +19,13 @@ from macmpi.nets.chain import Chain
 from macmpi.nets.losses.links import LINKS
 from macmpi.results.card import Card
 from macmpi.results.rescaled import first_rescaled, last_rescaled, shared_kept
+from macmpi.state import block_views
 from macmpi.typing import Array
 
 BATCH = 4096
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Model:
     """A trained net f, with the scaling of its data: arrays go in and come out in the data's own units.
 
@@ -31,7 +34,10 @@ class Model:
     columns are found by their names; None of arrays.  card_text: the model card as model.h5 has it, "" where it has
     none.  history: a record of each iteration, as in curve.jsonl; none of a model that was loaded, whose card has it.
     link: of its loss, a key of LINKS; what it makes of the outputs of the net is the mean that is predicted, such as
-    probabilities ("sigmoid") or counts ("exp").
+    probabilities ("sigmoid") or counts ("exp").  in_use: the name of its weights; kept: all that there are, flat, by
+    name: "last", "best" (on validation), "refit" (on all points).
+
+    Models are equal that predict the same: one net, the same weights, scaling, classes and columns.
     """
 
     chain: Chain
@@ -45,6 +51,33 @@ class Model:
     card_text: str = ""
     history: list[dict[str, Any]] = field(default_factory=list, compare=False)
     link: str = "identity"
+    in_use: str = "last"
+    kept: dict[str, Array] = field(default_factory=dict, repr=False)
+
+    def __eq__(self, other: object) -> bool:
+        return self._facts == other._facts if isinstance(other, Model) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._facts)
+
+    @cached_property
+    def _facts(self) -> tuple[Any, ...]:
+        """All that decides what it predicts, as values that can be compared."""
+        chain = self.chain
+        net = json.dumps([[m.spec() for m in chain.maps], chain.sites, chain.numbers, chain.reads], sort_keys=True)
+        arrays = (*self.weights, *(A for s in (self.scaling_x, self.scaling_y) for A in s.arrays.values()))
+        classes = None if self.classes is None else tuple(self.classes.tolist())
+        numbers = hashlib.sha256(b"".join(np.ascontiguousarray(A).tobytes() for A in arrays)).hexdigest()
+        return net, numbers, self.autoencoder, classes, self.one_dimensional, self.columns, self.link
+
+    def with_weights(self, name: str) -> Model:
+        """This net with others of its weights in use.  Raises UsageError where it has none of that name."""
+        if name == self.in_use:
+            return self
+        if name not in self.kept:
+            raise UsageError(f"it has the weights {', '.join(self.kept or [self.in_use])}, not {name}")
+        blocks = tuple(block_views(self.kept[name].astype(np.float64), self.chain.block_shapes))
+        return replace(self, weights=blocks, in_use=name)
 
     def __repr__(self) -> str:
         sizes = "-".join(str(n) for n in self.chain.layer_sizes)
@@ -138,7 +171,7 @@ class Model:
             A = (Columns.plain(A, name) if own is None else own).encode(A, name)
         part, whole, A = self.chain.part(start, stop), len(self.chain.maps), as_array(A, name)
         n_in = part.n_in if start else self.chain.n_in
-        A = as_rows(A if A.ndim == 1 and n_in == 1 else np.atleast_2d(A), name, rows=1)
+        A = as_rows(A if A.ndim == 1 and n_in == 1 else np.atleast_2d(A), name, rows=0)
         if A.shape[1] != n_in:
             raise UsageError(f"{name} has {A.shape[1]} columns; the model takes {n_in}")
         out = np.empty((len(A), part.n_out))

@@ -36,10 +36,10 @@ PREFERRED = ("refit", "best", "last")
 
 
 def save_model(path: str | Path, model: Model) -> None:
-    """Write a model that `load` reads, with the weights that it predicts with.  Raises OSError.  Collective: no."""
-    flat = np.concatenate([W.ravel() for W in model.weights])
+    """Write a model that `load` reads, with all the weights that it has.  Raises OSError.  Collective: no."""
+    in_use = {model.in_use: np.concatenate([W.ravel() for W in model.weights])}
     card = {NAME: model.card_text} if model.card_text else {}
-    save(Path(path), model.chain, {"last": flat}, model, {LINK: model.link, **card})
+    save(Path(path), model.chain, model.kept | in_use, model, {LINK: model.link, **card})
 
 
 def save(
@@ -112,7 +112,8 @@ def load(path: str | Path, weights: str | None = None) -> Model:
             if weights not in names:
                 raise UsageError(f"it has the weights {', '.join(names)}, not {weights}")
             of_x, of_y = _scaling(file, "x", chain.n_in), _scaling(file, "y", chain.n_out)
-            blocks = _blocks(files.array(file, f"weights/{weights}"), chain)
+            kept = {name: files.array(file, f"weights/{name}") for name in names}
+            blocks = {name: _blocks(flat, chain) for name, flat in kept.items()}[weights]
             card = file.attrs.get(NAME, "")
             autoencoder = bool(file.attrs["autoencoder"])
             one_dimensional = bool(file.attrs.get("one_dimensional", False))  # older files do not say
@@ -136,7 +137,8 @@ def load(path: str | Path, weights: str | None = None) -> Model:
         raise UsageError(f"{path} is not a model: {why}") from None
     except (*DAMAGE, ArithmeticError, LookupError) as error:
         raise UsageError(f"{path} is not a model: {first_line(error)}") from None
-    return Model(chain, blocks, of_x, of_y, autoencoder, classes, one_dimensional, columns, card, link=link)
+    kind = of_x, of_y, autoencoder, classes, one_dimensional, columns, card
+    return Model(chain, blocks, *kind, link=link, in_use=weights, kept=kept)
 
 
 def notes(path: Path) -> tuple[list[str], dict[str, Any]]:

@@ -10,10 +10,8 @@ from macmpi.half_steps.errors import errors_of
 from macmpi.methods.constant import constant_weights
 from macmpi.methods.protocol import Method
 from macmpi.state import Errors, State
+from macmpi.training.finite import SAME
 from macmpi.typing import Array
-
-SAME = 1e-9
-"""Errors that differ by this share are the same but for rounding."""
 
 
 def is_poor(error: float, constant: float) -> bool:

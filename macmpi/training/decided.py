@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from macmpi import UsageError
 from macmpi.console import warn
 from macmpi.parallel.clock import now
 
@@ -14,9 +15,11 @@ if TYPE_CHECKING:
     from macmpi.config import Config
     from macmpi.config.auto import Decision
     from macmpi.data.dataset import Sizes
+    from macmpi.data.scaling import Scaling
     from macmpi.data.source import Source
     from macmpi.parallel.team import Team
     from macmpi.plan.plan import Plan
+    from macmpi.results.model import Model
 
 
 @dataclass(frozen=True)
@@ -42,20 +45,39 @@ def decided(
     team: Team,
     with_loss: Callable[[Config], tuple[Config, list[Decision]]],
     source_of: Callable[[Config], Source],
+    start: Model | None = None,
 ) -> Decided:
     """Settles what the data have to say.  Raises UsageError.  Collective: yes.
 
-    with_loss: the config with a loss, by the kind of the targets, on rank 0; source_of: the data of such a config.
+    with_loss: the config with a loss, by the kind of the targets, on rank 0; source_of: the data of such a config;
+    start: the model that training starts from, in the place of a file, on rank 0.
     """
     began = now()
     config, losses = team.from_root(lambda: with_loss(_with_connections(config)))
     source = source_of(config)
+    source.like = team.from_root(lambda: _scaling_of_start(config, start))
     sizes = team.from_root(source.sizes)
     notes = source.notes(now() - began)
     from macmpi.config.auto import decide
 
     config, others = decide(config, sizes.n_in, sizes.autoencoder, sizes.shape)
     return Decided(config, losses + others, source, sizes, notes)
+
+
+def _scaling_of_start(config: Config, start: Model | None) -> tuple[Scaling, Scaling] | None:
+    """The scaling of the inputs and the targets of the model that training starts from; None where it starts afresh.
+
+    A file that is no model is refused where its weights are read.
+    """
+    if config.start.method != "model":
+        return None
+    from macmpi.results.model_file import load
+
+    try:
+        found = start or load(config.start.model)
+    except UsageError:
+        return None
+    return found.scaling_x, found.scaling_y
 
 
 def _with_connections(config: Config) -> Config:

@@ -12,12 +12,13 @@ from macmpi.nets.chain import Chain
 from macmpi.state import W_STEP, Errors, State
 from macmpi.typing import Array
 
+SAME = 1e-9
+"""Errors that differ by this share are the same but for rounding."""
+
 FAR = 2.0
 """A run has diverged where its error ends above this times that of the best constant, and above where it started."""
 
 CHANGES = "another model.activation or another data.scale may help"
-
-FATE = "the run ends here and keeps its checkpoints of before"
 
 
 def first_bad(A: Array) -> int:
@@ -43,12 +44,13 @@ def bad_places(state: State[Any], first: int = 0) -> dict[str, float]:
     return {"bad_z": NOWHERE if z < 0 else -float(z + at), "bad_w": NOWHERE if w < 0 else -float(w)}
 
 
-def check(chain: Chain, iteration: int, places: dict[str, float], stepped: str = "the W-step") -> None:
-    """Raises NumericalError, agreed, where a place of `bad_places` is one; the same on every rank that knows it.
+def wrong_places(
+    chain: Chain, iteration: int, places: dict[str, float], stepped: str = "the W-step"
+) -> NumericalError | None:
+    """The error where a place of `bad_places` is one, else None; the same on every rank that knows it.
 
     stepped: what moved the weights.
     """
-    where = None
     if places["bad_z"] > NOWHERE:
         point, column = divmod(int(-places["bad_z"]), sum(chain.site_sizes))
         site, unit = _locate(chain.site_sizes, column)
@@ -57,10 +59,9 @@ def check(chain: Chain, iteration: int, places: dict[str, float], stepped: str =
         layer, at = _locate([h * d for h, d in chain.block_shapes], int(-places["bad_w"]))
         unit, column = divmod(at, chain.block_shapes[layer][1])
         where = f"{stepped} gave layer {layer + 1} a weight that is not finite, unit {unit}, input {column}"
-    if where:
-        error = NumericalError(f"iteration {iteration}: {where}; {FATE}")
-        error.agreed = True
-        raise error
+    else:
+        return None
+    return NumericalError(f"iteration {iteration}: {where}")
 
 
 def check_start(errors: Errors) -> None:
@@ -72,30 +73,23 @@ def check_start(errors: Errors) -> None:
         )
 
 
-def check_errors(errors: Errors, iteration: int, remedy: str) -> None:
-    """Raises NumericalError, agreed, when an error of an iteration is not finite: all ranks have the same."""
+def wrong_errors(errors: Errors, iteration: int, remedy: str) -> NumericalError | None:
+    """The error where one of an iteration's errors is not finite, else None: all ranks have the same."""
     named = {"E1 (training)": errors.train, "E1 (validation)": errors.validation, "E_Q": errors.E_Q}
     bad = [f"{name} is {value:g}" for name, value in named.items() if not np.isfinite(value)]
-    if bad:
-        error = NumericalError(f"iteration {iteration}: {', '.join(bad)} at its end; {FATE}; {remedy}, {CHANGES}")
-        error.agreed = True
-        raise error
+    return NumericalError(f"iteration {iteration}: {', '.join(bad)} at its end; {remedy}, {CHANGES}") if bad else None
 
 
-def check_end(error: float, constant: float, start: float | None, name: str, remedy: str) -> None:
-    """Raises NumericalError when the training error (E1, without a ridge) of the last weights says that a run diverged.
+def went_wrong(error: float, constant: float, start: float | None, poor: bool) -> bool:
+    """Tells whether the last training error (E1, without a ridge) says that a run went wrong.
 
-    constant: the best constant's, called `name`, 0 where there is none to compare with; start: at the start, if known.
-    A run that has not learnt yet is where it started, and one that is near the best constant has lost little.
+    constant: the best constant's, 0 where there is none to compare with; start: at the start, if known; poor: the best
+    weights are no better than that constant.  A run that has not learnt yet is where it started, and one that is near
+    the best constant has lost little.
     """
-    far = constant > 0.0 and error > FAR * constant and (start is None or error > start)
-    if far or not np.isfinite(error):
-        begun = "" if start is None else f" and {start:g} at the start"
-        raise NumericalError(
-            f"the run diverged: its last E1 (training) is {error:g}, against {constant:g} ({name}){begun}; "
-            "no model.h5 is written, checkpoints and start.h5 stay; "
-            f"{remedy}, {CHANGES}"
-        )
+    if poor:
+        return constant > 0.0 and error > FAR * constant and (start is None or error > start)
+    return constant > 0.0 and not error <= constant * (1.0 + SAME)
 
 
 def gone_wrong(iteration: int, error: float, constant: float, name: str, remedy: str) -> str:
@@ -123,10 +117,7 @@ def broken(
 
     first: as in `bad_places`.
     """
-    try:
-        check(chain, state.iteration + 1, bad_places(state, first))
-    except NumericalError as found:
-        found.agreed = False
+    if (found := wrong_places(chain, state.iteration + 1, bad_places(state, first))) is not None:
         return found
     half, at = "W" if state.position == W_STEP and state.Z.size else "Z", ""
     if problem and problem[0] == half:
@@ -135,7 +126,9 @@ def broken(
             if half == "Z"
             else f" in segment {problem[1] + 1}, {_units(problem[2])}"
         )
-    return NumericalError(f"iteration {state.iteration + 1}: the {half}-step failed{at} ({error}); {FATE}")
+    return NumericalError(
+        f"iteration {state.iteration + 1}: the {half}-step failed{at} ({error}); checkpoints of before stay"
+    )
 
 
 def _points(rows: Any, first: int) -> str:

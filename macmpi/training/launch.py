@@ -124,7 +124,7 @@ def origin_of(config: Config, plan: Plan, data: Dataset, given: model.Model | No
     if config.start.method != "model":
         return Origin()
     try:
-        found = given or model_file.load(config.start.model, config.start.weights)
+        found = (given or model_file.load(config.start.model)).with_weights(config.start.weights)
         return Origin(found.weights_for(plan.chain, data))
     except UsageError as error:
         name = "start" if given else f'start.model = "{config.start.model}"'

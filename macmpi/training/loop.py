@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from macmpi import StorageError
+from macmpi import NumericalError, StorageError
 from macmpi.config import Config
 from macmpi.console import say, warn
 from macmpi.data.dataset import Dataset
+from macmpi.half_steps.errors import errors_of
 from macmpi.methods.choose import choose
 from macmpi.methods.protocol import Method
 from macmpi.methods.starts import Origin, coordinates_first, start
@@ -25,7 +26,7 @@ from macmpi.training.best import Best, best_of, is_poor, or_constant
 from macmpi.training.curve import Curve, changed, optional_columns, record_of
 from macmpi.training.model_files import End, ended, write_start
 from macmpi.training.pace import SPARE, Pace
-from macmpi.training.process import peak_memory, ready_memory, ready_products, spare_living
+from macmpi.training.process import ANSWERED, INTERRUPTED, peak_memory, ready_memory, ready_products, spare_living
 from macmpi.training.refit import iterations_of, refit
 from macmpi.training.request import Outcome, Request
 from macmpi.training.run_directory import Nowhere, RunDirectory
@@ -33,7 +34,10 @@ from macmpi.training.scored import scored
 from macmpi.training.sharded_checkpoint import save_sharded
 from macmpi.training.summary import closing, describe
 
-DONE, STOPPED = 0, 75
+DONE, FAILED, STOPPED = 0, NumericalError.exit_code, 75
+
+DIVERGED, LATE = "diverged", "max_time"
+"""Why a run ends whose numbers are no longer finite, and why one is stopped that has no time left."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,7 @@ class Training:
         self.pace = Pace(request.began, request.max_time, 60.0 * job.config.run.checkpoint_minutes)
         self.sweep_began = now()
         self.stop = request.listen()
+        self.why_stopped = ""
         self.unsaved = False
         resumed = None if job.state is None else job.state.iteration
         parts, loss, known = method.parts, plan.choices.loss, plan.sharded or team.rank == 0
@@ -124,13 +129,18 @@ class Training:
         complete = self._sweep(state)
         worst = self.team.max_over_ranks({"took": now() - self.sweep_began, **self._bad_places(state)})
         state.seconds += worst.pop("took")
-        self._check(state.iteration + (not complete), worst)
-        if not complete:
+        wrong = finite.wrong_places(
+            self.plan.chain, state.iteration + (not complete), worst, self.method.account.stepped
+        )
+        if wrong is None and not complete:
             self._save(state, last=True)
             self._say_stopped(f"in iteration {state.iteration + 1}")
             return True
+        if wrong is not None:
+            return self._diverged(state, wrong)
         before, errors = state.history.e1_val, self.method.evaluate(state)
-        finite.check_errors(errors, state.iteration, self.method.account.remedy)
+        if (wrong := finite.wrong_errors(errors, state.iteration, self.method.account.remedy)) is not None:
+            return self._diverged(state, wrong)
         self._record(state, "iteration", errors)
         asked = self._asked()
 
@@ -156,7 +166,15 @@ class Training:
             self._say_stopped(f"after iteration {state.iteration}")
         return stop
 
+    def _diverged(self, state: State[Any], wrong: NumericalError) -> bool:
+        """The run ends with the best weights so far, for numbers are no longer finite.  Collective: no (all alike)."""
+        state.finished = DIVERGED
+        if self.team.rank == 0:
+            warn(f"{wrong}; the model has the best weights of before, of iteration {state.history.best_iteration}")
+        return False
+
     def _say_stopped(self, where: str) -> None:
+        self.why_stopped = self.stop.why or (LATE if self.pace.late else INTERRUPTED)
         if self.team.rank == 0:
             way = "" if self.job.directory.path is None else "; the same command with --resume auto goes on"
             say(f"stopped {where}{way}")
@@ -169,9 +187,6 @@ class Training:
     def _bad_places(self, state: State[Any]) -> dict[str, float]:
         return finite.bad_places(state, self._first)
 
-    def _check(self, iteration: int, places: dict[str, float]) -> None:
-        finite.check(self.plan.chain, iteration, places, self.method.account.stepped)
-
     def _pause(self, state: State[Any]) -> bool:
         """In the middle of an iteration: a checkpoint where it is time; whether the run must stop.  Collective: yes."""
         first = self.team.rank == 0
@@ -180,9 +195,9 @@ class Training:
         if found["asked"] or found["late"]:
             return True
         if found["due"]:
-            began = now()
-            self._check(state.iteration + 1, self.team.max_over_ranks(self._bad_places(state)))
-            self._save(replace(state, seconds=state.seconds + began - self.sweep_began), last=False)
+            began, places = now(), self.team.max_over_ranks(self._bad_places(state))
+            if finite.wrong_places(self.plan.chain, state.iteration + 1, places) is None:
+                self._save(replace(state, seconds=state.seconds + began - self.sweep_began), last=False)
             self.sweep_began += now() - began
         return False
 
@@ -200,21 +215,26 @@ class Training:
         """Postprocessing, its record, the refit, model.h5.  The checkpoint keeps the state before it.  Collective: yes.
 
         Where the run must stop before the refit has ended, a resumed one begins it again.  stopped: no refit.
-        Raises NumericalError where the run has diverged, StorageError where model.h5, or the checkpoint before it,
-        could not be written.
+        Of a run that has diverged the model has the best weights of before.  Raises StorageError where model.h5, or the
+        checkpoint before it, could not be written.
         """
         began = now()
-        after = self.method.finish(state)
-        after.seconds += now() - began
-        errors = self.method.evaluate(after, feasible=True)
-        best = best_of(self.method, state, after, errors, self.constant)
+        if state.finished == DIVERGED:
+            after = replace(state, weights=state.history.best_weights)
+            errors = errors_of(self.method.parts, after, feasible=True)
+            best = Best(after.weights, state.history.best_iteration, errors)
+        else:
+            after = self.method.finish(state)
+            after.seconds += now() - began
+            errors = self.method.evaluate(after, feasible=True)
+            best = best_of(self.method, state, after, errors, self.constant)
         self._record(after, "postprocess", errors)
-        self.team.from_root(lambda: self._check_end(errors, best))
+        diverged = self.team.from_root(lambda: self._warn_of_end(state, errors, best))
         if best.is_worse_than(self.constant):
             best = or_constant(best, self.method, after, self.data)
         scores = scored(self.method.parts, best.weights, self.data)
         if self.team.rank == 0:
-            say("\n".join(closing(state, errors, self.method.account, best, scores)))
+            say("\n".join(closing(state, errors, self.method.account, best, scores, diverged)))
         again = None
         if iterations := 0 if stopped else self._refit_iterations(state, best):
             again = refit(self.job.config, self.data, self.method, best, iterations, self._asked)
@@ -226,7 +246,8 @@ class Training:
             else:
                 self.team.from_root(lambda: say(f"  {again}"))
         memory = self.team.max_over_ranks({"memory": peak_memory()})["memory"]
-        end = End(state, after, best, errors, again, scores, self.curve.records)
+        why = self.why_stopped or state.finished
+        end = End(state, after, best, errors, again, scores, self.curve.records, why)
         model = on_root(self.team, lambda: ended(self.job.directory, self.job.config, self.plan, self.data, end))
         if self.team.rank == 0:
             which = ", what its node shares included" if self.team.shares else ""
@@ -236,7 +257,7 @@ class Training:
                 say(f"model: {self.job.directory.model}")
         self.curve.close()
         self.team.from_root(self._check_saved)
-        return Outcome(STOPPED if stopped else DONE, model)
+        return Outcome(STOPPED if stopped else FAILED if diverged else DONE, model)
 
     def _asked(self) -> bool:
         """Somebody has asked the run to stop.  Collective: yes."""
@@ -260,23 +281,26 @@ class Training:
         if self.unsaved:
             raise StorageError(f"the last checkpoint could not be written; {self.job.directory.remedy()}")
 
-    def _check_end(self, errors: Errors, best: Best) -> None:
-        """Rank 0 alone has the records.  Of feasible coordinates E_Q is E1 without a ridge.  Collective: no."""
-        constant, name, remedy = self.constant, self.levels[0].name, self.method.account.remedy
-        poor = best.is_worse_than(constant)
-        if poor or best.iteration == 0:
-            first = next((r["E1_train"] for r in self.curve.records if r["phase"] == "start"), None)
-            ended = errors if best.iteration == 0 else best.errors
-            finite.check_end(ended.E_Q, constant, first, name, remedy)
-        if is_poor(errors.E_Q, constant) and not poor and constant > 0.0:
-            warn(finite.gone_wrong(best.iteration, errors.E_Q, constant, name, remedy))
+    def _warn_of_end(self, state: State[Any], errors: Errors, best: Best) -> bool:
+        """Says where training ended above the best constant; tells whether the run has diverged.
+
+        Of feasible coordinates E_Q is E1 without a ridge.  Collective: no (rank 0).
+        """
+        constant, poor = self.constant, best.is_worse_than(self.constant)
+        first = next((r["E1_train"] for r in self.curve.records if r["phase"] == "start"), None)
+        far = finite.went_wrong(errors.E_Q, constant, first, poor or best.iteration == 0)
+        if far or finite.went_wrong(errors.E_Q, constant, first, poor):
+            remedy = self.method.account.remedy
+            warn(finite.gone_wrong(best.iteration, errors.E_Q, constant, self.levels[0].name, remedy))
+        return (far and best.iteration == 0) or state.finished == DIVERGED
 
     def _record(self, state: State[Any], phase: str, errors: Errors) -> None:
         timings = self.team.max_over_ranks(self.clock.take())
         if phase != "postprocess":
             poor, noticeable = is_poor(errors.train, self.constant), self.plan.choices.penalty.noticeable
             state.note_validation(errors.validation, errors.watched, poor, noticeable)
-        extra = {"centres": self.plan.basis_sizes} if self.plan.has_basis else {}
+        extra: dict[str, Any] = {"centres": self.plan.basis_sizes} if self.plan.has_basis else {}
+        extra |= {"ended": self.why_stopped or state.finished} if phase == "postprocess" else {}
         notes = self.method.notes() if phase == "iteration" else {}
         record = record_of(state, phase, errors) | timings | {"ranks": self.team.size} | extra | notes
         rest = self.plan.choices.penalty.max_iterations - state.iteration
@@ -284,7 +308,7 @@ class Training:
         self.curve.add(record, left)
         callback = self.job.request.callback
         if callback is not None and self.team.rank == 0 and callback(dict(record)):
-            self.stop.asked = True
+            self.stop.why = self.stop.why or ANSWERED
         if record.get("changed") and self.team.rank == 0:
             say(f"  another architecture: {changed(self.plan.chain.layer_sizes, record)}")
 

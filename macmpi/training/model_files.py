@@ -27,7 +27,7 @@ from macmpi.typing import Array
 class End:
     """The end of a run: its state before and after postprocessing, the best weights, the last errors, the refit.
 
-    scores: of the best weights at the validation points; records: the learning curve.
+    scores: of the best weights at the validation points; records: the learning curve; why: the run ended.
     """
 
     state: State[Any]
@@ -37,6 +37,7 @@ class End:
     again: Refit | None
     scores: Numbers | Labels
     records: list[dict[str, Any]]
+    why: str = ""
 
 
 TOLD = ("data_sha256", "ranks", "threads", "started")
@@ -54,7 +55,7 @@ def card_of(config: Config, plan: Plan, data: Dataset, end: End, facts: dict[str
         iterations=end.after.iteration,
         best_iteration=best.iteration,
         constant=best.constant,
-        ended=end.state.finished,
+        ended=end.why,
         seconds=end.after.seconds,
         ranks=plan.ranks,
         threads=config.run.threads,
@@ -90,11 +91,17 @@ def ended(directory: RunDirectory | Nowhere, config: Config, plan: Plan, data: D
 
 def model_of(plan: Plan, data: Dataset, end: End, card: Card) -> Model:
     """The trained net, with the weights that it predicts with.  Collective: no (rank 0)."""
-    again = end.again is not None and end.again.better
-    flat = end.again.weights if again and end.again else end.best.weights
-    blocks = tuple(block_views(flat.astype(np.float64), plan.chain.block_shapes))
+    kept = _weights(end)
+    in_use = next(name for name in model_file.PREFERRED if name in kept)
+    blocks = tuple(block_views(kept[in_use].astype(np.float64), plan.chain.block_shapes))
     kind = data.scaling_x, data.scaling_y, data.autoencoder, data.classes, data.one_dimensional, data.columns
-    return Model(plan.chain, blocks, *kind, card.to_json(), end.records, link=plan.choices.loss.link)
+    return Model(plan.chain, blocks, *kind, card.to_json(), end.records, plan.choices.loss.link, in_use, kept)
+
+
+def _weights(end: End) -> dict[str, Array]:
+    """The weights that a model keeps, flat, by name: those of a refit where it was better."""
+    refit = {"refit": end.again.weights} if end.again is not None and end.again.better else {}
+    return {"last": end.after.weights, "best": end.best.weights, **refit}
 
 
 def write_model(directory: RunDirectory | Nowhere, plan: Plan, data: Dataset, end: End, card: Card) -> None:
@@ -110,9 +117,8 @@ def write_model(directory: RunDirectory | Nowhere, plan: Plan, data: Dataset, en
         model_file.LINK: plan.choices.loss.link,
         NAME: card.to_json(),
     }
-    weights = {"last": end.after.weights, "best": best.weights}
-    if end.again is not None and end.again.better:
-        weights["refit"] = end.again.weights
+    weights = _weights(end)
+    if end.again is not None and "refit" in weights:
         labels |= {"refit_iterations": end.again.iterations, "refit_E1": end.again.error}
     try:
         model_file.save(directory.model, plan.chain, weights, data, labels, _coordinates(plan, end.state))

@@ -20,7 +20,7 @@ class Pace:
     def __init__(self, began: float, max_time: float, every: float) -> None:
         self.began, self.max_time, self.every = began, max_time, every
         self.longest = self.saving = 0.0
-        self.has_saved = False
+        self.has_saved = self.late = False
         self.saved_at = self.paused_at = now()
 
     def pause(self) -> None:
@@ -31,7 +31,8 @@ class Pace:
         """Ends a stretch; tells whether no time is left for as long a one as the longest so far, and a checkpoint."""
         self.longest = max(self.longest, now() - self.paused_at)
         self.pause()
-        return not self.suffices(SPARE * (self.longest + self.saving))
+        self.late = not self.suffices(SPARE * (self.longest + self.saving))
+        return self.late
 
     def suffices(self, seconds: float) -> bool:
         """Tells whether there is time for that many seconds more."""

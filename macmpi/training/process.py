@@ -30,16 +30,25 @@ def on_stop_signals(handler: Callable[[int, FrameType | None], None]) -> None:
             signal.signal(number, handler)
 
 
+INTERRUPTED, ANSWERED = "interrupted", "callback"
+"""Why a run was stopped: by a signal, or since a callback answered so."""
+
+
 class Wish:
-    """Somebody may wish that a run stop, in the present iteration or after it."""
+    """Somebody may wish that a run stop, in the present iteration or after it.  why: "" as long as nobody does."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.why = ""
+
+    @property
+    def asked(self) -> bool:
+        """Tells whether somebody does."""
+        return bool(self.why)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.asked and number == signal.SIGINT:
+        if self.why == INTERRUPTED and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.asked = True
+        self.why = INTERRUPTED
 
 
 class StopRequest(Wish):

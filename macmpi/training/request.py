@@ -45,7 +45,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a launch.  code: 0, or 75 of a run that was stopped.
+    """The end of a launch.  code: 0, 70 of a run that has diverged, or 75 of one that was stopped.
 
     model: the net, with its history, where there is one; rank 0's alone.
     """
@@ -55,6 +55,7 @@ class Outcome:
 
 
 MOST_RANKS = 2**17  # plans are made rank by rank, in some seconds for this number
+MOST = 10**12  # rows, columns and outputs, of which products are numbers that NumPy counts in
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ def machine_question(given: dict[str, int], memory: str | None, check: bool) -> 
     refusals = {
         f"--{name} goes with --check: a launch has the ranks that mpiexec starts": not check,
         f"--{name} {value}: a number from 1 on is needed": value < 1,
+        f"--points, --columns and --outputs are at most {MOST:,}": max(given.values(), default=0) > MOST,
         f"--ranks {asked.ranks}: plans are made for up to {MOST_RANKS:,} ranks": asked.ranks > MOST_RANKS,
         f"--nodes {asked.nodes}: a node has at least a rank; more --ranks": asked.nodes > max(asked.ranks, 1),
         "--points 1: two rows are needed, one to train on and one to validate with": asked.points == 1,

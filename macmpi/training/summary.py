@@ -29,12 +29,18 @@ def describe(plan: Plan, data: Dataset, ranks: int, account: Account) -> str:
 
 
 def closing(
-    state: State, errors: Errors, account: Account, best: Best, scores: Numbers | Labels | None = None
+    state: State,
+    errors: Errors,
+    account: Account,
+    best: Best,
+    scores: Numbers | Labels | None = None,
+    diverged: bool = False,
 ) -> list[str]:
     """Says how the run ended, which weights a model predicts with, and their scores at the validation points."""
     reason = {"converged": account.settled, "max_iterations": "the last iteration allowed"}
+    head = "went wrong" if diverged else "finished"
     lines = [
-        f"finished ({reason.get(state.finished, state.finished) or 'stopped'}) after {state.iteration} iterations, "
+        f"{head} ({reason.get(state.finished, state.finished) or 'stopped'}) after {state.iteration} iterations, "
         f"{duration(state.seconds)} of training",
         *_errors(account.end + (", the best" if best.last else ""), errors),
     ]

@@ -152,16 +152,18 @@ def loss_of(folder: Path, Y: np.ndarray, suffix: str) -> str:
         (np.arange(60) % 2 == 0, "cross_entropy"),
         (np.arange(FEW + 1), "squared"),
         (np.arange(60).reshape(30, 2), "squared"),
-        ((np.arange(60) % 3).astype(float), "squared"),
+        (np.arange(60.0) % 3 * 100, "squared"),
     ],
-    ids=["real numbers", "truth values", "many whole numbers", "two columns", "real whole numbers"],
+    ids=["real numbers", "truth values", "many whole numbers", "two columns", "numbers too far apart"],
 )
 def test_targets_tell_the_loss(Y: np.ndarray, loss: str, suffix: str, tmp_path: Path) -> None:
     assert loss_of(tmp_path, Y, suffix) == loss
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".h5"])
-@pytest.mark.parametrize("Y", [np.arange(60) % 3, (np.arange(60) % FEW)[:, None].astype(np.uint8)])
+@pytest.mark.parametrize(
+    "Y", [np.arange(60) % 3, np.arange(60.0) % 3, (np.arange(120) % FEW)[:, None].astype(np.uint8)]
+)
 def test_a_few_whole_numbers_may_be_classes_so_the_user_is_asked(Y: np.ndarray, suffix: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match='"cross_entropy" if classes, "squared" if amounts'):
         loss_of(tmp_path, Y, suffix)

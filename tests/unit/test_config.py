@@ -33,6 +33,8 @@ MISTAKES: dict[str, list[Any]] = {
     "data.target": [3, True, 1.5],
     "data.weights": [["w"], 3, True],
     "data.ignore": ["id", 3, True],
+    "data.categories": ["code", 3, True],
+    "data.empty": ["?", 3, True],
     "data.missing": ["drop", "", 0, ["impute"]],
     "data.image_size": [28, "28", True],
     "data.validation": [0.0, *NOT_A_FRACTION],

@@ -27,7 +27,7 @@ TARGETS: dict[str, Any] = {
     "text": np.array(["oak", "ash", "elm\nand \x7f", "fir"])[CLASSES],
     "truth": CLASSES > 1,
     "classes": CLASSES,
-    "amounts": np.array([1990, 1995, 2003, 2004])[CLASSES],
+    "amounts": np.array([1990, 1991, 1992, 1993])[CLASSES],
     "once": np.append(1990 + CLASSES[1:], 2050),
     "many": np.arange(60, 60 + N) ** 2,
 }

@@ -165,7 +165,7 @@ def test_a_run_does_not_start_from_a_net_of_other_connections(random: np.random.
     again = macmpi.fit(X, X[:, :2], config=short, start=model)
     assert again.chain.blocks[0].connected is not None
     assert_array_equal(again.chain.blocks[0].connected, model.chain.blocks[0].connected)
-    with pytest.raises(UsageError, match="a net of other connections than this config's"):
+    with pytest.raises(UsageError, match="a net of other connections than this fit's"):
         macmpi.fit(X, X[:, :2], hidden=[{**hidden, "seed": 1}], layers="tanh", config=short, start=model)
 
 

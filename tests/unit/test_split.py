@@ -60,11 +60,11 @@ def test_one_rank_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         file["X"] = np.arange(1203.0)[:, None]
     config, drawers = Data(str(tmp_path / "points.h5"), scale="none"), []
 
-    def noted(n: int, keys: Data) -> Any:
+    def noted(raw: Any, keys: Data) -> Any:
         drawers.append(threading.get_ident())
-        return drawn(n, keys)
+        return drawn(len(raw.X), keys)
 
-    monkeypatch.setattr(shards, "drawn", noted)
+    monkeypatch.setattr(shards, "drawn_of", noted)
 
     def work(team: Any) -> tuple[int, Any]:
         found = team.from_root(lambda: shards.survey(config, False))

@@ -1,0 +1,165 @@
+"""Text in the columns of tables that says numbers, truth values or dates: which it is, all values of a column decide.
+
+A form says how the text of a column is read: numbers with a decimal comma, dates with the day or the month first.  A
+model keeps the form of its columns, so that the text of a new table is read by it, whatever else that table holds.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Collection, Mapping
+
+MISSING = [
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA"),
+    *("NULL", "NaN", "None", "n/a", "nan", "null"),
+]
+"""A cell of a CSV file that holds one of these is missing; pandas has the same list."""
+
+COMMA, DAY_FIRST, MONTH_FIRST = "decimal comma", "day first", "month first"
+FORMS = ("", COMMA, DAY_FIRST, MONTH_FIRST)
+"""Ways to read text: "" is a decimal point, and a date of ISO 8601 (year first)."""
+
+NUMBER = r"[+-]?(([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?|[iI]nf(inity)?|INF)"
+PLAIN = re.compile(rf"\s*{NUMBER}\s*", re.ASCII)
+WITH_COMMA = re.compile(r"\s*[+-]?(\d+,?\d*|,\d+)([eE][+-]?\d+)?\s*", re.ASCII)
+THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?\s*", re.ASCII)
+SIGNS = "%$€£¥"
+"""Signs of units that stand before or behind numbers."""
+
+DATE = re.compile(r"\s*(\d{1,2})([./-])(\d{1,2})\2(\d{4})(?:[ T](\d{1,2}):(\d{2})(?::(\d{2}))?)?\s*", re.ASCII)
+"""A date whose year stands last, and perhaps the time."""
+
+TRUTH = {"true": 1.0, "false": 0.0, "1": 1.0, "0": 0.0}
+
+MANY_NUMBERS = 10
+"""Text of more different numbers than these, which most of the values are, is measured: the rest are slips."""
+
+NAMED = 3
+"""Texts that a message names."""
+
+
+class Unclear(Exception):
+    """The text of a column can be read in several ways, or in none: why, and what helps."""
+
+
+def is_number(text: str) -> bool:
+    """Tells whether text is a number with a decimal point."""
+    return PLAIN.fullmatch(text) is not None
+
+
+def number_of(text: str, form: str = "") -> float | None:
+    """The number that text says; NaN where it stands for a missing value, None where it says none, or one of two.
+
+    A decimal point is read in every form, a decimal comma too where it cannot stand between thousands.
+    """
+    if PLAIN.fullmatch(text):
+        return float(text)
+    if WITH_COMMA.fullmatch(text) and (form == COMMA or not THOUSANDS.fullmatch(text)):
+        return float(text.replace(",", "."))
+    return missing_in(text)
+
+
+def truth_of(text: str) -> float | None:
+    """1 or 0 for text that says true or false; NaN where it stands for a missing value, None where it says neither."""
+    found = TRUTH.get(text.strip().lower())
+    return missing_in(text) if found is None else found
+
+
+def moment_of(text: str, form: str = "") -> datetime.datetime | None:
+    """The day, or the moment, that text says; None where it says none, or one of two.
+
+    ISO 8601 is read in every form, and dates whose year stands last where only one order is possible.
+    """
+    for way in (form, "", DAY_FIRST, MONTH_FIRST):
+        if (found := _moment(text, way)) is not None:
+            other = {DAY_FIRST: MONTH_FIRST, MONTH_FIRST: DAY_FIRST}.get(way, "")
+            plain = way in (form, "") or "." in text or _moment(text, other) in (None, found)
+            return found if plain else None
+    return None
+
+
+def _moment(text: str, form: str) -> datetime.datetime | None:
+    """The moment that text says in this form alone."""
+    try:
+        if form:
+            return _year_last(text, form)
+        return None if is_number(text) else datetime.datetime.fromisoformat(text.strip())
+    except ValueError:
+        return None
+
+
+def _year_last(text: str, form: str) -> datetime.datetime | None:
+    found = DATE.fullmatch(text)
+    if found is None:
+        return None
+    first, second, year = int(found[1]), int(found[3]), int(found[4])
+    day, month = (first, second) if form == DAY_FIRST else (second, first)
+    hour, minute, second_ = (int(part or 0) for part in found.groups()[4:])
+    return datetime.datetime(year, month, day, hour, minute, second_)
+
+
+def missing_in(text: str) -> float | None:
+    """NaN where text stands for a missing value, else None."""
+    return float("nan") if text.strip() in MISSING else None
+
+
+def kind_of_texts(counts: Mapping[str, int]) -> tuple[str, str]:
+    """The kind, "number", "truth", "date" or "category", and the form of a column of text.
+
+    counts: how often each text occurs.  Numbers with a decimal point, all of them, are categories: who keeps numbers as
+    text means names.  Raises Unclear.  Cost: a look at each different text.
+    """
+    if all(text.strip().lower() in ("true", "false") for text in counts):
+        return "truth", ""
+    numbers = {text for text in counts if is_number(text)}
+    others = counts.keys() - numbers
+    if not others:
+        return "category", ""
+    if all(WITH_COMMA.fullmatch(text) for text in counts):
+        if all(THOUSANDS.fullmatch(text) for text in others) and not any(text.strip()[:1] == "0" for text in others):
+            raise Unclear(
+                f"holds numbers with commas, as {_named(others)}, which may be decimal commas or thousands: write them "
+                "with a point, and without thousands"
+            )
+        return "number", COMMA
+    _check_slips(counts, numbers, others)
+    if all(_moment(text, "") for text in counts):
+        return "date", ""
+    if all(DATE.fullmatch(text) for text in counts):
+        return "date", _order(counts)
+    return "category", ""
+
+
+def _check_slips(counts: Mapping[str, int], numbers: Collection[str], others: Collection[str]) -> None:
+    """Raises Unclear where numbers are written with thousands or units, or where most of the values are numbers."""
+    if all(THOUSANDS.fullmatch(text) for text in others):
+        raise Unclear(f"holds numbers with thousands, as {_named(others)}: write them without commas")
+    bare = {text.strip().strip(SIGNS).strip() for text in others}
+    if len(bare) > MANY_NUMBERS and all(is_number(text) or WITH_COMMA.fullmatch(text) for text in bare):
+        raise Unclear(f"holds numbers with signs, as {_named(others)}: write plain numbers")
+    rows = sum(counts[text] for text in numbers)
+    if len(numbers) > MANY_NUMBERS and 2 * rows > sum(counts.values()):
+        raise Unclear(
+            f"holds numbers, and {_named(others)}: write a number there, or nothing where it is missing (data.empty = "
+            "[...] lists texts that stand for a missing value), or name the column in data.categories"
+        )
+
+
+def _order(counts: Collection[str]) -> str:
+    """Day or month first, which a day above 12, or the dots of one order alone, tells.  Raises Unclear."""
+    found = [match for text in counts if (match := DATE.fullmatch(text))]
+    ways = [form for form in (DAY_FIRST, MONTH_FIRST) if all(_moment(text, form) for text in counts)]
+    if not ways:
+        raise Unclear(f"holds dates in several orders, or days that no month has, as {_named(counts)}")
+    if len(ways) == 1:
+        return ways[0]
+    if all(match[2] == "." for match in found):
+        return DAY_FIRST
+    raise Unclear(f"holds dates, as {_named(counts)}, whose day and month cannot be told apart: write 2024-12-31")
+
+
+def _named(texts: Collection[str]) -> str:
+    """The first few of some texts, quoted."""
+    shown = sorted(texts)[:NAMED]
+    return ", ".join(f"{text!r:.40}" for text in shown) + (", ..." if len(texts) > NAMED else "")

@@ -1,0 +1,469 @@
+"""What data mean is decided by their values: never by a type, by the other rows of a file, or by how they are kept."""
+
+from __future__ import annotations
+
+import datetime
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+import macmpi
+from macmpi import MacmpiWarning, UsageError, config
+from macmpi.config import Config, Data
+from macmpi.data.frames import Columns
+from macmpi.data.source import Whole
+from macmpi.data.split import drawn
+from macmpi.data.tables import read_table
+from macmpi.data.targets import with_loss
+from macmpi.data.texts import Unclear, kind_of_texts
+from macmpi.data.wanted import Wanted
+from macmpi.data.whole import load
+
+pa = pytest.importorskip("pyarrow")
+pd = pytest.importorskip("pandas")
+pl = pytest.importorskip("polars")
+
+often = settings(deadline=None, derandomize=True, database=None, max_examples=60)
+
+WHOLE = st.integers(-(10**6), 10**6)
+DAYS = st.dates(datetime.date(1901, 1, 1), datetime.date(2100, 1, 1))
+
+
+def data_of(path: Path, loss: str = "auto", **keys: Any) -> tuple[Config, Any]:
+    """The config with a loss, and the data set, of a file."""
+    found, _ = with_loss(Config(data=Data(str(path), **keys), model=config.Model(loss=loss)))  # type: ignore[arg-type]
+    return found, load(found.data, found.model.loss == "cross_entropy")
+
+
+# --- types ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("type_", ["int32", "int64", "float32", "float64", "Int64"])
+@often
+@given(rows=st.lists(st.tuples(WHOLE, st.integers(0, 5), WHOLE), min_size=8, max_size=20, unique=True))
+def test_whole_numbers_mean_the_same_in_every_type(type_: str, rows: list[tuple[int, int, int]]) -> None:
+    """Inputs and targets of any spans, as columns of a table and as arrays."""
+    A = np.array(rows, np.float64)
+    frame = pd.DataFrame(A, columns=["a", "b", "y"])
+    own, other = (Columns.of(one, without=["y"]) for one in (frame, frame.astype(type_)))
+    assert own == other
+    assert_array_equal(own.encode(frame), other.encode(frame.astype(type_)))
+
+
+@pytest.mark.parametrize("name", ["x.npz", "x.h5"])
+@pytest.mark.parametrize("type_", [np.int64, np.float32])
+def test_arrays_of_whole_numbers_are_scaled_alike_in_every_type(
+    name: str, type_: type, tmp_path: Path, random: np.random.Generator
+) -> None:
+    X = np.c_[random.integers(20_000, 100_000, 60), random.integers(0, 6, 60), random.integers(0, 2, 60)]
+    Y = np.c_[random.integers(0, 10**6, 60), random.integers(0, 5, 60)]
+    found = []
+    for kind in (np.float64, type_):
+        arrays = {"X": X.astype(kind), "Y": Y.astype(kind)}
+        if name.endswith(".npz"):
+            np.savez(tmp_path / name, **arrays)
+        else:
+            with h5py.File(tmp_path / name, "w") as file:
+                file.update(arrays)
+        found.append(data_of(tmp_path / name)[1])
+    assert found[0].sha256 == found[1].sha256
+    assert_array_equal(found[0].scaling_x.scale, found[1].scaling_x.scale)
+    assert found[0].scaling_y.scale[0] > 1e4 * found[0].scaling_y.scale[1], "each output in its own unit"
+
+
+@pytest.mark.parametrize(
+    ("values", "answer"),
+    [
+        ([0, 1], "asks"),
+        ([-1, 1], "asks"),
+        ([1, 2, 3, 4], "asks"),
+        ([3, 4, 5, 6, 7, 8], "asks"),
+        ([10, 200], "asks"),
+        ([0, 10, 20, 50, 1000], "squared"),
+        (range(320, 640, 8), "squared"),
+        (range(60), "squared"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("type_", [np.int64, np.uint8, np.float64])
+def test_whole_targets_are_amounts_or_asked_for_by_their_values(values: Any, answer: str, type_: type) -> None:
+    from macmpi.data.targets import loss_for
+
+    Y = np.array([*values] * 3).astype(type_)
+    if len(np.unique(Y)) < len(set(values)) or Y.min() != min(values):
+        pytest.skip("this type does not hold these values")
+    if answer == "asks":
+        with pytest.raises(UsageError, match="say what they are"):
+            loss_for(Config(), Y, "y")
+    else:
+        found, (decision,) = loss_for(Config(), Y, "y")
+        assert found.model.loss == answer and decision.value == answer
+
+
+def test_numbers_beyond_what_float64_tells_apart_are_said() -> None:
+    big = pd.DataFrame({"t": np.array([2**60, 2**60 + 1, 7], np.int64), "x": [0.1, 0.2, 0.3]})
+    assert "column t holds whole numbers beyond 2^53" in Columns.of(big).notes[0]
+    unsigned = pd.DataFrame({"h": np.array([2**64 - 1, 2**63, 5], np.uint64)})
+    assert_array_equal(Columns.of(unsigned).encode(unsigned)[:, 0], [2.0**64, 2.0**63, 5.0])
+    assert Columns.of(big[["x"]]).notes == ()
+
+
+# --- other rows, other keeping ----------------------------------------------------------------------------------------
+
+CELLS = {
+    "code": st.sampled_from(["01", "02", "0A", "7"]),
+    "flag": st.sampled_from(["TRUE", "FALSE", "unknown"]),
+    "truth": st.sampled_from(["True", "False"]),
+    "size": st.floats(-1e6, 1e6).map(repr),
+    "count": WHOLE.map(str),
+    "day": DAYS.map(str),
+    "german": st.integers(0, 10**6).map(lambda i: f"{i // 10},{i % 10}"),
+    "british": DAYS.map(lambda day: day.strftime("%d/%m/%Y")),
+}
+"""Cells of columns by kind, as a file has them."""
+
+FIXED = {
+    "code": ["01", "0A"],
+    "flag": ["TRUE", "unknown"],
+    "truth": ["True", "False"],
+    "size": ["1.5", "2.5"],
+    "count": ["1", "2"],
+    "day": ["2020-12-31", "2021-01-01"],
+    "german": ["1,5", "20,25"],
+    "british": ["31/12/2020", "01/02/2021"],
+}
+"""First rows of a training table, which make a column what it is."""
+
+
+def csv_bytes(columns: dict[str, list[str]]) -> bytes:
+    lines = [";".join(columns), *(";".join(row) for row in zip(*columns.values(), strict=True))]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def read_again(content: bytes, typed: bool) -> Any:
+    path = Path(read_again.folder) / "table.csv"  # type: ignore[attr-defined]
+    path.write_bytes(content)
+    return read_table(path, typed=typed)
+
+
+def test_a_row_means_the_same_alone_and_however_it_is_kept(tmp_path: Path) -> None:
+    """A new table's types are guessed by nobody: the model's columns say how its cells are read."""
+    read_again.folder = tmp_path  # type: ignore[attr-defined]
+
+    @often
+    @given(st.fixed_dictionaries({name: st.lists(cell, min_size=3, max_size=3) for name, cell in CELLS.items()}))
+    def law(new: dict[str, list[str]]) -> None:
+        trained = {name: FIXED[name] + cells for name, cells in new.items()}
+        columns = Columns.of(read_again(csv_bytes(trained), typed=True))
+        whole = columns.encode(read_again(csv_bytes(new), typed=False))
+        assert whole.tobytes() == columns.encode(read_again(csv_bytes(trained), typed=True))[2:].tobytes()
+        frame = pd.read_csv(io.BytesIO(csv_bytes(new)), sep=";")
+        for other in (frame, frame.astype(str), pl.from_pandas(frame), pa.Table.from_pandas(frame)):
+            assert columns.encode(other).tobytes() == whole.tobytes()
+        for i in range(3):
+            alone = csv_bytes({name: cells[i : i + 1] for name, cells in new.items()})
+            assert columns.encode(read_again(alone, typed=False)).tobytes() == whole[i : i + 1].tobytes()
+            frame = pd.read_csv(io.BytesIO(alone), sep=";")
+            assert columns.encode(frame).tobytes() == whole[i : i + 1].tobytes()
+
+    law()
+
+
+def test_a_column_of_which_no_value_was_seen_is_named() -> None:
+    columns = Columns.of(pd.DataFrame({"city": ["Oslo", "Rome"] * 5, "x": np.arange(10.0)}))
+    with pytest.warns(MacmpiWarning, match="column city: none of its values was seen in training, as 'Bern'"):
+        columns.encode(pd.DataFrame({"city": ["Bern", "Paris"], "x": [1.0, 2.0]}))
+    columns.encode(pd.DataFrame({"city": ["Bern", "Rome"], "x": [1.0, 2.0]}))
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [["0", "1", "true"], ["0x10", "0x20"], ["12:30", "13:30"], ["1", "2.5", "1e3"], ["+1", "-2"], ["True", "False"]],
+    ids=str,
+)
+def test_a_csv_file_is_the_table_that_pandas_makes_of_it(cells: list[str], tmp_path: Path) -> None:
+    content = csv_bytes({"k": cells * 8, "x": [str(0.5 * i) for i in range(8 * len(cells))]})
+    (tmp_path / "t.csv").write_bytes(content)
+    own, frame = read_table(tmp_path / "t.csv"), pd.read_csv(io.BytesIO(content), sep=";")
+    assert Columns.of(own) == Columns.of(frame)
+    assert_array_equal(Columns.of(own).encode(own), Columns.of(frame).encode(frame))
+
+
+@pytest.mark.parametrize(
+    ("trained", "later", "same"),
+    [
+        (["3.5", "4.25"] * 6, "36,59", 36.59),
+        (["3,5", "4,25"] * 6, "36.59", 36.59),
+        (["2020-12-31", "2021-01-01"] * 6, "17/05/2020", 18399.0),
+        (["2020-12-31", "2021-01-01"] * 6, "17.05.2020", 18399.0),
+        (["31/12/2020", "01/01/2021"] * 6, "2020-05-17", 18399.0),
+        (["12/31/2020", "01/01/2021"] * 6, "05/06/2020", 18388.0),
+    ],
+)
+def test_what_can_be_read_in_one_way_is_read_in_every_form(trained: list[str], later: str, same: float) -> None:
+    numbers = all(text.replace(".", "").isdigit() for text in trained)
+    columns = Columns.of(pd.DataFrame({"a": np.array(trained, float) if numbers else trained}))
+    assert columns.encode(pd.DataFrame({"a": [later]}))[0, 0] == same
+
+
+@pytest.mark.parametrize(("trained", "later"), [(["2020-12-31"] * 6, "05/06/2020"), (["3.5"] * 6, "1,234")])
+def test_what_can_be_read_in_two_ways_is_refused(trained: list[str], later: str) -> None:
+    numbers = trained[0] == "3.5"
+    columns = Columns.of(pd.DataFrame({"a": np.array(trained, float) if numbers else trained}))
+    with pytest.raises(UsageError, match=f"holds '{later}' in row 0"):
+        columns.encode(pd.DataFrame({"a": [later]}))
+
+
+@pytest.mark.parametrize("none", ["NA", "", "nan", "null"])
+def test_a_word_for_a_missing_value_is_one_in_every_kind_of_column(none: str) -> None:
+    table = {"n": [1.5, None, 2.5], "t": [True, None, False], "c": ["a", None, "b"], "d": ["2020-01-01", None, None]}
+    columns = Columns.of(pd.DataFrame(table))
+    empty, words = (pd.DataFrame({name: [value] for name in table}, dtype=object) for value in (None, none))
+    assert_array_equal(columns.encode(words), columns.encode(empty))
+
+
+@pytest.mark.parametrize("type_", ["int64", "float64", "Int64", "boolean", "bool"])
+def test_truth_values_are_scaled_alike_in_every_type(type_: str) -> None:
+    frame = pd.DataFrame({"f": np.arange(40) % 8 == 3, "x": np.linspace(0.0, 1.0, 40)})
+    expected, found = Columns.of(frame), Columns.of(frame.astype({"f": type_}))
+    assert found.flags == expected.flags == (True, False)
+    assert_array_equal(found.encode(frame), expected.encode(frame.astype({"f": type_})))
+
+
+# --- slips ------------------------------------------------------------------------------------------------------------
+
+
+def counted(texts: list[str]) -> dict[str, int]:
+    return {text: texts.count(text) for text in texts}
+
+
+@often
+@given(st.lists(st.floats(-1e6, 1e6).map(lambda x: f"{x:.2f}"), min_size=12, max_size=40, unique=True), st.data())
+def test_a_slip_among_numbers_is_refused_and_numbers_are_no_categories(numbers: list[str], data: Any) -> None:
+    slip = data.draw(st.sampled_from(["?", "-", "n.a.", "12 kg", "unknown", "1.2.3"]))
+    with pytest.raises(Unclear, match="holds numbers, and"):
+        kind_of_texts(counted([*numbers, slip]))
+    frame = pd.DataFrame({"a": [*numbers, slip]})
+    assert Columns.of(frame, empty=[slip]).each[0].kind == "number"
+    assert Columns.of(frame, categories=["a"]).each[0].kind == "category"
+    comma = [number.replace(".", ",") for number in numbers]
+    columns = Columns.of(pd.DataFrame({"a": comma}))
+    assert_array_equal(columns.encode(pd.DataFrame({"a": comma}))[:, 0], np.array(numbers, float))
+    assert columns.notes == ("column a is read as numbers, decimal comma",)
+
+
+@pytest.mark.parametrize(
+    ("texts", "says"),
+    [
+        (["1,234", "12,345"] * 8, "may be decimal commas or thousands"),
+        (["1,234.5", "12,345.25"] * 8, "numbers with thousands"),
+        ([f"{i} %" for i in range(20)], "numbers with signs"),
+        ([f"${i}" for i in range(20)], "numbers with signs"),
+        (["03/04/2020", "05/06/2021"], "day and month cannot be told apart"),
+        (["13/04/2020", "05/16/2021"], "several orders"),
+    ],
+)
+def test_text_that_can_be_read_in_several_ways_is_refused(texts: list[str], says: str) -> None:
+    with pytest.raises(Unclear, match=says):
+        kind_of_texts(counted(texts))
+
+
+@often
+@given(st.lists(DAYS, min_size=1, max_size=9), st.sampled_from("/-."))
+def test_dates_in_every_order_are_the_same_days(days: list[Any], sign: str) -> None:
+    days = [*days, datetime.date(2020, 12, 31)]
+    iso = Columns.of(pd.DataFrame({"d": [str(day) for day in days], "x": np.arange(len(days))}))
+    for order in ("%d{0}%m{0}%Y", "%m{0}%d{0}%Y"):
+        frame = pd.DataFrame({"d": [day.strftime(order.format(sign)) for day in days], "x": np.arange(len(days))})
+        expected = iso.encode(pd.DataFrame({"d": [str(day) for day in days], "x": np.arange(len(days))}))
+        assert_array_equal(Columns.of(frame).encode(frame), expected)
+
+
+# --- labels -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("none", [None, float("nan"), np.nan, pd.NA, pd.NaT], ids=str)
+@pytest.mark.parametrize("kind", [list, lambda y: np.array(y, object), pd.Series], ids=["list", "array", "series"])
+def test_a_label_that_is_missing_is_no_class(none: Any, kind: Any, random: np.random.Generator) -> None:
+    with pytest.raises(UsageError, match="missing"):
+        macmpi.fit(random.normal(size=(30, 2)), kind(["a", none, "b"] * 10))
+    sklearn = pytest.importorskip("macmpi.sklearn")
+    with pytest.raises(ValueError, match="missing"):
+        sklearn.MACClassifier().fit(random.normal(size=(30, 2)), kind(["a", none, "b"] * 10))
+
+
+@pytest.mark.parametrize("type_", [np.float64, np.float32, np.int16, np.uint8, np.int64])
+def test_predicted_labels_have_the_type_of_those_given(type_: type, random: np.random.Generator) -> None:
+    X, y = random.normal(size=(60, 2)), np.array([0, 1, 2] * 20, type_)
+    model = macmpi.fit(X, y, loss="cross_entropy", config={"run.max_iterations": 1})
+    assert model.predict(X).dtype == type_
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 2], [1.5, 2.5, 3.5], [True, False, True], ["a", "b", "c"]], ids=str)
+def test_declared_classes_keep_their_type(labels: list[Any], random: np.random.Generator) -> None:
+    frame = pd.DataFrame(random.normal(size=(60, 2)), columns=["a", "b"])
+    short = {"run.max_iterations": 1}
+    by_type = macmpi.fit(frame.assign(y=pd.Categorical(labels * 20)), "y", config=short)
+    by_key = macmpi.fit(frame.assign(y=labels * 20), "y", config={**short, "data.categories": ["y"]})
+    for model in (by_type, by_key):
+        assert model.classes is not None
+        assert model.classes.tolist() == sorted(set(labels))
+        assert type(model.predict(frame)[0].item()) is type(labels[0])
+
+
+def test_classes_without_weight_are_no_second_class(random: np.random.Generator) -> None:
+    X, y = random.normal(size=(60, 2)), np.array(["a", "b"] * 30)
+    with pytest.raises(UsageError, match="all training points with a weight above 0 are of one class"):
+        macmpi.fit(X, y, weights=(y == "a").astype(float))
+
+
+@pytest.mark.parametrize("Y", [["y", "y"], ("y", "y")], ids=str)
+def test_a_target_that_is_named_twice_is_refused(Y: Any, random: np.random.Generator) -> None:
+    frame = pd.DataFrame(random.normal(size=(20, 3)), columns=["a", "b", "y"])
+    with pytest.raises(UsageError, match="names 'y' twice"):
+        macmpi.fit(frame, Y)
+    assert macmpi.fit(frame, ("a", "y"), config={"run.max_iterations": 1}).chain.n_out == 2
+    assert macmpi.fit(frame, [], config={"run.max_iterations": 1}).autoencoder
+
+
+@often
+@given(st.lists(st.integers(1, 9), min_size=2, max_size=6), st.integers(0, 9), st.floats(0.05, 0.6), st.integers(0, 30))
+def test_the_draw_leaves_every_class_a_training_point(
+    counts: list[int], seed: int, validation: float, points: int
+) -> None:
+    labels = np.repeat(np.arange(len(counts)), counts)
+    n, keys = len(labels), Data("x", validation=validation, seed=seed)
+    train, held = (rows[:] for rows in drawn(n, keys, labels))
+    assert sorted([*train, *held]) == list(range(n)), "each row once"
+    if n - len(counts) >= len(held):
+        assert set(labels[train]) == set(labels)
+        share = len(held) / max(n - len(counts), 1)
+        for label, count in enumerate(counts):
+            assert abs((labels[held] == label).sum() - share * (count - 1)) < 2.0, (
+                "in proportion, to within a row or so"
+            )
+    few = replace(keys, points=points)
+    if len(counts) <= points <= len(train) and n - len(counts) >= len(held):
+        assert set(labels[drawn(n, few, labels)[0][:]]) == set(labels)
+
+
+# --- what files say ---------------------------------------------------------------------------------------------------
+
+
+def test_declared_fills_scales_and_offsets_of_hdf5_are_heeded(tmp_path: Path) -> None:
+    raw = np.arange(40, dtype=np.int16).reshape(20, 2)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["X"] = raw
+        file["X"].attrs.update(scale_factor=0.5, add_offset=3.0)
+        file.create_dataset("Y", data=np.where(raw[:, 0] == 6, -999, raw[:, 0]), fillvalue=-999)
+    with pytest.raises(UsageError, match=r"dataset Y is nan at \[3, 0\]"):
+        data_of(tmp_path / "x.h5", scale="none")
+    found = load(Data(str(tmp_path / "x.h5"), scale="none"), wanted=Wanted(missing=True))
+    X = np.concatenate([found.X, found.X_val])
+    assert sorted(X[:, 0]) == sorted(0.5 * raw[:, 0] + 3.0)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "says"),
+    [
+        ({"missing_value": np.array([-9999.0, -8888.0])}, r"dataset Y is nan at \[3, 0\]"),
+        ({"_FillValue": np.float64(-9999.0)}, r"dataset Y is nan at \[3, 0\]"),
+        ({"_FillValue": "-9999"}, r"dataset Y is nan at \[3, 0\]"),
+        ({"missing_value": "none"}, "its attribute missing_value is 'none'; a number is needed"),
+        ({"scale_factor": 0.0}, r"its attribute scale_factor is \[0.0\]; one number is needed"),
+    ],
+    ids=str,
+)
+def test_what_a_file_declares_is_heeded_or_refused(attributes: dict[str, Any], says: str, tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["X"] = np.arange(40.0).reshape(20, 2)
+        Y = np.arange(20, dtype=np.float32)
+        Y[3] = -9999.0
+        file["Y"] = Y
+        file["Y"].attrs.update(attributes)
+    with pytest.raises(UsageError, match=says):
+        data_of(tmp_path / "x.h5", "squared")
+
+
+def test_arrays_that_are_not_read_are_named(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", X=np.arange(20.0).reshape(10, 2), labels=np.zeros(10), more=np.zeros(3))
+    notes = Whole(Config(data=Data(str(tmp_path / "x.npz")))).notes(0.0)
+    assert notes == ["not read: labels, more of x.npz; points are X, Y, X_val, Y_val, weights, weights_val"]
+
+
+@pytest.mark.parametrize("name", ["y", "x_val", "WEIGHTS"])
+def test_a_name_in_another_case_is_asked_for(name: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", X=np.arange(20.0).reshape(10, 2), **{name: np.zeros(10)})
+    with pytest.raises(UsageError, match=rf"holds {name}, and a dataset of that kind is called"):
+        data_of(tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize("index", [range(30), np.random.default_rng(0).permutation(30)], ids=["sorted", "shuffled"])
+def test_an_index_that_was_saved_is_left_out(index: Any) -> None:
+    frame = pd.DataFrame({"x": np.linspace(0.0, 1.0, 30)}, index=index)
+    for name in (None, "Unnamed: 0"):
+        frame.index.name = name
+        columns = Columns.of(pd.read_csv(io.StringIO(frame.to_csv())))
+        assert columns.names == ["x"]
+        assert "only numbers the rows" in columns.notes[0]
+    frame.index.name = "time"
+    assert Columns.of(pd.read_csv(io.StringIO(frame.to_csv()))).names == ["time", "x"]
+
+
+def test_a_folder_does_not_shadow_a_named_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from macmpi.data.gathered import kind_of_source
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "digits").mkdir()
+    assert kind_of_source("digits") is None
+    assert kind_of_source("./digits") is not None
+
+
+# --- text of many values ----------------------------------------------------------------------------------------------
+
+
+def test_text_of_many_values_has_columns_for_the_frequent_and_shares_them_for_the_rest(
+    random: np.random.Generator,
+) -> None:
+    texts = [f"t{i}" for i in range(288)]
+    frame = pd.DataFrame({"t": [*texts, *random.choice(texts[:60], 2000)], "x": 1.0})
+    columns = Columns.of(frame)
+    column = columns.each[0]
+    assert len(column.categories) == 50 and column.hashed == 16
+    assert "288 different texts" in columns.notes[0]
+    found = columns.encode(frame)
+    assert_array_equal(found[:, :66].sum(axis=1), 1.0)
+    assert Columns.loads(columns.dumps()) == columns
+    assert columns.encode(frame[::-1]).tobytes() == found[::-1].tobytes()
+
+
+def test_text_that_names_the_rows_is_left_out() -> None:
+    columns = Columns.of(pd.DataFrame({"name": [f"person {i}" for i in range(50)], "x": np.arange(50.0)}))
+    assert columns.names == ["x"]
+    assert columns.notes == ("column name names the rows (50 different texts), and is left out",)
+
+
+@pytest.mark.parametrize("values", [[None] * 9, [float("nan")] * 9, [pd.NA] * 9, [pd.NaT] * 9, [""] * 9], ids=str)
+def test_a_column_without_values_is_left_out(values: list[Any]) -> None:
+    columns = Columns.of(pd.DataFrame({"none": values, "x": np.arange(9.0)}), empty=[""])
+    assert columns.names == ["x"]
+    assert columns.notes == ("column none has no values, and is left out",)
+
+
+def test_sequences_are_scaled_feature_by_feature(tmp_path: Path, random: np.random.Generator) -> None:
+    X = np.stack([random.normal(size=(40, 5)), 1e5 * random.normal(size=(40, 5))], axis=2)
+    np.savez(tmp_path / "x.npz", X=X, Y=X[:, -1].sum(axis=1))
+    found = load(Data(str(tmp_path / "x.npz")), wanted=Wanted(sequences=True))
+    scale = found.scaling_x.scale.reshape(5, 2)
+    assert_array_equal(scale, np.tile(scale[0], (5, 1)))
+    assert scale[0, 1] > 1e4 * scale[0, 0]
+    assert found.shape is None
+    assert load(Data(str(tmp_path / "x.npz"))).shape == (5, 2)
