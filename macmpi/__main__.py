@@ -46,8 +46,20 @@ def usage() -> str:
     )
 
 
+GONE = {
+    "sweep": "GridSearchCV, Optuna or an array job do it: docs/tuning.md",
+    "supervise": "batch scripts have --retries, and docs/reliability.md has five lines of shell",
+    "completion": "there is no completion for shells any more",
+    "configs": "use macmpi init --list, or --config NAME",
+    "batch": "use macmpi init --batch NAME",
+}
+"""Commands that have gone, and what to use."""
+
+
 def unknown(word: str) -> str:
     """Says which command is meant by a word that is none."""
+    if word in GONE:
+        return f"{word!r} has gone: {GONE[word]}"
     if word.endswith(".toml"):
         return f"{word!r} is no command; did you mean macmpi run {word}?"
     close = difflib.get_close_matches(word, COMMANDS, n=1)

@@ -154,6 +154,8 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
 
 def _question(args: argparse.Namespace) -> MachineQuestion | None:
     """The question to --check about other ranks, nodes and data; None where there is none.  Raises UsageError."""
+    if args.check and args.explain:
+        raise UsageError("--check and --explain: give one of them at a time")
     given = {name: value for name in QUESTION if (value := getattr(args, name)) is not None}
     return machine_question(given, args.memory, args.check) if given or args.memory is not None else None
 

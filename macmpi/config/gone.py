@@ -26,7 +26,7 @@ def gone(key: str, value: Any) -> str | None:
     if key not in GONE:
         return None
     default, why = GONE[key]
-    if value == default:
+    if value == default and isinstance(value, bool) is isinstance(default, bool):
         return ""
     return f"{key} has gone ({why}): leave it out, or use an earlier macmpi, which reads {key} = {_short(value)}"
 

@@ -48,10 +48,18 @@ AT_ONCE = 2
 """Launches that run side by side."""
 
 
+def commit(name: str) -> str:
+    """A name of a commit that git knows.  Raises ArgumentTypeError."""
+    known = ["git", "-C", ROOT, "rev-parse", "--quiet", "--verify", f"{name}^{{commit}}"]
+    if subprocess.run(known, capture_output=True, check=False).returncode:
+        raise argparse.ArgumentTypeError(f"git knows no commit {name!r}")
+    return name
+
+
 def parser() -> argparse.ArgumentParser:
     first, _, rest = (__doc__ or "").partition("\n")
     p = argparse.ArgumentParser(description=first, epilog=rest)
-    p.add_argument("commit", help="any name of a commit that git knows")
+    p.add_argument("commit", metavar="COMMIT", type=commit, help="any name of a commit that git knows")
     p.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(ALL)} (default: all small ones)")
     p.add_argument("--real", action="store_true", help=f"all on real data: {', '.join(REAL)}")
     p.add_argument("--ranks", type=numbers, default=(1, 3), metavar="P,Q", help="numbers of ranks (1,3)")
