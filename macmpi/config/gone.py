@@ -13,6 +13,8 @@ GONE: dict[str, tuple[Any, str]] = {
     "penalty.sparsity": (0.0, "it cost three times the error"),
     "method.cg_iterations": (10, FIXED),
     "baseline.parts": (2, FIXED),
+    "start.repulsion": (100.0, FIXED),
+    "baseline.beta2": (0.999, FIXED),
     "selection.smallest": (150, "selection.sizes lists candidates"),
     "selection.step": (25, "selection.sizes lists candidates"),
     "selection.iterations": (5, FIXED),

@@ -9,7 +9,7 @@ from macmpi.config.whole import Config, given
 _MINIBATCHES = ("batch", "rate", "momentum", "patience")
 BASELINE_KEYS = {
     "sgd": _MINIBATCHES,
-    "adam": (*_MINIBATCHES, "beta2"),
+    "adam": _MINIBATCHES,
     "cg": ("patience",),
     "lbfgs": ("patience",),
 }
@@ -57,6 +57,5 @@ def _means_nothing(name: str, config: Config) -> bool:
         "start.range": start == "staged",
         "start.gradient_step": start == "staged" or (method == "stochastic" and start in ("auto", "uniform")),
         "start.width": start != "elastic_embedding",
-        "start.repulsion": start != "elastic_embedding",
         "start.weights": start != "model",
     }.get(name, False)

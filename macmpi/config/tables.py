@@ -51,7 +51,6 @@ class Start:
     range: Annotated[float, Ge(0.0), Le(1e6)] = 0.0
     gradient_step: bool = True
     width: Width = 10.0
-    repulsion: Annotated[float, Gt(0.0), Le(1e12)] = 100.0
     coordinates: str = ""
     model: str = ""
     weights: Literal["last", "best"] = "last"
@@ -205,7 +204,6 @@ class Baseline:
     batch: PositiveInt = 20
     rate: Positive = 0.01
     momentum: Annotated[float, Ge(0.0), Lt(1.0)] = 0.0
-    beta2: Annotated[float, Ge(0.0), Lt(1.0)] = 0.999
     patience: PositiveInt = 20
     __pydantic_config__: ClassVar[Any] = STRICT
 

@@ -30,8 +30,8 @@ GREEDY = 5
 AT_HAND = sum_over([EVERY])
 """Sums over points that are all at hand."""
 
-EMBEDDING = 200
-"""Iterations of the elastic embedding."""
+EMBEDDING, REPULSION = 200, 100.0
+"""Iterations of the elastic embedding, and its lambda."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def codes(method: Method, config: Config, origin: Origin) -> Array:
         elif keys.method == "pca":
             Z[:] = principal_codes(X, H, 0.5 * range_of(keys), method.parts.data.weights)
         else:
-            Z[:] = elastic_embedding(X, H, keys.width, keys.repulsion, EMBEDDING, keys.seed)
+            Z[:] = elastic_embedding(X, H, keys.width, REPULSION, EMBEDDING, keys.seed)
         if "bits" in method.plan.chain.segments[0].maps[-1].capabilities:
             Z[:] = np.greater(Z, 0.0 if origin.coordinates is None else 0.5)
     method.parts.team.share_array(Z)

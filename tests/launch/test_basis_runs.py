@@ -64,7 +64,7 @@ def test_the_curve_shows_what_was_selected_and_what_it_costs(runs: Runs) -> None
     for before, after in pairwise(records):
         assert ("changed" in after and after["changed"]) == (before["centres"] != after["centres"])
     for record in records[1:9]:
-        assert record["cost"] == pytest.approx(2.0 * 0.03 * (6 + 2) * sum(record["centres"]) / 61)
+        assert record["cost"] == pytest.approx(2.0 * 0.1 * (6 + 2) * sum(record["centres"]) / 61)
     assert [record["mu"] for record in records] == [1.0] * 6 + [5.0] * 4
     kept = {key: value for key, value in records[4].items() if key in ("phase", "changed")}
     assert kept == {"phase": "iteration"}

@@ -50,7 +50,7 @@ TABLE: list[tuple[str, dict[str, dict[str, Any]], list[str]]] = [
     ("mac", {"model": {"centres": "subset"}}, ["model.centres"]),
     ("stochastic", {"start": {"method": "pca", "gradient_step": False}}, []),
     ("mac", {"model": {"hidden": [4]}, "selection": {**SIZES, "every": 3}}, []),
-    ("mac", {"start": {"method": "greedy", "repulsion": 2.0}}, ["start.repulsion"]),
+    ("mac", {"start": {"method": "greedy", "width": 2.0}}, ["start.width"]),
 ]
 
 

@@ -19,7 +19,7 @@ from macmpi.data.user_file import read_codes
 from macmpi.half_steps.w_step import fit
 from macmpi.mac import Mac
 from macmpi.methods.embedding import elastic_embedding, principal_codes
-from macmpi.methods.starts import EMBEDDING, Origin, coordinates_first, start
+from macmpi.methods.starts import EMBEDDING, REPULSION, Origin, coordinates_first, start
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
 from macmpi.plan.plan import make_plan
@@ -168,7 +168,7 @@ def test_a_model_starts_with_its_weights() -> None:
 
 BASIS = Model([20, 2, 30], ["rbf", "linear", "rbf"], sites=["none", "after", "none"], width=[3.0, 0.8])
 CODES: list[dict[str, Any]] = [
-    {"method": "elastic_embedding", "width": 2.0, "repulsion": 30.0},
+    {"method": "elastic_embedding", "width": 2.0},
     {"method": "pca", "range": 3.0},
     {"method": "file", "coordinates": "z.h5"},
 ]
@@ -186,7 +186,7 @@ def coded(keys: dict[str, Any], model: Model = BASIS, penalty: Penalty | None = 
 
 def expected_codes(keys: dict[str, Any]) -> Array:
     if keys["method"] == "elastic_embedding":
-        return elastic_embedding(DATA.X, 2, 2.0, 30.0, EMBEDDING, 0)
+        return elastic_embedding(DATA.X, 2, 2.0, REPULSION, EMBEDDING, 0)
     return principal_codes(DATA.X, 2, 1.5) if keys["method"] == "pca" else GIVEN
 
 

@@ -19,8 +19,8 @@ from macmpi.plan.plan import Plan
 from macmpi.state import AdamState, Pause, SgdState, State, never
 from macmpi.typing import Array
 
-EPSILON = 1e-8
-"""Adam adds this to the root of the mean square."""
+BETA2, EPSILON = 0.999, 1e-8
+"""Adam averages squares by the one, and adds the other to the root of their mean."""
 
 STRETCH = 50
 """Minibatches between two places where a run may be ended."""
@@ -89,7 +89,7 @@ class Sgd(Minibatches[SgdState]):
 class Adam(Minibatches[AdamState]):
     """w <- w - rate m / (sqrt(v) + epsilon), m and v the corrected means of g and g^2.  Collective: as Minibatches."""
 
-    called, reads = "Adam", (*Sgd.reads, "beta2")
+    called = "Adam"
 
     def new_record(self, weights: Array) -> AdamState:
         """No step, no mean squares.  Collective: no."""
@@ -97,7 +97,7 @@ class Adam(Minibatches[AdamState]):
 
     def move(self, gradient: Array, state: State[AdamState]) -> None:
         """The step; writes over the gradient.  Collective: no."""
-        beta1, beta2, t = self.keys.momentum, self.keys.beta2, state.own.steps
+        beta1, beta2, t = self.keys.momentum, BETA2, state.own.steps
         state.own.velocity *= beta1
         state.own.velocity += (1.0 - beta1) * gradient
         gradient *= gradient
