@@ -169,7 +169,7 @@ def _follow(command: list[str], folder: Path, curve: Tail, callback: Callback | 
 def _outcome(code: int, folder: Path, output: Path) -> Model:
     """The model that the ranks have left.  Raises what they failed of."""
     said = (folder / "err").read_text(encoding="utf-8", errors="replace").strip()
-    if code in (0, 70, 75) and (output / "model.h5").exists():
+    if code in (0, 70, 75) and _is_newer(output / "model.h5", folder / "fit.toml"):
         for line in said.splitlines():
             if line.startswith("macmpi: "):
                 warn(line.removeprefix("macmpi: "))
@@ -181,3 +181,8 @@ def _outcome(code: int, folder: Path, output: Path) -> Model:
     own = said[said.rfind("macmpi: ") :].removeprefix("macmpi: ") if "macmpi: " in said else said
     own = own.replace(str(folder / POINTS), ARRAYS)
     raise ERRORS.get(code, MacmpiError)(own or f"the ranks ended with exit code {code}")
+
+
+def _is_newer(path: Path, than: Path) -> bool:
+    """Tells whether a file is there that was written after another one: not the model of a run before this fit."""
+    return path.exists() and path.stat().st_mtime_ns >= than.stat().st_mtime_ns

@@ -14,10 +14,10 @@ class Data:
     """The source, and how it is read.  source: a named set, a file, a folder of images (docs/data.md has them all).
 
     target: of a table, the column or columns to predict, of an .npy file the number of a column; "": the source's own,
-    [] none. weights: of a table the column that holds the weights of points. ignore: columns of a table that are no
-    inputs. categories: columns of a table whose values are categories, whatever they are. empty: texts of a table that
-    stand for a missing value. missing: what becomes of missing values. image_size: height and width of the images of a
-    folder, [] as they are.
+    [] none.  weights: of a table the column that holds the weights of points.  ignore: columns of a table that are no
+    inputs.  categories: columns of a table whose values are categories, whatever they are.  empty: texts of a table
+    that stand for a missing value.  missing: what becomes of missing values.  image_size: height and width of the
+    images of a folder, [] as they are.
     """
 
     source: str = ""

@@ -46,7 +46,7 @@ class Dataset:
     pictures:
     groups, a whole number of each training and of each validation point; order, its place on its group's closed curve;
     shape, height and width, and perhaps channels, of a row that is an image; None where there are none.  columns: how
-    those of a table became X; on rank 0 alone.
+    those of a table became X, and steps: of rows that are sequences, else 0; on rank 0 alone.
     """
 
     X: Array
@@ -63,6 +63,7 @@ class Dataset:
     order: tuple[Array, Array] | None = None
     shape: tuple[int, ...] | None = None
     columns: Columns | None = None
+    steps: int = 0
     weights: Array | None = None
     weights_val: Array | None = None
 

@@ -50,9 +50,8 @@ class Kind:
     keys: tuple[str, ...]
 
 
-KEYS: dict[str, Any] = {
-    **{"target": "", "weights": "", "ignore": [], "categories": [], "empty": [], "missing": "impute", "image_size": []}
-}
+KEYS: dict[str, Any] = {"target": "", "weights": "", "ignore": [], "categories": [], "empty": []}
+KEYS |= {"missing": "impute", "image_size": []}
 """Keys that only some kinds of sources read, and their defaults."""
 
 OF_TABLES = ("target", "weights", "ignore", "categories", "empty", "missing")

@@ -20,10 +20,10 @@ from macmpi.typing import Array
 
 @dataclass(frozen=True)
 class Raw:
-    """Arrays as read. Y is None for an autoencoder; X_val is None when validation points are still to be drawn. labels:
-    Y holds class labels, (N, 1), given in label_type; names: where they are text, that of labels 0, 1, ...;
+    """Arrays as read.  Y is None for an autoencoder; X_val is None when validation points are still to be drawn.
+    labels: Y holds class labels, (N, 1), given in label_type; names: where they are text, that of labels 0, 1, ...;
     one_dimensional: the targets, Y or X, are numbers that the file has as (N,); columns: of a table, by which X was
-    made. weights: of the points of X, (N, 1); weights_val: of those of X_val.
+    made.  weights: of the points of X, (N, 1); weights_val: of those of X_val.
 
     For pictures, else None: groups, whole numbers of the points of X and of X_val (none while those are to be drawn);
     order, the places of the same points on their group's closed curve; shape, height and width, and perhaps channels,

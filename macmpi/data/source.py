@@ -61,6 +61,9 @@ class Whole:
         columns = None if self._data is None else self._data.columns
         lines = [f"read {self.config.data.source} in {seconds:.1f} s"] if seconds > SLOW else []
         lines += [*columns.notes, columns.said] if columns else []
+        if self._data is not None and (steps := self._data.steps):
+            features = self._data.X.shape[1] // steps
+            lines.append(f"inputs are {steps} steps of {features} features, each scaled alike in all steps")
         return [line for line in (*lines, unread_in(self.config.data.source)) if line]
 
     def load(self, team: Team, points: Partitions) -> Dataset:

@@ -67,6 +67,7 @@ def made_of(raw: Raw, config: Data, dtype: Any = np.float64, wanted: Wanted = NU
         order=_divided(raw.order, raw, inputs),
         shape=raw.shape,
         columns=raw.columns,
+        steps=raw.steps,
         weights=w,
         weights_val=w_val,
     )

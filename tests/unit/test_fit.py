@@ -15,11 +15,13 @@ import numpy as np
 import pytest
 from launch.here import run_here
 from numpy.testing import assert_allclose, assert_array_equal
+from threadpoolctl import threadpool_info
 
 import macmpi
 from macmpi import MacmpiWarning, UsageError
 from macmpi.api.live import Live, picture
 from macmpi.config import Config, Run
+from macmpi.parallel.kernels import limited
 from macmpi.results.model_file import save_model
 
 RANDOM = np.random.default_rng(7)
@@ -271,6 +273,24 @@ def test_ctrl_c_gives_the_model_so_far_and_a_second_one_interrupts() -> None:
 
 
 # --- manners ----------------------------------------------------------------------------------------------------------
+
+
+def test_fits_at_the_same_time_share_one_limit_of_threads() -> None:
+    """The last to end takes it back; other threads than those of a running fit are refused."""
+
+    def now() -> list[int]:
+        return [info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"]
+
+    before = now()
+    first, second = limited(2), limited(2)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert set(now()) == {2}
+    with pytest.raises(UsageError, match="another fit of this process computes with 2 BLAS threads"), limited(1):
+        pass
+    second.__exit__(None, None, None)
+    assert now() == before
 
 
 def test_a_fit_is_quiet_writes_nothing_and_leaves_the_process_alone(

@@ -466,4 +466,11 @@ def test_sequences_are_scaled_feature_by_feature(tmp_path: Path, random: np.rand
     assert_array_equal(scale, np.tile(scale[0], (5, 1)))
     assert scale[0, 1] > 1e4 * scale[0, 0]
     assert found.shape is None
+    keys = {
+        "model": config.Model([config.Recurrent(4, 5)], "tanh", loss="squared"),
+        "data": Data(str(tmp_path / "x.npz")),
+    }
+    source = Whole(Config(**keys))  # type: ignore[arg-type]
+    source.sizes()
+    assert source.notes(0.0) == ["inputs are 5 steps of 2 features, each scaled alike in all steps"]
     assert load(Data(str(tmp_path / "x.npz"))).shape == (5, 2)
