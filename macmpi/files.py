@@ -6,12 +6,15 @@ ever unpickled or evaluated: h5py gives bytes, and what is not numbers is refuse
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
+from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
@@ -25,7 +28,17 @@ if TYPE_CHECKING:
 
 def cache() -> Path:
     """The folder in which a user's programs keep what they can make again."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "macmpi"
+    own = os.path.expanduser("~/.cache")  # stays as it is for a user whom this system does not know
+    return Path(os.environ.get("XDG_CACHE_HOME") or (own if os.path.isabs(own) else gettempdir()), "macmpi")
+
+
+LOCKING = "HDF5_USE_FILE_LOCKING"
+"""HDF5 obeys this variable before what it is told by a program."""
+
+
+def readable(name: str | Path) -> str:
+    """Gives a name as text that every file, picture and terminal takes: bytes that are not UTF-8 become U+FFFD."""
+    return os.fsencode(name).decode("utf-8", "replace")
 
 
 EXPANSION = 2000
@@ -42,7 +55,9 @@ def opened(path: Any) -> h5py.File:
     """
     import h5py
 
-    return h5py.File(path, "r", locking=False)
+    if os.environ.get(LOCKING, "FALSE").upper() in ("FALSE", "0") or not isinstance(path, (str, os.PathLike)):
+        return h5py.File(path, "r", locking=False)
+    return h5py.File(open(path, "rb"), "r")  # a file that HDF5 opens itself it locks as the variable says
 
 
 def names(file: h5py.File, group: str) -> list[str]:
@@ -95,6 +110,9 @@ def texts(array: Any) -> list[str]:
 
 
 SEAL = b"macmpi sha256 "
+
+UNKNOWN = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
+"""With these errors a file system says that it has no fsync, for folders or at all (FUSE, SMB, 9p)."""
 
 PIECE = 1 << 24
 """Bytes of a file that are read at a time."""
@@ -170,7 +188,7 @@ def seal_file(path: Path) -> None:
     with path.open("ab") as file:
         file.write(SEAL + digest)
         file.flush()
-        os.fsync(file.fileno())
+        to_the_disk(file.fileno())
 
 
 def verify(path: Path) -> None:
@@ -236,14 +254,24 @@ def write_through(path: Path, content: bytes) -> None:
     with created(path) as file:
         file.write(content)
         file.flush()
-        os.fsync(file.fileno())
+        to_the_disk(file.fileno())
+
+
+def to_the_disk(file: int) -> None:
+    """Waits until an open file or folder is on the disk, where its file system knows how.  Raises OSError."""
+    try:
+        os.fsync(file)
+    except OSError as error:
+        if error.errno not in UNKNOWN:
+            raise
 
 
 def rename(old: Path, new: Path) -> None:
     """Rename a file within its folder, down to the disk."""
     os.replace(old, new)
-    folder = os.open(new.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    with suppress(PermissionError):  # who may write into a folder may perhaps not list it
+        folder = os.open(new.parent, os.O_RDONLY)
+        try:
+            to_the_disk(folder)
+        finally:
+            os.close(folder)

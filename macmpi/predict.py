@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
 import sys
 import tomllib
 import warnings
@@ -55,7 +56,7 @@ def read_points(path: Path, dataset: str, size: list[int]) -> Any:
 
     size: [] as they are.  Raises UsageError.
     """
-    if path.is_dir():
+    if os.path.isdir(path):
         return images_of(path, size)[0]
     if is_table(path):
         return read_table(path, typed=False)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from macmpi import MacmpiError, UsageError, __version__
 from macmpi.console import decimals, guard, program, say, warn
-from macmpi.files import replace_file
+from macmpi.files import readable, replace_file
 from macmpi.results.page import document, figure, table
 from macmpi.results.reading import Result, read, scores_at
 
@@ -30,8 +30,8 @@ def parser() -> argparse.ArgumentParser:
 def named(paths: Iterable[Path]) -> dict[Path, str]:
     """The runs, each once, and their names: those of their folders, or where two share one the paths as given."""
     once = list({path.resolve(): path for path in paths}.values())
-    names = [path.resolve().name for path in once]
-    return {p: name if names.count(name) == 1 else str(p) for p, name in zip(once, names, strict=True)}
+    names = [readable(path.resolve().name) for path in once]
+    return {p: name if names.count(name) == 1 else readable(p) for p, name in zip(once, names, strict=True)}
 
 
 def read_all(paths: Iterable[Path]) -> tuple[list[Result], list[str]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from macmpi import Done, MacmpiError, UsageError, __version__
 from macmpi.console import flush, guard, program, say, warn
 from macmpi.data.source import source_of
+from macmpi.parallel.allowance import cores
 from macmpi.parallel.clock import now
 from macmpi.parallel.launchers import in_task, speaks
 from macmpi.parallel.mpi import STOPPED, die, launch
@@ -132,7 +133,7 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
     try:
         config = configs.read(args.config, args.set)
     except UsageError as error:
-        raise UsageError(f"{error}{'' if args.config.exists() else meant(given)}") from None
+        raise UsageError(f"{error}{'' if os.path.exists(args.config) else meant(given)}") from None
     args.question = _question(args)
     if not config.data.source and not (args.question and args.question.without_data):
         named = 'data = "points.npz" (X, and Y but for an autoencoder), or data = "digits" to try'
@@ -146,9 +147,8 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
         config = replace(config, run=replace(config.run, max_iterations=args.iterations))
     if args.config != given and not args.explain:
         say(f"config: {args.config}")
-    cores = os.cpu_count() or 1
-    if config.run.threads > cores:
-        warn(f"run.threads = {config.run.threads}: this machine has {cores} cores; more threads than that are slower")
+    if config.run.threads > cores():
+        warn(f"run.threads = {config.run.threads}: {cores()} cores may be used here; more threads than that are slower")
     return args, config
 
 

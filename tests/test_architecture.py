@@ -319,6 +319,19 @@ def test_nobody_asks_what_kind_a_layer_or_a_solver_is() -> None:
     assert [place for here, place, node in nodes() if within(here, MATHEMATICS) and called(node) in asking] == []
 
 
+def test_nobody_asks_a_path_what_it_is() -> None:
+    """Path.exists and its like raise for a folder that one may not enter and for a name too long; those of os.path say
+    no."""
+    asking = {"exists", "is_file", "is_dir", "is_symlink", "is_mount"}
+    asked = [
+        place
+        for _, place, node in nodes()
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in asking
+        if ast.unparse(node.func.value) != "os.path"
+    ]
+    assert asked == []
+
+
 def test_the_mathematics_knows_no_mpi_no_files_and_no_clocks() -> None:
     outside = {"mpi4py", "time", "os", "sys", "io", "pathlib", "subprocess", "tempfile", "shutil", "logging"}
     wrong = [

@@ -106,7 +106,7 @@ def remove_abandoned(where: Path) -> None:
     """Removes folders of this user's fits whose process has been killed: nobody holds their lock.  Collective: no."""
     for path in where.glob(f"{PREFIX}*"):
         with suppress(OSError):
-            if path.stat().st_uid == os.getuid() and (path / LOCK).exists() and not is_held(path / LOCK):
+            if path.stat().st_uid == os.getuid() and os.path.exists(path / LOCK) and not is_held(path / LOCK):
                 shutil.rmtree(path)
 
 
@@ -185,4 +185,4 @@ def _outcome(code: int, folder: Path, output: Path) -> Model:
 
 def _is_newer(path: Path, than: Path) -> bool:
     """Tells whether a file is there that was written after another one: not the model of a run before this fit."""
-    return path.exists() and path.stat().st_mtime_ns >= than.stat().st_mtime_ns
+    return os.path.exists(path) and path.stat().st_mtime_ns >= than.stat().st_mtime_ns

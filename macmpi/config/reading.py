@@ -136,12 +136,15 @@ def _without_gone(table: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
 def _json(value: Any, name: str, key: str = "") -> str:
     """A parsed value as JSON.  Raises UsageError, naming its key, for what TOML can say and JSON cannot."""
     try:
-        return json.dumps(value, default=str)
+        return json.dumps(value, default=str, ensure_ascii=False).encode().decode()
     except (ValueError, RecursionError) as error:
         for part, inside in value.items() if isinstance(value, dict) and "." not in key else ():
             _json(inside, name, f"{key}.{part}" if key else part)
-        digits = "is a number of too many digits; use a smaller one"
-        what = digits if isinstance(error, ValueError) else "is nested too deeply; write table.key = value"
+        what = "is nested too deeply; write table.key = value"
+        if isinstance(error, ValueError):
+            what = "is a number of too many digits; use a smaller one"
+        if isinstance(error, UnicodeError):
+            what = "is text that is not UTF-8; rename what it names"
         raise UsageError(f"{name}: {key} {what}") from None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def _read(layer: Sparse, key: str) -> Sparse:
     if layer.connections in RULES or layer.connections.startswith(GIVEN):
         return layer
     path = Path(layer.connections)
-    if not path.suffix and not path.exists():
+    if not path.suffix and not os.path.exists(path):
         raise UsageError(
             f'{key}.connections = "{layer.connections}" is no file (.npy, .csv), nor "random", "banded" or "local"'
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from macmpi import UsageError
-from macmpi.files import first_line
+from macmpi.files import first_line, readable
 from macmpi.typing import Array
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm", ".pnm")
@@ -57,11 +58,14 @@ def _listed(folder: Path) -> tuple[list[Path], list[str] | None]:
     """The images and, where they lie in folders, the names of those.  Raises UsageError."""
     try:
         own = _images_in(folder)
-        folders = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+        folders = sorted(path for path in folder.iterdir() if os.path.isdir(path) and not path.name.startswith("."))
         held = {path.name: _images_in(path) for path in folders}
     except OSError as error:
         raise UsageError(f"{folder} cannot be read: {error.strerror}") from None
     held = {name: paths for name, paths in held.items() if paths}
+    for name in held:
+        if readable(name) != name:
+            raise UsageError(f"{folder} holds a folder {readable(name)}, whose name is not UTF-8: rename it")
     if own and held:
         raise UsageError(
             f"{folder} holds images ({own[0].name}) as well as folders of images ({next(iter(held))}): "
@@ -78,7 +82,7 @@ def _images_in(folder: Path) -> list[Path]:
     return sorted(
         path
         for path in folder.iterdir()
-        if path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file()
+        if path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and os.path.isfile(path)
     )
 
 

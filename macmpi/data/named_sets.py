@@ -47,7 +47,7 @@ def _bundled_digits() -> Array:
         )
     for package in found.submodule_search_locations or ():
         path = Path(package) / "datasets" / "data" / "digits.csv.gz"
-        if path.is_file():
+        if os.path.isfile(path):
             return np.loadtxt(path, delimiter=",")
     try:
         from sklearn.datasets import load_digits

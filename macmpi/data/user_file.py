@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -72,7 +73,7 @@ def check_names(path: Path, found: Iterable[str]) -> None:
 def unread_in(source: str) -> str:
     """Names the datasets of the user's own file that are not read; "" where all are, and of other sources."""
     path = Path(source)
-    if path.suffix not in (".h5", ".hdf5", ".npz") or not path.is_file():
+    if path.suffix not in (".h5", ".hdf5", ".npz") or not os.path.isfile(path):
         return ""
     names = [name for name in names_in(path) if name not in (*POINTS, *GROUPS, COLUMNS)]
     listed = ", ".join(ascii(name)[1:-1] for name in names[:LISTED]) + ", ..." * (len(names) > LISTED)

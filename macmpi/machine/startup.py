@@ -42,7 +42,7 @@ def compiled() -> bool:
     spec = find_spec(PROGRAM)
     if spec is None or spec.origin is None:
         return False
-    return Path(cache_from_source(spec.origin)).exists()
+    return os.path.exists(cache_from_source(spec.origin))
 
 
 def start_up(hosts: Sequence[Machine]) -> Finding:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import io
+import os
 import shutil
 import tempfile
 import time
@@ -39,7 +40,7 @@ def hdf5() -> Finding:
 
 def folder(path: Path) -> list[Finding]:
     """Files of this folder, or of the nearest one above it that exists: written, renamed, locked, read as HDF5."""
-    there = next(p for p in (path, *path.absolute().parents) if p.exists())
+    there = next(p for p in (path, *path.absolute().parents) if os.path.exists(p))
     name = str(path) if there == path else f"{path} (not there yet; looked at {there})"
     try:
         with tempfile.TemporaryDirectory(prefix=".doctor-", dir=there) as place:

@@ -102,7 +102,7 @@ def mpiexec() -> str | None:
     import shutil
 
     own = Path(sys.executable).with_name("mpiexec")
-    return str(own) if own.exists() else shutil.which("mpiexec")
+    return str(own) if os.path.exists(own) else shutil.which("mpiexec")
 
 
 def _connected(text: str) -> bool:

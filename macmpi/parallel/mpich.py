@@ -13,6 +13,8 @@ from macmpi.parallel.waiting import sharing
 SEGMENTS = "/dev/shm/mpich_sh"
 """Their names begin so: ..m_ of the transport, ..ar_ of windows, which MPICH unlinks itself once they are mapped."""
 
+NETMOD = "MPIR_CVAR_CH4_NETMOD"
+
 FEW_ROUNDS = {
     "MPIR_CVAR_IBCAST_INTRA_ALGORITHM": "sched_binomial",
     "MPIR_CVAR_IALLGATHERV_INTRA_ALGORITHM": "sched_brucks",
@@ -28,8 +30,11 @@ def configure() -> None:
     """
     bundled = glob.glob(os.path.join(sys.prefix, "lib", "libmpi.so*"))
     one_node = os.environ.get("MPI_LOCALNRANKS") == os.environ.get("PMI_SIZE")
-    if bundled and one_node and "MPI4PY_LIBMPI" not in os.environ:
-        chosen = {"MPIR_CVAR_CH4_NETMOD": "ofi"} | (FEW_ROUNDS if sharing() > 1.0 else {})
+    if bundled and one_node and not {"MPI4PY_LIBMPI", NETMOD} & set(os.environ):
+        for name in [name for name in os.environ if name.startswith("FI_")]:
+            del os.environ[name]  # they choose links between nodes, perhaps ones that this libfabric does not know
+        os.environ["FI_PROVIDER"] = "tcp"  # others need a network, if only loopback, or leave files in /dev/shm
+        chosen = {NETMOD: "ofi"} | (FEW_ROUNDS if sharing() > 1.0 else {})
         for name, value in chosen.items():
             os.environ.setdefault(name, value)
 

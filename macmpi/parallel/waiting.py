@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 
+from macmpi.parallel.allowance import cores
 from macmpi.parallel.launchers import ranks_here
 
 AWAKE, NAP = 0.02, 5e-5
@@ -20,8 +21,8 @@ FEW = 4.0
 
 
 def sharing() -> float:
-    """Ranks of this launch on this machine for each of its cores.  Collective: no."""
-    return ranks_here(os.environ) / (os.cpu_count() or 1)
+    """Ranks of this launch on this machine for each of the cores that they may use.  Collective: no."""
+    return ranks_here(os.environ) / cores()
 
 
 def pauses(per_core: float) -> Callable[[float], None]:

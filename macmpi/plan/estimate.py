@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from functools import lru_cache
 
@@ -11,7 +10,7 @@ import numpy as np
 from macmpi import UsageError
 from macmpi.config import NESTED, Config
 from macmpi.nets.chain import Chain, Segment
-from macmpi.parallel import balance, tiles
+from macmpi.parallel import allowance, balance, tiles
 from macmpi.parallel.shared_memory import PLACE, free_bytes
 from macmpi.parallel.tree_sum import alone
 from macmpi.plan.choices import KEPT
@@ -33,11 +32,13 @@ RESIDENT = 120e6
 
 
 def check_memory(plan: Plan, autoencoder: bool = False, here: int = 1) -> None:
-    """Raises UsageError where a machine cannot hold what its ranks must, before any of it is allocated.
+    """Raises UsageError where the ranks of a machine may not hold what they must, before any of it is allocated.
 
     here: ranks on this machine.  Collective: no.
     """
-    need, have = least_bytes(plan, autoencoder), float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    need, (have, whose) = least_bytes(plan, autoencoder), allowance.memory()
+    if need > (mapped := allowance.memory_of_a_process()):
+        have, whose = mapped, "ulimit -v allows a process"
     together = 1 if plan.per_node else min(here, plan.ranks)
     if need * together <= have:
         return
@@ -47,12 +48,12 @@ def check_memory(plan: Plan, autoencoder: bool = False, here: int = 1) -> None:
         remedy = f"fewer hidden units, or fewer points (data.points){ranks}"
         if together > 1 and plan.sharded:
             remedy = "more ranks on more machines, or fewer hidden units"
-        raise UsageError(f"{what}, and this machine has {have / 1e9:,.0f} GB: {remedy}")
+        raise UsageError(f"{what}, and {whose} {have / 1e9:,.1f} GB: {remedy}")
     most = int(have // need)
     other = "" if plan.sharded else ', or parallel.data = "node" (one copy a machine) or "sharded" (each rank its rows)'
     raise UsageError(
-        f"{what}, {need * together / 1e9:,.0f} GB for the {together} ranks of this machine, which has "
-        f"{have / 1e9:,.0f} GB: at most {most} rank{'s' * (most > 1)} on a machine, so more machines{other}"
+        f"{what}, {need * together / 1e9:,.0f} GB for the {together} ranks of this machine, and {whose} "
+        f"{have / 1e9:,.1f} GB: at most {most} rank{'s' * (most > 1)} on a machine, so more machines{other}"
     )
 
 

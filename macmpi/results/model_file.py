@@ -96,7 +96,7 @@ def load(path: str | Path, weights: str | None = None) -> Model:
     """
     if os.path.isdir(path):
         inside = Path(path) / "model.h5"
-        remedy = f"name {inside}" if inside.is_file() else "name the model.h5 of a run directory"
+        remedy = f"name {inside}" if os.path.isfile(inside) else "name the model.h5 of a run directory"
         raise UsageError(f"{path} is not a model: it is a folder; {remedy}")
     if not os.path.isfile(path):
         raise UsageError(f"{path} is not a model: there is no such file")

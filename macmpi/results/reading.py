@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,7 @@ class Result:
 
 def read(path: Path, name: str) -> Result:
     """The results of a run.  Raises UsageError when there is no run or no curve."""
-    if not path.is_dir():
+    if not os.path.isdir(path):
         raise UsageError(f"{path} is not a run: there is no such folder")
     result = Result(path, name, *read_curve(path / "curve.jsonl"))
     try:
@@ -80,7 +81,7 @@ def read(path: Path, name: str) -> Result:
     except UsageError as error:
         result.missing.append(f"the data, so that only the curves are drawn: {error}")
     if not result.finished:
-        old = "; its model.h5 is that of an earlier end" if (path / "model.h5").exists() else ""
+        old = "; its model.h5 is that of an earlier end" if os.path.exists(path / "model.h5") else ""
         last = result.records[-1]["iteration"]
         result.missing.append(f"the end: the curve stops after iteration {last}, the run has not finished{old}")
     if result.data is not None:

@@ -82,7 +82,7 @@ class Curve:
         self.records: list[dict[str, Any]] = []
         if path is None or not first:
             return
-        if resume_at is not None and path.exists():
+        if resume_at is not None and os.path.exists(path):
             kept = [r for line in path.read_text(errors="replace").splitlines() if (r := _record(line)) is not None]
             self.records = [r for r in kept if r["iteration"] <= resume_at and r["phase"] != "postprocess"]
         partial = path.with_name(path.name + ".tmp")

@@ -20,6 +20,7 @@ from macmpi.config.gone import gone
 from macmpi.console import warn
 from macmpi.machine.lock import Lock
 from macmpi.parallel import kernels
+from macmpi.parallel.allowance import cores
 from macmpi.state import State
 from macmpi.training import checkpoint
 
@@ -101,7 +102,7 @@ class RunDirectory:
             if self.overwrite:
                 self._remove_run()
             for path in (self.curve, self.start, self.model):
-                if path.is_dir():
+                if os.path.isdir(path):
                     raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
             files.replace_file(self.path / "config.toml", dump(config).encode())
             log = self.path / "provenance.json"
@@ -124,7 +125,7 @@ class RunDirectory:
     def _remove_run(self) -> None:
         """Remove the files that a run has written, and no others.  Under the lock."""
         for path in self.own_files:
-            if path.is_file() or path.is_symlink():
+            if os.path.isfile(path) or os.path.islink(path):
                 path.unlink()
         for path in checkpoint.saved(self.checkpoints):
             path.unlink()
@@ -223,13 +224,13 @@ def provenance(
             versions[name] = "none"
     return {
         "started": stamp(),
-        "command": argv,
+        "command": [files.readable(word) for word in argv],
         "versions": versions,
         "git_commit": _git_commit(),
         "mpi_library": library,
         "host": platform.node(),
         "machine": platform.machine(),
-        "cores": os.cpu_count(),
+        "cores": cores(),
         "kernels": arithmetics,
         "ranks": sum(len(one["ranks"]) for one in arithmetics),
         "threads": threads,
@@ -256,7 +257,7 @@ def _meant(key: str, value: Any) -> Any:
 
 def _launches(log: Path) -> list[Any]:
     """The entries of a provenance.json; none, with a warning, where it is damaged."""
-    if not log.exists():
+    if not os.path.exists(log):
         return []
     try:
         return list(json.loads(log.read_text(encoding="utf-8"))["launches"])
@@ -269,7 +270,7 @@ def _launches(log: Path) -> list[Any]:
 def _git_commit() -> str | None:
     """The commit of the source tree that runs, if it is a git checkout."""
     root = Path(macmpi.__file__).resolve().parent.parent
-    if not (root / ".git").exists():
+    if not os.path.exists(root / ".git"):
         return None
     command = ["git", "-C", str(root), "rev-parse", "HEAD"]
     try:

@@ -122,7 +122,7 @@ def _write(begun: tuple[Path, dict[str, int]], state: State[Any], points: PointP
             file.seek(place + points.own(rank).start * A.shape[1] * A.itemsize)
             file.write(A.data)
         file.flush()
-        os.fsync(file.fileno())
+        files.to_the_disk(file.fileno())
 
 
 def _end(folder: Path, state: State[Any], keep: int) -> None:

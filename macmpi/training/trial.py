@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from statistics import median
@@ -17,6 +16,8 @@ from macmpi.config.auto import decide
 from macmpi.data.dataset import Sizes
 from macmpi.data.split import sizes as split_sizes
 from macmpi.nets.losses import loss_of
+from macmpi.parallel import allowance
+from macmpi.parallel.allowance import Memory
 from macmpi.parallel.clock import Clock, now
 from macmpi.plan import estimate
 from macmpi.plan.cost import Machine, predicted
@@ -115,10 +116,9 @@ def answer(config: Config, asked: MachineQuestion, read: Callable[[Config], Size
     sizes, ranks = _sizes_of(config, asked, read), asked.ranks or ranks
     config, _ = decide(config, sizes.n_in, sizes.autoencoder, sizes.shape)
     plan, held = make_plan(config, *sizes.counts, ranks), -(-ranks // asked.nodes)
-    memory = asked.memory or float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    whose = "a node (--memory)" if asked.memory else "this machine"
+    memory, whose = Memory(asked.memory, "a node (--memory) has") if asked.memory else allowance.memory()
     need, on_node = bytes_of_node(plan, config, sizes, asked.nodes), f"{held:,} rank{'s' * (held > 1)}"
-    amounts = f"about {need / 1e9:,.1f} GB a node, and {whose} has {memory / 1e9:,.1f} GB"
+    amounts = f"about {need / 1e9:,.1f} GB a node, and {whose} {memory / 1e9:,.1f} GB"
     if need > memory:
         remedies = ", or ".join(_ways(plan, config, sizes, asked.nodes, memory))
         remedy = f"use {remedies}" if remedies else "fewer hidden units, or fewer points"

@@ -1,4 +1,4 @@
-"""File systems without locks, as NFS without lockd: everything that is read is read all the same."""
+"""File systems without locks, as NFS without lockd, or without fsync: all is read and written all the same."""
 
 from __future__ import annotations
 
@@ -21,20 +21,40 @@ int flock(int file, int operation) { errno = ENOLCK; return -1; }
 """
 
 
+NO_FSYNC = """
+#include <errno.h>
+int fsync(int file) { errno = EINVAL; return -1; }
+"""
+
+
 @pytest.fixture
 def no_locks(tmp_path: Path) -> dict[str, str]:
     """An environment in which flock answers that there are no locks."""
+    return {"LD_PRELOAD": preloaded(tmp_path, NO_LOCKS)}
+
+
+def preloaded(folder: Path, code: str) -> str:
+    """A library with functions that take the place of the system's."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler")
-    source, library = tmp_path / "no_locks.c", tmp_path / "no_locks.so"
-    source.write_text(NO_LOCKS)
+    source, library = folder / "instead.c", folder / "instead.so"
+    source.write_text(code)
     subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
-    return {"LD_PRELOAD": str(library)}
+    return str(library)
 
 
-def test_data_models_and_checkpoints_are_read_without_locks(no_locks: dict[str, str], tmp_path: Path) -> None:
-    """Sharded data, resumed from a checkpoint that stays on the disk; its model; the same file as ordinary data."""
+@pytest.mark.parametrize("variable", ["unset", "TRUE", "BEST_EFFORT"])
+@pytest.mark.every_case
+def test_data_models_and_checkpoints_are_read_without_locks(
+    variable: str, no_locks: dict[str, str], tmp_path: Path
+) -> None:
+    """Sharded data, resumed from a checkpoint that stays on the disk; its model; the same file as ordinary data.
+
+    variable: what the environment tells HDF5 to do, which it obeys before a program's wish.
+    """
+    if variable != "unset":
+        no_locks["HDF5_USE_FILE_LOCKING"] = variable
     write_case(tmp_path, "sharded")
     (tmp_path / "whole.toml").write_text(re.sub(r'"sharded"', '"replicated"', (tmp_path / "sharded.toml").read_text()))
     outcome = run_program("sharded.toml", "--iterations", 1, cwd=tmp_path, env=no_locks, code=0)
@@ -44,6 +64,15 @@ def test_data_models_and_checkpoints_are_read_without_locks(no_locks: dict[str, 
     predict = ("-m", "macmpi.predict")
     files = ("runs/sharded/model.h5", "points.h5", "--output", "out.npz")
     run_program(*files, cwd=tmp_path, program=predict, env=no_locks, code=0)
+
+
+def test_files_are_written_where_there_is_no_fsync(tmp_path: Path) -> None:
+    """The run, a prediction and a sharded checkpoint end as on any file system."""
+    env = {"LD_PRELOAD": preloaded(tmp_path, NO_FSYNC)}
+    write_case(tmp_path, "sharded")
+    run_program("sharded.toml", "--iterations", 1, cwd=tmp_path, env=env, code=0)
+    files = ("runs/sharded/model.h5", "points.h5", "--output", "out.npz")
+    run_program(*files, cwd=tmp_path, program=("-m", "macmpi.predict"), env=env, code=0)
 
 
 def test_the_doctor_says_that_there_are_no_locks(no_locks: dict[str, str], tmp_path: Path) -> None:

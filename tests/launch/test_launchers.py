@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,28 @@ def test_a_process_alone_in_its_world_names_the_variable_and_the_remedies(variab
     for words in (f"{variable} says that 3 processes", *remedies, f"unset {variable}"):
         assert words in outcome.err
     assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("network", ["up", "down"])
+@pytest.mark.every_case
+def test_links_between_nodes_decide_nothing_on_one_node(network: str, tmp_path: Path) -> None:
+    """A cluster's modules choose a provider and an interface that this MPI does not know; a network may be down, even
+    its loopback."""
+    write_case(tmp_path, "few")
+    env = {"FI_PROVIDER": "psm3", "FI_TCP_IFACE": "hsn0"}
+    prefix = ("unshare", "-rn") if network == "down" else ()
+    if prefix and subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no network of its own for a process here")
+    run_program("few.toml", "--iterations", 1, ranks=2, cwd=tmp_path, prefix=prefix, env=env, code=0)
+
+
+def test_ranks_that_are_bound_to_cores_share_those_of_their_launcher(tmp_path: Path) -> None:
+    """Two ranks, each bound to a core of its own: together they have what mpiexec has."""
+    bound = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})"
+    asked = "from macmpi.parallel.allowance import cores; os.write(1, b'%d\\n' % cores())"
+    for prefix, many in (((), len(os.sched_getaffinity(0))), (("taskset", "-c", min(os.sched_getaffinity(0))), 1)):
+        outcome = run_program(ranks=2, cwd=tmp_path, program=("-c", f"{bound}; {asked}"), prefix=prefix, code=0)
+        assert outcome.out.split() == [str(many)] * 2
 
 
 def test_a_rank_that_ends_the_others_leaves_its_exit_code(tmp_path: Path) -> None:

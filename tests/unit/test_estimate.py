@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,6 @@ from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
-from macmpi.plan import estimate
 from macmpi.plan.estimate import check_memory, idle, least_bytes
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.training.stored import contents
@@ -80,9 +80,7 @@ def planned(whole: config.Config, ranks: int = 1) -> Plan:
 
 
 def machine_of(gigabytes: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        estimate.os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": int(gigabytes * 1e9 / 4096)}.__getitem__
-    )
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": int(gigabytes * 1e9 / 4096)}.__getitem__)
 
 
 @pytest.mark.parametrize("method", config.NESTED)

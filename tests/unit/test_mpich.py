@@ -42,13 +42,15 @@ def wheel(tmp_path: Path) -> Path:
 def test_the_wheel_on_one_node_gets_its_transport(
     environment: dict[str, str], wheel: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert configured(monkeypatch, wheel, environment) == {**environment, NETMOD: "ofi"}
+    links = {"FI_PROVIDER": "psm3", "FI_TCP_IFACE": "hsn0"}  # of a cluster's modules
+    for given in (environment, environment | links):
+        assert configured(monkeypatch, wheel, given) == {**environment, NETMOD: "ofi", "FI_PROVIDER": "tcp"}
 
 
 @pytest.mark.parametrize(
     "environment",
     [
-        {**ONE_NODE, NETMOD: "ucx"},
+        {**ONE_NODE, NETMOD: "ucx", "FI_PROVIDER": "psm3"},
         {**ONE_NODE, NETMOD: ""},
         {**ONE_NODE, "MPI4PY_LIBMPI": "/opt/libmpi.so"},
         {"MPI_LOCALNRANKS": "2", "PMI_SIZE": "4"},
