@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,8 +68,10 @@ class Result:
 
 def read(path: Path, name: str) -> Result:
     """The results of a run.  Raises UsageError when there is no run or no curve."""
-    if not path.is_dir():
-        raise UsageError(f"{path} is not a run: there is no such folder")
+    if not os.path.isdir(path):
+        inside = f"name {path.parent}" if (path.parent / "curve.jsonl").is_file() else "name the folder of a run"
+        why = f"it is a file; {inside}" if os.path.exists(path) else "there is no such folder"
+        raise UsageError(f"{path} is not a run: {why}")
     result = Result(path, name, *read_curve(path / "curve.jsonl"))
     try:
         result.config = config.read(path / "config.toml", [])
