@@ -275,8 +275,8 @@ def _validation(
         return {"X_val": inputs(validation), **own}
     if not isinstance(validation, tuple | list) or len(validation) not in (2, 3):
         raise UsageError(
-            f"data.validation = {shown(validation)}: a share of the points between 0 and 1, or a pair of arrays "
-            "(X_val, Y_val), which weights_val may follow, is needed"
+            "data.validation: a share of the points between 0 and 1, or a pair of arrays (X_val, Y_val), which "
+            "weights_val may follow, is needed"
         )
     given = {"X_val": inputs(validation[0]), "Y_val": _targets(validation[1], "Y_val", missing)}
     return given if len(validation) == 2 else given | {"weights_val": as_array(validation[2], "weights_val")}
