@@ -31,9 +31,12 @@ def cache() -> Path:
 
 def as_path(value: Any, name: str) -> Path:
     """A path that was given as text or as a Path.  name: of the argument.  Raises UsageError."""
-    if isinstance(value, str | os.PathLike) and isinstance(text := os.fspath(value), str) and text and "\0" not in text:
-        return Path(text)
-    raise UsageError(f"{name} = {shown(value)}: a path is needed, text or a pathlib.Path")
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(text, str) or not text:
+        raise UsageError(f"{name} = {shown(value)}: a path is needed, text or a pathlib.Path")
+    if "\0" in text:
+        raise UsageError(f"{name} = {shown(value)}: there is no such file, and there can be none")
+    return Path(text)
 
 
 EXPANSION = 2000
