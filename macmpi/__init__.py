@@ -31,6 +31,26 @@ class MacmpiWarning(UserWarning):
     """Something that a fit has to say: a key that is not read, a run that was stopped."""
 
 
+def caution(text: str) -> None:
+    """Warns, by a MacmpiWarning of the line outside of this package that has led here.  Collective: no."""
+    import sys
+    import warnings
+
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in (__name__, "contextlib"):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, MacmpiWarning, stacklevel=level)
+
+
+def shown(value: object) -> str:
+    """A value in a message: one line of at most 80 signs.  Collective: no."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - of more digits than Python prints, nested too deeply, or of a class of others
+        text = f"a value of type {type(value).__name__}"
+    return f"{' '.join(text.split()):.80}"
+
+
 class Done(MacmpiError):
     """Nothing is left to do: the message, exit code 0."""
 
@@ -69,14 +89,11 @@ def load(path: str, weights: str | None = None) -> Model:
 def save(model: Model, path: str) -> None:
     """Writes a trained net, with its card, to a file that `load` and the commands read.  Needs no MPI.
 
-    Raises StorageError.  Collective: no.
+    Raises UsageError, and StorageError where the file could not be written.  Collective: no.
     """
     from macmpi.results.model_file import save_model
 
-    try:
-        save_model(path, model)
-    except OSError as error:
-        raise StorageError(f"{path} could not be written: {error}") from error
+    save_model(path, model)
 
 
 def __getattr__(name: str) -> Any:

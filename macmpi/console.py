@@ -5,10 +5,13 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
+
+from macmpi import MacmpiWarning
 
 LOST = (OSError, ValueError)
 """A stream raises these that nobody reads any more, whose disk is full, or that is closed."""
@@ -62,9 +65,16 @@ def flush() -> None:
 def guard() -> None:
     """Let a program end with its own exit code, whatever became of its output.  For the first line of a main.
 
-    Python itself ends with exit code 120 where what is left of the output cannot be written.
+    Python itself ends with exit code 120 where what is left of the output cannot be written.  What is a MacmpiWarning
+    in Python is a line of `warn`.
     """
     atexit.register(_drop_unwritten)
+    usual = warnings.showwarning
+
+    def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+        warn(str(message)) if category is MacmpiWarning else usual(message, category, *where, **more)
+
+    warnings.showwarning = show
 
 
 def _drop_unwritten() -> None:

@@ -13,14 +13,15 @@ from zipfile import ZipFile, ZipInfo
 
 import numpy as np
 
-from macmpi import MacmpiError, UsageError
-from macmpi.console import guard, program, say, warn
+from macmpi import MacmpiError, StorageError, UsageError
+from macmpi.console import program, say, warn
 from macmpi.data.gathered import OPENML, OPENML_NAME, openml_file
 from macmpi.data.images import pillow
 from macmpi.data.library_sets import PREFIX, fetch_library_set
 from macmpi.data.named_sets import FILES, folder
 from macmpi.data.tables import table_bytes
 from macmpi.files import first_line, image, replace_file
+from macmpi.parallel.launchers import one_process
 from macmpi.typing import Array
 
 USPS_URL = "https://cs.nyu.edu/~roweis/data/usps_all.mat"
@@ -191,7 +192,7 @@ def _name(text: str) -> str:
 
 
 def main() -> None:
-    guard()
+    one_process()
     p = argparse.ArgumentParser(prog=program("fetch"), description="Download and convert a named data set.")
     p.add_argument("name", type=_name, metavar="NAME", help=f"{', '.join(SETS)}, openml:NAME[@VERSION] or sklearn:NAME")
     p.add_argument(
@@ -202,9 +203,12 @@ def main() -> None:
         if args.name not in SETS and args.file is not None:
             raise UsageError(f"--file is for {' and '.join(SETS)}: leave it out")
         path = SETS[args.name](folder(), args.file) if args.name in SETS else fetch_by_prefix(args.name)
-    except (MacmpiError, OSError) as error:
+    except OSError as error:
+        warn(f"{error.filename or folder()} could not be written: {error.strerror}; MACMPI_DATA names another folder")
+        sys.exit(StorageError.exit_code)
+    except MacmpiError as error:
         warn(str(error))
-        sys.exit(2)
+        sys.exit(error.exit_code)
     say(f"{path} is ready")
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from macmpi import StorageError, UsageError
+from macmpi import StorageError, UsageError, shown
 from macmpi.typing import Array
 
 if TYPE_CHECKING:
@@ -39,6 +39,16 @@ LOCKING = "HDF5_USE_FILE_LOCKING"
 def readable(name: str | Path) -> str:
     """Gives a name as text that every file, picture and terminal takes: bytes that are not UTF-8 become U+FFFD."""
     return os.fsencode(name).decode("utf-8", "replace")
+
+
+def as_path(value: Any, name: str) -> Path:
+    """A path that was given as text or as a Path.  name: of the argument.  Raises UsageError."""
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(text, str) or not text:
+        raise UsageError(f"{name} = {shown(value)}: a path is needed, text or a pathlib.Path")
+    if "\0" in text:
+        raise UsageError(f"{name} = {shown(value)}: there is no such file, and there can be none")
+    return Path(text)
 
 
 EXPANSION = 2000
@@ -79,12 +89,34 @@ def dataset(file: h5py.File, name: str) -> h5py.Dataset:
         raise UsageError(f"{name} is a group, not a dataset")
     if found.external or found.is_virtual:
         raise UsageError(f"dataset {name} keeps its numbers in another file; copy them into this one")
+    if lacking := _lacking(found):
+        raise UsageError(
+            f"dataset {name} is compressed by {lacking}, which h5py cannot read here: pip install hdf5plugin, or write "
+            "the file again with gzip"
+        )
     held = found.id.get_storage_size()
     if found.size and found.nbytes > max(SMALL, EXPANSION * held):
         raise UsageError(
             f"dataset {name} says it is {found.shape} of {found.dtype}, {found.nbytes:,} bytes, but {held:,} are stored"
         )
     return found
+
+
+FILTERS = {32001: "blosc", 32004: "lz4", 32008: "bitshuffle", 32013: "zfp", 32015: "zstd", 32026: "blosc2"}
+"""The registered numbers of filters of HDF5 that many files use, and their names."""
+
+
+def _lacking(dataset: h5py.Dataset) -> str:
+    """The filter that reading a dataset needs and h5py has not, even with those that hdf5plugin brings; or ""."""
+    from h5py import h5z
+
+    made = dataset.id.get_create_plist()
+    codes = [made.get_filter(i)[0] for i in range(made.get_nfilters())]
+    if all(map(h5z.filter_avail, codes)):
+        return ""
+    with suppress(ImportError):
+        import hdf5plugin  # noqa: F401 - it registers its filters
+    return next((FILTERS.get(code, f"filter {code}") for code in codes if not h5z.filter_avail(code)), "")
 
 
 def _inside(file: h5py.File, name: str) -> h5py.Group | h5py.Dataset:

@@ -18,17 +18,18 @@ from typing import Any
 
 import numpy as np
 
-from macmpi import MacmpiError, StorageError, UsageError, __version__
+from macmpi import MacmpiError, UsageError, __version__
 from macmpi.config import Config, flat, from_settings
 from macmpi.config.auto import Decision, decide
 from macmpi.config.documented import documented, explanations, listed, scripts, text_of
 from macmpi.config.whole import given
 from macmpi.config.writing import toml
-from macmpi.console import guard, program, say, warn
+from macmpi.console import program, say, warn
 from macmpi.data.dataset import Dataset
 from macmpi.data.source import has_labels, source_of
 from macmpi.data.targets import with_loss
-from macmpi.files import replace_file
+from macmpi.files import check_output, write_output
+from macmpi.parallel.launchers import one_process
 from macmpi.plan.estimate import check_memory
 from macmpi.plan.plan import make_plan
 
@@ -107,8 +108,11 @@ def parser() -> argparse.ArgumentParser:
 
 def brought_along(args: argparse.Namespace) -> str:
     """The text that is asked for of what macmpi brings along.  Raises UsageError."""
-    if args.output or args.set or args.overwrite:
-        raise UsageError("--output, --set and --overwrite are for a config that is written for DATA")
+    asked = "--list" if args.list else f"--config {args.config}" if args.config else f"--batch {args.batch}"
+    for option, value in (("--output", args.output), ("--set", args.set), ("--overwrite", args.overwrite)):
+        if value:
+            keep = f"{program('init')} {asked} > FILE"
+            raise UsageError(f"{option} is for the config that is written for DATA; {asked} prints: {keep} keeps that")
     if not documented():
         raise UsageError("the documented configs are not where macmpi was installed: install it again")
     if args.list:
@@ -217,44 +221,30 @@ def _line(setting: str, comment: str) -> list[str]:
     return [first, *(f"{'':{column}s}# {more}" for more in wrapped[1:])]
 
 
-def check_output(path: Path, overwrite: bool) -> None:
-    """Raises UsageError unless a config may be written under this name."""
-    if path.suffix != ".toml":
-        raise UsageError(f"--output {path}: a name that ends with .toml is needed")
-    if not os.path.isdir(path.parent):
-        raise UsageError(f"--output {path}: there is no folder {path.parent}; make it, or name another file")
-    if os.path.isdir(path):
-        raise UsageError(f"--output {path} is a folder; name a file")
-    if os.path.lexists(path) and not overwrite:
-        raise UsageError(f"{path} is there already: replace it with --overwrite, or name another file with --output")
-
-
 def usual_name(source: str) -> Path:
     """The config of a data set is named after it, in the current folder."""
     return Path(re.sub(r"[^\w.+-]+", "_", Path(source).stem) + ".toml")
 
 
-def write(path: Path, text: str) -> None:
-    """Raises StorageError."""
-    try:
-        replace_file(path, text.encode())
-    except OSError as error:
-        raise StorageError(f"{path} could not be written: {error.strerror}; name another --output") from None
-
-
 def main() -> None:
-    guard()
+    one_process()
     args = parser().parse_args()
     try:
         if args.data is None:
             say(brought_along(args).rstrip("\n"))
             return
+        if not args.data:
+            raise UsageError("DATA: the name of a file or of a data set is needed")
         path: Path = args.output or usual_name(args.data)
-        check_output(path, args.overwrite)
+        check_output(path, (".toml",), ())
+        if os.path.lexists(path) and not args.overwrite:
+            raise UsageError(
+                f"{path} is there already: replace it with --overwrite, or name another file with --output"
+            )
         found: Any = look(args.data, args.set)
-        write(path, config_of(found, args.data, path))
+        write_output(path, config_of(found, args.data, path).encode())
     except MacmpiError as error:
-        warn(str(error))
+        warn(str(error).replace(f'data.source = "{args.data}"', str(args.data)))
         sys.exit(error.exit_code)
     say(f"{path}: {found.in_words()}")
     if found.doubt:

@@ -7,18 +7,18 @@ import io
 import os
 import sys
 import tomllib
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from macmpi import MacmpiError, MacmpiWarning, UsageError
-from macmpi.console import guard, program, say, warn
+from macmpi import MacmpiError, UsageError
+from macmpi.console import program, say, warn
 from macmpi.data.images import images_of
-from macmpi.data.reading import contents, read_array, read_file
+from macmpi.data.reading import check_there, contents, read_array, read_file
 from macmpi.data.tables import CSV, PARQUET, is_table, read_table, table_bytes
 from macmpi.files import check_output, image, write_output
+from macmpi.parallel.launchers import one_process
 from macmpi.results.model import Model
 from macmpi.results.model_file import PREFERRED, load
 from macmpi.typing import Array
@@ -62,6 +62,7 @@ def read_points(path: Path, dataset: str, size: list[int]) -> Any:
         return read_table(path, typed=False)
     if path.suffix not in ARRAYS:
         raise UsageError(f"{path}: one of {', '.join(SUFFIXES)} is needed")
+    check_there(path, "DATA")
     if path.suffix == ".npy":
         return read_array(path)
     arrays = read_file(path, (dataset,))
@@ -111,18 +112,14 @@ def packed(path: Path, Y: Array, names: list[str]) -> bytes:
 
 
 def main() -> None:
-    guard()
+    one_process()
     args = parser().parse_args()
     try:
         check_output(args.output, SUFFIXES, (args.model, args.data))
         model = load(args.model, args.weights)
         model.check_action(args.what)
         X = read_points(args.data, args.dataset, image_size(model))
-        with warnings.catch_warnings(record=True) as noted:
-            warnings.simplefilter("always", MacmpiWarning)
-            Y = apply(model, args.what, X, args.data)
-        for one in noted:
-            warn(str(one.message))
+        Y = apply(model, args.what, X, args.data)
         write_output(args.output, packed(args.output, Y, names_of(model, args.what, int(np.prod(Y.shape[1:])))))
     except MacmpiError as error:
         warn(str(error))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -10,9 +11,10 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from macmpi import MacmpiError, UsageError, __version__
-from macmpi.console import decimals, guard, program, say, warn
+from macmpi import MacmpiError, StorageError, UsageError, __version__
+from macmpi.console import decimals, program, say, warn
 from macmpi.files import readable, replace_file
+from macmpi.parallel.launchers import one_process
 from macmpi.results.page import document, figure, table
 from macmpi.results.reading import Result, read, scores_at
 
@@ -21,7 +23,11 @@ if TYPE_CHECKING:
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(prog=program("report"), description="Draw what runs have left behind.")
+    p = argparse.ArgumentParser(
+        prog=program("report"),
+        description="Draw what runs have left behind.",
+        epilog="Exit codes: 0 done, 2 usage or runs, 74 the pictures could not be written.",
+    )
     p.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run directory")
     p.add_argument("--output", type=Path, metavar="DIR", help="where to write (default: report/ in the first run's)")
     return p
@@ -91,36 +97,41 @@ def row(result: Result) -> list[str]:
 
 
 def write(results: Sequence[Result], folder: Path, missing: Sequence[str]) -> list[Path]:
-    """Draw and write everything; the paths.  Raises UsageError and OSError."""
+    """Draw and write everything; the paths.  Raises UsageError and StorageError."""
     try:
         from macmpi.results.pictures import colours_of, draw
     except ImportError as error:
         raise UsageError(f"pictures are drawn by matplotlib ({error}): pip install matplotlib") from None
 
-    folder.mkdir(parents=True, exist_ok=True)
-    drawn, written = [], []
-    for picture in draw(results):
-        path = folder / f"{picture.name}.png"
-        picture.save(path)
-        drawn.append((picture, path.read_bytes()))
-        written.append(path)
-    path = folder / "report.html"
-    replace_file(path, page(results, drawn, missing, colours_of(results)).encode())
+    pictures, drawn, written = draw(results), [], []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for picture in pictures:
+            path = folder / f"{picture.name}.png"
+            picture.save(path)
+            drawn.append((picture, path.read_bytes()))
+            written.append(path)
+        path = folder / "report.html"
+        replace_file(path, page(results, drawn, missing, colours_of(results)).encode())
+    except OSError as error:
+        raise StorageError(f"{folder} cannot be written to: {error.strerror}; name another folder, --output") from None
     return [*written, path]
 
 
 def main() -> None:
-    guard()
+    one_process()
     args = parser().parse_args()
     try:
+        if args.output and os.path.lexists(args.output) and not os.path.isdir(args.output):
+            raise UsageError(f"--output {args.output} is a file; name a folder")
         results, lost = read_all(args.runs)
         missing = [*lost, *(f"{result.name}: {line}" for result in results for line in result.missing)]
         for line in missing:
             warn(f"missing: {line}")
         written = write(results, args.output or results[0].path / "report", missing)
-    except (MacmpiError, OSError) as error:
+    except MacmpiError as error:
         warn(str(error))
-        sys.exit(2)
+        sys.exit(error.exit_code)
     say("\n".join(map(str, written)))
 
 

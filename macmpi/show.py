@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from macmpi import MacmpiError, UsageError
-from macmpi.console import decimals, duration, guard, program, say, warn
+from macmpi.console import decimals, duration, program, say, warn
 from macmpi.files import first_line
 from macmpi.parallel.kernels import words
+from macmpi.parallel.launchers import one_process
 from macmpi.results.card import Card, Error, Record, plain
 from macmpi.results.model import Model
 from macmpi.results.model_file import PREFERRED, load, notes
@@ -252,7 +253,7 @@ def _told(path: Path, model: Model, weights: list[str], numbers: dict[str, Any],
 
 
 def main() -> None:
-    guard()
+    one_process()
     args = parser().parse_args()
     try:
         if args.config and args.json:

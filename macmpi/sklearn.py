@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -18,10 +22,11 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, check_is_fitted, validate_data
 
-from macmpi import UsageError
+from macmpi import UsageError, shown
 from macmpi.api.fit import INTERRUPTED, fit
 from macmpi.api.given import method_of
-from macmpi.data.checks import is_missing
+from macmpi.api.heard import OTHERS, in_python
+from macmpi.data.checks import as_array, as_flag, is_missing
 from macmpi.results.model import Model
 from macmpi.typing import Array
 
@@ -32,7 +37,15 @@ PATIENT = {"mac": "penalty", "sgd": "baseline", "adam": "baseline"}
 """Methods whose patience, iterations without a lower validation error, is a key of another table than [stochastic]."""
 
 OWN = {"data.validation": "validation_fraction", "data.seed": "random_state", "start.seed": "random_state"}
+OWN |= {"run.max_iterations": "max_iter"}
 """Keys of a config that are arguments here."""
+
+
+def _with(init: Callable[..., None], argument: str) -> inspect.Signature:
+    """The arguments of a class with one more, which is None if it is not given."""
+    known = inspect.signature(init)
+    more = inspect.Parameter(argument, inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any")
+    return known.replace(parameters=[*known.parameters.values(), more])
 
 
 class _Net(BaseEstimator):  # type: ignore[misc]
@@ -88,49 +101,67 @@ class _Net(BaseEstimator):  # type: ignore[misc]
 
     def _train(self, X: Array, Y: Array | None, weights: Any) -> None:
         """Trains `model_`.  Raises ValueError."""
+        with self._in_own_words():
+            self._trained(X, Y, weights)
+        if self.model_.card is not None and self.model_.card.training.ended == INTERRUPTED:
+            raise KeyboardInterrupt("the fit was interrupted; model_ has the best weights so far")
+
+    def _trained(self, X: Array, Y: Array | None, weights: Any) -> None:
         w = weights_of(weights, X)
         if w is not None:
             X, Y, w = X[w > 0.0], None if Y is None else Y[w > 0.0], w[w > 0.0]
             if len(X) < 3:
                 raise ValueError(f"sample_weight: {len(X)} rows have a weight above 0; at least 3 are needed")
-        given = _as_keys(self.config)
+        given, early = _as_keys(self.config), as_flag(self.early_stopping, "early_stopping")
         for key, argument in OWN.items():
             if key in given:
                 raise ValueError(f"config: {key} is the argument {argument} of {type(self).__name__}; give it there")
         settings = {"run.max_iterations": self.max_iter, **given}
+        if not np.isscalar(self.validation_fraction):
+            raise ValueError(
+                f"validation_fraction = {shown(self.validation_fraction)}: a share of the points is needed"
+            )
         loss = settings.pop("model.loss", "auto")
         loss = self.loss if loss == "auto" else loss
         if (loss == "cross_entropy") is not isinstance(self, ClassifierMixin):
             remedy = "leave it out" if isinstance(self, ClassifierMixin) else "use MACClassifier"
             raise ValueError(f'config: model.loss = "{loss}" is none of a {type(self).__name__}; {remedy}')
-        if not self.early_stopping:
+        if not early:
             method = method_of(settings, self.hidden, self.layers, loss, X.shape[1], Y is None)
+            patience = f"{PATIENT.get(method, 'stochastic')}.patience"
+            if patience in given:
+                raise ValueError(f"config: {patience} is not read with early_stopping=False; leave one of them out")
             settings["method.name"] = method
-            settings[f"{PATIENT.get(method, 'stochastic')}.patience"] = max(int(self.max_iter), 1)
-        before: Model | None = getattr(self, "model_", None) if self.warm_start else None
-        seed = self.random_state
-        if not isinstance(seed, int | np.integer):
-            seed = check_random_state(seed).randint(MOST)
+            settings[patience] = max(self.max_iter, 1) if isinstance(self.max_iter, Integral) else 1
+        warm = as_flag(self.warm_start, "warm_start")
+        before: Model | None = getattr(self, "model_", None) if warm else None
+        self.model_ = fit(
+            X,
+            Y,
+            hidden=self.hidden,
+            layers=self.layers,
+            loss=loss,
+            validation=self.validation_fraction,
+            weights=w,
+            config=settings,
+            start=before,
+            seed=_seed_of(self.random_state),
+            max_time=float("inf") if self.max_time is None else self.max_time,
+            ranks=self.ranks,
+            verbose=self.verbose,
+        )
+
+    @contextmanager
+    def _in_own_words(self) -> Iterator[None]:
+        """Within this, what macmpi refuses is a ValueError, and messages speak of the arguments of the estimator."""
+        own = {"the arguments of fit": f"the arguments of {type(self).__name__}", "start.model": "warm_start"}
+        token = OTHERS.set(OWN | own | {"model.loss": "model.loss"})
         try:
-            self.model_ = fit(
-                X,
-                Y,
-                hidden=self.hidden,
-                layers=self.layers,
-                loss=loss,
-                validation=self.validation_fraction,
-                weights=w,
-                config=settings,
-                start=before,
-                seed=int(seed),
-                max_time=float("inf") if self.max_time is None else self.max_time,
-                ranks=self.ranks,
-                verbose=self.verbose,
-            )
+            yield
         except UsageError as error:
-            raise ValueError(str(error)) from error
-        if self.model_.card is not None and self.model_.card.training.ended == INTERRUPTED:
-            raise KeyboardInterrupt("the fit was interrupted; model_ has the best weights so far")
+            raise ValueError(in_python(str(error), _as_keys(self.config))) from error
+        finally:
+            OTHERS.reset(token)
 
     def _points(self, X: Any) -> Array:
         """Points to be predicted, as they were at the fit.  Raises ValueError."""
@@ -189,36 +220,12 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
 
     loss: ClassVar[str] = "cross_entropy"
 
-    def __init__(
-        self,
-        hidden: Any = "auto",
-        layers: Any = "auto",
-        *,
-        class_weight: Any = None,
-        max_iter: int = 400,
-        early_stopping: bool = True,
-        validation_fraction: float = 0.2,
-        max_time: float | None = None,
-        warm_start: bool = False,
-        config: Any = None,
-        random_state: Any = None,
-        ranks: int | None = None,
-        verbose: bool = False,
-    ) -> None:
-        super().__init__(
-            hidden,
-            layers,
-            max_iter=max_iter,
-            early_stopping=early_stopping,
-            validation_fraction=validation_fraction,
-            max_time=max_time,
-            warm_start=warm_start,
-            config=config,
-            random_state=random_state,
-            ranks=ranks,
-            verbose=verbose,
-        )
+    def __init__(self, *arguments: Any, class_weight: Any = None, **named: Any) -> None:
+        super().__init__(*arguments, **named)
         self.class_weight = class_weight
+
+    __init__.__signature__ = _with(_Net.__init__, "class_weight")  # type: ignore[attr-defined]
+    """Scikit-learn reads there what the arguments are."""
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fits the net.  X: (N, D), y: (N,) labels.  sample_weight: (N,), see `macmpi.fit`.  Raises ValueError."""
@@ -238,8 +245,8 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
                 f"{classes.tolist()!s:.60}; fit a new estimator"
             )
         if self.class_weight is not None:
-            own = compute_sample_weight(self.class_weight, y)
-            sample_weight = own if sample_weight is None else own * _check_sample_weight(sample_weight, X)
+            given, own = weights_of(sample_weight, X), compute_sample_weight(self.class_weight, y)
+            sample_weight = own if given is None else own * given
         w = weights_of(sample_weight, X)
         if w is not None and not np.ptp(numbers[w > 0.0]):
             raise ValueError("sample_weight: all points with a weight above 0 are of one class; two are needed")
@@ -289,7 +296,8 @@ class MACAutoencoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Net):  
     def inverse_transform(self, X: Any) -> Array:
         """Reconstructions of codes: (N, H) -> (N, D)."""
         check_is_fitted(self, "model_")
-        return self.model_.decode(np.asarray(X))
+        with self._in_own_words():
+            return self.model_.decode(X)
 
     def score(self, X: Any, y: Any = None) -> float:
         """R^2 of the reconstruction, each column weighted by its variance."""
@@ -301,17 +309,31 @@ def weights_of(sample_weight: Any, X: Array) -> Array | None:
     """Weights (N,), or None where all are the same.  Raises ValueError unless they are finite and not negative."""
     if sample_weight is None:
         return None
-    w: Array = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-    if not w.any():
-        raise ValueError("sample_weight: all weights are 0")
+    try:
+        w: Array = _check_sample_weight(as_array(sample_weight, "sample_weight"), X, ensure_non_negative=True)
+    except (UsageError, TypeError, ValueError) as error:
+        raise ValueError(f"sample_weight: {error}") from None
+    if not np.isfinite(w).all() or not w.any():
+        raise ValueError(f"sample_weight: {'a weight is not finite' if w.any() else 'all weights are 0'}")
     return None if w.min() == w.max() else w
+
+
+def _seed_of(random_state: Any) -> int:
+    """A seed: the number itself, or the next one of a generator.  Raises ValueError."""
+    if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool):
+        return int(random_state)
+    try:
+        return int(check_random_state(random_state).randint(MOST))
+    except (ValueError, TypeError):
+        words = "None, a whole number from 0 on, or a numpy.random.RandomState is needed"
+        raise ValueError(f"random_state = {shown(random_state)}: {words}") from None
 
 
 def _as_keys(config: Any) -> dict[str, Any]:
     """Settings by "table.key", where a table may also hold its keys.  Raises ValueError."""
     if config is None:
         return {}
-    if not isinstance(config, dict):
+    if not isinstance(config, dict) or not all(isinstance(key, str) for key in config):
         raise ValueError('config: a mapping is needed, as in {"method.name": "mac"}')
     found: dict[str, Any] = {}
     for name, value in config.items():

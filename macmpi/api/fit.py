@@ -11,15 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from macmpi import MacmpiError, UsageError
-from macmpi.api.given import ARRAYS, Layers, Points, Settings, config_of, hidden_units, points_of
+from macmpi import MacmpiError, UsageError, shown
+from macmpi.api.given import ARRAYS, Layers, Points, Settings, config_of, hidden_units, keys_given, points_of
 from macmpi.api.heard import listening
 from macmpi.api.live import Live, in_notebook
 from macmpi.api.on_ranks import fit_on_ranks
 from macmpi.config import Config
 from macmpi.console import warn
+from macmpi.data.checks import as_flag
 from macmpi.data.source import Arrays, Source, source_of
 from macmpi.data.targets import loss_for, with_loss
+from macmpi.files import as_path
 from macmpi.parallel.clock import now
 from macmpi.parallel.kernels import limited
 from macmpi.parallel.mpi import die, team_of
@@ -75,14 +77,18 @@ def fit(
     Raises UsageError for what cannot be trained, NumericalError where training diverges.  Collective: yes.
     """
     began = now()
-    if not isinstance(max_time, int | float | np.number) or not max_time > 0.0:
-        raise UsageError(f"max_time = {max_time!r}: seconds above 0 are needed")
+    if isinstance(max_time, bool) or not isinstance(max_time, int | float | np.number) or not max_time > 0.0:
+        raise UsageError(f"max_time = {shown(max_time)}: seconds above 0 are needed")
     if callback is not None and not callable(callback):
-        raise UsageError(f"callback = {callback!r}: a function of one record is needed")
+        raise UsageError(f"callback = {shown(callback)}: a function of one record is needed")
+    if as_flag(overwrite, "overwrite") and output is None:
+        raise UsageError("overwrite = True replaces the run in a folder, and none is given: give output, too")
+    if ranks is not None and comm is not None:
+        raise UsageError("ranks starts processes, and comm names those that there are: give one of them")
     asked = partial(config_of, config, hidden_units(hidden), layers, loss, validation, start, seed)
     request = Request(
         began,
-        output=None if output is None else Path(output),
+        output=None if output is None else as_path(output, "output"),
         overwrite=overwrite,
         max_time=max_time,
         ends_with_model=True,
@@ -90,7 +96,7 @@ def fit(
         callback=Live(None).hears(callback) if verbose is None and in_notebook() else callback,
         start=start if isinstance(start, Model) else None,
     )
-    with listening(bool(verbose)):
+    with listening(verbose is not None and as_flag(verbose, "verbose"), partial(keys_given, config)):
         if ranks is not None:
             settled = asked()
             return _told(fit_on_ranks(ranks, settled, _points(X, Y, validation, weights, settled), request))
@@ -107,7 +113,8 @@ def fit(
 
 def _points(X: Any, Y: Any, validation: Any, weights: Any, config: Config) -> Points | None:
     """Arrays by name; None where the config names the data."""
-    for name, given in (("Y", Y), ("weights", weights)):
+    points = None if np.isscalar(validation) else validation
+    for name, given in (("Y", Y), ("weights", weights), ("validation", points)):
         if X is None and given is not None:
             raise UsageError(f"{name} is given without X")
     return None if X is None else points_of(X, Y, validation, config.data, config.loss.missing, weights)

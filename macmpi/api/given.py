@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
+import os
 import tomllib
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from numbers import Integral
 from pathlib import Path
@@ -13,14 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from macmpi import MacmpiWarning, UsageError
+from macmpi import UsageError, caution, shown
 from macmpi.config import Config, Data, read_table, sparse, validate
 from macmpi.config.auto import decide_net
+from macmpi.config.whole import given as keys_of
 from macmpi.data.checks import as_array
 from macmpi.data.frame_targets import targets_of, weights_of
 from macmpi.data.frames import Columns
 from macmpi.data.gathered import KEYS, OF_TABLES, check_keys, of_frame
 from macmpi.data.series import is_frame, is_series, series_of
+from macmpi.files import as_path
 from macmpi.nets.layers import Map
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.masked import as_text
@@ -52,16 +54,18 @@ def config_of(
             if key not in table.get("model", {}):
                 _set(table, f"model.{key}", value)
     own = {
-        "model.hidden": _plain(hidden),
-        "model.activation": _plain(layers),
+        "model.hidden": hidden,
+        "model.activation": layers,
         "model.loss": loss,
         "data.validation": validation if np.isscalar(validation) else None,
     }
     if start is not None:
-        own |= {"start.method": "model", "start.model": GIVEN if isinstance(start, Model) else str(start)}
+        path = GIVEN if isinstance(start, Model) else str(as_path(start, "start.model"))
+        own |= {"start.method": "model", "start.model": path}
     if seed is not None:
-        own |= {"data.seed": _plain(seed), "start.seed": _plain(seed)}
-    for key, value in own.items():
+        own |= {"data.seed": seed, "start.seed": seed}
+    for key, given in own.items():
+        value = _plain(given, key)
         if value is not None and not (isinstance(value, str) and value == "auto"):
             _check_once(table, key, value)
             _set(table, key, value)
@@ -73,7 +77,18 @@ def _check_once(table: dict[str, Any], key: str, value: Any) -> None:
     place, _, inner = key.partition(".")
     given = table.get(place, {}).get(inner) if isinstance(table.get(place), dict) else None
     if given not in (None, "auto", value):
-        raise UsageError(f"{key} = {given!r} in config, and {value!r} by an argument of fit: give one of them")
+        raise UsageError(f"{key} = {shown(given)} in config, and {shown(value)} by an argument: give one of them")
+
+
+def keys_given(settings: Settings | None) -> list[str]:
+    """The keys, "table.key", that the settings give; none of settings that cannot be read.  Collective: no."""
+    if isinstance(settings, Config):
+        return keys_of(settings)
+    try:
+        table, _ = _table(settings)
+    except UsageError:
+        return []
+    return [f"{name}.{key}" for name, keys in table.items() if isinstance(keys, dict) for key in keys]
 
 
 def _table(settings: Settings | None) -> tuple[dict[str, Any], str]:
@@ -83,18 +98,20 @@ def _table(settings: Settings | None) -> tuple[dict[str, Any], str]:
     if isinstance(settings, Config):
         return asdict(settings), "config and the arguments of fit"
     if isinstance(settings, str | Path):
-        return read_table(Path(settings)), f"{settings} and the arguments of fit"
+        return read_table(as_path(settings, "config")), f"{settings} and the arguments of fit"
     if not isinstance(settings, Mapping):
         raise UsageError(f"config: a mapping, a path or a Config is needed, not {type(settings).__name__}")
     table: dict[str, Any] = {}
     for key, value in settings.items():
+        if not isinstance(key, str):
+            raise UsageError(f'config: its keys are text, as "method.name", and one is {shown(key)}')
         if "." in key:
-            _set(table, key, _plain(value))
+            _set(table, key, _plain(value, key))
         elif isinstance(value, Mapping):
             for inner, one in value.items():
-                _set(table, f"{key}.{inner}", _plain(one))
+                _set(table, f"{key}.{inner}", _plain(one, f"{key}.{inner}"))
         else:
-            table[key] = copy.deepcopy(value)
+            table[key] = _plain(value, key)
     return table, "config and the arguments of fit"
 
 
@@ -104,15 +121,19 @@ def _set(table: dict[str, Any], key: str, value: Any) -> None:
         table[name][inner] = value
 
 
-def _plain(value: Any) -> Any:
-    """NumPy's numbers and arrays, and tuples, as TOML has them; one number of hidden units as a list of it."""
+def _plain(value: Any, key: str) -> Any:
+    """NumPy's numbers and arrays, tuples and paths as TOML has them.  Raises UsageError for what it cannot have."""
     if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
+        return _plain(value.tolist(), key)
     if isinstance(value, tuple | list):
-        return [_plain(one) for one in value]
+        return [_plain(one, key) for one in value]
     if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items()}
-    return value
+        return {str(name): _plain(one, key) for name, one in value.items()}
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    raise UsageError(f"{key} = {shown(value)}: numbers, text, truth values, and lists and tables of them can be given")
 
 
 def _net_of(start: Model, hidden: Any, layers: Layers) -> tuple[Any, Any]:
@@ -179,13 +200,15 @@ def points_of(X: Any, Y: Any, validation: Any, data: Data, missing: bool = False
         Y = names = None
     column = weights if isinstance(weights, str) else data.weights if weights is None else ""
     if names is not None and not is_frame(X):
-        raise UsageError(f"Y = {Y!s:.60} names a column, and X is no table: give the targets, or a table as X")
+        raise UsageError(f"Y = {shown(Y)} names a column, and X is no table: give the targets, or a table as X")
     if column and not is_frame(X):
         raise UsageError(
-            f"weights = {column!s:.60} names a column, and X is no table: give the weights, or a table as X"
+            f"weights = {shown(column)} names a column, and X is no table: give the weights, or a table as X"
         )
+    if data.weights and weights is not None and not (isinstance(weights, str) and weights == data.weights):
+        raise UsageError(f'data.weights = "{data.weights}" in config, and weights is given, too: give one of them')
     if names is None and isinstance(Y, int | np.integer) and is_frame(X):
-        raise UsageError(f'Y = {Y}: a column is given by its name, which is text: Y = "{Y}"')
+        raise UsageError(f'Y = {shown(Y)}: a column is given by its name, which is text: Y = "{shown(Y)}"')
     if is_frame(X):
         found = of_frame(X, replace(data, source="X", weights=column), names or [], missing)
         arrays, columns = dict(found.arrays), found.columns
@@ -197,7 +220,7 @@ def points_of(X: Any, Y: Any, validation: Any, data: Data, missing: bool = False
         arrays["weights"] = as_array(weights, "weights")
     if columns is not None:
         for note in columns.notes:
-            warnings.warn(note, MacmpiWarning, stacklevel=2)
+            caution(note)
     return Points(arrays | _validation(validation, Y, names, columns, missing, column), columns)
 
 
@@ -220,7 +243,7 @@ def _names(X: Any, Y: Any) -> list[str] | None:
     """Names of columns, as targets; None of anything else, as of a list with a label for each row of X."""
     if isinstance(Y, str):
         return [Y]
-    if is_frame(X) and not is_series(Y) and not is_frame(Y) and isinstance(Y, Iterable):
+    if is_frame(X) and not is_series(Y) and (isinstance(Y, Sequence) or getattr(Y, "ndim", 0) == 1):
         names = list(Y)
         if all(isinstance(one, str) for one in names) and len(names) != len(X):
             return [str(one) for one in names]
@@ -252,8 +275,8 @@ def _validation(
         return {"X_val": inputs(validation), **own}
     if not isinstance(validation, tuple | list) or len(validation) not in (2, 3):
         raise UsageError(
-            "validation: a share of the points between 0 and 1, or a pair of arrays (X_val, Y_val), which weights_val "
-            "may follow"
+            "data.validation: a share of the points between 0 and 1, or a pair of arrays (X_val, Y_val), which "
+            "weights_val may follow, is needed"
         )
     given = {"X_val": inputs(validation[0]), "Y_val": _targets(validation[1], "Y_val", missing)}
     return given if len(validation) == 2 else given | {"weights_val": as_array(validation[2], "weights_val")}
@@ -278,4 +301,4 @@ def method_of(settings: Settings, hidden: Any, layers: Layers, loss: str, column
 
 def hidden_units(hidden: Any) -> Any:
     """One number of units is a net with one hidden layer."""
-    return [int(hidden)] if isinstance(hidden, Integral) else hidden
+    return [int(hidden)] if isinstance(hidden, Integral) and not isinstance(hidden, bool) else hidden

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
-from macmpi import MacmpiWarning, UsageError
+from macmpi import UsageError, caution
 from macmpi.console import heard_by, put
 
 ARGUMENTS = {
@@ -18,6 +18,9 @@ ARGUMENTS = {
     "data.validation": "validation",
     "data.target": "Y",
     "data.weights": "weights",
+    "data.seed": "seed",
+    "start.seed": "seed",
+    "start.model": "start",
     "--max-time": "max_time",
     "--output": "output",
     "--overwrite": "overwrite=True",
@@ -28,18 +31,22 @@ ARGUMENTS = {
 }
 """Keys of a config and options of the command line, and the arguments of `macmpi.fit` in their place."""
 
+OTHERS: ContextVar[dict[str, str]] = ContextVar("others", default={})  # noqa: B039 - nobody changes it
+"""Keys, and the arguments in their place, of a function that calls `macmpi.fit`."""
+
 
 @contextmanager
-def listening(verbose: bool) -> Iterator[None]:
+def listening(verbose: bool, given: Callable[[], Collection[str]]) -> Iterator[None]:
     """Within this, errors and warnings are Python's warnings, raised at the end; lines are printed if verbose.
 
-    Texts, and those of UsageErrors, speak of arguments instead of keys.  Collective: no.
+    Texts, and those of UsageErrors, speak of arguments instead of keys, but for the keys that the config has given.
+    Collective: no.
     """
     said: list[str] = []
 
     def listen(text: str, error: bool) -> None:
         if error:
-            said.append(in_python(text.removeprefix("macmpi: ")))
+            said.append(text.removeprefix("macmpi: "))
         elif verbose:
             put(text)
 
@@ -47,13 +54,21 @@ def listening(verbose: bool) -> Iterator[None]:
         try:
             yield
         except UsageError as error:
-            error.args = (in_python(str(error)),)
+            error.args = (in_python(str(error), given()),)
             raise
     for text in said:
-        warnings.warn(text, MacmpiWarning, stacklevel=4)
+        caution(in_python(text, given()))
 
 
-def in_python(text: str) -> str:
-    """A message in which arguments stand in the place of keys and options, where there are such arguments."""
-    keys = "|".join(re.escape(key) for key in ARGUMENTS)
-    return re.sub(rf"(?<![\w.])({keys})(?![\w-])", lambda found: ARGUMENTS[found[0]], text)
+def in_python(text: str, given: Collection[str] = ()) -> str:
+    """A message in which arguments stand in the place of keys and options, where there are such arguments.
+
+    given: keys that stay as they are, for the user has written them so.
+    """
+    arguments = {key: name for key, name in ARGUMENTS.items() if key not in given} | OTHERS.get()
+    keys = "|".join(re.escape(key) for key in arguments)
+    said = re.sub(rf"(?<![\w.])({keys})(?![\w-])", lambda found: arguments[found[0]], text)
+    lines = list(dict.fromkeys(said.replace("the arguments of fit: dataset ", "").splitlines()))
+    if len(lines) < said.count("\n") + 1:  # two keys are one argument
+        lines[0] = re.sub(r"^\d+ mistakes?", f"{len(lines) - 1} mistake{'s' * (len(lines) > 2)}", lines[0])
+    return "\n".join(lines)

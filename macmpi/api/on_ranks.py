@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from macmpi import MacmpiError, NumericalError, StorageError, UsageError
+from macmpi import MacmpiError, NumericalError, StorageError, UsageError, shown
 from macmpi.api.given import ARRAYS, Points, without_columns
 from macmpi.config import Config, dump
 from macmpi.console import say, warn
@@ -26,7 +26,7 @@ from macmpi.parallel.launchers import mpiexec, started
 from macmpi.results.model import Model
 from macmpi.results.model_file import load, save_model
 from macmpi.training.process import ANSWERED, interruptible
-from macmpi.training.request import Callback, Request
+from macmpi.training.request import MOST_RANKS, Callback, Request
 
 MEMORY = Path("/dev/shm")
 """Files of this folder are kept in memory."""
@@ -78,8 +78,8 @@ def fit_on_ranks(ranks: int, config: Config, points: Points | None, request: Req
 
 def checked(ranks: int) -> str:
     """The launcher.  Raises UsageError where ranks cannot be started from here."""
-    if isinstance(ranks, bool) or not isinstance(ranks, int | np.integer) or ranks < 1:
-        raise UsageError(f"ranks = {ranks!r}: a number of processes from 1 on is needed")
+    if isinstance(ranks, bool) or not isinstance(ranks, int | np.integer) or not 1 <= ranks <= MOST_RANKS:
+        raise UsageError(f"ranks = {shown(ranks)}: a number of processes from 1 to {MOST_RANKS:,} is needed")
     if started(os.environ)[0] > 1:
         raise UsageError("ranks starts processes of its own, and this one was started by mpiexec: leave ranks out")
     found = mpiexec()

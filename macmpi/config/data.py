@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
-from macmpi.config.bounds import Ge, Gt, Lt
-from macmpi.config.tables import STRICT, PositiveInt, Seed
+from macmpi.config.bounds import Gt, Lt
+from macmpi.config.tables import STRICT, NotNegative, PositiveInt, Seed
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Data:
     missing: Literal["impute", "refuse"] = "impute"
     image_size: list[PositiveInt] = field(default_factory=list)
     validation: Annotated[float, Gt(0.0), Lt(1.0)] = 0.2
-    points: Annotated[int, Ge(0)] = 0
+    points: NotNegative = 0
     seed: Seed = 0
     scale: Literal["auto", "none", "range", "standard", "robust"] = "auto"
     __pydantic_config__: ClassVar[Any] = STRICT

@@ -78,11 +78,12 @@ def found(given: Path) -> Path:
 
 
 def meant(given: Path) -> str:
-    """Says which documented config may be meant by a name that is no file, or nothing."""
+    """Says which documented config may be meant by a name that is no file, and where all of them are."""
     if os.path.exists(given) or len(given.parts) != 1:
         return ""
     close = difflib.get_close_matches(given.stem, documented(), n=1)
-    return f'; did you mean {close[0]}, which macmpi brings along ("macmpi init --list" lists them)?' if close else ""
+    hint = f"did you mean {close[0]}?  " if close else ""
+    return f"; {hint}macmpi init --list names the configs that macmpi brings along"
 
 
 LINE = re.compile(r"(?P<key>\w+) = \S.*?\s+# (?P<text>.*)|\s+# (?P<more>.*)|(?P<bare>\w+) = .*|\[(?P<table>\w+)\].*")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
-from macmpi.config.bounds import Ge
+from macmpi.config.bounds import Ge, Lt
 from macmpi.config.sparse import Sparse
 from macmpi.config.tables import STRICT, PositiveInt
 
@@ -48,7 +48,7 @@ class Recurrent:
     """
 
     recurrent: PositiveInt
-    steps: Annotated[int, Ge(2)]
+    steps: Annotated[int, Ge(2), Lt(2**63)]
     memory: Annotated[float, Ge(0.0)] = 1.0
     __pydantic_config__: ClassVar[Any] = STRICT
 

@@ -79,7 +79,7 @@ class Model:
     def __post_init__(self) -> None:
         if self.hidden == "auto":
             for name in ("activation", "sites", "width", "centres", "fitters", "skips"):
-                if isinstance(getattr(self, name), list) and getattr(self, name):
+                if isinstance(getattr(self, name), list) and (getattr(self, name) or name != "skips"):
                     what = "names layers" if name == "skips" else "is a list, one for each layer"
                     raise ValueError(f"{name} {what}: give hidden too, as in hidden = [100]")
             return

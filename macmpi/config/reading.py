@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 import tomllib
 from dataclasses import fields, is_dataclass
@@ -44,7 +45,10 @@ def read_table(path: Path) -> dict[str, Any]:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
-        raise UsageError(f"cannot read the config {path}: {error.strerror}") from None
+        inside = f"{path} is a folder; name a config, as {path / 'config.toml'} of a run"
+        raise UsageError(
+            inside if os.path.isdir(path) else f"cannot read the config {path}: {error.strerror}"
+        ) from None
     except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, thousands of digits or brackets
         raise UsageError(f"{path} is not TOML: {error}") from None
     _lengthen(table)
@@ -191,8 +195,10 @@ def _other_branch(mistake: Any) -> bool:
     return branch is not None and bool(branch["one"]) is isinstance(value, list | dict)
 
 
-NESTED_LISTS = {"model.skips": "[[1, 3]]", "selection.sizes": "[[50, 100], []]"}
-"""Keys whose lists hold lists, with an example of each."""
+EXAMPLES = {"model.skips": "[[1, 3]]", "selection.sizes": "[[50, 100], []]", "model.activation": '["relu", "tanh"]'}
+EXAMPLES |= {"model.sites": '["after", "none"]', "model.fitters": '["auto", "auto"]', "model.centres": '["kmeans"]'}
+EXAMPLES |= {f"data.{key}": '["column"]' for key in ("target", "ignore", "categories", "empty")}
+"""Examples of lists that are no [5], by key."""
 
 PLAIN = {
     "too_short": "is an empty list; give one value or more, as in {name} = {example}",
@@ -241,9 +247,8 @@ def _explain(mistake: Any, otherwise: str = "") -> str:
         return f"{key}: unknown word; {hint}{given}"
     said = PLAIN.get(mistake["type"], mistake["msg"].removeprefix("Value error, ").removeprefix("Input "))
     if mistake["type"] in PLAIN:
-        example = NESTED_LISTS.get(".".join(where[:2]), "[5]")
-        name = where[1] if where[-1].isdigit() and len(where) > 1 else where[-1]
-        said = said.format(name=name, example=example)
+        name = ".".join(where[:2]) if where[-1].isdigit() or len(where) == 2 else where[-1]
+        said = said.format(name=name, example=EXAMPLES.get(".".join(where[:2]), "[5]"))
     return f"{key}: {said}{otherwise}{given}"
 
 

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar
 
-from macmpi.config.bounds import Ge, Gt, Le
-from macmpi.config.tables import STRICT, PositiveInt, Seed
+from macmpi.config.bounds import Gt, Le
+from macmpi.config.tables import STRICT, NotNegative, PositiveInt, Seed
 
 GIVEN = "given "
 """A mask that has been read from its file begins with this: its text follows."""
@@ -31,7 +31,7 @@ class Sparse:
     connections: str
     share: Annotated[float, Gt(0.0), Le(1.0)] = 0.1
     width: PositiveInt = 5
-    groups: Annotated[int, Ge(0)] = 0
+    groups: NotNegative = 0
     seed: Seed = 0
     image: list[PositiveInt] = field(default_factory=list)
     __pydantic_config__: ClassVar[Any] = STRICT

@@ -9,10 +9,11 @@ from macmpi.config.bounds import Ge, Gt, Le, Lt, Predicate
 
 STRICT: dict[str, Any] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
 
-PositiveInt = Annotated[int, Ge(1)]
+PositiveInt = Annotated[int, Ge(1), Lt(2**63)]
+NotNegative = Annotated[int, Ge(0), Lt(2**63)]
 Positive = Annotated[float, Gt(0.0)]
 Width = Annotated[float, Ge(1e-9), Le(1e9)]
-Seed = Annotated[int, Ge(0), Lt(2**63)]
+Seed = NotNegative
 W_SOLVERS = ("gauss_newton", "hessian_free", "lbfgs", "ncg", "gradient", "sgd", "proximal")
 Z_SOLVERS = ("gauss_newton", "alternating", "binary")
 
@@ -32,7 +33,7 @@ def solvers(table: str) -> list[str]:
 
 WSolver = Annotated[str, Predicate(lambda word: word in W_SOLVERS or word in solvers("w_step"))]
 ZSolver = Annotated[str, Predicate(lambda word: word in Z_SOLVERS or word in solvers("z_step"))]
-Own = Annotated[int, Ge(0)]
+Own = NotNegative
 """A number of iterations; 0 stands for the solver's or the method's own default."""
 
 
@@ -96,8 +97,8 @@ class Penalty:
     mu0: Annotated[float, Ge(1e-12), Le(1e16)] | Literal["auto"] = "auto"
     factor: Annotated[float, Gt(1.0)] | Literal["auto"] = "auto"
     mu_max: Annotated[float, Ge(1e-12), Le(1e16)] = 1e8
-    mu_every: Annotated[int, Ge(0)] | Literal["auto"] = "auto"
-    patience: Annotated[int, Ge(0)] | Literal["auto"] = "auto"
+    mu_every: NotNegative | Literal["auto"] = "auto"
+    patience: NotNegative | Literal["auto"] = "auto"
     stop: Literal["validation", "gradient"] = "validation"
     tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01
     tolerance_decay: Annotated[float, Gt(0.0), Le(1.0)] = 1.0
@@ -223,7 +224,7 @@ class Selection:
 
     criterion: Literal["none", "aic", "bic", "mdl"] = "none"
     epsilon2: Positive | list[Positive] = field(default_factory=list)
-    every: Annotated[int, Ge(1)] = 11
+    every: PositiveInt = 11
     sizes: list[list[PositiveInt]] = field(default_factory=list)
     widths: list[Width | list[Width]] = field(default_factory=list)
     ridges: list[Size | list[Size]] = field(default_factory=list)
@@ -247,7 +248,7 @@ class Parallel:
 class Run:
     """Length of the run and what it leaves behind."""
 
-    max_iterations: Annotated[int, Ge(0)] = 400
+    max_iterations: NotNegative = 400
     refit: bool | Literal["auto"] = "auto"
     threads: Annotated[int, Ge(1), Le(1024)] = 1
     checkpoint_minutes: Positive = 10.0

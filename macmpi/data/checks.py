@@ -6,14 +6,15 @@ is left after the split (enough points, classes, columns that vary).  Collective
 
 from __future__ import annotations
 
-import warnings
+import decimal
 from collections.abc import Mapping
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from macmpi import MacmpiWarning, UsageError
+from macmpi import UsageError, caution, shown
 from macmpi.config import Data
 from macmpi.data.reading import contents
 from macmpi.typing import Array
@@ -118,10 +119,9 @@ def as_rows(array: Array, name: str, rows: int = 2, missing: bool | None = None)
     check_rows(array, name, rows)
     numbers = np.ascontiguousarray(array.reshape(len(array), columns(array)), dtype=np.float64)
     if array.dtype.kind in "iu" and array.dtype.itemsize > 4 and largest(numbers) > EXACT:
-        told = (
+        caution(
             f"{name} holds whole numbers beyond 2^53, which are rounded to float64: subtract the least, or scale them"
         )
-        warnings.warn(told, MacmpiWarning, stacklevel=2)
     check_values(numbers, name, missing=missing)
     check_units(largest(numbers), name)
     return numbers
@@ -138,31 +138,70 @@ def as_array(A: Any, name: str) -> Array:
     if hasattr(A, "toarray"):
         raise UsageError(f"{name} is a sparse matrix; dense rows are needed: {name}.toarray()")
     if isinstance(A, str):
-        raise UsageError(f'{name} is text, {A!r:.40}; a file is read by config={{"data.source": ...}}')
+        source = '; a file is read by macmpi.fit(config={"data.source": ...}), or by macmpi predict'
+        raise UsageError(f"{name} is text, {shown(A)}: an array or a table is needed{source}")
+    if any(isinstance(one, Mapping) for one in (A, *(A[:1] if isinstance(A, list | tuple) else ()))):
+        raise UsageError(f"{name} is a mapping, or a list of them: make a table of it, pandas.DataFrame({name})")
     try:
         array = np.asarray(A)
-        if array.dtype.kind in "OSU":
-            _check_none_missing(A, name)
-        if array.dtype.kind == "O":
-            array = np.array(array.tolist())
-    except (ValueError, TypeError) as error:
-        raise UsageError(f"{name} is no array: {error}") from None
-    return array
+    except (ValueError, TypeError, OverflowError) as error:
+        why = "its rows are not of one length" if "inhomogeneous" in str(error) else error
+        raise UsageError(f"{name} is no array: {why}") from None
+    return _plain(A, array, name) if array.dtype.kind in "OSUT" else array
 
 
-def _check_none_missing(A: Any, name: str) -> None:
-    """Raises UsageError where a value among text is none: NumPy would make the text "nan" or "None" of it."""
+def _plain(A: Any, array: Array, name: str) -> Array:
+    """Objects and text as numbers, in which missing ones are NaN, truth values or text.  Raises UsageError.
+
+    NumPy by itself makes the text "nan" or "None" of a value that is missing.
+    """
     flat = np.asarray(A, dtype=object).ravel().tolist()
     missing = [i for i, value in enumerate(flat) if is_missing(value)]
-    if missing and any(isinstance(value, str | bytes) for value in flat):
+    known = [value for value in flat if not is_missing(value)] if missing else flat
+    kinds = {_kind(value) for value in known}
+    if None in kinds:
+        odd = next(value for value in known if _kind(value) is None)
+        what = f"holds {shown(odd)}: numbers, truth values or text are needed"
+        raise UsageError(f"{name} {what if array.shape else f'is {shown(A)}: an array or a table is needed'}")
+    if missing and kinds != {"number"}:
         raise UsageError(f"{name} is missing at [{missing[0]}] ({len(missing)} such); remove these rows, or name them")
+    if "text" in kinds:
+        return np.array(flat).reshape(array.shape) if array.dtype.kind in "OT" else array
+    if kinds == {"truth"}:
+        return array.astype(bool)
+    try:
+        whole = not missing and all(isinstance(value, int | np.integer | np.bool_) for value in known)
+        found = np.array(known if whole else [np.nan if is_missing(value) else float(value) for value in flat])
+    except OverflowError:
+        found = array
+    if found.dtype.kind == "O":
+        raise UsageError(f"{name} holds whole numbers that 64 bits do not hold; scale them")
+    return found.reshape(array.shape)
+
+
+def _kind(value: Any) -> str | None:
+    """ "truth", "number" or "text"; None of other values."""
+    if isinstance(value, bool | np.bool_):
+        return "truth"
+    if isinstance(value, Real | decimal.Decimal):
+        return "number"
+    return "text" if isinstance(value, str | bytes) else None
 
 
 def is_missing(value: Any) -> bool:
     """Tells whether a value stands for none: None, NaN, NaT, NA."""
     return (
-        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
+        value is None
+        or type(value).__name__ in ("NAType", "NaTType")
+        or (isinstance(value, float | np.floating) and bool(value != value))
     )
+
+
+def as_flag(value: Any, name: str) -> bool:
+    """True or False, or a number in its place.  name: of the argument.  Raises UsageError."""
+    if not isinstance(value, bool | np.bool_ | int | np.integer):
+        raise UsageError(f"{name} = {shown(value)}: True or False is needed")
+    return bool(value)
 
 
 def largest(numbers: Array) -> float:
@@ -231,14 +270,19 @@ def check_enough(config: Data, n: int, n_val: int, left: int) -> None:
         raise UsageError(f'data.source = "{config.source}": there is no validation point; at least 1 is needed')
 
 
-def _named(labels: Array, names: Array | None) -> list[str]:
-    return [str(int(c) if names is None else names[int(c)]) for c in labels]
+def _listed(labels: Array, names: Array | None) -> str:
+    """The first classes by their names."""
+    found = [str(int(c) if names is None else names[int(c)]) for c in labels[:5]]
+    return ", ".join(found + ["..."] * (len(labels) > 5))
 
 
-def classes_of(Y: Array, Y_val: Array, source: str, names: Array | None = None, dtype: Any = np.int64) -> Array:
+def classes_of(
+    Y: Array, Y_val: Array, source: str, names: Array | None = None, dtype: Any = np.int64, drawn: bool = False
+) -> Array:
     """The labels that occur in (N, 1) and (M, 1), ascending, of the type that they were given in.
 
-    names: what labels 0, 1, ... are called in messages.  Raises UsageError.  Cost: a sort.
+    names: what labels 0, 1, ... are called in messages; drawn: the points of Y_val are some of those given as Y.
+    Raises UsageError, and warns of classes that were given validation points do not have.  Cost: a sort.
     """
     classes = np.unique(np.concatenate([Y, Y_val])).astype(np.int64 if names is not None else dtype)
     if not 2 <= len(classes) <= MOST_CLASSES:
@@ -248,12 +292,19 @@ def classes_of(Y: Array, Y_val: Array, source: str, names: Array | None = None, 
         )
     if not np.ptp(Y):
         raise UsageError(f'data.source = "{source}": all training points belong to one class')
-    if not np.isin(Y_val, Y).any():
-        seen, asked = (", ".join(_named(np.unique(A)[:5], names)) for A in (Y, Y_val))
+    lost, unseen = (_listed(np.setdiff1d(a, b), names) for a, b in ((Y_val, Y), (Y, Y_val)))
+    if lost and drawn:
         raise UsageError(
-            f'data.source = "{source}": Y_val holds classes ({asked}) none of which occurs in Y ({seen}); '
-            "a net cannot learn them"
+            f'data.source = "{source}": Y holds {len(classes)} different labels in {len(Y) + len(Y_val)} rows, so that '
+            f"validation points have some ({lost}) that no training point has: are they classes?"
         )
+    if lost:
+        raise UsageError(
+            f'data.source = "{source}": Y_val holds classes that no training point has ({lost}), which a net cannot '
+            "learn: leave these points out, or put some of them into X and Y"
+        )
+    if unseen and not drawn:
+        caution(f"{source}: no validation point is of the classes {unseen}: how well they are learnt is not measured")
     return classes
 
 

@@ -7,7 +7,6 @@ whatever types their columns have and whatever other rows they hold.
 from __future__ import annotations
 
 import json
-import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -18,7 +17,7 @@ from zlib import crc32
 
 import numpy as np
 
-from macmpi import MacmpiWarning, UsageError
+from macmpi import UsageError, caution
 from macmpi.data.series import is_categorical, is_frame, is_index, kind_of, numbers, series_of, text_of, values
 from macmpi.data.texts import FORMS, Unclear, is_number, kind_of_texts, missing_in, number_of
 from macmpi.typing import Array
@@ -109,10 +108,8 @@ class Column:
             if not missing.all() and (codes < 0).all():
                 seen = ", ".join(repr(one) for one in self.categories[:LISTED])
                 first = next(value for value in held if value is not None)
-                warnings.warn(
-                    f"{place}: none of its values was seen in training, as {text_of(first)!r:.40}; seen were {seen}",
-                    MacmpiWarning,
-                    stacklevel=2,
+                caution(
+                    f"{place}: none of its values was seen in training, as {text_of(first)!r:.40}; seen were {seen}"
                 )
             own = (codes[:, None] == np.arange(len(self.categories) + self.hashed)).astype(np.float64)
         else:

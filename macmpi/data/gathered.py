@@ -148,7 +148,7 @@ def openml_file(source: str) -> Path:
     """The file of a set of OpenML that has been fetched, "openml:NAME" or "openml:NAME@VERSION".  Raises UsageError."""
     found = OPENML_NAME.fullmatch(source.removeprefix(OPENML))
     if found is None:
-        raise UsageError(f'data.source = "{source}": "openml:NAME" or "openml:NAME@VERSION" is needed')
+        raise UsageError(f'"{source}" is no data set: "openml:NAME" or "openml:NAME@VERSION" is needed')
     return folder() / "openml" / f"{found[0]}.parquet"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,9 +54,6 @@ def check_there(path: Path, key: str) -> None:
         raise UsageError(f"{key}: {os.path.abspath(path)} does not exist")
 
 
-FILTER = re.compile(r"required filter '([^':]+)")
-"""HDF5 says so of a compression that it does not know."""
-
 LISTED = 8
 """Names of what a file holds that a message can list."""
 
@@ -102,10 +98,6 @@ def read_file(path: Path, names: tuple[str, ...]) -> dict[str, Array]:
         raise UsageError(f"{path} cannot be read: it says that it holds more than fits into memory") from None
     except Exception as error:  # noqa: BLE001 - whatever NumPy, zipfile and h5py raise, the file is what is wrong
         text = first_line(error)
-        if lacking := FILTER.search(text):
-            text = (
-                f"{lacking[1]} compresses its numbers, which h5py cannot read here: pip install hdf5plugin, or use gzip"
-            )
         if "Object arrays" in text:
             text = "it holds Python objects: save numbers, and text as A.astype(str)"
         elif "pickle" in text:

@@ -47,7 +47,7 @@ def series_of(frame: Any, name: str) -> dict[str, Any]:
         raise UsageError(f"{name}: tables are read by narwhals, which is missing: pip install narwhals") from None
     try:
         if is_series(frame):
-            return {name: nw.from_native(frame, series_only=True)}
+            return {name: _of_64_bits(nw.from_native(frame, series_only=True), name)}
         if hasattr(frame, "collect"):
             raise UsageError(f"{name} is a table that is still to be computed; give {name}.collect()")
         given = [str(column) for column in getattr(frame, "column_names", None) or frame.columns]
@@ -55,7 +55,7 @@ def series_of(frame: Any, name: str) -> dict[str, Any]:
             raise UsageError(f"{name}: two of its columns have one name; rename them")
         table = nw.from_native(frame, eager_only=True)
         columns = list(table.columns)
-        found = {str(column): table.get_column(column) for column in columns}
+        found = {str(column): _of_64_bits(table.get_column(column), f"{name}: column {column}") for column in columns}
     except (TypeError, nw.exceptions.NarwhalsError) as error:
         told = " ".join(str(error).split())
         raise UsageError(
@@ -64,6 +64,17 @@ def series_of(frame: Any, name: str) -> dict[str, Any]:
     if len(found) < len(columns):
         raise UsageError(f"{name}: two of its columns have one name; rename them")
     return found
+
+
+def _of_64_bits(series: Any, place: str) -> Any:
+    """A column whose whole numbers have a type that NumPy knows, too.  Raises UsageError where they are too large."""
+    import narwhals as nw
+
+    if not isinstance(series.dtype, nw.Int128 | nw.UInt128):
+        return series
+    if any(value is not None and not -(2**63) <= value < 2**63 for value in (series.min(), series.max())):
+        raise UsageError(f"{place} holds whole numbers that 64 bits do not hold; scale them")
+    return series.cast(nw.Int64)
 
 
 def is_categorical(series: Any) -> bool:

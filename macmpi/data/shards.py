@@ -50,7 +50,8 @@ def survey(config: Data, labels: bool, wanted: Wanted = NUMBERS) -> Sizes:
     inputs, targets = parts_of(raw, config, drawn_of if labels else lambda raw, config: counted(len(raw.X), config))
     (X, X_val), classes = inputs, None
     if targets and labels:
-        classes = classes_of(targets[0].labels(), targets[1].labels(), config.source, dtype=raw.label_type)
+        Y, Y_val = (part.labels() for part in targets)
+        classes = classes_of(Y, Y_val, config.source, dtype=raw.label_type, drawn=raw.X_val is None)
     n_out = len(classes) if classes is not None else (targets or inputs)[0].width
     return Sizes(X.width, n_out, len(X), len(X_val), targets is None, classes, raw.shape, raw.weights is not None)
 

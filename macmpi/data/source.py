@@ -56,6 +56,7 @@ class Whole:
 
     def notes(self, seconds: float) -> list[str]:
         """Lines for the head of the table, on rank 0, once the data are read.  seconds: that took so long."""
+        from macmpi.data.named_sets import NAMED_SETS
         from macmpi.data.user_file import unread_in
 
         columns = None if self._data is None else self._data.columns
@@ -64,6 +65,10 @@ class Whole:
         if self._data is not None and (steps := self._data.steps):
             features = self._data.X.shape[1] // steps
             lines.append(f"inputs are {steps} steps of {features} features, each scaled alike in all steps")
+        elif self._data is not None and (shape := self._data.shape) and self.config.data.source not in NAMED_SETS:
+            channels = f" and {shape[2]} channels" if len(shape) == 3 else ""
+            how = ", all scaled alike" if self.config.data.scale == "auto" else ""
+            lines.append(f"inputs are images of {shape[0]} x {shape[1]} pixels{channels}{how}")
         return [line for line in (*lines, unread_in(self.config.data.source)) if line]
 
     def load(self, team: Team, points: Partitions) -> Dataset:

@@ -36,7 +36,8 @@ def made_of(raw: Raw, config: Data, dtype: Any = np.float64, wanted: Wanted = NU
     X, X_val, scaling_x = Y, Y_val, scaling_y = _scaled(inputs, raw.scale, config, targets is None, w)
     if targets and raw.labels:
         labels_, labels_val = (part.whole() for part in targets)
-        numbers = classes_of(labels_, labels_val, config.source, raw.names, raw.label_type)
+        of = raw.names, raw.label_type, raw.X_val is None
+        numbers = classes_of(labels_, labels_val, config.source, *of)
         if w is not None and not np.ptp(labels_[w > 0.0]):
             raise UsageError(f"{config.source}: all training points with a weight above 0 are of one class")
         Y, Y_val = (np.equal(y, numbers).astype(np.float64) for y in (labels_, labels_val))

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from macmpi import MacmpiError
-from macmpi.console import guard, program, say, warn
+from macmpi.console import program, say, warn
 from macmpi.export.check import TOLERANCE, compare, ensure, onnx_runner
 from macmpi.export.net import title
 from macmpi.export.onnx_file import written
 from macmpi.files import check_output, write_output
+from macmpi.parallel.launchers import one_process
 from macmpi.results.model_file import PREFERRED, load
 
 
@@ -46,7 +47,7 @@ def output_of(args: Any) -> Path:
 
 
 def main() -> None:
-    guard()
+    one_process()
     args = parser().parse_args()
     found = None
     try:

@@ -180,7 +180,8 @@ def _without_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estim
         share = max(plan.work.train.row_counts) / N
         kept += 2.0 * PAIRS * weights
     idle = sum(not rows for rows in plan.work.parts.row_counts) if name == "stochastic" else 0
-    lazy = f"; {idle} without points: more stochastic.parts, with other bits" if idle else ""
+    parts = plan.minibatch_parts
+    lazy = f"; {idle} mostly wait: a minibatch is {parts} part{'s' * (parts > 1)} (stochastic.parts)" if idle else ""
     shares_of_ranks = [f"ranks        {plan.ranks}; share of the busiest: {share:.1%} of the points{lazy}"]
     return shares_of_ranks, item * (data + kept) + RESIDENT
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from macmpi import UsageError
+from macmpi import UsageError, shown
 from macmpi.data.checks import as_array, as_rows
 from macmpi.data.dataset import Dataset
 from macmpi.data.frames import Columns, is_frame
@@ -72,10 +72,10 @@ class Model:
 
     def with_weights(self, name: str) -> Model:
         """This net with others of its weights in use.  Raises UsageError where it has none of that name."""
+        if not isinstance(name, str) or name not in {self.in_use, *self.kept}:
+            raise UsageError(f"it has the weights {', '.join(self.kept or [self.in_use])}, not {shown(name)}")
         if name == self.in_use:
             return self
-        if name not in self.kept:
-            raise UsageError(f"it has the weights {', '.join(self.kept or [self.in_use])}, not {name}")
         blocks = tuple(block_views(self.kept[name].astype(np.float64), self.chain.block_shapes))
         return replace(self, weights=blocks, in_use=name)
 
@@ -143,14 +143,17 @@ class Model:
         Outputs behind an activation or a link stay what they are in scaled units.  Raises UsageError when the net or
         the classes differ, or where weights keep to their scaling, as those of radial basis functions do.
         """
+        for what, own, new in (("inputs", self.chain.n_in, chain.n_in), ("outputs", self.chain.n_out, chain.n_out)):
+            if own != new:
+                raise UsageError(f"it is a net of {own:,} {what}, and these data have {new:,}: the data must agree")
         theirs, ours = ([m.spec() for m in c.maps] for c in (self.chain, chain))
         if ours != theirs or (self.chain.numbers, self.chain.reads) != (chain.numbers, chain.reads):
             raise UsageError(_another(self.chain.n_in, theirs, chain.n_in, ours))
         classes = [None if c is None else c.tolist() for c in (self.classes, data.classes)]
         if classes[0] != classes[1]:
-            raise UsageError("it was trained for other classes than those of these data")
+            raise UsageError(f"it was trained for {_listed('classes', *classes)}")
         if self.columns and data.columns and self.columns.names != data.columns.names:
-            raise UsageError("it was trained on other columns than those of these data")
+            raise UsageError(f"it was trained on {_listed('columns', self.columns.names, data.columns.names)}")
         weights = [np.array(W, dtype=np.float64) for W in self.weights]
         if not (self.scaling_x.compresses_as(data.scaling_x) and self.scaling_y.compresses_as(data.scaling_y)):
             raise UsageError("it compresses long tails of its own data in another way; use those data again")
@@ -201,6 +204,13 @@ def codes_of(chain: Chain, Z: Array) -> Array | None:
         return None
     site = chain.sites.index(end)
     return Z[:, widths[site] : widths[site + 1]]
+
+
+def _listed(what: str, own: list[Any] | None, new: list[Any] | None) -> str:
+    """Says which classes or columns a model and data have that are not the same."""
+    lacks, more = ([one for one in a or [] if one not in (b or [])] for a, b in ((own, new), (new, own)))
+    told = [f"{word} {', '.join(map(str, few[:8]))}" for word, few in (("lack", lacks), ("have", more)) if few]
+    return f"other {what} than those of these data, which {' and '.join(told) or 'have them in another order'}"
 
 
 def _another(n_in: int, maps: list[dict[str, Any]], other_in: int, others: list[dict[str, Any]]) -> str:

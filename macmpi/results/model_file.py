@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from macmpi import UsageError, __version__, files
+from macmpi import StorageError, UsageError, __version__, files, shown
 from macmpi.data.dataset import Dataset
 from macmpi.data.frames import columns_of
 from macmpi.data.scaling import Scaling, Tails
-from macmpi.files import DAMAGE, first_line, image, replace_file
+from macmpi.files import DAMAGE, as_path, first_line, image, replace_file
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import Map, build
 from macmpi.nets.losses.links import LINKS
@@ -36,10 +36,19 @@ PREFERRED = ("refit", "best", "last")
 
 
 def save_model(path: str | Path, model: Model) -> None:
-    """Write a model that `load` reads, with all the weights that it has.  Raises OSError.  Collective: no."""
+    """Write a model that `load` reads, with all the weights that it has.  Raises UsageError and StorageError.
+
+    Collective: no.
+    """
+    if not isinstance(model, Model):
+        raise UsageError(f"model = {shown(model)}: a Model is needed, as macmpi.fit gives (of an estimator: model_)")
+    path = as_path(path, "path")
     in_use = {model.in_use: np.concatenate([W.ravel() for W in model.weights])}
     card = {NAME: model.card_text} if model.card_text else {}
-    save(Path(path), model.chain, model.kept | in_use, model, {LINK: model.link, **card})
+    try:
+        save(path, model.chain, model.kept | in_use, model, {LINK: model.link, **card})
+    except OSError as error:
+        raise StorageError(f"{path} could not be written: {error.strerror}; save it in another place") from error
 
 
 def save(
@@ -94,8 +103,9 @@ def load(path: str | Path, weights: str | None = None) -> Model:
     weights: "refit" (on all points), "best" (on validation) or "last"; None: the first of them that there are.
     Raises UsageError.  Collective: no.
     """
+    path = as_path(path, "path")
     if os.path.isdir(path):
-        inside = Path(path) / "model.h5"
+        inside = path / "model.h5"
         remedy = f"name {inside}" if os.path.isfile(inside) else "name the model.h5 of a run directory"
         raise UsageError(f"{path} is not a model: it is a folder; {remedy}")
     if not os.path.isfile(path):
@@ -108,9 +118,10 @@ def load(path: str | Path, weights: str | None = None) -> Model:
             shared = (json.loads(file.attrs.get(name, "[]")) for name in ("numbers", "reads"))  # older files have none
             chain = _chain(specs, json.loads(file.attrs["sites"]), *shared)
             names = files.names(file, "weights")
-            weights = weights or next((name for name in PREFERRED if name in names), "last")
-            if weights not in names:
-                raise UsageError(f"it has the weights {', '.join(names)}, not {weights}")
+            if weights is None:
+                weights = next((name for name in PREFERRED if name in names), "last")
+            if not isinstance(weights, str) or weights not in names:
+                raise UsageError(f"it has the weights {', '.join(names)}, not {shown(weights)}")
             of_x, of_y = _scaling(file, "x", chain.n_in), _scaling(file, "y", chain.n_out)
             kept = {name: files.array(file, f"weights/{name}") for name in names}
             blocks = {name: _blocks(flat, chain) for name, flat in kept.items()}[weights]

@@ -69,7 +69,9 @@ class Result:
 def read(path: Path, name: str) -> Result:
     """The results of a run.  Raises UsageError when there is no run or no curve."""
     if not os.path.isdir(path):
-        raise UsageError(f"{path} is not a run: there is no such folder")
+        inside = f"name {path.parent}" if os.path.isfile(path.parent / "curve.jsonl") else "name the folder of a run"
+        why = f"it is a file; {inside}" if os.path.exists(path) else "there is no such folder"
+        raise UsageError(f"{path} is not a run: {why}")
     result = Result(path, name, *read_curve(path / "curve.jsonl"))
     try:
         result.config = config.read(path / "config.toml", [])

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from macmpi import Done, UsageError
+from macmpi import Done, NumericalError, UsageError
 from macmpi.config import Config
 from macmpi.config.ignored import ignored
 from macmpi.config.resized import resized
@@ -25,7 +25,7 @@ from macmpi.plan.plan import Plan, make_plan
 from macmpi.results import model, model_file
 from macmpi.state import State
 from macmpi.training.decided import Decided
-from macmpi.training.loop import Job, train
+from macmpi.training.loop import DIVERGED, Job, train
 from macmpi.training.request import Outcome, Request
 from macmpi.training.run_directory import Nowhere, RunDirectory, provenance
 from macmpi.training.sharded_checkpoint import rows_of
@@ -86,7 +86,8 @@ def prepare(
 ) -> Origin:
     """Finds what the run starts from.  The folder is made once the checkpoint may go on, or the start fits.
 
-    facts: the provenance; given: as of `origin_of`.  Raises UsageError, and Done where the run is finished.
+    facts: the provenance; given: as of `origin_of`.  Raises UsageError, and where the run has ended Done, or
+    NumericalError if it went wrong.
     Collective: no (rank 0).
     """
     if found is not None:
@@ -94,6 +95,12 @@ def prepare(
         directory.check_data(sha256, data.sha256, config)
         ended = state.finished == "converged" or state.iteration >= config.run.max_iterations
         if ended and model_file.is_made_from(directory.model, state):  # --iterations reopens only the latter
+            card = model_file.load(directory.model).card
+            if card is not None and card.training.ended == DIVERGED:
+                raise NumericalError(
+                    f"{directory.path} ended after {state.iteration} iterations as training went wrong: nothing is "
+                    "left to go on from; change the config, and name another --output"
+                )
             raise Done(f"{directory.path} is finished {_nothing_left(state, config)}")
     origin = origin_of(config, plan, data, given) if found is None else Origin()
     made_by = facts()
@@ -127,7 +134,7 @@ def origin_of(config: Config, plan: Plan, data: Dataset, given: model.Model | No
         found = (given or model_file.load(config.start.model)).with_weights(config.start.weights)
         return Origin(found.weights_for(plan.chain, data))
     except UsageError as error:
-        name = "start" if given else f'start.model = "{config.start.model}"'
+        name = "start.model" if given else f'start.model = "{config.start.model}"'
         raise UsageError(f"{name}: {error}") from None
 
 

@@ -228,8 +228,9 @@ class Training:
             after.seconds += now() - began
             errors = self.method.evaluate(after, feasible=True)
             best = best_of(self.method, state, after, errors, self.constant)
-        self._record(after, "postprocess", errors)
         diverged = self.team.from_root(lambda: self._warn_of_end(state, errors, best))
+        self.why_stopped = DIVERGED if diverged else self.why_stopped
+        self._record(after, "postprocess", errors)
         if best.is_worse_than(self.constant):
             best = or_constant(best, self.method, after, self.data)
         scores = scored(self.method.parts, best.weights, self.data)

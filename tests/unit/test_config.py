@@ -267,7 +267,7 @@ def test_mean_squared_errors_are_positive_numbers(folder: Path) -> None:
     text = refusal("selection.sizes = [5, [], ['a', 2, 0, 1.5]]", folder)
     assert "3 mistakes" not in text
     assert all(f"selection.sizes.{place}: " in text for place in ("0", "2.0", "2.2", "2.3"))
-    assert "should be a list, as in sizes = [[50, 100], []] (given: 5)" in text
+    assert "should be a list, as in selection.sizes = [[50, 100], []] (given: 5)" in text
     text = refusal("selection.epsilon2 = [0.1, 0.0, -1, 'a', inf]", folder)
     assert text.startswith("4 mistakes")
     assert all(f"selection.epsilon2.{i}: " in text for i in (1, 2, 3, 4))
@@ -306,8 +306,8 @@ def test_a_key_in_the_wrong_table_is_told_where_it_belongs(text: str, said: str,
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("model.hidden = []", "model.hidden: is an empty list; give one value or more, as in hidden = [5]"),
-        ("model.hidden = 7", "model.hidden: should be a list, as in hidden = [5]"),
+        ("model.hidden = []", "model.hidden: is an empty list; give one value or more, as in model.hidden = [5]"),
+        ("model.hidden = 7", "model.hidden: should be a list, as in model.hidden = [5]"),
         ("z_step.iterations = 1.5", "z_step.iterations: should be a whole number"),
         ('penalty.mu0 = "ten"', "penalty.mu0: should be a number"),
         ("start.gradient_step = 3", "start.gradient_step: should be true or false"),
@@ -348,8 +348,8 @@ def test_what_is_not_toml(text: str, folder: Path) -> None:
 
 
 def test_files_that_cannot_be_read(folder: Path) -> None:
-    for path in (folder, folder / "nowhere.toml"):
-        with pytest.raises(UsageError, match="cannot read the config"):
+    for path, says in ((folder, "is a folder; name a config"), (folder / "nowhere.toml", "cannot read the config")):
+        with pytest.raises(UsageError, match=says):
             config.read(path, [])
     (folder / "latin1.toml").write_bytes('data = "Ö.h5"'.encode("latin1"))
     with pytest.raises(UsageError, match="is not TOML"):

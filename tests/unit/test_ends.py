@@ -142,6 +142,21 @@ def test_the_program_writes_the_model_and_says_it_in_one_line(spoil: Spoil, tmp_
         assert file.attrs["best_E1_train"] < 1.0 < file.attrs["E1_train"]
 
 
+@pytest.mark.parametrize("more", [0, 2])
+def test_resumed_a_run_that_went_wrong_says_so_again(more: int, spoil: Spoil, tmp_path: Path) -> None:
+    """It ends as it did, or goes on where more iterations are allowed; it is never said to be finished."""
+    np.savez(tmp_path / "points.npz", X=X[:60], Y=Y[:60], X_val=HELD[0], Y_val=HELD[1])
+    (tmp_path / "run.toml").write_text('data = "points.npz"\nmodel.hidden = [6]\nmodel.activation = "tanh"\n')
+    words = "run.toml", "--output", "run", "--set", "method.name=adam", "--set", "baseline.rate=1e-9", "--iterations"
+    spoil(0, factor=1e3)
+    run_here(*words, 3, cwd=tmp_path, code=70)
+    model = macmpi.load(tmp_path / "run" / "model.h5")
+    assert model.card is not None and model.card.training.ended == "diverged"
+    again = run_here(*words, 3 + more, "--resume", "auto", cwd=tmp_path, code=70)
+    assert ("as training went wrong: nothing is left to go on from" in again.err) is (not more)
+    assert "is finished" not in again.out + again.err
+
+
 # --- none -------------------------------------------------------------------------------------------------------------
 
 WAYS: dict[str, dict[str, Any]] = {"to the end": {}, "asked": asked_at(1), "late": {"max_time": 1e-9}}

@@ -244,7 +244,7 @@ def test_other_columns_and_other_things_are_refused(autoencoder: Saved, random: 
 
 
 def test_weights_of_another_name(autoencoder: Saved) -> None:
-    with pytest.raises(UsageError, match="has the weights best, last, not first"):
+    with pytest.raises(UsageError, match="has the weights best, last, not 'first'"):
         model_file.load(autoencoder.path, "first")
 
 

@@ -178,7 +178,7 @@ def test_start_h5_is_the_net_of_the_first_record(runs: Path) -> None:
         start = macmpi.load(str(runs / name / "start.h5"))
         error = 0.5 * np.square(data.X - start.reconstruct(data.X)).sum() / len(data.X)
         assert_allclose(error, curve(runs / name)[0]["E1_train"], rtol=1e-12)
-        with pytest.raises(UsageError, match="has the weights last, not best"):
+        with pytest.raises(UsageError, match=r"has the weights last, not .best"):
             macmpi.load(str(runs / name / "start.h5"), "best")
 
 

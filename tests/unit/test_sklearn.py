@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -131,10 +133,10 @@ def test_weights_that_leave_nothing_are_refused(w: np.ndarray) -> None:
     [
         ({"layers": "rel"}, "did you mean 'relu'"),
         ({"hidden": [0]}, r"hidden\.0: should be greater"),
-        ({"validation_fraction": 1.5}, "validation: should be less than 1"),
+        ({"validation_fraction": 1.5}, "validation_fraction: should be less than 1"),
         ({"config": "file.toml"}, "config: a mapping is needed"),
         ({"config": {"penalty.mu": 1}}, r"did you mean penalty\.mu0"),
-        ({"max_iter": -1}, r"run\.max_iterations: should be greater"),
+        ({"max_iter": -1}, "max_iter: should be greater"),
         ({"ranks": 0}, "ranks = 0"),
         ({"max_time": 0.0}, "max_time"),
     ],
@@ -194,3 +196,30 @@ def test_the_loss_of_a_config_is_trained_with_or_refused() -> None:
     for estimator, loss, Y in ((MACClassifier, "huber", CLASSES), (MACRegressor, "cross_entropy", counts)):
         with pytest.raises(ValueError, match=f'model.loss = "{loss}" is none of a {estimator.__name__}'):
             estimator(**SHORT, config={"model.loss": loss}).fit(X, Y)
+
+
+INTERRUPTED = """
+import os, signal, sys, threading, warnings
+import numpy as np
+from sklearn.model_selection import cross_val_score
+from macmpi.api.fit import fit
+import macmpi.sklearn as ours
+
+warnings.simplefilter("ignore")
+
+def interrupted(*args, **keys):
+    return fit(*args, **keys, callback=lambda record: record["iteration"] == 1 and os.kill(os.getpid(), signal.SIGINT))
+
+ours.fit = interrupted
+X = np.random.default_rng(0).normal(size=(60, 3))
+try:
+    print("scores", cross_val_score(ours.MACRegressor([4], max_iter=50), X, X[:, 0], cv=3))
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_ctrl_c_ends_a_cross_validation() -> None:
+    """In a process of its own, which gets the signal in its first fit: there are no scores of fits that were cut."""
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == "interrupted\n", done.stderr

@@ -88,7 +88,7 @@ class Stochastic(Nested[StochasticState]):
         first, last = (int(self.minibatches.points(iteration)) for iteration in (0, max(iterations - 1, 0)))
         sizes = f"{first}" if first == last else f"{first} to {last}"
         idle, parts = sum(not rows for rows in self.plan.work.parts.row_counts), len(self.partition.blocks)
-        lazy = f"; {idle} of {self.team.size} ranks without points: stochastic.parts = {parts}" if idle else ""
+        lazy = f"; {idle} of {self.team.size} ranks mostly wait: stochastic.parts = {parts}" if idle else ""
         averaging, damping = self.schedule.words(iterations), f"damping {self.damping.first:g}"
         how = f"batch {sizes}, {averaging}, {damping}{self.ridge.words}{lazy}"
         stepped = "a minibatch's step (more stochastic.damping may help)"

@@ -1,0 +1,428 @@
+"""What is given to functions, estimators and commands: refused by the name under which it was given, or read.
+
+Whatever a value is, no error of a library and none of Python's own comes out.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import importlib
+import inspect
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from launch.here import run_here
+from launch.launching import run_program
+from numpy.testing import assert_array_equal
+
+import macmpi
+from macmpi import MacmpiWarning, UsageError, init, report, shown
+from macmpi.config.gone import GONE
+from macmpi.data.checks import as_array
+from macmpi.data.reading import read_file
+
+pd = pytest.importorskip("pandas")
+pl = pytest.importorskip("polars")
+pytest.importorskip("sklearn")
+from macmpi.sklearn import MACAutoencoder, MACClassifier, MACRegressor  # noqa: E402
+
+often = settings(deadline=None, derandomize=True, database=None, max_examples=200)
+
+RANDOM = np.random.default_rng(5)
+X = RANDOM.normal(size=(30, 3))
+Y = X[:, 0] + 1.0
+LABELS = np.where(Y > 1.0, "high", "low")
+ONE: dict[str, Any] = {"run.max_iterations": 1, "run.refit": False, "model.hidden": [3]}
+TABLE = pd.DataFrame(X, columns=list("abc"))
+
+SINGLE = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.sampled_from([-1, 0, 2**63, 10**400]),
+    st.floats(),
+    st.sampled_from(["", "x", "\0", "no such thing"]),
+    st.binary(max_size=2),
+    st.sampled_from(
+        [1j, decimal.Decimal(3), datetime.date(2020, 1, 1), object(), len, int, Path(), pd.NA, pd.NaT, {1}, {}, b""]
+    ),
+    st.builds(iter, st.just([1])),
+    st.sampled_from([np.float32(2.5), np.float64(-1.0), np.int64(2), np.str_("x"), np.bool_(True)]),
+)
+WRONG = st.one_of(
+    SINGLE,
+    st.lists(SINGLE, max_size=3),
+    st.dictionaries(st.one_of(st.text(max_size=2), st.integers(0, 3)), SINGLE, max_size=2),
+    st.sampled_from([np.zeros(2), np.zeros((2, 0)), np.array(3), np.zeros(30, "M8[D]"), np.zeros(30, complex)]),
+    st.lists(SINGLE, min_size=30, max_size=30),
+    st.sampled_from([[one] * 30 for one in (None, {}, {"a": 1.0}, [1], b"x", decimal.Decimal(1), pd.NA, 10**30)]),
+    st.just(5000).map(lambda digits: 10**digits),
+)
+
+
+def refused(function: Any, name: str, *errors: type[Exception]) -> None:
+    """Whatever is done, it is done, or refused with the name of the argument."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            function()
+        except errors as error:
+            assert re.search(rf"\b{name}\b", str(error)), error
+        except macmpi.MacmpiError as error:
+            assert not isinstance(error, UsageError), error
+
+
+# --- wrong values -----------------------------------------------------------------------------------------------------
+
+
+FIT = ("hidden", "layers", "loss", "validation", "weights", "config", "start", "seed", "max_time", "ranks", "comm")
+FIT += ("output", "overwrite", "callback", "verbose")
+
+
+@often
+@given(name=st.sampled_from(FIT), value=WRONG)
+def test_fit_names_the_argument_that_it_refuses(name: str, value: Any) -> None:
+    if (callable(value) and name == "callback") or (name == "output" and isinstance(value, str | Path)):
+        return  # what a function raises is its own; and folders are not to be made
+    own = {"config": ONE, "hidden": "auto"} | {name: value}
+    if name == "hidden":
+        own["config"] = {key: one for key, one in ONE.items() if key != "model.hidden"}
+    refused(lambda: macmpi.fit(X, Y, **own), name, UsageError)
+
+
+@often
+@given(name=st.sampled_from(["X", "Y"]), table=st.booleans(), value=WRONG)
+def test_fit_names_the_points_that_it_refuses(name: str, table: bool, value: Any) -> None:
+    own = {"X": TABLE if table else X, "Y": Y} | {name: value}
+    refused(lambda: macmpi.fit(own["X"], own["Y"], config=ONE), "[XY]|points", UsageError)
+
+
+ESTIMATORS = {MACRegressor: Y, MACClassifier: LABELS, MACAutoencoder: None}
+ARGUMENTS = ("hidden", "layers", "max_iter", "early_stopping", "validation_fraction", "max_time", "warm_start")
+ARGUMENTS += ("config", "random_state", "ranks", "verbose", "class_weight", "sample_weight")
+
+
+@often
+@given(kind=st.sampled_from(list(ESTIMATORS)), name=st.sampled_from(ARGUMENTS), value=WRONG)
+def test_estimators_name_the_argument_that_they_refuse(kind: Any, name: str, value: Any) -> None:
+    if name == "class_weight" and kind is not MACClassifier:
+        return
+    own, weights = {"hidden": [3], "max_iter": 1, name: value}, None
+    if name == "sample_weight":
+        weights = own.pop(name)
+    refused(lambda: kind(**own).fit(X, ESTIMATORS[kind], sample_weight=weights), name, ValueError)
+
+
+@pytest.fixture(scope="module")
+def model() -> macmpi.Model:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return macmpi.fit(X, config=ONE)
+
+
+@often
+@given(value=WRONG, what=st.sampled_from(["predict", "encode", "decode", "reconstruct", "weights", "load", "save"]))
+def test_models_and_their_files_name_what_they_refuse(model: macmpi.Model, what: str, value: Any) -> None:
+    if what == "weights":
+        refused(lambda: model.with_weights(value), "weights", UsageError)
+    elif what == "load":
+        refused(lambda: macmpi.load(value), "path|model", UsageError)
+    elif what == "save":
+        refused(lambda: macmpi.save(value, "none.h5"), "model", UsageError)
+        if not isinstance(value, str | Path):
+            refused(lambda: macmpi.save(model, value), "path", UsageError)
+    else:
+        refused(lambda: getattr(model, what)(value), "codes" if what == "decode" else "X", UsageError)
+
+
+@often
+@given(value=WRONG)
+def test_a_value_is_shown_in_one_short_line(value: Any) -> None:
+    assert len(shown(value)) <= 80
+    assert "\n" not in shown(value)
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"seed": 1.0}, "1 mistake in config and the arguments of fit:\n  seed: "),
+        ({"config": {"data.seed": 1.5}}, "data.seed: "),
+        ({"config": {"data.target": -1}}, "data.target: "),
+        ({"config": {"model": {"hidden": [-1]}}}, "model.hidden.0: "),
+        ({"hidden": [-1]}, "hidden.0: "),
+        ({"layers": {}}, 'layers: should be a list, as in layers = ["relu", "tanh"]'),
+        ({"weights": 3}, "weights is a single number"),
+    ],
+)
+def test_a_message_has_the_name_that_the_user_has_written(arguments: dict[str, Any], says: str) -> None:
+    """The argument, or the key where config has that."""
+    own = {"config": {"run.max_iterations": 1}} | arguments
+    with pytest.raises(UsageError) as caught:
+        macmpi.fit(X, Y, **own)
+    assert f"  {says}".strip() in str(caught.value)
+    assert says in str(caught.value).replace("  ", "", 1) or says in str(caught.value)
+
+
+def test_a_number_of_layers_that_does_not_fit_a_net_that_is_chosen_is_refused() -> None:
+    with pytest.raises(UsageError, match="activation is a list, one for each layer: give hidden too"):
+        macmpi.fit(X, Y, layers=[])
+
+
+@pytest.mark.parametrize("key", [key for key, (_, why) in GONE.items() if "the constant" in why])
+def test_a_key_that_has_gone_names_the_constant_in_its_place(key: str) -> None:
+    value, why = GONE[key]
+    found = re.search(r"the constant (\w+) of ([\w.]+)", why)
+    assert found
+    assert getattr(importlib.import_module(found[2]), found[1]) == value
+    with pytest.raises(UsageError, match=re.escape(why)):
+        macmpi.fit(X, Y, config={key: 3 * value})
+
+
+def test_arguments_of_the_classifier_are_those_of_the_others_and_one_more() -> None:
+    own, base = (inspect.signature(kind).parameters for kind in (MACClassifier, MACRegressor))
+    assert [*own] == [*base, "class_weight"]
+    assert MACClassifier([4], "tanh", max_iter=3, class_weight="balanced").get_params() == (
+        MACRegressor([4], "tanh", max_iter=3).get_params() | {"class_weight": "balanced"}
+    )
+
+
+# --- two ways in ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ({"config": {"run.max_iterations": 3}}, "run.max_iterations is the argument max_iter of MACRegressor"),
+        ({"config": {"run": {"max_iterations": 3}}}, "run.max_iterations is the argument max_iter of MACRegressor"),
+        ({"config": {"stochastic.patience": 3}, "early_stopping": False}, "stochastic.patience is not read with early"),
+    ],
+)
+def test_an_estimator_refuses_keys_that_its_arguments_give(keys: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        MACRegressor(**keys).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"validation": (X, Y)}, "validation is given without X"),
+        ({"X": X, "Y": Y, "ranks": 1, "comm": 3}, "ranks starts processes, and comm names those that there are"),
+        ({"X": X, "Y": Y, "overwrite": True}, "overwrite = True .* give output"),
+        ({"X": TABLE, "Y": Y, "weights": np.ones(30), "config": {"data.weights": "a"}}, 'data.weights = "a" in config'),
+        ({"X": X, "Y": Y, "seed": 3, "config": {"data.seed": 4}}, "data.seed = 4 in config, and 3 by an argument"),
+    ],
+)
+def test_arguments_that_would_not_be_read_are_refused(arguments: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        macmpi.fit(**arguments)
+
+
+@often
+@given(labels=st.lists(st.sampled_from("abcd"), min_size=2, max_size=6), kind=st.sampled_from(["text", "number"]))
+def test_given_validation_labels_are_classes_of_the_training_points(labels: list[str], kind: str) -> None:
+    """A class that these lack is refused, one that only they have is said."""
+    codes = np.array([ord(one) for one in labels])
+    own = np.array([97, 98, 99] * 10)
+    as_kind = (lambda A: np.array([chr(one) for one in A])) if kind == "text" else (lambda A: A)
+    pair = X[: len(codes)], as_kind(codes)
+
+    def fitted() -> macmpi.Model:
+        return macmpi.fit(X, as_kind(own), loss="cross_entropy", validation=pair, config=ONE)
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        if "d" in labels:
+            with pytest.raises(UsageError, match=r"Y_val holds classes that no training point has \((d|100)\)"):
+                fitted()
+            return
+        assert len(fitted().classes) == 3  # type: ignore[arg-type]
+    told = [str(one.message) for one in said if "no validation point is of the classes" in str(one.message)]
+    lost = [one for one in "abc" if one not in labels]
+    assert len(told) == bool(lost)
+    for one in lost:
+        assert re.search(rf"classes .*\b({one}|{ord(one)})\b", told[0])
+
+
+def test_text_that_names_the_rows_is_no_class() -> None:
+    with pytest.raises(UsageError, match=r"Y holds 30 different labels in 30 rows.* are they classes"):
+        macmpi.fit(X, [f"row {i}" for i in range(30)], config=ONE)
+
+
+def test_a_model_to_start_from_says_what_does_not_fit() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        first, named = (macmpi.fit(A, Y, config=ONE) for A in (X, TABLE))
+    for own, says in (
+        ((X[:, :2], Y), "start: it is a net of 3 inputs, and these data have 2"),
+        ((X, np.c_[Y, Y]), "start: it is a net of 1 outputs, and these data have 2"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            macmpi.fit(*own, start=first, config=ONE)
+    with pytest.raises(UsageError, match="which lack a and have z"):
+        macmpi.fit(TABLE.rename(columns={"a": "z"}), Y, start=named, config=ONE)
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+@often
+@given(st.lists(st.one_of(st.none(), st.integers(-9, 9), st.floats(-9, 9), st.decimals(-9, 9)), min_size=1))
+def test_objects_that_are_numbers_are_read_as_numbers(held: list[Any]) -> None:
+    """What is missing is NaN; of values that are all missing nothing is known."""
+    if all(value is None or value != value for value in held):
+        return
+    found = as_array(np.array(held, dtype=object), "X")
+    assert_array_equal(found.astype(float), [np.nan if value is None else float(value) for value in held])
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA, pd.NaT, np.float32("nan")])
+@pytest.mark.parametrize("known", [True, "a"])
+def test_a_label_that_is_missing_is_named(missing: Any, known: Any) -> None:
+    with pytest.raises(UsageError, match=r"Y is missing at \[1\] \(10 such\)"):
+        macmpi.fit(X, np.array([known, missing, known] * 10, dtype=object), config=ONE)
+
+
+def test_text_of_numpys_own_type_is_text() -> None:
+    kind = getattr(np.dtypes, "StringDType", None)
+    if kind is None:
+        pytest.skip("this NumPy has no StringDType")
+    assert_array_equal(as_array(np.array(["a", "bc"], dtype=kind()), "Y"), np.array(["a", "bc"]))
+
+
+@pytest.mark.parametrize("kind", [pl.Int128] if hasattr(pl, "Int128") else [])
+def test_whole_numbers_of_128_bits_are_whole_numbers(kind: Any) -> None:
+    frames = [pl.DataFrame({"a": pl.Series(range(30), dtype=of), "b": X[:, 1], "y": Y}) for of in (kind, pl.Int64)]
+    models = [macmpi.fit(frame, "y", config=ONE) for frame in frames]
+    assert models[0] == models[1]
+    assert_array_equal(models[0].predict(frames[0]), models[0].predict(frames[1]))
+    with pytest.raises(UsageError, match="column a holds whole numbers that 64 bits do not hold"):
+        macmpi.fit(frames[0].with_columns(a=pl.lit(2**100, dtype=kind)), "y", config=ONE)
+
+
+def compressed(path: Path, code: int) -> None:
+    """An HDF5 file whose dataset X says that a filter has compressed it."""
+    made = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    made.set_chunk((20, 2))
+    made.set_filter(code, h5py.h5z.FLAG_OPTIONAL, (3,))
+    with h5py.File(path, "w") as file:
+        of = h5py.h5t.IEEE_F64LE, h5py.h5s.create_simple((20, 2)), made
+        h5py.h5d.create(file.id, b"X", *of).write_direct_chunk((0, 0), np.zeros((20, 2)).tobytes(), 0)
+
+
+@pytest.mark.parametrize(("code", "name"), [(32015, "zstd"), (32001, "blosc"), (300, "filter 300")])
+def test_a_filter_of_hdf5_that_is_not_there_is_named(code: int, name: str, tmp_path: Path) -> None:
+    if h5py.h5z.filter_avail(code):
+        pytest.skip(f"{name} can be read here")
+    compressed(tmp_path / "x.h5", code)
+    with pytest.raises(UsageError, match=f"dataset X is compressed by {name}, .* pip install hdf5plugin"):
+        read_file(tmp_path / "x.h5", ("X",))
+
+
+def test_filters_of_hdf5plugin_are_read_where_it_is_installed(tmp_path: Path) -> None:
+    plugin = pytest.importorskip("hdf5plugin")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("X", data=X, chunks=X.shape, **plugin.Zstd())
+    assert_array_equal(read_file(tmp_path / "x.h5", ("X",))["X"], X)
+
+
+# --- warnings ---------------------------------------------------------------------------------------------------------
+
+
+def lines_of(function: Any) -> list[tuple[str, int]]:
+    """Files and lines that MacmpiWarnings point at."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        function()
+    return [(one.filename, one.lineno) for one in said if one.category is MacmpiWarning]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda: macmpi.fit(X, Y, config=ONE),
+        lambda: macmpi.fit(TABLE.assign(name=[f"n{i}" for i in range(30)]), Y, config=ONE),
+        lambda: macmpi.fit(np.full((30, 1), 2**60) + np.arange(30)[:, None] * 2**50, Y, config=ONE),
+        lambda: MACRegressor([3], max_iter=1).fit(X, Y),
+        lambda: MACClassifier([3], max_iter=1).fit(X, LABELS),
+    ],
+)
+def test_a_warning_points_at_the_line_outside_of_macmpi(function: Any) -> None:
+    found = lines_of(function)
+    assert found
+    assert set(found) == {(__file__, function.__code__.co_firstlineno)}
+
+
+def test_a_program_says_a_warning_as_it_says_everything(tmp_path: Path) -> None:
+    np.savez(tmp_path / "big.npz", X=2**60 + 2**50 * np.arange(40).reshape(20, 2), Y=np.arange(20.0))
+    (tmp_path / "run.toml").write_text('data = "big.npz"\nmodel.loss = "squared"\nmodel.hidden = [2]\n')
+    done = run_program("run.toml", "--iterations", 1, cwd=tmp_path, code=0)
+    assert "macmpi: big.npz: dataset X holds whole numbers beyond 2^53" in done.err
+    assert "MacmpiWarning" not in done.err
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+def said(command: Any, arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Any) -> tuple[int, str]:
+    """The exit code of a command, and what it says on standard error."""
+    monkeypatch.setattr("sys.argv", ["macmpi", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        command.main()
+    return int(ended.value.code or 0), capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "code", "says"),
+    [
+        (report, ["run/curve.jsonl"], 2, "run/curve.jsonl is not a run: it is a file; name run"),
+        (report, ["other"], 2, "other is not a run: it is a file; name the folder of a run"),
+        (report, ["none"], 2, "none is not a run: there is no such folder"),
+        (report, ["run", "--output", "other"], 2, "--output other is a file; name a folder"),
+        (init, ["--config", "defaults", "--output", "x.toml"], 2, "--config defaults > FILE keeps that"),
+        (init, ["--batch", "slurm", "--overwrite"], 2, "--overwrite is for the config that is written for DATA"),
+        (init, [""], 2, "DATA: the name of a file or of a data set is needed"),
+        (init, ["none"], 2, "macmpi: none is neither"),
+    ],
+)
+def test_commands_say_what_was_given_and_what_helps(
+    command: Any,
+    arguments: list[str],
+    code: int,
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").mkdir()
+    for name in ("run/curve.jsonl", "other"):
+        (tmp_path / name).write_text("")
+    found, text = said(command, arguments, monkeypatch, capsys)
+    assert found == code
+    assert says in text
+    assert "Errno" not in text
+
+
+def test_a_config_that_is_not_there_is_looked_for_among_those_brought_along(tmp_path: Path) -> None:
+    for name, hint in (
+        ("nope", "; macmpi init --list"),
+        ("digits_mc", "; did you mean digits_mac?  macmpi init --list"),
+    ):
+        assert hint in run_here(name, cwd=tmp_path, code=2).err
+
+
+@pytest.mark.parametrize(("shape", "how"), [((4, 5), "4 x 5 pixels"), ((4, 5, 3), "4 x 5 pixels and 3 channels")])
+def test_the_head_says_how_images_are_taken(shape: tuple[int, ...], how: str, capsys: Any) -> None:
+    for scale, ends in (("auto", f"inputs are images of {how}, all scaled alike\n"), ("none", f"images of {how}\n")):
+        macmpi.fit(RANDOM.normal(size=(30, *shape)), Y, config=ONE | {"data.scale": scale}, verbose=True)
+        assert ends in capsys.readouterr().out
