@@ -26,7 +26,15 @@ from macmpi.training.best import Best, best_of, is_poor, or_constant
 from macmpi.training.curve import Curve, changed, optional_columns, record_of
 from macmpi.training.model_files import End, ended, write_start
 from macmpi.training.pace import SPARE, Pace
-from macmpi.training.process import ANSWERED, INTERRUPTED, peak_memory, ready_memory, ready_products, spare_living
+from macmpi.training.process import (
+    ANSWERED,
+    INTERRUPTED,
+    on_continued,
+    peak_memory,
+    ready_memory,
+    ready_products,
+    spare_living,
+)
 from macmpi.training.refit import iterations_of, refit
 from macmpi.training.request import Outcome, Request
 from macmpi.training.run_directory import Nowhere, RunDirectory
@@ -81,6 +89,8 @@ class Training:
         self.pace = Pace(request.began, request.max_time, 60.0 * job.config.run.checkpoint_minutes)
         self.sweep_began = now()
         self.stop = request.listen()
+        if request.is_program:
+            on_continued(self.pace.pause)  # a suspension is no stretch of training
         self.why_stopped = ""
         self.unsaved = False
         resumed = None if job.state is None else job.state.iteration
@@ -249,6 +259,7 @@ class Training:
         why = self.why_stopped or state.finished
         end = End(state, after, best, errors, again, scores, self.curve.records, why)
         model = on_root(self.team, lambda: ended(self.job.directory, self.job.config, self.plan, self.data, end))
+        self.stop.complete = True
         if self.team.rank == 0:
             which = ", what its node shares included" if self.team.shares else ""
             self._say_levels()

@@ -7,10 +7,12 @@ import mmap
 import signal
 import weakref
 from collections.abc import Iterator
+from itertools import count, product
 from pathlib import Path
 
 import pytest
 
+from macmpi.training import process
 from macmpi.training.process import STOP_SIGNALS, StopRequest, peak_memory, spare_living
 
 MB = 1 << 20
@@ -25,23 +27,55 @@ def request_() -> Iterator[StopRequest]:
         signal.signal(number, handler)
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_each_signal_asks_for_an_end_and_does_not_interrupt(number: signal.Signals, request_: StopRequest) -> None:
     signal.raise_signal(number)
     assert request_.asked
 
 
-@pytest.mark.parametrize("first", STOP_SIGNALS)
-def test_what_was_asked_for_stays_and_only_a_further_sigint_interrupts(
-    first: signal.Signals, request_: StopRequest
+AT_ONCE, LATER = 0.01, 30.0
+"""Seconds between two signals: a launcher passes one on twice, and somebody, or a batch system, has waited."""
+
+
+@pytest.mark.parametrize("complete", [False, True])
+@pytest.mark.parametrize("gap", [AT_ONCE, LATER])
+def test_any_sequence_of_signals_asks_for_an_end_and_only_a_person_s_second_ctrl_c_interrupts(
+    gap: float, complete: bool, monkeypatch: pytest.MonkeyPatch, request_: StopRequest
 ) -> None:
-    signal.raise_signal(first)
-    for number in (signal.SIGTERM, signal.SIGUSR1):
-        signal.raise_signal(number)
-        assert request_.asked
-    with pytest.raises(KeyboardInterrupt):
-        signal.raise_signal(signal.SIGINT)
+    """All sequences of three.  A batch system goes through a list: SIGUSR1, SIGINT, SIGTERM (LSF), in any order."""
+    moments = count(0.0, gap)
+    monkeypatch.setattr(process, "now", lambda: next(moments))
+    for sequence in product(STOP_SIGNALS, repeat=3):
+        wish = StopRequest()
+        wish.complete = complete
+        interrupted_at = 0
+        for place, number in enumerate(sequence, 1):
+            try:
+                signal.raise_signal(number)
+            except KeyboardInterrupt:
+                interrupted_at = interrupted_at or place
+            assert wish.asked
+        only = next((i for i, number in enumerate(sequence) if number != signal.SIGINT), 3)
+        assert interrupted_at == (2 if only >= 2 and gap > process.APART and not complete else 0), sequence
+
+
+def test_ctrl_c_after_an_answer_of_a_callback_is_the_first_one(request_: StopRequest) -> None:
+    request_.why = process.ANSWERED
+    signal.raise_signal(signal.SIGINT)
+    assert request_.why == process.INTERRUPTED
+
+
+def test_signals_that_come_while_they_are_held_are_delivered_and_later_ones_ignored(request_: StopRequest) -> None:
+    process.hold_stop_signals()
+    signal.raise_signal(signal.SIGUSR1)
+    assert not request_.asked
+    process.on_stop_signals(request_._note)
     assert request_.asked
+    process.ignore_stop_signals()
+    for number in STOP_SIGNALS:
+        signal.raise_signal(number)
+    assert {signal.getsignal(number) for number in STOP_SIGNALS} == {signal.SIG_IGN}
 
 
 def resident() -> float:
