@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from macmpi.training.process import hold_stop_signals
+from macmpi.training import process
 
 if __name__ == "__main__":
-    hold_stop_signals()  # they wait from the first line on: what follows is loaded in some hundredths of a second
+    process.hold_stop_signals()  # they wait from the first line on: loading what follows takes a while
 
 import os
 import re
@@ -22,12 +22,6 @@ from macmpi.parallel.launchers import in_task, speaks
 from macmpi.parallel.mpi import STOPPED, die, launch
 from macmpi.parallel.team import Team, on_root
 from macmpi.training.decided import Decided, decided, planned
-from macmpi.training.process import (
-    end_with_launcher,
-    ignore_stop_signals,
-    on_stop_signals,
-    wait_for_others,
-)
 from macmpi.training.request import MachineQuestion, Request, machine_question
 from macmpi.training.scheduler import seconds_left
 
@@ -82,12 +76,7 @@ def parser() -> argparse.ArgumentParser:
         default=float("inf"),
         help="stop in time: seconds, MM:SS, H:MM:SS, 2h30m, or auto: before the batch system ends the job",
     )
-    p.add_argument(
-        "--since",
-        type=_moment,
-        metavar="MOMENT",
-        help="count --max-time from there, in seconds since 1970, and not from the start of the program",
-    )
+    p.add_argument("--since", type=whole, metavar="MOMENT", help="count --max-time from there (seconds since 1970)")
     p.add_argument(
         "--when-stopped",
         choices=("checkpoint", "model"),
@@ -102,13 +91,6 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--explain", action="store_true", help='say what "auto" stands for, why, and how to pin it')
     p.add_argument("--version", action="version", version=f"macmpi {__version__}")
     return p
-
-
-def _moment(text: str) -> float:
-    """Seconds since 1970.  Raises ValueError."""
-    if not 0.0 <= (moment := float(text)) < float("inf"):
-        raise ValueError
-    return moment
 
 
 def _seconds(text: str) -> float | str:
@@ -268,7 +250,7 @@ def _estimated(plan: Plan, config: Config, autoencoder: bool) -> tuple[list[str]
 def main() -> None:
     began = now()
     guard()
-    hold_stop_signals()
+    process.hold_stop_signals()
     try:
         fault = _fault()
         team = launch()
@@ -276,18 +258,18 @@ def main() -> None:
         if speaks():
             warn(str(error))
         if in_task():
-            wait_for_others()
+            process.wait_for_others()
         sys.exit(error.exit_code)
     if team.size > 1:
-        end_with_launcher()
+        process.end_with_launcher()
     # Until training begins there is nothing to save: a signal to one rank ends all, the same command starts again.
-    on_stop_signals(lambda number, frame: team.abort(STOPPED))
+    process.on_stop_signals(lambda number, frame: team.abort(STOPPED))
     code = 0
     try:
         try:
             code = run(team, sys.argv[1:], fault, began)
         finally:
-            ignore_stop_signals()
+            process.ignore_stop_signals()
     except MacmpiError as error:
         if not error.agreed:
             die(team, error)
@@ -296,15 +278,10 @@ def main() -> None:
             say(f"macmpi: {error}", error=code != 0)
     except BaseException as error:  # noqa: BLE001 - every rank must end, whatever happened in this one
         die(team, error)
-    if code:
-        _depart(team)
+    if code:  # of all ranks alike: no launcher shall kill those that are a little slower
+        flush()
+        team.depart()
     sys.exit(code)
-
-
-def _depart(team: Team) -> None:
-    """All ranks end with the same code: no launcher shall kill those that are a little slower.  Collective: yes."""
-    flush()
-    team.depart()
 
 
 def _fault() -> Any:

@@ -158,25 +158,28 @@ def kill_a_fit(folder: Path, number: signal.Signals, lines: int, wait: float = 0
         assert fit.stdout.readline().startswith(b"it ")
     time.sleep(wait)
     fit.send_signal(number)
-    folders, left = set[str](), list[str]()
+    folders, left = set[str](), dict[int, str]()
     end = time.monotonic() + NOTHING_LEFT
     while time.monotonic() < end:
         left = commands_of(mark, but=fit.pid)
-        folders |= {found for text in left for found in re.findall(rf"\S*/{on_ranks.PREFIX}\w+", text)}
+        folders |= {found for text in left.values() for found in re.findall(rf"\S*/{on_ranks.PREFIX}\w+", text)}
         if not left and not any(map(os.path.exists, folders)):
             break
         time.sleep(0.05)
-    assert (left, [path for path in folders if os.path.exists(path)]) == ([], [])
+    for pid in left:
+        with suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+    assert (left, [path for path in folders if os.path.exists(path)]) == ({}, [])
     assert fit.wait() == -number
 
 
-def commands_of(mark: str, but: int) -> list[str]:
-    """What the processes with this in their environment were started by."""
-    found = []
+def commands_of(mark: str, but: int) -> dict[int, str]:
+    """Processes with this in their environment, and what they were started by."""
+    found = {}
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if mark.encode() in (path / "environ").read_bytes() and path.name != str(but):
-                found.append((path / "cmdline").read_text().replace("\0", " "))
+                found[int(path.name)] = (path / "cmdline").read_text().replace("\0", " ")
     return found
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import signal
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,8 @@ from launch.cases import write_case
 from launch.here import run_here
 from launch.launching import run_program
 
+from macmpi.training import process
+from macmpi.training.curve import Curve
 from macmpi.training.process import STOP_SIGNALS
 
 pytestmark = pytest.mark.launch
@@ -53,6 +57,21 @@ def test_signals_change_nothing_once_a_run_is_complete(tmp_path: Path) -> None:
     assert "model: run/model.h5" in outcome.out
     assert outcome.err == ""
     run_here(*line, "--resume", "auto", cwd=tmp_path, code=0)
+
+
+def test_two_ctrl_c_after_the_model_is_written_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Far enough from each other to end a run that is not complete."""
+    line, _ = words(tmp_path, "")
+    moments, close = itertools.count(0.0, 10.0), Curve.close
+
+    def interrupted(curve: Curve) -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        close(curve)
+
+    monkeypatch.setattr(process, "now", lambda: next(moments))
+    monkeypatch.setattr(Curve, "close", interrupted)
+    run_here(*line, cwd=tmp_path, code=0)
 
 
 def test_signals_wait_while_the_program_is_loaded(tmp_path: Path) -> None:

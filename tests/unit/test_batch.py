@@ -358,6 +358,16 @@ def test_five_lines_start_a_run_again_after_a_death_alone(codes: list[int], ends
     assert calls == ["-n 4 python -m macmpi.run my.toml --resume auto"] * len(codes)
 
 
+@pytest.mark.parametrize("code", [75, 255])
+def test_ctrl_c_ends_the_five_lines_too(code: int, tmp_path: Path) -> None:
+    """It reaches the shell and mpiexec, which ends by itself after the second one."""
+    (tmp_path / "mpiexec").write_text(f"#!/bin/bash\necho once >> calls; kill -INT $PPID; exit {code}\n")
+    (tmp_path / "mpiexec").chmod(0o755)
+    env = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    assert subprocess.run(["bash", "-c", workstation()], env=env, cwd=tmp_path, timeout=60).returncode == code
+    assert (tmp_path / "calls").read_text() == "once\n"
+
+
 def shells() -> list[tuple[str, str]]:
     """Name and text of every shell script, those inside the container's definition among them."""
     found = [(path.name, path.read_text()) for path in sorted(FOLDER.glob("*.sh"))]

@@ -128,7 +128,7 @@ def test_a_suspension_is_no_watching(no_locks: None, tmp_path: Path, monkeypatch
     """Of both runs at once, as with all jobs of a machine: the other one writes a while after they go on."""
     path, curve = tmp_path / "lock", tmp_path / "curve.jsonl"
     path.write_text(json.dumps({"host": "elsewhere", "pid": 7}))
-    moments, looks = itertools.chain([0.0, 1e5], itertools.count(1e5 + 1.0)), itertools.count()
+    moments, looks = itertools.chain([0.0, 0.0, 1e5], itertools.count(1e5 + 1.0)), itertools.count()
     monkeypatch.setattr(lock.time, "monotonic", lambda: next(moments))
     monkeypatch.setattr(lock.time, "sleep", lambda seconds: next(looks) > 5 and curve.touch())
     with pytest.raises(UsageError, match="in use by the run of host elsewhere, pid 7"):
