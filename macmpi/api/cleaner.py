@@ -10,12 +10,18 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from macmpi.training.process import ignore_stop_signals
+
 LOOK, LOOKS = 0.2, 300
 """Seconds between two looks, and how often at most it tries to clean up."""
 
 
 def main() -> None:
-    """Takes the process id of the fit, and its folder.  Collective: no."""
+    """Takes the process id of the fit, and its folder; signals to all processes of a job do not end it.
+
+    Collective: no.
+    """
+    ignore_stop_signals()
     fit, folder = int(sys.argv[1]), sys.argv[2]
     while os.getppid() == fit:
         time.sleep(LOOK)

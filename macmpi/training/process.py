@@ -26,6 +26,9 @@ APART = 1.0
 LOOK = 0.5
 """Seconds between two looks whether the launcher is alive."""
 
+GRACE = 5.0
+"""Seconds that a rank has to save a checkpoint once its launcher is gone."""
+
 PATIENCE = 10.0
 """Seconds that a process waits at most for others that it cannot ask: a launcher kills those that take longer."""
 
@@ -60,16 +63,19 @@ def on_continued(action: Callable[[], None]) -> None:
 
 
 def end_with_launcher() -> None:
-    """From now on this process dies where the one that has started it does, even while it waits to write a line.
+    """From now on this process is asked to stop where the one that has started it dies, and killed if it does not.
 
-    The launcher's end of its output stays open as long as any other rank has it, so that no write fails.  A thread
-    looks every LOOK seconds: the system's own signal comes as soon as a thread of the launcher ends.  Collective: no.
+    It may hang as it writes a line: the launcher's end of its output stays open as long as any other rank has it.  A
+    thread looks every LOOK seconds: the system's own signal comes as soon as a thread of the launcher ends.
+    Collective: no.
     """
     parent = os.getppid()
 
     def look() -> None:
         while os.getppid() == parent:
             time.sleep(LOOK)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(GRACE)
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=look, daemon=True).start()

@@ -5,6 +5,9 @@ from __future__ import annotations
 import gc
 import mmap
 import signal
+import subprocess
+import sys
+import time
 import weakref
 from collections.abc import Iterator
 from itertools import count, product
@@ -76,6 +79,37 @@ def test_signals_that_come_while_they_are_held_are_delivered_and_later_ones_igno
     for number in STOP_SIGNALS:
         signal.raise_signal(number)
     assert {signal.getsignal(number) for number in STOP_SIGNALS} == {signal.SIG_IGN}
+
+
+ORPHAN = """
+import os, signal, sys
+from macmpi.training import process
+process.GRACE = 0.1
+process.on_stop_signals(lambda number, frame: os.write(2, b"asked"))
+process.end_with_launcher()
+print(os.getpid(), flush=True)
+sys.stdout.write("x" * 10_000_000)
+"""
+
+
+def test_a_process_ends_with_the_one_that_has_started_it_even_in_the_middle_of_a_line_that_nobody_reads() -> None:
+    """It is asked first."""
+    line = ["sh", "-c", '"$@" & wait', "sh", sys.executable, "-c", ORPHAN]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as launcher:
+        assert launcher.stdout is not None and launcher.stderr is not None
+        own = Path(f"/proc/{int(launcher.stdout.readline())}/stat")
+        assert alive(own)
+        launcher.kill()
+        assert launcher.stderr.read(5) == b"asked"
+        end = time.monotonic() + 30.0
+        while alive(own) and time.monotonic() < end:
+            time.sleep(0.02)
+        assert not alive(own)
+
+
+def alive(stat: Path) -> bool:
+    """Nobody may have taken note of the end of a process."""
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 def resident() -> float:
