@@ -88,7 +88,8 @@ process.GRACE = 0.1
 process.on_stop_signals(lambda number, frame: os.write(2, b"asked"))
 process.end_with_launcher()
 print(os.getpid(), flush=True)
-sys.stdout.write("x" * 10_000_000)
+while True:
+    sys.stdout.write("x" * 1_000_000)
 """
 
 
