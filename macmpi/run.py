@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from macmpi.training import process
+
+if __name__ == "__main__":
+    process.hold_stop_signals()  # they wait from the first line on: loading what follows takes a while
+
 import os
 import re
-import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +23,8 @@ from macmpi.parallel.launchers import in_task, speaks
 from macmpi.parallel.mpi import STOPPED, die, launch
 from macmpi.parallel.team import Team, on_root
 from macmpi.training.decided import Decided, decided, planned
-from macmpi.training.process import STOP_SIGNALS, on_stop_signals, wait_for_others
 from macmpi.training.request import MachineQuestion, Request, machine_question
-from macmpi.training.scheduler import time_left
+from macmpi.training.scheduler import seconds_left
 
 if TYPE_CHECKING:
     import argparse
@@ -74,6 +77,7 @@ def parser() -> argparse.ArgumentParser:
         default=float("inf"),
         help="stop in time: seconds, MM:SS, H:MM:SS, 2h30m, or auto: before the batch system ends the job",
     )
+    p.add_argument("--since", type=whole, metavar="MOMENT", help="count --max-time from there (seconds since 1970)")
     p.add_argument(
         "--when-stopped",
         choices=("checkpoint", "model"),
@@ -90,12 +94,12 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
-def _seconds(text: str) -> float:
-    """Seconds of "90", "1:30", "3:50:00", "2h30m", "90s" or "auto"."""
+def _seconds(text: str) -> float | str:
+    """Seconds of "90", "1:30", "3:50:00", "2h30m" or "90s"; "auto" stays."""
     from argparse import ArgumentTypeError
 
     if text == "auto":
-        return time_left()
+        return text
     if named := re.fullmatch(r"(?=.)(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text):
         hours, minutes, seconds = (int(part or 0) for part in named.groups())
         text = str(3600 * hours + 60 * minutes + seconds)
@@ -129,6 +133,7 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
             raise UsageError(f"{option}: a value is needed")
     if args.overwrite and args.resume != "no":
         raise UsageError(f"--overwrite removes the run that --resume {args.resume} would go on from: give one of them")
+    args.max_time = seconds_left(args.max_time, args.since)
     given, args.config = args.config, found(args.config)
     try:
         config = configs.read(args.config, args.set)
@@ -245,7 +250,7 @@ def _estimated(plan: Plan, config: Config, autoencoder: bool) -> tuple[list[str]
 def main() -> None:
     began = now()
     guard()
-    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    process.hold_stop_signals()
     try:
         fault = _fault()
         team = launch()
@@ -253,12 +258,18 @@ def main() -> None:
         if speaks():
             warn(str(error))
         if in_task():
-            wait_for_others()
+            process.wait_for_others()
         sys.exit(error.exit_code)
-    _stop_at_once(team)
+    if team.size > 1:
+        process.end_with_launcher()
+    # Until training begins there is nothing to save: a signal to one rank ends all, the same command starts again.
+    process.on_stop_signals(lambda number, frame: team.abort(STOPPED))
     code = 0
     try:
-        code = run(team, sys.argv[1:], fault, began)
+        try:
+            code = run(team, sys.argv[1:], fault, began)
+        finally:
+            process.ignore_stop_signals()
     except MacmpiError as error:
         if not error.agreed:
             die(team, error)
@@ -267,16 +278,10 @@ def main() -> None:
             say(f"macmpi: {error}", error=code != 0)
     except BaseException as error:  # noqa: BLE001 - every rank must end, whatever happened in this one
         die(team, error)
-    if code:
-        _depart(team)
+    if code:  # of all ranks alike: no launcher shall kill those that are a little slower
+        flush()
+        team.depart()
     sys.exit(code)
-
-
-def _depart(team: Team) -> None:
-    """All ranks end with the same code: no launcher shall kill those that are a little slower.  Collective: yes."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-    flush()
-    team.depart()
 
 
 def _fault() -> Any:
@@ -286,12 +291,6 @@ def _fault() -> Any:
     from macmpi.training.faults import parse
 
     return parse(os.environ[FAULT])
-
-
-def _stop_at_once(team: Team) -> None:
-    """Until training begins there is nothing to save: a signal to one rank ends all, the same command starts again."""
-    on_stop_signals(lambda number, frame: team.abort(STOPPED))
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
 if __name__ == "__main__":

@@ -110,9 +110,9 @@ OWNERS = {
     "polars": set(),
     "argparse": {"run", "predict", "fetch", "report", "doctor", "init", "export.__main__", "show"},
     "time": {"parallel.clock", "parallel.mpi", "parallel.kernels", "plan.estimate", "training.run_directory", "doctor"}
-    | {"parallel.waiting"}
+    | {"parallel.waiting", "api.cleaner"}
     | {"training.faults", "training.scheduler", "training.process", "machine.lock", "machine.storage"},
-    "signal": {"run", "api.on_ranks", "training.process", "training.faults"},
+    "signal": {"api.cleaner", "api.on_ranks", "training.process", "training.faults"},
     "pickle": {"parallel.mpi"},
     "datetime": {"data.series", "data.texts"},
     "random": set(),

@@ -46,6 +46,10 @@ POLL = 0.05
 STOP = signal.SIGUSR1
 """Launchers pass it on, and it asks the ranks for an end."""
 
+STOPPED = 75
+OWN = (0, 2, 70, 74, STOPPED)
+"""Exit codes of the program itself."""
+
 ERRORS: dict[int, type[MacmpiError]] = {2: UsageError, 70: NumericalError, 74: StorageError}
 """The error that an exit code stands for."""
 
@@ -90,20 +94,31 @@ def checked(ranks: int) -> str:
 
 @contextmanager
 def _folder(points: Points | None) -> Iterator[Path]:
-    """A folder that is removed at the end, in memory if there is space for the points."""
+    """A folder in memory, if there is space for the points, that is removed at the end, however this process ends."""
     needed = 1.1 * sum(array.nbytes for array in (points.arrays if points else {}).values()) + 2**20
     where = None
     if os.access(MEMORY, os.W_OK):
         status = os.statvfs(MEMORY)
         where = MEMORY if status.f_bavail * status.f_frsize > 2.0 * needed else None
     remove_abandoned(MEMORY)
-    with tempfile.TemporaryDirectory(prefix=PREFIX, dir=where) as name, Lock(Path(name) / LOCK) as lock:
-        lock.claim()
-        yield Path(name)
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=where))
+    words = [sys.executable, "-m", "macmpi.api.cleaner", str(os.getpid()), str(folder)]
+    cleaner = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        with Lock(folder / LOCK) as lock:
+            lock.claim()
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        cleaner.kill()
+        cleaner.wait()
 
 
 def remove_abandoned(where: Path) -> None:
-    """Removes folders of this user's fits whose process has been killed: nobody holds their lock.  Collective: no."""
+    """Removes folders of this user's fits that were killed with all that is theirs: nobody holds their lock.
+
+    Collective: no.
+    """
     for path in where.glob(f"{PREFIX}*"):
         with suppress(OSError):
             if path.stat().st_uid == os.getuid() and os.path.exists(path / LOCK) and not is_held(path / LOCK):
@@ -154,7 +169,8 @@ def _follow(command: list[str], folder: Path, curve: Tail, callback: Callback | 
                     if callback and callback(json.loads(line)):
                         wish.why = wish.why or ANSWERED
                 if ended:
-                    return process.returncode
+                    code = process.returncode
+                    return STOPPED if told and code not in OWN else code  # it may come before ranks can listen
                 if wish.asked and not told:
                     process.send_signal(STOP)
                     told = True
@@ -176,7 +192,7 @@ def _outcome(code: int, folder: Path, output: Path) -> Model:
         model = load(output / "model.h5")
         records = [json.loads(line) for line in Tail(output / "curve.jsonl").lines()]
         return replace(model, history=records)
-    if code == 75:
+    if code == STOPPED:
         raise MacmpiError("the ranks were stopped before there was a model")
     own = said[said.rfind("macmpi: ") :].removeprefix("macmpi: ") if "macmpi: " in said else said
     own = own.replace(str(folder / POINTS), ARRAYS)

@@ -45,10 +45,10 @@ def read_table(path: Path) -> dict[str, Any]:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
-        inside = f"{path} is a folder; name a config, as {path / 'config.toml'} of a run"
-        raise UsageError(
-            inside if os.path.isdir(path) else f"cannot read the config {path}: {error.strerror}"
-        ) from None
+        text = f"cannot read the config {path}: {error.strerror}"
+        if os.path.isdir(path):
+            text = f"{path} is a folder; name a config, as {path / 'config.toml'} of a run"
+        raise UsageError(text) from None
     except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, thousands of digits or brackets
         raise UsageError(f"{path} is not TOML: {error}") from None
     _lengthen(table)

@@ -15,6 +15,7 @@ from typing import Any
 
 from macmpi import UsageError
 from macmpi.console import warn
+from macmpi.parallel.waiting import Waited
 
 BUSY = (errno.EAGAIN, errno.EACCES)
 PATIENCE = 1.0
@@ -119,7 +120,7 @@ def _lock(file: int) -> bool:
 
     A process that is about to end does not.  Raises OSError where there are no locks.
     """
-    end = time.monotonic() + PATIENCE
+    waited = Waited()
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -127,7 +128,7 @@ def _lock(file: int) -> bool:
         except OSError as error:
             if error.errno not in BUSY:
                 raise
-            if time.monotonic() > end:
+            if waited() > PATIENCE:
                 return True
         time.sleep(0.02)
 
@@ -152,8 +153,8 @@ def _elsewhere(holder: dict[str, Any]) -> bool:
 
 def _changes(folder: Path) -> bool:
     """Somebody writes into the folder within `WATCHED` seconds.  No clock of another host is compared."""
-    end, before = time.monotonic() + WATCHED, _signs(folder)
-    while time.monotonic() < end:
+    waited, before = Waited(step=2.0), _signs(folder)
+    while waited() < WATCHED:
         time.sleep(min(1.0, WATCHED))
         if _signs(folder) != before:
             return True

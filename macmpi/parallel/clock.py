@@ -43,4 +43,8 @@ class Timed:
 
 
 def now() -> float:
-    return time.perf_counter()
+    """Seconds on a clock that goes on while the process or the machine is suspended, as the limit of a job may.
+
+    Collective: no.
+    """
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

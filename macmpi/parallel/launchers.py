@@ -81,7 +81,7 @@ def in_task() -> bool:
         return False
     pid = os.getpid()
     while pid > 1 and str(pid) != os.environ.get(TASK):
-        pid = _parent(pid)
+        pid = parent_of(pid)
     return pid > 1
 
 
@@ -101,7 +101,7 @@ def alone(environment: Mapping[str, str]) -> str:
     )
 
 
-def _parent(pid: int) -> int:
+def parent_of(pid: int) -> int:
     """The process that has started another one; 0 where that cannot be known."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

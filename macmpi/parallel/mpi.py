@@ -19,7 +19,7 @@ from macmpi.parallel.packing import pack, size, starts_of, unpack
 from macmpi.parallel.serial import Serial
 from macmpi.parallel.shared_memory import Node
 from macmpi.parallel.team import Team, leave_code
-from macmpi.parallel.waiting import pauses, sharing
+from macmpi.parallel.waiting import Waited, pauses, sharing
 
 if TYPE_CHECKING:
     from macmpi.parallel.columns import Columns
@@ -111,9 +111,9 @@ class MPITeam(Team):
         """Wait politely: poll, and between two polls leave the core to others (`waiting`)."""
         if request.Test():
             return
-        began = time.monotonic()
+        seconds = Waited()
         while not request.Test():
-            waited = time.monotonic() - began
+            waited = seconds()
             self._pause(waited)
             if waited > self._deadline:
                 warn(
@@ -126,8 +126,8 @@ class MPITeam(Team):
         self._finish(self._comm.Ibarrier(), phase)
 
     def depart(self) -> None:
-        request, began = self._comm.Ibarrier(), time.monotonic()
-        while not request.Test() and time.monotonic() - began < PARTING:
+        request, waited = self._comm.Ibarrier(), Waited()
+        while not request.Test() and waited() < PARTING:
             time.sleep(0.001)
 
     def _exchange(self, start: Callable[[], Any], phase: str) -> None:

@@ -32,7 +32,7 @@ class Team(ABC):
     def set_clock(self, clock: Callable[[str], Any] | None, deadline: float) -> None:
         """Account exchange and waiting to `clock`; give up on the others after `deadline` seconds.  Collective: no.
 
-        Until this is called a rank waits for `PATIENCE` seconds.
+        Those in which this rank was suspended do not count.  Until this is called a rank waits for `PATIENCE` seconds.
         """
 
     @abstractmethod

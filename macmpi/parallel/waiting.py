@@ -20,6 +20,26 @@ FEW = 4.0
 """From this number of ranks a core on that share grows with it, as the cost of their polls does."""
 
 
+STEP = 0.1
+"""Seconds between two looks that count as waiting at most; a rank looks every LONGEST seconds where it can run."""
+
+
+class Waited:
+    """Seconds that this process has waited, without those in which it was suspended itself.
+
+    It is asked often, and time between two looks counts as `step` at most.  A job that is suspended as a whole, for
+    however long, so has waited for nobody.  Collective: no.
+    """
+
+    def __init__(self, step: float = STEP) -> None:
+        self._step, self._seconds, self._looked = step, 0.0, time.monotonic()
+
+    def __call__(self) -> float:
+        before, self._looked = self._looked, time.monotonic()
+        self._seconds += min(self._looked - before, self._step)
+        return self._seconds
+
+
 def sharing() -> float:
     """Ranks of this launch on this machine for each of the cores that they may use.  Collective: no."""
     return ranks_here(os.environ) / cores()

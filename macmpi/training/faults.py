@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -80,11 +81,9 @@ KINDS: dict[str, Callable[[], Any]] = {
     "exit": lambda: sys.exit(0),
     "full": lambda: _fail(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))),
     "nan": lambda: None,
-    "kill": lambda: signal.raise_signal(signal.SIGKILL),
-    "stop": lambda: signal.raise_signal(signal.SIGSTOP),
-    "usr1": lambda: signal.raise_signal(signal.SIGUSR1),
-    "term": lambda: signal.raise_signal(signal.SIGTERM),
-    "int": lambda: signal.raise_signal(signal.SIGINT),
+} | {
+    name: partial(signal.raise_signal, signal.Signals[f"SIG{name.upper()}"])
+    for name in ("kill", "stop", "usr1", "term", "int")
 }
 
 

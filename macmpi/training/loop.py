@@ -21,12 +21,12 @@ from macmpi.plan.penalty import Decision, Progress
 from macmpi.plan.plan import Plan
 from macmpi.results.reference_errors import levels
 from macmpi.state import Errors, State
-from macmpi.training import finite
+from macmpi.training import finite, process
 from macmpi.training.best import Best, best_of, is_poor, or_constant
 from macmpi.training.curve import Curve, changed, optional_columns, record_of
 from macmpi.training.model_files import End, ended, write_start
 from macmpi.training.pace import SPARE, Pace
-from macmpi.training.process import ANSWERED, INTERRUPTED, peak_memory, ready_memory, ready_products, spare_living
+from macmpi.training.process import ANSWERED, INTERRUPTED
 from macmpi.training.refit import iterations_of, refit
 from macmpi.training.request import Outcome, Request
 from macmpi.training.run_directory import Nowhere, RunDirectory
@@ -55,14 +55,14 @@ class Job:
 @np.errstate(over="ignore", invalid="ignore")  # what is not finite is found and said
 def train(job: Job, plan: Plan, data: Dataset, team: Team) -> Outcome:
     """Run to the end, or until somebody stops it.  Collective: yes."""
-    ready_memory()
-    ready_products()
+    process.ready_memory()
+    process.ready_products()
     clock = Clock()
     team.set_clock(clock, job.config.run.deadline)
     method = choose(job.config, plan, data, team, clock)
     run = Training(job, data, team, clock, method)
     if job.request.is_program:
-        spare_living()
+        process.spare_living()
     state, stopped = run.begin(), False
     while not state.finished and not stopped:
         stopped = run.iterate(state)
@@ -81,6 +81,8 @@ class Training:
         self.pace = Pace(request.began, request.max_time, 60.0 * job.config.run.checkpoint_minutes)
         self.sweep_began = now()
         self.stop = request.listen()
+        if request.is_program:
+            process.on_continued(self.pace.pause)  # a suspension is no stretch of training
         self.why_stopped = ""
         self.unsaved = False
         resumed = None if job.state is None else job.state.iteration
@@ -246,10 +248,11 @@ class Training:
                     return Outcome(STOPPED)
             else:
                 self.team.from_root(lambda: say(f"  {again}"))
-        memory = self.team.max_over_ranks({"memory": peak_memory()})["memory"]
+        memory = self.team.max_over_ranks({"memory": process.peak_memory()})["memory"]
         why = self.why_stopped or state.finished
         end = End(state, after, best, errors, again, scores, self.curve.records, why)
         model = on_root(self.team, lambda: ended(self.job.directory, self.job.config, self.plan, self.data, end))
+        self.stop.complete = True
         if self.team.rank == 0:
             which = ", what its node shares included" if self.team.shares else ""
             self._say_levels()

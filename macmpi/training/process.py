@@ -14,7 +14,20 @@ from functools import cache
 from pathlib import Path
 from types import FrameType
 
-STOP_SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+from macmpi.parallel.clock import now
+
+STOP_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGXCPU)
+"""People and batch systems send these to end a process: LSF sends SIGUSR2 at the limit of time, SIGXCPU at that of the
+processor, and SIGINT, SIGTERM where a job is killed."""
+
+APART = 1.0
+"""Seconds between two Ctrl-C of somebody who cannot wait; a launcher may pass one on twice."""
+
+LOOK = 0.5
+"""Seconds between two looks whether the launcher is alive."""
+
+GRACE = 5.0
+"""Seconds that a rank has to save a checkpoint once its launcher is gone."""
 
 PATIENCE = 10.0
 """Seconds that a process waits at most for others that it cannot ask: a launcher kills those that take longer."""
@@ -23,11 +36,49 @@ KEPT = 31 << 20
 """Bytes, somewhat below the largest size that glibc learns."""
 
 
-def on_stop_signals(handler: Callable[[int, FrameType | None], None]) -> None:
+Handler = Callable[[int, FrameType | None], None] | signal.Handlers
+
+
+def hold_stop_signals() -> None:
+    """Stop signals wait until `on_stop_signals` has been told who is to have them.  Collective: no."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+
+
+def on_stop_signals(handler: Handler) -> None:
     """Let the handler have them; SIGHUP stays ignored where it is so already, as under nohup.  Collective: no."""
     for number in STOP_SIGNALS:
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+
+
+def ignore_stop_signals() -> None:
+    """Stop signals change nothing from now on, the end of Python included: the run has ended.  Collective: no."""
+    on_stop_signals(signal.SIG_IGN)
+
+
+def on_continued(action: Callable[[], None]) -> None:
+    """Calls it when this process goes on after it was stopped (SIGSTOP).  Collective: no."""
+    signal.signal(signal.SIGCONT, lambda number, frame: action())
+
+
+def end_with_launcher() -> None:
+    """From now on this process is asked to stop where the one that has started it dies, and killed if it does not.
+
+    It may hang as it writes a line: the launcher's end of its output stays open as long as any other rank has it.  A
+    thread looks every LOOK seconds: the system's own signal comes as soon as a thread of the launcher ends.
+    Collective: no.
+    """
+    parent = os.getppid()
+
+    def look() -> None:
+        while os.getppid() == parent:
+            time.sleep(LOOK)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(GRACE)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=look, daemon=True).start()
 
 
 INTERRUPTED, ANSWERED = "interrupted", "callback"
@@ -35,10 +86,15 @@ INTERRUPTED, ANSWERED = "interrupted", "callback"
 
 
 class Wish:
-    """Somebody may wish that a run stop, in the present iteration or after it.  why: "" as long as nobody does."""
+    """Somebody may wish that a run stop, in the present iteration or after it.  why: "" as long as nobody does.
+
+    complete: the run is, and nothing interrupts it any more.
+    """
 
     def __init__(self) -> None:
-        self.why = ""
+        self.why, self.complete = "", False
+        self._came: set[int] = set()
+        self._first = 0.0
 
     @property
     def asked(self) -> bool:
@@ -46,8 +102,16 @@ class Wish:
         return bool(self.why)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.why == INTERRUPTED and number == signal.SIGINT:
+        """Any signal asks for an end, and once more does not hurt.
+
+        Ctrl-C, and APART later again, is somebody who cannot wait: KeyboardInterrupt.  Where other signals came too it
+        is a batch system, which goes through a list of its own.
+        """
+        if self._came == {number} == {signal.SIGINT} and now() - self._first > APART and not self.complete:
             raise KeyboardInterrupt
+        if not self._came:
+            self._first = now()
+        self._came.add(number)
         self.why = INTERRUPTED
 
 
@@ -61,7 +125,7 @@ class StopRequest(Wish):
 
 @contextmanager
 def interruptible() -> Iterator[Wish]:
-    """Within this, in the main thread, a first Ctrl-C asks for an end, and a second one raises KeyboardInterrupt.
+    """Within this, in the main thread, Ctrl-C asks for an end, and one APART later raises KeyboardInterrupt.
 
     Afterwards SIGINT does what it did before.  Collective: no.
     """
@@ -81,14 +145,14 @@ def wait_for_others() -> None:
 
     For processes that cannot ask each other.  Collective: no.
     """
-    time.sleep(min(max(2.0, 2.0 * _age()), PATIENCE))
+    time.sleep(min(max(2.0, 2.0 * age("self")), PATIENCE))
 
 
-def _age() -> float:
-    """Seconds since this process was started; 0 where /proc does not say."""
+def age(pid: int | str) -> float:
+    """Seconds since a process was started; 0 where /proc does not say.  Collective: no."""
     try:
-        started = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-        return time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")
+        started = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+        return now() - started / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError, IndexError):
         return 0.0
 

@@ -6,6 +6,7 @@
 # flux: --time-limit=4h
 # flux: --job-name=macmpi
 set -u
+began=$(date +%s) # a limit of time counts from here, in each start
 if [ -z "${1:-}" ]; then
     echo "usage: flux batch run/batch/flux.sh CONFIG.toml [options]" >&2
     exit 2
@@ -23,6 +24,7 @@ if [ "${2:-}" = --retries ]; then
     options=("${@:4}")
 fi
 read -ra python <<< "${PYTHON:-python}"
+limit=${MAX_TIME:-$left}
 lead=$((left / 5 < 300 ? left / 5 : 300))
 
 # What the next job asks for, whatever the directives above say: nodes, slots, cores a slot, time, and the rest if any.
@@ -50,8 +52,8 @@ for ((start = 0; ; start++)); do
     [ "$start" -eq 0 ] || left=$(flux job timeleft) || break
     code=0
     flux run -n "${RANKS:-12}" --time-limit="${left}s" --signal="USR1@$lead" \
-        "${python[@]}" -m macmpi.run "$config" --resume auto --max-time "${MAX_TIME:-$left}" \
-        ${options[@]+"${options[@]}"} || code=$?
+        "${python[@]}" -m macmpi.run "$config" --resume auto --max-time "$limit" \
+        --since "$began" ${options[@]+"${options[@]}"} || code=$?
     for said in 75 74 70 2; do
         [ ! -e "$MACMPI_EXIT_CODES/$said" ] || code=$said
     done

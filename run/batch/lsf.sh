@@ -12,6 +12,7 @@
 #BSUB -Q 75
 #BSUB -o macmpi-%J.out
 set -u
+began=$(date +%s) # a limit of time counts from here, in each start
 if [ -z "${CONFIG:-}" ]; then
     echo "usage: CONFIG=run/usps_mac.toml bsub < run/batch/lsf.sh" >&2
     exit 2
@@ -36,7 +37,7 @@ trap 'cancelled=yes' TERM
 for ((start = 0; ; start++)); do
     code=0
     mpiexec -n "${RANKS:-$LSB_DJOB_NUMPROC}" "${python[@]}" -m macmpi.run "$config" --resume auto \
-        --max-time "${MAX_TIME:-3:50:00}" ${options[@]+"${options[@]}"} || code=$?
+        --max-time "${MAX_TIME:-3:50:00}" --since "$began" ${options[@]+"${options[@]}"} || code=$?
     case $code in 0 | 2 | 70 | 74 | 75) break ;; esac
     if [ -n "$cancelled" ] || [ "$start" -ge "$retries" ]; then break; fi
     echo "a rank has died (exit code $code): start $((start + 1)) of $retries again, from the newest checkpoint" >&2

@@ -8,6 +8,7 @@
 #PBS -j oe
 #PBS -r y
 set -u
+began=$(date +%s) # a limit of time counts from here, in each start
 if [ -z "${CONFIG:-}" ]; then
     echo "usage: qsub -v CONFIG=run/usps_mac.toml run/batch/pbs.sh" >&2
     exit 2
@@ -65,7 +66,7 @@ pass_on -l Resource_List.walltime walltime=
 for ((start = 0; ; start++)); do
     code=0
     mpiexec -n "${RANKS:-$(wc -l < "$PBS_NODEFILE")}" "${python[@]}" -m macmpi.run "$config" --resume auto \
-        --max-time "${MAX_TIME:-auto}" ${options[@]+"${options[@]}"} || code=$?
+        --max-time "${MAX_TIME:-auto}" --since "$began" ${options[@]+"${options[@]}"} || code=$?
     case $code in 0 | 2 | 70 | 74 | 75) break ;; esac
     if [ -n "$cancelled" ] || [ "$start" -ge "$retries" ]; then break; fi
     echo "a rank has died (exit code $code): start $((start + 1)) of $retries again, from the newest checkpoint" >&2

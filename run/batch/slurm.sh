@@ -12,6 +12,7 @@
 #SBATCH --open-mode=append
 #SBATCH --output=%x-%j.out
 set -u
+began=$(date +%s) # a limit of time counts from here, in each start
 if [ -z "${1:-}" ]; then
     echo "usage: sbatch run/batch/slurm.sh CONFIG.toml [options]" >&2
     exit 2
@@ -58,7 +59,7 @@ for ((start = 0; ; start++)); do
     srun --kill-on-bad-exit=1 bash -c \
         'trap : USR1 TERM; "$@"; code=$?; : > "$MACMPI_EXIT_CODES/$code"; [ "$code" -eq 75 ] || exit "$code"' rank \
         "${python[@]}" -m macmpi.run "$config" --resume auto --max-time "${MAX_TIME:-auto}" \
-        ${options[@]+"${options[@]}"} || code=$?
+        --since "$began" ${options[@]+"${options[@]}"} || code=$?
     for said in 75 74 70 2; do
         [ ! -e "$MACMPI_EXIT_CODES/$said" ] || code=$said
     done

@@ -13,6 +13,7 @@ from launch.launching import THREAD_VARIABLES, Outcome
 
 from macmpi import MacmpiError, run
 from macmpi.parallel.serial import Serial
+from macmpi.training.process import STOP_SIGNALS
 
 
 def run_here(*arguments: object, cwd: Path, code: int | None = None) -> Outcome:
@@ -33,7 +34,7 @@ def run_here(*arguments: object, cwd: Path, code: int | None = None) -> Outcome:
 def _undisturbed(cwd: Path) -> Iterator[None]:
     """In a folder; the folder, the signal handlers and the thread variables are afterwards what they were."""
     back, threads = Path.cwd(), {name: os.environ.get(name) for name in THREAD_VARIABLES}
-    handlers = {name: signal.getsignal(name) for name in run.STOP_SIGNALS}
+    handlers = {name: signal.getsignal(name) for name in STOP_SIGNALS}
     os.chdir(cwd)
     try:
         yield

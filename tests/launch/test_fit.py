@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import re
 import signal
 import subprocess
 import sys
+import time
+import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from launch.launching import run_program
+from launch.launching import MARK, environment, run_program
 from numpy.testing import assert_array_equal
 
 import macmpi
@@ -129,6 +134,58 @@ def test_folders_of_fits_that_were_killed_are_removed_by_the_next_one(tmp_path: 
         lock.claim()
         on_ranks.remove_abandoned(tmp_path)
         assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in (alive, young, other))
+
+
+KILLED_FIT = """
+import numpy as np, macmpi
+X = np.random.default_rng(0).normal(size=(90, 3))
+print("it starts", flush=True)
+keys = {"method.name": "mac", "penalty.factor": 1.0001, "run.max_iterations": 100_000}
+macmpi.fit(X, hidden=[5], config=keys, ranks=2, callback=lambda record: print("it is under way", flush=True))
+"""
+
+NOTHING_LEFT = 30.0
+"""Seconds in which all must be gone: some tenths of one on a machine that is not busy."""
+
+
+def kill_a_fit(folder: Path, number: signal.Signals, lines: int, wait: float = 0.0) -> None:
+    """Sends the signal to a fit that has printed some lines, and waits until its processes and its folder have gone."""
+    mark = f"{MARK}={uuid.uuid4().hex}"
+    env = environment(**dict([mark.split("=")]))
+    fit = subprocess.Popen([sys.executable, "-c", KILLED_FIT], env=env, cwd=folder, stdout=subprocess.PIPE)
+    assert fit.stdout is not None
+    for _ in range(lines):
+        assert fit.stdout.readline().startswith(b"it ")
+    time.sleep(wait)
+    fit.send_signal(number)
+    folders, left = set[str](), dict[int, str]()
+    end = time.monotonic() + NOTHING_LEFT
+    while time.monotonic() < end:
+        left = commands_of(mark, but=fit.pid)
+        folders |= {found for text in left.values() for found in re.findall(rf"\S*/{on_ranks.PREFIX}\w+", text)}
+        if not left and not any(map(os.path.exists, folders)):
+            break
+        time.sleep(0.05)
+    for pid in left:
+        with suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+    assert (left, [path for path in folders if os.path.exists(path)]) == ({}, [])
+    assert fit.wait() == -number
+
+
+def commands_of(mark: str, but: int) -> dict[int, str]:
+    """Processes with this in their environment, and what they were started by."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if mark.encode() in (path / "environ").read_bytes() and path.name != str(but):
+                found[int(path.name)] = (path / "cmdline").read_text().replace("\0", " ")
+    return found
+
+
+@pytest.mark.launch
+def test_a_fit_that_is_killed_takes_its_ranks_and_its_folder_along(tmp_path: Path) -> None:
+    kill_a_fit(tmp_path, signal.SIGKILL, lines=2)
 
 
 @pytest.mark.launch

@@ -200,11 +200,17 @@ def assert_goes_on_undisturbed(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "ranks"),
-    [("SIGUSR1", 2), ("SIGHUP", 0), pytest.param("SIGTERM", 2, marks=LONG), pytest.param("SIGINT", 2, marks=LONG)],
+    ("names", "ranks"),
+    [("USR1", 2), ("HUP USR2 INT TERM XCPU INT", 0), *(pytest.param(name, 2, marks=LONG) for name in ("TERM", "INT"))],
 )
-def test_a_signal_asks_for_a_checkpoint_and_an_orderly_end(name: str, ranks: int, tmp_path: Path) -> None:
-    outcome = long_run(tmp_path, ranks, lambda r: r.process.send_signal(getattr(signal, name)))
+def test_a_signal_asks_for_a_checkpoint_and_an_orderly_end(names: str, ranks: int, tmp_path: Path) -> None:
+    """So do several, as a batch system sends them that wants a process to end."""
+
+    def send(running: Running) -> None:
+        for name in names.split():
+            running.process.send_signal(getattr(signal, f"SIG{name}"))
+
+    outcome = long_run(tmp_path, ranks, send)
     assert outcome.code == STOPPED, outcome.err
     assert outcome.left == []
     last = curve(tmp_path / "run")[-1]["iteration"]

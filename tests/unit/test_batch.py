@@ -19,6 +19,7 @@ import pytest
 from macmpi import UsageError
 from macmpi.config.documented import scripts, text_of
 from macmpi.run import parser
+from macmpi.training import scheduler
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "run" / "batch"
@@ -126,7 +127,8 @@ def test_a_script_runs_the_program_so_that_it_can_stop_and_go_on(script: str, tm
     ((_, module, program, config, *options),) = ran.of("python")
     assert (module, program, config) == ("-m", "macmpi.run", CONFIG)
     assert options[:3] == ["--resume", "auto", "--max-time"]
-    assert options[4:] == ["--set", "start.seed=3"]
+    assert options[4] == "--since" and options[5].isdecimal()
+    assert options[6:] == ["--set", "start.seed=3"]
     described = parser().format_help()
     assert all(option in described for option in options if option.startswith("--"))
 
@@ -161,6 +163,42 @@ def test_the_limit_of_time_reaches_the_program(tmp_path: Path) -> None:
 
     assert [limit(script) for script in SCRIPTS] == ["auto", "auto", "3:50:00", "14321"]
     assert {limit(script, MAX_TIME="0:10:00") for script in SCRIPTS} == {"0:10:00"}
+
+
+OWN_LIMITS = [{"MAX_TIME": "0:50:00"}, {"MAX_TIME": "50m"}, {"OPTIONS": "--max-time 3000"}, {"TIMES": "1"}]
+"""A job has 3,000 seconds by a limit in either form, by an option, and by what its batch system says (LSF: no word)."""
+
+
+@pytest.mark.parametrize("given", OWN_LIMITS, ids=str)
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_further_start_in_a_job_has_what_is_left_of_its_time(
+    script: str, given: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much of it the starts before have taken; with the little that remains a run saves its checkpoint."""
+    batch = {"slurm": {"SLURM_JOB_END_TIME": "3000"}, "pbs": {"QSTAT": LIMIT.replace("04:0", "00:5")}, "lsf": None}
+    told = batch.get(script, {"LEFT": "3000"}) if "TIMES" in given else given
+    if told is None:
+        return
+    options = tuple(told.get("OPTIONS", "").split())
+    more = {name: text for name, text in told.items() if name != "OPTIONS"}
+    (tmp_path / "deaths").write_text("once\n")
+    (tmp_path / "date").write_text('#!/bin/bash\n[ "$*" = +%s ] && echo 1000000\n')
+    (tmp_path / "date").chmod(0o755)
+    ran = run(script, tmp_path, 0, retries=1, options=options, DEATHS=str(tmp_path / "deaths"), **more)
+    lines = ran.of("python")
+    assert len(lines) == 2
+    for name in scheduler.JOBS:
+        monkeypatch.delenv(name, raising=False)
+    if script == "slurm":
+        monkeypatch.setenv("SLURM_JOB_END_TIME", "1003000")
+    monkeypatch.setenv("PBS_WALLTIME", ran.of("limit")[0][1])
+    margin = 60.0 if "--max-time\tauto" in "\t".join(lines[0]) and not options else 0.0
+    for taken in (0.0, 700.0, 2900.0, 5000.0):
+        monkeypatch.setattr(scheduler.time, "time", lambda: 1_000_000.0 + taken)  # noqa: B023
+        left = 3000.0 - taken
+        args = parser().parse_args(lines[1][3:])
+        expected = max(left - min(margin, 0.1 * left), scheduler.LEAST)
+        assert scheduler.seconds_left(args.max_time, args.since) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -318,6 +356,16 @@ def test_five_lines_start_a_run_again_after_a_death_alone(codes: list[int], ends
     assert done.returncode == ends
     calls = (tmp_path / "calls").read_text().splitlines()
     assert calls == ["-n 4 python -m macmpi.run my.toml --resume auto"] * len(codes)
+
+
+@pytest.mark.parametrize("code", [75, 255])
+def test_ctrl_c_ends_the_five_lines_too(code: int, tmp_path: Path) -> None:
+    """It reaches the shell and mpiexec, which ends by itself after the second one."""
+    (tmp_path / "mpiexec").write_text(f"#!/bin/bash\necho once >> calls; kill -INT $PPID; exit {code}\n")
+    (tmp_path / "mpiexec").chmod(0o755)
+    env = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    assert subprocess.run(["bash", "-c", workstation()], env=env, cwd=tmp_path, timeout=60).returncode == code
+    assert (tmp_path / "calls").read_text() == "once\n"
 
 
 def shells() -> list[tuple[str, str]]:

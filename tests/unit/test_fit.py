@@ -8,6 +8,7 @@ import pickle
 import signal
 import threading
 import warnings
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from macmpi.api.live import Live, picture
 from macmpi.config import Config, Run
 from macmpi.parallel.kernels import limited
 from macmpi.results.model_file import save_model
+from macmpi.training import process
 
 RANDOM = np.random.default_rng(7)
 X = RANDOM.normal(size=(60, 3))
@@ -256,7 +258,11 @@ def test_a_callback_ends_every_method_with_a_model(method: str) -> None:
     assert np.isfinite(model.predict(X)).all()
 
 
-def test_ctrl_c_gives_the_model_so_far_and_a_second_one_interrupts() -> None:
+def test_ctrl_c_gives_the_model_so_far_and_a_second_one_interrupts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one a while after the first."""
+    moments = count(0.0, 10.0)
+    monkeypatch.setattr(process, "now", lambda: next(moments))
+
     def once(record: dict[str, Any]) -> None:
         if record["iteration"] == 2 and record["phase"] == "iteration":
             signal.raise_signal(signal.SIGINT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import platform
@@ -121,6 +122,17 @@ def test_where_locks_do_not_reach_a_run_elsewhere_refuses_while_it_writes(
     else:
         Lock(path).claim()
         assert "make sure that no other run uses it" in capsys.readouterr().err
+
+
+def test_a_suspension_is_no_watching(no_locks: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of both runs at once, as with all jobs of a machine: the other one writes a while after they go on."""
+    path, curve = tmp_path / "lock", tmp_path / "curve.jsonl"
+    path.write_text(json.dumps({"host": "elsewhere", "pid": 7}))
+    moments, looks = itertools.chain([0.0, 0.0, 1e5], itertools.count(1e5 + 1.0)), itertools.count()
+    monkeypatch.setattr(lock.time, "monotonic", lambda: next(moments))
+    monkeypatch.setattr(lock.time, "sleep", lambda seconds: next(looks) > 5 and curve.touch())
+    with pytest.raises(UsageError, match="in use by the run of host elsewhere, pid 7"):
+        Lock(path).take()
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from launch.here import run_here
 
+from macmpi import run
 from macmpi.training import pace
+from macmpi.training.curve import Curve
 
 
 class Watch:
@@ -49,3 +53,32 @@ def test_a_run_without_time_ends_in_its_iteration_and_says_so_with_a_model_or_wi
     outcome = run_here("points.toml", *words, "--output", "run", cwd=table, code=75)
     assert "stopped in iteration 1" in outcome.out
     assert (table / "run" / "model.h5").exists() == (ending == "model")
+
+
+def test_a_suspension_is_no_stretch_that_must_fit_once_more(
+    table: Path, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Continued after 1,000 of 1,500 seconds the run has time for what is left, which takes none; see SIGCONT."""
+    add = Curve.add
+
+    def suspended(curve: Curve, record: dict[str, Any], left: float | None) -> None:
+        add(curve, record, left)
+        if record["phase"] == "iteration" and record["iteration"] == 1:
+            watch.shows += 1000.0
+            signal.raise_signal(signal.SIGCONT)
+
+    monkeypatch.setattr(Curve, "add", suspended)
+    monkeypatch.setattr(run, "now", watch)
+    words = ("--set", "method.name=mac", "--iterations", 3, "--max-time", 1500)
+    run_here("points.toml", *words, "--output", "run", cwd=table, code=0)
+
+
+def test_a_checkpoint_that_is_due_and_a_limit_that_is_over_after_a_suspension_are_taken(watch: Watch) -> None:
+    """The clock of both goes on meanwhile, as the job's may."""
+    kept = pace.Pace(watch(), 3600.0, 600.0)
+    kept.saved(watch())
+    watch.shows += 1800.0
+    kept.pause()
+    assert kept.is_due() and not kept.is_late()
+    watch.shows += 1800.0
+    assert kept.is_late()

@@ -5,12 +5,17 @@ from __future__ import annotations
 import gc
 import mmap
 import signal
+import subprocess
+import sys
+import time
 import weakref
 from collections.abc import Iterator
+from itertools import count, product
 from pathlib import Path
 
 import pytest
 
+from macmpi.training import process
 from macmpi.training.process import STOP_SIGNALS, StopRequest, peak_memory, spare_living
 
 MB = 1 << 20
@@ -25,23 +30,87 @@ def request_() -> Iterator[StopRequest]:
         signal.signal(number, handler)
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_each_signal_asks_for_an_end_and_does_not_interrupt(number: signal.Signals, request_: StopRequest) -> None:
     signal.raise_signal(number)
     assert request_.asked
 
 
-@pytest.mark.parametrize("first", STOP_SIGNALS)
-def test_what_was_asked_for_stays_and_only_a_further_sigint_interrupts(
-    first: signal.Signals, request_: StopRequest
+AT_ONCE, LATER = 0.01, 30.0
+"""Seconds between two signals: a launcher passes one on twice, and somebody, or a batch system, has waited."""
+
+
+@pytest.mark.parametrize("complete", [False, True])
+@pytest.mark.parametrize("gap", [AT_ONCE, LATER])
+def test_any_sequence_of_signals_asks_for_an_end_and_only_a_person_s_second_ctrl_c_interrupts(
+    gap: float, complete: bool, monkeypatch: pytest.MonkeyPatch, request_: StopRequest
 ) -> None:
-    signal.raise_signal(first)
-    for number in (signal.SIGTERM, signal.SIGUSR1):
-        signal.raise_signal(number)
-        assert request_.asked
-    with pytest.raises(KeyboardInterrupt):
-        signal.raise_signal(signal.SIGINT)
+    """All sequences of three.  A batch system goes through a list: SIGUSR1, SIGINT, SIGTERM (LSF), in any order."""
+    moments = count(0.0, gap)
+    monkeypatch.setattr(process, "now", lambda: next(moments))
+    for sequence in product(STOP_SIGNALS, repeat=3):
+        wish = StopRequest()
+        wish.complete = complete
+        interrupted_at = 0
+        for place, number in enumerate(sequence, 1):
+            try:
+                signal.raise_signal(number)
+            except KeyboardInterrupt:
+                interrupted_at = interrupted_at or place
+            assert wish.asked
+        only = next((i for i, number in enumerate(sequence) if number != signal.SIGINT), 3)
+        assert interrupted_at == (2 if only >= 2 and gap > process.APART and not complete else 0), sequence
+
+
+def test_ctrl_c_after_an_answer_of_a_callback_is_the_first_one(request_: StopRequest) -> None:
+    request_.why = process.ANSWERED
+    signal.raise_signal(signal.SIGINT)
+    assert request_.why == process.INTERRUPTED
+
+
+def test_signals_that_come_while_they_are_held_are_delivered_and_later_ones_ignored(request_: StopRequest) -> None:
+    process.hold_stop_signals()
+    signal.raise_signal(signal.SIGUSR1)
+    assert not request_.asked
+    process.on_stop_signals(request_._note)
     assert request_.asked
+    process.ignore_stop_signals()
+    for number in STOP_SIGNALS:
+        signal.raise_signal(number)
+    assert {signal.getsignal(number) for number in STOP_SIGNALS} == {signal.SIG_IGN}
+
+
+ORPHAN = """
+import os, signal, sys
+from macmpi.training import process
+process.GRACE = 0.1
+process.on_stop_signals(lambda number, frame: os.write(2, b"asked"))
+process.end_with_launcher()
+print(os.getpid(), flush=True)
+while True:
+    sys.stdout.write("x" * 1_000_000)
+"""
+
+
+def test_a_process_ends_with_the_one_that_has_started_it_even_in_the_middle_of_a_line_that_nobody_reads() -> None:
+    """It is asked first."""
+    line = ["sh", "-c", '"$@" & wait', "sh", sys.executable, "-c", ORPHAN]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as launcher:
+        assert launcher.stdout is not None and launcher.stderr is not None
+        own = Path(f"/proc/{int(launcher.stdout.readline())}/stat")
+        assert alive(own)
+        launcher.kill()
+        assert launcher.stderr.read(5) == b"asked"
+        end = time.monotonic() + 30.0
+        while alive(own) and time.monotonic() < end:
+            time.sleep(0.02)
+        assert not alive(own)
+
+
+def alive(stat: Path) -> bool:
+    """Nobody may have taken note of the end of a process."""
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 def resident() -> float:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,8 +40,9 @@ def no_job(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_the_seconds_left(variable: str, value: str, left: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """A minute is kept for the end, of a short job a tenth."""
     monkeypatch.setenv(variable, value)
-    assert scheduler.time_left() == left
-    assert run.parser().parse_args(["c.toml", "--max-time", "auto"]).max_time == left
+    assert scheduler.time_left(0.0) == left
+    args = run.parser().parse_args(["c.toml", "--max-time", "auto"])
+    assert scheduler.seconds_left(args.max_time, args.since) == left
 
 
 @pytest.mark.parametrize(
@@ -65,9 +68,9 @@ def test_slurm_is_asked_where_the_environment_lacks_the_end(
     time.tzset()
     if left is None:
         with pytest.raises(UsageError, match="this Slurm job does not say"):
-            scheduler.time_left()
+            scheduler.time_left(0.0)
     else:
-        assert scheduler.time_left() == left
+        assert scheduler.time_left(0.0) == left
 
 
 def test_slurm_is_asked_for_the_one_task_of_an_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +82,7 @@ def test_slurm_is_asked_for_the_one_task_of_an_array(tmp_path: Path, monkeypatch
     for name, value in (("SLURM_JOB_ID", "17"), *zip(scheduler.ARRAY, ("17", "2"), strict=True), ("TZ", "UTC")):
         monkeypatch.setenv(name, value)
     time.tzset()
-    assert scheduler.time_left() == 3600.0 - 60.0
+    assert scheduler.time_left(0.0) == 3600.0 - 60.0
 
 
 def test_every_form_of_a_time_is_documented_where_a_user_looks(capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,3 +112,49 @@ def test_a_job_that_does_not_say_is_refused(variable: str, name: str, monkeypatc
         run.run(Serial(), ["c.toml", "--max-time", "auto"])
     named = {system for system, variable in scheduler.TELLING.items() if variable in str(refused.value)}
     assert named == {name} & scheduler.TELLING.keys()
+
+
+def test_a_limit_counts_from_the_moment_that_is_given_or_from_the_start_of_the_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A limit of seconds otherwise from now, a limit that is a moment from nowhere."""
+    left = scheduler.seconds_left
+    monkeypatch.setattr(scheduler, "job_age", lambda: 900.0)
+    assert [left(600.0, since) for since in (None, 999_900.0, 1_000_001.0)] == [600.0, 500.0, 600.0]
+    assert [left(600.0, since) for since in (999_400.0, 0.0)] == [scheduler.LEAST] * 2
+    assert left(float("inf"), 999_900.0) == float("inf") == left("auto", 999_900.0)
+    monkeypatch.setenv("PBS_WALLTIME", "7200")
+    assert [left("auto", since) for since in (None, 999_900.0)] == [7200.0 - 900.0 - 60.0, 7200.0 - 100.0 - 60.0]
+    monkeypatch.setenv("SLURM_JOB_END_TIME", "1003600")
+    assert [left("auto", since) for since in (None, 999_900.0)] == [3600.0 - 60.0] * 2
+
+
+@pytest.mark.parametrize("text", ["soon", "nan", "inf", "1.5", ""])
+def test_what_is_no_moment(text: str) -> None:
+    with pytest.raises(SystemExit) as end:
+        run.parser().parse_args(["c.toml", "--since", text])
+    assert end.value.code == 2
+
+
+AGE = "from macmpi.training.scheduler import job_age; print(job_age())"
+
+
+@pytest.mark.parametrize("inherited", [False, True])
+def test_a_job_is_as_old_as_the_oldest_process_that_tells_it(inherited: bool) -> None:
+    """A script that has worked before it starts the program, inside of another job or of none."""
+    outer = {
+        **os.environ,
+        "PYTHONPATH": str(Path(run.__file__).parents[1]),
+        **({"PBS_JOBID": "1"} if inherited else {}),
+    }
+    script = f'env PBS_JOBID=2 sh -c \'sleep 0.4; "$0" -c "{AGE}"; :\' "{sys.executable}"'
+    began = time.monotonic()
+    said = subprocess.run(
+        ["sh", "-c", f"sleep 0.8; {script}; :"], env=outer, capture_output=True, text=True, check=True
+    )
+    whole = time.monotonic() - began
+    assert 0.39 <= float(said.stdout) <= whole - 0.79
+
+
+def test_without_a_job_there_is_no_age() -> None:
+    assert scheduler.job_age() == 0.0

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from itertools import count
+from collections.abc import Iterable
+from itertools import cycle, repeat
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from macmpi.parallel import mpi, waiting
+from macmpi.parallel import waiting
 from macmpi.parallel.mpi import STOPPED, MPITeam
 
 YIELDS = "yields"
@@ -71,23 +75,66 @@ class Rank(MPITeam):
     def asks(self, answered: float = float("inf")) -> Any:
         def test() -> bool:
             self.polls += 1
-            assert self.polls < 1000, "it waits for ever"
+            assert self.polls < 100_000, "it waits for ever"
             return self.polls > answered
 
         return SimpleNamespace(Test=test)
 
 
-@pytest.mark.parametrize(("rank", "waits"), [(0, 101), (1, 105)])
+class Watch:
+    """A clock that goes on by what each look costs: a step, or a suspension."""
+
+    def __init__(self, steps: Iterable[float]) -> None:
+        self._shows, self._steps = 0.0, iter(steps)
+
+    def __call__(self) -> float:
+        self._shows += next(self._steps)
+        return self._shows
+
+
+@pytest.mark.parametrize(("rank", "waits"), [(0, 100), (1, 104)])
 def test_a_rank_that_has_waited_as_long_as_it_may_ends_all_rank_0_first(
     rank: int, waits: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A second passes between two polls."""
-    seconds = count()
-    monkeypatch.setattr(mpi.time, "monotonic", lambda: float(next(seconds)))
+    """A sixteenth of a second passes between two polls."""
+    monkeypatch.setattr(waiting.time, "monotonic", Watch(repeat(2.0**-4)))
     Rank(rank)._finish(Rank(rank).asks(answered=50), "an answer")
     assert capsys.readouterr().err == ""
-    seconds = count()
+    own = Rank(rank)
     with pytest.raises(Left, match=str(STOPPED)):
-        Rank(rank)._finish(Rank(rank).asks(), "an answer")
-    assert next(seconds) == waits + 1
-    assert f"rank {rank}/2: no answer from the other ranks for {waits - 1} s" in capsys.readouterr().err
+        own._finish(own.asks(), "an answer")
+    assert own.polls == 16 * waits + 2
+    assert f"rank {rank}/2: no answer from the other ranks for {waits} s" in capsys.readouterr().err
+
+
+SUSPENSIONS = st.lists(st.tuples(st.integers(1, 900), st.floats(1.0, 1e7)), max_size=6)
+"""Looks before which a rank was suspended, and for how many seconds."""
+
+
+@settings(deadline=None, max_examples=30)
+@given(steps=st.lists(st.floats(0.01, waiting.STEP), min_size=1, max_size=20), suspensions=SUSPENSIONS)
+def test_a_suspension_of_a_rank_is_no_waiting_however_long_and_often_it_is(
+    steps: list[float], suspensions: list[tuple[int, float]]
+) -> None:
+    """It gives up once the seconds in which it could run exceed the deadline; a suspension counts as one STEP."""
+    deadline, long = 10.0, dict(suspensions)
+    taken = [long.get(look, step) for look, step in zip(range(2_000), cycle(steps), strict=False)]
+    own = Rank(0)
+    own.set_clock(None, deadline)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(waiting.time, "monotonic", Watch([0.0, *taken]))
+        with pytest.raises(Left):
+            own._finish(own.asks(), "an answer")
+    looks = own.polls - 1
+    could_run = [min(step, waiting.STEP) for step in taken[:looks]]
+    rounded = looks * np.spacing(sum(taken[:looks]))  # of the watch, whose differences are taken
+    assert sum(could_run) + rounded > deadline >= sum(could_run[:-1]) - rounded
+
+
+def test_a_rank_that_departs_leaves_its_suspension_out_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Rank(0)
+    own._comm = SimpleNamespace(Ibarrier=lambda: own.asks(answered=20))
+    monkeypatch.setattr(waiting.time, "monotonic", Watch([0.0, 0.01, 1e4, *repeat(0.01, 100)]))
+    monkeypatch.setattr(waiting.time, "sleep", lambda seconds: None)
+    own.depart()
+    assert own.polls == 21

@@ -1,0 +1,50 @@
+"""A process watches over a fit on ranks: where the fit is killed it ends the ranks and removes the fit's folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from macmpi.training.process import ignore_stop_signals
+
+LOOK, LOOKS = 0.2, 300
+"""Seconds between two looks, and how often at most it tries to clean up."""
+
+
+def main() -> None:
+    """Takes the process id of the fit, and its folder; signals to all processes of a job do not end it.
+
+    Collective: no.
+    """
+    ignore_stop_signals()
+    fit, folder = int(sys.argv[1]), sys.argv[2]
+    while os.getppid() == fit:
+        time.sleep(LOOK)
+    for _ in range(LOOKS):
+        left = users(folder)
+        for pid in left:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(folder, ignore_errors=True)
+        if not left and not os.path.exists(folder):
+            return
+        time.sleep(LOOK)
+
+
+def users(folder: str) -> list[int]:
+    """Processes whose command names a file of the folder: mpiexec, whose death ends its proxies, and the ranks."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if f"{folder}/".encode() in path.read_bytes():
+                found.append(int(path.parent.name))
+    return found
+
+
+if __name__ == "__main__":
+    main()
