@@ -1,11 +1,12 @@
 """macmpi without tuning against what people use instead, on data that nobody has tuned it for.
 
-    python run/bench/defaults.py                      # six splits of each set, the defaults of all
+    python run/bench/defaults.py                      # six splits of each set and table, the defaults of all
     python run/bench/defaults.py --tuned 20           # the MLP also over 20 settings, chosen on its own held-out points
+    python run/bench/defaults.py --sets digits mpg    # some of the sets (data_sets.py) and tables (public_tables.py)
 
 All contenders have the same splits (a quarter for the test) and choose what they choose from the training part.
-Seconds are CPU seconds of a whole process, imports included, one thread.  Writes --output (JSON); --page writes
-a Markdown table of it.
+Seconds are CPU seconds of a whole process, imports included, one thread.  Writes --output (JSON), which a run that was
+stopped goes on from; --page writes Markdown tables of it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import json
 import math
 import os
+import pickle
 import re
 import resource
 import subprocess
@@ -28,23 +30,28 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
 
 import numpy as np  # noqa: E402
+from public_tables import MISSING, TABLES, archive  # noqa: E402
 
 HERE = Path(__file__).resolve()
 OURS, FULL, MLP, TUNED, TREES, LINEAR = "macmpi", "full MAC", "MLP", "MLP, tuned", "boosted trees", "linear"
+STOPPED = "MLP, stopped early"
 SEVERAL_OUTPUTS = ("four outputs",)
+TARGET = "the target"
+"""The column of a table's target, in the file that macmpi reads."""
 
 
 def split(name: str, seed: int) -> tuple[str, list[Any]]:
     from data_sets import SETS
+    from public_tables import read
     from sklearn.model_selection import train_test_split
 
-    kind, X, y = SETS[name]()
+    kind, X, y = SETS[name]() if name in SETS else read(name)
     return kind, train_test_split(X, y, test_size=0.25, random_state=seed, stratify=y if kind == "labels" else None)
 
 
 def error(kind: str, found: Any, wanted: Any) -> float:
     if kind == "labels":
-        return 100.0 * float(np.mean(found != wanted))
+        return 100.0 * float(np.mean(np.asarray(found).astype(str) != wanted.astype(str)))
     scale = wanted.std(axis=0) if wanted.ndim > 1 else 1.0
     return float(np.sqrt(np.mean(np.square((found.reshape(wanted.shape) - wanted) / scale))))
 
@@ -61,9 +68,14 @@ def process(command: list[str], cwd: Path) -> tuple[float, str]:
 def ours(kind: str, X: Any, y: Any, X_test: Any, folder: Path, settings: list[str]) -> tuple[Any, float]:
     import macmpi
 
-    np.savez(folder / "t.npz", X=X, Y=y)
+    if isinstance(X, np.ndarray):
+        np.savez(folder / "t.npz", X=X, Y=y)
+        data = 'data = "t.npz"'
+    else:
+        X.assign(**{TARGET: y}).to_csv(folder / "t.csv", index=False)
+        data = f'data.source = "t.csv"\ndata.target = "{TARGET}"'
     loss = '"cross_entropy"' if kind == "labels" else '"squared"'
-    (folder / "t.toml").write_text(f'data = "t.npz"\nmodel.loss = {loss}\n')
+    (folder / "t.toml").write_text(f"{data}\nmodel.loss = {loss}\n")
     options = [word for setting in settings for word in ("--set", setting)]
     command = [sys.executable, "-m", "macmpi.run", "t.toml", "--output", "run", *options]
     seconds, failed = process(command, folder)
@@ -72,8 +84,39 @@ def ours(kind: str, X: Any, y: Any, X_test: Any, folder: Path, settings: list[st
     return macmpi.load(folder / "run" / "model.h5").predict(X_test), seconds
 
 
-def peer(name: str, kind: str, seed: int, tried: int) -> Any:
-    """An estimator of scikit-learn, scaled inputs and targets where it needs them."""
+def text_of(X: Any) -> list[str]:
+    """The columns of a table that are no numbers: text and truth values."""
+    return [name for name, column in X.items() if column.dtype.kind not in "iuf"]
+
+
+def as_numbers(X: Any) -> Any:
+    """Scales numbers, the mean in their gaps; of a table's text each category, and each gap, becomes a column."""
+    from sklearn.compose import make_column_transformer
+    from sklearn.impute import SimpleImputer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+    if isinstance(X, np.ndarray):
+        return StandardScaler()
+    numbers = make_pipeline(SimpleImputer(), StandardScaler())
+    return make_column_transformer((OneHotEncoder(handle_unknown="ignore"), text_of(X)), remainder=numbers)
+
+
+def of_table(trees: Any, X: Any) -> Any:
+    """Trees for a table: its text becomes categories that they know as such, and they split on gaps."""
+    from sklearn.compose import make_column_transformer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OrdinalEncoder
+
+    text = text_of(X)
+    codes = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=np.nan, max_categories=200)
+    categorical = [place < len(text) for place in range(X.shape[1])]
+    coded = make_column_transformer((codes, text), remainder="passthrough")
+    return make_pipeline(coded, trees.set_params(categorical_features=categorical))
+
+
+def peer(name: str, kind: str, seed: int, tried: int, X: Any) -> Any:
+    """An estimator of scikit-learn for points X, scaled inputs and targets where it needs them."""
     from sklearn.compose import TransformedTargetRegressor
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
     from sklearn.linear_model import LogisticRegression, RidgeCV
@@ -84,11 +127,13 @@ def peer(name: str, kind: str, seed: int, tried: int) -> Any:
 
     labels = kind == "labels"
     if name == TREES:
-        return HistGradientBoostingClassifier(random_state=seed) if labels else HistGradientBoostingRegressor()
+        trees = HistGradientBoostingClassifier(random_state=seed) if labels else HistGradientBoostingRegressor()
+        return trees if isinstance(X, np.ndarray) else of_table(trees, X)
     if name == LINEAR:
         linear = LogisticRegression(max_iter=2000) if labels else RidgeCV(10.0 ** np.arange(-2.0, 4.0))
         return make_pipeline(StandardScaler(), linear)
-    net = make_pipeline(StandardScaler(), (MLPClassifier if labels else MLPRegressor)(random_state=seed))
+    estimator = MLPClassifier if labels else MLPRegressor
+    net = make_pipeline(as_numbers(X), estimator(random_state=seed, early_stopping=name == STOPPED))
     step = "mlpclassifier" if labels else "mlpregressor"
     if name == TUNED:
         grid = {
@@ -109,9 +154,9 @@ def theirs(arguments: list[str]) -> None:
 
     warnings.simplefilter("ignore")
     path, name, kind, seed, tried = arguments
-    with np.load(path) as file:
-        X, y, X_test = (file[key] for key in ("X", "Y", "X_test"))
-    np.save(f"{path}.npy", peer(name, kind, int(seed), int(tried)).fit(X, y).predict(X_test))
+    X, y, X_test = pickle.loads(Path(path).read_bytes())
+    found = peer(name, kind, int(seed), int(tried), X).fit(X, y).predict(X_test)
+    Path(f"{path}.found").write_bytes(pickle.dumps(found))
 
 
 def measured(name: str, seed: int, who: str, tuned: int, settings: list[str]) -> dict[str, Any]:
@@ -122,13 +167,13 @@ def measured(name: str, seed: int, who: str, tuned: int, settings: list[str]) ->
             method = ["method.name=mac"] if who == FULL else []
             predicted, seconds = ours(kind, X, y, X_test, Path(folder), [*method, *settings])
         else:
-            file = Path(folder) / "peer.npz"
-            np.savez(file, X=X, Y=y, X_test=X_test)
+            file = Path(folder) / "peer"
+            file.write_bytes(pickle.dumps((X, y, X_test)))
             command = [sys.executable, str(HERE), "--peer", str(file), who, kind, str(seed), str(tuned)]
             seconds, failed = process(command, Path(folder))
             if failed:
                 raise RuntimeError(failed)
-            predicted = np.load(f"{file}.npy")
+            predicted = pickle.loads(Path(f"{file}.found").read_bytes())
     found = {"set": name, "seed": seed, "who": who, "error": error(kind, predicted, y_test), "seconds": seconds}
     return found | {"commit": commit()}
 
@@ -139,7 +184,9 @@ def of_contender(rows: list[dict[str, Any]], who: str) -> list[str]:
 
 
 def contenders(name: str, tuned: int) -> list[str]:
-    """Those of a data set: boosted trees have one output."""
+    """Those of a data set or table: boosted trees have one output."""
+    if name in TABLES:
+        return [OURS, MLP, STOPPED, TREES]
     return [OURS, FULL, MLP, *[TUNED] * bool(tuned), *[TREES] * (name not in SEVERAL_OUTPUTS), LINEAR]
 
 
@@ -250,7 +297,8 @@ def main() -> None:
     from data_sets import SETS
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sets", nargs="*", default=list(SETS), choices=list(SETS), metavar="SET")
+    names = [*SETS, *(TABLES if archive() else [])]
+    parser.add_argument("--sets", nargs="*", default=names, choices=names, metavar="SET")
     parser.add_argument("--repeats", type=int, default=6)
     parser.add_argument("--first", type=int, default=0, help="the number of the first split")
     parser.add_argument("--again", nargs="*", default=[], help="contenders in --output that are measured again")
@@ -261,6 +309,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("runs/defaults.json"))
     parser.add_argument("--page", type=Path, help="a Markdown file for the table")
     args = parser.parse_args()
+    if not archive():
+        print(MISSING, flush=True)
     args.output.parent.mkdir(parents=True, exist_ok=True)
     rows = json.loads(args.output.read_text()) if args.output.exists() else []
     rows = [row for row in rows if row["who"] not in args.again]
