@@ -192,7 +192,7 @@ def contenders(name: str, tuned: int) -> list[str]:
 
 def of_page(page: Path, without: list[str]) -> list[dict[str, Any]]:
     """Means of a page written earlier, but for some contenders: rows of no split, with the commits that it names."""
-    text = page.read_text()
+    text = page.read_text().partition(PUBLIC)[0]
     named = text.split("Commits:")[1].split("Written")[0]
     commits = dict(re.findall(r"([^;:]+?) at ([0-9a-f, -]+?(?:dirty)?)(?=;|\.)", named))
     commits = {" ".join(who.split()): " ".join(found.split()) for who, found in commits.items()}
@@ -222,6 +222,9 @@ UNSEEN = 4
 
 SAME = 0.01
 """Errors that differ by this share are no worse and no better."""
+
+NOISE = 0.05
+"""The chance that splits which differ by chance alone are said to differ by more."""
 
 
 def table(rows: list[dict[str, Any]]) -> list[str]:
@@ -256,6 +259,51 @@ def compared(found: dict[str, dict[str, tuple[float, float]]], others: list[str]
     return lines
 
 
+def spread(rows: list[dict[str, Any]], sizes: dict[str, tuple[int, int]]) -> list[str]:
+    """Markdown of the public tables: medians and ranges of errors, then how macmpi does against each contender.
+
+    sizes: rows and inputs of the tables by their names.
+    """
+    errors: dict[str, dict[str, dict[int, float]]] = {}
+    for row in rows:
+        errors.setdefault(row["set"], {}).setdefault(row["who"], {})[row["seed"]] = row["error"]
+    own = dict.fromkeys(row["who"] for row in rows)
+    others = [who for who in (MLP, STOPPED, TREES) if who in own]
+    lines = [
+        f"| table: outcome | rows, inputs | {' | '.join((OURS, *others))} |",
+        "|---|---|" + "---|" * (1 + len(others)),
+    ]
+    for name, found in errors.items():
+        cells = [_median(list(found[who].values())) if who in found else "-" for who in (OURS, *others)]
+        size = "{:,}, {}".format(*sizes[name])
+        lines.append(f"| {name}: {TABLES[name].target} | {size} | {' | '.join(cells)} |")
+    said = zip(compared(means(rows), others), others, strict=True)
+    return [*lines, "", *(f"{line}; by more than noise {_beyond_noise(errors, who)}" for line, who in said)]
+
+
+def _median(errors: list[float]) -> str:
+    return f"{np.median(errors):.4g} ({min(errors):.3g} to {max(errors):.3g})"
+
+
+def _beyond_noise(errors: dict[str, dict[str, dict[int, float]]], who: str) -> str:
+    """Names the tables on which macmpi is worse than a contender by more than chance, and counts those where better.
+
+    By chance: the mean of the splits' differences is 0 (Student's t, at 5 %).
+    """
+    from scipy.stats import ttest_1samp
+
+    worse, better = [], 0
+    for name, found in errors.items():
+        both = sorted(found.get(OURS, {}).keys() & found.get(who, {}).keys())
+        apart = np.array([found[OURS][seed] - found[who][seed] for seed in both])
+        if len(apart) > 1 and np.ptp(apart) > 0.0 and ttest_1samp(apart, 0.0).pvalue < NOISE:
+            if apart.mean() > 0.0:
+                worse.append(name)
+            else:
+                better += 1
+    return f"worse on {', '.join(worse) or 'none'}, better on {better}"
+
+
 def commit() -> str:
     """The commit that is checked out, with "-dirty" where files differ from it."""
     words = ["git", "describe", "--always", "--dirty"]
@@ -275,7 +323,8 @@ def measured_where() -> str:
     model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "")
     kernels = sorted({info["architecture"] for info in threadpool_info() if "architecture" in info})
     cpu = f"{model or platform.machine()}, {os.cpu_count()} cores, OpenBLAS kernel {', '.join(kernels)}"
-    return f"{cpu}; scikit-learn {sklearn.__version__}; {datetime.now(UTC):%Y-%m-%d}"
+    load = f"load {os.getloadavg()[0]:.0f} at the end (other programs run too where it is above the cores)"
+    return f"{cpu}, {load}; scikit-learn {sklearn.__version__}; {datetime.now(UTC):%Y-%m-%d}"
 
 
 TITLE = "# Defaults against other people's defaults"
@@ -288,13 +337,26 @@ to 2 of some of these sets, the minibatches and the patience of labels on splits
 first minibatches of numbers stay at a twentieth of the points was decided on all splits. "full MAC" is macmpi with
 `method.name = "mac"`.{rest}"""
 
-EARLIER = " Contenders with other commits than macmpi's were measured at those, and are means of that time."
+PUBLIC = "## Public tables as they come"
+
+OF_TABLES = """Commits: {commits}. Errors are medians over {repeats} splits, in brackets the least and the greatest:
+root mean squared error, or per cent of wrong labels. The tables hold text, whole numbers and gaps;
+`run/bench/public_tables.py` has their list, and how they were chosen before anything was trained on them. macmpi reads
+the training rows as a CSV file, with nothing but the target and the loss given. The MLP is scikit-learn's behind one
+column a category, the mean in gaps, and scaled numbers and targets; "stopped early" is with `early_stopping=True`. The
+boosted trees know what is a category. "No worse", "better" and "within 3 %" compare means; more than noise is what the
+differences of the splits leave to chance in one case of twenty at most, by Student's t."""
+
+EARLIER = (
+    " Contenders with other commits than macmpi's were measured at those, and are means of that time, seconds too."
+)
 
 
 def main() -> None:
     if sys.argv[1:2] == ["--peer"]:
         return theirs(sys.argv[2:])
     from data_sets import SETS
+    from public_tables import read
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = [*SETS, *(TABLES if archive() else [])]
@@ -321,20 +383,33 @@ def main() -> None:
                 rows.append(measured(name, seed, who, args.tuned, args.set))
                 args.output.write_text(json.dumps(rows, indent=1))
                 print(*rows[-1].values(), flush=True)
-    if args.rest:
-        rows += of_page(args.rest, list({row["who"] for row in rows}))
-    lines = table(rows)
-    print("\n".join(lines))
+    sets = [row for row in rows if row["set"] in SETS]
+    tables = [row for row in rows if row["set"] in TABLES]
+    if args.rest and sets:
+        sets += of_page(args.rest, list({row["who"] for row in sets}))
+    lines, own = (table(sets) if sets else []), []
+    if tables:
+        own = spread(tables, {name: read(name)[1].shape for name in dict.fromkeys(row["set"] for row in tables)})
+    print("\n".join([*lines, *own]))
     if args.page:
         words = ["python", "run/bench/defaults.py", *sys.argv[1:]]
-        repeats = len({row["seed"] for row in rows if row["seed"] >= 0})
+        args.page.write_text(page(" ".join(words), sets, lines, tables, own, EARLIER if args.rest else ""))
+
+
+def page(command: str, sets: list[Any], lines: list[str], tables: list[Any], own: list[str], rest: str) -> str:
+    """The Markdown of the page: sets and public tables, each with their rows and with the lines made of these."""
+
+    def wrapped(text: str, rows: list[Any], **words: str) -> str:
         commits = "; ".join(
             f"{who} at {', '.join(of_contender(rows, who))}" for who in dict.fromkeys(row["who"] for row in rows)
         )
-        rest = EARLIER if args.rest else ""
-        head = HEAD.format(command=" ".join(words), where=measured_where(), repeats=repeats, commits=commits, rest=rest)
-        wrapped = textwrap.fill(" ".join(head.split()), 118, break_on_hyphens=False, break_long_words=False)
-        args.page.write_text("\n".join([TITLE, "", wrapped, "", *lines]) + "\n")
+        repeats = len({row["seed"] for row in rows if row["seed"] >= 0})
+        text = text.format(commits=commits, repeats=repeats, **words)
+        return textwrap.fill(" ".join(text.split()), 118, break_on_hyphens=False, break_long_words=False)
+
+    head = wrapped(HEAD, sets, command=command, where=measured_where(), rest=rest)
+    public = ["", PUBLIC, "", wrapped(OF_TABLES, tables), "", *own] if tables else []
+    return "\n".join([TITLE, "", head, "", *lines, *public]) + "\n"
 
 
 if __name__ == "__main__":

@@ -5,10 +5,10 @@ packages of R and their help pages.  The package is never imported: it would unp
 
 How they were chosen, before anything was trained on them: tables of 200 to 50,000 rows and four columns or more, with
 text or gaps, in the order that `drawn` gives; of these the first ten whose outcome, by their help page, is a class, and
-the first ten whose outcome is an amount.  Passed over were those with less than three inputs, without one outcome, or
-whose outcome is
-censored, that hold other rows of a table before, or that their publishers would not use again (Boston).  The prices of diamonds came first, as a table that was known to be hard.  What
-no method gets: the number of the row, numbers of persons, and columns that say the outcome again.
+the first ten whose outcome is an amount.  Passed over were those with less than three inputs, without one outcome,
+whose outcome is censored, that hold rows of a table before, or that publishers use no longer (prices of Boston).  The
+prices of diamonds were added as a table known to be hard.  What no method gets: the number of the row, names and
+numbers of persons and places that occur once or a few times, and columns that say the outcome again.
 """
 
 from __future__ import annotations
