@@ -260,6 +260,14 @@ def test_a_slip_among_numbers_is_refused_and_numbers_are_no_categories(numbers: 
     assert columns.notes == ("column a is read as numbers, decimal comma",)
 
 
+@often
+@given(st.lists(st.integers(0, 999), min_size=12, max_size=40, unique=True))
+def test_numbers_that_begin_with_0_are_codes_and_a_letter_among_them_is_no_slip(numbers: list[int]) -> None:
+    assert kind_of_texts(counted(["007", "136A", *(f"{number:03}" for number in numbers)])) == ("category", "")
+    with pytest.raises(Unclear, match="holds numbers, and"):
+        kind_of_texts(counted(["7", "136A", *(f"{number}" for number in numbers)]))
+
+
 @pytest.mark.parametrize(
     ("texts", "says"),
     [
