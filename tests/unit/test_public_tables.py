@@ -89,7 +89,7 @@ def test_the_section_of_the_tables_says_where_macmpi_is_worse_by_more_than_noise
     contenders = [defaults.OURS, defaults.MLP, defaults.STOPPED, defaults.TREES]
     tables, sets = rows(names, contenders), rows(list(data_sets.SETS)[:3], [defaults.OURS, defaults.MLP])
     own = defaults.spread(tables, dict.fromkeys(names, (1234, 5)))
-    text = defaults.page("python run/bench/defaults.py", sets, defaults.table(sets), tables, own, "")
+    text = defaults.page("python run/bench/defaults.py", (sets, defaults.table(sets)), (tables, own))
     public = text.split(f"{defaults.PUBLIC}\n")[1]
     assert [line.split(":")[0] for line in public.splitlines() if line.startswith("| ")][1:] == [
         f"| {n}" for n in names
@@ -101,3 +101,10 @@ def test_the_section_of_the_tables_says_where_macmpi_is_worse_by_more_than_noise
     page.write_text(text)
     kept = defaults.of_page(page, [defaults.OURS])
     assert {(row["set"], row["who"]) for row in kept} == {(name, defaults.MLP) for name in list(data_sets.SETS)[:3]}
+    for rows_of_sets, rows_of_tables in (([], tables), (sets, []), ([], [])):  # what is not measured again stays
+        lines = defaults.table(rows_of_sets) if rows_of_sets else []
+        again = defaults.page("c", (rows_of_sets, lines), (rows_of_tables, own), text)
+        parts, before = again.split(defaults.PUBLIC), text.split(defaults.PUBLIC)
+        assert [part.count("Written by `c`") for part in parts] == [bool(rows_of_sets), bool(rows_of_tables)]
+        assert rows_of_sets or parts[0] == before[0]
+        assert rows_of_tables or parts[1] == before[1]
