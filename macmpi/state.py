@@ -287,13 +287,15 @@ class State(Generic[Held]):
     ) -> None:
         """Keep the present weights if they are the best so far.  watched: as in Errors; poor: as in History.
 
-        noticeable: the validation error must be lower by more than this share to have noticeably fallen.  The first
-        iteration always has: a start that is fitted in closed form may be better than what the first steps make of it.
+        noticeable: the validation error must be lower by more than this share to have noticeably fallen, than after
+        the first iteration at most: a start in closed form may be better than what the first steps make of it.
         """
         history = self.history
         history.e1_val = e1_val if watched is None else watched
         if (poor, e1_val) < (history.best_poor, history.best_e1_val):
             history.best_e1_val, history.best_iteration, history.best_poor = e1_val, self.iteration, poor
             history.best_weights = self.result.copy()
-        if self.iteration == 1 or e1_val < (1.0 - noticeable) * history.fell_to:
+        if e1_val < (1.0 - noticeable) * history.fell_to:
             history.fell_to, history.fell_at = e1_val, self.iteration
+        elif self.iteration == 1:
+            history.fell_to = e1_val
