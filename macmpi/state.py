@@ -287,8 +287,8 @@ class State(Generic[Held]):
     ) -> None:
         """Keep the present weights if they are the best so far.  watched: as in Errors; poor: as in History.
 
-        noticeable: the validation error must be lower by more than this share to have noticeably fallen, than after
-        the first iteration at most: a start in closed form may be better than what the first steps make of it.
+        noticeable: the validation error must be lower by more than this share to have noticeably fallen, than at
+        the start or after the first iteration: a start in closed form may be better than what the first steps make of it.
         """
         history = self.history
         history.e1_val = e1_val if watched is None else watched
@@ -298,4 +298,4 @@ class State(Generic[Held]):
         if e1_val < (1.0 - noticeable) * history.fell_to:
             history.fell_to, history.fell_at = e1_val, self.iteration
         elif self.iteration == 1:
-            history.fell_to = e1_val
+            history.fell_to = max(e1_val, history.fell_to)
