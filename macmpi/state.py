@@ -287,8 +287,8 @@ class State(Generic[Held]):
     ) -> None:
         """Keep the present weights if they are the best so far.  watched: as in Errors; poor: as in History.
 
-        noticeable: the validation error must be lower by more than this share to have noticeably fallen, than at
-        the start or after the first iteration: a start in closed form may be better than what the first steps make of it.
+        noticeable: the validation error must be lower by more than this share to have noticeably fallen.  The start
+        counts as no better than the first iteration: it may be, by a closed form, and the steps pass it later.
         """
         history = self.history
         history.e1_val = e1_val if watched is None else watched

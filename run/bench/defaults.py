@@ -262,6 +262,8 @@ def compared(found: dict[str, dict[str, tuple[float, float]]], others: list[str]
 def spread(rows: list[dict[str, Any]], sizes: dict[str, tuple[int, int]]) -> list[str]:
     """Markdown of the public tables: medians and ranges of errors, then how macmpi does against each contender.
 
+    It says nothing of seconds: contenders may have been measured at different times.
+
     sizes: rows and inputs of the tables by their names.
     """
     errors: dict[str, dict[str, dict[int, float]]] = {}
@@ -277,7 +279,7 @@ def spread(rows: list[dict[str, Any]], sizes: dict[str, tuple[int, int]]) -> lis
         cells = [_median(list(found[who].values())) if who in found else "-" for who in (OURS, *others)]
         size = "{:,}, {}".format(*sizes[name])
         lines.append(f"| {name}: {TABLES[name].target} | {size} | {' | '.join(cells)} |")
-    said = zip(compared(means(rows), others), others, strict=True)
+    said = ((line.partition("; ")[0], who) for line, who in zip(compared(means(rows), others), others, strict=True))
     return [*lines, "", *(f"{line}; by more than noise {_beyond_noise(errors, who)}" for line, who in said)]
 
 
