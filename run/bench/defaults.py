@@ -280,7 +280,8 @@ def spread(rows: list[dict[str, Any]], sizes: dict[str, tuple[int, int]]) -> lis
         size = "{:,}, {}".format(*sizes[name])
         lines.append(f"| {name}: {TABLES[name].target} | {size} | {' | '.join(cells)} |")
     said = ((line.partition("; ")[0], who) for line, who in zip(compared(means(rows), others), others, strict=True))
-    return [*lines, "", *(f"{line}; by more than noise {_beyond_noise(errors, who)}" for line, who in said)]
+    found = [f"{line}; by more than noise {_beyond_noise(errors, who)}" for line, who in said]
+    return [*lines, "", *(textwrap.fill(line, 118, subsequent_indent="  ") for line in found)]
 
 
 def _median(errors: list[float]) -> str:
@@ -341,7 +342,7 @@ first minibatches of numbers stay at a twentieth of the points was decided on al
 
 PUBLIC = "## Public tables as they come"
 
-OF_TABLES = """The machine: {where}. Commits: {commits}. Written by `{command}`. Errors are medians over {repeats}
+OF_TABLES = """The machine: {where}. The commits: {commits}. Written by `{command}`. Errors are medians over {repeats}
 splits, in brackets the least and the greatest: root mean squared error, or per cent of wrong labels. The tables hold
 text, whole numbers and gaps; `run/bench/public_tables.py` has their list, and how they were chosen before anything was
 trained on them. macmpi reads the training rows as a CSV file, with nothing but the target and the loss given. The MLP

@@ -95,7 +95,7 @@ def test_the_section_of_the_tables_says_where_macmpi_is_worse_by_more_than_noise
         f"| {n}" for n in names
     ]
     assert "1,234, 5" in public
-    assert public.count(f"by more than noise worse on {names[0]}, better on 1") == 3
+    assert " ".join(public.split()).count(f"by more than noise worse on {names[0]}, better on 1") == 3
     assert max(len(line) for line in public.splitlines() if not line.startswith(("|", "-"))) <= 120
     page = tmp_path / "page.md"
     page.write_text(text)
