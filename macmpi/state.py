@@ -287,7 +287,8 @@ class State(Generic[Held]):
     ) -> None:
         """Keep the present weights if they are the best so far.  watched: as in Errors; poor: as in History.
 
-        noticeable: the validation error must be lower by more than this share to have noticeably fallen.
+        noticeable: the validation error must be lower by more than this share to have noticeably fallen.  The start
+        counts as no better than the first iteration: it may be, by a closed form, and the steps pass it later.
         """
         history = self.history
         history.e1_val = e1_val if watched is None else watched
@@ -296,3 +297,5 @@ class State(Generic[Held]):
             history.best_weights = self.result.copy()
         if e1_val < (1.0 - noticeable) * history.fell_to:
             history.fell_to, history.fell_at = e1_val, self.iteration
+        elif self.iteration == 1:
+            history.fell_to = max(e1_val, history.fell_to)

@@ -26,11 +26,9 @@ __all__ = ["Column", "Columns", "is_frame"]
 
 KINDS = ("number", "truth", "date", "category")
 
-MOST_CATEGORIES = 100
-"""Each category is a column of the inputs."""
-
-FREQUENT, HASHED = 50, 16
-"""Text of more categories: the most frequent have columns of their own, and the rest share columns by a hash."""
+MOST_CATEGORIES, FREQUENT, OFTEN, MOST_FREQUENT, HASHED = 100, 50, 10, 300, 16
+"""Each of up to MOST_CATEGORIES is a column.  Of more, the FREQUENT most frequent are, and so are others, up to
+MOST_FREQUENT in all, that are in OFTEN rows at least; the rest share HASHED columns by a hash of their text."""
 
 FEW_CATEGORIES = 20
 """Text of more categories than these, most of which occur once or twice, names the rows rather than sorts them."""
@@ -346,8 +344,11 @@ def _column(key: str, held: _Held, impute: bool, table: str) -> Column:
     if held.kind == "category":
         count = len(held.series) - held.counts.total()
         often = sorted(held.counts, key=lambda text: (-held.counts[text], text))
-        hashed = HASHED * (len(often) > MOST_CATEGORIES)
-        categories = tuple(sorted(often[:FREQUENT] if hashed else often))
+        if len(often) > MOST_CATEGORIES:
+            own = sum(held.counts[text] >= OFTEN for text in often[:MOST_FREQUENT])
+            often = often[: max(own, FREQUENT)]
+            hashed = HASHED * (len(often) < len(held.counts))
+        categories = tuple(sorted(often))
         fill = 0.0
     else:
         try:

@@ -19,6 +19,10 @@ FAR = 20.0
 FARTHEST = 5.0
 """Scaled deviations from the mean of the furthest number of an input: of a normal column about 4."""
 
+BEYOND = 2.0
+"""Later inputs count as at most this many times FARTHEST: of a slip in one number, as 318 for 3.18, a net would make a
+prediction beyond all targets."""
+
 QUARTILES = 1.349
 """From the first to the third quartile of a normal column, in its standard deviations."""
 
@@ -79,19 +83,25 @@ class Tails:
 
 @dataclass(frozen=True)
 class Scaling:
-    """x -> (g(x) - shift) / scale, by column, for the `g` of tails (None: the identity).  shift, scale: (D,)."""
+    """x -> (g(x) - shift) / scale, by column, for the `g` of tails (None: the identity).  shift, scale: (D,).
+
+    limit: what is farther from 0 counts as this far.
+    """
 
     shift: Array
     scale: Array
     tails: Tails | None = None
+    limit: float = np.inf
 
     @property
     def changes_nothing(self) -> bool:
         """It is the identity."""
-        return self.tails is None and not self.shift.any() and bool((self.scale == 1.0).all())
+        linear = self.tails is None and self.limit == np.inf
+        return linear and not self.shift.any() and bool((self.scale == 1.0).all())
 
     def apply(self, X: Array) -> Array:
-        return (compressed(X, self.tails) - self.shift) / self.scale
+        scaled = (compressed(X, self.tails) - self.shift) / self.scale
+        return scaled if self.limit == np.inf else np.clip(scaled, -self.limit, self.limit)
 
     def undo(self, X: Array) -> Array:
         linear = X * self.scale + self.shift
@@ -99,19 +109,24 @@ class Scaling:
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """Its arrays by name, those of long tails where there are any."""
-        found = {"shift": self.shift, "scale": self.scale}
-        return found if self.tails is None else found | self.tails.arrays
+        """Its arrays by name, (D,), those of long tails and the limit where there are any."""
+        found = {"shift": self.shift, "scale": self.scale} | (self.tails.arrays if self.tails else {})
+        return found if self.limit == np.inf else found | {"limit": np.full(len(self.shift), self.limit)}
+
+    @classmethod
+    def of(cls, arrays: dict[str, Array]) -> Scaling:
+        """The scaling of `arrays`."""
+        tails = {name: array for name, array in arrays.items() if name not in ("shift", "scale", "limit")}
+        limit = float(arrays["limit"].min()) if "limit" in arrays else np.inf
+        return cls(arrays["shift"], arrays["scale"], Tails(**tails) if tails else None, limit)
 
     def repeated(self, times: int) -> Scaling:
         """The scaling of rows that hold these columns a number of times, one after the other."""
-        tails = self.tails and Tails(**{name: np.tile(array, times) for name, array in self.tails.arrays.items()})
-        return Scaling(np.tile(self.shift, times), np.tile(self.scale, times), tails)
+        return Scaling.of({name: np.tile(array, times) for name, array in self.arrays.items()})
 
     def of_first(self, columns: int) -> Scaling:
         """The scaling of the first few columns.  columns: their number."""
-        tails = self.tails and Tails(**{name: array[:columns] for name, array in self.tails.arrays.items()})
-        return Scaling(self.shift[:columns], self.scale[:columns], tails)
+        return Scaling.of({name: array[:columns] for name, array in self.arrays.items()})
 
     def compresses_as(self, other: Scaling) -> bool:
         """Tells whether both compress long tails in one way, or neither does."""
@@ -212,7 +227,7 @@ def standard(
     """
     largest, reach = np.maximum(np.abs(low), np.abs(high)), np.maximum(high - mean, mean - low)
     scale = np.maximum(deviation, reach / farthest)
-    return Scaling(mean, np.where(deviation <= ROUNDING * largest, 1.0, scale), tails)
+    return Scaling(mean, np.where(deviation <= ROUNDING * largest, 1.0, scale), tails, BEYOND * farthest)
 
 
 def _moments(G: Array, weights: Array | None = None) -> tuple[Array, Array]:

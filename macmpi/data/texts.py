@@ -32,6 +32,9 @@ DATE = re.compile(r"\s*(\d{1,2})([./-])(\d{1,2})\2(\d{4})(?:[ T](\d{1,2}):(\d{2}
 
 TRUTH = {"true": 1.0, "false": 0.0, "1": 1.0, "0": 0.0}
 
+CODE = re.compile(r"\s*0\d", re.ASCII)
+"""Nobody measures 007: a column that writes numbers so holds codes, and 136A among them is no slip."""
+
 MANY_NUMBERS = 10
 """Text of more different numbers than these, which most of the values are, is measured: the rest are slips."""
 
@@ -139,7 +142,8 @@ def _check_slips(counts: Mapping[str, int], numbers: Collection[str], others: Co
     if len(bare) > MANY_NUMBERS and all(is_number(text) or WITH_COMMA.fullmatch(text) for text in bare):
         raise Unclear(f"holds numbers with signs, as {_named(others)}: write plain numbers")
     rows = sum(counts[text] for text in numbers)
-    if len(numbers) > MANY_NUMBERS and 2 * rows > sum(counts.values()):
+    codes = any(CODE.match(text) for text in numbers)
+    if not codes and len(numbers) > MANY_NUMBERS and 2 * rows > sum(counts.values()):
         raise Unclear(
             f"holds numbers, and {_named(others)}: write a number there, or nothing where it is missing (data.empty = "
             "[...] lists texts that stand for a missing value), or name the column in data.categories"

@@ -90,7 +90,10 @@ def _sinh_where(g: Graph, X: str, columns: Array) -> str:
 
 def scaled(g: Graph, X: str, scaling: Scaling) -> str:
     X = X if scaling.tails is None else _tails(g, X, scaling.tails, undo=False)
-    return g.node("Div", g.node("Sub", X, g.constant(scaling.shift)), g.constant(scaling.scale))
+    X = g.node("Div", g.node("Sub", X, g.constant(scaling.shift)), g.constant(scaling.scale))
+    if scaling.limit == np.inf:
+        return X
+    return g.node("Min", g.node("Max", X, g.constant(-scaling.limit)), g.constant(scaling.limit))
 
 
 def unscaled(g: Graph, F: str, scaling: Scaling) -> str:

@@ -77,7 +77,8 @@ class Quadratic:
             if mu >= self.mu_max and not self.every:
                 stop = "converged"
             mu = min(self.factor * mu, self.mu_max)
-        if self.patience and progress.iteration - progress.best >= self.patience:
+        fell = progress.fell if self.noticeable else progress.best
+        if self.patience and progress.iteration - fell >= self.patience:
             stop = "converged"
         if stop is None and progress.iteration >= self.max_iterations:
             stop = "max_iterations"
@@ -130,7 +131,7 @@ class Patient(Quadratic):
     patience: int = 20
 
     def _settled(self, progress: Progress) -> bool:
-        return progress.iteration - (progress.fell if self.noticeable else progress.best) >= self.patience
+        return False
 
 
 @dataclass(frozen=True)

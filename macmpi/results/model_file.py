@@ -12,7 +12,7 @@ import numpy as np
 from macmpi import StorageError, UsageError, __version__, files, shown
 from macmpi.data.dataset import Dataset
 from macmpi.data.frames import columns_of
-from macmpi.data.scaling import Scaling, Tails
+from macmpi.data.scaling import Scaling
 from macmpi.files import DAMAGE, as_path, first_line, image, replace_file
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import Map, build
@@ -224,9 +224,8 @@ def _scaling(file: Any, side: str, size: int) -> Scaling:
     """The scaling of the `size` columns of a side, "x" or "y".  Raises ValueError."""
     named = [name for name in files.names(file, "scaling") if name.startswith(f"{side}_")]
     arrays = {name[2:]: files.array(file, f"scaling/{name}") for name in named}
-    shift, scale = arrays.pop("shift"), arrays.pop("scale")
-    every = [shift, scale, *arrays.values()]
+    every, positive = [*arrays.values()], [arrays["scale"], arrays.get("limit", np.ones(size))]
     _ensure(all(array.shape == (size,) for array in every), "its scaling is of other columns than its maps")
     numbers = all(array.dtype.kind == "f" for array in every) and np.isfinite(every).all()
-    _ensure(numbers and (scale > 0.0).all(), "its scaling holds no usable numbers")
-    return Scaling(shift, scale, Tails(**arrays) if arrays else None)
+    _ensure(numbers and all((array > 0.0).all() for array in positive), "its scaling holds no usable numbers")
+    return Scaling.of(arrays)

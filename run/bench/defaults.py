@@ -1,11 +1,12 @@
 """macmpi without tuning against what people use instead, on data that nobody has tuned it for.
 
-    python run/bench/defaults.py                      # six splits of each set, the defaults of all
+    python run/bench/defaults.py                      # six splits of each set and table, the defaults of all
     python run/bench/defaults.py --tuned 20           # the MLP also over 20 settings, chosen on its own held-out points
+    python run/bench/defaults.py --sets digits tables # some of the sets (data_sets.py), all public tables
 
 All contenders have the same splits (a quarter for the test) and choose what they choose from the training part.
-Seconds are CPU seconds of a whole process, imports included, one thread.  Writes --output (JSON); --page writes
-a Markdown table of it.
+Seconds are CPU seconds of a whole process, imports included, one thread.  Writes --output (JSON), which a run that was
+stopped goes on from; --page writes Markdown tables of it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import json
 import math
 import os
+import pickle
 import re
 import resource
 import subprocess
@@ -28,23 +30,28 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
 
 import numpy as np  # noqa: E402
+from public_tables import MISSING, TABLES, archive  # noqa: E402
 
 HERE = Path(__file__).resolve()
 OURS, FULL, MLP, TUNED, TREES, LINEAR = "macmpi", "full MAC", "MLP", "MLP, tuned", "boosted trees", "linear"
+STOPPED = "MLP, stopped early"
 SEVERAL_OUTPUTS = ("four outputs",)
+TARGET = "the target"
+"""The column of a table's target, in the file that macmpi reads."""
 
 
 def split(name: str, seed: int) -> tuple[str, list[Any]]:
     from data_sets import SETS
+    from public_tables import read
     from sklearn.model_selection import train_test_split
 
-    kind, X, y = SETS[name]()
+    kind, X, y = SETS[name]() if name in SETS else read(name)
     return kind, train_test_split(X, y, test_size=0.25, random_state=seed, stratify=y if kind == "labels" else None)
 
 
 def error(kind: str, found: Any, wanted: Any) -> float:
     if kind == "labels":
-        return 100.0 * float(np.mean(found != wanted))
+        return 100.0 * float(np.mean(np.asarray(found).astype(str) != wanted.astype(str)))
     scale = wanted.std(axis=0) if wanted.ndim > 1 else 1.0
     return float(np.sqrt(np.mean(np.square((found.reshape(wanted.shape) - wanted) / scale))))
 
@@ -61,9 +68,14 @@ def process(command: list[str], cwd: Path) -> tuple[float, str]:
 def ours(kind: str, X: Any, y: Any, X_test: Any, folder: Path, settings: list[str]) -> tuple[Any, float]:
     import macmpi
 
-    np.savez(folder / "t.npz", X=X, Y=y)
+    if isinstance(X, np.ndarray):
+        np.savez(folder / "t.npz", X=X, Y=y)
+        data = 'data = "t.npz"'
+    else:
+        X.assign(**{TARGET: y}).to_csv(folder / "t.csv", index=False)
+        data = f'data.source = "t.csv"\ndata.target = "{TARGET}"'
     loss = '"cross_entropy"' if kind == "labels" else '"squared"'
-    (folder / "t.toml").write_text(f'data = "t.npz"\nmodel.loss = {loss}\n')
+    (folder / "t.toml").write_text(f"{data}\nmodel.loss = {loss}\n")
     options = [word for setting in settings for word in ("--set", setting)]
     command = [sys.executable, "-m", "macmpi.run", "t.toml", "--output", "run", *options]
     seconds, failed = process(command, folder)
@@ -72,8 +84,39 @@ def ours(kind: str, X: Any, y: Any, X_test: Any, folder: Path, settings: list[st
     return macmpi.load(folder / "run" / "model.h5").predict(X_test), seconds
 
 
-def peer(name: str, kind: str, seed: int, tried: int) -> Any:
-    """An estimator of scikit-learn, scaled inputs and targets where it needs them."""
+def text_of(X: Any) -> list[str]:
+    """The columns of a table that are no numbers: text and truth values."""
+    return [name for name, column in X.items() if column.dtype.kind not in "iuf"]
+
+
+def as_numbers(X: Any) -> Any:
+    """Scales numbers, the mean in their gaps; of a table's text each category, and each gap, becomes a column."""
+    from sklearn.compose import make_column_transformer
+    from sklearn.impute import SimpleImputer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+    if isinstance(X, np.ndarray):
+        return StandardScaler()
+    numbers = make_pipeline(SimpleImputer(), StandardScaler())
+    return make_column_transformer((OneHotEncoder(handle_unknown="ignore"), text_of(X)), remainder=numbers)
+
+
+def of_table(trees: Any, X: Any) -> Any:
+    """Trees for a table: its text becomes categories that they know as such, and they split on gaps."""
+    from sklearn.compose import make_column_transformer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OrdinalEncoder
+
+    text = text_of(X)
+    codes = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=np.nan, max_categories=200)
+    categorical = [place < len(text) for place in range(X.shape[1])]
+    coded = make_column_transformer((codes, text), remainder="passthrough")
+    return make_pipeline(coded, trees.set_params(categorical_features=categorical))
+
+
+def peer(name: str, kind: str, seed: int, tried: int, X: Any) -> Any:
+    """An estimator of scikit-learn for points X, scaled inputs and targets where it needs them."""
     from sklearn.compose import TransformedTargetRegressor
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
     from sklearn.linear_model import LogisticRegression, RidgeCV
@@ -84,11 +127,13 @@ def peer(name: str, kind: str, seed: int, tried: int) -> Any:
 
     labels = kind == "labels"
     if name == TREES:
-        return HistGradientBoostingClassifier(random_state=seed) if labels else HistGradientBoostingRegressor()
+        trees = HistGradientBoostingClassifier(random_state=seed) if labels else HistGradientBoostingRegressor()
+        return trees if isinstance(X, np.ndarray) else of_table(trees, X)
     if name == LINEAR:
         linear = LogisticRegression(max_iter=2000) if labels else RidgeCV(10.0 ** np.arange(-2.0, 4.0))
         return make_pipeline(StandardScaler(), linear)
-    net = make_pipeline(StandardScaler(), (MLPClassifier if labels else MLPRegressor)(random_state=seed))
+    estimator = MLPClassifier if labels else MLPRegressor
+    net = make_pipeline(as_numbers(X), estimator(random_state=seed, early_stopping=name == STOPPED))
     step = "mlpclassifier" if labels else "mlpregressor"
     if name == TUNED:
         grid = {
@@ -109,9 +154,9 @@ def theirs(arguments: list[str]) -> None:
 
     warnings.simplefilter("ignore")
     path, name, kind, seed, tried = arguments
-    with np.load(path) as file:
-        X, y, X_test = (file[key] for key in ("X", "Y", "X_test"))
-    np.save(f"{path}.npy", peer(name, kind, int(seed), int(tried)).fit(X, y).predict(X_test))
+    X, y, X_test = pickle.loads(Path(path).read_bytes())
+    found = peer(name, kind, int(seed), int(tried), X).fit(X, y).predict(X_test)
+    Path(f"{path}.found").write_bytes(pickle.dumps(found))
 
 
 def measured(name: str, seed: int, who: str, tuned: int, settings: list[str]) -> dict[str, Any]:
@@ -122,13 +167,13 @@ def measured(name: str, seed: int, who: str, tuned: int, settings: list[str]) ->
             method = ["method.name=mac"] if who == FULL else []
             predicted, seconds = ours(kind, X, y, X_test, Path(folder), [*method, *settings])
         else:
-            file = Path(folder) / "peer.npz"
-            np.savez(file, X=X, Y=y, X_test=X_test)
+            file = Path(folder) / "peer"
+            file.write_bytes(pickle.dumps((X, y, X_test)))
             command = [sys.executable, str(HERE), "--peer", str(file), who, kind, str(seed), str(tuned)]
             seconds, failed = process(command, Path(folder))
             if failed:
                 raise RuntimeError(failed)
-            predicted = np.load(f"{file}.npy")
+            predicted = pickle.loads(Path(f"{file}.found").read_bytes())
     found = {"set": name, "seed": seed, "who": who, "error": error(kind, predicted, y_test), "seconds": seconds}
     return found | {"commit": commit()}
 
@@ -139,13 +184,15 @@ def of_contender(rows: list[dict[str, Any]], who: str) -> list[str]:
 
 
 def contenders(name: str, tuned: int) -> list[str]:
-    """Those of a data set: boosted trees have one output."""
+    """Those of a data set or table: boosted trees have one output."""
+    if name in TABLES:
+        return [OURS, MLP, STOPPED, TREES]
     return [OURS, FULL, MLP, *[TUNED] * bool(tuned), *[TREES] * (name not in SEVERAL_OUTPUTS), LINEAR]
 
 
 def of_page(page: Path, without: list[str]) -> list[dict[str, Any]]:
     """Means of a page written earlier, but for some contenders: rows of no split, with the commits that it names."""
-    text = page.read_text()
+    text = page.read_text().partition(PUBLIC)[0]
     named = text.split("Commits:")[1].split("Written")[0]
     commits = dict(re.findall(r"([^;:]+?) at ([0-9a-f, -]+?(?:dirty)?)(?=;|\.)", named))
     commits = {" ".join(who.split()): " ".join(found.split()) for who, found in commits.items()}
@@ -175,6 +222,9 @@ UNSEEN = 4
 
 SAME = 0.01
 """Errors that differ by this share are no worse and no better."""
+
+NOISE = 0.05
+"""The chance that splits which differ by chance alone are said to differ by more."""
 
 
 def table(rows: list[dict[str, Any]]) -> list[str]:
@@ -209,6 +259,54 @@ def compared(found: dict[str, dict[str, tuple[float, float]]], others: list[str]
     return lines
 
 
+def spread(rows: list[dict[str, Any]], sizes: dict[str, tuple[int, int]]) -> list[str]:
+    """Markdown of the public tables: medians and ranges of errors, then how macmpi does against each contender.
+
+    It says nothing of seconds: contenders may have been measured at different times.
+
+    sizes: rows and inputs of the tables by their names.
+    """
+    errors: dict[str, dict[str, dict[int, float]]] = {}
+    for row in rows:
+        errors.setdefault(row["set"], {}).setdefault(row["who"], {})[row["seed"]] = row["error"]
+    own = dict.fromkeys(row["who"] for row in rows)
+    others = [who for who in (MLP, STOPPED, TREES) if who in own]
+    lines = [
+        f"| table: outcome | rows, inputs | {' | '.join((OURS, *others))} |",
+        "|---|---|" + "---|" * (1 + len(others)),
+    ]
+    for name, found in errors.items():
+        cells = [_median(list(found[who].values())) if who in found else "-" for who in (OURS, *others)]
+        size = "{:,}, {}".format(*sizes[name])
+        lines.append(f"| {name}: {TABLES[name].target} | {size} | {' | '.join(cells)} |")
+    said = ((line.partition("; ")[0], who) for line, who in zip(compared(means(rows), others), others, strict=True))
+    found = [f"{line}; by more than noise {_beyond_noise(errors, who)}" for line, who in said]
+    return [*lines, "", *(textwrap.fill(line, 118, subsequent_indent="  ") for line in found)]
+
+
+def _median(errors: list[float]) -> str:
+    return f"{np.median(errors):.4g} ({min(errors):.3g} to {max(errors):.3g})"
+
+
+def _beyond_noise(errors: dict[str, dict[str, dict[int, float]]], who: str) -> str:
+    """Names the tables on which macmpi is worse than a contender by more than chance, and counts those where better.
+
+    By chance: the mean of the splits' differences is 0 (Student's t, at 5 %).
+    """
+    from scipy.stats import ttest_1samp
+
+    worse, better = [], 0
+    for name, found in errors.items():
+        both = sorted(found.get(OURS, {}).keys() & found.get(who, {}).keys())
+        apart = np.array([found[OURS][seed] - found[who][seed] for seed in both])
+        if len(apart) > 1 and np.ptp(apart) > 0.0 and ttest_1samp(apart, 0.0).pvalue < NOISE:
+            if apart.mean() > 0.0:
+                worse.append(name)
+            else:
+                better += 1
+    return f"worse on {', '.join(worse) or 'none'}, better on {better}"
+
+
 def commit() -> str:
     """The commit that is checked out, with "-dirty" where files differ from it."""
     words = ["git", "describe", "--always", "--dirty"]
@@ -228,7 +326,8 @@ def measured_where() -> str:
     model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "")
     kernels = sorted({info["architecture"] for info in threadpool_info() if "architecture" in info})
     cpu = f"{model or platform.machine()}, {os.cpu_count()} cores, OpenBLAS kernel {', '.join(kernels)}"
-    return f"{cpu}; scikit-learn {sklearn.__version__}; {datetime.now(UTC):%Y-%m-%d}"
+    load = f"load {os.getloadavg()[0]:.0f} at the end (other programs run too where it is above the cores)"
+    return f"{cpu}, {load}; scikit-learn {sklearn.__version__}; {datetime.now(UTC):%Y-%m-%d}"
 
 
 TITLE = "# Defaults against other people's defaults"
@@ -241,16 +340,33 @@ to 2 of some of these sets, the minibatches and the patience of labels on splits
 first minibatches of numbers stay at a twentieth of the points was decided on all splits. "full MAC" is macmpi with
 `method.name = "mac"`.{rest}"""
 
-EARLIER = " Contenders with other commits than macmpi's were measured at those, and are means of that time."
+PUBLIC = "## Public tables as they come"
+
+OF_TABLES = """The machine: {where}. The commits: {commits}. Written by `{command}`. Errors are medians over {repeats}
+splits, in brackets the least and the greatest: root mean squared error, or per cent of wrong labels. The tables hold
+text, whole numbers and gaps; `run/bench/public_tables.py` has their list, and how they were chosen before anything was
+trained on them. macmpi reads the training rows as a CSV file, with nothing but the target and the loss given. The MLP
+is scikit-learn's behind one column a category, the mean in gaps, and scaled numbers and targets; "stopped early" is
+with `early_stopping=True`. The boosted trees know what is a category. "No worse", "better" and "within 3 %" compare
+means; more than noise is what the differences of the splits leave to chance in one case of twenty at most, by Student's
+t. The limit of numbers that lie far beyond those of training was decided with a view to diamonds, Crime and MCAS, that
+patience waits for the first epoch with a view to Produc; which texts have columns of their own on another table."""
+
+EARLIER = (
+    " Contenders with other commits than macmpi's were measured at those, and are means of that time, seconds too."
+)
 
 
 def main() -> None:
     if sys.argv[1:2] == ["--peer"]:
         return theirs(sys.argv[2:])
     from data_sets import SETS
+    from public_tables import read
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sets", nargs="*", default=list(SETS), choices=list(SETS), metavar="SET")
+    names = [*SETS, *(TABLES if archive() else [])]
+    groups = {"sets": [*SETS], "tables": names[len(SETS) :]}
+    parser.add_argument("--sets", nargs="*", default=names, choices=[*names, *groups], metavar="SET")
     parser.add_argument("--repeats", type=int, default=6)
     parser.add_argument("--first", type=int, default=0, help="the number of the first split")
     parser.add_argument("--again", nargs="*", default=[], help="contenders in --output that are measured again")
@@ -261,6 +377,9 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("runs/defaults.json"))
     parser.add_argument("--page", type=Path, help="a Markdown file for the table")
     args = parser.parse_args()
+    if not archive():
+        print(MISSING, flush=True)
+    args.sets = list(dict.fromkeys(name for word in args.sets for name in groups.get(word, [word])))
     args.output.parent.mkdir(parents=True, exist_ok=True)
     rows = json.loads(args.output.read_text()) if args.output.exists() else []
     rows = [row for row in rows if row["who"] not in args.again]
@@ -271,20 +390,43 @@ def main() -> None:
                 rows.append(measured(name, seed, who, args.tuned, args.set))
                 args.output.write_text(json.dumps(rows, indent=1))
                 print(*rows[-1].values(), flush=True)
-    if args.rest:
-        rows += of_page(args.rest, list({row["who"] for row in rows}))
-    lines = table(rows)
-    print("\n".join(lines))
+    sets = [row for row in rows if row["set"] in SETS]
+    tables = [row for row in rows if row["set"] in TABLES]
+    if args.rest and sets:
+        sets += of_page(args.rest, list({row["who"] for row in sets}))
+    lines, own = (table(sets) if sets else []), []
+    if tables:
+        own = spread(tables, {name: read(name)[1].shape for name in dict.fromkeys(row["set"] for row in tables)})
+    print("\n".join([*lines, *own]))
     if args.page:
         words = ["python", "run/bench/defaults.py", *sys.argv[1:]]
-        repeats = len({row["seed"] for row in rows if row["seed"] >= 0})
+        earlier = args.rest.read_text() if args.rest else ""
+        args.page.write_text(page(" ".join(words), (sets, lines), (tables, own), earlier))
+
+
+Rows = list[dict[str, Any]]
+
+
+def page(command: str, sets: tuple[Rows, list[str]], tables: tuple[Rows, list[str]], earlier: str = "") -> str:
+    """The Markdown of the page: a section of the sets, one of the public tables, each of rows and lines made of them.
+
+    earlier: a page whose sections stay where there are no rows.
+    """
+
+    def wrapped(text: str, rows: Rows, rest: str = "") -> str:
         commits = "; ".join(
             f"{who} at {', '.join(of_contender(rows, who))}" for who in dict.fromkeys(row["who"] for row in rows)
         )
-        rest = EARLIER if args.rest else ""
-        head = HEAD.format(command=" ".join(words), where=measured_where(), repeats=repeats, commits=commits, rest=rest)
-        wrapped = textwrap.fill(" ".join(head.split()), 118, break_on_hyphens=False, break_long_words=False)
-        args.page.write_text("\n".join([TITLE, "", wrapped, "", *lines]) + "\n")
+        repeats = len({row["seed"] for row in rows if row["seed"] >= 0})
+        text = text.format(commits=commits, repeats=repeats, command=command, where=measured_where(), rest=rest)
+        return textwrap.fill(" ".join(text.split()), 118, break_on_hyphens=False, break_long_words=False)
+
+    first, _, second = (part.strip() for part in earlier.partition(PUBLIC))
+    if sets[0]:
+        first = "\n".join([TITLE, "", wrapped(HEAD, sets[0], EARLIER if earlier else ""), "", *sets[1]])
+    if tables[0]:
+        second = "\n".join([wrapped(OF_TABLES, tables[0]), "", *tables[1]])
+    return f"{first or TITLE}\n" + (f"\n{PUBLIC}\n\n{second}\n" if second else "")
 
 
 if __name__ == "__main__":

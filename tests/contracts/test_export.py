@@ -190,6 +190,18 @@ def test_long_tails_are_compressed_and_stretched(times: str, random: np.random.G
     assert_computes(model, X)
 
 
+@pytest.mark.parametrize("tails", [False, True])
+def test_slips_count_as_the_limit(tails: bool, random: np.random.Generator) -> None:
+    model = model_of(dense(3), random)
+    scaling = replace(long_tails(model.scaling_x, random) if tails else model.scaling_x, limit=10.0)
+    model = replace(model, scaling_x=scaling)
+    X = points(model, random)
+    X[0], X[1] = 1e9, -1e9
+    assert_computes(model, X)
+    free = replace(model, scaling_x=replace(scaling, limit=np.inf))
+    assert not np.allclose(model.predict(X[:2]), free.predict(X[:2]))
+
+
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_the_points_of_a_comparison_are_finite_whatever_the_tails(precision: str, random: np.random.Generator) -> None:
     """Numbers that stand for tails of tails grow beyond all numbers: at 3 deviations of 2.5, exp(900)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from macmpi.data.checks import as_rows
 from macmpi.data.dataset import Dataset
 from macmpi.data.parts import drawn_of, parts_of, raw_of
 from macmpi.data.reading import Raw, read_file
-from macmpi.data.scaling import FARTHEST, fit_scaling, spread_rows
+from macmpi.data.scaling import FARTHEST, Scaling, fit_scaling, spread_rows
 from macmpi.data.shards import survey
 from macmpi.data.split import drawn
 from macmpi.data.whole import load
@@ -192,7 +193,22 @@ def test_the_scaling_is_fitted_to_the_training_points_alone(write: Write, random
     X, X_val = rows(random), 100.0 * rows(random, n=6)
     data, without = (load(of(write(X=X, X_val=v))) for v in (X_val, X))
     assert_array_equal(data.X, without.X)
-    assert_allclose(data.X_val, (X_val - X.mean(axis=0)) / X.std(axis=0), rtol=1e-12)
+    assert_allclose(data.X_val, np.clip((X_val - X.mean(axis=0)) / X.std(axis=0), -10.0, 10.0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["none", "range", "standard", "robust", "auto"])
+def test_a_slip_in_a_later_number_counts_as_twice_the_farthest_that_training_may_hold(
+    kind: str, random: np.random.Generator
+) -> None:
+    """No training number is changed, and neither are those that lie somewhat beyond: trends go on."""
+    X = long_tailed(random)
+    scaling = fit_scaling(X, kind)
+    plain = replace(scaling, limit=np.inf)
+    assert_array_equal(scaling.apply(X), plain.apply(X))
+    slips = np.concatenate([1e9 * X, 1.5 * X])
+    limit = 10.0 if kind in ("robust", "auto") else np.inf
+    assert_array_equal(scaling.apply(slips), np.clip(plain.apply(slips), -limit, limit))
+    assert Scaling.of(scaling.arrays).limit == scaling.of_first(2).limit == scaling.repeated(3).limit == limit
 
 
 @pytest.mark.parametrize("kind", ["none", "range", "standard", "robust"])

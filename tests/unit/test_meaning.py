@@ -260,6 +260,14 @@ def test_a_slip_among_numbers_is_refused_and_numbers_are_no_categories(numbers: 
     assert columns.notes == ("column a is read as numbers, decimal comma",)
 
 
+@often
+@given(st.lists(st.integers(0, 999), min_size=12, max_size=40, unique=True))
+def test_numbers_that_begin_with_0_are_codes_and_a_letter_among_them_is_no_slip(numbers: list[int]) -> None:
+    assert kind_of_texts(counted(["007", "136A", *(f"{number:03}" for number in numbers)])) == ("category", "")
+    with pytest.raises(Unclear, match="holds numbers, and"):
+        kind_of_texts(counted(["7", "136A", *(f"{number}" for number in numbers)]))
+
+
 @pytest.mark.parametrize(
     ("texts", "says"),
     [
@@ -437,12 +445,22 @@ def test_text_of_many_values_has_columns_for_the_frequent_and_shares_them_for_th
     frame = pd.DataFrame({"t": [*texts, *random.choice(texts[:60], 2000)], "x": 1.0})
     columns = Columns.of(frame)
     column = columns.each[0]
-    assert len(column.categories) == 50 and column.hashed == 16
+    assert column.hashed == 16
+    assert set(column.categories) == set(texts[:60])  # all that are in ten rows, more than the 50 most frequent
     assert "288 different texts" in columns.notes[0]
     found = columns.encode(frame)
-    assert_array_equal(found[:, :66].sum(axis=1), 1.0)
+    assert_array_equal(found[:, :76].sum(axis=1), 1.0)
     assert Columns.loads(columns.dumps()) == columns
     assert columns.encode(frame[::-1]).tobytes() == found[::-1].tobytes()
+
+
+@pytest.mark.parametrize(("texts", "rows", "own"), [(130, 26, 130), (130, 10, 130), (130, 9, 50), (400, 12, 300)])
+def test_text_in_enough_rows_has_a_column_of_its_own(texts: int, rows: int, own: int) -> None:
+    """A table of panels, a country in as many rows as there are years, learns of each country."""
+    frame = pd.DataFrame({"t": [f"t{i}" for i in range(texts)] * rows, "x": 1.0})
+    column = Columns.of(frame).each[0]
+    assert len(column.categories) == own
+    assert column.hashed == (16 if own < texts else 0)
 
 
 def test_text_that_names_the_rows_is_left_out() -> None:

@@ -223,3 +223,17 @@ def test_a_fall_is_noticeable_by_its_share_however_slowly_it_comes() -> None:
         noticed.append(state.history.fell_at)
         assert state.history.best_iteration == state.iteration == state.history.best_weights[0]
     assert noticed == [0, 0, 0, 3, 3, 3, 6, 6, 6, 9]
+
+
+def test_a_start_that_is_better_than_the_first_steps_does_not_end_a_run_that_still_falls() -> None:
+    """Patience counts from what the steps have reached, while the start stays the best weights until they pass it."""
+    state: State[Record] = State(np.zeros(2), np.zeros((0, 0)), 1.0, Record())
+    schedule = Patient(1.0, 1.0, 1.0, 0.0, 400, patience=20, noticeable=0.01)
+    for state.iteration in range(60):
+        error = 1.0 if state.iteration == 0 else 10.0 * 0.95**state.iteration
+        state.note_validation(error, noticeable=0.01)
+        progress = Progress(
+            state.iteration, 1.0, error, error, best=state.history.best_iteration, fell=state.history.fell_at
+        )
+        assert schedule.decide(progress).stop is None
+        assert state.history.best_iteration == (state.iteration if error < 1.0 else 0)
