@@ -18,7 +18,7 @@ import numpy as np
 from macmpi.account import FLAT, SETTLED, Account
 from macmpi.data.dataset import Dataset
 from macmpi.half_steps.errors import errors_of
-from macmpi.half_steps.first_state import start_at, start_from
+from macmpi.half_steps.first_state import random_start, start_at, start_from
 from macmpi.half_steps.located import located
 from macmpi.half_steps.parts import Parts
 from macmpi.half_steps.postprocessing import postprocess
@@ -28,7 +28,6 @@ from macmpi.nets.losses import times
 from macmpi.parallel.blocks import commonly
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
-from macmpi.plan.initial import RANGE, random_weights
 from macmpi.plan.plan import Plan
 from macmpi.state import W_STEP, Z_STEP, Errors, MacState, Pause, State, never
 from macmpi.typing import Array
@@ -60,8 +59,8 @@ class Mac:
         return start_from(self.parts, codes, seed, range_)
 
     def start(self, range_: float, gradient_step: bool, seed: int) -> State[MacState]:
-        """Random weights (range 0: of `RANGE`), one gradient step, feasible coordinates.  Collective: yes."""
-        return self.start_at(random_weights(self.plan, range_ or RANGE, seed), gradient_step)
+        """Random weights (range 0: of `initial.RANGE`), one gradient step, feasible coordinates.  Collective: yes."""
+        return self.start_at(random_start(self.parts, range_, seed), gradient_step)
 
     def start_at(self, weights: Array, gradient_step: bool) -> State[MacState]:
         """The given weights (flat), one gradient step, feasible coordinates, no multipliers.  Collective: yes."""

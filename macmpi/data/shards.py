@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from macmpi.config import Data
+from macmpi.data.alike import check_same_data, opened_alike
 from macmpi.data.checks import check_single, check_units, check_varied, classes_of, largest
 from macmpi.data.dataset import Dataset, Sizes, share_arrays
 from macmpi.data.parts import Part, Parts, drawn_of, parts_of, raw_of, weight_parts
@@ -70,10 +71,13 @@ def load(
 
     Raises UsageError on all ranks if one of them finds something wrong.  Collective: yes.
     """
-    raw = team.all_or_raise(lambda: raw_of(config, classes is not None, unread=True, wanted=wanted))
+    raw = opened_alike(lambda: raw_of(config, classes is not None, unread=True, wanted=wanted), config, team)
     rows = _drawn(raw, config, team)
     inputs, targets = team.all_or_raise(lambda: parts_of(raw, config, lambda raw, keys: rows, wanted.missing))
-    w, w_val = Reader(points, team, np.dtype(float), config).weights(weight_parts(raw, inputs, config.source))
+    weights = weight_parts(raw, inputs, config.source)
+    read = zip((*inputs, *(targets or ()), *weights), points * 3, strict=False)
+    check_same_data(raw, [(part, among) for part, among in read if part is not None], config, team)
+    w, w_val = Reader(points, team, np.dtype(float), config).weights(weights)
     reader = Reader(points, team, np.dtype(dtype), config, w)
     own = wanted if targets is None else NUMBERS
     X, X_val, scaling_x = reader.side(inputs, raw.scale, own, varied=targets is None)

@@ -13,9 +13,19 @@ from macmpi.state import MacState, State
 from macmpi.typing import Array
 
 
+def random_start(parts: Parts, range_: float, seed: int) -> Array:
+    """`random_weights` as rank 0 draws them, for processors round orthogonal matrices in different ways.
+
+    Collective: yes.
+    """
+    weights = random_weights(parts.plan, range_, seed)
+    parts.team.share_array(weights)
+    return weights
+
+
 def start_from(parts: Parts, codes: Array, seed: int, range_: float) -> State[MacState]:
     """The given coordinates (N, sum H), and the weights of a W-step from random ones.  Collective: yes."""
-    state = parts.new_state(parts.confined(random_weights(parts.plan, range_, seed)))
+    state = parts.new_state(parts.confined(random_start(parts, range_, seed)))
     with parts.writing(state.Z):
         state.Z[parts.points.own] = codes[parts.points.own]
     state.own.grams = parts.no_grams()

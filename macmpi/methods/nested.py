@@ -7,11 +7,10 @@ from typing import Any, Generic
 
 from macmpi.data.dataset import Dataset
 from macmpi.half_steps.errors import errors_of
-from macmpi.half_steps.first_state import start_at, start_from
+from macmpi.half_steps.first_state import random_start, start_at, start_from
 from macmpi.half_steps.parts import Parts
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
-from macmpi.plan.initial import RANGE, random_weights
 from macmpi.plan.plan import Plan
 from macmpi.state import Errors, Own, State
 from macmpi.typing import Array
@@ -33,8 +32,8 @@ class Nested(Generic[Own]):
         raise NotImplementedError
 
     def start(self, range_: float, gradient_step: bool, seed: int) -> State[Own]:
-        """Random weights (range 0: of `RANGE`), one gradient step.  Collective: yes."""
-        return self.start_at(random_weights(self.plan, range_ or RANGE, seed), gradient_step)
+        """Random weights (range 0: of `initial.RANGE`), one gradient step.  Collective: yes."""
+        return self.start_at(random_start(self.parts, range_, seed), gradient_step)
 
     def start_at(self, weights: Array, gradient_step: bool) -> State[Own]:
         """The given weights (flat), one gradient step.  Collective: yes."""

@@ -19,7 +19,7 @@ from typing import Any
 
 from macmpi import UsageError
 from macmpi.parallel.team import Team
-from macmpi.parallel.texts import texts
+from macmpi.parallel.texts import named, texts
 
 HOLDING = ("OPENBLAS_CORETYPE", "NPY_DISABLE_CPU_FEATURES")
 """Variables that choose another kernel than the processor's own."""
@@ -176,7 +176,7 @@ def described(found: list[dict[str, Any]]) -> str:
     names = [f"{words(one['blas'])}, {one['arithmetic'][:4]}" for one in found]
     if len(found) == 1:
         return names[0]
-    return "; ".join(f"{_ranks(one['ranks'])} on {name}" for one, name in zip(found, names, strict=True))
+    return "; ".join(f"{named(one['ranks'])} on {name}" for one, name in zip(found, names, strict=True))
 
 
 def mixture(found: list[dict[str, Any]]) -> str:
@@ -187,15 +187,3 @@ def mixture(found: list[dict[str, Any]]) -> str:
         f"the ranks do not round alike: {described(found)}; training goes on, with the bits of this mixture: exact "
         "repetition on other machines is not promised"
     )
-
-
-def _ranks(numbers: list[int]) -> str:
-    """Runs of ranks: "ranks 0-3, 6"."""
-    runs: list[list[int]] = []
-    for n in numbers:
-        if runs and runs[-1][1] == n - 1:
-            runs[-1][1] = n
-        else:
-            runs.append([n, n])
-    listed = ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs)
-    return f"rank{'s' if len(numbers) > 1 else ''} {listed}"

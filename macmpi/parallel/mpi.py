@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import platform
 import time
 import traceback
 import warnings
@@ -162,6 +163,8 @@ class MPITeam(Team):
         flags = bytearray(self.size)
         flags[self.rank] = failed is not None
         self._finish(self._comm.Iallgather(self._mpi.IN_PLACE, [flags, 1, self._mpi.BYTE]), "the other ranks")
+        if failed is not None and 0 in flags and isinstance(failed.__context__, OSError):
+            failed.args = (f"{failed} (rank {self.rank} on {platform.node()})",)
         if 1 in flags:
             first = self._broadcast(failed, flags.index(1))
             first.agreed = True

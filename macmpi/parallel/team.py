@@ -41,7 +41,10 @@ class Team(ABC):
 
     @abstractmethod
     def all_or_raise(self, function: Callable[[], T]) -> T:
-        """Call `function` on each rank, or raise the first rank's MacmpiError on all.  Collective: yes."""
+        """Call `function` on each rank, or raise the first rank's MacmpiError on all.  Collective: yes.
+
+        The error names that rank and its host where others have not failed and an OSError is behind it.
+        """
 
     @abstractmethod
     def share_memory(self, needed: float) -> None:

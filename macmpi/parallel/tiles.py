@@ -43,7 +43,8 @@ SPLIT_EVENLY = 12
 """This many leaves of a tree of sums, or more, are divided in the middle if their number is even."""
 
 BLOCKS = 48
-"""Blocks of points: 1, 2, 3, 4, 6, 8, 12, 16, 24 and 48 ranks divide it.  Of many points there are a multiple."""
+"""Blocks of points: 1, 2, 3, 4, 6, 8, 12, 16, 24 and 48 ranks divide it.  Of many points there are a multiple, of few
+points as many as there are tiles."""
 
 BLOCK_ROWS = 1024
 """Most points of a block, where there may be more blocks: then their number is doubled, and doubled again."""

@@ -14,10 +14,10 @@ RANGE = 2.0
 def random_weights(plan: Plan, range_: float, seed: int) -> np.ndarray:
     """Random weights (P,), flat: w_kh ~ U[-range/sqrt(f_k), range/sqrt(f_k)] with fan-in f_k (section 4.2).
 
-    Biases and the output layer are drawn alike; 0 where a trainer or a layer's own fitter will find the
-    weights.  Collective: no.
+    Range 0 stands for RANGE.  Biases and the output layer are drawn alike; 0 where a trainer or a layer's own fitter
+    will find the weights.  Collective: no.
     """
-    flat = np.concatenate([random_block(plan, b, range_, seed) for b in range(len(plan.chain.blocks))])
+    flat = np.concatenate([random_block(plan, b, range_ or RANGE, seed) for b in range(len(plan.chain.blocks))])
     remember(plan, flat, seed)
     return flat
 

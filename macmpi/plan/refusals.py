@@ -32,7 +32,7 @@ def check(config: Config, chain: Chain, choices: Choices) -> None:
     if config.run.refit is True and not can_refit(config):
         raise UsageError(
             "run.refit = true repeats a run on other points: it needs a method without coordinates or penalty.mu_every "
-            '> 0, start.method "uniform", "pca", "greedy" or "staged", replicated points and no selection; '
+            '> 0, start.method "uniform", "pca", "greedy" or "staged", points that are not sharded and no selection; '
             "use run.refit = false"
         )
     check_bits(config, chain, z_solver)
@@ -82,7 +82,7 @@ def can_refit(config: Config) -> bool:
     scheduled = config.method.name in NESTED or (
         config.method.name == "mac" and config.penalty.method == "quadratic" and config.penalty.value("mu_every") > 0
     )
-    whole = config.parallel.data == "replicated" and config.selection.criterion == "none"
+    whole = config.parallel.data != "sharded" and config.selection.criterion == "none"
     return scheduled and whole and config.start.method in ("auto", "uniform", "pca", "greedy", "staged")
 
 

@@ -28,7 +28,7 @@ from macmpi.training.decided import Decided
 from macmpi.training.loop import DIVERGED, Job, train
 from macmpi.training.request import Outcome, Request
 from macmpi.training.run_directory import Nowhere, RunDirectory, provenance
-from macmpi.training.sharded_checkpoint import rows_of
+from macmpi.training.sharded_checkpoint import check_same_checkpoint, check_same_folder, rows_of
 from macmpi.training.stored import rows_of_points, with_rows
 
 Found = tuple[Path, State[Any], str] | None
@@ -50,6 +50,10 @@ def launch_training(request: Request, known: Decided, plan: Plan, team: Team) ->
     directory = RunDirectory(request.output, request.overwrite)
     with directory.lock:
         found: Found = on_root(team, lambda: directory.resume(request.resume, config, plan.sharded))
+        if plan.sharded:
+            check_same_folder(request.output, team)
+            if path := team.from_root(lambda: found and found[0]):
+                check_same_checkpoint(path, team)
         data = loaded(config, plan, source, sizes, team)
         mpi = BINDINGS, team.library
         facts = partial(provenance, computed_on, config.run.threads, mpi, data.sha256, list(request.command))

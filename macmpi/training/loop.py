@@ -17,6 +17,7 @@ from macmpi.methods.protocol import Method
 from macmpi.methods.starts import Origin, coordinates_first, start
 from macmpi.parallel.clock import Clock, now
 from macmpi.parallel.team import Team, on_root
+from macmpi.parallel.texts import check_alike
 from macmpi.plan.penalty import Decision, Progress
 from macmpi.plan.plan import Plan
 from macmpi.results.reference_errors import levels
@@ -32,7 +33,9 @@ from macmpi.training.request import Outcome, Request
 from macmpi.training.run_directory import Nowhere, RunDirectory
 from macmpi.training.scored import scored
 from macmpi.training.sharded_checkpoint import save_sharded
+from macmpi.training.stored import digest
 from macmpi.training.summary import closing, describe
+from macmpi.typing import Array
 
 DONE, FAILED, STOPPED = 0, NumericalError.exit_code, 75
 
@@ -248,6 +251,7 @@ class Training:
                     return Outcome(STOPPED)
             else:
                 self.team.from_root(lambda: say(f"  {again}"))
+        self._check_alike(after, best.weights, *([again.weights] if again else []))
         memory = self.team.max_over_ranks({"memory": process.peak_memory()})["memory"]
         why = self.why_stopped or state.finished
         end = End(state, after, best, errors, again, scores, self.curve.records, why)
@@ -316,8 +320,22 @@ class Training:
         if record.get("changed") and self.team.rank == 0:
             say(f"  another architecture: {changed(self.plan.chain.layer_sizes, record)}")
 
+    def _check_alike(self, state: State[Any], *more: Array) -> None:
+        """Raises NumericalError where a rank holds other numbers than rank 0, as by a fault of its machine.
+
+        Collective: yes.
+        """
+        where = f"in iteration {state.iteration}" if state.under_way else f"after iteration {state.iteration}"
+
+        def error(who: str, _: str) -> NumericalError:
+            again = "the same command with --resume auto goes on from the checkpoint before"
+            return NumericalError(f"{where} the numbers of {who} are not those of rank 0; {again}")
+
+        check_alike(self.team, digest(state, *more), error)
+
     def _save(self, state: State[Any], last: bool) -> None:
         config, sha256, directory, began = self.job.config, self.data.sha256, self.job.directory, now()
+        self._check_alike(state)
         if self.plan.sharded and isinstance(directory, RunDirectory):
             saved = save_sharded(directory, state, config, sha256, self.plan.work.train, self.team, last)
         else:

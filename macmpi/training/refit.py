@@ -14,11 +14,12 @@ import numpy as np
 
 from macmpi.config import Config
 from macmpi.console import decimals
-from macmpi.data.dataset import Dataset
+from macmpi.data.dataset import Dataset, share_arrays
 from macmpi.half_steps.errors import errors_of
 from macmpi.methods.choose import choose
 from macmpi.methods.protocol import Method
 from macmpi.methods.starts import Origin, start
+from macmpi.parallel.team import Team
 from macmpi.plan.penalty import Progress
 from macmpi.plan.plan import make_plan
 from macmpi.plan.refusals import can_refit
@@ -65,18 +66,20 @@ def iterations_of(config: Config, data: Dataset, best: Best, noticed: int) -> in
     return min(noticed or best.iteration, best.iteration)
 
 
-def joined(data: Dataset) -> Dataset:
+def joined(data: Dataset, team: Team) -> Dataset:
     """Training and validation points as training points, in the scaling of the training points.
 
-    Cost: a copy of all points.  Collective: no.
+    Cost: a copy of all points, one for the ranks of a node if they share memory.  Collective: yes.
     """
-    X = np.concatenate([data.X, data.X_val])
-    Y = X if data.autoencoder else np.concatenate([data.Y, data.Y_val])
-    weights = None
+    pairs = [(data.X, data.X_val)] if data.autoencoder else [(data.X, data.X_val), (data.Y, data.Y_val)]
     if data.weights is not None or data.weights_val is not None:
-        pairs = (data.weights, data.X), (data.weights_val, data.X_val)
-        weights = np.concatenate([np.ones(len(A)) if w is None else w for w, A in pairs])
-    return replace(data, X=X, Y=Y, groups=None, order=None, weights=weights)
+        given = (data.weights, data.X), (data.weights_val, data.X_val)
+        pairs.append(tuple(np.ones(len(A)) if w is None else w for w, A in given))  # type: ignore[arg-type]
+    first = team.rank == 0 or not team.shares
+    found = [np.concatenate(pair) for pair in pairs] if first else []
+    found = share_arrays(team, found) if team.shares else found
+    weights = None if data.weights is None and data.weights_val is None else found.pop()
+    return replace(data, X=found[0], Y=found[-1], groups=None, order=None, weights=weights)
 
 
 def refit(
@@ -87,7 +90,7 @@ def refit(
     None where it was stopped.  stopped: collective.  Cost: the iterations, on all points.  Collective: yes.
     """
     team, clock = first.parts.team, first.parts.clock
-    whole = joined(data)
+    whole = joined(data, team)
     counts = (data.X.shape[1], data.Y.shape[1], len(whole.X), len(data.X_val))
     method = choose(config, make_plan(config, *counts, team.size), whole, team, clock)
     state = start(method, config, Origin())

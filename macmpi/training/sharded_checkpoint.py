@@ -7,6 +7,7 @@ rows there.  Rank 0 makes it under a temporary name, seals it and renames it whe
 from __future__ import annotations
 
 import os
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from macmpi import StorageError, UsageError, files
 from macmpi.config import Config
 from macmpi.parallel.partition import PointPartition
 from macmpi.parallel.team import Team
+from macmpi.parallel.texts import check_alike
 from macmpi.state import State
 from macmpi.training import checkpoint
 from macmpi.training.run_directory import RunDirectory
@@ -130,6 +132,54 @@ def _end(folder: Path, state: State[Any], keep: int) -> None:
     files.seal_file(partial)
     files.rename(partial, path)
     checkpoint.prune(folder, path, keep)
+
+
+def check_same_folder(folder: Path, team: Team) -> None:
+    """Raises UsageError, naming ranks and hosts, where some do not see rank 0's folder, which need not be there yet.
+
+    In the nearest folder that is there, rank 0 makes a file for a moment, and the others look for it.  Collective: yes.
+    """
+    places = [folder, *folder.absolute().parents]
+
+    def mark() -> tuple[int, str]:
+        number, there = next(pair for pair in enumerate(places) if os.path.isdir(pair[1]))
+        try:
+            file, path = tempfile.mkstemp(".tmp", ".macmpi-", there)
+        except OSError as error:
+            raise UsageError(f"cannot write to {there}: {error.strerror}; name another folder with --output") from None
+        os.close(file)
+        return number, os.path.basename(path)
+
+    def refused(who: str, _: str) -> UsageError:
+        return UsageError(
+            f'{folder}: rank 0 and {who} do not write to one folder there; with parallel.data = "sharded" all ranks '
+            "write checkpoints: name a folder that all see with --output"
+        )
+
+    number, name = team.from_root(mark)
+    path = places[number] / name
+    seen = os.path.exists(path) and os.access(path.parent, os.W_OK)
+    team.barrier("the folder")  # all have looked
+    team.from_root(lambda: path.unlink(missing_ok=True))
+    check_alike(team, str(seen), refused)
+
+
+def check_same_checkpoint(path: Path, team: Team) -> None:
+    """Raises UsageError, naming ranks and hosts, where some have no such file, or another one than rank 0.
+
+    The seals are compared.  Collective: yes.
+    """
+
+    def seal() -> str:
+        try:
+            with path.open("rb") as file:
+                file.seek(-32, os.SEEK_END)
+                return file.read().hex()
+        except OSError as error:
+            raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+
+    own = team.all_or_raise(seal)
+    check_alike(team, own, lambda who, _: UsageError(f"{path}: {who} found another checkpoint there than rank 0"))
 
 
 def rows_of(path: Path, state: State[Any], points: PointPartition, rank: int) -> State[Any]:

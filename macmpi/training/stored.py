@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import fields
 from typing import Any
+
+import numpy as np
 
 from macmpi.state import (
     BY_POINT,
@@ -51,6 +54,18 @@ def rows_of_points(state: State[Any]) -> dict[str, Array]:
     """The arrays of a State that have a row a point, by name."""
     values = contents(state)
     return {name: values[name] for name in by_point(type(state.own))}
+
+
+def digest(state: State[Any], *more: Array) -> str:
+    """SHA-256 of all that every rank holds of a State, and of more arrays: all but rows of points, and times."""
+    apart = {"seconds", *by_point(type(state.own))}
+    found = hashlib.sha256()
+    for name, value in contents(state).items():
+        if name not in apart:
+            found.update(np.ascontiguousarray(value).data if isinstance(value, np.ndarray) else str(value).encode())
+    for A in more:
+        found.update(np.ascontiguousarray(A).data)
+    return found.hexdigest()
 
 
 def with_rows(state: State[Own], rows: dict[str, Any]) -> State[Own]:

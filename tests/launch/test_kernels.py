@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+import platform
 import re
+import shutil
 import subprocess
+from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-from launch.cases import points, write_case, write_config, write_h5
+from launch.cases import write_case
 from launch.here import run_here
 from launch.launching import environment, run_program
+from same_bits import config_text
+from same_bits_cases import CASES
+from same_bits_data import write_data
 
 from macmpi.parallel import kernels
 from macmpi.parallel.serial import Serial
+from macmpi.parallel.texts import named
 
 ODD_RANKS = Path(__file__).with_name("odd_ranks.py")
 SCRIPT = (Path(__file__).with_name("on_kernels.py"),)
@@ -43,80 +48,63 @@ def other_kernel() -> dict[str, str]:
     pytest.skip("threadpoolctl knows of one kernel alone here")
 
 
-SHORT: dict[str, Any] = {"penalty": {"tolerance": 0.1, "mu_max": 1000.0}, "run": {"max_iterations": 3}}
-RBF = {"activation": ["rbf", "linear", "rbf"], "sites": ["none", "after", "none"], "width": [3.0, 1.5]}
-SHARDED = {"parallel": {"data": "sharded"}}
-LONG = {"cg_iterations": 4, "iterations": 4}
+SOME = (
+    "recurrent",
+    "recurrent_sharded",
+    "momentum",
+    "quantiser",
+    "selection_units",
+    "stochastic_numbers",
+    "stochastic_recurrent",
+    "stochastic_sharded",
+    "adam",
+    "lbfgs",
+)
+"""Ways to train whose numbers come from one rank, or from sums, in as many different ways."""
 
 
-def method(name: str, **baseline: Any) -> dict[str, Any]:
-    return {**SHORT, "method": {"name": name}, "baseline": baseline}
+def assert_unlike_ranks_hold_the_same_numbers(names: Sequence[str], folder: Path, other: dict[str, str]) -> None:
+    """Two ranks, of which the second is unlike the first, come to the end; a bit that is lost is noticed."""
+    data = write_data(folder)
+    for name in names:
+        case = CASES[name]
+        keys = {"data.source": data.get(case.data, case.data), **case.keys, "run.max_iterations": case.iterations}
+        (folder / name).mkdir()
+        (folder / name / "run.toml").write_text(config_text(keys))
+    env = {"MACMPI_TEST_ODD_RANKS": json.dumps({"MACMPI_TEST_ODD": "1", **other})}
+    shutil.copytree(folder / names[0], folder / "struck")
+    outcome = run_program(*names, "struck", ranks=2, cwd=folder, program=SCRIPT, env=env, timeout=900.0, code=0)
+    found = [json.loads(line) for line in outcome.out.splitlines() if line.startswith("{")]
+    assert found[:-1] == [{"folder": name, "code": 0, "differing": []} for name in names]
+    assert found[-1] == {"folder": "struck", "code": 70, "differing": ["best_weights"]}
+    assert re.search(rf"the numbers of rank 1 on {platform.node()} are not those of rank 0", outcome.err)
+    warned = re.findall(
+        r"macmpi: the ranks do not round alike: rank 0 on .*; rank 1 on .*; training goes on", outcome.err
+    )
+    assert len(warned) == len(names) + 1
 
 
-RUNS: dict[str, dict[str, Any]] = {
-    "cg": method("cg") | {"run": {"max_iterations": 12}},
-    "lbfgs": method("lbfgs") | {"run": {"max_iterations": 12}},
-    "sgd": method("sgd"),
-    "adam": method("adam", momentum=0.9),
-    "stochastic": method("stochastic"),
-    "mac": SHORT,
-    "momentum": {**SHORT, "method": {"acceleration": "momentum"}},
-    "curvature": {
-        **SHORT,
-        "model": {"sites": "before"},
-        "penalty": {"metric": "curvature", "method": "augmented_lagrangian"},
-    },
-    "quantise": {**SHORT, "model": {"activation": ["quantise", "tanh", "tanh"], "centres": "subset", "words": 4}},
-    "alternating": {
-        **SHORT,
-        "model": {**RBF, "centres": ["subset", "kmeans"]},
-        "start": {"method": "pca"},
-        "method": {"name": "alternating"},
-    },
-    "selection": {
-        **SHORT,
-        "model": {**RBF, "centres": "subset", "hidden": [37, 2, 20]},
-        "start": {"method": "elastic_embedding", "width": 2.0},
-        "selection": {"criterion": "aic", "epsilon2": [0.03], "every": 2, "sizes": [[5, 14, 23, 32], [], [5, 11, 17]]},
-    },
-    "sharded": {**SHORT, **SHARDED, "w_step": LONG},
-    "sharded_segment": {**SHORT, **SHARDED, "model": {"sites": ["none", "after", "none"]}, "w_step": LONG},
-    "sharded_lbfgs": {**SHORT, **SHARDED, "w_step": {"solver": "lbfgs"}},
-    "ring": {**SHORT, **SHARDED, "w_step": {"schedule": "ring", "linear_solver": "same", "batch": 20}},
-    "sharded_stochastic": {**method("stochastic"), **SHARDED},
-}
+@pytest.mark.launch
+def test_ranks_on_unlike_processors_hold_the_same_numbers_and_end(tmp_path: Path) -> None:
+    """Whatever decides or is kept comes from one rank, or from sums in fixed order over what single ranks made."""
+    assert_unlike_ranks_hold_the_same_numbers(SOME, tmp_path, {})
 
 
 @pytest.mark.long
 @pytest.mark.launch
-def test_ranks_on_unlike_kernels_hold_the_same_numbers_and_end(tmp_path: Path) -> None:
-    """Every method, and every W-solver that all ranks run together: sums are exchanged between their decisions."""
-    other = other_kernel()
-    for name, tables in RUNS.items():
-        (tmp_path / name).mkdir()
-        X, X_val = points(1, 200, 9), points(2, 30, 9)
-        if tables.get("parallel"):
-            write_h5(tmp_path / name / "points.h5", X=X, X_val=X_val)
-        else:
-            np.savez(tmp_path / name / "points.npz", X=X, X_val=X_val)
-        path = write_config(tmp_path / name / "run.toml", {"hidden": [7, 4, 7]}, tables)
-        path.write_text(path.read_text().replace('"points.', f'"{tmp_path / name}/points.'))
-    env = {"MACMPI_TEST_KERNEL": other[KERNEL], "MACMPI_TEST_FEATURES": other[FEATURES]}
-    outcome = run_program(*RUNS, ranks=2, cwd=tmp_path, program=SCRIPT, env=env, code=0)
-    found = [json.loads(line) for line in outcome.out.splitlines() if line.startswith("{")]
-    assert found == [{"folder": name, "code": 0, "differing": []} for name in RUNS]
-    warned = re.findall(
-        r"macmpi: the ranks do not round alike: rank 0 on .*; rank 1 on .*; training goes on", outcome.err
-    )
-    assert len(warned) == len(RUNS)
+@pytest.mark.timeout(950.0)
+def test_every_feature_does_on_another_kernel_of_blas(tmp_path: Path) -> None:
+    """The cases that `make same-bits` trains, but for one that goes on from a model of its own."""
+    names = [name for name, case in CASES.items() if "start.model=first/model.h5" not in str(case.runs)]
+    assert_unlike_ranks_hold_the_same_numbers(names, tmp_path, other_kernel())
 
 
 def test_ranks_that_round_alike_are_told_so_by_a_number() -> None:
     """And one process is of one mind: nothing is said."""
     assert kernels.mixture(kernels.arithmetics(Serial())) == ""
     assert kernels.fingerprint() == kernels.fingerprint()
-    assert kernels._ranks([0, 1, 2, 5, 7, 8]) == "ranks 0-2, 5, 7-8"
-    assert kernels._ranks([3]) == "rank 3"
+    assert named([0, 1, 2, 5, 7, 8]) == "ranks 0-2, 5, 7-8"
+    assert named([3]) == "rank 3"
 
 
 @pytest.mark.long

@@ -6,6 +6,8 @@ import os
 import signal
 from pathlib import Path
 
+import h5py
+import numpy as np
 import pytest
 from launch.cases import assert_same_run, checkpoints, curve, write_case
 from launch.here import run_here
@@ -40,6 +42,21 @@ def test_3_ranks_on_2_nodes_then_1_then_2_have_the_bits_of_one_process(tmp_path:
     run_here("classifier.toml", "--output", "run", "--iterations", 3, "--resume", "auto", cwd=tmp_path, code=0)
     run_on(tmp_path, "classifier", "--iterations", 5, "--resume", "auto", ranks=2, MACMPI_TEST_NODES="0,1")
     assert_same_as_replicated(tmp_path, "classifier", 5)
+
+
+@pytest.mark.parametrize("method", ["mac", "stochastic"])
+def test_a_refit_has_the_bits_of_replicated_points_and_their_run_goes_on_to_it(method: str, tmp_path: Path) -> None:
+    """On two nodes."""
+    write_case(tmp_path, "regression")
+    settings = ("--set", f'method.name="{method}"', "--set", "run.refit=true")
+    settings += ("--set", "penalty.mu_every=1") if method == "mac" else ()
+    run_here("regression.toml", "--output", "run", "--iterations", 1, *settings, cwd=tmp_path, code=0)
+    (tmp_path / "run" / "model.h5").unlink()
+    again = (*settings, "--resume", "auto")
+    run_on(tmp_path, "regression", "--iterations", 3, *again, ranks=3, MACMPI_TEST_NODES="0,0,1")
+    assert_same_as_replicated(tmp_path, "regression", 3, *settings)
+    ours, theirs = (h5py.File(tmp_path / run / "model.h5")["weights/refit"][()] for run in ("run", "replicated"))
+    np.testing.assert_array_equal(ours, theirs)
 
 
 def test_a_run_stopped_and_then_killed_goes_on_with_its_bits_and_leaves_no_memory(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import platform
+import shutil
 import signal
 from pathlib import Path
 
@@ -83,3 +85,57 @@ def test_a_nan_in_the_last_ranks_rows_is_refused_before_anything_is_created(tmp_
     assert outcome.out == ""
     assert outcome.left == []
     assert snapshot(tmp_path) == before
+
+
+ELSEWHERE = (Path(__file__).with_name("elsewhere.py"),)
+
+
+def run_elsewhere(folder: Path, *arguments: object, code: int) -> Outcome:
+    """Two ranks, the second in folder/there, with config and data of its own; nothing is created where that is refused.
+
+    Paths are relative.
+    """
+    before, env = snapshot(folder), {"MACMPI_TEST_ELSEWHERE": str(folder / "there")}
+    words = ("sharded.toml", "--iterations", 2, *arguments)
+    outcome = run_program(*words, ranks=2, cwd=folder, program=ELSEWHERE, env=env, code=code)
+    if code:
+        assert outcome.err.count("\n") == 1
+        assert f"rank 1 on {platform.node()}" in outcome.err
+        assert snapshot(folder) == before
+    return outcome
+
+
+def test_a_rank_that_sees_another_folder_another_file_or_none_is_named_before_anything_is_created(
+    tmp_path: Path,
+) -> None:
+    write_case(tmp_path, "sharded")
+    there = tmp_path / "there"
+    there.mkdir()
+    absolute = ("--output", tmp_path / "run")
+    assert "does not exist; on rank 0: X (403, 9)" in run_elsewhere(tmp_path, *absolute, code=2).err
+    write_h5(there / "points.h5", X=points(7, 403, 9))
+    assert "other data there than rank 0 (other rows" in run_elsewhere(tmp_path, *absolute, code=2).err
+    shutil.copy(tmp_path / "points.h5", there)
+    assert "do not write to one folder" in run_elsewhere(tmp_path, "--output", "run", code=2).err
+    run_elsewhere(tmp_path, *absolute, code=0)
+    run_here("sharded.toml", "--output", "straight", "--iterations", 2, cwd=tmp_path, code=0)
+    assert_same_run(tmp_path / "run", tmp_path / "straight")
+
+
+def test_a_rank_that_sees_another_checkpoint_or_none_is_named(tmp_path: Path) -> None:
+    """As of a folder that lies on a disk of its node, under the path of rank 0's."""
+    write_case(tmp_path, "sharded")
+    there = tmp_path / "there"
+    for folder, seed in ((tmp_path, "1"), (there, "2")):
+        folder.mkdir(exist_ok=True)
+        if folder == there:
+            shutil.copy(tmp_path / "points.h5", there)
+            shutil.copy(tmp_path / "sharded.toml", there)
+        run_here(
+            "sharded.toml", "--output", "run", "--set", f"start.seed={seed}", "--iterations", 1, cwd=folder, code=0
+        )
+    resume = ("--resume", f"run/checkpoints/{checkpoints(tmp_path / 'run')[0].name}", "--output", tmp_path / "run")
+    error = run_elsewhere(tmp_path, *resume, "--set", "start.seed=1", code=2).err
+    assert "found another checkpoint there than rank 0" in error
+    checkpoints(there / "run")[0].unlink()
+    assert "cannot be read" in run_elsewhere(tmp_path, *resume, "--set", "start.seed=1", code=2).err

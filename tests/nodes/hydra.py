@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,9 +22,10 @@ from types import TracebackType
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before NumPy comes: runs in this process are compared with those of ranks
 
 from against_model import CLOSE, FITTED, HELD_OUT, SIZES, Gatherings, exchanged, fitted
-from launch.cases import assert_same_run, checkpoints, curve, write_case
+from launch.cases import assert_same_run, checkpoints, curve, points, write_case, write_h5
 from launch.here import run_here
 from launch.launching import LAUNCHER_VARIABLES, MPIEXEC
 from namespaces import Nodes, lacking
@@ -38,6 +40,10 @@ METHODS: dict[str, tuple[str, tuple[str, ...]]] = {
     "stochastic": ("minibatches", ("--set", "stochastic.parts=12", "--set", "stochastic.grow_every=1000")),
     "ring": ("ring", ()),
     "selection": ("architecture", ()),
+    "a refit of one copy a node": (
+        "regression",
+        ("--set", 'parallel.data="node"', "--set", 'method.name="stochastic"', "--set", "run.refit=true"),
+    ),
 }
 """Case of launch.cases, and settings."""
 
@@ -275,6 +281,46 @@ def wrong(machines: Machines, where: Path) -> None:
     out = machines.ended(machines.ranks(LAYOUTS["three nodes of two ranks"], "bad.toml", cwd=where), 2)
     assert out.count("model.hiddn: unknown key") == 1, out
     assert not (where / "runs").exists()
+
+
+@CASES.case("data and folders that only some nodes have", "exit code 2, rank and node named, nothing created")
+def local(machines: Machines, where: Path) -> None:
+    """A disk of its own for each node, with other data of that shape, equal ones, or none, or for the output."""
+    write_case(where, "sharded")
+    other, equal, disk = where / "other.h5", where / "points.h5", where / "disk"
+    write_h5(other, X=points(7, 403, 9))
+    disk.mkdir()
+    nodes = [machines.nodes[name] for name in NAMES]
+    for node in nodes:
+        node.run("mount", "-t", "tmpfs", "tmpfs", disk)
+    own = ("sharded.toml", "--set", f'data="{disk / "points.h5"}"', "--iterations", 2)
+    layout, named = LAYOUTS["three nodes of two ranks"], "ranks 2-3 on node2"
+    try:
+        for copies, code, said in (
+            ((equal, other, equal), 2, f"{named} found other data there than rank 0 (other rows"),
+            (
+                (equal, None, equal),
+                2,
+                f"{named} found other data there than rank 0 (data.source: {disk}/points.h5 does",
+            ),
+            ((equal, equal, equal), 0, "model: run/model.h5"),
+        ):
+            for node, copy in zip(nodes, copies, strict=True):
+                node.run("rm", "-f", disk / "points.h5")
+                if copy:
+                    node.run("cp", copy, disk / "points.h5")
+            out = machines.ended(machines.ranks(layout, *own, "--output", "run", cwd=where), code)
+            assert said in out, out
+            assert (where / "run").exists() == (code == 0)
+        words = ("sharded.toml", "--output", disk / "run")
+        out = machines.ended(machines.ranks(layout, *words, cwd=where), 2)
+        assert "rank 0 and ranks 2-3 on node2, ranks 4-5 on node3 do not write to one folder there" in out, out
+        assert nodes[0].run("ls", "-A", disk) == "points.h5\n"
+    finally:
+        for node in nodes:
+            node.run("umount", disk)
+    shutil.copy(equal, disk)
+    same_as_one_rank(where, "sharded.toml", own[1:3])
 
 
 @CASES.case("a signal to mpiexec", "checkpoint, exit code 75 from all nodes, the same command goes on, same bits")

@@ -19,7 +19,7 @@ COMBINATIONS = [
     '`metric` with `ridge_scale = "objective"`',
     (
         "`run.refit = true` with coordinates and `penalty.mu_every = 0` or multipliers, with selection, with "
-        "points that are not replicated, with a start from a file, a model or an embedding"
+        "sharded points, with a start from a file, a model or an embedding"
     ),
     '`metric = "curvature"` where a hidden segment is not linear and exact',
 ]

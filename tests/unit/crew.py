@@ -76,6 +76,10 @@ class Member(Serial):
         assert [len(rows) for rows in theirs] == list(counts)
         return np.concatenate([rows[:, columns[self.rank]] for rows in theirs])
 
+    def max_over_ranks(self, values: dict[str, float]) -> dict[str, float]:
+        shown = self._shown(values)
+        return {name: max(theirs[name] for theirs in shown) for name in values}
+
     def shift_to_next(self, flat: Any, parts: Mapping[int, Sequence[slice]] | Sequence[Sequence[slice]]) -> None:
         before = (self.rank - 1) % self.size
         theirs = self._shown(flat)[before]

@@ -154,7 +154,6 @@ def test_it_happens_where_it_is_asked_for_and_never_where_nothing_was_learnt() -
     "table",
     [
         {"parallel": Parallel("sharded")},
-        {"parallel": Parallel("node")},
         {"selection": Selection("aic")},
         {"start": Start("model", model="m.h5")},
         {"method": Method("mac")},

@@ -296,6 +296,52 @@ def test_a_file_that_one_rank_cannot_open(tmp_path: Path, monkeypatch: pytest.Mo
         assert "not from here" in str(error)
 
 
+def mixed(sources: list[str], labels: bool) -> list[Any]:
+    """What the ranks read, each from a file of its own, or the error that they raise."""
+
+    def work(team: Any) -> Dataset:
+        config = Data(sources[team.rank], scale="none")
+        found = team.from_root(lambda: shards.survey(config, labels))
+        n, n_val = (partition_points(size, team.size, sharded=True) for size in found.counts[2:])
+        return shards.load(config, found.classes, "float64", (n, n_val), team)
+
+    return crew(len(sources), work)
+
+
+NUMBERED = np.column_stack([np.arange(301.0), np.random.default_rng(4).normal(size=301)])
+"""A row knows its number."""
+
+SAME_SHAPE: dict[str, dict[str, Any]] = {
+    "drawn": {"X": NUMBERED, "Y": NUMBERED[:, 1:], "weights": NUMBERED[:, 0] % 5},
+    "split": {"X": NUMBERED[:200], "Y": NUMBERED[:200], "X_val": NUMBERED[200:], "Y_val": NUMBERED[200:]},
+    "labels": {"X": NUMBERED, "Y": np.arange(301) % 3},
+}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_another_file_of_the_same_shape_is_refused_where_a_rank_would_read_other_rows(
+    seed: int, tmp_path: Path
+) -> None:
+    """A row of one dataset is another on some ranks; it matters if one of these has that row.  Equal copies pass."""
+    random = np.random.default_rng(seed)
+    name, ranks = list(SAME_SHAPE)[seed % 3], int(random.integers(2, 6))
+    own, changed = SAME_SHAPE[name], str(random.choice(list(SAME_SHAPE[name])))
+    row, odd = int(random.integers(len(own[changed]))), random.permutation(np.arange(1, ranks))[: 1 + seed % 3].tolist()
+    other = {key: A.copy() for key, A in own.items()}
+    other[changed][row] = (other[changed][row] + 1) % 3 if name == "labels" and changed == "Y" else 0.5
+    first, copy, second = (write(tmp_path, arrays) for arrays in (own, own, other))
+    alike = mixed([copy if r in odd else first for r in range(ranks)], name == "labels")
+    number = own["X_val"][row, 0] if changed.endswith("_val") else own["X"][row, 0]
+    owner = next(r for r, data in enumerate(alike) if number in (*data.X[:, 0], *data.X_val[:, 0]))
+    for rank, found in enumerate(mixed([second if r in odd else first for r in range(ranks)], name == "labels")):
+        if owner in odd:
+            assert isinstance(found, UsageError)
+            assert f"rank {owner} on " in str(found)
+            assert found.agreed
+        else:
+            assert_array_equal(found.X, alike[rank].X)
+
+
 # --- before anything is read ------------------------------------------------------------------------------------------
 
 

@@ -147,3 +147,14 @@ def test_assign_in_order(costs: list[float], ranks: int) -> None:
     assert assigned == by_cost or list(chain.from_iterable(assigned)) == list(range(len(costs)))
     longest, least = (max(sum(costs[j] for j in jobs) for jobs in owned) for owned in (assigned, by_cost))
     assert longest <= (1.0 + balance.IN_ORDER) * least * (1.0 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("n", "blocks"),
+    [
+        *((1, 1), (16, 1), (17, 2), (176, 11), (177, 12), (1536, 12), (1537, 24), (3072, 24), (3073, 48), (49_152, 48)),
+        *((49_153, 96), (98_304, 96), (98_305, 192), (10**8, 49_152)),
+    ],
+)
+def test_points_have_the_blocks_that_docs_parallel_says(n: int, blocks: int) -> None:
+    assert len(partition_points(n, 1).blocks) == blocks

@@ -68,7 +68,7 @@ def start_layers(chain: Chain, weights: list[Array], sample: Sample, empty: list
     """
     (total,) = sample.over(partial(_gram, np.asarray(sample.X, np.float64)))
     found = components_of(total / total[-1, -1])
-    if not found.variances[0] > 0.0:
+    if not team.from_root(lambda: found.variances[0] > 0.0):
         return
     kept = chain.n_in
     for block, W in enumerate(weights[:-1]):

@@ -73,6 +73,9 @@ class Stochastic(Nested[StochasticState]):
         self.moves = Moves(team, self.directions.places)
         count = self.layout.weights[-1].stop
         self._shares = [run.rows for run in contiguous_runs(count, self.sum.leaves)]
+        self._held = np.ones(count, bool)  # by the ridge: all but biases
+        for held in self.layout.blocks(self._held):
+            held[:, -1] = False
         classes = plan.chain.n_out if plan.choices.loss.labels else 0
         slope = team.from_root(lambda: opening.slope(plan.chain))
         self.damping = Damping(classes, slope, keys.damping, data.autoencoder, batch, layers.dense)
@@ -109,13 +112,12 @@ class Stochastic(Nested[StochasticState]):
         sample = self._sample()
         if not range_ and self.data.autoencoder and components.carries(chain):
             components.start_layers(chain, weights, sample, self.layout.blocks(empty), self.team)
-            self.team.share_array(flat)
         else:
             opening.scale_random(chain, weights, range_)
             remember(self.plan, flat, seed)
             if not range_ and opening.code_of(chain) is not None:
                 opening.principal_code(chain, weights, sample)
-                self.team.share_array(flat)
+        self.team.share_array(flat)  # rank 0's
         state = self._started(flat, sample)
         state.seconds = now() - began
         return state
@@ -242,37 +244,40 @@ class Stochastic(Nested[StochasticState]):
         h = mean of (J w)^T B^T B (J w) + damping w^T w, b = mean of r^T J w - ridge W^T w, r: minus the loss's slope.
         """
         blocks = self.layout.blocks(way)
-        pull = ridges.along(ridge, self.weights(state), blocks)  # before the sum: behind it others move their weights
 
         def add(i: int, out: Array) -> None:
             seen, own = tapes[i], self._shares[i]
             change = seen.tape.weight_jvp(blocks)
             loss = weighted(self.plan.choices.loss, seen.weights)
             curved = np.vdot(change, loss.root(seen.Y, seen.tape.F).normal(change))
-            out += curved, np.vdot(change, seen.residual), np.vdot(way[own], way[own])
+            pull = ridges.along(state.weights[own], way[own], self._held[own]) if ridge else 0.0
+            out += curved, np.vdot(change, seen.residual), np.vdot(way[own], way[own]), pull
 
         with self.clock("z"):
-            curved, falls, square = self.sum(add, 3).tolist()
-        return falls / n - pull, curved / n + damping * square
+            curved, falls, square, pull = self.sum(add, 4).tolist()
+        return falls / n - ridge * pull, curved / n + damping * square
 
     def _adapt(
         self, rows: Drawn, tapes: Tapes, n: float, predicted: float, ridge: float, state: State[StochasticState]
     ) -> None:
         """The damping, from the decrease of the loss at n points and of the ridge against the predicted one.
 
-        rows: this rank's of these points, by part; tapes: before the step.  Collective: yes.
+        That of the ridge is (lambda / 2) (||W||^2 - ||W - P||^2) = lambda (W - P / 2) . P, for the weights W after a
+        step P.  rows: this rank's of these points, by part; tapes: before the step.  Collective: yes.
         """
-        weights, chain = self.weights(state), self.plan.chain
+        weights, chain, step = self.weights(state), self.plan.chain, state.own.step
 
         def add(i: int, out: Array) -> None:
             seen = tapes[i]
             loss = weighted(self.plan.choices.loss, seen.weights)
             moved = chain.forward(weights, self.data.X[rows[i]])
             before, after = (loss.value(seen.Y, F).sum(dtype=float) for F in (seen.tape.F, moved))
-            out += before - after
+            own = self._shares[i]
+            grown = ridges.along(state.weights[own] - 0.5 * step[own], step[own], self._held[own]) if ridge else 0.0
+            out += before - after, grown
 
         with self.clock("z"):
-            fallen = float(self.sum(add, 1)[0]) / n
-            fallen -= ridges.change(ridge, weights, self.layout.blocks(state.own.step))
+            fallen, grown = self.sum(add, 2).tolist()
+        fallen = fallen / n - ridge * grown
         ratio = fallen / predicted if predicted > 0.0 else 0.0
         state.own.damping = self.damping.adapted(state.own.damping, ratio, ADAPT)

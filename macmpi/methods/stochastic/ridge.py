@@ -55,17 +55,9 @@ def add_slopes(ridge: float, weights: Sequence[Array], out: Sequence[Array]) -> 
             G[:, :-1] += np.asarray(ridge, G.dtype) * W[:, :-1]
 
 
-def along(ridge: float, weights: Sequence[Array], way: Sequence[Array]) -> float:
-    """lambda W . P for a way P of the weights, biases apart: the slope of the ridge along it."""
-    if not ridge:
-        return 0.0
-    return ridge * float(sum(np.vdot(W[:, :-1], P[:, :-1]) for W, P in zip(weights, way, strict=True)))
+def along(weights: Array, way: Array, held: Array) -> float:
+    """W . P for some weights and a way P of theirs (n,), those that are `held` (n,): the slope of ||W||^2 / 2 along it.
 
-
-def change(ridge: float, weights: Sequence[Array], step: Sequence[Array]) -> float:
-    """(lambda / 2) (||W||^2 - ||W - P||^2) = lambda (W - P / 2) . P, for the weights W after a step P, biases apart."""
-    if not ridge:
-        return 0.0
-    return ridge * float(
-        sum(np.vdot(W[:, :-1] - 0.5 * P[:, :-1], P[:, :-1]) for W, P in zip(weights, step, strict=True))
-    )
+    Ranks add up what each makes of its share, for processors round it in different ways.
+    """
+    return float(np.vdot(weights * held, way))

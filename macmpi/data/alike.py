@@ -1,0 +1,108 @@
+"""Ranks that read rows for themselves read what rank 0 would: a node may have another file of that name.
+
+Ranks that reach rank 0's own file, or whose arrays are rank 0's, read the same.  Where others do not, as of copies on
+the disks of nodes, those read the others' rows once more, from rank 0's file, and digests are compared: copies that are
+alike pass.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from macmpi import UsageError, files
+from macmpi.config import Data
+from macmpi.data.parts import Part
+from macmpi.data.reading import Raw
+from macmpi.parallel.balance import contiguous_runs
+from macmpi.parallel.partition import PointPartition
+from macmpi.parallel.team import Team
+from macmpi.parallel.texts import check_alike, texts
+
+Placed = tuple[Part, PointPartition]
+"""Rows, and which rank reads which blocks of them."""
+
+
+def opened_alike(read: Callable[[], Raw], config: Data, team: Team) -> Raw:
+    """Opens data with `read`, which must find the same shapes on all ranks.
+
+    Raises UsageError on all ranks, naming those where it does not.  Collective: yes.
+    """
+    found: Raw | UsageError
+    try:
+        found = read()
+        said = ", ".join(f"{name} {A.shape}" for name, A in _held(found).items())
+    except UsageError as error:
+        found, said = error, str(error)
+    check_alike(team, said, partial(_refused, config))
+    if isinstance(found, UsageError):
+        found.agreed = True
+        raise found
+    return found
+
+
+def check_same_data(raw: Raw, parts: Sequence[Placed], config: Data, team: Team) -> None:
+    """Raises UsageError on all ranks, naming ranks and hosts, where a rank's rows are not those of rank 0's data.
+
+    Cost: nothing where all ranks reach one file; else digests of all rows, and the ranks with rank 0's file read those
+    of the others, too.  Collective: yes.
+    """
+    places = texts(team, _place(raw, config.source)) if team.size > 1 else [""]
+    near = [rank for rank, place in enumerate(places) if place == places[0]]
+    if len(near) == team.size:
+        return
+    own = np.concatenate([_digests(*part, team) for part in parts])
+    again = np.concatenate([_digests(*part, team, near) for part in parts])
+    check_alike(team, "its rows" if np.array_equal(own, again) else "other rows", partial(_refused, config))
+
+
+def _refused(config: Data, who: str, said: str) -> UsageError:
+    return UsageError(
+        f"{config.source}: {who} found other data there than rank 0 ({said}); all ranks need one file, or equal copies"
+    )
+
+
+def _held(raw: Raw) -> dict[str, Any]:
+    """The arrays or datasets that are there, by name."""
+    names = ("X", "Y", "X_val", "Y_val", "weights", "weights_val")
+    return {name: A for name in names if (A := getattr(raw, name)) is not None}
+
+
+def _place(raw: Raw, source: str) -> str:
+    """Tells a file, or arrays that were read whole, from all others."""
+    if not isinstance(raw.X, np.ndarray):
+        return files.identity(Path(source))
+    digest = hashlib.sha256()
+    for A in _held(raw).values():
+        digest.update(np.ascontiguousarray(A).data)
+    return digest.hexdigest()
+
+
+def _digests(part: Part, among: PointPartition, team: Team, near: Sequence[int] | None = None) -> np.ndarray:
+    """SHA-256 of the rows of each of this rank's blocks: as itself reads them, or as the ranks `near` do in its place.
+
+    These share the blocks of all others.  Collective: yes.
+    """
+    every = np.zeros((len(among.blocks), 32), np.uint8)
+    owned = [list(range(run.start, run.stop)) for run in among.runs]
+    read = owned
+    if near is not None:
+        others = [b for rank, blocks in enumerate(owned) if rank not in near for b in blocks]
+        shares = dict(zip(near, contiguous_runs(len(others), len(near)), strict=True))
+        read = [owned[rank] + others[shares[rank].rows] if rank in near else [] for rank in range(team.size)]
+
+    def fill() -> None:
+        for b in read[team.rank]:
+            digest = hashlib.sha256()
+            for tile in among.blocks[b]:
+                digest.update(part.read(tile).data)
+            every[b] = np.frombuffer(digest.digest(), np.uint8)
+
+    team.all_or_raise(fill)
+    team.gather_parts(every.reshape(-1), [[slice(32 * b, 32 * b + 32) for b in blocks] for blocks in read])
+    return every[owned[team.rank]]
