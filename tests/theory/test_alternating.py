@@ -61,8 +61,9 @@ def places(method: Mac) -> list[slice]:
 
 
 def nested(method: Alternating, state: State) -> float:
-    """E1 with the ridge, as the record has it, of any net."""
-    return method.evaluate(state).train * method.plan.n_train
+    """E1 of any net with the ridge that its regressions have."""
+    errors = method.evaluate(state)
+    return (errors.train - errors.ridge) * method.plan.n_train + method.mac.parts.ridge_of(state, [0, 1])
 
 
 def encoder_function(method: Alternating, state: State) -> tuple[Array, Any]:

@@ -65,7 +65,7 @@ def test_they_are_the_gradients_of_the_objectives(choice: str) -> None:
 
 @pytest.mark.parametrize("choice", [name for name in OBJECTIVES if name != "several blocks"])
 def test_what_the_multipliers_lack(choice: str) -> None:
-    """The estimates lambda - mu M (z - f) against eq. (kkt3'), at the present weights and coordinates."""
+    """The estimates lambda - mu M (z - f) at the present coordinates against eq. (kkt3') at feasible ones."""
     mac = method(**{"hidden": (3, 2), "n": 6} | OBJECTIVES[choice])
     state = anywhere(mac)
     found = gradients_of(mac.parts, state)
@@ -73,19 +73,24 @@ def test_what_the_multipliers_lack(choice: str) -> None:
     estimates = np.hstack([-C @ M for C, M in pairs])
     if state.own.multipliers.size:
         estimates = estimates + state.own.multipliers
+    state.Z[:] = feasible(mac, state)
     exact = np.hstack(multipliers(mac, state))
     assert_allclose(found.multipliers, size(exact) / mac.plan.n_train, rtol=1e-9)
     assert_allclose(found.lacking, size(estimates - exact) / size(exact), rtol=1e-9)
 
 
-def test_where_the_gradient_vanishes_nothing_is_lacking() -> None:
-    """dE_Q/dz = 0 is p_k = J^T p_{k+1} for all k."""
-    exact = {"iterations": 40, "direction": "direct", "relaxation": 1.0, "halvings": 15}
-    mac = method((3, 2), "tanh", n=6, z_step=exact)
-    state = anywhere(mac)
-    before = gradients_of(mac.parts, state).lacking
-    mac.z_step(state)
-    assert gradients_of(mac.parts, state).lacking < 1e-6 * before
+def test_at_a_fixed_mu_the_multipliers_are_not_those_of_the_net() -> None:
+    """However small grad E_Q is: -mu (z - f) are multipliers of coordinates that are not feasible."""
+    close = {"iterations": 3, "direction": "direct", "relaxation": 1.0}
+    mac = method((2,), "tanh", n=10, d=1, targets=1, z_step=close, ridge=0.3, ridge_scale="objective")
+    state = started(mac, wide=1.0)
+    state.mu = 1.0
+    for _ in range(300):
+        mac.sweep(state)
+    found = gradients_of(mac.parts, state)
+    assert found.penalised < 1e-3 * found.multipliers
+    assert found.nested > 0.1 * found.multipliers
+    assert found.lacking > 0.3
 
 
 # --- theorem B.3 ------------------------------------------------------------------------------------------------------
@@ -140,5 +145,5 @@ def test_a_run_that_waits_for_the_gradient_follows_the_theorem(path: str) -> Non
         assert row["nested"] <= 3.0 * (row["tau"] + row["multipliers"] / row["mu"])
     first, last = rows[0], rows[-1]
     assert last["nested"] < 0.25 * first["nested"]
-    assert last["lacking"] < 0.25 * first["lacking"]
+    assert last["lacking"] < 0.5 * first["lacking"]
     assert np.abs(state.Z - feasible(mac, state)).max() < 0.1
