@@ -33,12 +33,11 @@ NUMBERS = 3
 
 def gradients_of(parts: Parts, state: State[MacState]) -> Gradients:
     """The norms at the present weights and coordinates.  Cost: that of `slopes_of`.  Collective: yes."""
-    plan, (by_w, nested, numbers) = parts.plan, slopes_of(parts, state)
-    by_z, lacks, size = numbers.tolist()
+    by_w, nested, (by_z, lacks, size) = slopes_of(parts, state)
 
     def norms() -> Gradients:
         share = float(np.sqrt(lacks / size)) if size else 0.0
-        whole, own, exact = np.sqrt([float(by_w @ by_w) + by_z, float(nested @ nested), size]) / plan.n_train
+        whole, own, exact = np.sqrt([by_w @ by_w + by_z, nested @ nested, size]) / parts.plan.n_train
         return Gradients(float(whole), float(own), float(exact), share)
 
     found: Gradients = parts.team.from_root(norms)
@@ -61,8 +60,7 @@ def slopes_of(parts: Parts, state: State[MacState]) -> tuple[Array, Array, Array
 
     sums = TreeSum(len(train.blocks), parts.team)(add, 2 * P + NUMBERS)
     shrinks = ridge_gradient(parts, state)
-    by_w, nested = (_existing(plan, sums[i * P : (i + 1) * P] + shrinks) for i in range(2))
-    return by_w, nested, sums[2 * P :]
+    return sums[:P] + shrinks, sums[P : 2 * P] + shrinks, sums[2 * P :]
 
 
 def _add_points(given: ZInputs, rows: slice, by_w: Array, nested: Array, numbers: Array) -> None:
@@ -89,14 +87,6 @@ def _add_points(given: ZInputs, rows: slice, by_w: Array, nested: Array, numbers
 def _add_blocks(plan: Plan, blocks: Sequence[int], found: Sequence[Array], out: Array) -> None:
     for block, own in zip(blocks, found, strict=True):
         out[plan.offsets.block(block)] += own.ravel()
-
-
-def _existing(plan: Plan, gradient: Array) -> Array:
-    """A gradient (flat), 0 for weights that a mask leaves out.  Collective: no."""
-    for b, map_ in enumerate(plan.chain.blocks):
-        if map_.connected is not None:
-            gradient[plan.offsets.block(b)] *= map_.connected.ravel()
-    return gradient
 
 
 def ridge_gradient(parts: Parts, state: State[MacState]) -> Array:

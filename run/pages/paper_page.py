@@ -269,8 +269,8 @@ def theory(found: Found) -> str:
             ),
             wrapped(
                 "Half steps need about as many iterations at a mu as it is large, so no run of them gets far. The "
-                "theorem asks for minimisers and for no method: here is the same path, E_Q + ridge minimised over W and "
-                "Z together by L-BFGS with the program's own Z-step and gradients (dots):"
+                "theorem asks for minimisers and for no method: here is the same path, E_Q + ridge minimised over "
+                "W and Z together by L-BFGS with the program's own Z-step and gradients (dots):"
             ),
             table(("mu", *columns), exact),
             wrapped(

@@ -21,6 +21,7 @@ from theory.basis_nets import (
     planned,
     regression,
 )
+from theory.checks import deviation
 
 from macmpi.config import Config
 from macmpi.data.dataset import Dataset
@@ -96,7 +97,7 @@ def test_the_w_step_is_the_ridge_regression_on_the_present_centres(kind: str, mu
             Phi = gaussians(A, f.C, f.width)
             expected, least = fitted(Phi, T, ridge)
             found = 0.5 * float(np.sum((T - Phi @ f.W.T) ** 2)) + 0.5 * ridge * f.square
-            assert_allclose(found, least, rtol=1e-9)
+            deviation("W-step of basis nets", found, least)
             assert_allclose(f.W, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
 
 
@@ -200,7 +201,7 @@ def test_the_training_error_holds_the_ridge_and_the_validation_error_does_not(ki
     f1, f2 = halves(mac, state, keys)
     nested = loss(mac, f2(f1(mac.data.X)))
     paper = 1e-3 * (f1.square + f2.square) if setting == "as in the paper" else 0.0
-    assert_allclose(errors.train * n, nested + paper, rtol=1e-12)
+    deviation("E1 of basis nets", errors.train * n, nested + paper)
     assert_allclose(errors.ridge * n, paper, rtol=1e-12)
     alone = 0.5 * np.sum((mac.data.Y_val - f2(f1(mac.data.X_val))) ** 2)
     assert_allclose(errors.validation, alone / len(mac.data.X_val), rtol=1e-12)

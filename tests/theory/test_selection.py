@@ -15,6 +15,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import special, stats
 from theory.basis_nets import NET, autoencoder, begun, config, e_q, fitted, gaussians, own_ridges, planned, regression
+from theory.checks import deviation
 from theory.problems import given
 from unit.crew import crew
 
@@ -153,7 +154,7 @@ def test_the_errors_of_all_candidates_are_those_of_single_fits(mu: float, settin
             assert len(counts) > 4
             squares = sum(trial.objectives(job)[1:] for job in jobs if job.segment == b)
             found = method.plan.weight_of(b, mu) * squares
-            assert_allclose(found, [alone(method, state, b, count) for count in counts], rtol=1e-8)
+            deviation("errors of candidates", found, [alone(method, state, b, count) for count in counts])
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -250,7 +251,7 @@ def test_e1_and_the_cost_compare_models_as_the_likelihood_does(criterion: str) -
     ):
         outputs = [(k, G if loss.labels else F) for k, F, G in models]
         found = [loss.value(targets, F).sum() + CRITERIA[criterion](n) * epsilon2 * k for k, F in outputs]
-        assert_allclose(np.diff(found), epsilon2 * np.diff(expected), rtol=1e-10)
+        deviation(f"price of {criterion}", np.diff(found), epsilon2 * np.diff(expected))
 
 
 def test_the_shipped_path_has_the_papers_price() -> None:
@@ -398,7 +399,7 @@ def test_the_record_says_what_was_done_and_what_it_costs(criterion: str) -> None
         notes = method.notes()
         assert notes.get("phase") == phase
         assert notes.get("changed") == method.changed
-        assert_allclose(notes["cost"], price(method, method.plan.basis_sizes) / 37)
+        deviation("C(W)", 37 * notes["cost"], price(method, method.plan.basis_sizes))
 
 
 def resumed(saved: State, keys: Config, data: Dataset) -> Selection:
