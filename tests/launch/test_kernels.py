@@ -77,7 +77,7 @@ RUNS: dict[str, dict[str, Any]] = {
         **SHORT,
         "model": {**RBF, "centres": "subset", "hidden": [37, 2, 20]},
         "start": {"method": "elastic_embedding", "width": 2.0},
-        "selection": {"criterion": "aic", "epsilon2": [0.03], "every": 2, "sizes": [[5, 14, 23, 32], [], [5, 11, 17]]},
+        "selection": {"criterion": "aic", "epsilon2": [0.06], "every": 2, "sizes": [[5, 14, 23, 32], [], [5, 11, 17]]},
     },
     "sharded": {**SHORT, **SHARDED, "w_step": LONG},
     "sharded_segment": {**SHORT, **SHARDED, "model": {"sites": ["none", "after", "none"]}, "w_step": LONG},
