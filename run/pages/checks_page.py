@@ -30,9 +30,11 @@ TESTS = ROOT / "tests" / "theory"
 
 HEAD = """# Formulas, checked by computation
 
-Every formula below is computed twice: by the program, and by a few lines in `tests/theory` that share none of its code.
-Derivatives are taken by a complex step, Im f(x + ih) / h with h = 1e-30, where the function is analytic: nothing is
-subtracted, so they are exact to rounding. Elsewhere they are central differences, extrapolated (Richardson).
+Every formula below is computed twice: by the program, and by a few lines in `tests/theory`. Those of objectives,
+derivatives, layers, half steps and starts share no code with the program; those of selection, steps of stochastic MAC
+and baselines are put together from parts of it, such as the gradient of a minibatch, that other rows check. Derivatives
+are taken by a complex step, Im f(x + ih) / h with h = 1e-30, where the function is analytic: nothing is subtracted, so
+they are exact to rounding. Elsewhere they are central differences, extrapolated (Richardson).
 
 "Found" is the largest difference in any of so many comparisons, relative to the largest number of the independent
 computation; 1.1e-16 is the rounding of one operation in double precision. The tests fail above "bound", which is at
@@ -40,8 +42,7 @@ most 100 times what was found, or 1e-12. What the formulas are used for, and law
 E_Q; any number of ranks gives the same bits), are other tests.
 """
 
-END = """`make checks` runs these tests and writes this page; `make test` runs them too, `make test-thorough` with more
-cases.
+END = """`make checks` runs these tests and writes this page; `make test` runs them too, `make test-thorough` with more cases.
 `multipliers of the path` is no rounding error: it is what is left at mu = 1e5 of a deviation that falls like 1 / mu
 ([convergence](convergence.md)).
 """
