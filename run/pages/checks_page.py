@@ -42,7 +42,8 @@ most 100 times what was found, or 1e-12. What the formulas are used for, and law
 E_Q; any number of ranks gives the same bits), are other tests.
 """
 
-END = """`make checks` runs these tests and writes this page; `make test` runs them too, `make test-thorough` with more cases.
+END = """`make checks` runs these tests and writes this page; `make test` runs them too, `make test-thorough` with more
+cases.
 `multipliers of the path` is no rounding error: it is what is left at mu = 1e5 of a deviation that falls like 1 / mu
 ([convergence](convergence.md)).
 """
