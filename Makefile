@@ -9,6 +9,7 @@
 # make test-slurm  run/batch/slurm.sh under a real Slurm of three nodes inside this machine (root; Debian: slurm-wlm munge)
 # make test-nodes  mpiexec over three nodes inside this machine: every method, links that are slow, nodes that die (root)
 # make lint   style and types
+# make checks each formula against a computation of its own: docs/algorithms/checks.md (minutes)
 # make docs   the documentation as a site, in build/site; fails at a link that leads nowhere
 # make speedup  speedup against processors: measured, and predicted beyond the cores there are
 # make compare   MAC against what one would train with instead (an hour or two; installs PyTorch)
@@ -33,8 +34,8 @@ PURE := tests/contracts tests/theory tests/unit tests/test_architecture.py
 # Otherwise every rank of every launch compiles the package.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-long test-thorough test-ranks test-kernels test-slurm test-nodes mutants faults soak docs speedup
-.PHONY: compare paper results bench-defaults same-bits fuzz lint clean
+.PHONY: run test test-long test-thorough test-ranks test-kernels test-slurm test-nodes mutants faults soak docs checks
+.PHONY: speedup compare paper results bench-defaults same-bits fuzz lint clean
 
 $(VENV)/.installed: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -90,7 +91,11 @@ $(VENV)/.docs: $(VENV)/.installed
 docs: $(VENV)/.docs
 	$(BIN)/python run/pages/config_page.py
 	$(BIN)/python run/pages/refusals_page.py
+	$(BIN)/python run/pages/checks_page.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+checks: $(VENV)/.installed
+	$(BIN)/python run/pages/checks_page.py --measure
 
 speedup: $(VENV)/.installed
 	$(BIN)/python run/bench/speedup.py run/usps_mac.toml run/coil_mac.toml synthetic

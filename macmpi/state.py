@@ -59,7 +59,8 @@ class Gradients(NamedTuple):
     """Euclidean norms, of objectives per point.
 
     penalised: of the gradient of E_Q + ridge by all of W and Z; nested: of that of E1 + ridge by W; multipliers: of
-    (lambda_1, ..., lambda_K) of all points / N; lacking: ||p - lambda|| / ||lambda||, where p_k = -mu M_k (z_k - f_k).
+    (lambda_1, ..., lambda_K) of all points / N, at feasible coordinates; lacking: ||p - lambda|| / ||lambda||, where
+    p_k = -mu M_k (z_k - f_k) at the present ones.
     """
 
     penalised: float
@@ -74,7 +75,7 @@ class Errors(NamedTuple):
     wrong_*: the share of misclassified points, for losses of labels.  watched: the validation error that the schedule
     compares, where it is not that of the weights that are shown.  zeros: the share of weights that are exactly 0, where
     l1 or groups ask for them.  move: mean squared mu M_k (z_k - f_k), where there are multipliers.  gradients: where
-    they are asked for.
+    they are asked for.  ridge: what of `train` is the ridge.
     """
 
     train: float
@@ -89,6 +90,7 @@ class Errors(NamedTuple):
     zeros: float | None = None
     move: float = 0.0
     gradients: Gradients | None = None
+    ridge: float = 0.0
 
 
 @dataclass
@@ -119,8 +121,8 @@ class History:
         return {**moves, "best": self.best_iteration, "fell": self.fell_at, **slopes}
 
     def forget(self) -> None:
-        """There are no best weights: those that there were are of another net."""
-        self.best_weights, self.best_e1_val, self.best_poor = nothing(), float("inf"), True
+        """There are no best weights, and no error to compare with: those that there were are of another net."""
+        self.best_weights, self.best_e1_val, self.best_poor, self.e1_val = nothing(), float("inf"), True, float("inf")
 
 
 @dataclass

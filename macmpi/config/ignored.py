@@ -31,6 +31,8 @@ def _means_nothing(name: str, config: Config) -> bool:
     nested = method in NESTED
     if name in ("penalty.tolerance", "penalty.tolerance_decay"):
         return nested or config.penalty.value("mu_every") > 0 or config.penalty.stop == "gradient"
+    if name == "penalty.ridge_until_mu":
+        return nested or config.penalty.stop == "gradient"
     if name == "penalty.gradient_tolerance":
         return nested or config.penalty.stop != "gradient"
     if table in HALF_STEPS:

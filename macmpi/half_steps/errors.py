@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,12 @@ from macmpi.state import Errors, State
 def errors_of(parts: Parts, state: State[Any], feasible: bool = False) -> Errors:
     """Errors at the present weights and coordinates.  Where Z is feasible, E_Q = E1.  Collective: yes.
 
-    The training error of a net of radial basis functions holds the ridge, as in eq. (6).
+    The training error of a net of radial basis functions holds the ridge of the objective, as in eq. (6).
     """
     train = parts.evaluation.nested(parts.weights(state))
     validation = parts.evaluation.nested(parts.weights(state), validation=True)
-    ridge = parts.ridge_of(state, range(len(parts.plan.chain.segments))) if parts.plan.has_basis else 0.0
-    zeros = parts.zeros(parts.weights(state))
-    errors = Errors(train.error + ridge / parts.points.weight, validation.error, train.error, 0.0, zeros=zeros)
+    ridge, zeros = _nested_ridge(parts, state) / parts.points.weight, parts.zeros(parts.weights(state))
+    errors = Errors(train.error + ridge, validation.error, train.error, 0.0, zeros=zeros, ridge=ridge)
     if not feasible and parts.plan.chain.sites:
         given = z_inputs(parts, state)
         E_Q, constraint, work, move = parts.evaluation.penalised(
@@ -40,3 +40,12 @@ def errors_of(parts: Parts, state: State[Any], feasible: bool = False) -> Errors
     if parts.plan.choices.penalty.gradients:
         errors = errors._replace(gradients=gradients_of(parts, state))
     return errors
+
+
+def _nested_ridge(parts: Parts, state: State[Any]) -> float:
+    """lambda ||W||^2 of eq. (6), one for all mu: none where the ridge grows with mu.  Collective: no."""
+    plan, shaping = parts.plan, parts.plan.choices.shaping
+    if not plan.has_basis or shaping.scale != "objective" or shaping.until_mu == 0.0:
+        return 0.0
+    at = replace(state, mu=min(state.mu, shaping.until_mu))
+    return parts.ridge_of(at, range(len(plan.chain.segments)))

@@ -1,12 +1,15 @@
-"""Gradients of E_Q and of E1 at a state, and by how much estimated multipliers differ from exact ones.
+"""Gradients of E_Q and of E1 at a state, and by how much its multipliers differ from those of the net.
 
 With p_k = dE_Q/df_k = mu M_k (f_k(z_{k-1}) + u_k - z_k) of each point for k = 1, ..., K, p_{K+1} = dloss/df_{K+1} (u_k:
 the shift by multipliers, 0 without them), and the derivatives J_k of f_k by its inputs and D_k by its weights,
 
     dE_Q/dz_k = J_{k+1}^T p_{k+1} - p_k,        dE_Q/dW_k = sum_n D_k^T p_k,
 
-and the multipliers of eq. (kkt3') are lambda_k = J_{k+1}^T lambda_{k+1}, lambda_{K+1} = p_{K+1}.  Theorem B.3: where
-||grad E_Q|| <= tau_k at mu_k, with tau_k -> 0 and mu_k -> infinity, p_k approaches lambda_k, and grad E1 approaches 0.
+and the multipliers of eqs. (kkt3'), (kkt4') are lambda_k = J_{k+1}^T lambda_{k+1}, lambda_{K+1} = dloss/df_{K+1}, at
+feasible coordinates, z_k = f_k(z_{k-1}): what backpropagation brings to each site.  Theorem B.3: where ||grad E_Q|| <=
+tau_k at mu_k, with tau_k -> 0 and mu_k -> infinity, p_k approaches lambda_k, and grad E1 approaches 0.  (With the same
+recursion at the state's own coordinates, which are not feasible at any finite mu, p - lambda would be dE_Q/dz again: 0
+where E_Q is stationary, whatever mu is.)
 """
 
 from __future__ import annotations
@@ -29,10 +32,23 @@ NUMBERS = 3
 
 
 def gradients_of(parts: Parts, state: State[MacState]) -> Gradients:
-    """The gradients at the present weights and coordinates; makes the metric of the present mu where there is none.
+    """The norms at the present weights and coordinates.  Cost: that of `slopes_of`.  Collective: yes."""
+    by_w, nested, (by_z, lacks, size) = slopes_of(parts, state)
 
-    Cost: about ten passes through the net, and the memory of two weights' sums for each of a rank's blocks.
-    Collective: yes.
+    def norms() -> Gradients:
+        share = float(np.sqrt(lacks / size)) if size else 0.0
+        whole, own, exact = np.sqrt([by_w @ by_w + by_z, nested @ nested, size]) / parts.plan.n_train
+        return Gradients(float(whole), float(own), float(exact), share)
+
+    found: Gradients = parts.team.from_root(norms)
+    return found
+
+
+def slopes_of(parts: Parts, state: State[MacState]) -> tuple[Array, Array, Array]:
+    """grad E_Q by W and grad E1, both with the ridge, sums over points; and `NUMBERS` sums of squares.
+
+    Makes the metric of the present mu where there is none.  Cost: about ten passes through the net, and the memory of
+    two weights' sums for each of a rank's blocks.  Collective: yes.
     """
     plan, given = parts.plan, prepare_z(parts, state)
     P, train = plan.offsets.weights[-1], plan.work.train
@@ -44,16 +60,7 @@ def gradients_of(parts: Parts, state: State[MacState]) -> Gradients:
 
     sums = TreeSum(len(train.blocks), parts.team)(add, 2 * P + NUMBERS)
     shrinks = ridge_gradient(parts, state)
-    by_w, nested = (_existing(plan, sums[i * P : (i + 1) * P] + shrinks) for i in range(2))
-    by_z, lacks, size = sums[2 * P :].tolist()
-
-    def norms() -> Gradients:
-        share = float(np.sqrt(lacks / size)) if size else 0.0
-        whole, own, exact = np.sqrt([float(by_w @ by_w) + by_z, float(nested @ nested), size]) / plan.n_train
-        return Gradients(float(whole), float(own), float(exact), share)
-
-    found: Gradients = parts.team.from_root(norms)
-    return found
+    return sums[:P] + shrinks, sums[P : 2 * P] + shrinks, sums[2 * P :]
 
 
 def _add_points(given: ZInputs, rows: slice, by_w: Array, nested: Array, numbers: Array) -> None:
@@ -66,26 +73,20 @@ def _add_points(given: ZInputs, rows: slice, by_w: Array, nested: Array, numbers
     inputs = [problem.X, *(problem.inputs(k, z) for k, z in enumerate(problem.sites(Z), start=1))]
     for segment, A, pull in zip(problem.segments, inputs, pulls, strict=True):
         _add_blocks(plan, segment.weighted, segment.tape(weights, A).weight_vjp(pull), by_w)
-    exact = pulls[-1]
-    for k in range(len(tangents) - 1, -1, -1):
-        slope, exact = tangents[k].vjp(pulls[k + 1]) - pulls[k], tangents[k].vjp(exact)
-        numbers += [float(np.einsum("nh,nh->", A, A, dtype=float)) for A in (slope, pulls[k] - exact, exact)]
     tape = chain.whole.tape(weights, parts.data.X[rows])
-    own = tape.weight_vjp(-problem.loss.residual(problem.Y, tape.F))
-    _add_blocks(plan, chain.whole.weighted, own, nested)
+    exact = -problem.loss.residual(problem.Y, tape.F)
+    _add_blocks(plan, chain.whole.weighted, tape.weight_vjp(exact), nested)
+    ends = [*chain.sites, len(chain.maps)]
+    for k in range(len(tangents) - 1, -1, -1):
+        for step in reversed(tape.steps[ends[k] : ends[k + 1]]):
+            exact = step.tangent.vjp(exact)
+        slope = tangents[k].vjp(pulls[k + 1]) - pulls[k]
+        numbers += [float(np.einsum("nh,nh->", A, A, dtype=float)) for A in (slope, pulls[k] - exact, exact)]
 
 
 def _add_blocks(plan: Plan, blocks: Sequence[int], found: Sequence[Array], out: Array) -> None:
     for block, own in zip(blocks, found, strict=True):
         out[plan.offsets.block(block)] += own.ravel()
-
-
-def _existing(plan: Plan, gradient: Array) -> Array:
-    """A gradient (flat), 0 for weights that a mask leaves out.  Collective: no."""
-    for b, map_ in enumerate(plan.chain.blocks):
-        if map_.connected is not None:
-            gradient[plan.offsets.block(b)] *= map_.connected.ravel()
-    return gradient
 
 
 def ridge_gradient(parts: Parts, state: State[MacState]) -> Array:

@@ -49,7 +49,7 @@ def shift(plan: Plan, forms: tuple[Metric, ...], multipliers: Array) -> Array:
 def renew_metric(parts: Parts, state: State[MacState]) -> None:
     """The forms M_k at each new mu, from the state as it is then; within fixed bounds.
 
-    "variance": 1 / variance of each coordinate.  "curvature": the sample's mean of Phi_k^T Phi_k, damped.
+    "variance": 1 / variance of each coordinate.  "curvature": about the sample's mean of Phi_k^T Phi_k, damped.
     Both are scaled to a mean eigenvalue of 1.  Collective: yes.
     """
     plan, points, own = parts.plan, parts.points, state.own
@@ -77,7 +77,10 @@ def _variance(points: Points, weights: Array | None, z: Array) -> Array:
 
 
 def _curvatures(parts: Parts, weights: list[Array], sites: list[Array]) -> list[Array]:
-    """The sample's mean of Phi_k^T Phi_k of each site, damped.  Collective: yes."""
+    """M_k = E[J_{k+1}^T M_{k+1} J_{k+1}] of each site, damped, from the loss's mean curvature on.  Collective: yes.
+
+    The means of the maps one after the other: E[Phi_k^T Phi_k] only where their derivatives are alike at all points.
+    """
     plan, points = parts.plan, parts.points
     average, segments = points.average, plan.chain.segments
     X, Y = parts.data.X[points.sample], parts.data.Y[points.sample]

@@ -50,7 +50,7 @@ class Alternating(Around):
 
     Decoder: its centres by their trainer and its linear layer by least squares, at the codes f_2(f_1(x)).
     Encoder: its centres by their trainer (once: its inputs never change) and `cg_iterations` steps of nonlinear
-    conjugate gradients (Polak-Ribiere) on E1 as a function of its linear layer, which the decoder nests.
+    conjugate gradients (Polak-Ribiere, PR+) on E1 as a function of its linear layer, which the decoder nests.
     Collective: where a method says so.
     """
 

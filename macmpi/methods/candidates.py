@@ -14,11 +14,12 @@ from macmpi.plan.selectable import FEWEST, STEP, ridges_of, widths_of
 from macmpi.typing import Array
 
 CRITERIA: dict[str, Callable[[int], float]] = {
-    "aic": lambda n: 2.0,
-    "bic": lambda n: math.log(n),
-    "mdl": lambda n: max(math.log(n / (2.0 * math.pi)), 0.0),
+    "aic": lambda n: 1.0,
+    "bic": lambda n: 0.5 * math.log(n),
+    "mdl": lambda n: 0.5 * max(math.log(n / (2.0 * math.pi)), 0.0),
 }
-"""A parameter costs this in addition to the sum of squares, in units of epsilon^2, for n points."""
+"""A parameter costs this in units of epsilon^2 in addition to E1, half the sum of squares, for n points: half of what
+it costs in addition to -2 log likelihood = sum of squares / epsilon^2."""
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,6 @@ class UnitSelection(Around):
             self.mac = net.method
             state.weights, state.Z, state.own = net.state.weights, net.state.Z, net.state.own
             state.history.forget()
-            state.history.e1_val = math.inf  # two nets' errors say nothing of whether one has settled
 
     def _chosen(self, place: Place, net: Net) -> Net:
         """The net with the best size of a layer; itself if that is the size it has.  Collective: yes.

@@ -15,21 +15,16 @@ def check_gradients(config: Config, chain: Chain, choices: Choices) -> None:
     if not (waits or penalty.gradients):
         return
     key = 'penalty.stop = "gradient"' if waits else "penalty.gradients = true"
-    for other, clashes, remedy in (
-        (f'method.name = "{method.name}"', method.name != "mac", 'method.name = "mac"'),
-        (
-            f'method.acceleration = "{method.acceleration}"',
-            method.acceleration in ("feasible", "momentum"),
-            'method.acceleration = "none"',
-        ),
-        (
-            f'selection.criterion = "{config.selection.criterion}"',
-            config.selection.criterion != "none",
-            'selection.criterion = "none"',
-        ),
+    for other, value, fitting in (
+        ("method.name", method.name, ("mac",)),
+        ("method.acceleration", method.acceleration, ("auto", "none")),
+        ("selection.criterion", config.selection.criterion, ("none",)),
     ):
-        if clashes:
-            raise UsageError(f"{key} is about E_Q over weights and coordinates of one net, not {other}; use {remedy}")
+        if value not in fitting:
+            raise UsageError(
+                f'{key} is about E_Q over weights and coordinates of one net, not {other} = "{value}"; '
+                f'use {other} = "{fitting[-1]}"'
+            )
     if not chain.sites:
         raise UsageError(
             f'{key} is about E_Q, and model.sites = "none" has no constraints; use model.sites = "after" or "before"'

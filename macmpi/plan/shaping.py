@@ -65,7 +65,8 @@ def shaping_of(penalty: Penalty, layers: tuple[int, ...]) -> Shaping:
         Restraint(l1, group, _bound(least), _bound(most)) for l1, group, least, most in zip(*keys, strict=True)
     )
     ridges = tuple(penalty.each("ridge", len(layers)))
-    return Shaping(ridges, restraints, penalty.value("ridge_scale"), penalty.ridge_until_mu, layers)
+    until_mu = math.inf if penalty.stop == "gradient" else penalty.ridge_until_mu  # one objective for all mu
+    return Shaping(ridges, restraints, penalty.value("ridge_scale"), until_mu, layers)
 
 
 def _bound(value: float) -> float:

@@ -43,7 +43,7 @@ class Direction:
 
 @dataclass
 class Conjugate(Direction):
-    """Polak-Ribiere: d = -g + max(0, g . (g - g_old) / g_old . g_old) d_old."""
+    """Polak-Ribiere, cut off at 0 (PR+): d = -g + max(0, g . (g - g_old) / g_old . g_old) d_old."""
 
     _old: tuple[Array, Array] | None = None
 

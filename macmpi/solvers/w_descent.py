@@ -64,7 +64,7 @@ class GradientW(DescentW):
 
 @dataclass(frozen=True)
 class ConjugateGradientW(DescentW):
-    """Nonlinear conjugate gradient, Polak-Ribiere with restarts."""
+    """Nonlinear conjugate gradient, Polak-Ribiere cut off at 0 (PR+)."""
 
     direction: ClassVar[type[Direction]] = Conjugate
 

@@ -305,7 +305,8 @@ class Training:
     def _record(self, state: State[Any], phase: str, errors: Errors) -> None:
         timings = self.team.max_over_ranks(self.clock.take())
         if phase != "postprocess":
-            poor, noticeable = is_poor(errors.train, self.constant), self.plan.choices.penalty.noticeable
+            poor = is_poor(errors.train - errors.ridge, self.constant)
+            noticeable = self.plan.choices.penalty.noticeable
             state.note_validation(errors.validation, errors.watched, poor, noticeable)
         extra: dict[str, Any] = {"centres": self.plan.basis_sizes} if self.plan.has_basis else {}
         extra |= {"ended": self.why_stopped or state.finished} if phase == "postprocess" else {}

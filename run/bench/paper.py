@@ -150,10 +150,19 @@ FIG6 = [
     Step("speedup", speedup("run/usps_mac.toml", COIL), scaling_of, 500.0),
     Step("speedup-select", speedup("run/coil_select.toml", "--iterations", "24"), scaling_of, 300.0),
 ]
+
+
+def path_of(output: Path, printed: str) -> Found:
+    """The rows of run/bench/path.py, numbers rounded to six digits."""
+    rows = json.loads((output / "path.json").read_text())
+    return {"path": [{key: rounded(value) for key, value in row.items()} for row in rows]}
+
+
 VALIDATION = ('penalty.stop="validation"', "penalty.gradients=true")
 THEORY = [
     Step("theory", training("run/usps_theory.toml"), curve_of, 30.0),
     Step("theory-validation", training("run/usps_theory.toml", *VALIDATION), curve_of, 10.0),
+    Step("theory-path", ("run/bench/path.py", "run/usps_theory.toml", "--output", "{OUTPUT}"), path_of, 120.0),
 ]
 BENCHMARKS = [
     Benchmark("theory", THEORY),

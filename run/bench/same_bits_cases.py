@@ -109,13 +109,13 @@ SELECTING: Keys = {
     "model.centres": "subset",
     "model.hidden": [40, 2, 30],
     "selection.criterion": "aic",
-    "selection.epsilon2": [0.3],
+    "selection.epsilon2": [0.6],
     "selection.sizes": [[*range(3, 40, 4), 40], [], [*range(3, 30, 4), 30]],
     "selection.every": 1,
 }
 UNITS: Keys = {
     "selection.criterion": "aic",
-    "selection.epsilon2": 0.2,
+    "selection.epsilon2": 0.4,
     "selection.every": 1,
     "selection.sizes": [[3, 8], [2], [3, 8]],
 }

@@ -33,7 +33,7 @@ KEYS = {
     "penalty.ridge": 0.01,
     "run.max_iterations": 100,
 }
-PRICES = [("aic", 1.0), ("bic", 1.0), ("bic", 2.0), ("bic", 4.0), ("bic", 8.0)]
+PRICES = [("aic", 2.0), ("bic", 2.0), ("bic", 4.0), ("bic", 8.0), ("bic", 16.0)]
 """A criterion, and how many times the eps^2 of the largest net is taken: larger, it asks for smaller nets."""
 
 EVERY = 3
@@ -58,7 +58,7 @@ def cost(hidden: list[int], criterion: str, epsilon2: float) -> float:
     """C per point, by its definition."""
     sizes = [INPUTS, *hidden, INPUTS]
     weights = sum(b * (a + 1) for a, b in pairwise(sizes))
-    return {"aic": 2.0, "bic": math.log(POINTS)}[criterion] * epsilon2 * weights / POINTS
+    return {"aic": 1.0, "bic": 0.5 * math.log(POINTS)}[criterion] * epsilon2 * weights / POINTS
 
 
 def runs(acceleration: str) -> Iterator[dict[str, Any]]:

@@ -28,7 +28,7 @@ FILES: dict[str, dict[str, str]] = {
     "fig4": {"fig4.png": "The codes of 20 objects before and after training"},
     "fig5": {"fig5.png": "E1 + C against iterations, with the sizes that are selected"},
     "fig6": {"fig6.png": "Speedup against ranks, measured and predicted"},
-    "theory": {"theory.png": "Gradients of E_Q and E1 and what the multipliers lack, against iterations"},
+    "theory": {"theory.png": "Gradients of E_Q and E1 and what the multipliers lack, against iterations and mu"},
 }
 
 TITLES = {
@@ -148,10 +148,14 @@ def ends_of_mu(step: Found) -> list[Found]:
 
 
 def path(steps: dict[str, Found]) -> Figure:
-    """The norms of both gradients and what the multipliers lack against iterations; dots where a mu ends."""
-    figure = Figure(figsize=(9.0, 3.4), layout="constrained")
+    """The norms of both gradients and what the multipliers lack, dots where a mu ends.
+
+    Above against iterations, below against mu, with the path as it is.
+    """
+    figure = Figure(figsize=(9.0, 6.4), layout="constrained")
     keys = {"gradient_E_Q": "‖grad E_Q‖", "gradient_E1": "‖grad E1‖", "multipliers_lack": "multipliers lack"}
-    for ax, (key, title) in zip(figure.subplots(1, 3), keys.items(), strict=True):
+    above, below = figure.subplots(2, 3)
+    for ax, under, (key, title) in zip(above, below, keys.items(), strict=True):
         for style, colour, step, name in (
             ("-", "#1f77b4", steps["theory"], 'stop = "gradient"'),
             ("--", "#ff7f0e", steps["theory-validation"], 'stop = "validation"'),
@@ -162,8 +166,16 @@ def path(steps: dict[str, Found]) -> Figure:
             )
             last = ends_of_mu(step)
             ax.plot(figures.column(last, "iteration"), figures.column(last, key), "o", color=colour, ms=3.5)
+            if style == "-":
+                ends = figures.column(last, "mu"), figures.column(last, key)
+                under.plot(*ends, "o-", color=colour, ms=3.5, label=name)
+        exact = steps["theory-path"]["path"]
+        under.plot(figures.column(exact, "mu"), figures.column(exact, key), "o:", color="#2ca02c", label="minimised")
         ax.set(xscale="log", yscale="log", xlabel="iterations")
+        under.set(xscale="log", yscale="log", xlabel="mu")
+        under.grid(color="0.92", lw=0.6)
         ax.set_title(title, fontsize=10)
         ax.grid(color="0.92", lw=0.6)
-    figure.axes[0].legend(fontsize=8, frameon=False)
+    for ax in (above[0], below[0]):
+        ax.legend(fontsize=8, frameon=False)
     return figure

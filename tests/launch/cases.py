@@ -71,7 +71,7 @@ CASES = {
             "model": {**BASIS, "centres": "subset"},
             "start": {"method": "elastic_embedding", "width": 2.0},
             "penalty": {"mu0": 1.0, "factor": 5.0, "mu_max": 5.0, "mu_every": 5, "ridge": 0.002},
-            "selection": {"criterion": "aic", "epsilon2": [0.1], "every": 3, "sizes": [[5, 14, 23], [], [5, 14, 23]]},
+            "selection": {"criterion": "aic", "epsilon2": [0.2], "every": 3, "sizes": [[5, 14, 23], [], [5, 14, 23]]},
         },
     ),
     "alternating": Case(

@@ -38,7 +38,7 @@ ridge = 1e-3
 ridge_scale = "objective"
 [selection]
 criterion = "aic"
-epsilon2 = [0.01]
+epsilon2 = [0.02]
 sizes = [[10, 20, 30], [], [10, 20, 30]]
 every = 2
 """

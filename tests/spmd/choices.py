@@ -99,12 +99,12 @@ SELECTING = {
     "model.centres": "subset",
     "model.hidden": [30, 2, 25],
     "selection.criterion": "aic",
-    "selection.epsilon2": [0.3],
+    "selection.epsilon2": [0.6],
     "selection.sizes": [[3, 7, 11, 15, 19, 23, 27], [], [3, 7, 11, 15, 19, 23]],
     "selection.every": 1,
 }
 
-UNITS = {"selection.criterion": "aic", "selection.epsilon2": 0.05, "selection.every": 1}
+UNITS = {"selection.criterion": "aic", "selection.epsilon2": 0.1, "selection.every": 1}
 
 
 def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
@@ -448,7 +448,7 @@ def selections(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[t
     """Model selection: in every iteration and in the second, with Grams whole and in rows."""
     for criterion, data in zip(CRITERIA, cycle((SMALL, WIDE))):
         yield data, {**BASIS, **SELECTING, "selection.criterion": criterion}
-    yield WIDE, {**BASIS, **SELECTING, "model.hidden": [70, 2, 55], "selection.epsilon2": [0.3, 0.05]}
+    yield WIDE, {**BASIS, **SELECTING, "model.hidden": [70, 2, 55], "selection.epsilon2": [0.6, 0.1]}
     yield WIDE, {**BASIS, **SELECTING, "model.hidden": [55, 70, 45], **FILE}
     yield SMALL, {**BASIS, **SELECTING, "selection.every": 2, **lagrangian}
     yield SMALL, {**BASIS, **SELECTING, "start.method": "pca", **single}
@@ -464,7 +464,7 @@ def widths_and_ridges(lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dic
     ridges = {"selection.ridges": [1e-3, 1.0]}
     yield SMALL, {**BASIS, **SELECTING, **ridges, "selection.widths": [[1.0, 5.0], [0.5]], **lagrangian}
     yield WIDE, {**BASIS, **SELECTING, **ridges, "model.hidden": [70, 2, 55], "parallel.data": "node"}
-    dense = {"selection.criterion": "bic", "selection.epsilon2": 0.1, "selection.every": 1, "model.sites": "before"}
+    dense = {"selection.criterion": "bic", "selection.epsilon2": 0.2, "selection.every": 1, "model.sites": "before"}
     yield WIDE, {**dense, **ridges, "model.activation": "tanh"}
 
 
@@ -476,11 +476,11 @@ def units(single: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
         own = {"parallel.data": place}
         yield WIDE, {**keys, **wide, **own}
         yield SMALL, {**keys, **few, **own, "model.sites": "before"}
-        labels = {"model.loss": "cross_entropy", "selection.epsilon2": 0.5}
+        labels = {"model.loss": "cross_entropy", "selection.epsilon2": 1.0}
         yield CLASSES, {**keys, **few, **own, **labels}
         yield WIDE, {**keys, **wide, **own, "method.acceleration": "momentum", "selection.every": 2}
     yield SMALL, {**keys, **few, **single, "model.sites": "none"}
-    yield LONG, {**keys, "selection.sizes": [[1, 2]], "selection.epsilon2": 100.0}
+    yield LONG, {**keys, "selection.sizes": [[1, 2]], "selection.epsilon2": 200.0}
     ring = {"parallel.data": "sharded", "w_step.schedule": "ring", "w_step.batch": 9, "w_step.rate": 0.05}
     yield WIDE, {**keys, **wide, **ring}
     code = {"model.image": [4, 3], "model.hidden": [Convolution(3, 3, pool=2), 9, 5], "selection.sizes": [[], [4], []]}

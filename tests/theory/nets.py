@@ -24,10 +24,10 @@ from macmpi.state import State
 from macmpi.typing import Array
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    "sigmoid": special.expit,
+    "sigmoid": lambda a: 1.0 / (1.0 + np.exp(-a)) if np.iscomplexobj(a) else special.expit(a),
     "tanh": np.tanh,
-    "relu": lambda a: np.where(a > 0.0, a, 0.0),
-    "leaky_relu": lambda a: np.where(a > 0.0, a, 0.01 * a),
+    "relu": lambda a: np.where(a.real > 0.0, a, 0.0),
+    "leaky_relu": lambda a: np.where(a.real > 0.0, a, 0.01 * a),
     "linear": lambda a: a,
 }
 SMOOTH = ["sigmoid", "tanh"]
@@ -122,7 +122,8 @@ def anywhere(mac: Mac, seed: int = 0, mu: float = 10.0, off: float = 0.3, pull: 
 
 
 def softmax(A: Array) -> Array:
-    return special.softmax(A, axis=1)
+    E = np.exp(A - A.real.max(axis=1, keepdims=True))
+    return E / E.sum(axis=1, keepdims=True)
 
 
 def bits(A: Array) -> Array:
@@ -188,15 +189,27 @@ def layers(mac: Mac, state: State) -> list[Layer]:
 
 def loss_of(mac: Mac, F: Array) -> float:
     """1/2 ||y - f||^2, or another loss by its formula, over all points."""
-    return float(np.sum(VALUES[type(mac.plan.choices.loss).__name__](mac.data.Y, F)))
+    return total(VALUES[type(mac.plan.choices.loss).__name__](mac.data.Y, F))
+
+
+def total(values: Any) -> Any:
+    """The sum, complex where a complex step is taken (`slopes`)."""
+    found = np.sum(values)
+    return found if np.iscomplexobj(found) else float(found)
+
+
+def huber(R: Array) -> Array:
+    """r^2 / 2 within 1, |r| - 1/2 beyond."""
+    size = R * np.sign(R.real)
+    return np.where(size.real <= 1.0, 0.5 * R**2, size - 0.5)
 
 
 VALUES: dict[str, Callable[[Array, Array], Array]] = {
     "Squared": lambda Y, F: 0.5 * (Y - F) ** 2,
-    "CrossEntropy": lambda Y, F: special.logsumexp(F, axis=1) - np.sum(Y * F, axis=1),
-    "Logistic": lambda Y, F: np.logaddexp(0.0, F) - Y * F,
-    "Poisson": lambda Y, F: special.kl_div(Y, np.exp(F)),
-    "Huber": lambda Y, F: special.huber(1.0, Y - F),
+    "CrossEntropy": lambda Y, F: np.log(np.sum(np.exp(F), axis=1)) - np.sum(Y * F, axis=1),
+    "Logistic": lambda Y, F: np.log(1.0 + np.exp(F)) - Y * F,
+    "Poisson": lambda Y, F: np.exp(F) - Y * F + special.xlogy(Y, Y) - Y,
+    "Huber": lambda Y, F: huber(Y - F),
     "Absolute": lambda Y, F: np.sqrt((Y - F) ** 2 + 0.05**2) - 0.05,
 }
 
@@ -253,15 +266,15 @@ def e_q(mac: Mac, state: State) -> float:
     """Eq. (3) at the state's mu, constraints measured in the state's metric."""
     if not mac.plan.chain.sites:
         return e1(mac, state)
-    total = loss_of(mac, layers(mac, state)[-1](of_sites(mac, state.Z)[-1]))
+    found = loss_of(mac, layers(mac, state)[-1](of_sites(mac, state.Z)[-1]))
     for M, C in zip(forms(mac, state), of_sites(mac, constraint(mac, state)), strict=True):
-        total += 0.5 * float(np.sum((C @ M) * C))
-    return total
+        found += 0.5 * total((C @ M) * C)
+    return found
 
 
 def work(mac: Mac, state: State) -> float:
     """sum lambda^T (z - f)."""
-    return float(np.sum(state.own.multipliers * constraint(mac, state))) if state.own.multipliers.size else 0.0
+    return total(state.own.multipliers * constraint(mac, state)) if state.own.multipliers.size else 0.0
 
 
 def ridge(mac: Mac, state: State) -> float:
@@ -270,7 +283,7 @@ def ridge(mac: Mac, state: State) -> float:
     Scale "unit": each regression of a unit has the ridge, and E_Q holds it times mu m_h, or as tr V^T M V; a
     regression of a whole segment holds its metric itself, so there E_Q holds the ridge times mu.
     """
-    plan, net, total = mac.plan, layers(mac, state), 0.0
+    plan, net, found = mac.plan, layers(mac, state), 0.0
     weights = [state.mu] * len(net)
     forms_ = [*(M / mu for M, mu in zip(forms(mac, state), weights, strict=False)), None]
     for f, mu, M, apart in zip(net, weights, forms_, [r.by_unit for r in plan.choices.regressions], strict=True):
@@ -278,10 +291,10 @@ def ridge(mac: Mac, state: State) -> float:
         for W in f.weights:
             V = W[:, :-1]
             if M is None or plan.choices.shaping.scale == "objective":
-                total += 0.5 * value * float(np.sum(V**2))
+                found += 0.5 * value * total(V**2)
             else:
-                total += 0.5 * value * mu * float(np.sum((M @ V) * V if apart else V * V))
-    return total
+                found += 0.5 * value * mu * total((M @ V) * V if apart else V * V)
+    return found
 
 
 def feasible(mac: Mac, state: State) -> Array:
@@ -320,6 +333,29 @@ def multipliers(mac: Mac, state: State) -> list[Array]:
             u = J[k].T @ u
             out[k - 1][row] = u
     return out
+
+
+def slopes(function: Callable[[], Any], owner: Any, name: str, h: float = 1e-30) -> Array:
+    """Im f(x + i h) / h for each number of the array `name` of `owner`, of which function() is analytic: (size,).
+
+    Nothing is subtracted, so that the derivative is exact to rounding (Squire and Trapp, SIAM Review 1998).
+    """
+    kept = getattr(owner, name)
+    moved, out = kept.astype(complex), np.empty(kept.size)
+    setattr(owner, name, moved)
+    for i in range(kept.size):
+        moved.flat[i] += 1j * h
+        out[i] = function().imag / h
+        moved.flat[i] = kept.flat[i]
+    setattr(owner, name, kept)
+    return out
+
+
+def richardson(function: Callable[[float], float], h: float = 2e-3) -> float:
+    """The derivative at 0: central differences at h, h/2 and h/4, extrapolated to h^6."""
+    a, b, c = ((function(t) - function(-t)) / (2.0 * t) for t in (h, 0.5 * h, 0.25 * h))
+    first, second = (4.0 * b - a) / 3.0, (4.0 * c - b) / 3.0
+    return (16.0 * second - first) / 15.0
 
 
 def gradient(function: Any, x: Array, h: float = 1e-6) -> Array:

@@ -14,6 +14,7 @@ import pytest
 from contracts.examples import point_gradients
 from numpy.testing import assert_allclose
 from scipy import optimize
+from theory.checks import deviation
 from theory.nets import (
     SITES,
     anywhere,
@@ -29,6 +30,7 @@ from theory.nets import (
 from theory.problems import w_problem, z_problem
 from theory.test_appendix import backpropagated
 
+from macmpi.half_steps.gradients import gradients_of
 from macmpi.mac import Mac
 from macmpi.solvers.w_problem import gradients
 from macmpi.state import State
@@ -87,6 +89,19 @@ def sweep_and_polish(mac: Mac, state: State, tau: float) -> None:
     objective(optimize.minimize(objective, start, jac=True, method="BFGS", options=options).x)
 
 
+def at_the_minimiser(mac: Mac, state: State, mu: float) -> None:
+    """(W*(mu), Z*(mu)) as a root of the gradient, to rounding, from the minimiser of another mu."""
+    exact, n_w = feasible(mac, state), state.weights.size
+    state.Z[:] = exact + (state.mu / mu) * (state.Z - exact)
+    state.mu = mu
+
+    def slope(v: Array) -> Array:
+        state.weights[:], state.Z[:] = v[:n_w], v[n_w:].reshape(state.Z.shape)
+        return joint_gradient(mac, state)
+
+    slope(optimize.root(slope, np.concatenate([state.weights, state.Z.ravel()]), options={"xtol": 1e-14}).x)
+
+
 def follow(
     mac: Mac, state: State, mus: list[float], taus: list[float], minimise: Minimise = sweep_until
 ) -> list[dict[str, float]]:
@@ -137,6 +152,23 @@ def test_limit_points_are_kkt_points_as_mu_grows_and_tolerances_fall(path: str) 
     assert np.abs(np.hstack(multipliers(mac, state))).max() > 1e-2
     assert_allclose(state.Z, feasible(mac, state), rtol=0.0, atol=1e-3)
     assert_allclose(e_q(mac, state), e1(mac, state), rtol=1e-3)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_the_paths_multipliers_approach_those_of_the_net_like_one_over_mu(path: str) -> None:
+    """-mu (z - f) at (W*(mu), Z*(mu)) against what backpropagation gives at feasible coordinates, relatively."""
+    mac, state = path_of(path)
+    state.mu, lacking = 1.0, {}
+    sweep_and_polish(mac, state, 1e-3)
+    for mu in (1.0, 1e2, 1e3, 1e5):
+        at_the_minimiser(mac, state, mu)
+        found = gradients_of(mac.parts, state)
+        assert found.penalised < 1e-8
+        lacking[mu] = found.lacking
+    assert lacking[1.0] > 0.3
+    deviation("multipliers of the path", 1.0 + lacking[1e5], 1.0)
+    for mu in (1e2, 1e3):
+        assert 0.5 < mu * lacking[mu] / (1e5 * lacking[1e5]) < 2.0
 
 
 @pytest.mark.parametrize("mu", [1.0, 1e4])

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from theory.checks import deviation
 from theory.nets import (
     AUGMENTED,
     anywhere,
@@ -16,19 +19,22 @@ from theory.nets import (
     e_q,
     feasible,
     forms,
-    gradient,
+    layers,
+    loss_of,
     method,
     multipliers,
     of_sites,
     ridge,
+    slopes,
     started,
     work,
 )
 
-from macmpi.half_steps.gradients import gradients_of
+from macmpi.half_steps.gradients import gradients_of, slopes_of
 from macmpi.mac import Mac
 from macmpi.plan.penalty import Progress, Stationary
 from macmpi.state import State
+from macmpi.typing import Array
 
 OBJECTIVES: dict[str, dict[str, Any]] = {
     "after": {},
@@ -49,23 +55,37 @@ def size(*parts: Any) -> float:
     return float(np.sqrt(sum(float(np.sum(np.square(part))) for part in parts)))
 
 
+def tails(mac: Mac, state: State) -> list[Array]:
+    """dE1/dz_k of what lies behind each site, the coordinates before it feasible: by a complex step in z_k alone."""
+    net, sites = layers(mac, state), of_sites(mac, feasible(mac, state))
+
+    def behind(k: int, owner: SimpleNamespace) -> Any:
+        A = owner.z
+        for f in net[k:]:
+            A = f(A)
+        return loss_of(mac, A)
+
+    owners = [SimpleNamespace(z=z) for z in sites]
+    return [slopes(partial(behind, k, own), own, "z") for k, own in enumerate(owners, start=1)]
+
+
 @pytest.mark.parametrize("choice", OBJECTIVES)
 def test_they_are_the_gradients_of_the_objectives(choice: str) -> None:
-    """By central differences of the paper's formulas, the ridge as it is configured in both."""
+    """By a complex step in the paper's formulas, the ridge as it is configured in both."""
     mac = method(**{"hidden": (3, 2), "n": 6, "ridge": 0.3} | OBJECTIVES[choice])
     state, N = anywhere(mac), mac.plan.n_train
     found = gradients_of(mac.parts, state)
-    by_w = gradient(lambda: e_q(mac, state) - work(mac, state) + ridge(mac, state), state.weights)
-    by_z = gradient(lambda: e_q(mac, state) - work(mac, state), state.Z)
-    nested = gradient(lambda: e1(mac, state) + ridge(mac, state), state.weights)
-    # central differences with steps h = 1e-6 leave eps E / h ~ 1e-10 E and h^2: far below rtol where E ~ ||grad E||
-    assert_allclose(found.penalised, size(by_w, by_z) / N, rtol=1e-5)
-    assert_allclose(found.nested, size(nested) / N, rtol=1e-5)
+    by_w = slopes(lambda: e_q(mac, state) - work(mac, state) + ridge(mac, state), state, "weights")
+    by_z = slopes(lambda: e_q(mac, state) - work(mac, state), state, "Z")
+    nested = slopes(lambda: e1(mac, state) + ridge(mac, state), state, "weights")
+    deviation("‖grad E_Q‖", N * found.penalised, size(by_w, by_z))
+    deviation("‖grad E1‖", N * found.nested, size(nested))
+    deviation("grad E_Q by W", slopes_of(mac.parts, state)[0], by_w)
 
 
 @pytest.mark.parametrize("choice", [name for name in OBJECTIVES if name != "several blocks"])
 def test_what_the_multipliers_lack(choice: str) -> None:
-    """The estimates lambda - mu M (z - f) against eq. (kkt3'), at the present weights and coordinates."""
+    """The estimates lambda - mu M (z - f) at the present coordinates against eq. (kkt3') at feasible ones."""
     mac = method(**{"hidden": (3, 2), "n": 6} | OBJECTIVES[choice])
     state = anywhere(mac)
     found = gradients_of(mac.parts, state)
@@ -73,19 +93,25 @@ def test_what_the_multipliers_lack(choice: str) -> None:
     estimates = np.hstack([-C @ M for C, M in pairs])
     if state.own.multipliers.size:
         estimates = estimates + state.own.multipliers
+    state.Z[:] = feasible(mac, state)
     exact = np.hstack(multipliers(mac, state))
+    deviation("multipliers of the net", mac.plan.n_train * found.multipliers, size(*tails(mac, state)))
     assert_allclose(found.multipliers, size(exact) / mac.plan.n_train, rtol=1e-9)
     assert_allclose(found.lacking, size(estimates - exact) / size(exact), rtol=1e-9)
 
 
-def test_where_the_gradient_vanishes_nothing_is_lacking() -> None:
-    """dE_Q/dz = 0 is p_k = J^T p_{k+1} for all k."""
-    exact = {"iterations": 40, "direction": "direct", "relaxation": 1.0, "halvings": 15}
-    mac = method((3, 2), "tanh", n=6, z_step=exact)
-    state = anywhere(mac)
-    before = gradients_of(mac.parts, state).lacking
-    mac.z_step(state)
-    assert gradients_of(mac.parts, state).lacking < 1e-6 * before
+def test_at_a_fixed_mu_the_multipliers_are_not_those_of_the_net() -> None:
+    """However small grad E_Q is: -mu (z - f) are multipliers of coordinates that are not feasible."""
+    close = {"iterations": 3, "direction": "direct", "relaxation": 1.0}
+    mac = method((2,), "tanh", n=10, d=1, targets=1, z_step=close, ridge=0.3, ridge_scale="objective")
+    state = started(mac, wide=1.0)
+    state.mu = 1.0
+    for _ in range(300):
+        mac.sweep(state)
+    found = gradients_of(mac.parts, state)
+    assert found.penalised < 1e-3 * found.multipliers
+    assert found.nested > 0.1 * found.multipliers
+    assert found.lacking > 0.3
 
 
 # --- theorem B.3 ------------------------------------------------------------------------------------------------------
@@ -140,5 +166,5 @@ def test_a_run_that_waits_for_the_gradient_follows_the_theorem(path: str) -> Non
         assert row["nested"] <= 3.0 * (row["tau"] + row["multipliers"] / row["mu"])
     first, last = rows[0], rows[-1]
     assert last["nested"] < 0.25 * first["nested"]
-    assert last["lacking"] < 0.25 * first["lacking"]
+    assert last["lacking"] < 0.5 * first["lacking"]
     assert np.abs(state.Z - feasible(mac, state)).max() < 0.1

@@ -37,11 +37,11 @@ CASES: dict[str, dict[str, dict[str, Any]]] = {
     "selection": {
         "model": {"hidden": [12, 2, 10], **basis_nets.NET, "centres": "subset"},
         "start": {"method": "pca"},
-        "selection": {"criterion": "aic", "epsilon2": [0.03], "every": 2, "sizes": [[4, 6, 8, 10], [], [4, 6, 8]]},
+        "selection": {"criterion": "aic", "epsilon2": [0.06], "every": 2, "sizes": [[4, 6, 8, 10], [], [4, 6, 8]]},
     },
     "sizes": {
         "model": {**NET, "activation": "sigmoid", "loss": "squared"},
-        "selection": {"criterion": "aic", "epsilon2": 0.03, "every": 1, "sizes": [[2, 5], [2, 4]]},
+        "selection": {"criterion": "aic", "epsilon2": 0.06, "every": 1, "sizes": [[2, 5], [2, 4]]},
     },
 }
 ITERATIONS = 3

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from theory.basis_nets import autoencoder, config, gaussians, planned
+from theory.checks import deviation
 from theory.test_selection import ROUNDING, order_of, select, selecting, totals
 
 from macmpi.config import Config
@@ -156,7 +157,7 @@ def test_every_candidate_has_the_value_of_its_own_fit(setting: str, rows: int, m
     found, now = totals(method, state)
     assert [len(values) for values in found] == [len(every(method, state, c)) for c in method.candidates]
     for c, values, held in zip(method.candidates, found, now, strict=True):
-        assert_allclose(values, list(every(method, state, c).values()), rtol=1e-7)
+        deviation("effective weights", values, list(every(method, state, c).values()))
         assert_allclose(held, present(method, state, c), rtol=1e-7)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import special, stats
 from theory.basis_nets import NET, autoencoder, begun, config, e_q, fitted, gaussians, own_ridges, planned, regression
+from theory.checks import deviation
 from theory.problems import given
 from unit.crew import crew
 
 from macmpi.config import Config
+from macmpi.config.reading import read
 from macmpi.config.resized import resized
 from macmpi.data.dataset import Dataset
 from macmpi.half_steps.carry_out import carry_out
@@ -26,6 +30,8 @@ from macmpi.methods.candidates import CRITERIA, candidates_of
 from macmpi.methods.comparing import Comparing
 from macmpi.methods.selection import Selection
 from macmpi.nets.layers.rbf import GaussianBasis
+from macmpi.nets.losses import Squared
+from macmpi.nets.losses.cross_entropy import CrossEntropy
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
@@ -44,8 +50,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "over-relaxed": {"penalty": {"ridge": 0.01}, "w_step": {"relaxation": 1.9}},
     "wide": {"model": {"hidden": [12, 100, 10]}, "penalty": {"ridge": 0.01}},
 }
-A_PARAMETER = {"aic": lambda n: 2.0, "bic": math.log, "mdl": lambda n: math.log(n / (2.0 * math.pi))}
-"""In units of epsilon^2, in addition to the sum of squares."""
+A_PARAMETER = {
+    "aic": lambda n: 1.0,
+    "bic": lambda n: 0.5 * math.log(n),
+    "mdl": lambda n: 0.5 * math.log(n / (2.0 * math.pi)),
+}
+"""In units of epsilon^2, in addition to half the sum of squares."""
 
 PAIR = [0.3, 0.03]
 ROUNDING = 1.0 + 1e-11
@@ -144,7 +154,7 @@ def test_the_errors_of_all_candidates_are_those_of_single_fits(mu: float, settin
             assert len(counts) > 4
             squares = sum(trial.objectives(job)[1:] for job in jobs if job.segment == b)
             found = method.plan.weight_of(b, mu) * squares
-            assert_allclose(found, [alone(method, state, b, count) for count in counts], rtol=1e-8)
+            deviation("errors of candidates", found, [alone(method, state, b, count) for count in counts])
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -212,6 +222,42 @@ def test_ranks_share_the_features_and_the_factors_of_the_candidates(
             for a, b in zip(mine, theirs, strict=True):
                 assert_array_equal(a, b)
     assert sorted(made) == alone_made
+
+
+# --- what a parameter costs -------------------------------------------------------------------------------------------
+
+FROM_THE_LIKELIHOOD: dict[str, Callable[[float, int, int], float]] = {
+    "aic": lambda log_l, k, n: 0.5 * (2.0 * k - 2.0 * log_l),
+    "bic": lambda log_l, k, n: 0.5 * (k * math.log(n) - 2.0 * log_l),
+    "mdl": lambda log_l, k, n: 0.5 * k * math.log(n / (2.0 * math.pi)) - log_l,
+}
+"""Half of AIC and BIC by their definitions, of k parameters and n points; the length of a description by its leading
+terms."""
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_e1_and_the_cost_compare_models_as_the_likelihood_does(criterion: str) -> None:
+    """Of normal errors of variance eps^2 by SciPy's density, and of labels: differences of E1 + C are those of
+    criterion times eps^2, of a negative log likelihood those of the criterion itself."""
+    random, n, of = np.random.default_rng(0), 50, FROM_THE_LIKELIHOOD[criterion]
+    Y, eps = random.normal(size=(n, 3)), 0.3
+    labels = np.eye(3)[random.integers(0, 3, size=n)]
+    models = [(k, Y + 0.2 * random.normal(size=Y.shape), random.normal(size=Y.shape)) for k in (4, 9, 17)]
+    normal = [of(stats.norm.logpdf(Y, F, eps).sum(), k, n) for k, F, _ in models]
+    multinomial = [of(float(np.sum(labels * special.log_softmax(F, axis=1))), k, n) for k, _, F in models]
+    for loss, targets, epsilon2, expected in (
+        (Squared(), Y, eps**2, normal),
+        (CrossEntropy(), labels, 1.0, multinomial),
+    ):
+        outputs = [(k, G if loss.labels else F) for k, F, G in models]
+        found = [loss.value(targets, F).sum() + CRITERIA[criterion](n) * epsilon2 * k for k, F in outputs]
+        deviation(f"price of {criterion}", np.diff(found), epsilon2 * np.diff(expected))
+
+
+def test_the_shipped_path_has_the_papers_price() -> None:
+    """2 eps^2 a parameter, as section 4.4 prints it, with an eps^2 of each net."""
+    keys = read(Path(__file__).parents[2] / "run" / "coil_select.toml", []).selection
+    assert [CRITERIA[keys.criterion](1368) * e for e in keys.epsilons(2)] == [2.0 * 3e-4, 2.0 * 0.05]
 
 
 # --- what is chosen ---------------------------------------------------------------------------------------------------
@@ -321,6 +367,7 @@ def test_a_change_is_written_into_the_state() -> None:
     assert state.own.sizes.tolist() == [method.plan.basis_sizes[0], 2, method.plan.basis_sizes[1]]
     assert len(state.history.best_weights) == 0
     assert state.history.best_e1_val == math.inf
+    assert state.history.e1_val == math.inf, "the schedule compares errors of one net alone"
     assert len(state.weights) == method.plan.offsets.weights[-1] < method.largest.offsets.weights[-1]
     state.note_validation(method.evaluate(state).validation)
     assert_array_equal(state.history.best_weights, state.weights)
@@ -352,7 +399,7 @@ def test_the_record_says_what_was_done_and_what_it_costs(criterion: str) -> None
         notes = method.notes()
         assert notes.get("phase") == phase
         assert notes.get("changed") == method.changed
-        assert_allclose(notes["cost"], price(method, method.plan.basis_sizes) / 37)
+        deviation("C(W)", 37 * notes["cost"], price(method, method.plan.basis_sizes))
 
 
 def resumed(saved: State, keys: Config, data: Dataset) -> Selection:
@@ -398,7 +445,7 @@ def test_the_layers_without_basis_functions_get_their_w_step() -> None:
         "sites": ["none", "after", "after"],
         "width": 2.5,
     }
-    method, state = selecting(model=model, penalty={"ridge": 0.0})
+    method, state = selecting(model=model, penalty={"ridge": 0.0}, selection={"epsilon2": [0.2]})
     assert [b.layer for b in method.candidates] == [0]
     errors = [method.evaluate(state).E_Q]
     for i in range(6):
@@ -423,4 +470,4 @@ def test_a_net_with_basis_functions_in_one_half_alone() -> None:
     assert method.changed
     assert [b.segment for b in method.candidates] == [1]
     assert state.own.sizes.tolist() == [2, method.plan.basis_sizes[0]]
-    assert_allclose(method.notes()["cost"], 2 * 0.05 * (2 + data.Y.shape[1]) * method.plan.basis_sizes[0] / 37)
+    assert_allclose(method.notes()["cost"], 0.05 * (2 + data.Y.shape[1]) * method.plan.basis_sizes[0] / 37)

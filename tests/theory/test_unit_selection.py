@@ -73,7 +73,7 @@ def cost(method: UnitSelection, hidden: list[int]) -> float:
     """C per point, by its definition."""
     sizes, keys = [4, *hidden, 3], method.config.selection
     weights = sum(b * (a + 1) for a, b in pairwise(sizes))
-    return {"aic": 2.0, "bic": math.log(80)}[keys.criterion] * float(keys.epsilons(1)[0]) * weights / 80
+    return {"aic": 1.0, "bic": 0.5 * math.log(80)}[keys.criterion] * float(keys.epsilons(1)[0]) * weights / 80
 
 
 def total(method: UnitSelection, state: State) -> float:

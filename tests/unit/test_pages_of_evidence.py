@@ -25,6 +25,9 @@ WHERE = {
 }
 
 
+PATH_KEYS = ("gradient_E_Q", "gradient_E1", "multipliers_lack", "constraint")
+
+
 def curve(random: np.random.Generator) -> list[Found]:
     """A start, 12 iterations in which mu grows twice and sizes are selected once, and a postprocessing."""
     keys = {"E_Q": 1.0, "constraint": 0.1, "cost": 2.0, "centres": [9, 7]}
@@ -75,6 +78,7 @@ def outcome(step: Step, random: np.random.Generator) -> Found:
             "load_before": 0.0,
         },
         **{"seconds": 9.0, "processor_seconds": 8.0, "curve": curve(random), "levels": {"predict the mean": 11.0}},
+        "path": [{"mu": mu, **dict.fromkeys(PATH_KEYS, 1.0 / mu)} for mu in (1.0, 10.0)],
         **{"images": images, "codes": codes, **groups, "scaling": [scaled("--weak" in step.command)]},
         **{"rows": rows, "finals": [], "said": ["Budget: 1 s"], "sizes": [{"iteration": 11, "units": [5, 3]}]},
     }

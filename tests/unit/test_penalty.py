@@ -42,6 +42,15 @@ def test_objective_ridge_is_the_same_in_e_q() -> None:
     assert ridge(2, 10.0, output=True) == 0.3
 
 
+@pytest.mark.parametrize("until_mu", [0.0, 1.0, 1e4])
+def test_a_path_of_stationary_points_has_one_objective_for_all_mu(until_mu: float) -> None:
+    """tau_k compares gradients of E_Q + ridge at different mu: the ridge stays, whatever ridge_until_mu says."""
+    ridge = shaped("objective", until_mu, stop="gradient").ridge
+    for mu in (0.1, 1.0, 1e4, 1e5, 1e16):
+        assert ridge(0, mu, output=False) * mu == pytest.approx(0.3)
+        assert ridge(2, mu, output=True) == 0.3
+
+
 def test_a_list_has_the_value_of_each_layer() -> None:
     """Layers are parameter blocks that regressions fit, here 0 and 2; bounds know no mu."""
     found = shaped("objective", ridge=[0.1, 0.2], l1=[0.0, 0.5], group_lasso=[0.75, 0.0], weights_min=[-1e12, -1.0])

@@ -21,7 +21,7 @@ def test_widths_and_ridges_are_told(tmp_path: Path) -> None:
         "model.centres": "subset",
         "start.method": "pca",
         "selection.criterion": "aic",
-        "selection.epsilon2": 1e-3,
+        "selection.epsilon2": 2e-3,
         "selection.sizes": [[], [], []],
         "selection.widths": [1.0, 2.0, 4.0],
         "selection.ridges": [1e-3, 1.0],

@@ -113,7 +113,7 @@ class ConjugateGradients(Descent):
     bend = 0.3
 
     def turn(self, t: float, slope: float, before: Array, state: State[LineSearchState]) -> None:
-        """Polak-Ribiere.  The first trial of the next line search promises the same decrease.  Collective: yes."""
+        """Polak-Ribiere, PR+.  The first trial of the next line search promises the same decrease.  Collective: yes."""
         gradient = state.own.gradient[:-1]
         beta = max(0.0, self.product(gradient, gradient - before) / self.product(before, before))
         if (state.iteration + 1) % RESTART == 0:

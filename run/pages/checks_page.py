@@ -1,0 +1,102 @@
+"""docs/algorithms/checks.md: each formula, how it was computed once more, and by how much both differ.
+
+    python run/pages/checks_page.py              # writes the page from docs/algorithms/checks.json, as make docs does
+    python run/pages/checks_page.py --measure    # runs the tests and writes that file first: make checks
+
+Formulas and bounds are those of tests/theory/checks.py, which the tests assert.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path += [str(ROOT / "tests"), str(ROOT / "run" / "bench")]
+
+from evidence import THREADS, commit, where  # noqa: E402
+from pages_of_evidence import source, table  # noqa: E402
+from theory.checks import FORMULAS  # noqa: E402
+
+FOLDER = ROOT / "docs" / "algorithms"
+PAGE, FIGURES = FOLDER / "checks.md", FOLDER / "checks.json"
+TESTS = ROOT / "tests" / "theory"
+
+HEAD = """# Formulas, checked by computation
+
+Every formula below is computed twice: by the program, and by a few lines in `tests/theory`. Those of objectives,
+derivatives, layers, half steps and starts share no code with the program; those of selection, steps of stochastic MAC
+and baselines are put together from parts of it, such as the gradient of a minibatch, that other rows check. Derivatives
+are taken by a complex step, Im f(x + ih) / h with h = 1e-30, where the function is analytic: nothing is subtracted, so
+they are exact to rounding. Elsewhere they are central differences, extrapolated (Richardson).
+
+"Found" is the largest difference in any of so many comparisons, relative to the largest number of the independent
+computation; 1.1e-16 is the rounding of one operation in double precision. The tests fail above "bound", which is at
+most 100 times what was found, or 1e-12. What the formulas are used for, and laws without a formula (no half step raises
+E_Q; any number of ranks gives the same bits), are other tests.
+"""
+
+END = """`make checks` runs these tests and writes this page; `make test` runs them too, `make test-thorough` with more
+cases.
+`multipliers of the path` is no rounding error: it is what is left at mu = 1e5 of a deviation that falls like 1 / mu
+([convergence](convergence.md)).
+"""
+
+
+def command() -> list[str]:
+    """The tests that compare formulas, on the cases that `make test` takes."""
+    files = sorted(set(TESTS.glob("test_*.py")) - {TESTS / "test_checks.py"})
+    names = [str(p.relative_to(ROOT)) for p in files if "deviation(" in p.read_text(encoding="utf-8")]
+    return ["-m", "pytest", "-q", "-m", "not long", "-p", "no:cacheprovider", *names]
+
+
+def measure() -> None:
+    """Run the tests and write the figures, a formula a line.  Raises SystemExit where a test fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        kept = Path(folder) / "found.json"
+        ours = THREADS | {"MACMPI_CHECKS": str(kept)}
+        if subprocess.run([sys.executable, *command()], cwd=ROOT, env=os.environ | ours, check=False).returncode:
+            raise SystemExit("a test has failed: the page stays as it was")
+        found = json.loads(kept.read_text())
+    head = {"commit": commit(), "date": f"{datetime.now(UTC):%Y-%m-%d}", **where()}
+    lines = [f' "{key}": {json.dumps(value)}' for key, value in head.items()]
+    rows = [f"  {json.dumps(name, ensure_ascii=False)}: {json.dumps(row)}" for name, row in found.items()]
+    FIGURES.write_text("{\n" + ",\n".join([*lines, ' "found": {\n' + ",\n".join(rows) + "\n }"]) + "\n}\n", "utf-8")
+
+
+def place(of: str) -> str:
+    """A number of the paper, or a link to a page."""
+    if not of.endswith(".md"):
+        return of
+    path = ROOT / "docs" / of
+    return f"[{of.removesuffix('.md')}]({os.path.relpath(path, FOLDER)})"
+
+
+def page() -> str:
+    """The whole page."""
+    figures: dict[str, Any] = json.loads(FIGURES.read_text(encoding="utf-8"))
+    rows = []
+    for row in FORMULAS.values():
+        found = figures["found"][row.name]
+        size = f"{found['deviation']:.1e}" if found["deviation"] else "0"
+        test = found["test"].replace("::", "`, `")
+        text = f"`{row.formula.replace('|', chr(92) + '|')}`"
+        rows.append(
+            [row.name, text, place(row.place), row.means, f"{size} of {found['times']}", f"{row.bound:g}", f"`{test}`"]
+        )
+    header = ("formula", "what is computed", "where it stands", "computed again by", "found", "bound", "test")
+    text = source({**figures, "steps": {}})
+    return "\n".join([HEAD, table(header, rows), "", END, text, "", "```", "make checks", "```", ""])
+
+
+if __name__ == "__main__":
+    if "--measure" in sys.argv[1:]:
+        measure()
+    PAGE.write_text(page(), encoding="utf-8")
+    print(PAGE)
