@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from macmpi.demand import Demand
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
 from refused.case import ANY_OF, BASIS, BITS, CODES, FIRST, FOREST, IT_FIRST, LABELS, ONE_OF, WHOLE, Row
 
@@ -139,7 +140,7 @@ TABLE = {
             ({"z_step.solver": "auto"}, {"z_step.solver": "binary"}),
             "`z_step.solver`",
         )
-        for solver in sorted(name for name, kind in Z_SOLVERS.items() if not kind.bits)  # type: ignore[attr-defined]
+        for solver in sorted(name for name, kind in Z_SOLVERS.items() if Demand.SITE_OF_NUMBERS in kind.handles)  # type: ignore[attr-defined]
     },
     **{
         f"coordinates before a {kind} layer": Row(

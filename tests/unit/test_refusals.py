@@ -16,6 +16,7 @@ from refused.case import SPARSE, TIED, Keys, configured, planned
 
 from macmpi import UsageError, config
 from macmpi.config import NESTED, Config, Method, Penalty, ZStep
+from macmpi.demand import Demand
 from macmpi.nets import images, masks, sharing, skips
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers.activation import Activation
@@ -239,7 +240,9 @@ def test_a_combination_is_planned_or_refused_and_a_plan_has_solvers_that_take_it
             assert segment.separable or not by_unit
             if by_unit and solver.activations is not None:
                 assert segment.activation in solver.activations
-            assert solver.restrains or not set(segment.regressed) & set(found.choices.shaping.restrained)
+            assert Demand.RESTRAINED in solver.handles or not set(segment.regressed) & set(
+                found.choices.shaping.restrained
+            )
 
     check()
     assert len(drawn) == 2 * len(EASY) + 1

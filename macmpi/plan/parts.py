@@ -1,0 +1,200 @@
+"""The parts of a run that a config names, and the demands that each of them handles.
+
+Solvers, fitters and losses declare theirs in their classes (`handles`); those of methods, starts, schedules, metrics,
+selections and refits are the table here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from macmpi.config import NESTED, Config
+from macmpi.demand import NETS, PLACES, TARGETS, USUAL, Demand, Demands
+from macmpi.nets.chain import Chain
+from macmpi.plan.asked import Setting, said
+from macmpi.plan.choices import Choices, z_name
+from macmpi.solvers import W_SOLVERS, WSolver
+
+D = Demand
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a run: the key that names it, or words; what it handles; and what it does, which says why no more.
+
+    others: settings that put another part in its place, the nearest first.  author: the class that declares what it
+    handles, where that is not macmpi's.
+    """
+
+    said: str
+    handles: Demands
+    why: str
+    others: tuple[Setting, ...] = ()
+    author: str = ""
+
+
+NO_DERIVATIVES: Demands = frozenset({D.NO_SLOPES, D.NO_WEIGHT_SLOPES})
+"""Layers that only half steps train."""
+
+NESTED_ALONE: Demands = (NETS | TARGETS | PLACES | {D.FITTED, D.GIVEN_START, D.NO_CONSTRAINTS}) - NO_DERIVATIVES
+FULL_BATCH = NESTED_ALONE - {D.SHARDED}
+
+METHODS: dict[str, tuple[Demands, str]] = {
+    "mac": (USUAL, ""),
+    "stochastic": (NESTED_ALONE - {D.NOT_AFFINE}, "it trains dense layers with biases, by their derivatives"),
+    **dict.fromkeys(("sgd", "adam", "cg", "lbfgs"), (FULL_BATCH, "it trains all layers by their derivatives")),
+    "alternating": (
+        USUAL
+        - {D.SKIPS, D.SHARED, D.NO_SLOPES, D.SELECTED, D.SELECTED_UNITS, D.MULTIPLIERS, D.METRIC, D.RESTRAINED}
+        - {D.RING, D.ACCELERATED, D.GRADIENTS, D.SHARDED},
+        "it fits an encoder and a decoder of the code in turn, without a penalty",
+    ),
+}
+
+STARTS: dict[str, tuple[Demands, str]] = {
+    "uniform": (USUAL - {D.INNER_BASIS}, "it draws weights, and centres are found from data"),
+    "pca": (
+        USUAL - {D.SKIPS, D.SHARED, D.SPARSE, D.OTHER_LAYERS, D.SHARDED},
+        "it fits dense layers that read one another in turn, on ranks that hold all points",
+    ),
+    "greedy": (
+        USUAL - {D.SKIPS, D.SHARED, D.SPARSE, D.OTHER_LAYERS, D.SHARDED, D.NO_SLOPES, D.INNER_BASIS},
+        "it trains dense layers that read one another in turn, by their derivatives",
+    ),
+    "staged": (
+        USUAL - {D.SHARED, D.SHARDED, D.WEIGHTED, D.NO_FILTERS, D.ALL_POINTS, D.INNER_BASIS},
+        "it finds filters and codewords of one layer after the other by k-means, which does not weigh points",
+    ),
+    "elastic_embedding": (
+        USUAL - {D.SHARED, D.SHARDED, D.WEIGHTED},
+        "it places points by their neighbours alone, on ranks that hold all of them",
+    ),
+    "file": (USUAL - {D.SHARED, D.SHARDED}, "it gives coordinates of all points"),
+    "model": (USUAL, ""),
+}
+
+ACCELERATION = USUAL - NO_DERIVATIVES - {D.SELECTED, D.MULTIPLIERS, D.NO_CONSTRAINTS}
+SELECTION = USUAL - {D.SHARED, D.RESTRAINED, D.WEIGHTED, D.MISSING, D.METRIC}
+RING = USUAL - {D.CONVOLUTIONS, D.SPARSE, D.SKIPS, D.SHARED, D.RESTRAINED, D.REPLICATED, D.NODE}
+REFIT = USUAL - {D.SELECTED, D.SELECTED_UNITS, D.SHARDED, D.NODE, D.MULTIPLIERS, D.SETTLING, D.GIVEN_START, D.HALVES}
+METRIC = USUAL - {D.RIDGE_OF_OBJECTIVE, D.RESTRAINED, D.SHARED}
+RECORDED = USUAL - NO_DERIVATIVES - {D.ACCELERATED, D.SELECTED, D.SELECTED_UNITS, D.NO_CONSTRAINTS}
+AWAITED = RECORDED - {D.MULTIPLIERS, D.COUNTED, D.RIDGE_OF_UNITS, D.RESTRAINED, D.FITTED}
+
+
+def parts(config: Config, chain: Chain, choices: Choices) -> Iterator[Part]:
+    """The parts of the run as a whole.  Collective: no."""
+    yield _named("method.name", config.method.name, METHODS)
+    if config.start.method != "auto":
+        yield _named("start.method", config.start.method, STARTS)
+    criterion = config.selection.criterion
+    if criterion != "none":
+        lacks = {D.MULTIPLIERS} if config.selection.sizes and not _has_centres(chain) else {D.NO_CLOSED_FORM}
+        if config.selection.ridges:
+            lacks |= {D.SHARDED}
+        why = "it compares nets by one sum of squares over all points and outputs, fitted with a ridge alone"
+        yield Part(said("selection.criterion", criterion), SELECTION - lacks, why, (("selection.criterion", "none"),))
+    if config.run.refit is True:
+        yield Part("run.refit = true", REFIT, "it repeats the run on other points", (("run.refit", False),))
+    yield _loss(config, choices)
+    if config.model.fitters != "auto":
+        why = "each fits the weights of one layer"
+        yield Part(said("model.fitters", config.model.fitters), USUAL - {D.SHARED}, why, (("model.fitters", "auto"),))
+    for key in config.penalty.shaping[:1]:
+        yield Part(f"penalty.{key}", USUAL - {D.SHARED}, "it is fitted to one layer's weights")
+    if config.parallel.data == "sharded":
+        others = tuple(("parallel.data", word) for word in ("replicated", "node"))
+        yield Part(
+            said("parallel.data", "sharded"), USUAL - {D.CENTRES}, "layers are fitted by sums over points", others
+        )
+    if config.method.name in NESTED:
+        return
+    yield _z_solver(config, chain, choices)
+    yield from _schedule(config)
+
+
+def _named(key: str, word: str, table: dict[str, tuple[Demands, str]]) -> Part:
+    """The part that a word of a table names; the others of the table may take its place."""
+    handles, why = table[word]
+    return Part(said(key, word), handles, why, tuple((key, other) for other in table if other != word))
+
+
+def _has_centres(chain: Chain) -> bool:
+    return any("centres" in m.capabilities for m in chain.blocks)
+
+
+def _loss(config: Config, choices: Choices) -> Part:
+    loss = choices.loss
+    lacks = {D.MISSING} if not loss.missing else set()
+    if loss.link != "identity":
+        lacks |= {D.OUTPUT}
+    why = "a point has one label" if loss.labels else f"its outputs end in a {loss.link} of their own"
+    return Part(said("model.loss", config.model.loss), USUAL - lacks, why)
+
+
+def _z_solver(config: Config, chain: Chain, choices: Choices) -> Part:
+    name, solver = z_name(config, chain), choices.z_solver
+    others = tuple(("z_step.solver", word) for word in ("auto", "binary") if word != config.z_step.solver)
+    why = "it takes one site of bits" if D.SITE_OF_BITS in solver.handles else "it moves numbers by derivatives"
+    return Part(said("z_step.solver", name), solver.handles, why, others, _author(solver))
+
+
+def _schedule(config: Config) -> Iterator[Part]:
+    """Penalty, metric, acceleration, what ends a run, and where units go."""
+    penalty = config.penalty
+    if config.method.acceleration in ("feasible", "momentum"):
+        key, why = "method.acceleration", "it moves feasible coordinates along their derivatives"
+        yield Part(said(key, config.method.acceleration), ACCELERATION, why, ((key, "none"),))
+    if penalty.method == "augmented_lagrangian":
+        handles, others = USUAL - {D.NO_CONSTRAINTS}, (("penalty.method", "quadratic"),)
+        yield Part(said("penalty.method", penalty.method), handles, "multipliers are those of constraints", others)
+    if penalty.metric != "identity":
+        couples = penalty.metric == "curvature"
+        handles = METRIC - ({D.SKIPS, D.INEXACT} if couples else set())
+        why = "it couples the units of a layer" if couples else "it weighs the units of a layer unlike"
+        others = tuple(("penalty.metric", word) for word in ("variance", "identity") if word != penalty.metric)
+        yield Part(said("penalty.metric", penalty.metric), handles, why, others)
+    if penalty.stop == "gradient":
+        why = "it follows a path of stationary points of one E_Q + ridge"
+        yield Part('penalty.stop = "gradient"', AWAITED, why, (("penalty.stop", "validation"),))
+    elif penalty.gradients:
+        why = "they are those of E_Q over weights and coordinates of one net"
+        yield Part("penalty.gradients = true", RECORDED, why, (("penalty.gradients", False),))
+    if config.w_step.schedule == "ring":
+        why = "units of dense layers, trained by minibatches, go round the ranks that hold the points"
+        yield Part(said("w_step.schedule", "ring"), RING, why, (("w_step.schedule", "units"),))
+
+
+def part_of_segment(config: Config, choices: Choices, k: int) -> Part:
+    """The solver or fitter of a segment's regression.  Collective: no."""
+    regression, solver = choices.regressions[k], choices.regressions[k].solver
+    handles = solver.handles | ({D.INSEPARABLE} if "segment" in solver.takes else set())
+    if regression.by_fitter:
+        text = f'the fitter "{regression.name}" of segment {k + 1}'
+        return Part(text, handles, "it is given all points at once", (("model.fitters", "auto"),), _author(solver))
+    named = config.w_step.solver == regression.name
+    text = said("w_step.solver", regression.name) if named else f'the W-solver "{regression.name}" of segment {k + 1}'
+    others = [("w_step.solver", word) for word in ("auto", *W_SOLVERS) if word not in (regression.name, "closed_form")]
+    if named and D.SHARDED not in handles:
+        others.insert(1, ("w_step.schedule", "ring"))
+    return Part(text, handles, "", tuple(others), _author(solver))
+
+
+def _author(solver: Any) -> str:
+    """The class of a part that another package gives."""
+    kind = type(getattr(solver, "inner", solver))
+    return "" if kind.__module__.startswith("macmpi.") else kind.__qualname__
+
+
+def trainers(config: Config, choices: Choices) -> Iterator[Part]:
+    """What finds the centres of layers."""
+    if choices.trainers:
+        weighs = all(trainer.copies for trainer in choices.trainers.values())
+        handles = USUAL if weighs else USUAL - {D.WEIGHTED}
+        why = "it finds centres without weighing points"
+        yield Part(said("model.centres", config.model.centres), handles, why, (("model.centres", "subset"),))
+
+
+__all__ = ["Part", "WSolver", "part_of_segment", "parts", "trainers"]
