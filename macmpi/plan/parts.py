@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from macmpi.config import NESTED, Config
-from macmpi.demand import NETS, PLACES, TARGETS, USUAL, Demand, Demands
+from macmpi.demand import USUAL, Demand, Demands
 from macmpi.nets.chain import Chain
 from macmpi.plan.asked import Setting, said
 from macmpi.plan.choices import Choices, z_name
-from macmpi.solvers import W_SOLVERS, WSolver
+from macmpi.solvers import W_SOLVERS
 
 D = Demand
 
@@ -38,8 +38,9 @@ class Part:
 NO_DERIVATIVES: Demands = frozenset({D.NO_SLOPES, D.NO_WEIGHT_SLOPES})
 """Layers that only half steps train."""
 
-NESTED_ALONE: Demands = (NETS | TARGETS | PLACES | {D.FITTED, D.GIVEN_START, D.NO_CONSTRAINTS}) - NO_DERIVATIVES
+NESTED_ALONE = USUAL - NO_DERIVATIVES - {D.RESTRAINED, D.RING, D.ACCELERATED, D.SELECTED, D.SELECTED_UNITS}
 FULL_BATCH = NESTED_ALONE - {D.SHARDED}
+"""Methods without coordinates; of the keys of half steps they read none."""
 
 METHODS: dict[str, tuple[Demands, str]] = {
     "mac": (USUAL, ""),
@@ -148,8 +149,8 @@ def _schedule(config: Config) -> Iterator[Part]:
         key, why = "method.acceleration", "it moves feasible coordinates along their derivatives"
         yield Part(said(key, config.method.acceleration), ACCELERATION, why, ((key, "none"),))
     if penalty.method == "augmented_lagrangian":
-        handles, others = USUAL - {D.NO_CONSTRAINTS}, (("penalty.method", "quadratic"),)
-        yield Part(said("penalty.method", penalty.method), handles, "multipliers are those of constraints", others)
+        why, quadratic = "multipliers are those of constraints", (("penalty.method", "quadratic"),)
+        yield Part(said("penalty.method", penalty.method), USUAL - {D.NO_CONSTRAINTS}, why, quadratic)
     if penalty.metric != "identity":
         couples = penalty.metric == "curvature"
         handles = METRIC - ({D.SKIPS, D.INEXACT} if couples else set())
@@ -195,6 +196,3 @@ def trainers(config: Config, choices: Choices) -> Iterator[Part]:
         handles = USUAL if weighs else USUAL - {D.WEIGHTED}
         why = "it finds centres without weighing points"
         yield Part(said("model.centres", config.model.centres), handles, why, (("model.centres", "subset"),))
-
-
-__all__ = ["Part", "WSolver", "part_of_segment", "parts", "trainers"]

@@ -50,9 +50,9 @@ def _between(part: Part, demands: Sequence[Asked]) -> Iterator[Pair]:
 class Refused(UsageError):
     """A part does not handle a demand.  settings: the remedies that the message offers, each one alone."""
 
-    def __init__(self, text: str, settings: Sequence[Setting]) -> None:
+    def __init__(self, text: str, pair: Pair, settings: Sequence[Setting]) -> None:
         super().__init__(text)
-        self.settings = list(settings)
+        self.part, self.demand, self.settings = pair[0], pair[1].demand, list(settings)
 
 
 def refuse(pair: Pair, config: Config, pairs_of: Callable[[Config], list[Pair]]) -> None:
@@ -70,7 +70,7 @@ def refuse(pair: Pair, config: Config, pairs_of: Callable[[Config], list[Pair]])
         remedies.append(f"let {part.author}.handles have Demand.{demand.demand.name} if it does handle that")
     why = f": {part.why}" if part.why else ""
     text = f"{part.said} does not go with {demand.by}{why}; use {', or '.join(filter(None, remedies))}"
-    raise Refused(text, settings)
+    raise Refused(text, pair, settings)
 
 
 def _written(settings: Sequence[Setting]) -> Iterator[str]:
