@@ -1,4 +1,4 @@
-"""What a net, a loss, the data or a schedule demand of every part of a run, as words that parts answer to.
+"""Demands: a net, a loss, the data or a schedule ask them of every part of a run, and parts say which they handle.
 
 A part of a run (a method, a start, a solver, a schedule, a selection, ...) declares the demands that it handles, and a
 config that demands another is refused (macmpi/plan/refusing.py).  So a new demand is refused by every part until the

@@ -1,4 +1,4 @@
-"""What a config demands: of a run as a whole, and of each segment's regression; and how each demand is switched off."""
+"""The demands of a config, on a run as a whole and on each segment's regression; and how each is switched off."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from macmpi.config import NESTED, Config
+from macmpi.config import NESTED, Config, Penalty
 from macmpi.config.writing import toml
 from macmpi.demand import Demand
 from macmpi.nets.build import is_basis
@@ -40,7 +40,7 @@ def said(key: str, value: Any) -> str:
 
 
 def asked(config: Config, chain: Chain, choices: Choices, weighted: bool) -> list[Asked]:
-    """What a run as a whole is asked to handle.  weighted: the data have weights of points.  Collective: no."""
+    """Gives what a run as a whole is asked to handle.  weighted: the data have weights of points.  Collective: no."""
     found = [*_of_layers(config, chain), *_of_targets(config, weighted), *of_ways(config), *of_schedule(config)]
     if config.method.name not in NESTED:
         found += [*_of_sites(config, chain), *_of_regressions(config, choices)]
@@ -110,7 +110,7 @@ def of_ways(config: Config) -> Iterator[Asked]:
     if acceleration in ("feasible", "momentum"):
         yield Asked(Demand.ACCELERATED, said("method.acceleration", acceleration), (("method.acceleration", "none"),))
     for key in penalty.shaping[:1]:
-        usual = getattr(type(penalty), key)
+        usual = vars(Penalty())[key]
         yield Asked(Demand.RESTRAINED, f"penalty.{key}", ((f"penalty.{key}", usual),))
     if config.w_step.schedule == "ring":
         yield Asked(Demand.RING, said("w_step.schedule", "ring"), (("w_step.schedule", "units"),))
@@ -184,7 +184,7 @@ def _of_regressions(config: Config, choices: Choices) -> Iterator[Asked]:
 
 
 def asked_of_segment(config: Config, chain: Chain, choices: Choices, k: int, weighted: bool) -> Iterator[Asked]:
-    """What the regression of segment k, counted from 0, is asked to handle.  Collective: no."""
+    """Gives what the regression of segment k, counted from 0, is asked to handle.  Collective: no."""
     segment, regression, place = chain.segments[k], choices.regressions[k], f"segment {k + 1}"
     blocks = set(segment.regressed)
     restrained = bool(blocks & set(choices.shaping.restrained))

@@ -171,10 +171,13 @@ def _schedule(config: Config) -> Iterator[Part]:
 def part_of_segment(config: Config, choices: Choices, k: int) -> Part:
     """The solver or fitter of a segment's regression.  Collective: no."""
     regression, solver = choices.regressions[k], choices.regressions[k].solver
-    handles = solver.handles | ({D.INSEPARABLE} if "segment" in solver.takes else set())
     if regression.by_fitter:
+        handles: Demands = getattr(regression.fitter, "handles", frozenset())
         text = f'the fitter "{regression.name}" of segment {k + 1}'
-        return Part(text, handles, "it is given all points at once", (("model.fitters", "auto"),), _author(solver))
+        return Part(
+            text, handles, "it is given all points at once", (("model.fitters", "auto"),), _author(regression.fitter)
+        )
+    handles = solver.handles | ({D.INSEPARABLE} if "segment" in solver.takes else set())
     named = config.w_step.solver == regression.name
     text = said("w_step.solver", regression.name) if named else f'the W-solver "{regression.name}" of segment {k + 1}'
     others = [("w_step.solver", word) for word in ("auto", *W_SOLVERS) if word not in (regression.name, "closed_form")]
@@ -190,7 +193,7 @@ def _author(solver: Any) -> str:
 
 
 def trainers(config: Config, choices: Choices) -> Iterator[Part]:
-    """What finds the centres of layers."""
+    """Gives the part that finds the centres of layers, if there is one."""
     if choices.trainers:
         weighs = all(trainer.copies for trainer in choices.trainers.values())
         handles = USUAL if weighs else USUAL - {D.WEIGHTED}

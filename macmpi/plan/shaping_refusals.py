@@ -14,6 +14,10 @@ LISTS = ("ridge", "l1", "group_lasso", "weights_min", "weights_max")
 def check_shaping(config: Config, chain: Chain) -> None:
     """Refuse lists of another length than the net has layers, and sizes that contradict; before solvers are chosen."""
     penalty, layers = config.penalty, len(regressed(chain))
+    if config.model.tied and isinstance(penalty.value("ridge"), list):
+        raise UsageError(
+            "model.tied = true and a list penalty.ridge: a layer and the one tied to it have one ridge; give one number"
+        )
     for key in LISTS:
         given = penalty.value(key)
         if isinstance(given, list) and len(given) != layers:
@@ -21,10 +25,6 @@ def check_shaping(config: Config, chain: Chain) -> None:
                 f"penalty.{key} has {len(given)} values, and the net has {layers} layers whose weights regressions "
                 f"fit; give one value, or {layers}"
             )
-    if config.model.tied and isinstance(penalty.value("ridge"), list):
-        raise UsageError(
-            "model.tied = true and a list penalty.ridge: a layer and the one tied to it have one ridge; give one number"
-        )
     if not penalty.shaping:
         return
     key, shaping = f"penalty.{penalty.shaping[0]}", shaping_of(penalty, regressed(chain))

@@ -1,4 +1,4 @@
-"""What the numbers and the order of a net's layers rule out: a sentence, a remedy.  plan/refusing.py has the rest."""
+"""Refuses what the numbers and the order of a net's layers rule out; plan/refusing.py what does not go together."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from macmpi.demand import Demands
 from macmpi.parallel.streams import Stream, stream
 from macmpi.reductions import OverPoints
 from macmpi.solvers import WSolver, better
@@ -28,11 +27,6 @@ class ByFitter(WSolver):
     fitter: Fitter
 
     takes: ClassVar[frozenset[str]] = frozenset({"segment"})
-
-    @property
-    def handles(self) -> Demands:  # type: ignore[override]
-        """What its fitter says; nothing where it does not say."""
-        return getattr(self.fitter, "handles", frozenset())
 
     def solve(self, problem: SegmentProblem, over_points: OverPoints) -> Array:
         segment, (shape,) = problem.segment, problem.shapes
