@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from macmpi.config import NESTED, Config
 from macmpi.demand import USUAL, Demand, Demands
@@ -30,66 +30,128 @@ class Part:
 
     said: str
     handles: Demands
-    why: str
+    why: str = ""
     others: tuple[Setting, ...] = ()
     author: str = ""
+
+
+class Row(NamedTuple):
+    """What a value of a key handles, what it does, and values that may take its place, the nearest first."""
+
+    handles: Demands
+    why: str = ""
+    instead: tuple[Any, ...] = ()
 
 
 NO_DERIVATIVES: Demands = frozenset({D.NO_SLOPES, D.NO_WEIGHT_SLOPES})
 """Layers that only half steps train."""
 
 NESTED_ALONE = USUAL - NO_DERIVATIVES - {D.RESTRAINED, D.RING, D.ACCELERATED, D.SELECTED, D.SELECTED_UNITS}
-FULL_BATCH = NESTED_ALONE - {D.SHARDED}
 """Methods without coordinates; of the keys of half steps they read none."""
 
-METHODS: dict[str, tuple[Demands, str]] = {
-    "mac": (USUAL, ""),
-    "stochastic": (NESTED_ALONE - {D.NOT_AFFINE}, "it trains dense layers with biases, by their derivatives"),
-    **dict.fromkeys(("sgd", "adam", "cg", "lbfgs"), (FULL_BATCH, "it trains all layers by their derivatives")),
-    "alternating": (
-        USUAL
-        - {D.SKIPS, D.SHARED, D.NO_SLOPES, D.SELECTED, D.SELECTED_UNITS, D.MULTIPLIERS, D.METRIC, D.RESTRAINED}
-        - {D.RING, D.ACCELERATED, D.GRADIENTS, D.SHARDED},
-        "it fits an encoder and a decoder of the code in turn, without a penalty",
-    ),
-}
+LAYER_BY_LAYER = USUAL - {D.SKIPS, D.SHARED, D.SPARSE, D.OTHER_LAYERS, D.SHARDED}
+ONE_NET = {D.SELECTED, D.SELECTED_UNITS}
+MOVED = USUAL - NO_DERIVATIVES - {D.SELECTED, D.MULTIPLIERS, D.NO_CONSTRAINTS}
+RECORDED = USUAL - NO_DERIVATIVES - ONE_NET - {D.ACCELERATED, D.NO_CONSTRAINTS}
+UNLIKE = USUAL - {D.RIDGE_OF_OBJECTIVE, D.RESTRAINED, D.SHARED}
+REFIT = USUAL - ONE_NET - {D.SHARDED, D.NODE, D.MULTIPLIERS, D.SETTLING, D.GIVEN_START, D.HALVES}
 
-STARTS: dict[str, tuple[Demands, str]] = {
-    "uniform": (USUAL - {D.INNER_BASIS}, "it draws weights, and centres are found from data"),
-    "pca": (
-        USUAL - {D.SKIPS, D.SHARED, D.SPARSE, D.OTHER_LAYERS, D.SHARDED},
-        "it fits dense layers that read one another in turn, on ranks that hold all points",
-    ),
-    "greedy": (
-        USUAL - {D.SKIPS, D.SHARED, D.SPARSE, D.OTHER_LAYERS, D.SHARDED, D.NO_SLOPES, D.INNER_BASIS},
-        "it trains dense layers that read one another in turn, by their derivatives",
-    ),
-    "staged": (
-        USUAL - {D.SHARED, D.SHARDED, D.WEIGHTED, D.NO_FILTERS, D.ALL_POINTS, D.INNER_BASIS},
-        "it finds filters and codewords of one layer after the other by k-means, which does not weigh points",
-    ),
-    "elastic_embedding": (
-        USUAL - {D.SHARED, D.SHARDED, D.WEIGHTED},
-        "it places points by their neighbours alone, on ranks that hold all of them",
-    ),
-    "file": (USUAL - {D.SHARED, D.SHARDED}, "it gives coordinates of all points"),
-    "model": (USUAL, ""),
-}
+BY_SLOPES = Row(NESTED_ALONE - {D.SHARDED}, "it trains all layers by their derivatives", ("mac", "stochastic"))
+MOVING = Row(MOVED, "it moves feasible coordinates along their derivatives", ("none",))
 
-ACCELERATION = USUAL - NO_DERIVATIVES - {D.SELECTED, D.MULTIPLIERS, D.NO_CONSTRAINTS}
+TABLE: dict[str, dict[Any, Row]] = {
+    "method.name": {
+        "mac": Row(USUAL),
+        "stochastic": Row(
+            NESTED_ALONE - {D.NOT_AFFINE},
+            "it trains dense layers with biases, by their derivatives",
+            ("mac", "adam"),
+        ),
+        **dict.fromkeys(("sgd", "adam", "cg", "lbfgs"), BY_SLOPES),
+        "alternating": Row(
+            USUAL
+            - ONE_NET
+            - {D.SKIPS, D.SHARED, D.NO_SLOPES, D.MULTIPLIERS, D.METRIC, D.RESTRAINED, D.RING, D.ACCELERATED}
+            - {D.GRADIENTS, D.SHARDED},
+            "it fits an encoder and a decoder of the code in turn, without a penalty",
+            ("mac",),
+        ),
+    },
+    "start.method": {
+        "uniform": Row(
+            USUAL - {D.INNER_BASIS},
+            "it draws weights, and centres are found from data",
+            ("pca", "elastic_embedding"),
+        ),
+        "pca": Row(
+            LAYER_BY_LAYER,
+            "it fits dense layers that read one another in turn, on ranks that hold all points",
+            ("uniform", "staged"),
+        ),
+        "greedy": Row(
+            LAYER_BY_LAYER - {D.NO_SLOPES, D.INNER_BASIS},
+            "it trains dense layers that read one another in turn, by their derivatives",
+            ("uniform", "pca", "elastic_embedding"),
+        ),
+        "staged": Row(
+            USUAL - {D.SHARED, D.SHARDED, D.WEIGHTED, D.NO_FILTERS, D.ALL_POINTS, D.INNER_BASIS},
+            "it finds filters and codewords of one layer after the other by k-means, which does not weigh points",
+            ("uniform", "pca"),
+        ),
+        "elastic_embedding": Row(
+            USUAL - {D.SHARED, D.SHARDED, D.WEIGHTED},
+            "it places points by their neighbours alone, on ranks that hold all of them",
+            ("pca", "uniform"),
+        ),
+        "file": Row(USUAL - {D.SHARED, D.SHARDED}, "it gives coordinates of all points", ("pca", "uniform")),
+    },
+    "run.refit": {True: Row(REFIT, "it repeats the run on other points", (False,))},
+    "parallel.data": {
+        "sharded": Row(USUAL - {D.CENTRES}, "layers are fitted by sums over points", ("replicated", "node"))
+    },
+}
+"""The demands that a value of a key handles; other values of these keys handle all.  A part of the run as a whole."""
+
+HALF_STEPS: dict[str, dict[Any, Row]] = {
+    "method.acceleration": {"feasible": MOVING, "momentum": MOVING},
+    "penalty.method": {
+        "augmented_lagrangian": Row(USUAL - {D.NO_CONSTRAINTS}, "multipliers are those of constraints", ("quadratic",))
+    },
+    "penalty.metric": {
+        "variance": Row(UNLIKE, "it weighs the units of a layer unlike", ("identity",)),
+        "curvature": Row(UNLIKE - {D.SKIPS, D.INEXACT}, "it couples the units of a layer", ("variance", "identity")),
+    },
+    "penalty.stop": {
+        "gradient": Row(
+            RECORDED - {D.MULTIPLIERS, D.COUNTED, D.RIDGE_OF_UNITS, D.RESTRAINED, D.FITTED},
+            "it follows a path of stationary points of one E_Q + ridge",
+            ("validation",),
+        )
+    },
+    "penalty.gradients": {
+        True: Row(RECORDED, "they are those of E_Q over weights and coordinates of one net", (False,))
+    },
+    "w_step.schedule": {
+        "ring": Row(
+            USUAL - {D.CONVOLUTIONS, D.SPARSE, D.SKIPS, D.SHARED, D.RESTRAINED, D.REPLICATED, D.NODE},
+            "units of dense layers, trained by minibatches, go round the ranks that hold the points",
+            ("units",),
+        )
+    },
+}
+"""The same of keys that a method without coordinates does not read."""
+
 SELECTION = USUAL - {D.SHARED, D.RESTRAINED, D.WEIGHTED, D.MISSING, D.METRIC}
-RING = USUAL - {D.CONVOLUTIONS, D.SPARSE, D.SKIPS, D.SHARED, D.RESTRAINED, D.REPLICATED, D.NODE}
-REFIT = USUAL - {D.SELECTED, D.SELECTED_UNITS, D.SHARDED, D.NODE, D.MULTIPLIERS, D.SETTLING, D.GIVEN_START, D.HALVES}
-METRIC = USUAL - {D.RIDGE_OF_OBJECTIVE, D.RESTRAINED, D.SHARED}
-RECORDED = USUAL - NO_DERIVATIVES - {D.ACCELERATED, D.SELECTED, D.SELECTED_UNITS, D.NO_CONSTRAINTS}
-AWAITED = RECORDED - {D.MULTIPLIERS, D.COUNTED, D.RIDGE_OF_UNITS, D.RESTRAINED, D.FITTED}
 
 
 def parts(config: Config, chain: Chain, choices: Choices) -> Iterator[Part]:
     """The parts of the run as a whole.  Collective: no."""
-    yield _named("method.name", config.method.name, METHODS)
-    if config.start.method != "auto":
-        yield _named("start.method", config.start.method, STARTS)
+    nested = config.method.name in NESTED
+    for key, rows in (TABLE if nested else TABLE | HALF_STEPS).items():
+        table, name = key.split(".")
+        value = getattr(getattr(config, table), name)
+        if row := rows.get(value):
+            yield Part(said(key, value), row.handles, row.why, tuple((key, other) for other in row.instead))
     criterion = config.selection.criterion
     if criterion != "none":
         lacks = {D.MULTIPLIERS} if config.selection.sizes and not _has_centres(chain) else {D.NO_CLOSED_FORM}
@@ -97,29 +159,14 @@ def parts(config: Config, chain: Chain, choices: Choices) -> Iterator[Part]:
             lacks |= {D.SHARDED}
         why = "it compares nets by one sum of squares over all points and outputs, fitted with a ridge alone"
         yield Part(said("selection.criterion", criterion), SELECTION - lacks, why, (("selection.criterion", "none"),))
-    if config.run.refit is True:
-        yield Part("run.refit = true", REFIT, "it repeats the run on other points", (("run.refit", False),))
     yield _loss(config, choices)
     if config.model.fitters != "auto":
         why = "each fits the weights of one layer"
         yield Part(said("model.fitters", config.model.fitters), USUAL - {D.SHARED}, why, (("model.fitters", "auto"),))
     for key in config.penalty.shaping[:1]:
         yield Part(f"penalty.{key}", USUAL - {D.SHARED}, "it is fitted to one layer's weights")
-    if config.parallel.data == "sharded":
-        others = tuple(("parallel.data", word) for word in ("replicated", "node"))
-        yield Part(
-            said("parallel.data", "sharded"), USUAL - {D.CENTRES}, "layers are fitted by sums over points", others
-        )
-    if config.method.name in NESTED:
-        return
-    yield _z_solver(config, chain, choices)
-    yield from _schedule(config)
-
-
-def _named(key: str, word: str, table: dict[str, tuple[Demands, str]]) -> Part:
-    """The part that a word of a table names; the others of the table may take its place."""
-    handles, why = table[word]
-    return Part(said(key, word), handles, why, tuple((key, other) for other in table if other != word))
+    if not nested:
+        yield _z_solver(config, chain, choices)
 
 
 def _has_centres(chain: Chain) -> bool:
@@ -140,32 +187,6 @@ def _z_solver(config: Config, chain: Chain, choices: Choices) -> Part:
     others = tuple(("z_step.solver", word) for word in ("auto", "binary") if word != config.z_step.solver)
     why = "it takes one site of bits" if D.SITE_OF_BITS in solver.handles else "it moves numbers by derivatives"
     return Part(said("z_step.solver", name), solver.handles, why, others, _author(solver))
-
-
-def _schedule(config: Config) -> Iterator[Part]:
-    """Penalty, metric, acceleration, what ends a run, and where units go."""
-    penalty = config.penalty
-    if config.method.acceleration in ("feasible", "momentum"):
-        key, why = "method.acceleration", "it moves feasible coordinates along their derivatives"
-        yield Part(said(key, config.method.acceleration), ACCELERATION, why, ((key, "none"),))
-    if penalty.method == "augmented_lagrangian":
-        why, quadratic = "multipliers are those of constraints", (("penalty.method", "quadratic"),)
-        yield Part(said("penalty.method", penalty.method), USUAL - {D.NO_CONSTRAINTS}, why, quadratic)
-    if penalty.metric != "identity":
-        couples = penalty.metric == "curvature"
-        handles = METRIC - ({D.SKIPS, D.INEXACT} if couples else set())
-        why = "it couples the units of a layer" if couples else "it weighs the units of a layer unlike"
-        others = tuple(("penalty.metric", word) for word in ("variance", "identity") if word != penalty.metric)
-        yield Part(said("penalty.metric", penalty.metric), handles, why, others)
-    if penalty.stop == "gradient":
-        why = "it follows a path of stationary points of one E_Q + ridge"
-        yield Part('penalty.stop = "gradient"', AWAITED, why, (("penalty.stop", "validation"),))
-    elif penalty.gradients:
-        why = "they are those of E_Q over weights and coordinates of one net"
-        yield Part("penalty.gradients = true", RECORDED, why, (("penalty.gradients", False),))
-    if config.w_step.schedule == "ring":
-        why = "units of dense layers, trained by minibatches, go round the ranks that hold the points"
-        yield Part(said("w_step.schedule", "ring"), RING, why, (("w_step.schedule", "units"),))
 
 
 def part_of_segment(config: Config, choices: Choices, k: int) -> Part:

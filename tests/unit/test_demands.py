@@ -91,23 +91,26 @@ def handles_of(solver: Any) -> Demands:
     return found
 
 
+ALSO: Keys = {
+    "run.refit": {"penalty.mu_every": 3},
+    "penalty.stop": {"penalty.ridge_scale": "objective"},
+    "w_step.schedule": OWN,
+}
+"""What else a part needs to be there."""
+
 PARTS: dict[str, tuple[Keys, Demands]] = {
-    **{f"method {name}": ({"method.name": name}, handles) for name, (handles, _) in parts.METHODS.items()},
-    **{f"start {name}": ({"start.method": name}, handles) for name, (handles, _) in parts.STARTS.items()},
-    "acceleration": ({"method.acceleration": "feasible"}, parts.ACCELERATION),
+    **{
+        f"{key} {value}": ({key: value} | ALSO.get(key, {}), row.handles)
+        for key, rows in (parts.TABLE | parts.HALF_STEPS).items()
+        for value, row in rows.items()
+    },
     "selection": (RIDGES, parts.SELECTION - {D.NO_CLOSED_FORM, D.SHARDED}),
-    "ring": ({"parallel.data": "sharded", "w_step.schedule": "ring"}, parts.RING),
-    "refit": ({"run.refit": True, "penalty.mu_every": 3}, parts.REFIT),
-    "variance": ({"penalty.metric": "variance"}, parts.METRIC),
-    "gradients": ({"penalty.gradients": True}, parts.RECORDED),
-    "waiting": ({"penalty.stop": "gradient", "penalty.ridge_scale": "objective"}, parts.AWAITED),
     **{
         f"solver {name}": ({"w_step.solver": name}, handles_of(W_SOLVERS[name]))
         for name in sorted(W_SOLVERS.keys() - {"closed_form"})
     },
 }
-PARTS["start model"][0]["start.model"] = "model.h5"
-PARTS["start file"][0]["start.coordinates"] = "z.h5"
+PARTS["start.method file"][0]["start.coordinates"] = "z.h5"
 
 OF_A_SEGMENT = {D.RESTRAINED, D.WEIGHTED, D.SHARDED, D.RING, D.SPARSE, D.INSEPARABLE}
 """The demands that the solver of a segment is asked for."""
@@ -123,7 +126,7 @@ PAIRS = [
 def together(name: str, demand: Demand) -> Keys:
     """A config with the part that asks for the demand."""
     own = PARTS[name][0]
-    return ASKING[demand] | own if name.startswith(("method", "start")) else own | ASKING[demand]
+    return ASKING[demand] | own if name.startswith(("method.name", "start", "parallel")) else own | ASKING[demand]
 
 
 def plan_of(keys: Keys) -> None:
