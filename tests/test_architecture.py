@@ -33,8 +33,9 @@ PACKAGES: dict[str, set[str]] = {
     "nets": {"macmpi", "config", "reductions", "typing"},
     "machine": {"macmpi", "console", "files", "parallel"},
     "data": {"macmpi", "config", "files", "nets", "parallel", "typing"},
-    "solvers": {"nets", "parallel", "reductions", "typing"},
-    "plan": {"macmpi", "config", "nets", "parallel", "solvers"},
+    "solvers": {"demand", "nets", "parallel", "reductions", "typing"},
+    "plan": {"demand", "macmpi", "config", "nets", "parallel", "solvers"},
+    "demand": set(),
     "account": set(),
     "half_steps": {"macmpi", "data", "nets", "parallel", "plan", "reductions", "solvers", "state", "typing"},
     "mac": {"account", "data", "half_steps", "nets", "parallel", "plan", "solvers", "state", "typing"},
@@ -88,7 +89,7 @@ COMMANDS = {"run", "predict", "report", "show", "export", "init", "fetch", "doct
 MATHEMATICS = (
     *("typing", "reductions", "state", "mac", "nets.", "solvers.", "half_steps.", "methods."),
     *("plan.plan", "plan.offsets", "plan.work", "plan.work_lists", "plan.choices", "plan.penalty"),
-    *("plan.refusals", "plan.layer_refusals", "plan.fitted"),
+    *("plan.asked", "plan.structure", "plan.fitted"),
 )
 """Modules, or packages with a dot behind them, that know no MPI, no files and no clocks."""
 

@@ -14,6 +14,7 @@ from macmpi.plan.penalty import AugmentedLagrangian, Patient, Quadratic, Station
 from macmpi.plan.shaping import Shaping, shaping_of
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS, WSolver, ZSolver
 from macmpi.solvers.centres import TRAINERS, Trainer
+from macmpi.solvers.fitters import Fitter
 from macmpi.solvers.grams import System
 from macmpi.solvers.w_fitted import ByFitter
 from macmpi.solvers.w_sgd import SGDW
@@ -24,16 +25,21 @@ from macmpi.solvers.w_thresholded import Thresholded
 class Regression:
     """A segment's regression is solved by `solver`, called `name`: its units apart, or all of its weights at once.
 
-    plain: the solver without over-relaxation, of starts, selections and the postprocessing.  by_fitter: it hands all to
-    a fitter, called `name`; by_rows: to one that fits each row of the weights apart.
+    plain: the solver without over-relaxation, of starts, selections and the postprocessing.  fitter: it hands all to
+    this fitter, called `name`; by_rows: to one that fits each row of the weights apart.
     """
 
     name: str
     by_unit: bool
     solver: WSolver
     plain: WSolver
-    by_fitter: bool = False
+    fitter: Fitter | None = None
     by_rows: ByFitter | None = None
+
+    @property
+    def by_fitter(self) -> bool:
+        """A fitter fits its segment."""
+        return self.fitter is not None
 
     @property
     def system(self) -> System | None:
@@ -96,9 +102,10 @@ def regressions(config: Config, chain: Chain) -> tuple[Regression, ...]:
             found.append(replace(found[first], by_unit=False))
             continue
         if name := fitter_of(names, segment.weighted):
-            by = ByFitter(fitter(name))
+            own_fitter = fitter(name)
+            by = ByFitter(own_fitter)
             apart = by if by.by_rows and segment.fitted[0].fitter else None
-            found.append(Regression(name, False, by, by, by_fitter=True, by_rows=apart))
+            found.append(Regression(name, False, by, by, own_fitter, apart))
             continue
         restrained = bool(set(segment.regressed) & set(shaped))
         last = len(chain.segments) - 1 in chain.groups[k]

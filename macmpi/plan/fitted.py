@@ -16,7 +16,7 @@ from macmpi.solvers.fitters import FITTERS, Fitter
 def fitters(model: Model, chain: Chain) -> dict[int, str]:
     """The fitter of each parameter block that has one, by name: the config's, or else the layer's own."""
     own = {b: m.fitter for b, m in enumerate(chain.blocks) if m.fitter}
-    if model.fitters == "auto":
+    if model.fitters == "auto" or chain.numbers:  # with shared weights a list is refused
         return own
     layers = layers_of(model, chain.n_in, chain.n_out)
     block = 0

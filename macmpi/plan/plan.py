@@ -15,13 +15,12 @@ from macmpi.nets.layers import Map
 from macmpi.parallel.streams import stream
 from macmpi.plan.choices import Choices, choose, without_half_steps
 from macmpi.plan.fitted import check_fitters
-from macmpi.plan.gradient_refusals import check_gradients
-from macmpi.plan.layer_refusals import check_layers, check_method
 from macmpi.plan.minibatches import minibatch_parts
 from macmpi.plan.offsets import Offsets, offsets
-from macmpi.plan.refusals import check, check_ring, check_sharded
+from macmpi.plan.refusing import Pair, refuse, unhandled
+from macmpi.plan.selectable import check_selection
 from macmpi.plan.shaping_refusals import check_shaping
-from macmpi.plan.sharing_refusals import check_sharing
+from macmpi.plan.structure import check_choices, check_layers
 from macmpi.plan.work import Work
 from macmpi.solvers.restraint import Restraint
 
@@ -101,21 +100,40 @@ class Plan:
         return [m.n_out for m in self.chain.blocks if is_basis(m)]
 
 
-def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, ranks: int) -> Plan:
-    """The plan of a run.  Raises UsageError, naming a remedy, for what does not fit together.  Collective: no."""
-    config, _ = decide_net(config, n_in)
-    if config.method.name in NESTED:
-        config = without_half_steps(config)
-    chain = build_chain(config.model, n_in, n_out)
-    check_layers(config, chain, n_train)
-    check_sharing(config, chain)
-    check_method(config, chain)
-    if config.method.name not in NESTED:
-        check_fitters(config, chain)
-    check_shaping(config, chain)
-    plan = Plan(
+def make_plan(
+    config: Config, n_in: int, n_out: int, n_train: int, n_val: int, ranks: int, weighted: bool = False
+) -> Plan:
+    """The plan of a run.  weighted: the data have weights of points.
+
+    Raises UsageError, naming a remedy, for what does not fit together.  Collective: no.
+    """
+
+    def chosen(config: Config) -> tuple[Config, Chain, Choices]:
+        config, _ = decide_net(config, n_in)
+        if config.method.name in NESTED:
+            config = without_half_steps(config)
+        chain = build_chain(config.model, n_in, n_out)
+        check_layers(config, chain, n_train)
+        if config.method.name not in NESTED:
+            check_fitters(config, chain)
+        check_shaping(config, chain)
+        choices = choose(config, chain)
+        check_choices(config, chain, choices, ranks)
+        return config, chain, choices
+
+    def pairs_of(config: Config) -> list[Pair]:
+        found = chosen(config)
+        if not (pairs := list(unhandled(*found, weighted))):
+            check_selection(*found[:2])
+        return pairs
+
+    given, (config, chain, choices) = config, chosen(config)
+    for pair in unhandled(config, chain, choices, weighted):
+        refuse(pair, given, pairs_of)
+    check_selection(config, chain)
+    return Plan(
         chain=chain,
-        choices=choose(config, chain),
+        choices=choices,
         dtype=np.dtype(config.model.precision),
         seed=config.start.seed,
         n_train=n_train,
@@ -125,11 +143,3 @@ def make_plan(config: Config, n_in: int, n_out: int, n_train: int, n_val: int, r
         per_node=config.parallel.data == "node",
         minibatch_parts=minibatch_parts(config, chain, n_train),
     )
-    check(config, chain, plan.choices)
-    if config.method.name not in NESTED:
-        check_gradients(config, chain, plan.choices)
-    if plan.choices.ring:
-        check_ring(config, chain, plan.choices)
-    if plan.sharded:
-        check_sharded(config, chain, plan.choices, ranks)
-    return plan

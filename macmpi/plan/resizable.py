@@ -71,7 +71,7 @@ def check_sizes(config: Config) -> None:
 
 def check_places(config: Config, chain: Chain) -> None:
     """Refuse what a selection of units cannot do.  Collective: no."""
-    keys, method, given = config.selection, config.method.name, config.selection.epsilons(1)
+    keys, given = config.selection, config.selection.epsilons(1)
     said = f'selection.criterion = "{keys.criterion}"'
     if any(is_basis(m) for m in chain.maps):
         raise UsageError(
@@ -83,14 +83,3 @@ def check_places(config: Config, chain: Chain) -> None:
             f"{said} of dense layers needs selection.epsilon2, the mean squared error of a model of low bias: one "
             f"number ({len(given)} given)"
         )
-    if method != "mac":
-        raise UsageError(f'{said} of dense layers goes with method.name = "mac", not "{method}"; use "mac"')
-    for key, value, needed in (
-        ("penalty.method", config.penalty.method, "quadratic"),
-        ("penalty.metric", config.penalty.metric, "identity"),
-    ):
-        if value != needed:
-            raise UsageError(
-                f"{said} of dense layers begins each net with feasible coordinates, to which {key} = "
-                f'"{value}" has nothing to say; use {key} = "{needed}"'
-            )

@@ -8,6 +8,7 @@ from macmpi.nets.build import is_basis
 from macmpi.nets.chain import Chain
 from macmpi.plan.choices import regressed, w_choice
 from macmpi.plan.fitted import fitter_of, fitters
+from macmpi.plan.resizable import check_places, check_sizes, places
 from macmpi.plan.shaping import shaping_of
 
 FEWEST, STEP = 150, 25
@@ -66,6 +67,55 @@ def ridges_of(config: Config, chain: Chain) -> dict[int, tuple[float, ...]]:
     return {k: tuple(sorted({*tried[b], starts[b]})) for k, b in blocks.items() if tried[b]}
 
 
+def check_selection(config: Config, chain: Chain) -> None:
+    """Refuse candidates that no selection compares, and layers that it cannot change.  Collective: no."""
+    keys = config.selection
+    if keys.criterion == "none":
+        return
+    check_sizes(config)
+    units = bool(places(config, chain))
+    basis = [m for m in chain.blocks if "centres" in m.capabilities and "jacobian" in m.capabilities]
+    check_selectable(config, chain, units)
+    if units:
+        return check_places(config, chain)
+    dense = [k for k in ridges_of(config, chain) if not chain.segments[k].leading]
+    if not basis and not dense:
+        raise UsageError(
+            f'selection.criterion = "{keys.criterion}" chooses numbers of centres, and no layer has radial basis '
+            'functions; use model.activation = "rbf" at some, selection.sizes or selection.ridges for dense layers, '
+            'or criterion = "none"'
+        )
+    if basis and set(config.model.each("centres", 1)) != {"subset"}:
+        raise UsageError(
+            f'selection.criterion = "{keys.criterion}" compares nested sets of centres; use model.centres = "subset"'
+        )
+    count = len(basis) + len(dense)
+    epsilons = keys.epsilons(count)
+    if len(epsilons) != count:
+        which = "dense layers and nets of radial basis functions" if dense else "nets of radial basis functions"
+        raise UsageError(
+            f'selection.criterion = "{keys.criterion}" needs selection.epsilon2, the mean squared error of a model of '
+            f"low bias: one number, or one for each of the {count} {which} ({len(epsilons)} given)"
+        )
+    fewest = min((m.n_out for m in basis), default=FEWEST)
+    if fewest < FEWEST and not keys.sizes:
+        lists = [[-(-n // 2)] if i in width_places(config) else [] for i, n in enumerate(config.model.units)]
+        raise UsageError(
+            f"a selection without sizes compares {FEWEST}, {FEWEST + STEP}, ... centres, and a layer starts with "
+            f"{fewest:,}; say which to compare, as in selection.sizes = {lists}"
+        )
+    for k, segment in enumerate(chain.segments, start=1):
+        linear = segment.separable and segment.activation == "linear"
+        if any(m in basis for m in segment.maps) and not (
+            linear and segment.core == 1 and "bias" not in segment.maps[1].capabilities
+        ):
+            raise UsageError(
+                f'selection.criterion = "{keys.criterion}" needs radial basis functions that begin their segment and '
+                f"are read by one linear layer, and segment {k} has others; change model.activation or model.sites, "
+                'use model.loss = "squared", or criterion = "none"'
+            )
+
+
 def check_selectable(config: Config, chain: Chain, with_units: bool) -> None:
     """Refuse widths and ridges that no selection compares.  with_units: it compares units.  Collective: no."""
     keys = config.selection
@@ -120,8 +170,3 @@ def _check_ridges(config: Config, chain: Chain) -> None:
                 f"selection.ridges has candidates for layer {number} of those that regressions fit, and it is not "
                 "fitted in closed form; give it the empty list []"
             )
-    if config.parallel.data == "sharded":
-        raise UsageError(
-            'selection.ridges with parallel.data = "sharded": candidates are compared on ranks that hold all points; '
-            'use parallel.data = "replicated" or "node"'
-        )

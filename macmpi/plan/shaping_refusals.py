@@ -1,4 +1,4 @@
-"""Restraints that no W-solver can fit are refused: a sentence, a remedy."""
+"""Sizes, bounds and lists of a penalty that fit no net are refused: a sentence, a remedy."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from macmpi import UsageError
 from macmpi.config import Config
 from macmpi.nets.chain import Chain, Segment
 from macmpi.plan.choices import regressed
-from macmpi.plan.fitted import fitters
 from macmpi.plan.shaping import Shaping, shaping_of
 
 LISTS = ("ridge", "l1", "group_lasso", "weights_min", "weights_max")
 
 
 def check_shaping(config: Config, chain: Chain) -> None:
-    """Refuse lists of another length than the net has layers, and what no W-solver fits; before solvers are chosen."""
+    """Refuse lists of another length than the net has layers, and sizes that contradict; before solvers are chosen."""
     penalty, layers = config.penalty, len(regressed(chain))
+    if config.model.tied and isinstance(penalty.value("ridge"), list):
+        raise UsageError(
+            "model.tied = true and a list penalty.ridge: a layer and the one tied to it have one ridge; give one number"
+        )
     for key in LISTS:
         given = penalty.value(key)
         if isinstance(given, list) and len(given) != layers:
@@ -24,50 +27,11 @@ def check_shaping(config: Config, chain: Chain) -> None:
             )
     if not penalty.shaping:
         return
-    key = f"penalty.{penalty.shaping[0]}"
-    _check_method(config, key)
-    shaping = shaping_of(penalty, regressed(chain))
+    key, shaping = f"penalty.{penalty.shaping[0]}", shaping_of(penalty, regressed(chain))
     _check_sizes(shaping)
-    fitted = fitters(config.model, chain)
     for k, segment in enumerate(chain.segments, start=1):
-        restrained = set(segment.regressed) & set(shaping.restrained)
-        if restrained:
+        if set(segment.regressed) & set(shaping.restrained):
             _check_layer(key, k, segment, shaping)
-        for b in sorted(restrained & set(fitted)):
-            raise UsageError(
-                f'{key} is fitted by w_step.solver = "proximal", and "{fitted[b]}" fits a layer of segment {k} without '
-                'it; use model.fitters = "auto" there, or a list without it for that layer'
-            )
-
-
-def _check_method(config: Config, key: str) -> None:
-    free = "leave it out"
-    if config.method.name != "mac":
-        raise UsageError(
-            f'{key} is fitted by the W-step of method.name = "mac", and "{config.method.name}" has none that does; '
-            f'use method.name = "mac", or {free}'
-        )
-    solver = config.w_step.solver
-    if config.w_step.schedule == "ring":
-        raise UsageError(
-            f'{key} does not go with w_step.schedule = "ring", whose minibatches make no weight exactly 0; '
-            f'use w_step.schedule = "units", or {free}'
-        )
-    if solver not in ("auto", "proximal"):
-        raise UsageError(
-            f'{key} is fitted by w_step.solver = "proximal" alone, and the config says "{solver}"; '
-            f'use "proximal" or "auto", or {free}'
-        )
-    if config.penalty.metric != "identity":
-        raise UsageError(
-            f'penalty.metric = "{config.penalty.metric}" with {key} gives every unit another size of it; '
-            f'use penalty.metric = "identity", or {free}'
-        )
-    if config.selection.criterion != "none":
-        raise UsageError(
-            f'selection.criterion = "{config.selection.criterion}" compares nets by fits with a ridge alone, not with '
-            f'{key}; use selection.criterion = "none", or {free}'
-        )
 
 
 def _check_sizes(shaping: Shaping) -> None:

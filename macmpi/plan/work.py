@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from macmpi.demand import Demand
 from macmpi.nets.chain import Chain
 from macmpi.parallel import tiles
 from macmpi.parallel.partition import PointPartition, partition_points
@@ -132,7 +133,7 @@ class Work:
         if self.choices.shaping.asked(self.chain.trained(segment)[0]).joins:
             return tiles.cut(units, 1)
         solver = self.choices.regressions[segment].solver
-        if solver.exact or solver.restrains:
+        if solver.exact or Demand.RESTRAINED in solver.handles:
             return tiles.evenly(units, units if self.sharded else tiles.EXACT_WIDTH)
         return tiles.unit_tiles(units)
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
+from macmpi.demand import USUAL, Demand, Demands
 from macmpi.reductions import AT_ONCE, Average, OverPoints
 from macmpi.solvers.grams import System
 from macmpi.solvers.table import Table
@@ -27,6 +28,14 @@ PASS = 26
 """A product with all inputs costs this many units more: the inputs are read and put in order for it."""
 
 
+CONTINUOUS = USUAL - {Demand.SLOPES_LACKING, Demand.SITE_OF_BITS}
+DISCRETE = USUAL - {Demand.SITE_OF_NUMBERS, Demand.SEVERAL_SITES, Demand.NO_CONSTRAINTS}
+"""The demands that Z-solvers handle: those that move numbers by derivatives, and one that searches codes of bits."""
+
+BY_SUMS = frozenset({Demand.SHARDED, Demand.SPARSE, Demand.WEIGHTED})
+"""The demands that macmpi's W-solvers handle: they read points by sums, and heed masks and weights of points."""
+
+
 class ZSolution(NamedTuple):
     """Z (n, sum H): new coordinates; errors (n,): the objective of eq. (4) there."""
 
@@ -37,15 +46,12 @@ class ZSolution(NamedTuple):
 class ZSolver(Protocol):
     """Solves the Z-problem of some points, of none of which the objective rises.
 
-    needs -- capabilities that every map of the chain must declare;
-    bits -- the coordinates stay 0 or 1.
+    handles -- what may be demanded of it (macmpi/demand.py): `CONTINUOUS` of solvers that move numbers by derivatives,
+        `DISCRETE` of one whose coordinates stay 0 or 1.
     """
 
     @property
-    def needs(self) -> frozenset[str]: ...
-
-    @property
-    def bits(self) -> bool: ...
+    def handles(self) -> Demands: ...
 
     def prepare(self, sample: ZProblem, average: Average = AT_ONCE) -> Any:
         """Make what all points share from the Z-problem of a few of them; `average` takes means over these.
@@ -64,21 +70,19 @@ class WSolver:
         different ranks; only closed_form without the 1), "segment" (SegmentProblem: all weights of a segment at once);
     activations -- the activations it can train units under, or None for all elementwise ones;
     exact -- it ends in the minimum, whatever the start;
-    by_sums -- it reads the points through sums over runs of them alone;
-    restrains -- it heeds the problem's restraints (l1, groups, bounds);
-    masks -- weights that do not exist stay 0 (UnitProblem.connected, Map.connected);
-    weighs -- it heeds the weights of points: those of a UnitProblem's term, a SegmentProblem's `point_weights` (which
-        `partial` of both, `Term.weigh` and `loss_at` do);
+    handles -- what may be demanded of it (macmpi/demand.py):
+        SHARDED: it reads the points through sums over runs of them alone;
+        RESTRAINED: it heeds the problem's restraints (l1, groups, bounds);
+        SPARSE: weights that do not exist stay 0 (UnitProblem.connected, Map.connected);
+        WEIGHTED: it heeds the weights of points: those of a UnitProblem's term, a SegmentProblem's `point_weights`
+            (which `partial` of both, `Term.weigh` and `loss_at` do);
     system -- the Gram that the units of a layer share, or None where they share nothing.
     """
 
     takes: ClassVar[frozenset[str]]
     activations: ClassVar[frozenset[str] | None] = None
     exact: ClassVar[bool] = False
-    by_sums: ClassVar[bool] = True
-    restrains: ClassVar[bool] = False
-    masks: ClassVar[bool] = False
-    weighs: ClassVar[bool] = False
+    handles: ClassVar[Demands] = frozenset()
 
     @property
     def system(self) -> System | None:

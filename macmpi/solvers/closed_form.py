@@ -7,11 +7,12 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from macmpi.demand import Demand, Demands
 from macmpi.nets.design import adjoint, apply, row_dots
 from macmpi.parallel import tiles
 from macmpi.parallel.lapack import blas, solved
 from macmpi.reductions import ALONE, InPieces, OverPoints
-from macmpi.solvers import PASS, WSolver
+from macmpi.solvers import BY_SUMS, PASS, WSolver
 from macmpi.solvers.grams import System
 from macmpi.solvers.masks import groups, scattered
 from macmpi.solvers.regular import NORMAL, jitter, regular_factor
@@ -66,8 +67,7 @@ class ClosedForm(WSolver):
     takes: ClassVar[frozenset[str]] = frozenset({"units"})
     activations: ClassVar[frozenset[str] | None] = frozenset({"linear"})
     exact: ClassVar[bool] = True
-    masks: ClassVar[bool] = True
-    weighs: ClassVar[bool] = True
+    handles: ClassVar[Demands] = BY_SUMS | {Demand.RING}
     system: ClassVar[System] = NormalEquations()
 
     def effort(self, n_in: int, units: int, points: int) -> float:

@@ -7,8 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from macmpi.demand import Demands
 from macmpi.reductions import OverPoints
-from macmpi.solvers import WSolver
+from macmpi.solvers import BY_SUMS, WSolver
 from macmpi.solvers.descent import LBFGS, Conjugate, Direction, minimise
 from macmpi.solvers.grams import System
 from macmpi.solvers.masks import whitening
@@ -29,8 +30,7 @@ class DescentW(WSolver):
     halvings: int = 10
 
     takes: ClassVar[frozenset[str]] = frozenset({"units", "segment"})
-    masks: ClassVar[bool] = True
-    weighs: ClassVar[bool] = True
+    handles: ClassVar[Demands] = BY_SUMS
     system: ClassVar[System] = System()
     direction: ClassVar[type[Direction]] = Direction
 

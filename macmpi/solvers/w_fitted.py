@@ -27,7 +27,6 @@ class ByFitter(WSolver):
     fitter: Fitter
 
     takes: ClassVar[frozenset[str]] = frozenset({"segment"})
-    by_sums: ClassVar[bool] = False
 
     def solve(self, problem: SegmentProblem, over_points: OverPoints) -> Array:
         segment, (shape,) = problem.segment, problem.shapes

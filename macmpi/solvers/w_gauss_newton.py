@@ -7,11 +7,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from macmpi.demand import Demands
 from macmpi.nets.design import adjoint, apply, column_dots, column_sums, ridge_value, row_dots
 from macmpi.nets.layers.activation import Function, function
 from macmpi.parallel.lapack import solved
 from macmpi.reductions import ALONE, InPieces, OverPoints
-from macmpi.solvers import ELEMENTWISE, PASS, SINGLE, WSolver
+from macmpi.solvers import BY_SUMS, ELEMENTWISE, PASS, SINGLE, WSolver
 from macmpi.solvers.grams import System
 from macmpi.solvers.linear_systems import conjugate_gradients
 from macmpi.solvers.masks import groups, scattered
@@ -51,8 +52,7 @@ class GaussNewtonW(WSolver):
     halvings: int = 10
 
     takes: ClassVar[frozenset[str]] = frozenset({"units"})
-    masks: ClassVar[bool] = True
-    weighs: ClassVar[bool] = True
+    handles: ClassVar[Demands] = BY_SUMS
 
     @property
     def system(self) -> System:

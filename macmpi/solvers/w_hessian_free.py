@@ -7,11 +7,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from macmpi.demand import Demands
 from macmpi.nets.design import row_dots
 from macmpi.nets.losses import Root
 from macmpi.nets.tape import Tape
 from macmpi.reductions import OverPoints
-from macmpi.solvers import WSolver
+from macmpi.solvers import BY_SUMS, WSolver
 from macmpi.solvers.descent import line_search
 from macmpi.solvers.grams import inputs_gram
 from macmpi.solvers.linear_systems import conjugate_gradients
@@ -38,8 +39,7 @@ class HessianFreeW(WSolver):
     halvings: int = 10
 
     takes: ClassVar[frozenset[str]] = frozenset({"segment"})
-    masks: ClassVar[bool] = True
-    weighs: ClassVar[bool] = True
+    handles: ClassVar[Demands] = BY_SUMS
 
     def solve(self, problem: SegmentProblem, over_points: OverPoints) -> Array:
         theta, agreed = np.asarray(problem.start, dtype=np.float64).copy(), problem.in_pieces.agreed

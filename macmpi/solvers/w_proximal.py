@@ -8,9 +8,10 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from macmpi.demand import Demand, Demands
 from macmpi.nets.design import row_dots
 from macmpi.reductions import OverPoints
-from macmpi.solvers import WSolver
+from macmpi.solvers import BY_SUMS, WSolver
 from macmpi.solvers.grams import System
 from macmpi.solvers.proximal_fits import Fit, MeasuringGram, SegmentFit, UnitFit
 from macmpi.solvers.shrinkage import Form
@@ -48,9 +49,7 @@ class ProximalW(WSolver):
     tolerance: float = 0.01
 
     takes: ClassVar[frozenset[str]] = frozenset({"units", "segment"})
-    restrains: ClassVar[bool] = True
-    masks: ClassVar[bool] = True
-    weighs: ClassVar[bool] = True
+    handles: ClassVar[Demands] = BY_SUMS | {Demand.RESTRAINED}
     system: ClassVar[System] = MeasuringGram()
 
     def effort(self, n_in: int, units: int, points: int) -> float:

@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from macmpi.demand import Demand, Demands
 from macmpi.parallel.streams import stream
 from macmpi.reductions import OverPoints
-from macmpi.solvers import WSolver, better
+from macmpi.solvers import BY_SUMS, WSolver, better
 from macmpi.solvers.grams import System
 from macmpi.solvers.masks import whitening
 from macmpi.solvers.w_problem import WProblem, values
@@ -34,9 +35,7 @@ class SGDW(WSolver):
     momentum: float = 0.9
 
     takes: ClassVar[frozenset[str]] = frozenset({"units", "segment"})
-    by_sums: ClassVar[bool] = False
-    masks: ClassVar[bool] = True
-    weighs: ClassVar[bool] = True
+    handles: ClassVar[Demands] = (BY_SUMS | {Demand.RING}) - {Demand.SHARDED}
     system: ClassVar[System] = System()
 
     def solve(self, problem: WProblem, over_points: OverPoints) -> Array:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from macmpi.demand import Demands
 from macmpi.nets.design import apply, column_dots, ridge_value
 from macmpi.reductions import OverPoints
 from macmpi.solvers import WSolver
@@ -30,8 +31,8 @@ class Thresholded(WSolver):
     activations: ClassVar[frozenset[str] | None] = frozenset({"sigmoid"})
 
     @property
-    def weighs(self) -> bool:  # type: ignore[override]
-        return self.inner.weighs
+    def handles(self) -> Demands:  # type: ignore[override]
+        return self.inner.handles
 
     @property
     def system(self) -> System | None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from macmpi.demand import Demands
 from macmpi.nets.chain import Segment
 from macmpi.nets.design import split_columns
 from macmpi.nets.losses import Squared
 from macmpi.reductions import AT_ONCE, Average
-from macmpi.solvers import ZSolution
+from macmpi.solvers import CONTINUOUS, ZSolution
 from macmpi.solvers.z_gauss_newton import GaussNewtonZ
 from macmpi.solvers.z_problem import ZProblem
 
@@ -32,8 +33,7 @@ class AlternatingZ:
     cg_iterations: int = 4
     cg_tolerance: float = 0.01
 
-    needs: ClassVar[frozenset[str]] = frozenset({"jacobian"})
-    bits: ClassVar[bool] = False
+    handles: ClassVar[Demands] = CONTINUOUS
 
     @property
     def _inner(self) -> GaussNewtonZ:

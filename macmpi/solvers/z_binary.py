@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from macmpi.demand import Demands
 from macmpi.nets.design import row_dots
 from macmpi.reductions import AT_ONCE, Average
-from macmpi.solvers import ZSolution
+from macmpi.solvers import DISCRETE, ZSolution
 from macmpi.solvers.z_problem import ZProblem
 from macmpi.typing import Array
 
@@ -26,8 +27,7 @@ class BinaryZ:
     iterations: int = 3
     enumerated: int = 10
 
-    needs: ClassVar[frozenset[str]] = frozenset()
-    bits: ClassVar[bool] = True
+    handles: ClassVar[Demands] = DISCRETE
 
     def prepare(self, sample: ZProblem, average: Average = AT_ONCE) -> Any:
         """All codes (2^H, H) and their outputs (2^H, L); None where they are too many."""

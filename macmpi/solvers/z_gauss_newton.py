@@ -7,10 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from macmpi.demand import Demands
 from macmpi.nets.losses import Metric
 from macmpi.nets.tape import Fixed, fixed
 from macmpi.reductions import AT_ONCE, Average
-from macmpi.solvers import SINGLE, ZSolution
+from macmpi.solvers import CONTINUOUS, SINGLE, ZSolution
 from macmpi.solvers.linear_systems import Precondition
 from macmpi.solvers.z_directions import Linearised, direct_dual, direct_primal, dual, flops_a_point
 from macmpi.solvers.z_preconditioners import dual_preconditioner
@@ -51,8 +52,7 @@ class GaussNewtonZ:
     halvings: int = 10
     direction: str = "auto"
 
-    needs: ClassVar[frozenset[str]] = frozenset({"jacobian"})
-    bits: ClassVar[bool] = False
+    handles: ClassVar[Demands] = CONTINUOUS
 
     def choice(self, problem: ZProblem) -> str:
         """ "dual", "direct_dual" or "direct_primal" for problems of this shape."""

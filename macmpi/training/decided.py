@@ -91,11 +91,8 @@ def plan_for(config: Config, sizes: Sizes, ranks: int) -> Plan:
     from macmpi.parallel.launchers import ranks_here
     from macmpi.plan.estimate import check_memory
     from macmpi.plan.plan import make_plan
-    from macmpi.plan.weighted_refusals import check_weighted
 
-    made = make_plan(config, *sizes.counts, ranks)
-    if sizes.weighted:
-        check_weighted(config, made)
+    made = make_plan(config, *sizes.counts, ranks, sizes.weighted)
     check_memory(made, sizes.autoencoder, ranks_here(os.environ) if ranks > 1 else 1)
     return made
 

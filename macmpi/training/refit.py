@@ -22,7 +22,7 @@ from macmpi.methods.starts import Origin, start
 from macmpi.parallel.team import Team
 from macmpi.plan.penalty import Progress
 from macmpi.plan.plan import make_plan
-from macmpi.plan.refusals import can_refit
+from macmpi.plan.refusing import can_refit
 from macmpi.results.reference_errors import levels
 from macmpi.state import State
 from macmpi.training.best import Best

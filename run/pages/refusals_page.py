@@ -20,6 +20,10 @@ from refused import ELSEWHERE, TOPICS  # noqa: E402
 from refused.case import Keys, Row, planned  # noqa: E402
 
 from macmpi import UsageError  # noqa: E402
+from macmpi.demand import USUAL, Demands  # noqa: E402
+from macmpi.demand import Demand as D  # noqa: E402
+from macmpi.plan.parts import HALF_STEPS, SELECTION, TABLE  # noqa: E402
+from macmpi.solvers import W_SOLVERS, Z_SOLVERS  # noqa: E402
 
 HEAD = """# What is refused
 
@@ -34,7 +38,42 @@ between two layers with coordinates (`model.sites`). "affine" is a dense layer, 
 forest or boosted trees.
 """
 
+PARTS = """## Parts, and what they do not go with
+
+Each part of a run says which demands it handles (`macmpi/demand.py`, `macmpi/plan/parts.py`); a config that demands
+another is refused by one loop (`macmpi/plan/refusing.py`), which offers only remedies that it has tried: another part,
+or the demand switched off. The parts that are not listed handle all of them. A solver, fitter or loss of another
+package declares its own ([extending](extending/index.md)), and is refused with what it does not declare.
+"""
+
 LAST = "With files, libraries and layers of other packages"
+
+
+OF_A_SEGMENT = frozenset({D.RESTRAINED, D.WEIGHTED, D.SHARDED, D.RING, D.SPARSE, D.INSEPARABLE})
+"""The demands that a W-solver is asked for."""
+
+
+def handled(solver: Any) -> Demands:
+    """The demands that a solver handles; a W-solver of segments needs no units one by one."""
+    found: Demands = solver.handles
+    return found | {D.INSEPARABLE} if "segment" in getattr(solver, "takes", ()) else found
+
+
+def parts() -> list[list[str]]:
+    """A row for each part that does not handle everything: its name, what it lacks, and what it does."""
+    tables = {**TABLE, **HALF_STEPS}
+    named = {f"{key} = {as_toml(word)}": tuple(row[:2]) for key, rows in tables.items() for word, row in rows.items()}
+    named["selection.criterion"] = SELECTION, "nets are compared by one sum of squares, fitted with a ridge alone"
+    for key, solvers in {"z_step": Z_SOLVERS, "w_step": W_SOLVERS}.items():
+        asked = OF_A_SEGMENT if key == "w_step" else USUAL
+        for name, solver in solvers.items():
+            named[f'{key}.solver = "{name}"'] = handled(solver) | (USUAL - asked), ""
+    rows = []
+    for said, (handles, why) in named.items():
+        lacking = sorted(demand.value for demand in USUAL - handles)
+        if lacking:
+            rows.append([f"`{said}`", ", ".join(lacking), why])
+    return rows
 
 
 def message(keys: Keys) -> str:
@@ -67,15 +106,15 @@ def shown(row: Row) -> str:
 
 def page() -> str:
     """The whole page, a table for each topic."""
-    parts = [HEAD]
+    found = [HEAD, f"{PARTS}\n{table(('part', 'does not go with', 'since'), parts())}\n"]
     for title, topic in TOPICS.items():
         cells = []
         for combination in topic.COMBINATIONS:
             row = next(row for row in topic.TABLE.values() if combination.startswith(row.of))
             cells.append([combination, shown(row), message(row.keys).replace("|", "\\|")])
-        parts.append(f"## {title}\n\n{table(('combination', 'for example', 'macmpi says'), cells)}\n")
-    parts.append(f"## {LAST}\n\n{table(('combination', 'why', 'remedy'), list(map(list, ELSEWHERE)))}\n")
-    return "\n".join(parts)
+        found.append(f"## {title}\n\n{table(('combination', 'for example', 'macmpi says'), cells)}\n")
+    found.append(f"## {LAST}\n\n{table(('combination', 'why', 'remedy'), list(map(list, ELSEWHERE)))}\n")
+    return "\n".join(found)
 
 
 def write() -> Path:

@@ -14,6 +14,7 @@ from pages import blocks_of_page
 from targets import taken_by
 
 from macmpi.config import Model
+from macmpi.demand import Demand
 from macmpi.nets.build import build_chain
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import KINDS, Map, Tangent
@@ -449,7 +450,7 @@ def segment_problem(
 
 # --- Z-solvers --------------------------------------------------------------------------------------------------------
 
-CONTINUOUS = [name for name, kind in Z_SOLVERS.items() if not kind.bits]  # type: ignore[attr-defined]
+CONTINUOUS = [name for name, kind in Z_SOLVERS.items() if Demand.SITE_OF_NUMBERS in kind.handles]  # type: ignore[attr-defined]
 BITS = [name for name in Z_SOLVERS if name not in CONTINUOUS]
 """Each row of Z_SOLVERS has the contract of its kind."""
 

@@ -23,6 +23,7 @@ from contracts.examples import (
 from numpy.testing import assert_allclose, assert_array_equal
 from tolerance import gamma
 
+from macmpi.demand import Demand
 from macmpi.nets.layers.activation import FUNCTIONS
 from macmpi.nets.losses import LOSSES
 from macmpi.solvers import W_SOLVERS
@@ -32,7 +33,7 @@ from macmpi.typing import Array
 
 pytestmark = pytest.mark.filterwarnings("error")
 
-RESTRAINING = [name for name, kind in W_SOLVERS.items() if kind.restrains]  # type: ignore[attr-defined]
+RESTRAINING = [name for name, kind in W_SOLVERS.items() if Demand.RESTRAINED in kind.handles]  # type: ignore[attr-defined]
 RESTRAINTS = {
     "l1": Restraint(l1=0.5),
     "large l1": Restraint(l1=30.0),

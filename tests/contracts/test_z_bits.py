@@ -22,6 +22,7 @@ from contracts.examples import (
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import special
 
+from macmpi.demand import Demand
 from macmpi.nets.losses import dense
 from macmpi.solvers import Z_SOLVERS
 from macmpi.solvers.z_binary import BinaryZ
@@ -75,7 +76,7 @@ def formula(problem: ZProblem, z: Array, row: int) -> float:
 def test_no_point_gets_worse_and_bits_stay_bits(
     mu: float, decoder: str, solver: Any, random: np.random.Generator
 ) -> None:
-    assert solver.bits
+    assert Demand.SITE_OF_BITS in solver.handles
     for i, (bits, flips) in enumerate(itertools.product((1, 3, 6), (0.0, 0.1, 0.5))):
         problem = bits_problem(random, bits, decoder, mu=mu, flips=flips, **SCENES[i % len(SCENES)])
         before = problem.values(problem.Z)

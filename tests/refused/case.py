@@ -54,7 +54,7 @@ ANY_OF = (*({"w_step.solver": name} for name in WHOLE), {"w_step.solver": "auto"
 
 CURVATURE = Row(
     {"penalty.metric": "curvature"},
-    ('penalty.metric = "curvature"', "linear and exact", 'model.sites = "before"', 'penalty.metric = "variance"'),
+    (),
     ({"model.sites": "before"}, {"penalty.metric": "variance"}),
     '`metric = "curvature"`',
 )

@@ -54,19 +54,19 @@ TABLE = {
     ),
     "shared weights layer by layer": Row(
         {**RECURRENT, "start.method": "pca"},
-        ("a recurrent layer", 'start.method = "pca"', 'use start.method = "uniform" or "model"'),
+        (),
         ({"start.method": "uniform"},),
         "shared weights",
     ),
     "shared weights and a selection": Row(
         {**RECURRENT, "selection.criterion": "aic"},
-        ("a recurrent layer", 'selection.criterion = "aic"', 'use criterion = "none"'),
+        (),
         ({"selection.criterion": "none"},),
         "shared weights",
     ),
     "shared weights in turn": Row(
         {**RECURRENT, "method.name": "alternating"},
-        ("a recurrent layer", 'method.name = "alternating"', 'use method.name = "mac"'),
+        (),
         ({"method.name": "mac"},),
         "shared weights",
     ),
@@ -78,13 +78,13 @@ TABLE = {
     ),
     "shared weights and fitters": Row(
         {**RECURRENT, "model.fitters": ["auto", "linear_svm"]},
-        ("a recurrent layer and model.fitters", 'use fitters = "auto"'),
+        (),
         ({"model.fitters": "auto"},),
         "shared weights",
     ),
     "shared weights and l1": Row(
         {**RECURRENT, "penalty.l1": 0.1},
-        ("a recurrent layer and penalty.l1", "leave penalty.l1 out"),
+        (),
         ({"penalty.l1": 0.0},),
         "shared weights",
     ),
@@ -135,13 +135,13 @@ TABLE = {
     ),
     "convolutions and principal components": Row(
         {**IMAGES, "start.method": "pca"},
-        ('start.method = "pca"', "a layer (convolution)", 'use "uniform"'),
+        (),
         ({"start.method": "uniform"},),
         "a convolution, a sparse layer, or a layer of another package that is not dense, or of trees or kernels, with",
     ),
     "sparse layers and principal components": Row(
         {**SPARSE, "start.method": "pca"},
-        ('start.method = "pca"', "a layer (masked)", 'use "uniform"'),
+        (),
         ({"start.method": "uniform"},),
         "a convolution, a sparse layer, or a layer of another package that is not dense, or of trees or kernels, with",
     ),
@@ -153,7 +153,7 @@ TABLE = {
     ),
     "trees of principal components": Row(
         {**FOREST, "start.method": "pca"},
-        ('start.method = "pca" fits dense layers, and a layer (trees) is another; use "uniform"',),
+        (),
         ({"start.method": "uniform"},),
         "a convolution, a sparse layer, or a layer of another package that is not dense, or of trees",
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refused.case import CODES, FOREST, HALVES, IMAGES, OWN, SKIPS, SPARSE, TOGETHER, Row
+from refused.case import CODES, FOREST, HALVES, IMAGES, OWN, SKIPS, SPARSE, Row
 
 COMBINATIONS = [
     (
@@ -39,49 +39,49 @@ TABLE = {
     ),
     "trees of sharded points": Row(
         {**FOREST, **OWN},
-        ('parallel.data = "sharded" and the fitter "forest", which reads all points', TOGETHER),
+        (),
         ({"parallel.data": "replicated"}, {"parallel.data": "node"}),
         '`parallel.data = "sharded"`',
     ),
     "codewords of sharded points": Row(
         {**OWN, **CODES},
-        ('parallel.data = "sharded"', "needs the points themselves", TOGETHER),
+        (),
         ({"parallel.data": "replicated"},),
         '`parallel.data = "sharded"`',
     ),
     "alternating over sharded points": Row(
         {**OWN, **HALVES},
-        ('parallel.data = "sharded"', 'not "alternating"', TOGETHER),
+        (),
         ({"parallel.data": "replicated"},),
         '`parallel.data = "sharded"`',
     ),
     "a start that reads all sharded points": Row(
         {**OWN, "start.method": "pca"},
-        ('start.method = "pca" reads all points', 'use "uniform" or "model"'),
+        (),
         ({"start.method": "uniform"},),
         '`parallel.data = "sharded"`',
     ),
     "minibatches of single sharded points": Row(
         {**OWN, "w_step.solver": "sgd"},
-        ('w_step.solver = "sgd"', "draws points one by one", "use auto"),
+        (),
         ({"w_step.solver": "auto"}, {"w_step.schedule": "ring"}),
         '`parallel.data = "sharded"`',
     ),
     "a ring of points that every rank holds": Row(
         {"w_step.schedule": "ring"},
-        ('w_step.schedule = "ring"', 'parallel.data = "replicated"', 'use parallel.data = "sharded", or'),
+        (),
         ({"parallel.data": "sharded"}, {"w_step.schedule": "units"}),
         '`w_step.schedule = "ring"`',
     ),
     "a ring without a W-step": Row(
         {**OWN, "w_step.schedule": "ring", "method.name": "stochastic", "stochastic.parts": 2},
-        ('method.name = "stochastic" has none', 'use w_step.schedule = "units"'),
+        (),
         ({"w_step.schedule": "units"}, {"method.name": "mac"}),
         '`w_step.schedule = "ring"`',
     ),
     "a ring of another solver": Row(
         {**OWN, "w_step.schedule": "ring", "w_step.solver": "gauss_newton"},
-        ('w_step.solver = "gauss_newton"', 'use solver = "auto" or "sgd", or schedule = "units"'),
+        (),
         ({"w_step.solver": "auto"}, {"w_step.solver": "sgd"}, {"w_step.schedule": "units"}),
         '`w_step.schedule = "ring"`',
     ),

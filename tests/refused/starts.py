@@ -53,7 +53,7 @@ TABLE = {
     **{
         f"radial basis functions from {start}": Row(
             BASIS | {"start.method": start},
-            (f'start.method = "{start}"', 'use "elastic_embedding", "pca" or "file"'),
+            (),
             (
                 *({"start.method": "elastic_embedding"}, {"start.method": "pca"}),
                 {"start.method": "file", "start.coordinates": "z.h5"},
@@ -65,7 +65,7 @@ TABLE = {
     **{
         f"greedy {kind}": Row(
             keys | {"start.method": "greedy"},
-            ('start.method = "greedy"', 'use "pca" or "uniform"'),
+            (),
             ({"start.method": "pca"}, {"start.method": "uniform"}),
             '`start.method = "greedy"` with',
         )
@@ -74,7 +74,7 @@ TABLE = {
     **{
         f"a staged {kind}": Row(
             keys | {"start.method": "staged"},
-            ('start.method = "staged"', f"a layer ({kind}) is another", 'use "uniform"'),
+            (),
             ({"start.method": "uniform"},),
             "a layer of codewords, trees",
         )
@@ -88,7 +88,7 @@ TABLE = {
     ),
     "staged layers of all patches": Row(
         {"start.method": "staged", "model.centres": "points"},
-        ('start.method = "staged"', "a word of each", 'use centres = "kmeans" or "subset"'),
+        (),
         ({"model.centres": "kmeans"}, {"model.centres": "subset"}),
         '`start.method = "staged"` with',
     ),
@@ -106,7 +106,7 @@ TABLE = {
     ),
     "a half without a gradient": Row(
         HALVES | {"model.activation": ["quantise", "tanh"], "model.words": 8},
-        ('method.name = "alternating"', "a layer has none", 'use "mac"'),
+        (),
         ({"method.name": "mac"},),
         '`method.name = "alternating"`',
     ),
@@ -126,7 +126,7 @@ TABLE = {
     **{
         f"acceleration and {key}": Row(
             {"method.acceleration": "momentum", **keys},
-            (f'method.acceleration = "momentum" {says}', 'use method.acceleration = "none"'),
+            (),
             ({"method.acceleration": "none"}, *others),
             "`method.acceleration` with",
         )
@@ -145,7 +145,7 @@ TABLE = {
     **{
         f"{name} {kind}": Row(
             keys | {"method.name": name},
-            (f'method.name = "{name}" needs the derivatives of every layer', 'use method.name = "mac"'),
+            (),
             ({"method.name": "mac"},),
             '`method.name = "stochastic"`',
         )

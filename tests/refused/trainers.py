@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from macmpi.demand import Demand
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
-from refused.case import ANY_OF, BASIS, BITS, CODES, FIRST, FOREST, IT_FIRST, LABELS, ONE_OF, WHOLE, Row
+from refused.case import ANY_OF, BASIS, BITS, CODES, FOREST, IT_FIRST, LABELS, WHOLE, Row
 
 COMBINATIONS = [
     (
@@ -29,7 +30,7 @@ TABLE = {
     **{
         f"{solver} and two layers between sites": Row(
             {"w_step.solver": solver, "model.sites": ["none", "after"]},
-            (f'w_step.solver = "{solver}"', "segment 1", "holds 2 layers between two sites", ONE_OF),
+            (),
             (*ANY_OF, {"model.sites": "after"}),
             "a unit solver",
         )
@@ -37,14 +38,14 @@ TABLE = {
     },
     "units and cross-entropy": Row(
         {"w_step.solver": "gauss_newton", "model.loss": "cross_entropy"},
-        ('w_step.solver = "gauss_newton"', "segment 3", 'ends in model.loss = "cross_entropy"', ONE_OF),
+        (),
         (*ANY_OF, {"model.loss": "squared"}),
         "a unit solver",
     ),
     **{
         f"units and {loss}": Row(
             {"w_step.solver": "gauss_newton", "w_step.linear_solver": "same", "model.loss": loss, **keys},
-            ('w_step.solver = "gauss_newton"', "segment 3", f'ends in model.loss = "{loss}"{words}', ONE_OF),
+            (),
             ANY_OF,
             "a unit solver",
         )
@@ -56,13 +57,13 @@ TABLE = {
     },
     "units and softmax": Row(
         {"w_step.solver": "gauss_newton", "model.activation": ["tanh", "softmax"]},
-        ('w_step.solver = "gauss_newton"', "segment 2", "ends in softmax", ONE_OF),
+        (),
         (*ANY_OF, {"model.sites": "before"}, {"model.activation": "tanh"}),
         "a unit solver",
     ),
     "units and an output of softmax": Row(
         {"w_step.solver": "gauss_newton", "model.output": "softmax"},
-        ('w_step.solver = "gauss_newton"', "segment 3", "ends in softmax", ONE_OF),
+        (),
         (*ANY_OF, {"model.output": "sigmoid"}),
         "a unit solver",
     ),
@@ -116,35 +117,35 @@ TABLE = {
     ),
     "bits next to other coordinates": Row(
         BITS | {"model.sites": ["after", "after"]},
-        ("here are 2 sites, 1 of bits", FIRST),
+        (),
         (BITS,),
         "a `binary` layer",
     ),
     "bits next to other coordinates, below": Row(
         {"model.activation": ["tanh", "binary"]},
-        ("here are 2 sites, 1 of bits", FIRST),
+        (),
         (BITS,),
         "a `binary` layer",
     ),
     "a solver of bits that are none": Row(
         {"z_step.solver": "binary"},
-        ('z_step.solver = "binary"', "2 sites, 0 of bits", FIRST, 'or z_step.solver = "auto"'),
+        (),
         (BITS, {"z_step.solver": "auto"}),
         "a `binary` layer",
     ),
     **{
         f"bits by {solver}": Row(
             BITS | {"z_step.solver": solver},
-            (f'z_step.solver = "{solver}"', "site 1 are bits", 'use z_step.solver = "auto" or "binary"'),
+            (),
             ({"z_step.solver": "auto"}, {"z_step.solver": "binary"}),
             "`z_step.solver`",
         )
-        for solver in sorted(name for name, kind in Z_SOLVERS.items() if not kind.bits)  # type: ignore[attr-defined]
+        for solver in sorted(name for name, kind in Z_SOLVERS.items() if Demand.SITE_OF_NUMBERS in kind.handles)  # type: ignore[attr-defined]
     },
     **{
         f"coordinates before a {kind} layer": Row(
             keys | {"model.sites": "before"},
-            ("needs 'jacobian'; segment 2", f"({kind}) does not offer it", IT_FIRST, "with no site before it"),
+            (),
             ({"model.sites": keys.get("model.sites", "after")},),
             "a site before",
         )
@@ -152,7 +153,7 @@ TABLE = {
     },
     "codewords above other coordinates": Row(
         CODES | {"model.activation": ["tanh", "quantise"]},
-        ("needs 'jacobian'; segment 2 (quantiser)", IT_FIRST),
+        (),
         (CODES,),
         "a site before",
     ),
@@ -197,7 +198,7 @@ TABLE = {
     ),
     "trees behind another layer": Row(
         {"model.activation": ["tanh", "forest"]},
-        ("segment 2 (trees) does not offer it", "make it the first of model.hidden"),
+        (),
         ({"model.activation": ["forest", "tanh"]}, {"model.activation": ["tanh", "kernel_ridge"]}),
         "trees behind",
     ),

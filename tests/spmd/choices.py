@@ -19,6 +19,7 @@ from macmpi import UsageError
 from macmpi.config import Activation, Config, Convolution, Method, Parallel, Recurrent, Sparse
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
+from macmpi.demand import Demand
 from macmpi.methods.candidates import CRITERIA
 from macmpi.methods.starts import Origin
 from macmpi.parallel import blocks, tiles, tree_sum
@@ -83,7 +84,7 @@ METHODS = [name for name in get_args(get_type_hints(Method)["name"]) if name != 
 PLACES = get_args(get_type_hints(Parallel)["data"])
 WHOLE = sorted(name for name, kind in W_SOLVERS.items() if "segment" in kind.takes)  # type: ignore[attr-defined]
 APART = sorted(W_SOLVERS.keys() - {*WHOLE, "closed_form"})
-MOVING = [name for name, kind in Z_SOLVERS.items() if not kind.bits]  # type: ignore[attr-defined]
+MOVING = [name for name, kind in Z_SOLVERS.items() if Demand.SITE_OF_NUMBERS in kind.handles]  # type: ignore[attr-defined]
 BASIS = {
     "model.activation": ["rbf", "linear", "rbf"],
     "model.sites": ["none", "after", "none"],
@@ -267,7 +268,7 @@ def masks(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[
         for place in ("replicated", "sharded"):
             yield WIDE, {**code, **keys, "parallel.data": place}
     for solver in (*WHOLE, *APART):
-        place = next(places) if W_SOLVERS[solver].by_sums else "node"  # type: ignore[attr-defined]
+        place = next(places) if Demand.SHARDED in W_SOLVERS[solver].handles else "node"  # type: ignore[attr-defined]
         yield SMALL, {**narrow, "model.activation": "tanh", "w_step.solver": solver, "parallel.data": place}
     yield CLASSES, {**narrow, "model.activation": "relu", "model.loss": "cross_entropy", "model.sites": "none"}
     for keys in ({"penalty.l1": 0.05}, {"penalty.group_lasso": 0.05}, {"method.acceleration": "momentum"}):
@@ -402,7 +403,9 @@ def sharded(
     for data in (WIDE, LONG):
         yield data, own
         yield data, {**own, **lagrangian, "model.sites": "before", "penalty.metric": "curvature"}
-    for solver in sorted(name for name, kind in W_SOLVERS.items() if kind.by_sums and name != "closed_form"):  # type: ignore[attr-defined]
+    for solver in sorted(
+        name for name, kind in W_SOLVERS.items() if Demand.SHARDED in kind.handles and name != "closed_form"
+    ):  # type: ignore[attr-defined]
         yield SMALL, {**own, **same, "w_step.solver": solver}
     for cg_iterations in (1, 60):
         keys = {"z_step.cg_iterations": cg_iterations, "model.activation": ["softmax", "tanh"]}
@@ -631,7 +634,7 @@ def words(choice: Choice) -> list[str]:
     found += [f"criterion={c.selection.criterion}"]
     grams = [gram.rows is not None for gram in plan.work.w_step.grams]
     found += ["gram=rows"] if any(grams) else []
-    if plan.chain.sites and plan.choices.z_solver.bits:
+    if plan.chain.sites and Demand.SITE_OF_BITS in plan.choices.z_solver.handles:
         found.append(
             "bits=enumerated" if plan.choices.z_solver.enumerated >= plan.chain.site_sizes[0] else "bits=alternating"
         )

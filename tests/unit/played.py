@@ -32,7 +32,8 @@ def held_by(data: Dataset, plan: Plan, rank: int) -> Dataset:
     """The rows that a rank holds."""
     rows, rows_val = (points.held(rank).rows for points in (plan.work.train, plan.work.validation))
     X, X_val = data.X[rows], data.X_val[rows_val]
-    return replace(data, X=X, Y=X, X_val=X_val, Y_val=X_val)
+    Y, Y_val = (X, X_val) if data.autoencoder else (data.Y[rows], data.Y_val[rows_val])
+    return replace(data, X=X, Y=Y, X_val=X_val, Y_val=Y_val)
 
 
 class Played(NamedTuple):

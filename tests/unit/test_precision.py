@@ -10,6 +10,7 @@ import pytest
 from macmpi import config
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
+from macmpi.demand import Demand
 from macmpi.mac import Mac
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.clock import Clock
@@ -56,7 +57,7 @@ CASES: dict[str, Keys] = {
     **{
         f"Z by {name}": {
             "z_step": {"solver": name},
-            "model": {"activation": "binary", "hidden": [12]} if kind.bits else {},
+            "model": {"activation": "binary", "hidden": [12]} if Demand.SITE_OF_BITS in kind.handles else {},
         }
         for name, kind in Z_SOLVERS.items()
     },

@@ -16,7 +16,7 @@ import macmpi
 from macmpi.config import Config, Data, Method, Parallel, Penalty, Run, Selection, Start
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import unscaled
-from macmpi.plan.refusals import can_refit
+from macmpi.plan.refusing import can_refit
 from macmpi.results.reading import read
 from macmpi.state import Errors
 from macmpi.training import loop

@@ -22,8 +22,8 @@ class Fitter(Protocol):
         classifier), "bits" (0 or 1, of units that are thresholded behind the map);
     descends -- it never raises the segment's error; others keep their old weights where they would;
     library -- the library that it imports, or "";
-    weighs -- `fit`, and `fit_rows`, take the weights of points too, as the keyword `weights` (N,); False where it does
-        not say.
+    handles -- what may be demanded of it (macmpi/demand.py), nothing where it does not say: WEIGHTED where `fit`, and
+        `fit_rows`, take the weights of points too, as the keyword `weights` (N,).
     """
 
     @property

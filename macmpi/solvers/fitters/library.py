@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from macmpi.demand import Demand, Demands
 from macmpi.parallel.streams import Stream
 
 
@@ -12,7 +13,7 @@ class ByScikitLearn:
 
     descends: ClassVar[bool] = False
     library: ClassVar[str] = "sklearn"
-    weighs: ClassVar[bool] = True
+    handles: ClassVar[Demands] = frozenset({Demand.WEIGHTED})
 
 
 def seed_of(random: Stream) -> int:

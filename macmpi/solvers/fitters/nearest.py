@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from macmpi.demand import Demands
 from macmpi.parallel.streams import Stream
 from macmpi.solvers.fitters.library import ByScikitLearn
 from macmpi.typing import Array
@@ -21,7 +22,7 @@ class Nearest(ByScikitLearn):
 
     kinds: ClassVar[frozenset[str]] = frozenset({"nearest_neighbours"})
     targets: ClassVar[frozenset[str]] = frozenset({"numbers"})
-    weighs: ClassVar[bool] = False
+    handles: ClassVar[Demands] = frozenset()
 
     def fit(self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream) -> Array:
         from sklearn.neighbors import KNeighborsRegressor

@@ -1,0 +1,78 @@
+"""Demands: a net, a loss, the data or a schedule ask them of every part of a run, and parts say which they handle.
+
+A part of a run (a method, a start, a solver, a schedule, a selection, ...) declares the demands that it handles, and a
+config that demands another is refused (macmpi/plan/refusing.py).  So a new demand is refused by every part until the
+part lists it, and a new part is refused with every demand that it does not list.  To add a demand: a member here, and
+in macmpi/plan/asked.py when a config asks for it, and how it is switched off.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Demand(Enum):
+    """Something that not every part of a run can handle; the value is its name in tables."""
+
+    SKIPS = "skips"
+    SHARED = "weights that layers share"
+    CONVOLUTIONS = "convolutions"
+    SPARSE = "sparse layers"
+    OTHER_LAYERS = "layers that are not dense"
+    NOT_AFFINE = "layers that do not multiply [inputs, 1]"
+    NO_FILTERS = "layers without filters or codewords"
+    NO_SLOPES = "layers without derivatives in their inputs"
+    NO_WEIGHT_SLOPES = "layers without derivatives in their weights"
+    SLOPES_LACKING = "layers without derivatives behind coordinates"
+    INNER_BASIS = "radial basis functions in a net with coordinates"
+    CENTRES = "layers of centres, codewords or bits"
+    ALL_POINTS = "centres that are all points"
+    INSEPARABLE = "units that are not fitted one by one"
+    INEXACT = "hidden layers that are not fitted in closed form"
+    OUTPUT = "an activation of the outputs"
+    MISSING = "missing targets"
+    WEIGHTED = "weights of points"
+    RESTRAINED = "l1, groups or bounds"
+    FITTED = "layers that fitters fit"
+    RIDGE_OF_OBJECTIVE = "a ridge of the objective"
+    RIDGE_OF_UNITS = "a ridge of each unit's own regression"
+    NO_CLOSED_FORM = "linear layers without their closed form"
+    METRIC = "a metric of the constraints"
+    MULTIPLIERS = "multipliers"
+    NO_CONSTRAINTS = "a net without constraints"
+    SEVERAL_SITES = "several sites"
+    SITE_OF_BITS = "a site of bits"
+    SITE_OF_NUMBERS = "a site of numbers"
+    SETTLING = "a mu that grows once the error settles"
+    COUNTED = "a mu that grows after a number of iterations"
+    GRADIENTS = "gradients of E_Q"
+    ACCELERATED = "acceleration"
+    RING = "a ring of blocks of points"
+    SELECTED = "a selection of centres or ridges"
+    SELECTED_UNITS = "a selection of layers' sizes"
+    GIVEN_START = "a start that the config names a file for, or an embedding"
+    HALVES = "halves of a net that are fitted in turn"
+    REPLICATED = "points that every rank holds"
+    NODE = "points that a node holds once"
+    SHARDED = "points that ranks hold apart"
+
+
+Demands = frozenset[Demand]
+D = Demand
+
+NETS: Demands = frozenset(
+    {D.SKIPS, D.SHARED, D.CONVOLUTIONS, D.SPARSE, D.OTHER_LAYERS, D.NOT_AFFINE, D.NO_FILTERS, D.NO_SLOPES}
+    | {D.NO_WEIGHT_SLOPES, D.SLOPES_LACKING, D.INNER_BASIS, D.CENTRES, D.ALL_POINTS, D.INSEPARABLE, D.INEXACT}
+)
+TARGETS: Demands = frozenset({D.OUTPUT, D.MISSING, D.WEIGHTED})
+REGRESSIONS: Demands = frozenset(
+    {D.RESTRAINED, D.FITTED, D.RIDGE_OF_OBJECTIVE, D.RIDGE_OF_UNITS, D.NO_CLOSED_FORM, D.RING}
+)
+CONSTRAINTS: Demands = frozenset(
+    {D.METRIC, D.MULTIPLIERS, D.NO_CONSTRAINTS, D.SEVERAL_SITES, D.SITE_OF_BITS, D.SITE_OF_NUMBERS, D.SETTLING}
+    | {D.COUNTED, D.GRADIENTS, D.ACCELERATED}
+)
+WAYS: Demands = frozenset({D.SELECTED, D.SELECTED_UNITS, D.GIVEN_START, D.HALVES})
+PLACES: Demands = frozenset({D.REPLICATED, D.NODE, D.SHARDED})
+USUAL = NETS | TARGETS | REGRESSIONS | CONSTRAINTS | WAYS | PLACES
+"""The demands that parts handle unless something is in the way; a new demand is in none of these sets at first."""

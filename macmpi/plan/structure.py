@@ -1,0 +1,132 @@
+"""Refuses what the numbers and the order of a net's layers rule out; plan/refusing.py what does not go together."""
+
+from __future__ import annotations
+
+from macmpi import UsageError
+from macmpi.config import NESTED, Config
+from macmpi.nets.chain import Chain, Segment
+from macmpi.nets.layers import Map
+from macmpi.plan.choices import Choices
+from macmpi.plan.minibatches import minibatch_parts
+
+MOST_EMBEDDED = 20_000
+"""Points whose pairwise similarities fit into memory."""
+
+FLOAT32_MU = 1e4
+"""Largest mu at which float32 coordinates still carry the constraints' digits."""
+
+
+def check_layers(config: Config, chain: Chain, n_train: int) -> None:
+    """Refuses numbers of centres, sites and points that do not fit; before solvers are chosen.  Raises UsageError."""
+    model, start, penalty = config.model, config.start.method, config.penalty
+    nested = config.method.name in NESTED
+    if not nested and model.precision == "float32" and penalty.mu_max > FLOAT32_MU:
+        raise UsageError(
+            f'model.precision = "float32" loses the constraints\' digits beyond mu = {FLOAT32_MU:g} '
+            f"(penalty.mu_max = {penalty.mu_max:g}); use penalty.mu_max = {FLOAT32_MU:g}, or float64"
+        )
+    trained = [m for m in chain.blocks if "centres" in m.capabilities]
+    for map_, name in zip(trained, model.each("centres", len(trained)), strict=True):
+        _check_centres(map_, name, n_train)
+    if not nested:
+        for k, segment in enumerate(chain.segments, start=1):
+            _check_trained(config, k, segment)
+    inner = any("jacobian" in m.capabilities for m in trained)
+    of_a_code = start in ("elastic_embedding", "file") or (inner and start == "pca")
+    if of_a_code and len(chain.sites) != 1 and (chain.sites or start != "pca"):
+        raise UsageError(
+            f'start.method = "{start}" gives the coordinates of one code, and model.sites makes '
+            f'{len(chain.sites)} sites; use "after" at the code and "none" elsewhere'
+        )
+    if start == "elastic_embedding" and n_train > MOST_EMBEDDED:
+        raise UsageError(
+            f'start.method = "elastic_embedding" compares all pairs of points: at most {MOST_EMBEDDED:,} of them, and '
+            f'there are {n_train:,}; use "pca", or fewer points (data.points)'
+        )
+    for map_ in chain.blocks[:-1] if start == "staged" else ():
+        count, patches = (map_.parameter_shape or (0, 0))[0], n_train * map_.positions
+        if count > patches:
+            raise UsageError(
+                f'start.method = "staged" finds the {count:,} units of a layer ({map_.spec()["kind"]}) among '
+                f"{patches:,} patches of training points; use at most {patches:,} (model.hidden), or more points"
+            )
+    first = chain.segments[0]
+    linear = first.separable and first.activation == "linear" and first.fitted[0].positions == 1
+    if config.method.name == "alternating" and (len(chain.sites) != 1 or not linear):
+        raise UsageError(
+            'method.name = "alternating" needs a net of two halves with one site, at a linear code between them; '
+            'use model.sites = "after" there and "none" elsewhere, or method.name = "mac"'
+        )
+
+
+def _check_centres(map_: Map, name: str, n_train: int) -> None:
+    count, kind = (map_.parameter_shape or (0, 0))[0], map_.spec()["kind"]
+    if count > n_train:
+        raise UsageError(
+            f"a layer ({kind}) has {count:,} centres but there are {n_train:,} training points; "
+            f"use at most {n_train:,} (model.hidden, model.words)"
+        )
+    if name == "points" and count != n_train:
+        raise UsageError(
+            f'model.centres = "points" makes every training point a centre: a layer ({kind}) has {count:,} centres '
+            f'but there are {n_train:,} points; use {n_train:,}, or centres = "subset" or "kmeans"'
+        )
+
+
+def _check_trained(config: Config, k: int, segment: Segment) -> None:
+    free = [
+        m for m, b in zip(segment.maps, segment.blocks, strict=True) if b is not None and b not in segment.regressed
+    ]
+    if not segment.regressed:
+        kind = segment.maps[-1].spec()["kind"] if segment.maps else "nothing"
+        raise UsageError(
+            f"segment {k} ({kind}) has no weights that a regression could fit; "
+            'use model.sites = "none" at that layer: it is trained together with the next one'
+        )
+    for map_ in (m for m in free if "centres" not in m.capabilities):
+        raise UsageError(
+            f"segment {k} ({map_.spec()['kind']}) offers neither 'weight_jacobian' nor 'centres': nothing trains it; "
+            "declare one of them in its capabilities"
+        )
+    inside = [m for m in segment.maps[segment.core :] if m in free or "bits" in m.capabilities]
+    if inside and not segment.separable:
+        raise UsageError(
+            f"segment {k} holds a layer without derivatives ({inside[0].spec()['kind']}) between others; "
+            + _remedy(inside[0])
+        )
+    if free and config.w_step.solver != "auto":
+        raise UsageError(
+            f"w_step.solver = \"{config.w_step.solver}\" needs 'weight_jacobian'; "
+            f"segment {k} ({free[0].spec()['kind']}) "
+            'does not offer it; use w_step.solver = "auto", and model.centres for how its weights are found'
+        )
+
+
+def _remedy(inside: Map) -> str:
+    if "jacobian" in inside.capabilities:
+        return 'use model.sites = "after" at the layer before it'
+    rest = ' and "none" elsewhere' if "bits" in inside.capabilities else ""
+    return f'make it the first of model.hidden, with model.sites = "after" there{rest}'
+
+
+def check_choices(config: Config, chain: Chain, choices: Choices, ranks: int) -> None:
+    """Refuses a solver under an activation that it cannot train, a ring that nothing travels, ranks without points.
+
+    Raises UsageError.
+    """
+    key = f'w_step.solver = "{config.w_step.solver}"'
+    for k, regression in enumerate(choices.regressions):
+        able, activation = regression.solver.activations, chain.segments[k].activation
+        if chain.groups[k] and regression.by_unit and able is not None and activation not in able:
+            raise UsageError(f'{key} cannot train under "{activation}" (segment {k + 1}); use auto')
+    if choices.ring and all(r.solver.exact for r in choices.regressions):
+        raise UsageError(
+            'w_step.schedule = "ring": every layer is linear and fitted in closed form, so that nothing travels; use '
+            'w_step.schedule = "units", or w_step.linear_solver = "same"'
+        )
+    parts = minibatch_parts(config, chain, ranks)
+    if config.parallel.data == "sharded" and config.method.name == "stochastic" and parts < ranks:
+        raise UsageError(
+            f"stochastic.parts = {parts} leaves some of {ranks} ranks without points; "
+            f"use stochastic.parts = {ranks} (or a multiple of it), or fewer ranks"
+        )

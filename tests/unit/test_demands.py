@@ -1,0 +1,205 @@
+"""What goes with what: each part is refused with each demand that it does not list, and each remedy works."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from refused import TABLE
+from refused.case import (
+    BASIS,
+    BITS,
+    CODES,
+    FOREST,
+    HALVES,
+    IMAGES,
+    OWN,
+    RECURRENT,
+    RIDGES,
+    SKIPS,
+    SPARSE,
+    UNITS,
+    Keys,
+    configured,
+)
+from unit.played import played
+
+from macmpi import UsageError
+from macmpi.config.auto import decide
+from macmpi.data.dataset import Dataset
+from macmpi.data.scaling import fit_scaling
+from macmpi.demand import USUAL, Demand, Demands
+from macmpi.plan import parts
+from macmpi.plan.plan import make_plan
+from macmpi.plan.refusing import Refused, with_setting
+from macmpi.solvers import W_SOLVERS
+
+D = Demand
+WEIGHTED: Keys = {"weighted": True}
+
+ASKING: dict[Demand, Keys] = {
+    D.SKIPS: SKIPS,
+    D.SHARED: RECURRENT,
+    D.CONVOLUTIONS: IMAGES,
+    D.SPARSE: SPARSE,
+    D.OTHER_LAYERS: IMAGES,
+    D.NOT_AFFINE: FOREST,
+    D.NO_FILTERS: FOREST | {"model.trees": 1},
+    D.NO_SLOPES: CODES,
+    D.NO_WEIGHT_SLOPES: CODES,
+    D.SLOPES_LACKING: {"model.activation": ["tanh", "quantise"], "model.words": 8},
+    D.INNER_BASIS: BASIS,
+    D.CENTRES: CODES,
+    D.ALL_POINTS: {"model.centres": "points"},
+    D.INSEPARABLE: {"model.sites": ["none", "after"]},
+    D.INEXACT: {"model.activation": "tanh"},
+    D.OUTPUT: {"model.output": "sigmoid"},
+    D.MISSING: {"loss.missing": True},
+    D.WEIGHTED: WEIGHTED,
+    D.RESTRAINED: {"penalty.l1": 0.1},
+    D.FITTED: FOREST,
+    D.RIDGE_OF_OBJECTIVE: {"penalty.ridge_scale": "objective"},
+    D.RIDGE_OF_UNITS: {"penalty.ridge_scale": "unit"},
+    D.NO_CLOSED_FORM: {"w_step.linear_solver": "same"},
+    D.METRIC: {"penalty.metric": "variance"},
+    D.MULTIPLIERS: {"penalty.method": "augmented_lagrangian"},
+    D.NO_CONSTRAINTS: {"model.sites": "none"},
+    D.SEVERAL_SITES: {"model.sites": "after"},
+    D.SITE_OF_BITS: BITS,
+    D.SITE_OF_NUMBERS: {"model.sites": "after"},
+    D.SETTLING: {"penalty.mu_every": 0},
+    D.COUNTED: {"penalty.mu_every": 3},
+    D.GRADIENTS: {"penalty.gradients": True},
+    D.ACCELERATED: {"method.acceleration": "momentum"},
+    D.RING: OWN | {"w_step.schedule": "ring"},
+    D.SELECTED: RIDGES,
+    D.SELECTED_UNITS: UNITS,
+    D.GIVEN_START: {"start.method": "model", "start.model": "model.h5"},
+    D.HALVES: HALVES,
+    D.REPLICATED: {"parallel.data": "replicated"},
+    D.NODE: {"parallel.data": "node"},
+    D.SHARDED: OWN,
+}
+"""Keys of a config that asks for a demand; "weighted": its data have weights of points."""
+
+
+def handles_of(solver: Any) -> Demands:
+    """A W-solver of segments needs no units one by one."""
+    found: Demands = solver.handles | ({D.INSEPARABLE} if "segment" in solver.takes else set())
+    return found
+
+
+ALSO: Keys = {
+    "run.refit": {"penalty.mu_every": 3},
+    "penalty.stop": {"penalty.ridge_scale": "objective"},
+    "w_step.schedule": OWN,
+}
+"""What else a part needs to be there."""
+
+PARTS: dict[str, tuple[Keys, Demands]] = {
+    **{
+        f"{key} {value}": ({key: value} | ALSO.get(key, {}), row.handles)
+        for key, rows in (parts.TABLE | parts.HALF_STEPS).items()
+        for value, row in rows.items()
+    },
+    "selection": (RIDGES, parts.SELECTION - {D.NO_CLOSED_FORM, D.SHARDED}),
+    **{
+        f"solver {name}": ({"w_step.solver": name}, handles_of(W_SOLVERS[name]))
+        for name in sorted(W_SOLVERS.keys() - {"closed_form"})
+    },
+}
+PARTS["start.method file"][0]["start.coordinates"] = "z.h5"
+
+OF_A_SEGMENT = {D.RESTRAINED, D.WEIGHTED, D.SHARDED, D.RING, D.SPARSE, D.INSEPARABLE}
+"""The demands that the solver of a segment is asked for."""
+
+PAIRS = [
+    (name, demand)
+    for name, (_, handles) in PARTS.items()
+    for demand in sorted(USUAL - handles, key=lambda demand: demand.name)
+    if not name.startswith("solver") or demand in OF_A_SEGMENT
+]
+
+
+def together(name: str, demand: Demand) -> Keys:
+    """A config with the part that asks for the demand."""
+    own = PARTS[name][0]
+    return ASKING[demand] | own if name.startswith(("method.name", "start", "parallel")) else own | ASKING[demand]
+
+
+def plan_of(keys: Keys) -> None:
+    weighted = keys.get("weighted", False)
+    config = configured({key: value for key, value in keys.items() if key != "weighted"})
+    make_plan(config, 4, 3, 37, 11, 2, weighted)
+
+
+@pytest.mark.parametrize(("name", "demand"), PAIRS, ids=lambda value: getattr(value, "name", value))
+def test_a_part_is_refused_with_what_it_does_not_handle(name: str, demand: Demand) -> None:
+    """And the part or the demand alone is not, but for what the net's structure has against it."""
+    with pytest.raises(UsageError) as caught:
+        plan_of(together(name, demand))
+    assert "\n" not in str(caught.value)
+    assert "; use " in str(caught.value) or "; make it" in str(caught.value)
+
+
+def test_most_pairs_are_refused_by_the_loop_and_for_what_they_are() -> None:
+    """The rest meets another refusal first: a net that is no net of two halves, say."""
+    found = set()
+    for name, demand in PAIRS:
+        with pytest.raises(UsageError) as caught:
+            plan_of(together(name, demand))
+        if isinstance(caught.value, Refused) and caught.value.demand == demand:
+            found.add((name, demand))
+    assert len(found) > 0.75 * len(PAIRS), sorted(f"{n}, {d.name}" for n, d in set(PAIRS) - found)
+
+
+@pytest.mark.parametrize("demand", ASKING, ids=lambda demand: demand.name)
+def test_a_config_asks_for_the_demand_and_some_net_has_it(demand: Demand) -> None:
+    """Where every part handled it the config would be planned."""
+    keys = ASKING[demand]
+    if demand in (D.ALL_POINTS, D.SLOPES_LACKING):
+        return
+    plan_of({"parallel.data": "replicated"} | keys if demand is not D.NOT_AFFINE else keys)
+
+
+def test_every_demand_is_asked_for_here() -> None:
+    assert ASKING.keys() == set(Demand)
+
+
+# --- remedies ---------------------------------------------------------------------------------------------------------
+
+
+def data_for(config: Any) -> Dataset:
+    random = np.random.default_rng(3)
+    X, Y = random.normal(size=(48, 4)), random.normal(size=(48, 3))
+    if config.model.loss == "cross_entropy":
+        Y = np.eye(3)[random.integers(0, 3, 48)]
+    if config.model.loss in ("logistic", "poisson"):
+        Y = (Y > 0.0).astype(float)
+    unit = fit_scaling(X, "none")
+    return Dataset(X[:37], Y[:37], X[37:], Y[37:], unit, fit_scaling(Y, "none"), "")
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_each_remedy_that_a_message_offers_is_accepted_and_runs(name: str) -> None:
+    """With it the config trains, or it is refused for another reason than before."""
+    try:
+        plan_of(TABLE[name].keys)
+    except Refused as refused:
+        for setting in refused.settings:
+            config, _ = decide(with_setting(configured(TABLE[name].keys), setting), 4)
+            try:
+                make_plan(config, 4, 3, 37, 11, 1)
+            except Refused as other:
+                assert (other.part.said, other.demand) != (refused.part.said, refused.demand)
+                continue
+            except UsageError:
+                continue
+            if config.start.method in ("file", "model") or config.parallel.data == "node":
+                continue
+            config = replace(config, run=replace(config.run, refit="auto"))
+            assert np.isfinite(played(config, data_for(config), 1, sweeps=1)[0].errors[-1].validation)
+    except UsageError:
+        pass
