@@ -36,7 +36,7 @@ class Part:
 
 
 class Row(NamedTuple):
-    """What a value of a key handles, what it does, and values that may take its place, the nearest first."""
+    """A value of a key handles these demands, does this, and may be replaced by these values, the nearest first."""
 
     handles: Demands
     why: str = ""
@@ -139,7 +139,7 @@ HALF_STEPS: dict[str, dict[Any, Row]] = {
         )
     },
 }
-"""The same of keys that a method without coordinates does not read."""
+"""Keys that a method without coordinates does not read, in the same form."""
 
 SELECTION = USUAL - {D.SHARED, D.RESTRAINED, D.WEIGHTED, D.MISSING, D.METRIC}
 
