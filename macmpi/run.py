@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 from dataclasses import replace
@@ -20,7 +19,7 @@ from macmpi.parallel.team import Team, on_root
 from macmpi.training.decided import Decided, decided, planned
 from macmpi.training.process import STOP_SIGNALS, on_stop_signals, wait_for_others
 from macmpi.training.request import MachineQuestion, Request, machine_question
-from macmpi.training.scheduler import time_left
+from macmpi.training.scheduler import seconds_of, time_left
 
 if TYPE_CHECKING:
     import argparse
@@ -71,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
         type=_seconds,
         metavar="T",
         default=float("inf"),
-        help="stop in time: seconds, MM:SS, H:MM:SS, 2h30m, or auto: before the batch system ends the job",
+        help="stop in time: seconds, MM:SS, H:MM:SS, 2h30m, unlimited, or auto: before the batch system ends the job",
     )
     p.add_argument(
         "--when-stopped",
@@ -90,22 +89,14 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _seconds(text: str) -> float:
-    """Seconds of "90", "1:30", "3:50:00", "2h30m", "90s" or "auto"."""
+    """Seconds of "90", "1:30", "3:50:00", "2h30m", "unlimited" or "auto"."""
     from argparse import ArgumentTypeError
 
-    if text == "auto":
-        return time_left()
-    if named := re.fullmatch(r"(?=.)(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text):
-        hours, minutes, seconds = (int(part or 0) for part in named.groups())
-        text = str(3600 * hours + 60 * minutes + seconds)
-    try:
-        parts = [float(part) for part in text.split(":")]
-    except ValueError:
-        parts = []
-    total = sum(part * 60.0**i for i, part in enumerate(reversed(parts)))
-    whole = all(part < 60.0 for part in parts[1:])  # 1:99 is a slip of the pen
-    if not 1 <= len(parts) <= 3 or not 0.0 < total < float("inf") or min(parts) < 0.0 or not whole:
-        raise ArgumentTypeError(f"{text!r} is not a time: seconds, MM:SS, H:MM:SS, 2h30m or auto")
+    total = time_left() if text == "auto" else seconds_of(text)
+    if not total:
+        raise ArgumentTypeError(
+            f"{text!r} is not a time: seconds, MM:SS, H:MM:SS, D-HH:MM:SS, 2h30m, unlimited or auto"
+        )
     return total
 
 
