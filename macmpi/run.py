@@ -8,7 +8,6 @@ if __name__ == "__main__":
     process.hold_stop_signals()  # they wait from the first line on: loading what follows takes a while
 
 import os
-import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +23,7 @@ from macmpi.parallel.mpi import STOPPED, die, launch
 from macmpi.parallel.team import Team, on_root
 from macmpi.training.decided import Decided, decided, planned
 from macmpi.training.request import MachineQuestion, Request, machine_question
-from macmpi.training.scheduler import seconds_left
+from macmpi.training.scheduler import seconds_left, seconds_of
 
 if TYPE_CHECKING:
     import argparse
@@ -75,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
         type=_seconds,
         metavar="T",
         default=float("inf"),
-        help="stop in time: seconds, MM:SS, H:MM:SS, 2h30m, or auto: before the batch system ends the job",
+        help="stop in time: seconds, MM:SS, H:MM:SS, 2h30m, unlimited, or auto: before the batch system ends the job",
     )
     p.add_argument("--since", type=whole, metavar="MOMENT", help="count --max-time from there (seconds since 1970)")
     p.add_argument(
@@ -95,22 +94,14 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _seconds(text: str) -> float | str:
-    """Seconds of "90", "1:30", "3:50:00", "2h30m" or "90s"; "auto" stays."""
+    """Seconds of "90", "1:30", "3:50:00", "2h30m" or "unlimited"; "auto" stays."""
     from argparse import ArgumentTypeError
 
-    if text == "auto":
-        return text
-    if named := re.fullmatch(r"(?=.)(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text):
-        hours, minutes, seconds = (int(part or 0) for part in named.groups())
-        text = str(3600 * hours + 60 * minutes + seconds)
-    try:
-        parts = [float(part) for part in text.split(":")]
-    except ValueError:
-        parts = []
-    total = sum(part * 60.0**i for i, part in enumerate(reversed(parts)))
-    whole = all(part < 60.0 for part in parts[1:])  # 1:99 is a slip of the pen
-    if not 1 <= len(parts) <= 3 or not 0.0 < total < float("inf") or min(parts) < 0.0 or not whole:
-        raise ArgumentTypeError(f"{text!r} is not a time: seconds, MM:SS, H:MM:SS, 2h30m or auto")
+    total = text if text == "auto" else seconds_of(text)
+    if not total:
+        raise ArgumentTypeError(
+            f"{text!r} is not a time: seconds, MM:SS, H:MM:SS, D-HH:MM:SS, 2h30m, unlimited or auto"
+        )
     return total
 
 

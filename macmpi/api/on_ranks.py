@@ -22,7 +22,7 @@ from macmpi.config import Config, dump
 from macmpi.console import say, warn
 from macmpi.data.user_file import COLUMNS
 from macmpi.machine.lock import Lock, is_held
-from macmpi.parallel.launchers import mpiexec, started
+from macmpi.parallel.launchers import mpiexec, of_its_own, started
 from macmpi.results.model import Model
 from macmpi.results.model_file import load, save_model
 from macmpi.training.process import ANSWERED, interruptible
@@ -84,8 +84,10 @@ def checked(ranks: int) -> str:
     """The launcher.  Raises UsageError where ranks cannot be started from here."""
     if isinstance(ranks, bool) or not isinstance(ranks, int | np.integer) or not 1 <= ranks <= MOST_RANKS:
         raise UsageError(f"ranks = {shown(ranks)}: a number of processes from 1 to {MOST_RANKS:,} is needed")
-    if started(os.environ)[0] > 1:
-        raise UsageError("ranks starts processes of its own, and this one was started by mpiexec: leave ranks out")
+    count, _, name = started(os.environ)
+    if count > 1:
+        told = f"is one of {count} that were launched together: leave ranks out, or unset {name} if it is not"
+        raise UsageError(f"ranks starts processes of its own, and this one {told}")
     found = mpiexec()
     if found is None:
         raise UsageError("ranks: there is no mpiexec; install an MPI, as by: pip install 'macmpi[mpich]'")
@@ -153,10 +155,10 @@ class Tail:
 
 def _follow(command: list[str], folder: Path, curve: Tail, callback: Callback | None) -> int:
     """Runs the command and says what it says; each record goes to the callback.  A first Ctrl-C asks it for an end."""
-    out, err = Tail(folder / "out"), folder / "err"
+    out, err, alone = Tail(folder / "out"), folder / "err", of_its_own(os.environ)
     with out.path.open("wb") as stdout, err.open("wb") as stderr, interruptible() as wish:
         process = subprocess.Popen(
-            command, stdout=stdout, stderr=stderr, stdin=subprocess.DEVNULL, start_new_session=True
+            command, stdout=stdout, stderr=stderr, stdin=subprocess.DEVNULL, env=alone, start_new_session=True
         )
         told = False
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import sys
 from collections.abc import Mapping
@@ -24,6 +25,25 @@ TASK = "SLURM_TASK_PID"
 
 SOCKET = "PMI_FD"
 """MPICH's mpiexec and srun's PMI2 set this too: the open socket through which a process speaks to its launcher."""
+
+OTHERS = r"SLURM|SRUN_|PBS_|LSB_|FLUX_|COBALT_|PE_HOSTFILE|PALS_|PMI|PRTE_|OMPI_|MPI_LOCAL"
+"""A batch system, and the launcher of the ranks of some job, set variables that begin so."""
+
+OWN = r"SLURM_CONF|OMPI_ALLOW_RUN_AS_ROOT|OMPI_PREFIX|\w+_MCA_"
+"""The user or the site says those of them that begin so."""
+
+HERE_ALONE = {"HYDRA_LAUNCHER": "fork", "I_MPI_HYDRA_BOOTSTRAP": "fork"}
+"""With these an mpiexec of MPICH, and of Intel MPI, starts its ranks as its own children."""
+
+
+def of_its_own(environment: Mapping[str, str]) -> dict[str, str]:
+    """Gives the environment in which an mpiexec starts ranks on this machine, in whatever job this process is.
+
+    Else it asks the batch system for processes of the job, and waits for ever where these are in use, as within srun;
+    or its ranks join the launch around them.  Collective: no.
+    """
+    kept = {name for name in environment if re.match(OWN, name) or not re.match(OTHERS, name)}
+    return {name: environment[name] for name in kept} | HERE_ALONE
 
 
 def started(environment: Mapping[str, str]) -> tuple[int, int, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -15,18 +16,39 @@ JOBS = {"SLURM_JOB_ID": "Slurm", "PBS_JOBID": "PBS", "LSB_JOBID": "LSF", "FLUX_J
 """These variables tell that this is a job of a batch system."""
 
 END, LIMIT = "SLURM_JOB_END_TIME", "PBS_WALLTIME"
-"""The moment at which Slurm ends the job, in seconds since 1970; the seconds that PBS gives it."""
-
-ARRAY = ("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID")
-"""Slurm tells a task of an array job both; the number of its last task's job stands for all of them too."""
+"""The moment at which Slurm ends the job, in seconds since 1970; the time that PBS gives it, from its start."""
 
 TELLING = {"Slurm": END, "PBS": LIMIT}
 """Batch system -> its variable; no other system's counts in a job."""
+
+ENDLESS = ("unlimited", "infinite", "infinity")
+"""So batch systems and their users call the limit of a job that has none; some of their programs say -1."""
 
 LEAST = 1e-3
 
 MARGIN, SHARE = 60.0, 0.1
 """MARGIN seconds, at most SHARE of what is left, are kept for the end: ranks have to end, and clocks differ."""
+
+
+def seconds_of(text: str) -> float | None:
+    """Seconds of "90", "1:30", "3:50:00", "1-12:00:00" (a day and a half), "2h30m", or of a word of `ENDLESS` (inf).
+
+    None where the text is no such time.
+    """
+    if text.lower() in ENDLESS:
+        return float("inf")
+    if named := re.fullmatch(r"(?=.)(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text):
+        hours, minutes, seconds = (int(part or 0) for part in named.groups())
+        text = str(3600 * hours + 60 * minutes + seconds)
+    days, dash, rest = text.rpartition("-")
+    try:
+        parts = [float(days or "nan") if dash else 0.0, *(float(part) for part in rest.split(":"))]
+    except ValueError:
+        return None
+    parts += [0.0] * (4 - len(parts)) if dash else []  # after days come hours, which need no minutes
+    total = 86400.0 * parts[0] + sum(part * 60.0**i for i, part in enumerate(reversed(parts[1:])))
+    whole = all(part < 60.0 for part in parts[2:])  # 1:99 is a slip of the pen
+    return total if len(parts) <= 4 and 0.0 <= total < float("inf") and min(parts) >= 0.0 and whole else None
 
 
 def seconds_left(limit: float | str, since: float | None) -> float:
@@ -54,51 +76,39 @@ def job_age() -> float:
 
 
 def time_left(ran: float) -> float:
-    """Seconds to the end of a job that has run for so long, less a margin; inf outside of a batch system.
+    """Seconds to the end of a job that has run for so long, less a margin; inf without a limit, and outside of a job.
 
     Raises UsageError where it is unknown.  Collective: no.
     """
     inside = [name for variable, name in JOBS.items() if variable in os.environ]
     told = {name: os.environ.get(variable, "") for name, variable in TELLING.items() if not inside or name in inside}
-    end, limit = (_number(told.get(name, "")) for name in TELLING)
-    if end is None:
-        end = _asked_of_slurm()
-    if end is not None:
-        left = end - time.time()
-    elif limit is not None:
-        left = limit - ran
-    elif wrong := next((name for name, text in told.items() if text), ""):
-        text = f"{TELLING[wrong]}={told[wrong]!r} is not a number of seconds"
-        raise UsageError(f"--max-time auto: {text}; correct it, or give --max-time H:MM:SS")
-    elif inside:
-        unset = f" ({TELLING[inside[0]]} is not set)" if inside[0] in TELLING else ""
-        raise UsageError(
-            f"--max-time auto: this {inside[0]} job does not say how long it may run{unset}; give --max-time H:MM:SS"
-        )
-    else:
-        return float("inf")
-    return max(left - min(MARGIN, SHARE * left), LEAST)
+    end, limit = (_limit(told.get(name, "")) for name in TELLING)
+    left = (None if limit is None else limit - ran) if end is None else end - time.time()
+    if end is None and (asked := _asked_of_slurm()) is not None:
+        left = asked
+    why = next((f"{TELLING[name]}={text!r} is no time" for name, text in told.items() if text), "")
+    if left is None and (why or inside):
+        unset = f" ({TELLING[inside[0]]} is not set)" if not why and inside[0] in TELLING else ""
+        why = why or f"this {inside[0]} job does not say how long it may run{unset}"
+        raise UsageError(f"--max-time auto: {why}; give --max-time H:MM:SS")
+    return float("inf") if left is None else max(left - min(MARGIN, SHARE * left), LEAST)
 
 
-def _number(text: str) -> float | None:
-    """Seconds; None where the text is none, or no such number."""
-    with suppress(ValueError):
-        if 0.0 <= (found := float(text)) < float("inf"):
-            return found
-    return None
+def _limit(text: str) -> float | None:
+    """The seconds that a batch system says; None where it says none, as by NOT_SET or 0."""
+    return float("inf") if text == "-1" else seconds_of(text) if text != "0" else None
 
 
 def _asked_of_slurm() -> float | None:
-    """The seconds since 1970 at which squeue says that this job ends; None where it does not."""
+    """The seconds that squeue says are left to this job; None where it does not.
+
+    The number of an array's last task stands for all of them too: squeue then answers with a line for each.
+    """
     import subprocess
 
-    job, tasks, task = (os.environ.get(name, "") for name in ("SLURM_JOB_ID", *ARRAY))
-    if not job:
-        return None
-    job = f"{tasks}_{task}" if tasks and task else job
-    command = ["squeue", "-h", "-j", job, "-o", "%e"]
-    local = os.environ | {"SLURM_TIME_FORMAT": "standard"}
-    with suppress(OSError, ValueError, OverflowError, subprocess.SubprocessError):
-        said = subprocess.run(command, env=local, capture_output=True, text=True, check=True, timeout=30.0).stdout
-        return time.mktime(time.strptime(said.strip(), "%Y-%m-%dT%H:%M:%S"))
+    job = os.environ.get("SLURM_JOB_ID", "")
+    command = ["squeue", "-h", "-j", job, "-o", "%A %L"]
+    with suppress(OSError, ValueError, subprocess.SubprocessError):
+        said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30.0).stdout if job else ""
+        return _limit(dict(line.split(" ", 1) for line in said.splitlines()).get(job, "").strip())
     return None

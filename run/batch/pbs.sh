@@ -7,6 +7,10 @@
 #PBS -l walltime=04:00:00
 #PBS -j oe
 #PBS -r y
+
+# The place for: source /etc/profile; module load ...; source ~/macmpi-env/bin/activate
+
+# shellcheck disable=SC2016,SC2034,SC2329
 set -u
 began=$(date +%s) # a limit of time counts from here, in each start
 if [ -z "${CONFIG:-}" ]; then
@@ -18,30 +22,22 @@ if [ -z "${PBS_JOBID:-}" ] || [ -z "${PBS_O_WORKDIR:-}" ] || [ -z "${RANKS:-${PB
     exit 2
 fi
 cd "$PBS_O_WORKDIR" || exit 2
-config=$CONFIG
-read -ra python <<< "${PYTHON:-python}"
 read -ra options <<< "${OPTIONS:-}"
-retries=0
-if [ "${options[0]:-}" = --retries ]; then
-    retries=${options[1]:-}
-    [[ "$retries" =~ ^[0-9]+$ ]] || { echo "--retries '$retries': a number of new starts is needed" >&2; exit 2; }
-    options=("${options[@]:2}")
-fi
-cancelled=
-trap : USR1
-trap 'cancelled=yes' TERM
+set -- "$CONFIG" ${options[@]+"${options[@]}"}
+job=$PBS_JOBID
+restarts=${MACMPI_RESTARTS:-0}
 
 # Attributes of this job; qstat cuts long values and begins the rest with a tab.
-job=$(qstat -f "$PBS_JOBID" | awk '/^\t/ { printf "%s", substr($0, 2); next } { printf "\n%s", $0 }')
+about=$(qstat -f "$PBS_JOBID" | awk '/^\t/ { printf "%s", substr($0, 2); next } { printf "\n%s", $0 }')
 told() {
-    awk -v name="$1" '$1 == name && $2 == "=" { sub(/^[^=]*= /, ""); print; exit }' <<< "$job"
+    awk -v name="$1" '$1 == name && $2 == "=" { sub(/^[^=]*= /, ""); print; exit }' <<< "$about"
 }
 
 # Torque says the limit in PBS_WALLTIME too, but that may be another job's, passed on by qsub -V.  Without a limit the
 # program refuses --max-time auto.
-limit=$(told Resource_List.walltime)
-if [ -n "$limit" ]; then
-    PBS_WALLTIME=$(awk -F: '{ s = 0; for (i = 1; i <= NF; i++) s = 60 * s + $i; print s }' <<< "$limit")
+walltime=$(told Resource_List.walltime)
+if [ -n "$walltime" ]; then
+    PBS_WALLTIME=$(awk -F: '{ s = 0; for (i = 1; i <= NF; i++) s = 60 * s + $i; print s }' <<< "$walltime")
     export PBS_WALLTIME
 fi
 
@@ -63,19 +59,102 @@ else
 fi
 pass_on -l Resource_List.walltime walltime=
 
-for ((start = 0; ; start++)); do
-    code=0
-    mpiexec -n "${RANKS:-$(wc -l < "$PBS_NODEFILE")}" "${python[@]}" -m macmpi.run "$config" --resume auto \
-        --max-time "${MAX_TIME:-auto}" --since "$began" ${options[@]+"${options[@]}"} || code=$?
-    case $code in 0 | 2 | 70 | 74 | 75) break ;; esac
-    if [ -n "$cancelled" ] || [ "$start" -ge "$retries" ]; then break; fi
-    echo "a rank has died (exit code $code): start $((start + 1)) of $retries again, from the newest checkpoint" >&2
+launcher=(mpiexec -n "${RANKS:-$(wc -l < "$PBS_NODEFILE")}")
+before_a_start() {
+    limit=${MAX_TIME:-auto}
+}
+tell() {
+    kill -USR1 "$pid" 2> /dev/null
+}
+is_cancelled() {
+    [ -n "$terminated" ]
+}
+go_back() (
+    script=${SCRIPT:-run/batch/pbs.sh}
+    [ -f "$script" ] || script=$0
+    unset PBS_WALLTIME
+    export "${own[@]}" MACMPI_RESTARTS=$((restarts + 1))
+    qsub -V ${again[@]+"${again[@]}"} "$script"
+)
+
+# From here on all scripts are the same.  Above are said: job, a name that no other job has; restarts, how often it has
+# gone back to the queue; before_a_start, which sets launcher, what starts the ranks, and limit, for --max-time; tell,
+# which sends the ranks SIGUSR1; is_cancelled; go_back.
+config=$1
+shift
+retries=0
+if [ "${1:-}" = --retries ]; then
+    retries=${2:-}
+    [[ "$retries" =~ ^[0-9]+$ ]] || { echo "--retries '$retries': a number of new starts is needed" >&2; exit 2; }
+    shift 2
+fi
+read -ra python <<< "${PYTHON:-python}"
+read -ra launch_options <<< "${LAUNCH_OPTIONS:-}"
+
+# What is said to this job is not for jobs that its ranks submit.  How many ranks an enclosing job had, and which of
+# them has submitted this job, is nothing to the ranks of this one.
+own=(CONFIG LAUNCH_OPTIONS MACMPI_RESTARTS MAX_TIME MOST_RESTARTS OPTIONS PYTHON RANKS SCRIPT)
+export -n "${own[@]}"
+for name in "${!PMI@}" "${!PALS_@}" "${!OMPI_@}" "${!MPI_LOCAL@}"; do
+    case $name in *_MCA_* | OMPI_ALLOW_RUN_AS_ROOT* | OMPI_PREFIX) ;; *) unset "$name" ;; esac
 done
 
-restarts=${RESTARTS:-0}
-if [ "$code" -eq 75 ] && [ "$restarts" -lt "${MOST_RESTARTS:-200}" ]; then
-    export RESTARTS=$((restarts + 1))
-    unset PBS_WALLTIME
-    qsub -V ${again[@]+"${again[@]}"} "${SCRIPT:-run/batch/pbs.sh}"
+# A signal to this shell ends the run with a checkpoint: it is passed on, and the ranks are waited for.
+pid='' signals=0 terminated=''
+stop() {
+    signals=$((signals + 1))
+    [ -z "$pid" ] || tell
+}
+trap stop USR1 USR2 XCPU
+trap 'terminated=yes; stop' TERM INT HUP
+
+# Each rank leaves its exit code as an empty file, and so does one that ends all others (MACMPI_EXIT_CODES): launchers
+# end the others for any code but 0, and report how these died.  A rank that SIGUSR1 ends before it has come to Python
+# (128 + 10) has stopped, with nothing to keep.
+codes=$PWD/.macmpi-exit-codes-${job:?}
+trap 'rm -rf "$codes"' EXIT
+rank='trap : USR1 USR2 XCPU TERM INT HUP
+    export MACMPI_EXIT_CODES=${1:?}
+    "${@:2}"
+    code=$?
+    [ "$code" -ne 138 ] || : > "$MACMPI_EXIT_CODES/75"
+    { : > "$MACMPI_EXIT_CODES/$code"; } && [ "$code" -eq 75 ] || exit "$code"'
+
+for ((start = 0; ; start++)); do
+    rm -rf "$codes"
+    mkdir "$codes" || exit 74
+    code=75
+    if [ "$signals" -eq 0 ]; then
+        before_a_start
+        "${launcher[@]}" ${launch_options[@]+"${launch_options[@]}"} bash -c "$rank" rank "$codes" \
+            "${python[@]}" -m macmpi.run "$config" --resume auto --max-time "$limit" --since "$began" "$@" &
+        pid=$!
+        [ "$signals" -eq 0 ] || tell
+        seen=-1
+        while [ "$seen" -ne "$signals" ]; do # a signal ends wait, and not the ranks
+            seen=$signals
+            wait "$pid"
+            code=$?
+        done
+        pid=''
+        if [ "$code" -eq 138 ] && [ "$signals" -gt 0 ]; then code=75; fi
+        for said in 75 74 70 2; do
+            [ ! -e "$codes/$said" ] || code=$said
+        done
+        if [ "$code" -eq 0 ] && [ ! -e "$codes/0" ]; then
+            echo "no rank has left its exit code in $codes: submit the job again, and it goes on" >&2
+            code=74
+        fi
+    fi
+    case $code in 0 | 2 | 70 | 74 | 75) break ;; esac
+    if [ "$start" -ge "$retries" ] || is_cancelled; then break; fi
+    echo "a rank has died (exit code $code): start $((start + 1)) of $retries again, from the newest checkpoint" >&2
+done
+rm -rf "$codes"
+
+if [ "$code" -eq 75 ] && is_cancelled; then
+    code=143
+elif [ "$code" -eq 75 ] && [ "$restarts" -lt "${MOST_RESTARTS:-200}" ] && ! go_back; then
+    echo "the job could not be put back into the queue: submit it again, and it goes on" >&2
 fi
 exit "$code"

@@ -11,6 +11,10 @@
 #SBATCH --requeue
 #SBATCH --open-mode=append
 #SBATCH --output=%x-%j.out
+
+# The place for: source /etc/profile; module load ...; source ~/macmpi-env/bin/activate
+
+# shellcheck disable=SC2016,SC2034,SC2329
 set -u
 began=$(date +%s) # a limit of time counts from here, in each start
 if [ -z "${1:-}" ]; then
@@ -21,54 +25,150 @@ if [ -z "${SLURM_JOB_ID:-}" ]; then
     echo "this is no Slurm job (SLURM_JOB_ID is not set): submit it with sbatch" >&2
     exit 2
 fi
-# The number of one job of an array stands for all of them too.
-job=$SLURM_JOB_ID
-[ -z "${SLURM_ARRAY_TASK_ID:-}" ] || job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
-config=$1
-retries=0
-if [ "${2:-}" = --retries ]; then
-    retries=${3:-}
-    [[ "$retries" =~ ^[0-9]+$ ]] || { echo "--retries '$retries': a number of new starts is needed" >&2; exit 2; }
-    set -- "$config" "${@:4}"
+
+# A job that is submitted inside of another one inherits that one's variables.  So of Slurm's variables only those are
+# kept that every job has of its own, or that are the site's or the user's: SLURM_MPI_TYPE, unless a step of srun, which
+# sets it too, was around.  All else is what the controller says of this job.
+step=${SLURM_STEP_NUM_TASKS:-}
+for name in "${!SLURM@}" "${!SRUN_@}"; do
+    case $name in
+        SLURM_JOB_ID | SLURM_JOB_END_TIME | SLURM_CLUSTER_NAME | SLURM_CONF* | SLURM_JWT) ;;
+        SLURM_MPI_TYPE) [ -z "$step" ] || unset SLURM_MPI_TYPE ;;
+        *) unset "$name" ;;
+    esac
+done
+patiently() { # the controller may be away for a minute
+    local pause
+    for pause in 3 7 15 30 0; do
+        "$@" && return
+        sleep "$pause"
+    done
+    return 1
+}
+ask() { # the number of an array's last job stands for all of them; a job's name may be anything
+    local lines
+    lines=$(scontrol show job "$SLURM_JOB_ID" |
+        awk -v id="JobId=$SLURM_JOB_ID" '$1 == id { on = 1; sub(/ JobName=.*/, "") } NF == 0 { on = 0 } on')
+    [ -z "$lines" ] || about=$lines
+    [ -n "$lines" ]
+}
+told() {
+    tr -s ' ' '\n' <<< "$about" | awk -v name="$1=" 'index($0, name) == 1 { print substr($0, length(name) + 1); exit }'
+}
+if ! patiently ask; then
+    echo "scontrol does not know job $SLURM_JOB_ID: nothing was done, submit it again" >&2
+    exit 75
 fi
-options=("${@:2}")
-[ -z "${SLURM_ARRAY_TASK_ID:-}" ] || options=("${options[@]//%a/$SLURM_ARRAY_TASK_ID}")
-read -ra python <<< "${PYTHON:-python}"
-export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1}
+job=${SLURM_CLUSTER_NAME:-slurm}-$SLURM_JOB_ID
+restarts=$(told Restarts)
+task=$(told ArrayTaskId)
+if [ -n "$task" ]; then
+    options=("${@:2}")
+    set -- "$1" ${options[@]+"${options[@]//%a/$task}"}
+fi
 
 # Where a site has named no way for ranks to find each other, MPICH and its kin speak PMI2.
 if [ -z "${SLURM_MPI_TYPE:-}" ] && scontrol show config 2> /dev/null | grep -q '^MpiDefault *= *none'; then
     export SLURM_MPI_TYPE=pmi2
 fi
+# Memory is the job's where nothing is said.
+launcher=(srun --export=ALL --kill-on-bad-exit=1 --ntasks="$(told NumTasks)")
+cores=$(told CPUs/Task)
+[[ ! "$cores" =~ ^[1-9][0-9]*$ ]] || launcher+=(--cpus-per-task="$cores")
+each=$(told NtasksPerN:B:S:C)
+[[ ! "$each" =~ ^[1-9][0-9]*: ]] || launcher+=(--ntasks-per-node="${each%%:*}")
+before_a_start() {
+    limit=${MAX_TIME:-auto}
+}
+tell() {
+    kill -USR1 "$pid" 2> /dev/null
+}
+is_cancelled() { # SIGTERM alone does not say so: it may be the signal before the limit, --signal=B:TERM
+    patiently ask
+    [ "$(told JobState)" != RUNNING ]
+}
+go_back() {
+    patiently scontrol requeue "${task:+$(told ArrayJobId)_}${task:-$SLURM_JOB_ID}"
+}
 
-# An empty file for each exit code of a rank, and for that of a rank that ends all others: srun kills the others for any
-# code but 0, and reports how they died.  Folders of jobs that were killed and are gone are removed.
-export MACMPI_EXIT_CODES=$PWD/.macmpi-exit-codes-$SLURM_JOB_ID
-for old in "$PWD"/.macmpi-exit-codes-*; do
-    if [ -d "$old" ] && [ -z "$(squeue -h -j "${old##*-}" -o %i 2> /dev/null)" ]; then rm -rf "$old"; fi
+# From here on all scripts are the same.  Above are said: job, a name that no other job has; restarts, how often it has
+# gone back to the queue; before_a_start, which sets launcher, what starts the ranks, and limit, for --max-time; tell,
+# which sends the ranks SIGUSR1; is_cancelled; go_back.
+config=$1
+shift
+retries=0
+if [ "${1:-}" = --retries ]; then
+    retries=${2:-}
+    [[ "$retries" =~ ^[0-9]+$ ]] || { echo "--retries '$retries': a number of new starts is needed" >&2; exit 2; }
+    shift 2
+fi
+read -ra python <<< "${PYTHON:-python}"
+read -ra launch_options <<< "${LAUNCH_OPTIONS:-}"
+
+# What is said to this job is not for jobs that its ranks submit.  How many ranks an enclosing job had, and which of
+# them has submitted this job, is nothing to the ranks of this one.
+own=(CONFIG LAUNCH_OPTIONS MACMPI_RESTARTS MAX_TIME MOST_RESTARTS OPTIONS PYTHON RANKS SCRIPT)
+export -n "${own[@]}"
+for name in "${!PMI@}" "${!PALS_@}" "${!OMPI_@}" "${!MPI_LOCAL@}"; do
+    case $name in *_MCA_* | OMPI_ALLOW_RUN_AS_ROOT* | OMPI_PREFIX) ;; *) unset "$name" ;; esac
 done
-cancelled=
-trap 'cancelled=yes' TERM
-trap 'rm -rf "$MACMPI_EXIT_CODES"' EXIT
+
+# A signal to this shell ends the run with a checkpoint: it is passed on, and the ranks are waited for.
+pid='' signals=0 terminated=''
+stop() {
+    signals=$((signals + 1))
+    [ -z "$pid" ] || tell
+}
+trap stop USR1 USR2 XCPU
+trap 'terminated=yes; stop' TERM INT HUP
+
+# Each rank leaves its exit code as an empty file, and so does one that ends all others (MACMPI_EXIT_CODES): launchers
+# end the others for any code but 0, and report how these died.  A rank that SIGUSR1 ends before it has come to Python
+# (128 + 10) has stopped, with nothing to keep.
+codes=$PWD/.macmpi-exit-codes-${job:?}
+trap 'rm -rf "$codes"' EXIT
+rank='trap : USR1 USR2 XCPU TERM INT HUP
+    export MACMPI_EXIT_CODES=${1:?}
+    "${@:2}"
+    code=$?
+    [ "$code" -ne 138 ] || : > "$MACMPI_EXIT_CODES/75"
+    { : > "$MACMPI_EXIT_CODES/$code"; } && [ "$code" -eq 75 ] || exit "$code"'
 
 for ((start = 0; ; start++)); do
-    rm -rf "$MACMPI_EXIT_CODES"
-    mkdir "$MACMPI_EXIT_CODES" || exit 2
-    code=0
-    # shellcheck disable=SC2016
-    srun --kill-on-bad-exit=1 bash -c \
-        'trap : USR1 TERM; "$@"; code=$?; : > "$MACMPI_EXIT_CODES/$code"; [ "$code" -eq 75 ] || exit "$code"' rank \
-        "${python[@]}" -m macmpi.run "$config" --resume auto --max-time "${MAX_TIME:-auto}" \
-        --since "$began" ${options[@]+"${options[@]}"} || code=$?
-    for said in 75 74 70 2; do
-        [ ! -e "$MACMPI_EXIT_CODES/$said" ] || code=$said
-    done
+    rm -rf "$codes"
+    mkdir "$codes" || exit 74
+    code=75
+    if [ "$signals" -eq 0 ]; then
+        before_a_start
+        "${launcher[@]}" ${launch_options[@]+"${launch_options[@]}"} bash -c "$rank" rank "$codes" \
+            "${python[@]}" -m macmpi.run "$config" --resume auto --max-time "$limit" --since "$began" "$@" &
+        pid=$!
+        [ "$signals" -eq 0 ] || tell
+        seen=-1
+        while [ "$seen" -ne "$signals" ]; do # a signal ends wait, and not the ranks
+            seen=$signals
+            wait "$pid"
+            code=$?
+        done
+        pid=''
+        if [ "$code" -eq 138 ] && [ "$signals" -gt 0 ]; then code=75; fi
+        for said in 75 74 70 2; do
+            [ ! -e "$codes/$said" ] || code=$said
+        done
+        if [ "$code" -eq 0 ] && [ ! -e "$codes/0" ]; then
+            echo "no rank has left its exit code in $codes: submit the job again, and it goes on" >&2
+            code=74
+        fi
+    fi
     case $code in 0 | 2 | 70 | 74 | 75) break ;; esac
-    if [ -n "$cancelled" ] || [ "$start" -ge "$retries" ]; then break; fi
+    if [ "$start" -ge "$retries" ] || is_cancelled; then break; fi
     echo "a rank has died (exit code $code): start $((start + 1)) of $retries again, from the newest checkpoint" >&2
 done
+rm -rf "$codes"
 
-if [ "$code" -eq 75 ] && [ -z "$cancelled" ] && [ "${SLURM_RESTART_COUNT:-0}" -lt "${MOST_RESTARTS:-200}" ]; then
-    scontrol requeue "$job"
+if [ "$code" -eq 75 ] && is_cancelled; then
+    code=143
+elif [ "$code" -eq 75 ] && [ "$restarts" -lt "${MOST_RESTARTS:-200}" ] && ! go_back; then
+    echo "the job could not be put back into the queue: submit it again, and it goes on" >&2
 fi
 exit "$code"

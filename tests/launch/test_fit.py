@@ -22,6 +22,7 @@ import macmpi
 from macmpi import UsageError
 from macmpi.api import on_ranks
 from macmpi.machine.lock import Lock
+from macmpi.parallel.launchers import HERE_ALONE, of_its_own
 
 RANDOM = np.random.default_rng(11)
 X = RANDOM.normal(size=(90, 4))
@@ -70,9 +71,31 @@ def test_every_rank_is_given_the_model_of_one_process(tmp_path: Path) -> None:
         assert "X has 90 rows but Y has 3" in str(np.load(tmp_path / f"refused-{rank}.npy"))
 
 
+ENCLOSING = {
+    "Slurm": "SLURM_JOB_ID SLURM_JOBID SLURM_NNODES SLURM_NODELIST=node[7-8] SLURM_JOB_NODELIST=node[7-8] SLURM_NPROCS "
+    "SLURM_TASKS_PER_NODE SLURM_STEP_NUM_TASKS SLURM_PROCID=0 SLURM_STEP_ID=0 PMI_SIZE PMI_RANK=0 PMI_FD=9",
+    "PBS and LSF": "PBS_JOBID PBS_NODEFILE=/none LSB_JOBID LSB_MCPU_HOSTS=node7 LSB_DJOB_NUMPROC OMPI_COMM_WORLD_SIZE "
+    "OMPI_COMM_WORLD_RANK=0 PMIX_RANK=0 PMIX_NAMESPACE PALS_RANKID=0 PE_HOSTFILE=/none HYDRA_LAUNCHER=ssh",
+}
+"""Variables of jobs that a process may be in, as the only rank of a launch there; 1 where nothing else is said."""
+
+
+def enclose(system: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Puts this process into a job, in which no process can be started any more."""
+    for word in ENCLOSING[system].split():
+        name, _, value = word.partition("=")
+        monkeypatch.setenv(name, value or "1")
+    for name in ("srun", "blaunch", "ssh", "pbs_tmrsh", "rsh"):
+        (folder / name).write_text("#!/bin/sh\nexit 1\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+
 @pytest.mark.launch
-def test_ranks_that_a_fit_starts_give_the_model_of_one_process(tmp_path: Path) -> None:
+def test_ranks_that_a_fit_starts_give_the_model_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within a job and one of its steps too."""
     told: list[dict[str, Any]] = []
+    enclose("Slurm", tmp_path, monkeypatch)
     here = macmpi.fit(X, CLASSES, config=SHORT)
     there = macmpi.fit(X, CLASSES, config=SHORT, ranks=2, callback=told.append)
     assert_array_equal(weights(there), weights(here))
@@ -99,7 +122,9 @@ def test_ranks_are_stopped_by_a_callback_and_by_ctrl_c_with_the_model_so_far(tmp
 
 
 @pytest.mark.launch
-def test_ranks_go_on_from_a_model_and_keep_a_run_directory(tmp_path: Path) -> None:
+def test_ranks_go_on_from_a_model_and_keep_a_run_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within a job too."""
+    enclose("PBS and LSF", tmp_path, monkeypatch)
     first = macmpi.fit(X, CLASSES, config=SHORT)
     here, there = (
         macmpi.fit(X, CLASSES, start=first, config=SHORT, **own) for own in ({}, {"ranks": 2, "output": tmp_path / "r"})
@@ -116,8 +141,17 @@ def test_without_an_mpiexec_ranks_are_refused_with_the_remedy(monkeypatch: pytes
 
 def test_a_rank_starts_no_ranks_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(on_ranks, "started", lambda environment: (2, 0, "PMI_SIZE"))
-    with pytest.raises(UsageError, match="leave ranks out"):
+    with pytest.raises(UsageError, match="leave ranks out, or unset PMI_SIZE"):
         macmpi.fit(X, CLASSES, ranks=2)
+
+
+def test_what_a_job_and_a_launch_have_said_goes_and_what_user_and_site_say_stays() -> None:
+    own = {"SLURM_CONF": "a", "OMPI_MCA_btl": "tcp", "PRTE_MCA_rmaps": "b", "OMPI_ALLOW_RUN_AS_ROOT": "1", "HOME": "/"}
+    own |= {"MPI4PY_LIBMPI": "c", "OMP_NUM_THREADS": "1", "LD_LIBRARY_PATH": "d", "MPIR_CVAR_CH4_NETMOD": "ofi"}
+    others = {word.partition("=")[0]: "1" for text in ENCLOSING.values() for word in text.split()}
+    kept = of_its_own(own | others)
+    assert {name: value for name, value in kept.items() if name not in HERE_ALONE} == own
+    assert HERE_ALONE.items() <= kept.items()
 
 
 def test_folders_of_fits_that_were_killed_are_removed_by_the_next_one(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ needed.  The results of a whole suite are written to docs/suites/slurm.json.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
@@ -200,6 +201,132 @@ def five_minutes(slurm: Slurm, where: Path) -> None:
     words = ("autoencoder.toml", "--output", "run", "--iterations", 6)
     job = submit(slurm, where, *words, layout=(*TWO, "--time=5"))
     assert "stopped" not in ended(slurm, where, job, "COMPLETED", 0)
+
+
+for _way in ("--batch --signal=USR1", "--batch --signal=TERM", "--full --signal=USR1"):
+
+    @CASES.case(f"scancel {_way}", "checkpoint, back to the queue under the same number, same bits")
+    def signalled_shell(slurm: Slurm, where: Path, way: str = _way) -> None:
+        config = endless(where)
+        job = submit(slurm, where, config.name, "--output", "run")
+        under_way(slurm, where, job)
+        slurm.run("scancel", *way.split(), job)
+        assert "the same command with --resume auto goes on" in stopped_and_resumed(slurm, where, job, config)
+
+
+@CASES.case("--signal=B:USR1, a signal to the shell alone", "checkpoint, back to the queue, same bits")
+def warned_shell(slurm: Slurm, where: Path) -> None:
+    config = endless(where)
+    layout = (*TWO, "--time=2", "--signal=B:USR1@30")
+    job = submit(slurm, where, config.name, "--output", "run", layout=layout, MAX_TIME="1:00:00")
+    under_way(slurm, where, job)
+    stopped_and_resumed(slurm, where, job, config, 150.0)
+
+
+@CASES.case("scancel --batch --signal=USR1 as the job begins", "back to the queue at once; same bits in the end")
+def signalled_early(slurm: Slurm, where: Path) -> None:
+    config = endless(where)
+    job = submit(slurm, where, config.name, "--output", "run")
+    slurm.until(lambda: bool(list(where.glob(".macmpi*"))), "folder of exit codes")
+    slurm.run("scancel", "--batch", "--signal=USR1", job)
+    slurm.until(lambda: slurm.job(job).get("Restarts") not in (None, "0"), "restart")
+    under_way(slurm, where, job)
+    soon_over(where, config)
+    slurm.run("scancel", "--signal=USR1", job)
+    ended(slurm, where, job, "COMPLETED", 0, restarts=1)
+    same_as_straight(where, config.name)
+
+
+ENVIRONMENT = f"source /etc/profile; source {Path(sys.executable).parent}/activate; export PYTHONPATH={ROOT}"
+"""Lines of a user's, at the place that the script has for them."""
+
+
+@CASES.case("--export=NONE, the environment made in the script", "checkpoint, back to the queue, same bits")
+def without_environment(slurm: Slurm, where: Path) -> None:
+    text = SCRIPT.read_text()
+    assert text.count("\n# The place for: ") == 1
+    (where / "own.sh").write_text(re.sub("\n# The place for: .*", f"\n{ENVIRONMENT}", text))
+    exported(slurm, where, "--export=NONE", where / "own.sh")
+
+
+@CASES.case("--export=LIST", "the same")
+def with_some_variables(slurm: Slurm, where: Path) -> None:
+    exported(slurm, where, "--export=PATH,PYTHON,PYTHONPATH,SLURM_CONF", SCRIPT)
+
+
+def exported(slurm: Slurm, where: Path, option: str, script: Path) -> None:
+    config, before = endless(where), set(os.listdir("/"))
+    job = slurm.submit(*TWO, option, script, config.name, "--output", "run", cwd=where, **PYTHON)
+    under_way(slurm, where, job)
+    slurm.run("scancel", "--signal=USR1", job)
+    stopped_and_resumed(slurm, where, job, config)
+    assert set(os.listdir("/")) <= before, "a path of an empty variable"
+
+
+@CASES.case("--time=UNLIMITED", "no limit; exit code 0")
+def unlimited(slurm: Slurm, where: Path) -> None:
+    write_case(where, "autoencoder")
+    words = ("autoencoder.toml", "--output", "run", "--iterations", 6)
+    job = submit(slurm, where, *words, layout=(*TWO, "--time=UNLIMITED"))
+    assert "finished" in ended(slurm, where, job, "COMPLETED", 0)
+
+
+@CASES.case(
+    "submitted by srun within a task of an array, which has been started again, with memory, layout and MPI of its own",
+    "the job itself goes back to the queue, the task does not; %a is no number; same bits",
+)
+def submitted_inside(slurm: Slurm, where: Path) -> None:
+    config = endless(where)
+    (where / "users.sh").write_text(
+        "#!/bin/bash\n"
+        '[ -n "${SLURM_RESTART_COUNT:-}" ] || { touch begun; sleep 600; }\n'
+        f'srun --mpi=none -n1 sbatch --parsable --mem=400 --nodes=2 --ntasks=4 {SCRIPT} "$@" > number.tmp\n'
+        "mv number.tmp number; sleep 600\n"
+    )
+    options = ("--array=3", "--requeue", "--ntasks=2", "--ntasks-per-node=2", "--mem-per-cpu=50", "--cpus-per-task=2")
+    options += ("--distribution=cyclic", "--hint=nomultithread", "--output=users.out", "--open-mode=append")
+    words = (config.name, "--output", "run", "--set", 'data.source="points.npz"')
+    users = slurm.submit(*options, "users.sh", *words, cwd=where, **PYTHON, MOST_RESTARTS="1")
+    slurm.until(lambda: (where / "begun").exists(), "task")
+    slurm.run("scontrol", "requeue", f"{users}_3")
+    slurm.until(lambda: (where / "number").exists(), "job")
+    job = (where / "number").read_text().strip()
+    under_way(slurm, where, job)
+    slurm.run("scancel", "--signal=USR1", job)
+    stopped_and_resumed(slurm, where, job, config)
+    assert slurm.job(f"{users}_3")["Restarts"] == "1"
+    assert slurm.job(f"{users}_3")["JobState"] == "RUNNING"
+    slurm.run("scancel", users)
+
+
+@CASES.case("the controller is away as a run stops", "back to the queue once it is there again, same bits")
+def controller_away(slurm: Slurm, where: Path) -> None:
+    config = endless(where)
+    job = submit(slurm, where, config.name, "--output", "run", layout=(*ONE, "--nodelist=node1"))
+    under_way(slurm, where, job)
+    slurm.end_controller()
+    try:
+        slurm.nodes["node1"].run("pkill", "-USR1", "-f", r"^\S*python\S* -m [m]acmpi.run")
+        slurm.until(lambda: "resume auto goes on" in said(where, job), "end of the run")
+        time.sleep(3.0)
+    finally:
+        slurm.begin_controller()
+    stopped_and_resumed(slurm, where, job, config)
+
+
+FIT = """import numpy, macmpi
+X = numpy.random.default_rng(0).normal(size=(40, 4))
+print("fitted", macmpi.fit(X, X[:, :2], ranks=2, max_time=60.0).predict(X).shape)
+"""
+
+
+@CASES.case("fit(ranks=2) in a job, by itself and within srun", "a model each time, of ranks on the same node")
+def fitted(slurm: Slurm, where: Path) -> None:
+    (where / "fit.py").write_text(FIT)
+    lines = [f"{start} timeout 60 {sys.executable} fit.py" for start in ("", "srun --mpi=none", "srun --mpi=pmi2 -n1")]
+    layout = ("--nodes=1", "--ntasks=1", "--cpus-per-task=2", "--job-name=macmpi", "--output=%x-%j.out")
+    job = slurm.submit(*layout, f"--wrap={' && '.join(lines)}", cwd=where)
+    assert ended(slurm, where, job, "COMPLETED", 0).count("fitted (40, 2)") == 3
 
 
 @CASES.case("scancel", "the newest checkpoint stays, nothing else is left, no restart; a new job goes on, same bits")

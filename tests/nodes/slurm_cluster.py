@@ -34,7 +34,8 @@ MpiDefault=none
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
+SelectTypeParameters=CR_Core_Memory
+DefMemPerCPU=100
 SlurmdParameters=config_overrides
 ReturnToService=2
 SlurmdTimeout=15
@@ -125,6 +126,15 @@ class Slurm:
         pid = self.nodes[name].run("cat", "/run/slurmd.pid").strip()
         self.nodes[name].run("kill", "-KILL", pid)
         self.daemons[name, "slurmd"].wait(LIMIT)
+
+    def end_controller(self) -> None:
+        """Kills slurmctld: jobs go on."""
+        self.nodes[HEAD].run("kill", "-KILL", self.nodes[HEAD].run("cat", "/run/slurmctld.pid").strip())
+        self.daemons[HEAD, "slurmctld"].wait(LIMIT)
+
+    def begin_controller(self) -> None:
+        """Starts slurmctld again, which knows all jobs."""
+        self._begin(HEAD, "slurmctld", "-D")
 
     def environment(self, **changes: str) -> dict[str, str]:
         """The variables of a shell on the cluster: none of another launcher, Slurm or MPI."""

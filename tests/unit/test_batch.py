@@ -7,12 +7,18 @@ with the exit code under test.
 from __future__ import annotations
 
 import os
+import random
 import re
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,25 +38,55 @@ printf '%s' "$name" >> "$CALLS"; printf '\\t%s' "$@" >> "$CALLS"; printf '\\n' >
 case "$name $*" in
     python*)
         printf 'limit\\t%s\\n' "${PBS_WALLTIME-none}" >> "$CALLS"
+        printf 'seen\\t%s\\n' "$(compgen -e | grep -E "$FOREIGN" | sort | tr '\\n' ' ')" >> "$CALLS"
         [ -z "$ABORT" ] || : > "$MACMPI_EXIT_CODES/$ABORT"
         printf 'mpi\\t%s\\n' "${SLURM_MPI_TYPE-unset}" >> "$CALLS"
-        [ -z "$DIE" ] || kill -9 $$
+        [ -z "$DIE" ] || kill -"$DIE" $$
         [ ! -s "$DEATHS" ] || { sed -i 1d "$DEATHS"; kill -9 $$; }
+        if [ -n "$UNTIL" ]; then
+            trap 'echo told >> "$CALLS"; until [ -e "$UNTIL" ]; do /bin/sleep 0.02; done; exit "$CODE"' USR1
+            echo waits >> "$CALLS"
+            while :; do /bin/sleep 0.02; done
+        fi
         exit "$CODE" ;;
     qsub*) printf 'exported\\t%s\\n' "${PBS_WALLTIME-none}" >> "$CALLS" ;;
     qstat*) printf '%s' "$QSTAT" ;;
     "scontrol show config") echo "MpiDefault              = $MPI_DEFAULT" ;;
-    squeue*) case " $KNOWN " in *" $3 "*) echo "$3" ;; esac ;;
+    scontrol*)
+        [ ! -s "$FAILURES" ] || { sed -i 1d "$FAILURES"; exit 1; }
+        [ "$2" != job ] || printf '%s' "$RECORD" ;;
     "flux job timeleft") echo "$LEFT" ;;
     "flux getattr jobid") echo f7 ;;
+    "flux job last") echo f8 ;;
+    "flux job kill --signal=USR1 f8") kill -USR1 -- "-$(cat "$CALLS.group")" ;;
     "flux --parent jobs"*) echo "$ASKED" ;;
     srun*|mpiexec*|"flux run"*)
+        [ -z "$LOST" ] || exit 0
+        case "$SLURM_EXPORT_ENV $*" in
+            *--export=ALL*|" "*) ;;
+            *) unset MACMPI_EXIT_CODES ;;
+        esac
         while [ "$1" != bash ] && [ "$1" != python ]; do shift; done
-        exec "$@" ;;
+        set -m
+        "$@" &
+        echo $! > "$CALLS.group"
+        [ "$name" = flux ] || trap 'kill -USR1 -- -$!; got=yes' USR1
+        until { got=''; wait $!; code=$?; [ -z "$got" ]; }; do :; done
+        exit "$code" ;;
 esac
 """
-COMMANDS = ("srun", "mpiexec", "flux", "scontrol", "squeue", "qsub", "qstat", "python")
+COMMANDS = ("srun", "mpiexec", "flux", "scontrol", "squeue", "qsub", "qstat", "python", "sleep")
 JOB = {"SLURM_JOB_ID": "7", "PBS_JOBID": "7", "LSB_JOBID": "7", "LSB_DJOB_NUMPROC": "12"}
+RECORD = """JobId=7 JobName=macmpi
+   UserId=me(1000) GroupId=me(1000) MCS_label=N/A
+   JobState=RUNNING Reason=None Dependency=(null)
+   Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:0
+   NumNodes=1 NumCPUs=12 NumTasks=12 CPUs/Task=1 ReqB:S:C:T=0:0:*:*
+   Socks/Node=* NtasksPerN:B:S:C=0:0:*:* CoreSpec=*
+   Command=/home/me/Restarts=200 JobState=FAILED
+"""
+"""What scontrol says of the job."""
+
 AGAIN = {
     "slurm": ["scontrol", "requeue", "7"],
     "pbs": ["qsub", "-V", "-l", "walltime=04:00:00", "run/batch/pbs.sh"],
@@ -96,15 +132,25 @@ class Ran:
         return [call for call in self.calls if call[0] == name]
 
 
-def run(
+FOREIGN = "^(SLURM|SRUN|PMI|PALS|OMPI_|MPI_LOCAL|MACMPI_RESTARTS|CONFIG|OPTIONS|RANKS|MAX_TIME|SCRIPT|MOST_REST)"
+"""Names of variables that ranks see and that may be another job's, or are the script's alone."""
+
+
+def stand_still(folder: Path) -> None:
+    """The clock of scripts."""
+    (folder / "date").write_text('#!/bin/bash\n[ "$*" = +%s ] && echo 1000000\n')
+    (folder / "date").chmod(0o755)
+
+
+def job(
     script: str,
     folder: Path,
     code: int,
     retries: object = None,
     options: tuple[str, ...] = ("--set", "start.seed=3"),
     **environment: str,
-) -> Ran:
-    """A script as its scheduler would start it, in a folder of its own, with all commands stubs."""
+) -> tuple[list[str], dict[str, str]]:
+    """The command and the environment of a script as its scheduler would start it, with all commands stubs."""
     if retries is not None:
         options = ("--retries", str(retries), *options)
     for name in COMMANDS:
@@ -113,12 +159,27 @@ def run(
     nodes, calls = folder / "nodes", folder / "calls"
     nodes.write_text("node1\n" * 12)
     calls.write_text("")
+    (folder / "run" / "batch").mkdir(parents=True, exist_ok=True)
+    for name in SCRIPTS:
+        (folder / "run" / "batch" / f"{name}.sh").touch()
     env = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "CALLS": str(calls), "CODE": str(code), **JOB}
     env |= {"PBS_O_WORKDIR": str(folder), "PBS_NODEFILE": str(nodes), "CONFIG": CONFIG, "OPTIONS": " ".join(options)}
-    env |= {"QSTAT": f"Job Id: 7\n{LIMIT}", "LEFT": "14321", "ASKED": "2,24,48,86400.0,big,"}
+    env |= {"QSTAT": f"Job Id: 7\n{LIMIT}", "LEFT": "14321", "ASKED": "2,24,48,86400.0,big,", "RECORD": RECORD}
+    env |= {"FOREIGN": FOREIGN}
     arguments = [CONFIG, *options] if script in ("slurm", "flux") else []
-    done = subprocess.run(["bash", FOLDER / f"{script}.sh", *arguments], env=env | environment, cwd=folder, timeout=60)
-    return Ran(done.returncode, [line.split("\t") for line in calls.read_text().splitlines()])
+    return ["bash", str(FOLDER / f"{script}.sh"), *arguments], env | environment
+
+
+def run(script: str, folder: Path, code: int, *words: object, **environment: Any) -> Ran:
+    """A script, to its end, in a folder of its own."""
+    command, env = job(script, folder, code, *words, **environment)
+    done = subprocess.run(command, env=env, cwd=folder, timeout=60)
+    return ran(done.returncode, folder)
+
+
+def ran(code: int, folder: Path) -> Ran:
+    assert list(folder.glob(".macmpi-exit-codes-*7*")) == []
+    return Ran(code, [line.split("\t") for line in (folder / "calls").read_text().splitlines()])
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -147,7 +208,8 @@ def test_it_goes_back_to_the_queue_for_75_alone(script: str, code: int, tmp_path
 
 @pytest.mark.parametrize("script", ["slurm", "pbs", "flux"])
 def test_it_does_not_go_back_for_ever(script: str, tmp_path: Path) -> None:
-    ran = run(script, tmp_path, 75, SLURM_RESTART_COUNT="3", RESTARTS="3", MOST_RESTARTS="3")
+    told = {"RECORD": RECORD.replace("Restarts=0", "Restarts=3"), "MACMPI_RESTARTS": "3"}
+    ran = run(script, tmp_path, 75, **told, MOST_RESTARTS="3")
     assert ran.code == 75
     assert AGAIN[script] not in ran.calls
 
@@ -163,6 +225,8 @@ def test_the_limit_of_time_reaches_the_program(tmp_path: Path) -> None:
 
     assert [limit(script) for script in SCRIPTS] == ["auto", "auto", "3:50:00", "14321"]
     assert {limit(script, MAX_TIME="0:10:00") for script in SCRIPTS} == {"0:10:00"}
+    assert limit("flux", LEFT="infinity") == "unlimited"
+    assert not [word for word in run("flux", tmp_path, 0, LEFT="infinity").of("flux")[-1] if "time" in word]
 
 
 OWN_LIMITS = [{"MAX_TIME": "0:50:00"}, {"MAX_TIME": "50m"}, {"OPTIONS": "--max-time 3000"}, {"TIMES": "1"}]
@@ -182,8 +246,7 @@ def test_a_further_start_in_a_job_has_what_is_left_of_its_time(
     options = tuple(told.get("OPTIONS", "").split())
     more = {name: text for name, text in told.items() if name != "OPTIONS"}
     (tmp_path / "deaths").write_text("once\n")
-    (tmp_path / "date").write_text('#!/bin/bash\n[ "$*" = +%s ] && echo 1000000\n')
-    (tmp_path / "date").chmod(0o755)
+    stand_still(tmp_path)
     ran = run(script, tmp_path, 0, retries=1, options=options, DEATHS=str(tmp_path / "deaths"), **more)
     lines = ran.of("python")
     assert len(lines) == 2
@@ -236,14 +299,13 @@ def test_the_next_pbs_job_asks_for_what_this_one_had(
     assert call == ["qsub", "-V", *options, "run/batch/pbs.sh"]
 
 
-@pytest.mark.parametrize("script", ["slurm", "flux"])
+@pytest.mark.parametrize("script", SCRIPTS)
 @pytest.mark.parametrize("said", ["75", "74", "70", "2", ""])
 def test_what_a_rank_says_before_it_ends_the_others_counts(script: str, said: str, tmp_path: Path) -> None:
     """The launcher reports the death of those others, 128 + 9.  Where no rank has said anything, that is the answer."""
-    ran = run(script, tmp_path, 0, ABORT=said, DIE="1")
+    ran = run(script, tmp_path, 0, ABORT=said, DIE="9")
     assert ran.code == int(said or 137)
-    assert (AGAIN[script] in ran.calls) == (said == "75")
-    assert list(tmp_path.glob(".macmpi*")) == []
+    assert script == "lsf" or (AGAIN[script] in ran.calls) == (said == "75")
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -260,7 +322,6 @@ def test_a_rank_that_dies_is_followed_by_a_start_from_the_newest_checkpoint_as_o
     assert len(lines) == starts
     assert all(line == lines[0] for line in lines)
     assert "--retries" not in lines[0]
-    assert list(tmp_path.glob(".macmpi*")) == []
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -286,22 +347,173 @@ def test_slurm_connects_ranks_by_pmi2_where_neither_site_nor_user_has_said_how(
     assert run("slurm", tmp_path, 0, MPI_DEFAULT=default, **chosen).of("mpi") == [["mpi", told]]
 
 
-def test_folders_of_jobs_that_were_killed_are_removed_and_those_of_others_stay(tmp_path: Path) -> None:
-    for job in ("5", "6"):
-        (tmp_path / f".macmpi-exit-codes-{job}").mkdir()
-    run("slurm", tmp_path, 0, KNOWN="6 7")
-    assert [path.name for path in tmp_path.glob(".macmpi*")] == [".macmpi-exit-codes-6"]
+def test_folders_of_other_jobs_stay(tmp_path: Path) -> None:
+    """Whether or not the scheduler answers: it may know nothing of a job that is on another cluster."""
+    for other in ("5", "slurm-6"):
+        (tmp_path / f".macmpi-exit-codes-{other}").mkdir()
+    run("slurm", tmp_path, 0)
+    assert len(list(tmp_path.glob(".macmpi*"))) == 2
+
+
+def test_a_run_whose_ranks_have_left_nothing_has_not_succeeded(tmp_path: Path) -> None:
+    """The launcher says 0, and no rank has: what became of the run is not known."""
+    for script in SCRIPTS:
+        assert run(script, tmp_path, 0, LOST="1").code == 74
+
+
+def in_array(number: int, task: int, of: int = 7) -> str:
+    """What scontrol says of a task of an array job; all tasks, if its number is that of the array."""
+    own = RECORD.replace("JobId=7", f"JobId={number} ArrayJobId={of} ArrayTaskId={task}")
+    other = RECORD.replace("JobId=7", f"JobId=9 ArrayJobId={of} ArrayTaskId=1").replace("Restarts=0", "Restarts=200")
+    return f"{other}\n{own}\n{other}"
 
 
 def test_tasks_of_an_array_job_have_options_of_their_own(tmp_path: Path) -> None:
-    for task, seed in (({}, "%a"), ({"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "4"}, "4")):
-        (line,) = run("slurm", tmp_path, 0, options=("--set", "start.seed=%a"), **task).of("python")
+    for record, seed in ((RECORD, "%a"), (in_array(7, 4), "4"), (in_array(7, 0), "0")):
+        (line,) = run("slurm", tmp_path, 0, options=("--set", "start.seed=%a"), RECORD=record).of("python")
         assert line[-1] == f"start.seed={seed}"
 
 
 def test_one_task_of_an_array_goes_back_to_the_queue_and_not_all(tmp_path: Path) -> None:
-    ran = run("slurm", tmp_path, 75, SLURM_ARRAY_JOB_ID="7", SLURM_ARRAY_TASK_ID="4")
-    assert ["scontrol", "requeue", "7_4"] in ran.calls
+    ran = run("slurm", tmp_path, 75, RECORD=in_array(7, 4))
+    assert ran.of("scontrol")[-1] == ["scontrol", "requeue", "7_4"]
+    ran = run("slurm", tmp_path, 75, SLURM_JOB_ID="12", RECORD=in_array(12, 3))
+    assert ran.of("scontrol")[-1] == ["scontrol", "requeue", "7_3"]
+
+
+NAMES = """
+    SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_ID SLURM_RESTART_COUNT SLURM_MEM_PER_CPU SLURM_MEM_PER_NODE SLURM_NTASKS
+    SLURM_MEM_PER_GPU SLURM_CPUS_PER_TASK SLURM_NTASKS_PER_NODE SLURM_DISTRIBUTION SLURM_HINT SLURM_CPU_BIND SRUN_DEBUG
+    SLURM_STEP_NUM_TASKS SLURM_STEP_ID SLURM_PROCID SLURM_EXPORT_ENV SLURM_TASK_PID SLURM_EXACT SLURM_OVERLAP PMI_FD
+    SLURM_HET_SIZE SLURM_TIMELIMIT SLURM_NNODES SLURM_THREADS_PER_CORE SRUN_CPUS_PER_TASK SLURM_CPUS_PER_TRES PMI_SIZE
+    SLURM_WORKING_CLUSTER SLURMD_NODENAME SLURM_JOBID PMI_RANK PMI_JOBID PMIX_RANK PMIX_NAMESPACE PMI2_SIZE PALS_RANKID
+    OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_RANK OMPI_UNIVERSE_SIZE MPI_LOCALNRANKS MPI_LOCALRANKID RESTARTS
+"""
+
+
+def enclosing(seed: int) -> dict[str, str]:
+    """Variables of a job, of a launch in it, and of a task of srun, of which this one was submitted."""
+    rng, names = random.Random(seed), NAMES.split()
+    chosen = rng.sample(names, rng.randint(1, len(names)))
+    found = {name: rng.choice(["0", "1", "3", "200", "NONE", "cyclic"]) for name in chosen}
+    step = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_MPI_TYPE": rng.choice(["none", "pmix"])}
+    return found | (step if seed % 2 == 0 else {})
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("seed", range(3))
+def test_what_belongs_to_an_enclosing_job_neither_reaches_nor_decides(script: str, seed: int, tmp_path: Path) -> None:
+    """The same calls, and the same variables of ranks, as of a job that was submitted from a plain shell."""
+    stand_still(tmp_path)
+    for record in (RECORD, in_array(7, 4)):
+        straight, inside = (
+            run(script, tmp_path, 75, RECORD=record, MPI_DEFAULT="none", **others) for others in ({}, enclosing(seed))
+        )
+        assert inside.code == straight.code == 75
+        if script != "slurm":  # the others neither set nor read Slurm's
+            for found in (straight, inside):
+                found.calls[:] = [call for call in found.calls if call[0] not in ("seen", "mpi")]
+        assert inside.calls == straight.calls
+
+
+def test_ranks_are_not_told_what_their_script_was_told(tmp_path: Path) -> None:
+    """They may submit jobs, whose limit and number of restarts are others."""
+    told = {"MACMPI_RESTARTS": "3", "MAX_TIME": "60", "RANKS": "3", "MOST_RESTARTS": "9", "SCRIPT": "run/batch/pbs.sh"}
+    for script in SCRIPTS:
+        ((_, names),) = run(script, tmp_path, 75, **told).of("seen")
+        assert {name for name in names.split() if not name.startswith("SLURM")} == set()
+
+
+def test_slurm_starts_ranks_as_the_controller_says(tmp_path: Path) -> None:
+    record = RECORD.replace("NumTasks=12 CPUs/Task=1", "NumTasks=6 CPUs/Task=2").replace("C=0:0", "C=3:0")
+    (call,) = run("slurm", tmp_path, 0, RECORD=record, LAUNCH_OPTIONS="--hint=nomultithread -v").of("srun")
+    before = call[1 : call.index("bash")]
+    assert before[2:] == ["--ntasks=6", "--cpus-per-task=2", "--ntasks-per-node=3", "--hint=nomultithread", "-v"]
+    unknown = RECORD.replace("CPUs/Task=1", "CPUs/Task=N/A")
+    (call,) = run("slurm", tmp_path, 0, RECORD=unknown).of("srun")
+    assert call[3 : call.index("bash")] == ["--ntasks=12"]
+
+
+@pytest.mark.parametrize(("failures", "requeued"), [(1, 1), (4, 1), (9, 0)])
+def test_slurm_is_asked_again_where_its_controller_is_away(failures: int, requeued: int, tmp_path: Path) -> None:
+    """At the start, as at the end; where it stays away nothing was begun, and the exit code says that it can be."""
+    (tmp_path / "failures").write_text("once\n" * failures)
+    ran = run("slurm", tmp_path, 75, FAILURES=str(tmp_path / "failures"))
+    assert ran.code == 75
+    assert ran.calls.count(AGAIN["slurm"]) == len(ran.of("python")) == requeued
+
+
+STOPPING, ENDING = ("USR1", "USR2", "XCPU"), ("TERM", "INT", "HUP")
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("sent", [*STOPPING, *ENDING])
+def test_a_signal_to_the_shell_alone_stops_the_ranks_which_are_awaited(script: str, sent: str, tmp_path: Path) -> None:
+    """Once and again while they write their checkpoint.  It goes on but after a signal that is for ever."""
+    until = tmp_path / "until"
+    command, env = job(script, tmp_path, 75, UNTIL=str(until))
+    process = subprocess.Popen(command, env=env, cwd=tmp_path, start_new_session=True)
+    try:
+        seen(tmp_path, "waits")
+        process.send_signal(getattr(signal, f"SIG{sent}"))
+        seen(tmp_path, "told")
+        process.send_signal(getattr(signal, f"SIG{sent}"))
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.2)
+        until.touch()
+        process.wait(30)
+    finally:
+        until.touch()
+        process.kill()
+        for group in (process.pid, *map(int, (tmp_path / "calls.group").read_text().split())):
+            with suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
+    found = ran(process.returncode, tmp_path)
+    goes_on = script == "slurm" or sent in STOPPING  # Slurm says itself whether a job is cancelled
+    assert found.code == (75 if goes_on else 143)
+    assert script == "lsf" or (AGAIN[script] in found.calls) == goes_on
+
+
+def seen(folder: Path, word: str) -> None:
+    """Waits until a stub has written the word down."""
+    for _ in range(2000):
+        if word in (folder / "calls").read_text().splitlines():
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"nobody {word}")
+
+
+def test_a_job_that_slurm_has_cancelled_does_not_come_back(tmp_path: Path) -> None:
+    for state in ("CANCELLED", "COMPLETING", "TIMEOUT", "PENDING"):
+        ran = run("slurm", tmp_path, 75, RECORD=RECORD.replace("RUNNING", state))
+        assert AGAIN["slurm"] not in ran.calls
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_rank_that_the_signal_ends_before_python_has_begun_has_stopped(script: str, tmp_path: Path) -> None:
+    ran = run(script, tmp_path, 0, DIE="USR1")
+    assert ran.code == 75
+    assert script == "lsf" or AGAIN[script] in ran.calls
+
+
+def test_what_goes_on_in_the_queue_is_given_what_the_first_job_was_given(tmp_path: Path) -> None:
+    """Ranks are not, and so it is exported again."""
+    told = {"MACMPI_RESTARTS": "3", "MAX_TIME": "60", "RANKS": "3", "MOST_RESTARTS": "9", "SCRIPT": "run/batch/pbs.sh"}
+    for script, command in (("pbs", "qsub"), ("flux", "flux --parent batch")):
+        line = f'"{command}"*) printf "next\\t%s" "$MACMPI_RESTARTS $MAX_TIME $RANKS $MOST_RESTARTS" >> "$CALLS" ;;'
+        job(script, tmp_path, 75)
+        text = STUB.replace('case "$name $*" in\n', f'case "$name $*" in\n    {line}\n', 1)
+        words, env = job(script, tmp_path, 75, **told)
+        (tmp_path / command.split()[0]).write_text(text)
+        subprocess.run(words, env=env, cwd=tmp_path, timeout=60)
+        assert ran(75, tmp_path).of("next") == [["next", "4 60 3 9"]]
+
+
+def test_scripts_are_the_same_below_what_is_their_scheduler_s(tmp_path: Path) -> None:
+    mark = "\n# From here on all scripts are the same."
+    heads, tails = zip(*((FOLDER / f"{name}.sh").read_text().split(mark) for name in SCRIPTS), strict=True)
+    assert len(set(tails)) == 1
+    assert all(head.count("\n# The place for: ") == 1 for head in heads)
 
 
 def test_an_error_of_one_rank_outweighs_the_stop_of_another(tmp_path: Path) -> None:
@@ -399,6 +611,24 @@ def test_scripts_are_found_by_name_and_named_where_there_is_none_of_a_name() -> 
     assert text_of("slurm.sh", scripts()) == text_of("slurm", scripts()) == (FOLDER / "slurm.sh").read_text()
     with pytest.raises(UsageError, match=r"'sge'.* known here: .*slurm"):
         text_of("sge", scripts())
+
+
+def test_the_host_s_packages_are_not_the_container_s(tmp_path: Path) -> None:
+    """Apptainer keeps the host's variables and mounts the user's home: neither adds to what Python imports.
+
+    LD_LIBRARY_PATH is Apptainer's own there.
+    """
+    (section,) = re.findall(r"^%environment\n(.*?)(?=^%)", definition(), re.MULTILINE | re.DOTALL)
+    foreign = tmp_path / ".local" / "lib" / f"python3.{sys.version_info[1]}" / "site-packages"
+    foreign.mkdir(parents=True)
+    names = ("PYTHONPATH", "PYTHONUSERBASE", "MPI4PY_LIBMPI", "PYTHONHOME", "LD_PRELOAD")
+    env = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]} | dict.fromkeys(names, str(tmp_path / ".local"))
+    python = getattr(sys, "_base_executable", sys.executable)  # a virtual one has no packages of the user anyway
+    show = f"import os, sys; print(sys.path, os.environ.keys() & {set(names)})"
+    line = f"{section}\nexec {shlex.quote(python)} -c {shlex.quote(show)}"
+    done = subprocess.run(["/bin/sh", "-c", line], env=env, capture_output=True, text=True, timeout=60)
+    assert str(tmp_path) not in done.stdout
+    assert done.stdout.endswith(" set()\n"), done.stderr
 
 
 def test_the_container_takes_files_that_there_are() -> None:

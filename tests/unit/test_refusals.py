@@ -71,9 +71,9 @@ def test_the_table_has_a_row_for_every_refusal_of_a_config() -> None:
         found.add((last.frame.f_globals["__name__"], last.lineno + 1))
     assert found <= raised
     assert len(raised - found) == 10, (
-        "those that no config reaches: a library, a fitter that nobody gives, one of numbers, weights without a trainer, "
-        "many points, restraints on layers of other packages that are not dense, no ridge to select; and two of "
-        "autoencoders, by themselves"
+        "those that no config reaches: a library, a fitter that nobody gives, one of numbers, weights without a "
+        "trainer, many points, restraints on layers of other packages that are not dense, no ridge to select; and two "
+        "of autoencoders, by themselves"
     )
 
 

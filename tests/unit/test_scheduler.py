@@ -19,13 +19,11 @@ from macmpi.training import scheduler
 
 @pytest.fixture(autouse=True)
 def no_job(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in (*scheduler.JOBS, scheduler.END, scheduler.LIMIT):
+    for name in (*scheduler.JOBS, scheduler.END, scheduler.LIMIT, "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"):
         monkeypatch.delenv(name, raising=False)
     with monkeypatch.context() as clock:
         clock.setattr(scheduler.time, "time", lambda: 1_000_000.0)
         yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 @pytest.mark.parametrize(
@@ -45,44 +43,82 @@ def test_the_seconds_left(variable: str, value: str, left: float, monkeypatch: p
     assert scheduler.seconds_left(args.max_time, args.since) == left
 
 
+def squeue(answer: str, folder: Path, monkeypatch: pytest.MonkeyPatch, job: str = "17") -> None:
+    """Puts a squeue that gives this answer, and fails without one, in front of all others; this is a job of Slurm."""
+    (folder / "squeue").write_text(
+        f'#!/bin/sh\n[ "$*" = "-h -j {job} -o %A %L" ] && [ -n "{answer}" ] && echo "{answer}"\n'
+    )
+    (folder / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_JOB_ID", job)
+
+
+ENDLESS = ["UNLIMITED", "unlimited", "infinite", "INFINITE", "Infinity", "-1"]
+UNKNOWN = ["N/A", "NOT_SET", "INVALID", "soon", "None", "0", ""]
+TIMES = {
+    "0:00": 0.0,
+    "1:00:00": 3600.0,
+    "10:00": 600.0,
+    "0:30": 30.0,
+    "2-01:00:00": 176400.0,
+    "365-00:00:00": 31536000.0,
+}
+
+
 @pytest.mark.parametrize(
     ("answer", "left"),
     [
-        ("1970-01-12T14:46:40", 3600.0 - 60.0),
-        ("1970-01-12T13:46:40", 1e-3),
-        *((answer, None) for answer in ("N/A", "", "soon", "99999-01-12T14:46:40")),
+        *((word, float("inf")) for word in ENDLESS),
+        *((word, None) for word in UNKNOWN),
+        *TIMES.items(),
     ],
 )
-def test_slurm_is_asked_where_the_environment_lacks_the_end(
+@pytest.mark.every_case
+def test_a_limit_is_a_time_or_there_is_none_or_it_is_unknown(
     answer: str, left: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An older Slurm sets no SLURM_JOB_END_TIME.  The end is in local time, 1,003,600 seconds after 1970 in UTC."""
-    squeue = tmp_path / "squeue"
-    squeue.write_text(f'#!/bin/sh\n[ "$*" = "-h -j 17 -o %e" ] && echo "{answer}"\n')
-    squeue.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("SLURM_JOB_ID", "17")
-    for name in scheduler.ARRAY:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    if left is None:
-        with pytest.raises(UsageError, match="this Slurm job does not say"):
-            scheduler.time_left(0.0)
-    else:
-        assert scheduler.time_left(0.0) == left
+    """As squeue says it, and as PBS does.  What is not known is refused, and never no time, or no limit."""
+    for asked in ("squeue", scheduler.LIMIT):
+        with monkeypatch.context() as job:
+            if asked == "squeue":
+                squeue(f"17 {answer}" if answer else "", tmp_path, job)
+            else:
+                job.setenv("PBS_JOBID", "17")
+                job.setenv(asked, answer)
+            if left is None:
+                with pytest.raises(UsageError, match=r"does not say|is no time"):
+                    scheduler.time_left(0.0)
+            else:
+                assert scheduler.time_left(0.0) == max(left - min(60.0, 0.1 * left), scheduler.LEAST)
+
+
+@pytest.mark.parametrize("word", [*ENDLESS, *UNKNOWN])
+def test_slurm_is_asked_where_the_environment_says_no_moment(
+    word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    squeue("17 1:00:00", tmp_path, monkeypatch)
+    monkeypatch.setenv(scheduler.END, word)
+    assert scheduler.time_left(0.0) == (float("inf") if word in ENDLESS else 3600.0 - 60.0)
 
 
 def test_slurm_is_asked_for_the_one_task_of_an_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The number of the array's last job stands for all of them: squeue would answer with a line for each."""
-    squeue = tmp_path / "squeue"
-    squeue.write_text('#!/bin/sh\n[ "$3" = 17_2 ] && echo 1970-01-12T14:46:40\n')
-    squeue.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    for name, value in (("SLURM_JOB_ID", "17"), *zip(scheduler.ARRAY, ("17", "2"), strict=True), ("TZ", "UTC")):
-        monkeypatch.setenv(name, value)
-    time.tzset()
+    """The number of the array's last job stands for all of them: squeue answers with a line for each.
+
+    An array around the job, whose variables are inherited, is another matter.
+    """
+    squeue("16 2:00:00\n17 1:00:00\n18 3:00:00", tmp_path, monkeypatch)
     assert scheduler.time_left(0.0) == 3600.0 - 60.0
+    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "5")
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "2")
+    assert scheduler.time_left(0.0) == 3600.0 - 60.0
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90.0), ("1:30", 90.0), ("2h30m", 9000.0), ("1-12", 129600.0), ("1-00:30", 88200.0), ("1-0:0:1", 86401.0)],
+)
+def test_what_is_a_time(text: str, seconds: float) -> None:
+    assert run.parser().parse_args(["c.toml", "--max-time", text]).max_time == seconds
 
 
 def test_every_form_of_a_time_is_documented_where_a_user_looks(capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,7 +130,28 @@ def test_every_form_of_a_time_is_documented_where_a_user_looks(capsys: pytest.Ca
 
 
 @pytest.mark.parametrize(
-    "text", ["1:99:00", "0:60", "1e400", "inf", "nan", "-1", "0", "1:2:3:4", "", "soon", "2h30", "h", "0h0m", "30m2h"]
+    "text",
+    [
+        "1:99:00",
+        "0:60",
+        "1e400",
+        "inf",
+        "nan",
+        "-1",
+        "0",
+        "1:2:3:4",
+        "",
+        "soon",
+        "2h30",
+        "h",
+        "0h0m",
+        "30m2h",
+        "1-",
+        "-1:00",
+        "1-2-3",
+        "1-1:2:3:4",
+        "1-1:60",
+    ],
 )
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(SystemExit) as end:
