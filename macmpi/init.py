@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import shlex
 import sys
@@ -18,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from macmpi import MacmpiError, StorageError, UsageError, __version__
+from macmpi import MacmpiError, UsageError, __version__
 from macmpi.config import Config, flat, from_settings
 from macmpi.config.auto import Decision, decide
 from macmpi.config.documented import documented, explanations, listed, scripts, text_of
@@ -28,7 +27,7 @@ from macmpi.console import guard, program, say, warn
 from macmpi.data.dataset import Dataset
 from macmpi.data.source import has_labels, source_of
 from macmpi.data.targets import with_loss
-from macmpi.files import replace_file
+from macmpi.files import check_output, write_output
 from macmpi.plan.estimate import check_memory
 from macmpi.plan.plan import make_plan
 
@@ -217,29 +216,9 @@ def _line(setting: str, comment: str) -> list[str]:
     return [first, *(f"{'':{column}s}# {more}" for more in wrapped[1:])]
 
 
-def check_output(path: Path, overwrite: bool) -> None:
-    """Raises UsageError unless a config may be written under this name."""
-    if path.suffix != ".toml":
-        raise UsageError(f"--output {path}: a name that ends with .toml is needed")
-    if not os.path.isdir(path.parent):
-        raise UsageError(f"--output {path}: there is no folder {path.parent}; make it, or name another file")
-    if os.path.isdir(path):
-        raise UsageError(f"--output {path} is a folder; name a file")
-    if os.path.lexists(path) and not overwrite:
-        raise UsageError(f"{path} is there already: replace it with --overwrite, or name another file with --output")
-
-
 def usual_name(source: str) -> Path:
     """The config of a data set is named after it, in the current folder."""
     return Path(re.sub(r"[^\w.+-]+", "_", Path(source).stem) + ".toml")
-
-
-def write(path: Path, text: str) -> None:
-    """Raises StorageError."""
-    try:
-        replace_file(path, text.encode())
-    except OSError as error:
-        raise StorageError(f"{path} could not be written: {error.strerror}; name another --output") from None
 
 
 def main() -> None:
@@ -250,9 +229,9 @@ def main() -> None:
             say(brought_along(args).rstrip("\n"))
             return
         path: Path = args.output or usual_name(args.data)
-        check_output(path, args.overwrite)
+        check_output(path, (".toml",), overwrite=args.overwrite)
         found: Any = look(args.data, args.set)
-        write(path, config_of(found, args.data, path))
+        write_output(path, config_of(found, args.data, path).encode())
     except MacmpiError as error:
         warn(str(error))
         sys.exit(error.exit_code)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -18,6 +20,10 @@ from macmpi.results.reading import Result, read, scores_at
 
 if TYPE_CHECKING:
     from macmpi.results.pictures import Picture
+
+
+OURS = re.compile(rb"Software\0macmpi|Drawn by macmpi")
+"""The files of a report hold one of these; no others are replaced."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -91,22 +97,22 @@ def row(result: Result) -> list[str]:
 
 
 def write(results: Sequence[Result], folder: Path, missing: Sequence[str]) -> list[Path]:
-    """Draw and write everything; the paths.  Raises UsageError and OSError."""
+    """Draw and write everything; the paths.  Raises UsageError, also where somebody else's file lies, and OSError."""
     try:
         from macmpi.results.pictures import colours_of, draw
     except ImportError as error:
         raise UsageError(f"pictures are drawn by matplotlib ({error}): pip install matplotlib") from None
 
+    drawn = [(picture, picture.png) for picture in draw(results)]
+    written = {folder / f"{picture.name}.png": png for picture, png in drawn}
+    written[folder / "report.html"] = page(results, drawn, missing, colours_of(results)).encode()
+    for path in written:
+        if os.path.lexists(path) and not (path.is_file() and OURS.search(path.read_bytes())):
+            raise UsageError(f"{path} is of no report: move it away, or name another folder with --output")
     folder.mkdir(parents=True, exist_ok=True)
-    drawn, written = [], []
-    for picture in draw(results):
-        path = folder / f"{picture.name}.png"
-        picture.save(path)
-        drawn.append((picture, path.read_bytes()))
-        written.append(path)
-    path = folder / "report.html"
-    replace_file(path, page(results, drawn, missing, colours_of(results)).encode())
-    return [*written, path]
+    for path, content in written.items():
+        replace_file(path, content)
+    return list(written)
 
 
 def main() -> None:

@@ -89,6 +89,7 @@ def fit(
         is_program=False,
         callback=Live(None).hears(callback) if verbose is None and in_notebook() else callback,
         start=start if isinstance(start, Model) else None,
+        inputs=(Path(config),) if isinstance(config, str | Path) else (),
     )
     with listening(bool(verbose)):
         if ranks is not None:
