@@ -188,8 +188,11 @@ def _labels(folder: Path) -> dict[str, Any]:
 
 
 def launches(log: Path) -> list[Any]:
-    """The entries of a provenance.json.  Raises OSError, ValueError, LookupError or TypeError where there are none."""
-    return list(json.loads(log.read_text(encoding="utf-8"))["launches"])
+    """The entries of a provenance.json; none where it is not there, or damaged."""
+    try:
+        return list(json.loads(log.read_text(encoding="utf-8"))["launches"])
+    except (OSError, LookupError, TypeError, ValueError):
+        return []
 
 
 def _config_in(labels: dict[str, Any]) -> dict[str, Any] | None:

@@ -91,7 +91,7 @@ class RunDirectory:
                 if path != config_toml:
                     path.unlink()
             log = self.path / PROVENANCE
-            text = json.dumps({files.RUN: self.run, "launches": [*_launches(log), facts]}, indent=1) + "\n"
+            text = json.dumps({files.RUN: self.run, "launches": [*launches(log), facts]}, indent=1) + "\n"
             files.replace_file(log, text.encode(), self.run)
             self.facts = facts
         except OSError as error:
@@ -106,7 +106,7 @@ class RunDirectory:
 
         This one goes on, with other bits.
         """
-        *_, last = [{}, *_launches(self.path / "provenance.json")]
+        *_, last = [{}, *launches(self.path / "provenance.json")]
         try:
             then, now = ({(kernels.words(f["blas"]), f["arithmetic"]) for f in g["kernels"]} for g in (last, facts))
             was, is_ = (kernels.described(f["kernels"]) for f in (last, facts))
@@ -242,17 +242,6 @@ def _signs(folder: Path) -> list[tuple[Path, int, int, int]]:
             status = os.lstat(path)
             found.append((path, status.st_ino, status.st_size, status.st_mtime_ns))
     return found
-
-
-def _launches(log: Path) -> list[Any]:
-    """The entries of a provenance.json; none, with a warning, where it is damaged."""
-    if not log.exists():
-        return []
-    try:
-        return launches(log)
-    except (ValueError, LookupError, TypeError):
-        warn(f"{log} is damaged and begins again")
-        return []
 
 
 @cache
