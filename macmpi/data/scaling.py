@@ -122,10 +122,8 @@ class Scaling:
         return ours.keys() == theirs.keys() and all(np.array_equal(ours[name], theirs[name]) for name in ours)
 
 
-def sum_of(scalings: tuple[Scaling, Scaling] | None) -> str:
-    """SHA-256 of the scaling of inputs and of targets; "" where there is none."""
-    if scalings is None:
-        return ""
+def sum_of(scalings: tuple[Scaling, Scaling]) -> str:
+    """SHA-256 of the scaling of inputs and of targets."""
     digest = hashlib.sha256()
     for scaling in scalings:
         for name, array in scaling.arrays.items():

@@ -50,7 +50,9 @@ def launch_training(request: Request, known: Decided, plan: Plan, team: Team) ->
     with directory.lock:
         on_root(team, lambda: directory.judge(request.resume, config, request.inputs, plan.sharded))
         data = loaded(config, plan, source, sizes, team)
-        sums = {"data_sha256": data.sha256, "start_sha256": sum_of(source.like)}
+        sums = {"data_sha256": data.sha256, "start_sha256": ""}
+        if config.start.method == "model":  # whose scaling the points have, also when the run goes on
+            sums["start_sha256"] = sum_of((data.scaling_x, data.scaling_y))
         origin = on_root(team, lambda: prepare(directory, config, plan, data, facts(**sums), request.start)) or Origin()
         team.from_root(lambda: name_ignored(config))
         state = state_of(directory.held.found, plan, team)

@@ -29,7 +29,7 @@ class RunDirectory:
     """One run's folder.  overwrite: the run that it holds already is removed.  Collective: no (rank 0).
 
     run: the id of the run; facts: the provenance of this launch, once the folder is made; start_sha256: of the scaling
-    of the model that the run began with.
+    of the points, where the run began with a model, which has a say in it.
     """
 
     def __init__(self, path: Path, overwrite: bool = False) -> None:
