@@ -88,6 +88,8 @@ def read(path: Path, without_points: bool = False) -> tuple[State[Any], dict[str
                 f"{path} was written by macmpi {labels['macmpi']} in format {labels['format']}; this one reads "
                 f"format {FORMAT}: use the {which} version"
             )
+        if RUN in labels:
+            labels[RUN] = labels[RUN].decode()
         record = RECORDS[labels.pop(RECORD)]
         arrays, scalars = split(contents(State(np.empty(0), np.empty(0), 0.0, record())))
         left = by_point(record) if without_points else []

@@ -57,9 +57,8 @@ class Held:
         return f"the run begins{' again' if self.run else ''}"
 
 
-def sealed(config: Config, run: str) -> bytes:
+def sealed(text: str, run: str) -> bytes:
     """The content of a run's config.toml, with the run's id and a sum by which an edited one is known."""
-    text = dump(config)
     return f"# {run}, {_sum(text)}: edit a copy, for a run takes an edited one for somebody else's\n{text}".encode()
 
 
@@ -112,7 +111,7 @@ def check_inputs(folder: Path, inputs: Iterable[Path], config: Config | None = N
 
     config: the run's; of the same content in config.toml nothing is lost.
     """
-    kept = None if config is None else sealed(config, run)
+    kept = None if config is None else sealed(dump(config), run)
     written = [p for p in files_in(folder) if p.name != CONFIG or not os.path.isfile(p) or p.read_bytes() != kept]
     for path in inputs:
         if files.same_file(path, written):
@@ -139,7 +138,7 @@ def judge(
     run, there = run_in(folder)
     named = flat(config)
     check_inputs(folder, [*given, *(Path(named[key]) for key in INPUTS if named[key])], config, run)
-    if run and folder / PROVENANCE not in there and (folder / CONFIG).read_bytes() != sealed(config, run):
+    if run and folder / PROVENANCE not in there and (folder / CONFIG).read_bytes() != sealed(dump(config), run):
         raise UsageError(_foreign(folder / CONFIG))  # a run that was killed before it wrote the other has this one
     if overwrite:
         return Held(run, tuple(there))

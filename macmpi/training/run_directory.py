@@ -16,7 +16,7 @@ from typing import Any
 
 import macmpi
 from macmpi import StorageError, UsageError, __version__, files
-from macmpi.config import Config, flat
+from macmpi.config import Config, dump, flat
 from macmpi.console import warn
 from macmpi.machine.lock import Lock
 from macmpi.parallel import kernels
@@ -84,7 +84,7 @@ class RunDirectory:
             for folder, run in product((self.path, self.checkpoints), writers):
                 for path in folder.glob(f"*.{run}.tmp"):
                     path.unlink()  # of a launch that was killed while it wrote
-            config_toml, content = self.path / CONFIG, sealed(config, self.run)
+            config_toml, content = self.path / CONFIG, sealed(dump(config), self.run)
             if not config_toml.exists() or config_toml.read_bytes() != content:
                 files.replace_file(config_toml, content, self.run)
             for path in self.held.files if self.overwrite else ():
