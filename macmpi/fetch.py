@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import io
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -163,6 +164,8 @@ def fetch_by_prefix(source: str) -> str:
 
 
 def _write(path: Path, arrays: dict[str, Array], source: str) -> Path:
+    if os.path.lexists(path) and not (os.path.isfile(path) and source.encode() in path.read_bytes()):
+        raise UsageError(f"{path} is there already, and is not of {source}: move it away, or use another MACMPI_DATA")
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, image(arrays, {"source": source}))
     return path

@@ -10,12 +10,14 @@ import errno
 import hashlib
 import io
 import os
-from collections.abc import Sequence
+import re
+import secrets
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
 from tempfile import gettempdir
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -160,6 +162,34 @@ def identity(path: Path) -> str:
     return str(found)
 
 
+RUN = "run"
+"""The attribute of an HDF5 file, and the key of JSON, that holds the id of the run that has written it."""
+
+ID = re.compile(rb"macmpi-run-[0-9a-f]{32}")
+"""Ids of runs.  Every file that a run writes holds its own: by that it knows its files, and never by their names."""
+
+
+def new_id() -> str:
+    """The id of a new run."""
+    return f"macmpi-run-{secrets.token_hex(16)}"
+
+
+def run_of(path: Path) -> str:
+    """The first id of a run that a file holds, near its beginning in what a run writes; "" where it holds none."""
+    end = b""
+    try:
+        if not os.path.isfile(path):
+            return ""
+        with path.open("rb") as file:
+            while piece := file.read(SMALL):
+                if found := ID.search(end + piece):
+                    return found[0].decode()
+                end = piece[-64:]
+    except OSError:
+        pass
+    return ""
+
+
 SEAL = b"macmpi sha256 "
 
 UNKNOWN = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
@@ -191,9 +221,11 @@ def image(arrays: dict[str, Any], attributes: dict[str, Any], sealed: bool = Fal
 
 
 def fill(file: h5py.File, arrays: dict[str, Any], attributes: dict[str, Any]) -> None:
-    """Write arrays and attributes into an open file."""
+    """Write arrays and attributes into an open file, the id of a run first, as bytes that `run_of` finds."""
     import h5py
 
+    if RUN in attributes:
+        file.attrs[RUN] = np.bytes_(attributes[RUN])
     for name, array in arrays.items():
         array = np.asarray(array)
         if array.dtype.kind == "U":  # HDF5 keeps text as bytes
@@ -201,7 +233,7 @@ def fill(file: h5py.File, arrays: dict[str, Any], attributes: dict[str, Any]) ->
             array = encoded.astype(h5py.string_dtype("utf-8", max(encoded.dtype.itemsize, 1)))
         checked = {"fletcher32": True, "chunks": True} if array.size else {}
         file.create_dataset(name, data=array, **checked)
-    file.attrs.update(attributes)
+    file.attrs.update({name: value for name, value in attributes.items() if name != RUN})
 
 
 UNFIT = "its checksum does not fit: damaged, cut short, or no checkpoint"
@@ -252,39 +284,51 @@ def verify(path: Path) -> None:
         raise OSError(UNFIT)
 
 
-def partial_of(path: Path) -> Path:
-    """The name under which a file is written before it is complete."""
-    return path.with_name(path.name + ".tmp")
+def partial_of(path: Path, run: str = "") -> Path:
+    """The name under which a file is written before it is complete, which no other program gives to a file.
+
+    run: the id of the run that writes it, by which the next launch finds what a killed one has left.
+    """
+    return path.with_name(f"{path.name}.{run or secrets.token_hex(4)}.tmp")
 
 
-def created(path: Path) -> BinaryIO:
-    """A new file, open to be written.  One of that name is removed first, and no link is followed.  Raises OSError."""
-    path.unlink(missing_ok=True)
-    return path.open("xb")
+def replace_file(path: Path, content: bytes, run: str = "") -> None:
+    """Write next to `path`, flush to the disk, rename over it: the old file or the new one, never a mixture.
 
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Write next to `path`, flush to the disk, rename over it: the old file or the new one, never a mixture."""
-    partial = partial_of(path)
+    run: as of `partial_of`.
+    """
+    partial = partial_of(path, run)
     try:
         write_through(partial, content)
         rename(partial, path)
+    except FileExistsError:
+        raise
     except OSError:
         partial.unlink(missing_ok=True)
         raise
 
 
-def check_output(path: Path, suffixes: Sequence[str], inputs: Sequence[Path]) -> None:
-    """Raises UsageError unless a command can write a file under the name --output, which is none of its inputs."""
+def check_output(path: Path, suffixes: Sequence[str], inputs: Sequence[Path] = (), overwrite: bool = False) -> None:
+    """Raises UsageError unless a command can write a file under the name --output, which is none of its inputs.
+
+    overwrite: one that is there may be replaced.
+    """
     if not path.name.endswith(tuple(suffixes)):
         wanted = f"one of {', '.join(suffixes)}" if len(suffixes) > 1 else suffixes[0]
-        raise UsageError(f"--output {path}: {wanted} is needed")
+        raise UsageError(f"--output {path}: a name that ends with {wanted} is needed")
     if not os.path.isdir(path.parent):
         raise UsageError(f"--output {path}: there is no folder {path.parent}; make it, or name another file")
     if os.path.isdir(path):
         raise UsageError(f"--output {path} is a folder; name a file")
-    if any(os.path.exists(path) and os.path.exists(given) and path.samefile(given) for given in inputs):
+    if same_file(path, inputs):
         raise UsageError(f"--output {path} is an input of this command and would be replaced; name another file")
+    if os.path.lexists(path) and not overwrite:
+        raise UsageError(f"{path} is there already: replace it with --overwrite, or name another file with --output")
+
+
+def same_file(path: Path, others: Iterable[Path]) -> bool:
+    """Tells whether a file is there that one of these names too.  Collective: no."""
+    return os.path.exists(path) and any(os.path.exists(other) and path.samefile(other) for other in others)
 
 
 def write_output(path: Path, content: bytes) -> None:
@@ -301,8 +345,8 @@ def write_output(path: Path, content: bytes) -> None:
 
 
 def write_through(path: Path, content: bytes) -> None:
-    """Write a new file down to the disk."""
-    with created(path) as file:
+    """Write a new file down to the disk.  Raises OSError, also where there is one of that name, or a link."""
+    with path.open("xb") as file:
         file.write(content)
         file.flush()
         to_the_disk(file.fileno())

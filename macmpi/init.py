@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import shlex
 import sys
@@ -236,11 +235,7 @@ def main() -> None:
         if not args.data:
             raise UsageError("DATA: the name of a file or of a data set is needed")
         path: Path = args.output or usual_name(args.data)
-        check_output(path, (".toml",), ())
-        if os.path.lexists(path) and not args.overwrite:
-            raise UsageError(
-                f"{path} is there already: replace it with --overwrite, or name another file with --output"
-            )
+        check_output(path, (".toml",), overwrite=args.overwrite)
         found: Any = look(args.data, args.set)
         write_output(path, config_of(found, args.data, path).encode())
     except MacmpiError as error:

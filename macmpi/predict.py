@@ -45,6 +45,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help=".npy, .npz or .h5 (dataset Y), .csv or .parquet (columns with names)",
     )
+    p.add_argument("--overwrite", action="store_true", help="replace the file that is there already")
     p.add_argument("--what", choices=ACTIONS, default="predict", help="default: predict")
     p.add_argument("--weights", choices=PREFERRED, help="default: the refit, else the best on validation")
     p.add_argument("--dataset", default="X", metavar="NAME", help="dataset to read (default: X)")
@@ -115,7 +116,7 @@ def main() -> None:
     one_process()
     args = parser().parse_args()
     try:
-        check_output(args.output, SUFFIXES, (args.model, args.data))
+        check_output(args.output, SUFFIXES, (args.model, args.data), args.overwrite)
         model = load(args.model, args.weights)
         model.check_action(args.what)
         X = read_points(args.data, args.dataset, image_size(model))

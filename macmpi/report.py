@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -20,6 +21,10 @@ from macmpi.results.reading import Result, read, scores_at
 
 if TYPE_CHECKING:
     from macmpi.results.pictures import Picture
+
+
+OURS = re.compile(rb"Software\0macmpi|Drawn by macmpi")
+"""The files of a report hold one of these; no others are replaced."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -103,19 +108,19 @@ def write(results: Sequence[Result], folder: Path, missing: Sequence[str]) -> li
     except ImportError as error:
         raise UsageError(f"pictures are drawn by matplotlib ({error}): pip install matplotlib") from None
 
-    pictures, drawn, written = draw(results), [], []
+    drawn = [(picture, picture.png) for picture in draw(results)]
+    written = {folder / f"{picture.name}.png": png for picture, png in drawn}
+    written[folder / "report.html"] = page(results, drawn, missing, colours_of(results)).encode()
+    for path in written:
+        if os.path.lexists(path) and not (os.path.isfile(path) and OURS.search(path.read_bytes())):
+            raise UsageError(f"{path} is of no report: move it away, or name another folder with --output")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for picture in pictures:
-            path = folder / f"{picture.name}.png"
-            picture.save(path)
-            drawn.append((picture, path.read_bytes()))
-            written.append(path)
-        path = folder / "report.html"
-        replace_file(path, page(results, drawn, missing, colours_of(results)).encode())
+        for path, content in written.items():
+            replace_file(path, content)
     except OSError as error:
         raise StorageError(f"{folder} cannot be written to: {error.strerror}; name another folder, --output") from None
-    return [*written, path]
+    return list(written)
 
 
 def main() -> None:

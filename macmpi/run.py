@@ -185,12 +185,13 @@ def run(team: Team, argv: list[str], fault: Any = None, began: float | None = No
         team.from_root(lambda: say("\n".join(explained(known.decisions))))
         return 0
     plan = planned(known.config, known.sizes, team)
+    words = args.resume, args.overwrite, args.max_time, tuple(args.argv), known.in_short, args.when_stopped == "model"
+    request = Request(began, args.output, *words, inputs=(args.config,))
     if args.check:
-        return check(known, plan, team)
+        return check(request, known, plan, team)
     from macmpi.training.launch import launch_training
 
-    words = args.resume, args.overwrite, args.max_time, tuple(args.argv), known.in_short, args.when_stopped == "model"
-    return launch_training(Request(began, args.output, *words), known, plan, team).code
+    return launch_training(request, known, plan, team).code
 
 
 def _answer(config: Config, asked: MachineQuestion, ranks: int) -> None:
@@ -209,7 +210,7 @@ def _with_loss(config: Config) -> tuple[Config, list[Decision]]:
     return with_loss(config)
 
 
-def check(known: Decided, plan: Plan, team: Team) -> int:
+def check(request: Request, known: Decided, plan: Plan, team: Team) -> int:
     """--check: rank 0 says what was chosen, and what the run would take.  Raises UsageError.  Collective: yes."""
     from macmpi.training.launch import name_ignored, origin_of
     from macmpi.training.trial import tried
@@ -224,9 +225,22 @@ def check(known: Decided, plan: Plan, team: Team) -> int:
     lines.append(f"iteration    about {seconds:.2g} s predicted with a core a rank {by}")
     if found is not None:
         lines[-1] = f"iteration    {found.seconds:.2g} s measured here, the median of {found.iterations}"
+    lines.append(f"output       {team.from_root(lambda: _folder(request, config, plan.sharded))}")
     chosen = known.in_short.replace("\n  ", "\n").splitlines()
     team.from_root(lambda: say("\n".join(chosen + lines)))
     return 0
+
+
+def _folder(request: Request, config: Config, sharded: bool) -> str:
+    """Says what becomes of the output folder.  Collective: no."""
+    from macmpi.training.held import judge
+
+    assert request.output is not None, "the command line has an output"
+    try:
+        held = judge(request.output, config, request.resume, request.overwrite, request.inputs, sharded)
+    except UsageError as error:
+        return str(error)
+    return f"{request.output}: {held}"
 
 
 def _estimated(plan: Plan, config: Config, autoencoder: bool) -> tuple[list[str], float, float]:

@@ -95,6 +95,7 @@ def fit(
         is_program=False,
         callback=Live(None).hears(callback) if verbose is None and in_notebook() else callback,
         start=start if isinstance(start, Model) else None,
+        inputs=(Path(config),) if isinstance(config, str | Path) else (),
     )
     with listening(verbose is not None and as_flag(verbose, "verbose"), partial(keys_given, config)):
         if ranks is not None:

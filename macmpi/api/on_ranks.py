@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -21,10 +20,12 @@ from macmpi.api.given import ARRAYS, Points, without_columns
 from macmpi.config import Config, dump
 from macmpi.console import say, warn
 from macmpi.data.user_file import COLUMNS
-from macmpi.machine.lock import Lock, is_held
+from macmpi.machine.lock import Lock, is_abandoned
 from macmpi.parallel.launchers import mpiexec, of_its_own, started
 from macmpi.results.model import Model
 from macmpi.results.model_file import load, save_model
+from macmpi.training.curve import record_in
+from macmpi.training.held import check_inputs
 from macmpi.training.process import ANSWERED, interruptible
 from macmpi.training.request import MOST_RANKS, Callback, Request
 
@@ -71,6 +72,7 @@ def fit_on_ranks(ranks: int, config: Config, points: Points | None, request: Req
             settled = replace(settled, start=replace(settled.start, model=str(folder / "start.h5")))
         (folder / "fit.toml").write_text(dump(settled), encoding="utf-8")
         output = request.output or folder / "run"
+        check_inputs(output, request.inputs)
         command = [launcher, "-n", str(ranks), sys.executable, "-m", "macmpi.run", str(folder / "fit.toml")]
         command += ["--output", str(output), "--when-stopped", "model"] + ["--overwrite"] * request.overwrite
         if request.max_time < float("inf"):
@@ -123,7 +125,7 @@ def remove_abandoned(where: Path) -> None:
     """
     for path in where.glob(f"{PREFIX}*"):
         with suppress(OSError):
-            if path.stat().st_uid == os.getuid() and os.path.exists(path / LOCK) and not is_held(path / LOCK):
+            if path.stat().st_uid == os.getuid() and is_abandoned(path / LOCK):
                 shutil.rmtree(path)
 
 
@@ -168,7 +170,7 @@ def _follow(command: list[str], folder: Path, curve: Tail, callback: Callback | 
                     if not line.startswith(f"model: {folder}"):  # which is gone when the fit has ended
                         say(line)
                 for line in curve.lines():
-                    if callback and callback(json.loads(line)):
+                    if callback and callback(record_in(line) or {}):
                         wish.why = wish.why or ANSWERED
                 if ended:
                     code = process.returncode
@@ -192,8 +194,8 @@ def _outcome(code: int, folder: Path, output: Path) -> Model:
             if line.startswith("macmpi: "):
                 warn(line.removeprefix("macmpi: "))
         model = load(output / "model.h5")
-        records = [json.loads(line) for line in Tail(output / "curve.jsonl").lines()]
-        return replace(model, history=records)
+        records = map(record_in, Tail(output / "curve.jsonl").lines())
+        return replace(model, history=[record for record in records if record is not None])
     if code == STOPPED:
         raise MacmpiError("the ranks were stopped before there was a model")
     own = said[said.rfind("macmpi: ") :].removeprefix("macmpi: ") if "macmpi: " in said else said

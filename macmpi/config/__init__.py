@@ -20,7 +20,7 @@ from macmpi.config.tables import (
     WStep,
     ZStep,
 )
-from macmpi.config.whole import RUN_TIME_KEYS, Config
+from macmpi.config.whole import Config
 from macmpi.config.writing import dump, flat
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ __all__ = [
     "LAYERS",
     "LOSSES",
     "NESTED",
-    "RUN_TIME_KEYS",
     "TRAINERS",
     "Activation",
     "Baseline",

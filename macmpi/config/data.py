@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 from macmpi.config.bounds import Gt, Lt
-from macmpi.config.tables import STRICT, NotNegative, PositiveInt, Seed
+from macmpi.config.tables import NOTHING, STRICT, NotNegative, PositiveInt, Seed
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Data:
     images of a folder, [] as they are.
     """
 
-    source: str = ""
+    source: str = field(default="", metadata=NOTHING)
     target: str | list[str] = ""
     weights: str = ""
     ignore: list[str] = field(default_factory=list)

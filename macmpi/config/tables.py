@@ -9,6 +9,13 @@ from macmpi.config.bounds import Ge, Gt, Le, Lt, Predicate
 
 STRICT: dict[str, Any] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
 
+END, NOTHING = {"changes": "end"}, {"changes": "nothing"}
+"""Metadata of keys that change when a run ends, or nothing in what it computes; the others change its result.
+
+"alike": values with the same result as another one, which they stand next to.  A run that goes on is held to the keys
+of its result; where its data and its files lie is told by what they hold.
+"""
+
 PositiveInt = Annotated[int, Ge(1), Lt(2**63)]
 NotNegative = Annotated[int, Ge(0), Lt(2**63)]
 Positive = Annotated[float, Gt(0.0)]
@@ -240,7 +247,9 @@ class Selection:
 class Parallel:
     """A rank holds all points ("replicated"; "node": in one copy that a node's ranks share), or its own ("sharded")."""
 
-    data: Literal["replicated", "node", "sharded"] = "replicated"
+    data: Literal["replicated", "node", "sharded"] = field(
+        default="replicated", metadata={"alike": {"node": "replicated"}}
+    )
     __pydantic_config__: ClassVar[Any] = STRICT
 
 
@@ -248,10 +257,10 @@ class Parallel:
 class Run:
     """Length of the run and what it leaves behind."""
 
-    max_iterations: NotNegative = 400
-    refit: bool | Literal["auto"] = "auto"
+    max_iterations: NotNegative = field(default=400, metadata=END)
+    refit: bool | Literal["auto"] = field(default="auto", metadata=END)
     threads: Annotated[int, Ge(1), Le(1024)] = 1
-    checkpoint_minutes: Positive = 10.0
-    keep_checkpoints: PositiveInt = 3
-    deadline: Positive = 1800.0
+    checkpoint_minutes: Positive = field(default=10.0, metadata=NOTHING)
+    keep_checkpoints: PositiveInt = field(default=3, metadata=NOTHING)
+    deadline: Positive = field(default=1800.0, metadata=NOTHING)
     __pydantic_config__: ClassVar[Any] = STRICT

@@ -44,8 +44,29 @@ class Config:
     __pydantic_config__: ClassVar[Any] = STRICT
 
 
-RUN_TIME_KEYS = frozenset(f"run.{f.name}" for f in fields(Run))
-"""Keys that a resumed run may change: its length and its files, not the path of the weights."""
+KINDS: dict[str, Any] = {
+    f"{table.name}.{key.name}": key.metadata
+    for table in fields(Config)
+    for key in fields(getattr(Config(), table.name))
+}
+"""Key, "table.key" -> the metadata of its declaration, which say what it changes (`tables.END`)."""
+
+
+def changes(key: str) -> str:
+    """Says what a key changes: "result", the "end" of a run, or "nothing".  Of one that is not known "result"."""
+    return str(KINDS.get(key, {}).get("changes", "result"))
+
+
+def differences(then: dict[str, Any], now: dict[str, Any], changing: str = "result") -> list[str]:
+    """The keys of two flat configs that change the result, or the end, and do not mean the same in both, in words."""
+    found = []
+    for key in sorted(then.keys() | now.keys()):
+        alike = KINDS.get(key, {}).get("alike", {})
+        was, is_ = (config.get(key) for config in (then, now))
+        meant = [alike.get(value, value) if alike else value for value in (was, is_)]
+        if changes(key) == changing and meant[0] != meant[1]:
+            found.append(f"{key} (was {was!r}, {f'is {is_!r}' if key in now else 'has gone'})")
+    return found
 
 
 def given(config: Config) -> list[str]:

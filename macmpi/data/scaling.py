@@ -7,6 +7,7 @@ compressed, as of tails that grow exponentially, is compressed twice: no number 
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -134,6 +135,15 @@ class Scaling:
             return self.tails is other.tails
         ours, theirs = self.tails.arrays, other.tails.arrays
         return ours.keys() == theirs.keys() and all(np.array_equal(ours[name], theirs[name]) for name in ours)
+
+
+def sum_of(scalings: tuple[Scaling, Scaling]) -> str:
+    """SHA-256 of the scaling of inputs and of targets."""
+    digest = hashlib.sha256()
+    for scaling in scalings:
+        for name, array in scaling.arrays.items():
+            digest.update(name.encode() + np.ascontiguousarray(array, float).tobytes())
+    return digest.hexdigest()
 
 
 def compressed(X: Array, tails: Tails | None) -> Array:

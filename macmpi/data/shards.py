@@ -6,7 +6,6 @@ leaves its rank, and the same bits come out on any number of ranks.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -33,6 +32,7 @@ from macmpi.data.scaling import (
     unscaled,
 )
 from macmpi.data.split import RowSet, counted
+from macmpi.data.sums import SIDES, Sum, block_sum
 from macmpi.data.wanted import NUMBERS, Wanted, check_known, check_seen
 from macmpi.parallel import tiles
 from macmpi.parallel.partition import Partitions, PointPartition
@@ -77,7 +77,8 @@ def load(
     weights = weight_parts(raw, inputs, config.source)
     read = zip((*inputs, *(targets or ()), *weights), points * 3, strict=False)
     check_same_data(raw, [(part, among) for part, among in read if part is not None], config, team)
-    w, w_val = Reader(points, team, np.dtype(float), config).weights(weights)
+    first = Reader(points, team, np.dtype(float), config)
+    w, w_val = first.weights(weights)
     reader = Reader(points, team, np.dtype(dtype), config, w)
     own = wanted if targets is None else NUMBERS
     X, X_val, scaling_x = reader.side(inputs, raw.scale, own, varied=targets is None)
@@ -87,10 +88,13 @@ def load(
     elif targets:
         rule = raw.scale_y if wanted.scaled else AS_IS
         Y, Y_val, scaling_y = reader.side(targets, rule, wanted, varied=True)
-    digested = [(A, i % 2) for i, A in enumerate((X, X_val) if Y is X else (X, X_val, Y, Y_val))]
-    digested += [(A[:, None], i) for i, A in enumerate((w, w_val)) if A is not None]
-    sha256 = reader.digest(digested)
-    found = Dataset(X, Y, X_val, Y_val, scaling_x, scaling_y, sha256, classes, raw.one_dimensional)
+    whole = Sum()
+    for name, found_of in zip(("X", "X_val", "Y", "Y_val"), reader.sums, strict=False):
+        whole.add(name, *found_of)
+    for side, array, of_weights in zip(SIDES, (w, w_val), first.sums, strict=True):
+        if array is not None:
+            whole.add(f"weights{side}", *of_weights)
+    found = Dataset(X, Y, X_val, Y_val, scaling_x, scaling_y, whole.hex, classes, raw.one_dimensional)
     return replace(found, weights=w, weights_val=w_val)
 
 
@@ -104,7 +108,7 @@ def _drawn(raw: Raw, config: Data, team: Team) -> list[RowSet]:
 class Reader:
     """Reads the rows of this rank: passes over its tiles, and tables by block that all ranks share.
 
-    own_weights: of its training rows.
+    own_weights: of its training rows; sums: of each part that it has read, as `Sum.add` wants them.
     """
 
     def __init__(
@@ -112,6 +116,7 @@ class Reader:
     ) -> None:
         self.points, self.team, self.dtype, self.config = points, team, dtype, config
         self.own_weights = own_weights
+        self.sums: list[tuple[int, Array]] = []
 
     def weights(self, parts: tuple[Part | None, Part | None]) -> tuple[Array | None, Array | None]:
         """The weights of this rank's training and validation rows (n,), None where those of all ranks are 1."""
@@ -119,6 +124,7 @@ class Reader:
         for part, among, what in zip(parts, self.points, ("training", "validation"), strict=True):
             if part is None:
                 found.append(None)
+                self.sums.append((0, np.empty(0)))
                 continue
             name = part.name
             own = self._filled(part, among, 1, lambda A, name=name: not_negative(A, name))[:, 0]  # type: ignore[misc]
@@ -262,18 +268,24 @@ class Reader:
 
     def _filled(self, part: Part, among: PointPartition, width: int, made: Callable[[Array], Array]) -> Array:
         """made(rows) of this rank's rows (n, width), in the precision of the run."""
-        own = among.own(self.team.rank)
-        out = np.empty((len(own), width), self.dtype)
+        own, run = among.own(self.team.rank), among.runs[self.team.rank]
+        out, sums = np.empty((len(own), width), self.dtype), np.zeros((len(among.blocks), 32), np.uint8)
+
+        def put(tile: Tile) -> Array:
+            raw = part.read(tile)
+            A = made(raw)
+            if self.dtype == np.float32:
+                check_single(largest(A), self.config.source)
+            out[tile.after(own.start).rows] = A
+            return raw
 
         def fill() -> None:
-            run = among.runs[self.team.rank]
-            for tile in (tile for b in range(run.start, run.stop) for tile in among.blocks[b]):
-                A = made(part.read(tile))
-                if self.dtype == np.float32:
-                    check_single(largest(A), self.config.source)
-                out[tile.after(own.start).rows] = A
+            for b in range(run.start, run.stop):
+                sums[b] = block_sum(map(put, among.blocks[b]))
 
         self.team.all_or_raise(fill)
+        self.team.gather_rows(sums, among.block_counts)
+        self.sums.append((among.n, sums))
         return out
 
     def _known(self, validation: Array) -> int:
@@ -284,19 +296,6 @@ class Reader:
             table[b] = np.count_nonzero(~np.isnan(validation[block[0].start : block[-1].stop]))
         self.team.gather_rows(table, among.block_counts)
         return int(table.sum())
-
-    def digest(self, arrays: Sequence[tuple[Array, int]]) -> str:
-        """SHA-256 over those of the blocks of each array; with it 0: of training rows, 1: of validation rows."""
-        whole = hashlib.sha256()
-        for array, side in arrays:
-            among = self.points[side]
-            table = np.zeros((len(among.blocks), 32), np.uint8)
-            for b, block in among.blocks_of(self.team.rank):
-                rows = np.ascontiguousarray(array[block[0].start : block[-1].stop])
-                table[b] = np.frombuffer(hashlib.sha256(rows.data).digest(), np.uint8)
-            self.team.gather_rows(table, among.block_counts)
-            whole.update(str((among.n, array.shape[1], array.dtype.str)).encode() + table.tobytes())
-        return whole.hexdigest()
 
 
 def _sums(A: Array, weights: Array | None, missing: bool) -> Array:

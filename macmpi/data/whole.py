@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from macmpi.data.parts import Parts, drawn_of, parts_of, raw_of, two_parts, weig
 from macmpi.data.point_weights import settled
 from macmpi.data.reading import Raw
 from macmpi.data.scaling import AS_IS, Scaling, ScalingRule, fit_scaling, unscaled
+from macmpi.data.sums import SIDES, Sum
 from macmpi.data.wanted import NUMBERS, Wanted, check_known, check_seen
 from macmpi.typing import Array
 
@@ -50,17 +50,20 @@ def made_of(raw: Raw, config: Data, dtype: Any = np.float64, wanted: Wanted = NU
             wanted.check(rows, config.source, autoencoder=targets is None)
     if np.dtype(dtype) == np.float32:
         check_single(max(largest(A) for A in (X, X_val, Y, Y_val, w, w_val) if A is not None), config.source)
-    digest = hashlib.sha256()
-    for array in (X, Y, X_val, Y_val, *(A for A in (w, w_val) if A is not None)):
-        digest.update(str(array.shape).encode())
-        digest.update(np.ascontiguousarray(array).data)
+    whole = Sum()
+    for name, pair in (("X", inputs), ("Y", targets)):
+        for side, part in zip(SIDES, pair or (), strict=False):
+            whole.add_whole(name + side, part.whole())
+    for side, array in zip(SIDES, (w, w_val), strict=True):
+        if array is not None:
+            whole.add_whole(f"weights{side}", array)
     if raw.names is not None and classes is not None:
-        digest.update("\0".join(map(str, classes)).encode())
+        whole.add_names(classes)
     x, x_val = np.asarray(X, dtype), np.asarray(X_val, dtype)
     y, y_val = (np.asarray(Y, dtype), np.asarray(Y_val, dtype)) if targets else (x, x_val)
     return Dataset(
         *(x, y, x_val, y_val, scaling_x, scaling_y),
-        sha256=digest.hexdigest(),
+        sha256=whole.hex,
         classes=classes,
         one_dimensional=raw.one_dimensional,
         drawn=raw.X_val is None,

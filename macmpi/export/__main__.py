@@ -27,6 +27,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("model", type=Path, metavar="MODEL.h5", help="model.h5 of a run directory")
     p.add_argument("--to", choices=("onnx",), default="onnx", help="the format (default: onnx)")
     p.add_argument("--output", type=Path, metavar="FILE", help="default: next to the model, as model.onnx")
+    p.add_argument("--overwrite", action="store_true", help="replace the file that is there already")
     p.add_argument("--weights", choices=PREFERRED, help="default: the refit, else the best on validation")
     p.add_argument(
         "--precision",
@@ -42,7 +43,7 @@ def output_of(args: Any) -> Path:
     """The file to write.  Raises UsageError where it cannot be."""
     ending = "_decoder.onnx" if args.decoder else ".onnx"
     path: Path = args.output or args.model.with_name(args.model.stem + ending)
-    check_output(path, (".onnx",), (args.model,))
+    check_output(path, (".onnx",), (args.model,), args.overwrite)
     return path
 
 

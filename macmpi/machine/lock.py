@@ -23,6 +23,9 @@ PATIENCE = 1.0
 WATCHED = 30.0
 """Seconds in which a run on another node must write something to be noticed, where locks do not reach that far."""
 
+ELSEWHERE = "move it away, or name another folder with --output"
+"""The remedy where a run finds in its folder what is not its own."""
+
 MOUNTS = Path("/proc/self/mounts")
 ONE_NODE = ("localflock", "nolock", "local_lock=flock", "local_lock=all")
 """Options of Lustre and NFS with which flock succeeds on each node whatever the others hold."""
@@ -58,12 +61,15 @@ class Lock:
         with suppress(OSError):
             self._hold(os.O_RDWR)
 
-    def claim(self) -> None:
-        """Hold the lock and write down who does.  Raises UsageError naming the holder, OSError."""
+    def claim(self, run: str = "") -> None:
+        """Hold the lock and write down who does, for a run with this id.  Raises UsageError naming the holder, OSError.
+
+        A file of that name that no lock has written is refused.
+        """
         if self._file is None:
             self._hold(os.O_RDWR | os.O_CREAT)
         since = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-        self._written = {"host": platform.node(), "pid": os.getpid(), "since": since}
+        self._written = {"host": platform.node(), "pid": os.getpid(), "since": since, "run": run}
         self._write(self._written)
 
     def _write(self, holder: dict[str, Any]) -> None:
@@ -79,6 +85,9 @@ class Lock:
         except OSError as error:
             busy, doubt = _alive_here(self._holder(file)), f"without locks ({error.strerror})"
         holder = self._holder(file)
+        if not holder and os.fstat(file).st_size:
+            os.close(file)
+            raise UsageError(f"{self.path} is no lock of a run: {ELSEWHERE}")
         if busy or (doubt and _elsewhere(holder) and _changes(self.path.parent)):
             os.close(file)
             raise UsageError(
@@ -92,25 +101,25 @@ class Lock:
 
     @staticmethod
     def _holder(file: int) -> dict[str, Any]:
-        """Who wrote the file; {} where that cannot be read."""
+        """Who wrote the file; {} where it was no lock."""
         try:
             found = json.loads(os.pread(file, 1000, 0))
         except ValueError:
             found = {}
-        return found if isinstance(found, dict) else {}
+        return found if isinstance(found, dict) and {"host", "pid"} <= found.keys() else {}
 
 
-def is_held(path: Path) -> bool:
-    """Tells whether a process of this node holds a lock file, by holding it for a moment.  Collective: no."""
+def is_abandoned(path: Path) -> bool:
+    """Tells whether a lock is there that no process of this node holds, by holding it for a moment.  Collective: no."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return False
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return False
+        return bool(Lock._holder(file))
     except OSError:
-        return True
+        return False
     finally:
         os.close(file)
 

@@ -5,10 +5,10 @@ A record is a line of curve.jsonl, a curve all of a run; NaN where a record lack
 
 from __future__ import annotations
 
+import io
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from macmpi.typing import Array
 Curve = Sequence[Mapping[str, Any]]
 
 WIDTH = 9.0
+DPI = 150
 ALIKE = 8.0
 """Seconds of several runs are drawn on the same axis if they differ by less than this factor."""
 
@@ -38,9 +39,12 @@ GROUP_COLOURS = (
 )
 
 
-def save(figure: Figure, path: Path) -> None:
-    """Write a figure as a PNG file.  Raises OSError."""
-    figure.savefig(path, format="png", dpi=150, facecolor="white", bbox_inches="tight", pad_inches=0.08)
+def png(figure: Figure) -> bytes:
+    """A figure as a PNG file, which names macmpi as its software."""
+    buffer = io.BytesIO()
+    look: dict[str, Any] = {"facecolor": "white", "bbox_inches": "tight", "pad_inches": 0.08}
+    figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": "macmpi"}, **look)
+    return buffer.getvalue()
 
 
 def run_colour(number: int) -> str:

@@ -13,18 +13,21 @@ from macmpi import StorageError, UsageError, __version__, files, shown
 from macmpi.data.dataset import Dataset
 from macmpi.data.frames import columns_of
 from macmpi.data.scaling import Scaling
-from macmpi.files import DAMAGE, as_path, first_line, image, replace_file
+from macmpi.files import DAMAGE, RUN, as_path, first_line, image, replace_file
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import Map, build
 from macmpi.nets.losses.links import LINKS
 from macmpi.results.card import NAME
 from macmpi.results.model import Model, codes_of
-from macmpi.state import State, block_views
+from macmpi.state import block_views
 from macmpi.typing import Array
 
 FORMAT = 1
 MADE_FROM = "state"
 """The attribute that says from which state of a run a model was made."""
+
+ENDS = "ends"
+"""The attribute that says what its run was asked for at its end."""
 
 LINK = "link"
 """The attribute that says how outputs become predictions; older files, of squared errors and labels, have none."""
@@ -84,17 +87,17 @@ def save(
         "one_dimensional": data.one_dimensional,
         **attributes,
     }
-    replace_file(path, image(arrays, labels))
+    replace_file(path, image(arrays, labels), attributes.get(RUN, ""))
 
 
-def is_made_from(path: Path, state: State) -> bool:
-    """Tells whether a file holds the model of this state of a run, whole.  Collective: no."""
+def end_of(path: Path) -> dict[str, Any]:
+    """The attributes of a model, which say of which end of a run it is; {} where it is not whole.  Collective: no."""
     try:
         load(path)
         with files.opened(path) as file:
-            return bool(file.attrs[MADE_FROM] == state.fingerprint)
+            return dict(file.attrs)
     except (UsageError, *DAMAGE):
-        return False
+        return {}
 
 
 def load(path: str | Path, weights: str | None = None) -> Model:

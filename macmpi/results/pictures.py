@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -38,9 +37,10 @@ class Picture:
     caption: str
     figure: Figure
 
-    def save(self, path: Path) -> None:
-        """Write it as a PNG file.  Raises OSError."""
-        figures.save(self.figure, path)
+    @property
+    def png(self) -> bytes:
+        """It as a PNG file."""
+        return figures.png(self.figure)
 
 
 def draw(results: Sequence[Result]) -> Iterator[Picture]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,11 @@ import numpy as np
 
 from macmpi import UsageError, __version__, files
 from macmpi.console import warn
-from macmpi.files import DAMAGE, first_line, image, replace_file, unseal, verify
+from macmpi.files import DAMAGE, RUN, first_line, image, replace_file, run_of, unseal, verify
 from macmpi.state import State
 from macmpi.training.stored import RECORDS, assembled, by_point, contents
 
-FORMAT = 11
-SHARDED = "sharded.tmp"
-"""The name under which all ranks write one checkpoint."""
-
+FORMAT = 12
 RECORD = "record"
 """The attribute that names the record of the method."""
 
@@ -27,12 +23,13 @@ RECORD = "record"
 def save(folder: Path, state: State[Any], attributes: dict[str, Any], keep: int) -> Path:
     """Write the state as folder/iteration-NNNNNN.h5 and keep it with the `keep` - 1 before it.  Raises OSError.
 
-    Checkpoints of later iterations, damaged or of a future that is being computed again, are removed.
+    attributes: the id of the run among them.  Checkpoints of later iterations, damaged or of a future that is being
+    computed again, are removed.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    path = path_of(folder, state.iteration)
-    replace_file(path, image(*written(state, attributes), sealed=True))
-    prune(folder, path, keep)
+    path, run = path_of(folder, state.iteration), attributes.get(RUN, "")
+    replace_file(path, image(*written(state, attributes), sealed=True), run)
+    prune(folder, path, keep, run)
     return path
 
 
@@ -59,26 +56,21 @@ def split(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     return arrays, {name: value for name, value in values.items() if name not in arrays}
 
 
-def prune(folder: Path, path: Path, keep: int) -> None:
-    """Remove all checkpoints but `path` and the `keep` - 1 before it."""
+def prune(folder: Path, path: Path, keep: int, run: str) -> None:
+    """Remove all checkpoints of a run but `path` and the `keep` - 1 before it."""
     paths = saved(folder)
     at = paths.index(path)
     for other in [*paths[:at], *paths[at + keep :]]:
-        other.unlink(missing_ok=True)
+        if run_of(other) == run or not other.stat().st_size:
+            other.unlink(missing_ok=True)
 
 
 def saved(folder: Path) -> list[Path]:
-    """The checkpoints of a folder, newest first."""
+    """Lists what lies in a folder under a name that a checkpoint may have, newest first."""
     there = folder.glob("iteration-*.h5") if os.path.isdir(folder) else ()  # glob raises at a name too long
     numbered = [p for p in there if p.stem.removeprefix("iteration-").isdecimal()]
-    return sorted(numbered, key=lambda p: (iteration_of(p), p), reverse=True)
-
-
-def remove_partial(folder: Path) -> None:
-    """Remove what launches that were killed have left of checkpoints, and nothing else.  Raises OSError."""
-    for path in folder.glob("*.tmp"):
-        if path.name == SHARDED or re.fullmatch(r"iteration-\d{6,}\.h5\.tmp", path.name):
-            path.unlink()
+    own = [p for p in numbered if p == path_of(folder, iteration_of(p))]
+    return sorted(own, key=iteration_of, reverse=True)
 
 
 def read(path: Path, without_points: bool = False) -> tuple[State[Any], dict[str, Any]]:
@@ -96,6 +88,8 @@ def read(path: Path, without_points: bool = False) -> tuple[State[Any], dict[str
                 f"{path} was written by macmpi {labels['macmpi']} in format {labels['format']}; this one reads "
                 f"format {FORMAT}: use the {which} version"
             )
+        if RUN in labels:
+            labels[RUN] = labels[RUN].decode()
         record = RECORDS[labels.pop(RECORD)]
         arrays, scalars = split(contents(State(np.empty(0), np.empty(0), 0.0, record())))
         left = by_point(record) if without_points else []

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from macmpi import StorageError
+from macmpi import StorageError, files
 from macmpi.console import decimals, duration, say, warn
 from macmpi.plan.plan import Plan
 from macmpi.state import Errors, Gradients, State
@@ -65,7 +65,8 @@ class Curve:
 
     path: the file; None where nothing is written.  resume_at: keep the records up to this iteration and go on from
     there, without what a crash has left of a line; None starts a new file.  extra: keys beyond those that every record
-    has; without: keys that have no column; first: this is rank 0.  Raises StorageError.  Collective: no.
+    has; without: keys that have no column; first: this is rank 0; run: the id that the first line has.  Raises
+    StorageError.  Collective: no.
     """
 
     def __init__(
@@ -75,22 +76,20 @@ class Curve:
         extra: Iterable[str] = (),
         without: frozenset[str] = frozenset(),
         first: bool = True,
+        run: str = "",
     ) -> None:
         self._file = None
+        self._mark = {files.RUN: run} if run else {}
         self._first = first
         self._columns = _columns(list(extra), without)
         self.records: list[dict[str, Any]] = []
         if path is None or not first:
             return
         if resume_at is not None and os.path.exists(path):
-            kept = [r for line in path.read_text(errors="replace").splitlines() if (r := _record(line)) is not None]
+            kept = [r for line in path.read_text(errors="replace").splitlines() if (r := record_in(line)) is not None]
             self.records = [r for r in kept if r["iteration"] <= resume_at and r["phase"] != "postprocess"]
-        partial = path.with_name(path.name + ".tmp")
         try:
-            partial.unlink(missing_ok=True)
-            with partial.open("x") as file:  # follows no link
-                file.write("".join(json.dumps(r) + "\n" for r in self.records))
-            os.replace(partial, path)
+            files.replace_file(path, "".join(map(self._line, self.records)).encode(), run)
             self._file = path.open("a")
         except OSError as error:
             raise StorageError(f"{path} cannot be written: {error.strerror}") from None
@@ -114,10 +113,15 @@ class Curve:
         if self._file is None:
             return
         try:
-            self._file.write(json.dumps(record) + "\n")
+            self._file.write(self._line(record))
             self._file.flush()
         except OSError as error:
             warn(f"{self._file.name} cannot be written: {error.strerror}; training goes on")
+
+    def _line(self, record: dict[str, Any]) -> str:
+        """A record as a line; the first one of the file has the id of the run."""
+        mark, self._mark = self._mark, {}
+        return json.dumps(record | mark) + "\n"
 
     def close(self) -> None:
         if self._file is not None:
@@ -158,10 +162,13 @@ def _norms(found: Gradients) -> dict[str, float]:
     return {"gradient_E_Q": found.penalised, "gradient_E1": found.nested, "multipliers_lack": found.lacking}
 
 
-def _record(line: str) -> dict[str, Any] | None:
-    """The record of a line, or None for what is none."""
+def record_in(line: str) -> dict[str, Any] | None:
+    """The record of a line of curve.jsonl, without the id of the run, or None for what is none."""
     try:
         found = json.loads(line)
     except ValueError:
         return None
-    return found if isinstance(found, dict) and {"iteration", "phase"} <= found.keys() else None
+    if not isinstance(found, dict) or not {"iteration", "phase"} <= found.keys():
+        return None
+    found.pop(files.RUN, None)
+    return found

@@ -28,11 +28,11 @@ from macmpi.training.curve import Curve, changed, optional_columns, record_of
 from macmpi.training.model_files import End, ended, write_start
 from macmpi.training.pace import SPARE, Pace
 from macmpi.training.process import ANSWERED, INTERRUPTED
-from macmpi.training.refit import iterations_of, refit
+from macmpi.training.refit import Refit, iterations_of, refit
 from macmpi.training.request import Outcome, Request
 from macmpi.training.run_directory import Nowhere, RunDirectory
 from macmpi.training.scored import scored
-from macmpi.training.sharded_checkpoint import save_sharded
+from macmpi.training.sharded_checkpoint import save_sharded, state_of
 from macmpi.training.stored import digest
 from macmpi.training.summary import closing, describe
 from macmpi.typing import Array
@@ -93,7 +93,9 @@ class Training:
         self.levels = levels(plan.chain, data, loss, parts.over_points, parts.points.weight) if known else []
         self.constant = team.from_root(lambda: self.levels[0].value)
         extra = ["error_val"] * plan.choices.loss.labels + optional_columns(plan)
-        self.curve = Curve(job.directory.curve, resumed, extra, method.account.without, team.rank == 0)
+        self.curve = Curve(
+            job.directory.curve, resumed, extra, method.account.without, team.rank == 0, job.directory.run
+        )
 
     @property
     def plan(self) -> Plan:
@@ -241,9 +243,9 @@ class Training:
         scores = scored(self.method.parts, best.weights, self.data)
         if self.team.rank == 0:
             say("\n".join(closing(state, errors, self.method.account, best, scores, diverged)))
-        again = None
-        if iterations := 0 if stopped else self._refit_iterations(state, best):
-            again = refit(self.job.config, self.data, self.method, best, iterations, self._asked)
+        again, wanted = None, 0 if stopped else self._refit_iterations(state, best)
+        if wanted and self._has_time_for(wanted, state):
+            again = self._refit(state, best, wanted)
             stopped = again is None
             if stopped:
                 self._say_stopped("before the refit on all points had ended")
@@ -254,7 +256,8 @@ class Training:
         self._check_alike(after, best.weights, *([again.weights] if again else []))
         memory = self.team.max_over_ranks({"memory": process.peak_memory()})["memory"]
         why = self.why_stopped or state.finished
-        end = End(state, after, best, errors, again, scores, self.curve.records, why)
+        is_whole = not stopped and (not wanted or again is not None)
+        end = End(state, after, best, errors, again, scores, self.curve.records, why, is_whole)
         model = on_root(self.team, lambda: ended(self.job.directory, self.job.config, self.plan, self.data, end))
         self.stop.complete = True
         if self.team.rank == 0:
@@ -272,18 +275,41 @@ class Training:
         return self.team.max_over_ranks({"asked": float(self.stop.asked)})["asked"] > 0.0
 
     def _refit_iterations(self, state: State[Any], best: Best) -> int:
-        """Counts the refit's iterations; 0: none is wanted, or there is no time.  Rank 0 decides.  Collective: yes."""
+        """Counts the refit's iterations; 0: none is wanted.  Rank 0 decides.  Collective: yes."""
+        noticed = state.history.fell_at if self.plan.choices.penalty.noticeable else 0
+        return self.team.from_root(lambda: iterations_of(self.job.config, self.data, best, noticed))
 
-        def decide() -> int:
-            noticed = state.history.fell_at if self.plan.choices.penalty.noticeable else 0
-            count = iterations_of(self.job.config, self.data, best, noticed)
-            longer = 1.0 + self.plan.n_val / self.plan.n_train
-            if count and not self.pace.suffices(SPARE * count / state.iteration * longer * state.seconds):
-                warn("no time is left for the refit on all points: the best weights stay")
-                return 0
-            return count
+    def _has_time_for(self, iterations: int, state: State[Any]) -> bool:
+        """Tells whether a refit is to begin: one that is cut short goes on later, unless a model is wanted now.
+
+        Rank 0 decides.  Collective: yes.
+        """
+
+        def decide() -> bool:
+            seconds = iterations / state.iteration * (1.0 + self.plan.n_val / self.plan.n_train) * state.seconds
+            if not self.job.request.ends_with_model or self.pace.suffices(SPARE * seconds):
+                return True
+            warn("no time is left for the refit on all points: the best weights stay")
+            return False
 
         return self.team.from_root(decide)
+
+    def _refit(self, state: State[Any], best: Best, iterations: int) -> Refit | None:
+        """The refit, begun or gone on with; None where it must stop, once its state is kept.  Collective: yes."""
+        directory, of = self.job.directory, f"{state.fingerprint} {iterations}"
+        found = on_root(self.team, lambda: directory.refit_of(of))
+        self.pace.pause()
+
+        def stopped() -> bool:
+            first = self.team.rank == 0
+            wishes = {"asked": self.stop.asked, "late": first and self.pace.is_late()}
+            return max(self.team.max_over_ranks({name: float(wish) for name, wish in wishes.items()}).values()) > 0.0
+
+        def keep(begun: State[Any]) -> None:
+            self.team.from_root(lambda: directory.keep_refit(begun, of))
+
+        begun = state_of(found, self.plan, self.team)
+        return refit(self.job.config, self.data, self.method, best, iterations, stopped, begun, keep)
 
     def _check_saved(self) -> None:
         if self.unsaved:

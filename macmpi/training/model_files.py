@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from macmpi import StorageError
 from macmpi.config import Config, dump
 from macmpi.console import warn
 from macmpi.data.dataset import Dataset
+from macmpi.files import RUN
 from macmpi.plan.plan import Plan
 from macmpi.results import model_file
 from macmpi.results.card import NAME, About, Card, Error, Training, scores_by_name, thinned
@@ -18,6 +20,7 @@ from macmpi.results.model import Model
 from macmpi.results.scores import Labels, Numbers
 from macmpi.state import Errors, State, block_views
 from macmpi.training.best import Best
+from macmpi.training.held import ends
 from macmpi.training.refit import Refit
 from macmpi.training.run_directory import Nowhere, RunDirectory, stamp
 from macmpi.typing import Array
@@ -27,7 +30,8 @@ from macmpi.typing import Array
 class End:
     """The end of a run: its state before and after postprocessing, the best weights, the last errors, the refit.
 
-    scores: of the best weights at the validation points; records: the learning curve; why: the run ended.
+    scores: of the best weights at the validation points; records: the learning curve; why: the run ended.  is_whole:
+    nothing is left to do, no refit for one.
     """
 
     state: State[Any]
@@ -38,9 +42,10 @@ class End:
     scores: Numbers | Labels
     records: list[dict[str, Any]]
     why: str = ""
+    is_whole: bool = True
 
 
-TOLD = ("data_sha256", "ranks", "threads", "started")
+TOLD = ("data_sha256", "start_sha256", "ranks", "threads", "started")
 """Facts of the provenance that a card has with the data and the training."""
 
 
@@ -85,7 +90,7 @@ def ended(directory: RunDirectory | Nowhere, config: Config, plan: Plan, data: D
     Collective: no (rank 0).
     """
     card = card_of(config, plan, data, end, directory.facts)
-    write_model(directory, plan, data, end, card)
+    write_model(directory, config, plan, data, end, card)
     return model_of(plan, data, end, card)
 
 
@@ -104,16 +109,21 @@ def _weights(end: End) -> dict[str, Array]:
     return {"last": end.after.weights, "best": end.best.weights, **refit}
 
 
-def write_model(directory: RunDirectory | Nowhere, plan: Plan, data: Dataset, end: End, card: Card) -> None:
+def write_model(
+    directory: RunDirectory | Nowhere, config: Config, plan: Plan, data: Dataset, end: End, card: Card
+) -> None:
     """Writes model.h5, if there is a run directory.  Raises StorageError.  Collective: no (rank 0)."""
     if directory.model is None:
         return
     best = end.best
     labels = {
+        RUN: directory.run,
         **{"iteration": end.after.iteration, "E1_train": end.errors.train, "E1_val": end.errors.validation},
         "best_iteration": best.iteration,
         **{"best_E1_train": best.errors.train, "best_E1_val": best.errors.validation},
-        model_file.MADE_FROM: end.state.fingerprint,
+        model_file.MADE_FROM: end.state.fingerprint if end.is_whole else "",
+        model_file.ENDS: json.dumps(ends(config)),
+        "finished": end.state.finished,
         model_file.LINK: plan.choices.loss.link,
         NAME: card.to_json(),
     }
@@ -122,6 +132,8 @@ def write_model(directory: RunDirectory | Nowhere, plan: Plan, data: Dataset, en
         labels |= {"refit_iterations": end.again.iterations, "refit_E1": end.again.error}
     try:
         model_file.save(directory.model, plan.chain, weights, data, labels, _coordinates(plan, end.state))
+        if end.is_whole:
+            directory.refit.unlink(missing_ok=True)
     except OSError as error:
         why = f"{directory.model} could not be written: {error.strerror}"
         raise StorageError(f"{why}; {directory.remedy()}") from None
@@ -132,7 +144,7 @@ def write_start(directory: RunDirectory | Nowhere, plan: Plan, data: Dataset, st
     if directory.start is None:
         return
     weights, Z = {"last": state.weights}, _coordinates(plan, state)
-    labels = {"iteration": 0, model_file.LINK: plan.choices.loss.link}
+    labels = {RUN: directory.run, "iteration": 0, model_file.LINK: plan.choices.loss.link}
     try:
         model_file.save(directory.start, plan.chain, weights, data, labels, Z)
     except OSError as error:

@@ -83,20 +83,29 @@ def joined(data: Dataset, team: Team) -> Dataset:
 
 
 def refit(
-    config: Config, data: Dataset, first: Method, best: Best, iterations: int, stopped: Callable[[], bool]
+    config: Config,
+    data: Dataset,
+    first: Method,
+    best: Best,
+    iterations: int,
+    stopped: Callable[[], bool],
+    begun: State[Any] | None = None,
+    keep: Callable[[State[Any]], Any] = lambda state: None,
 ) -> Refit | None:
     """Trains again on all points.
 
-    None where it was stopped.  stopped: collective.  Cost: the iterations, on all points.  Collective: yes.
+    None where it was stopped; `keep` is then given its state, and `begun` is that of one to go on with, on all ranks.
+    stopped, keep: collective.  Cost: the iterations, on all points.  Collective: yes.
     """
     team, clock = first.parts.team, first.parts.clock
     whole = joined(data, team)
     counts = (data.X.shape[1], data.Y.shape[1], len(whole.X), len(data.X_val))
     method = choose(config, make_plan(config, *counts, team.size), whole, team, clock)
-    state = start(method, config, Origin())
+    state = start(method, config, Origin()) if begun is None else begun
     method.begin(state)
     while state.iteration < iterations:
         if not method.sweep(state, stopped) or stopped():
+            keep(state)
             return None
         state.mu = _next_mu(method, state)
     weights = state.result.copy()

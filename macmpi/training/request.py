@@ -26,7 +26,8 @@ class Request:
     nothing is written.  resume, overwrite: as on the command line; command: its words, for provenance.  chosen: what
     stands for "auto", in words.  ends_with_model: a run that is stopped ends with the best model so far.  is_program:
     this process is the caller's alone.  listen: makes the wish to stop; callback: called on rank 0; start: the model
-    that start.method = "model" begins with, on rank 0, in the place of a file.
+    that start.method = "model" begins with, on rank 0, in the place of a file.  inputs: files that were given, as the
+    config, and which no run may replace.
     """
 
     began: float
@@ -41,6 +42,7 @@ class Request:
     listen: Callable[[], Wish] = StopRequest
     callback: Callback | None = None
     start: Model | None = None
+    inputs: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)

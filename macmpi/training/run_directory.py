@@ -2,41 +2,35 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import platform
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import macmpi
 from macmpi import StorageError, UsageError, __version__, files
-from macmpi.config import RUN_TIME_KEYS, Config, dump, flat
-from macmpi.config.gone import gone
+from macmpi.config import Config, dump, flat
 from macmpi.console import warn
 from macmpi.machine.lock import Lock
 from macmpi.parallel import kernels
 from macmpi.parallel.allowance import cores
 from macmpi.state import State
 from macmpi.training import checkpoint
-
-FREE_KEYS = RUN_TIME_KEYS | {"data.source"}
-"""These may differ on resume.  Data are told by their content: the same data in another place are the same data."""
-
-SAME_BITS = {"node": "replicated"}
-"""Values of parallel.data that give the same bits: a run of one goes on from a run of the other."""
-
-OTHERWISE = "continue it with --resume auto, replace it with --overwrite, or name another folder with --output"
+from macmpi.training.held import CONFIG, PROVENANCE, Held, files_in, judge, launches, sealed
 
 
 class RunDirectory:
     """One run's folder.  overwrite: the run that it holds already is removed.  Collective: no (rank 0).
 
-    facts: the provenance of this launch, once the folder is made.
+    run: the id of the run; facts: the provenance of this launch, once the folder is made; start_sha256: of the scaling
+    of the points, where the run began with a model, which has a say in it.
     """
 
     def __init__(self, path: Path, overwrite: bool = False) -> None:
@@ -45,69 +39,61 @@ class RunDirectory:
         self.curve = path / "curve.jsonl"
         self.start = path / "start.h5"
         self.model = path / "model.h5"
+        self.refit = self.checkpoints / "refit.h5"
         self.lock = Lock(path / "lock")
         self.facts: dict[str, Any] = {}
-        self.own_files = (path / "config.toml", path / "provenance.json", self.curve, self.start, self.model)
+        self.run, self.start_sha256 = files.new_id(), ""
+        self.held = Held()
+        self._signs: Any = None
 
-    def resume(self, mode: str, config: Config, without_points: bool = False) -> tuple[Path, State[Any], str] | None:
-        """The checkpoint to go on from and the sum of its data, or None.  mode: "no", "auto" or a checkpoint's path.
+    def judge(self, resume: str, config: Config, given: Sequence[Path] = (), without_points: bool = False) -> Held:
+        """Finds what the folder holds for a run of this config, as of `held.judge`, under the lock if it is there.
 
-        without_points: as of checkpoint.read.  Raises UsageError when the folder is in use by another run, holds
-        one already, or when the config differs.
+        Raises UsageError, also where another run is using the folder.
         """
         self.lock.take()
-        found = checkpoint.newest(self.checkpoints, without_points) if mode == "auto" else _named(mode, without_points)
-        if mode != "auto" and self._holds_a_run() and not self.overwrite:
-            if found is None:
-                raise UsageError(f"{self.path} holds a run already: {OTHERWISE}")
-            if found[0].resolve().parent != self.checkpoints.resolve():
-                raise UsageError(f"--resume {mode} is no checkpoint of the run that {self.path} holds: {OTHERWISE}")
-        if found is None:
-            return None
-        path, state, labels = found
-        try:
-            saved, sha256 = dict(json.loads(labels["config"])), labels["data_sha256"]
-            saved = {key: value for key, value in saved.items() if gone(key, value) != ""}
-        except (LookupError, TypeError, ValueError, RecursionError):
-            raise UsageError(f"a checkpoint of {self.path} does not say which config and data it is of") from None
-        wanted = flat(config)
-        differ = sorted(
-            k
-            for k in saved.keys() | wanted.keys()
-            if k not in FREE_KEYS and _meant(k, saved.get(k)) != _meant(k, wanted.get(k))
-        )
-        if differ:
-            now = {k: f"is {wanted[k]!r}" if k in wanted else "has gone" for k in differ}
-            pairs = ", ".join(f"{k} (was {saved.get(k)!r}, {now[k]})" for k in differ)
-            raise UsageError(f"cannot resume {self.path} with another config: {pairs}; use another --output")
-        return path, state, sha256
+        self._signs = _signs(self.path)
+        self.held = judge(self.path, config, resume, self.overwrite, given, without_points)
+        self.run = self.held.run or self.run
+        return self.held
 
-    def check_data(self, sha256_then: str, sha256: str, config: Config) -> None:
-        """Raises UsageError where a checkpoint is of other data."""
-        if sha256_then != sha256:
+    def check_data(self, sha256: str, source: str) -> None:
+        """Raises UsageError where the run of the folder is of other data, or was begun with another model."""
+        then = self.held.labels or {"data_sha256": sha256, "start_sha256": self.start_sha256}
+        if then["data_sha256"] != sha256:
             raise UsageError(
-                f"cannot resume {self.path}: the data have changed since (data.source = {config.data.source!r}); "
+                f"cannot resume {self.path}: the data have changed since (data.source = {source!r}); "
                 "use another --output"
             )
-
-    def _holds_a_run(self) -> bool:
-        return any(os.path.isfile(path) for path in self.own_files) or bool(checkpoint.saved(self.checkpoints))
+        if then["start_sha256"] != self.start_sha256:
+            raise UsageError(
+                f"cannot resume {self.path}: start.model is not the model that the run began with, by which its data "
+                "are scaled; put that back, or use another --output"
+            )
 
     def create(self, config: Config, facts: dict[str, Any]) -> None:
-        """Make the folder and write config.toml and provenance.json (one entry a launch).  Raises UsageError."""
+        """Make the folder and write config.toml and provenance.json (one entry a launch).  Raises UsageError.
+
+        Nothing is written but the lock where the folder has changed since it was judged.
+        """
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
-            self.lock.claim()
-            self._remove_partial()
-            if self.overwrite:
-                self._remove_run()
-            for path in (self.curve, self.start, self.model):
-                if os.path.isdir(path):
-                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-            files.replace_file(self.path / "config.toml", dump(config).encode())
-            log = self.path / "provenance.json"
-            text = json.dumps({"launches": [*_launches(log), facts]}, indent=1) + "\n"
-            files.replace_file(log, text.encode())
+            writers = {self.run, files.run_of(self.lock.path)} - {""}
+            self.lock.claim(self.run)
+            if _signs(self.path) != self._signs:
+                raise UsageError(f"another run has used {self.path} while this one read its data: start it again")
+            for folder, run in product((self.path, self.checkpoints), writers):
+                for path in folder.glob(f"*.{run}.tmp"):
+                    path.unlink()  # of a launch that was killed while it wrote
+            config_toml, content = self.path / CONFIG, sealed(dump(config), self.run)
+            if not os.path.exists(config_toml) or config_toml.read_bytes() != content:
+                files.replace_file(config_toml, content, self.run)
+            for path in self.held.files if self.overwrite else ():
+                if path != config_toml:
+                    path.unlink()
+            log = self.path / PROVENANCE
+            text = json.dumps({files.RUN: self.run, "launches": [*launches(log), facts]}, indent=1) + "\n"
+            files.replace_file(log, text.encode(), self.run)
             self.facts = facts
         except OSError as error:
             place = error.filename2 or error.filename or self.path
@@ -116,26 +102,12 @@ class RunDirectory:
                 f"cannot write to {place}: {error.strerror}; {move}name another folder with --output"
             ) from None
 
-    def _remove_partial(self) -> None:
-        """Remove the half of a file that a launch has left that was killed while it wrote it.  Under the lock."""
-        for path in self.own_files:
-            files.partial_of(path).unlink(missing_ok=True)
-        checkpoint.remove_partial(self.checkpoints)
-
-    def _remove_run(self) -> None:
-        """Remove the files that a run has written, and no others.  Under the lock."""
-        for path in self.own_files:
-            if os.path.isfile(path) or os.path.islink(path):
-                path.unlink()
-        for path in checkpoint.saved(self.checkpoints):
-            path.unlink()
-
     def compare(self, facts: dict[str, Any]) -> str:
         """Says that the launch before ran on other kernels, on any ranks; "" where it did not.
 
         This one goes on, with other bits.
         """
-        *_, last = [{}, *_launches(self.path / "provenance.json")]
+        *_, last = [{}, *launches(self.path / "provenance.json")]
         try:
             then, now = ({(kernels.words(f["blas"]), f["arithmetic"]) for f in g["kernels"]} for g in (last, facts))
             was, is_ = (kernels.described(f["kernels"]) for f in (last, facts))
@@ -159,7 +131,24 @@ class RunDirectory:
 
     def labels(self, config: Config, sha256: str) -> dict[str, str]:
         """Labels a checkpoint with its run: a run of another config or of other data cannot go on from it."""
-        return {"config": json.dumps(flat(config)), "data_sha256": sha256}
+        sums = {"data_sha256": sha256, "start_sha256": self.start_sha256}
+        return {files.RUN: self.run, "config": json.dumps(flat(config)), **sums}
+
+    def refit_of(self, of: str) -> tuple[Path, State[Any], dict[str, Any]] | None:
+        """The state in which a refit was stopped, if it is the refit of that state of the run."""
+        try:
+            state, labels = checkpoint.read(self.refit)
+        except (UsageError, *files.DAMAGE):
+            return None
+        return (self.refit, state, labels) if labels.get("of") == of else None
+
+    def keep_refit(self, state: State[Any], of: str) -> None:
+        """Write the state in which a refit is stopped; a warning where that fails."""
+        content = files.image(*checkpoint.written(state, {files.RUN: self.run, "of": of}), sealed=True)
+        try:
+            files.replace_file(self.refit, content, self.run)
+        except OSError as error:
+            warn(f"{self.refit} could not be written: {error.strerror}; the refit begins again")
 
     def failed(self, state: State[Any], why: str, last: bool, rank: int = 0) -> None:
         """A checkpoint could not be written: a warning, and a StorageError for the last one of a run."""
@@ -182,7 +171,8 @@ class RunDirectory:
 class Nowhere:
     """In the place of a run directory where nothing is to be written.  Collective: no (rank 0)."""
 
-    path = curve = start = model = None
+    path = curve = start = model = refit = None
+    run = ""
 
     def __init__(self, made_by: Callable[[], dict[str, Any]]) -> None:
         self._made_by = made_by
@@ -196,6 +186,12 @@ class Nowhere:
         """There are no checkpoints, and nothing is lost by that."""
         return True
 
+    def refit_of(self, of: str) -> None:
+        """There is none."""
+
+    def keep_refit(self, state: State[Any], of: str) -> None:
+        """It is lost."""
+
     def remedy(self) -> str:
         """Nothing can fail."""
         return ""
@@ -207,11 +203,12 @@ def stamp() -> str:
 
 
 def provenance(
-    arithmetics: list[dict[str, Any]], threads: int, mpi: tuple[str, str], sha256: str, argv: list[str]
+    arithmetics: list[dict[str, Any]], threads: int, mpi: tuple[str, str], sums: dict[str, str], argv: list[str]
 ) -> dict[str, Any]:
     """Lists what made a run: versions, machine, arithmetic, MPI (its package and library), data.
 
-    arithmetics: those of all ranks, from `kernels.arithmetics`; later launches are compared with them.
+    arithmetics: those of all ranks, from `kernels.arithmetics`; later launches are compared with them.  sums: SHA-256
+    of the data, by name.
     """
     from importlib import metadata
 
@@ -234,36 +231,18 @@ def provenance(
         "kernels": arithmetics,
         "ranks": sum(len(one["ranks"]) for one in arithmetics),
         "threads": threads,
-        "data_sha256": sha256,
+        **sums,
     }
 
 
-def _named(mode: str, without_points: bool) -> tuple[Path, State[Any], dict[str, Any]] | None:
-    """The checkpoint that --resume names is read; "no" names none.  Raises UsageError."""
-    if mode == "no":
-        return None
-    if not os.path.isfile(mode):
-        raise UsageError(f"--resume {mode} does not exist, or is no file")
-    try:
-        return (Path(mode), *checkpoint.read(Path(mode), without_points))
-    except files.DAMAGE as error:
-        raise UsageError(f"--resume {mode}: {files.first_line(error)}") from None
-
-
-def _meant(key: str, value: Any) -> Any:
-    """Says what a key's value means for the bits of a run."""
-    return SAME_BITS.get(value, value) if key == "parallel.data" else value
-
-
-def _launches(log: Path) -> list[Any]:
-    """The entries of a provenance.json; none, with a warning, where it is damaged."""
-    if not os.path.exists(log):
-        return []
-    try:
-        return list(json.loads(log.read_text(encoding="utf-8"))["launches"])
-    except (ValueError, LookupError, TypeError):
-        warn(f"{log} is damaged and begins again")
-        return []
+def _signs(folder: Path) -> list[tuple[Path, int, int, int]]:
+    """Tells whether somebody has written what lies where a run writes: inode, size and time of each."""
+    found = []
+    for path in files_in(folder):
+        with suppress(OSError):  # gone meanwhile
+            status = os.lstat(path)
+            found.append((path, status.st_ino, status.st_size, status.st_mtime_ns))
+    return found
 
 
 @cache

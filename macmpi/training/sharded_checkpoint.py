@@ -16,9 +16,11 @@ import numpy as np
 
 from macmpi import StorageError, UsageError, files
 from macmpi.config import Config
+from macmpi.data.dataset import share_arrays
 from macmpi.parallel.partition import PointPartition
 from macmpi.parallel.team import Team
 from macmpi.parallel.texts import check_alike
+from macmpi.plan.plan import Plan
 from macmpi.state import State
 from macmpi.training import checkpoint
 from macmpi.training.run_directory import RunDirectory
@@ -51,19 +53,19 @@ def save_sharded(
         places = team.from_root(lambda: guarded(lambda: _begin(directory.checkpoints, state, labels, points)))
         for rank in range(team.size):  # the others wait
             team.all_or_raise(write if rank == team.rank else lambda: None)
-        team.from_root(lambda: guarded(lambda: _end(directory.checkpoints, state, config.run.keep_checkpoints)))
+        team.from_root(lambda: guarded(lambda: _end(places[0], state, config.run.keep_checkpoints, directory.run)))
     except StorageError as error:
         why = str(error)
         if team.rank == 0:
             with suppress(OSError):
-                _partial(directory.checkpoints).unlink(missing_ok=True)
+                _partial(directory.checkpoints, directory.run).unlink(missing_ok=True)
         team.all_or_raise(lambda: directory.failed(state, why, last, team.rank))
         return False
     return True
 
 
-def _partial(folder: Path) -> Path:
-    return folder / checkpoint.SHARDED
+def _partial(folder: Path, run: str) -> Path:
+    return files.partial_of(folder / "sharded", run)
 
 
 def _begin(
@@ -71,7 +73,7 @@ def _begin(
 ) -> tuple[Path, dict[str, int]]:
     """The file with all but the rows of the points; where those belong in it."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = _partial(folder)
+    path = _partial(folder, labels[files.RUN])
     wide = rows_of_points(state)
     rows = {name: A for name, A in wide.items() if A.ndim == 2 and A.shape[1]}
     arrays, labels = checkpoint.written(state, labels)
@@ -80,7 +82,7 @@ def _begin(
             arrays.pop(name)
         elif A.ndim == 2:
             arrays[name] = np.zeros((points.n, 0), A.dtype)
-    with open(os.memfd_create("checkpoint"), "w+b") as memory, files.created(path) as file:
+    with open(os.memfd_create("checkpoint"), "w+b") as memory, path.open("xb") as file:
         places = _laid_out(memory, arrays, labels, rows, points.n)
         size, at = memory.seek(0, os.SEEK_END), 0
         os.posix_fallocate(file.fileno(), 0, size)
@@ -127,11 +129,11 @@ def _write(begun: tuple[Path, dict[str, int]], state: State[Any], points: PointP
         files.to_the_disk(file.fileno())
 
 
-def _end(folder: Path, state: State[Any], keep: int) -> None:
-    partial, path = _partial(folder), checkpoint.path_of(folder, state.iteration)
+def _end(partial: Path, state: State[Any], keep: int, run: str) -> None:
+    path = checkpoint.path_of(partial.parent, state.iteration)
     files.seal_file(partial)
     files.rename(partial, path)
-    checkpoint.prune(folder, path, keep)
+    checkpoint.prune(path.parent, path, keep, run)
 
 
 def check_same_folder(folder: Path, team: Team) -> None:
@@ -197,3 +199,18 @@ def rows_of(path: Path, state: State[Any], points: PointPartition, rank: int) ->
     except files.DAMAGE as error:
         raise UsageError(f"{path} cannot be read: {files.first_line(error)}") from None
     return with_rows(state, rows)
+
+
+def state_of(found: tuple[Path, State[Any], Any] | None, plan: Plan, team: Team) -> State[Any] | None:
+    """Rank 0's checkpoint on every rank, with the coordinates of the points that it holds.  Collective: yes."""
+    path, state, _ = found or (None, None, None)
+    rows = []
+    if state is not None and not plan.sharded:
+        own = rows_of_points(state)
+        rows, state = list(own.values()), with_rows(state, dict.fromkeys(own))
+    path, state = team.from_root(lambda: (path, state))
+    if path is None or state is None:
+        return None
+    if plan.sharded:
+        return team.all_or_raise(lambda: rows_of(path, state, plan.work.train, team.rank))
+    return with_rows(state, dict(zip(rows_of_points(state), share_arrays(team, rows), strict=True)))

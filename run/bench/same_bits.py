@@ -181,7 +181,7 @@ def datasets(path: Path) -> dict[str, np.ndarray]:
 
 def curve(records: list[dict[str, Any]]) -> dict[str, np.ndarray]:
     """The values of each key over the records that have it, but for times and the number of ranks."""
-    keys = {key for r in records for key in r if not key.startswith("seconds") and key != "ranks"}
+    keys = {key for r in records for key in r if not key.startswith("seconds") and key not in ("ranks", "run")}
     found = {}
     for key in keys:
         values = [r[key] for r in records if key in r]

@@ -178,3 +178,25 @@ def test_max_time_auto(tmp_path: Path, straight: Path, tally: Tally) -> None:
     assert os.stat(tmp_path / "run" / "curve.jsonl").st_mtime < end
     assert outcome.out.count("--resume auto goes on") == 1
     assert_nothing_left(outcome)
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGCONT])
+def test_a_run_stopped_before_its_lock_takes_nothing(
+    end: signal.Signals, straight: Path, tmp_path: Path, tally: Tally
+) -> None:
+    """Once it has judged an empty folder it is stopped; another run has ended there when it dies, or goes on."""
+    tally.row("two runs in one folder; a finished run")
+    write_case(tmp_path, CASE)
+    with launched(WORDS, 0, tmp_path, env={VARIABLE: "0:data:0:stop"}) as first:
+        first.until(lambda: "fault: stop" in first.text()[1], "stop")
+        run_program(*WORDS, cwd=tmp_path, code=0)
+        before = snapshot(tmp_path)
+        for pid in first.pids():
+            os.kill(pid, end)
+        outcome = first.outcome()
+        if end == signal.SIGCONT:
+            assert outcome.code == USAGE
+            assert "another run has used run while this one read its data" in outcome.err
+            before.pop("run/lock")
+    assert {name: content for name, content in snapshot(tmp_path).items() if name in before} == before
+    assert_same_run(tmp_path / "run", straight)

@@ -149,15 +149,17 @@ def curve(folder: Path) -> list[dict[str, Any]]:
 
 
 def untimed(records: list[dict[str, Any]]) -> list[str]:
-    """Every field but the seconds and the ranks, with all the digits of its numbers."""
-    keep = [{k: v for k, v in record.items() if not k.startswith("seconds") and k != "ranks"} for record in records]
+    """Every field but the seconds, the ranks and the run's id, with all the digits of its numbers."""
+    told = ("ranks", "run")
+    keep = [{k: v for k, v in record.items() if not k.startswith("seconds") and k not in told} for record in records]
     return [json.dumps(record) for record in keep]
 
 
 def hdf5(path: Path) -> dict[str, Any]:
-    """The bits of every dataset and the attributes of a file, but the seconds and the model card, which tells them."""
+    """The bits of every dataset and the attributes of a file, but seconds, the model card, which has them, and ids."""
     with h5py.File(path, "r") as file:
-        content: dict[str, Any] = {f"attribute {k}": v for k, v in file.attrs.items() if k not in ("seconds", "card")}
+        told = ("seconds", "card", "run")
+        content: dict[str, Any] = {f"attribute {k}": v for k, v in file.attrs.items() if k not in told}
 
         def note(name: str, item: Any) -> None:
             if isinstance(item, h5py.Dataset):

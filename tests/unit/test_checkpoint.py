@@ -262,8 +262,13 @@ def test_a_file_is_complete_on_the_disk_before_it_gets_its_name(
     assert (tmp_path / "file").read_bytes() == b"content"
 
 
-def test_remains_of_a_killed_write_are_overwritten(tmp_path: Path) -> None:
-    tmp_path.joinpath("iteration-000003.h5.tmp").write_bytes(b"half")
-    path = save(tmp_path)
-    assert list(tmp_path.iterdir()) == [path]
+def test_files_of_no_checkpoint_are_left_alone(tmp_path: Path) -> None:
+    """Under a name with more digits or fewer, or a temporary one: nobody but their owner knows what they are."""
+    others = [tmp_path / f"iteration-{name}" for name in ("000003.h5.tmp", "3.h5", "0000000003.h5", "mine.h5")]
+    for path in others:
+        path.write_bytes(b"mine")
+    for iteration in (2, 3):
+        path = save(tmp_path, iteration, keep=1)
+    assert sorted(tmp_path.iterdir()) == sorted([path, *others])
+    assert [other.read_bytes() for other in others] == [b"mine"] * len(others)
     assert newest_iteration(tmp_path) == 3

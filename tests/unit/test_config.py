@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from macmpi import UsageError, config
-from macmpi.config import RUN_TIME_KEYS, Config
+from macmpi.config import Config
 from macmpi.config.gone import GONE
+from macmpi.config.whole import changes, differences
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=80)
 
@@ -423,8 +424,18 @@ def test_a_dump_names_every_key() -> None:
     assert sum(" = " in line for line in lines) == len(DEFAULTS)
 
 
-def test_keys_that_a_resumed_run_may_change_are_keys_of_the_run_table() -> None:
-    assert {key for key in DEFAULTS if key.startswith("run.")} == RUN_TIME_KEYS
+def test_a_run_that_goes_on_is_held_to_every_key_of_its_result_and_to_no_other() -> None:
+    """Each key has its class where it is declared, and another value of it is named, or is not, by that alone."""
+    freely = {f"run.{key}" for key in ("checkpoint_minutes", "keep_checkpoints", "deadline")} | {"data.source"}
+    for key, value in DEFAULTS.items():
+        kind = "end" if key in ("run.max_iterations", "run.refit") else "nothing" if key in freely else "result"
+        assert changes(key) == kind
+        for changing in ("result", "end"):
+            named = differences(DEFAULTS | {key: "another"}, DEFAULTS, changing)
+            assert named == ([f"{key} (was 'another', is {value!r})"] if kind == changing else [])
+    place, gone = {"parallel.data": "node"}, {"model.gone": 1}
+    assert differences(DEFAULTS | place, DEFAULTS) == []
+    assert differences(DEFAULTS | gone, DEFAULTS) == ["model.gone (was 1, has gone)"]
 
 
 # --- settings on top --------------------------------------------------------------------------------------------------

@@ -123,7 +123,7 @@ def test_what_is_not_installed_checks_nothing_and_is_named(model: Path, monkeypa
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--output", "net.py"), "--output net.py: .onnx is needed"),
+        (("--output", "net.py"), "--output net.py: a name that ends with .onnx is needed"),
         (("--output", "nowhere/net.onnx"), "there is no folder nowhere"),
         (("--weights", "refit"), "has the weights best, last, not refit"),
     ],
@@ -220,7 +220,7 @@ def test_a_full_disk_is_named_and_the_file_before_stays(model: Path) -> None:
     pytest.importorskip("onnx")
     path = model.with_name("model.onnx")
     path.write_text("before")
-    done = exported(model, largest=1000)
+    done = exported(model, "--overwrite", largest=1000)
     assert done.returncode == 74, done.stderr
     assert f"{path} could not be written" in done.stderr
     assert path.read_text() == "before"

@@ -25,6 +25,7 @@ from macmpi.config import Config, Run
 from macmpi.parallel.kernels import limited
 from macmpi.results.model_file import save_model
 from macmpi.training import process
+from macmpi.training.curve import record_in
 
 RANDOM = np.random.default_rng(7)
 X = RANDOM.normal(size=(60, 3))
@@ -80,7 +81,8 @@ def test_its_history_is_the_curve_of_its_run_directory(tmp_path: Path) -> None:
     model = short(X, NUMBERS, output=tmp_path / "run")
     lines = (tmp_path / "run" / "curve.jsonl").read_text().splitlines()
     assert model.history[-1]["ended"] == model.card.training.ended == "max_iterations"
-    assert model.history == [json.loads(line) for line in lines]
+    assert json.loads(lines[0])["run"].startswith("macmpi-run-")
+    assert model.history == [record_in(line) for line in lines]
     assert [record["phase"] for record in model.history] == ["start", *["iteration"] * 4, "postprocess"]
     assert_array_equal(weights(model), weights(macmpi.load(str(tmp_path / "run" / "model.h5"))))
     with pytest.raises(UsageError, match="overwrite=True"):

@@ -65,6 +65,16 @@ def test_a_killed_holder_holds_no_more(tmp_path: Path) -> None:
     assert json.loads(path.read_text())["pid"] == os.getpid()
 
 
+@pytest.mark.parametrize("verb", ["take", "claim"])
+@pytest.mark.parametrize("content", ["my key\n", "{}", "[1]", '{"host": "here"}'])
+def test_a_file_that_no_lock_has_written_is_refused_and_kept(content: str, verb: str, tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.write_text(content)
+    with pytest.raises(UsageError, match="lock is no lock of a run: move it away"):
+        getattr(Lock(path), verb)()
+    assert path.read_text() == content
+
+
 @pytest.fixture
 def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     def flock(*arguments: object) -> None:
@@ -111,7 +121,7 @@ def test_where_locks_do_not_reach_a_run_elsewhere_refuses_while_it_writes(
 ) -> None:
     request.getfixturevalue(system)
     path, curve = tmp_path / "lock", tmp_path / "curve.jsonl"
-    path.write_text(json.dumps(holder))
+    path.write_text(json.dumps(holder) if holder else "")
     ticks = iter(range(1000))
     monkeypatch.setattr(lock.time, "monotonic", lambda: 10.0 * next(ticks))
     monkeypatch.setattr(lock.time, "sleep", lambda seconds: writes and curve.write_text("x" * next(ticks)))

@@ -142,7 +142,7 @@ def test_a_full_disk_is_named_and_leaves_the_file_of_before(model: Path, tmp_pat
     np.save(tmp_path / "x.npy", X)
     output = tmp_path / f"y{suffix}"
     output.write_bytes(b"before")
-    done = predict(model, tmp_path / "x.npy", "--output", output, largest=64)
+    done = predict(model, tmp_path / "x.npy", "--output", output, "--overwrite", largest=64)
     assert (done.returncode, len(done.stderr.splitlines())) == (74, 1)
     assert f"{output} could not be written" in done.stderr
     assert "name another --output" in done.stderr

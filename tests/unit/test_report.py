@@ -157,7 +157,7 @@ def coil() -> Dataset:
 def rough(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures of few images and few pixels, where nobody looks at them."""
     monkeypatch.setattr(pictures, "COLUMNS", 4)
-    monkeypatch.setattr(pictures.Picture, "save", lambda picture, path: picture.figure.savefig(path, dpi=10))
+    monkeypatch.setattr(figures, "DPI", 10)
 
 
 def main(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:

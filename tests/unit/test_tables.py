@@ -398,7 +398,7 @@ def test_predictions_of_a_table_have_names(trained: Path, run: str, what: str, n
     new.to_parquet(trained / "new.parquet")
     new.to_csv(trained / "new.csv", index=False)
     for source, output in (("new.csv", "out.csv"), ("new.parquet", "out.parquet"), ("people.csv", "out.npy")):
-        code, said = predict(trained, f"{run}/model.h5", source, "--output", output, "--what", what)
+        code, said = predict(trained, f"{run}/model.h5", source, "--output", output, "--overwrite", "--what", what)
         assert (code, said) == (0, "")
         expected = getattr(model, what)(people() if source == "people.csv" else new)
         if output == "out.npy":
