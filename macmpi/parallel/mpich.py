@@ -30,13 +30,23 @@ def configure() -> None:
     """
     bundled = glob.glob(os.path.join(sys.prefix, "lib", "libmpi.so*"))
     one_node = os.environ.get("MPI_LOCALNRANKS") == os.environ.get("PMI_SIZE")
-    if bundled and one_node and not {"MPI4PY_LIBMPI", NETMOD} & set(os.environ):
+    if bundled and one_node and not {"MPI4PY_LIBMPI", NETMOD} & set(os.environ) and _has_loopback():
         for name in [name for name in os.environ if name.startswith("FI_")]:
             del os.environ[name]  # they choose links between nodes, perhaps ones that this libfabric does not know
-        os.environ["FI_PROVIDER"] = "tcp"  # others need a network, if only loopback, or leave files in /dev/shm
+        os.environ["FI_PROVIDER"] = "sockets"  # the others leave files in /dev/shm, or fail at the end of a run
         chosen = {NETMOD: "ofi"} | (FEW_ROUNDS if sharing() > 1.0 else {})
         for name, value in chosen.items():
             os.environ.setdefault(name, value)
+
+
+def _has_loopback() -> bool:
+    """Tells whether this machine reaches itself; if not, MPICH's own choice is left, which asks for no network."""
+    import socket
+
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("127.0.0.1", 9))
+        return True
+    return False
 
 
 def misnamed(reason: str) -> str:

@@ -234,5 +234,5 @@ SUMS = [name for name, loss in LOSSES.items() if loss.by_output and not loss.uni
 @pytest.mark.parametrize("solver", UNITS_ALONE)
 @pytest.mark.parametrize("loss", SUMS)
 def test_nor_is_it_fitted_unit_by_unit(solver: str, loss: str) -> None:
-    with pytest.raises(UsageError, match=r"segment 3 do not separate \(it ends in model.loss"):
+    with pytest.raises(UsageError, match=r"segment 3, which do not separate \(it ends in model.loss"):
         method(w_step={"solver": solver}, loss=loss)

@@ -125,7 +125,7 @@ def test_what_is_not_installed_checks_nothing_and_is_named(model: Path, monkeypa
     [
         (("--output", "net.py"), "--output net.py: a name that ends with .onnx is needed"),
         (("--output", "nowhere/net.onnx"), "there is no folder nowhere"),
-        (("--weights", "refit"), "has the weights best, last, not refit"),
+        (("--weights", "refit"), "has the weights best, last, not 'refit'"),
     ],
 )
 def test_what_cannot_be_written_is_refused(

@@ -44,7 +44,7 @@ def test_the_wheel_on_one_node_gets_its_transport(
 ) -> None:
     links = {"FI_PROVIDER": "psm3", "FI_TCP_IFACE": "hsn0"}  # of a cluster's modules
     for given in (environment, environment | links):
-        assert configured(monkeypatch, wheel, given) == {**environment, NETMOD: "ofi", "FI_PROVIDER": "tcp"}
+        assert configured(monkeypatch, wheel, given) == {**environment, NETMOD: "ofi", "FI_PROVIDER": "sockets"}
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ def test_columns_that_are_no_weights_are_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match=message.replace("data.target", "(data.target|Y)")):
             macmpi.fit(frame, "y", weights=weights)
-    with pytest.raises(UsageError, match="weights = w names a column, and X is no table"):
+    with pytest.raises(UsageError, match="weights = 'w' names a column, and X is no table"):
         macmpi.fit(X, Y, weights="w")
     with pytest.raises(UsageError, match="weights is given without X"):
         macmpi.fit(weights=W)
