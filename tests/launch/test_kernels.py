@@ -131,7 +131,7 @@ def test_the_kernel_is_in_the_head_and_in_the_provenance_and_a_change_is_said(tm
     launches = json.loads(log.read_text())["launches"]
     assert [launch["kernels"] for launch in launches] == [kernels.arithmetics(Serial())] * 2
     launches[-1]["kernels"][0]["blas"][0]["architecture"] = "Another"
-    log.write_text(json.dumps({"launches": launches}))
+    log.write_text(json.dumps({**json.loads(log.read_text()), "launches": launches}))
     warned = run_here(*arguments, 3, cwd=tmp_path, code=0).err.splitlines()
     assert len(warned) == 1
     assert re.match(

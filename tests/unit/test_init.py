@@ -108,7 +108,7 @@ def test_targets_that_may_be_either_are_said_to_be(
     [
         (["nowhere.npz"], "nowhere.npz does not exist"),
         (["numbers.npz", "--output", "there.toml"], "there.toml is there already: replace it with --overwrite"),
-        (["numbers.npz", "--output", "config.txt"], "--output config.txt: .toml is needed"),
+        (["numbers.npz", "--output", "config.txt"], "--output config.txt: a name that ends with .toml is needed"),
         (["numbers.npz", "--output", "no/c.toml"], "there is no folder no"),
         (["numbers.npz", "--output", "folder.toml", "--overwrite"], "folder.toml is a folder"),
         (["numbers.npz", "--set", "model.hiden=[3]"], "did you mean model.hidden?"),
