@@ -18,8 +18,8 @@ from macmpi.solvers.shrinkage import Form, Quadratic, form_of, stacked
 from macmpi.solvers.w_problem import LayerGram, SegmentProblem, UnitProblem
 from macmpi.typing import Array
 
-EXACT_ROUNDS, EXACT = 12, 1e-9
-"""Rounds of Newton's steps and sweeps for linear units, and the share of the fall at which they end."""
+EXACT_ROUNDS, EXACT = 1000, 1e-11
+"""Rounds of Newton's steps and sweeps for linear units at most, and what their conditions may lack."""
 
 ROUNDS, NEAR = 2, 0.05
 """The quadratic of other units is only a model: it is solved roughly."""
