@@ -26,8 +26,8 @@ COLUMNS = 32
 SWEEPS = 2
 """Sweeps between two of Newton's steps, which find what sweeps need hundreds for where inputs are nearly dependent."""
 
-SWEPT = 8
-"""Rounds with sweeps; in the others a row that nothing joins moves only the weight that lacks most."""
+SINGLE = 3
+"""Weights of a row that may leave 0 or a bound between two of Newton's steps, where it is solved to the end."""
 
 HALVINGS = 20
 """The search for the lowest place along a step halves what is left of it so often."""
@@ -94,16 +94,20 @@ class Quadratic:
             low, high = (np.where(self.connected, bound, 0.0) for bound in (low, high))
         return low, high
 
-    def solved(self, rounds: int, tolerance: float) -> Array:
+    def solved(self, rounds: int, tolerance: float, to_the_end: bool) -> Array:
         """Rows that lower the objective, or start, which lies within the bounds.
 
-        A round is Newton's steps and sweeps.  A row is done where each of its conditions holds to `tolerance` of l1 and
-        the groups' size together, or without these of the largest gradient at 0, or to rounding; or after `rounds`.
+        A round is one of Newton's steps and coordinate descent: sweeps, or of rows that nothing joins and that are
+        solved to the end the few weights that lack most.  Those rows begin with all weights 0: some leave 0 in each
+        round, while back they come one by one.  A row is done where each of its conditions holds to `tolerance` of l1
+        and the groups' size together, or without these of the largest gradient at 0, or to rounding.
         """
-        W, live = self.start.copy(), np.arange(len(self.start))
-        for turn in range(rounds):
+        swept, (low, high) = self.restraint.joins or not to_the_end, self.bounds
+        held = self.penalised & (not swept)
+        W, live = np.where(held, np.clip(0.0, low, high), self.start), np.arange(len(self.start))
+        for _ in range(rounds):
             part = self if self.restraint.joins else self.of(live)
-            W[live], going = part._round(W[live], tolerance, self.restraint.joins or turn < SWEPT)
+            W[live], going = part._round(W[live], tolerance, swept)
             live = live[going]
             if not len(live):
                 break
@@ -129,7 +133,9 @@ class Quadratic:
         return found
 
     def _groups(self, W: Array) -> tuple[Array, Array]:
-        """group / ||V_j|| of each column, 0 where it is 0 or free, and the lengths ||V_j||."""
+        """group / ||V_j|| of each column, 0 where it is 0 or free, and the lengths ||V_j|| of groups."""
+        if not self.restraint.joins:
+            return np.zeros(W.shape[1]), np.zeros(W.shape[1])
         lengths = np.sqrt(np.square(np.where(self.penalised, W, 0.0)).sum(axis=0))
         return np.where(lengths > 0.0, self.restraint.group / np.where(lengths > 0.0, lengths, 1.0), 0.0), lengths
 
@@ -173,12 +179,15 @@ class Quadratic:
         return W, going
 
     def _single(self, W: Array, gradient: Array) -> Array:
-        """Puts the weight of each row that lacks most of its condition at its minimum."""
-        columns = self.lack(W, gradient).argmax(axis=1)
-        at, found = (np.arange(len(W)), columns), W.copy()
-        curvature, (low, high) = self.scale * self.form.H.diagonal()[columns], self.bounds
-        new = self._shrunk(curvature * W[at] - gradient[at], curvature, self.l1[at])
-        found[at] = np.minimum(np.maximum(new, low[at]), high[at])
+        """Puts the weights of each row that lack most of their conditions at their minima, SINGLE one after another."""
+        found, rows, (low, high) = W.copy(), np.arange(len(W)), self.bounds
+        for _ in range(SINGLE):
+            columns = self.lack(found, gradient).argmax(axis=1)
+            at, curvature = (rows, columns), self.scale * self.form.H.diagonal()[columns]
+            new = self._shrunk(curvature * found[at] - gradient[at], curvature, self.l1[at])
+            move = np.minimum(np.maximum(new, low[at]), high[at]) - found[at]
+            gradient = gradient + (self.scale * move)[:, None] * self.form.H[columns]
+            found[at] = found[at] + move
         return found
 
     def _swept(self, W: Array, gradient: Array) -> Array:
@@ -210,32 +219,25 @@ class Quadratic:
         return found / curvature + 0.0
 
     def _newton(self, W: Array, gradient: Array) -> tuple[Array, Array]:
-        """Each row and its gradient where the first of three of Newton's steps ends that is better, or where it was.
+        """Each row and its gradient where Newton's step ends, at the lowest place on the way to it, or where it was.
 
-        Towards the weights and signs that a step along the gradient, coordinate by coordinate, would leave free (the
-        primal-dual active set; not where rows are joined); with the present ones, and what would change sign, turn
-        round or leave the bounds put there; and the lowest place on the way to that.
+        The step is that of the weights that are free, with their signs; what would change sign, turn round or leave the
+        bounds is put there.  The first of these places that is better is taken.
         """
-        found, slopes, rest, part = W.copy(), gradient.copy(), np.arange(len(W)), self
-        if not self.restraint.joins:
-            rest = self._taken(rest, self._aimed(W, gradient), found, slopes)
-            part, W, gradient = self.of(rest), W[rest], gradient[rest]
-        if not len(rest):
-            return found, slopes
-        (low, high), l1 = part.bounds, part.l1
-        shrink, lengths = part._groups(W)
-        free = (low < W) & (high > W) & ((W != 0.0) | (l1 == 0.0)) & ((lengths > 0.0) | ~part.grouped)
-        right = -(gradient + shrink * W + l1 * np.sign(W)) / part.scale[:, None]
-        step = part._bent(free, right, W) if self.restraint.joins else part._restricted(free, right)
+        found, slopes = W.copy(), gradient.copy()
+        (low, high), l1 = self.bounds, self.l1
+        shrink, lengths = self._groups(W)
+        free = (low < W) & (high > W) & ((W != 0.0) | (l1 == 0.0)) & ((lengths > 0.0) | ~self.grouped)
+        right = -(gradient + shrink * W + l1 * np.sign(W)) / self.scale[:, None]
+        step = self._bent(free, right, W) if self.restraint.joins else self._restricted(free, right)
         low = np.where((W > 0.0) & (l1 > 0.0), np.maximum(low, 0.0), low)
         high = np.where((W < 0.0) & (l1 > 0.0), np.minimum(high, 0.0), high)
         new = np.clip(W + step, low, high)
-        turned = part.grouped & ((W * new).sum(axis=0) <= 0.0)
-        still = self._taken(rest, np.where(turned, 0.0, new), found, slopes)
+        turned = self.grouped & ((W * new).sum(axis=0) <= 0.0) if self.restraint.joins else self.grouped
+        still = self._taken(np.arange(len(W)), np.where(turned, 0.0, new), found, slopes)
         if len(still):
-            left = np.searchsorted(rest, still)
-            part = part if self.restraint.joins else part.of(left)
-            self._taken(still, part._lowest(W[left], step[left], gradient[left]), found, slopes)
+            part = self if self.restraint.joins else self.of(still)
+            self._taken(still, part._lowest(W[still], step[still], gradient[still]), found, slopes)
         return found, slopes
 
     def _lowest(self, W: Array, step: Array, gradient: Array) -> Array:
@@ -252,17 +254,6 @@ class Quadratic:
             begin, end = np.where(up, begin, middle), np.where(up, middle, end)
         before, after = (W + length[:, None] * step for length in (begin, end))
         return np.where((l1 > 0.0) & (before * after < 0.0), 0.0, np.clip(after, low, high))
-
-    def _aimed(self, W: Array, gradient: Array) -> Array:
-        """The rows that Newton's step reaches with the weights and signs of a step along the gradient."""
-        (low, high), l1, scale = self.bounds, self.l1, self.scale[:, None]
-        pace = scale * self.form.H.diagonal()
-        ahead = W - gradient / pace
-        aim = np.clip(np.copysign(np.maximum(np.abs(ahead) - l1 / pace, 0.0), ahead), low, high)
-        free = (low < aim) & (aim < high) & ((aim != 0.0) | (l1 == 0.0))
-        held = np.where(free, 0.0, aim - W)
-        step = held + self._restricted(free, -(gradient + l1 * np.sign(aim)) / scale - held @ self.form.H)
-        return np.clip(np.where(free, W + step, aim), low, high)
 
     def _taken(self, rows: Array, tried: Array, found: Array, slopes: Array) -> Array:
         """Puts better rows in place, and their gradients; gives the numbers of the others.
