@@ -29,8 +29,14 @@ FIRST_MU = {"labels": 1e-3, "numbers": 0.03}
 RIDGE = {"labels": 5e-3, "numbers": 0.1}
 """The ridge of the objective, for each column of the inputs: a unit of many columns has smaller weights."""
 
+FEW = "fewer centres than points"
+
 BITS = {"mu0": 0.01, "factor": 2.0, "ridge": 1.0}
 """Bits change one by one, and never again where mu is large."""
+
+BASIS = {"factor": 2.0}
+"""Few basis functions cannot follow the codes that a small mu allows them, and the error of the net rises; where mu is
+large, codes hardly move.  So mu passes in small steps through where the two meet."""
 
 MOST = {"labels": 0.15, "numbers": 1.0}
 """The ridge at most."""
@@ -39,7 +45,7 @@ MOST = {"labels": 0.15, "numbers": 1.0}
 def by_loss(config: Config, n_in: int, autoencoder: bool) -> Iterator[tuple[str, Any, str]]:
     """Each key of [penalty] that says "auto", its value, and why.  n_in: columns of X.  Collective: no."""
     penalty, kind = config.penalty, _kind(config, autoencoder)
-    values: dict[str, Any] = PAPER | BITS if kind == "bits" else PAPER
+    values: dict[str, Any] = PAPER | {"bits": BITS, FEW: BASIS}.get(kind, {})
     if kind in RIDGE:
         ridge = min(RIDGE[kind] * n_in, MOST[kind])
         values = {"mu0": FIRST_MU[kind], **SLOWLY, "ridge": ridge, "ridge_scale": "objective"}
@@ -59,10 +65,10 @@ def acceleration(config: Config, autoencoder: bool) -> tuple[str, str]:
 
 
 def _kind(config: Config, autoencoder: bool) -> str:
-    """Gives "bits", "labels" or "numbers"; "" where the paper's values stay.
+    """Gives "bits", `FEW`, "labels" or "numbers"; "" where the paper's values stay.
 
-    Those are for autoencoders of other layers than bits, layers without derivatives, other penalties, selection of
-    centres, and a tolerance that is given.
+    Those are for autoencoders of other layers than bits and than basis functions with fewer centres than points, for
+    layers without derivatives, other penalties, selection of centres, and a tolerance that is given.
     """
     penalty, layers, asked = config.penalty, config.model.layers(), given(config)
     usual = (
@@ -76,6 +82,8 @@ def _kind(config: Config, autoencoder: bool) -> str:
     )
     if usual and starts_with_bits(config):
         return "bits"
+    if usual and any(kind == "rbf" for _, kind, _ in layers) and "points" not in config.model.each("centres", 1):
+        return FEW
     if autoencoder or not usual or any(kind not in get_args(Activation) for _, kind, _ in layers):
         return ""
     return "labels" if config.model.loss == "cross_entropy" else "numbers"

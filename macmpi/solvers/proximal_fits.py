@@ -18,8 +18,8 @@ from macmpi.solvers.shrinkage import Form, Quadratic, form_of, stacked
 from macmpi.solvers.w_problem import LayerGram, SegmentProblem, UnitProblem
 from macmpi.typing import Array
 
-EXACT_ROUNDS, EXACT = 12, 1e-9
-"""Rounds of Newton's steps and sweeps for linear units, and the share of the fall at which they end."""
+EXACT_ROUNDS, EXACT = 1000, 1e-10
+"""Rounds of Newton's steps and sweeps for linear units at most, and what their conditions may lack."""
 
 ROUNDS, NEAR = 2, 0.05
 """The quadratic of other units is only a model: it is solved roughly."""
@@ -97,10 +97,11 @@ class Fit:
         raise NotImplementedError
 
     def _solved(self, model: Quadratic) -> Array:
-        pieces, rounds = self.problem.in_pieces, (EXACT_ROUNDS, EXACT) if self.quadratic else (ROUNDS, NEAR)
+        pieces, exact = self.problem.in_pieces, self.quadratic
         count, width = model.start.shape
         runs = [slice(0, count)] if model.restraint.joins else [t.rows for t in tiles.solved_tiles(count)]
-        found: Array = pieces.rows(runs, width, lambda i: model.of(runs[i]).solved(*rounds))
+        rounds, lack = (EXACT_ROUNDS, EXACT) if exact else (ROUNDS, NEAR)
+        found: Array = pieces.rows(runs, width, lambda i: model.of(runs[i]).solved(rounds, lack, exact))
         return found
 
 

@@ -7,8 +7,9 @@ a: where the rows begin, c: minus the gradient of the smooth part there, s: a ro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -20,10 +21,19 @@ from macmpi.solvers.restraint import Restraint
 from macmpi.typing import Array
 
 COLUMNS = 32
-"""Columns of a sweep whose residuals are brought up to date by one product."""
+"""Columns of a sweep whose gradients are brought up to date by one product."""
 
 SWEEPS = 2
 """Sweeps between two of Newton's steps, which find what sweeps need hundreds for where inputs are nearly dependent."""
+
+SINGLE = 3
+"""Weights of a row that may leave 0 or a bound between two of Newton's steps, where it is solved to the end."""
+
+HALVINGS = 20
+"""The search for the lowest place along a step halves what is left of it so often."""
+
+ROUNDING = 4.0 * float(np.finfo(float).eps)
+"""Share of its terms that a sum of them may be wrong by, as a rule."""
 
 
 class Form(NamedTuple):
@@ -48,7 +58,7 @@ def form_of(G: Array, added: Array | float) -> Form:
 class Quadratic:
     """Rows W (w, P) of such a problem; penalised (w, P): where the restraint holds.
 
-    connected: where weights exist; the others are 0 and stay 0.
+    connected: where weights exist; the others are 0 and stay 0.  Where the restraint joins rows, they have one scale.
     """
 
     form: Form
@@ -65,116 +75,232 @@ class Quadratic:
         connected = None if self.connected is None else self.connected[rows]
         return Quadratic(self.form, start, slope, scale, penalised, self.restraint, connected)
 
-    def smooth(self, W: Array) -> tuple[Array, Array]:
-        """Value (w,) and gradient (w, P) without the restraint's penalty."""
-        step = W - self.start
-        curved = self.scale[:, None] * (step @ self.form.H)
-        return 0.5 * row_dots(step, curved) - row_dots(self.slope, step), curved - self.slope
+    @cached_property
+    def l1(self) -> Array:
+        """The size of l1 at each weight, (w, P)."""
+        return self.restraint.l1 * self.penalised
 
-    def value(self, W: Array) -> Array:
-        """The objective of each row, or of all rows joined in the first."""
-        value, _ = self.smooth(W)
-        if self.restraint.joins:
-            value[0], value[1:] = value.sum(), 0.0
-        return value + self.restraint.penalty(W, self.penalised)
+    @property
+    def grouped(self) -> Array:
+        """Marks the columns that are groups, (P,)."""
+        found: Array = self.penalised[0] & self.restraint.joins
+        return found
 
-    def solved(self, rounds: int, tolerance: float) -> Array:
-        """Rows that lower the objective, or start, which lies within the bounds.
-
-        Newton's steps and sweeps in turn, at most `rounds` times, until they lower it by a share of at most `tolerance`
-        of what they have.  The sweeps alone where the restraint joins rows.
-        """
-        first = self.value(self.start)
-        W, before, live = self.start.copy(), first.copy(), np.arange(len(first))
-        for _ in range(rounds):
-            part = self if self.restraint.joins else self.of(live)
-            W[live] = part._round(W[live])
-            now = part.value(W[live])
-            going = before[live] - now > tolerance * (first[live] - now)
-            before[live] = now
-            live = live if self.restraint.joins and going.any() else live[going]
-            if not len(live):
-                break
-        better = self.value(W) < first
-        return np.where((better[:1] if self.restraint.joins else better)[:, None], W, self.start)
-
-    def _round(self, W: Array) -> Array:
+    @cached_property
+    def bounds(self) -> tuple[Array, Array]:
+        """Least and most of each weight, (w, P) each."""
         low, high = self.restraint.limits(self.start, self.penalised)
         if self.connected is not None:
             low, high = (np.where(self.connected, bound, 0.0) for bound in (low, high))
-        W = W.copy() if self.restraint.joins else self._newton(W, low, high)
-        for _ in range(SWEEPS):
-            self._sweep(W, low, high)
-        return W
+        return low, high
 
-    def _sweep(self, W: Array, low: Array, high: Array) -> None:
-        """Each column in turn at its minimum, all rows at once, in place.  Cost: 2 w P^2 flops."""
+    def solved(self, rounds: int, tolerance: float, to_the_end: bool) -> Array:
+        """Rows that lower the objective, or start, which lies within the bounds.
+
+        A round is one of Newton's steps and coordinate descent: sweeps, or of rows that nothing joins and that are
+        solved to the end the few weights that lack most.  Those rows begin with all weights 0: some leave 0 in each
+        round, while back they come one by one.  A row is done where each of its conditions holds to `tolerance` of l1
+        and the groups' size together, or without these of the largest gradient at 0, or to rounding.
+        """
+        swept, (low, high) = self.restraint.joins or not to_the_end, self.bounds
+        held = self.penalised & (not swept)
+        W, live = np.where(held, np.clip(0.0, low, high), self.start), np.arange(len(self.start))
+        for _ in range(rounds):
+            part = self if self.restraint.joins else self.of(live)
+            W[live], going = part._round(W[live], tolerance, swept)
+            live = live[going]
+            if not len(live):
+                break
+        change, _ = self._change(self.start, W, -self.slope)
+        return np.where((change < 0.0)[:, None], W, self.start)
+
+    def lack(self, W: Array, gradient: Array) -> Array:
+        """The distance of the gradient of the smooth part from minus the subgradients of the restraint, (w, P).
+
+        With these for V the objective is at most 1/2 sum_h v_h (s_h H)^-1 v_h^T above its minimum: a duality gap.
+        """
+        (low, high), l1 = self.bounds, self.l1
+        shrink, lengths = self._groups(W)
+        pull = -gradient - shrink * W
+        side = l1 * np.sign(W)
+        least = np.where(low >= W, -np.inf, np.where(W == 0.0, -l1, side))
+        most = np.where(high <= W, np.inf, np.where(W == 0.0, l1, side))
+        found: Array = np.maximum(np.maximum(least - pull, pull - most), 0.0)
+        if self.restraint.joins:
+            gone = self.grouped & (lengths == 0.0)
+            norms = np.sqrt(np.square(found[:, gone]).sum(axis=0))
+            found[:, gone] *= np.maximum(1.0 - self.restraint.group / np.where(norms > 0.0, norms, 1.0), 0.0)
+        return found
+
+    def _groups(self, W: Array) -> tuple[Array, Array]:
+        """group / ||V_j|| of each column, 0 where it is 0 or free, and the lengths ||V_j|| of groups."""
+        if not self.restraint.joins:
+            return np.zeros(W.shape[1]), np.zeros(W.shape[1])
+        lengths = np.sqrt(np.square(np.where(self.penalised, W, 0.0)).sum(axis=0))
+        return np.where(lengths > 0.0, self.restraint.group / np.where(lengths > 0.0, lengths, 1.0), 0.0), lengths
+
+    def _summed(self, values: Array) -> Array:
+        """The values of each row, or where they are joined their sum."""
+        return np.full(len(values), values.sum()) if self.restraint.joins else values
+
+    def _together(self, values: Array) -> Array:
+        """The largest of each row, or of all where they are joined."""
+        rows = values.max(axis=1, initial=0.0)
+        return np.full(len(rows), rows.max(initial=0.0)) if self.restraint.joins else rows
+
+    def _limit(self, W: Array, tolerance: float) -> Array:
+        """The most that a condition may lack, (w,)."""
+        size, step = self.restraint.l1 + self.restraint.group, np.abs(W - self.start).sum(axis=1, keepdims=True)
+        terms = np.abs(self.slope) + (self.scale * self.form.H.diagonal().max())[:, None] * step
+        at_0 = size if size else np.abs(self.slope + self.scale[:, None] * (self.start @ self.form.H))
+        return np.maximum(tolerance * self._together(np.broadcast_to(at_0, W.shape)), ROUNDING * self._together(terms))
+
+    def _change(self, old: Array, new: Array, gradient: Array) -> tuple[Array, Array]:
+        """The change of the objective of each row, or of all joined ones, and the new gradient of its smooth part.
+
+        gradient: that at the old rows.
+        """
+        move = new - old
+        curved = self.scale[:, None] * (move @ self.form.H)
+        change = row_dots(gradient, move) + 0.5 * row_dots(curved, move)
+        change += (self.l1 * (np.abs(new) - np.abs(old))).sum(axis=1)
+        if self.restraint.joins:
+            change[0] += self.restraint.group * (self._groups(new)[1] - self._groups(old)[1]).sum()
+        return self._summed(change), gradient + curved
+
+    def _round(self, W: Array, tolerance: float, swept: bool) -> tuple[Array, Array]:
+        """The rows after Newton's steps and coordinate descent, and which of them are not done."""
+        gradient = self.scale[:, None] * ((W - self.start) @ self.form.H) - self.slope
+        W, gradient = self._newton(W, gradient)
+        going = self._together(self.lack(W, gradient)) > self._limit(W, tolerance)
+        if going.any():
+            part = self if self.restraint.joins else self.of(going)
+            W[going] = (part._swept if swept else part._single)(W[going], gradient[going])
+        return W, going
+
+    def _single(self, W: Array, gradient: Array) -> Array:
+        """Puts the weights of each row that lack most of their conditions at their minima, SINGLE one after another."""
+        found, rows, (low, high) = W.copy(), np.arange(len(W)), self.bounds
+        for _ in range(SINGLE):
+            columns = self.lack(found, gradient).argmax(axis=1)
+            at, curvature = (rows, columns), self.scale * self.form.H.diagonal()[columns]
+            new = self._shrunk(curvature * found[at] - gradient[at], curvature, self.l1[at])
+            move = np.minimum(np.maximum(new, low[at]), high[at]) - found[at]
+            gradient = gradient + (self.scale * move)[:, None] * self.form.H[columns]
+            found[at] = found[at] + move
+        return found
+
+    def _swept(self, W: Array, gradient: Array) -> Array:
+        """Each column in turn at its minimum, all rows at once, SWEEPS times.  Cost: 2 w P^2 flops each."""
         H, scale = self.form.H, self.scale
-        thresholds = np.ascontiguousarray((self.restraint.l1 * self.penalised).T)
-        low, high = np.ascontiguousarray(low.T), np.ascontiguousarray(high.T)
-        for first in range(0, len(H), COLUMNS):
+        l1, low, high = (np.ascontiguousarray(M.T) for M in (self.l1, *self.bounds))
+        W, gradient, grouped = W.T.copy(), gradient.T.copy(), self.grouped
+        for first in SWEEPS * [*range(0, len(H), COLUMNS)]:
             cut = slice(first, min(first + COLUMNS, len(H)))
-            R = np.ascontiguousarray((self.slope[:, cut] - scale[:, None] * ((W - self.start) @ H[:, cut])).T)
-            V = np.ascontiguousarray(W[:, cut].T)
+            V, R = W[cut].copy(), gradient[cut].copy()
             for i, j in enumerate(range(cut.start, cut.stop)):
                 curvature = scale * H[j, j]
-                new = self._shrunk(R[i] + curvature * V[i], curvature, thresholds[j], j)
+                new = self._shrunk(curvature * V[i] - R[i], curvature, l1[j], bool(grouped[j]))
                 new = np.minimum(np.maximum(new, low[j]), high[j])
-                moved = scale * (new - V[i])
+                R[i + 1 :] += H[j, j + 1 : cut.stop, None] * (scale * (new - V[i]))
                 V[i] = new
-                R[i + 1 :] -= H[j, cut.start + i + 1 : cut.stop, None] * moved
-            W[:, cut] = V.T
+            gradient += scale * (H[:, cut] @ (V - W[cut]))
+            W[cut] = V
+        return W.T
 
-    def _shrunk(self, right: Array, curvature: Array, threshold: Array, column: int) -> Array:
+    def _shrunk(self, right: Array, curvature: Array, threshold: Array, grouped: bool = False) -> Array:
         """min over x of curvature/2 x^2 - right x + threshold |x|, and of the group's norm where there is one."""
         found = np.copysign(np.maximum(np.abs(right) - threshold, 0.0), right)
-        if self.restraint.joins and self.penalised[0, column]:
+        if grouped:
             if self.restraint.least >= 0.0:
                 found = np.maximum(found, 0.0)
             norm = float(np.sqrt(found @ found))
             found *= max(1.0 - self.restraint.group / norm, 0.0) if norm > 0.0 else 0.0
         return found / curvature + 0.0
 
-    def _newton(self, W: Array, low: Array, high: Array) -> Array:
-        """Each row where the first of three of Newton's steps ends that lowers its objective, or where it was.
+    def _newton(self, W: Array, gradient: Array) -> tuple[Array, Array]:
+        """Each row and its gradient where Newton's step ends, at the lowest place on the way to it, or where it was.
 
-        Towards the weights and signs that a step along the gradient, coordinate by coordinate, would leave free (the
-        primal-dual active set); with the present ones, what would change sign or leave the bounds put there; and along
-        that as far as the first of these.  Rows of the same free weights share a factor.  Cost of each: at most
-        P^3 / 24 flops for each set of free weights, and 2 w P^2.
+        The step is that of the weights that are free, with their signs; what would change sign, turn round or leave the
+        bounds is put there.  The first of these places that is better is taken.
         """
-        _, gradient = self.smooth(W)
-        l1, before, found = self.restraint.l1 * self.penalised, self.value(W), W.copy()
+        found, slopes = W.copy(), gradient.copy()
+        (low, high), l1 = self.bounds, self.l1
+        shrink, lengths = self._groups(W)
+        free = (low < W) & (high > W) & ((W != 0.0) | (l1 == 0.0)) & ((lengths > 0.0) | ~self.grouped)
+        right = -(gradient + shrink * W + l1 * np.sign(W)) / self.scale[:, None]
+        step = self._bent(free, right, W) if self.restraint.joins else self._restricted(free, right)
+        low = np.where((W > 0.0) & (l1 > 0.0), np.maximum(low, 0.0), low)
+        high = np.where((W < 0.0) & (l1 > 0.0), np.minimum(high, 0.0), high)
+        new = np.clip(W + step, low, high)
+        turned = self.grouped & ((W * new).sum(axis=0) <= 0.0) if self.restraint.joins else self.grouped
+        still = self._taken(np.arange(len(W)), np.where(turned, 0.0, new), found, slopes)
+        if len(still):
+            part = self if self.restraint.joins else self.of(still)
+            self._taken(still, part._lowest(W[still], step[still], gradient[still]), found, slopes)
+        return found, slopes
 
-        def towards(free: Array, signs: Array, held: Array) -> Array:
-            right = -(gradient + l1 * signs) / self.scale[:, None] - held @ self.form.H
-            return held + self._restricted(free, right)
+    def _lowest(self, W: Array, step: Array, gradient: Array) -> Array:
+        """Rows at their lowest place between W and W + step within the bounds; weights that cross 0 there are 0."""
+        (low, high), l1, none = self.bounds, self.l1, np.zeros(len(W))
+        begin, end = none, _reach(W, step, low, high)
+        end = np.full(len(end), end.min()) if self.restraint.joins else end
+        slope, curvature = row_dots(gradient, step), self.scale * row_dots(step @ self.form.H, step)
+        for _ in range(HALVINGS):
+            middle = 0.5 * (begin + end)
+            at = W + middle[:, None] * step
+            rise = slope + middle * curvature + row_dots(self._groups(at)[0] * at + l1 * np.sign(at), step)
+            up = self._summed(rise) > 0.0
+            begin, end = np.where(up, begin, middle), np.where(up, middle, end)
+        before, after = (W + length[:, None] * step for length in (begin, end))
+        return np.where((l1 > 0.0) & (before * after < 0.0), 0.0, np.clip(after, low, high))
 
-        def take(rows: Array, tried: Array) -> Array:
-            lower = self.of(rows).value(tried) < before[rows]
-            found[rows[lower]] = tried[lower]
-            return rows[~lower]
+    def _taken(self, rows: Array, tried: Array, found: Array, slopes: Array) -> Array:
+        """Puts better rows in place, and their gradients; gives the numbers of the others.
 
-        pace = self.scale[:, None] * np.diag(self.form.H)
-        ahead = W - gradient / pace
-        aim = np.clip(np.copysign(np.maximum(np.abs(ahead) - l1 / pace, 0.0), ahead), low, high)
-        free = (low < aim) & (aim < high) & ((aim != 0.0) | (l1 == 0.0))
-        step = towards(free, np.sign(aim), np.where(free, 0.0, aim - W))
-        rest = take(np.arange(len(W)), np.clip(np.where(free, W + step, aim), low, high))
-        if not len(rest):
-            return found
-        part = self.of(rest)
-        W, low, high, l1, gradient = W[rest], low[rest], high[rest], l1[rest], gradient[rest]
-        crossing = (W != 0.0) & (l1 > 0.0)
-        low = np.where(crossing & (W > 0.0), np.maximum(low, 0.0), low)
-        high = np.where(crossing & (W < 0.0), np.minimum(high, 0.0), high)
-        free = (low < W) & (high > W) & ((W != 0.0) | (l1 == 0.0))
-        step = part._restricted(free, -(gradient + l1 * np.sign(W)) / part.scale[:, None])
-        still = take(rest, np.clip(W + step, low, high))
-        left = np.searchsorted(rest, still)
-        length = _reach(W[left], step[left], low[left], high[left])
-        take(still, np.clip(W[left] + length[:, None] * step[left], low[left], high[left]))
-        return found
+        Better: the objective is lower, or the same to rounding and closer to its conditions.
+        """
+        if not len(rows):
+            return rows
+        part, old, gradient = self if self.restraint.joins else self.of(rows), found[rows], slopes[rows]
+        change, now = part._change(old, tried, gradient)
+        noise = ROUNDING * self._summed(self.restraint.penalty(old, part.penalised))
+        closer = part._together(part.lack(tried, now)) < part._together(part.lack(old, gradient))
+        better = (change < -noise) | ((change <= noise) & closer)
+        found[rows[better]], slopes[rows[better]] = tried[better], now[better]
+        return rows[~better]
+
+    def _bent(self, free: Array, right: Array, W: Array) -> Array:
+        """The minimum of the groups' second-order model too: x with (x H + (bend - u bend u^T) x)_F = right_F.
+
+        bend_j = group / (s ||V_j||) and u_j = V_j / ||V_j||, over all rows.  Without u u^T the rows separate; these
+        come back by Woodbury's formula, with S_ij = [i = j] / bend_j - sum_h u_hi u_hj (H_h^-1)_ij, H_h of the row's
+        free weights with bend on the diagonal.  Cost: P^3 / 1.5 flops for each set of free weights, and 4 w P^2.
+        """
+        shrink, lengths = self._groups(W)
+        bend = shrink / self.scale[0]
+        kept = np.flatnonzero(lengths > 0.0)
+        U = np.where(free & (lengths > 0.0), W / np.where(lengths > 0.0, lengths, 1.0), 0.0)
+        S, step = np.zeros_like(self.form.H), np.zeros_like(W)
+        S[kept, kept] = 1.0 / bend[kept]
+        for rows, own, inverse in self._inverses(free, bend):
+            step[rows[:, None], own] = right[rows[:, None], own] @ inverse
+            V = U[rows[:, None], own]
+            S[own[:, None], own] -= (V.T @ V) * inverse
+        along = _solve(S[kept[:, None], kept], np.einsum("hj,hj->j", U, step)[None, kept])
+        more = np.zeros_like(U)
+        more[:, kept] = U[:, kept] * along
+        for rows, own, inverse in self._inverses(free, bend):
+            step[rows[:, None], own] += more[rows[:, None], own] @ inverse
+        return step
+
+    def _inverses(self, free: Array, bend: Array) -> Iterator[tuple[Array, Array, Array]]:
+        """Rows with the same free weights, these, and the inverse of H with `bend` on the diagonal there."""
+        for rows in alike(free):
+            own = np.flatnonzero(free[rows[0]])
+            M = self.form.H[own[:, None], own]
+            M[np.diag_indices_from(M)] += bend[own]
+            yield rows, own, _solve(M, np.eye(len(own)))
 
     def _restricted(self, free: Array, right: Array) -> Array:
         """x with (H x)_F = right_F and 0 elsewhere, row by row, F the row's free weights.

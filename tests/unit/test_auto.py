@@ -106,6 +106,17 @@ def test_the_penalty_is_the_papers_where_no_other_was_measured(tables: dict[str,
     assert found.method.acceleration == "none"
 
 
+@pytest.mark.parametrize(("centres", "factor"), [("kmeans", 2.0), ("subset", 2.0), ("points", 10.0)])
+@pytest.mark.parametrize("autoencoder", [False, True])
+def test_fewer_centres_than_points_have_a_path_in_small_steps(centres: str, factor: float, autoencoder: bool) -> None:
+    """As many as points have the paper's; the reason is that of the rule."""
+    net = {"hidden": [9, 2, 9], "activation": ["rbf", "linear", "rbf"], "centres": centres}
+    found, decisions = decide(config.validate(FULL | {"model": net}, "this test"), 9, autoencoder)
+    assert {key: getattr(found.penalty, key) for key in PAPER} == PAPER | {"factor": factor}
+    (why,) = [d.why for d in decisions if d.key == "penalty.factor"]
+    assert ("fewer centres" in why) == (factor < 10.0)
+
+
 @pytest.mark.parametrize(
     ("start", "method"),
     [({}, "pca"), ({"seed": 3}, "pca"), ({"range": 2.0}, "uniform"), ({"method": "greedy"}, "greedy")],
