@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable
 
-from macmpi.parallel.allowance import cores
 from macmpi.parallel.launchers import ranks_here
 
 AWAKE, NAP = 0.02, 5e-5
@@ -41,8 +40,8 @@ class Waited:
 
 
 def sharing() -> float:
-    """Ranks of this launch on this machine for each of the cores that they may use.  Collective: no."""
-    return ranks_here(os.environ) / cores()
+    """Ranks of this launch on this machine for each of its cores, the same on all of them.  Collective: no."""
+    return ranks_here(os.environ) / (os.cpu_count() or 1)
 
 
 def pauses(per_core: float) -> Callable[[float], None]:
