@@ -181,10 +181,10 @@ def run(team: Team, argv: list[str], fault: Any = None, began: float | None = No
         fault.arm(team, light=False)
     from macmpi.config.auto import explained
 
+    plan = planned(known.config, known.sizes, team)
     if args.explain:
         team.from_root(lambda: say("\n".join(explained(known.decisions))))
         return 0
-    plan = planned(known.config, known.sizes, team)
     words = args.resume, args.overwrite, args.max_time, tuple(args.argv), known.in_short, args.when_stopped == "model"
     request = Request(began, args.output, *words, inputs=(args.config,))
     if args.check:

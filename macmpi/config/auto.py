@@ -47,11 +47,9 @@ def decide(
         found.append(Decision("model.image", [*shape], AS_THE_DATA))
     method, penalty = config.method, config.penalty
     if config.start.method == AUTO:
-        bits = method.name == "mac" and starts_with_bits(config)
-        asked = any(key.startswith("start.") and key != "start.seed" for key in given(config))
-        word, why = ("pca", "bits of principal components") if bits and not asked else ("uniform", "any net")
+        word, why = _start(config)
         config = replace(config, start=replace(config.start, method=word))  # type: ignore[arg-type]
-        found.append(Decision("start.method", word, why if bits else IN_THE_PAPER))
+        found.append(Decision("start.method", word, why))
     if method.name != "mac":
         return config, found
     if config.model.sites == AUTO:
@@ -67,6 +65,16 @@ def decide(
         method = replace(method, acceleration=word)  # type: ignore[arg-type]
         found.append(Decision("method.acceleration", word, why))
     return replace(config, method=method, penalty=penalty), found
+
+
+def _start(config: Config) -> tuple[str, str]:
+    """Gives start.method and why: random weights, but for nets whose weights are found from coordinates."""
+    if any(kind == "rbf" for _, kind, _ in config.model.layers()):
+        return "pca", "centres are found from codes of principal components"
+    if config.method.name == "mac" and starts_with_bits(config):
+        asked = any(key.startswith("start.") and key != "start.seed" for key in given(config))
+        return ("uniform", "any net") if asked else ("pca", "bits of principal components")
+    return "uniform", IN_THE_PAPER
 
 
 def decide_net(config: Config, n_in: int, autoencoder: bool = False) -> tuple[Config, list[Decision]]:
@@ -116,7 +124,7 @@ def explained(decisions: list[Decision]) -> list[str]:
     for table in dict.fromkeys(d.key.split(".")[0] for d in decisions):
         lines.append(f"[{table}]")
         own = [(d.key.split(".")[1], d) for d in decisions if d.key.startswith(f"{table}.")]
-        lines += [f"{f'{key} = {toml(d.value)}':28s}# {d.why}" for key, d in own]
+        lines += [f"{f'{key} = {toml(d.value)}':27s} # {d.why}" for key, d in own]
     return lines
 
 

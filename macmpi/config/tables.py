@@ -52,7 +52,7 @@ class Start:
     autoencoder of its inputs; "staged": filters and codebooks by model.centres, then the output
     layer, and no gradient step; "model": the weights of another run's model.h5.  Coordinates of a code: "pca" (where
     the net begins with radial basis functions), "elastic_embedding", or "file": of `coordinates`.  "auto": "uniform",
-    of bits "pca".
+    of bits and of radial basis functions "pca".
     """
 
     method: Literal["auto", "uniform", "pca", "greedy", "staged", "model", "elastic_embedding", "file"] = "auto"

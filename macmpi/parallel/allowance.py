@@ -14,13 +14,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from macmpi.parallel.launchers import parent_of
+
 GROUPS_OF_SELF = Path("/proc/self/cgroup")
 CGROUPS = Path("/sys/fs/cgroup")
 """Linux names the control groups of a process in the first, and mounts all of them in the second: version 2 as one
 tree, version 1 as one tree for each controller."""
 
 PROXY = "hydra_pmi_proxy"
-"""MPICH's mpiexec starts its ranks of a machine by a process of this name; the system keeps 15 letters of it."""
+"""MPICH's mpiexec starts its ranks of a machine by a process of this name."""
 
 
 class Memory(NamedTuple):
@@ -34,7 +36,7 @@ def cores() -> int:
     """Gives the cores that the processes of this launch on this machine may use together.
 
     mpiexec may bind each rank to a core of its own, so the affinity of what has started the ranks counts; without an
-    mpiexec that is this process.  All ranks of a launch come to the same number.  Collective: no.
+    mpiexec that is this process.  Collective: no.
     """
     of_launch = len(os.sched_getaffinity(_launcher()))
     return max(1, min(of_launch, math.ceil(min(_quotas(), default=of_launch))))
@@ -65,12 +67,11 @@ def memory_of_a_process() -> float:
 def _launcher() -> int:
     """The process that has started the ranks of this machine, or this one."""
     pid = os.getpid()
-    with suppress(OSError, ValueError, IndexError):
+    with suppress(OSError):
         while pid > 1:
-            name, _, rest = Path(f"/proc/{pid}/stat").read_text().partition("(")[2].rpartition(")")
-            if name == PROXY[:15]:
+            if Path(f"/proc/{pid}/comm").read_text().strip() == PROXY:
                 return pid
-            pid = int(rest.split()[1])
+            pid = parent_of(pid)
     return 0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -183,20 +183,17 @@ def _of_regressions(config: Config, choices: Choices) -> Iterator[Asked]:
         yield Asked(Demand.INEXACT, "hidden layers that are not fitted in closed form", others)
 
 
-def asked_of_segment(config: Config, chain: Chain, choices: Choices, k: int, weighted: bool) -> Iterator[Asked]:
+def asked_of_segment(
+    config: Config, chain: Chain, choices: Choices, k: int, asked_of_run: Sequence[Asked]
+) -> Iterator[Asked]:
     """Gives what the regression of segment k, counted from 0, is asked to handle.  Collective: no."""
     segment, regression, place = chain.segments[k], choices.regressions[k], f"segment {k + 1}"
-    blocks = set(segment.regressed)
-    restrained = bool(blocks & set(choices.shaping.restrained))
-    whole = {a.demand: a for a in asked(config, chain, choices, weighted)}
-    for demand, there in (
-        (Demand.RESTRAINED, restrained),
-        (Demand.WEIGHTED, True),
-        (Demand.SHARDED, config.w_step.schedule != "ring"),
-        (Demand.RING, True),
-    ):
-        if demand in whole and there:
-            yield whole[demand]
+    reaching = {Demand.WEIGHTED, Demand.RING}
+    if set(segment.regressed) & set(choices.shaping.restrained):
+        reaching.add(Demand.RESTRAINED)
+    if config.w_step.schedule != "ring":
+        reaching.add(Demand.SHARDED)
+    yield from (one for one in asked_of_run if one.demand in reaching)
     if any(m.connected is not None for m in segment.fitted):
         yield Asked(Demand.SPARSE, f"a sparse layer of {place}", words="a layer that reads all its inputs")
     if not regression.by_unit and not regression.by_fitter:

@@ -165,6 +165,11 @@ def parts(config: Config, chain: Chain, choices: Choices) -> Iterator[Part]:
         yield Part(said("model.fitters", config.model.fitters), USUAL - {D.SHARED}, why, (("model.fitters", "auto"),))
     for key in config.penalty.shaping[:1]:
         yield Part(f"penalty.{key}", USUAL - {D.SHARED}, "it is fitted to one layer's weights")
+    if choices.trainers:
+        weighs = all(trainer.copies for trainer in choices.trainers.values())
+        handles = USUAL if weighs else USUAL - {D.WEIGHTED}
+        why = "it finds centres without weighing points"
+        yield Part(said("model.centres", config.model.centres), handles, why, (("model.centres", "subset"),))
     if not nested:
         yield _z_solver(config, chain, choices)
 
@@ -211,12 +216,3 @@ def _author(solver: Any) -> str:
     """The class of a part that another package gives."""
     kind = type(getattr(solver, "inner", solver))
     return "" if kind.__module__.startswith("macmpi.") else kind.__qualname__
-
-
-def trainers(config: Config, choices: Choices) -> Iterator[Part]:
-    """Gives the part that finds the centres of layers, if there is one."""
-    if choices.trainers:
-        weighs = all(trainer.copies for trainer in choices.trainers.values())
-        handles = USUAL if weighs else USUAL - {D.WEIGHTED}
-        why = "it finds centres without weighing points"
-        yield Part(said("model.centres", config.model.centres), handles, why, (("model.centres", "subset"),))

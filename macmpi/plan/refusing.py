@@ -17,7 +17,7 @@ from macmpi.config.writing import toml
 from macmpi.nets.chain import Chain
 from macmpi.plan.asked import Asked, Setting, asked, asked_of_segment, of_schedule, of_ways
 from macmpi.plan.choices import Choices
-from macmpi.plan.parts import REFIT, Part, part_of_segment, parts, trainers
+from macmpi.plan.parts import REFIT, Part, part_of_segment, parts
 
 REMEDIES = 2
 """At most this many settings that put another part in the place of the refused one are offered."""
@@ -28,11 +28,11 @@ Pair = tuple[Part, Asked]
 def unhandled(config: Config, chain: Chain, choices: Choices, weighted: bool = False) -> Iterator[Pair]:
     """Each part with a demand that it does not handle.  Collective: no."""
     whole = asked(config, chain, choices, weighted)
-    for part in (*parts(config, chain, choices), *trainers(config, choices)):
+    for part in parts(config, chain, choices):
         yield from _between(part, whole)
     if config.method.name not in NESTED:
         for k in (k for k, group in enumerate(chain.groups) if group):
-            own = list(asked_of_segment(config, chain, choices, k, weighted))
+            own = list(asked_of_segment(config, chain, choices, k, whole))
             yield from _between(part_of_segment(config, choices, k), own)
 
 

@@ -76,7 +76,7 @@ def loaded(config: Config, plan: Plan, source: Source, sizes: Sizes, team: Team)
 def name_ignored(config: Config) -> None:
     """One line about keys that the run does not read.  Collective: no (rank 0)."""
     if keys := ignored(config):
-        warn(f'method.name = "{config.method.name}" does not read {", ".join(keys)} in this config')
+        warn(f"not read, as other keys of this config leave them without a meaning: {', '.join(keys)}")
 
 
 def prepare(

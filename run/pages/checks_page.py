@@ -36,7 +36,7 @@ and baselines are put together from parts of it, such as the gradient of a minib
 are taken by a complex step, Im f(x + ih) / h with h = 1e-30, where the function is analytic: nothing is subtracted, so
 they are exact to rounding. Elsewhere they are central differences, extrapolated (Richardson).
 
-"Found" is the largest difference in any of so many comparisons, relative to the largest number of the independent
+"Found" is the largest difference in all of these comparisons, relative to the largest number of the independent
 computation; 1.1e-16 is the rounding of one operation in double precision. The tests fail above "bound", which is at
 most 100 times what was found, or 1e-12. What the formulas are used for, and laws without a formula (no half step raises
 E_Q; any number of ranks gives the same bits), are other tests.

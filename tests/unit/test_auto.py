@@ -16,6 +16,7 @@ from macmpi.config.auto import decide
 from macmpi.config.model import LAYERS, Activation
 from macmpi.config.tables import PAPER
 from macmpi.data.targets import FEW, with_loss
+from macmpi.plan.plan import make_plan
 
 ALWAYS = ("method.name", "model.hidden", "model.activation", "model.loss", "start.method")
 """Keys with "auto" that nothing but the sizes of the data is needed for."""
@@ -184,3 +185,12 @@ def test_without_targets_of_its_own_a_net_is_an_autoencoder_of_numbers(tmp_path:
     np.savez(tmp_path / "x.npz", X=np.arange(20).reshape(10, 2))
     for source in (str(tmp_path / "x.npz"), "digits", "usps", str(tmp_path / "gone.npz"), "nothing"):
         assert with_loss(config.Config(data=config.Data(source)))[0].model.loss == "squared"
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_a_net_that_begins_with_any_layer_is_planned_as_it_is_decided(kind: str) -> None:
+    """An autoencoder of one code, of which nothing else is said: no default is refused."""
+    model = {"hidden": [6, 2, 6], "activation": [kind, "linear", "rbf" if kind == "rbf" else "tanh"]}
+    words = {"words": 4} if kind == "quantise" else {}
+    decided, _ = decide(config.validate({"model": model | words}, "this test"), 5, True)
+    make_plan(decided, 5, 5, 40, 9, 1)

@@ -75,5 +75,5 @@ def test_they_are_said_once_at_the_start(tmp_path: Path) -> None:
     )
     for option in (("--check",), ("--iterations", 1, "--output", "run")):
         outcome = run_here("t.toml", *option, cwd=tmp_path, code=0)
-        said = 'method.name = "stochastic" does not read penalty.mu0, penalty.ridge'
+        said = "leave them without a meaning: penalty.mu0, penalty.ridge"
         assert outcome.err.count(said) == 1
