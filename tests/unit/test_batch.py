@@ -216,6 +216,7 @@ def test_it_does_not_go_back_for_ever(script: str, tmp_path: Path) -> None:
 
 def test_the_limit_of_time_reaches_the_program(tmp_path: Path) -> None:
     """Slurm and PBS by their environment (auto), LSF and Flux by name; MAX_TIME overrides all."""
+    stand_still(tmp_path)
 
     def limit(script: str, **environment: str) -> str:
         ((*_, last),) = [
