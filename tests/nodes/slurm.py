@@ -84,12 +84,17 @@ def soon_over(where: Path, config: Path) -> None:
     config.write_text(re.sub("max_iterations = .*", f"max_iterations = {length}", config.read_text()))
 
 
-def stopped_and_resumed(slurm: Slurm, where: Path, job: str, config: Path, limit: float = 120.0) -> str:
-    """Waits until the job is back in the queue; what it has said once it has run to its end, with the same bits."""
-    slurm.until(lambda: slurm.job(job).get("Restarts") not in (None, "0"), "restart", limit)
+def stopped_and_resumed(
+    slurm: Slurm, where: Path, job: str, config: Path, limit: float = 120.0, restarts: int = 1
+) -> str:
+    """Waits until the job is back in the queue; what it has said once it has run to its end, with the same bits.
+
+    The end is set once the run has stopped: it would not be stopped, but over, in its last iteration.
+    """
+    slurm.until(lambda: int(slurm.job(job).get("Restarts") or 0) >= restarts, "restart", limit)
     slurm.until(lambda: slurm.job(job)["JobState"] in ("PENDING", "RUNNING"), "job in the queue")
     soon_over(where, config)
-    text = ended(slurm, where, job, "COMPLETED", 0, restarts=1)
+    text = ended(slurm, where, job, "COMPLETED", 0, restarts=restarts)
     same_as_straight(where, config.name)
     return text
 
@@ -231,10 +236,8 @@ def signalled_early(slurm: Slurm, where: Path) -> None:
     slurm.run("scancel", "--batch", "--signal=USR1", job)
     slurm.until(lambda: slurm.job(job).get("Restarts") not in (None, "0"), "restart")
     under_way(slurm, where, job)
-    soon_over(where, config)
     slurm.run("scancel", "--signal=USR1", job)
-    ended(slurm, where, job, "COMPLETED", 0, restarts=1)
-    same_as_straight(where, config.name)
+    stopped_and_resumed(slurm, where, job, config, restarts=2)
 
 
 ENVIRONMENT = f"source /etc/profile; source {Path(sys.executable).parent}/activate; export PYTHONPATH={ROOT}"
