@@ -136,7 +136,7 @@ def test_ranks_go_on_from_a_model_and_keep_a_run_directory(tmp_path: Path, monke
 @pytest.mark.launch
 def test_ranks_refuse_points_in_the_words_of_one_process() -> None:
     said = []
-    for ranks in (1, 2):
+    for ranks in (None, 2):
         with pytest.raises(UsageError) as refused:
             macmpi.fit(X, X - 9.0, loss="logistic", ranks=ranks)
         said.append(str(refused.value))
