@@ -199,7 +199,7 @@ def _outcome(code: int, folder: Path, output: Path) -> Model:
     if code == STOPPED:
         raise MacmpiError("the ranks were stopped before there was a model")
     own = said[said.rfind("macmpi: ") :].removeprefix("macmpi: ") if "macmpi: " in said else said
-    own = own.replace(str(folder / POINTS), ARRAYS)
+    own = own.replace(f'data.source = "{folder / POINTS}"', ARRAYS).replace(str(folder / POINTS), ARRAYS)
     raise ERRORS.get(code, MacmpiError)(own or f"the ranks ended with exit code {code}")
 
 

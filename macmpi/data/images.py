@@ -29,17 +29,19 @@ def images_of(folder: Path, size: list[int]) -> tuple[Array, Array | None]:
     paths, labels = _listed(folder)
     kinds = [_looked_at(Image, path) for path in paths]
     width, height = kinds[0][1]
-    if size:
-        height, width = size
-    else:
-        for path, (_, found) in zip(paths, kinds, strict=True):
-            if found != (width, height):
-                raise UsageError(
-                    f"{path} has {found[1]} x {found[0]} pixels, but {paths[0].name} {height} x {width}: "
-                    f"data.image_size = [{height}, {width}] resizes all of them"
-                )
+    for path, (_, found) in zip(paths, kinds, strict=True):
+        if not size and found != (width, height):
+            raise UsageError(
+                f"{path} has {found[1]} x {found[0]} pixels, but {paths[0].name} {height} x {width}: "
+                f"data.image_size = [{height}, {width}] resizes all of them"
+            )
+    height, width = size or (height, width)
     grey = all(mode in GREY for mode, _ in kinds)
-    pixels = np.empty((len(paths), height, width) if grey else (len(paths), height, width, 3), np.uint8)
+    try:
+        pixels = np.empty((len(paths), height, width) if grey else (len(paths), height, width, 3), np.uint8)
+    except (MemoryError, ValueError):  # the second of a size that no array may have
+        text = f"{len(paths)} images of {height} x {width} pixels do not fit into memory"
+        raise UsageError(f"{folder}: {text}; data.image_size makes them smaller") from None
     for i, path in enumerate(paths):
         pixels[i] = _opened(Image, path, lambda image: _pixels(image, "L" if grey else "RGB", (width, height)))
     return pixels, None if labels is None else np.array(labels)

@@ -146,10 +146,9 @@ class MPITeam(Team):
             try:
                 outcome = (True, function())
             except MacmpiError as error:
-                outcome = (False, error)
+                outcome = (False, _told(error))
         fine, value = self._broadcast(outcome, 0)
         if not fine:
-            value.agreed = True
             raise value
         return value
 
@@ -166,9 +165,7 @@ class MPITeam(Team):
         if failed is not None and 0 in flags and isinstance(failed.__context__, OSError):
             failed.args = (f"{failed} (rank {self.rank} on {platform.node()})",)
         if 1 in flags:
-            first = self._broadcast(failed, flags.index(1))
-            first.agreed = True
-            raise first
+            raise self._broadcast(failed and _told(failed), flags.index(1))
         return value
 
     def _broadcast(self, value: Any, root: int) -> Any:
@@ -278,6 +275,13 @@ class MPITeam(Team):
         time.sleep(0.2)  # the launcher forwards what was printed before it learns of the abort
         self._comm.Abort(code)
         os._exit(code)
+
+
+def _told(error: MacmpiError) -> MacmpiError:
+    """The error as every rank raises it: its text and exit code; what else a class of its own holds stays behind."""
+    told = next(kind for kind in type(error).__mro__ if kind.__module__ == "macmpi")(str(error))
+    told.exit_code, told.agreed = error.exit_code, True
+    return told
 
 
 def die(team: Team, error: BaseException) -> NoReturn:

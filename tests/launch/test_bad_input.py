@@ -74,6 +74,12 @@ def test_all_mistakes_of_a_config_in_one_message(folder: Path) -> None:
     assert len(message.splitlines()) == 5
 
 
+def test_what_does_not_go_together_is_refused_on_all_ranks(folder: Path) -> None:
+    words = ('start.method="pca"', 'parallel.data="sharded"')
+    message = refused(folder, *(word for setting in words for word in ("--set", setting)), ranks=2)
+    assert "does not go with" in message
+
+
 def test_a_config_that_is_there_is_not_what_was_meant(folder: Path) -> None:
     message = refused_here("--set", "modell.hidden=[3]", config="digits_mac")
     assert "did you mean model?" in message

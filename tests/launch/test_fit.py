@@ -133,6 +133,16 @@ def test_ranks_go_on_from_a_model_and_keep_a_run_directory(tmp_path: Path, monke
     assert (tmp_path / "r" / "model.h5").exists()
 
 
+@pytest.mark.launch
+def test_ranks_refuse_points_in_the_words_of_one_process() -> None:
+    said = []
+    for ranks in (None, 2):
+        with pytest.raises(UsageError) as refused:
+            macmpi.fit(X, X - 9.0, loss="logistic", ranks=ranks)
+        said.append(str(refused.value))
+    assert said[0] == said[1]
+
+
 def test_without_an_mpiexec_ranks_are_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(on_ranks, "mpiexec", lambda: None)
     with pytest.raises(UsageError, match="pip install"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,16 @@ def own_rows(team: Team, counts: list[int]) -> slice:
     return slice(start, start + counts[team.rank])
 
 
-def refuse(kind: type[MacmpiError], text: str) -> Any:
+def refuse(kind: Callable[[str], MacmpiError], text: str) -> Any:
     raise kind(text)
+
+
+class Holding(UsageError):
+    """An error that is made of more than its text, and holds what cannot be pickled."""
+
+    def __init__(self, text: str, held: Any) -> None:
+        super().__init__(text)
+        self.held, self.exit_code = held, 7
 
 
 def after(team: Team) -> None:
@@ -60,6 +69,16 @@ def test_an_error_from_the_root(team: Team, kind: type[MacmpiError]) -> None:
     with pytest.raises(kind, match=r"^no$") as error:
         team.from_root(lambda: refuse(kind, "no"))
     assert error.value.agreed
+    after(team)
+
+
+@pytest.mark.parametrize("held", [1, lambda: 1], ids=["a number", "a function"])
+@pytest.mark.parametrize("verb", ["from_root", "all_or_raise"])
+def test_an_error_of_any_class_is_everybodys(team: Team, verb: str, held: Any) -> None:
+    with pytest.raises(UsageError, match=r"^no$") as error:
+        getattr(team, verb)(lambda: refuse(lambda text: Holding(text, held), "no"))
+    assert error.value.agreed
+    assert error.value.exit_code == 7
     after(team)
 
 

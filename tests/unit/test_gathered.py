@@ -101,6 +101,13 @@ def test_images_of_other_sizes_are_refused_and_the_remedy_resizes_them(tmp_path:
     assert images_of(tmp_path, [2, 7])[0].shape == (3, 2, 7)
 
 
+@pytest.mark.parametrize("size", [[10**8, 10**8], [10**15, 1], [10**12, 10**12]])
+def test_images_that_no_memory_holds_are_refused(size: list[int], tmp_path: Path) -> None:
+    draw(tmp_path / "a.png", (4, 3))
+    text = refusal(Data(source=str(tmp_path), image_size=size))
+    assert f"{size[0]} x {size[1]} pixels do not fit into memory; data.image_size" in text
+
+
 def test_folders_that_hold_no_images_of_one_kind(tmp_path: Path) -> None:
     (tmp_path / "none").mkdir()
     assert "holds no images (.png, " in refusal(Data(source=str(tmp_path / "none")))
