@@ -25,8 +25,8 @@ def choose(config: Config, chain: Chain, loss: Loss, fitted_by: dict[int, str]) 
 
     fitted_by: the fitter of each parameter block that has one, by name.
     """
-    penalty = config.penalty
-    shaping = shaping_of(penalty, tuple(sorted({b for segment in chain.segments for b in segment.regressed})))
+    penalty, layers = config.penalty, tuple(sorted({b for segment in chain.segments for b in segment.regressed}))
+    shaping = shaping_of(penalty, layers, config.model.tied)
     check_restrained(penalty, shaping, chain)
     return {
         "loss": loss,

@@ -63,11 +63,16 @@ class Shaping:
         return tuple(b for b, restraint in zip(self.layers, self.restraints, strict=True) if restraint.active)
 
 
-def shaping_of(penalty: Penalty, layers: tuple[int, ...]) -> Shaping:
+def shaping_of(penalty: Penalty, layers: tuple[int, ...], tied: bool = False) -> Shaping:
     """The config's [penalty], for the parameter blocks that regressions fit.  Collective: no.
 
-    Raises UsageError for lists of another length than there are layers, and for sizes that contradict.
+    tied: layers of a decoder have the weights of the encoder's.  Raises UsageError for lists of another length than
+    there are layers, and for sizes that contradict.
     """
+    if tied and isinstance(penalty.value("ridge"), list):
+        raise UsageError(
+            "model.tied = true and a list penalty.ridge: a layer and the one tied to it have one ridge; give one number"
+        )
     for key in LISTS:
         given = penalty.value(key)
         if isinstance(given, list) and len(given) != len(layers):

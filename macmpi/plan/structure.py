@@ -25,10 +25,6 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
             f'model.precision = "float32" loses the constraints\' digits beyond mu = {FLOAT32_MU:g} '
             f"(penalty.mu_max = {penalty.mu_max:g}); use penalty.mu_max = {FLOAT32_MU:g}, or float64"
         )
-    if model.tied and isinstance(penalty.value("ridge"), list):
-        raise UsageError(
-            "model.tied = true and a list penalty.ridge: a layer and the one tied to it have one ridge; give one number"
-        )
     trained = [m for m in chain.blocks if "centres" in m.capabilities]
     for map_, name in zip(trained, model.each("centres", len(trained)), strict=True):
         _check_centres(map_, name, n_train)
