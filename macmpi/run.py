@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from macmpi.data.source import Source
     from macmpi.plan.plan import Plan
 
-FAULT = "MACMPI_FAULT"
 QUESTION = {
     "ranks": "ranks",
     "nodes": "nodes that they are on (1)",
@@ -163,14 +162,12 @@ def _set_threads(threads: int) -> None:
         os.environ[name] = str(threads)
 
 
-def run(team: Team, argv: list[str], fault: Any = None, began: float | None = None) -> int:
-    """The whole program on one rank, struck by `fault` where a test asks for one.  Collective: yes.
+def run(team: Team, argv: list[str], began: float | None = None) -> int:
+    """The whole program on one rank.  Collective: yes.
 
     began: when the program did, by `clock.now`; --max-time is counted from there.
     """
     began = now() if began is None else began
-    if fault:
-        fault.arm(team, light=True)
     args, config = team.from_root(lambda: settle(argv))
     team.set_clock(None, config.run.deadline)
     _set_threads(config.run.threads)
@@ -178,8 +175,6 @@ def run(team: Team, argv: list[str], fault: Any = None, began: float | None = No
         team.from_root(lambda: _answer(config, args.question, team.size))
         return 0
     known = decided(config, team, _with_loss, source_of)
-    if fault:
-        fault.arm(team, light=False)
     from macmpi.config.auto import explained
 
     plan = planned(known, team)
@@ -264,7 +259,6 @@ def main() -> None:
     guard()
     process.hold_stop_signals()
     try:
-        fault = _fault()
         team = launch()
     except MacmpiError as error:
         if speaks():
@@ -279,7 +273,7 @@ def main() -> None:
     code = 0
     try:
         try:
-            code = run(team, sys.argv[1:], fault, began)
+            code = run(team, sys.argv[1:], began)
         finally:
             process.ignore_stop_signals()
     except MacmpiError as error:
@@ -294,15 +288,6 @@ def main() -> None:
         flush()
         team.depart()
     sys.exit(code)
-
-
-def _fault() -> Any:
-    """The fault that the environment asks for.  Raises UsageError."""
-    if FAULT not in os.environ:
-        return None
-    from macmpi.training.faults import parse
-
-    return parse(os.environ[FAULT])
 
 
 if __name__ == "__main__":

@@ -112,8 +112,8 @@ OWNERS = {
     "argparse": {"run", "predict", "fetch", "report", "doctor", "init", "export.__main__", "show"},
     "time": {"parallel.clock", "parallel.mpi", "parallel.kernels", "plan.estimate", "training.run_directory", "doctor"}
     | {"parallel.waiting", "api.cleaner"}
-    | {"training.faults", "training.scheduler", "training.process", "machine.lock", "machine.storage"},
-    "signal": {"api.cleaner", "api.on_ranks", "training.process", "training.faults"},
+    | {"training.scheduler", "training.process", "machine.lock", "machine.storage"},
+    "signal": {"api.cleaner", "api.on_ranks", "training.process"},
     "pickle": {"parallel.mpi"},
     "datetime": {"data.series", "data.texts"},
     "random": set(),
