@@ -43,3 +43,8 @@ def plan_of(
 ) -> Plan:
     """The plan of a config: `make_plan` of what `resolved_of` settles."""
     return make_plan(resolved_of(config, n_in, n_out, n_train, n_val, weighted, autoencoder), n_train, n_val, ranks)
+
+
+def changed(plan: Plan, **values: Any) -> Plan:
+    """A plan with other values in what its config says: `changed(plan, placement="sharded")`."""
+    return replace(plan, resolved=replace(plan.resolved, **values))

@@ -99,9 +99,9 @@ def test_shards_are_counted_with_the_points_that_are_yet_to_be_read(monkeypatch:
         check_memory(planned(whole))
     check_memory(planned(whole, ranks=2))
     wide = configured({"parallel": {"data": "sharded"}})
-    check_memory(plan_of(wide, 1000, 1000, 2_000_000, 100_000, 1), autoencoder=True)
+    check_memory(plan_of(wide, 1000, 1000, 2_000_000, 100_000, 1))
     with pytest.raises(UsageError, match="34 GB a rank"):
-        check_memory(plan_of(wide, 1000, 1000, 2_000_000, 100_000, 1))
+        check_memory(plan_of(wide, 1000, 1000, 2_000_000, 100_000, 1, autoencoder=False))
 
 
 def test_many_shards_are_even_in_points_and_in_memory() -> None:
@@ -111,8 +111,8 @@ def test_many_shards_are_even_in_points_and_in_memory() -> None:
     plan = plan_of(whole, 256, 256, 10**8, 10**6, 1024)
     even = 10**8 / 1024
     assert max(plan.work.train.row_counts) <= 1.1 * even
-    held = least_bytes(plan_of(whole, 256, 256, 10**8, 10**6, 1), autoencoder=True)
-    assert least_bytes(plan, autoencoder=True) <= 1.2 * held / 1024
+    held = least_bytes(plan_of(whole, 256, 256, 10**8, 10**6, 1))
+    assert least_bytes(plan) <= 1.2 * held / 1024
 
 
 @pytest.mark.parametrize(("ranks", "points", "without"), [(48, 9000, 0), (96, 9000, 48), (96, 60_000, 0), (2, 5, 1)])

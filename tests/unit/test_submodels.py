@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from plans import plan_of
+from plans import changed, plan_of
 from theory.problems import given, w_problem
 from theory.test_sharded import data_of
 from unit.crew import crew
@@ -63,7 +63,7 @@ def ring_of(mac: Mac, jobs: tuple[Job, ...], ranks: int) -> Ring:
 def round_the_ring(name: str, team: Team) -> Array:
     """The weights of all jobs.  A rank has all points here, and takes its jobs through its own blocks alone."""
     mac, state, jobs = begun(name)
-    plan = replace(mac.plan, ranks=team.size, sharded=False)
+    plan = changed(replace(mac.plan, ranks=team.size), placement="replicated")
     points = replace(replace(mac.plan, ranks=team.size).work.train, sharded=False)
     ring, solver = ring_of(mac, jobs, team.size), mac.plan.resolved.ring
     assert solver is not None
