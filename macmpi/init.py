@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from macmpi import MacmpiError, UsageError, __version__
-from macmpi.config import Config, flat, from_settings
-from macmpi.config.auto import Decision, decide
+from macmpi.config import Config, from_settings
+from macmpi.config.auto import Decision
 from macmpi.config.documented import documented, explanations, listed, scripts, text_of
 from macmpi.config.whole import given
 from macmpi.config.writing import toml
@@ -30,7 +30,9 @@ from macmpi.data.targets import with_loss
 from macmpi.files import check_output, write_output
 from macmpi.parallel.launchers import one_process
 from macmpi.plan.estimate import check_memory
-from macmpi.plan.plan import make_plan
+from macmpi.plan.plan import Plan
+from macmpi.plan.resolve import resolve
+from macmpi.plan.resolved import Resolved
 
 SHOWN = (
     *("data.validation", "data.points", "data.seed", "data.scale"),
@@ -53,13 +55,12 @@ LISTED, INDENT, WIDTH = 10, 28, 118
 class Found:
     """A data set and what a config has to say of it.
 
-    config: what is given; decided: that with a value for each "auto"; decisions: those; doubt: what the targets are
-    where that leaves it open whether they are classes.
+    config: what is given; resolved: that with a value for each "auto"; doubt: what the targets are where that leaves it
+    open whether they are classes.
     """
 
     config: Config
-    decided: Config
-    decisions: list[Decision]
+    resolved: Resolved
     data: Dataset
     doubt: str = ""
 
@@ -155,9 +156,9 @@ def _read(config: Config) -> Dataset:
 
 def _planned(config: Config, known: Config, decisions: list[Decision], data: Dataset, doubt: str = "") -> Found:
     """All of it, for a run on one rank.  Raises UsageError where no plan can be made."""
-    decided, others = decide(known, data.sizes.n_in, data.autoencoder, data.shape)
-    check_memory(make_plan(decided, *data.sizes.counts, 1), data.autoencoder)
-    return Found(config, decided, decisions + others, data, doubt)
+    resolved = resolve(known, data.sizes, decisions)
+    check_memory(Plan(resolved, data.sizes.n_train, data.sizes.n_val, 1))
+    return Found(config, resolved, data, doubt)
 
 
 def config_of(found: Found, source: str, path: Path) -> str:
@@ -174,8 +175,8 @@ def config_of(found: Found, source: str, path: Path) -> str:
         f"# Every key: {program('init')} --config defaults",
     ]
     said, active = explanations() | {"data.source": PLACE}, given(found.config)
-    why = {decision.key: decision.why for decision in found.decisions}
-    values, used = flat(found.decided), [*active, *_shown(found), *why]
+    why = {decision.key: decision.why for decision in found.resolved.decisions}
+    values, used = found.resolved.settings, [*active, *_shown(found), *why]
     for table in dict.fromkeys(key.partition(".")[0] for key in values):
         own = [key for key in values if key.startswith(f"{table}.") and key in used]
         lines += ["", f"[{table}]"] if own else []
@@ -194,7 +195,7 @@ def _shown(found: Found) -> Iterator[str]:
     """The keys of `SHOWN` that mean something to this run."""
     for key in SHOWN:
         idle = key in DRAWN and not found.data.drawn
-        if not idle and (not key.startswith("stochastic.") or found.decided.method.name == "stochastic"):
+        if not idle and (not key.startswith("stochastic.") or found.resolved.method.name == "stochastic"):
             yield key
 
 

@@ -43,7 +43,7 @@ class Mac:
     @property
     def account(self) -> Account:
         """The W-solver of each segment.  Collective: no."""
-        settled = FLAT if self.plan.choices.penalty.patience else SETTLED
+        settled = FLAT if self.plan.resolved.schedule.patience else SETTLED
         return Account(words(self.plan), settled=settled)
 
     def begin(self, state: State[MacState]) -> None:
@@ -81,7 +81,7 @@ class Mac:
 
         What all points share, a preconditioner, is made from a sample of them.  Collective: yes.
         """
-        parts, solver = self.parts, self.plan.choices.z_solver
+        parts, solver = self.parts, self.plan.resolved.z_solver
         if self.plan.chain.sites:
             with self.clock("z"), located("Z", parts.points.sample):
                 given = prepare_z(parts, state)
@@ -113,7 +113,7 @@ class Mac:
     def move_multipliers(self, state: State[MacState]) -> None:
         """lambda_k <- lambda_k - M_k (z_k - f_k(z_{k-1})), bounded: own points, then Allgatherv.  Collective: yes."""
         given, multipliers = z_inputs(self.parts, state), state.own.multipliers
-        bound = self.plan.choices.penalty.multiplier_max
+        bound = self.plan.resolved.schedule.multiplier_max
         with self.parts.writing(multipliers), self.clock("z"):
             for tile in self.plan.work.train.tiles_of(self.team.rank):
                 problem = z_problem(given, tile.rows, shifted=False)

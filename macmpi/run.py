@@ -21,7 +21,7 @@ from macmpi.parallel.clock import now
 from macmpi.parallel.launchers import in_task, speaks
 from macmpi.parallel.mpi import STOPPED, die, launch
 from macmpi.parallel.team import Team, on_root
-from macmpi.training.decided import Decided, decided, planned
+from macmpi.training.decided import decided, planned
 from macmpi.training.request import MachineQuestion, Request, machine_question
 from macmpi.training.scheduler import seconds_left, seconds_of
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from macmpi.config import Config
     from macmpi.config.auto import Decision
+    from macmpi.data.source import Source
     from macmpi.plan.plan import Plan
 
-FAULT = "MACMPI_FAULT"
 QUESTION = {
     "ranks": "ranks",
     "nodes": "nodes that they are on (1)",
@@ -162,14 +162,12 @@ def _set_threads(threads: int) -> None:
         os.environ[name] = str(threads)
 
 
-def run(team: Team, argv: list[str], fault: Any = None, began: float | None = None) -> int:
-    """The whole program on one rank, struck by `fault` where a test asks for one.  Collective: yes.
+def run(team: Team, argv: list[str], began: float | None = None) -> int:
+    """The whole program on one rank.  Collective: yes.
 
     began: when the program did, by `clock.now`; --max-time is counted from there.
     """
     began = now() if began is None else began
-    if fault:
-        fault.arm(team, light=True)
     args, config = team.from_root(lambda: settle(argv))
     team.set_clock(None, config.run.deadline)
     _set_threads(config.run.threads)
@@ -177,21 +175,26 @@ def run(team: Team, argv: list[str], fault: Any = None, began: float | None = No
         team.from_root(lambda: _answer(config, args.question, team.size))
         return 0
     known = decided(config, team, _with_loss, source_of)
-    if fault:
-        fault.arm(team, light=False)
     from macmpi.config.auto import explained
 
-    plan = planned(known.config, known.sizes, team)
+    plan = planned(known, team)
     if args.explain:
-        team.from_root(lambda: say("\n".join(explained(known.decisions))))
+        team.from_root(lambda: say("\n".join(explained(plan.resolved.decisions))))
         return 0
-    words = args.resume, args.overwrite, args.max_time, tuple(args.argv), known.in_short, args.when_stopped == "model"
+    words = (
+        args.resume,
+        args.overwrite,
+        args.max_time,
+        tuple(args.argv),
+        known.in_short(plan),
+        args.when_stopped == "model",
+    )
     request = Request(began, args.output, *words, inputs=(args.config,))
     if args.check:
-        return check(request, known, plan, team)
+        return check(request, known.source, plan, team)
     from macmpi.training.launch import launch_training
 
-    return launch_training(request, known, plan, team).code
+    return launch_training(request, known.source, plan, team).code
 
 
 def _answer(config: Config, asked: MachineQuestion, ranks: int) -> None:
@@ -210,46 +213,45 @@ def _with_loss(config: Config) -> tuple[Config, list[Decision]]:
     return with_loss(config)
 
 
-def check(request: Request, known: Decided, plan: Plan, team: Team) -> int:
+def check(request: Request, source: Source, plan: Plan, team: Team) -> int:
     """--check: rank 0 says what was chosen, and what the run would take.  Raises UsageError.  Collective: yes."""
-    from macmpi.training.launch import name_ignored, origin_of
+    from macmpi.training.launch import name_unread, origin_of
     from macmpi.training.trial import tried
 
-    config, source, sizes = known.config, known.source, known.sizes
-    on_root(team, lambda: origin_of(config, plan, source.outline()))
-    team.from_root(lambda: name_ignored(config))
+    on_root(team, lambda: origin_of(plan, source.outline()))
+    team.from_root(lambda: name_unread(plan.resolved))
     team.all_or_raise(lambda: None)  # all have planned, and wait: none keeps a core busy that rank 0 measures
-    lines, seconds, rate = team.from_root(lambda: _estimated(plan, config, sizes.autoencoder))
-    found = tried(config, plan, source, sizes, seconds, team)
-    by = f"({config.method.name}), by {rate / 1e9:.3g} GFLOP/s a core"
+    lines, seconds, rate = team.from_root(lambda: _estimated(plan))
+    found = tried(plan, source, seconds, team)
+    by = f"({plan.resolved.method.name}), by {rate / 1e9:.3g} GFLOP/s a core"
     lines.append(f"iteration    about {seconds:.2g} s predicted with a core a rank {by}")
     if found is not None:
         lines[-1] = f"iteration    {found.seconds:.2g} s measured here, the median of {found.iterations}"
-    lines.append(f"output       {team.from_root(lambda: _folder(request, config, plan.sharded))}")
-    chosen = known.in_short.replace("\n  ", "\n").splitlines()
+    lines.append(f"output       {team.from_root(lambda: _folder(request, plan))}")
+    chosen = request.chosen.replace("\n  ", "\n").splitlines()
     team.from_root(lambda: say("\n".join(chosen + lines)))
     return 0
 
 
-def _folder(request: Request, config: Config, sharded: bool) -> str:
+def _folder(request: Request, plan: Plan) -> str:
     """Says what becomes of the output folder.  Collective: no."""
     from macmpi.training.held import judge
 
     assert request.output is not None, "the command line has an output"
     try:
-        held = judge(request.output, config, request.resume, request.overwrite, request.inputs, sharded)
+        held = judge(request.output, plan.resolved, request.resume, request.overwrite, request.inputs, plan.sharded)
     except UsageError as error:
         return str(error)
     return f"{request.output}: {held}"
 
 
-def _estimated(plan: Plan, config: Config, autoencoder: bool) -> tuple[list[str], float, float]:
+def _estimated(plan: Plan) -> tuple[list[str], float, float]:
     """The lines of --check, the predicted seconds of an iteration, the flop/s that they rest on.  Collective: no."""
     from macmpi.plan import cost, estimate
 
     rate = estimate.steady_rate()
-    seconds = cost.predicted(plan, config, autoencoder, rate, cost.Machine(cores=plan.ranks)).total
-    return estimate.estimate(plan, config, autoencoder)[0], seconds, rate
+    seconds = cost.predicted(plan, rate, cost.Machine(cores=plan.ranks)).total
+    return estimate.estimate(plan)[0], seconds, rate
 
 
 def main() -> None:
@@ -257,7 +259,6 @@ def main() -> None:
     guard()
     process.hold_stop_signals()
     try:
-        fault = _fault()
         team = launch()
     except MacmpiError as error:
         if speaks():
@@ -272,7 +273,7 @@ def main() -> None:
     code = 0
     try:
         try:
-            code = run(team, sys.argv[1:], fault, began)
+            code = run(team, sys.argv[1:], began)
         finally:
             process.ignore_stop_signals()
     except MacmpiError as error:
@@ -287,15 +288,6 @@ def main() -> None:
         flush()
         team.depart()
     sys.exit(code)
-
-
-def _fault() -> Any:
-    """The fault that the environment asks for.  Raises UsageError."""
-    if FAULT not in os.environ:
-        return None
-    from macmpi.training.faults import parse
-
-    return parse(os.environ[FAULT])
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ COMMANDS = {"run", "predict", "report", "show", "export", "init", "fetch", "doct
 
 MATHEMATICS = (
     *("typing", "reductions", "state", "mac", "nets.", "solvers.", "half_steps.", "methods."),
-    *("plan.plan", "plan.offsets", "plan.work", "plan.work_lists", "plan.choices", "plan.penalty"),
+    *("plan.plan", "plan.offsets", "plan.work", "plan.work_lists", "plan.resolved", "plan.penalty"),
     *("plan.asked", "plan.structure", "plan.fitted"),
 )
 """Modules, or packages with a dot behind them, that know no MPI, no files and no clocks."""
@@ -112,8 +112,8 @@ OWNERS = {
     "argparse": {"run", "predict", "fetch", "report", "doctor", "init", "export.__main__", "show"},
     "time": {"parallel.clock", "parallel.mpi", "parallel.kernels", "plan.estimate", "training.run_directory", "doctor"}
     | {"parallel.waiting", "api.cleaner"}
-    | {"training.faults", "training.scheduler", "training.process", "machine.lock", "machine.storage"},
-    "signal": {"api.cleaner", "api.on_ranks", "training.process", "training.faults"},
+    | {"training.scheduler", "training.process", "machine.lock", "machine.storage"},
+    "signal": {"api.cleaner", "api.on_ranks", "training.process"},
     "pickle": {"parallel.mpi"},
     "datetime": {"data.series", "data.texts"},
     "random": set(),

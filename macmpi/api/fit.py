@@ -105,10 +105,10 @@ def fit(
             settled = team.from_root(asked)
             points = on_root(team, lambda: _points(X, Y, validation, weights, settled))
             known = _decided(settled, points, team, request.start)
-            plan = planned(known.config, known.sizes, team)
+            plan = planned(known, team)
             with interruptible() as wish, limited(known.config.run.threads):
-                heard = replace(request, chosen=known.in_short, listen=lambda: wish)
-                outcome = launch_training(heard, known, plan, team)
+                heard = replace(request, chosen=known.in_short(plan), listen=lambda: wish)
+                outcome = launch_training(heard, known.source, plan, team)
             return team.from_root(lambda: _told(outcome.model))
 
 

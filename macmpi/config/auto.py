@@ -29,6 +29,27 @@ AS_THE_DATA = "as the data have it"
 
 
 @dataclass(frozen=True)
+class Sizes:
+    """Inputs, outputs, training and validation points of a data set, a classifier's classes, the shape of images.
+
+    classes: (classes,), an array; None for other data.  weighted: training points have weights that are not all 1.
+    """
+
+    n_in: int
+    n_out: int
+    n_train: int
+    n_val: int
+    autoencoder: bool
+    classes: Any = None
+    shape: tuple[int, ...] | None = None
+    weighted: bool = False
+
+    @property
+    def counts(self) -> tuple[int, int, int, int]:
+        return self.n_in, self.n_out, self.n_train, self.n_val
+
+
+@dataclass(frozen=True)
 class Decision:
     """A key, the value that stands for "auto", and why."""
 
@@ -102,7 +123,7 @@ def decide_net(config: Config, n_in: int, autoencoder: bool = False) -> tuple[Co
     return replace(config, model=model, method=method), found
 
 
-def in_short(decisions: list[Decision]) -> str:
+def in_short(decisions: Sequence[Decision]) -> str:
     """One line for the head of the table; nothing where nothing was decided but what the paper has."""
     found = [d for d in decisions if d.why not in (IN_THE_PAPER, AS_THE_DATA)]
     values = [_short(d) for d in found if not d.key.startswith(("penalty.", "method.acceleration"))]
@@ -116,7 +137,7 @@ def _short(decision: Decision) -> str:
     return f"{text}, for {decision.why}" if decision.key == "method.name" and decision.value == "mac" else text
 
 
-def explained(decisions: list[Decision]) -> list[str]:
+def explained(decisions: Sequence[Decision]) -> list[str]:
     """Lines for a config that pin what was decided, each with its reason."""
     if not decisions:
         return ["every key has a value: nothing was chosen"]

@@ -7,33 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from macmpi.config.auto import Sizes
 from macmpi.data.frames import Columns
 from macmpi.data.scaling import Scaling, unscaled
 from macmpi.typing import Array
 
 WEIGHTS = ("weights", "weights_val")
 """The names of the points' weights."""
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """Inputs, outputs, training and validation points of a data set, a classifier's classes, the shape of images.
-
-    weighted: training points have weights that are not all 1.
-    """
-
-    n_in: int
-    n_out: int
-    n_train: int
-    n_val: int
-    autoencoder: bool
-    classes: Array | None = None
-    shape: tuple[int, ...] | None = None
-    weighted: bool = False
-
-    @property
-    def counts(self) -> tuple[int, int, int, int]:
-        return self.n_in, self.n_out, self.n_train, self.n_val
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from macmpi.config import Data
+from macmpi.config.auto import Sizes
 from macmpi.data.alike import check_same_data, opened_alike
 from macmpi.data.checks import check_single, check_units, check_varied, classes_of, largest
-from macmpi.data.dataset import Dataset, Sizes, share_arrays
+from macmpi.data.dataset import Dataset, share_arrays
 from macmpi.data.parts import Part, Parts, drawn_of, parts_of, raw_of, weight_parts
 from macmpi.data.point_weights import check_some, not_negative
 from macmpi.data.reading import Raw

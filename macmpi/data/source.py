@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from macmpi.config import Config
-    from macmpi.data.dataset import Dataset, Sizes
+    from macmpi.config.auto import Sizes
+    from macmpi.data.dataset import Dataset
     from macmpi.data.frames import Columns
     from macmpi.data.scaling import Scaling
     from macmpi.parallel.partition import Partitions

@@ -28,23 +28,23 @@ def errors_of(parts: Parts, state: State[Any], feasible: bool = False) -> Errors
             lambda rows: z_problem(given, rows, shifted=False), given.multipliers
         )
         errors = errors._replace(E_Q=E_Q, constraint=constraint, move=move)
-        if parts.plan.choices.penalty.multipliers:
+        if parts.plan.resolved.schedule.multipliers:
             errors = errors._replace(lagrangian=E_Q - work)
-    if parts.plan.choices.penalty.multipliers:
+    if parts.plan.resolved.schedule.multipliers:
         lagrangian = errors.E_Q if errors.lagrangian is None else errors.lagrangian
         own = np.abs(state.own.multipliers[parts.points.own])
         largest = parts.team.max_over_ranks({"multiplier": float(own.max(initial=0.0))})
         errors = errors._replace(lagrangian=lagrangian, multiplier=largest["multiplier"])
-    if parts.plan.choices.loss.labels:
+    if parts.plan.resolved.loss.labels:
         errors = errors._replace(wrong_train=train.wrong, wrong_validation=validation.wrong)
-    if parts.plan.choices.penalty.gradients:
+    if parts.plan.resolved.schedule.gradients:
         errors = errors._replace(gradients=gradients_of(parts, state))
     return errors
 
 
 def _nested_ridge(parts: Parts, state: State[Any]) -> float:
     """lambda ||W||^2 of eq. (6), one for all mu: none where the ridge grows with mu.  Collective: no."""
-    plan, shaping = parts.plan, parts.plan.choices.shaping
+    plan, shaping = parts.plan, parts.plan.resolved.shaping
     if not plan.has_basis or shaping.scale != "objective" or shaping.until_mu == 0.0:
         return 0.0
     at = replace(state, mu=min(state.mu, shaping.until_mu))

@@ -82,7 +82,7 @@ class Evaluation:
 
         Cost: one pass through the net.  Collective: yes.
         """
-        data, chain, loss = self.data, self.plan.chain, self.plan.choices.loss
+        data, chain, loss = self.data, self.plan.chain, self.plan.resolved.loss
         points = self.plan.work.validation if validation else self.plan.work.train
         X, Y = (data.X_val, data.Y_val) if validation else (data.X, data.Y)
         w = data.weights_val if validation else data.weights

@@ -54,7 +54,7 @@ def start_at(parts: Parts, weights: Array, gradient_step: bool) -> State[MacStat
         if team.rank == 0 or plan.sharded:
             chain, data = plan.chain, parts.data
             nested = SegmentProblem(
-                *(chain.whole, plan.choices.loss, data.X, data.Y, chain.block_shapes, 0.0, state.weights),
+                *(chain.whole, plan.resolved.loss, data.X, data.Y, chain.block_shapes, 0.0, state.weights),
                 point_weights=data.weights,
             )
             gradient[:] = gradients(nested, nested.start, parts.over_points)[1][0]

@@ -96,8 +96,8 @@ def ridge_gradient(parts: Parts, state: State[MacState]) -> Array:
     """
     plan, weights, forms = parts.plan, parts.weights(state), metrics(parts.plan, state)
     out = np.zeros(plan.offsets.weights[-1])
-    for k, regression in enumerate(plan.choices.regressions):
-        apart = k < len(forms) and regression.by_unit and plan.choices.shaping.scale == "unit"
+    for k, regression in enumerate(plan.resolved.regressions):
+        apart = k < len(forms) and regression.by_unit and plan.resolved.shaping.scale == "unit"
         for b, ridge in zip(plan.chain.trained(k), plan.ridges(k, state.mu), strict=True):
             V = np.where(plan.chain.blocks[b].penalised, weights[b].astype(float), 0.0)
             weighed = times(V.T, forms[k].M).T if apart else plan.weight_of(k, state.mu) * V

@@ -22,11 +22,11 @@ FLOOR, DAMPING = 1e-2, 0.1
 
 def metrics(plan: Plan, state: State[MacState]) -> tuple[Metric, ...]:
     """mu M_k of each site.  Collective: no."""
-    if plan.choices.metric == "identity":
+    if plan.resolved.metric == "identity":
         return (metric(state.mu, plan.dtype),) * len(plan.chain.sites)
     forms, at = [], 0
     for h in plan.chain.site_sizes:
-        shape = (h, h) if plan.choices.metric == "curvature" else (h,)
+        shape = (h, h) if plan.resolved.metric == "curvature" else (h,)
         size = int(np.prod(shape))
         forms.append(metric(state.mu * state.own.metric[at : at + size].reshape(shape), plan.dtype))
         at += size
@@ -35,7 +35,7 @@ def metrics(plan: Plan, state: State[MacState]) -> tuple[Metric, ...]:
 
 def unit_metric(plan: Plan, k: int, state: State[MacState]) -> Metric:
     """The form in which a hidden segment's own regression is measured: M_k without mu.  Collective: no."""
-    if plan.choices.metric == "identity":
+    if plan.resolved.metric == "identity":
         return metric(1.0, plan.dtype)
     return metric(state.own.metric[plan.chain.site_columns[k]], plan.dtype)
 
@@ -53,10 +53,10 @@ def renew_metric(parts: Parts, state: State[MacState]) -> None:
     Both are scaled to a mean eigenvalue of 1.  Collective: yes.
     """
     plan, points, own = parts.plan, parts.points, state.own
-    if plan.choices.metric == "identity" or own.metric_mu == state.mu:
+    if plan.resolved.metric == "identity" or own.metric_mu == state.mu:
         return
     sites = [state.Z[:, columns] for columns in plan.chain.site_columns]
-    if plan.choices.metric == "variance":
+    if plan.resolved.metric == "variance":
         variances = [_variance(points, parts.data.weights, z) for z in sites]
         forms = [1.0 / np.maximum(v, FLOOR * v.max() or 1.0) for v in variances]
     else:
@@ -86,7 +86,7 @@ def _curvatures(parts: Parts, weights: list[Array], sites: list[Array]) -> list[
     X, Y = parts.data.X[points.sample], parts.data.Y[points.sample]
     inputs = [with_data(s, z[points.sample], X).astype(float) for s, z in zip(segments[1:], sites, strict=True)]
     F = average.rows(lambda rows: segments[-1].forward(weights, inputs[-1][rows]))
-    M = average.mean(lambda rows: plan.choices.loss.hessian(Y[rows], F[rows]), (F.shape[1], F.shape[1]))
+    M = average.mean(lambda rows: plan.resolved.loss.hessian(Y[rows], F[rows]), (F.shape[1], F.shape[1]))
     forms: list[Array] = []
     for segment, A in zip(reversed(segments[1:]), reversed(inputs), strict=True):
         M = segment.pullback(weights, A, M, average)

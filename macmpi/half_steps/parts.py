@@ -66,8 +66,8 @@ class Parts:
         """The given weights (flat); coordinates and multipliers, if there are any, 0.  Collective: yes."""
         plan, shape = self.plan, (self.points.count, sum(self.plan.chain.site_sizes))
         Z = self.team.array(shape, plan.dtype)
-        state = State(weights.astype(plan.dtype), Z, plan.choices.penalty.mu0, MacState())
-        if plan.choices.penalty.multipliers:
+        state = State(weights.astype(plan.dtype), Z, plan.resolved.schedule.mu0, MacState())
+        if plan.resolved.schedule.multipliers:
             state.own.multipliers = self.team.array(shape, plan.dtype)
         return state
 
@@ -119,7 +119,7 @@ class Parts:
         Of sharded points, and of many patches, they are made where they are needed.  Collective: yes.
         """
         segment, dtype = self.plan.chain.segments[k], self.plan.dtype
-        if not self.plan.choices.regressions[k].by_unit:
+        if not self.plan.resolved.regressions[k].by_unit:
             return A
         map_ = segment.fitted[0]
         if map_.n_in < A.shape[1]:
@@ -141,7 +141,7 @@ class Parts:
 
         The memory of an earlier copy is used again.  Collective: yes.
         """
-        if not self.plan.choices.regressions[k].single:
+        if not self.plan.resolved.regressions[k].single:
             return A
         single = np.dtype(np.float32)
         self._rounded[k] = self.points.rows(lambda rows: A[rows], A.shape[1], single, self._rounded.get(k))
@@ -190,9 +190,9 @@ class Parts:
         by: of layers that l1 or groups make sparse.
         """
         plan, found = self.plan, weights.copy()
-        for b in plan.choices.shaping.restrained:
+        for b in plan.resolved.shaping.restrained:
             place, marks = plan.offsets.block(b), plan.chain.blocks[b].penalised
-            asked, W = plan.choices.shaping.asked(b), found[plan.offsets.block(b)].reshape(marks.shape)
+            asked, W = plan.resolved.shaping.asked(b), found[plan.offsets.block(b)].reshape(marks.shape)
             if by is not None and (asked.l1 > 0.0 or asked.group > 0.0):
                 W[marks & (by[place].reshape(marks.shape) == 0.0)] = 0.0
             W[:] = asked.inside(W, marks)
@@ -204,9 +204,9 @@ class Parts:
         Collective: no.
         """
         plan = self.plan
-        if not plan.choices.shaping.sparse:
+        if not plan.resolved.shaping.sparse:
             return None
-        blocks = plan.choices.shaping.restrained
+        blocks = plan.resolved.shaping.restrained
         maps = [plan.chain.blocks[b] for b in blocks]
         marks = [m.penalised if m.connected is None else m.penalised & m.connected for m in maps]
         found, count = zeros([weights[b] for b in blocks], marks)

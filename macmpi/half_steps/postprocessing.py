@@ -32,7 +32,7 @@ def postprocess(parts: Parts, state: State[MacState]) -> State[MacState]:
         return after
     parts.feasible(after)
     before, last = last_objective(parts, after), len(plan.chain.sites)
-    for _ in range(1 if plan.choices.regressions[-1].solver.exact else REFITS):
+    for _ in range(1 if plan.resolved.regressions[-1].solver.exact else REFITS):
         kept = after.weights.copy()
         fit(parts, [last], after)
         now = last_objective(parts, after)

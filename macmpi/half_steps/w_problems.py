@@ -56,7 +56,7 @@ def prepare_w(parts: Parts, work: WorkList, state: State[MacState]) -> WInputs:
             continue
         kept = None if k else first
         made = kept.features if kept else parts.features(k, state)
-        if parts.plan.choices.regressions[k].by_unit and parts.plan.chain.segments[k].added:
+        if parts.plan.resolved.regressions[k].by_unit and parts.plan.chain.segments[k].added:
             given.passed[k] = made
         given.features[k] = kept.unfolded if kept else parts.unfolded(k, made)
         given.rounded[k] = kept.rounded if kept else parts.rounded(k, given.features[k])
@@ -69,7 +69,7 @@ def prepare_w(parts: Parts, work: WorkList, state: State[MacState]) -> WInputs:
 def measured(parts: Parts, state: State[MacState]) -> tuple[tuple[Metric, ...], Array]:
     """The metrics, and z_k - u_k of all sites; of sharded points, which may be many, z_k.  Collective: no."""
     forms = metrics(parts.plan, state)
-    if parts.plan.sharded or not parts.plan.choices.penalty.multipliers:
+    if parts.plan.sharded or not parts.plan.resolved.schedule.multipliers:
         return forms, state.Z
     return forms, state.Z - shift(parts.plan, forms, state.own.multipliers)
 
@@ -80,7 +80,7 @@ def targets(given: WInputs, k: int, units: slice = EVERY) -> Rows:
     if k == len(columns):
         return parts.data.Y[:, units]
     z = given.coordinates[:, columns[k]]
-    if not (parts.plan.sharded and parts.plan.choices.penalty.multipliers):
+    if not (parts.plan.sharded and parts.plan.resolved.schedule.multipliers):
         return z[:, units]
     u, form = given.state.own.multipliers[:, columns[k]], given.metrics[k]
     shape = len(z), z[:0, units].shape[1]
@@ -142,7 +142,7 @@ def layer_gram(given: WInputs, k: int) -> LayerGram:
     """The units of a segment share this, at the present Grams.  Collective: no."""
     plan, grams = given.parts.plan, given.state.own.grams
     G = grams[plan.offsets.gram(k)].reshape(plan.offsets.gram_shapes[k])
-    dtype = np.dtype(np.float32) if plan.choices.regressions[k].single else plan.dtype
+    dtype = np.dtype(np.float32) if plan.resolved.regressions[k].single else plan.dtype
     ridge = plan.unit_ridge(k, given.state.mu)
     return LayerGram(G, ridge, dtype, plan.chain.has_bias(k), plan.chain.segments[k].activation)
 
@@ -178,7 +178,7 @@ def _net_and_loss(given: WInputs, k: int) -> tuple[Any, Any]:
     numbers, group = {block: i for i, block in enumerate(plan.chain.trained(k))}, plan.chain.groups[k]
     parts = [plan.features[j] if plan.chain.segments[j].leading else plan.chain.segments[j] for j in group]
     own = [replace(s, blocks=tuple(None if b is None else numbers[b] for b in s.blocks)) for s in parts]
-    losses = [plan.choices.loss if j == len(plan.chain.sites) else Squared(unit_metric(plan, j, state)) for j in group]
+    losses = [plan.resolved.loss if j == len(plan.chain.sites) else Squared(unit_metric(plan, j, state)) for j in group]
     if len(group) == 1:
         return own[0], losses[0]
     weights = tuple(plan.weight_of(j, state.mu) / plan.weight_of(k, state.mu) for j in group)

@@ -26,9 +26,9 @@ from macmpi.typing import Array
 
 def words(plan: Plan) -> str:
     """The console says this of the W-step.  Collective: no."""
-    led = [r.name for r, group in zip(plan.choices.regressions, plan.chain.groups, strict=True) if group]
+    led = [r.name for r, group in zip(plan.resolved.regressions, plan.chain.groups, strict=True) if group]
     names = [(name, len(list(same))) for name, same in groupby(led)]
-    ring = f"; sgd round a ring of {len(plan.work.train.blocks)} blocks of points" if plan.choices.ring else ""
+    ring = f"; sgd round a ring of {len(plan.work.train.blocks)} blocks of points" if plan.resolved.ring else ""
     return f"W-step of the segments: {', '.join(f'{name} ({count})' for name, count in names)}{ring}"
 
 
@@ -51,7 +51,7 @@ def solve(parts: Parts, work: WorkList, state: State[MacState], plain: bool = Fa
         return
     with parts.clock("w"):
         given = prepare_w(parts, work, state)
-    by_rows = [k for k in sorted(work.segments) if parts.plan.choices.regressions[k].by_rows]
+    by_rows = [k for k in sorted(work.segments) if parts.plan.resolved.regressions[k].by_rows]
     before = state.weights.copy() if by_rows else state.weights
     first, ridge = given.first, parts.plan.unit_ridge(0, state.mu)
     kept = {0: first.factor} if first and 0 not in work.fresh and first.ridge == ridge else {}
@@ -74,7 +74,7 @@ class Solving:
     def gram(self, gram: Gram, over_points: OverPoints) -> None:
         """A Gram of inputs, or some rows of it.  Collective: where `over_points` is."""
         plan, team, k, grams = self.given.parts.plan, self.given.parts.team, gram.segment, self.given.state.own.grams
-        rows, system = None if gram.rows is None else gram.rows.rows, plan.choices.regressions[k].system
+        rows, system = None if gram.rows is None else gram.rows.rows, plan.resolved.regressions[k].system
         assert system is not None
         P = plan.chain.rows(k)
         inputs, over_rows = by_position(self.given.rounded[k], P), over_positions(over_points, P)
@@ -92,7 +92,7 @@ class Solving:
 
     def _factor(self, k: int, in_pieces: InPieces = ALONE) -> Any:
         plan, gram = self.given.parts.plan, layer_gram(self.given, k)
-        system, masked = plan.choices.regressions[k].system, plan.chain.segments[k].fitted[0].connected is not None
+        system, masked = plan.resolved.regressions[k].system, plan.chain.segments[k].fitted[0].connected is not None
         if system and k not in self.factors:
             self.factors[k] = system.of_masks(gram) if masked else system.factor(gram, in_pieces)
         return self.factors.get(k)
@@ -100,7 +100,7 @@ class Solving:
     def solve(self, job: Job) -> None:
         """A regression.  Collective: where points are sharded."""
         plan, over_points = self.given.parts.plan, self.given.parts.over_points
-        own = plan.choices.regressions[job.segment]
+        own = plan.resolved.regressions[job.segment]
         if own.by_rows and job.units is not None:
             whole = replace(job, units=None, place=plan.offsets.block(plan.chain.trained(job.segment)[0]))
             with located("W", job.segment, job.units):
@@ -159,7 +159,7 @@ def _segment_error(parts: Parts, k: int, flat: Array, state: State[MacState]) ->
     def part(rows: slice) -> list[float]:
         F, own = segment.forward(weights, A[rows]), at(parts.data.weights, rows)
         if last:
-            return [sum_by_weight(parts.plan.choices.loss.value(T[rows], F), own)]
+            return [sum_by_weight(parts.plan.resolved.loss.value(T[rows], F), own)]
         return [0.5 * sum_by_weight(given.metrics[k].square(T[rows] - F), own)]
 
     return float(parts.evaluation.total(parts.plan.work.train, part, 1)[0])

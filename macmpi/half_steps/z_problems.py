@@ -43,12 +43,12 @@ def z_inputs(parts: Parts, state: State[MacState]) -> ZInputs:
 
 def z_problem(given: ZInputs, rows: Rows, shifted: bool = True) -> ZProblem:
     """Eq. (4) for some points; without the shift by multipliers where `shifted` is False.  Collective: no."""
-    parts, plan, moves = given.parts, given.parts.plan, given.parts.plan.choices.penalty.multipliers
+    parts, plan, moves = given.parts, given.parts.plan, given.parts.plan.resolved.schedule.multipliers
     return ZProblem(
         segments=(plan.features[0], *plan.chain.segments[1:]),
         sizes=plan.chain.site_sizes,
         weights=given.weights,
-        loss=plan.choices.loss,
+        loss=plan.resolved.loss,
         metrics=given.metrics,
         X=given.features[rows],
         Y=parts.data.Y[rows],

@@ -116,7 +116,7 @@ class Accelerated(Around):
             probed = slice(rows.start, rows.stop, apart)
             Y, tape = data.Y[probed], plan.chain.whole.tape(self.parts.weights(state), data.X[probed])
             changes = [tape.weight_jvp(way) for way in blocks]
-            loss = weighted(plan.choices.loss, at(data.weights, probed))
+            loss = weighted(plan.resolved.loss, at(data.weights, probed))
             residual, root = loss.residual(Y, tape.F), loss.root(Y, tape.F)
             curved = [root.normal(change) for change in changes]
             return np.array([float(np.vdot(a, b)) for a in changes for b in (*curved, residual)])
@@ -138,7 +138,7 @@ class Accelerated(Around):
         X, Y, points = (
             (data.X_val, data.Y_val, plan.work.validation) if validation else (data.X, data.Y, plan.work.train)
         )
-        w, loss = data.weights_val if validation else data.weights, plan.choices.loss
+        w, loss = data.weights_val if validation else data.weights, plan.resolved.loss
 
         def part(rows: slice) -> list[float]:
             A = plan.chain.coordinates(weights, X[rows])[-1] if validation else self.parts.inputs(last, state)[rows]
@@ -172,7 +172,7 @@ class Accelerated(Around):
         (own, train), (watched, validation) = (self._nested(flats, state, which) for which in (False, True))
         zeros = self.parts.zeros(block_views(state.own.shown, self.plan.chain.block_shapes))
         errors = Errors(train.error, validation.error, own.error, 0.0, watched=watched.error, zeros=zeros)
-        if self.plan.choices.loss.labels:
+        if self.plan.resolved.loss.labels:
             errors = errors._replace(wrong_train=train.wrong, wrong_validation=validation.wrong)
         return errors
 

@@ -94,7 +94,7 @@ class Alternating(Around):
         plan, weights = self.plan, self.parts.weights(state)
         W: Array = flat.reshape(weights[block].shape)
         n_in = plan.chain.inputs(block)
-        features, Y, loss = self.parts.first(state).features, self.data.Y, plan.choices.loss
+        features, Y, loss = self.parts.first(state).features, self.data.Y, plan.resolved.loss
 
         def part(rows: slice) -> Array:
             A = features[rows]

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from macmpi.config import Config
 from macmpi.plan.plan import Plan
 from macmpi.plan.selectable import FEWEST, STEP, ridges_of, widths_of
 from macmpi.typing import Array
@@ -48,10 +47,10 @@ class Candidates:
         return self.price * (self.own * counts + self.outputs * degrees)
 
 
-def candidates_of(config: Config, plan: Plan) -> list[Candidates]:
+def candidates_of(plan: Plan) -> list[Candidates]:
     """The regressions that a selection compares; numbers of centres up to the plan's own.  Collective: no."""
-    keys, chain, found = config.selection, plan.chain, list[Candidates]()
-    ridges = ridges_of(config, chain)
+    keys, chain, found = plan.resolved.selection, plan.chain, list[Candidates]()
+    ridges = ridges_of(plan.resolved)
     chosen = [k for k, segment in enumerate(chain.segments) if segment.leading or k in ridges]
     a_parameter, epsilons = CRITERIA[keys.criterion](plan.n_train), keys.epsilons(len(chosen))
     for k, epsilon2 in zip(chosen, epsilons, strict=True):
@@ -62,6 +61,6 @@ def candidates_of(config: Config, plan: Plan) -> list[Candidates]:
             first = segment.maps[0]
             layer = next(i for i, m in enumerate(plan.hidden) if m is first)
             steps = keys.sizes[layer] if keys.sizes else np.arange(FEWEST, first.n_out, STEP)
-            counts, own, widths = np.unique([*steps, first.n_out]), first.n_in, widths_of(config, layer)
+            counts, own, widths = np.unique([*steps, first.n_out]), first.n_in, widths_of(plan.resolved, layer)
         found.append(Candidates(k, layer, block, counts, widths, ridges.get(k, ()), price, own, units))
     return found

@@ -1,8 +1,7 @@
-"""The methods that train: what the loop asks of each, and which one a config names."""
+"""The methods that train: what the loop asks of each, and which one a plan names."""
 
 from __future__ import annotations
 
-from macmpi.config import Config
 from macmpi.data.dataset import Dataset
 from macmpi.mac import Mac
 from macmpi.methods.around import Around
@@ -10,44 +9,45 @@ from macmpi.methods.protocol import Method
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
-from macmpi.plan.resizable import places
+from macmpi.plan.selectable import places
 
 
-def choose(config: Config, plan: Plan, data: Dataset, team: Team, clock: Clock) -> Method:
-    """The method of a config; only its own module is loaded, to start sooner.  Collective: yes."""
-    if config.method.name == "stochastic":
+def choose(plan: Plan, data: Dataset, team: Team, clock: Clock) -> Method:
+    """The method of a plan; only its own module is loaded, to start sooner.  Collective: yes."""
+    of, name = plan.resolved, plan.resolved.method.name
+    if name == "stochastic":
         from macmpi.methods.stochastic.method import Stochastic
 
-        return Stochastic(plan, data, team, clock, config.stochastic)
-    if config.method.name in ("sgd", "adam"):
+        return Stochastic(plan, data, team, clock, of.stochastic)
+    if name in ("sgd", "adam"):
         from macmpi.methods.backprop.minibatch import Adam, Sgd
 
-        kind = Sgd if config.method.name == "sgd" else Adam
-        return kind(plan, data, team, clock, config.baseline)
-    if config.method.name in ("cg", "lbfgs"):
+        kind = Sgd if name == "sgd" else Adam
+        return kind(plan, data, team, clock, of.baseline)
+    if name in ("cg", "lbfgs"):
         from macmpi.methods.backprop.full_batch import ConjugateGradients, Lbfgs
 
-        return {"cg": ConjugateGradients, "lbfgs": Lbfgs}[config.method.name](plan, data, team, clock, config.baseline)
-    if config.method.name == "alternating":
+        return {"cg": ConjugateGradients, "lbfgs": Lbfgs}[name](plan, data, team, clock, of.baseline)
+    if name == "alternating":
         from macmpi.methods.alternating import Alternating
 
         return Alternating(Mac(plan, data, team, clock))
-    if config.selection.criterion == "none":
-        return half_steps(config, plan, data, team, clock)
-    if places(config, plan.chain):
+    if of.selection.criterion == "none":
+        return half_steps(plan, data, team, clock)
+    if places(of):
         from macmpi.methods.unit_selection import UnitSelection
 
-        return UnitSelection(config, plan, lambda made: half_steps(config, made, data, team, clock))
+        return UnitSelection(plan, lambda made: half_steps(made, data, team, clock))
     from macmpi.methods.selection import Selection
 
-    return Selection(config, Mac(plan, data, team, clock))
+    return Selection(Mac(plan, data, team, clock))
 
 
-def half_steps(config: Config, plan: Plan, data: Dataset, team: Team, clock: Clock) -> Mac | Around:
+def half_steps(plan: Plan, data: Dataset, team: Team, clock: Clock) -> Mac | Around:
     """MAC, or what accelerates it.  Collective: yes."""
     mac = Mac(plan, data, team, clock)
-    if config.method.acceleration in ("feasible", "momentum"):
+    if (word := plan.resolved.method.acceleration) in ("feasible", "momentum"):
         from macmpi.methods.accelerated import Accelerated
 
-        return Accelerated(mac, momentum=config.method.acceleration == "momentum")
+        return Accelerated(mac, momentum=word == "momentum")
     return mac

@@ -16,8 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from macmpi.config import Config
-from macmpi.config.resized import resized
 from macmpi.half_steps.carry_out import carry_out
 from macmpi.half_steps.w_problems import WInputs, prepare_w
 from macmpi.half_steps.w_step import fit
@@ -25,7 +23,7 @@ from macmpi.mac import Mac
 from macmpi.methods.around import Around
 from macmpi.methods.candidates import Candidates, candidates_of
 from macmpi.methods.comparing import Comparing
-from macmpi.plan.plan import Plan, make_plan
+from macmpi.plan.plan import Plan
 from macmpi.plan.selectable import all_widths, width_places
 from macmpi.state import Z_STEP, Architecture, MacState, Pause, State, never
 from macmpi.typing import Array
@@ -51,18 +49,13 @@ class Selection(Around):
     regressions whose ridge is compared, the ridge apart.  Collective: where a method says so.
     """
 
-    def __init__(self, config: Config, mac: Mac) -> None:
+    def __init__(self, mac: Mac) -> None:
         super().__init__(mac)
-        self.config = config
-        self.largest = self._plan(Architecture(tuple(config.model.units)))
-        self.candidates = candidates_of(config, self.largest)
+        self.begun, self.of = mac.plan.begun, mac.plan.begun.resolved
+        self.largest = self.begun.resized(self.of.units)
+        self.candidates = candidates_of(self.largest)
         self.changed: bool | None = None
         self._degrees = list[float]()
-
-    def _plan(self, of: Architecture) -> Plan:
-        old = self.mac.plan
-        chain = old.chain
-        return make_plan(resized(self.config, *of), chain.n_in, chain.n_out, old.n_train, old.n_val, old.ranks)
 
     def begin(self, state: State[MacState]) -> None:
         """Passes on to MAC, and takes the degrees that a selection has left.  Collective: yes."""
@@ -94,12 +87,12 @@ class Selection(Around):
 
     def _present(self) -> Architecture:
         """The net as it is.  Collective: no."""
-        plan, widths = self.plan, all_widths(self.config)
+        plan, widths = self.plan, all_widths(self.of)
         for c in self.candidates:
             if c.widths:
-                widths[width_places(self.config)[c.layer]] = self._width(plan, c)
+                widths[width_places(self.of)[c.layer]] = self._width(plan, c)
         units = tuple(layer.n_out for layer in plan.hidden)
-        return Architecture(units, tuple(widths), tuple(plan.choices.shaping.ridges))
+        return Architecture(units, tuple(widths), tuple(plan.resolved.shaping.ridges))
 
     def _width(self, plan: Plan, of: Candidates) -> float:
         return float(plan.chain.segments[of.segment].maps[0].spec()["width"])
@@ -107,7 +100,7 @@ class Selection(Around):
     def sweep(self, state: State[MacState], pause: Pause = never) -> bool:
         """One iteration; `changed` then says whether it changed the architecture.  Collective: yes."""
         self.changed = None
-        if (state.iteration + 1) % self.config.selection.every:
+        if (state.iteration + 1) % self.of.selection.every:
             return self.mac.sweep(state, pause)
         if state.position == Z_STEP:
             self.mac.z_step(state)
@@ -125,9 +118,9 @@ class Selection(Around):
         for c, best in zip(self.candidates, found, strict=True):
             if best.moves and c.layer >= 0:
                 units[c.layer] = best.inputs
-                widths[width_places(self.config)[c.layer]] = best.width
+                widths[width_places(self.of)[c.layer]] = best.width
             if best.moves and c.ridges:
-                ridges[self.plan.choices.shaping.layers.index(c.block)] = best.ridge
+                ridges[self.plan.resolved.shaping.layers.index(c.block)] = best.ridge
         chosen = Architecture(tuple(units), tuple(widths), tuple(ridges))
         kept = {c.segment for c, best in zip(self.candidates, found, strict=True) if not best.moves}
         self.changed = chosen != present
@@ -142,7 +135,7 @@ class Selection(Around):
 
         kept: the segments that stay as they are.
         """
-        old, plan = self.plan, self._plan(self._asked(chosen))
+        old, plan = self.plan, self.begun.resized(*self._asked(chosen))
         state.weights = _carried(state.weights, old.offsets.weights, plan.offsets.weights)
         state.own.grams = _carried(state.own.grams, old.offsets.grams, plan.offsets.grams)
         state.own.sizes = np.array(chosen.units)
@@ -175,7 +168,7 @@ class Selection(Around):
 
     def _ridges(self, of: Candidates, mu: float) -> tuple[float, ...]:
         """The ridges that are compared at a mu, as penalty.ridge says them.  Collective: no."""
-        shaping = self.plan.choices.shaping
+        shaping = self.plan.resolved.shaping
         if of.ridges and mu <= shaping.until_mu:
             return of.ridges
         return (shaping.ridges[shaping.layers.index(of.block)],)
@@ -234,7 +227,7 @@ class Selection(Around):
         chosen = {c.segment: c for c in self.candidates if c.ridges}
         if not chosen:
             return {}
-        work, shaping = self.plan.work.regressions(list(chosen)), self.plan.choices.shaping
+        work, shaping = self.plan.work.regressions(list(chosen)), self.plan.resolved.shaping
         ridges = {k: [self._own(c, shaping.ridges[shaping.layers.index(c.block)], state.mu)] for k, c in chosen.items()}
         trial = Comparing(self.plan, given, work, {}, ridges, given.features)
         carry_out(work, trial, self.parts.points, self.team, self.clock)
@@ -243,17 +236,17 @@ class Selection(Around):
 
     def _own(self, of: Candidates, ridge: float, mu: float) -> float:
         """A ridge as the regression of a unit has it.  Collective: no."""
-        return self.plan.choices.shaping.own(ridge, mu, of.segment == len(self.plan.chain.sites))
+        return self.plan.resolved.shaping.own(ridge, mu, of.segment == len(self.plan.chain.sites))
 
     def _of_width(self, number: int) -> Plan:
         """The plan of the largest candidates, with width `number` of each.  Collective: no."""
-        widths = all_widths(self.config)
+        widths = all_widths(self.of)
         for c in self.candidates:
             if c.widths:
-                widths[width_places(self.config)[c.layer]] = c.widths[min(number, len(c.widths) - 1)]
-        if widths == all_widths(self.config):
+                widths[width_places(self.of)[c.layer]] = c.widths[min(number, len(c.widths) - 1)]
+        if widths == all_widths(self.of):
             return self.largest
-        return self._plan(Architecture(tuple(self.config.model.units), tuple(widths)))
+        return self.begun.resized(self.of.units, widths)
 
 
 def _carried(flat: Array, old: Sequence[int], new: Sequence[int]) -> Array:

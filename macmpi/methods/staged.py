@@ -11,15 +11,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from macmpi.config import Config
 from macmpi.methods.protocol import Method
 from macmpi.nets.chain import Segment
 from macmpi.nets.design import row_dots, squared_distances
-from macmpi.nets.layers import Map, registered
+from macmpi.nets.layers import Map
 from macmpi.nets.losses import Loss
 from macmpi.parallel.streams import Stream, stream
 from macmpi.reductions import EVERY, sum_over
-from macmpi.solvers.centres import TRAINERS, Trainer
+from macmpi.solvers.centres import Trainer
 from macmpi.solvers.w_hessian_free import HessianFreeW
 from macmpi.solvers.w_problem import SegmentProblem
 from macmpi.state import block_views
@@ -45,14 +44,14 @@ ITERATIONS = 30
 """Newton's iterations of the output layer, at most."""
 
 
-def staged(method: Method, config: Config) -> Array:
+def staged(method: Method) -> Array:
     """Weights (flat) of a net trained stage by stage.  Collective: no (rank 0).
 
     Cost: `centres` of at most ROWS rows for each hidden layer, a pass through the net, and some tens of gradients of
     the output layer.
     """
-    chain, data, keys = method.plan.chain, method.parts.data, config.start
-    trainer: Trainer = registered(TRAINERS, "macmpi.trainers", config.model.each("centres", 1)[0])()
+    chain, data = method.plan.chain, method.parts.data
+    keys, trainer = method.plan.resolved.start, method.plan.resolved.stage
     flat = np.zeros(method.plan.offsets.weights[-1])
     weights, A = list(block_views(flat, chain.block_shapes)), data.X
     begins = [i for i, m in enumerate(chain.maps) if m.parameter_shape is not None]
@@ -63,7 +62,7 @@ def staged(method: Method, config: Config) -> Array:
         weights[block][:] = (filters if elementwise else codebook)(patches, len(weights[block]), trainer, random)
         A = _through(chain.part(first, after), weights, A)
     output = Segment(chain.maps[begins[-1] :], (0, *[None] * (len(chain.maps) - begins[-1] - 1)))
-    weights[-1][:] = fitted(output, method.plan.choices.loss, A, data.Y)
+    weights[-1][:] = fitted(output, method.plan.resolved.loss, A, data.Y)
     return flat
 
 

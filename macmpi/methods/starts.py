@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from macmpi.config import Config, Model, Penalty, Run, Start
+from macmpi.config import Start
 from macmpi.data.dataset import Dataset
 from macmpi.mac import Mac
 from macmpi.methods.embedding import elastic_embedding, principal_codes, principal_directions
@@ -18,7 +18,8 @@ from macmpi.nets.losses.constant import start_targets
 from macmpi.parallel.streams import stream
 from macmpi.plan.initial import RANGE
 from macmpi.plan.penalty import Progress
-from macmpi.plan.plan import Plan, make_plan
+from macmpi.plan.plan import Plan
+from macmpi.plan.resolved import Resolved
 from macmpi.reductions import EVERY, sum_over
 from macmpi.solvers.regular import START, jitter
 from macmpi.state import State, block_views
@@ -42,20 +43,20 @@ class Origin:
     coordinates: Array | None = None
 
 
-def start(method: Method, config: Config, origin: Origin) -> State[Any]:
-    """The first State of a run, as the config's [start] says.  Collective: yes."""
-    keys = config.start
-    if coordinates_first(config, method.plan):
-        return method.start_from(codes(method, config, origin), keys.seed, range_of(keys))
+def start(method: Method, origin: Origin) -> State[Any]:
+    """The first State of a run, as [start] says.  Collective: yes."""
+    keys = method.plan.resolved.start
+    if coordinates_first(method.plan):
+        return method.start_from(codes(method, origin), keys.seed, range_of(keys))
     if keys.method in ("auto", "uniform"):
         return method.start(keys.range, keys.gradient_step, keys.seed)
     flat = np.zeros(method.plan.offsets.weights[-1])
     if keys.method == "greedy":
-        flat[:] = greedy(method, config)
+        flat[:] = greedy(method)
     elif method.parts.team.rank == 0 and origin.weights is not None:
         flat[:] = origin.weights
     elif method.parts.team.rank == 0:
-        flat[:] = (staged if keys.method == "staged" else pca)(method, config)
+        flat[:] = (staged if keys.method == "staged" else pca)(method)
     method.parts.team.share_array(flat)
     return method.start_at(flat, keys.gradient_step and keys.method != "staged")
 
@@ -65,16 +66,15 @@ def range_of(keys: Start) -> float:
     return keys.range or RANGE
 
 
-def coordinates_first(config: Config, plan: Plan) -> bool:
+def coordinates_first(plan: Plan) -> bool:
     """The start gives coordinates, and the first half step is a W-step."""
-    return config.start.method in ("elastic_embedding", "file") or (
-        plan.has_basis and (config.start.method == "pca" or not plan.chain.sites)
-    )
+    word = plan.resolved.start.method
+    return word in ("elastic_embedding", "file") or (plan.has_basis and (word == "pca" or not plan.chain.sites))
 
 
-def codes(method: Method, config: Config, origin: Origin) -> Array:
+def codes(method: Method, origin: Origin) -> Array:
     """Coordinates (N, H) of the net's one site, made by rank 0; of a code of bits their bits.  Collective: yes."""
-    keys, H = config.start, sum(method.plan.chain.site_sizes)
+    keys, H = method.plan.resolved.start, sum(method.plan.chain.site_sizes)
     Z: Array = method.parts.team.array((method.plan.n_train, H), np.float64)
     if not H:
         return Z
@@ -92,13 +92,12 @@ def codes(method: Method, config: Config, origin: Origin) -> Array:
     return Z
 
 
-def mirrored(config: Config, data: Dataset) -> bool:
+def mirrored(of: Resolved) -> bool:
     """An autoencoder whose decoder has the sizes of its encoder in reverse."""
-    hidden = config.model.units
-    return data.autoencoder and len(hidden) % 2 == 1 and hidden == hidden[::-1]
+    return of.autoencoder and len(of.units) % 2 == 1 and of.units == of.units[::-1]
 
 
-def pca(method: Method, config: Config) -> Array:
+def pca(method: Method) -> Array:
     """Weights (flat) from principal components.  Collective: no (rank 0).
 
     Each layer projects its centred inputs on their leading principal directions, scaled so that the first has
@@ -106,12 +105,13 @@ def pca(method: Method, config: Config) -> Array:
     autoencoder is fitted by least squares to the encoder's pre-activations, the output layer to the targets.
     Cost: N D^2 flops a layer and an eigen-decomposition.
     """
-    chain, keys, data = method.plan.chain, config.start, method.parts.data
+    of, chain, data = method.plan.resolved, method.plan.chain, method.parts.data
+    keys = of.start
     flat = np.zeros(method.plan.offsets.weights[-1])
     weights = block_views(flat, chain.block_shapes)
     dense = [W for W, m in zip(weights, chain.blocks, strict=True) if "bias" in m.capabilities]
-    K = len(config.model.units)
-    encoder = K // 2 + 1 if mirrored(config, data) else K
+    K = len(of.units)
+    encoder = K // 2 + 1 if mirrored(of) else K
     A, layer_inputs, w = data.X.astype(np.float64), [], data.weights
     for k in range(K + 1):
         W, activation = dense[k], chain.maps[2 * k + 1] if 2 * k + 1 < len(chain.maps) else None
@@ -120,7 +120,7 @@ def pca(method: Method, config: Config) -> Array:
         elif k < K:
             W[:] = _least_squares(A, layer_inputs[K - 1 - k], w)
         else:
-            targets = start_targets(method.plan.choices.loss, data.Y, AT_HAND, w)
+            targets = start_targets(method.plan.resolved.loss, data.Y, AT_HAND, w)
             W[:] = _least_squares(A, targets.astype(np.float64), w)
         A = A @ W[:, :-1].T + W[:, -1]
         if activation is not None and activation.parameter_shape is None:
@@ -148,32 +148,23 @@ def _least_squares(A: Array, T: Array, weights: Array | None = None) -> Array:
     return np.linalg.solve(G, adjoint(T if weights is None else weights[:, None] * T, A).T).T
 
 
-def greedy(method: Method, config: Config) -> Array:
+def greedy(method: Method) -> Array:
     """Weights (flat) from layers trained one by one, each by MAC as an autoencoder of its inputs.  Collective: yes.
 
     The decoder of a mirrored autoencoder takes the decoding weights; other layers above keep their random start.
     """
-    keys, data, team = config.start, method.parts.data, method.parts.team
-    chain = method.plan.chain
+    of, chain, data, team = method.plan.resolved, method.plan.chain, method.parts.data, method.parts.team
+    keys = of.start
     begun = method.start(range_of(keys), False, keys.seed)
     flat = begun.weights.astype(np.float64)
     weights = block_views(flat, chain.block_shapes)
-    K = len(config.model.units)
-    both = mirrored(config, data)
+    K = len(of.units)
+    both = mirrored(of)
     A, A_val, before = data.X, data.X_val, "linear"
-    mu_max = min(1e4, config.penalty.mu_max)
-    for k, (units, activation, _) in enumerate(config.model.layers()[: K // 2 + 1 if both else K]):
-        shallow = Config(
-            model=Model([units], activation, before, precision=config.model.precision),  # type: ignore[arg-type]
-            start=replace(keys, method="uniform", model=""),
-            penalty=Penalty(mu0=min(10.0, mu_max), mu_max=mu_max, ridge=config.penalty.each("ridge", k + 1)[k]),
-            run=Run(max_iterations=GREEDY),
-        )
+    for k, activation in enumerate(of.activations[: K // 2 + 1 if both else K]):
         inputs = Dataset(A, A, A_val, A_val, data.scaling_x, data.scaling_x, "")
         inputs = replace(inputs, weights=data.weights, weights_val=data.weights_val)
-        layer = Mac(
-            make_plan(shallow, A.shape[1], A.shape[1], len(A), len(A_val), team.size), inputs, team, method.parts.clock
-        )
+        layer = Mac(method.plan.of_layer(k, before, A.shape[1], GREEDY), inputs, team, method.parts.clock)
         encoding, decoding = layer.parts.weights(_trained(layer, keys))
         weights[k][:] = encoding
         if both:
@@ -190,5 +181,5 @@ def _trained(layer: Mac, keys: Start) -> State[Any]:
         layer.sweep(state)
         before, state.history.e1_val = state.history.e1_val, layer.evaluate(state).validation
         progress = Progress(i + 1, state.mu, before, state.history.e1_val)
-        state.mu = layer.team.from_root(lambda p=progress: layer.plan.choices.penalty.decide(p)).mu  # type: ignore[misc]
+        state.mu = layer.team.from_root(lambda p=progress: layer.plan.resolved.schedule.decide(p)).mu  # type: ignore[misc]
     return state

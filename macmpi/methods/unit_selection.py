@@ -21,12 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from macmpi.config import Config
-from macmpi.config.resized import resized
 from macmpi.methods.around import Around
 from macmpi.methods.candidates import CRITERIA
-from macmpi.plan.plan import Plan, make_plan
-from macmpi.plan.resizable import Place, places
+from macmpi.plan.plan import Plan
+from macmpi.plan.selectable import Place, places
 from macmpi.solvers.elimination import Kept, moments, prefixes, ranked
 from macmpi.state import MacState, Pause, State, block_views, never
 from macmpi.typing import Array
@@ -74,10 +72,11 @@ class UnitSelection(Around):
     inside: makes MAC, or what is around it, of a plan.  Collective: where a method says so.
     """
 
-    def __init__(self, config: Config, plan: Plan, inside: Callable[[Plan], Any]) -> None:
+    def __init__(self, plan: Plan, inside: Callable[[Plan], Any]) -> None:
         super().__init__(inside(plan))
-        self.config, self.inside, self.places = config, inside, places(config, plan.chain)
-        self.price = CRITERIA[config.selection.criterion](plan.n_train) * config.selection.epsilons(1)[0]
+        self.begun, self.inside, self.places = plan.begun, inside, places(plan.begun.resolved)
+        self.keys = self.begun.resolved.selection
+        self.price = CRITERIA[self.keys.criterion](plan.n_train) * self.keys.epsilons(1)[0]
         self.changed: bool | None = None
         self.trained = 0
 
@@ -90,7 +89,7 @@ class UnitSelection(Around):
 
     def _sizes(self, method: Any) -> list[int]:
         """Units of each hidden layer of a method's net.  Collective: no."""
-        found = list(self.config.model.units)
+        found = list(self.begun.resolved.units)
         for place in self.places:
             found[place.layer] = method.plan.chain.maps[place.at].n_out
         return found
@@ -104,7 +103,7 @@ class UnitSelection(Around):
         self.changed, self.trained = None, 0
         if not self.mac.sweep(state, pause):
             return False
-        times, rest = divmod(state.iteration, self.config.selection.every)
+        times, rest = divmod(state.iteration, self.keys.every)
         if not rest and times.bit_count() == 1:
             self._select(state)
         return True
@@ -184,11 +183,11 @@ class UnitSelection(Around):
             before, after = chain.part(0, place.end), chain.part(place.end, len(chain.maps))
             reads, dtype = after.part(0, 1), data.X.dtype
             A = parts.points.rows(lambda rows: before.forward(weights, data.X[rows]), before.n_out, dtype)
-            exact, last = plan.choices.regressions[-1].solver.exact, len(after.maps) == 1
+            exact, last = plan.resolved.regressions[-1].solver.exact, len(after.maps) == 1
             T = data.Y
             if not (last and exact):
                 T = parts.points.rows(lambda rows: reads.forward(weights, A[rows]), reads.n_out, dtype)
-            ridge = plan.choices.shaping.ridge(place.block + 1, net.state.mu, len(after.weighted) == 1)
+            ridge = plan.resolved.shaping.ridge(place.block + 1, net.state.mu, len(after.weighted) == 1)
             sums = moments(A, T, ridge, parts.points.jointly)
             found = self.team.from_root(lambda: prefixes(sums, ranked(sums), sizes))
             errors = [self._error(net, place, kept, A) for kept in found]
@@ -205,17 +204,17 @@ class UnitSelection(Around):
         weights = list(block_views(net.state.result, net.shapes))
         weights[place.block + 1] = kept.weights.astype(A.dtype)
         after = plan.chain.part(place.end, len(plan.chain.maps))
-        if len(after.maps) > 1 and plan.choices.regressions[-1].solver.exact:
+        if len(after.maps) > 1 and plan.resolved.regressions[-1].solver.exact:
             inner = after.part(0, len(after.maps) - 1)
             F = parts.points.rows(lambda rows: inner.forward(weights, A[rows][:, kept.inputs]), inner.n_out, A.dtype)
-            ridge = plan.choices.shaping.ridge(after.weighted[-1], net.state.mu, True)
+            ridge = plan.resolved.shaping.ridge(after.weighted[-1], net.state.mu, True)
             sums = moments(F, data.Y, ridge, parts.points.jointly)
             (fitted,) = self.team.from_root(lambda: prefixes(sums, np.arange(inner.n_out), [inner.n_out]))
             weights[after.weighted[-1]] = fitted.weights.astype(A.dtype)
 
         def part(rows: slice) -> list[float]:
             outputs = after.forward(weights, A[rows][:, kept.inputs])
-            return [plan.choices.loss.value(data.Y[rows], outputs).sum(dtype=float)]
+            return [plan.resolved.loss.value(data.Y[rows], outputs).sum(dtype=float)]
 
         (error,) = parts.evaluation.total(plan.work.train, part, 1) / plan.n_train
         return float(self.team.from_root(lambda: error))
@@ -230,9 +229,7 @@ class UnitSelection(Around):
 
     def _net(self, of: Net, sizes: Sequence[int], weights: Array) -> Net:
         """The net of some sizes and weights (flat), with feasible coordinates.  Collective: yes."""
-        old = of.method.plan
-        counts = old.chain.n_in, old.chain.n_out, old.n_train, old.n_val, old.ranks
-        method = self.inside(make_plan(resized(self.config, sizes), *counts))
+        method = self.inside(self.begun.resized(sizes))
         made = method.start_at(weights, gradient_step=False)
         made.own.sizes = np.array(sizes)
         state = replace(of.state, weights=made.weights, Z=made.Z, own=made.own, history=replace(of.state.history))

@@ -1,1 +1,1 @@
-"""The plan of a run: choices, refusals, which rank computes what, and the estimate of `--check`."""
+"""The plan of a run: a config as values, refusals, which rank computes what, and the estimate of `--check`."""

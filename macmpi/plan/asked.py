@@ -12,7 +12,7 @@ from macmpi.demand import Demand
 from macmpi.nets.build import is_basis
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import Map
-from macmpi.plan.choices import Choices
+from macmpi.plan.resolved import Resolved
 
 Setting = tuple[str, Any]
 """A key, "table.key", and a value."""
@@ -39,11 +39,12 @@ def said(key: str, value: Any) -> str:
     return f"{key} = {toml(value)}"
 
 
-def asked(config: Config, chain: Chain, choices: Choices, weighted: bool) -> list[Asked]:
+def asked(of: Resolved, weighted: bool) -> list[Asked]:
     """Gives what a run as a whole is asked to handle.  weighted: the data have weights of points.  Collective: no."""
+    config, chain = of.config, of.chain
     found = [*_of_layers(config, chain), *_of_targets(config, weighted), *of_ways(config), *of_schedule(config)]
     if config.method.name not in NESTED:
-        found += [*_of_sites(config, chain), *_of_regressions(config, choices)]
+        found += [*_of_sites(config, chain), *_of_regressions(of)]
     return found
 
 
@@ -165,11 +166,11 @@ def _one_site(layers: int) -> Iterator[Setting]:
         yield "model.sites", ["after" if k == i else "none" for k in range(layers)]
 
 
-def _of_regressions(config: Config, choices: Choices) -> Iterator[Asked]:
-    penalty, model = config.penalty, config.model
+def _of_regressions(of: Resolved) -> Iterator[Asked]:
+    config, penalty, model = of.config, of.config.penalty, of.config.model
     if model.fitters != "auto":
         yield Asked(Demand.FITTED, "model.fitters", (("model.fitters", "auto"),))
-    elif any(r.by_fitter for r in choices.regressions):
+    elif any(r.by_fitter for r in of.regressions):
         yield Asked(Demand.FITTED, "a layer that a fitter fits", words="a layer of another kind there")
     demands, scale = {"objective": Demand.RIDGE_OF_OBJECTIVE, "unit": Demand.RIDGE_OF_UNITS}, penalty.ridge_scale
     if scale in demands and max(penalty.each("ridge", 1)) > 0.0:
@@ -178,30 +179,29 @@ def _of_regressions(config: Config, choices: Choices) -> Iterator[Asked]:
     if config.w_step.linear_solver != "closed_form":
         key = "w_step.linear_solver"
         yield Asked(Demand.NO_CLOSED_FORM, said(key, config.w_step.linear_solver), ((key, "closed_form"),))
-    if not all(r.solver.exact for r in choices.regressions[:-1]):
+    if not all(r.solver.exact for r in of.regressions[:-1]):
         others = (("model.sites", "before"), ("w_step.linear_solver", "closed_form"))
         yield Asked(Demand.INEXACT, "hidden layers that are not fitted in closed form", others)
 
 
-def asked_of_segment(
-    config: Config, chain: Chain, choices: Choices, k: int, asked_of_run: Sequence[Asked]
-) -> Iterator[Asked]:
+def asked_of_segment(of: Resolved, k: int, asked_of_run: Sequence[Asked]) -> Iterator[Asked]:
     """Gives what the regression of segment k, counted from 0, is asked to handle.  Collective: no."""
-    segment, regression, place = chain.segments[k], choices.regressions[k], f"segment {k + 1}"
+    segment, regression, place = of.chain.segments[k], of.regressions[k], f"segment {k + 1}"
     reaching = {Demand.WEIGHTED, Demand.RING}
-    if set(segment.regressed) & set(choices.shaping.restrained):
+    if set(segment.regressed) & set(of.shaping.restrained):
         reaching.add(Demand.RESTRAINED)
-    if config.w_step.schedule != "ring":
+    if of.ring is None:
         reaching.add(Demand.SHARDED)
     yield from (one for one in asked_of_run if one.demand in reaching)
     if any(m.connected is not None for m in segment.fitted):
         yield Asked(Demand.SPARSE, f"a sparse layer of {place}", words="a layer that reads all its inputs")
     if not regression.by_unit and not regression.by_fitter:
-        yield Asked(Demand.INSEPARABLE, f"the units of {place}, which do not separate (it {_why(config, chain, k)})")
+        yield Asked(Demand.INSEPARABLE, f"the units of {place}, which do not separate (it {_why(of, k)})")
 
 
-def _why(config: Config, chain: Chain, k: int) -> str:
+def _why(of: Resolved, k: int) -> str:
     """Says why the units of a segment are not fitted one by one: "ends in softmax"."""
+    config, chain = of.config, of.chain
     segment, last = chain.segments[k], k == len(chain.sites)
     if len(chain.groups[k]) > 1:
         return "shares its weights with another"

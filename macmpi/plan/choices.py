@@ -1,115 +1,67 @@
-"""Choices: the config names loss, penalty and its schedule, the solvers of each segment, the trainers of layers."""
+"""A config names its loss, the schedule of the penalty, the solvers of each segment, the trainers of layers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 from macmpi.config import NESTED, Config, Model, WStep
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import registered
-from macmpi.nets.losses import Loss, loss_of
-from macmpi.plan.fitted import fitter, fitter_of, fitters
+from macmpi.nets.losses import Loss
+from macmpi.plan.fitted import fitter, fitter_of
 from macmpi.plan.penalty import AugmentedLagrangian, Patient, Quadratic, Stationary
-from macmpi.plan.shaping import Shaping, shaping_of
-from macmpi.solvers import W_SOLVERS, Z_SOLVERS, WSolver, ZSolver
+from macmpi.plan.resolved import Regression
+from macmpi.plan.shaping import Shaping, check_restrained, shaping_of
+from macmpi.solvers import W_SOLVERS, Z_SOLVERS, WSolver
 from macmpi.solvers.centres import TRAINERS, Trainer
-from macmpi.solvers.fitters import Fitter
-from macmpi.solvers.grams import System
 from macmpi.solvers.w_fitted import ByFitter
 from macmpi.solvers.w_sgd import SGDW
 from macmpi.solvers.w_thresholded import Thresholded
 
 
-@dataclass(frozen=True)
-class Regression:
-    """A segment's regression is solved by `solver`, called `name`: its units apart, or all of its weights at once.
+def choose(config: Config, chain: Chain, loss: Loss, fitted_by: dict[int, str]) -> dict[str, Any]:
+    """Makes what a config names for a chain: fields of `Resolved`.  Raises UsageError.  Collective: no.
 
-    plain: the solver without over-relaxation, of starts, selections and the postprocessing.  fitter: it hands all to
-    this fitter, called `name`; by_rows: to one that fits each row of the weights apart.
+    fitted_by: the fitter of each parameter block that has one, by name.
     """
-
-    name: str
-    by_unit: bool
-    solver: WSolver
-    plain: WSolver
-    fitter: Fitter | None = None
-    by_rows: ByFitter | None = None
-
-    @property
-    def by_fitter(self) -> bool:
-        """A fitter fits its segment."""
-        return self.fitter is not None
-
-    @property
-    def system(self) -> System | None:
-        """Its units share the Gram of their inputs; None where nothing is shared."""
-        return self.solver.system if self.by_unit else None
-
-    @property
-    def single(self) -> bool:
-        """The W-step of its units reads its inputs in single precision too."""
-        return bool(self.system and self.system.single)
+    penalty, layers = config.penalty, tuple(sorted({b for segment in chain.segments for b in segment.regressed}))
+    shaping = shaping_of(penalty, layers, config.model.tied)
+    check_restrained(penalty, shaping, chain)
+    return {
+        "loss": loss,
+        "schedule": schedule_of(config, loss),
+        "shaping": shaping,
+        "z_solver": solver(registered(Z_SOLVERS, "macmpi.z_solvers", z_name(config, chain)), config.z_step),
+        "regressions": regressions(config, chain, loss, shaping, fitted_by),
+        "trainers": trainers(config.model, chain),
+        "stage": trainer(config.model.each("centres", 1)[0]),
+        "metric": penalty.metric if chain.sites else "identity",  # without constraints there is none to measure
+        "ring": solver(SGDW, config.w_step) if config.w_step.schedule == "ring" else None,
+    }
 
 
-@dataclass(frozen=True)
-class Choices:
-    """The config names these.
-
-    shaping: what is asked of the weights.  regressions: of each segment.  trainers: of the parameter blocks that no
-    regression fits.  metric: the form in which constraints are measured.  ring: trains the segments of inexact solvers,
-    which then travel round a ring of blocks of points; None: nothing travels.
-    """
-
-    loss: Loss
-    penalty: Quadratic
-    shaping: Shaping
-    z_solver: ZSolver
-    regressions: tuple[Regression, ...]
-    trainers: dict[int, Trainer]
-    metric: str
-    ring: SGDW | None = None
-
-    def travels(self, segment: int) -> bool:
-        """Its regressions go round the ring of blocks; they are not done by all ranks jointly."""
-        return self.ring is not None and not self.regressions[segment].solver.exact
-
-
-def choose(config: Config, chain: Chain) -> Choices:
-    """Makes the choices of a config for a chain.  Collective: no."""
-    penalty = config.penalty
-    return Choices(
-        loss=loss_of(config),
-        penalty=penalty_of(config),
-        shaping=shaping_of(penalty, regressed(chain)),
-        z_solver=solver(registered(Z_SOLVERS, "macmpi.z_solvers", z_name(config, chain)), config.z_step),
-        regressions=regressions(config, chain),
-        trainers=trainers(config.model, chain),
-        metric=penalty.metric if chain.sites else "identity",  # without constraints there is none to measure
-        ring=solver(SGDW, config.w_step) if config.w_step.schedule == "ring" else None,
-    )
-
-
-def regressions(config: Config, chain: Chain) -> tuple[Regression, ...]:
+def regressions(
+    config: Config, chain: Chain, loss: Loss, shaping: Shaping, fitted_by: dict[int, str]
+) -> tuple[Regression, ...]:
     """The W-solver of each segment.  Collective: no."""
     keys, found = config.w_step, list[Regression]()
     if config.model.precision == "float32":
         keys = replace(keys, cg_precision="double")
-    names, shaped = fitters(config.model, chain), shaping_of(config.penalty, regressed(chain)).restrained
     for k, segment in enumerate(chain.segments):
         if not chain.groups[k]:
             first = next(i for i, group in enumerate(chain.groups) if k in group)
             found.append(replace(found[first], by_unit=False))
             continue
-        if name := fitter_of(names, segment.weighted):
+        if name := fitter_of(fitted_by, segment.weighted):
             own_fitter = fitter(name)
             by = ByFitter(own_fitter)
             apart = by if by.by_rows and segment.fitted[0].fitter else None
             found.append(Regression(name, False, by, by, own_fitter, apart))
             continue
-        restrained = bool(set(segment.regressed) & set(shaped))
-        last = len(chain.segments) - 1 in chain.groups[k]
-        name, by_unit = w_choice(config, segment, last, restrained, chain.alike(k))
+        restrained = bool(set(segment.regressed) & set(shaping.restrained))
+        by_output = len(chain.segments) - 1 not in chain.groups[k] or (loss.by_output and loss.unit_hessian)
+        name, by_unit = w_choice(keys, segment, by_output and chain.alike(k), restrained)
         own, plain = (_w_solver(name, segment, given) for given in (keys, replace(keys, relaxation=1.0)))
         found.append(Regression(name, by_unit, own, plain))
     return tuple(found)
@@ -126,7 +78,7 @@ def solver(kind: type, keys: Any) -> Any:
     return kind(**{f.name: given[f.name] for f in fields(kind) if f.name in given})
 
 
-def penalty_of(config: Config) -> Quadratic:
+def schedule_of(config: Config, loss: Loss) -> Quadratic:
     """When mu and the multipliers move, and when to stop."""
     penalty = config.penalty
     mu0, factor, every, patience = map(penalty.value, ("mu0", "factor", "mu_every", "patience"))
@@ -136,7 +88,7 @@ def penalty_of(config: Config) -> Quadratic:
     if config.method.name == "alternating":  # no penalty: mu stays, and the run ends at max_iterations
         return Quadratic(mu0, factor, mu0, 0.0, config.run.max_iterations, every=1)
     if config.method.name == "stochastic":
-        noticeable = NOTICEABLE_LABELS if loss_of(config).labels else NOTICEABLE
+        noticeable = NOTICEABLE_LABELS if loss.labels else NOTICEABLE
         patience = config.stochastic.patience * config.stochastic.records
         return Patient(*common, patience=patience, noticeable=noticeable)
     if config.method.name in NESTED:
@@ -176,29 +128,27 @@ def trainers(model: Model, chain: Chain) -> dict[int, Trainer]:
     """A trainer for each parameter block that has centres."""
     blocks = [b for b, m in enumerate(chain.blocks) if "centres" in m.capabilities]
     names = zip(blocks, model.each("centres", len(blocks)), strict=True)
-    return {b: registered(TRAINERS, "macmpi.trainers", name)() for b, name in names}
+    return {b: trainer(name) for b, name in names}
 
 
-def regressed(chain: Chain) -> tuple[int, ...]:
-    """The parameter blocks that regressions fit: the layers with weights of the lists in [penalty].  Collective: no."""
-    return tuple(sorted({b for segment in chain.segments for b in segment.regressed}))
+def trainer(name: str) -> Trainer:
+    """The trainer of a name, of macmpi or of another package.  Collective: no."""
+    found: Trainer = registered(TRAINERS, "macmpi.trainers", name)()
+    return found
 
 
-def w_choice(
-    config: Config, segment: Segment, last: bool, restrained: bool = False, alike: bool = True
-) -> tuple[str, bool]:
+def w_choice(keys: WStep, segment: Segment, alone: bool, restrained: bool) -> tuple[str, bool]:
     """The W-solver of a segment, by name, and whether it solves the units apart: each a sum of squares of its own.
 
-    restrained: of its weights more is asked than a ridge; alike: segments that share its weights are the same maps.
+    alone: neither its loss nor segments that share its weights tie its units together; restrained: of its weights more
+    is asked than a ridge.
     """
-    loss = loss_of(config)
-    separable = segment.separable and alike and (not last or (loss.by_output and loss.unit_hessian))
-    name, step = config.w_step.solver, config.w_step
+    separable, name = segment.separable and alone, keys.solver
     if restrained and name == "auto":
         return "proximal", separable
-    if separable and segment.activation == "linear" and not restrained and step.linear_solver == "closed_form":
+    if separable and segment.activation == "linear" and not restrained and keys.linear_solver == "closed_form":
         return "closed_form", True
-    if name == "auto" and step.schedule == "ring":
+    if name == "auto" and keys.schedule == "ring":
         name = "sgd"
     biased = separable and "bias" in segment.fitted[0].capabilities
     if name == "auto":

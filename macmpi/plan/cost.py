@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil, log2
 
-from macmpi.config import NESTED, Config
+from macmpi.config import NESTED
 from macmpi.parallel import balance, tiles
 from macmpi.parallel.columns import group_size, messages
 from macmpi.parallel.tree_sum import alone
@@ -157,7 +157,9 @@ def rounds(work: Work, plan: Plan) -> list[Round]:
     none, maps = (0.0,) * plan.ranks, [m for s in plan.chain.segments[1:] for m in s.maps]
     curved = [m for m in maps if plan.sharded and "linear" not in m.capabilities]
     found = [Round([work.point * count for count in plan.work.train.row_counts], item * moved, plan.per_node)]
-    for m in curved if isinstance(plan.choices.z_solver, GaussNewtonZ) else ():  # of which its preconditioner has means
+    for m in (
+        curved if isinstance(plan.resolved.z_solver, GaussNewtonZ) else ()
+    ):  # of which its preconditioner has means
         found += _summed(none, m.n_out**2, 1, len(plan.work.summed.blocks), plan)
     for phase in work.tasks(plan).phases:
         for task in phase.joint:
@@ -182,15 +184,15 @@ def _joint(task: Task, work: Work, plan: Plan) -> list[Round]:
             own = [work.of(task) * share for share in shares]
             return _summed(own, task.place.stop - task.place.start, 1, blocks, plan)
         case Job():
-            solver, numbers = plan.choices.regressions[task.segment].solver, task.place.stop - task.place.start
+            solver, numbers = plan.resolved.regressions[task.segment].solver, task.place.stop - task.place.start
             each, products = getattr(solver, "iterations", 1), getattr(solver, "cg_iterations", 1)
             wide, narrow = (1, 0) if solver.exact else (each * products, 1 + 2 * each)
             own = [work.of(task) / (wide + narrow) * share for share in shares]
             units, tests = len(task.units or (0,)), 1 + each * (2 * products + 3)
             found = _summed(own, numbers, wide, blocks, plan) + _summed(own, 2 * units, narrow, blocks, plan)
             return [*found, Round(none, 8 * numbers) if solver.exact else Round(none, 8 * units, times=tests)]
-        case Tour(jobs) if plan.choices.ring is not None:
-            legs, numbers = plan.choices.ring.iterations * plan.ranks, sum(j.place.stop - j.place.start for j in jobs)
+        case Tour(jobs) if plan.resolved.ring is not None:
+            legs, numbers = plan.resolved.ring.iterations * plan.ranks, sum(j.place.stop - j.place.start for j in jobs)
             one = sum(map(work.of, jobs)) / len(jobs) * max(shares) * plan.ranks / legs
             own = [one * len(run) for run in balance.contiguous_runs(len(jobs), plan.ranks)]
             return [Round(own, 16 * numbers, verb="shift", times=legs), Round(none, 8 * numbers)]
@@ -232,19 +234,19 @@ def ceiling(work: Work, plan: Plan) -> tuple[float, float, float]:
     return by_points, by_units, whole
 
 
-def predicted(plan: Plan, config: Config, autoencoder: bool, rate: float, machine: Machine) -> Seconds:
-    """An iteration of a config on a plan's ranks, its evaluation left out.  rate: flop/s of a core in large products of
+def predicted(plan: Plan, rate: float, machine: Machine) -> Seconds:
+    """An iteration on a plan's ranks, its evaluation left out.  rate: flop/s of a core in large products of
     float64.  Collective: no."""
-    if config.method.name not in NESTED:
-        return predict(counted(plan, config, rate), plan, machine)
-    found, single = (_passes(p, config, autoencoder, rate) for p in (plan, replace(plan, ranks=1)))
+    if plan.resolved.method.name not in NESTED:
+        return predict(counted(plan, rate), plan, machine)
+    found, single = (_passes(p, rate) for p in (plan, replace(plan, ranks=1)))
     return seconds_of(found, single, 0.0, machine)
 
 
-def counted(plan: Plan, config: Config, rate: float) -> Work:
+def counted(plan: Plan, rate: float) -> Work:
     """Counts what an iteration of half steps is assigned by, on cores of `rate` flop/s.  Collective: no."""
     N, steady, (z, w) = plan.n_train, BLAS_SHARE * rate, flops_of_half_steps(plan)
-    z += 2.0 * PASSES.get(config.method.acceleration, 0.0) * plan.chain.whole.multiplications
+    z += 2.0 * PASSES.get(plan.resolved.method.acceleration, 0.0) * plan.chain.whole.multiplications
     factor, unit, shared = [], [], 0.0
     for k, (segment, flops) in enumerate(zip(plan.chain.segments, w, strict=True)):
         jobs = [job for job in plan.work.w_step.jobs if job.segment == k]
@@ -258,16 +260,17 @@ def counted(plan: Plan, config: Config, rate: float) -> Work:
     return Work(z / steady + SECONDS_A_TILE * len(tiles.point_tiles(N)) / N, tuple(factor), tuple(unit), shared)
 
 
-def _passes(plan: Plan, config: Config, autoencoder: bool, rate: float) -> list[Round]:
+def _passes(plan: Plan, rate: float) -> list[Round]:
     """The rounds of passes through the net, each with a sum of slopes; of stochastic MAC's directions and inverses."""
     chain, weights, item, times = plan.chain, plan.offsets.weights[-1], plan.dtype.itemsize, GRADIENTS
-    keys, name, points, rate = config.stochastic, config.method.name, float(plan.n_train), rate * 8 / item
+    of, points, rate = plan.resolved, float(plan.n_train), rate * 8 / item
+    keys, name = of.stochastic, of.method.name
     flops, blocks, other = 2.0 * PASSES.get(name, 3.0) * chain.whole.multiplications, len(plan.work.train.blocks), []
     if name == "stochastic":
-        points = minibatch(keys, plan.n_train, 0, plan.choices.loss.labels)
+        points = minibatch(keys, plan.n_train, 0, of.loss.labels)
         of_epoch = max(int(plan.n_train // points), 1)
         times, blocks = max(of_epoch // min(keys.records, of_epoch), 1), len(plan.work.parts.blocks)
-        layers = damped(chain, plan.choices.loss, autoencoder, plan.n_train / of_epoch)
+        layers = damped(chain, of.loss, of.autoencoder, plan.n_train / of_epoch)
         work = DirectionWork(chain.block_shapes, layers, sides_of(chain, layers, points))
         flops += 2.0 * work.by_point
         directions = [2.0 * work.cost(jobs) / BLAS_SHARE / rate for jobs in work.assigned(plan.ranks)]
@@ -276,8 +279,8 @@ def _passes(plan: Plan, config: Config, autoencoder: bool, rate: float) -> list[
         other.append(Round(directions, item * weights, plan.per_node, times=times))
         other.append(Round(inverses, item * squares, plan.per_node, times=-(-times // REMADE_LATER)))
     elif name in ("sgd", "adam"):
-        times = -(-plan.n_train // min(config.baseline.batch, plan.n_train))
-        points, blocks = points / times, min(SHARED, config.baseline.batch, plan.n_train)
+        times = -(-plan.n_train // min(of.baseline.batch, plan.n_train))
+        points, blocks = points / times, min(SHARED, of.baseline.batch, plan.n_train)
         other.append(Round((SECONDS_A_BYTE * item * weights,) * plan.ranks, 0, times=times))
     each = points * flops / BLAS_SHARE / rate / blocks
     own = [each * len(run) for run in balance.contiguous_runs(blocks, plan.ranks)]

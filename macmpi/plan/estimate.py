@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from macmpi import UsageError
-from macmpi.config import NESTED, Config
+from macmpi.config import NESTED
 from macmpi.nets.chain import Chain, Segment
 from macmpi.parallel import allowance, balance, tiles
 from macmpi.parallel.shared_memory import PLACE, free_bytes
@@ -31,12 +31,12 @@ RESIDENT = 120e6
 """Methods without coordinates have this many arrays of the weights' size; bytes of the program itself."""
 
 
-def check_memory(plan: Plan, autoencoder: bool = False, here: int = 1) -> None:
+def check_memory(plan: Plan, here: int = 1) -> None:
     """Raises UsageError where the ranks of a machine may not hold what they must, before any of it is allocated.
 
     here: ranks on this machine.  Collective: no.
     """
-    need, (have, whose) = least_bytes(plan, autoencoder), allowance.memory()
+    need, (have, whose) = least_bytes(plan), allowance.memory()
     if need > (mapped := allowance.memory_of_a_process()):
         have, whose = mapped, "ulimit -v allows a process"
     together = 1 if plan.per_node else min(here, plan.ranks)
@@ -57,7 +57,7 @@ def check_memory(plan: Plan, autoencoder: bool = False, here: int = 1) -> None:
     )
 
 
-def least_bytes(plan: Plan, autoencoder: bool = False) -> float:
+def least_bytes(plan: Plan) -> float:
     """A rank holds, whatever it does, its points, their coordinates and multipliers, weights, what these share.
 
     A method without coordinates has no sites; the stochastic one makes Grams and metrics.
@@ -65,8 +65,8 @@ def least_bytes(plan: Plan, autoencoder: bool = False) -> float:
     """
     chain, sites = plan.chain, sum(plan.chain.site_sizes)
     n, n_val = (len(points.held(0)) for points in (plan.work.train, plan.work.validation))  # rank 0 has as many as any
-    data = (n + n_val) * (chain.n_in + (0 if autoencoder else chain.n_out))
-    held = data + n * sites * (2 if plan.choices.penalty.multipliers else 1) + 2 * plan.offsets.weights[-1]
+    data = (n + n_val) * (chain.n_in + _targets(plan))
+    held = data + n * sites * (2 if plan.resolved.schedule.multipliers else 1) + 2 * plan.offsets.weights[-1]
     if plan.minibatch_parts:
         held += sum(h * h + d * d for h, d in chain.block_shapes) + 4 * widest_image(chain) ** 2
     return plan.dtype.itemsize * float(held) + 8.0 * plan.offsets.grams[-1]
@@ -77,15 +77,15 @@ def widest_image(chain: Chain) -> int:
     return max((m.n_out for m in chain.blocks if m.positions > 1), default=0)
 
 
-def estimate(plan: Plan, config: Config, autoencoder: bool = False) -> tuple[list[str], float]:
+def estimate(plan: Plan) -> tuple[list[str], float]:
     """Lines for a person, and the bytes of the busiest rank.  Collective: no."""
-    nested = config.method.name in NESTED
+    nested = plan.resolved.method.name in NESTED
     sizes, weights = "-".join(str(n) for n in plan.chain.layer_sizes), plan.offsets.weights[-1]
     coordinates = plan.n_train * sum(plan.chain.site_sizes)
-    shares_of_ranks, memory = (_without_coordinates if nested else _with_coordinates)(plan, config, autoencoder)
+    shares_of_ranks, memory = (_without_coordinates if nested else _with_coordinates)(plan)
     on_node = ""
     if plan.per_node:
-        needed = node_bytes(plan, autoencoder, selecting(config)) / 1e6
+        needed = node_bytes(plan) / 1e6
         on_node = f", {needed:,.0f} MB a node ({free_bytes() / 1e6:,.0f} MB free in {PLACE})"
     return [
         f"net          {sizes}, {weights:,} weights",
@@ -99,18 +99,18 @@ Estimate = tuple[list[str], float]
 """An estimate says in words what is assigned, then the bytes of a rank."""
 
 
-def _with_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estimate:
+def _with_coordinates(plan: Plan) -> Estimate:
     """Half steps, and what an acceleration adds."""
     chain, N = plan.chain, plan.n_train
     weights = plan.offsets.weights[-1]
     point_tiles = tiles.point_tiles(N)
     work = plan.work.w_step
     n, n_val = (len(points.held(0)) for points in (plan.work.train, plan.work.validation))  # rank 0 has as many as any
-    held = n * sum(chain.site_sizes) * (3 if plan.choices.penalty.multipliers else 1)
-    data = (n + n_val) * (chain.n_in + (0 if autoencoder else chain.n_out))
+    held = n * sum(chain.site_sizes) * (3 if plan.resolved.schedule.multipliers else 1)
+    data = (n + n_val) * (chain.n_in + _targets(plan))
     widest = max((_columns(plan, job) for job in work.jobs), default=0)
     rounded = 4.0 * n * rounded_width(plan)
-    travelling = (s for k, s in enumerate(chain.segments) if plan.choices.travels(k))
+    travelling = (s for k, s in enumerate(chain.segments) if plan.resolved.travels(k))
     data += n * sum(s.n_in + 1 for s in travelling)  # in the units' coordinates
     factors = 2 * plan.offsets.grams[-1] + 4 * max(s.n_in + 2 for s in chain.segments) ** 2
     factors += 0 if plan.per_node else sums_bytes(plan) // 8
@@ -136,7 +136,7 @@ def flops_of_half_steps(plan: Plan) -> tuple[float, list[float]]:
 
     Collective: no.
     """
-    chain, solver = plan.chain, plan.choices.z_solver
+    chain, solver = plan.chain, plan.resolved.z_solver
     passes = [2.0 * segment.multiplications for segment in chain.segments]
     behind = sum(passes[1:])
     z = PASSES_DIRECTIONS * behind
@@ -145,7 +145,7 @@ def flops_of_half_steps(plan: Plan) -> tuple[float, list[float]]:
         z = solver.iterations * min(directions.values()) * (0.5 if solver.cg_precision == "single" else 1.0)
     z += passes[0] + PASSES_Z * behind if chain.sites else 0.0
     w = []
-    for flops, of in zip(passes, plan.choices.regressions, strict=True):
+    for flops, of in zip(passes, plan.resolved.regressions, strict=True):
         steps = getattr(of.solver, "iterations", 0) * getattr(of.solver, "cg_iterations", 0)
         w.append(flops * (PASSES_W[of.name] + 2.0 * steps if of.name in PASSES_W else PASSES_OTHERS))
     return z, w
@@ -153,28 +153,28 @@ def flops_of_half_steps(plan: Plan) -> tuple[float, list[float]]:
 
 def _columns(plan: Plan, job: Job) -> int:
     """Counts the columns over its points that a rank keeps while it does a job: of sharded points often none."""
-    exact = plan.choices.regressions[job.segment].solver.exact
-    if plan.sharded and (exact or plan.choices.travels(job.segment)):
+    exact = plan.resolved.regressions[job.segment].solver.exact
+    if plan.sharded and (exact or plan.resolved.travels(job.segment)):
         return 0
-    if plan.choices.regressions[job.segment].by_fitter:
+    if plan.resolved.regressions[job.segment].by_fitter:
         return 2 * plan.chain.segments[job.segment].n_out
     if job.units:
         return plan.chain.segments[job.segment].fitted[0].positions * len(job.units)
     return 2 * sum(m.n_out for m in plan.chain.segments[job.segment].fitted)
 
 
-def _without_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estimate:
+def _without_coordinates(plan: Plan) -> Estimate:
     """Backpropagation through minibatches or all points, and what each method adds."""
-    chain, N, item, name = plan.chain, plan.n_train, plan.dtype.itemsize, config.method.name
+    chain, N, item, name = plan.chain, plan.n_train, plan.dtype.itemsize, plan.resolved.method.name
     weights, squares = plan.offsets.weights[-1], sum(h * h + d * d for h, d in chain.block_shapes)
     n, n_val = (len(points.held(0)) for points in (plan.work.train, plan.work.validation))
-    data = 0 if plan.per_node else (n + n_val) * (chain.n_in + (0 if autoencoder else chain.n_out))
+    data = 0 if plan.per_node else (n + n_val) * (chain.n_in + _targets(plan))
     kept = BUFFERS * weights
     if name == "stochastic":
         share = max(plan.work.parts.row_counts) / N
         kept += 5.0 * squares
     elif name in ("sgd", "adam"):
-        parts = min(SHARED, config.baseline.batch, N)
+        parts = min(SHARED, plan.resolved.baseline.batch, N)
         share = -(-parts // plan.ranks) / parts
     else:
         share = max(plan.work.train.row_counts) / N
@@ -186,21 +186,22 @@ def _without_coordinates(plan: Plan, config: Config, autoencoder: bool) -> Estim
     return shares_of_ranks, item * (data + kept) + RESIDENT
 
 
-def node_bytes(plan: Plan, autoencoder: bool = False, selecting: int = 0) -> float:
+def node_bytes(plan: Plan) -> float:
     """The ranks of a node share points, coordinates (twice, at the end), multipliers, a W-step's features, and
     rounded; Grams and, twice, factors of large ones; features, Grams, factors, nets that a selection tries; two arrays
     in turn for sums of Grams, of minibatches for sums, directions, inverses, metrics; weights, average, last step.
     """
     chain, N = plan.chain, plan.n_train
     sites = sum(chain.site_sizes)
-    kept = 2 * sites if plan.choices.penalty.multipliers else sites
-    segments = zip(chain.segments, plan.choices.regressions, strict=True)
+    kept = 2 * sites if plan.resolved.schedule.multipliers else sites
+    segments = zip(chain.segments, plan.resolved.regressions, strict=True)
     made = sum(s.part(0, s.core).n_out for s, own in segments if s.core and (own.by_unit or s.leading))
     made += patches_width(plan)
-    data = (N + plan.n_val) * (chain.n_in + (0 if autoencoder else chain.n_out))
+    data = (N + plan.n_val) * (chain.n_in + _targets(plan))
     weights, squares = plan.offsets.weights[-1], sum(h * h + d * d for h, d in chain.block_shapes)
     shared = data + N * (sites + kept + made)
     if not plan.minibatch_parts:
+        selecting = _selecting(plan)
         large = [plan.offsets.gram_shapes[k][1] for k in range(len(chain.segments)) if plan.offsets.large(k)]
         grams = plan.offsets.grams[-1] + 2 * sum(n * n for n in large)
         if selecting and plan.has_basis:
@@ -217,13 +218,13 @@ def node_bytes(plan: Plan, autoencoder: bool = False, selecting: int = 0) -> flo
 
 def rounded_width(plan: Plan) -> int:
     """Columns of the inputs that a W-step reads in single precision too.  Collective: no."""
-    segments = zip(plan.chain.segments, plan.choices.regressions, strict=True)
+    segments = zip(plan.chain.segments, plan.resolved.regressions, strict=True)
     return sum(_unfolded(s) for s, own in segments if own.single)
 
 
 def patches_width(plan: Plan) -> int:
     """Columns of the patches that a W-step keeps.  Collective: no."""
-    segments = zip(plan.chain.segments, plan.choices.regressions, strict=True)
+    segments = zip(plan.chain.segments, plan.resolved.regressions, strict=True)
     widths = (_unfolded(s) for s, own in segments if own.by_unit and s.fitted[0].positions > 1)
     return sum(w for w in widths if not plan.sharded and plan.n_train * w * plan.dtype.itemsize <= KEPT)
 
@@ -233,11 +234,16 @@ def _unfolded(segment: Segment) -> int:
     return segment.fitted[0].positions * segment.fitted[0].columns
 
 
-def selecting(config: Config) -> int:
-    """0 where no architectures are selected, else the most ridges that a selection compares.  Collective: no."""
-    given = config.selection.ridges
-    most = max((len(entry) for entry in given if isinstance(entry, list)), default=len(given))
-    return 0 if config.selection.criterion == "none" else 1 + most
+def _targets(plan: Plan) -> int:
+    """The columns of targets that are held besides those of the inputs."""
+    return 0 if plan.resolved.autoencoder else plan.chain.n_out
+
+
+def _selecting(plan: Plan) -> int:
+    """0 where no architectures are selected, else the most ridges that a selection compares."""
+    keys = plan.resolved.selection
+    most = max((len(entry) for entry in keys.ridges if isinstance(entry, list)), default=len(keys.ridges))
+    return 0 if keys.criterion == "none" else 1 + most
 
 
 def sums_bytes(plan: Plan) -> int:

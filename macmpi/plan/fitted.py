@@ -9,7 +9,7 @@ from macmpi.config import Config, Model
 from macmpi.nets.build import layers_of
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import Map, registered
-from macmpi.nets.losses import loss_of
+from macmpi.nets.losses import Loss
 from macmpi.solvers.fitters import FITTERS, Fitter
 
 
@@ -39,9 +39,9 @@ def fitter_of(names: dict[int, str], segment_blocks: tuple[int, ...]) -> str:
     return next((names[b] for b in segment_blocks if b in names), "")
 
 
-def check_fitters(config: Config, chain: Chain) -> None:
+def check_fitters(names: dict[int, str], config: Config, chain: Chain, loss: Loss) -> None:
     """Refuse what fitters cannot do; before solvers are chosen."""
-    for b, name in fitters(config.model, chain).items():
+    for b, name in names.items():
         map_, own = chain.blocks[b], _known(name)
         word = f'a layer ({map_.spec()["kind"]}) is fitted by "{name}"'
         if map_.spec()["kind"] not in own.kinds:
@@ -56,7 +56,7 @@ def check_fitters(config: Config, chain: Chain) -> None:
         segment, last = chain.segments[k], k + 1 == len(chain.segments)
         after = [m for m in segment.maps[segment.blocks.index(b) + 1 :] if not _does_nothing(m)]
         bits = len(after) == 1 and "bits" in after[0].capabilities
-        what = "bits" if bits else "labels" if last and loss_of(config).labels else "numbers"
+        what = "bits" if bits else "labels" if last and loss.labels else "numbers"
         if what not in own.targets:
             raise UsageError(
                 f'model.fitters = "{name}" fits {" or ".join(sorted(own.targets))}, and segment {k + 1} should give '

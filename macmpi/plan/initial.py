@@ -38,7 +38,7 @@ def remember(plan: Plan, flat: np.ndarray, seed: int) -> None:
 def random_block(plan: Plan, block: int, range_: float, seed: int) -> np.ndarray:
     """The random weights of one parameter block, flat, in a stream of its own.  Collective: no."""
     h, d = plan.chain.block_shapes[block]
-    if block in plan.choices.trainers or plan.chain.blocks[block].fitter:
+    if block in plan.resolved.trainers or plan.chain.blocks[block].fitter:
         return np.zeros(h * d)
     map_ = plan.chain.blocks[block]
     drawn = stream(seed, "start", block).uniform(-1.0, 1.0, (h, d)) * (range_ / np.sqrt(map_.fan_in))

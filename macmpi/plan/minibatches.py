@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from macmpi.config import Config, Stochastic
-from macmpi.nets.chain import Chain
+from macmpi.config import Stochastic
+from macmpi.plan.resolved import Resolved
 
 REMADE, REMADE_LATER = 10, 20
 """Minibatches of the stochastic method that share the layers' metrics and inverses: of the first `EARLY` ones, and of
@@ -54,14 +54,14 @@ def minibatch(keys: Stochastic, n_train: int, epoch: int, labels: bool) -> int:
     return min(int(first * (1.0 + epoch / keys.grow_every)), most)
 
 
-def minibatch_parts(config: Config, chain: Chain, n_train: int) -> int:
+def minibatch_parts(of: Resolved, n_train: int) -> int:
     """Parts of each minibatch; 0 for methods without them.  Collective: no.
 
     "auto" is 1 where a minibatch is too little work to be shared, else 2: whatever the number of ranks, since another
     number of parts gives other bits.
     """
-    if config.method.name != "stochastic":
+    if of.method.name != "stochastic":
         return 0
-    keys = config.stochastic
-    light = config.parallel.data != "sharded" and FLOPS * keys.batch * chain.whole.multiplications < LIGHT
+    keys = of.stochastic
+    light = of.placement != "sharded" and FLOPS * keys.batch * of.chain.whole.multiplications < LIGHT
     return min((1 if light else SHARED) if keys.parts == "auto" else keys.parts, n_train)

@@ -7,7 +7,7 @@ from itertools import accumulate
 
 from macmpi.nets.chain import Chain
 from macmpi.parallel import tiles
-from macmpi.plan.choices import Regression
+from macmpi.plan.resolved import Regression
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from macmpi.config import NESTED, Config
+from macmpi.config import NESTED
 from macmpi.demand import USUAL, Demand, Demands
 from macmpi.nets.chain import Chain
 from macmpi.plan.asked import Setting, said
-from macmpi.plan.choices import Choices, z_name
+from macmpi.plan.choices import z_name
+from macmpi.plan.resolved import Resolved
 from macmpi.solvers import W_SOLVERS
 
 D = Demand
@@ -144,8 +145,9 @@ HALF_STEPS: dict[str, dict[Any, Row]] = {
 SELECTION = USUAL - {D.SHARED, D.RESTRAINED, D.WEIGHTED, D.MISSING, D.METRIC}
 
 
-def parts(config: Config, chain: Chain, choices: Choices) -> Iterator[Part]:
+def parts(of: Resolved) -> Iterator[Part]:
     """The parts of the run as a whole.  Collective: no."""
+    config = of.config
     nested = config.method.name in NESTED
     for key, rows in (TABLE if nested else TABLE | HALF_STEPS).items():
         table, name = key.split(".")
@@ -154,49 +156,49 @@ def parts(config: Config, chain: Chain, choices: Choices) -> Iterator[Part]:
             yield Part(said(key, value), row.handles, row.why, tuple((key, other) for other in row.instead))
     criterion = config.selection.criterion
     if criterion != "none":
-        lacks = {D.MULTIPLIERS} if config.selection.sizes and not _has_centres(chain) else {D.NO_CLOSED_FORM}
+        lacks = {D.MULTIPLIERS} if config.selection.sizes and not _has_centres(of.chain) else {D.NO_CLOSED_FORM}
         if config.selection.ridges:
             lacks |= {D.SHARDED}
         why = "it compares nets by one sum of squares over all points and outputs, fitted with a ridge alone"
         yield Part(said("selection.criterion", criterion), SELECTION - lacks, why, (("selection.criterion", "none"),))
-    yield _loss(config, choices)
+    yield _loss(of)
     if config.model.fitters != "auto":
         why = "each fits the weights of one layer"
         yield Part(said("model.fitters", config.model.fitters), USUAL - {D.SHARED}, why, (("model.fitters", "auto"),))
     for key in config.penalty.shaping[:1]:
         yield Part(f"penalty.{key}", USUAL - {D.SHARED}, "it is fitted to one layer's weights")
-    if choices.trainers:
-        weighs = all(trainer.copies for trainer in choices.trainers.values())
+    if of.trainers:
+        weighs = all(trainer.copies for trainer in of.trainers.values())
         handles = USUAL if weighs else USUAL - {D.WEIGHTED}
         why = "it finds centres without weighing points"
         yield Part(said("model.centres", config.model.centres), handles, why, (("model.centres", "subset"),))
     if not nested:
-        yield _z_solver(config, chain, choices)
+        yield _z_solver(of)
 
 
 def _has_centres(chain: Chain) -> bool:
     return any("centres" in m.capabilities for m in chain.blocks)
 
 
-def _loss(config: Config, choices: Choices) -> Part:
-    loss = choices.loss
+def _loss(of: Resolved) -> Part:
+    loss = of.loss
     lacks = {D.MISSING} if not loss.missing else set()
     if loss.link != "identity":
         lacks |= {D.OUTPUT}
     why = "a point has one label" if loss.labels else f"its outputs end in a {loss.link} of their own"
-    return Part(said("model.loss", config.model.loss), USUAL - lacks, why)
+    return Part(said("model.loss", of.config.model.loss), USUAL - lacks, why)
 
 
-def _z_solver(config: Config, chain: Chain, choices: Choices) -> Part:
-    name, solver = z_name(config, chain), choices.z_solver
-    others = tuple(("z_step.solver", word) for word in ("auto", "binary") if word != config.z_step.solver)
+def _z_solver(of: Resolved) -> Part:
+    name, solver = z_name(of.config, of.chain), of.z_solver
+    others = tuple(("z_step.solver", word) for word in ("auto", "binary") if word != of.config.z_step.solver)
     why = "it takes one site of bits" if D.SITE_OF_BITS in solver.handles else "it moves numbers by derivatives"
     return Part(said("z_step.solver", name), solver.handles, why, others, _author(solver))
 
 
-def part_of_segment(config: Config, choices: Choices, k: int) -> Part:
+def part_of_segment(of: Resolved, k: int) -> Part:
     """The solver or fitter of a segment's regression.  Collective: no."""
-    regression, solver = choices.regressions[k], choices.regressions[k].solver
+    regression, solver = of.regressions[k], of.regressions[k].solver
     if regression.by_fitter:
         handles: Demands = getattr(regression.fitter, "handles", frozenset())
         text = f'the fitter "{regression.name}" of segment {k + 1}'
@@ -204,7 +206,7 @@ def part_of_segment(config: Config, choices: Choices, k: int) -> Part:
             text, handles, "it is given all points at once", (("model.fitters", "auto"),), _author(regression.fitter)
         )
     handles = solver.handles | ({D.INSEPARABLE} if "segment" in solver.takes else set())
-    named = config.w_step.solver == regression.name
+    named = of.config.w_step.solver == regression.name
     text = said("w_step.solver", regression.name) if named else f'the W-solver "{regression.name}" of segment {k + 1}'
     others = [("w_step.solver", word) for word in ("auto", *W_SOLVERS) if word not in (regression.name, "closed_form")]
     if named and D.SHARDED not in handles:

@@ -1,26 +1,24 @@
-"""Plan: config and sizes -> choices, offsets and work; what does not fit is refused here."""
+"""Plan: a resolved config and sizes -> the work of each rank, and the places of weights in flat buffers."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from macmpi.config import NESTED, Config
-from macmpi.config.auto import decide_net
-from macmpi.nets.build import build_chain, is_basis
+from macmpi.config.auto import Sizes
+from macmpi.config.resized import one_layer, resized
+from macmpi.nets.build import is_basis
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import Map
 from macmpi.parallel.streams import stream
-from macmpi.plan.choices import Choices, choose, without_half_steps
-from macmpi.plan.fitted import check_fitters
 from macmpi.plan.minibatches import minibatch_parts
 from macmpi.plan.offsets import Offsets, offsets
-from macmpi.plan.refusing import Pair, refuse, unhandled
-from macmpi.plan.selectable import check_selection
-from macmpi.plan.shaping_refusals import check_shaping
-from macmpi.plan.structure import check_choices, check_layers
+from macmpi.plan.resolve import resolve
+from macmpi.plan.resolved import Resolved
+from macmpi.plan.structure import check_ranks
 from macmpi.plan.work import Work
 from macmpi.solvers.restraint import Restraint
 
@@ -29,32 +27,57 @@ from macmpi.solvers.restraint import Restraint
 class Plan:
     """All that is settled before the first half step, the same on every rank.
 
-    choices: what the config names.  sharded: each rank holds its own points; all ranks do every regression jointly, and
-    no result is exchanged.  per_node: a node has one copy of points and coordinates.  minibatch_parts: 0 without
-    minibatches.
+    resolved: what the config says.  origin: of a net that a selection has changed the plan that the run began with.
     """
 
-    chain: Chain
-    choices: Choices
-    dtype: np.dtype
-    seed: int
+    resolved: Resolved
     n_train: int
     n_val: int
     ranks: int
-    sharded: bool = False
-    per_node: bool = False
-    minibatch_parts: int = 0
+    origin: Plan | None = None
+
+    @property
+    def begun(self) -> Plan:
+        """The plan that the run began with, its net the largest one."""
+        return self.origin or self
+
+    @property
+    def chain(self) -> Chain:
+        return self.resolved.chain
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.resolved.dtype
+
+    @property
+    def seed(self) -> int:
+        return self.resolved.start.seed
+
+    @property
+    def sharded(self) -> bool:
+        """Each rank holds its own points; all ranks do every regression jointly, and no result is exchanged."""
+        return self.resolved.placement == "sharded"
+
+    @property
+    def per_node(self) -> bool:
+        """A node has one copy of points and coordinates."""
+        return self.resolved.placement == "node"
+
+    @cached_property
+    def minibatch_parts(self) -> int:
+        """Parts of a minibatch; 0 without minibatches."""
+        return minibatch_parts(self.resolved, self.n_train)
 
     @cached_property
     def offsets(self) -> Offsets:
         """The places of weights and Grams in flat buffers."""
-        return offsets(self.chain, self.choices.regressions)
+        return offsets(self.chain, self.resolved.regressions)
 
     @cached_property
     def work(self) -> Work:
         """The work of each rank: its points, and its tasks in a W-step."""
         sizes = self.n_train, self.n_val, self.ranks
-        return Work(self.chain, self.choices, self.offsets, *sizes, self.sharded, self.minibatch_parts)
+        return Work(self.resolved, self.offsets, *sizes, self.sharded, self.minibatch_parts)
 
     @cached_property
     def features(self) -> tuple[Segment, ...]:
@@ -72,17 +95,29 @@ class Plan:
     def ridges(self, segment: int, mu: float) -> tuple[float, ...]:
         """The ridge of each layer of a segment's regression (`Shaping`)."""
         blocks, output = self.chain.trained(segment), segment == len(self.chain.sites)
-        return tuple(self.choices.shaping.ridge(b, mu, output) for b in blocks)
+        return tuple(self.resolved.shaping.ridge(b, mu, output) for b in blocks)
 
     def restraints(self, segment: int, mu: float) -> tuple[Restraint, ...]:
         """Restraints on the weights of each of these layers: all that is asked of them but the ridge."""
         blocks, output = self.chain.trained(segment), segment == len(self.chain.sites)
-        return tuple(self.choices.shaping.restraint(b, mu, output) for b in blocks)
+        return tuple(self.resolved.shaping.restraint(b, mu, output) for b in blocks)
 
     def centres(self, block: int, inputs: np.ndarray, present: np.ndarray | None) -> np.ndarray:
         """Let a trainer find a parameter block: the same on every rank."""
         count = self.chain.block_shapes[block][0]
-        return self.choices.trainers[block].fit(inputs, count, present, stream(self.seed, "centres", block))
+        return self.resolved.trainers[block].fit(inputs, count, present, stream(self.seed, "centres", block))
+
+    def resized(self, units: Sequence[int], widths: Sequence[float] = (), ridges: Sequence[float] = ()) -> Plan:
+        """The plan of a net that a selection has changed: as of `config.resized`.  Collective: no."""
+        sizes = Sizes(self.chain.n_in, self.chain.n_out, self.n_train, self.n_val, self.resolved.autoencoder)
+        config = resized(self.begun.resolved.config, units, widths, ridges)
+        return Plan(resolve(config, sizes), self.n_train, self.n_val, self.ranks, self.begun)
+
+    def of_layer(self, k: int, output: str, n_in: int, iterations: int) -> Plan:
+        """The plan of an autoencoder of hidden layer k alone, of whose inputs `output` is the activation."""
+        sizes = Sizes(n_in, n_in, self.n_train, self.n_val, autoencoder=True)
+        alone = resolve(one_layer(self.resolved.config, k, output, iterations), sizes)
+        return make_plan(alone, self.n_train, self.n_val, self.ranks)
 
     @property
     def has_basis(self) -> bool:
@@ -100,46 +135,7 @@ class Plan:
         return [m.n_out for m in self.chain.blocks if is_basis(m)]
 
 
-def make_plan(
-    config: Config, n_in: int, n_out: int, n_train: int, n_val: int, ranks: int, weighted: bool = False
-) -> Plan:
-    """The plan of a run.  weighted: the data have weights of points.
-
-    Raises UsageError, naming a remedy, for what does not fit together.  Collective: no.
-    """
-
-    def chosen(config: Config) -> tuple[Config, Chain, Choices]:
-        config, _ = decide_net(config, n_in)
-        if config.method.name in NESTED:
-            config = without_half_steps(config)
-        chain = build_chain(config.model, n_in, n_out)
-        check_layers(config, chain, n_train)
-        if config.method.name not in NESTED:
-            check_fitters(config, chain)
-        check_shaping(config, chain)
-        choices = choose(config, chain)
-        check_choices(config, chain, choices, ranks)
-        return config, chain, choices
-
-    def pairs_of(config: Config) -> list[Pair]:
-        found = chosen(config)
-        if not (pairs := list(unhandled(*found, weighted))):
-            check_selection(*found[:2])
-        return pairs
-
-    given, (config, chain, choices) = config, chosen(config)
-    for pair in unhandled(config, chain, choices, weighted):
-        refuse(pair, given, pairs_of)
-    check_selection(config, chain)
-    return Plan(
-        chain=chain,
-        choices=choices,
-        dtype=np.dtype(config.model.precision),
-        seed=config.start.seed,
-        n_train=n_train,
-        n_val=n_val,
-        ranks=ranks,
-        sharded=config.parallel.data == "sharded",
-        per_node=config.parallel.data == "node",
-        minibatch_parts=minibatch_parts(config, chain, n_train),
-    )
+def make_plan(resolved: Resolved, n_train: int, n_val: int, ranks: int) -> Plan:
+    """The plan of a run.  Raises UsageError where ranks would have no points.  Collective: no."""
+    check_ranks(resolved, ranks)
+    return Plan(resolved, n_train, n_val, ranks)

@@ -14,10 +14,9 @@ from macmpi import UsageError
 from macmpi.config import NESTED, Config
 from macmpi.config.tables import SHAPING
 from macmpi.config.writing import toml
-from macmpi.nets.chain import Chain
 from macmpi.plan.asked import Asked, Setting, asked, asked_of_segment, of_schedule, of_ways
-from macmpi.plan.choices import Choices
 from macmpi.plan.parts import REFIT, Part, part_of_segment, parts
+from macmpi.plan.resolved import Resolved
 
 REMEDIES = 2
 """At most this many settings that put another part in the place of the refused one are offered."""
@@ -25,15 +24,14 @@ REMEDIES = 2
 Pair = tuple[Part, Asked]
 
 
-def unhandled(config: Config, chain: Chain, choices: Choices, weighted: bool = False) -> Iterator[Pair]:
-    """Each part with a demand that it does not handle.  Collective: no."""
-    whole = asked(config, chain, choices, weighted)
-    for part in parts(config, chain, choices):
+def unhandled(of: Resolved, weighted: bool = False) -> Iterator[Pair]:
+    """Each part with a demand that it does not handle.  weighted: the data have weights of points.  Collective: no."""
+    whole = asked(of, weighted)
+    for part in parts(of):
         yield from _between(part, whole)
-    if config.method.name not in NESTED:
-        for k in (k for k, group in enumerate(chain.groups) if group):
-            own = list(asked_of_segment(config, chain, choices, k, whole))
-            yield from _between(part_of_segment(config, choices, k), own)
+    if of.method.name not in NESTED:
+        for k in (k for k, group in enumerate(of.chain.groups) if group):
+            yield from _between(part_of_segment(of, k), list(asked_of_segment(of, k, whole)))
 
 
 def can_refit(config: Config) -> bool:

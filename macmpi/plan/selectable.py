@@ -1,15 +1,14 @@
-"""Candidates of a selection besides numbers of units: widths of radial basis functions, and ridges."""
+"""Candidates of a selection: units of dense layers, centres, widths of radial basis functions, and ridges."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from macmpi import UsageError
 from macmpi.config import Config
-from macmpi.nets.build import is_basis
-from macmpi.nets.chain import Chain
-from macmpi.plan.choices import regressed, w_choice
-from macmpi.plan.fitted import fitter_of, fitters
-from macmpi.plan.resizable import check_places, check_sizes, places
-from macmpi.plan.shaping import shaping_of
+from macmpi.nets.build import is_basis, layers_of
+from macmpi.nets.layers import Map
+from macmpi.plan.resolved import Resolved
 
 FEWEST, STEP = 150, 25
 """Without selection.sizes the candidates of a layer of centres are FEWEST, FEWEST + STEP, ..., as in the paper."""
@@ -25,60 +24,59 @@ def each(given: list[float | list[float]], count: int) -> list[list[float]]:
     return lists or [numbers] * count
 
 
-def width_places(config: Config) -> dict[int, int]:
+def width_places(of: Resolved) -> dict[int, int]:
     """The hidden layers of radial basis functions, and the place of each in a list of model.width.  Collective: no."""
-    kinds = [(i, kind) for i, (_, kind, _) in enumerate(config.model.layers()) if kind in WIDE]
+    kinds = [(i, kind) for i, (_, kind, _) in enumerate(of.config.model.layers()) if kind in WIDE]
     return {layer: place for place, (layer, kind) in enumerate(kinds) if kind == "rbf"}
 
 
-def all_widths(config: Config) -> list[float]:
+def all_widths(of: Resolved) -> list[float]:
     """model.width as a list, an entry for each layer that has one.  Collective: no."""
-    found: list[float] = config.model.each("width", sum(kind in WIDE for _, kind, _ in config.model.layers()))
+    model = of.config.model
+    found: list[float] = model.each("width", sum(kind in WIDE for _, kind, _ in model.layers()))
     return found
 
 
-def widths_of(config: Config, layer: int) -> tuple[float, ...]:
+def widths_of(of: Resolved, layer: int) -> tuple[float, ...]:
     """The candidates of a layer of radial basis functions, the width of the start among them.  Collective: no."""
-    places = width_places(config)
-    tried = each(config.selection.widths, len(places))[list(places).index(layer)]
-    return tuple(sorted({*tried, all_widths(config)[places[layer]]}))
+    places = width_places(of)
+    tried = each(of.selection.widths, len(places))[list(places).index(layer)]
+    return tuple(sorted({*tried, all_widths(of)[places[layer]]}))
 
 
-def fits_ridges(config: Config, chain: Chain) -> list[int]:
-    """The segments whose ridge can be selected: dense layers fitted in closed form.  Collective: no."""
-    names, found = fitters(config.model, chain), list[int]()
-    shaped = shaping_of(config.penalty, regressed(chain)).restrained
-    for k, segment in enumerate(chain.segments):
-        if chain.groups[k] != (k,) or segment.trailing or fitter_of(names, segment.weighted):
-            continue
-        restrained = bool(set(segment.regressed) & set(shaped))
-        exact = w_choice(config, segment, k == len(chain.sites), restrained)[0] == "closed_form"
-        if exact and segment.fitted[0].positions == 1 and segment.fitted[0].connected is None:
-            found.append(k)
-    return found
+def fits_ridges(of: Resolved) -> dict[int, int]:
+    """The segments whose ridge can be selected, dense layers fitted in closed form, and the parameter block of each."""
+    return {
+        k: segment.regressed[0]
+        for k, (segment, own) in enumerate(zip(of.chain.segments, of.regressions, strict=True))
+        if own.name == "closed_form"
+        and of.chain.groups[k] == (k,)
+        and not segment.trailing
+        and segment.fitted[0].positions == 1
+        and segment.fitted[0].connected is None
+    }
 
 
-def ridges_of(config: Config, chain: Chain) -> dict[int, tuple[float, ...]]:
+def ridges_of(of: Resolved) -> dict[int, tuple[float, ...]]:
     """The candidates of each segment whose ridge is selected, that of the start among them.  Collective: no."""
-    layers = regressed(chain)
-    tried = dict(zip(layers, each(config.selection.ridges, len(layers)), strict=True))
-    starts = dict(zip(layers, shaping_of(config.penalty, layers).ridges, strict=True))
-    blocks = {k: chain.segments[k].regressed[0] for k in fits_ridges(config, chain)}
-    return {k: tuple(sorted({*tried[b], starts[b]})) for k, b in blocks.items() if tried[b]}
+    layers = of.shaping.layers
+    tried = dict(zip(layers, each(of.selection.ridges, len(layers)), strict=True))
+    starts = dict(zip(layers, of.shaping.ridges, strict=True))
+    return {k: tuple(sorted({*tried[b], starts[b]})) for k, b in fits_ridges(of).items() if tried[b]}
 
 
-def check_selection(config: Config, chain: Chain) -> None:
+def check_selection(of: Resolved) -> None:
     """Refuse candidates that no selection compares, and layers that it cannot change.  Collective: no."""
-    keys = config.selection
+    config, chain, keys = of.config, of.chain, of.selection
     if keys.criterion == "none":
         return
     check_sizes(config)
-    units = bool(places(config, chain))
+    units = bool(places(of))
     basis = [m for m in chain.blocks if "centres" in m.capabilities and "jacobian" in m.capabilities]
-    check_selectable(config, chain, units)
+    check_selectable(of, units)
     if units:
-        return check_places(config, chain)
-    dense = [k for k in ridges_of(config, chain) if not chain.segments[k].leading]
+        return check_places(of)
+    dense = [k for k in ridges_of(of) if not chain.segments[k].leading]
     if not basis and not dense:
         raise UsageError(
             f'selection.criterion = "{keys.criterion}" chooses numbers of centres, and no layer has radial basis '
@@ -99,7 +97,7 @@ def check_selection(config: Config, chain: Chain) -> None:
         )
     fewest = min((m.n_out for m in basis), default=FEWEST)
     if fewest < FEWEST and not keys.sizes:
-        lists = [[-(-n // 2)] if i in width_places(config) else [] for i, n in enumerate(config.model.units)]
+        lists = [[-(-n // 2)] if i in width_places(of) else [] for i, n in enumerate(config.model.units)]
         raise UsageError(
             f"a selection without sizes compares {FEWEST}, {FEWEST + STEP}, ... centres, and a layer starts with "
             f"{fewest:,}; say which to compare, as in selection.sizes = {lists}"
@@ -116,9 +114,9 @@ def check_selection(config: Config, chain: Chain) -> None:
             )
 
 
-def check_selectable(config: Config, chain: Chain, with_units: bool) -> None:
+def check_selectable(of: Resolved, with_units: bool) -> None:
     """Refuse widths and ridges that no selection compares.  with_units: it compares units.  Collective: no."""
-    keys = config.selection
+    keys = of.selection
     for key, given in (("widths", keys.widths), ("ridges", keys.ridges)):
         if given and with_units:
             raise UsageError(
@@ -131,9 +129,9 @@ def check_selectable(config: Config, chain: Chain, with_units: bool) -> None:
                 "nothing is to change"
             )
     if keys.widths:
-        _check_widths(config, sum(is_basis(m) for m in chain.maps))
+        _check_widths(of.config, sum(is_basis(m) for m in of.chain.maps))
     if keys.ridges:
-        _check_ridges(config, chain)
+        _check_ridges(of)
 
 
 def _check_widths(config: Config, count: int) -> None:
@@ -149,24 +147,97 @@ def _check_widths(config: Config, count: int) -> None:
         )
 
 
-def _check_ridges(config: Config, chain: Chain) -> None:
-    layers, exact = regressed(chain), fits_ridges(config, chain)
-    tried = each(config.selection.ridges, len(layers))
+def _check_ridges(of: Resolved) -> None:
+    layers, able = of.shaping.layers, set(fits_ridges(of).values())
+    tried = each(of.selection.ridges, len(layers))
     if len(tried) != len(layers):
         raise UsageError(
             f"selection.ridges has {len(tried)} lists but regressions fit the weights of {len(layers)} layers: give "
             "one for each, [] for a layer that keeps its ridge"
         )
-    able = {chain.segments[k].regressed[0] for k in exact}
     if not able:
         raise UsageError(
             "selection.ridges compares ridges of dense layers that are fitted in closed form, and there is none; use "
             'model.sites = "before", or the squared error, or leave it out'
         )
-    listed = any(isinstance(entry, list) for entry in config.selection.ridges)
+    listed = any(isinstance(entry, list) for entry in of.selection.ridges)
     for number, (block, own) in enumerate(zip(layers, tried, strict=True), start=1):
         if listed and own and block not in able:
             raise UsageError(
                 f"selection.ridges has candidates for layer {number} of those that regressions fit, and it is not "
                 "fitted in closed form; give it the empty list []"
             )
+
+
+@dataclass(frozen=True)
+class Place:
+    """Hidden layer `layer` is map `at`, with parameter block `block`; the maps before `end` give its outputs.
+
+    The next layer has the next block.  sizes: the candidates, in increasing order.
+    """
+
+    layer: int
+    at: int
+    block: int
+    end: int
+    sizes: tuple[int, ...]
+
+
+def places(of: Resolved) -> list[Place]:
+    """The dense layers for which selection.sizes has candidates; the same for a net of any sizes.  Collective: no.
+
+    Raises UsageError for layers that keep other numbers than those of units, and for those read by such layers.
+    """
+    layers = layers_of(of.config.model, of.chain.n_in, of.chain.n_out)
+    found, before = list[Place](), list[Map]()
+    for i, (sizes, own, reading) in enumerate(zip(of.selection.sizes, layers, layers[1:], strict=False)):
+        basis = any(is_basis(m) for m in own)
+        if sizes and not basis:
+            dense = [j for j, m in enumerate(own) if _dense(m)]
+            after = own[dense[0] + 1 :] if dense else []
+            if not dense or not all("elementwise" in m.capabilities for m in after) or not _dense(reading[0]):
+                raise UsageError(
+                    f"selection.sizes has candidates for layer {i + 1}, and it takes a dense layer of elementwise "
+                    "activation that a dense one reads, neither sparse nor with a skip; give it the empty list []"
+                )
+            at = len(before) + dense[0]
+            block = sum(m.parameter_shape is not None for m in [*before, *own[: dense[0]]])
+            found.append(Place(i, at, block, len(before) + len(own), tuple(sorted(set(sizes)))))
+        before += own
+    return found
+
+
+def _dense(map_: Map) -> bool:
+    return {"units", "linear", "bias"} <= map_.capabilities and map_.connected is None
+
+
+def check_sizes(config: Config) -> None:
+    """Refuse lists of candidates that do not fit the layers.  Collective: no."""
+    sizes, units = config.selection.sizes, config.model.units
+    if sizes and len(sizes) != len(units):
+        raise UsageError(
+            f"selection.sizes has {len(sizes)} lists but there are {len(units)} hidden layers: give one for each, [] "
+            "for a layer that keeps its size"
+        )
+    for i, (tried, own) in enumerate(zip(sizes, units, strict=False), start=1):
+        if max(tried, default=0) > own:
+            raise UsageError(
+                f"selection.sizes has a candidate of {max(tried):,} for layer {i}, which starts with {own:,} and never "
+                "becomes larger; leave it out, or start with more (model.hidden)"
+            )
+
+
+def check_places(of: Resolved) -> None:
+    """Refuse what a selection of units cannot do.  Collective: no."""
+    keys, given = of.selection, of.selection.epsilons(1)
+    said = f'selection.criterion = "{keys.criterion}"'
+    if any(is_basis(m) for m in of.chain.maps):
+        raise UsageError(
+            f"{said} compares radial basis functions by E_Q and units by E1, not both in one net: give dense layers "
+            "the empty list [] in selection.sizes"
+        )
+    if len(given) != 1:
+        raise UsageError(
+            f"{said} of dense layers needs selection.epsilon2, the mean squared error of a model of low bias: one "
+            f"number ({len(given)} given)"
+        )

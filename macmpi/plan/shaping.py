@@ -5,9 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from macmpi import UsageError
 from macmpi.config import Penalty
 from macmpi.config.tables import FAR
+from macmpi.nets.chain import Chain, Segment
 from macmpi.solvers.restraint import FREE, Restraint
+
+LISTS = ("ridge", "l1", "group_lasso", "weights_min", "weights_max")
+"""Keys of [penalty] that may be a list, a value for each layer whose weights regressions fit."""
 
 
 @dataclass(frozen=True)
@@ -58,16 +63,75 @@ class Shaping:
         return tuple(b for b, restraint in zip(self.layers, self.restraints, strict=True) if restraint.active)
 
 
-def shaping_of(penalty: Penalty, layers: tuple[int, ...]) -> Shaping:
-    """The config's [penalty], for the parameter blocks that regressions fit.  Collective: no."""
+def shaping_of(penalty: Penalty, layers: tuple[int, ...], tied: bool = False) -> Shaping:
+    """The config's [penalty], for the parameter blocks that regressions fit.  Collective: no.
+
+    tied: layers of a decoder have the weights of the encoder's.  Raises UsageError for lists of another length than
+    there are layers, and for sizes that contradict.
+    """
+    if tied and isinstance(penalty.value("ridge"), list):
+        raise UsageError(
+            "model.tied = true and a list penalty.ridge: a layer and the one tied to it have one ridge; give one number"
+        )
+    for key in LISTS:
+        given = penalty.value(key)
+        if isinstance(given, list) and len(given) != len(layers):
+            raise UsageError(
+                f"penalty.{key} has {len(given)} values, and the net has {len(layers)} layers whose weights "
+                f"regressions fit; give one value, or {len(layers)}"
+            )
     keys = (penalty.each(key, len(layers)) for key in ("l1", "group_lasso", "weights_min", "weights_max"))
     restraints = tuple(
         Restraint(l1, group, _bound(least), _bound(most)) for l1, group, least, most in zip(*keys, strict=True)
     )
     ridges = tuple(penalty.each("ridge", len(layers)))
     until_mu = math.inf if penalty.stop == "gradient" else penalty.ridge_until_mu  # one objective for all mu
-    return Shaping(ridges, restraints, penalty.value("ridge_scale"), until_mu, layers)
+    found = Shaping(ridges, restraints, penalty.value("ridge_scale"), until_mu, layers)
+    _check_sizes(found)
+    return found
 
 
 def _bound(value: float) -> float:
     return math.copysign(math.inf, value) if abs(value) >= FAR else value
+
+
+def _check_sizes(shaping: Shaping) -> None:
+    for layer, asked in enumerate(shaping.restraints, start=1):
+        shrinks = "penalty.l1" if asked.l1 > 0.0 else "penalty.group_lasso" if asked.group > 0.0 else ""
+        if asked.least > asked.most:
+            raise UsageError(
+                f"penalty.weights_min = {asked.least:g} is above penalty.weights_max = {asked.most:g} (layer {layer}); "
+                "use a smaller weights_min"
+            )
+        if shrinks and not asked.least <= 0.0 <= asked.most:
+            raise UsageError(
+                f"{shrinks} draws weights to 0, which penalty.weights_min and weights_max leave out (layer {layer}); "
+                "use bounds around 0, or leave them out"
+            )
+        if asked.joins and (asked.most != float("inf") or asked.least not in (0.0, float("-inf"))):
+            raise UsageError(
+                f"penalty.group_lasso shrinks the weights of an input together, and bounds other than "
+                f"weights_min = 0 move them one by one (layer {layer}); use penalty.l1, or leave the bounds out"
+            )
+
+
+def check_restrained(penalty: Penalty, shaping: Shaping, chain: Chain) -> None:
+    """Raises UsageError where a layer whose weights are restrained has none that a restraint could be of."""
+    for k, segment in enumerate(chain.segments, start=1):
+        if set(segment.regressed) & set(shaping.restrained):
+            _check_layer(f"penalty.{penalty.shaping[0]}", k, segment)
+
+
+def _check_layer(key: str, k: int, segment: Segment) -> None:
+    kinds = {map_.spec()["kind"]: map_.capabilities for map_ in segment.fitted}
+    for kind in (kind for kind, capabilities in kinds.items() if not {"linear", "patches"} & capabilities):
+        raise UsageError(
+            f"{key} holds for the weights of inputs, and a layer of segment {k} ({kind}) multiplies its inputs by "
+            "none; use a list without it for that layer"
+        )
+    if segment.trailing or any("bits" in map_.capabilities for map_ in segment.maps):
+        kind = next(m.spec()["kind"] for m in segment.maps[::-1] if m.n_out == segment.n_out)
+        raise UsageError(
+            f"{key} does not go with a layer that ends in values of its own choice (segment {k}, {kind}): weights are "
+            "kept there by their errors alone; use a list without it for that layer"
+        )

@@ -6,8 +6,8 @@ from macmpi import UsageError
 from macmpi.config import NESTED, Config
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import Map
-from macmpi.plan.choices import Choices
 from macmpi.plan.minibatches import minibatch_parts
+from macmpi.plan.resolved import Resolved
 
 MOST_EMBEDDED = 20_000
 """Points whose pairwise similarities fit into memory."""
@@ -109,23 +109,28 @@ def _remedy(inside: Map) -> str:
     return f'make it the first of model.hidden, with model.sites = "after" there{rest}'
 
 
-def check_choices(config: Config, chain: Chain, choices: Choices, ranks: int) -> None:
-    """Refuses a solver under an activation that it cannot train, a ring that nothing travels, ranks without points.
+def check_choices(of: Resolved) -> None:
+    """Refuses a solver under an activation that it cannot train, and a ring that nothing travels.
 
     Raises UsageError.
     """
-    key = f'w_step.solver = "{config.w_step.solver}"'
-    for k, regression in enumerate(choices.regressions):
-        able, activation = regression.solver.activations, chain.segments[k].activation
-        if chain.groups[k] and regression.by_unit and able is not None and activation not in able:
-            raise UsageError(f'{key} cannot train under "{activation}" (segment {k + 1}); use auto')
-    if choices.ring and all(r.solver.exact for r in choices.regressions):
+    for k, regression in enumerate(of.regressions):
+        able, activation = regression.solver.activations, of.chain.segments[k].activation
+        if of.chain.groups[k] and regression.by_unit and able is not None and activation not in able:
+            raise UsageError(
+                f'w_step.solver = "{regression.name}" cannot train under "{activation}" (segment {k + 1}); use auto'
+            )
+    if of.ring and all(r.solver.exact for r in of.regressions):
         raise UsageError(
             'w_step.schedule = "ring": every layer is linear and fitted in closed form, so that nothing travels; use '
             'w_step.schedule = "units", or w_step.linear_solver = "same"'
         )
-    parts = minibatch_parts(config, chain, ranks)
-    if config.parallel.data == "sharded" and config.method.name == "stochastic" and parts < ranks:
+
+
+def check_ranks(of: Resolved, ranks: int) -> None:
+    """Refuses ranks without points.  Raises UsageError."""
+    parts = minibatch_parts(of, ranks)
+    if of.placement == "sharded" and of.method.name == "stochastic" and parts < ranks:
         raise UsageError(
             f"stochastic.parts = {parts} leaves some of {ranks} ranks without points; "
             f"use stochastic.parts = {ranks} (or a multiple of it), or fewer ranks"

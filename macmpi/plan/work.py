@@ -12,26 +12,29 @@ from macmpi.demand import Demand
 from macmpi.nets.chain import Chain
 from macmpi.parallel import tiles
 from macmpi.parallel.partition import PointPartition, partition_points
-from macmpi.plan.choices import Choices
 from macmpi.plan.offsets import Offsets
+from macmpi.plan.resolved import Resolved
 from macmpi.plan.work_lists import Factor, Gram, Job, Layer, Tour, WorkList, all_jointly, each_its_own, trained
 
 
 @dataclass(frozen=True)
 class Work:
-    """Point partitions and work lists: what sizes and the number of ranks make of the choices, each made once.
+    """Point partitions and work lists: what sizes and the number of ranks make of a config, each made once.
 
     sharded: each rank holds its own points alone.  minibatch_parts: 0 without minibatches.
     """
 
-    chain: Chain
-    choices: Choices
+    resolved: Resolved
     offsets: Offsets
     n_train: int
     n_val: int
     ranks: int
     sharded: bool = False
     minibatch_parts: int = 0
+
+    @property
+    def chain(self) -> Chain:
+        return self.resolved.chain
 
     def _training(self, blocks: int) -> PointPartition:
         """The training points in at most `blocks` blocks; sharded, they lie where they lie: in the same ones always."""
@@ -100,22 +103,22 @@ class Work:
         old, new = ([factor for factor in large if (factor.segment in fresh) == again] for again in (False, True))
         if not self.sharded:
             return WorkList(each_its_own(jobs, grams, old, new, self.ranks), tuple(made))
-        away = tuple(job for job in jobs if self.choices.travels(job.segment))
-        here = [job for job in jobs if not self.choices.travels(job.segment)]
+        away = tuple(job for job in jobs if self.resolved.travels(job.segment))
+        here = [job for job in jobs if not self.resolved.travels(job.segment)]
         tasks: list[Job | Tour] = [*here, *([Tour(away)] if away else [])]
         return WorkList(all_jointly(tasks, grams, old, new), tuple(made))
 
     def jobs(self, segment: int) -> list[Job]:
         """The segment's regressions: tiles of units, rows of a fitter, or one for all its weights."""
         blocks, bounds = self.chain.trained(segment), self.offsets.weights
-        solver, shapes = self.choices.regressions[segment].solver, self.chain.regressed_shapes(segment)
+        solver, shapes = self.resolved.regressions[segment].solver, self.chain.regressed_shapes(segment)
         if not blocks:
             return []
         if not self._by_unit(segment):
             place = slice(bounds[blocks[0]], bounds[blocks[-1] + 1])
             sizes = zip(shapes, (self.chain.blocks[b] for b in blocks), strict=True)
             efforts = [m.multiplications / (h * d) * solver.effort(d, h, self.n_train) for (h, d), m in sizes]
-            if self.choices.regressions[segment].by_rows:
+            if self.resolved.regressions[segment].by_rows:
                 ((rows, width),), first = shapes, place.start
                 runs = ((t, slice(first + t.start * width, first + t.stop * width)) for t in tiles.evenly(rows, 1))
                 return [Job(segment, tile, run, sum(efforts) / rows) for tile, run in runs]
@@ -128,18 +131,18 @@ class Work:
         return [Job(segment, *job) for job in zip(cut, found, efforts, strict=True)]
 
     def _unit_tiles(self, segment: int, units: int) -> tuple[tiles.Tile, ...]:
-        if self.choices.travels(segment):
+        if self.resolved.travels(segment):
             return tiles.ring_tiles(units, len(self.train.blocks))
-        if self.choices.shaping.asked(self.chain.trained(segment)[0]).joins:
+        if self.resolved.shaping.asked(self.chain.trained(segment)[0]).joins:
             return tiles.cut(units, 1)
-        solver = self.choices.regressions[segment].solver
+        solver = self.resolved.regressions[segment].solver
         if solver.exact or Demand.RESTRAINED in solver.handles:
             return tiles.evenly(units, units if self.sharded else tiles.EXACT_WIDTH)
         return tiles.unit_tiles(units)
 
     def grams(self, segment: int) -> list[Gram]:
         """The Gram that the segment's units share: whole, or by rows where it is large and each rank has all points."""
-        (rows, width), system = self.offsets.gram_shapes[segment], self.choices.regressions[segment].system
+        (rows, width), system = self.offsets.gram_shapes[segment], self.resolved.regressions[segment].system
         start = self.offsets.grams[segment]
         if not system:
             return []
@@ -152,7 +155,7 @@ class Work:
         ]
 
     def _by_unit(self, segment: int) -> bool:
-        return self.choices.regressions[segment].by_unit
+        return self.resolved.regressions[segment].by_unit
 
     def leading(self, segments: Sequence[int]) -> WorkList:
         """The layers of some segments that trainers fit before the regressions of a W-step."""
@@ -173,6 +176,6 @@ class Work:
         return [Layer(segment, i, b, place, float(place.stop - place.start)) for i, b, place in placed]
 
     def _trained(self, layers: Sequence[Layer]) -> WorkList:
-        copies = [self.choices.trainers[f.block].copies and not f.map for f in layers]  # its inputs are coordinates
+        copies = [self.resolved.trainers[f.block].copies and not f.map for f in layers]  # its inputs are coordinates
         copied, fitted = ([f for f, c in zip(layers, copies, strict=True) if c == which] for which in (True, False))
         return trained(copied, fitted, self.ranks)

@@ -57,7 +57,7 @@ def or_constant(best: Best, method: Method, after: State[Any], data: Dataset) ->
     """
     parts, plan = method.parts, method.plan
     points = parts.over_points, parts.points.weight, data.weights
-    flat = constant_weights(plan.chain, after.weights, plan.choices.loss, data.Y, *points)
+    flat = constant_weights(plan.chain, after.weights, plan.resolved.loss, data.Y, *points)
     if flat is None:
         return best
     of = errors_of(parts, replace(after, weights=flat), feasible=True)

@@ -13,18 +13,18 @@ from macmpi.parallel.clock import now
 
 if TYPE_CHECKING:
     from macmpi.config import Config
-    from macmpi.config.auto import Decision
-    from macmpi.data.dataset import Sizes
+    from macmpi.config.auto import Decision, Sizes
     from macmpi.data.scaling import Scaling
     from macmpi.data.source import Source
     from macmpi.parallel.team import Team
     from macmpi.plan.plan import Plan
+    from macmpi.plan.resolved import Resolved
     from macmpi.results.model import Model
 
 
 @dataclass(frozen=True)
 class Decided:
-    """A config without "auto", what was decided, and the data that it is for.  notes: what their reading has to say."""
+    """A config with a loss, what was decided of it, and the data that it is for.  notes: what their reading says."""
 
     config: Config
     decisions: list[Decision]
@@ -32,12 +32,17 @@ class Decided:
     sizes: Sizes
     notes: list[str] = field(default_factory=list)
 
-    @property
-    def in_short(self) -> str:
+    def resolved(self) -> Resolved:
+        """All that the config says of a run on these data.  Raises UsageError.  Collective: no."""
+        from macmpi.plan.resolve import resolve
+
+        return resolve(self.config, self.sizes, self.decisions)
+
+    def in_short(self, plan: Plan) -> str:
         """Lines for the head of the table: the notes, and what stands for "auto"."""
         from macmpi.config.auto import in_short
 
-        return "\n  ".join(line for line in (*self.notes, in_short(self.decisions)) if line)
+        return "\n  ".join(line for line in (*self.notes, in_short(plan.resolved.decisions)) if line)
 
 
 def decided(
@@ -57,11 +62,7 @@ def decided(
     source = source_of(config)
     source.like = team.from_root(lambda: _scaling_of_start(config, start))
     sizes = team.from_root(source.sizes)
-    notes = source.notes(now() - began)
-    from macmpi.config.auto import decide
-
-    config, others = decide(config, sizes.n_in, sizes.autoencoder, sizes.shape)
-    return Decided(config, losses + others, source, sizes, notes)
+    return Decided(config, losses, source, sizes, source.notes(now() - began))
 
 
 def _scaling_of_start(config: Config, start: Model | None) -> tuple[Scaling, Scaling] | None:
@@ -86,29 +87,22 @@ def _with_connections(config: Config) -> Config:
     return with_connections(config)
 
 
-def plan_for(config: Config, sizes: Sizes, ranks: int) -> Plan:
-    """The plan of a config without "auto".  Raises UsageError where it is refused.  Collective: no."""
-    from macmpi.parallel.launchers import ranks_here
-    from macmpi.plan.estimate import check_memory
-    from macmpi.plan.plan import make_plan
-
-    made = make_plan(config, *sizes.counts, ranks, sizes.weighted)
-    check_memory(made, sizes.autoencoder, ranks_here(os.environ) if ranks > 1 else 1)
-    return made
-
-
-def planned(config: Config, sizes: Sizes, team: Team) -> Plan:
+def planned(known: Decided, team: Team) -> Plan:
     """The plan, refused by rank 0 before the others make it.  Raises UsageError.  Collective: yes."""
-    from macmpi.plan.estimate import idle
+    from macmpi.parallel.launchers import ranks_here
+    from macmpi.plan.estimate import check_memory, idle
     from macmpi.plan.plan import make_plan
+
+    counts = known.sizes.n_train, known.sizes.n_val, team.size
 
     def refuse() -> None:
-        made = plan_for(config, sizes, team.size)
+        made = make_plan(known.resolved(), *counts)
+        check_memory(made, ranks_here(os.environ) if made.ranks > 1 else 1)
         if line := idle(made):
             warn(line)
-        batch, points = config.baseline.batch, made.n_train
-        if config.method.name in ("sgd", "adam") and batch > max(points, type(config.baseline).batch):
-            warn(f"baseline.batch = {batch}: there are {points} training points; a minibatch is all of them")
+        keys, points = made.resolved.baseline, made.n_train
+        if made.resolved.method.name in ("sgd", "adam") and keys.batch > max(points, type(keys).batch):
+            warn(f"baseline.batch = {keys.batch}: there are {points} training points; a minibatch is all of them")
 
     team.from_root(refuse)
-    return make_plan(config, *sizes.counts, team.size)
+    return make_plan(known.resolved(), *counts)

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from macmpi import UsageError, files
-from macmpi.config import Config, dump, flat
 from macmpi.config.gone import gone
 from macmpi.config.whole import changes, differences
 from macmpi.machine.lock import ELSEWHERE
-from macmpi.plan.choices import longer
+from macmpi.plan.resolved import Resolved
 from macmpi.results import model_file
 from macmpi.state import State
 from macmpi.training import checkpoint
@@ -106,12 +105,12 @@ def _is_empty(path: Path) -> bool:
     return os.path.isfile(path) and not path.stat().st_size
 
 
-def check_inputs(folder: Path, inputs: Iterable[Path], config: Config | None = None, run: str = "") -> None:
+def check_inputs(folder: Path, inputs: Iterable[Path], of: Resolved | None = None, run: str = "") -> None:
     """Raises UsageError where an input of a run lies where the run would write.
 
-    config: the run's; of the same content in config.toml nothing is lost.
+    of: the run's config; of the same content in config.toml nothing is lost.
     """
-    kept = None if config is None else sealed(dump(config), run)
+    kept = None if of is None else sealed(of.text, run)
     written = [p for p in files_in(folder) if p.name != CONFIG or not os.path.isfile(p) or p.read_bytes() != kept]
     for path in inputs:
         if files.same_file(path, written):
@@ -123,7 +122,7 @@ def check_inputs(folder: Path, inputs: Iterable[Path], config: Config | None = N
 
 def judge(
     folder: Path,
-    config: Config,
+    of: Resolved,
     resume: str = "no",
     overwrite: bool = False,
     given: Iterable[Path] = (),
@@ -136,9 +135,9 @@ def judge(
     """
     found = None if resume == "auto" else _named(resume, without_points)
     run, there = run_in(folder)
-    named = flat(config)
-    check_inputs(folder, [*given, *(Path(named[key]) for key in INPUTS if named[key])], config, run)
-    if run and folder / PROVENANCE not in there and (folder / CONFIG).read_bytes() != sealed(dump(config), run):
+    named = of.settings
+    check_inputs(folder, [*given, *(Path(named[key]) for key in INPUTS if named[key])], of, run)
+    if run and folder / PROVENANCE not in there and (folder / CONFIG).read_bytes() != sealed(of.text, run):
         raise UsageError(_foreign(folder / CONFIG))  # a run that was killed before it wrote the other has this one
     if overwrite:
         return Held(run, tuple(there))
@@ -157,7 +156,7 @@ def judge(
     if saved is not None and (differ := differences(saved, named)):
         raise UsageError(f"cannot resume {folder} with another config: {', '.join(differ)}; use another --output")
     end = model_file.end_of(folder / MODEL) if has_model else {}
-    finished = _finished(None if found is None else found[1], end, config)
+    finished = _finished(None if found is None else found[1], end, of)
     if found is None and has_model and not finished:
         raise UsageError(f"{folder} holds a model, but no checkpoint from which its run could go on: {REPLACE}")
     return Held(run, tuple(there), found, labels, finished)
@@ -203,26 +202,26 @@ def _config_in(labels: dict[str, Any]) -> dict[str, Any] | None:
         return None
 
 
-def ends(config: Config) -> dict[str, Any]:
+def ends(of: Resolved) -> dict[str, Any]:
     """The keys that say when a run ends, but for the number of iterations, of which a larger one may be wanted."""
-    return {k: v for k, v in flat(config).items() if changes(k) == "end" and k != "run.max_iterations"}
+    return {k: v for k, v in of.settings.items() if changes(k) == "end" and k != "run.max_iterations"}
 
 
-def _finished(state: State[Any] | None, end: dict[str, Any], config: Config) -> str:
+def _finished(state: State[Any] | None, end: dict[str, Any], resolved: Resolved) -> str:
     """Says why nothing is left to do; "" where a run with this model has not ended as it is wanted.
 
     state: of the newest checkpoint, if there is one; end: attributes of the model.
     """
     of = end.get(model_file.MADE_FROM)
-    if not of or end.get(model_file.ENDS) != json.dumps(ends(config)) or (state and of != state.fingerprint):
+    if not of or end.get(model_file.ENDS) != json.dumps(ends(resolved)) or (state and of != state.fingerprint):
         return ""
     iteration, why = (state.iteration, state.finished) if state else (end["iteration"], end["finished"])
     if why == "converged":
         return (
             f"(settled after {iteration} iterations): nothing is left to do; "
-            f"{longer(config)}, with another --output, trains longer"
+            f"{resolved.longer}, with another --output, trains longer"
         )
-    if iteration < config.run.max_iterations:
+    if iteration < resolved.run.max_iterations:
         return ""
     more = "--iterations N with a larger N goes on, " if state else ""
     return f"({iteration} iterations); {more}another --output starts again"

@@ -8,11 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from macmpi import Done, NumericalError, UsageError
-from macmpi.config import Config
-from macmpi.config.ignored import ignored
-from macmpi.config.resized import resized
 from macmpi.console import warn
-from macmpi.data.dataset import Dataset, Sizes
+from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import sum_of
 from macmpi.data.source import Source
 from macmpi.data.user_file import read_codes
@@ -20,68 +17,67 @@ from macmpi.methods.starts import Origin
 from macmpi.parallel.kernels import arithmetics, mixture, words
 from macmpi.parallel.mpi import BINDINGS
 from macmpi.parallel.team import Team, on_root
-from macmpi.plan.estimate import node_bytes, selecting
-from macmpi.plan.plan import Plan, make_plan
+from macmpi.plan.estimate import node_bytes
+from macmpi.plan.plan import Plan
+from macmpi.plan.resolved import Resolved
 from macmpi.results import model, model_file
-from macmpi.training.decided import Decided
 from macmpi.training.loop import DIVERGED, Job, train
 from macmpi.training.request import Outcome, Request
 from macmpi.training.run_directory import Nowhere, RunDirectory, provenance
 from macmpi.training.sharded_checkpoint import check_same_checkpoint, check_same_folder, state_of
 
 
-def launch_training(request: Request, known: Decided, plan: Plan, team: Team) -> Outcome:
+def launch_training(request: Request, source: Source, plan: Plan, team: Team) -> Outcome:
     """Train as it is asked for.  Raises UsageError, and Done where nothing is left to do.  Collective: yes."""
-    config, source, sizes = known.config, known.source, known.sizes
+    of = plan.resolved
     computed_on = arithmetics(team)
     arithmetic = words(computed_on[0]["blas"])
     mpi = BINDINGS, team.library
 
     def facts(**sums: str) -> dict[str, Any]:
-        return provenance(computed_on, config.run.threads, mpi, sums, list(request.command))
+        return provenance(computed_on, of.run.threads, mpi, sums, list(request.command))
 
     if request.output is None:
-        data = loaded(config, plan, source, sizes, team)
-        first = on_root(team, lambda: origin_of(config, plan, data, request.start)) or Origin()
-        team.from_root(lambda: name_ignored(config))
+        data = loaded(plan, source, team)
+        first = on_root(team, lambda: origin_of(plan, data, request.start)) or Origin()
+        team.from_root(lambda: name_unread(of))
         made_by = partial(facts, data_sha256=data.sha256)
-        return train(Job(config, request, Nowhere(made_by), None, first, arithmetic), plan, data, team)
+        return train(Job(request, Nowhere(made_by), None, first, arithmetic), plan, data, team)
     directory = RunDirectory(request.output, request.overwrite)
     with directory.lock:
-        on_root(team, lambda: directory.judge(request.resume, config, request.inputs, plan.sharded))
+        on_root(team, lambda: directory.judge(request.resume, of, request.inputs, plan.sharded))
         if plan.sharded:
             check_same_folder(request.output, team)
             if path := team.from_root(lambda: directory.held.found and directory.held.found[0]):
                 check_same_checkpoint(path, team)
-        data = loaded(config, plan, source, sizes, team)
+        data = loaded(plan, source, team)
         sums = {"data_sha256": data.sha256, "start_sha256": ""}
-        if config.start.method == "model":  # whose scaling the points have, also when the run goes on
+        if of.start.method == "model":  # whose scaling the points have, also when the run goes on
             sums["start_sha256"] = sum_of((data.scaling_x, data.scaling_y))
-        origin = on_root(team, lambda: prepare(directory, config, plan, data, facts(**sums), request.start)) or Origin()
-        team.from_root(lambda: name_ignored(config))
+        origin = on_root(team, lambda: prepare(directory, plan, data, facts(**sums), request.start)) or Origin()
+        team.from_root(lambda: name_unread(of))
         state = state_of(directory.held.found, plan, team)
         directory.held = replace(directory.held, found=None)
         if state is not None and (selected := state.own.architecture).units:
-            plan = make_plan(resized(config, *selected), *sizes.counts, team.size)
-        return train(Job(config, request, directory, state, origin, arithmetic), plan, data, team)
+            plan = plan.resized(*selected)
+        return train(Job(request, directory, state, origin, arithmetic), plan, data, team)
 
 
-def loaded(config: Config, plan: Plan, source: Source, sizes: Sizes, team: Team) -> Dataset:
+def loaded(plan: Plan, source: Source, team: Team) -> Dataset:
     """The points, in memory that the ranks of a node share where the plan wants that.  Collective: yes."""
     if plan.per_node:
-        team.share_memory(team.from_root(lambda: node_bytes(plan, sizes.autoencoder, selecting(config))))
+        team.share_memory(team.from_root(lambda: node_bytes(plan)))
     return source.load(team, (plan.work.train, plan.work.validation))
 
 
-def name_ignored(config: Config) -> None:
+def name_unread(of: Resolved) -> None:
     """One line about keys that the run does not read.  Collective: no (rank 0)."""
-    if keys := ignored(config):
-        warn(f"not read, as other keys of this config leave them without a meaning: {', '.join(keys)}")
+    if of.unread:
+        warn(f"not read, as other keys of this config leave them without a meaning: {', '.join(of.unread)}")
 
 
 def prepare(
     directory: RunDirectory,
-    config: Config,
     plan: Plan,
     data: Dataset,
     made_by: dict[str, Any],
@@ -94,7 +90,7 @@ def prepare(
     Collective: no (rank 0).
     """
     held, directory.start_sha256 = directory.held, made_by["start_sha256"]
-    directory.check_data(data.sha256, config.data.source)
+    directory.check_data(data.sha256, plan.resolved.settings["data.source"])
     if held.finished:
         card = model_file.load(directory.model).card
         if card is not None and card.training.ended == DIVERGED:
@@ -103,26 +99,27 @@ def prepare(
                 "name another --output"
             )
         raise Done(f"{directory.path} is finished {held.finished}")
-    origin = origin_of(config, plan, data, given) if held.found is None else Origin()
+    origin = origin_of(plan, data, given) if held.found is None else Origin()
     changed = directory.compare(made_by) if held.found else ""
-    directory.create(config, made_by)
+    directory.create(plan.resolved, made_by)
     if unlike := changed or mixture(made_by["kernels"]):
         warn(unlike)
     return origin
 
 
-def origin_of(config: Config, plan: Plan, data: Dataset, given: model.Model | None = None) -> Origin:
+def origin_of(plan: Plan, data: Dataset, given: model.Model | None = None) -> Origin:
     """Reads what the start takes from a file, if the config asks for one.  Raises UsageError when it does not fit.
 
     given: the model in the place of a file.
     """
-    if config.start.method == "file":
-        return Origin(coordinates=read_codes(Path(config.start.coordinates), plan.n_train, plan.chain.site_sizes[0]))
-    if config.start.method != "model":
+    keys = plan.resolved.start
+    if keys.method == "file":
+        return Origin(coordinates=read_codes(Path(keys.coordinates), plan.n_train, plan.chain.site_sizes[0]))
+    if keys.method != "model":
         return Origin()
     try:
-        found = (given or model_file.load(config.start.model)).with_weights(config.start.weights)
+        found = (given or model_file.load(keys.model)).with_weights(keys.weights)
         return Origin(found.weights_for(plan.chain, data))
     except UsageError as error:
-        name = "start.model" if given else f'start.model = "{config.start.model}"'
+        name = "start.model" if given else f'start.model = "{keys.model}"'
         raise UsageError(f"{name}: {error}") from None

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from macmpi import NumericalError, StorageError
-from macmpi.config import Config
 from macmpi.console import say, warn
 from macmpi.data.dataset import Dataset
 from macmpi.half_steps.errors import errors_of
@@ -47,7 +46,6 @@ DIVERGED, LATE = "diverged", "max_time"
 class Job:
     """The launch has settled this for a run that was asked for.  arithmetic: the BLAS of rank 0, in words."""
 
-    config: Config
     request: Request
     directory: RunDirectory | Nowhere
     state: State[Any] | None
@@ -61,8 +59,8 @@ def train(job: Job, plan: Plan, data: Dataset, team: Team) -> Outcome:
     process.ready_memory()
     process.ready_products()
     clock = Clock()
-    team.set_clock(clock, job.config.run.deadline)
-    method = choose(job.config, plan, data, team, clock)
+    team.set_clock(clock, plan.resolved.run.deadline)
+    method = choose(plan, data, team, clock)
     run = Training(job, data, team, clock, method)
     if job.request.is_program:
         process.spare_living()
@@ -81,7 +79,7 @@ class Training:
         self.job, self.data, self.team, self.clock = job, data, team, clock
         self.method, plan = method, method.plan
         request = job.request
-        self.pace = Pace(request.began, request.max_time, 60.0 * job.config.run.checkpoint_minutes)
+        self.pace = Pace(request.began, request.max_time, 60.0 * method.plan.resolved.run.checkpoint_minutes)
         self.sweep_began = now()
         self.stop = request.listen()
         if request.is_program:
@@ -89,10 +87,10 @@ class Training:
         self.why_stopped = ""
         self.unsaved = False
         resumed = None if job.state is None else job.state.iteration
-        parts, loss, known = method.parts, plan.choices.loss, plan.sharded or team.rank == 0
+        parts, loss, known = method.parts, plan.resolved.loss, plan.sharded or team.rank == 0
         self.levels = levels(plan.chain, data, loss, parts.over_points, parts.points.weight) if known else []
         self.constant = team.from_root(lambda: self.levels[0].value)
-        extra = ["error_val"] * plan.choices.loss.labels + optional_columns(plan)
+        extra = ["error_val"] * plan.resolved.loss.labels + optional_columns(plan)
         self.curve = Curve(
             job.directory.curve, resumed, extra, method.account.without, team.rank == 0, job.directory.run
         )
@@ -110,15 +108,15 @@ class Training:
         self.curve.header()
         state = self.job.state
         if state is None:
-            state = start(self.method, self.job.config, self.job.origin)
-            errors = self.method.evaluate(state, feasible=not coordinates_first(self.job.config, self.plan))
+            state = start(self.method, self.job.origin)
+            errors = self.method.evaluate(state, feasible=not coordinates_first(self.plan))
             self.team.from_root(lambda: finite.check_start(errors))
             state.history.multipliers_norm = errors.gradients.multipliers if errors.gradients else 0.0
             self._record(state, "start", errors)
             self.team.from_root(lambda: write_start(self.job.directory, self.plan, self.data, state))
         self.method.begin(state)
         self.clock.take()
-        limit = self.plan.choices.penalty.max_iterations
+        limit = self.plan.resolved.schedule.max_iterations
         if state.finished != "converged":
             state.finished = "max_iterations" if state.iteration >= limit and not state.under_way else ""
         if state.finished and self.job.state is None:
@@ -155,7 +153,7 @@ class Training:
         progress = Progress(state.iteration, mu, before, **history.progress(errors))
 
         def decide() -> tuple[Decision, bool, bool]:
-            decision = self.plan.choices.penalty.decide(progress)
+            decision = self.plan.resolved.schedule.decide(progress)
             stop = decision.stop is None and (asked or self.pace.is_late())
             save = self.pace.is_due() or decision.mu != mu or stop or decision.stop is not None
             return decision, stop, save
@@ -258,7 +256,7 @@ class Training:
         why = self.why_stopped or state.finished
         is_whole = not stopped and (not wanted or again is not None)
         end = End(state, after, best, errors, again, scores, self.curve.records, why, is_whole)
-        model = on_root(self.team, lambda: ended(self.job.directory, self.job.config, self.plan, self.data, end))
+        model = on_root(self.team, lambda: ended(self.job.directory, self.plan, self.data, end))
         self.stop.complete = True
         if self.team.rank == 0:
             which = ", what its node shares included" if self.team.shares else ""
@@ -276,8 +274,8 @@ class Training:
 
     def _refit_iterations(self, state: State[Any], best: Best) -> int:
         """Counts the refit's iterations; 0: none is wanted.  Rank 0 decides.  Collective: yes."""
-        noticed = state.history.fell_at if self.plan.choices.penalty.noticeable else 0
-        return self.team.from_root(lambda: iterations_of(self.job.config, self.data, best, noticed))
+        noticed = state.history.fell_at if self.plan.resolved.schedule.noticeable else 0
+        return self.team.from_root(lambda: iterations_of(self.plan.resolved, self.data, best, noticed))
 
     def _has_time_for(self, iterations: int, state: State[Any]) -> bool:
         """Tells whether a refit is to begin: one that is cut short goes on later, unless a model is wanted now.
@@ -309,7 +307,7 @@ class Training:
             self.team.from_root(lambda: directory.keep_refit(begun, of))
 
         begun = state_of(found, self.plan, self.team)
-        return refit(self.job.config, self.data, self.method, best, iterations, stopped, begun, keep)
+        return refit(self.data, self.method, best, iterations, stopped, begun, keep)
 
     def _check_saved(self) -> None:
         if self.unsaved:
@@ -332,13 +330,13 @@ class Training:
         timings = self.team.max_over_ranks(self.clock.take())
         if phase != "postprocess":
             poor = is_poor(errors.train - errors.ridge, self.constant)
-            noticeable = self.plan.choices.penalty.noticeable
+            noticeable = self.plan.resolved.schedule.noticeable
             state.note_validation(errors.validation, errors.watched, poor, noticeable)
         extra: dict[str, Any] = {"centres": self.plan.basis_sizes} if self.plan.has_basis else {}
         extra |= {"ended": self.why_stopped or state.finished} if phase == "postprocess" else {}
         notes = self.method.notes() if phase == "iteration" else {}
         record = record_of(state, phase, errors) | timings | {"ranks": self.team.size} | extra | notes
-        rest = self.plan.choices.penalty.max_iterations - state.iteration
+        rest = self.plan.resolved.schedule.max_iterations - state.iteration
         left = rest * state.seconds / state.iteration if phase == "iteration" else None
         self.curve.add(record, left)
         callback = self.job.request.callback
@@ -361,11 +359,11 @@ class Training:
         check_alike(self.team, digest(state, *more), error)
 
     def _save(self, state: State[Any], last: bool) -> None:
-        config, sha256, directory, began = self.job.config, self.data.sha256, self.job.directory, now()
+        of, sha256, directory, began = self.plan.begun.resolved, self.data.sha256, self.job.directory, now()
         self._check_alike(state)
         if self.plan.sharded and isinstance(directory, RunDirectory):
-            saved = save_sharded(directory, state, config, sha256, self.plan.work.train, self.team, last)
+            saved = save_sharded(directory, state, of, sha256, self.plan.work.train, self.team, last)
         else:
-            saved = self.team.from_root(lambda: directory.save(state, config, sha256, last))
+            saved = self.team.from_root(lambda: directory.save(state, of, sha256, last))
         self.unsaved = not saved
         self.pace.saved(began)

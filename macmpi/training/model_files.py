@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from macmpi import StorageError
-from macmpi.config import Config, dump
 from macmpi.console import warn
 from macmpi.data.dataset import Dataset
 from macmpi.files import RUN
@@ -49,30 +48,32 @@ TOLD = ("data_sha256", "start_sha256", "ranks", "threads", "started")
 """Facts of the provenance that a card has with the data and the training."""
 
 
-def card_of(config: Config, plan: Plan, data: Dataset, end: End, facts: dict[str, Any]) -> Card:
+def card_of(plan: Plan, data: Dataset, end: End, facts: dict[str, Any]) -> Card:
     """The card of a run that has ended.  facts: the provenance of its last launch.  Collective: no (rank 0)."""
-    best, refit = end.best, end.again
+    best, refit, of = end.best, end.again, plan.begun.resolved
     errors = {"last": _error(end.errors), "best": _error(best.errors)}
     if refit is not None and refit.better:
         errors["refit"] = Error(training=refit.error)
     training = Training(
-        method=config.method.name,
+        method=of.method.name,
         iterations=end.after.iteration,
         best_iteration=best.iteration,
         constant=best.constant,
         ended=end.why,
         seconds=end.after.seconds,
         ranks=plan.ranks,
-        threads=config.run.threads,
+        threads=of.run.threads,
         started=str(facts.get("started", "")),
         written=stamp(),
         ridges=end.state.own.architecture.ridges,
     )
     return Card(
-        data=About(config.data.source, data.sha256, plan.n_train, plan.n_val, plan.chain.n_in, plan.chain.n_out),
+        data=About(
+            of.settings["data.source"], data.sha256, plan.n_train, plan.n_val, plan.chain.n_in, plan.chain.n_out
+        ),
         training=training,
         errors=errors,
-        config=dump(config),
+        config=of.text,
         scores=scores_by_name(end.scores),
         curve=thinned(end.records, best.iteration),
         machine={name: fact for name, fact in facts.items() if name not in TOLD},
@@ -84,13 +85,13 @@ def _error(errors: Errors) -> Error:
     return Error(errors.train, errors.validation, *wrong, errors.zeros)
 
 
-def ended(directory: RunDirectory | Nowhere, config: Config, plan: Plan, data: Dataset, end: End) -> Model:
+def ended(directory: RunDirectory | Nowhere, plan: Plan, data: Dataset, end: End) -> Model:
     """The trained net, which model.h5 holds where there is a run directory.  Raises StorageError.
 
     Collective: no (rank 0).
     """
-    card = card_of(config, plan, data, end, directory.facts)
-    write_model(directory, config, plan, data, end, card)
+    card = card_of(plan, data, end, directory.facts)
+    write_model(directory, plan, data, end, card)
     return model_of(plan, data, end, card)
 
 
@@ -100,7 +101,7 @@ def model_of(plan: Plan, data: Dataset, end: End, card: Card) -> Model:
     in_use = next(name for name in model_file.PREFERRED if name in kept)
     blocks = tuple(block_views(kept[in_use].astype(np.float64), plan.chain.block_shapes))
     kind = data.scaling_x, data.scaling_y, data.autoencoder, data.classes, data.one_dimensional, data.columns
-    return Model(plan.chain, blocks, *kind, card.to_json(), end.records, plan.choices.loss.link, in_use, kept)
+    return Model(plan.chain, blocks, *kind, card.to_json(), end.records, plan.resolved.loss.link, in_use, kept)
 
 
 def _weights(end: End) -> dict[str, Array]:
@@ -109,9 +110,7 @@ def _weights(end: End) -> dict[str, Array]:
     return {"last": end.after.weights, "best": end.best.weights, **refit}
 
 
-def write_model(
-    directory: RunDirectory | Nowhere, config: Config, plan: Plan, data: Dataset, end: End, card: Card
-) -> None:
+def write_model(directory: RunDirectory | Nowhere, plan: Plan, data: Dataset, end: End, card: Card) -> None:
     """Writes model.h5, if there is a run directory.  Raises StorageError.  Collective: no (rank 0)."""
     if directory.model is None:
         return
@@ -122,9 +121,9 @@ def write_model(
         "best_iteration": best.iteration,
         **{"best_E1_train": best.errors.train, "best_E1_val": best.errors.validation},
         model_file.MADE_FROM: end.state.fingerprint if end.is_whole else "",
-        model_file.ENDS: json.dumps(ends(config)),
+        model_file.ENDS: json.dumps(ends(plan.begun.resolved)),
         "finished": end.state.finished,
-        model_file.LINK: plan.choices.loss.link,
+        model_file.LINK: plan.resolved.loss.link,
         NAME: card.to_json(),
     }
     weights = _weights(end)
@@ -144,7 +143,7 @@ def write_start(directory: RunDirectory | Nowhere, plan: Plan, data: Dataset, st
     if directory.start is None:
         return
     weights, Z = {"last": state.weights}, _coordinates(plan, state)
-    labels = {RUN: directory.run, "iteration": 0, model_file.LINK: plan.choices.loss.link}
+    labels = {RUN: directory.run, "iteration": 0, model_file.LINK: plan.resolved.loss.link}
     try:
         model_file.save(directory.start, plan.chain, weights, data, labels, Z)
     except OSError as error:

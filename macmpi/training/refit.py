@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from macmpi.config import Config
 from macmpi.console import decimals
 from macmpi.data.dataset import Dataset, share_arrays
 from macmpi.half_steps.errors import errors_of
@@ -21,8 +20,8 @@ from macmpi.methods.protocol import Method
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.team import Team
 from macmpi.plan.penalty import Progress
-from macmpi.plan.plan import make_plan
-from macmpi.plan.refusing import can_refit
+from macmpi.plan.plan import Plan
+from macmpi.plan.resolved import Resolved
 from macmpi.results.reference_errors import levels
 from macmpi.state import State
 from macmpi.training.best import Best
@@ -52,16 +51,16 @@ class Refit:
         return f"{name:28s} E1       {decimals(self.error):>9}   after {self.iterations} iterations"
 
 
-def iterations_of(config: Config, data: Dataset, best: Best, noticed: int) -> int:
+def iterations_of(of: Resolved, data: Dataset, best: Best, noticed: int) -> int:
     """Counts the iterations of the refit of a run with these best weights; 0: none is wanted.  Collective: no (rank 0).
 
     Those of the best weights, or fewer: to the last fall of the validation error that was `noticed` (0: any was).
     """
-    if best.constant or best.iteration == 0 or config.run.refit is False or not can_refit(config):
+    if best.constant or best.iteration == 0 or of.run.refit is False or not of.repeatable:
         return 0
     gains = best.errors.validation >= GAP * best.errors.E_Q
-    gains = gains and data.drawn and not data.autoencoder and config.method.name == "stochastic"
-    if not (config.run.refit is True or gains):
+    gains = gains and data.drawn and not data.autoencoder and of.method.name == "stochastic"
+    if not (of.run.refit is True or gains):
         return 0
     return min(noticed or best.iteration, best.iteration)
 
@@ -83,7 +82,6 @@ def joined(data: Dataset, team: Team) -> Dataset:
 
 
 def refit(
-    config: Config,
     data: Dataset,
     first: Method,
     best: Best,
@@ -99,9 +97,8 @@ def refit(
     """
     team, clock = first.parts.team, first.parts.clock
     whole = joined(data, team)
-    counts = (data.X.shape[1], data.Y.shape[1], len(whole.X), len(data.X_val))
-    method = choose(config, make_plan(config, *counts, team.size), whole, team, clock)
-    state = start(method, config, Origin()) if begun is None else begun
+    method = choose(Plan(first.plan.resolved, len(whole.X), len(data.X_val), team.size), whole, team, clock)
+    state = start(method, Origin()) if begun is None else begun
     method.begin(state)
     while state.iteration < iterations:
         if not method.sweep(state, stopped) or stopped():
@@ -111,7 +108,7 @@ def refit(
     weights = state.result.copy()
     after, before = (_error(method, state, flat) for flat in (weights, best.weights))
     better = team.from_root(
-        lambda: after < min(before, levels(method.plan.chain, whole, method.plan.choices.loss)[0].value)
+        lambda: after < min(before, levels(method.plan.chain, whole, method.plan.resolved.loss)[0].value)
     )
     return Refit(weights, state.iteration, after, len(whole.X), better)
 
@@ -119,7 +116,7 @@ def refit(
 def _next_mu(method: Method, state: State[Any]) -> float:
     """mu of the next iteration, which the number of iterations alone decides."""
     progress = Progress(state.iteration, state.mu, np.inf, 0.0, best=state.iteration)
-    return method.plan.choices.penalty.decide(progress).mu
+    return method.plan.resolved.schedule.decide(progress).mu
 
 
 def _error(method: Method, state: State[Any], weights: Array) -> float:

@@ -16,11 +16,11 @@ from typing import Any
 
 import macmpi
 from macmpi import StorageError, UsageError, __version__, files
-from macmpi.config import Config, dump, flat
 from macmpi.console import warn
 from macmpi.machine.lock import Lock
 from macmpi.parallel import kernels
 from macmpi.parallel.allowance import cores
+from macmpi.plan.resolved import Resolved
 from macmpi.state import State
 from macmpi.training import checkpoint
 from macmpi.training.held import CONFIG, PROVENANCE, Held, files_in, judge, launches, sealed
@@ -46,14 +46,14 @@ class RunDirectory:
         self.held = Held()
         self._signs: Any = None
 
-    def judge(self, resume: str, config: Config, given: Sequence[Path] = (), without_points: bool = False) -> Held:
+    def judge(self, resume: str, of: Resolved, given: Sequence[Path] = (), without_points: bool = False) -> Held:
         """Finds what the folder holds for a run of this config, as of `held.judge`, under the lock if it is there.
 
         Raises UsageError, also where another run is using the folder.
         """
         self.lock.take()
         self._signs = _signs(self.path)
-        self.held = judge(self.path, config, resume, self.overwrite, given, without_points)
+        self.held = judge(self.path, of, resume, self.overwrite, given, without_points)
         self.run = self.held.run or self.run
         return self.held
 
@@ -71,7 +71,7 @@ class RunDirectory:
                 "are scaled; put that back, or use another --output"
             )
 
-    def create(self, config: Config, facts: dict[str, Any]) -> None:
+    def create(self, of: Resolved, facts: dict[str, Any]) -> None:
         """Make the folder and write config.toml and provenance.json (one entry a launch).  Raises UsageError.
 
         Nothing is written but the lock where the folder has changed since it was judged.
@@ -85,7 +85,7 @@ class RunDirectory:
             for folder, run in product((self.path, self.checkpoints), writers):
                 for path in folder.glob(f"*.{run}.tmp"):
                     path.unlink()  # of a launch that was killed while it wrote
-            config_toml, content = self.path / CONFIG, sealed(dump(config), self.run)
+            config_toml, content = self.path / CONFIG, sealed(of.text, self.run)
             if not os.path.exists(config_toml) or config_toml.read_bytes() != content:
                 files.replace_file(config_toml, content, self.run)
             for path in self.held.files if self.overwrite else ():
@@ -120,19 +120,19 @@ class RunDirectory:
             "not with the bits of a run on one kernel alone"
         )
 
-    def save(self, state: State[Any], config: Config, sha256: str, last: bool = False) -> bool:
+    def save(self, state: State[Any], of: Resolved, sha256: str, last: bool = False) -> bool:
         """Write a checkpoint; False with a warning where that fails, a StorageError for the last one of a launch."""
         try:
-            checkpoint.save(self.checkpoints, state, self.labels(config, sha256), config.run.keep_checkpoints)
+            checkpoint.save(self.checkpoints, state, self.labels(of, sha256), of.run.keep_checkpoints)
         except OSError as error:
             self.failed(state, error.strerror or files.first_line(error), last)
             return False
         return True
 
-    def labels(self, config: Config, sha256: str) -> dict[str, str]:
+    def labels(self, of: Resolved, sha256: str) -> dict[str, str]:
         """Labels a checkpoint with its run: a run of another config or of other data cannot go on from it."""
         sums = {"data_sha256": sha256, "start_sha256": self.start_sha256}
-        return {files.RUN: self.run, "config": json.dumps(flat(config)), **sums}
+        return {files.RUN: self.run, "config": json.dumps(of.settings), **sums}
 
     def refit_of(self, of: str) -> tuple[Path, State[Any], dict[str, Any]] | None:
         """The state in which a refit was stopped, if it is the refit of that state of the run."""
@@ -182,7 +182,7 @@ class Nowhere:
         """The provenance of this launch."""
         return self._made_by()
 
-    def save(self, state: State[Any], config: Config, sha256: str, last: bool = False) -> bool:
+    def save(self, state: State[Any], of: Resolved, sha256: str, last: bool = False) -> bool:
         """There are no checkpoints, and nothing is lost by that."""
         return True
 

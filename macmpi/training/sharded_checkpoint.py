@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from macmpi import StorageError, UsageError, files
-from macmpi.config import Config
 from macmpi.data.dataset import share_arrays
 from macmpi.parallel.partition import PointPartition
 from macmpi.parallel.team import Team
 from macmpi.parallel.texts import check_alike
 from macmpi.plan.plan import Plan
+from macmpi.plan.resolved import Resolved
 from macmpi.state import State
 from macmpi.training import checkpoint
 from macmpi.training.run_directory import RunDirectory
@@ -31,7 +31,7 @@ from macmpi.typing import Array
 def save_sharded(
     directory: RunDirectory,
     state: State[Any],
-    config: Config,
+    of: Resolved,
     sha256: str,
     points: PointPartition,
     team: Team,
@@ -48,12 +48,12 @@ def save_sharded(
     def write() -> None:
         guarded(lambda: _write(places, state, points, team.rank))
 
-    labels = directory.labels(config, sha256)
+    labels = directory.labels(of, sha256)
     try:
         places = team.from_root(lambda: guarded(lambda: _begin(directory.checkpoints, state, labels, points)))
         for rank in range(team.size):  # the others wait
             team.all_or_raise(write if rank == team.rank else lambda: None)
-        team.from_root(lambda: guarded(lambda: _end(places[0], state, config.run.keep_checkpoints, directory.run)))
+        team.from_root(lambda: guarded(lambda: _end(places[0], state, of.run.keep_checkpoints, directory.run)))
     except StorageError as error:
         why = str(error)
         if team.rank == 0:

@@ -15,7 +15,7 @@ def describe(plan: Plan, data: Dataset, ranks: int, account: Account) -> str:
     """Says what is trained, and how."""
     chain = plan.chain
     sizes = "-".join(str(n) for n in chain.layer_sizes)
-    kind = "classifier" if plan.choices.loss.labels else "autoencoder" if data.autoencoder else "regression"
+    kind = "classifier" if plan.resolved.loss.labels else "autoencoder" if data.autoencoder else "regression"
     line = (
         f"macmpi: {sizes} {kind}, {chain.existing:,} weights, "
         f"{plan.n_train:,} training and {plan.n_val:,} validation points, {ranks} rank{'s' if ranks > 1 else ''}"

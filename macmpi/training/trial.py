@@ -12,8 +12,7 @@ import numpy as np
 
 from macmpi import UsageError
 from macmpi.config import Config
-from macmpi.config.auto import decide
-from macmpi.data.dataset import Sizes
+from macmpi.config.auto import Sizes
 from macmpi.data.split import sizes as split_sizes
 from macmpi.nets.losses import loss_of
 from macmpi.parallel import allowance
@@ -22,6 +21,8 @@ from macmpi.parallel.clock import Clock, now
 from macmpi.plan import estimate
 from macmpi.plan.cost import Machine, predicted
 from macmpi.plan.plan import Plan, make_plan
+from macmpi.plan.resolve import resolve
+from macmpi.plan.resolved import Resolved
 from macmpi.training.request import MOST_RANKS, MachineQuestion
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Trial:
     iterations: int
 
 
-def tried(config: Config, plan: Plan, source: Source, sizes: Sizes, predicted: float, team: Team) -> Trial | None:
+def tried(plan: Plan, source: Source, predicted: float, team: Team) -> Trial | None:
     """Times iterations from the start that the config asks for, or from one as good where that one takes long.
 
     None where they would take too long by the prediction.  Cost: the start, and BUDGET seconds at most.
@@ -67,33 +68,34 @@ def tried(config: Config, plan: Plan, source: Source, sizes: Sizes, predicted: f
         return None
     ready_memory()
     ready_products()
-    if instead := INSTEAD.get(config.start.method):
-        config = replace(config, start=replace(config.start, method=instead, model="", coordinates=""))
-    method = choose(config, plan, loaded(config, plan, source, sizes, team), team, Clock())
-    state = start(method, config, Origin())
+    if instead := INSTEAD.get(plan.resolved.start.method):
+        begins = replace(plan.resolved.start, method=instead, model="", coordinates="")
+        plan = replace(plan, resolved=replace(plan.resolved, start=begins))
+    method = choose(plan, loaded(plan, source, team), team, Clock())
+    state = start(method, Origin())
     method.begin(state)
     early = _timed(method, state, team, WARM)
-    _move_on(config, plan, state)
+    _move_on(plan.resolved, state)
     late = _timed(method, state, team, 0)
-    share = 1.0 - _growing(config) / (2.0 * max(config.run.max_iterations, 1))
+    share = 1.0 - _growing(plan.resolved) / (2.0 * max(plan.resolved.run.max_iterations, 1))
     return Trial((1.0 - share) * median(early) + share * median(late), len(early) + len(late))
 
 
-def _growing(config: Config) -> int:
+def _growing(of: Resolved) -> int:
     """Iterations in which minibatches grow, steadily; of full MAC all, in which mu does."""
-    keys, most = config.stochastic, max(config.run.max_iterations, 1)
-    if config.method.name != "stochastic":
+    keys, most = of.stochastic, max(of.run.max_iterations, 1)
+    if of.method.name != "stochastic":
         return most
     return min(math.ceil(keys.grow_every * (keys.batch_max / keys.batch - 1.0)) * keys.records, most)
 
 
-def _move_on(config: Config, plan: Plan, state: State[Any]) -> None:
+def _move_on(of: Resolved, state: State[Any]) -> None:
     """Takes the state to where a run is later on: larger minibatches, or a larger mu."""
-    penalty = plan.choices.penalty
-    if config.method.name == "stochastic":
-        state.iteration = min(_growing(config), config.run.max_iterations - 1)
-    elif config.method.name == "mac":
-        state.mu = min(penalty.mu0 * penalty.factor**LATER, penalty.mu_max)
+    schedule = of.schedule
+    if of.method.name == "stochastic":
+        state.iteration = min(_growing(of), of.run.max_iterations - 1)
+    elif of.method.name == "mac":
+        state.mu = min(schedule.mu0 * schedule.factor**LATER, schedule.mu_max)
 
 
 def _timed(method: Method, state: State[Any], team: Team, warm: int) -> list[float]:
@@ -114,22 +116,21 @@ def answer(config: Config, asked: MachineQuestion, read: Callable[[Config], Size
     if config.model.loss == "auto":
         config = replace(config, model=replace(config.model, loss="squared"))
     sizes, ranks = _sizes_of(config, asked, read), asked.ranks or ranks
-    config, _ = decide(config, sizes.n_in, sizes.autoencoder, sizes.shape)
-    plan, held = make_plan(config, *sizes.counts, ranks), -(-ranks // asked.nodes)
+    plan, held = _plan(config, sizes, ranks), -(-ranks // asked.nodes)
     memory, whose = Memory(asked.memory, "a node (--memory) has") if asked.memory else allowance.memory()
-    need, on_node = bytes_of_node(plan, config, sizes, asked.nodes), f"{held:,} rank{'s' * (held > 1)}"
+    need, on_node = bytes_of_node(plan, asked.nodes), f"{held:,} rank{'s' * (held > 1)}"
     amounts = f"about {need / 1e9:,.1f} GB a node, and {whose} {memory / 1e9:,.1f} GB"
     if need > memory:
         remedies = ", or ".join(_ways(plan, config, sizes, asked.nodes, memory))
         remedy = f"use {remedies}" if remedies else "fewer hidden units, or fewer points"
         raise UsageError(f"{on_node} on a node with {plan.n_train:,} points: {amounts}: {remedy}")
     rate, machine, plans = estimate.steady_rate(), Machine(cores=held), (plan, replace(plan, ranks=1))
-    found, alone = (predicted(p, config, sizes.autoencoder, rate, machine).total for p in plans)
-    links = f"{machine.alpha * 1e6:g} us a message, {machine.beta * 1e9:g} ns a byte"
+    found, alone = (predicted(p, rate, machine).total for p in plans)
+    name, links = plan.resolved.method.name, f"{machine.alpha * 1e6:g} us a message, {machine.beta * 1e9:g} ns a byte"
     return [
-        *estimate.estimate(plan, config, sizes.autoencoder)[0],
+        *estimate.estimate(plan)[0],
         f"nodes        {asked.nodes:,} of {on_node}; {amounts}",
-        f"iteration    about {found:.3g} s predicted ({config.method.name}), efficiency {alone / ranks / found:.2f}",
+        f"iteration    about {found:.3g} s predicted ({name}), efficiency {alone / ranks / found:.2f}",
         f"by           {rate / 1e9:.3g} GFLOP/s a core, measured now; {links}, assumed",
         *(f"idle         {line}" for line in [estimate.idle(plan)] if line),
     ]
@@ -146,10 +147,14 @@ def _sizes_of(config: Config, asked: MachineQuestion, read: Callable[[Config], S
     return Sizes(asked.columns, outputs, n_train, n_val, not asked.outputs, np.arange(outputs) if labels else None)
 
 
-def bytes_of_node(plan: Plan, config: Config, sizes: Sizes, nodes: int) -> float:
+def _plan(config: Config, sizes: Sizes, ranks: int) -> Plan:
+    return make_plan(resolve(config, sizes), sizes.n_train, sizes.n_val, ranks)
+
+
+def bytes_of_node(plan: Plan, nodes: int) -> float:
     """The bytes of the busiest of some nodes: of its ranks, and of what these share.  Collective: no."""
-    shared = estimate.node_bytes(plan, sizes.autoencoder, estimate.selecting(config)) if plan.per_node else 0.0
-    return -(-plan.ranks // nodes) * estimate.estimate(plan, config, sizes.autoencoder)[1] + shared
+    shared = estimate.node_bytes(plan) if plan.per_node else 0.0
+    return -(-plan.ranks // nodes) * estimate.estimate(plan)[1] + shared
 
 
 def _ways(plan: Plan, config: Config, sizes: Sizes, nodes: int, memory: float) -> Iterator[str]:
@@ -157,12 +162,12 @@ def _ways(plan: Plan, config: Config, sizes: Sizes, nodes: int, memory: float) -
 
     def fits(config: Config, ranks: int, nodes: int) -> bool:
         try:
-            return bytes_of_node(make_plan(config, *sizes.counts, ranks), config, sizes, nodes) <= memory
+            return bytes_of_node(_plan(config, sizes, ranks), nodes) <= memory
         except UsageError:
             return False
 
-    P, each = plan.ranks, estimate.estimate(plan, config, sizes.autoencoder)[1]
-    if (most := int((memory - bytes_of_node(plan, config, sizes, P) + each) // each)) >= 1:
+    P, each = plan.ranks, estimate.estimate(plan)[1]
+    if (most := int((memory - bytes_of_node(plan, P) + each) // each)) >= 1:
         yield f"more nodes (at least {-(-P // most):,} for {P:,} rank{'s' * (P > 1)})"
     more = range(1, (MOST_RANKS // P).bit_length()) if plan.sharded and most < 1 else ()
     if found := next((P << i for i in more if fits(config, P << i, P << i)), None):

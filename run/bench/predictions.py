@@ -14,11 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from macmpi import config as configs
-from macmpi.config.auto import decide
+from macmpi.config.auto import Sizes
 from macmpi.data.split import sizes
 from macmpi.plan.cost import Machine, predicted
 from macmpi.plan.estimate import estimate
 from macmpi.plan.plan import make_plan
+from macmpi.plan.resolve import resolve
 
 RANKS = (1, 64, 256, 1024, 4096, 16_384)
 NET = {"hidden": [300, 100, 20, 100, 300], "activation": "sigmoid", "sites": "after"}
@@ -52,20 +53,20 @@ def main() -> None:
             parts = {"parts": max(args.ranks), "batch": args.batch * ranks, "batch_max": args.batch * ranks}
             own = {"stochastic": parts} if tables["method"]["name"] == "stochastic" else {}
             config = configs.validate({"model": NET, **tables, **own}, "predictions")
-            config, _ = decide(config, COLUMNS, autoencoder=True)
             train, held = sizes(args.points, config.data)
             began = time.perf_counter()
-            plan = make_plan(config, COLUMNS, COLUMNS, train, held, ranks)
-            found = predicted(plan, config, True, args.rate, machine)
+            whole = Sizes(COLUMNS, COLUMNS, train, held, autoencoder=True)
+            plan = make_plan(resolve(config, whole), train, held, ranks)
+            found = predicted(plan, args.rate, machine)
             took = time.perf_counter() - began
-            alone = predicted(replace(plan, ranks=1), config, True, args.rate, machine).total
+            alone = predicted(replace(plan, ranks=1), args.rate, machine).total
             total = found.total
             uneven = found.uneven_points + found.uneven_weights
             shares = [s / total for s in (found.ideal, uneven, found.shared, found.crowding, found.exchange)]
             print(
                 f"| {ranks:,} | {total:.3g} | {alone / ranks / total:.2f} | "
                 + " | ".join(f"{share:.1%}" for share in shares)
-                + f" | {estimate(plan, config, True)[1] / 1e9:.2f} | {took:.2f} |",
+                + f" | {estimate(plan)[1] / 1e9:.2f} | {took:.2f} |",
                 flush=True,
             )
 

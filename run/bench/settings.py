@@ -1,4 +1,4 @@
-"""A config as the program runs it: read, and decided where it says "auto"."""
+"""A config as the program runs it: read, and a plan on one rank for its data."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from pathlib import Path
 
 from macmpi import config as configs
 from macmpi.config.auto import decide
+from macmpi.data.dataset import Dataset
 from macmpi.data.source import Whole
 from macmpi.data.targets import with_loss
+from macmpi.plan.plan import Plan, make_plan
+from macmpi.plan.resolve import resolve
 
 
 def decided(path: Path, settings: Sequence[str]) -> configs.Config:
@@ -16,3 +19,10 @@ def decided(path: Path, settings: Sequence[str]) -> configs.Config:
     config, _ = with_loss(configs.read(path, list(settings)))
     sizes = Whole(config).sizes()
     return decide(config, sizes.n_in, sizes.autoencoder)[0]
+
+
+def planned(path: Path, settings: Sequence[str]) -> tuple[Plan, Dataset]:
+    """The plan of a config on one rank, and its data.  Cost: the data are read."""
+    config, _ = with_loss(configs.read(path, list(settings)))
+    data = Whole(config).outline()
+    return make_plan(resolve(config, data.sizes), len(data.X), len(data.X_val), 1), data

@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from settings import decided
+from settings import planned
 
-from macmpi.data.source import Whole
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
-from macmpi.plan.plan import make_plan
 
 
 def write_task(folder: Path, config: str, settings: Sequence[str]) -> dict[str, Any]:
@@ -24,11 +22,9 @@ def write_task(folder: Path, config: str, settings: Sequence[str]) -> dict[str, 
     name = hashlib.sha256(json.dumps([config, list(settings)]).encode()).hexdigest()[:16]
     found = folder / f"task-{name}.json"
     if not found.exists():
-        keys = decided(Path(config), settings)
-        data = Whole(keys).outline()
-        plan = make_plan(keys, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
-        method: Any = choose(keys, plan, data, Serial(), Clock())
-        weights = method.parts.weights(start(method, keys, Origin()))
+        plan, data = planned(Path(config), settings)
+        method: Any = choose(plan, data, Serial(), Clock())
+        weights = method.parts.weights(start(method, Origin()))
         np.savez(folder / f"start-{name}.npz", **{f"W{i}": W for i, W in enumerate(weights)})
         arrays = {"X": data.X, "X_val": data.X_val}
         np.savez(
@@ -39,8 +35,8 @@ def write_task(folder: Path, config: str, settings: Sequence[str]) -> dict[str, 
             json.dumps(
                 {
                     "data": str(folder / f"data-{name}.npz"),
-                    "activations": [kind for _, kind, _ in keys.model.layers()],
-                    "loss": keys.model.loss,
+                    "activations": list(plan.resolved.activations),
+                    "loss": plan.resolved.settings["model.loss"],
                     "start": str(folder / f"start-{name}.npz"),
                 }
             )

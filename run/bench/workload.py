@@ -17,9 +17,8 @@ from unittest.mock import patch
 
 import numpy as np
 from scipy import linalg
-from settings import decided
+from settings import planned
 
-from macmpi.data.source import Whole
 from macmpi.half_steps.evaluation import Evaluation
 from macmpi.half_steps.parts import Parts
 from macmpi.half_steps.w_step import Solving
@@ -32,7 +31,7 @@ from macmpi.parallel.clock import Clock, now
 from macmpi.parallel.points import Points
 from macmpi.parallel.serial import Serial
 from macmpi.plan.cost import Work
-from macmpi.plan.plan import Plan, make_plan
+from macmpi.plan.plan import Plan
 from macmpi.reductions import InPieces
 from macmpi.solvers.grams import System
 from macmpi.state import State
@@ -67,15 +66,13 @@ class Tally:
 def begun(path: Path, settings: Sequence[str], counted: bool = False) -> tuple[Method, State, Clock]:
     """The method of a config and its first State, in this process, which keeps memory as the program does."""
     ready_memory()
-    config = decided(path, settings)
-    data = Whole(config).outline()
+    plan, data = planned(path, settings)
     if counted:
         X = data.X.view(Counted)
         data = replace(data, X=X, Y=X if data.autoencoder else data.Y.view(Counted))
-    plan = make_plan(config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
     clock = Clock()
-    method = choose(config, plan, data, Serial(), clock)
-    state = start(method, config, Origin())
+    method = choose(plan, data, Serial(), clock)
+    state = start(method, Origin())
     method.begin(state)
     return method, state, clock
 
@@ -95,8 +92,8 @@ def timed(plan: Plan, tally: Tally) -> Iterator[None]:
         return patch.object(owner, name, wrapper)
 
     with ExitStack() as stack:
-        stack.enter_context(wrap(type(plan.choices.z_solver), "prepare", "z", lambda *_: 0))
-        stack.enter_context(wrap(type(plan.choices.z_solver), "solve", "point", lambda *_: 0))
+        stack.enter_context(wrap(type(plan.resolved.z_solver), "prepare", "z", lambda *_: 0))
+        stack.enter_context(wrap(type(plan.resolved.z_solver), "solve", "point", lambda *_: 0))
         for name in ("features", "rounded"):
             stack.enter_context(wrap(Parts, name, "feature", lambda parts, k, *_: k))
         stack.enter_context(wrap(Solving, "_factor", "local", lambda *_: 0))
@@ -107,7 +104,7 @@ def timed(plan: Plan, tally: Tally) -> Iterator[None]:
         stack.enter_context(wrap(Products, "__call__", "product", lambda *_: 0))
         stack.enter_context(wrap(Comparing, "_features", "feature", lambda trial, k: k))
         stack.enter_context(wrap(Comparing, "objectives", "unit", lambda trial, job, *_: job.segment))
-        for kind in {type(solver) for own in plan.choices.regressions for solver in (own.solver, own.plain)}:
+        for kind in {type(solver) for own in plan.resolved.regressions for solver in (own.solver, own.plain)}:
             stack.enter_context(wrap(kind, "solve", "unit", lambda solver, problem, over_points: problem.key[2]))
         stack.enter_context(wrap(System, "sum", "factor", lambda system, inputs, *_: inputs.shape[1]))
         yield
@@ -141,7 +138,7 @@ def rates(plan: Plan, tally: Tally, z: float, w: float, took: float, again: bool
     tasks = plan.work.regressions(range(len(plan.chain.segments))) if again else plan.work.w_step
     width = [plan.chain.inputs(segment.regressed[0]) for segment in plan.chain.segments]
     made = sum(
-        tally.seconds["feature", k] * (segment.core > 0 or plan.choices.regressions[k].single)
+        tally.seconds["feature", k] * (segment.core > 0 or plan.resolved.regressions[k].single)
         for k, segment in enumerate(plan.chain.segments)
     )
     rest = (w - made - sum(map(tally.of, ("w", "factor", "local", "piece")))) / tally.of("unit")

@@ -13,6 +13,7 @@ import pytest
 from contracts.examples import cases, example_of, one_hot, summed
 from contracts.test_trainers import offer
 from numpy.testing import assert_allclose, assert_array_equal
+from plans import plan_of
 
 from macmpi import UsageError, config
 from macmpi.config import FITTERS as NAMES
@@ -33,7 +34,6 @@ from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
 from macmpi.parallel.streams import stream
 from macmpi.plan.fitted import fitters
-from macmpi.plan.plan import make_plan
 from macmpi.results import model_file
 from macmpi.solvers.fitters import FITTERS
 from macmpi.solvers.w_fitted import ByFitter
@@ -341,8 +341,8 @@ def points(labels: bool) -> Dataset:
 
 def begun(name: str, keys: dict[str, Any] | None = None) -> tuple[Mac, Any]:
     whole, data = configured(RUNS[name] | (keys or {})), points("model.loss" in RUNS[name])
-    mac = Mac(make_plan(whole, 4, data.Y.shape[1], len(data.X), len(data.X_val), 1), data, Serial(), Clock())
-    state = start(mac, whole, Origin())
+    mac = Mac(plan_of(whole, 4, data.Y.shape[1], len(data.X), len(data.X_val), 1), data, Serial(), Clock())
+    state = start(mac, Origin())
     mac.begin(state)
     return mac, state
 
@@ -361,7 +361,7 @@ def test_no_w_step_of_a_run_raises_a_segments_error(name: str, keys: dict[str, A
     """The fitter is handed inputs and targets of its own segment, and weights change."""
     mac, state = begun(name, keys)
     work, moved = mac.plan.work.w_step, False
-    job = next(j for j in work.jobs if mac.plan.choices.regressions[j.segment].by_fitter)
+    job = next(j for j in work.jobs if mac.plan.resolved.regressions[j.segment].by_fitter)
     (block,) = mac.plan.chain.trained(job.segment)
     job = replace(job, units=None, place=mac.plan.offsets.block(block))  # all rows that are fitted apart
     for _ in range(3):
@@ -408,9 +408,9 @@ LISTED: dict[str, tuple[dict[str, Any], list[str], dict[int, str]]] = {
 def test_a_list_names_layers_not_blocks_of_weights(case: str) -> None:
     keys, listed, expected = LISTED[case]
     whole = configured({**keys, "model.fitters": listed, "model.loss": "cross_entropy"})
-    plan = make_plan(whole, 4, 3, 60, 9, 1)
+    plan = plan_of(whole, 4, 3, 60, 9, 1)
     assert fitters(whole.model, plan.chain) == expected
-    own = zip(plan.chain.segments, plan.choices.regressions, strict=True)
+    own = zip(plan.chain.segments, plan.resolved.regressions, strict=True)
     assert {s.weighted[0]: r.name for s, r in own if r.by_fitter} == expected
 
 
@@ -418,8 +418,8 @@ def test_a_fitter_of_the_outputs_is_refused_targets_that_are_missing(monkeypatch
     offer(monkeypatch, {("macmpi.fitters", "worse"): lambda: Worse(True, (4, 6))})
     keys = {"model.hidden": [5], "model.activation": "tanh", "model.fitters": ["auto", "worse"], "loss.missing": True}
     with pytest.raises(UsageError, match=r'"worse".*loss.missing = true.*use model.fitters = "auto" there'):
-        make_plan(configured(keys), 5, 4, 60, 9, 1)
-    make_plan(configured({**keys, "model.fitters": "auto"}), 5, 4, 60, 9, 1)
+        plan_of(configured(keys), 5, 4, 60, 9, 1)
+    plan_of(configured({**keys, "model.fitters": "auto"}), 5, 4, 60, 9, 1)
 
 
 def test_a_forest_is_a_job_a_tree_and_keeps_its_weights_where_they_were_better() -> None:

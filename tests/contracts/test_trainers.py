@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from contracts.examples import cases, example_of, worked_example
 from numpy.testing import assert_array_equal
+from plans import plan_of
 
 from macmpi import UsageError, config
 from macmpi.config import TRAINERS as NAMES
@@ -30,7 +31,6 @@ from macmpi.nets.layers.linear import Linear
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
 from macmpi.parallel.streams import stream
-from macmpi.plan.plan import make_plan
 from macmpi.results import model_file
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
 from macmpi.solvers.centres import TRAINERS, KMeans, Subset
@@ -187,7 +187,7 @@ def planned(ranks: int = 1, **model_keys: Any) -> tuple[config.Config, Any]:
     }
     table["model"] |= model_keys
     whole = config.validate(table, "this test")
-    return whole, make_plan(whole, 4, 4, 40, 9, ranks)
+    return whole, plan_of(whole, 4, 4, 40, 9, ranks)
 
 
 @pytest.mark.parametrize("name", sorted(TRAINERS))
@@ -226,8 +226,8 @@ def offer(monkeypatch: pytest.MonkeyPatch, things: dict[tuple[str, str], Any]) -
 
 def trained(whole: config.Config, data: Dataset, iterations: int = 2) -> tuple[Mac, Any, list[float]]:
     sizes = data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val)
-    mac = Mac(make_plan(whole, *sizes, 1), data, Serial(), Clock())
-    state = start(mac, whole, Origin())
+    mac = Mac(plan_of(whole, *sizes, 1), data, Serial(), Clock())
+    state = start(mac, Origin())
     mac.begin(state)
     errors = [mac.evaluate(state).E_Q]
     for _ in range(iterations):
@@ -246,7 +246,7 @@ def test_a_users_own_kind_of_weights(method: str, sites: str, monkeypatch: pytes
     keys = {"hidden": [5, 3], "activation": ["low_rank", "tanh"], "sites": sites}
     whole, data = config.validate({"model": keys, "method": {"name": "mac"}}, "this test"), points()
     whole = replace(whole, method=config.Method(method), baseline=config.Baseline(batch=10))
-    chosen = choose(whole, make_plan(whole, 4, 4, len(data.X), len(data.X_val), 1), data, Serial(), Clock())
+    chosen = choose(plan_of(whole, 4, 4, len(data.X), len(data.X_val), 1), data, Serial(), Clock())
     begun = chosen.start(1.0, False, 0)
     chosen.begin(begun)
     before = chosen.evaluate(begun).E_Q
@@ -318,7 +318,7 @@ def refusal(settings: dict[str, str]) -> str:
         part, own = key.split(".")
         table.setdefault(part, {})[own] = value
     try:
-        make_plan(config.validate(table, "this test"), 4, 4, 40, 9, 1)
+        plan_of(config.validate(table, "this test"), 4, 4, 40, 9, 1)
     except UsageError as error:
         return str(error)
     return ""

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from launch.cases import assert_same_run, checkpoints, write_case
 from launch.launching import Outcome, launched
+from striking import FILES, PLACES, VARIABLE, VERBS
 
 from macmpi import run
 from macmpi.parallel.serial import Serial
 from macmpi.training import checkpoint
-from macmpi.training.faults import FILES, PLACES, VARIABLE, VERBS
 
 CASE = "hasty"
 ITERATIONS = 5

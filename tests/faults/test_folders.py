@@ -16,8 +16,7 @@ from faults.test_checkpoints import LONG, mounts, under_way
 from launch.cases import assert_same_run, curve, snapshot, untimed, write_case
 from launch.launching import launched, run_program
 from limits import small_files
-
-from macmpi.training.faults import VARIABLE
+from striking import VARIABLE
 
 pytestmark = pytest.mark.launch
 

@@ -12,11 +12,11 @@ from faults.struck import OF_MORE, OF_SHARDED, PHASES, assert_nothing_left, here
 from faults.test_checkpoints import LONG, iterations
 from launch.cases import assert_same_run, checkpoints, write_case
 from launch.launching import launched
+from striking import ARRAYS, FILES, KINDS, VARIABLE
 
 from macmpi import run
 from macmpi.parallel.serial import Serial
 from macmpi.training import checkpoint
-from macmpi.training.faults import ARRAYS, FILES, KINDS, VARIABLE
 
 pytestmark = pytest.mark.launch
 

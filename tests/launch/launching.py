@@ -22,6 +22,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+HOOK = str(ROOT / "tests" / "hook")
+"""In PYTHONPATH it lets MACMPI_FAULT strike (tests/striking.py)."""
 MPIEXEC = Path(sys.executable).parent / "mpiexec"
 PROGRAM = ("-m", "macmpi.run")
 MARK = "MACMPI_TEST_LAUNCH"
@@ -55,7 +57,8 @@ def environment(**changes: str) -> dict[str, str]:
     """One thread a rank, this source tree, and no variable of a launcher that the tests themselves run under."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHER_VARIABLES)}
     env.update(dict.fromkeys(THREAD_VARIABLES, "1"))
-    env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    places = [str(ROOT), *([HOOK] if "MACMPI_FAULT" in changes else []), os.environ.get("PYTHONPATH")]
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, places))
     env["MACMPI_DATA"] = str(Path(os.environ.get("MACMPI_DATA", "data")).resolve())
     return env | OPEN_MPI | changes
 

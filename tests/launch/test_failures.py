@@ -13,12 +13,12 @@ import pytest
 from launch.cases import assert_same_run, checkpoints, curve, write_case
 from launch.here import run_here
 from launch.launching import Outcome, run_program
+from striking import VARIABLE
 
 from macmpi import UsageError, run
 from macmpi.parallel.serial import Serial
 from macmpi.results.model_file import load
 from macmpi.training import checkpoint
-from macmpi.training.faults import VARIABLE
 
 pytestmark = pytest.mark.launch
 

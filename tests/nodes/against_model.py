@@ -13,11 +13,11 @@ from math import ceil, log2
 from pathlib import Path
 
 import numpy as np
+from plans import plan_of
 
 from macmpi import config
 from macmpi.data import whole
 from macmpi.plan.cost import Machine, gather, predicted
-from macmpi.plan.plan import make_plan
 
 FITTED, HELD_OUT = (0.02, 0.08), (0.04, 0.16)
 """Seconds of delay between the nodes."""
@@ -72,8 +72,8 @@ def exchanged(where: Path, name: str, settings: Sequence[str], machine: Machine,
     with chdir(where):
         keys = config.read(Path(name), [s for s in settings if s != "--set"])
         data = whole.load(keys.data)
-    plan = make_plan(keys, *data.sizes.counts, ranks)
-    return predicted(plan, keys, data.autoencoder, 1e9, machine).exchange
+    plan = plan_of(keys, *data.sizes.counts, ranks)
+    return predicted(plan, 1e9, machine).exchange
 
 
 def fitted(seconds: Gatherings, ranks: int) -> Links:

@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from launch.cases import assert_same_run, checkpoints, curve, hdf5, write_case
 from launch.here import run_here
+from launch.launching import HOOK
 from outcomes import ROOT, Cases, closed, folder, parsed, tried, versions
 from slurm_cluster import Slurm, missing
 
@@ -34,7 +35,8 @@ CASES = Cases()
 
 def submit(slurm: Slurm, where: Path, *words: object, layout: tuple[str, ...] = TWO, **variables: str) -> str:
     """A job of slurm.sh.  Options of sbatch stand in the layout."""
-    return slurm.submit(*layout, SCRIPT, *words, cwd=where, **PYTHON | variables)
+    hook = {"PYTHONPATH": f"{HOOK}:{ROOT}"} if "MACMPI_FAULT" in variables else {}
+    return slurm.submit(*layout, SCRIPT, *words, cwd=where, **PYTHON | hook | variables)
 
 
 def said(where: Path, job: str) -> str:

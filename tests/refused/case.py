@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from plans import plan_of
+
 from macmpi import config
 from macmpi.config import Config
-from macmpi.plan.plan import Plan, make_plan
+from macmpi.plan.plan import Plan
 from macmpi.solvers import W_SOLVERS
 
 Keys = dict[str, Any]
@@ -25,7 +27,7 @@ def configured(keys: Keys) -> Config:
 
 
 def planned(keys: Keys) -> Plan:
-    return make_plan(configured(keys), 4, 3, 37, 11, 2)
+    return plan_of(configured(keys), 4, 3, 37, 11, 2)
 
 
 STEPS: Keys = {"recurrent": 3, "steps": 2}

@@ -14,6 +14,7 @@ from typing import Any, get_args, get_type_hints
 
 import numpy as np
 from covering import cover
+from plans import plan_of
 
 from macmpi import UsageError
 from macmpi.config import Activation, Config, Convolution, Method, Parallel, Recurrent, Sparse
@@ -24,7 +25,7 @@ from macmpi.methods.candidates import CRITERIA
 from macmpi.methods.starts import Origin
 from macmpi.parallel import blocks, tiles, tree_sum
 from macmpi.plan import directions
-from macmpi.plan.plan import Plan, make_plan
+from macmpi.plan.plan import Plan
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS, cholesky
 from macmpi.solvers.centres import TRAINERS
 from macmpi.solvers.w_thresholded import Thresholded
@@ -522,7 +523,7 @@ class Choice:
 
     def plan(self, ranks: int) -> Plan:
         data = self.data
-        return make_plan(self.config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), ranks)
+        return plan_of(self.config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), ranks)
 
     @property
     def origin(self) -> Origin:
@@ -624,28 +625,28 @@ def words(choice: Choice) -> list[str]:
     found = [
         f"loss={c.model.loss}",
         f"method={c.penalty.method}",
-        f"metric={plan.choices.metric}",
+        f"metric={plan.resolved.metric}",
         f"start={c.start.method}",
     ]
     found += [f"precision={plan.dtype}", f"by={c.method.name}"]
     found += [f"acceleration={c.method.acceleration}", f"schedule={c.w_step.schedule}", f"data={c.parallel.data}"]
     trainers = {kind: name for name, kind in TRAINERS.items()}
-    found += [f"centres={trainers[type(t)]}" for t in plan.choices.trainers.values()]
+    found += [f"centres={trainers[type(t)]}" for t in plan.resolved.trainers.values()]
     found += [f"criterion={c.selection.criterion}"]
     grams = [gram.rows is not None for gram in plan.work.w_step.grams]
     found += ["gram=rows"] if any(grams) else []
-    if plan.chain.sites and Demand.SITE_OF_BITS in plan.choices.z_solver.handles:
+    if plan.chain.sites and Demand.SITE_OF_BITS in plan.resolved.z_solver.handles:
         found.append(
-            "bits=enumerated" if plan.choices.z_solver.enumerated >= plan.chain.site_sizes[0] else "bits=alternating"
+            "bits=enumerated" if plan.resolved.z_solver.enumerated >= plan.chain.site_sizes[0] else "bits=alternating"
         )
     found += [f"activation={activation}" for _, activation, _ in c.model.layers()]
     found += ["sites=mixed"] if isinstance(c.model.sites, list) else [f"sites={c.model.sites}"]
-    found += [f"Z={z[type(plan.choices.z_solver)]}"] if plan.chain.sites else []
-    inner = [s.inner if isinstance(s, Thresholded) else s for s in (r.solver for r in plan.choices.regressions)]
+    found += [f"Z={z[type(plan.resolved.z_solver)]}"] if plan.chain.sites else []
+    inner = [s.inner if isinstance(s, Thresholded) else s for s in (r.solver for r in plan.resolved.regressions)]
     found += [
         f"W={w[type(s)]}:{'units' if apart else 'segment'}"
-        for s, apart in zip(inner, [r.by_unit for r in plan.choices.regressions], strict=True)
+        for s, apart in zip(inner, [r.by_unit for r in plan.resolved.regressions], strict=True)
         if type(s) in w
     ]
-    found += [f"fitter={r.name}" for r in plan.choices.regressions if r.by_fitter]
+    found += [f"fitter={r.name}" for r in plan.resolved.regressions if r.by_fitter]
     return list(dict.fromkeys(found))

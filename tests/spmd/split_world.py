@@ -148,12 +148,12 @@ def bits(plan: Plan, choice: Choice, team: Team) -> dict[str, str]:
         data, clock = held(choice.data, plan, team), Clock()
         if isinstance(team, MPITeam) and not plan.sharded:
             team = strict(team, plan)
-    method = choose(choice.config, plan, data, team, clock)
-    state = start(method, choice.config, choice.origin)
+    method = choose(plan, data, team, clock)
+    state = start(method, choice.origin)
     if plan.per_node and isinstance(team, MPITeam) and state.Z.size:
         assert team._node and team._node.holds(state.Z)
     method.begin(state)
-    feasible = not coordinates_first(choice.config, plan)
+    feasible = not coordinates_first(plan)
     found = {"start": digest(whole(state, plan, team), *numbers(method.evaluate(state, feasible)))}
     for i in range(ITERATIONS):
         method.sweep(state)
@@ -161,7 +161,7 @@ def bits(plan: Plan, choice: Choice, team: Team) -> dict[str, str]:
         errors = numbers(method.evaluate(state))
         found[f"iteration {i + 1}"] = digest(whole(state, plan, team), *errors, notes.get("cost", 0.0))
         found |= {CHANGED: str(state.own.sizes.tolist())} if notes.get("changed") else {}
-        if plan.choices.penalty.multipliers:
+        if plan.resolved.schedule.multipliers:
             method.move_multipliers(state)
             all_points = whole(state, plan, team)
             found[f"multipliers {i + 1}"] = digest(all_points, np.abs(all_points.own.multipliers).max() > 0.0)

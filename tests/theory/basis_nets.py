@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 import numpy as np
+from plans import plan_of
 from theory.nets import points, softmax
 
 from macmpi.config import Config, Method, Start
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.mac import Mac
-from macmpi.plan.plan import Plan, make_plan
+from macmpi.plan.plan import Plan
 from macmpi.state import State
 from macmpi.typing import Array
 
@@ -35,7 +36,7 @@ def config(hidden: tuple[int, ...] = (12, 2, 10), **tables: Any) -> Config:
 
 
 def planned(keys: Config, data: Dataset) -> Plan:
-    return make_plan(keys, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
+    return plan_of(keys, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
 
 
 def autoencoder(seed: int = 0, n: int = 37, d: int = 5) -> Dataset:
@@ -98,7 +99,7 @@ def halves(mac: Mac, state: State, keys: Config) -> tuple[Half, Half]:
 
 def own_ridges(mac: Mac, state: State) -> tuple[float, float]:
     """Of the regression of a unit of f_1 and of f_2: 1/2 sum r^2 + ridge/2 ||w||^2."""
-    shaping, mu = mac.plan.choices.shaping, state.mu
+    shaping, mu = mac.plan.resolved.shaping, state.mu
     if mu > shaping.until_mu:
         return 0.0, 0.0
     (ridge, last) = shaping.ridges
@@ -117,7 +118,7 @@ def e_q(mac: Mac, state: State, keys: Config) -> float:
 
 def loss(mac: Mac, F: Array) -> float:
     Y = mac.data.Y
-    if mac.plan.choices.loss.labels:
+    if mac.plan.resolved.loss.labels:
         return -float(np.sum(Y * np.log(softmax(F))))
     return 0.5 * float(np.sum((Y - F) ** 2))
 

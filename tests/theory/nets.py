@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
+from plans import plan_of
 from scipy import special
 from targets import taken_by
 
@@ -19,7 +20,6 @@ from macmpi.mac import Mac
 from macmpi.nets.losses import LOSSES
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
-from macmpi.plan.plan import make_plan
 from macmpi.state import State
 from macmpi.typing import Array
 
@@ -79,13 +79,13 @@ def method(
         method=Method("mac"),
     )
     data = data or points(seed, n, d, targets, loss, precision)
-    plan = make_plan(config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
-    choices = replace(
-        plan.choices,
-        z_solver=replace(plan.choices.z_solver, **others(ZStep, z_step)),
-        penalty=replace(plan.choices.penalty, **others(Penalty, penalty)),
+    plan = plan_of(config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
+    resolved = replace(
+        plan.resolved,
+        z_solver=replace(plan.resolved.z_solver, **others(ZStep, z_step)),
+        schedule=replace(plan.resolved.schedule, **others(Penalty, penalty)),
     )
-    return Mac(replace(plan, choices=choices), data, Serial(), Clock())
+    return Mac(replace(plan, resolved=resolved), data, Serial(), Clock())
 
 
 def known(table: type, keys: dict[str, Any]) -> dict[str, Any]:
@@ -189,7 +189,7 @@ def layers(mac: Mac, state: State) -> list[Layer]:
 
 def loss_of(mac: Mac, F: Array) -> float:
     """1/2 ||y - f||^2, or another loss by its formula, over all points."""
-    return total(VALUES[type(mac.plan.choices.loss).__name__](mac.data.Y, F))
+    return total(VALUES[type(mac.plan.resolved.loss).__name__](mac.data.Y, F))
 
 
 def total(values: Any) -> Any:
@@ -225,7 +225,7 @@ PULLS: dict[str, Callable[[Array, Array], Array]] = {
 
 def loss_pull(mac: Mac, F: Array) -> Array:
     """Minus the gradient of the loss with respect to the outputs: r, for the squared error."""
-    return PULLS[type(mac.plan.choices.loss).__name__](mac.data.Y, F)
+    return PULLS[type(mac.plan.resolved.loss).__name__](mac.data.Y, F)
 
 
 def outputs(mac: Mac, state: State) -> Array:
@@ -246,11 +246,11 @@ def forms(mac: Mac, state: State) -> list[Array]:
     plan, at, out = mac.plan, 0, []
     for h in plan.chain.site_sizes:
         M = np.eye(h)
-        if plan.choices.metric == "variance":
+        if plan.resolved.metric == "variance":
             M = np.diag(state.own.metric[at : at + h])
-        elif plan.choices.metric == "curvature":
+        elif plan.resolved.metric == "curvature":
             M = state.own.metric[at : at + h * h].reshape(h, h)
-        at += h * h if plan.choices.metric == "curvature" else h
+        at += h * h if plan.resolved.metric == "curvature" else h
         out.append(state.mu * M)
     return out
 
@@ -286,11 +286,11 @@ def ridge(mac: Mac, state: State) -> float:
     plan, net, found = mac.plan, layers(mac, state), 0.0
     weights = [state.mu] * len(net)
     forms_ = [*(M / mu for M, mu in zip(forms(mac, state), weights, strict=False)), None]
-    for f, mu, M, apart in zip(net, weights, forms_, [r.by_unit for r in plan.choices.regressions], strict=True):
-        value = 0.0 if mu > plan.choices.shaping.until_mu else plan.choices.shaping.ridges[0]
+    for f, mu, M, apart in zip(net, weights, forms_, [r.by_unit for r in plan.resolved.regressions], strict=True):
+        value = 0.0 if mu > plan.resolved.shaping.until_mu else plan.resolved.shaping.ridges[0]
         for W in f.weights:
             V = W[:, :-1]
-            if M is None or plan.choices.shaping.scale == "objective":
+            if M is None or plan.resolved.shaping.scale == "objective":
                 found += 0.5 * value * total(V**2)
             else:
                 found += 0.5 * value * mu * total((M @ V) * V if apart else V * V)

@@ -26,5 +26,5 @@ def given(mac: Mac, state: State[Any]) -> WInputs:
 def w_problem(mac: Mac, job: Job, state: State[Any]) -> Any:
     """The regression of a job, with what is made of its Gram."""
     inputs, k = given(mac, state), job.segment
-    system = mac.plan.choices.regressions[k].system
+    system = mac.plan.resolved.regressions[k].system
     return w_problems.w_problem(inputs, job, system.factor(layer_gram(inputs, k)) if system else None)

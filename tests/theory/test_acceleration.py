@@ -91,7 +91,7 @@ def test_the_shown_weights_are_the_iterate_with_the_best_output_layer(momentum: 
         weights = own.mac.parts.weights(replace(state, weights=state.result))
         nested = own.parts.evaluation.nested(weights, validation=True)
         assert shown.validation == pytest.approx(nested.error, rel=1e-6)
-        assert shown.wrong_validation == (nested.wrong if own.plan.choices.loss.labels else None)
+        assert shown.wrong_validation == (nested.wrong if own.plan.resolved.loss.labels else None)
         moved += error(own.mac, state.own.shown) < error(own.mac, state.weights)
         grown(state)
     assert moved > 0
@@ -124,14 +124,14 @@ def test_the_step_ends_in_the_minimum_of_its_model(loss: str) -> None:
         return own.plan.chain.forward(block_views(flat, own.plan.chain.block_shapes), X)
 
     J = [(outputs(h * e) - outputs(-h * e)) / (2.0 * h) for e in np.eye(2)]
-    scale = [float(np.vdot(a, own.plan.choices.loss.root(Y, tape.F).normal(a))) for a in J]
+    scale = [float(np.vdot(a, own.plan.resolved.loss.root(Y, tape.F).normal(a))) for a in J]
 
     def model(x: Array) -> float:
         dF = x[0] * J[0] + x[1] * J[1]
-        curved = own.plan.choices.loss.root(Y, tape.F).normal(dF)
+        curved = own.plan.resolved.loss.root(Y, tape.F).normal(dF)
         damping = DAMPING * float(np.dot(scale, np.square(x)))
         return float(
-            -np.vdot(own.plan.choices.loss.residual(Y, tape.F), dF) + 0.5 * np.vdot(dF, curved) + 0.5 * damping
+            -np.vdot(own.plan.resolved.loss.residual(Y, tape.F), dF) + 0.5 * np.vdot(dF, curved) + 0.5 * damping
         )
 
     lengths = own.lengths(ways, state)

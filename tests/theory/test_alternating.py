@@ -48,7 +48,7 @@ def alternating(
     data, keys = data or autoencoder(), config(**tables)
     method = Alternating(Mac(planned(keys, data), data, Serial(), Clock()), steps)
     state = begun(method)
-    trained = [p for b, p in enumerate(places(method)) if b not in method.plan.choices.trainers]
+    trained = [p for b, p in enumerate(places(method)) if b not in method.plan.resolved.trainers]
     random = np.random.default_rng(2)
     for place in trained:
         state.weights[place] += off * random.normal(size=place.stop - place.start)
@@ -156,7 +156,7 @@ def test_the_decoders_half_is_the_least_squares_fit_at_the_present_codes(setting
 def recentred(method: Alternating, state: State) -> State:
     """The state with the decoder's centres of the next iteration, and its weights as they are."""
     moved = deepcopy(state)
-    (block,) = (b for b in method.plan.chain.segments[1].weighted if b in method.plan.choices.trainers)
+    (block,) = (b for b in method.plan.chain.segments[1].weighted if b in method.plan.resolved.trainers)
     method.mac.parts.feasible(moved)
     C = method.mac.parts.weights(moved)[block]
     C[:] = method.plan.centres(block, moved.Z, C.copy())

@@ -60,7 +60,7 @@ def joint_gradient(mac: Mac, state: State) -> Array:
 def nested_gradient(mac: Mac, state: State) -> Array:
     """Of E1 + ridge with respect to W, the ridge of E_Q's scale."""
     shrunk = np.concatenate([np.column_stack([W[:, :-1], 0.0 * W[:, -1]]).ravel() for W in mac.parts.weights(state)])
-    return backpropagated(mac, state) + mac.plan.choices.shaping.ridges[0] * shrunk
+    return backpropagated(mac, state) + mac.plan.resolved.shaping.ridges[0] * shrunk
 
 
 # --- limit points -----------------------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ def run(mac: Mac, state: State, iterations: int) -> list[dict[str, float]]:
         mac.sweep(state)
         before, errors = state.history.e1_val, mac.evaluate(state)
         progress = Progress(state.iteration, state.mu, before, errors.validation, errors.move, state.history.reference)
-        decision = mac.plan.choices.penalty.decide(progress)
+        decision = mac.plan.resolved.schedule.decide(progress)
         state.note_validation(errors.validation)
         if decision.multipliers:
             mac.move_multipliers(state)

@@ -12,6 +12,7 @@ from covering import covering
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from plans import plan_of
 from scipy.optimize import LbfgsInvHessProduct
 from theory.checks import deviation
 from theory.nets import points, richardson
@@ -25,7 +26,6 @@ from macmpi.methods.starts import Origin, start
 from macmpi.nets.losses import LOSSES
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
-from macmpi.plan.plan import make_plan
 from macmpi.solvers.descent import inverse_times, pair
 from macmpi.state import Record, State
 from macmpi.typing import Array
@@ -44,9 +44,9 @@ def begun(name: str, loss: str = "squared", activation: str = "sigmoid", seed: i
         baseline=Baseline(**keys),
         run=Run(max_iterations=5),
     )
-    plan = make_plan(config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
-    method: Any = choose(config, plan, data, Serial(), Clock())
-    state = start(method, config, Origin())
+    plan = plan_of(config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
+    method: Any = choose(plan, data, Serial(), Clock())
+    state = start(method, Origin())
     method.begin(state)
     return method, state
 
@@ -54,7 +54,7 @@ def begun(name: str, loss: str = "squared", activation: str = "sigmoid", seed: i
 def error(method: Backprop[Any], flat: Array, rows: Any = slice(None)) -> float:
     """Mean loss of some points."""
     F = method.plan.chain.forward(method.parts.weights(State(flat, np.empty(0), 1.0, Record())), method.data.X[rows])
-    return float(method.plan.choices.loss.value(method.data.Y[rows], F).mean())
+    return float(method.plan.resolved.loss.value(method.data.Y[rows], F).mean())
 
 
 def slopes(method: Backprop[Any], flat: Array, rows: Any = slice(None)) -> Array:

@@ -123,8 +123,8 @@ def test_no_z_step_raises_any_point(direction: str, setting: str) -> None:
     data = autoencoder()
     for mu in (0.1, 5.0, 1e3):
         plan = planned(keys, data)
-        solver = replace(plan.choices.z_solver, direction=direction)
-        plan = replace(plan, choices=replace(plan.choices, z_solver=solver))
+        solver = replace(plan.resolved.z_solver, direction=direction)
+        plan = replace(plan, resolved=replace(plan.resolved, z_solver=solver))
         mac = Mac(plan, data, Serial(), Clock())
         state = begun(mac)
         state.mu = mu

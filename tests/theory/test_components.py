@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from plans import plan_of
 from tolerance import assert_within, of_product
 from unit.played import data_of, played
 
@@ -16,7 +17,6 @@ from macmpi.methods.stochastic.method import Stochastic as Method_
 from macmpi.nets.build import build_chain
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
-from macmpi.plan.plan import make_plan
 from macmpi.typing import Array
 
 D, N = 9, 700
@@ -38,7 +38,7 @@ def started(X: Array, Y: Array | None, hidden: list[int], activation: str = "sig
         stochastic=Stochastic(batch=50, parts=3),
         run=Run(max_iterations=1),
     )
-    plan = make_plan(config, D, T.shape[1], N, 50, 1)
+    plan = plan_of(config, D, T.shape[1], N, 50, 1)
     method = Method_(plan, data, Serial(), Clock(), config.stochastic)
     return method, [W.copy() for W in method.parts.weights(method.start(0.0, False, 1))]
 

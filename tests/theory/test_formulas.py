@@ -80,7 +80,7 @@ def test_radial_basis_functions_point_by_point(random: np.random.Generator) -> N
 @pytest.mark.parametrize("loss", [name for name in LOSSES if type(LOSSES[name]).__name__ in VALUES])
 def test_gradients_and_curvatures_of_losses(loss: str) -> None:
     mac = method((3,), n=8, loss=loss)
-    own, Y, random = mac.plan.choices.loss, mac.data.Y, np.random.default_rng(1)
+    own, Y, random = mac.plan.resolved.loss, mac.data.Y, np.random.default_rng(1)
     name, owner = type(own).__name__, SimpleNamespace(F=2.0 * random.normal(size=Y.shape))
     slope = slopes(lambda: np.sum(VALUES[name](Y, owner.F)), owner, "F")
     deviation(f"gradient of {loss}", own.residual(Y, owner.F), -slope)

@@ -126,7 +126,7 @@ PATHS: dict[str, dict[str, Any]] = {
 def run(mac: Mac, state: State, iterations: int) -> list[dict[str, float]]:
     """Iterations and decisions as a training run makes them; a row for each mu, where it ends."""
     state.history.multipliers_norm = gradients_of(mac.parts, state).multipliers
-    schedule, rows = mac.plan.choices.penalty, []
+    schedule, rows = mac.plan.resolved.schedule, []
     assert isinstance(schedule, Stationary)
     for _ in range(iterations):
         mac.sweep(state)

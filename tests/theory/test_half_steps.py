@@ -113,7 +113,7 @@ def test_the_start_is_feasible_in_range_and_keyed_by_its_seed() -> None:
     mac = method((7, 5), d=9)
     state = mac.start(3.0, False, 5)
     assert_allclose(state.Z, feasible(mac, state), rtol=1e-13, atol=1e-15)
-    assert state.mu == mac.plan.choices.penalty.mu0
+    assert state.mu == mac.plan.resolved.schedule.mu0
     for W in mac.parts.weights(state):
         bound = 3.0 / np.sqrt(W.shape[1] - 1)
         assert np.abs(W).max() <= bound

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from plans import plan_of
 from theory.problems import given, w_problem
 from theory.test_sharded import data_of
 
@@ -17,7 +18,6 @@ from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
-from macmpi.plan.plan import make_plan
 from macmpi.state import State
 
 RING, SHARDED = WStep(schedule="ring"), Parallel("sharded")
@@ -69,8 +69,8 @@ def begun(config: Config, n: int = 151) -> tuple[Mac, State]:
     """A state with coordinates that are not feasible, before a W-step."""
     config = replace(config, parallel=SHARDED)
     data = data_of(config, n)
-    mac: Any = choose(config, make_plan(config, *data.sizes.counts, 1), data, Serial(), Clock())
-    state = start(mac, config, Origin())
+    mac: Any = choose(plan_of(config, *data.sizes.counts, 1), data, Serial(), Clock())
+    state = start(mac, Origin())
     mac.begin(state)
     mac.z_step(state)
     return mac, state
@@ -93,7 +93,7 @@ def test_the_objective_never_rises(name: str) -> None:
         assert after <= before * (1.0 + 1e-12)
         assert after < before or i or name == "too fast"
         assert i or not np.array_equal(weights, state.weights)
-        if mac.plan.choices.penalty.multipliers:
+        if mac.plan.resolved.schedule.multipliers:
             mac.move_multipliers(state)
         mac.z_step(state)
         state.iteration += 1
@@ -107,7 +107,7 @@ def test_one_block_and_one_minibatch_are_plain_descent(activation: Any, rounds: 
         Config(model=Model([3, 2], activation), w_step=keys, penalty=Penalty(ridge=0.5), method=Method("mac")), n=16
     )
     assert len(mac.plan.work.train.blocks) == 1
-    solver, expected = mac.plan.choices.regressions[0].solver, []
+    solver, expected = mac.plan.resolved.regressions[0].solver, []
     for k in (0, 1):
         (job,) = mac.plan.work.jobs(k)
         share = mac.plan.work.grams(k)[0].place

@@ -7,6 +7,7 @@ from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
+from plans import plan_of
 from theory import basis_nets
 from theory.nets import points
 
@@ -16,7 +17,6 @@ from macmpi.methods.choose import choose
 from macmpi.methods.stochastic import method as stochastic
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
-from macmpi.plan.plan import make_plan
 from macmpi.state import Z_STEP, Architecture, State
 from macmpi.training import checkpoint
 from macmpi.training.stored import contents
@@ -57,7 +57,7 @@ def begun(tables: dict[str, dict[str, Any]]) -> tuple[Any, Any]:
 def method_of(config: Config, data: Any, state: State | None = None) -> Any:
     """As `run.py` makes it: of the sizes that a selection has found."""
     selected = state.own.architecture if state else Architecture()
-    plan = make_plan(
+    plan = plan_of(
         resized(config, *selected) if selected.units else config,
         data.X.shape[1],
         data.Y.shape[1],
@@ -65,7 +65,7 @@ def method_of(config: Config, data: Any, state: State | None = None) -> Any:
         len(data.X_val),
         1,
     )
-    return choose(config, plan, data, Serial(), Clock())
+    return choose(plan, data, Serial(), Clock())
 
 
 @pytest.mark.parametrize("tables", CASES.values(), ids=CASES)

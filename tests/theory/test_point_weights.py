@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from plans import plan_of
 from theory.nets import AUGMENTED, anywhere, method, points
 from tolerance import gamma
 
@@ -21,7 +22,6 @@ from macmpi.methods.stochastic import looks
 from macmpi.nets.losses import LOSSES
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
-from macmpi.plan.plan import make_plan
 from macmpi.results.reference_errors import levels
 from macmpi.results.scores import scores_of, sums_of
 from macmpi.solvers import W_SOLVERS
@@ -128,7 +128,7 @@ def test_half_steps_errors_and_grams_are_those_of_copies(name: str) -> None:
 
 def test_every_w_solver_is_under_the_law_or_draws_points() -> None:
     asked = {keys.get("w_step", {}).get("solver") for keys in RUNS.values()}
-    used = {r.name for keys in RUNS.values() for r in both(keys)[0].plan.choices.regressions}
+    used = {r.name for keys in RUNS.values() for r in both(keys)[0].plan.resolved.regressions}
     assert used | asked >= W_SOLVERS.keys() - {"sgd"}
 
 
@@ -212,8 +212,8 @@ def test_the_scaling_is_that_of_copies() -> None:
 
 
 def chosen(config: Config, data: Dataset) -> Any:
-    plan = make_plan(config, *data.sizes.counts, 1)
-    return choose(config, plan, data, Serial(), Clock())
+    plan = plan_of(config, *data.sizes.counts, 1)
+    return choose(plan, data, Serial(), Clock())
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -15,7 +15,6 @@ from theory.checks import deviation
 from theory.test_selection import ROUNDING, order_of, select, selecting, totals
 
 from macmpi.config import Config
-from macmpi.config.resized import resized
 from macmpi.data.dataset import Dataset
 from macmpi.mac import Mac
 from macmpi.methods.candidates import Candidates
@@ -78,7 +77,7 @@ def targets(method: Selection, state: State, c: Candidates) -> Array:
 
 def own_ridge(method: Selection, state: State, c: Candidates, ridge: float) -> float:
     last = c.segment == len(method.plan.chain.sites)
-    scaled = method.config.penalty.ridge_scale == "objective" and not last
+    scaled = method.begun.resolved.config.penalty.ridge_scale == "objective" and not last
     return ridge / state.mu if scaled else ridge
 
 
@@ -106,7 +105,7 @@ def value(method: Selection, state: State, c: Candidates, width: float, ridge: f
 
 
 def every(method: Selection, state: State, c: Candidates) -> dict[tuple[float, float, int], float]:
-    shaping = method.plan.choices.shaping
+    shaping = method.plan.resolved.shaping
     ridges = c.ridges or (shaping.ridges[shaping.layers.index(c.block)],)
     triples = itertools.product(c.widths or (0.0,), ridges, c.counts.tolist())
     return {triple: value(method, state, c, *triple) for triple in triples}
@@ -120,7 +119,7 @@ def present(method: Selection, state: State, c: Candidates) -> float:
     Phi = first.forward(W, A)
     if c.layer < 0:
         Phi = np.hstack([Phi, np.ones((len(A), 1))])
-    shaping, V = method.plan.choices.shaping, W[c.block]
+    shaping, V = method.plan.resolved.shaping, W[c.block]
     penalised = np.full(V.shape[1], own_ridge(method, state, c, shaping.ridges[shaping.layers.index(c.block)]))
     penalised[-1] *= c.layer >= 0
     error, count = 0.5 * np.sum((T - Phi @ V.T) ** 2), Phi.shape[1]
@@ -138,7 +137,7 @@ def made(setting: str, **selection: Any) -> tuple[Selection, State]:
     data, keys = autoencoder(), {"criterion": "aic", "epsilon2": [0.1], "every": 1}
     given = config(**{**tables, "selection": {**keys, **tables["selection"]}})
     given = replace(given, start=replace(given.start, method="uniform", model=""))
-    method = Selection(given, Mac(planned(given, data), data, Serial(), Clock()))
+    method = Selection(Mac(planned(given, data), data, Serial(), Clock()))
     state = method.start(1.0, True, 1)
     method.begin(state)
     return method, state
@@ -186,9 +185,9 @@ def test_the_best_of_all_candidates_is_taken_and_nothing_rises(setting: str) -> 
 def test_a_ridge_that_no_longer_holds_is_not_selected() -> None:
     """Beyond ridge_until_mu all candidates are one."""
     method, state = made("ridges")
-    state.mu = 2.0 * method.config.penalty.ridge_until_mu
+    state.mu = 2.0 * method.begun.resolved.config.penalty.ridge_until_mu
     select(method, state)
-    assert method.plan.choices.shaping.ridges == (0.1, 0.1)
+    assert method.plan.resolved.shaping.ridges == (0.1, 0.1)
 
 
 @pytest.mark.parametrize("setting", ["both", "dense", "widths"])
@@ -198,7 +197,7 @@ def test_a_run_that_is_cut_keeps_widths_and_ridges(cut: int, setting: str, tmp_p
     for _ in range(cut):
         method.sweep(state)
     saved, _ = checkpoint.read(checkpoint.save(tmp_path, state, {}, 1))
-    other = resumed(saved, method.config, method.data)
+    other = resumed(saved, method.begun.resolved.config, method.data)
     assert other.notes() == {k: v for k, v in method.notes().items() if k not in ("phase", "changed")}
     for _ in range(3):
         method.sweep(state)
@@ -210,9 +209,10 @@ def test_a_run_that_is_cut_keeps_widths_and_ridges(cut: int, setting: str, tmp_p
 
 
 def resumed(saved: State, keys: Config, data: Dataset) -> Selection:
-    architecture = saved.own.architecture
-    plan = planned(resized(keys, *architecture) if architecture.units else keys, data)
-    method = Selection(keys, Mac(plan, data, Serial(), Clock()))
+    plan = planned(keys, data)
+    if (architecture := saved.own.architecture).units:
+        plan = plan.resized(*architecture)
+    method = Selection(Mac(plan, data, Serial(), Clock()))
     method.begin(saved)
     return method
 
@@ -223,7 +223,7 @@ def test_the_record_says_what_is_chosen() -> None:
     select(method, state)
     notes = method.notes()
     assert notes["widths"] == [m.spec()["width"] for m in method.plan.chain.maps if m.spec()["kind"] == "rbf"]
-    assert notes["ridges"] == list(method.plan.choices.shaping.ridges)
+    assert notes["ridges"] == list(method.plan.resolved.shaping.ridges)
     weights = [c.own * len(method.parts.weights(state)[2 * c.segment]) for c in method.candidates]
     price = [
         c.price * (w + c.outputs * d) for c, w, d in zip(method.candidates, weights, state.own.degrees, strict=True)

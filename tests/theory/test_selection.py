@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from plans import plan_of
 from scipy import special, stats
 from theory.basis_nets import NET, autoencoder, begun, config, e_q, fitted, gaussians, own_ridges, planned, regression
 from theory.checks import deviation
@@ -21,7 +22,6 @@ from unit.crew import crew
 
 from macmpi.config import Config
 from macmpi.config.reading import read
-from macmpi.config.resized import resized
 from macmpi.data.dataset import Dataset
 from macmpi.half_steps.carry_out import carry_out
 from macmpi.half_steps.w_problems import layer_gram
@@ -35,7 +35,6 @@ from macmpi.nets.losses.cross_entropy import CrossEntropy
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
-from macmpi.plan.plan import make_plan
 from macmpi.plan.work_lists import Job
 from macmpi.solvers import cholesky
 from macmpi.state import W_STEP, Z_STEP, State
@@ -70,7 +69,7 @@ def selecting(data: Dataset | None = None, every: int = 1, **tables: Any) -> tup
     keys = {"criterion": "aic", "epsilon2": [0.1], "sizes": sizes, "every": every}
     tables["selection"] = {**keys, **tables.get("selection", {})}
     made = config(**tables)
-    method = Selection(made, Mac(planned(made, data), data, Serial(), Clock()))
+    method = Selection(Mac(planned(made, data), data, Serial(), Clock()))
     state = begun(method.mac)
     method.begin(state)
     return method, state
@@ -103,7 +102,7 @@ def order_of(method: Selection, A: Array, basis: int) -> Array:
 def alone(method: Selection, state: State, basis: int, count: int) -> float:
     """The least part of E_Q + ridge that a net of `count` centres has, fitted by itself."""
     A, T = inputs_and_targets(method, state, basis)
-    C, width = order_of(method, A, basis)[:count], method.config.model.each("width", 2)[basis]
+    C, width = order_of(method, A, basis)[:count], method.begun.resolved.config.model.each("width", 2)[basis]
     ridge = own_ridges(method.mac, state)[basis]
     scale = 1.0 if basis else state.mu
     return scale * fitted(gaussians(A, C, width), T, ridge)[1]
@@ -111,7 +110,7 @@ def alone(method: Selection, state: State, basis: int, count: int) -> float:
 
 def price(method: Selection, counts: list[int]) -> float:
     """C in the scale of E_Q."""
-    keys, n, data = method.config.selection, method.plan.n_train, method.data
+    keys, n, data = method.begun.resolved.config.selection, method.plan.n_train, method.data
     of = A_PARAMETER.get(keys.criterion, CRITERIA[keys.criterion])(n)
     (H,) = method.plan.chain.site_sizes
     sizes = [data.X.shape[1] + H, H + data.Y.shape[1]]
@@ -121,7 +120,7 @@ def price(method: Selection, counts: list[int]) -> float:
 
 def total(method: Selection, state: State) -> float:
     """E_Q + ridge + C."""
-    return e_q(method.mac, state, method.config) + price(method, method.plan.basis_sizes)
+    return e_q(method.mac, state, method.begun.resolved.config) + price(method, method.plan.basis_sizes)
 
 
 def totals(method: Selection, state: State) -> tuple[list[Array], list[float]]:
@@ -210,7 +209,7 @@ def test_ranks_share_the_features_and_the_factors_of_the_candidates(
 
     def together(team: Any) -> tuple[list[Array], list[float]]:
         plan = replace(method.plan, ranks=team.size)
-        return totals(Selection(method.config, Mac(plan, method.data, team, Clock())), deepcopy(state))
+        return totals(Selection(Mac(plan, method.data, team, Clock())), deepcopy(state))
 
     one = together(Serial())
     alone_made = sorted(made)
@@ -291,8 +290,8 @@ def test_candidates_without_sizes_step_from_150_to_the_layers_own_number() -> No
         ([205, 2, 176], [150, 175, 200, 205], [150, 175, 176]),
     ):
         made = config(model={"hidden": hidden}, selection={"criterion": "aic", "epsilon2": [0.1]})
-        plan = make_plan(made, data.X.shape[1], data.Y.shape[1], 300, 10, 1)
-        assert [b.counts.tolist() for b in candidates_of(made, plan)] == [first, second]
+        plan = plan_of(made, data.X.shape[1], data.Y.shape[1], 300, 10, 1)
+        assert [b.counts.tolist() for b in candidates_of(plan)] == [first, second]
 
 
 # --- descent ----------------------------------------------------------------------------------------------------------
@@ -321,7 +320,7 @@ def test_no_selection_raises_e_q_and_the_cost(setting: str, criterion: str, epsi
 def better_centres(method: Selection, state: State, basis: int) -> None:
     """Give a net the best of many random centres, fitted there: no prefix of the one order does as well."""
     A, T = inputs_and_targets(method, state, basis)
-    ridge, width = own_ridges(method.mac, state)[basis], method.config.model.each("width", 2)[basis]
+    ridge, width = own_ridges(method.mac, state)[basis], method.begun.resolved.config.model.each("width", 2)[basis]
     C, W = method.mac.parts.weights(state)[2 * basis : 2 * basis + 2]
     random, best = np.random.default_rng(0), np.inf
     for _ in range(300):
@@ -404,8 +403,10 @@ def test_the_record_says_what_was_done_and_what_it_costs(criterion: str) -> None
 
 def resumed(saved: State, keys: Config, data: Dataset) -> Selection:
     """As `run.py` goes on."""
-    hidden = [int(n) for n in saved.own.sizes] if len(saved.own.sizes) else keys.model.hidden
-    method = Selection(keys, Mac(planned(resized(keys, hidden), data), data, Serial(), Clock()))
+    plan = planned(keys, data)
+    if (architecture := saved.own.architecture).units:
+        plan = plan.resized(*architecture)
+    method = Selection(Mac(plan, data, Serial(), Clock()))
     method.begin(saved)
     return method
 
@@ -420,7 +421,7 @@ def test_a_run_cut_before_or_after_a_selection_goes_on_with_the_same_bits(
         method.sweep(state)
     saved, _ = checkpoint.read(checkpoint.save(tmp_path, state, {}, 1))
     assert (len(saved.own.sizes) > 0) == (cut >= 2)
-    other = resumed(saved, method.config, method.data)
+    other = resumed(saved, method.begun.resolved.config, method.data)
     assert other.plan.basis_sizes == method.plan.basis_sizes
     assert [b.counts.tolist() for b in other.candidates] == [b.counts.tolist() for b in method.candidates]
     for _ in range(3):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from plans import plan_of
 
 from macmpi.config import Config, Method, Model, Parallel, Penalty, Stochastic
 from macmpi.data.dataset import Dataset
@@ -16,7 +17,6 @@ from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
-from macmpi.plan.plan import make_plan
 from macmpi.state import Errors
 
 LAGRANGIAN = Penalty("augmented_lagrangian")
@@ -61,15 +61,15 @@ def data_of(config: Config, n: int = 151) -> Dataset:
 
 def curve(config: Config) -> list[Errors]:
     data = data_of(config)
-    plan = make_plan(config, *data.sizes.counts, 1)
-    method = choose(config, plan, data, Serial(), Clock())
-    state = start(method, config, Origin())
+    plan = plan_of(config, *data.sizes.counts, 1)
+    method = choose(plan, data, Serial(), Clock())
+    state = start(method, Origin())
     found = [method.evaluate(state, feasible=True)]
     method.begin(state)
     for _ in range(4):
         method.sweep(state)
         found.append(method.evaluate(state))
-        if plan.choices.penalty.multipliers:
+        if plan.resolved.schedule.multipliers:
             method.move_multipliers(state)
         state.mu *= 3.0
     return [*found, method.evaluate(method.finish(state), feasible=True)]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from plans import plan_of
 from theory.nets import ACTIVATIONS, points
 
 from macmpi import UsageError, config
@@ -19,7 +20,6 @@ from macmpi.mac import Mac
 from macmpi.nets.layers.convolution import Convolution
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
-from macmpi.plan.plan import make_plan
 from macmpi.solvers.w_problem import UnitProblem
 from macmpi.state import State
 from macmpi.typing import Array
@@ -59,7 +59,7 @@ def configured(name: str, activation: str = "tanh", sites: Any = "after", **tabl
 
 def method(given: Config, data: Dataset | None = None) -> Mac:
     data = data or points(0, 37, 4, 3)
-    return Mac(make_plan(given, *data.sizes.counts, 1), data, Serial(), Clock())
+    return Mac(plan_of(given, *data.sizes.counts, 1), data, Serial(), Clock())
 
 
 def reference(name: str, activation: str, weights: Any, X: Array) -> Array:
@@ -121,7 +121,7 @@ def test_a_residual_layer_has_no_coordinates_but_its_own() -> None:
 @pytest.mark.parametrize("sites", ["after", "before"])
 @pytest.mark.parametrize("name", NETS)
 def test_units_are_still_fitted_one_by_one(name: str, sites: str) -> None:
-    names = [(r.name, r.by_unit) for r in method(configured(name, sites=sites)).plan.choices.regressions]
+    names = [(r.name, r.by_unit) for r in method(configured(name, sites=sites)).plan.resolved.regressions]
     hidden = len(NETS[name]["hidden"])
     solver = "closed_form" if sites == "before" else "gauss_newton"
     assert names == [(solver, True)] * hidden + [("closed_form", True)]

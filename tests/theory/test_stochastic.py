@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from plans import plan_of
 from targets import taken_by
 from theory.checks import deviation
 from theory.nets import ACTIVATIONS, VALUES
@@ -46,7 +47,6 @@ from macmpi.parallel.tiles import Tile
 from macmpi.parallel.tree_sum import Sum
 from macmpi.plan import damped
 from macmpi.plan.inverses import assign_inverses
-from macmpi.plan.plan import make_plan
 from macmpi.reductions import EVERY
 from macmpi.solvers.grams import solve_rows
 from macmpi.solvers.inverse import inverse
@@ -82,7 +82,7 @@ def method_of(loss: str = "squared", activation: str = "sigmoid", n: int = 90, *
         stochastic=Stochastic(**{"batch": 30, "parts": 2, "ridge": 0.0, **keys}),  # type: ignore[arg-type]
         run=Run(max_iterations=5),
     )
-    plan = make_plan(config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
+    plan = plan_of(config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
     method = Method_(plan, data, Serial(), Clock(), config.stochastic)
     return method, method.start(2.0, False, 1)
 
@@ -105,7 +105,7 @@ def halves(rows: Array) -> dict[int, Array]:
 
 def error(method: Method_, flat: Array, rows: slice = slice(None)) -> float:
     F = method.plan.chain.forward(method.layout.blocks(flat), method.data.X[rows])
-    return float(method.plan.choices.loss.value(method.data.Y[rows], F).sum())
+    return float(method.plan.resolved.loss.value(method.data.Y[rows], F).sum())
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -115,14 +115,14 @@ def test_the_gradient_is_that_of_the_error(loss: str, activation: str) -> None:
     flat = state.weights + 0.1 * np.random.default_rng(0).normal(size=state.weights.shape)
     out = np.zeros_like(flat)
     tape = method.plan.chain.whole.tape(method.layout.blocks(flat), method.data.X)
-    value = add_gradient(method.plan.choices.loss, tape, method.data.Y, method.layout.blocks(out)).sum()
+    value = add_gradient(method.plan.resolved.loss, tape, method.data.Y, method.layout.blocks(out)).sum()
     assert value == pytest.approx(error(method, flat), rel=1e-12)
     direction = np.random.default_rng(1).normal(size=flat.shape)
     A, weights, h = method.data.X, method.layout.blocks(flat + 1e-30j * direction), 1e-30
     for W in weights[:-1]:
         A = ACTIVATIONS[activation](A @ W[:, :-1].T + W[:, -1])
     F = A @ weights[-1][:, :-1].T + weights[-1][:, -1]
-    slope = np.sum(VALUES[type(method.plan.choices.loss).__name__](method.data.Y, F)).imag / h
+    slope = np.sum(VALUES[type(method.plan.resolved.loss).__name__](method.data.Y, F)).imag / h
     deviation("gradient of a minibatch", float(out @ direction), slope)
 
 
@@ -148,7 +148,7 @@ def averages_of(known: Seen) -> Averages:
 
 def metrics_of(method: Method_, tape: Tape, over: Averages) -> list[Array]:
     """The metrics of all layers."""
-    found, _ = metrics(method.plan.choices.loss, tape, over, range(len(method.layout.shapes)))
+    found, _ = metrics(method.plan.resolved.loss, tape, over, range(len(method.layout.shapes)))
     return [found[k] for k in sorted(found)]
 
 
@@ -168,7 +168,7 @@ def test_the_metrics_of_one_point_are_the_curvature_at_the_outputs_of_each_layer
         h = 1e-6 * np.eye(outputs.shape[1])
         Phi = (run(outputs + h) - run(outputs - h)).T / 2e-6
         np.testing.assert_allclose(
-            M, Phi.T @ method.plan.choices.loss.hessian(method.data.Y[:1], run(outputs)) @ Phi, rtol=1e-5, atol=1e-8
+            M, Phi.T @ method.plan.resolved.loss.hessian(method.data.Y[:1], run(outputs)) @ Phi, rtol=1e-5, atol=1e-8
         )
 
 
@@ -180,7 +180,7 @@ def test_metrics_are_means_of_the_maps_one_after_the_other(loss: str) -> None:
     tape = chain.whole.tape(weights, X)
     found, M = (
         metrics_of(method, tape, at_once(tape, method.data.Y, points)),
-        method.plan.choices.loss.hessian(method.data.Y[:points], tape.F[:points]),
+        method.plan.resolved.loss.hessian(method.data.Y[:points], tape.F[:points]),
     )
     for k in (3, 2, 1, 0):
         deviation("metrics of stochastic MAC", found[k], M)
@@ -200,7 +200,7 @@ def joined(flat: Array) -> Sum:
 def seen(method: Method_, flat: Array, rows: slice) -> Seen:
     tape = method.plan.chain.whole.tape(method.layout.blocks(flat), method.data.X[rows])
     Y = method.data.Y[rows]
-    return Seen(tape, Y, method.plan.choices.loss.residual(Y, tape.F), slice(0, 7))
+    return Seen(tape, Y, method.plan.resolved.loss.residual(Y, tape.F), slice(0, 7))
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -242,12 +242,12 @@ def test_the_model_along_a_way_is_that_of_gauss_and_newton(loss: str, ridge: flo
     found = seen(method, state.weights, slice(9))
     tape = found.tape
     slope, curvature = method._along(way, {0: found, 1: found}, 18.0, ridge, 0.3, state)
-    add_gradient(method.plan.choices.loss, tape, found.Y, method.layout.blocks(gradient))
+    add_gradient(method.plan.resolved.loss, tape, found.Y, method.layout.blocks(gradient))
     gradient = gradient / 9.0 + ridge * not_biases(method) * state.weights
     change = tape.weight_jvp(method.layout.blocks(way))
     curved = (
         sum(
-            c @ method.plan.choices.loss.hessian(y[None], f[None]) @ c
+            c @ method.plan.resolved.loss.hessian(y[None], f[None]) @ c
             for c, y, f in zip(change, found.Y, tape.F, strict=True)
         )
         / 9.0
@@ -286,7 +286,7 @@ def test_a_step_goes_along_the_direction_and_the_last_step(ridge: float) -> None
         gradient = np.zeros_like(before)
         for own in rows.values():
             tape = method.plan.chain.whole.tape(method.layout.blocks(before), method.data.X[own])
-            add_gradient(method.plan.choices.loss, tape, method.data.Y[own], method.layout.blocks(gradient))
+            add_gradient(method.plan.resolved.loss, tape, method.data.Y[own], method.layout.blocks(gradient))
         gradient += 30.0 * ridge * not_biases(method) * before
         state.own.steps = i
         direction = method.directions.whole(joined(gradient), 30.0, damping + ridge, PRODUCTS, state)

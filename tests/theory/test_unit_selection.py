@@ -11,6 +11,7 @@ from typing import Any, get_type_hints
 
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from plans import plan_of
 from theory.nets import points
 
 from macmpi.config import Config
@@ -21,7 +22,6 @@ from macmpi.methods.choose import choose
 from macmpi.methods.unit_selection import Net, UnitSelection
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
-from macmpi.plan.plan import make_plan
 from macmpi.state import State
 from macmpi.training import checkpoint
 from macmpi.training.stored import contents
@@ -58,9 +58,8 @@ def selecting(epsilon2: float = 0.02, every: int = 1, **tables: dict[str, Any]) 
 
 
 def of(config: Config, data: Dataset, hidden: list[int] | None = None) -> UnitSelection:
-    now = resized(config, hidden) if hidden else config
-    plan = make_plan(now, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
-    method = choose(config, plan, data, Serial(), Clock())
+    plan = plan_of(config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
+    method = choose(plan.resized(hidden) if hidden else plan, data, Serial(), Clock())
     assert isinstance(method, UnitSelection)
     return method
 
@@ -71,7 +70,7 @@ def units(method: UnitSelection) -> list[int]:
 
 def cost(method: UnitSelection, hidden: list[int]) -> float:
     """C per point, by its definition."""
-    sizes, keys = [4, *hidden, 3], method.config.selection
+    sizes, keys = [4, *hidden, 3], method.begun.resolved.config.selection
     weights = sum(b * (a + 1) for a, b in pairwise(sizes))
     return {"aic": 1.0, "bic": 0.5 * math.log(80)}[keys.criterion] * float(keys.epsilons(1)[0]) * weights / 80
 
@@ -115,10 +114,10 @@ def test_what_a_candidate_is_said_to_have_is_what_its_net_has(setting: str) -> N
             assert_allclose(candidate.saved, cost(method, hidden) - cost(method, smaller), rtol=1e-12)
             made = method._made(candidate, net)
             assert [m.n_out for m in made.method.plan.hidden] == smaller
-            exact = method.plan.choices.regressions[-1].solver.exact
+            exact = method.plan.resolved.regressions[-1].solver.exact
             weights = made.method.finish(made.state).weights if exact else made.state.weights
             error = made.method.evaluate(replace(made.state, weights=weights), feasible=True).E_Q
-            if method.config.method.acceleration == "none":
+            if method.begun.resolved.config.method.acceleration == "none":
                 assert_allclose(candidate.value, error + cost(method, smaller), rtol=1e-7)
 
 
@@ -179,7 +178,7 @@ def test_a_run_cut_before_or_after_a_selection_goes_on_with_the_same_bits(
         method.sweep(state)
     saved, _ = checkpoint.read(checkpoint.save(tmp_path, state, {}, 1))
     assert (len(saved.own.sizes) > 0) == (cut >= 2)
-    other = of(method.config, method.data, saved.own.architecture.units)
+    other = of(method.begun.resolved.config, method.data, saved.own.architecture.units)
     other.begin(saved)
     for _ in range(3):
         method.sweep(state)
@@ -193,6 +192,6 @@ def test_a_run_cut_before_or_after_a_selection_goes_on_with_the_same_bits(
 
 def test_a_config_of_other_sizes_drops_the_candidates_above_them() -> None:
     method, _ = selecting()
-    found = resized(method.config, [4, 6, 2])
+    found = resized(method.begun.resolved.config, [4, 6, 2])
     assert found.model.hidden == [4, 6, 2]
     assert found.selection.sizes == [[2, 4], [], [1, 2]]

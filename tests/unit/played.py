@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from plans import plan_of
 from unit.crew import crew
 
 from macmpi.config import Config
@@ -16,7 +17,7 @@ from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
-from macmpi.plan.plan import Plan, make_plan
+from macmpi.plan.plan import Plan
 from macmpi.state import Errors, State
 
 
@@ -50,9 +51,9 @@ def played(
     """
 
     def work(team: Team) -> Played:
-        plan = make_plan(config, *data.sizes.counts, ranks)
-        method = choose(config, plan, held_by(data, plan, team.rank), team, Clock())
-        state = start(method, config, Origin())
+        plan = plan_of(config, *data.sizes.counts, ranks)
+        method = choose(plan, held_by(data, plan, team.rank), team, Clock())
+        state = start(method, Origin())
         method.begin(state)
         errors = []
         for _ in range(sweeps):

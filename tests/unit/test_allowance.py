@@ -12,12 +12,12 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plans import plan_of
 
 from macmpi import UsageError
 from macmpi.config import Config
 from macmpi.parallel import allowance
 from macmpi.plan.estimate import check_memory
-from macmpi.plan.plan import make_plan
 
 OWN_CORES = len(os.sched_getaffinity(0))
 PHYSICAL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -126,7 +126,7 @@ def test_a_run_that_its_job_cannot_hold_is_refused_with_the_limit_s_name(
     limit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A million points with 256 columns need 2 GB, whatever the machine has beyond the limit."""
-    plan = make_plan(Config(), 256, 1, 1_000_000, 1000, 1)
+    plan = plan_of(Config(), 256, 1, 1_000_000, 1000, 1)
     check_memory(plan)
     if limit == "memory":
         monkeypatch.setattr(allowance, limit, lambda: allowance.Memory(5e8, "Slurm's --mem allows"))

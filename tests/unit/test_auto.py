@@ -10,13 +10,13 @@ import h5py
 import numpy as np
 import pytest
 from launch.here import run_here
+from plans import plan_of
 
 from macmpi import UsageError, config
 from macmpi.config.auto import decide
 from macmpi.config.model import LAYERS, Activation
 from macmpi.config.tables import PAPER
 from macmpi.data.targets import FEW, with_loss
-from macmpi.plan.plan import make_plan
 
 ALWAYS = ("method.name", "model.hidden", "model.activation", "model.loss", "start.method")
 """Keys with "auto" that nothing but the sizes of the data is needed for."""
@@ -193,4 +193,4 @@ def test_a_net_that_begins_with_any_layer_is_planned_as_it_is_decided(kind: str)
     model = {"hidden": [6, 2, 6], "activation": [kind, "linear", "rbf" if kind == "rbf" else "tanh"]}
     words = {"words": 4} if kind == "quantise" else {}
     decided, _ = decide(config.validate({"model": model | words}, "this test"), 5, True)
-    make_plan(decided, 5, 5, 40, 9, 1)
+    plan_of(decided, 5, 5, 40, 9, 1)

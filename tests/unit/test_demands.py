@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from plans import plan_of as planned_of
 from refused import TABLE
 from refused.case import (
     BASIS,
@@ -32,7 +33,6 @@ from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import fit_scaling
 from macmpi.demand import USUAL, Demand, Demands
 from macmpi.plan import parts
-from macmpi.plan.plan import make_plan
 from macmpi.plan.refusing import Refused, with_setting
 from macmpi.solvers import W_SOLVERS
 
@@ -132,7 +132,7 @@ def together(name: str, demand: Demand) -> Keys:
 def plan_of(keys: Keys) -> None:
     weighted = keys.get("weighted", False)
     config = configured({key: value for key, value in keys.items() if key != "weighted"})
-    make_plan(config, 4, 3, 37, 11, 2, weighted)
+    planned_of(config, 4, 3, 37, 11, 2, weighted)
 
 
 @pytest.mark.parametrize(("name", "demand"), PAIRS, ids=lambda value: getattr(value, "name", value))
@@ -191,7 +191,7 @@ def test_each_remedy_that_a_message_offers_is_accepted_and_runs(name: str) -> No
         for setting in refused.settings:
             config, _ = decide(with_setting(configured(TABLE[name].keys), setting), 4)
             try:
-                make_plan(config, 4, 3, 37, 11, 1)
+                planned_of(config, 4, 3, 37, 11, 1)
             except Refused as other:
                 assert (other.part.said, other.demand) != (refused.part.said, refused.demand)
                 continue

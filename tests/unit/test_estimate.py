@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from plans import plan_of
 
 from macmpi import UsageError, config
 from macmpi.data.dataset import Dataset
@@ -16,7 +17,7 @@ from macmpi.methods.starts import Origin, start
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
 from macmpi.plan.estimate import check_memory, idle, least_bytes
-from macmpi.plan.plan import Plan, make_plan
+from macmpi.plan.plan import Plan
 from macmpi.training.stored import contents
 
 Tables = dict[str, dict[str, Any]]
@@ -53,14 +54,14 @@ def points(dtype: np.dtype) -> Dataset:
 def test_what_a_rank_must_hold_is_in_its_points_and_its_state(name: str) -> None:
     """After an iteration, each array counted once; the paper's method keeps nothing that is not counted."""
     whole = configured(CASES[name])
-    plan = make_plan(whole, D, L, N, N_VAL, 1)
+    plan = plan_of(whole, D, L, N, N_VAL, 1)
     data = points(plan.dtype)
-    method = choose(whole, plan, data, Serial(), Clock())
-    state = start(method, whole, Origin())
+    method = choose(plan, data, Serial(), Clock())
+    state = start(method, Origin())
     method.begin(state)
     method.sweep(state)
     state.note_validation(0.0)
-    if plan.choices.penalty.multipliers:
+    if plan.resolved.schedule.multipliers:
         method.move_multipliers(state)
     arrays = [*contents(state).values(), data.X, data.Y, data.X_val, data.Y_val]
     held = sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
@@ -76,7 +77,7 @@ def deep(method: str, precision: str, **parallel: str) -> config.Config:
 
 
 def planned(whole: config.Config, ranks: int = 1) -> Plan:
-    return make_plan(whole, 1, 1, 1_280_000, 320_000, ranks)
+    return plan_of(whole, 1, 1, 1_280_000, 320_000, ranks)
 
 
 def machine_of(gigabytes: float, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,24 +99,24 @@ def test_shards_are_counted_with_the_points_that_are_yet_to_be_read(monkeypatch:
         check_memory(planned(whole))
     check_memory(planned(whole, ranks=2))
     wide = configured({"parallel": {"data": "sharded"}})
-    check_memory(make_plan(wide, 1000, 1000, 2_000_000, 100_000, 1), autoencoder=True)
+    check_memory(plan_of(wide, 1000, 1000, 2_000_000, 100_000, 1))
     with pytest.raises(UsageError, match="34 GB a rank"):
-        check_memory(make_plan(wide, 1000, 1000, 2_000_000, 100_000, 1))
+        check_memory(plan_of(wide, 1000, 1000, 2_000_000, 100_000, 1, autoencoder=False))
 
 
 def test_many_shards_are_even_in_points_and_in_memory() -> None:
     """1e8 points of 256 columns on 1,024 ranks: each has its share of the points, and of the memory, but for weights
     and Grams, which every rank has."""
     whole = configured({"parallel": {"data": "sharded"}, "model": {"hidden": [64, 16, 64]}})
-    plan = make_plan(whole, 256, 256, 10**8, 10**6, 1024)
+    plan = plan_of(whole, 256, 256, 10**8, 10**6, 1024)
     even = 10**8 / 1024
     assert max(plan.work.train.row_counts) <= 1.1 * even
-    held = least_bytes(make_plan(whole, 256, 256, 10**8, 10**6, 1), autoencoder=True)
-    assert least_bytes(plan, autoencoder=True) <= 1.2 * held / 1024
+    held = least_bytes(plan_of(whole, 256, 256, 10**8, 10**6, 1))
+    assert least_bytes(plan) <= 1.2 * held / 1024
 
 
 @pytest.mark.parametrize(("ranks", "points", "without"), [(48, 9000, 0), (96, 9000, 48), (96, 60_000, 0), (2, 5, 1)])
 def test_ranks_without_points_are_named(ranks: int, points: int, without: int) -> None:
-    line = idle(make_plan(configured({}), D, L, points, N_VAL, ranks))
+    line = idle(plan_of(configured({}), D, L, points, N_VAL, ranks))
     assert line.startswith(f"{without} of {ranks} ranks have no points" if without else "")
     assert bool(line) is bool(without)

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import striking
 
-from macmpi import UsageError, run
+from macmpi import UsageError
 from macmpi.parallel.serial import Serial
-from macmpi.training import faults
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -31,44 +31,41 @@ ROOT = Path(__file__).resolve().parents[2]
 )
 def test_a_malformed_fault_is_refused(text: str, named: str) -> None:
     with pytest.raises(UsageError, match=named):
-        faults.parse(text)
+        striking.parse(text)
 
 
 def test_a_rank_that_is_not_there_is_refused() -> None:
     with pytest.raises(UsageError, match="no rank 1 among 1"):
-        faults.parse("1:z:0:kill").arm(Serial(), light=True)
+        striking.parse("1:z:0:kill").arm(Serial(), light=True)
 
 
 def test_a_malformed_fault_ends_the_program_with_2(tmp_path: Path) -> None:
-    env = os.environ | {faults.VARIABLE: "nonsense", "PYTHONPATH": str(ROOT)}
+    env = os.environ | {striking.VARIABLE: "nonsense", "PYTHONPATH": f"{ROOT / 'tests' / 'hook'}:{ROOT}"}
     command = [sys.executable, "-m", "macmpi.run", "none.toml"]
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr.count("macmpi: MACMPI_FAULT=nonsense") == 1
 
 
-def test_the_variable_has_one_name() -> None:
-    assert run.FAULT == faults.VARIABLE
-
-
-@pytest.mark.parametrize("phase", faults.PLACES)
+@pytest.mark.parametrize("phase", striking.PLACES)
 def test_every_phase_is_a_function(phase: str) -> None:
-    owner, name = faults.resolve(faults.PLACES[phase])
+    owner, name = striking.resolve(striking.PLACES[phase])
     assert callable(getattr(owner, name))
 
 
 def test_every_verb_of_the_team_is_a_phase() -> None:
     verbs = {name for name in vars(Serial) if not name.startswith("_") and callable(getattr(Serial, name))}
-    assert verbs - {"set_clock", "abort", "common", "depart"} == faults.VERBS.keys() - {"exchange"}
+    assert verbs - {"set_clock", "abort", "common", "depart"} == striking.VERBS.keys() - {"exchange"}
 
 
 def test_the_page_for_developers_names_all() -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text()
-    assert [word for word in (*faults.PLACES, *faults.VERBS, *faults.KINDS) if f"`{word}`" not in page] == []
+    assert [word for word in (*striking.PLACES, *striking.VERBS, *striking.KINDS) if f"`{word}`" not in page] == []
 
 
-def test_without_the_variable_the_module_is_not_loaded() -> None:
-    unloaded = "assert 'macmpi.training.faults' not in sys.modules"
-    code = f"import sys; from macmpi import run; assert run._fault() is None; {unloaded}"
-    env = {k: v for k, v in os.environ.items() if k != faults.VARIABLE} | {"PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, "-c", code], env=env, check=True)
+def test_the_package_knows_nothing_of_faults(tmp_path: Path) -> None:
+    """Without the folder of the hook in PYTHONPATH the variable means nothing."""
+    env = os.environ | {striking.VARIABLE: "nonsense", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "macmpi.run", "none.toml"]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert "none.toml" in done.stderr and "MACMPI_FAULT" not in done.stderr

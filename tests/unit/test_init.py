@@ -13,7 +13,7 @@ import pytest
 from launch.here import run_here
 
 from macmpi import config, init
-from macmpi.config import documented
+from macmpi.config import documented, flat
 from macmpi.config.auto import decide
 from macmpi.config.documented import explanations
 from macmpi.config.whole import given
@@ -83,7 +83,7 @@ def test_the_lines_that_are_commented_out_are_what_holds_without_them(kind: str,
     assert text.count("\n#hidden = ") == 1
     for lines in (text, with_all):
         read, _ = with_loss(config.validate(tomllib.loads(lines), "text"))
-        assert decide(read, 5, found.data.autoencoder)[0] == found.decided
+        assert flat(decide(read, 5, found.data.autoencoder)[0]) == found.resolved.settings
     assert ("#validation" in text) is (kind != "held")
 
 

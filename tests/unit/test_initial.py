@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from plans import plan_of as planned_of
 
 from macmpi.config import Config, Method, Model, Start
 from macmpi.plan.initial import random_block, random_weights
-from macmpi.plan.plan import Plan, make_plan
+from macmpi.plan.plan import Plan
 
 NETS: dict[str, tuple[list[int], dict[str, Any]]] = {
     "deep": ([40, 30, 20], {}),
@@ -24,7 +25,7 @@ NETS: dict[str, tuple[list[int], dict[str, Any]]] = {
 def plan_of(name: str) -> Plan:
     hidden, keys = NETS[name]
     start = Start("pca" if "rbf" in keys.get("activation", []) else "uniform")
-    return make_plan(Config(model=Model(hidden, **keys), start=start, method=Method("mac")), 25, 35, 200, 20, 1)
+    return planned_of(Config(model=Model(hidden, **keys), start=start, method=Method("mac")), 25, 35, 200, 20, 1)
 
 
 @pytest.mark.parametrize("name", NETS)
@@ -32,7 +33,7 @@ def test_weights_fill_a_range_that_goes_by_the_fan_in(name: str) -> None:
     """Of 600 or more uniform weights the largest is within 5% of the bound, but for a chance of 1e-6."""
     plan = plan_of(name)
     for b, (h, d) in enumerate(plan.chain.block_shapes):
-        if b in plan.choices.trainers:
+        if b in plan.resolved.trainers:
             continue
         found, bound = random_block(plan, b, 3.0, 7), 3.0 / np.sqrt(plan.chain.blocks[b].fan_in)
         assert found.shape == (h * d,)
@@ -51,6 +52,6 @@ def test_blocks_follow_each_other_in_one_flat_array(name: str) -> None:
 
 
 def test_each_block_and_each_seed_has_a_stream_of_its_own() -> None:
-    square = make_plan(Config(model=Model([9, 9, 9], activation="sigmoid"), method=Method("mac")), 9, 9, 200, 20, 1)
+    square = planned_of(Config(model=Model([9, 9, 9], activation="sigmoid"), method=Method("mac")), 9, 9, 200, 20, 1)
     drawn = [random_block(square, b, 2.0, seed) for b in range(4) for seed in (0, 1)]
     assert all((one != two).all() for i, one in enumerate(drawn) for two in drawn[:i])

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from plans import plan_of as planned_of
 
 import macmpi
 from macmpi import UsageError, config
@@ -15,7 +16,7 @@ from macmpi.config import Sparse
 from macmpi.data.connections import with_connections
 from macmpi.nets.build import build_chain
 from macmpi.plan.initial import random_weights
-from macmpi.plan.plan import Plan, make_plan
+from macmpi.plan.plan import Plan
 from macmpi.typing import Array
 
 
@@ -112,7 +113,7 @@ def test_mistakes_in_a_table_are_named(table: dict[str, Any], says: str) -> None
 
 
 def plan_of(*hidden: Any) -> Plan:
-    return make_plan(given(*hidden), 8, 3, 37, 11, 1)
+    return planned_of(given(*hidden), 8, 3, 37, 11, 1)
 
 
 def test_random_weights_exist_where_the_mask_says_and_have_its_fan_in(random: np.random.Generator) -> None:

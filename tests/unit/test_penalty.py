@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from macmpi import NumericalError
 from macmpi.config import Config, Method, Model, Penalty
-from macmpi.plan.choices import longer, penalty_of
+from macmpi.nets.losses import LOSSES
+from macmpi.plan.choices import longer, schedule_of
 from macmpi.plan.penalty import AugmentedLagrangian, Decision, Patient, Progress, Quadratic
 from macmpi.plan.shaping import Shaping, shaping_of
 from macmpi.solvers.restraint import Restraint
@@ -202,7 +203,7 @@ def test_each_of_them_changes_when_the_run_settles(method: str, sites: str, name
         value = getattr(keys, key)
         value = 0.5 * value if key == "tolerance" else 2 * value
         changed = replace(config, **{table: replace(keys, **{key: value})})
-        assert penalty_of(changed) != penalty_of(config)
+        assert schedule_of(changed, LOSSES["squared"]) != schedule_of(config, LOSSES["squared"])
 
 
 # --- patience ---------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from plans import plan_of
 
 from macmpi.config import Config, Loss, Method, Model, Start, Stochastic, WStep
 from macmpi.data.dataset import Dataset
@@ -18,7 +19,7 @@ from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.partition import partition_points
 from macmpi.parallel.serial import Serial
-from macmpi.plan.plan import Plan, make_plan
+from macmpi.plan.plan import Plan
 from macmpi.plan.work_lists import Exchange, Gram, Job, Layer, WorkList
 from macmpi.solvers.w_descent import LBFGSW
 from macmpi.solvers.w_sgd import SGDW
@@ -32,7 +33,7 @@ RANKS = range(1, 14)
 def planned(
     n: int, hidden: tuple[int, ...], ranks: int, sites: Any = "after", activation: Any = "sigmoid", **tables: Any
 ) -> Plan:
-    return make_plan(
+    return plan_of(
         Config(model=Model(list(hidden), activation, sites=sites), **{"method": Method("mac"), **tables}),
         4,
         33,
@@ -97,15 +98,15 @@ def test_auto_takes_units_apart_where_they_separate(
     model: dict[str, Any], by_unit: tuple[bool, ...], solvers: tuple[str, ...]
 ) -> None:
     config = Config(model=Model(hidden=[7, 5], **model), method=Method("mac"))
-    p = make_plan(config, 4, 3, 37, 11, 1)
-    assert tuple(r.by_unit for r in p.choices.regressions) == by_unit
-    assert tuple(type(r.solver).__name__ for r in p.choices.regressions) == solvers
+    p = plan_of(config, 4, 3, 37, 11, 1)
+    assert tuple(r.by_unit for r in p.resolved.regressions) == by_unit
+    assert tuple(type(r.solver).__name__ for r in p.resolved.regressions) == solvers
 
 
 def test_squares_with_gaps_have_no_closed_form() -> None:
     """Each output has points of its own, so units share no Gram; those of other segments do."""
     config = Config(model=Model(hidden=[7, 5], sites="before"), method=Method("mac"), loss=Loss(missing=True))
-    regressions = make_plan(config, 4, 3, 37, 11, 1).choices.regressions
+    regressions = plan_of(config, 4, 3, 37, 11, 1).resolved.regressions
     assert [type(r.solver).__name__ for r in regressions] == ["ClosedForm", "ClosedForm", "HessianFreeW"]
     assert regressions[-1].system is None
 
@@ -187,8 +188,8 @@ def swept(config: Config, iterations: int) -> tuple[Mac, Any]:
     random, unit = np.random.default_rng(5), Scaling(np.zeros(4), np.ones(4))
     X, X_val = (random.normal(size=(n, 4)) for n in (40, 9))
     data = Dataset(X, X, X_val, X_val, unit, unit, "")
-    mac = Mac(make_plan(config, 4, 4, 40, 9, 1), data, Serial(), Clock())
-    state = start(mac, config, Origin())
+    mac = Mac(plan_of(config, 4, 4, 40, 9, 1), data, Serial(), Clock())
+    state = start(mac, Origin())
     mac.begin(state)
     for _ in range(iterations):
         mac.sweep(state)
@@ -218,7 +219,7 @@ def trained(request: pytest.FixtureRequest) -> tuple[dict[str, Any], list[int], 
 
 
 def trainable(keys: dict[str, Any], ranks: int) -> Plan:
-    return make_plan(Config(model=Model(**keys), start=Start("pca"), method=Method("mac")), 4, 33, 37, 11, ranks)
+    return plan_of(Config(model=Model(**keys), start=Start("pca"), method=Method("mac")), 4, 33, 37, 11, ranks)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5, 12])
@@ -230,7 +231,7 @@ def test_regressions_and_trainers_share_the_weights_out(ranks: int, trained: Any
     leading, trailing = p.work.leading(range(len(p.chain.segments))), p.work.trailing_layers
     for work_list, blocks in ((leading, before), (trailing, after)):
         assert sorted(layer.block for layer in layers_of(work_list)) == blocks
-        copied = {f.block for f in layers_of(work_list) if p.choices.trainers[f.block].copies and f.map == 0}
+        copied = {f.block for f in layers_of(work_list) if p.resolved.trainers[f.block].copies and f.map == 0}
         for rank in range(ranks) if blocks else ():
             own = {layer.block: layer.place for layer in work_list.phases[0].own[rank]}
             assert copied <= own.keys()
@@ -242,7 +243,7 @@ def test_regressions_and_trainers_share_the_weights_out(ranks: int, trained: Any
     for part in (part for rank in weight_parts(p.work.w_step) for part in rank):
         owners[part] += 1
     assert_array_equal(owners, 1)
-    assert p.choices.trainers.keys() == {*before, *after}
+    assert p.resolved.trainers.keys() == {*before, *after}
 
 
 def test_layers_do_not_depend_on_the_ranks(trained: Any) -> None:
@@ -316,7 +317,7 @@ PAPER = Config(model=Model(hidden=[300, 100, 20, 100, 300], activation="sigmoid"
 @pytest.mark.parametrize("ranks", [2, 5, 12])
 def test_costs_are_assigned_in_balance(ranks: int) -> None:
     """All phases are nearly even."""
-    loads = loads_of(make_plan(PAPER, 256, 256, 5000, 5000, ranks).work.w_step)
+    loads = loads_of(plan_of(PAPER, 256, 256, 5000, 5000, ranks).work.w_step)
     assert sum(map(max, loads)) <= 1.08 * sum(map(sum, loads)) / ranks
 
 
@@ -350,7 +351,7 @@ def test_a_rank_with_many_rows_has_few_early_jobs(monkeypatch: pytest.MonkeyPatc
     """Rows and early jobs are assigned jointly: no rank has much more of both than another."""
     monkeypatch.setattr(tiles, "GRAM_WHOLE", 100)
     for ranks in (3, 5, 8):
-        work = make_plan(PAPER, 256, 256, 5000, 5000, ranks).work.w_step
+        work = plan_of(PAPER, 256, 256, 5000, 5000, ranks).work.w_step
         loads, _ = loads_of(work)
         assert any(isinstance(task, Job) for rank in work.phases[1].own for task in rank)
         assert max(loads) <= 1.15 * sum(loads) / ranks
@@ -358,9 +359,9 @@ def test_a_rank_with_many_rows_has_few_early_jobs(monkeypatch: pytest.MonkeyPatc
 
 def test_every_solver_of_the_config_gets_the_keys_that_it_knows() -> None:
     sgd = planned(37, (3,), 1, w_step=WStep("sgd", iterations=2, batch=9, rate=0.3, momentum=0.5))
-    assert sgd.choices.regressions[0].solver == SGDW(2, 9, 0.3, 0.5)
+    assert sgd.resolved.regressions[0].solver == SGDW(2, 9, 0.3, 0.5)
     lbfgs = planned(37, (3,), 1, w_step=WStep("lbfgs", "same", iterations=4, tolerance=0.2))
-    assert [r.solver for r in lbfgs.choices.regressions] == [LBFGSW(4, 0.2)] * 2
+    assert [r.solver for r in lbfgs.resolved.regressions] == [LBFGSW(4, 0.2)] * 2
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 5])

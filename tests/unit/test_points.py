@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from plans import changed, plan_of
 
 from macmpi.config import Config, Method, Model
 from macmpi.parallel.partition import partition_points
 from macmpi.parallel.points import Points
 from macmpi.parallel.serial import Serial
-from macmpi.plan.plan import make_plan
 
 SIZES = [1, 2, 37, 99, 100, 101, 513, 5000]
 
@@ -73,8 +71,8 @@ def test_sharded_jobs_are_done_by_all_ranks_and_exchange_nothing() -> None:
     config = Config(
         model=Model([40, 7, 100], sites=["before", "after", "none"], activation="sigmoid"), method=Method("mac")
     )
-    plans = [make_plan(config, 4, 33, 400, 11, ranks) for ranks in (1, 3)]
-    sharded = [replace(p, sharded=True) for p in plans]
+    plans = [plan_of(config, 4, 33, 400, 11, ranks) for ranks in (1, 3)]
+    sharded = [changed(p, placement="sharded") for p in plans]
     for p in sharded:
         for partition in (p.work.w_step, p.work.first_gram, p.work.regressions([1])):
             assert not any(phase.own or (phase.exchange and phase.exchange.parts) for phase in partition.phases)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from plans import plan_of
 
 from macmpi import config
 from macmpi.data.dataset import Dataset
@@ -15,7 +16,6 @@ from macmpi.mac import Mac
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
-from macmpi.plan.plan import make_plan
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
 
 Keys = dict[str, dict[str, Any]]
@@ -38,8 +38,8 @@ def error_after(precision: str, keys: Keys, inputs: str = "plain") -> tuple[floa
     tables["penalty"] = {"mu_max": 1e4, **keys.get("penalty", {})}
     whole = config.validate(tables, "this test")
     data = dataset(precision, inputs)
-    mac = Mac(make_plan(whole, 8, 3, 600, 40, 1), data, Serial(), Clock())
-    state = start(mac, whole, Origin())
+    mac = Mac(plan_of(whole, 8, 3, 600, 40, 1), data, Serial(), Clock())
+    state = start(mac, Origin())
     begun = mac.evaluate(state, feasible=True).train
     mac.begin(state)
     for _ in range(3):

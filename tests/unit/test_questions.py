@@ -8,14 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from launch.here import run_here
+from plans import plan_of as planned_of
 
 from macmpi import UsageError
 from macmpi.config import Config, Method, Model, Parallel
-from macmpi.data.dataset import Sizes
+from macmpi.config.auto import Sizes
 from macmpi.parallel.launchers import ranks_here
 from macmpi.plan import estimate
 from macmpi.plan.estimate import check_memory, least_bytes
-from macmpi.plan.plan import Plan, make_plan
+from macmpi.plan.plan import Plan
 from macmpi.training import trial
 from macmpi.training.request import MachineQuestion, bytes_in
 
@@ -107,7 +108,7 @@ def test_amounts_of_memory(text: str, value: float) -> None:
 
 def plan_of(data: str, ranks: int) -> tuple[Config, Plan]:
     config = Config(model=Model([64], "sigmoid", sites="after"), method=Method("mac"), parallel=Parallel(data))  # type: ignore[arg-type]
-    return config, make_plan(config, 500, 500, 10**6, 10**4, ranks)
+    return config, planned_of(config, 500, 500, 10**6, 10**4, ranks)
 
 
 @pytest.mark.parametrize("data", ["replicated", "node", "sharded"])
@@ -115,23 +116,23 @@ def test_the_least_number_of_nodes_is_the_least(data: str) -> None:
     """What it names fits, and one less does not."""
     config, plan = plan_of(data, 64)
     sizes = Sizes(500, 500, 10**6, 10**4, True)
-    memory = 1.01 * trial.bytes_of_node(plan, config, sizes, 13)
+    memory = 1.01 * trial.bytes_of_node(plan, 13)
     with pytest.raises(UsageError, match="at least 13 for 64 ranks") as error:
         trial.answer(config, MachineQuestion(64, 2, memory=memory), lambda config: sizes)
     assert "32 ranks on a node" in str(error.value)
-    assert trial.bytes_of_node(plan, config, sizes, 12) > memory
+    assert trial.bytes_of_node(plan, 12) > memory
 
 
 def test_all_ranks_of_a_machine_are_compared_with_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not one of them alone; of points that a node has once, once."""
     _, plan = plan_of("replicated", 8)
-    need = least_bytes(plan, True)
+    need = least_bytes(plan)
     monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": int(5.5 * need / 4096)}.__getitem__)
-    check_memory(plan, True, 5)
+    check_memory(plan, 5)
     with pytest.raises(UsageError, match=r"at most 5 ranks on a machine, so more machines, or parallel.data = "):
-        check_memory(plan, True, 6)
-    check_memory(plan_of("node", 8)[1], True, 8)
-    check_memory(plan_of("sharded", 8)[1], True, 8)
+        check_memory(plan, 6)
+    check_memory(plan_of("node", 8)[1], 8)
+    check_memory(plan_of("sharded", 8)[1], 8)
 
 
 def test_launchers_say_how_many_ranks_are_here() -> None:

@@ -11,6 +11,7 @@ import pytest
 from launch.here import run_here
 from launch.launching import run_program
 from numpy.testing import assert_array_equal
+from plans import resolved_of
 
 import macmpi
 from macmpi.config import Config, Data, Method, Parallel, Penalty, Run, Selection, Start
@@ -139,11 +140,13 @@ def test_by_itself_it_happens_where_points_are_what_is_lacking(
     validation: float, data: Dataset, method: Any, wanted: bool
 ) -> None:
     config = Config(data=Data("points.npz"), method=Method(method))
-    assert iterations_of(config, data, best_of(validation), 4) == (4 if wanted else 0)
+    assert iterations_of(resolved_of(config, 3, 1, 40, 9), data, best_of(validation), 4) == (4 if wanted else 0)
 
 
 def test_it_happens_where_it_is_asked_for_and_never_where_nothing_was_learnt() -> None:
-    always, never = (Config(method=Method("stochastic"), run=Run(refit=word)) for word in (True, False))
+    always, never = (
+        resolved_of(Config(method=Method("stochastic"), run=Run(refit=word)), 3, 1, 40, 9) for word in (True, False)
+    )
     assert iterations_of(always, points(drawn=False), best_of(0.5), 4)
     assert not iterations_of(never, points(), best_of(9.0), 4)
     assert not iterations_of(always, points(), best_of(9.0, constant=True), 4)
@@ -170,4 +173,4 @@ def test_it_is_as_long_as_validation_noticed_a_gain() -> None:
     """To the last noticeable fall where patience counts from it; never behind the best weights, nor 0."""
     config = Config(method=Method("stochastic"), run=Run(refit=True))
     for fell, best, length in ((4, 5, 4), (4, 3, 3), (0, 5, 5)):
-        assert iterations_of(config, points(), best_of(0.5, iteration=best), fell) == length
+        assert iterations_of(resolved_of(config, 3, 1, 40, 9), points(), best_of(0.5, iteration=best), fell) == length

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plans import plan_of
 from refused import TABLE, TOPICS
 from refused.case import SPARSE, TIED, Keys, configured, planned
 
@@ -22,8 +23,8 @@ from macmpi.nets.chain import Chain
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.kernels import Kernels
-from macmpi.plan import fitted, plan, resizable, selectable, shaping_refusals, structure
-from macmpi.plan.plan import Plan, make_plan
+from macmpi.plan import fitted, resolve, selectable, shaping, structure
+from macmpi.plan.plan import Plan
 from macmpi.plan.refusing import Refused
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
 
@@ -50,7 +51,7 @@ def test_each_remedy_is_accepted(name: str) -> None:
         planned({**TABLE[name].keys, **remedy})
 
 
-MODULES = (structure, resizable, selectable, images, masks, skips, fitted, shaping_refusals, sharing)
+MODULES = (structure, selectable, images, masks, skips, fitted, shaping, sharing)
 
 
 def test_the_table_has_a_row_for_every_refusal_of_a_config() -> None:
@@ -107,7 +108,7 @@ class Frozen(Opaque):
 
 
 def with_maps(monkeypatch: pytest.MonkeyPatch, *maps: Any) -> None:
-    monkeypatch.setattr(plan, "build_chain", lambda model, n_in, n_out: Chain(maps, (2,)))
+    monkeypatch.setattr(resolve, "build_chain", lambda model, n_in, n_out: Chain(maps, (2,)))
 
 
 def test_a_need_that_a_map_does_not_offer_is_named_with_its_segment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,14 +214,14 @@ def test_a_combination_is_planned_or_refused_and_a_plan_has_solvers_that_take_it
             assert "\n" not in str(refused)
             return
         in_plans.update(words)
-        for segment, own in zip(found.chain.segments, found.choices.regressions, strict=True):
+        for segment, own in zip(found.chain.segments, found.resolved.regressions, strict=True):
             solver, by_unit = own.solver, own.by_unit
             assert ("units" if by_unit else "segment") in solver.takes
             assert segment.separable or not by_unit
             if by_unit and solver.activations is not None:
                 assert segment.activation in solver.activations
             assert Demand.RESTRAINED in solver.handles or not set(segment.regressed) & set(
-                found.choices.shaping.restrained
+                found.resolved.shaping.restrained
             )
 
     check()
@@ -234,7 +235,7 @@ def test_keys_of_half_steps_mean_nothing_to_methods_that_take_none(name: str) ->
     penalty = Penalty("augmented_lagrangian", metric="curvature")
     method = Method(name)  # type: ignore[arg-type]
     config, plain = Config(method=method, penalty=penalty, z_step=ZStep("binary")), Config(method=method)
-    assert make_plan(config, 5, 5, 40, 9, 2) == make_plan(plain, 5, 5, 40, 9, 2)
+    assert plan_of(config, 5, 5, 40, 9, 2) == plan_of(plain, 5, 5, 40, 9, 2)
 
 
 @pytest.mark.parametrize(
@@ -255,7 +256,7 @@ def test_a_tied_net_has_one_code_and_one_ridge_a_layer() -> None:
     """Refusals of autoencoders, whose targets are as many as their inputs."""
 
     def autoencoder(keys: Keys) -> Plan:
-        return make_plan(configured({**TIED, **keys}), 4, 4, 37, 11, 2)
+        return plan_of(configured({**TIED, **keys}), 4, 4, 37, 11, 2)
 
     with pytest.raises(UsageError) as caught:
         autoencoder({"model.hidden": [5, 2, 2, 5]})

@@ -11,6 +11,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from plans import resolved_of
 from unit.crew import crew
 from unit.test_checkpoint import assert_same, state
 
@@ -25,7 +26,7 @@ from macmpi.training.stored import rows_of_points, with_rows
 
 N = 211
 SHA256 = "0123abcd" * 8
-CONFIG = Config(run=Run(keep_checkpoints=2), method=Method("mac"))
+CONFIG = resolved_of(Config(run=Run(keep_checkpoints=2), method=Method("mac")), 4, 3, 100, 10)
 
 
 def full(kind: str = "multipliers", iteration: int = 3) -> State:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plans import plan_of as planned_of
 from speedup_tables import karp_flatt
 
 from macmpi.config import Config, Method, Model
@@ -20,7 +21,7 @@ from macmpi.plan.cost import (
     predict,
     rounds,
 )
-from macmpi.plan.plan import Plan, make_plan
+from macmpi.plan.plan import Plan
 
 QUIET = Machine(alpha=0.0, beta=0.0)
 RANKS = st.integers(1, 200)
@@ -28,7 +29,7 @@ TIMES = st.floats(1e-6, 10.0)
 
 
 def plan_of(ranks: int, points: int = 960, hidden: tuple[int, ...] = (64, 32)) -> Plan:
-    return make_plan(
+    return planned_of(
         Config(model=Model(hidden=list(hidden), activation="sigmoid"), method=Method("mac")), 10, 10, points, 100, ranks
     )
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from plans import plan_of
 
 from macmpi import config
-from macmpi.config import Config
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import unscaled
 from macmpi.methods.choose import choose
@@ -23,7 +23,6 @@ from macmpi.nets.losses import LOSSES
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
 from macmpi.parallel.streams import Stream
-from macmpi.plan.plan import make_plan
 from macmpi.state import State
 from macmpi.typing import Array
 
@@ -49,16 +48,16 @@ def dataset(n: int = 200, **keys: Any) -> Dataset:
     return Dataset(X, Y, X_val, Y_val, unscaled(64), unscaled(2), "")
 
 
-def method_of(name: str, data: Dataset, **tables: Any) -> tuple[Method, Config]:
+def method_of(name: str, data: Dataset, **tables: Any) -> Method:
     table = {"model": CASCADE, "start": {"method": "staged"}, "method": {"name": name}} | tables
     given = config.validate(table, "this test")
-    plan = make_plan(given, 64, 2, len(data.X), len(data.X_val), 1)
-    return choose(given, plan, data, Serial(), Clock()), given
+    plan = plan_of(given, 64, 2, len(data.X), len(data.X_val), 1)
+    return choose(plan, data, Serial(), Clock())
 
 
 def begun(name: str, data: Dataset, **tables: Any) -> tuple[Method, State[Any]]:
-    method, given = method_of(name, data, **tables)
-    return method, start(method, given, Origin())
+    method = method_of(name, data, **tables)
+    return method, start(method, Origin())
 
 
 class Given:
@@ -99,7 +98,7 @@ def test_the_output_layer_is_a_minimum(loss: str, random: np.random.Generator) -
 def test_every_method_begins_at_the_stages_as_they_are(name: str) -> None:
     data = dataset()
     method, state = begun(name, data)
-    assert_array_equal(state.weights, staged(*method_of(name, data)))
+    assert_array_equal(state.weights, staged(method_of(name, data)))
     assert method.evaluate(state, feasible=True).train < 0.5 * np.log(2.0)
 
 

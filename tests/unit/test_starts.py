@@ -9,6 +9,7 @@ import h5py
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from plans import plan_of
 from tolerance import assert_within, gamma
 
 from macmpi import UsageError
@@ -22,7 +23,6 @@ from macmpi.methods.embedding import elastic_embedding, principal_codes
 from macmpi.methods.starts import EMBEDDING, REPULSION, Origin, coordinates_first, start
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
-from macmpi.plan.plan import make_plan
 from macmpi.state import Z_STEP, State
 from macmpi.typing import Array
 
@@ -50,13 +50,13 @@ MIRRORED = Model([8, RANK, 8], activation="sigmoid")
 
 def method(config: Config, data: Dataset = DATA) -> Mac:
     sizes = data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val)
-    return Mac(make_plan(config, *sizes, 1), data, Serial(), Clock())
+    return Mac(plan_of(config, *sizes, 1), data, Serial(), Clock())
 
 
 def begun(net: Model, data: Dataset = DATA, origin: Array | None = None, **keys: Any) -> tuple[State, Mac]:
     config = Config(model=net, start=Start(**keys), method=Method("mac"))
     mac = method(config, data)
-    return start(mac, config, Origin(origin)), mac
+    return start(mac, Origin(origin)), mac
 
 
 def error(found: tuple[State, Mac]) -> float:
@@ -83,12 +83,12 @@ def test_a_start_is_feasible_finite_and_of_the_runs_precision(keys: dict[str, An
     config = Config(model=model, start=Start(**keys), penalty=Penalty(mu_max=1e4), method=Method("mac"))
     narrow = dataset(DATA.X.astype(precision), DATA.X_val.astype(precision))
     mac = method(config, narrow)
-    state = start(mac, config, Origin())
+    state = start(mac, Origin())
     assert state.weights.dtype == state.Z.dtype == precision
     assert np.isfinite(state.weights).all()
     expected = np.hstack(mac.plan.chain.coordinates(mac.parts.weights(state), narrow.X))
     assert_allclose(state.Z, expected, rtol=1e-5 if precision == "float32" else 1e-13, atol=1e-6)
-    assert (state.iteration, state.mu, state.position) == (0, mac.plan.choices.penalty.mu0, Z_STEP)
+    assert (state.iteration, state.mu, state.position) == (0, mac.plan.resolved.schedule.mu0, Z_STEP)
 
 
 @pytest.mark.parametrize("keys", METHODS, ids=lambda keys: keys["method"])
@@ -146,7 +146,7 @@ def test_greedy_layers_keep_to_the_largest_mu(mu_max: float, monkeypatch: pytest
     monkeypatch.setattr(Mac, "sweep", swept)
     monkeypatch.setattr("macmpi.methods.starts.GREEDY", 30)
     config = Config(model=MIRRORED, start=Start("greedy"), penalty=penalty, method=Method("mac"))
-    start(method(config), config, Origin())
+    start(method(config), Origin())
     assert len(seen) == 30 * 2
     assert (min(seen), max(seen)) == (min(10.0, mu_max), min(1e4, mu_max))
 
@@ -179,9 +179,9 @@ def coded(keys: dict[str, Any], model: Model = BASIS, penalty: Penalty | None = 
     config = Config(model=model, start=Start(**keys), penalty=penalty or Penalty(mu0=3.0), method=Method("mac"))
     X, X_val = (A.astype(model.precision) for A in (DATA.X, DATA.X_val))
     mac = method(config, dataset(X, X_val))
-    assert coordinates_first(config, mac.plan)
+    assert coordinates_first(mac.plan)
     codes = GIVEN[:, : mac.plan.chain.site_sizes[0]] if keys["method"] == "file" else None
-    return start(mac, config, Origin(coordinates=codes)), mac
+    return start(mac, Origin(coordinates=codes)), mac
 
 
 def expected_codes(keys: dict[str, Any]) -> Array:

@@ -9,6 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from plans import changed, plan_of
 from theory.problems import given, w_problem
 from theory.test_sharded import data_of
 from unit.crew import crew
@@ -24,7 +25,6 @@ from macmpi.parallel.serial import Serial
 from macmpi.parallel.streams import stream
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
-from macmpi.plan.plan import make_plan
 from macmpi.plan.work_lists import Job, Tour
 from macmpi.state import State
 from macmpi.typing import Array
@@ -47,7 +47,7 @@ def begun(name: str) -> tuple[Mac, State, tuple[Job, ...]]:
     """A state with its Grams and with coordinates that are not feasible, and the jobs that travel."""
     config = replace(CONFIGS[name], parallel=Parallel("sharded"), start=Start(gradient_step=False))
     data = data_of(config)
-    mac = Mac(make_plan(config, *data.sizes.counts, 1), data, Serial(), Clock())
+    mac = Mac(plan_of(config, *data.sizes.counts, 1), data, Serial(), Clock())
     state = mac.start(2.0, False, 0)
     mac.begin(state)
     mac.w_step(state)
@@ -56,16 +56,16 @@ def begun(name: str) -> tuple[Mac, State, tuple[Job, ...]]:
 
 
 def ring_of(mac: Mac, jobs: tuple[Job, ...], ranks: int) -> Ring:
-    assert mac.plan.choices.ring is not None
-    return Ring(jobs, replace(mac.plan, ranks=ranks).work.train.runs, mac.plan.choices.ring.iterations)
+    assert mac.plan.resolved.ring is not None
+    return Ring(jobs, replace(mac.plan, ranks=ranks).work.train.runs, mac.plan.resolved.ring.iterations)
 
 
 def round_the_ring(name: str, team: Team) -> Array:
     """The weights of all jobs.  A rank has all points here, and takes its jobs through its own blocks alone."""
     mac, state, jobs = begun(name)
-    plan = replace(mac.plan, ranks=team.size, sharded=False)
+    plan = changed(replace(mac.plan, ranks=team.size), placement="replicated")
     points = replace(replace(mac.plan, ranks=team.size).work.train, sharded=False)
-    ring, solver = ring_of(mac, jobs, team.size), mac.plan.choices.ring
+    ring, solver = ring_of(mac, jobs, team.size), mac.plan.resolved.ring
     assert solver is not None
     plan.work.__dict__["train"] = points  # the blocks of sharded points, by the rows of all
     parts = copy(mac.parts)
@@ -96,7 +96,7 @@ def test_a_segment_goes_through_all_blocks_in_the_order_of_the_ring_by_plain_ste
     """v <- m v - rate (mean gradient + ridge / N), theta <- theta + v, minibatch by minibatch, round by round."""
     mac, state, jobs = begun("segments")
     solver, blocks, found = (
-        mac.plan.choices.ring,
+        mac.plan.resolved.ring,
         mac.plan.work.train.blocks_of(0),
         round_the_ring("segments", Serial()),
     )

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from plans import plan_of
 from theory.problems import given
 
 from macmpi.config import Config, Method, Model, Penalty, Start
@@ -21,7 +22,7 @@ from macmpi.methods.starts import Origin, start
 from macmpi.nets.design import split_columns
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
-from macmpi.plan.plan import Plan, make_plan
+from macmpi.plan.plan import Plan
 from macmpi.plan.work_lists import Job
 from macmpi.reductions import ALONE
 from macmpi.state import State
@@ -42,8 +43,8 @@ def begun(penalty: dict[str, Any], range_: float = 2.0, method: str = "uniform",
         penalty=Penalty(mu0=7.0, **penalty),
         method=Method("mac"),
     )
-    mac = Mac(make_plan(config, 6, 3, 60, 9, 1), dataset(config.model.precision), Serial(), Clock())
-    state = start(mac, config, Origin())
+    mac = Mac(plan_of(config, 6, 3, 60, 9, 1), dataset(config.model.precision), Serial(), Clock())
+    state = start(mac, Origin())
     mac.begin(state)
     return mac, state
 
@@ -122,7 +123,7 @@ def test_a_factor_made_once_a_rank_is_that_of_the_moment(net: str, monkeypatch: 
     plain = w_step.w_problem
 
     def made_again(given: Any, job: Job, factor: Any) -> Any:
-        system = given.parts.plan.choices.regressions[job.segment].system
+        system = given.parts.plan.resolved.regressions[job.segment].system
         return plain(given, job, system.factor(layer_gram(given, job.segment), ALONE) if system else None)
 
     monkeypatch.setattr(w_step, "w_problem", made_again)

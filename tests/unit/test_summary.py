@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from plans import plan_of
 
 from macmpi.account import Account
 from macmpi.config import Config, Method, Model
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
-from macmpi.plan.plan import Plan, make_plan
+from macmpi.plan.plan import Plan
 from macmpi.state import Errors, MacState, State
 from macmpi.training.best import Best
 from macmpi.training.summary import closing, describe
@@ -31,7 +32,7 @@ def dataset(targets: int = 0, labels: tuple[int, ...] = ()) -> Dataset:
 
 def told(model: Model, data: Dataset, ranks: int = 1, **keys: Any) -> list[str]:
     config = Config(model=model, **{"method": Method("mac"), **keys})
-    plan: Plan = make_plan(config, *data.sizes.counts, ranks)
+    plan: Plan = plan_of(config, *data.sizes.counts, ranks)
     return describe(plan, data, ranks, ACCOUNT).splitlines()
 
 

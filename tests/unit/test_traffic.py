@@ -6,13 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from plans import plan_of
 from unit.crew import Member
 from unit.played import data_of, played
 
 from macmpi.config import Config, Method, Model, Parallel, WStep
 from macmpi.parallel import tree_sum
 from macmpi.plan.cost import Work, rounds
-from macmpi.plan.plan import Plan, make_plan
+from macmpi.plan.plan import Plan
 
 N = 1200
 VERBS = ("gather_rows", "gather_parts", "gather_columns", "shift_to_next", "share_array")
@@ -60,6 +61,6 @@ def test_the_exchanges_of_an_iteration_are_those_of_its_rounds(
 ) -> None:
     """Whether sums are added up by every rank or by columns; of the ring a sum of two numbers a unit is left out."""
     monkeypatch.setattr(tree_sum, "TABLE", table)
-    expected = planned(make_plan(config, *data_of(N).sizes.counts, ranks))
+    expected = planned(plan_of(config, *data_of(N).sizes.counts, ranks))
     for count in exchanged(config, ranks, monkeypatch):
         assert expected <= count <= expected + fewer

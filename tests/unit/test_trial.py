@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from launch.here import run_here
 from launch.launching import run_program
+from plans import plan_of
 
 from macmpi import config
 from macmpi.parallel.serial import Serial
-from macmpi.plan.plan import make_plan
 from macmpi.training import trial
 from macmpi.training.trial import TIMED, tried
 
@@ -51,8 +51,8 @@ def test_another_start_is_timed_where_the_one_asked_for_needs_a_file(table: Path
 
 def test_what_would_take_long_is_predicted_and_the_points_are_not_shared(table: Path) -> None:
     given = config.Config(data=config.Data(str(table / "points.npz")), method=config.Method("stochastic"))
-    plan = make_plan(given, 3, 1, 32, 8, 1)
-    assert tried(given, plan, None, None, 2.0 * trial.BUDGET, Serial()) is None  # type: ignore[arg-type]
+    plan = plan_of(given, 3, 1, 32, 8, 1)
+    assert tried(plan, None, 2.0 * trial.BUDGET, Serial()) is None  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["stochastic", "mac"])

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from plans import plan_of
 from theory.nets import anywhere, layers, method, of_sites
 from theory.problems import w_problem
 from tolerance import gamma
@@ -21,7 +22,6 @@ from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.serial import Serial
 from macmpi.parallel.team import Team
-from macmpi.plan.plan import make_plan
 from macmpi.plan.work_lists import Gram, Job, Layer, WorkList
 from macmpi.solvers.w_problem import values
 from macmpi.state import MacState, State
@@ -76,7 +76,7 @@ def wide(team: Team, w_step: WStep) -> tuple[Mac, State]:
     """Layers of several tiles of units, the same state on every rank."""
     random = np.random.default_rng(8)
     alone = method((90, 70), n=60)
-    plan = make_plan(
+    plan = plan_of(
         Config(model=Model([90, 70], activation="sigmoid"), w_step=w_step, method=Method("mac")),
         *alone.data.sizes.counts,
         team.size,
@@ -172,7 +172,7 @@ CODEWORDS: dict[str, dict[str, Any]] = {
 def segment_error(mac: Mac, weights: Array, state: State) -> float:
     """1/2 sum r^T M r of the first segment, r = z_1 - f_1(x), at other weights than the state's."""
     sizes = mac.plan.chain.site_sizes
-    M = state.own.metric[: sizes[0]] if mac.plan.choices.metric == "variance" else np.ones(sizes[0])
+    M = state.own.metric[: sizes[0]] if mac.plan.resolved.metric == "variance" else np.ones(sizes[0])
     f = layers(mac, State(weights, state.Z, state.mu, MacState()))[0]
     return 0.5 * state.mu * float(np.sum(M * (of_sites(mac, state.Z)[0] - f(mac.data.X)) ** 2))
 

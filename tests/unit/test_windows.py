@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plans import changed, plan_of
 
-from macmpi.config import Config, Method, Model, Parallel, Start
+from macmpi.config import Config, Method, Model, Parallel, Selection, Start
 from macmpi.parallel.packing import pack, starts_of, unpack
 from macmpi.parallel.shared_memory import placed, populated, runs_by_turn
 from macmpi.plan.estimate import estimate, node_bytes
-from macmpi.plan.plan import make_plan
 
 quick = settings(deadline=None, derandomize=True, database=None)
 
@@ -70,8 +70,8 @@ def test_memory_is_given_pages_where_there_is_memory() -> None:
 def megabytes(kind: Any, ranks: int = 4) -> list[float]:
     """The numbers of the line of --check."""
     config = Config(parallel=Parallel(kind), method=Method("mac"))
-    plan = make_plan(config, 100, 100, 1_000_000, 10_000, ranks)
-    (line,) = [line for line in estimate(plan, config)[0] if line.startswith("memory")]
+    plan = plan_of(config, 100, 100, 1_000_000, 10_000, ranks)
+    (line,) = [line for line in estimate(plan)[0] if line.startswith("memory")]
     return [float(word.strip("(").replace(",", "")) for word in line.split() if word.strip("(")[0].isdigit()]
 
 
@@ -84,7 +84,7 @@ def test_a_check_counts_a_ranks_memory_and_its_nodes_apart() -> None:
 @pytest.mark.parametrize("sites", ["after", "before"])
 def test_what_a_node_shares(sites: Any) -> None:
     """Points, coordinates and their last copy; before the activation, what a W-step multiplies too; sums of Grams."""
-    plan = make_plan(
+    plan = plan_of(
         Config(model=Model([7, 5], sites=sites, activation="sigmoid"), parallel=Parallel("node"), method=Method("mac")),
         4,
         3,
@@ -95,13 +95,13 @@ def test_what_a_node_shares(sites: Any) -> None:
     features = 12 if sites == "before" else 0
     grams, turns = 5 * 5 + 8 * 8 + 6 * 6, 2 * 2 * 8 * 8
     assert node_bytes(plan) == 8 * (1100 * 7 + 1000 * (24 + features) + grams + turns)
-    assert node_bytes(plan, autoencoder=True) == 8 * (1100 * 4 + 1000 * (24 + features) + grams + turns)
+    assert node_bytes(changed(plan, autoencoder=True)) == 8 * (1100 * 4 + 1000 * (24 + features) + grams + turns)
     assert node_bytes(replace(plan, ranks=1)) == 8 * (1100 * 7 + 1000 * (24 + features) + grams)
 
 
 def test_a_node_has_two_factors_of_a_large_gram() -> None:
     """And no sums of it: it is made by rows."""
-    plan = make_plan(
+    plan = plan_of(
         Config(model=Model([512], activation="sigmoid"), parallel=Parallel("node"), method=Method("mac")),
         4,
         3,
@@ -111,12 +111,12 @@ def test_a_node_has_two_factors_of_a_large_gram() -> None:
     )
     assert node_bytes(plan) == 8 * (1100 * 7 + 2 * 1000 * 512 + 5 * 5 + 3 * 513 * 513 + 2 * 2 * 5 * 5)
     tried = 2 * (5 * 5 + 513 * 513) + 1000 * (2 * 512 + 3 * 512)
-    assert node_bytes(plan, selecting=True) - node_bytes(plan) == 8 * tried
+    assert node_bytes(changed(plan, selection=Selection("aic"))) - node_bytes(plan) == 8 * tried
 
 
 def test_a_node_has_the_features_and_grams_of_all_centres_while_their_numbers_are_selected() -> None:
     net = Model([20, 2, 15], activation=["rbf", "linear", "rbf"], sites=["none", "after", "none"], centres="subset")
     config = Config(model=net, parallel=Parallel("node"), method=Method("mac"), start=Start("pca"))
-    plan = make_plan(config, 4, 4, 100, 10, 2)
+    plan = plan_of(config, 4, 4, 100, 10, 2)
     tried = 20 * 20 + 15 * 15 + 100 * (20 + 15)
-    assert node_bytes(plan, selecting=True) - node_bytes(plan) == 8 * tried
+    assert node_bytes(changed(plan, selection=Selection("aic"))) - node_bytes(plan) == 8 * tried

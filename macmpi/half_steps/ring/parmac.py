@@ -26,7 +26,7 @@ def solve(given: WInputs, jobs: Sequence[Job]) -> None:
     inputs, 4 (e + 1) M N/P for steps and checks; 2 e M numbers are passed on, M gathered at the end.
     """
     plan, team = given.parts.plan, given.parts.team
-    points, solver = plan.work.train, plan.choices.ring
+    points, solver = plan.work.train, plan.resolved.ring
     assert solver is not None
     ring = Ring(tuple(jobs), points.runs, solver.iterations)
     submodels = Submodels(given, ring, team.rank)

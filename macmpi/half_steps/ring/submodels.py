@@ -55,8 +55,8 @@ class Units:
         self._given, self._k = given, k
         self._points, self._ridge = plan.n_train, plan.unit_ridge(k, given.state.mu)
         self._activation = plan.chain.segments[k].activation
-        assert plan.choices.ring is not None
-        self._whitening = Whitening(plan.choices.ring.system.factor(layer_gram(given, k)))
+        assert plan.resolved.ring is not None
+        self._whitening = Whitening(plan.resolved.ring.system.factor(layer_gram(given, k)))
         self._features = np.empty((given.parts.points.count, inputs.shape[1] + 1), plan.dtype)
         for tile in here:
             self._features[tile.rows] = self._whitening.features(inputs[tile.rows])
@@ -138,7 +138,7 @@ class Submodels:
         self._plan, self._state, self._ring, self._rank = plan, state, ring, rank
         self._trained: dict[int, Trained] = {}
         for k in sorted({job.segment for job in ring.jobs}):
-            by_unit = plan.choices.regressions[k].by_unit
+            by_unit = plan.resolved.regressions[k].by_unit
             self._trained[k] = Units(k, given, plan.work.train.tiles_of(rank)) if by_unit else Whole(given)
         self.flat = np.zeros(2 * plan.offsets.weights[-1])
         for job in self._at_home():

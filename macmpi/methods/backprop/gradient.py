@@ -56,6 +56,6 @@ class Backprop(Nested[Own]):
         plan = self.plan
         shapes = plan.chain.block_shapes
         tape = plan.chain.whole.tape(block_views(weights, shapes), self.data.X[rows])
-        loss = weighted(plan.choices.loss, at(self.data.weights, rows))
+        loss = weighted(plan.resolved.loss, at(self.data.weights, rows))
         losses = add_gradient(loss, tape, self.data.Y[rows], block_views(out[:-1], shapes))
         out[-1] += losses.sum(dtype=float)

@@ -217,7 +217,7 @@ class RunningCurvature:
                 none = np.zeros((0, chain.n_in), self.plan.dtype)
                 tape = chain.whole.tape(block_views(state.weights, chain.block_shapes), none)
             over = Averages(means, mean, self._products.weighted)
-            return metrics(self.plan.choices.loss, tape, over, kept)
+            return metrics(self.plan.resolved.loss, tape, over, kept)
 
 
 def _rows(total: Sum, start: int, n: int, rows: slice) -> Array:

@@ -112,7 +112,7 @@ class Looks:
         X = self.data.X[own]
         tape, Y = self.plan.chain.whole.tape(weights, X), X if self.data.autoencoder else self.data.Y[own]
         w = at(self.point_weights, own)
-        losses, residual = weighted(self.plan.choices.loss, w).with_residual(Y, tape.F)
+        losses, residual = weighted(self.plan.resolved.loss, w).with_residual(Y, tape.F)
         losses, tapes[i] = losses.astype(float) / unit, Seen(tape, Y, residual, probed_of(len(own), w, PROBED), w)
         return float(losses.sum()), float(losses @ losses), tapes[i].count, len(own)
 

@@ -63,7 +63,7 @@ class Stochastic(Nested[StochasticState]):
         least_part = min(own[-1].stop - own[0].start for own in self.partition.blocks)
         self.minibatches = Minibatches(plan, keys, self.rows, least_part)
         batch = self.minibatches.points(0)
-        layers = damped(plan.chain, plan.choices.loss, data.autoencoder, batch)
+        layers = damped(plan.chain, plan.resolved.loss, data.autoencoder, batch)
         self.layout = Layout(plan.chain.block_shapes, layers.low_rank)
         widest = self.layout.weights[-1].stop + FACTS, sum(d * d for _, d in self.layout.shapes)
         gradients, self.sum = (TreeSum(len(self.partition.blocks), team, plan.dtype.itemsize * w) for w in widest)
@@ -76,7 +76,7 @@ class Stochastic(Nested[StochasticState]):
         self._held = np.ones(count, bool)  # by the ridge: all but biases
         for held in self.layout.blocks(self._held):
             held[:, -1] = False
-        classes = plan.chain.n_out if plan.choices.loss.labels else 0
+        classes = plan.chain.n_out if plan.resolved.loss.labels else 0
         slope = team.from_root(lambda: opening.slope(plan.chain))
         self.damping = Damping(classes, slope, keys.damping, data.autoencoder, batch, layers.dense)
         self.schedule = Schedule(self.minibatches, keys.averaging, layers.dense)
@@ -87,7 +87,7 @@ class Stochastic(Nested[StochasticState]):
     @property
     def account(self) -> Account:
         """Its minibatches, averages and first damping.  Collective: no."""
-        iterations = self.plan.choices.penalty.max_iterations
+        iterations = self.plan.resolved.schedule.max_iterations
         first, last = (int(self.minibatches.points(iteration)) for iteration in (0, max(iterations - 1, 0)))
         sizes = f"{first}" if first == last else f"{first} to {last}"
         idle, parts = sum(not rows for rows in self.plan.work.parts.row_counts), len(self.partition.blocks)
@@ -133,7 +133,7 @@ class Stochastic(Nested[StochasticState]):
         """fitted: the output layer is (of labels 0).  sample: no further through the net than the weights before have
         been seen.  Collective: yes.
         """
-        state, chain, loss = super().start_at(weights, False), self.plan.chain, self.plan.choices.loss
+        state, chain, loss = super().start_at(weights, False), self.plan.chain, self.plan.resolved.loss
         found = list(self.weights(state))
         if fitted and chain.ends_affine:
             if loss.labels:
@@ -248,7 +248,7 @@ class Stochastic(Nested[StochasticState]):
         def add(i: int, out: Array) -> None:
             seen, own = tapes[i], self._shares[i]
             change = seen.tape.weight_jvp(blocks)
-            loss = weighted(self.plan.choices.loss, seen.weights)
+            loss = weighted(self.plan.resolved.loss, seen.weights)
             curved = np.vdot(change, loss.root(seen.Y, seen.tape.F).normal(change))
             pull = ridges.along(state.weights[own], way[own], self._held[own]) if ridge else 0.0
             out += curved, np.vdot(change, seen.residual), np.vdot(way[own], way[own]), pull
@@ -269,7 +269,7 @@ class Stochastic(Nested[StochasticState]):
 
         def add(i: int, out: Array) -> None:
             seen = tapes[i]
-            loss = weighted(self.plan.choices.loss, seen.weights)
+            loss = weighted(self.plan.resolved.loss, seen.weights)
             moved = chain.forward(weights, self.data.X[rows[i]])
             before, after = (loss.value(seen.Y, F).sum(dtype=float) for F in (seen.tape.F, moved))
             own = self._shares[i]

@@ -30,7 +30,7 @@ class Minibatches:
     def of_epoch(self, epoch: int) -> int:
         """Minibatches of an epoch.  Every part gives at least a point to each."""
         n = self.plan.n_train
-        return max(min(n // minibatch(self.keys, n, epoch, self.plan.choices.loss.labels), self.least_part), 1)
+        return max(min(n // minibatch(self.keys, n, epoch, self.plan.resolved.loss.labels), self.least_part), 1)
 
     def points(self, iteration: int) -> float:
         """Points of a minibatch, on average."""

@@ -1,8 +1,9 @@
 """Faults on demand: MACMPI_FAULT=rank:phase:iteration:kind strikes that rank where it comes to the phase.
 
-For tests and developers.  `run` loads this module only where the variable is set; it wraps the one function at which
-the phase begins, and no other module knows of it.  Iteration 0 is all that comes before the first one, and the phases
-after the last one belong to the last.  A fault strikes once, from its iteration on; a full disk stays full.
+For tests and developers: with tests/hook in PYTHONPATH `python -m macmpi.run` loads this module where the variable is
+set.  It wraps the one function at which the phase begins, and the package knows nothing of it.  Iteration 0 is all that
+comes before the first one, and the phases after the last one belong to the last.  A fault strikes once, from its
+iteration on; a full disk stays full.
 """
 
 from __future__ import annotations
@@ -167,6 +168,28 @@ def resolve(place: str) -> tuple[Any, str]:
     for owner in owners:
         found = getattr(found, owner)
     return found, name
+
+
+def arrange(text: str) -> None:
+    """Lets the fault of a text arm itself once the program has a team, and again once it may import NumPy."""
+    from macmpi.parallel import mpi
+    from macmpi.training import decided
+
+    launch, look = mpi.launch, decided.decided
+    armed = list[Fault]()
+
+    def launched() -> Any:
+        armed[:] = [parse(text)]
+        team = launch()
+        armed[0].arm(team, light=True)
+        return team
+
+    def looked(config: Any, team: Any, *more: Any) -> Any:
+        found = look(config, team, *more)
+        armed[0].arm(team, light=False)
+        return found
+
+    mpi.launch, decided.decided = launched, looked
 
 
 def parse(text: str) -> Fault:

@@ -1,0 +1,73 @@
+"""A config becomes values here alone: "auto" is decided, the net is built, what does not go together is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from macmpi.config import NESTED, Config, dump, flat
+from macmpi.config.auto import Decision, Sizes, decide
+from macmpi.config.ignored import ignored
+from macmpi.nets.build import build_chain
+from macmpi.nets.losses import loss_of
+from macmpi.plan.choices import choose, longer, without_half_steps
+from macmpi.plan.fitted import check_fitters, fitters
+from macmpi.plan.refusing import Pair, can_refit, refuse, unhandled
+from macmpi.plan.resolved import Resolved
+from macmpi.plan.selectable import check_selection
+from macmpi.plan.structure import check_choices, check_layers
+
+TABLES = ("method", "stochastic", "baseline", "selection", "start", "run")
+"""Tables of which a run reads the keys themselves."""
+
+
+def resolve(config: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> Resolved:
+    """Settles all that a config says of a run on data of these sizes.
+
+    decided: what the data have decided before.  Raises UsageError, naming a remedy, for what does not fit together.
+    Cost: a fraction of a second.  Collective: no.
+    """
+    found = _settled(config, sizes, decided)
+    for pair in unhandled(found, sizes.weighted):
+        refuse(pair, config, lambda other: _pairs(other, sizes))
+    check_selection(found)
+    return found
+
+
+def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> Resolved:
+    """All of it, but for what does not go together.  Raises UsageError for sizes, numbers and orders of layers."""
+    config, others = decide(given, sizes.n_in, sizes.autoencoder, sizes.shape)
+    told = {"settings": flat(config), "text": dump(config), "unread": tuple(ignored(config))}
+    if config.method.name in NESTED:
+        config = without_half_steps(config)
+    chain = build_chain(config.model, sizes.n_in, sizes.n_out)
+    check_layers(config, chain, sizes.n_train)
+    loss, fitted_by = loss_of(config), fitters(config.model, chain)
+    if config.method.name not in NESTED:
+        check_fitters(fitted_by, config, chain, loss)
+    found = Resolved(
+        config=config,
+        decisions=(*decided, *others),
+        chain=chain,
+        units=tuple(config.model.units),
+        activations=tuple(kind for _, kind, _ in config.model.layers()),
+        autoencoder=sizes.autoencoder,
+        dtype=np.dtype(config.model.precision),
+        longer=longer(config),
+        placement=config.parallel.data,
+        repeatable=can_refit(config),
+        **told,  # type: ignore[arg-type]
+        **choose(config, chain, loss, fitted_by),
+        **{name: getattr(config, name) for name in TABLES},
+    )
+    check_choices(found)
+    return found
+
+
+def _pairs(config: Config, sizes: Sizes) -> list[Pair]:
+    """The parts of a config that do not handle a demand.  Raises UsageError where it is refused for what it is."""
+    found = _settled(config, sizes)
+    if not (pairs := list(unhandled(found, sizes.weighted))):
+        check_selection(found)
+    return pairs
