@@ -270,15 +270,17 @@ def _validation(
         targets = targets_of({name: series[name] for name in names}, "X_val", missing)
         found = {"X_val": inputs(validation), "Y_val": targets}
         return found | _weights_of_table(series, weights)
-    if Y is None:
+    several = isinstance(validation, tuple | list) and len(validation) in (2, 3)
+    if Y is None and not (several and validation[1] is None):
         own = _weights_of_table(series_of(validation, "X_val"), weights) if is_frame(validation) else {}
         return {"X_val": inputs(validation), **own}
-    if not isinstance(validation, tuple | list) or len(validation) not in (2, 3):
+    if not several:
         raise UsageError(
             "data.validation: a share of the points between 0 and 1, or a pair of arrays (X_val, Y_val), which "
             "weights_val may follow, is needed"
         )
-    given = {"X_val": inputs(validation[0]), "Y_val": _targets(validation[1], "Y_val", missing)}
+    given = {"X_val": inputs(validation[0])}
+    given |= {} if Y is None else {"Y_val": _targets(validation[1], "Y_val", missing)}
     return given if len(validation) == 2 else given | {"weights_val": as_array(validation[2], "weights_val")}
 
 

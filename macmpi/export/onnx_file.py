@@ -80,8 +80,8 @@ def _results(g: Graph, F: str, model: Model, decoder: bool) -> dict[str, tuple[s
             return {"predictions": (g.node("Identity", F, name="predictions"), g.number, ["N", n_out])}
         flat = g.node("Squeeze", F, g.constant(np.array([1])), name="predictions")
         return {"predictions": (flat, g.number, ["N"])}
-    classes = model.classes
-    classes = classes.astype({"i": np.int64, "u": np.uint64, "f": np.float64}.get(classes.dtype.kind, classes.dtype))
+    kept = model.classes.dtype
+    classes = model.classes.astype({"i": np.int64, "u": np.int64, "f": np.float64}.get(kept.kind, kept))
     largest = g.node("ArgMax", F, axis=1, keepdims=0)
     label = g.node("Gather", g.constant(classes, as_it_is=True), largest, axis=0, name="label")
     text = classes.dtype.kind == "U"

@@ -223,7 +223,7 @@ def check_cluster(path: Path) -> None:
         raise UsageError(f"--cluster {path}: {lacking[0]} is missing; docs/clusters.md says how to find it")
     for key, value in given.items():
         kind, right = (int, "a whole number") if key == "cores" else (int | float, "a number")
-        bound = "not below" if key in ("alpha", "beta") else "above"
+        bound = "not below" if key in ("alpha", "beta", "handshake", "meeting") else "above"
         number = isinstance(value, kind) and not isinstance(value, bool) and math.isfinite(value)
         if not number or value < 0.0 or (bound == "above" and not value):
             raise UsageError(f"--cluster {path}: {key} = {value!r}: {right} {bound} 0 is needed")

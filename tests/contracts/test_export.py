@@ -217,6 +217,7 @@ LABELS = {
     "numbers": np.array([-3, 0, 7]),
     "text": np.array(["bee", 'wasp "\\', "fourmi à l'œil"]),
     "small numbers": np.array([3, 1, 2], np.uint8),
+    "unsigned numbers": np.array([0, 1, 2**53 - 1], np.uint64),
     "truth values": np.array([False, True]),
     "real numbers": np.array([0.1, 0.2, 0.3]),
 }
@@ -230,6 +231,7 @@ def test_labels(kind: str, random: np.random.Generator) -> None:
     model = model_of(chain, random, weights, classes=classes)
     found = assert_computes(model, points(model, random))
     assert len(np.unique(found["label"])) > 1
+    assert found["label"].dtype in (np.int64, np.float64, np.bool_, np.object_)  # docs/export.md; text is object
     assert np.allclose(found["probabilities"].sum(axis=1), 1.0)
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -113,6 +113,18 @@ def cluster_of(text: str, folder: Path) -> Path:
     path = folder / f"cluster{list(CLUSTERS).index(text)}.toml"
     path.write_text(text)
     return path
+
+
+def test_no_value_that_holds_without_its_key_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a cluster's file, nor the file that the page shows, nor that a step takes no time."""
+    monkeypatch.syspath_prepend(ROOT / "run" / "bench")
+    from speedup import check_cluster
+
+    page = (ROOT / "docs" / "clusters.md").read_text()
+    free = asdict(Machine(alpha=0.0, beta=0.0, meeting=0.0))
+    for text in (page[page.index("alpha = 2e-6") :].split("```")[0], "\n".join(f"{k} = {v}" for k, v in free.items())):
+        (tmp_path / "cluster.toml").write_text(text)
+        check_cluster(tmp_path / "cluster.toml")
 
 
 def test_what_cannot_be_measured_or_drawn_is_refused(

@@ -97,6 +97,20 @@ def test_a_fit_takes_an_array_or_the_name_of_a_column() -> None:
     assert [r["E1_val"] for r in three.history] != [r["E1_val"] for r in one.history]
 
 
+def test_validation_points_of_a_fit_have_the_weights_of_a_file(tmp_path: Path) -> None:
+    """With targets and without: an autoencoder's validation is (X_val, None, weights_val)."""
+    for target, held in ((Y, Y_VAL), (None, None)):
+        named = {"X": X, "X_val": X_VAL, "weights": W, "weights_val": W_VAL}
+        if target is not None:
+            named |= {"Y": target, "Y_val": held}
+        source = {**SHORT, "data.source": saved(tmp_path, ".npz", **named)}
+        of_file = macmpi.fit(hidden=[5], loss="squared", config=source)
+        ours = macmpi.fit(
+            X, target, hidden=[5], loss="squared", config=SHORT, weights=W, validation=(X_VAL, held, W_VAL)
+        )
+        assert [r["E1_val"] for r in ours.history] == [r["E1_val"] for r in of_file.history]
+
+
 @pytest.mark.parametrize("method", ["mac", "stochastic", "adam", "lbfgs"])
 @pytest.mark.parametrize("loss", ["squared", "cross_entropy"])
 def test_every_method_heeds_them(method: str, loss: str) -> None:
