@@ -13,6 +13,8 @@ import tomllib
 from dataclasses import replace
 from pathlib import Path
 
+from speedup import check_cluster
+
 from macmpi import config as configs
 from macmpi.config.auto import Sizes
 from macmpi.data.split import sizes
@@ -44,6 +46,7 @@ def main() -> None:
     args = p.parse_args()
     if min(args.ranks) < 1 or args.points < 2 or args.rate <= 0.0 or args.batch < 1:
         p.error("--ranks, --batch from 1 on, --points from 2 on, --rate above 0")
+    check_cluster(args.cluster)
     machine = Machine(**tomllib.loads(args.cluster.read_text()))
     for name, tables in METHODS.items():
         print(f"\n{name}\n")
