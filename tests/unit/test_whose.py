@@ -132,6 +132,47 @@ def test_nothing_foreign_is_ever_replaced_or_removed(seed: int, made: Path, tmp_
             assert "move it away, or name another folder with --output" in outcome.err
 
 
+# --- the page's table -------------------------------------------------------------------------------------------------
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "run_directory.md"
+HEAD = "| the folder holds | without an option | `--resume auto` | `--overwrite` |\n|---|---|---|---|\n"
+ROWS = {
+    cells[0]: cells[1:]
+    for cells in (
+        line.strip("| ").split(" | ") for line in PAGE.read_text().split(HEAD)[1].split("\n\n")[0].splitlines()
+    )
+}
+AS_SAID: dict[str, tuple[Callable[[Path], object], tuple[object, ...]]] = {
+    "nothing where a run writes": (shutil.rmtree, ()),
+    "this run, not finished": (lambda run: None, ("--iterations", 2)),
+    "this run, finished": (lambda run: None, ()),
+    "a model, but no checkpoint and more to do": (
+        lambda run: shutil.rmtree(run / "checkpoints"),
+        ("--iterations", 2),
+    ),
+    "a run of another config or other data": (lambda run: None, ("--set", "model.hidden=[3]")),
+    "somebody else's file where a run writes": (lambda run: (run / "curve.jsonl").write_text("mine"), ()),
+}
+"""What the first column of the table names, made of a finished run, and the words of the launch."""
+
+
+@pytest.mark.parametrize("flags", FLAGS, ids=" ".join)
+@pytest.mark.parametrize("row", ROWS)
+def test_the_page_says_what_becomes_of_a_folder(row: str, flags: tuple[str, ...], place: Path) -> None:
+    """Its words: refused; nothing is touched; begins (with iteration 0); goes on (behind it)."""
+    make, words = AS_SAID[row]
+    make(place / "run")
+    before = snapshot(place)
+    told = dict(zip(((), ("--resume", "auto"), ("--overwrite",)), ROWS[row], strict=True))[flags]
+    outcome = go(place, *flags, *words, code=2 if told.startswith("refused") else 0)
+    if told.startswith("refused") or "nothing is touched" in told:
+        changed = {name for name, content in snapshot(place).items() if before.get(name) != content}
+        assert changed <= {"run/lock"}, told
+    else:
+        began = "\n     0 " in outcome.out
+        assert began == (not told.startswith("goes on")), (told, outcome.out)
+
+
 # --- inputs within the folder -----------------------------------------------------------------------------------------
 
 
