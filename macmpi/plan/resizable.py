@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from macmpi import UsageError
+from macmpi import UsageError, many
 from macmpi.config import Config
 from macmpi.nets.build import is_basis, layers_of
 from macmpi.nets.chain import Chain
@@ -58,8 +58,8 @@ def check_sizes(config: Config) -> None:
     sizes, units = config.selection.sizes, config.model.units
     if sizes and len(sizes) != len(units):
         raise UsageError(
-            f"selection.sizes has {len(sizes)} lists but there are {len(units)} hidden layers: give one for each, [] "
-            "for a layer that keeps its size"
+            f"selection.sizes has {many(len(sizes), 'list')} but there {many(len(units), 'hidden layer', 'is')}: give "
+            "one for each, [] for a layer that keeps its size"
         )
     for i, (tried, own) in enumerate(zip(sizes, units, strict=False), start=1):
         if max(tried, default=0) > own:

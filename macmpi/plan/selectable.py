@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from macmpi import UsageError
+from macmpi import UsageError, many
 from macmpi.config import Config
 from macmpi.nets.build import is_basis
 from macmpi.nets.chain import Chain
@@ -119,6 +119,11 @@ def check_selection(config: Config, chain: Chain) -> None:
 def check_selectable(config: Config, chain: Chain, with_units: bool) -> None:
     """Refuse widths and ridges that no selection compares.  with_units: it compares units.  Collective: no."""
     keys = config.selection
+    if keys.widths and not any(is_basis(m) for m in chain.maps):  # with other keys or without
+        raise UsageError(
+            "selection.widths are those of radial basis functions, and no layer has any; leave it out, or use "
+            'model.activation = "rbf" at some'
+        )
     for key, given in (("widths", keys.widths), ("ridges", keys.ridges)):
         if given and with_units:
             raise UsageError(
@@ -137,15 +142,10 @@ def check_selectable(config: Config, chain: Chain, with_units: bool) -> None:
 
 
 def _check_widths(config: Config, count: int) -> None:
-    if not count:
-        raise UsageError(
-            "selection.widths are those of radial basis functions, and no layer has any; leave it out, or use "
-            'model.activation = "rbf" at some'
-        )
     if (given := len(each(config.selection.widths, count))) != count:
         raise UsageError(
-            f"selection.widths has {given} lists but there are {count} layers of radial basis functions: give one for "
-            "each, [] for one that keeps its width"
+            f"selection.widths has {many(given, 'list')} but there {many(count, 'layer', 'is')} of radial basis "
+            "functions: give one for each, [] for one that keeps its width"
         )
 
 
@@ -154,8 +154,8 @@ def _check_ridges(config: Config, chain: Chain) -> None:
     tried = each(config.selection.ridges, len(layers))
     if len(tried) != len(layers):
         raise UsageError(
-            f"selection.ridges has {len(tried)} lists but regressions fit the weights of {len(layers)} layers: give "
-            "one for each, [] for a layer that keeps its ridge"
+            f"selection.ridges has {many(len(tried), 'list')} but regressions fit the weights of {len(layers)} layers: "
+            "give one for each, [] for a layer that keeps its ridge"
         )
     able = {chain.segments[k].regressed[0] for k in exact}
     if not able:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from macmpi import UsageError
+from macmpi import UsageError, many
 from macmpi.config import Config
 from macmpi.nets.chain import Chain, Segment
 from macmpi.plan.choices import regressed
@@ -22,8 +22,8 @@ def check_shaping(config: Config, chain: Chain) -> None:
         given = penalty.value(key)
         if isinstance(given, list) and len(given) != layers:
             raise UsageError(
-                f"penalty.{key} has {len(given)} values, and the net has {layers} layers whose weights regressions "
-                f"fit; give one value, or {layers}"
+                f"penalty.{key} has {many(len(given), 'value')}, and the net has {many(layers, 'layer')} whose weights "
+                f"regressions fit; give one value, or {layers}"
             )
     if not penalty.shaping:
         return

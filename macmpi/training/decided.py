@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from macmpi import UsageError
+from macmpi import UsageError, many
 from macmpi.console import warn
 from macmpi.parallel.clock import now
 
@@ -108,7 +108,7 @@ def planned(config: Config, sizes: Sizes, team: Team) -> Plan:
             warn(line)
         batch, points = config.baseline.batch, made.n_train
         if config.method.name in ("sgd", "adam") and batch > max(points, type(config.baseline).batch):
-            warn(f"baseline.batch = {batch}: there are {points} training points; a minibatch is all of them")
+            warn(f"baseline.batch = {batch}: there {many(points, 'training point', 'is')}; a minibatch is all of them")
 
     team.from_root(refuse)
     return make_plan(config, *sizes.counts, team.size)

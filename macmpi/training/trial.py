@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from macmpi import UsageError
+from macmpi import UsageError, many
 from macmpi.config import Config
 from macmpi.config.auto import decide
 from macmpi.data.dataset import Sizes
@@ -117,7 +117,7 @@ def answer(config: Config, asked: MachineQuestion, read: Callable[[Config], Size
     config, _ = decide(config, sizes.n_in, sizes.autoencoder, sizes.shape)
     plan, held = make_plan(config, *sizes.counts, ranks), -(-ranks // asked.nodes)
     memory, whose = Memory(asked.memory, "a node (--memory) has") if asked.memory else allowance.memory()
-    need, on_node = bytes_of_node(plan, config, sizes, asked.nodes), f"{held:,} rank{'s' * (held > 1)}"
+    need, on_node = bytes_of_node(plan, config, sizes, asked.nodes), f"{many(held, 'rank')}"
     amounts = f"about {need / 1e9:,.1f} GB a node, and {whose} {memory / 1e9:,.1f} GB"
     if need > memory:
         remedies = ", or ".join(_ways(plan, config, sizes, asked.nodes, memory))
@@ -163,7 +163,7 @@ def _ways(plan: Plan, config: Config, sizes: Sizes, nodes: int, memory: float) -
 
     P, each = plan.ranks, estimate.estimate(plan, config, sizes.autoencoder)[1]
     if (most := int((memory - bytes_of_node(plan, config, sizes, P) + each) // each)) >= 1:
-        yield f"more nodes (at least {-(-P // most):,} for {P:,} rank{'s' * (P > 1)})"
+        yield f"more nodes (at least {-(-P // most):,} for {many(P, 'rank')})"
     more = range(1, (MOST_RANKS // P).bit_length()) if plan.sharded and most < 1 else ()
     if found := next((P << i for i in more if fits(config, P << i, P << i)), None):
         yield f"more ranks and nodes ({found:,} are enough, a rank a node)"
