@@ -245,18 +245,20 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
             )
         w = weights_of(sample_weight, X)
         if self.class_weight is not None:
-            own = self._weights_of_classes(classes.tolist(), np.bincount(numbers, w))[numbers]
-            w = weights_of(own if w is None else own * w, X, "class_weight")
+            each = self._weights_of_classes(classes.tolist(), np.bincount(numbers, w))
+            own = weights_of([each[n] for n in numbers], X, "class_weight")
+            w = w if own is None else weights_of(own if w is None else own * w, X, "class_weight")
         if w is not None and not np.ptp(numbers[w > 0.0]):
             raise ValueError("sample_weight or class_weight: all points with a weight above 0 are of one class")
         self.classes_ = classes
         self._train(X, numbers, w)
         return self
 
-    def _weights_of_classes(self, labels: list[Any], counts: Array) -> Array:
-        """class_weight as an array (C,), by the rules of scikit-learn.  counts: the weights of each class's points.
+    def _weights_of_classes(self, labels: list[Any], counts: Array) -> Any:
+        """The weights that class_weight gives to the C classes, by the rules of scikit-learn.  Raises ValueError.
 
-        A class that a dict lacks weighs 1, unless the dict has others, that y does not hold.  Raises ValueError.
+        A class that a dict lacks weighs 1, unless the dict has others, that y does not hold.  counts: the weights of
+        each class's points together.
         """
         given = self.class_weight
         if isinstance(given, str) and given == "balanced":
@@ -269,10 +271,7 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
         lacks = [label for label in labels if label not in given]
         if others := [label for label in given if label not in labels] if lacks else []:
             raise ValueError(f"The classes, {lacks!s:.60}, are not in class_weight, which has {others!s:.60}")
-        try:
-            return np.array([given.get(label, 1.0) for label in labels], dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"class_weight: {error}") from None
+        return [given.get(label, 1.0) for label in labels]
 
     def predict_proba(self, X: Any) -> Array:
         """The probability of each of `classes_`, (N, C); 0 of a class none of whose points had a weight above 0."""

@@ -361,7 +361,7 @@ def _column(key: str, held: _Held, impute: bool, table: str) -> Column:
         flag = held.kind == "number" and bool(np.isin(known, (0.0, 1.0)).all())
         fill = float(np.floor(fill)) if held.kind == "truth" or flag else fill
     if count and not impute:
-        raise Unclear(f'has {many(count, "missing value")}; data.missing = "impute" fills in')
+        raise Unclear(f'has {many(count, "missing value")} (data.missing = "impute" fills in)')
     return Column(key, held.kind, categories, fill if impute else None, count, held.form, hashed, held.empty, flag)
 
 

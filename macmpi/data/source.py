@@ -59,14 +59,14 @@ class Whole:
     def notes(self, seconds: float) -> list[str]:
         """Lines for the head of the table, on rank 0, once the data are read.  seconds: that took so long.
 
-        Warns of what was left out of a table, or may be read otherwise than it was meant.
+        Warns of what was left out of a table or a file, or may be read otherwise than it was meant.
         """
         from macmpi.data.named_sets import NAMED_SETS
         from macmpi.data.user_file import unread_in
 
         columns = None if self._data is None else self._data.columns
         lines = [f"read {self.config.data.source} in {seconds:.1f} s"] if seconds > SLOW else []
-        for note in columns.notes if columns else ():
+        for note in filter(None, (*(columns.notes if columns else ()), unread_in(self.config.data.source))):
             caution(note)
         lines += [columns.said] if columns else []
         if self._data is not None and (steps := self._data.steps):
@@ -78,7 +78,7 @@ class Whole:
             channels = f" and {many(shape[2], 'channel')}" if len(shape) == 3 else ""
             how = ", all scaled alike" if self.config.data.scale == "auto" else ""
             lines.append(f"inputs are images of {shape[0]} x {shape[1]} pixels{channels}{how}")
-        return [line for line in (*lines, unread_in(self.config.data.source)) if line]
+        return [line for line in lines if line]
 
     def load(self, team: Team, points: Partitions) -> Dataset:
         """The points that this rank holds, checked and scaled.  Raises UsageError on all ranks.  Collective: yes.
