@@ -209,7 +209,7 @@ def test_weights_of_classes_are_those_of_scikit_learn(
         ({"large": 1.0, "smal": 2.0}, r"The classes, \['small'\], are not in class_weight, which has \['smal'\]"),
         ({"large": -1.0}, "class_weight: Negative values"),
         ({"large": np.nan}, "class_weight: .* NaN"),
-        ({"large": "x"}, "class_weight: could not convert"),
+        ({"large": "x"}, "class_weight holds 1.0 and 'x'"),
         ({"large": 0.0}, "class_weight: all points with a weight above 0 are of one class"),
         ("auto", "'class_weight' parameter of MACClassifier must be .* Got 'auto' instead"),
         ([1.0, 2.0], "'class_weight' parameter of MACClassifier must be"),
