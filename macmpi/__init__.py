@@ -32,10 +32,17 @@ class MacmpiWarning(UserWarning):
 
 
 def caution(text: str) -> None:
-    """Warns, by a MacmpiWarning of the line outside of this package that has led here.  Collective: no."""
+    """Warns, by a MacmpiWarning of the line outside of this package that has led here; within a fit at its end.
+
+    Collective: no.
+    """
     import sys
     import warnings
 
+    from macmpi.console import listener
+
+    if hear := listener.get():
+        return hear(text, True)
     frame, level = sys._getframe(1), 2
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in (__name__, "contextlib"):
         frame, level = frame.f_back, level + 1
@@ -49,6 +56,12 @@ def shown(value: object) -> str:
     except Exception:  # noqa: BLE001 - of more digits than Python prints, nested too deeply, or of a class of others
         text = f"a value of type {type(value).__name__}"
     return f"{' '.join(text.split()):.80}"
+
+
+def many(n: int, word: str, verb: str = "") -> str:
+    """1 row, 2,000 rows, 3 classes, 2 entries; verb: "is" or "are" goes before it.  Collective: no."""
+    plural = f"{word[:-1]}ies" if word.endswith("ry") else f"{word}es" if word.endswith("ss") else f"{word}s"
+    return f"{verb and ('is ' if n == 1 else 'are ')}{n:,} {word if n == 1 else plural}"
 
 
 class Done(MacmpiError):

@@ -18,23 +18,24 @@ LOST = (OSError, ValueError)
 
 Listener = Callable[[str, bool], None]
 
-_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+"""Texts go there, where it is set, with whether they are errors or warnings."""
 
 
 @contextmanager
-def heard_by(listener: Listener) -> Iterator[None]:
+def heard_by(hear: Listener) -> Iterator[None]:
     """Within this, in this thread, texts go to the listener, with whether they are errors or warnings."""
-    token = _listener.set(listener)
+    token = listener.set(hear)
     try:
         yield
     finally:
-        _listener.reset(token)
+        listener.reset(token)
 
 
 def say(text: str, error: bool = False) -> None:
     """Print one line (or several) on standard output, or on standard error, at once; what cannot go out is left out."""
-    if listener := _listener.get():
-        listener(text, error)
+    if hear := listener.get():
+        hear(text, error)
     else:
         put(text, error)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from macmpi import MacmpiError, UsageError, __version__
+from macmpi import MacmpiError, UsageError, __version__, many
 from macmpi.config import Config, from_settings
 from macmpi.config.auto import Decision
 from macmpi.config.documented import documented, explanations, listed, scripts, text_of
@@ -82,7 +82,7 @@ class Found:
         if classes is None:
             return f"targets: {_counted(n_out, 'number')} a point"
         names = ", ".join(str(name) for name in classes[:LISTED].tolist())
-        return f"targets: {len(classes):,} classes ({names}{', ...' if len(classes) > LISTED else ''})"
+        return f"targets: {many(len(classes), 'class')} ({names}{', ...' if len(classes) > LISTED else ''})"
 
 
 def _counted(n: int, what: str) -> str:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from macmpi import Done, MacmpiError, UsageError, __version__
+from macmpi import Done, MacmpiError, UsageError, __version__, many
 from macmpi.console import flush, guard, program, say, warn
 from macmpi.data.source import source_of
 from macmpi.parallel.allowance import cores
@@ -144,7 +144,7 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
     if args.config != given and not args.explain:
         say(f"config: {args.config}")
     if config.run.threads > cores():
-        warn(f"run.threads = {config.run.threads}: {cores()} cores may be used here; more threads than that are slower")
+        warn(f"run.threads = {config.run.threads}: {many(cores(), 'core')} may be used; more threads are slower")
     return args, config
 
 

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from macmpi import MacmpiError, UsageError
+from macmpi import MacmpiError, UsageError, many
 from macmpi.console import decimals, duration, program, say, warn
 from macmpi.files import first_line
 from macmpi.parallel.kernels import words
@@ -89,7 +89,7 @@ def card_lines(card: Card) -> Iterator[tuple[str, str]]:
     """The card: data, training, errors and scores, curve, machine."""
     about, training = card.data, card.training
     yield "data", f"{about.source}: {about.training_points:,} training, {about.validation_points:,} validation points"
-    yield "", f"{about.inputs:,} columns in, {about.outputs:,} out; SHA-256 {about.sha256[:16]}"
+    yield "", f"{many(about.inputs, 'column')} in, {about.outputs:,} out; SHA-256 {about.sha256[:16]}"
     ranks = f"{training.ranks} rank{'s' if training.ranks != 1 else ''}"
     yield "training", f"{training.method}, {training.iterations:,} iterations, {duration(training.seconds)} on {ranks}"
     best = f"iteration {training.best_iteration:,}" if training.best_iteration else "the start"
@@ -186,7 +186,7 @@ def note_lines(numbers: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if pair != Error():
             yield f"E1 of {name}", error_line(pair)
     if "iteration" in numbers:
-        yield "training", f"{numbers['iteration']:,} iterations"
+        yield "training", f"{many(numbers['iteration'], 'iteration')}"
 
 
 def shortened(words: Sequence[str], between: str, most: int = 24) -> str:

@@ -18,23 +18,22 @@ from sklearn.base import (
 )
 from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
-from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, check_is_fitted, validate_data
 
-from macmpi import UsageError, shown
+from macmpi import UsageError, many, shown
 from macmpi.api.fit import INTERRUPTED, fit
 from macmpi.api.given import method_of
 from macmpi.api.heard import OTHERS, in_python
-from macmpi.data.checks import as_array, as_flag, is_missing
+from macmpi.data.checks import as_array, as_flag
 from macmpi.results.model import Model
 from macmpi.typing import Array
 
 MOST = 2**31 - 1
 """Seeds that are drawn from a random state are below this."""
 
-PATIENT = {"mac": "penalty", "sgd": "baseline", "adam": "baseline"}
-"""Methods whose patience, iterations without a lower validation error, is a key of another table than [stochastic]."""
+PATIENT = {"mac": "penalty", "stochastic": "stochastic"}
+"""Methods whose patience, iterations without a lower validation error, is a key of another table than [baseline]."""
 
 OWN = {"data.validation": "validation_fraction", "data.seed": "random_state", "start.seed": "random_state"}
 OWN |= {"run.max_iterations": "max_iter"}
@@ -111,7 +110,7 @@ class _Net(BaseEstimator):  # type: ignore[misc]
         if w is not None:
             X, Y, w = X[w > 0.0], None if Y is None else Y[w > 0.0], w[w > 0.0]
             if len(X) < 3:
-                raise ValueError(f"sample_weight: {len(X)} rows have a weight above 0; at least 3 are needed")
+                raise ValueError(f"sample_weight: {many(len(X), 'row')} with a weight above 0; at least 3 are needed")
         given, early = _as_keys(self.config), as_flag(self.early_stopping, "early_stopping")
         for key, argument in OWN.items():
             if key in given:
@@ -128,11 +127,12 @@ class _Net(BaseEstimator):  # type: ignore[misc]
             raise ValueError(f'config: model.loss = "{loss}" is none of a {type(self).__name__}; {remedy}')
         if not early:
             method = method_of(settings, self.hidden, self.layers, loss, X.shape[1], Y is None)
-            patience = f"{PATIENT.get(method, 'stochastic')}.patience"
+            patience = f"{PATIENT.get(method, 'baseline')}.patience"
             if patience in given:
                 raise ValueError(f"config: {patience} is not read with early_stopping=False; leave one of them out")
             settings["method.name"] = method
-            settings[patience] = max(self.max_iter, 1) if isinstance(self.max_iter, Integral) else 1
+            if method != "alternating":  # which has none
+                settings[patience] = max(self.max_iter, 1) if isinstance(self.max_iter, Integral) else 1
         warm = as_flag(self.warm_start, "warm_start")
         before: Model | None = getattr(self, "model_", None) if warm else None
         self.model_ = fit(
@@ -155,7 +155,7 @@ class _Net(BaseEstimator):  # type: ignore[misc]
     def _in_own_words(self) -> Iterator[None]:
         """Within this, what macmpi refuses is a ValueError, and messages speak of the arguments of the estimator."""
         own = {"the arguments of fit": f"the arguments of {type(self).__name__}", "start.model": "warm_start"}
-        token = OTHERS.set(OWN | own | {"model.loss": "model.loss"})
+        token = OTHERS.set(OWN | own | {"model.loss": "model.loss", 'model.loss = "cross_entropy"': "MACClassifier"})
         try:
             yield
         except UsageError as error:
@@ -214,8 +214,8 @@ class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
 class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
     """The class of X by a deep net with cross-entropy.  Its arguments and attributes are those of MACRegressor.
 
-    class_weight: the weight of each class, {label: weight}, or "balanced": classes weigh the same together, however
-    many points they have; the weights of points are multiplied by it.  classes_: the labels, ascending.
+    class_weight: the weight of each class, {label: weight}, 1 where a label is not there, or "balanced": classes weigh
+    the same together; the weights of points are multiplied by it.  classes_: the labels, ascending.
     """
 
     loss: ClassVar[str] = "cross_entropy"
@@ -229,10 +229,9 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fits the net.  X: (N, D), y: (N,) labels.  sample_weight: (N,), see `macmpi.fit`.  Raises ValueError."""
-        if y is not None and (
-            missing := [i for i, label in enumerate(np.asarray(y, dtype=object).ravel()) if is_missing(label)]
-        ):
-            raise ValueError(f"y: the label of row {missing[0]} is missing ({len(missing)} such); NaN is no class")
+        if y is not None:
+            with self._in_own_words():
+                y = as_array(y, "y")
         X, y = validate_data(self, X, y, ensure_min_samples=2)
         check_classification_targets(y)
         classes, numbers = np.unique(y, return_inverse=True)
@@ -244,15 +243,35 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
                 f"warm_start: the net knows the classes {known.tolist()!s:.60}, and y holds "
                 f"{classes.tolist()!s:.60}; fit a new estimator"
             )
-        if self.class_weight is not None:
-            given, own = weights_of(sample_weight, X), compute_sample_weight(self.class_weight, y)
-            sample_weight = own if given is None else own * given
         w = weights_of(sample_weight, X)
+        if self.class_weight is not None:
+            each = self._weights_of_classes(classes.tolist(), np.bincount(numbers, w))
+            own = weights_of([each[n] for n in numbers], X, "class_weight")
+            w = w if own is None else weights_of(own if w is None else own * w, X, "class_weight")
         if w is not None and not np.ptp(numbers[w > 0.0]):
-            raise ValueError("sample_weight: all points with a weight above 0 are of one class; two are needed")
+            raise ValueError("sample_weight or class_weight: all points with a weight above 0 are of one class")
         self.classes_ = classes
         self._train(X, numbers, w)
         return self
+
+    def _weights_of_classes(self, labels: list[Any], counts: Array) -> Any:
+        """The weights that class_weight gives to the C classes, by the rules of scikit-learn.  Raises ValueError.
+
+        A class that a dict lacks weighs 1, unless the dict has others, that y does not hold.  counts: the weights of
+        each class's points together.
+        """
+        given = self.class_weight
+        if isinstance(given, str) and given == "balanced":
+            return counts.sum() / (np.count_nonzero(counts) * np.where(counts > 0.0, counts, 1.0))
+        if not isinstance(given, dict):
+            raise ValueError(
+                "The 'class_weight' parameter of MACClassifier must be an instance of 'dict', a str among {'balanced'} "
+                f"or None. Got {shown(given)} instead."
+            )
+        lacks = [label for label in labels if label not in given]
+        if others := [label for label in given if label not in labels] if lacks else []:
+            raise ValueError(f"The classes, {lacks!s:.60}, are not in class_weight, which has {others!s:.60}")
+        return [given.get(label, 1.0) for label in labels]
 
     def predict_proba(self, X: Any) -> Array:
         """The probability of each of `classes_`, (N, C); 0 of a class none of whose points had a weight above 0."""
@@ -305,16 +324,19 @@ class MACAutoencoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Net):  
         return float(r2_score(points, self.model_.predict(points), multioutput="variance_weighted"))
 
 
-def weights_of(sample_weight: Any, X: Array) -> Array | None:
-    """Weights (N,), or None where all are the same.  Raises ValueError unless they are finite and not negative."""
+def weights_of(sample_weight: Any, X: Array, name: str = "sample_weight") -> Array | None:
+    """Weights (N,), or None where all are the same.  Raises ValueError unless they are finite and not negative.
+
+    name: of the argument, for messages.
+    """
     if sample_weight is None:
         return None
     try:
-        w: Array = _check_sample_weight(as_array(sample_weight, "sample_weight"), X, ensure_non_negative=True)
+        w: Array = _check_sample_weight(as_array(sample_weight, name), X, ensure_non_negative=True)
     except (UsageError, TypeError, ValueError) as error:
-        raise ValueError(f"sample_weight: {error}") from None
+        raise ValueError(f"{name}: {str(error).replace('sample_weight', name)}") from None
     if not np.isfinite(w).all() or not w.any():
-        raise ValueError(f"sample_weight: {'a weight is not finite' if w.any() else 'all weights are 0'}")
+        raise ValueError(f"{name}: {'a weight is not finite' if w.any() else 'all weights are 0'}")
     return None if w.min() == w.max() else w
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from macmpi import UsageError, caution, shown
+from macmpi import UsageError, shown
 from macmpi.config import Config, Data, read_table, sparse, validate
 from macmpi.config.auto import decide_net
 from macmpi.config.whole import given as keys_of
@@ -207,6 +207,10 @@ def points_of(X: Any, Y: Any, validation: Any, data: Data, missing: bool = False
         )
     if data.weights and weights is not None and not (isinstance(weights, str) and weights == data.weights):
         raise UsageError(f'data.weights = "{data.weights}" in config, and weights is given, too: give one of them')
+    if is_frame(X) and is_series(Y) and Y.name in X.columns and _same(Y, X[Y.name]):
+        raise UsageError(
+            f'Y is the column {shown(Y.name)} of X, which would be an input too: give its name, Y = "{Y.name}"'
+        )
     if names is None and isinstance(Y, int | np.integer) and is_frame(X):
         raise UsageError(f'Y = {shown(Y)}: a column is given by its name, which is text: Y = "{shown(Y)}"')
     if is_frame(X):
@@ -218,10 +222,12 @@ def points_of(X: Any, Y: Any, validation: Any, data: Data, missing: bool = False
         arrays["Y"] = _targets(Y, "Y", missing)
     if weights is not None and not isinstance(weights, str):
         arrays["weights"] = as_array(weights, "weights")
-    if columns is not None:
-        for note in columns.notes:
-            caution(note)
     return Points(arrays | _validation(validation, Y, names, columns, missing, column), columns)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Tells whether two columns are of one library, and hold the same."""
+    return type(one) is type(other) and bool(one.equals(other))
 
 
 def without_columns(data: Data) -> Data:
@@ -272,6 +278,10 @@ def _validation(
         return found | _weights_of_table(series, weights)
     several = isinstance(validation, tuple | list) and len(validation) in (2, 3)
     if Y is None and not (several and validation[1] is None):
+        if isinstance(validation, tuple):
+            raise UsageError(
+                "data.validation: without Y it is X_val alone, or (X_val, None, weights_val), and a pair is given"
+            )
         own = _weights_of_table(series_of(validation, "X_val"), weights) if is_frame(validation) else {}
         return {"X_val": inputs(validation), **own}
     if not several:

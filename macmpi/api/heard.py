@@ -7,13 +7,14 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from macmpi import UsageError, caution
+from macmpi import UsageError, caution, many
 from macmpi.console import heard_by, put
 
 ARGUMENTS = {
     "model.hidden": "hidden",
     'use model.sites = "none" at that layer': 'use config={"model.sites": "none"}, or a list of words, one a layer',
     "model.activation": "layers",
+    "model: activation": "layers",
     "model.loss": "loss",
     "data.validation": "validation",
     "data.target": "Y",
@@ -66,9 +67,13 @@ def in_python(text: str, given: Collection[str] = ()) -> str:
     given: keys that stay as they are, for the user has written them so.
     """
     arguments = {key: name for key, name in ARGUMENTS.items() if key not in given} | OTHERS.get()
-    keys = "|".join(re.escape(key) for key in arguments)
+    keys = "|".join(re.escape(key) for key in sorted(arguments, key=len, reverse=True))
     said = re.sub(rf"(?<![\w.])({keys})(?![\w-])", lambda found: arguments[found[0]], text)
+    said = re.sub(r"\b(\w+) or \1\b", r"\1", said)
+    said = re.sub(
+        rf"did you mean ({'|'.join(map(re.escape, arguments.values()))})\?", r"did you mean the argument \1?", said
+    )
     lines = list(dict.fromkeys(said.replace("the arguments of fit: dataset ", "").splitlines()))
     if len(lines) < said.count("\n") + 1:  # two keys are one argument
-        lines[0] = re.sub(r"^\d+ mistakes?", f"{len(lines) - 1} mistake{'s' * (len(lines) > 2)}", lines[0])
+        lines[0] = re.sub(r"^\d+ mistakes?", f"{many(len(lines) - 1, 'mistake')}", lines[0])
     return "\n".join(lines)

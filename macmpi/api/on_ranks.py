@@ -65,6 +65,8 @@ def fit_on_ranks(ranks: int, config: Config, points: Points | None, request: Req
         settled = config
         if points is not None:
             table = {} if points.columns is None else {COLUMNS: points.columns.as_array()}
+            for note in points.columns.notes if points.columns else ():  # which the ranks do not know
+                warn(note)
             np.savez(folder / POINTS, **points.arrays, **table)  # type: ignore[arg-type]
             settled = replace(settled, data=replace(without_columns(settled.data), source=str(folder / POINTS)))
         if request.start is not None:

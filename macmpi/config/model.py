@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
+from macmpi import many
 from macmpi.config.bounds import Ge, Le, Len, Predicate
 from macmpi.config.layer_tables import Convolution, Layer, Recurrent, units_of
 from macmpi.config.sparse import Sparse
@@ -87,13 +88,13 @@ class Model:
             given = getattr(self, name)
             if isinstance(given, list) and len(given) != len(self.hidden):
                 raise ValueError(
-                    f"{name} has {len(given)} entries but there are {len(self.hidden)} hidden layers: "
+                    f"{name} has {many(len(given), 'entry')} but there {many(len(self.hidden), 'hidden layer', 'is')}: "
                     "give one word for all of them, or one for each"
                 )
         layers = len(self.hidden) + 1
         if isinstance(self.fitters, list) and len(self.fitters) != layers:
             raise ValueError(
-                f"fitters has {len(self.fitters)} entries but there are {layers} layers, the output layer among them: "
+                f"fitters has {many(len(self.fitters), 'entry')} but there are {layers} layers with the output layer: "
                 'give one word for each, "auto" where a W-solver fits it'
             )
         if len(self.image) not in (0, 2, 3):
@@ -129,7 +130,7 @@ class Model:
             given, count = getattr(self, name), sum(kind in owners for kind in kinds)
             if isinstance(given, list) and len(given) != count:
                 raise ValueError(
-                    f"{name} has {len(given)} entries but {count} hidden layers have {name}: "
+                    f"{name} has {many(len(given), 'entry')} but {count} of the hidden layers have {name}: "
                     f"give one for all of them, or one for each ({', '.join(owners)})"
                 )
 

@@ -214,19 +214,34 @@ PLAIN = {
 """pydantic's kinds of mistakes whose own messages speak of its types."""
 
 
-def _elsewhere(name: str) -> list[str]:
-    """The keys of that name in all tables."""
-    return [f"{table}.{name}" for table in known_keys([]) if name in known_keys([table])]
+CLOSE = 0.8
+"""A key may be meant that is this much like another one, by difflib's measure: not "sites" by "units"."""
+
+
+def _like(name: str, keys: list[str]) -> list[str]:
+    """At most three keys, "table.key", that may be meant: the nearest, or those of which it is a part, or nearly."""
+    words = [key.rpartition(".")[2] for key in keys]
+    near = difflib.get_close_matches(name, words, 1, CLOSE)
+    if near in ([], [name]):
+        near += [w for w in words if w.startswith(name) or w.endswith(f"_{name}") or name.startswith(f"{w}_")]
+    return [key for key, word in zip(keys, words, strict=True) if word in near][:3]
+
+
+def _everywhere(name: str) -> str:
+    """The keys of all tables that may be meant, in words."""
+    return " or ".join(
+        _like(name, [f"{table}.{key}" for table in reversed(known_keys([])) for key in known_keys([table])])
+    )
 
 
 def _unknown(where: list[str]) -> str:
     """The key that is meant: one much like it in its table, or one of its name in other tables."""
-    here, elsewhere = known_keys(where[:-1]), _elsewhere(where[-1])
+    here = known_keys(where[:-1])
     if where[-1] in here:  # of another kind of layer
         kinds = [(key, [f.name for f in fields(kind) if f.name != key]) for key, kind in TABLES.items()]
         return f"it goes with another key; {'; '.join(f'with {key}: ' + ', '.join(names) for key, names in kinds)}"
-    close = [".".join([*where[:-1], word]) for word in difflib.get_close_matches(where[-1], here, n=1)]
-    likely = " or ".join(close or elsewhere)
+    own = [".".join([*where[:-1], key]) for key in here]
+    likely = " or ".join(_like(where[-1], own)) or _everywhere(where[-1])
     return f"did you mean {likely}?" if likely else f"known here: {', '.join(here)}"
 
 
@@ -237,7 +252,7 @@ def _explain(mistake: Any, otherwise: str = "") -> str:
     if mistake["type"] == "unexpected_keyword_argument":
         return f"{key}: unknown key; {_unknown(where)}"
     if mistake["type"].startswith("dataclass"):
-        meant = f"; did you mean {' or '.join(_elsewhere(key))}?" if _elsewhere(key) else ""
+        meant = f"; did you mean {_everywhere(key)}?" if _everywhere(key) else ""
         return f"{key}: should be a table, [{key}]{meant}"
     given = f" (given: {mistake['input']!r:.80})" if not isinstance(mistake["input"], dict) else ""
     if mistake["type"] == "predicate_failed":

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from macmpi import UsageError, caution, shown
+from macmpi import UsageError, caution, many, shown
 from macmpi.config import Data
 from macmpi.data.reading import contents
 from macmpi.typing import Array
@@ -48,14 +48,14 @@ def check_datasets(found: Mapping[str, Any], path: Path, labels: bool) -> None:
         check_as_many(found, a, b, path)
     for a, b in (("X", "X_val"), ("Y", "Y_val")):
         if a in found and b in found and columns(found[a]) != columns(found[b]):
-            raise UsageError(f"{path}: {a} has {columns(found[a])} columns but {b} has {columns(found[b])}")
+            raise UsageError(f"{path}: {a} has {many(columns(found[a]), 'column')} but {b} has {columns(found[b])}")
     if ("Y" in found and "X_val" in found) != ("Y_val" in found):
         raise UsageError(f"{path}: Y_val goes with X_val and Y: give both validation datasets or neither")
     if labels and "Y" not in found:
         raise UsageError(f'{path}: model.loss = "cross_entropy" needs class labels, a dataset Y of shape (N,)')
     if labels and columns(found["Y"]) != 1:
         raise UsageError(
-            f"{path}: dataset Y has {columns(found['Y'])} columns; "
+            f"{path}: dataset Y has {many(columns(found['Y']), 'column')}; "
             "class labels are one whole number a row (of one-hot rows: Y.argmax(1))"
         )
 
@@ -88,7 +88,7 @@ def is_text(array: Any) -> bool:
 def check_as_many(found: Mapping[str, Any], a: str, b: str, path: Path) -> None:
     """Raises UsageError where both datasets are there, with different numbers of rows."""
     if a in found and b in found and len(found[a]) != len(found[b]):
-        raise UsageError(f"{path}: {a} has {len(found[a])} rows but {b} has {len(found[b])}")
+        raise UsageError(f"{path}: {a} has {many(len(found[a]), 'row')} but {b} has {len(found[b])}")
 
 
 def check_rows(array: Any, name: str, rows: int = 2) -> None:
@@ -132,7 +132,7 @@ def as_array(A: Any, name: str) -> Array:
     if isinstance(A, np.ma.MaskedArray):
         if np.ma.is_masked(A):
             raise UsageError(
-                f"{name} has {int(np.ma.getmaskarray(A).sum())} masked values; remove the rows, or fill them in"
+                f"{name} has {many(np.ma.getmaskarray(A).sum(), 'masked value')}; remove the rows, or fill them in"
             )
         A = A.data
     if hasattr(A, "toarray"):
@@ -165,6 +165,9 @@ def _plain(A: Any, array: Array, name: str) -> Array:
         raise UsageError(f"{name} {what if array.shape else f'is {shown(A)}: an array or a table is needed'}")
     if missing and kinds != {"number"}:
         raise UsageError(f"{name} is missing at [{missing[0]}] ({len(missing)} such); remove these rows, or name them")
+    if "text" in kinds and len(kinds) > 1:
+        one, other = (next(value for value in flat if (_kind(value) == "text") is is_text) for is_text in (False, True))
+        raise UsageError(f"{name} holds {shown(one)} and {shown(other)}: make numbers or text of all of them")
     if "text" in kinds:
         return np.array(flat).reshape(array.shape) if array.dtype.kind in "OT" else array
     if kinds == {"truth"}:
@@ -227,7 +230,7 @@ def check_values(numbers: Array, name: str, rows: Array | None = None, missing: 
     remedy += " them" if rows is None and len(bad) > 1 else " it"
     if missing is False and np.isnan(value):
         remedy += ", or let outputs be missing, loss.missing = true"
-    place = f"[{row}, {column}] ({len(bad)} such value{'s' if len(bad) > 1 else ''})"
+    place = f"[{row}, {column}] ({many(len(bad), 'such value')})"
     if rows is not None:
         place = f"[{int(rows[row])}, {column}]"
     raise UsageError(f"{name} is {value} at {place}; {remedy}")
@@ -263,7 +266,7 @@ def as_labels(array: Array, name: str) -> Array:
 def check_enough(config: Data, n: int, n_val: int, left: int) -> None:
     """Raises UsageError unless n >= 2, n_val >= 1 and data.points asks for no more than the `left` training points."""
     if config.points > left:
-        raise UsageError(f"data.points = {config.points}, but there are {left} training points")
+        raise UsageError(f"data.points = {config.points}, but there {many(left, 'training point', 'is')}")
     if n < 2:
         raise UsageError(f'data.source = "{config.source}": only {n} training point is left; at least 2 are needed')
     if not n_val:
@@ -287,7 +290,7 @@ def classes_of(
     classes = np.unique(np.concatenate([Y, Y_val])).astype(np.int64 if names is not None else dtype)
     if not 2 <= len(classes) <= MOST_CLASSES:
         raise UsageError(
-            f'data.source = "{source}": Y holds {len(classes)} classes; 2 to {MOST_CLASSES:,} are possible '
+            f'data.source = "{source}": Y holds {many(len(classes), "class")}; 2 to {MOST_CLASSES:,} are possible '
             '(for real targets use model.loss = "squared")'
         )
     if not np.ptp(Y):

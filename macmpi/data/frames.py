@@ -17,7 +17,7 @@ from zlib import crc32
 
 import numpy as np
 
-from macmpi import UsageError, caution
+from macmpi import UsageError, caution, many
 from macmpi.data.series import is_categorical, is_frame, is_index, kind_of, numbers, series_of, text_of, values
 from macmpi.data.texts import FORMS, Unclear, is_number, kind_of_texts, missing_in, number_of
 from macmpi.typing import Array
@@ -117,8 +117,8 @@ class Column:
         if self.fill is None and missing.any():
             rows = np.flatnonzero(missing)
             raise UsageError(
-                f"{place} has {len(rows)} missing values, the first in row {rows[0]}; fill them (where a net is "
-                'trained, data.missing = "impute" does)'
+                f"{place} has {many(len(rows), 'missing value')}, the first in row {rows[0]}; fill them (where a net "
+                'is trained, data.missing = "impute" does)'
             )
         return np.column_stack([own, missing]) if self.missing else own
 
@@ -207,7 +207,7 @@ class Columns:
         if wrong:
             ignored = ", ".join(json.dumps(key, ensure_ascii=False) for key in wrong)
             told = "; ".join(f"column {key} {why}" for key, why in list(wrong.items())[:LISTED])
-            more = f"; {len(wrong) - LISTED} more columns like these" if len(wrong) > LISTED else ""
+            more = f"; {many(len(wrong) - LISTED, 'more column')} like these" if len(wrong) > LISTED else ""
             raise UsageError(f"{name}: {told}{more}; leave out what is no input: data.ignore = [{ignored}]")
         if not found:
             raise UsageError(f"{name}: no columns are left for the inputs: {_listed(notes)}")
@@ -361,7 +361,7 @@ def _column(key: str, held: _Held, impute: bool, table: str) -> Column:
         flag = held.kind == "number" and bool(np.isin(known, (0.0, 1.0)).all())
         fill = float(np.floor(fill)) if held.kind == "truth" or flag else fill
     if count and not impute:
-        raise Unclear(f'has {count} missing values (data.missing = "impute" fills them)')
+        raise Unclear(f'has {many(count, "missing value")} (data.missing = "impute" fills in)')
     return Column(key, held.kind, categories, fill if impute else None, count, held.form, hashed, held.empty, flag)
 
 
@@ -375,7 +375,7 @@ def _said(column: Column, held: _Held) -> list[str]:
         found.append("is read as dates, year first")
     if column.hashed:
         rest = len(held.counts) - len(column.categories)
-        found.append(f"holds {len(held.counts):,} different texts: the {rest:,} rarer ones share {HASHED} columns")
+        found.append(f"holds {len(held.counts):,} different texts: those in few rows, {rest:,}, share {HASHED} columns")
     if column.kind == "number" and held.series.dtype.is_integer():
         exact = held.series.drop_nulls().to_numpy()
         if len(exact) and float(max(-int(exact.min()), int(exact.max()))) > EXACT:

@@ -31,8 +31,8 @@ def is_frame(X: Any) -> bool:
 
 
 def is_series(Y: Any) -> bool:
-    """Tells whether Y is one column of a table of pandas or polars."""
-    return hasattr(type(Y), "to_frame") and hasattr(type(Y), "dtype") and not is_frame(Y)
+    """Tells whether Y is one column of a table of pandas or polars; an Index of pandas is none."""
+    return all(hasattr(type(Y), name) for name in ("to_frame", "dtype", "head")) and not is_frame(Y)
 
 
 def series_of(frame: Any, name: str) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from macmpi import caution, many
+
 if TYPE_CHECKING:
     from macmpi.config import Config
     from macmpi.config.auto import Sizes
@@ -56,21 +58,28 @@ class Whole:
         )
 
     def notes(self, seconds: float) -> list[str]:
-        """Lines for the head of the table, on rank 0, once the data are read.  seconds: that took so long."""
+        """Lines for the head of the table, on rank 0, once the data are read.  seconds: that took so long.
+
+        Warns of what was left out of a table or a file, or may be read otherwise than it was meant.
+        """
         from macmpi.data.named_sets import NAMED_SETS
         from macmpi.data.user_file import unread_in
 
         columns = None if self._data is None else self._data.columns
         lines = [f"read {self.config.data.source} in {seconds:.1f} s"] if seconds > SLOW else []
-        lines += [*columns.notes, columns.said] if columns else []
+        for note in filter(None, (*(columns.notes if columns else ()), unread_in(self.config.data.source))):
+            caution(note)
+        lines += [columns.said] if columns else []
         if self._data is not None and (steps := self._data.steps):
             features = self._data.X.shape[1] // steps
-            lines.append(f"inputs are {steps} steps of {features} features, each scaled alike in all steps")
+            lines.append(
+                f"inputs are {many(steps, 'step')} of {many(features, 'feature')}, each scaled alike in all steps"
+            )
         elif self._data is not None and (shape := self._data.shape) and self.config.data.source not in NAMED_SETS:
-            channels = f" and {shape[2]} channels" if len(shape) == 3 else ""
+            channels = f" and {many(shape[2], 'channel')}" if len(shape) == 3 else ""
             how = ", all scaled alike" if self.config.data.scale == "auto" else ""
             lines.append(f"inputs are images of {shape[0]} x {shape[1]} pixels{channels}{how}")
-        return [line for line in (*lines, unread_in(self.config.data.source)) if line]
+        return [line for line in lines if line]
 
     def load(self, team: Team, points: Partitions) -> Dataset:
         """The points that this rank holds, checked and scaled.  Raises UsageError on all ranks.  Collective: yes.

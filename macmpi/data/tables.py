@@ -9,6 +9,7 @@ import json
 import re
 import zlib
 from collections.abc import Sequence
+from csv import Error as CsvError
 from csv import reader
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,21 @@ CSV, PARQUET = (".csv", ".tsv", ".csv.gz", ".tsv.gz"), (".parquet",)
 TARGETS = b"macmpi.targets"
 """Key of a Parquet file's own facts: which of its columns are targets, as JSON."""
 
+HEAD = re.compile(rb'(?:"[^"]*(?:"|\Z)|[^"\n])*')
+"""The first line of a file, in which quoted names may have several lines."""
+
 QUOTED = re.compile(r'"[^"]*"')
 """A quoted text, in which a separator is none."""
 
 SEPARATORS = ",;\t|"
 """A .csv file has the one that is most often in its first line, the first of them where none is."""
+
+WORDS = {
+    r"Expected (\d+) columns, got (\d+): (.{,60}).*": r"a line has \2 cells, where the first has \1: \3",
+    "Empty CSV file.*": "it has no rows",
+    "field larger than field limit.*": "a quote in its first line is not closed",
+}
+"""Patterns of what libraries say of a file, and the words that stand in their place."""
 
 LARGEST = 2**31 - 1
 """Bytes of the largest block that pyarrow reads: the kind of a column is told by all of its block."""
@@ -49,7 +60,7 @@ def read_table(path: Path, typed: bool = True, empty: Sequence[str] = ()) -> Any
 
     try:
         table = _read_parquet(path) if path.name.lower().endswith(PARQUET) else _read_csv(path, typed, empty)
-    except (pa.ArrowException, OSError, EOFError, zlib.error, ValueError, MemoryError) as error:
+    except (pa.ArrowException, OSError, EOFError, zlib.error, ValueError, MemoryError, CsvError) as error:
         raise UsageError(f"{path} cannot be read: {_plain(error)}") from None
     names = table.column_names
     if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -115,14 +126,16 @@ def _read_csv(path: Path, typed: bool, empty: Sequence[str]) -> Any:
     if path.suffix.lower() == ".gz":
         content = gzip.decompress(content)
     content = _in_utf8(content)
+    if b"\0" in content:
+        raise ValueError("it holds zero bytes, and is no text, or UTF-16 without its mark: save it as UTF-8")
     if b"\r" in content and b"\n" not in content:
         content = content.replace(b"\r", b"\n")
-    names = content.partition(b"\n")[0].decode("utf-8-sig").rstrip("\r")
+    names = HEAD.match(content)[0].decode("utf-8-sig").rstrip("\r")  # type: ignore[index]
     if not names.strip():
         raise ValueError("its first line is empty; it should hold the names of the columns")
     unquoted = QUOTED.sub("", names)
     separator = "\t" if ".tsv" in path.name.lower() else max(SEPARATORS, key=unquoted.count)
-    given = next(reader([names], delimiter=separator))
+    given = next(reader(io.StringIO(names, newline=""), delimiter=separator))
     if all(is_number(name) for name in given):
         raise ValueError(f"its first line holds numbers ({names:.40}); it should hold the names of the columns")
     table = csv.read_csv(
@@ -130,7 +143,7 @@ def _read_csv(path: Path, typed: bool, empty: Sequence[str]) -> Any:
         csv.ReadOptions(block_size=min(max(len(content), 1 << 20), LARGEST)),
         csv.ParseOptions(delimiter=separator, newlines_in_values=True),
         csv.ConvertOptions(
-            null_values=[*MISSING, *empty],
+            null_values=[*MISSING, *empty] if typed else [],
             strings_can_be_null=True,
             column_types=dict.fromkeys(given, pa.string()),
         ),
@@ -172,4 +185,7 @@ def _plain(error: Exception) -> str:
         return error.strerror
     if isinstance(error, MemoryError):
         return "it holds more than fits into memory"
-    return first_line(error).removeprefix("CSV parse error: ")
+    said = first_line(error).removeprefix("CSV parse error: ")
+    for pattern, words in WORDS.items():
+        said = re.sub(pattern, words, said)
+    return said

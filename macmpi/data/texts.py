@@ -24,11 +24,20 @@ NUMBER = r"[+-]?(([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?|[iI]nf(inity)?|I
 PLAIN = re.compile(rf"\s*{NUMBER}\s*", re.ASCII)
 WITH_COMMA = re.compile(r"\s*[+-]?(\d+,?\d*|,\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?\s*", re.ASCII)
-SIGNS = "%$€£¥"
-"""Signs of units that stand before or behind numbers."""
+SIGNS, DIGITS = "%$€£¥ ", "+-0123456789., "
+"""Signs of units that stand before or behind numbers, and what numbers are written with."""
 
 DATE = re.compile(r"\s*(\d{1,2})([./-])(\d{1,2})\2(\d{4})(?:[ T](\d{1,2}):(\d{2})(?::(\d{2}))?)?\s*", re.ASCII)
 """A date whose year stands last, and perhaps the time."""
+
+MONTH = "(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
+MOMENT = re.compile(
+    r"\s*(\d{1,2}([./-])\d{1,2}\2\d{4}|\d\d([./-])\d\d\3\d\d|\d{4}([./-])\d{1,2}\4\d{1,2}|(19|20)\d\d[/-](0[1-9]|1[0-2])"
+    rf"|\d{{1,2}}[ ./-]?{MONTH}[ .,/-]+\d{{2,4}}|{MONTH}[.]? \d{{1,2}},? \d{{4}}"
+    r"|\d{1,2}:\d\d(:\d\d)?( ?[ap]m)?)([ T,].*)?\s*",
+    re.ASCII | re.IGNORECASE,
+)
+"""Text that says a date or a time in one of many forms, most of which are not read."""
 
 TRUTH = {"true": 1.0, "false": 0.0, "1": 1.0, "0": 0.0}
 
@@ -87,7 +96,7 @@ def _moment(text: str, form: str) -> datetime.datetime | None:
     try:
         if form:
             return _year_last(text, form)
-        return None if is_number(text) else datetime.datetime.fromisoformat(text.strip())
+        return None if is_number(text) else datetime.datetime.fromisoformat(text.strip().replace("/", "-"))
     except ValueError:
         return None
 
@@ -131,6 +140,11 @@ def kind_of_texts(counts: Mapping[str, int]) -> tuple[str, str]:
         return "date", ""
     if all(DATE.fullmatch(text) for text in counts):
         return "date", _order(counts)
+    if all(MOMENT.fullmatch(text) for text in counts):
+        raise Unclear(
+            f"holds dates or times, as {_named(counts)}, in a form that is not read: write 2024-12-31 or "
+            "2024-12-31 15:45, or name the column in data.categories"
+        )
     return "category", ""
 
 
@@ -138,11 +152,16 @@ def _check_slips(counts: Mapping[str, int], numbers: Collection[str], others: Co
     """Raises Unclear where numbers are written with thousands or units, or where most of the values are numbers."""
     if all(THOUSANDS.fullmatch(text) for text in others):
         raise Unclear(f"holds numbers with thousands, as {_named(others)}: write them without commas")
-    bare = {text.strip().strip(SIGNS).strip() for text in others}
+    codes = any(CODE.match(text) for text in counts)
+    units = {text.strip().lstrip(DIGITS) for text in others}
+    unit = units.pop() if len(units) == 1 and not codes else ""
+    bare = {text.strip().removesuffix(unit).strip(SIGNS).strip() for text in others}
     if len(bare) > MANY_NUMBERS and all(is_number(text) or WITH_COMMA.fullmatch(text) for text in bare):
-        raise Unclear(f"holds numbers with signs, as {_named(others)}: write plain numbers")
+        raise Unclear(
+            f"holds numbers with signs or units, as {_named(others)}: write plain numbers, or name the column in "
+            "data.categories"
+        )
     rows = sum(counts[text] for text in numbers)
-    codes = any(CODE.match(text) for text in numbers)
     if not codes and len(numbers) > MANY_NUMBERS and 2 * rows > sum(counts.values()):
         raise Unclear(
             f"holds numbers, and {_named(others)}: write a number there, or nothing where it is missing (data.empty = "

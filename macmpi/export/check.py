@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from macmpi import NumericalError
+from macmpi import NumericalError, many
 from macmpi.parallel.streams import stream
 from macmpi.results.model import Model
 from macmpi.typing import Array
@@ -42,7 +42,7 @@ class Found:
 
     def __str__(self) -> str:
         each = ", ".join(f"{name} {off:.1e}" for name, off in self.differences.items())
-        other = f"; {self.labels} labels of {POINTS} differ" if self.labels else ""
+        other = f"; {many(self.labels, 'label')} of {POINTS} differ" if self.labels else ""
         return f"checked by {self.by} at {POINTS} random points: the largest difference to macmpi is {each}{other}"
 
 

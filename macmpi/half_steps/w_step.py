@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any, cast
 
+from macmpi import many
 from macmpi.half_steps.carry_out import carry_out, exchanged
 from macmpi.half_steps.evaluation import at, sum_by_weight
 from macmpi.half_steps.located import located
@@ -28,7 +29,7 @@ def words(plan: Plan) -> str:
     """The console says this of the W-step.  Collective: no."""
     led = [r.name for r, group in zip(plan.resolved.regressions, plan.chain.groups, strict=True) if group]
     names = [(name, len(list(same))) for name, same in groupby(led)]
-    ring = f"; sgd round a ring of {len(plan.work.train.blocks)} blocks of points" if plan.resolved.ring else ""
+    ring = f"; sgd round a ring of {many(len(plan.work.train.blocks), 'block')} of points" if plan.resolved.ring else ""
     return f"W-step of the segments: {', '.join(f'{name} ({count})' for name, count in names)}{ring}"
 
 

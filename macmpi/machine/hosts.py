@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from macmpi import many
 from macmpi.machine.findings import FAULT, FINE, WARNING, Finding
 from macmpi.parallel.mpich import leftovers
 from macmpi.parallel.team import Team
@@ -49,9 +50,9 @@ def machines(team: Team) -> list[Machine]:
 def ranks(found: Sequence[Machine]) -> Finding:
     """Ranks and cores of the hosts."""
     total = sum(m.ranks for m in found)
-    text = f"{total} rank{'s' if total > 1 else ''} on {found[0].host}, which has {found[0].cores} cores for them"
+    text = f"{many(total, 'rank')} on {found[0].host}, which has {many(found[0].cores, 'core')} for them"
     if len(found) > 1:
-        each = ", ".join(f"{m.host} ({m.ranks} on {m.cores} cores)" for m in found[:8])
+        each = ", ".join(f"{m.host} ({m.ranks} on {many(m.cores, 'core')})" for m in found[:8])
         text = f"{total} ranks on {len(found)} hosts: {each}{', ...' if len(found) > 8 else ''}"
     crowded = next((m for m in found if m.ranks > m.cores), None)
     if crowded:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from importlib.util import cache_from_source, find_spec
 from pathlib import Path
 
+from macmpi import many
 from macmpi.machine.findings import WARNING, Finding
 from macmpi.machine.hosts import Machine
 
@@ -53,8 +54,8 @@ def start_up(hosts: Sequence[Machine]) -> Finding:
         return Finding("start-up", f"a process could not import {PROGRAM}", WARNING, "is the installation whole?")
     host = max(hosts, key=lambda one: (one.ranks / max(one.cores, 1), one.ranks))
     took = each * -(-host.ranks // max(host.cores, 1))
-    ranks = f"{host.ranks} rank{'s' * (host.ranks > 1)}"
-    text = f"{each:.1f} s of a core a rank for imports, {took:.1f} s for {ranks} on {host.cores} cores"
+    ranks = f"{many(host.ranks, 'rank')}"
+    text = f"{each:.1f} s of a core a rank for imports, {took:.1f} s for {ranks} on {many(host.cores, 'core')}"
     if not compiled():
         why = f"unset {UNWRITTEN}" if os.environ.get(UNWRITTEN) else "python -m compileall"
         where = Path(__file__).parent.parent

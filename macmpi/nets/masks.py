@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from macmpi import UsageError
+from macmpi import UsageError, many
 from macmpi.config.sparse import GIVEN, Sparse
 from macmpi.nets.images import Shape, shape_read
 from macmpi.nets.layers.masked import Masked, as_text, from_text
@@ -80,7 +80,7 @@ def _given(layer: Sparse, inputs: int, key: str) -> Array:
     except ValueError:
         raise UsageError(
             f"{key}.connections are not those of {layer.units} units that read {inputs:,} inputs; "
-            f"give a matrix of {layer.units} rows and {inputs:,} columns"
+            f"give a matrix of {many(layer.units, 'row')} and {many(inputs, 'column')}"
         ) from None
     if lonely := np.flatnonzero(~found.any(axis=1)).tolist():
         raise UsageError(f"{key}.connections: unit {lonely[0]} reads nothing; give each row a connection")

@@ -59,6 +59,7 @@ class _Limit:
                     f"thread{'s' * (self.threads > 1)}; use as many, or wait for its end"
                 )
             if not self.running:
+                _take_over()
                 self.set, self.threads = threadpool_limits(threads, user_api="blas"), threads
             self.running += 1
 
@@ -66,7 +67,17 @@ class _Limit:
         with self.lock:
             self.running -= 1
             if not self.running:
+                _take_over()
                 self.set.restore_original_limits()
+                _take_over()  # whoever limits threads next may do so, too
+
+
+def _take_over() -> None:
+    """Lets any thread limit the threads of OpenBLAS: threadpoolctl 3.8 heeds one thread, the first that did, alone."""
+    import threadpoolctl
+
+    if clear := getattr(getattr(threadpoolctl, "OpenBLASController", None), "clear_controlling_thread", None):
+        clear(force=True)
 
 
 _LIMIT = _Limit()

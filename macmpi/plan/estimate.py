@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from macmpi import UsageError
+from macmpi import UsageError, many
 from macmpi.config import NESTED
 from macmpi.nets.chain import Chain, Segment
 from macmpi.parallel import allowance, balance, tiles
@@ -42,7 +42,7 @@ def check_memory(plan: Plan, here: int = 1) -> None:
     together = 1 if plan.per_node else min(here, plan.ranks)
     if need * together <= have:
         return
-    what = f"model.hidden needs about {need / 1e9:,.0f} GB a rank for {plan.n_train:,} points"
+    what = f"model.hidden needs about {need / 1e9:,.0f} GB a rank for {many(plan.n_train, 'point')}"
     if need > have or together == 1:
         ranks = ", or more ranks" if plan.sharded else ""
         remedy = f"fewer hidden units, or fewer points (data.points){ranks}"
@@ -53,7 +53,7 @@ def check_memory(plan: Plan, here: int = 1) -> None:
     other = "" if plan.sharded else ', or parallel.data = "node" (one copy a machine) or "sharded" (each rank its rows)'
     raise UsageError(
         f"{what}, {need * together / 1e9:,.0f} GB for the {together} ranks of this machine, and {whose} "
-        f"{have / 1e9:,.1f} GB: at most {most} rank{'s' * (most > 1)} on a machine, so more machines{other}"
+        f"{have / 1e9:,.1f} GB: at most {many(most, 'rank')} on a machine, so more machines{other}"
     )
 
 
@@ -123,8 +123,8 @@ def _with_coordinates(plan: Plan) -> Estimate:
     w_share = max(w_costs) / sum(w_costs)
     shares_of_ranks = [
         f"tiles        {len(point_tiles):,} of {N // len(point_tiles)}-{-(-N // len(point_tiles))} points in "
-        f"{len(plan.work.train.blocks):,} blocks, "
-        f"{len(work.jobs)} jobs of the W-step",
+        f"{many(len(plan.work.train.blocks), 'block')}, "
+        f"{many(len(work.jobs), 'job')} of the W-step",
         f"ranks        {plan.ranks}; share of the busiest: {z_share:.1%} of the points, "
         f"{w_share:.1%} of the units' cost",
     ]
@@ -181,7 +181,7 @@ def _without_coordinates(plan: Plan) -> Estimate:
         kept += 2.0 * PAIRS * weights
     idle = sum(not rows for rows in plan.work.parts.row_counts) if name == "stochastic" else 0
     parts = plan.minibatch_parts
-    lazy = f"; {idle} mostly wait: a minibatch is {parts} part{'s' * (parts > 1)} (stochastic.parts)" if idle else ""
+    lazy = f"; {idle} mostly wait: a minibatch is {many(parts, 'part')} (stochastic.parts)" if idle else ""
     shares_of_ranks = [f"ranks        {plan.ranks}; share of the busiest: {share:.1%} of the points{lazy}"]
     return shares_of_ranks, item * (data + kept) + RESIDENT
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from macmpi import UsageError
+from macmpi import UsageError, many
 from macmpi.config import Config
 from macmpi.nets.build import is_basis, layers_of
 from macmpi.nets.layers import Map
@@ -117,6 +117,11 @@ def check_selection(of: Resolved) -> None:
 def check_selectable(of: Resolved, with_units: bool) -> None:
     """Refuse widths and ridges that no selection compares.  with_units: it compares units.  Collective: no."""
     keys = of.selection
+    if keys.widths and not any(is_basis(m) for m in of.chain.maps):  # with other keys or without
+        raise UsageError(
+            "selection.widths are those of radial basis functions, and no layer has any; leave it out, or use "
+            'model.activation = "rbf" at some'
+        )
     for key, given in (("widths", keys.widths), ("ridges", keys.ridges)):
         if given and with_units:
             raise UsageError(
@@ -135,15 +140,10 @@ def check_selectable(of: Resolved, with_units: bool) -> None:
 
 
 def _check_widths(config: Config, count: int) -> None:
-    if not count:
-        raise UsageError(
-            "selection.widths are those of radial basis functions, and no layer has any; leave it out, or use "
-            'model.activation = "rbf" at some'
-        )
     if (given := len(each(config.selection.widths, count))) != count:
         raise UsageError(
-            f"selection.widths has {given} lists but there are {count} layers of radial basis functions: give one for "
-            "each, [] for one that keeps its width"
+            f"selection.widths has {many(given, 'list')} but there {many(count, 'layer', 'is')} of radial basis "
+            "functions: give one for each, [] for one that keeps its width"
         )
 
 
@@ -152,8 +152,8 @@ def _check_ridges(of: Resolved) -> None:
     tried = each(of.selection.ridges, len(layers))
     if len(tried) != len(layers):
         raise UsageError(
-            f"selection.ridges has {len(tried)} lists but regressions fit the weights of {len(layers)} layers: give "
-            "one for each, [] for a layer that keeps its ridge"
+            f"selection.ridges has {many(len(tried), 'list')} but regressions fit the weights of {len(layers)} layers: "
+            "give one for each, [] for a layer that keeps its ridge"
         )
     if not able:
         raise UsageError(
@@ -216,8 +216,8 @@ def check_sizes(config: Config) -> None:
     sizes, units = config.selection.sizes, config.model.units
     if sizes and len(sizes) != len(units):
         raise UsageError(
-            f"selection.sizes has {len(sizes)} lists but there are {len(units)} hidden layers: give one for each, [] "
-            "for a layer that keeps its size"
+            f"selection.sizes has {many(len(sizes), 'list')} but there {many(len(units), 'hidden layer', 'is')}: give "
+            "one for each, [] for a layer that keeps its size"
         )
     for i, (tried, own) in enumerate(zip(sizes, units, strict=False), start=1):
         if max(tried, default=0) > own:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from macmpi import UsageError
+from macmpi import UsageError, many
 from macmpi.config import Penalty
 from macmpi.config.tables import FAR
 from macmpi.nets.chain import Chain, Segment
@@ -77,8 +77,8 @@ def shaping_of(penalty: Penalty, layers: tuple[int, ...], tied: bool = False) ->
         given = penalty.value(key)
         if isinstance(given, list) and len(given) != len(layers):
             raise UsageError(
-                f"penalty.{key} has {len(given)} values, and the net has {len(layers)} layers whose weights "
-                f"regressions fit; give one value, or {len(layers)}"
+                f"penalty.{key} has {many(len(given), 'value')}, and the net has {many(len(layers), 'layer')} whose "
+                f"weights regressions fit; give one value, or {len(layers)}"
             )
     keys = (penalty.each(key, len(layers)) for key in ("l1", "group_lasso", "weights_min", "weights_max"))
     restraints = tuple(

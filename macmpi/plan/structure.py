@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from macmpi import UsageError
+from macmpi import UsageError, many
 from macmpi.config import NESTED, Config
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import Map
@@ -63,13 +63,13 @@ def _check_centres(map_: Map, name: str, n_train: int) -> None:
     count, kind = (map_.parameter_shape or (0, 0))[0], map_.spec()["kind"]
     if count > n_train:
         raise UsageError(
-            f"a layer ({kind}) has {count:,} centres but there are {n_train:,} training points; "
+            f"a layer ({kind}) has {many(count, 'centre')} but there {many(n_train, 'training point', 'is')}; "
             f"use at most {n_train:,} (model.hidden, model.words)"
         )
     if name == "points" and count != n_train:
         raise UsageError(
-            f'model.centres = "points" makes every training point a centre: a layer ({kind}) has {count:,} centres '
-            f'but there are {n_train:,} points; use {n_train:,}, or centres = "subset" or "kmeans"'
+            f'model.centres = "points" makes every training point a centre: a layer ({kind}) has '
+            f'{many(count, "centre")} but there are {n_train:,} points; use {n_train:,}, or centres = "subset"'
         )
 
 

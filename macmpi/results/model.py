@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from macmpi import UsageError, shown
+from macmpi import UsageError, many, shown
 from macmpi.data.checks import as_array, as_rows
 from macmpi.data.dataset import Dataset
 from macmpi.data.frames import Columns, is_frame
@@ -143,9 +143,9 @@ class Model:
         Outputs behind an activation or a link stay what they are in scaled units.  Raises UsageError when the net or
         the classes differ, or where weights keep to their scaling, as those of radial basis functions do.
         """
-        for what, own, new in (("inputs", self.chain.n_in, chain.n_in), ("outputs", self.chain.n_out, chain.n_out)):
+        for what, own, new in (("input", self.chain.n_in, chain.n_in), ("output", self.chain.n_out, chain.n_out)):
             if own != new:
-                raise UsageError(f"it is a net of {own:,} {what}, and these data have {new:,}: the data must agree")
+                raise UsageError(f"it is a net of {many(own, what)}, and these data have {new:,}: the data must agree")
         theirs, ours = ([m.spec() for m in c.maps] for c in (self.chain, chain))
         if ours != theirs or (self.chain.numbers, self.chain.reads) != (chain.numbers, chain.reads):
             raise UsageError(_another(self.chain.n_in, theirs, chain.n_in, ours))
@@ -176,7 +176,7 @@ class Model:
         n_in = part.n_in if start else self.chain.n_in
         A = as_rows(A if A.ndim == 1 and n_in == 1 else np.atleast_2d(A), name, rows=0)
         if A.shape[1] != n_in:
-            raise UsageError(f"{name} has {A.shape[1]} columns; the model takes {n_in}")
+            raise UsageError(f"{name} has {many(A.shape[1], 'column')}; the model takes {n_in}")
         out = np.empty((len(A), part.n_out))
         for first in range(0, len(A), BATCH):
             B = A[first : first + BATCH]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from macmpi import UsageError
+from macmpi import UsageError, many
 from macmpi.console import warn
 from macmpi.parallel.clock import now
 
@@ -100,9 +100,9 @@ def planned(known: Decided, team: Team) -> Plan:
         check_memory(made, ranks_here(os.environ) if made.ranks > 1 else 1)
         if line := idle(made):
             warn(line)
-        keys, points = made.resolved.baseline, made.n_train
-        if made.resolved.method.name in ("sgd", "adam") and keys.batch > max(points, type(keys).batch):
-            warn(f"baseline.batch = {keys.batch}: there are {points} training points; a minibatch is all of them")
+        keys, points = made.resolved.baseline, many(made.n_train, "training point", "is")
+        if made.resolved.method.name in ("sgd", "adam") and keys.batch > max(made.n_train, type(keys).batch):
+            warn(f"baseline.batch = {keys.batch}: there {points}; a minibatch is all of them")
 
     team.from_root(refuse)
     return make_plan(known.resolved(), *counts)

@@ -15,6 +15,9 @@ from macmpi.typing import Array
 SAME = 1e-9
 """Errors that differ by this share are the same but for rounding."""
 
+LITTLE = 0.01
+"""A run that ends above the best constant by less than this share has not gone wrong: there was nothing to learn."""
+
 FAR = 2.0
 """A run has diverged where its error ends above this times that of the best constant, and above where it started."""
 
@@ -89,7 +92,7 @@ def went_wrong(error: float, constant: float, start: float | None, poor: bool) -
     """
     if poor:
         return constant > 0.0 and error > FAR * constant and (start is None or error > start)
-    return constant > 0.0 and not error <= constant * (1.0 + SAME)
+    return constant > 0.0 and not error <= constant * (1.0 + LITTLE)
 
 
 def gone_wrong(iteration: int, error: float, constant: float, name: str, remedy: str) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from macmpi import UsageError, files
+from macmpi import UsageError, files, many
 from macmpi.config.gone import gone
 from macmpi.config.whole import changes, differences
 from macmpi.machine.lock import ELSEWHERE
@@ -218,10 +218,10 @@ def _finished(state: State[Any] | None, end: dict[str, Any], resolved: Resolved)
     iteration, why = (state.iteration, state.finished) if state else (end["iteration"], end["finished"])
     if why == "converged":
         return (
-            f"(settled after {iteration} iterations): nothing is left to do; "
+            f"(settled after {many(iteration, 'iteration')}): nothing is left to do; "
             f"{resolved.longer}, with another --output, trains longer"
         )
     if iteration < resolved.run.max_iterations:
         return ""
     more = "--iterations N with a larger N goes on, " if state else ""
-    return f"({iteration} iterations); {more}another --output starts again"
+    return f"({many(iteration, 'iteration')}); {more}another --output starts again"

@@ -240,6 +240,9 @@ class Training:
             best = or_constant(best, self.method, after, self.data)
         scores = scored(self.method.parts, best.weights, self.data)
         if self.team.rank == 0:
+            if self.plan.resolved.selection.criterion != "none":
+                sizes = "-".join(map(str, self.plan.chain.layer_sizes))
+                say(f"the net that was selected: {sizes}, {self.plan.chain.existing:,} weights")
             say("\n".join(closing(state, errors, self.method.account, best, scores, diverged)))
         again, wanted = None, 0 if stopped else self._refit_iterations(state, best)
         if wanted and self._has_time_for(wanted, state):

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from macmpi import many
 from macmpi.console import decimals
 from macmpi.data.dataset import Dataset, share_arrays
 from macmpi.half_steps.errors import errors_of
@@ -45,10 +46,10 @@ class Refit:
     better: bool
 
     def __str__(self) -> str:
-        name = f"refit on all {self.n:,} points"
+        name = f"refit on all {many(self.n, 'point')}"
         if not self.better:
             return f"{name:28s} no better there: the best weights stay"
-        return f"{name:28s} E1       {decimals(self.error):>9}   after {self.iterations} iterations"
+        return f"{name:28s} E1       {decimals(self.error):>9}   after {many(self.iterations, 'iteration')}"
 
 
 def iterations_of(of: Resolved, data: Dataset, best: Best, noticed: int) -> int:

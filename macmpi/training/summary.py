@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from macmpi import many
 from macmpi.account import Account
 from macmpi.console import decimals, duration
 from macmpi.data.dataset import Dataset
@@ -18,7 +19,7 @@ def describe(plan: Plan, data: Dataset, ranks: int, account: Account) -> str:
     kind = "classifier" if plan.resolved.loss.labels else "autoencoder" if data.autoencoder else "regression"
     line = (
         f"macmpi: {sizes} {kind}, {chain.existing:,} weights, "
-        f"{plan.n_train:,} training and {plan.n_val:,} validation points, {ranks} rank{'s' if ranks > 1 else ''}"
+        f"{plan.n_train:,} training and {many(plan.n_val, 'validation point')}, {many(ranks, 'rank')}"
     )
     if plan.has_basis:
         line += "\n  E1 train holds the ridge on the linear weights, as in eq. (6)"
@@ -37,9 +38,9 @@ def closing(
     """Says how the run ended, which weights a model predicts with, and their scores at the validation points."""
     reason = {"converged": account.settled, "max_iterations": "the last iteration allowed"}
     head = "went wrong" if diverged else "finished"
+    why = reason.get(state.finished, state.finished) or "stopped"
     lines = [
-        f"{head} ({reason.get(state.finished, state.finished) or 'stopped'}) after {state.iteration} iterations, "
-        f"{duration(state.seconds)} of training",
+        f"{head} ({why}) after {many(state.iteration, 'iteration')}, {duration(state.seconds)} of training",
         *_errors(account.end + (", the best" if best.last else ""), errors),
     ]
     if best.constant:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from macmpi import UsageError
+from macmpi import UsageError, many
 from macmpi.config import Config
 from macmpi.config.auto import Sizes
 from macmpi.data.split import sizes as split_sizes
@@ -118,7 +118,7 @@ def answer(config: Config, asked: MachineQuestion, read: Callable[[Config], Size
     sizes, ranks = _sizes_of(config, asked, read), asked.ranks or ranks
     plan, held = _plan(config, sizes, ranks), -(-ranks // asked.nodes)
     memory, whose = Memory(asked.memory, "a node (--memory) has") if asked.memory else allowance.memory()
-    need, on_node = bytes_of_node(plan, asked.nodes), f"{held:,} rank{'s' * (held > 1)}"
+    need, on_node = bytes_of_node(plan, asked.nodes), many(held, "rank")
     amounts = f"about {need / 1e9:,.1f} GB a node, and {whose} {memory / 1e9:,.1f} GB"
     if need > memory:
         remedies = ", or ".join(_ways(plan, config, sizes, asked.nodes, memory))
@@ -168,7 +168,7 @@ def _ways(plan: Plan, config: Config, sizes: Sizes, nodes: int, memory: float) -
 
     P, each = plan.ranks, estimate.estimate(plan)[1]
     if (most := int((memory - bytes_of_node(plan, P) + each) // each)) >= 1:
-        yield f"more nodes (at least {-(-P // most):,} for {P:,} rank{'s' * (P > 1)})"
+        yield f"more nodes (at least {-(-P // most):,} for {many(P, 'rank')})"
     more = range(1, (MOST_RANKS // P).bit_length()) if plan.sharded and most < 1 else ()
     if found := next((P << i for i in more if fits(config, P << i, P << i)), None):
         yield f"more ranks and nodes ({found:,} are enough, a rank a node)"

@@ -91,15 +91,18 @@ TABLE = {
         ({"w_step.linear_solver": "closed_form"},),
         "`selection.criterion` with centres",
     ),
-    **{
-        f"{key} and sizes of units": Row(
-            UNITS | {f"selection.{key}": [0.1], **keys},
-            (f"selection.{key} are compared by E_Q", "selection.sizes, by E1", "or leave one of them out"),
-            ({f"selection.{key}": []},),
-            "`selection.widths` or `selection.ridges` with",
-        )
-        for key, keys in (("widths", {}), ("ridges", {"model.sites": "before"}))
-    },
+    "ridges and sizes of units": Row(
+        UNITS | {"selection.ridges": [0.1], "model.sites": "before"},
+        ("selection.ridges are compared by E_Q", "selection.sizes, by E1", "or leave one of them out"),
+        ({"selection.ridges": []},),
+        "`selection.widths` or `selection.ridges` with",
+    ),
+    "widths of nothing and sizes of units": Row(
+        UNITS | {"selection.widths": [0.1]},
+        ("selection.widths are those of radial basis functions", "leave it out"),
+        ({"selection.widths": []},),
+        "`selection.widths` or `selection.ridges` of",
+    ),
     "widths in numbers and lists": Row(
         SELECTED | {"selection.widths": [1.0, [2.0]]},
         ("selection.widths mixes numbers and lists", "or a list for each"),
@@ -108,7 +111,7 @@ TABLE = {
     ),
     "widths of other layers than there are": Row(
         SELECTED | {"selection.widths": [[1.0]]},
-        ("selection.widths has 1 lists", "2 layers of radial basis functions", "[] for one that keeps its width"),
+        ("selection.widths has 1 list but", "2 layers of radial basis functions", "[] for one that keeps its width"),
         ({"selection.widths": [[1.0], []]},),
         "`selection.widths` or `selection.ridges` of",
     ),
@@ -120,7 +123,7 @@ TABLE = {
     ),
     "ridges of other layers than there are": Row(
         RIDGES | {"selection.ridges": [[0.1]]},
-        ("selection.ridges has 1 lists", "3 layers", "[] for a layer that keeps its ridge"),
+        ("selection.ridges has 1 list but", "3 layers", "[] for a layer that keeps its ridge"),
         ({"selection.ridges": [[0.1], [], [0.5]]},),
         "`selection.widths` or `selection.ridges` of",
     ),
@@ -154,7 +157,7 @@ TABLE = {
     ),
     "sizes of other layers than there are": Row(
         UNITS | {"selection.sizes": [[2, 5]]},
-        ("selection.sizes has 1 lists", "2 hidden layers", "give one for each, []"),
+        ("selection.sizes has 1 list but", "2 hidden layers", "give one for each, []"),
         ({"selection.sizes": [[2, 5], []]},),
         "`selection.sizes` with another number",
     ),

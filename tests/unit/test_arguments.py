@@ -174,7 +174,7 @@ def test_a_message_has_the_name_that_the_user_has_written(arguments: dict[str, A
 
 
 def test_a_number_of_layers_that_does_not_fit_a_net_that_is_chosen_is_refused() -> None:
-    with pytest.raises(UsageError, match="activation is a list, one for each layer: give hidden too"):
+    with pytest.raises(UsageError, match="layers is a list, one for each layer: give hidden too"):
         macmpi.fit(X, Y, layers=[])
 
 
@@ -227,6 +227,25 @@ def test_arguments_that_would_not_be_read_are_refused(arguments: dict[str, Any],
         macmpi.fit(**arguments)
 
 
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame])
+def test_a_target_that_is_a_column_of_the_inputs_is_refused(kind: Any) -> None:
+    table = kind({"a": X[:, 0], "y": Y})
+    with pytest.raises(UsageError, match=r'Y is the column .y. of X, which would be an input too: .* Y = "y"'):
+        macmpi.fit(table, table["y"], config=ONE)
+    assert len(macmpi.fit(table, "y", config=ONE).columns.names) == 1  # type: ignore[union-attr]
+    macmpi.fit(table, type(table["y"])(Y + X[:, 1]), config=ONE)
+
+
+def test_validation_points_of_an_autoencoder_are_no_pair() -> None:
+    with pytest.raises(UsageError, match="validation: without Y it is X_val alone"):
+        macmpi.fit(X, validation=(X, X), config=ONE)
+
+
+def test_an_index_of_pandas_names_columns_or_holds_labels() -> None:
+    assert macmpi.fit(TABLE, TABLE.columns[-1:], config=ONE).chain.n_in == 2
+    assert macmpi.fit(X, pd.Index(LABELS), config=ONE).classes.tolist() == ["high", "low"]  # type: ignore[union-attr]
+
+
 @often
 @given(labels=st.lists(st.sampled_from("abcd"), min_size=2, max_size=6), kind=st.sampled_from(["text", "number"]))
 def test_given_validation_labels_are_classes_of_the_training_points(labels: list[str], kind: str) -> None:
@@ -264,7 +283,7 @@ def test_a_model_to_start_from_says_what_does_not_fit() -> None:
         first, named = (macmpi.fit(A, Y, config=ONE) for A in (X, TABLE))
     for own, says in (
         ((X[:, :2], Y), "start: it is a net of 3 inputs, and these data have 2"),
-        ((X, np.c_[Y, Y]), "start: it is a net of 1 outputs, and these data have 2"),
+        ((X, np.c_[Y, Y]), "start: it is a net of 1 output, and these data have 2"),
     ):
         with pytest.raises(UsageError, match=says):
             macmpi.fit(*own, start=first, config=ONE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from macmpi import UsageError, config
+from macmpi import UsageError, config, many
 from macmpi.config import Config
 from macmpi.config.gone import GONE
+from macmpi.config.reading import known_keys
 from macmpi.config.whole import changes, differences
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=80)
@@ -211,7 +213,7 @@ def test_a_word_for_all_layers_or_a_list_with_one_for_each(key: str, word: str, 
     for count in (0, 1, 3):
         text = refusal(f"{layers}{key} = {toml([word] * count)}", folder)
         assert text.startswith("1 mistake")
-        assert f"{key.split('.')[1]} has {count} entries but there are 2 hidden layers" in text
+        assert f"{key.split('.')[1]} has {many(count, 'entry')} but there are 2 hidden layers" in text
     text = refusal(f'{layers}{key} = ["{word}", "{word}s"]', folder)
     assert text.startswith("1 mistake")
     assert f"{key}.1: " in text
@@ -240,7 +242,7 @@ def test_a_word_unlike_any_other_gets_them_all(
 def test_fitters_are_one_for_each_layer_and_one_for_the_output(count: int, folder: Path) -> None:
     layers = "model.hidden = [3, 4]\nmodel.fitters = "
     text = refusal(layers + toml(["auto"] * count), folder)
-    assert f"fitters has {count} entries but there are 3 layers, the output layer among them" in text
+    assert f"fitters has {many(count, 'entry')} but there are 3 layers with the output layer" in text
     assert read(layers + toml(["auto"] * 3), folder).model.fitters == ["auto"] * 3
 
 
@@ -255,7 +257,10 @@ def test_one_value_for_all_basis_layers_or_a_list_with_one_for_each(key: str, va
     for entries in {0, 1, 2, 3, 4} - {count}:
         text = refusal(f"{layers}{key} = {toml([value] * entries)}", folder)
         assert text.startswith("1 mistake")
-        assert f"{name} has {entries} entries but {count} hidden layers have {name}: give one for all" in text
+        assert (
+            f"{name} has {many(entries, 'entry')} but {count} of the hidden layers have {name}: give one for all"
+            in text
+        )
 
 
 @pytest.mark.parametrize("text", ['method = "file"', 'coordinates = "z.h5"', 'method = "pca"\ncoordinates = "z.h5"'])
@@ -286,6 +291,14 @@ def test_bounds_the_wrong_way_round(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("key", DEFAULTS)
+def test_a_key_in_another_table_is_found_by_its_name(key: str, folder: Path) -> None:
+    name = key.partition(".")[2]
+    table = next(table for table in ("parallel", "method", "loss") if name not in known_keys([table]))
+    said = refusal(f"{table}.{name} = 1", folder)
+    assert re.search(rf"did you mean .*\b\w+\.{name}\b", said), said
+
+
+@pytest.mark.parametrize("key", DEFAULTS)
 def test_a_slip_of_the_pen_gets_a_suggestion(key: str, folder: Path) -> None:
     table, name = key.split(".")
     slip = name[:-2] + name[-1] if len(name) > 3 else name + "x"
@@ -297,7 +310,12 @@ def test_a_slip_of_the_pen_gets_a_suggestion(key: str, folder: Path) -> None:
     [
         ('loss = "squared"', "loss: should be a table, [loss]; did you mean model.loss?"),
         ("[penalty]\nhidden = [3]", "penalty.hidden: unknown key; did you mean model.hidden?"),
-        ("rate = 0.1", "rate: unknown key; did you mean w_step.rate or baseline.rate?"),
+        ("rate = 0.1", "rate: unknown key; did you mean baseline.rate or w_step.rate?"),
+        ("[method]\nmax_iterations = 9", "did you mean run.max_iterations?"),
+        ("[method]\niterations = 9", "did you mean run.max_iterations or w_step.iterations or w_step.cg_iterations?"),
+        ("[run]\nmax_iter = 9", "did you mean run.max_iterations?"),
+        ("[stochastic]\nbatch_size = 9", "did you mean stochastic.batch?"),
+        ("[model]\nunits = 9", "known here: hidden, activation"),
     ],
 )
 def test_a_key_in_the_wrong_table_is_told_where_it_belongs(text: str, said: str, folder: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import pickle
 import signal
 import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -283,22 +286,35 @@ def test_ctrl_c_gives_the_model_so_far_and_a_second_one_interrupts(monkeypatch: 
 # --- manners ----------------------------------------------------------------------------------------------------------
 
 
-def test_fits_at_the_same_time_share_one_limit_of_threads() -> None:
-    """The last to end takes it back; other threads than those of a running fit are refused."""
+@pytest.mark.every_case
+@pytest.mark.parametrize("order", list(itertools.product((0, 1, 2), repeat=4)))
+def test_fits_at_the_same_time_share_one_limit_of_threads(order: tuple[int, int, int, int]) -> None:
+    """The last to end takes it back; other threads than those of a running fit are refused.
+
+    order: the threads, this one and two more that live on, in which two fits begin, and in which they end.
+    """
 
     def now() -> list[int]:
         return [info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"]
 
-    before = now()
-    first, second = limited(2), limited(2)
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert set(now()) == {2}
-    with pytest.raises(UsageError, match="another fit of this process computes with 2 BLAS threads"), limited(1):
-        pass
-    second.__exit__(None, None, None)
+    before, first, second = now(), limited(3), limited(3)
+    steps: list[Any] = [first.__enter__, second.__enter__, partial(first.__exit__, None, None, None)]
+    steps.append(partial(second.__exit__, None, None, None))
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as two:
+        for number, (step, thread) in enumerate(zip(steps, order, strict=True)):
+            (step if thread == 0 else lambda: (one, two)[thread - 1].submit(step).result())()  # noqa: B023
+            assert set(now()) == ({3} if number < 3 else set(before))
+            if number < 3:
+                with pytest.raises(UsageError, match="another fit of this process computes with 3 BLAS"), limited(1):
+                    pass
     assert now() == before
+
+
+def test_a_fit_has_the_same_bits_in_every_thread() -> None:
+    here = short(X, NUMBERS)
+    with ThreadPoolExecutor(1) as other:
+        there = other.submit(short, X, NUMBERS).result()
+    assert all(np.array_equal(*pair) for pair in zip(here.weights, there.weights, strict=True))
 
 
 def test_a_fit_is_quiet_writes_nothing_and_leaves_the_process_alone(
@@ -325,6 +341,21 @@ def test_a_verbose_fit_prints_the_programs_table(capsys: pytest.CaptureFixture[s
     assert out.startswith("macmpi: 3-5-2 regression") and err == ""
     assert sum(line.split()[:1] == ["4"] for line in out.splitlines()) == 2  # the last iteration, the end
     assert "model:" not in out
+
+
+@pytest.mark.parametrize("ranks", [None, 2])
+def test_what_is_said_of_a_table_is_the_same_by_every_way_in(ranks: int | None, tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(X, columns=list("abc")).assign(y=NUMBERS[:, 0], name=[f"row {i}" for i in range(60)])
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    said = []
+    for way in ({"X": frame, "Y": "y"}, {"config": {"data.source": str(tmp_path / "t.csv"), "data.target": "y"}}):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            short(**way, ranks=ranks)
+        said.append([str(one.message) for one in found if issubclass(one.category, MacmpiWarning)])
+    assert said[0] == said[1]
+    assert "column name names the rows (60 different texts), and is left out" in said[0]
 
 
 def test_what_a_run_warns_of_is_a_warning() -> None:
@@ -385,8 +416,8 @@ REFUSED: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
     "text": ((CLASSES[:, None],), {}, "real numbers are needed"),
     "rows of several lengths": (([[1.0, 2.0], [3.0]],), {}, "X is no array"),
     "a gap": ((np.where(X > 1.5, np.nan, X),), {}, "X is nan at"),
-    "masked values": ((np.ma.masked_greater(X, 1.0), NUMBERS), {}, r"X has \d+ masked values"),
-    "masked targets": ((X, np.ma.masked_greater(NUMBERS, 1.0)), {}, r"Y has \d+ masked values"),
+    "masked values": ((np.ma.masked_greater(X, 1.0), NUMBERS), {}, r"X has \d+ masked value"),
+    "masked targets": ((X, np.ma.masked_greater(NUMBERS, 1.0)), {}, r"Y has \d+ masked value"),
     "a file as points": (("points.csv",), {}, r"X is text, 'points.csv': .* a file is read by macmpi.fit\(config="),
     "a data file as config": ((X,), {"config": "points.csv"}, r"holds data, .*: macmpi init points\.csv"),
     "time in words": ((X,), {"max_time": "1m"}, "max_time = '1m'"),

@@ -173,11 +173,11 @@ def test_missing_values_can_be_refused() -> None:
     table = pa.table({"age": [1, None, None], "city": ["a", None, "b"], "height": [1.0, 2.0, 3.0]})
     text = refusal(table, missing="refuse")
     assert "column age has 2 missing values" in text
-    assert "column city has 1 missing values" in text
+    assert "column city has 1 missing value" in text
     assert "height" not in text
     columns = Columns.of(table.drop_columns(["age", "city"]), missing="refuse")
     assert columns.each == (Column("height", "number"),)
-    with pytest.raises(UsageError, match=r"new\.csv: column height has 1 missing values, the first in row 1"):
+    with pytest.raises(UsageError, match=r"new\.csv: column height has 1 missing value, the first in row 1"):
         columns.encode(pa.table({"height": [1.0, None]}), "new.csv")
 
 

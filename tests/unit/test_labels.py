@@ -107,7 +107,7 @@ def test_points_and_targets_have_the_precision_of_the_run(precision: str, tmp_pa
     [
         ({"Y": np.array([0.0, 1.0, 0.5, 2.5] * 5)}, "dataset Y is 0.5 at [2]; class labels are whole numbers"),
         ({"Y": np.zeros((20, 2))}, "dataset Y has 2 columns; class labels are one whole number a row"),
-        ({"Y": np.full(20, 3)}, "Y holds 1 classes"),
+        ({"Y": np.full(20, 3)}, "Y holds 1 class;"),
         ({}, "needs class labels, a dataset Y of shape (N,)"),
         (
             {"Y": np.arange(20) % 3, "X_val": points(4), "Y_val": np.array([1.0, 2.0, 0.25, 1.0])},
@@ -120,7 +120,7 @@ def test_points_and_targets_have_the_precision_of_the_run(precision: str, tmp_pa
         ({"Y": np.array([1.0, np.nan] * 10)}, "dataset Y is nan at [1, 0]"),
         ({"Y": np.array([1j, 2j] * 10)}, "real numbers are needed"),
         ({"Y": np.array([["a", "b"]] * 20)}, "dataset Y has 2 columns"),
-        ({"Y": np.array(["a"] * 20)}, "Y holds 1 classes"),
+        ({"Y": np.array(["a"] * 20)}, "Y holds 1 class;"),
     ],
 )
 def test_what_cannot_be_labels(arrays: dict[str, Array], says: str, tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_real_targets_and_many_classes_are_pointed_to_the_squared_loss(tmp_path:
         assert 'model.loss = "squared"' in refusal(written(tmp_path, X=points(20), Y=Y))
     config = written(tmp_path, X=points(10_001), Y=np.arange(10_001))
     text = refusal(config)
-    assert "10001 classes; 2 to 10,000 are possible" in text
+    assert "10,001 classes; 2 to 10,000 are possible" in text
     assert 'model.loss = "squared"' in text
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import datetime
 import io
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import h5py
@@ -186,7 +188,7 @@ def test_a_column_of_which_no_value_was_seen_is_named() -> None:
 
 @pytest.mark.parametrize(
     "cells",
-    [["0", "1", "true"], ["0x10", "0x20"], ["12:30", "13:30"], ["1", "2.5", "1e3"], ["+1", "-2"], ["True", "False"]],
+    [["0", "1", "true"], ["0x10", "0x20"], ["1", "2.5", "1e3"], ["+1", "-2"], ["True", "False"]],
     ids=str,
 )
 def test_a_csv_file_is_the_table_that_pandas_makes_of_it(cells: list[str], tmp_path: Path) -> None:
@@ -274,6 +276,8 @@ def test_numbers_that_begin_with_0_are_codes_and_a_letter_among_them_is_no_slip(
         (["1,234", "12,345"] * 8, "may be decimal commas or thousands"),
         (["1,234.5", "12,345.25"] * 8, "numbers with thousands"),
         ([f"{i} %" for i in range(20)], "numbers with signs"),
+        ([f"{i}.5 km/h" for i in range(20)], "numbers with signs or units"),
+        ([f"{i}kg" for i in range(20)], "numbers with signs or units"),
         ([f"${i}" for i in range(20)], "numbers with signs"),
         (["03/04/2020", "05/06/2021"], "day and month cannot be told apart"),
         (["13/04/2020", "05/16/2021"], "several orders"),
@@ -293,6 +297,46 @@ def test_dates_in_every_order_are_the_same_days(days: list[Any], sign: str) -> N
         frame = pd.DataFrame({"d": [day.strftime(order.format(sign)) for day in days], "x": np.arange(len(days))})
         expected = iso.encode(pd.DataFrame({"d": [str(day) for day in days], "x": np.arange(len(days))}))
         assert_array_equal(Columns.of(frame).encode(frame), expected)
+
+
+FORMS = ["%d.%m.%y", "%m/%d/%y", "%d-%b-%Y", "%d %B %Y", "%b %d, %Y", "%Y-%m", "%m/%d/%Y 10:30 AM", "%Y/%m/%d %I:%M %p"]
+
+
+@pytest.mark.parametrize("form", [*FORMS, "10:%M", "%I:%M:%S PM"])
+@often
+@given(st.lists(DAYS.filter(lambda day: 1950 < day.year < 2100), min_size=2, max_size=9, unique=True))
+def test_dates_and_times_in_forms_that_are_not_read_are_no_categories(form: str, days: list[Any]) -> None:
+    with pytest.raises(Unclear, match=r"write 2024-12-31|name the column in data\.categories"):
+        kind_of_texts(counted([day.strftime(form) for day in days]))
+    frame = pd.DataFrame({"d": [day.strftime(form) for day in days]})
+    assert Columns.of(frame, categories=["d"]).each[0].kind == "category"
+
+
+@pytest.mark.parametrize("texts", [["1.2.3", "10.20.30"], ["2000-2005"], ["20-25", "25-30"], ["5 years"]])
+def test_codes_and_ranges_are_no_dates(texts: list[str]) -> None:
+    assert kind_of_texts(counted(texts)) == ("category", "")
+
+
+@often
+@given(st.lists(st.sampled_from(["", "NA", "None", "null", "u", "v"]), min_size=6, max_size=20))
+def test_a_category_is_read_from_a_csv_file_whatever_word_it_is(values: list[str]) -> None:
+    """The columns of the model say which words stand for a missing value, not the reader of files."""
+    frame = pd.DataFrame({"s": values, "x": np.arange(len(values), dtype=float)})
+    with TemporaryDirectory() as folder:
+        frame.to_csv(Path(folder) / "t.csv", index=False)
+        columns = Columns.of(frame, categories=["s"])
+        assert_array_equal(columns.encode(read_table(Path(folder) / "t.csv", typed=False)), columns.encode(frame))
+
+
+@often
+@given(st.lists(st.text("ab\n ,;'", min_size=1, max_size=4).filter(str.strip), min_size=2, max_size=4, unique=True))
+def test_a_name_may_hold_whatever_quotes_hold(names: list[str]) -> None:
+    frame = pd.DataFrame(np.arange(2.0 * len(names)).reshape(2, -1), columns=names)
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "t.csv").write_text(frame.to_csv(index=False, quoting=csv.QUOTE_ALL), newline="")
+        assert_array_equal(
+            Columns.of(frame).encode(read_table(Path(folder) / "t.csv")), Columns.of(frame).encode(frame)
+        )
 
 
 # --- labels -----------------------------------------------------------------------------------------------------------
@@ -403,8 +447,11 @@ def test_what_a_file_declares_is_heeded_or_refused(attributes: dict[str, Any], s
 
 def test_arrays_that_are_not_read_are_named(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", X=np.arange(20.0).reshape(10, 2), labels=np.zeros(10), more=np.zeros(3))
-    notes = Whole(Config(data=Data(str(tmp_path / "x.npz")))).notes(0.0)
-    assert notes == ["not read: labels, more of x.npz; points are X, Y, X_val, Y_val, weights, weights_val"]
+    said = "not read: labels, more of x.npz; points are X, Y, X_val, Y_val, weights, weights_val"
+    with pytest.warns(MacmpiWarning, match=said):
+        assert Whole(Config(data=Data(str(tmp_path / "x.npz")))).notes(0.0) == []
+    with pytest.warns(MacmpiWarning, match=said):
+        macmpi.fit(config={"data.source": str(tmp_path / "x.npz"), "run.max_iterations": 1})
 
 
 @pytest.mark.parametrize("name", ["y", "x_val", "WEIGHTS"])

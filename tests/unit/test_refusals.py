@@ -41,6 +41,7 @@ def refusal(keys: Keys) -> str:
 def test_it_is_refused_in_one_sentence_that_names_a_remedy(name: str) -> None:
     text = refusal(TABLE[name].keys)
     assert "\n" not in text
+    assert not re.search(r"(?<![\w.,-])1 ([a-z]+ )?(entries|lists|values|layers|centres|points|columns)\b", text)
     for words in TABLE[name].says:
         assert words in text
 

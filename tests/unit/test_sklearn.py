@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import decimal
 import pickle
 import subprocess
 import sys
+import tomllib
+import warnings
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import BaseEstimator, clone
 from sklearn.datasets import load_digits, load_iris
@@ -16,10 +21,14 @@ from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import macmpi
+from macmpi import MacmpiWarning
 from macmpi.sklearn import MACAutoencoder, MACClassifier, MACRegressor
+
+pd = pytest.importorskip("pandas")
 
 EXPECTED_FAILURES = {
     "check_sample_weight_equivalence_on_dense_data": "a fit draws validation points and minibatches by the numbers of "
@@ -150,11 +159,101 @@ def test_arguments_that_make_no_sense_are_refused(keys: dict[str, Any], message:
 def test_labels_that_are_missing_are_refused(missing: Any) -> None:
     labels = CLASSES.astype(object)
     labels[5] = missing
-    with pytest.raises(ValueError, match=r"NaN|mixed|Unknown|None"):
+    with pytest.raises(ValueError, match=r"y is missing at \[5\] \(1 such\)"):
         MACClassifier(**SHORT).fit(X, labels)
     if missing is not None:
         with pytest.raises(ValueError, match="NaN"):
             MACRegressor(**SHORT).fit(X, np.where(np.arange(120) == 5, missing, NUMBERS))
+
+
+LABELS = {"text": ["a", "b", "c"], "digits": ["0", "1", "2"], "whole": [0, 1, 2], "numbers": [-1.0, 0.0, 2.0]}
+WEIGHT = st.integers(0, 3).map(float)
+
+
+@pytest.mark.parametrize("kind", [*LABELS, "truth"])
+@settings(deadline=None, derandomize=True, database=None, max_examples=40)
+@given(
+    given=st.dictionaries(st.integers(0, 2), WEIGHT), rows=st.lists(WEIGHT, min_size=9, max_size=9), by=st.booleans()
+)
+def test_weights_of_classes_are_those_of_scikit_learn(
+    kind: str, given: dict[int, float], rows: list[float], by: bool
+) -> None:
+    """Of a dict those of compute_sample_weight times the rows' own; balanced, all classes with weights weigh alike.
+
+    A dict holds values that are equal to the labels, of any type.
+    """
+    labels = LABELS.get(kind, [False, True])
+    numbers = np.arange(9) % len(labels)
+    y, given = np.array(labels)[numbers], {n: w for n, w in given.items() if n < len(labels)}
+    seen: list[Any] = []
+    model = MACClassifier(class_weight={np.array(labels)[n]: w for n, w in given.items()} if by else "balanced")
+    model._train = lambda X, Y, w: seen.append(w)  # type: ignore[method-assign]
+    w = np.array(rows)
+    expected = compute_sample_weight(given, numbers) * w
+    if not by:
+        totals = np.bincount(numbers, w)
+        expected = w / np.where(totals > 0.0, totals, 1.0)[numbers]
+    if not rows or not w.any() or len(set(numbers[expected > 0.0])) < 2:
+        with pytest.raises(ValueError, match=r"sample_weight|class_weight"):
+            model.fit(X[:9], y, w)
+        return
+    model.fit(X[:9], y, w)
+    assert len(model.classes_) == len(labels)
+    found = np.ones(9) if seen[0] is None else seen[0]
+    assert_allclose(found / found.sum(), expected / expected.sum())
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"large": 1.0, "smal": 2.0}, r"The classes, \['small'\], are not in class_weight, which has \['smal'\]"),
+        ({"large": -1.0}, "class_weight: Negative values"),
+        ({"large": np.nan}, "class_weight: .* NaN"),
+        ({"large": "x"}, "class_weight holds 1.0 and 'x'"),
+        ({"large": 0.0}, "class_weight: all points with a weight above 0 are of one class"),
+        ("auto", "'class_weight' parameter of MACClassifier must be .* Got 'auto' instead"),
+        ([1.0, 2.0], "'class_weight' parameter of MACClassifier must be"),
+    ],
+)
+def test_weights_of_classes_that_make_no_sense_are_refused_by_their_name(given: Any, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        MACClassifier(**SHORT, class_weight=given).fit(X, CLASSES)
+
+
+@pytest.mark.parametrize("method", ["auto", "mac", "stochastic", "sgd", "adam", "cg", "lbfgs"])
+def test_without_early_stopping_each_method_is_given_a_patience_that_it_reads(method: str) -> None:
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        model = MACRegressor(**SHORT | {"max_iter": 30}, early_stopping=False, config={"method.name": method})
+        model.fit(X, NUMBERS)
+    assert not [one for one in said if "not read" in str(one.message)]
+    config = tomllib.loads(model.model_.card.config)
+    tables = {"mac": "penalty", "stochastic": "stochastic"}
+    assert config[tables.get(config["method"]["name"], "baseline")]["patience"] == 30
+
+
+@pytest.mark.parametrize(
+    ("values", "classes"),
+    [
+        (pd.array([True, False] * 60, dtype="boolean"), [False, True]),
+        (pd.array([3, 5] * 60, dtype="Int64"), [3, 5]),
+        ([decimal.Decimal(1), decimal.Decimal(2)] * 60, [1.0, 2.0]),
+        (pd.Index(["b", "a"] * 60), ["a", "b"]),
+    ],
+)
+def test_labels_are_those_that_were_given(values: Any, classes: list[Any]) -> None:
+    model = MACClassifier(**SHORT).fit(X, values)
+    assert model.classes_.tolist() == classes
+    assert [type(one) for one in model.classes_.tolist()] == [type(one) for one in classes]
+
+
+def test_what_is_said_of_points_speaks_of_the_estimator() -> None:
+    with pytest.warns(MacmpiWarning, match="arguments of MACRegressor: dataset Y holds whole numbers beyond"):
+        MACRegressor(**SHORT).fit(X, np.arange(120) * 10**15)
+    with pytest.raises(ValueError, match="classes that are text need MACClassifier"):
+        MACRegressor(**SHORT).fit(X, CLASSES)
+    with pytest.raises(ValueError, match="y holds 1 and 'a': make numbers or text of all of them"):
+        MACClassifier(**SHORT).fit(X, [1, "a"] * 60)
 
 
 def test_digits_are_learnt() -> None:

@@ -243,7 +243,12 @@ def test_ranks_cannot_read_their_rows_of_a_table(folder: Path, kind: str) -> Non
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("a,b\n1,x\n2\n", "Expected 2 columns, got 1: 2"),
+        ("a,b\n1,x\n2\n", "a line has 1 cells, where the first has 2: 2"),
+        ("# made by hand\na,b\n1,2\n", "a line has 2 cells, where the first has 1: a,b"),
+        ('"a,b\n' + "1,2\n" * 40_000, "a quote in its first line is not closed"),
+        ("a,b", "it has no rows"),
+        ("a,b\n1,2\n".encode("utf-16-le"), "it holds zero bytes"),
+        ("a,b\n1,2\n".encode("utf-32"), "it holds zero bytes"),
         ("1,2\n3,4\n", "its first line holds numbers (1,2); it should hold the names of the columns"),
         ("", "its first line is empty"),
         ("\n1,2\n", "its first line is empty"),

@@ -215,7 +215,7 @@ def test_a_run_whose_checkpoints_are_gone_is_finished_and_nothing_else(place: Pa
     before = snapshot(place)
     np.savez(place / "q.npz", X=np.random.default_rng(1).random((30, 4)))
     q = ("--set", 'data.source="q.npz"')
-    assert "run is finished (1 iterations); another --output" in go(place, "--resume", "auto").out
+    assert "run is finished (1 iteration); another --output" in go(place, "--resume", "auto").out
     ways = {
         ("--iterations", "2"): "holds a model, but no checkpoint from which its run could go on: replace it with",
         ("--set", "start.seed=1"): "cannot resume run with another config: start.seed (was 0, is 1)",
@@ -353,7 +353,7 @@ def test_a_folder_that_another_run_has_used_meanwhile_is_left_alone(
 def test_check_says_what_becomes_of_the_folder_and_leaves_it(place: Path) -> None:
     ways = {
         (): "run holds a run already: continue it with --resume auto",
-        ("--resume", "auto"): "run: is finished (1 iterations)",
+        ("--resume", "auto"): "run: is finished (1 iteration)",
         ("--resume", "auto", "--iterations", "2"): "run: the run goes on after iteration 1",
         ("--overwrite",): "run: the run begins again",
     }
