@@ -19,7 +19,7 @@ WEIGHTS = ("weights", "weights_val")
 class Sizes:
     """Inputs, outputs, training and validation points of a data set, a classifier's classes, the shape of images.
 
-    weighted: training points have weights that are not all 1.
+    weighted: training points have weights that are not all 1.  drawn: validation points were drawn from the same set.
     """
 
     n_in: int
@@ -30,6 +30,7 @@ class Sizes:
     classes: Array | None = None
     shape: tuple[int, ...] | None = None
     weighted: bool = False
+    drawn: bool = False
 
     @property
     def counts(self) -> tuple[int, int, int, int]:
@@ -74,7 +75,7 @@ class Dataset:
     @property
     def sizes(self) -> Sizes:
         counts = self.X.shape[1], self.Y.shape[1], len(self.X), len(self.X_val)
-        return Sizes(*counts, self.autoencoder, self.classes, self.shape, self.weights is not None)
+        return Sizes(*counts, self.autoencoder, self.classes, self.shape, self.weights is not None, self.drawn)
 
 
 def share(team: Any, data: Dataset | None) -> Dataset:

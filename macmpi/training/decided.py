@@ -59,9 +59,11 @@ def decided(
     sizes = team.from_root(source.sizes)
     notes = source.notes(now() - began)
     from macmpi.config.auto import decide
+    from macmpi.training.refit import decide_refit
 
     config, others = decide(config, sizes.n_in, sizes.autoencoder, sizes.shape)
-    return Decided(config, losses + others, source, sizes, notes)
+    config, refits = decide_refit(config, sizes)
+    return Decided(config, losses + others + refits, source, sizes, notes)
 
 
 def _scaling_of_start(config: Config, start: Model | None) -> tuple[Scaling, Scaling] | None:

@@ -1,20 +1,22 @@
 """The refit: the same training again, on training and validation points together, as long as validation chose.
 
 Validation has said after how many iterations the net generalises best; what is left to gain are the points that were
-held out.  They pay where the net knows its training points far better than others, so "auto" asks for that.
+held out.  They pay where points are few, or where the net knows its training points far better than others, so "auto"
+asks for that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from macmpi.config import Config
+from macmpi.config.auto import Decision
 from macmpi.console import decimals
-from macmpi.data.dataset import Dataset, share_arrays
+from macmpi.data.dataset import Dataset, Sizes, share_arrays
 from macmpi.half_steps.errors import errors_of
 from macmpi.methods.choose import choose
 from macmpi.methods.protocol import Method
@@ -28,8 +30,11 @@ from macmpi.state import State
 from macmpi.training.best import Best
 from macmpi.typing import Array
 
+FEW = 5000
+""""auto" refits where there are no more points than this, training and validation points together."""
+
 GAP = 2.0
-""""auto" refits where the validation error of the best weights is this many times their training error."""
+""""auto" refits more points where the validation error of the best weights is this many times their training error."""
 
 
 @dataclass(frozen=True)
@@ -52,18 +57,32 @@ class Refit:
         return f"{name:28s} E1       {decimals(self.error):>9}   after {self.iterations} iterations"
 
 
-def iterations_of(config: Config, data: Dataset, best: Best, noticed: int) -> int:
+def decide_refit(config: Config, sizes: Sizes) -> tuple[Config, list[Decision]]:
+    """Gives the config with run.refit where the number of points settles "auto", and why.  Collective: no."""
+    n = sizes.n_train + sizes.n_val
+    if config.run.refit != "auto" or n > FEW or not _may_gain(config, sizes):
+        return config, []
+    why = f"{n:,} points are few (up to {FEW:,}): those for validation are worth a second training"
+    return replace(config, run=replace(config.run, refit=True)), [Decision("run.refit", True, why)]
+
+
+def _may_gain(config: Config, of: Sizes | Dataset) -> bool:
+    """Stochastic MAC on targets gains where the validation points were drawn from those for training."""
+    return of.drawn and not of.autoencoder and config.method.name == "stochastic" and can_refit(config)
+
+
+def iterations_of(config: Config, data: Dataset, best: Best, records: Sequence[Mapping[str, Any]]) -> int:
     """Counts the iterations of the refit of a run with these best weights; 0: none is wanted.  Collective: no (rank 0).
 
-    Those of the best weights, or fewer: to the last fall of the validation error that was `noticed` (0: any was).
+    They are those after which the validation error was least, as the mean over an iteration, the one before and the one
+    after it: of a few points the least error by itself comes by chance.  records: of the run's curve.
     """
     if best.constant or best.iteration == 0 or config.run.refit is False or not can_refit(config):
         return 0
-    gains = best.errors.validation >= GAP * best.errors.E_Q
-    gains = gains and data.drawn and not data.autoencoder and config.method.name == "stochastic"
-    if not (config.run.refit is True or gains):
+    if config.run.refit == "auto" and not (_may_gain(config, data) and best.errors.validation >= GAP * best.errors.E_Q):
         return 0
-    return min(noticed or best.iteration, best.iteration)
+    errors = [record["E1_val"] for record in records if record["phase"] != "postprocess"]
+    return max(int(np.argmin([np.mean(errors[max(i - 1, 0) : i + 2]) for i in range(len(errors))])), 1)
 
 
 def joined(data: Dataset, team: Team) -> Dataset:
