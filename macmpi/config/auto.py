@@ -33,6 +33,7 @@ class Sizes:
     """Inputs, outputs, training and validation points of a data set, a classifier's classes, the shape of images.
 
     classes: (classes,), an array; None for other data.  weighted: training points have weights that are not all 1.
+    drawn: validation points were drawn from the same set.
     """
 
     n_in: int
@@ -43,6 +44,7 @@ class Sizes:
     classes: Any = None
     shape: tuple[int, ...] | None = None
     weighted: bool = False
+    drawn: bool = False
 
     @property
     def counts(self) -> tuple[int, int, int, int]:

@@ -54,7 +54,7 @@ class Dataset:
     @property
     def sizes(self) -> Sizes:
         counts = self.X.shape[1], self.Y.shape[1], len(self.X), len(self.X_val)
-        return Sizes(*counts, self.autoencoder, self.classes, self.shape, self.weights is not None)
+        return Sizes(*counts, self.autoencoder, self.classes, self.shape, self.weights is not None, self.drawn)
 
 
 def share(team: Any, data: Dataset | None) -> Dataset:

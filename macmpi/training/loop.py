@@ -244,7 +244,7 @@ class Training:
                 sizes = "-".join(map(str, self.plan.chain.layer_sizes))
                 say(f"the net that was selected: {sizes}, {self.plan.chain.existing:,} weights")
             say("\n".join(closing(state, errors, self.method.account, best, scores, diverged)))
-        again, wanted = None, 0 if stopped else self._refit_iterations(state, best)
+        again, wanted = None, 0 if stopped else self._refit_iterations(best)
         if wanted and self._has_time_for(wanted, state):
             again = self._refit(state, best, wanted)
             stopped = again is None
@@ -275,10 +275,9 @@ class Training:
         """Somebody has asked the run to stop.  Collective: yes."""
         return self.team.max_over_ranks({"asked": float(self.stop.asked)})["asked"] > 0.0
 
-    def _refit_iterations(self, state: State[Any], best: Best) -> int:
+    def _refit_iterations(self, best: Best) -> int:
         """Counts the refit's iterations; 0: none is wanted.  Rank 0 decides.  Collective: yes."""
-        noticed = state.history.fell_at if self.plan.resolved.schedule.noticeable else 0
-        return self.team.from_root(lambda: iterations_of(self.plan.resolved, self.data, best, noticed))
+        return self.team.from_root(lambda: iterations_of(self.plan.resolved, self.data, best, self.curve.records))
 
     def _has_time_for(self, iterations: int, state: State[Any]) -> bool:
         """Tells whether a refit is to begin: one that is cut short goes on later, unless a model is wanted now.

@@ -1,12 +1,13 @@
 """The refit: the same training again, on training and validation points together, as long as validation chose.
 
 Validation has said after how many iterations the net generalises best; what is left to gain are the points that were
-held out.  They pay where the net knows its training points far better than others, so "auto" asks for that.
+held out.  They pay where points are few, or where the net knows its training points far better than others, so "auto"
+asks for that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,7 +30,7 @@ from macmpi.training.best import Best
 from macmpi.typing import Array
 
 GAP = 2.0
-""""auto" refits where the validation error of the best weights is this many times their training error."""
+""""auto" refits many points where the validation error of the best weights is this many times their training error."""
 
 
 @dataclass(frozen=True)
@@ -52,18 +53,20 @@ class Refit:
         return f"{name:28s} E1       {decimals(self.error):>9}   after {many(self.iterations, 'iteration')}"
 
 
-def iterations_of(of: Resolved, data: Dataset, best: Best, noticed: int) -> int:
+def iterations_of(of: Resolved, data: Dataset, best: Best, records: Sequence[Mapping[str, Any]]) -> int:
     """Counts the iterations of the refit of a run with these best weights; 0: none is wanted.  Collective: no (rank 0).
 
-    Those of the best weights, or fewer: to the last fall of the validation error that was `noticed` (0: any was).
+    They are those after which the validation error was least, as the mean over an iteration, the one before and the one
+    after it: of a few points the least error by itself comes by chance.  records: of the run's curve.
     """
     if best.constant or best.iteration == 0 or of.run.refit is False or not of.repeatable:
         return 0
     gains = best.errors.validation >= GAP * best.errors.E_Q
     gains = gains and data.drawn and not data.autoencoder and of.method.name == "stochastic"
-    if not (of.run.refit is True or gains):
+    if of.run.refit == "auto" and not gains:
         return 0
-    return min(noticed or best.iteration, best.iteration)
+    errors = [record["E1_val"] for record in records if record["phase"] != "postprocess"]
+    return max(int(np.argmin([np.mean(errors[max(i - 1, 0) : i + 2]) for i in range(len(errors))])), 1)
 
 
 def joined(data: Dataset, team: Team) -> Dataset:

@@ -15,9 +15,11 @@ from plans import resolved_of
 
 import macmpi
 from macmpi.config import Config, Data, Method, Parallel, Penalty, Run, Selection, Start
+from macmpi.config.auto import Sizes
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import unscaled
 from macmpi.plan.refusing import can_refit
+from macmpi.plan.resolve import FEW, resolve
 from macmpi.results.reading import read
 from macmpi.state import Errors
 from macmpi.training import loop
@@ -68,7 +70,7 @@ def test_it_is_the_run_on_all_points_for_as_many_iterations_as_validation_chose(
     path = trained(tmp_path, "run", way | {"run.refit": "true"})
     with h5py.File(path) as file:
         n, error = int(file.attrs["refit_iterations"]), float(file.attrs["refit_E1"])
-        assert 0 < n <= file.attrs["best_iteration"]
+        assert 0 < n <= COMMON["run.max_iterations"]
     whole = way | {"data.source": "all.npz", "run.max_iterations": n, "run.refit": "false"}
     other = trained(tmp_path, "whole", whole)
     curve = (tmp_path / "whole" / "curve.jsonl").read_text().splitlines()
@@ -120,6 +122,16 @@ def best_of(validation: float, train: float = 1.0, **keys: Any) -> Best:
     return Best(np.zeros(1), keys.pop("iteration", 5), Errors(train, validation, train, 0.0), **keys)
 
 
+def curve(*errors: float) -> list[dict[str, Any]]:
+    """Records of a start, of iterations with these validation errors, and of the end."""
+    phases = ["start", *["iteration"] * (len(errors) - 2), "postprocess"]
+    return [{"E1_val": error, "phase": phase} for error, phase in zip(errors, phases, strict=True)]
+
+
+FALLING = curve(9.0, 7.0, 5.0, 4.0, 3.0, 4.0, 5.0, 0.1)
+"""The least validation error is that of iteration 4, but for the weights at the end, which have had other treatment."""
+
+
 def points(autoencoder: bool = False, drawn: bool = True) -> Dataset:
     X = np.arange(12.0).reshape(6, 2)
     Y, Y_val = (X, X[:2]) if autoencoder else (X[:, :1], X[:2, :1])
@@ -140,17 +152,43 @@ def test_by_itself_it_happens_where_points_are_what_is_lacking(
     validation: float, data: Dataset, method: Any, wanted: bool
 ) -> None:
     config = Config(data=Data("points.npz"), method=Method(method))
-    assert iterations_of(resolved_of(config, 3, 1, 40, 9), data, best_of(validation), 4) == (4 if wanted else 0)
+    of = resolved_of(config, 3, 1, FEW, 1)
+    assert iterations_of(of, data, best_of(validation), FALLING) == (4 if wanted else 0)
+
+
+@pytest.mark.parametrize(
+    ("n", "tables", "of", "wanted"),
+    [
+        (FEW, {}, {}, True),
+        (FEW + 1, {}, {}, "auto"),
+        (FEW, {"run": Run(refit=False)}, {}, False),
+        (FEW, {"method": Method("adam")}, {}, "auto"),
+        (FEW, {"start": Start("model", model="m.h5")}, {}, "auto"),
+        (FEW, {"parallel": Parallel("sharded")}, {}, "auto"),
+        (FEW, {}, {"drawn": False}, "auto"),
+        (FEW, {}, {"autoencoder": True}, "auto"),
+    ],
+    ids=str,
+)
+def test_few_points_decide_it_before_the_run(n: int, tables: dict[str, Any], of: dict[str, Any], wanted: Any) -> None:
+    """Its reason is said where it was decided, and a config that pins it is left as it is."""
+    config = Config(**{"method": Method("stochastic"), **tables})
+    sizes = Sizes(4, 1, n - n // 5, n // 5, **{"autoencoder": False, "drawn": True, **of})
+    found = resolve(config, sizes)
+    assert found.run.refit == found.settings["run.refit"] == wanted
+    said = [one for one in found.decisions if one.key == "run.refit"]
+    assert [one.value for one in said] == ([True] if found.run.refit != config.run.refit else [])
+    assert all(f"{n:,} points" in one.why for one in said)
 
 
 def test_it_happens_where_it_is_asked_for_and_never_where_nothing_was_learnt() -> None:
     always, never = (
         resolved_of(Config(method=Method("stochastic"), run=Run(refit=word)), 3, 1, 40, 9) for word in (True, False)
     )
-    assert iterations_of(always, points(drawn=False), best_of(0.5), 4)
-    assert not iterations_of(never, points(), best_of(9.0), 4)
-    assert not iterations_of(always, points(), best_of(9.0, constant=True), 4)
-    assert not iterations_of(always, points(), best_of(9.0, iteration=0), 0)
+    assert iterations_of(always, points(drawn=False), best_of(0.5), FALLING)
+    assert not iterations_of(never, points(), best_of(9.0), FALLING)
+    assert not iterations_of(always, points(), best_of(9.0, constant=True), FALLING)
+    assert not iterations_of(always, points(), best_of(9.0, iteration=0), FALLING)
 
 
 @pytest.mark.parametrize(
@@ -169,8 +207,16 @@ def test_what_cannot_be_repeated_on_other_points(table: dict[str, Any]) -> None:
     assert not can_refit(Config(**{"method": Method("stochastic"), **table}))
 
 
-def test_it_is_as_long_as_validation_noticed_a_gain() -> None:
-    """To the last noticeable fall where patience counts from it; never behind the best weights, nor 0."""
+@pytest.mark.parametrize(
+    ("errors", "length"),
+    [
+        ((9.0, 5.0, 3.0, 6.0, 5.0, 4.0, 4.0, 4.0, 5.0, 0.1), 6),  # 3.0 was a matter of chance
+        ((9.0, 8.0, 7.0, 6.0, 5.0, 0.1), 4),  # the last one has no follower
+        ((3.0, 3.0, 9.0, 9.0, 9.0, 0.1), 1),  # the start is no training
+        ((3.0, 2.0, 0.1), 1),
+    ],
+    ids=str,
+)
+def test_its_length_is_that_of_the_least_mean_of_neighbouring_errors(errors: tuple[float, ...], length: int) -> None:
     config = Config(method=Method("stochastic"), run=Run(refit=True))
-    for fell, best, length in ((4, 5, 4), (4, 3, 3), (0, 5, 5)):
-        assert iterations_of(resolved_of(config, 3, 1, 40, 9), points(), best_of(0.5, iteration=best), fell) == length
+    assert iterations_of(resolved_of(config, 3, 1, 40, 9), points(), best_of(0.5), curve(*errors)) == length
