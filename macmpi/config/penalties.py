@@ -67,8 +67,8 @@ def acceleration(config: Config, autoencoder: bool) -> tuple[str, str]:
 def _kind(config: Config, autoencoder: bool) -> str:
     """Gives "bits", `FEW`, "labels" or "numbers"; "" where the paper's values stay.
 
-    Those are for autoencoders of other layers than bits and than basis functions with fewer centres than points, for
-    layers without derivatives, other penalties, selection of centres, and a tolerance that is given.
+    Those are for autoencoders of other layers than bits and than first basis functions of fewer centres than points,
+    for layers without derivatives, other penalties, selection of centres, and a tolerance that is given.
     """
     penalty, layers, asked = config.penalty, config.model.layers(), given(config)
     usual = (
@@ -82,7 +82,8 @@ def _kind(config: Config, autoencoder: bool) -> str:
     )
     if usual and starts_with_bits(config):
         return "bits"
-    if usual and any(kind == "rbf" for _, kind, _ in layers) and "points" not in config.model.each("centres", 1):
+    centred = [kind for _, kind, _ in layers if kind in ("rbf", "quantise")]
+    if usual and "rbf" in centred and config.model.each("centres", len(centred))[centred.index("rbf")] != "points":
         return FEW
     if autoencoder or not usual or any(kind not in get_args(Activation) for _, kind, _ in layers):
         return ""

@@ -199,15 +199,14 @@ class Parts:
         return found
 
     def zeros(self, weights: Sequence[Array]) -> float | None:
-        """The share of the weights of restrained layers that are exactly 0; None where none are asked to be.
+        """The share of the weights under l1 or group_lasso that are exactly 0; None where there are none.
 
         Collective: no.
         """
-        plan = self.plan
-        if not plan.resolved.shaping.sparse:
+        blocks = self.plan.resolved.shaping.sparse
+        if not blocks:
             return None
-        blocks = plan.resolved.shaping.restrained
-        maps = [plan.chain.blocks[b] for b in blocks]
+        maps = [self.plan.chain.blocks[b] for b in blocks]
         marks = [m.penalised if m.connected is None else m.penalised & m.connected for m in maps]
         found, count = zeros([weights[b] for b in blocks], marks)
         return found / count

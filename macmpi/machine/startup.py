@@ -7,7 +7,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Sequence
-from importlib.util import cache_from_source, find_spec
+from importlib import import_module
 from pathlib import Path
 
 from macmpi import many
@@ -17,6 +17,9 @@ from macmpi.machine.hosts import Machine
 PROGRAM = "macmpi.training.launch"
 """A rank imports this module, and with it all that a run needs."""
 
+PACKAGE = Path(__file__).parent.parent
+"""The folder of the program."""
+
 UNWRITTEN = "PYTHONDONTWRITEBYTECODE"
 """The variable that forbids Python to keep what it has compiled."""
 
@@ -24,42 +27,33 @@ LONG = 30.0
 """Seconds of a start from which on there is a warning."""
 
 
-def seconds_of_import() -> float:
-    """Seconds of a core in which a new process imports the program.  Raises OSError, SubprocessError.  Collective: no.
+def seconds_of_import() -> tuple[float, bool]:
+    """Gives the seconds of a core in which a process imports the program, and whether it compiles sources for that.
 
-    Cost: a second or two.
+    Raises OSError, SubprocessError.  Collective: no.  Cost: a second or two.
     """
+    import_module(PROGRAM)  # keeps what can be kept, so that the process starts as a rank of the next launch does
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, "-c", f"import {PROGRAM}"], capture_output=True, timeout=120.0, check=True)
+    command = [sys.executable, "-v", "-c", f"import {PROGRAM}"]
+    told = subprocess.run(command, capture_output=True, timeout=120.0, check=True).stderr
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
-def compiled() -> bool:
-    """Tells whether the program lies there compiled, so that not every rank of every launch compiles it.
-
-    Collective: no.
-    """
-    spec = find_spec(PROGRAM)
-    if spec is None or spec.origin is None:
-        return False
-    return os.path.exists(cache_from_source(spec.origin))
+    took = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return took, b"# code object from " + os.fsencode(PACKAGE) in told
 
 
 def start_up(hosts: Sequence[Machine]) -> Finding:
     """Finds what the imports of a rank cost, and what those of all ranks of the fullest host take.  Collective: no."""
     try:
-        each = seconds_of_import()
+        each, compiles = seconds_of_import()
     except (OSError, subprocess.SubprocessError):
         return Finding("start-up", f"a process could not import {PROGRAM}", WARNING, "is the installation whole?")
     host = max(hosts, key=lambda one: (one.ranks / max(one.cores, 1), one.ranks))
     took = each * -(-host.ranks // max(host.cores, 1))
     ranks = f"{many(host.ranks, 'rank')}"
     text = f"{each:.1f} s of a core a rank for imports, {took:.1f} s for {ranks} on {many(host.cores, 'core')}"
-    if not compiled():
+    if compiles:
         why = f"unset {UNWRITTEN}" if os.environ.get(UNWRITTEN) else "python -m compileall"
-        where = Path(__file__).parent.parent
-        return Finding("start-up", f"{text}; the sources are compiled each time", WARNING, f"{why} ({where})")
+        return Finding("start-up", f"{text}; the sources are compiled each time", WARNING, f"{why} ({PACKAGE})")
     if took > LONG:
         return Finding("start-up", text, WARNING, "fewer ranks on this machine, as many as it has cores")
     return Finding("start-up", text)

@@ -53,9 +53,9 @@ class Shaping:
         return size / mu if self.scale == "objective" and not output else size
 
     @property
-    def sparse(self) -> bool:
-        """Weights are to become exactly 0."""
-        return any(restraint.l1 > 0.0 or restraint.group > 0.0 for restraint in self.restraints)
+    def sparse(self) -> tuple[int, ...]:
+        """The layers whose weights are to become exactly 0."""
+        return tuple(b for b in self.layers if self.asked(b).l1 > 0.0 or self.asked(b).group > 0.0)
 
     @property
     def restrained(self) -> tuple[int, ...]:

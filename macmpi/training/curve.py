@@ -45,7 +45,7 @@ OPTIONAL: dict[str, tuple[str, Column]] = {
 
 def optional_columns(plan: Plan) -> list[str]:
     """The keys of OPTIONAL that a plan's penalties ask for."""
-    return ["zeros"] * plan.resolved.shaping.sparse
+    return ["zeros"] * bool(plan.resolved.shaping.sparse)
 
 
 def _columns(record_keys: Iterable[str], without: frozenset[str]) -> list[Column]:

@@ -154,7 +154,7 @@ rm -rf "$codes"
 
 if [ "$code" -eq 75 ] && is_cancelled; then
     code=143
-elif [ "$code" -eq 75 ] && [ "$restarts" -lt "${MOST_RESTARTS:-200}" ] && ! go_back; then
-    echo "the job could not be put back into the queue: submit it again, and it goes on" >&2
+elif [ "$code" -eq 75 ] && { [ "$restarts" -ge "${MOST_RESTARTS:-200}" ] || ! go_back; }; then
+    echo "the job was not put back into the queue (restarts: $restarts): submit it again, and it goes on" >&2
 fi
 exit "$code"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import py_compile
 import re
 import subprocess
 import sys
@@ -61,12 +62,39 @@ def test_what_a_start_costs(
     each: float, cores: int, kept: bool, variable: str, verdict: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of all ranks of the fullest host; sources that are compiled again by every rank are named."""
-    monkeypatch.setattr(startup, "seconds_of_import", lambda: each)
-    monkeypatch.setattr(startup, "compiled", lambda: kept)
+    monkeypatch.setattr(startup, "seconds_of_import", lambda: (each, not kept))
     monkeypatch.setenv(startup.UNWRITTEN, variable)
     found = startup.start_up([Machine("other", 4, 4, None), Machine("full", 96, cores, None)])
     assert found.verdict == verdict
     assert says in str(found)
+
+
+def test_sources_that_are_not_compiled_as_they_are_now_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever of them it is, where Python may not keep what it has compiled."""
+    folder = tmp_path / "tiny_program"
+    folder.mkdir()
+    sources = [folder / "__init__.py", folder / "part.py", folder / "launch.py"]
+    for source, text in zip(sources, ("", "", "import tiny_program.part"), strict=True):
+        source.write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr(startup, "PROGRAM", "tiny_program.launch")
+    monkeypatch.setattr(startup, "PACKAGE", folder)
+    monkeypatch.setenv(startup.UNWRITTEN, "1")
+    assert startup.seconds_of_import()[1]
+    monkeypatch.delenv(startup.UNWRITTEN)
+    assert startup.seconds_of_import()[1]  # the process that it starts keeps what it has compiled
+    assert not startup.seconds_of_import()[1]
+    monkeypatch.setenv(startup.UNWRITTEN, "1")
+    for source in sources:
+        assert not startup.seconds_of_import()[1]
+        source.write_text(source.read_text() + "\n# later")
+        assert startup.seconds_of_import()[1]
+        py_compile.compile(str(source))
 
 
 LATER = ("h5py", "scipy.optimize", "scipy.stats", "scipy.sparse", "pandas", "sklearn", "matplotlib")

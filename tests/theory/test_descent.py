@@ -93,6 +93,21 @@ def test_no_half_step_raises_e_q_and_what_shapes_the_weights(
         assert_allclose(configured, ridge(mac, state) + shrunk(mac, state, keys, scale), rtol=1e-12)
 
 
+@pytest.mark.parametrize("l1", list(itertools.product([0.0, 0.1], repeat=2)))
+@pytest.mark.parametrize("group", list(itertools.product([0.0, 0.1], repeat=2)))
+def test_zeros_are_shares_of_what_is_under_l1_or_group_lasso(
+    l1: tuple[float, float], group: tuple[float, float]
+) -> None:
+    """Not of biases, nor of layers that are bounded alone, whose bound may be 0."""
+    mac = method(l1=[0.0, *l1], group_lasso=[0.0, *group], weights_min=[0.0, -1e12, 0.0])
+    state = started(mac)
+    state.weights[::3] = 0.0
+    sizes = zip((0.0, *l1), (0.0, *group), strict=True)
+    asked = [W[:, :-1] for W, own in zip(mac.parts.weights(state), sizes, strict=True) if any(own)]
+    share = np.mean(np.concatenate([np.ravel(V) for V in asked]) == 0.0) if asked else None
+    assert mac.evaluate(state).zeros == share
+
+
 def test_zeros_stay_where_the_ridge_ends() -> None:
     """Beyond ridge_until_mu nothing shrinks weights: E_Q alone falls, on the weights that are left."""
     mac = method(l1=1.0, ridge_until_mu=100.0, mu0=1.0, ridge_scale="objective")

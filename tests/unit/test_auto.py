@@ -24,6 +24,9 @@ ALWAYS = ("method.name", "model.hidden", "model.activation", "model.loss", "star
 OF_MAC = (*(f"penalty.{key}" for key in PAPER), "method.acceleration", "model.sites")
 """Those that full MAC alone reads."""
 
+WORDS = ("kmeans", "subset", "points")
+"""How centres are found."""
+
 SIZES = list(itertools.product([1, 2, 3, 64], [False, True]))
 """Columns of X, and whether the net is an autoencoder."""
 
@@ -107,11 +110,18 @@ def test_the_penalty_is_the_papers_where_no_other_was_measured(tables: dict[str,
     assert found.method.acceleration == "none"
 
 
-@pytest.mark.parametrize(("centres", "factor"), [("kmeans", 2.0), ("subset", 2.0), ("points", 10.0)])
 @pytest.mark.parametrize("autoencoder", [False, True])
-def test_fewer_centres_than_points_have_a_path_in_small_steps(centres: str, factor: float, autoencoder: bool) -> None:
-    """As many as points have the paper's; the reason is that of the rule."""
+@pytest.mark.parametrize("codebook", [False, True])
+@pytest.mark.parametrize("centres", [*WORDS, *itertools.product(WORDS, repeat=2)], ids=str)
+def test_fewer_centres_than_points_have_a_path_in_small_steps(centres: Any, codebook: bool, autoencoder: bool) -> None:
+    """As many as points in the first layer of them have the paper's, whatever others have; the reason is the rule's."""
+    first = centres if isinstance(centres, str) else centres[0]
+    factor = 10.0 if first == "points" else 2.0
     net = {"hidden": [9, 2, 9], "activation": ["rbf", "linear", "rbf"], "centres": centres}
+    if codebook:
+        net = {"hidden": [9, 9, 2, 9], "activation": ["quantise", "rbf", "linear", "rbf"], "centres": centres}
+    if codebook and not isinstance(centres, str):
+        net["centres"] = ["kmeans" if first == "points" else "points", *centres]
     found, decisions = decide(config.validate(FULL | {"model": net}, "this test"), 9, autoencoder)
     assert {key: getattr(found.penalty, key) for key in PAPER} == PAPER | {"factor": factor}
     (why,) = [d.why for d in decisions if d.key == "penalty.factor"]

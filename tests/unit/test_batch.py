@@ -76,6 +76,7 @@ case "$name $*" in
 esac
 """
 COMMANDS = ("srun", "mpiexec", "flux", "scontrol", "squeue", "qsub", "qstat", "python", "sleep")
+NOT_BACK = "the job was not put back into the queue"
 JOB = {"SLURM_JOB_ID": "7", "PBS_JOBID": "7", "LSB_JOBID": "7", "LSB_DJOB_NUMPROC": "12"}
 RECORD = """JobId=7 JobName=macmpi
    UserId=me(1000) GroupId=me(1000) MCS_label=N/A
@@ -196,9 +197,12 @@ def test_a_script_runs_the_program_so_that_it_can_stop_and_go_on(script: str, tm
 
 @pytest.mark.parametrize("script", SCRIPTS)
 @pytest.mark.parametrize("code", [0, 2, 70, 74, 75])
-def test_it_goes_back_to_the_queue_for_75_alone(script: str, code: int, tmp_path: Path) -> None:
-    ran = run(script, tmp_path, code)
+def test_it_goes_back_to_the_queue_for_75_alone(
+    script: str, code: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ran = run(script, tmp_path, code, MOST_RESTARTS="1")
     assert ran.code == code
+    assert NOT_BACK not in capfd.readouterr().err
     if script == "lsf":
         (values,) = re.findall(r"^#BSUB -Q (.*)$", (FOLDER / "lsf.sh").read_text(), re.MULTILINE)
         assert values.split() == ["75"]
@@ -207,10 +211,12 @@ def test_it_goes_back_to_the_queue_for_75_alone(script: str, code: int, tmp_path
 
 
 @pytest.mark.parametrize("script", ["slurm", "pbs", "flux"])
-def test_it_does_not_go_back_for_ever(script: str, tmp_path: Path) -> None:
+def test_it_does_not_go_back_for_ever(script: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """And says in its last line that it does not."""
     told = {"RECORD": RECORD.replace("Restarts=0", "Restarts=3"), "MACMPI_RESTARTS": "3"}
     ran = run(script, tmp_path, 75, **told, MOST_RESTARTS="3")
     assert ran.code == 75
+    assert NOT_BACK in capfd.readouterr().err.splitlines()[-1]
     assert AGAIN[script] not in ran.calls
 
 

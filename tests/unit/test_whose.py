@@ -176,6 +176,20 @@ def test_the_page_says_what_becomes_of_a_folder(row: str, flags: tuple[str, ...]
 # --- inputs within the folder -----------------------------------------------------------------------------------------
 
 
+def test_a_checkpoint_whose_id_is_damaged_is_somebody_else_s_until_it_is_moved_away(place: Path) -> None:
+    newest = place / "run" / "checkpoints" / "iteration-000001.h5"
+    content = bytearray(newest.read_bytes())
+    content[content.index(b"macmpi-run-") + 20] ^= 1
+    newest.write_bytes(content)
+    (place / "run" / "model.h5").unlink()
+    outcome = go(place, "--resume", "auto", code=2)
+    assert f"{newest.name} is no file of a run in this folder" in outcome.err
+    assert newest.read_bytes() == content
+    newest.unlink()
+    go(place, "--resume", "auto")
+    assert (place / "run" / "model.h5").exists()
+
+
 @pytest.mark.parametrize("flags", FLAGS, ids=" ".join)
 @pytest.mark.parametrize("link", [False, True])
 def test_inputs_within_the_folder_stay_or_are_refused(flags: tuple[str, ...], link: bool, place: Path) -> None:
