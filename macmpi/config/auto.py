@@ -12,8 +12,7 @@ from typing import Any, get_args
 from macmpi.config.model import LAYERS, Activation
 from macmpi.config.penalties import AUTO, IN_THE_PAPER, acceleration, by_loss, starts_with_bits
 from macmpi.config.tables import HALF_STEPS, extensions
-from macmpi.config.whole import Config, given
-from macmpi.config.writing import toml
+from macmpi.config.whole import Config, given, toml
 
 COORDINATES = (*HALF_STEPS, "selection", "model.sites", "model.fitters", "method.acceleration")
 """Tables and keys that only methods with coordinates read."""

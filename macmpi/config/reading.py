@@ -16,11 +16,8 @@ from macmpi import UsageError
 from macmpi.config.gone import gone
 from macmpi.config.layer_tables import TABLES, table_meant
 from macmpi.config.model import words
-from macmpi.config.tables import (
-    solvers,
-)
-from macmpi.config.whole import Config
-from macmpi.config.writing import toml
+from macmpi.config.tables import solvers
+from macmpi.config.whole import Config, toml
 
 
 def read(path: Path, settings: list[str]) -> Config:
