@@ -11,12 +11,13 @@ import numpy as np
 
 from macmpi import UsageError
 from macmpi.config import Data
-from macmpi.data.checks import as_labels, check_enough, check_values, columns
+from macmpi.data.checks import as_labels, check_enough, check_values, classes_of, columns
 from macmpi.data.gathered import Gathered, check_keys, check_whole, forget, gathered
 from macmpi.data.named_sets import NAMED_SETS
 from macmpi.data.reading import Raw
 from macmpi.data.scaling import ScalingRule
 from macmpi.data.split import RowSet, drawn
+from macmpi.data.sums import SIDES
 from macmpi.data.user_file import of_table, raw_arrays, read_own
 from macmpi.data.wanted import NUMBERS, Wanted
 from macmpi.files import first_line
@@ -72,8 +73,8 @@ class Part:
         return self.source[rows.start : rows.stop] if isinstance(rows, range) else self.source[rows[:]]
 
 
-Parts = tuple[Part, Part]
-"""The training and the validation rows."""
+Parts = dict[str, Part]
+"""The training rows of each array by its name, and the validation rows by that name and "_val"."""
 
 Draw = Callable[[Raw, Data], Sequence[range | RowSet]]
 """Draws which rows are for training, and which for validation."""
@@ -130,10 +131,8 @@ def scaled_as(raw: Raw, config: Data, wanted: Wanted) -> Raw:
     return raw
 
 
-def parts_of(raw: Raw, config: Data, draw: Draw, missing: bool = False) -> tuple[Parts, Parts | None]:
-    """The parts of X and, but for autoencoders, of Y, in which numbers may be missing.
-
-    Raises UsageError.  Collective: no.
+def parts_of(raw: Raw, config: Data, draw: Draw, missing: bool = False) -> Parts:
+    """The parts of all arrays that there are.  missing: numbers of Y may be.  Raises UsageError.  Collective: no.
 
     Their rows are the first data.points of X and all of X_val, or where there is no X_val those that are drawn.
     """
@@ -144,24 +143,19 @@ def parts_of(raw: Raw, config: Data, draw: Draw, missing: bool = False) -> tuple
         rows = draw(raw, config)
         left = n - len(rows[1])
     check_enough(config, len(rows[0]), len(rows[1]), left)
-    X = two_parts(raw.X, raw.X_val, rows, f"{config.source}: dataset X")
-    if raw.Y is None:
-        return X, None
-    return X, two_parts(raw.Y, raw.Y_val, rows, f"{config.source}: dataset Y", None if raw.labels else missing)
+    found: Parts = {}
+    for name in ("X", "Y", "weights", "groups", "order"):
+        for side, own in zip(SIDES, rows, strict=True):
+            given = name if raw.X_val is None else f"{name}{side}"
+            if (array := getattr(raw, given)) is not None:
+                may_miss = missing if name == "Y" and not raw.labels else None
+                found[f"{name}{side}"] = Part(array, own, f"{config.source}: dataset {given}", may_miss)
+    return found
 
 
-def weight_parts(raw: Raw, inputs: Parts, source: str) -> tuple[Part | None, Part | None]:
-    """The weights of the training and of the validation rows, those of `inputs`; None where there are none."""
-    rows, name = [part.rows for part in inputs], f"{source}: dataset weights"
-    train = None if raw.weights is None else Part(raw.weights, rows[0], name)
-    if raw.X_val is None:
-        return train, None if raw.weights is None else Part(raw.weights, rows[1], name)
-    return train, None if raw.weights_val is None else Part(raw.weights_val, rows[1], f"{name}_val")
-
-
-def two_parts(
-    first: Any, second: Any, rows: Sequence[range | RowSet], name: str = "", missing: bool | None = None
-) -> Parts:
-    """Training rows of the first array, and validation rows of the second one, or of the first if that is None."""
-    held = (first, name) if second is None else (second, f"{name}_val")
-    return Part(first, rows[0], name, missing), Part(held[0], rows[1], held[1], missing)
+def classes_in(parts: Parts, raw: Raw, source: str) -> Array | None:
+    """The labels that occur, ascending; None of data without labels.  Raises UsageError.  Collective: no."""
+    if not raw.labels:
+        return None
+    Y, Y_val = (parts[name].labels() for name in ("Y", "Y_val"))
+    return classes_of(Y, Y_val, source, raw.names, raw.label_type, raw.X_val is None)

@@ -56,12 +56,3 @@ def check_some(weight: float, what: str, source: str) -> None:
             f'data.source = "{source}": all {what} points have the weight 0; give some of them more'
             + ("" if what == "training" else ", or hold out more points (data.validation)")
         )
-
-
-def settled(weights: Array, what: str, source: str) -> Array | None:
-    """Weights (N, 1) of all training or all validation points as (N,); None where all are 1.
-
-    Raises UsageError where all are 0.  Collective: no.
-    """
-    check_some(float(weights.sum()), what, source)
-    return None if (weights == 1.0).all() else np.ascontiguousarray(weights[:, 0])

@@ -24,9 +24,9 @@ class Raw:
     one_dimensional: the targets, Y or X, are numbers that the file has as (N,); columns: of a table, by which X was
     made.  weights: of the points of X, (N, 1); weights_val: of those of X_val.
 
-    For pictures, else None: groups, whole numbers of the points of X and of X_val (none while those are to be drawn);
-    order, the places of the same points on their group's closed curve; shape, height and width, and perhaps channels,
-    of a row that is an image.  steps: of rows that are sequences, else 0.
+    For pictures, else None: groups, whole numbers of the points of X, and groups_val of those of X_val; order,
+    order_val, the places of the same points on their group's closed curve; shape, height and width, and perhaps
+    channels, of a row that is an image.  steps: of rows that are sequences, else 0.
     """
 
     X: Array
@@ -40,8 +40,10 @@ class Raw:
     names: Array | None = None
     one_dimensional: bool = False
     columns: Columns | None = None
-    groups: tuple[Array, Array] | None = None
-    order: tuple[Array, Array] | None = None
+    groups: Array | None = None
+    groups_val: Array | None = None
+    order: Array | None = None
+    order_val: Array | None = None
     shape: tuple[int, ...] | None = None
     steps: int = 0
     weights: Any = None

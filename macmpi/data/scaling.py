@@ -8,6 +8,7 @@ compressed, as of tails that grow exponentially, is compressed twice: no number 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -180,8 +181,9 @@ class ScalingRule:
         """The long tails, as `tails_of` finds them or as the model has them that training starts from."""
         if self.settled != "robust":
             return None
-        known = self.like is not None and len(self.like.shift) == len(low)
-        return self.like.tails if known and self.like else tails_of(sample, low, high)
+        like = self.like and self.like.of_first(self.features or len(self.like.shift))
+        found = like.tails if like and len(like.shift) == len(low) else tails_of(sample, low, high)
+        return found and found.without(np.array(self.flags or [False] * len(low)))
 
     @property
     def settled(self) -> str:
@@ -240,39 +242,55 @@ def standard(
     return Scaling(mean, np.where(deviation <= ROUNDING * largest, 1.0, scale), tails, BEYOND * farthest)
 
 
-def _moments(G: Array, weights: Array | None = None) -> tuple[Array, Array]:
-    """Mean and deviation of each column, of the numbers that are not missing, by the rows' weights (N,)."""
-    if weights is not None:
-        mass = weights @ ~np.isnan(G)
-        mass = np.where(mass > 0.0, mass, 1.0)
-        mean = weights @ np.nan_to_num(G) / mass
-        return mean, np.sqrt(weights @ np.nan_to_num(np.square(G - mean)) / mass)
-    if np.isnan(G).any():
-        return np.nanmean(G, axis=0), np.nanstd(G, axis=0)
-    return G.mean(axis=0), G.std(axis=0)
+@dataclass(frozen=True)
+class Rows:
+    """Facts of training rows (N, D), in which numbers of targets may be missing, that decide how they are scaled.
+
+    low, high, seen: of each column its least and largest number, and how many there are (D,).  Of sequences each step
+    is a row (d,) from here on, else d = D.  sample: rows (n, d), evenly spaced; mean: (d,), of a function of rows
+    (n, d), or of the rows themselves where it is None, as they weigh.
+    """
+
+    low: Array
+    high: Array
+    seen: Array
+    sample: Array
+    mean: Callable[[Callable[[Array], Array] | None], Array]
+
+    @classmethod
+    def of(cls, X: Array, weights: Array | None = None, features: int = 0) -> Rows:
+        """The facts of rows X (N, D) that are at hand.  weights: theirs, (N,); features: of a step of sequences."""
+        steps = X.reshape(-1, features or X.shape[1])
+        w = None if weights is None else np.repeat(weights, len(steps) // len(X))
+
+        def mean(function: Callable[[Array], Array] | None) -> Array:
+            G = steps if function is None else function(steps)
+            if w is not None:
+                mass = w @ ~np.isnan(G)
+                return w @ np.nan_to_num(G) / np.where(mass > 0.0, mass, 1.0)
+            return np.nanmean(G, axis=0) if np.isnan(G).any() else G.mean(axis=0)
+
+        low, high, seen = np.fmin.reduce(X), np.fmax.reduce(X), np.count_nonzero(~np.isnan(X), axis=0)
+        return cls(low, high, seen, steps[spread_rows(len(steps))], mean)
+
+    def scaling(self, rule: ScalingRule) -> Scaling:
+        """The scaling by a rule.  Ranges and quartiles are those of the rows, whatever these weigh."""
+        D, kind = len(self.low), rule.settled
+        d = rule.features or D
+        low, high = self.low.reshape(-1, d).min(axis=0), self.high.reshape(-1, d).max(axis=0)
+        if kind == "none":
+            return unscaled(D)
+        if kind == "range":
+            return range_of(low, high).repeated(D // d)
+        tails = rule.tails(self.sample, low, high)
+        mean = self.mean(None if tails is None else tails.apply)
+        deviation = np.sqrt(self.mean(lambda A: np.square(compressed(A, tails) - mean)))
+        farthest = FARTHEST if kind == "robust" else np.inf
+        found = standard(mean, deviation, compressed(low, tails), compressed(high, tails), tails, farthest)
+        return replace(found, scale=np.where(rule.flags or False, 1.0, found.scale)).repeated(D // d)
 
 
 def fit_scaling(X: Array, rule: ScalingRule | str, weights: Array | None = None) -> Scaling:
-    """The scaling of training rows X (N, D), in which numbers of targets may be missing.
-
-    weights: of the rows, (N,), for means and deviations; ranges and quartiles are those of the rows.
-    """
+    """The scaling of training rows X (N, D), in which numbers of targets may be missing.  weights: theirs, (N,)."""
     rule = ScalingRule(rule) if isinstance(rule, str) else rule
-    if rule.kind == "none":
-        return unscaled(X.shape[1])
-    if rule.features:
-        steps = X.shape[1] // rule.features
-        rows = None if weights is None else np.repeat(weights, steps)
-        like = rule.like and rule.like.of_first(rule.features)
-        return fit_scaling(X.reshape(-1, rule.features), replace(rule, features=0, like=like), rows).repeated(steps)
-    low, high = np.fmin.reduce(X), np.fmax.reduce(X)
-    kind = rule.settled
-    if kind == "range":
-        return range_of(low, high)
-    flags = np.array(rule.flags or [False] * X.shape[1])
-    tails = rule.tails(X[spread_rows(len(X))], low, high)
-    tails = tails and tails.without(flags)
-    G = compressed(X, tails)
-    farthest = FARTHEST if kind == "robust" else np.inf
-    found = standard(*_moments(G, weights), np.fmin.reduce(G), np.fmax.reduce(G), tails, farthest)
-    return replace(found, scale=np.where(flags, 1.0, found.scale))
+    return Rows.of(X, weights, rule.features).scaling(rule)

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from macmpi.parallel.partition import partition_points
 from macmpi.typing import Array
 
 SIDES = ("", "_val")
@@ -26,12 +25,6 @@ class Sum:
     def add(self, name: str, points: int, blocks: Array) -> None:
         """Adds an array of that number of points by the sums of its blocks (blocks, 32), those of `block_sum`."""
         self._sum.update(f"{name} {points} ".encode() + blocks.tobytes())
-
-    def add_whole(self, name: str, rows: Array) -> None:
-        """Adds an array (N, ...) that is at hand."""
-        cut = partition_points(len(rows), 1).blocks
-        blocks = [block_sum([rows[cut.points(b, b + 1).rows]]) for b in range(len(cut))]
-        self.add(name, len(rows), np.array(blocks))
 
     def add_names(self, names: Array) -> None:
         """Adds the names of classes."""

@@ -114,12 +114,10 @@ def raw_arrays(held: dict[str, Any], path: Path, labels: bool, texts: bool = Tru
             points[name] = as_rows(array, called, missing=missing if "Y" in name else None)
     for name, array in weights.items():
         points[name] = as_weights(array, f"{path}: dataset {name}")
-    groups = None
     if numbers:
         check_groups(points, numbers, path)
-        every = numbers["groups"].astype(np.int64)
-        groups = every, numbers.get("groups_val", every[:0]).astype(np.int64)
-    return Raw(**points, **_kinds(held, labels), names=names, groups=groups, shape=image_shape(held["X"]))
+        points |= {name: array.astype(np.int64) for name, array in numbers.items()}
+    return Raw(**points, **_kinds(held, labels), names=names, shape=image_shape(held["X"]))
 
 
 def image_shape(array: Any) -> tuple[int, ...] | None:
