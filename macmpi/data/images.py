@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from macmpi import UsageError
-from macmpi.files import first_line, readable
+from macmpi.data.reading import told
+from macmpi.files import readable
 from macmpi.typing import Array
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm", ".pnm")
@@ -132,8 +133,5 @@ def _pixels(image: Any, mode: str, size: tuple[int, int]) -> Array:
 
 def _opened(Image: Any, path: Path, look: Callable[[Any], Any]) -> Any:
     """Looks at an image by `look`, and gives its answer.  Raises UsageError, naming the file."""
-    try:
-        with Image.open(path) as image:
-            return look(image)
-    except Exception as error:  # noqa: BLE001 - whatever Pillow raises, the file is what is wrong
-        raise UsageError(f"{path} cannot be read: {first_line(error)}") from None
+    with told(str(path)), Image.open(path) as image:
+        return look(image)

@@ -14,13 +14,12 @@ from macmpi.config import Data
 from macmpi.data.checks import as_labels, check_enough, check_values, classes_of, columns
 from macmpi.data.gathered import Gathered, check_keys, check_whole, forget, gathered
 from macmpi.data.named_sets import NAMED_SETS
-from macmpi.data.reading import Raw
+from macmpi.data.reading import Raw, told
 from macmpi.data.scaling import ScalingRule
 from macmpi.data.split import RowSet, drawn
 from macmpi.data.sums import SIDES
 from macmpi.data.user_file import of_table, raw_arrays, read_own
 from macmpi.data.wanted import NUMBERS, Wanted
-from macmpi.files import first_line
 from macmpi.parallel.tiles import Tile
 from macmpi.typing import Array
 
@@ -51,20 +50,16 @@ class Part:
         """Rows of the part (n, width), float64.  Raises UsageError at the first value that is no usable number."""
         rows = np.asarray(self.rows[tile.rows])
         runs = np.split(rows, np.flatnonzero(np.diff(rows) > GAP) + 1)
-        try:
+        with told(self.name):
             blocks = [self.source[run[0] : run[-1] + 1][run - run[0]] for run in runs]
-        except (OSError, RuntimeError) as error:
-            raise UsageError(f"{self.name} cannot be read: {first_line(error)}") from None
         found = np.concatenate(blocks).reshape(len(rows), -1).astype(np.float64)
         check_values(found, self.name, rows, self.missing)
         return found
 
     def labels(self) -> Array:
         """The labels of a part are (n, 1), once all of its dataset have been checked.  Raises UsageError."""
-        try:
+        with told(self.name):
             array = np.asarray(self.source[()])
-        except (OSError, RuntimeError) as error:
-            raise UsageError(f"{self.name} cannot be read: {first_line(error)}") from None
         return as_labels(array, self.name)[np.asarray(self.rows[:])]
 
     def whole(self) -> Array:
@@ -97,10 +92,11 @@ def raw_of(config: Data, labels: bool, unread: bool = False, wanted: Wanted = NU
         check_whole(config.source)
     found = gathered(config, wanted.missing)
     if found is not None:
-        return scaled_as(_of_gathered(found, config, labels, wanted.missing), config, wanted)
-    check_keys(config)
-    named = NAMED_SETS.get(config.source)
-    raw = named(config, labels) if named else read_own(config, labels, unread, wanted.missing)
+        raw = _of_gathered(found, config, labels, wanted.missing)
+    else:
+        check_keys(config)
+        named = NAMED_SETS.get(config.source)
+        raw = named(config, labels) if named else read_own(config, labels, unread, wanted.missing)
     return scaled_as(raw, config, wanted)
 
 
@@ -114,8 +110,7 @@ def _of_gathered(found: Gathered, config: Data, labels: bool, missing: bool) -> 
             f'{config.source}: model.loss = "cross_entropy" needs class labels: name their column in data.target, or '
             "put images into folders, one a class"
         )
-    raw = raw_arrays(arrays, Path(config.source), labels, missing=missing)
-    return raw if found.columns is None else of_table(raw, found.columns)
+    return of_table(raw_arrays(arrays, Path(config.source), labels, missing=missing), found.columns)
 
 
 def scaled_as(raw: Raw, config: Data, wanted: Wanted) -> Raw:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,9 +78,33 @@ def contents(path: Path) -> str:
     return f"it holds {', '.join(listed) or 'nothing'}{', ...' if len(names) > LISTED else ''}"
 
 
+NO_ARRAY = "it holds Python objects, or is no .npy file"
+OBJECTS = {"Object arrays": "it holds Python objects: save numbers, and text as A.astype(str)"}
+OBJECTS |= {"pickle": "it is not a file of plain arrays"}
+"""Words of NumPy's about what it would have to unpickle, and what is said in their place."""
+
+
+@contextmanager
+def told(what: str, instead: Mapping[str, str] = OBJECTS) -> Iterator[None]:
+    """Names what is read where it cannot be, whatever NumPy, zipfile, h5py and Pillow raise: it is what is wrong.
+
+    instead: what is said of errors with these words.  Raises UsageError.
+    """
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(f"{what}: {error}") from None
+    except MemoryError:
+        raise UsageError(f"{what} cannot be read: it says that it holds more than fits into memory") from None
+    except Exception as error:  # noqa: BLE001 - there is no list of what these libraries raise
+        said = first_line(error)
+        said = next((text for words, text in instead.items() if words in said), said)
+        raise UsageError(f"{what} cannot be read: {said}") from None
+
+
 def read_file(path: Path, names: tuple[str, ...]) -> dict[str, Array]:
     """The datasets of an HDF5 or npz file that are there.  Nothing is ever unpickled.  Raises UsageError."""
-    try:
+    with told(str(path)):
         if path.suffix == ".npz":
             if not is_zipfile(path):
                 raise ValueError("it is no .npz file; a single array is an .npy file")
@@ -88,23 +114,8 @@ def read_file(path: Path, names: tuple[str, ...]) -> dict[str, Array]:
                 raise ValueError("a member of it is no .npy file")
             return found
         with files.opened(path) as file:
-            held = set(file)
-            return {
-                name: declared(np.asarray(files.array(file, name)), facts_of(file[name]))
-                for name in names
-                if name in held
-            }
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
-    except MemoryError:
-        raise UsageError(f"{path} cannot be read: it says that it holds more than fits into memory") from None
-    except Exception as error:  # noqa: BLE001 - whatever NumPy, zipfile and h5py raise, the file is what is wrong
-        text = first_line(error)
-        if "Object arrays" in text:
-            text = "it holds Python objects: save numbers, and text as A.astype(str)"
-        elif "pickle" in text:
-            text = "it is not a file of plain arrays"
-        raise UsageError(f"{path} cannot be read: {text}") from None
+            held = set(file).intersection(names)
+            return {n: declared(np.asarray(files.array(file, n)), facts_of(file[n])) for n in names if n in held}
 
 
 def facts_of(dataset: Any) -> dict[str, Any]:
@@ -150,15 +161,8 @@ def declared(array: Array, facts: dict[str, Any]) -> Array:
 
 def read_array(path: Path) -> Array:
     """The array of an .npy file.  Nothing is ever unpickled.  Raises UsageError."""
-    try:
+    with told(str(path), dict.fromkeys(("allow_pickle", "Object arrays"), NO_ARRAY)):
         return np.asarray(np.load(path, allow_pickle=False))
-    except MemoryError:
-        raise UsageError(f"{path} cannot be read: it says that it holds more than fits into memory") from None
-    except (OSError, ValueError, EOFError) as error:
-        text = first_line(error)
-        if "allow_pickle" in text or "Object arrays" in text:
-            text = "it holds Python objects, or is no .npy file"
-        raise UsageError(f"{path} cannot be read: {text}") from None
 
 
 def read_headers(path: Path, names: tuple[str, ...]) -> dict[str, Any]:
@@ -166,20 +170,15 @@ def read_headers(path: Path, names: tuple[str, ...]) -> dict[str, Any]:
 
     Raises UsageError.
     """
-    try:
+    with told(str(path)):
         file = files.opened(path)
         held = set(file)
-    except (OSError, RuntimeError) as error:
-        raise UsageError(f"{path} cannot be read: {first_line(error)}") from None
     return {name: _header(file, name, path) for name in names if name in held}
 
 
 def _header(file: Any, name: str, path: Path) -> Any:
-    try:
+    with told(str(path)):
         dataset = files.dataset(file, name)
+    with told(f"{path}: dataset {name}"):
         dataset.dtype, dataset.shape  # noqa: B018 - h5py reads them here, and keeps them
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
-    except Exception as error:  # noqa: BLE001 - whatever h5py raises, the file is what is wrong
-        raise UsageError(f"{path}: dataset {name} cannot be read: {first_line(error)}") from None
     return dataset

@@ -16,10 +16,9 @@ import numpy as np
 from macmpi.config import Data
 from macmpi.config.auto import Sizes
 from macmpi.data.alike import check_same_data, opened_alike
-from macmpi.data.checks import check_single, check_units, check_varied, largest
+from macmpi.data.checks import check_single, check_some, check_units, check_varied, largest, not_negative
 from macmpi.data.dataset import WEIGHTS, Dataset, share_arrays
 from macmpi.data.parts import Part, Parts, classes_in, drawn_of, parts_of, raw_of
-from macmpi.data.point_weights import check_some, not_negative
 from macmpi.data.reading import Raw
 from macmpi.data.scaling import AS_IS, Rows, Scaling, ScalingRule, spread_rows, unscaled
 from macmpi.data.split import RowSet, counted

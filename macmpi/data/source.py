@@ -105,7 +105,7 @@ class Arrays(Whole):
 
         config, wanted = self.config, wanted_by(self.config, self.like)
         raw = raw_arrays(self.held, Path(self.name), has_labels(config), missing=wanted.missing)
-        raw = raw if self.columns is None else of_table(raw, self.columns)
+        raw = of_table(raw, self.columns)
         return made_of(scaled_as(raw, config.data, wanted), config.data, config.model.precision, wanted)
 
 
