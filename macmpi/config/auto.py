@@ -57,34 +57,41 @@ class Decision:
     why: str
 
 
+class _Deciding:
+    """A config that is being decided, key by key."""
+
+    def __init__(self, config: Config) -> None:
+        self.config, self.found = config, list[Decision]()
+
+    def say(self, key: str, value: Any, why: str) -> None:
+        """Gives a key, "table.key", its value."""
+        table, _, name = key.partition(".")
+        self.config = replace(self.config, **{table: replace(getattr(self.config, table), **{name: value})})
+        self.found.append(Decision(key, value, why))
+
+
 def decide(
     config: Config, n_in: int, autoencoder: bool = False, shape: Sequence[int] | None = None
 ) -> tuple[Config, list[Decision]]:
     """The config without "auto", and what was decided.  n_in: columns of X; shape: of its images.  Collective: no."""
-    config, found = decide_net(config, n_in, autoencoder)
-    if shape and not config.model.image and config.model.reads_images:
-        config = replace(config, model=replace(config.model, image=[*shape]))
-        found.append(Decision("model.image", [*shape], AS_THE_DATA))
-    method, penalty = config.method, config.penalty
+    deciding = _net(config, n_in, autoencoder)
+    model = deciding.config.model
+    if shape and not model.image and model.reads_images:
+        deciding.say("model.image", [*shape], AS_THE_DATA)
     if config.start.method == AUTO:
-        word, why = _start(config)
-        config = replace(config, start=replace(config.start, method=word))  # type: ignore[arg-type]
-        found.append(Decision("start.method", word, why))
-    if method.name != "mac":
-        return config, found
-    if config.model.sites == AUTO:
-        sites = [site for _, _, site in config.model.layers()]
-        value, why = ("after", IN_THE_PAPER) if set(sites) == {"after"} else (sites, "what half steps can fit")
-        config = replace(config, model=replace(config.model, sites=value))  # type: ignore[arg-type]
-        found.append(Decision("model.sites", value, why))
-    for key, value, why in by_loss(config, n_in, autoencoder):
-        penalty = replace(penalty, **{key: value})
-        found.append(Decision(f"penalty.{key}", value, why))
-    if method.acceleration == AUTO:
-        word, why = acceleration(config, autoencoder)
-        method = replace(method, acceleration=word)  # type: ignore[arg-type]
-        found.append(Decision("method.acceleration", word, why))
-    return replace(config, method=method, penalty=penalty), found
+        deciding.say("start.method", *_start(deciding.config))
+    if deciding.config.method.name != "mac":
+        return deciding.config, deciding.found
+    if model.sites == AUTO:
+        sites = [site for _, _, site in model.layers()]
+        usual = set(sites) == {"after"}
+        deciding.say("model.sites", *(("after", IN_THE_PAPER) if usual else (sites, "what half steps can fit")))
+    decided = deciding.config
+    for key, value, why in by_loss(decided, n_in, autoencoder):
+        deciding.say(f"penalty.{key}", value, why)
+    if config.method.acceleration == AUTO:
+        deciding.say("method.acceleration", *acceleration(decided, autoencoder))
+    return deciding.config, deciding.found
 
 
 def _start(config: Config) -> tuple[str, str]:
@@ -99,27 +106,26 @@ def _start(config: Config) -> tuple[str, str]:
 
 def decide_net(config: Config, n_in: int, autoencoder: bool = False) -> tuple[Config, list[Decision]]:
     """The config with a method and a net, and what was decided.  Collective: no."""
-    model, found = config.model, list[Decision]()
+    deciding = _net(config, n_in, autoencoder)
+    return deciding.config, deciding.found
 
-    def decided(key: str, value: Any, why: str) -> Any:
-        found.append(Decision(key, value, why))
-        return value
 
-    if model.hidden == AUTO:
+def _net(config: Config, n_in: int, autoencoder: bool) -> _Deciding:
+    deciding = _Deciding(config)
+    if config.model.hidden == AUTO:
         code = max(1, min(CODE, n_in // 2))
         why = f"an autoencoder of {n_in} columns" if autoencoder else "a regression or a classifier"
-        model = replace(model, hidden=decided("model.hidden", [32, code, 32] if autoencoder else UNITS, why))
-    method = config.method
-    if method.name == AUTO:
-        asked = _coordinates_asked_for(config)
-        name, why = ("mac", asked) if asked else ("stochastic", "all layers have derivatives; it is the fastest")
-        method = replace(method, name=decided("method.name", name, why))
-    if model.activation == AUTO:
-        word, why = ("sigmoid", "it suits codes") if autoencoder else ("relu", "it suits tables and labels")
-        model = replace(model, activation=decided("model.activation", word, why))
-    if model.loss == AUTO:
-        model = replace(model, loss=decided("model.loss", "squared", "the targets are numbers"))
-    return replace(config, model=model, method=method), found
+        deciding.say("model.hidden", [32, code, 32] if autoencoder else UNITS, why)
+    if config.method.name == AUTO:
+        asked = _coordinates_asked_for(deciding.config)
+        usual = "stochastic", "all layers have derivatives; it is the fastest"
+        deciding.say("method.name", *(("mac", asked) if asked else usual))
+    if config.model.activation == AUTO:
+        for_codes, for_others = ("sigmoid", "it suits codes"), ("relu", "it suits tables and labels")
+        deciding.say("model.activation", *(for_codes if autoencoder else for_others))
+    if config.model.loss == AUTO:
+        deciding.say("model.loss", "squared", "the targets are numbers")
+    return deciding
 
 
 def in_short(decisions: Sequence[Decision]) -> str:

@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -101,30 +100,19 @@ def gathered(config: Data, missing: bool = False) -> Gathered | None:
     if kind is None:
         return None
     check_keys(config, kind.keys)
-    return _kept(_Asked(config, kind, missing, _stamp(config.source)))
+    asked = config, missing, _stamp(config.source)
+    if [before for before, _ in _kept] != [asked]:
+        _kept[:] = [(asked, kind.read(config, missing))]
+    return _kept[0][1]
+
+
+_kept: list[tuple[Any, Gathered]] = []
+"""The arrays that were gathered last, behind what was asked for: a source, and the state of its file."""
 
 
 def forget() -> None:
     """Lets go of arrays that `gathered` keeps."""
-    _kept.cache_clear()
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """A source and the state of its file, told apart by all that decides what is read."""
-
-    config: Data
-    kind: Kind
-    missing: bool
-    stamp: tuple[int, ...]
-
-    def __hash__(self) -> int:
-        return hash(self.config.source)
-
-
-@lru_cache(maxsize=1)
-def _kept(asked: _Asked) -> Gathered:
-    return asked.kind.read(asked.config, asked.missing)
+    _kept.clear()
 
 
 def _stamp(source: str) -> tuple[int, ...]:

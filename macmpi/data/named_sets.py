@@ -12,6 +12,7 @@ import numpy as np
 
 from macmpi import UsageError
 from macmpi.config import Data
+from macmpi.data.library_sets import read_library_set
 from macmpi.data.reading import Raw, read_file
 from macmpi.data.usps_large import usps_large
 from macmpi.parallel.streams import stream
@@ -41,21 +42,12 @@ def _bundled_digits() -> Array:
     Where the file lies at its place, scikit-learn is not imported: that takes longer than most runs on it.
     """
     found = find_spec("sklearn")
-    if found is None:
-        raise UsageError(
-            'data.source = "digits" comes with scikit-learn, which is not installed: pip install scikit-learn'
-        )
-    for package in found.submodule_search_locations or ():
+    for package in (found and found.submodule_search_locations) or ():
         path = Path(package) / "datasets" / "data" / "digits.csv.gz"
         if os.path.isfile(path):
             return np.loadtxt(path, delimiter=",")
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError as error:
-        why = f"comes with scikit-learn, which cannot be imported: {error}"
-        raise UsageError(f'data.source = "digits" {why}; install scikit-learn again') from None
-    bunch = load_digits()
-    return np.column_stack([bunch.data, bunch.target])
+    bunch = read_library_set("digits")
+    return np.column_stack([bunch["X"].reshape(len(bunch["X"]), -1), bunch["Y"]])
 
 
 def read_usps(config: Data, labels: bool) -> Raw:

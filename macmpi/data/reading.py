@@ -97,8 +97,8 @@ def told(what: str, instead: Mapping[str, str] = OBJECTS) -> Iterator[None]:
     except MemoryError:
         raise UsageError(f"{what} cannot be read: it says that it holds more than fits into memory") from None
     except Exception as error:  # noqa: BLE001 - there is no list of what these libraries raise
-        said = first_line(error)
-        said = next((text for words, text in instead.items() if words in said), said)
+        said = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
+        said = next((text for words, text in instead.items() if words in said), said.removeprefix("CSV parse error: "))
         raise UsageError(f"{what} cannot be read: {said}") from None
 
 

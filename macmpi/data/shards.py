@@ -22,7 +22,7 @@ from macmpi.data.parts import Part, Parts, classes_in, drawn_of, parts_of, raw_o
 from macmpi.data.reading import Raw
 from macmpi.data.scaling import AS_IS, Rows, Scaling, ScalingRule, spread_rows, unscaled
 from macmpi.data.split import RowSet, counted
-from macmpi.data.sums import SIDES, Sum, block_sum
+from macmpi.data.sums import SIDES, block_sum, sum_of_blocks
 from macmpi.data.user_file import POINTS
 from macmpi.data.wanted import NUMBERS, Wanted, check_known, check_seen
 from macmpi.parallel import tiles
@@ -101,13 +101,9 @@ class Reader:
         elif targets:
             rule = raw.scale_y if wanted.scaled else AS_IS
             Y, Y_val, scaling_y = self._side(parts, "Y", rule, wanted, varied=True)
-        whole = Sum()
-        for name in ("X", "X_val", "Y", "Y_val", *WEIGHTS):
-            if name in self._sums:
-                whole.add(name, *self._sums[name])
-        if raw.names is not None and names is not None:
-            whole.add_names(names)
-        found = Dataset(X, Y, X_val, Y_val, scaling_x, scaling_y, whole.hex, names, raw.one_dimensional)
+        blocks = {name: self._sums[name] for name in ("X", "X_val", "Y", "Y_val", *WEIGHTS) if name in self._sums}
+        sha256 = sum_of_blocks(blocks, None if raw.names is None else names)
+        found = Dataset(X, Y, X_val, Y_val, scaling_x, scaling_y, sha256, names, raw.one_dimensional)
         return replace(found, weights=w, weights_val=w_val)
 
     def _weights(self, parts: Parts) -> list[Array | None]:
@@ -158,8 +154,8 @@ class Reader:
 
         train, validation = (self._filled(parts, f"{name}{side}", part.width, made) for side in SIDES)
         if held.missing:
-            known = self._known(validation)
-            self.team.all_or_raise(lambda: check_known(known, held.name))
+            known = self.team.max_over_ranks({"known": float(not np.isnan(validation).all())})["known"]
+            self.team.all_or_raise(lambda: check_known(bool(known), held.name))
         return train, validation, scaling
 
     def _rows(self, part: Part, rule: ScalingRule) -> Rows:
@@ -259,15 +255,6 @@ class Reader:
         self.team.gather_rows(sums, among.block_counts)
         self._sums[name] = among.n, sums
         return out
-
-    def _known(self, validation: Array) -> int:
-        """Counts the numbers that are there among validation rows."""
-        among = self.points[1]
-        table = np.zeros((len(among.blocks), 1))
-        for b, block in among.blocks_of(self.team.rank):
-            table[b] = np.count_nonzero(~np.isnan(validation[block[0].start : block[-1].stop]))
-        self.team.gather_rows(table, among.block_counts)
-        return int(table.sum())
 
 
 def _sums(A: Array, weights: Array | None, missing: bool) -> Array:

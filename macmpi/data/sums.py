@@ -6,7 +6,7 @@ So one data set has one sum in whatever type, file and place, held by one rank o
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -16,23 +16,17 @@ SIDES = ("", "_val")
 """The names of arrays of training and of validation points end so."""
 
 
-class Sum:
-    """The sum of the arrays of a data set, added one after the other.  Collective: no."""
+def sum_of_blocks(arrays: Mapping[str, tuple[int, Array]], names: Array | None) -> str:
+    """The sum of a data set, of each array its points and the sums of its blocks (blocks, 32), those of `block_sum`.
 
-    def __init__(self) -> None:
-        self._sum = hashlib.sha256()
-
-    def add(self, name: str, points: int, blocks: Array) -> None:
-        """Adds an array of that number of points by the sums of its blocks (blocks, 32), those of `block_sum`."""
-        self._sum.update(f"{name} {points} ".encode() + blocks.tobytes())
-
-    def add_names(self, names: Array) -> None:
-        """Adds the names of classes."""
-        self._sum.update("\0".join(map(str, names)).encode())
-
-    @property
-    def hex(self) -> str:
-        return self._sum.hexdigest()
+    names: of classes, where they have some.
+    """
+    found = hashlib.sha256()
+    for name, (points, blocks) in arrays.items():
+        found.update(f"{name} {points} ".encode() + blocks.tobytes())
+    if names is not None:
+        found.update("\0".join(map(str, names)).encode())
+    return found.hexdigest()
 
 
 def block_sum(pieces: Iterable[Array]) -> Array:

@@ -7,15 +7,14 @@ import gzip
 import io
 import json
 import re
-import zlib
 from collections.abc import Sequence
 from csv import reader
 from pathlib import Path
 from typing import Any
 
 from macmpi import UsageError
+from macmpi.data.reading import told
 from macmpi.data.texts import MISSING, NUMBER, is_number
-from macmpi.files import first_line
 
 CSV, PARQUET = (".csv", ".tsv", ".csv.gz", ".tsv.gz"), (".parquet",)
 
@@ -44,13 +43,9 @@ def read_table(path: Path, typed: bool = True, empty: Sequence[str] = ()) -> Any
     empty: texts that stand for a missing value, besides the usual ones.  Columns that hold an index of pandas are left
     out.  Collective: no.
     """
-    _pyarrow(str(path))
-    import pyarrow as pa
-
-    try:
+    pa = _pyarrow(str(path))
+    with told(str(path)):
         table = _read_parquet(path) if path.name.lower().endswith(PARQUET) else _read_csv(path, typed, empty)
-    except (pa.ArrowException, OSError, EOFError, zlib.error, ValueError, MemoryError) as error:
-        raise UsageError(f"{path} cannot be read: {_plain(error)}") from None
     names = table.column_names
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise UsageError(f"{path}: several columns have the name {json.dumps(twice[0])}; rename them")
@@ -164,12 +159,3 @@ def _in_utf8(content: bytes) -> bytes:
         line = content[: error.start].count(b"\n") + 1
         raise ValueError(f"line {line} is no UTF-8, perhaps Latin-1: save the file as UTF-8") from None
     return content
-
-
-def _plain(error: Exception) -> str:
-    """Says what is wrong, in a line without the words of the library."""
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    if isinstance(error, MemoryError):
-        return "it holds more than fits into memory"
-    return first_line(error).removeprefix("CSV parse error: ")

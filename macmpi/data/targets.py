@@ -44,14 +44,12 @@ def loss_for(config: Config, Y: Any, source: str) -> tuple[Config, list[Decision
     if config.model.loss != AUTO:
         return config, []
     kind = "" if Y is None or not Y.shape or not len(Y) or columns(Y) != 1 else Y.dtype.kind
-    texts, why = kind in ("S", "U", "O"), "the targets are numbers"
+    loss: Any = "cross_entropy" if kind in ("b", "S", "U", "O") else "squared"
+    why = "the targets are numbers" if Y is not None else IN_THE_PAPER
     if kind in ("i", "u", "f"):
         why = _amounts(np.unique(np.asarray(Y)), len(Y), source)
-    loss: Any = "cross_entropy" if kind == "b" or texts else "squared"
-    if kind == "b" or texts:
-        why = f"the targets are {'text' if texts else 'truth values'}"
-    if Y is None:
-        why = IN_THE_PAPER
+    elif loss == "cross_entropy":
+        why = f"the targets are {'truth values' if kind == 'b' else 'text'}"
     return replace(config, model=replace(config.model, loss=loss)), [Decision("model.loss", loss, why)]
 
 

@@ -62,9 +62,9 @@ def wanted_by(config: Config, like: tuple[Scaling, Scaling] | None = None) -> Wa
     return Wanted(loss.missing, loss.scaled, admits, loss.targets, config.model.loss, sequences, like)
 
 
-def check_known(count: int, name: str) -> None:
-    """Raises UsageError where no target of any validation point is known.  count: of those that are."""
-    if not count:
+def check_known(known: bool, name: str) -> None:
+    """Raises UsageError where no target of any validation point is known."""
+    if not known:
         raise UsageError(
             f"{name} is missing at every validation point, so that no error can be watched; give a Y_val with numbers, "
             "or a larger data.validation"
