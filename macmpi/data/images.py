@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,8 @@ def images_of(folder: Path, size: list[int]) -> tuple[Array, Array | None]:
     grey = all(mode in GREY for mode, _ in kinds)
     pixels = np.empty((len(paths), height, width) if grey else (len(paths), height, width, 3), np.uint8)
     for i, path in enumerate(paths):
-        pixels[i] = _opened(Image, path, lambda image: _pixels(image, "L" if grey else "RGB", (width, height)))
+        with told(str(path)), Image.open(path) as image:
+            pixels[i] = _pixels(image, "L" if grey else "RGB", (width, height))
     return pixels, None if labels is None else np.array(labels)
 
 
@@ -89,7 +89,8 @@ def _images_in(folder: Path) -> list[Path]:
 
 def _looked_at(Image: Any, path: Path) -> tuple[str, tuple[int, int]]:
     """Mode and size (width, height) of an image, upright; a palette of greys is grey.  Raises UsageError."""
-    mode, size, wrong = _opened(Image, path, lambda image: (_mode(image), _upright_size(image), _unread(image)))
+    with told(str(path)), Image.open(path) as image:
+        mode, size, wrong = _mode(image), _upright_size(image), _unread(image)
     if wrong:
         raise UsageError(f"{path} {wrong}")
     return mode, size
@@ -129,9 +130,3 @@ def _pixels(image: Any, mode: str, size: tuple[int, int]) -> Array:
 
     found = ImageOps.exif_transpose(image).convert(mode)
     return np.asarray(found if found.size == size else found.resize(size))
-
-
-def _opened(Image: Any, path: Path, look: Callable[[Any], Any]) -> Any:
-    """Looks at an image by `look`, and gives its answer.  Raises UsageError, naming the file."""
-    with told(str(path)), Image.open(path) as image:
-        return look(image)

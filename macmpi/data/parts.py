@@ -18,8 +18,8 @@ from macmpi.data.reading import Raw, told
 from macmpi.data.scaling import ScalingRule
 from macmpi.data.split import RowSet, drawn
 from macmpi.data.sums import SIDES
+from macmpi.data.targets import NUMBERS, Wanted
 from macmpi.data.user_file import of_table, raw_arrays, read_own
-from macmpi.data.wanted import NUMBERS, Wanted
 from macmpi.parallel.tiles import Tile
 from macmpi.typing import Array
 

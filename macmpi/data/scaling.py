@@ -8,7 +8,7 @@ compressed, as of tails that grow exponentially, is compressed twice: no number 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -66,11 +66,6 @@ class Tails:
         found = {"centre": self.centre, "width": self.width}
         return found if self.again is None else found | {"again": self.again}
 
-    def without(self, columns: Array) -> Tails | None:
-        """Leaves out the long tails of these columns (D,); None where no others are left."""
-        found = {name: np.where(columns, 0.0, array) for name, array in self.arrays.items()}
-        return Tails(**found) if found["width"].any() else None
-
     def apply(self, X: Array) -> Array:
         width = np.where(self.long, self.width, 1.0)
         once = np.where(self.long, np.arcsinh((X - self.centre) / width), X)
@@ -94,12 +89,6 @@ class Scaling:
     scale: Array
     tails: Tails | None = None
     limit: float = np.inf
-
-    @property
-    def changes_nothing(self) -> bool:
-        """It is the identity."""
-        linear = self.tails is None and self.limit == np.inf
-        return linear and not self.shift.any() and bool((self.scale == 1.0).all())
 
     def apply(self, X: Array) -> Array:
         scaled = (compressed(X, self.tails) - self.shift) / self.scale
@@ -182,8 +171,7 @@ class ScalingRule:
         if self.settled != "robust":
             return None
         like = self.like and self.like.of_first(self.features or len(self.like.shift))
-        found = like.tails if like and len(like.shift) == len(low) else tails_of(sample, low, high)
-        return found and found.without(np.array(self.flags or [False] * len(low)))
+        return like.tails if like and len(like.shift) == len(low) else tails_of(sample, low, high, self.flags)
 
     @property
     def settled(self) -> str:
@@ -201,20 +189,20 @@ def spread_rows(n: int) -> Array:
     return np.arange(count) * n // count
 
 
-def tails_of(sample: Array, low: Array, high: Array) -> Tails | None:
+def tails_of(sample: Array, low: Array, high: Array, flags: Sequence[bool] = ()) -> Tails | None:
     """The columns with long tails, compressed round their median by their robust deviation; None where no column is.
 
     That is the distance of the quartiles divided by that of a normal column, or where it is 0 the standard deviation.
     Once compressed, a column has a median of 0 and, where its quartiles differ, a robust deviation of 0.8 to 1.
     sample: rows (n, D); low, high: the least and the largest number of each column (D,), over all training
-    points.
+    points.  flags: as of a ScalingRule; these columns have none.
     """
     first, centre, third = np.quantile(sample, [0.25, 0.5, 0.75], axis=0)
     width = (third - first) / QUARTILES
     width = np.where(width > 0.0, width, sample.std(axis=0))
     reach = np.maximum(high - centre, centre - low)
     varies = width > np.maximum(ROUNDING * np.maximum(np.abs(first), np.abs(third)), NARROW)
-    long = varies & (reach > FAR * width)
+    long = varies & (reach > FAR * width) & ~np.array(flags or False)
     if not long.any():
         return None
     again = long & (np.arcsinh(reach / np.where(long, width, 1.0)) > FAR)

@@ -23,8 +23,8 @@ from macmpi.data.reading import Raw
 from macmpi.data.scaling import AS_IS, Rows, Scaling, ScalingRule, spread_rows, unscaled
 from macmpi.data.split import RowSet, counted
 from macmpi.data.sums import SIDES, block_sum, sum_of_blocks
+from macmpi.data.targets import NUMBERS, Wanted, check_known, check_seen
 from macmpi.data.user_file import POINTS
-from macmpi.data.wanted import NUMBERS, Wanted, check_known, check_seen
 from macmpi.parallel import tiles
 from macmpi.parallel.partition import Partitions, PointPartition
 from macmpi.parallel.team import Team

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from macmpi.data.dataset import Dataset
     from macmpi.data.frames import Columns
     from macmpi.data.scaling import Scaling
-    from macmpi.data.wanted import Wanted
+    from macmpi.data.targets import Wanted
     from macmpi.parallel.partition import Partitions
     from macmpi.parallel.team import Team
 
@@ -37,7 +37,7 @@ class _Named:
     @property
     def wanted(self) -> Wanted:
         """The config asks this of its data."""
-        from macmpi.data.wanted import wanted_by
+        from macmpi.data.targets import wanted_by
 
         return wanted_by(self.config, self.like)
 

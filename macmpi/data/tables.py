@@ -44,8 +44,11 @@ def read_table(path: Path, typed: bool = True, empty: Sequence[str] = ()) -> Any
     out.  Collective: no.
     """
     pa = _pyarrow(str(path))
+    from pyarrow import parquet
+
     with told(str(path)):
-        table = _read_parquet(path) if path.name.lower().endswith(PARQUET) else _read_csv(path, typed, empty)
+        in_parquet = path.name.lower().endswith(PARQUET)
+        table = parquet.ParquetFile(path).read() if in_parquet else _read_csv(path, typed, empty)
     names = table.column_names
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise UsageError(f"{path}: several columns have the name {json.dumps(twice[0])}; rename them")
@@ -93,12 +96,6 @@ def _pyarrow(name: str) -> Any:
             f"{name}: tables are read and written by pyarrow, which is missing: pip install pyarrow"
         ) from None
     return pa
-
-
-def _read_parquet(path: Path) -> Any:
-    from pyarrow import parquet
-
-    return parquet.ParquetFile(path).read()
 
 
 def _read_csv(path: Path, typed: bool, empty: Sequence[str]) -> Any:

@@ -13,7 +13,7 @@ from macmpi.data.dataset import Dataset
 from macmpi.data.parts import classes_in, drawn_of, parts_of, raw_of
 from macmpi.data.reading import Raw
 from macmpi.data.shards import Reader
-from macmpi.data.wanted import NUMBERS, Wanted
+from macmpi.data.targets import NUMBERS, Wanted
 from macmpi.parallel.partition import partition_points
 from macmpi.parallel.serial import Serial
 
