@@ -67,7 +67,7 @@ class _Deciding:
     def __init__(self, config: Config) -> None:
         self.config, self.found = config, list[Decision]()
 
-    def say(self, key: str, value: Any, why: str) -> None:
+    def settle(self, key: str, value: Any, why: str) -> None:
         """Gives a key, "table.key", its value."""
         table, _, name = key.partition(".")
         self.config = replace(self.config, **{table: replace(getattr(self.config, table), **{name: value})})
@@ -81,20 +81,20 @@ def decide(
     deciding = _net(config, n_in, autoencoder)
     model = deciding.config.model
     if shape and not model.image and model.reads_images:
-        deciding.say("model.image", [*shape], AS_THE_DATA)
+        deciding.settle("model.image", [*shape], AS_THE_DATA)
     if config.start.method == AUTO:
-        deciding.say("start.method", *_start(deciding.config))
+        deciding.settle("start.method", *_start(deciding.config))
     if deciding.config.method.name != "mac":
         return deciding.config, deciding.found
     if model.sites == AUTO:
         sites = [site for _, _, site in model.layers()]
         usual = set(sites) == {"after"}
-        deciding.say("model.sites", *(("after", IN_THE_PAPER) if usual else (sites, "what half steps can fit")))
+        deciding.settle("model.sites", *(("after", IN_THE_PAPER) if usual else (sites, "what half steps can fit")))
     decided = deciding.config
     for key, value, why in by_loss(decided, n_in, autoencoder):
-        deciding.say(f"penalty.{key}", value, why)
+        deciding.settle(f"penalty.{key}", value, why)
     if config.method.acceleration == AUTO:
-        deciding.say("method.acceleration", *acceleration(decided, autoencoder))
+        deciding.settle("method.acceleration", *acceleration(decided, autoencoder))
     return deciding.config, deciding.found
 
 
@@ -119,16 +119,16 @@ def _net(config: Config, n_in: int, autoencoder: bool) -> _Deciding:
     if config.model.hidden == AUTO:
         code = max(1, min(CODE, n_in // 2))
         why = f"an autoencoder of {n_in} columns" if autoencoder else "a regression or a classifier"
-        deciding.say("model.hidden", [32, code, 32] if autoencoder else UNITS, why)
+        deciding.settle("model.hidden", [32, code, 32] if autoencoder else UNITS, why)
     if config.method.name == AUTO:
         asked = _coordinates_asked_for(deciding.config)
         usual = "stochastic", "all layers have derivatives; it is the fastest"
-        deciding.say("method.name", *(("mac", asked) if asked else usual))
+        deciding.settle("method.name", *(("mac", asked) if asked else usual))
     if config.model.activation == AUTO:
         for_codes, for_others = ("sigmoid", "it suits codes"), ("relu", "it suits tables and labels")
-        deciding.say("model.activation", *(for_codes if autoencoder else for_others))
+        deciding.settle("model.activation", *(for_codes if autoencoder else for_others))
     if config.model.loss == AUTO:
-        deciding.say("model.loss", "squared", "the targets are numbers")
+        deciding.settle("model.loss", "squared", "the targets are numbers")
     return deciding
 
 

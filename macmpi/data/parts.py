@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from macmpi.config import Data
 from macmpi.data.checks import as_labels, check_enough, check_values, classes_of, columns
 from macmpi.data.gathered import Gathered, check_keys, check_whole, forget, gathered
 from macmpi.data.named_sets import NAMED_SETS
-from macmpi.data.reading import Raw, told
+from macmpi.data.reading import Raw, declared, facts_of, told
 from macmpi.data.scaling import ScalingRule
 from macmpi.data.split import RowSet, drawn
 from macmpi.data.sums import SIDES
@@ -43,6 +44,10 @@ class Part:
     def width(self) -> int:
         return columns(self.source)
 
+    @cached_property
+    def _facts(self) -> dict[str, Any]:
+        return facts_of(self.source)
+
     def __len__(self) -> int:
         return len(self.rows)
 
@@ -52,14 +57,14 @@ class Part:
         runs = np.split(rows, np.flatnonzero(np.diff(rows) > GAP) + 1)
         with told(self.name):
             blocks = [self.source[run[0] : run[-1] + 1][run - run[0]] for run in runs]
-        found = np.concatenate(blocks).reshape(len(rows), -1).astype(np.float64)
+            found = declared(np.concatenate(blocks), self._facts).reshape(len(rows), -1).astype(np.float64)
         check_values(found, self.name, rows, self.missing)
         return found
 
     def labels(self) -> Array:
         """The labels of a part are (n, 1), once all of its dataset have been checked.  Raises UsageError."""
         with told(self.name):
-            array = np.asarray(self.source[()])
+            array = declared(np.asarray(self.source[()]), self._facts)
         return as_labels(array, self.name)[np.asarray(self.rows[:])]
 
     def whole(self) -> Array:

@@ -97,8 +97,8 @@ def told(what: str, instead: Mapping[str, str] = OBJECTS) -> Iterator[None]:
     except MemoryError:
         raise UsageError(f"{what} cannot be read: it says that it holds more than fits into memory") from None
     except Exception as error:  # noqa: BLE001 - there is no list of what these libraries raise
-        said = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
-        said = next((text for words, text in instead.items() if words in said), said.removeprefix("CSV parse error: "))
+        said = first_line(error)
+        said = next((text for words, text in instead.items() if words in said), said)
         raise UsageError(f"{what} cannot be read: {said}") from None
 
 
@@ -121,10 +121,11 @@ def read_file(path: Path, names: tuple[str, ...]) -> dict[str, Array]:
 def facts_of(dataset: Any) -> dict[str, Any]:
     """Reads what a dataset of an HDF5 file declares of its numbers, as netCDF does: fill values, a scale, an offset.
 
-    A fill value of 0 is the library's own, and declares nothing.  Raises UsageError where a fact is no number.
+    An array declares nothing, nor does a fill value of 0, which is the library's own.  Raises UsageError where a fact
+    is no number.
     """
     found: dict[str, Any] = {"fill": [], "scale": 1.0, "add": 0.0}
-    if dataset.dtype.kind not in "iuf":
+    if isinstance(dataset, np.ndarray) or dataset.dtype.kind not in "iuf":
         return found
     names = {"_FillValue": "fill", "missing_value": "fill", "scale_factor": "scale", "add_offset": "add"}
     for key, fact in names.items():
@@ -179,6 +180,7 @@ def read_headers(path: Path, names: tuple[str, ...]) -> dict[str, Any]:
 def _header(file: Any, name: str, path: Path) -> Any:
     with told(str(path)):
         dataset = files.dataset(file, name)
+        facts_of(dataset)
     with told(f"{path}: dataset {name}"):
         dataset.dtype, dataset.shape  # noqa: B018 - h5py reads them here, and keeps them
     return dataset

@@ -7,14 +7,15 @@ import gzip
 import io
 import json
 import re
+import zlib
 from collections.abc import Sequence
 from csv import reader
 from pathlib import Path
 from typing import Any
 
 from macmpi import UsageError
-from macmpi.data.reading import told
 from macmpi.data.texts import MISSING, NUMBER, is_number
+from macmpi.files import first_line
 
 CSV, PARQUET = (".csv", ".tsv", ".csv.gz", ".tsv.gz"), (".parquet",)
 
@@ -43,12 +44,13 @@ def read_table(path: Path, typed: bool = True, empty: Sequence[str] = ()) -> Any
     empty: texts that stand for a missing value, besides the usual ones.  Columns that hold an index of pandas are left
     out.  Collective: no.
     """
-    pa = _pyarrow(str(path))
-    from pyarrow import parquet
+    _pyarrow(str(path))
+    import pyarrow as pa
 
-    with told(str(path)):
-        in_parquet = path.name.lower().endswith(PARQUET)
-        table = parquet.ParquetFile(path).read() if in_parquet else _read_csv(path, typed, empty)
+    try:
+        table = _read_parquet(path) if path.name.lower().endswith(PARQUET) else _read_csv(path, typed, empty)
+    except (pa.ArrowException, OSError, EOFError, zlib.error, ValueError, MemoryError) as error:
+        raise UsageError(f"{path} cannot be read: {_plain(error)}") from None
     names = table.column_names
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise UsageError(f"{path}: several columns have the name {json.dumps(twice[0])}; rename them")
@@ -96,6 +98,12 @@ def _pyarrow(name: str) -> Any:
             f"{name}: tables are read and written by pyarrow, which is missing: pip install pyarrow"
         ) from None
     return pa
+
+
+def _read_parquet(path: Path) -> Any:
+    from pyarrow import parquet
+
+    return parquet.ParquetFile(path).read()
 
 
 def _read_csv(path: Path, typed: bool, empty: Sequence[str]) -> Any:
@@ -156,3 +164,12 @@ def _in_utf8(content: bytes) -> bytes:
         line = content[: error.start].count(b"\n") + 1
         raise ValueError(f"line {line} is no UTF-8, perhaps Latin-1: save the file as UTF-8") from None
     return content
+
+
+def _plain(error: Exception) -> str:
+    """Says what is wrong, in a line without the words of the library."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if isinstance(error, MemoryError):
+        return "it holds more than fits into memory"
+    return first_line(error).removeprefix("CSV parse error: ")
