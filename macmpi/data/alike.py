@@ -17,9 +17,8 @@ import numpy as np
 
 from macmpi import UsageError, files
 from macmpi.config import Data
-from macmpi.data.parts import Part
+from macmpi.data.parts import Part, block_sum
 from macmpi.data.reading import Raw
-from macmpi.data.sums import block_sum
 from macmpi.data.user_file import POINTS
 from macmpi.parallel.balance import contiguous_runs
 from macmpi.parallel.partition import PointPartition

@@ -1,8 +1,13 @@
-"""The training and the validation rows of a data set, each read from its array or its file when it is asked for."""
+"""The training and the validation rows of a data set, each read from its array or its file when it is asked for.
+
+Data are known again by SHA-256 of their raw points: not scaled, as float64, in blocks that depend on N alone.  So one
+data set has one sum in whatever type, file and place, held by one rank or by many, replicated or sharded.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,11 +23,13 @@ from macmpi.data.named_sets import NAMED_SETS
 from macmpi.data.reading import Raw, declared, facts_of, told
 from macmpi.data.scaling import ScalingRule
 from macmpi.data.split import RowSet, drawn
-from macmpi.data.sums import SIDES
 from macmpi.data.targets import NUMBERS, Wanted
 from macmpi.data.user_file import of_table, raw_arrays, read_own
 from macmpi.parallel.tiles import Tile
 from macmpi.typing import Array
+
+SIDES = ("", "_val")
+"""The names of arrays of training and of validation points end so."""
 
 GAP = 16
 """Rows between two wanted ones that are read along; a wider gap is skipped."""
@@ -159,3 +166,27 @@ def classes_in(parts: Parts, raw: Raw, source: str) -> Array | None:
         return None
     Y, Y_val = (parts[name].labels() for name in ("Y", "Y_val"))
     return classes_of(Y, Y_val, source, raw.names, raw.label_type, raw.X_val is None)
+
+
+# --- sums -------------------------------------------------------------------------------------------------------------
+
+
+def sum_of_blocks(arrays: Mapping[str, tuple[int, Array]], names: Array | None) -> str:
+    """The sum of a data set, of each array its points and the sums of its blocks (blocks, 32), those of `block_sum`.
+
+    names: of classes, where they have some.
+    """
+    found = hashlib.sha256()
+    for name, (points, blocks) in arrays.items():
+        found.update(f"{name} {points} ".encode() + blocks.tobytes())
+    if names is not None:
+        found.update("\0".join(map(str, names)).encode())
+    return found.hexdigest()
+
+
+def block_sum(pieces: Iterable[Array]) -> Array:
+    """SHA-256 of rows that come in pieces, (32,) bytes; -0 counts as 0."""
+    found = hashlib.sha256()
+    for rows in pieces:
+        found.update(np.add(rows, 0.0, dtype=np.float64).reshape(len(rows), -1).data)
+    return np.frombuffer(found.digest(), np.uint8)

@@ -276,9 +276,3 @@ class Rows:
         farthest = FARTHEST if kind == "robust" else np.inf
         found = standard(mean, deviation, compressed(low, tails), compressed(high, tails), tails, farthest)
         return replace(found, scale=np.where(rule.flags or False, 1.0, found.scale)).repeated(D // d)
-
-
-def fit_scaling(X: Array, rule: ScalingRule | str, weights: Array | None = None) -> Scaling:
-    """The scaling of training rows X (N, D), in which numbers of targets may be missing.  weights: theirs, (N,)."""
-    rule = ScalingRule(rule) if isinstance(rule, str) else rule
-    return Rows.of(X, weights, rule.features).scaling(rule)

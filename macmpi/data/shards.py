@@ -18,11 +18,10 @@ from macmpi.config.auto import Sizes
 from macmpi.data.alike import check_same_data, opened_alike
 from macmpi.data.checks import check_single, check_some, check_units, check_varied, largest, not_negative
 from macmpi.data.dataset import WEIGHTS, Dataset, share_arrays
-from macmpi.data.parts import Part, Parts, classes_in, drawn_of, parts_of, raw_of
+from macmpi.data.parts import SIDES, Part, Parts, block_sum, classes_in, drawn_of, parts_of, raw_of, sum_of_blocks
 from macmpi.data.reading import Raw
 from macmpi.data.scaling import AS_IS, Rows, Scaling, ScalingRule, spread_rows, unscaled
 from macmpi.data.split import RowSet, counted
-from macmpi.data.sums import SIDES, block_sum, sum_of_blocks
 from macmpi.data.targets import NUMBERS, Wanted, check_known, check_seen
 from macmpi.data.user_file import POINTS
 from macmpi.parallel import tiles

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from scalings import fit_scaling
 
 from macmpi import UsageError
 from macmpi.config import Data
@@ -20,7 +21,7 @@ from macmpi.data.checks import as_rows
 from macmpi.data.dataset import Dataset
 from macmpi.data.parts import drawn_of, parts_of, raw_of
 from macmpi.data.reading import Raw, read_file
-from macmpi.data.scaling import FARTHEST, Scaling, fit_scaling, spread_rows
+from macmpi.data.scaling import FARTHEST, Scaling, spread_rows
 from macmpi.data.shards import survey
 from macmpi.data.split import drawn
 from macmpi.data.whole import load
