@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from macmpi.config.bounds import Ge, Le, Len, Predicate
 from macmpi.config.layer_tables import Convolution, Layer, Recurrent, Sparse, units_of
@@ -159,11 +159,6 @@ class Model(Table):
     def reads_images(self) -> bool:
         """Some layer sees what it reads as images."""
         return any(self.convolutions) or any(layer and layer.connections == "local" for layer in self.sparse)
-
-    def each(self, name: str, count: int) -> list[Any]:
-        """A key's entries, or its one word `count` times."""
-        given = getattr(self, name)
-        return list(given) if isinstance(given, list) else [given] * count
 
     def layers(self) -> list[tuple[int, str, str]]:
         """(units, activation, site) of each hidden layer."""

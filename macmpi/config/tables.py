@@ -13,6 +13,15 @@ class Table:
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
 
+    def value(self, key: str) -> Any:
+        """A key's value."""
+        return getattr(self, key)
+
+    def each(self, key: str, count: int) -> list[Any]:
+        """A key's values, one for each of `count`; those of a list as they are."""
+        found = self.value(key)
+        return list(found) if isinstance(found, list) else [found] * count
+
 
 END, NOTHING = {"changes": "end"}, {"changes": "nothing"}
 """Metadata of keys that change when a run ends, or nothing in what it computes; the others change its result.
@@ -181,11 +190,6 @@ class Penalty(Table):
         if found != "auto":
             return found
         return min(PAPER[key], self.mu_max) if key == "mu0" else PAPER[key]
-
-    def each(self, key: str, layers: int) -> list[Any]:
-        """A key's values, one for each of `layers` layers; those of a list as they are."""
-        found = self.value(key)
-        return list(found) if isinstance(found, list) else [found] * layers
 
     @property
     def shaping(self) -> list[str]:

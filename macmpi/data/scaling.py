@@ -210,13 +210,6 @@ def tails_of(sample: Array, low: Array, high: Array, flags: Sequence[bool] = ())
     return Tails(*kept, again.astype(float) if again.any() else None)
 
 
-def range_of(low: Array, high: Array) -> Scaling:
-    """One shift and one scale for all columns, to [0, 1]."""
-    D = len(low)
-    span = (high.max() - low.min()) or 1.0
-    return Scaling(np.full(D, low.min()), np.full(D, span))
-
-
 def standard(
     mean: Array, deviation: Array, low: Array, high: Array, tails: Tails | None, farthest: float = np.inf
 ) -> Scaling:
@@ -269,7 +262,7 @@ class Rows:
         if kind == "none":
             return unscaled(D)
         if kind == "range":
-            return range_of(low, high).repeated(D // d)
+            return Scaling(np.full(D, low.min()), np.full(D, (high.max() - low.min()) or 1.0))
         tails = rule.tails(self.sample, low, high)
         mean = self.mean(None if tails is None else tails.apply)
         deviation = np.sqrt(self.mean(lambda A: np.square(compressed(A, tails) - mean)))
