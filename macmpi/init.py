@@ -21,8 +21,7 @@ from macmpi import MacmpiError, UsageError, __version__, many
 from macmpi.config import Config, from_settings
 from macmpi.config.auto import Decision
 from macmpi.config.documented import documented, explanations, listed, scripts, text_of
-from macmpi.config.whole import given
-from macmpi.config.writing import toml
+from macmpi.config.whole import given, toml
 from macmpi.console import program, say, warn
 from macmpi.data.dataset import Dataset
 from macmpi.data.source import has_labels, source_of

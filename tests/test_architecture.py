@@ -99,7 +99,7 @@ LONGEST = 400
 OWNERS = {
     "mpi4py": {"parallel.mpi"},
     "h5py": {"files", "training.checkpoint", "training.sharded_checkpoint", "machine.storage"},
-    "sklearn": {"data.named_sets", "data.library_sets", "fetch", "sklearn", "solvers.fitters."},
+    "sklearn": {"data.library_sets", "fetch", "sklearn", "solvers.fitters."},
     "IPython": {"api.live"},
     "pydantic": {"config.reading", "results.card"},
     "threadpoolctl": {"parallel.kernels"},

@@ -1,19 +1,22 @@
 """Keys that say "auto" are decided once the sizes of the data are known; the head of the table and `--explain` say how.
 
 The paper's own settings are files in run/, where every key that matters has its value.
+
+Penalty, ridge and acceleration of an autoencoder are the paper's: mu begins at 10 and grows tenfold once the error has
+settled.  A classifier or a regression has far less to gain from its inputs, and a large mu ties the coordinates to the
+first net that comes along: mu begins small and doubles every tenth iteration, and the run ends where the validation
+error falls no more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from macmpi.config.model import LAYERS, Activation
-from macmpi.config.penalties import AUTO, IN_THE_PAPER, acceleration, by_loss, starts_with_bits
-from macmpi.config.tables import HALF_STEPS, extensions
-from macmpi.config.whole import Config, given
-from macmpi.config.writing import toml
+from macmpi.config.tables import HALF_STEPS, PAPER, extensions
+from macmpi.config.whole import Config, given, toml
 
 COORDINATES = (*HALF_STEPS, "selection", "model.sites", "model.fitters", "method.acceleration")
 """Tables and keys that only methods with coordinates read."""
@@ -24,8 +27,8 @@ UNITS = [100]
 CODE = 8
 """Units of an autoencoder's code, at most half of its inputs."""
 
-
-AS_THE_DATA = "as the data have it"
+AUTO = "auto"
+IN_THE_PAPER, AS_THE_DATA = "as in the paper", "as the data have it"
 
 
 @dataclass(frozen=True)
@@ -60,34 +63,41 @@ class Decision:
     why: str
 
 
+class _Deciding:
+    """A config that is being decided, key by key."""
+
+    def __init__(self, config: Config) -> None:
+        self.config, self.found = config, list[Decision]()
+
+    def settle(self, key: str, value: Any, why: str) -> None:
+        """Gives a key, "table.key", its value."""
+        table, _, name = key.partition(".")
+        self.config = replace(self.config, **{table: replace(getattr(self.config, table), **{name: value})})
+        self.found.append(Decision(key, value, why))
+
+
 def decide(
     config: Config, n_in: int, autoencoder: bool = False, shape: Sequence[int] | None = None
 ) -> tuple[Config, list[Decision]]:
     """The config without "auto", and what was decided.  n_in: columns of X; shape: of its images.  Collective: no."""
-    config, found = decide_net(config, n_in, autoencoder)
-    if shape and not config.model.image and config.model.reads_images:
-        config = replace(config, model=replace(config.model, image=[*shape]))
-        found.append(Decision("model.image", [*shape], AS_THE_DATA))
-    method, penalty = config.method, config.penalty
+    deciding = _net(config, n_in, autoencoder)
+    model = deciding.config.model
+    if shape and not model.image and model.reads_images:
+        deciding.settle("model.image", [*shape], AS_THE_DATA)
     if config.start.method == AUTO:
-        word, why = _start(config)
-        config = replace(config, start=replace(config.start, method=word))  # type: ignore[arg-type]
-        found.append(Decision("start.method", word, why))
-    if method.name != "mac":
-        return config, found
-    if config.model.sites == AUTO:
-        sites = [site for _, _, site in config.model.layers()]
-        value, why = ("after", IN_THE_PAPER) if set(sites) == {"after"} else (sites, "what half steps can fit")
-        config = replace(config, model=replace(config.model, sites=value))  # type: ignore[arg-type]
-        found.append(Decision("model.sites", value, why))
-    for key, value, why in by_loss(config, n_in, autoencoder):
-        penalty = replace(penalty, **{key: value})
-        found.append(Decision(f"penalty.{key}", value, why))
-    if method.acceleration == AUTO:
-        word, why = acceleration(config, autoencoder)
-        method = replace(method, acceleration=word)  # type: ignore[arg-type]
-        found.append(Decision("method.acceleration", word, why))
-    return replace(config, method=method, penalty=penalty), found
+        deciding.settle("start.method", *_start(deciding.config))
+    if deciding.config.method.name != "mac":
+        return deciding.config, deciding.found
+    if model.sites == AUTO:
+        sites = [site for _, _, site in model.layers()]
+        usual = set(sites) == {"after"}
+        deciding.settle("model.sites", *(("after", IN_THE_PAPER) if usual else (sites, "what half steps can fit")))
+    decided = deciding.config
+    for key, value, why in by_loss(decided, n_in, autoencoder):
+        deciding.settle(f"penalty.{key}", value, why)
+    if config.method.acceleration == AUTO:
+        deciding.settle("method.acceleration", *acceleration(decided, autoencoder))
+    return deciding.config, deciding.found
 
 
 def _start(config: Config) -> tuple[str, str]:
@@ -102,27 +112,26 @@ def _start(config: Config) -> tuple[str, str]:
 
 def decide_net(config: Config, n_in: int, autoencoder: bool = False) -> tuple[Config, list[Decision]]:
     """The config with a method and a net, and what was decided.  Collective: no."""
-    model, found = config.model, list[Decision]()
+    deciding = _net(config, n_in, autoencoder)
+    return deciding.config, deciding.found
 
-    def decided(key: str, value: Any, why: str) -> Any:
-        found.append(Decision(key, value, why))
-        return value
 
-    if model.hidden == AUTO:
+def _net(config: Config, n_in: int, autoencoder: bool) -> _Deciding:
+    deciding = _Deciding(config)
+    if config.model.hidden == AUTO:
         code = max(1, min(CODE, n_in // 2))
         why = f"an autoencoder of {n_in} columns" if autoencoder else "a regression or a classifier"
-        model = replace(model, hidden=decided("model.hidden", [32, code, 32] if autoencoder else UNITS, why))
-    method = config.method
-    if method.name == AUTO:
-        asked = _coordinates_asked_for(config)
-        name, why = ("mac", asked) if asked else ("stochastic", "all layers have derivatives; it is the fastest")
-        method = replace(method, name=decided("method.name", name, why))
-    if model.activation == AUTO:
-        word, why = ("sigmoid", "it suits codes") if autoencoder else ("relu", "it suits tables and labels")
-        model = replace(model, activation=decided("model.activation", word, why))
-    if model.loss == AUTO:
-        model = replace(model, loss=decided("model.loss", "squared", "the targets are numbers"))
-    return replace(config, model=model, method=method), found
+        deciding.settle("model.hidden", [32, code, 32] if autoencoder else UNITS, why)
+    if config.method.name == AUTO:
+        asked = _coordinates_asked_for(deciding.config)
+        usual = "stochastic", "all layers have derivatives; it is the fastest"
+        deciding.settle("method.name", *(("mac", asked) if asked else usual))
+    if config.model.activation == AUTO:
+        for_codes, for_others = ("sigmoid", "it suits codes"), ("relu", "it suits tables and labels")
+        deciding.settle("model.activation", *(for_codes if autoencoder else for_others))
+    if config.model.loss == AUTO:
+        deciding.settle("model.loss", "squared", "the targets are numbers")
+    return deciding
 
 
 def in_short(decisions: Sequence[Decision]) -> str:
@@ -162,3 +171,84 @@ def _coordinates_asked_for(config: Config) -> str:
             return f"{key} is given"
     start = config.start.method
     return f'start.method = "{start}" begins with coordinates' if start in ("elastic_embedding", "file") else ""
+
+
+# --- [penalty] and acceleration of full MAC, by the loss -------------------------------------------------------------
+
+
+SLOWLY = {"factor": 2.0, "mu_every": 10, "patience": 25}
+"""The schedule of tables and labels."""
+
+PATH = {"mu0": 1.0, "factor": 2.0, "ridge_scale": "objective"}
+"""A path of stationary points of E_Q + ridge: half steps need about as many iterations as mu is large."""
+
+FIRST_MU = {"labels": 1e-3, "numbers": 0.03}
+"""mu of the first iterations."""
+
+RIDGE = {"labels": 5e-3, "numbers": 0.1}
+"""The ridge of the objective, for each column of the inputs: a unit of many columns has smaller weights."""
+
+FEW = "fewer centres than points"
+
+BITS = {"mu0": 0.01, "factor": 2.0, "ridge": 1.0}
+"""Bits change one by one, and never again where mu is large."""
+
+BASIS = {"factor": 2.0}
+"""Few basis functions cannot follow the codes that a small mu allows them, and the error of the net rises; where mu is
+large, codes hardly move.  So mu passes in small steps through where the two meet."""
+
+MOST = {"labels": 0.15, "numbers": 1.0}
+"""The ridge at most."""
+
+
+def by_loss(config: Config, n_in: int, autoencoder: bool) -> Iterator[tuple[str, Any, str]]:
+    """Each key of [penalty] that says "auto", its value, and why.  n_in: columns of X.  Collective: no."""
+    penalty, kind = config.penalty, _kind(config, autoencoder)
+    values: dict[str, Any] = PAPER | {"bits": BITS, FEW: BASIS}.get(kind, {})
+    if kind in RIDGE:
+        ridge = min(RIDGE[kind] * n_in, MOST[kind])
+        values = {"mu0": FIRST_MU[kind], **SLOWLY, "ridge": ridge, "ridge_scale": "objective"}
+    why = f"for {kind}" if kind else IN_THE_PAPER
+    if penalty.stop == "gradient":
+        values, why = values | PATH, "for a path of stationary points"
+    for key, value in values.items():
+        if getattr(penalty, key) == AUTO:
+            yield key, min(value, penalty.mu_max) if key == "mu0" else value, why
+
+
+def acceleration(config: Config, autoencoder: bool) -> tuple[str, str]:
+    """method.acceleration and why: momentum where numbers are the targets.  Collective: no."""
+    if _kind(config, autoencoder) == "numbers" and not config.penalty.gradients:
+        return "momentum", "for numbers"
+    return "none", IN_THE_PAPER
+
+
+def _kind(config: Config, autoencoder: bool) -> str:
+    """Gives "bits", `FEW`, "labels" or "numbers"; "" where the paper's values stay.
+
+    Those are for autoencoders of other layers than bits and than first basis functions of fewer centres than points,
+    for layers without derivatives, other penalties, selection of centres, and a tolerance that is given.
+    """
+    penalty, layers, asked = config.penalty, config.model.layers(), given(config)
+    usual = (
+        penalty.method == "quadratic"
+        and penalty.stop == "validation"
+        and penalty.metric == "identity"
+        and "penalty.tolerance" not in asked
+        and "penalty.tolerance_decay" not in asked
+        and (config.selection.criterion == "none" or bool(config.selection.sizes))
+        and any(site != "none" for _, _, site in layers)
+    )
+    if usual and starts_with_bits(config):
+        return "bits"
+    centred = [kind for _, kind, _ in layers if kind in ("rbf", "quantise")]
+    if usual and "rbf" in centred and config.model.each("centres", len(centred))[centred.index("rbf")] != "points":
+        return FEW
+    if autoencoder or not usual or any(kind not in get_args(Activation) for _, kind, _ in layers):
+        return ""
+    return "labels" if config.model.loss == "cross_entropy" else "numbers"
+
+
+def starts_with_bits(config: Config) -> bool:
+    """The first hidden layer gives bits."""
+    return config.model.layers()[0][1] == "binary"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 
@@ -21,29 +22,5 @@ class Bound:
         yield getattr(annotated_types, self.kind)(*self.arguments, **self.named)
 
 
-def Ge(least: float) -> Bound:
-    return Bound("Ge", least)
-
-
-def Gt(below: float) -> Bound:
-    return Bound("Gt", below)
-
-
-def Le(most: float) -> Bound:
-    return Bound("Le", most)
-
-
-def Lt(above: float) -> Bound:
-    return Bound("Lt", above)
-
-
-def Len(least: int, most: int | None = None) -> Bound:
-    return Bound("Len", least, most)
-
-
-def Interval(**bounds: float) -> Bound:
-    return Bound("Interval", **bounds)
-
-
-def Predicate(holds: Any) -> Bound:
-    return Bound("Predicate", holds)
+Ge, Gt, Le, Lt = (partial(Bound, kind) for kind in ("Ge", "Gt", "Le", "Lt"))
+Len, Interval, Predicate = (partial(Bound, kind) for kind in ("Len", "Interval", "Predicate"))

@@ -6,13 +6,8 @@ from macmpi.config.model import LOSSES
 from macmpi.config.tables import HALF_STEPS, NESTED
 from macmpi.config.whole import Config, given
 
-_MINIBATCHES = ("batch", "rate", "momentum", "patience")
-BASELINE_KEYS = {
-    "sgd": _MINIBATCHES,
-    "adam": _MINIBATCHES,
-    "cg": ("patience",),
-    "lbfgs": ("patience",),
-}
+BASELINE_KEYS: dict[str, tuple[str, ...]] = dict.fromkeys(("sgd", "adam"), ("batch", "rate", "momentum", "patience"))
+BASELINE_KEYS |= dict.fromkeys(("cg", "lbfgs"), ("patience",))
 """The keys of [baseline] that each of its methods reads."""
 
 
@@ -26,24 +21,20 @@ def ignored(config: Config) -> list[str]:
 
 def _means_nothing(name: str, config: Config) -> bool:
     table, _, key = name.partition(".")
-    method, start = config.method.name, config.start.method
+    method, start, penalty = config.method.name, config.start.method, config.penalty
     kinds = {kind for _, kind, _ in config.model.layers()}
-    nested = method in NESTED
-    if name in ("penalty.tolerance", "penalty.tolerance_decay"):
-        return nested or config.penalty.value("mu_every") > 0 or config.penalty.stop == "gradient"
-    if name == "penalty.ridge_until_mu":
-        return nested or config.penalty.stop == "gradient"
-    if name == "penalty.gradient_tolerance":
-        return nested or config.penalty.stop != "gradient"
-    if table in HALF_STEPS:
-        return nested
-    if table == "stochastic":
-        return method != "stochastic"
-    if table == "baseline":
-        return key not in BASELINE_KEYS.get(method, ())
-    if table == "selection":
-        return config.selection.criterion == "none"
+    nested, by_gradient = method in NESTED, config.penalty.stop == "gradient"
+    by_counting = nested or penalty.value("mu_every") > 0 or by_gradient
+    of_table = {
+        "stochastic": method != "stochastic",
+        "baseline": key not in BASELINE_KEYS.get(method, ()),
+        "selection": config.selection.criterion == "none",
+    } | dict.fromkeys(HALF_STEPS, nested)
     return {
+        "penalty.tolerance": by_counting,
+        "penalty.tolerance_decay": by_counting,
+        "penalty.ridge_until_mu": nested or by_gradient,
+        "penalty.gradient_tolerance": nested or not by_gradient,
         "model.sites": nested,
         "model.width": not kinds & {"rbf", "kernel_ridge"},
         "model.centres": start != "staged" and not kinds & {"rbf", "quantise"},
@@ -60,4 +51,4 @@ def _means_nothing(name: str, config: Config) -> bool:
         "start.gradient_step": start == "staged" or (method == "stochastic" and start in ("auto", "uniform")),
         "start.width": start != "elastic_embedding",
         "start.weights": start != "model",
-    }.get(name, False)
+    }.get(name, of_table.get(table, False))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from macmpi import many
 from macmpi.config.bounds import Ge, Le, Len, Predicate
-from macmpi.config.layer_tables import Convolution, Layer, Recurrent, units_of
-from macmpi.config.sparse import Sparse
-from macmpi.config.tables import STRICT, PositiveInt, Width, extensions
+from macmpi.config.layer_tables import Convolution, Layer, Recurrent, Sparse, units_of
+from macmpi.config.tables import PositiveInt, Table, Width, extensions
 
 Activation = Literal["sigmoid", "tanh", "relu", "leaky_relu", "softmax", "linear"]
 FITTED = ("forest", "boosted", "nearest_neighbours", "kernel_ridge")
@@ -45,7 +44,7 @@ Site = Literal["after", "before", "none"]
 
 
 @dataclass(frozen=True)
-class Model:
+class Model(Table):
     """Hidden layers, their activations, where their coordinates sit; the output layer; the loss; the precision.
 
     `hidden` has a number of units, or a table (Convolution, Sparse, Recurrent), for each hidden layer; `readout` says
@@ -75,7 +74,6 @@ class Model:
     tied: bool = False
     skips: list[Annotated[list[Annotated[int, Ge(0)]], Len(2, 2)]] = field(default_factory=list)
     joining: Literal["add", "append"] = "add"
-    __pydantic_config__: ClassVar[Any] = STRICT
 
     def __post_init__(self) -> None:
         if self.hidden == "auto":
@@ -162,11 +160,6 @@ class Model:
     def reads_images(self) -> bool:
         """Some layer sees what it reads as images."""
         return any(self.convolutions) or any(layer and layer.connections == "local" for layer in self.sparse)
-
-    def each(self, name: str, count: int) -> list[Any]:
-        """A key's entries, or its one word `count` times."""
-        given = getattr(self, name)
-        return list(given) if isinstance(given, list) else [given] * count
 
     def layers(self) -> list[tuple[int, str, str]]:
         """(units, activation, site) of each hidden layer."""

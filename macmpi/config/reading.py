@@ -16,11 +16,8 @@ from macmpi import UsageError
 from macmpi.config.gone import gone
 from macmpi.config.layer_tables import TABLES, table_meant
 from macmpi.config.model import words
-from macmpi.config.tables import (
-    solvers,
-)
-from macmpi.config.whole import Config
-from macmpi.config.writing import toml
+from macmpi.config.tables import solvers
+from macmpi.config.whole import Config, toml
 
 
 def read(path: Path, settings: list[str]) -> Config:
@@ -28,10 +25,7 @@ def read(path: Path, settings: list[str]) -> Config:
 
     Raises UsageError with all mistakes of the file in one message.  Collective: no.
     """
-    table = read_table(path)
-    for setting in settings:
-        _set(table, setting)
-    return validate(table, f"{path} and --set" if settings else str(path))
+    return _validated(read_table(path), settings, f"{path} and --set" if settings else str(path))
 
 
 DATA = (".csv", ".tsv", ".parquet", ".npz", ".npy", ".h5", ".hdf5")
@@ -92,7 +86,10 @@ def _set(table: dict[str, Any], setting: str) -> None:
 
 def from_settings(settings: list[str], name: str) -> Config:
     """The config of `--set` settings alone.  name: theirs, for messages.  Raises UsageError.  Collective: no."""
-    table: dict[str, Any] = {}
+    return _validated({}, settings, name)
+
+
+def _validated(table: dict[str, Any], settings: list[str], name: str) -> Config:
     for setting in settings:
         _set(table, setting)
     return validate(table, name)

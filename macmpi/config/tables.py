@@ -7,7 +7,21 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from macmpi.config.bounds import Ge, Gt, Le, Lt, Predicate
 
-STRICT: dict[str, Any] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
+
+class Table:
+    """A table of a config: pydantic takes no other keys in it, no other types and no NaN."""
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
+
+    def value(self, key: str) -> Any:
+        """A key's value."""
+        return getattr(self, key)
+
+    def each(self, key: str, count: int) -> list[Any]:
+        """A key's values, one for each of `count`; those of a list as they are."""
+        found = self.value(key)
+        return list(found) if isinstance(found, list) else [found] * count
+
 
 END, NOTHING = {"changes": "end"}, {"changes": "nothing"}
 """Metadata of keys that change when a run ends, or nothing in what it computes; the others change its result.
@@ -45,7 +59,54 @@ Own = NotNegative
 
 
 @dataclass(frozen=True)
-class Start:
+class Data(Table):
+    """The source, and how it is read.  source: a named set, a file, a folder of images (docs/data.md has them all).
+
+    target: of a table, the column or columns to predict, of an .npy file the number of a column; "": the source's own,
+    [] none.  weights: of a table the column that holds the weights of points.  ignore: columns of a table that are no
+    inputs.  categories: columns of a table whose values are categories, whatever they are.  empty: texts of a table
+    that stand for a missing value.  missing: what becomes of missing values.  image_size: height and width of the
+    images of a folder, [] as they are.
+    """
+
+    source: str = field(default="", metadata=NOTHING)
+    target: str | list[str] = ""
+    weights: str = ""
+    ignore: list[str] = field(default_factory=list)
+    categories: list[str] = field(default_factory=list)
+    empty: list[str] = field(default_factory=list)
+    missing: Literal["impute", "refuse"] = "impute"
+    image_size: list[PositiveInt] = field(default_factory=list)
+    validation: Annotated[float, Gt(0.0), Lt(1.0)] = 0.2
+    points: NotNegative = 0
+    seed: Seed = 0
+    scale: Literal["auto", "none", "range", "standard", "robust"] = "auto"
+
+    def __post_init__(self) -> None:
+        if len(self.image_size) not in (0, 2):
+            raise ValueError("image_size is a height and a width, as in image_size = [28, 28]")
+
+    @property
+    def targets(self) -> list[str] | None:
+        """The names of the targets; None where the source is to say."""
+        if isinstance(self.target, str):
+            return [self.target] if self.target else None
+        return self.target
+
+
+@dataclass(frozen=True)
+class Loss(Table):
+    """missing: NaN among the targets stands for an output that is not known.
+
+    threshold: of "huber" and of losses of other packages, in units of the scaled targets; 0 stands for their own.
+    """
+
+    missing: bool = False
+    threshold: Annotated[float, Ge(0.0), Le(1e9)] = 0.0
+
+
+@dataclass(frozen=True)
+class Start(Table):
     """Initial weights, then one gradient step; or initial coordinates, then a W-step.
 
     "uniform": in +-range / sqrt(fan-in); "pca": principal components layer by layer; "greedy": each layer trained as an
@@ -63,7 +124,6 @@ class Start:
     model: str = ""
     weights: Literal["last", "best"] = "last"
     seed: Seed = 0
-    __pydantic_config__: ClassVar[Any] = STRICT
 
     def __post_init__(self) -> None:
         if (self.method == "model") != bool(self.model):
@@ -94,7 +154,7 @@ SHAPING = ("l1", "group_lasso", "weights_min", "weights_max")
 
 
 @dataclass(frozen=True)
-class Penalty:
+class Penalty(Table):
     """Quadratic penalty or augmented Lagrangian, the schedule of mu, and what is asked of the weights.
 
     ridge and the keys of `SHAPING` hold one value for the net, or a list with one for each layer with weights.
@@ -119,7 +179,6 @@ class Penalty:
     group_lasso: Size | list[Size] = 0.0
     weights_min: Bound | list[Bound] = -FAR
     weights_max: Bound | list[Bound] = FAR
-    __pydantic_config__: ClassVar[Any] = STRICT
 
     def __post_init__(self) -> None:
         if self.mu0 != "auto" and self.mu_max < self.mu0:
@@ -132,11 +191,6 @@ class Penalty:
             return found
         return min(PAPER[key], self.mu_max) if key == "mu0" else PAPER[key]
 
-    def each(self, key: str, layers: int) -> list[Any]:
-        """A key's values, one for each of `layers` layers; those of a list as they are."""
-        found = self.value(key)
-        return list(found) if isinstance(found, list) else [found] * layers
-
     @property
     def shaping(self) -> list[str]:
         """The keys of `SHAPING` that ask for something."""
@@ -145,7 +199,7 @@ class Penalty:
 
 
 @dataclass(frozen=True)
-class ZStep:
+class ZStep(Table):
     """The Z-solver finds the coordinates of each point.  A solver takes the keys that it knows."""
 
     solver: ZSolver = "auto"
@@ -154,11 +208,10 @@ class ZStep:
     cg_iterations: PositiveInt = 4
     cg_tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01
     cg_precision: Literal["double", "single"] = "double"
-    __pydantic_config__: ClassVar[Any] = STRICT
 
 
 @dataclass(frozen=True)
-class WStep:
+class WStep(Table):
     """The W-solver finds the weights of each unit or segment.  A solver takes the keys that it knows."""
 
     solver: WSolver = "auto"
@@ -173,20 +226,18 @@ class WStep:
     batch: PositiveInt = 100
     rate: Positive = 0.1
     momentum: Annotated[float, Ge(0.0), Lt(1.0)] = 0.9
-    __pydantic_config__: ClassVar[Any] = STRICT
 
 
 @dataclass(frozen=True)
-class Method:
+class Method(Table):
     """The net is trained by auxiliary coordinates, or by a baseline; acceleration, of "mac": feasible coordinates."""
 
     name: Literal["auto", "mac", "stochastic", "alternating", "sgd", "adam", "cg", "lbfgs"] = "auto"
     acceleration: Literal["auto", "none", "feasible", "momentum"] = "auto"
-    __pydantic_config__: ClassVar[Any] = STRICT
 
 
 @dataclass(frozen=True)
-class Stochastic:
+class Stochastic(Table):
     """Stochastic MAC: minibatches that grow in `grow_every` epochs, averages, damping, iterations of an epoch."""
 
     batch: PositiveInt = 250
@@ -198,7 +249,6 @@ class Stochastic:
     patience: PositiveInt = 20
     records: PositiveInt = 1
     parts: PositiveInt | Literal["auto"] = "auto"
-    __pydantic_config__: ClassVar[Any] = STRICT
 
     def __post_init__(self) -> None:
         if self.batch_max < self.batch:
@@ -206,14 +256,13 @@ class Stochastic:
 
 
 @dataclass(frozen=True)
-class Baseline:
+class Baseline(Table):
     """Backpropagation, for comparison: minibatches of "sgd" and "adam", line searches of "cg" and "lbfgs"."""
 
     batch: PositiveInt = 20
     rate: Positive = 0.01
     momentum: Annotated[float, Ge(0.0), Lt(1.0)] = 0.0
     patience: PositiveInt = 20
-    __pydantic_config__: ClassVar[Any] = STRICT
 
 
 NESTED = ("stochastic", "sgd", "adam", "cg", "lbfgs")
@@ -222,7 +271,7 @@ HALF_STEPS = ("penalty", "z_step", "w_step")
 
 
 @dataclass(frozen=True)
-class Selection:
+class Selection(Table):
     """Layers are selected in every `every`-th iteration: numbers of centres, widths, ridges, or units of dense layers.
 
     sizes: candidates of each hidden layer, [] where it stays; without any, of centres 150, 175, ... and the number at
@@ -235,7 +284,6 @@ class Selection:
     sizes: list[list[PositiveInt]] = field(default_factory=list)
     widths: list[Width | list[Width]] = field(default_factory=list)
     ridges: list[Size | list[Size]] = field(default_factory=list)
-    __pydantic_config__: ClassVar[Any] = STRICT
 
     def epsilons(self, count: int) -> list[float]:
         """One for each of `count` nets; as they are if there are several."""
@@ -244,17 +292,16 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class Parallel:
+class Parallel(Table):
     """A rank holds all points ("replicated"; "node": in one copy that a node's ranks share), or its own ("sharded")."""
 
     data: Literal["replicated", "node", "sharded"] = field(
         default="replicated", metadata={"alike": {"node": "replicated"}}
     )
-    __pydantic_config__: ClassVar[Any] = STRICT
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(Table):
     """Length of the run and what it leaves behind."""
 
     max_iterations: NotNegative = field(default=400, metadata=END)
@@ -263,4 +310,3 @@ class Run:
     checkpoint_minutes: Positive = field(default=10.0, metadata=NOTHING)
     keep_checkpoints: PositiveInt = field(default=3, metadata=NOTHING)
     deadline: Positive = field(default=1800.0, metadata=NOTHING)
-    __pydantic_config__: ClassVar[Any] = STRICT

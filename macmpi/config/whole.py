@@ -1,16 +1,16 @@
-"""A whole config: all its tables."""
+"""A whole config: all its tables, and how it is written down, as TOML or flat."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+import json
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
 
-from macmpi.config.data import Data
-from macmpi.config.loss import Loss
 from macmpi.config.model import Model
 from macmpi.config.tables import (
-    STRICT,
     Baseline,
+    Data,
+    Loss,
     Method,
     Parallel,
     Penalty,
@@ -18,14 +18,14 @@ from macmpi.config.tables import (
     Selection,
     Start,
     Stochastic,
+    Table,
     WStep,
     ZStep,
 )
-from macmpi.config.writing import flat
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Table):
     """A whole config file.  `data = "path.h5"` is short for `[data] source = "path.h5"`."""
 
     data: Data = field(default_factory=Data)
@@ -41,7 +41,6 @@ class Config:
     selection: Selection = field(default_factory=Selection)
     parallel: Parallel = field(default_factory=Parallel)
     run: Run = field(default_factory=Run)
-    __pydantic_config__: ClassVar[Any] = STRICT
 
 
 KINDS: dict[str, Any] = {
@@ -73,3 +72,27 @@ def given(config: Config) -> list[str]:
     """The keys, "table.key", whose values are not their defaults."""
     usual = flat(Config())
     return [key for key, value in flat(config).items() if value != usual[key]]
+
+
+def flat(config: Config) -> dict[str, Any]:
+    """{"table.key": value}."""
+    return {f"{t}.{k}": v for t, keys in asdict(config).items() for k, v in keys.items()}
+
+
+def toml(value: Any) -> str:
+    """A number, string, list or table as TOML: JSON, but for tables and a control character that it leaves alone."""
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{key} = {toml(inside)}' for key, inside in value.items())} }}"
+    if isinstance(value, list) and any(isinstance(inside, dict) for inside in value):
+        return f"[{', '.join(map(toml, value))}]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def dump(config: Config) -> str:
+    """The config as TOML, every key with its value."""
+    lines = []
+    for table, keys in asdict(config).items():
+        lines.append(f"[{table}]")
+        lines += [f"{key} = {toml(value)}" for key, value in keys.items()]
+        lines.append("")
+    return "\n".join(lines)

@@ -17,8 +17,9 @@ import numpy as np
 
 from macmpi import UsageError, files
 from macmpi.config import Data
-from macmpi.data.parts import Part
+from macmpi.data.parts import Part, block_sum
 from macmpi.data.reading import Raw
+from macmpi.data.user_file import POINTS
 from macmpi.parallel.balance import contiguous_runs
 from macmpi.parallel.partition import PointPartition
 from macmpi.parallel.team import Team
@@ -69,8 +70,7 @@ def _refused(config: Data, who: str, said: str) -> UsageError:
 
 def _held(raw: Raw) -> dict[str, Any]:
     """The arrays or datasets that are there, by name."""
-    names = ("X", "Y", "X_val", "Y_val", "weights", "weights_val")
-    return {name: A for name in names if (A := getattr(raw, name)) is not None}
+    return {name: A for name in POINTS if (A := getattr(raw, name)) is not None}
 
 
 def _place(raw: Raw, source: str) -> str:
@@ -98,10 +98,7 @@ def _digests(part: Part, among: PointPartition, team: Team, near: Sequence[int] 
 
     def fill() -> None:
         for b in read[team.rank]:
-            digest = hashlib.sha256()
-            for tile in among.blocks[b]:
-                digest.update(part.read(tile).data)
-            every[b] = np.frombuffer(digest.digest(), np.uint8)
+            every[b] = block_sum(map(part.read, among.blocks[b]))
 
     team.all_or_raise(fill)
     team.gather_parts(every.reshape(-1), [[slice(32 * b, 32 * b + 32) for b in blocks] for blocks in read])

@@ -16,8 +16,12 @@ import numpy as np
 
 from macmpi import UsageError, caution, many, shown
 from macmpi.config import Data
+from macmpi.data.dataset import WEIGHTS
 from macmpi.data.reading import contents
 from macmpi.typing import Array
+
+GROUPS = ("groups", "groups_val")
+"""The names of the points' groups."""
 
 HUGE = 1e100
 """Values from here on are taken for mistakes: their squares would overflow."""
@@ -36,16 +40,31 @@ MOST_CLASSES = 10_000
 
 
 def check_datasets(found: Mapping[str, Any], path: Path, labels: bool) -> None:
-    """Raises UsageError unless X, Y, X_val and Y_val, arrays or HDF5 datasets, are rows of numbers that fit each other.
+    """Raises UsageError unless arrays or HDF5 datasets are rows of numbers that fit each other.
 
-    labels: Y must be there, one column of it.
+    Those are X, Y, weights, groups, and by these names and "_val" those of validation points.  labels: Y must be there,
+    one column of it.
     """
     if "X" not in found:
         raise UsageError(f"{path}: there is no dataset X; {contents(path)}")
     for name, array in found.items():
-        check_rows(array, f"{path}: dataset {name}")
-    for a, b in (("X", "Y"), ("X_val", "Y_val")):
-        check_as_many(found, a, b, path)
+        called, one_each = f"{path}: dataset {name}", name in WEIGHTS + GROUPS
+        if name in GROUPS and (array.dtype.kind not in "iu" or array.ndim != 1):
+            raise UsageError(f"{called} holds {array.dtype} of shape {array.shape}; integers of shape (N,) are needed")
+        check_rows(array, called, rows=1 if one_each else 2)
+        if one_each and columns(array) != 1:
+            raise UsageError(f"{called} has shape {tuple(array.shape)}; one weight a point is needed: (N,)")
+    if "weights_val" in found and "X_val" not in found:
+        raise UsageError(
+            f"{path}: weights_val goes with X_val, and there is none: the validation points are drawn from X, with "
+            "their weights; leave weights_val out"
+        )
+    if not set(GROUPS).isdisjoint(found) and ("groups" not in found or ("X_val" in found) != ("groups_val" in found)):
+        raise UsageError(f"{path}: groups_val goes with X_val and groups: give both datasets or neither")
+    for name in ("Y", "weights", "groups"):
+        for a, b in (("X", name), ("X_val", f"{name}_val")):
+            if a in found and b in found and len(found[a]) != len(found[b]):
+                raise UsageError(f"{path}: {a} has {many(len(found[a]), 'row')} but {b} has {len(found[b])}")
     for a, b in (("X", "X_val"), ("Y", "Y_val")):
         if a in found and b in found and columns(found[a]) != columns(found[b]):
             raise UsageError(f"{path}: {a} has {many(columns(found[a]), 'column')} but {b} has {columns(found[b])}")
@@ -60,19 +79,6 @@ def check_datasets(found: Mapping[str, Any], path: Path, labels: bool) -> None:
         )
 
 
-def check_groups(found: Mapping[str, Any], numbers: Mapping[str, Array], path: Path) -> None:
-    """Raises UsageError unless groups and groups_val are whole numbers (N,), one for each of the points."""
-    for name, array in numbers.items():
-        if array.dtype.kind not in "iu" or array.ndim != 1:
-            raise UsageError(
-                f"{path}: dataset {name} holds {array.dtype} of shape {array.shape}; integers of shape (N,) are needed"
-            )
-    if "groups" not in numbers or ("X_val" in found) != ("groups_val" in numbers):
-        raise UsageError(f"{path}: groups_val goes with X_val and groups: give both datasets or neither")
-    for a, b in (("X", "groups"), ("X_val", "groups_val")):
-        check_as_many({**found, **numbers}, a, b, path)
-
-
 def columns(array: Any) -> int:
     """Counts the numbers of a row: of images (N, h, w) h w, of (N,) 1."""
     return int(np.prod(array.shape[1:], dtype=np.int64))
@@ -83,12 +89,6 @@ def is_text(array: Any) -> bool:
     if array.dtype.kind == "O":
         return all(isinstance(value, str | bytes) for value in np.asarray(array).flat)
     return array.dtype.kind in "SU"
-
-
-def check_as_many(found: Mapping[str, Any], a: str, b: str, path: Path) -> None:
-    """Raises UsageError where both datasets are there, with different numbers of rows."""
-    if a in found and b in found and len(found[a]) != len(found[b]):
-        raise UsageError(f"{path}: {a} has {many(len(found[a]), 'row')} but {b} has {len(found[b])}")
 
 
 def check_rows(array: Any, name: str, rows: int = 2) -> None:
@@ -260,6 +260,17 @@ def as_labels(array: Array, name: str) -> Array:
     return rows
 
 
+def not_negative(A: Array, name: str) -> Array:
+    """The weights (n, 1) themselves.  Raises UsageError at the first that is negative.  Collective: no."""
+    bad = np.argwhere(A[:, 0] < 0.0)
+    if len(bad):
+        raise UsageError(
+            f"{name}: a weight is {A[bad[0, 0], 0]:g}, and weights are at least 0; leave out points that should not "
+            "count, or give them the weight 0"
+        )
+    return A
+
+
 # --- after the split --------------------------------------------------------------------------------------------------
 
 
@@ -271,6 +282,15 @@ def check_enough(config: Data, n: int, n_val: int, left: int) -> None:
         raise UsageError(f'data.source = "{config.source}": only {n} training point is left; at least 2 are needed')
     if not n_val:
         raise UsageError(f'data.source = "{config.source}": there is no validation point; at least 1 is needed')
+
+
+def check_some(weight: float, what: str, source: str) -> None:
+    """Raises UsageError where the weights of the training or the validation points sum up to 0.  Collective: no."""
+    if not weight > 0.0:
+        raise UsageError(
+            f'data.source = "{source}": all {what} points have the weight 0; give some of them more'
+            + ("" if what == "training" else ", or hold out more points (data.validation)")
+        )
 
 
 def _listed(labels: Array, names: Array | None) -> str:

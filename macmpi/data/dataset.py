@@ -52,6 +52,12 @@ class Dataset:
         return self.Y is self.X
 
     @property
+    def arrays(self) -> list[str]:
+        """The names of the arrays of points that there are, each once."""
+        names = ("X", "X_val", *WEIGHTS) if self.autoencoder else ("X", "X_val", "Y", "Y_val", *WEIGHTS)
+        return [name for name in names if getattr(self, name) is not None]
+
+    @property
     def sizes(self) -> Sizes:
         counts = self.X.shape[1], self.Y.shape[1], len(self.X), len(self.X_val)
         return Sizes(*counts, self.autoencoder, self.classes, self.shape, self.weights is not None, self.drawn)
@@ -62,18 +68,15 @@ def share(team: Any, data: Dataset | None) -> Dataset:
     if team.size == 1:
         assert data is not None
         return data
-    names = ("X", "X_val") if team.from_root(lambda: data and data.autoencoder) else ("X", "X_val", "Y", "Y_val")
-    names += team.from_root(lambda: data and tuple(n for n in WEIGHTS if getattr(data, n) is not None))
+    names = team.from_root(lambda: data and data.arrays)
     own = [getattr(data, name) for name in names] if data else []
     found: dict[str, Any] = dict(zip(names, share_arrays(team, own), strict=True))
     sha256 = team.from_root(lambda: data and data.sha256)
-    X, X_val = found["X"], found["X_val"]
-    Y, Y_val = found.get("Y", X), found.get("Y_val", X_val)
-    w, w_val = (found.get(name) for name in WEIGHTS)
+    found = {"Y": found["X"], "Y_val": found["X_val"], **found}
     if data is not None:
-        return replace(data, X=X, Y=Y, X_val=X_val, Y_val=Y_val, weights=w, weights_val=w_val)
-    unit = unscaled(X.shape[1]), unscaled(Y.shape[1])
-    return Dataset(X, Y, X_val, Y_val, *unit, sha256, weights=w, weights_val=w_val)
+        return replace(data, **found)
+    unit: dict[str, Any] = {f"scaling_{name.lower()}": unscaled(found[name].shape[1]) for name in "XY"}
+    return Dataset(**found, **unit, sha256=sha256)
 
 
 def share_arrays(team: Any, arrays: list[Array]) -> list[Array]:

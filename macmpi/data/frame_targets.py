@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from macmpi import UsageError
-from macmpi.data.series import is_categorical, kind_of, numbers, text_of, texts, values
+from macmpi.data.series import is_categorical, kind_of, numbers, text_of, values
 from macmpi.data.texts import Unclear, kind_of_texts
 from macmpi.typing import Array
 
@@ -54,12 +54,13 @@ def _target(series: Any, place: str, missing: bool, classes: bool, empty: tuple[
     if kind in ("other", "date"):
         raise UsageError(f"{place} holds {series.dtype}; numbers, truth values or text are needed")
     if kind in ("category", "nothing"):
-        words = texts(series, empty)
-        _check_complete(np.array([word is None for word in words]), place)
+        held = values(series, empty)
+        _check_complete(np.array([value is None for value in held]), place)
         if classes or is_categorical(series):
-            return _classes(values(series, empty))
+            return _classes(held)
+        words = [text_of(value) for value in held]
         try:
-            kind, form = kind_of_texts(Counter(map(str, words)))
+            kind, form = kind_of_texts(Counter(words))
         except Unclear as error:
             raise UsageError(f"{place} {error}") from None
         if kind == "date":

@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +64,7 @@ def kind_of_source(source: str) -> Kind | None:
         return None
     if source.startswith(PREFIX):
         return Kind(_of_library, ())
-    if source.startswith(OPENML):
-        return Kind(_of_openml, OF_TABLES)
-    if is_table(path):
+    if source.startswith(OPENML) or is_table(path):
         return Kind(_of_table, OF_TABLES)
     if path.suffix == ".npy":
         return Kind(_of_array, ("target", "weights"))
@@ -101,30 +98,19 @@ def gathered(config: Data, missing: bool = False) -> Gathered | None:
     if kind is None:
         return None
     check_keys(config, kind.keys)
-    return _kept(_Asked(config, kind, missing, _stamp(config.source)))
+    asked = config, missing, _stamp(config.source)
+    if [before for before, _ in _kept] != [asked]:
+        _kept[:] = [(asked, kind.read(config, missing))]
+    return _kept[0][1]
+
+
+_kept: list[tuple[Any, Gathered]] = []
+"""The arrays that were gathered last, behind what was asked for: a source, and the state of its file."""
 
 
 def forget() -> None:
     """Lets go of arrays that `gathered` keeps."""
-    _kept.cache_clear()
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """A source and the state of its file, told apart by all that decides what is read."""
-
-    config: Data
-    kind: Kind
-    missing: bool
-    stamp: tuple[int, ...]
-
-    def __hash__(self) -> int:
-        return hash(self.config.source)
-
-
-@lru_cache(maxsize=1)
-def _kept(asked: _Asked) -> Gathered:
-    return asked.kind.read(asked.config, asked.missing)
+    _kept.clear()
 
 
 def _stamp(source: str) -> tuple[int, ...]:
@@ -138,12 +124,6 @@ def _stamp(source: str) -> tuple[int, ...]:
 # --- kinds of sources -------------------------------------------------------------------------------------------------
 
 
-def _of_table(config: Data, missing: bool) -> Gathered:
-    path = Path(config.source)
-    check_there(path, "data.source")
-    return of_frame(read_table(path, empty=config.empty), config, config.targets or [], missing)
-
-
 def openml_file(source: str) -> Path:
     """The file of a set of OpenML that has been fetched, "openml:NAME" or "openml:NAME@VERSION".  Raises UsageError."""
     found = OPENML_NAME.fullmatch(source.removeprefix(OPENML))
@@ -152,14 +132,17 @@ def openml_file(source: str) -> Path:
     return folder() / "openml" / f"{found[0]}.parquet"
 
 
-def _of_openml(config: Data, missing: bool) -> Gathered:
-    path = openml_file(config.source)
-    if not os.path.isfile(path):
+def _of_table(config: Data, missing: bool) -> Gathered:
+    """The columns of a table.  That of a set of OpenML names its targets itself."""
+    fetched = config.source.startswith(OPENML)
+    path = openml_file(config.source) if fetched else Path(config.source)
+    if fetched and not os.path.isfile(path):
         raise UsageError(
             f'data.source = "{config.source}": {path} does not exist; fetch it: python -m macmpi.fetch {config.source}'
         )
+    check_there(path, "data.source")
     table = read_table(path, empty=config.empty)
-    targets = targets_within(table) if config.targets is None else config.targets
+    targets = targets_within(table) if fetched and config.targets is None else config.targets or []
     return of_frame(table, config, targets, missing)
 
 

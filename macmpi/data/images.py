@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from macmpi import UsageError
-from macmpi.files import first_line, readable
+from macmpi.data.reading import told
+from macmpi.files import readable
 from macmpi.typing import Array
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm", ".pnm")
@@ -43,7 +43,8 @@ def images_of(folder: Path, size: list[int]) -> tuple[Array, Array | None]:
         text = f"{len(paths)} images of {height} x {width} pixels do not fit into memory"
         raise UsageError(f"{folder}: {text}; data.image_size makes them smaller") from None
     for i, path in enumerate(paths):
-        pixels[i] = _opened(Image, path, lambda image: _pixels(image, "L" if grey else "RGB", (width, height)))
+        with told(str(path)), Image.open(path) as image:
+            pixels[i] = _pixels(image, "L" if grey else "RGB", (width, height))
     return pixels, None if labels is None else np.array(labels)
 
 
@@ -90,7 +91,8 @@ def _images_in(folder: Path) -> list[Path]:
 
 def _looked_at(Image: Any, path: Path) -> tuple[str, tuple[int, int]]:
     """Mode and size (width, height) of an image, upright; a palette of greys is grey.  Raises UsageError."""
-    mode, size, wrong = _opened(Image, path, lambda image: (_mode(image), _upright_size(image), _unread(image)))
+    with told(str(path)), Image.open(path) as image:
+        mode, size, wrong = _mode(image), _upright_size(image), _unread(image)
     if wrong:
         raise UsageError(f"{path} {wrong}")
     return mode, size
@@ -130,12 +132,3 @@ def _pixels(image: Any, mode: str, size: tuple[int, int]) -> Array:
 
     found = ImageOps.exif_transpose(image).convert(mode)
     return np.asarray(found if found.size == size else found.resize(size))
-
-
-def _opened(Image: Any, path: Path, look: Callable[[Any], Any]) -> Any:
-    """Looks at an image by `look`, and gives its answer.  Raises UsageError, naming the file."""
-    try:
-        with Image.open(path) as image:
-            return look(image)
-    except Exception as error:  # noqa: BLE001 - whatever Pillow raises, the file is what is wrong
-        raise UsageError(f"{path} cannot be read: {first_line(error)}") from None

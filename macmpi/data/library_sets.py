@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import inspect
 import re
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,8 +16,8 @@ PREFIX = "sklearn:"
 
 WORD = re.compile(r"[a-z0-9_]+")
 
-NO_SETS = ("load_files", "load_sample_images", "load_svmlight_files", "fetch_openml", "fetch_file")
-"""Functions of scikit-learn with such names that give no data set of their own."""
+NO_SETS = ("files", "sample_image", "sample_images", "svmlight_file", "svmlight_files", "openml", "file")
+"""Functions of scikit-learn, load_NAME and fetch_NAME, that give no data set of their own."""
 
 
 def read_library_set(source: str) -> dict[str, Array]:
@@ -57,26 +55,17 @@ def _bunch(source: str, fetch: bool) -> Any:
             f'data.source = "{source}" comes with scikit-learn, which is not installed: pip install scikit-learn'
         ) from None
     known = {
-        key.partition("_")[2]: getattr(datasets, key)
+        key.partition("_")[2]: key
         for key in dir(datasets)
-        if key.startswith(("load_", "fetch_")) and key not in NO_SETS and _is_set(getattr(datasets, key))
+        if key.startswith(("load_", "fetch_")) and key.partition("_")[2] not in NO_SETS
     }
     if not WORD.fullmatch(name) or name not in known:
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {PREFIX}{close[0]}?" if close else f"it has {', '.join(sorted(known))}"
         raise UsageError(f'data.source = "{source}": scikit-learn has no such set; {hint}')
-    function = known[name]
+    options = {"download_if_missing": fetch} if known[name].startswith("fetch_") else {}
     try:
-        return function(download_if_missing=fetch) if "download_if_missing" in _parameters(function) else function()
+        return getattr(datasets, known[name])(**options)
     except Exception as error:  # noqa: BLE001 - whatever the network, a damaged cache or scikit-learn raises
         remedy = "fetch it by hand, as scikit-learn says" if fetch else f"fetch it: python -m macmpi.fetch {source}"
         raise UsageError(f'data.source = "{source}" is not on this machine ({first_line(error)}); {remedy}') from None
-
-
-def _parameters(function: Callable[..., Any]) -> Any:
-    return inspect.signature(function).parameters
-
-
-def _is_set(function: Callable[..., Any]) -> bool:
-    """Tells whether a function can be called without arguments."""
-    return all(p.default is not p.empty for p in _parameters(function).values())

@@ -12,6 +12,7 @@ import numpy as np
 
 from macmpi import UsageError
 from macmpi.config import Data
+from macmpi.data.library_sets import read_library_set
 from macmpi.data.reading import Raw, read_file
 from macmpi.data.usps_large import usps_large
 from macmpi.parallel.streams import stream
@@ -32,7 +33,7 @@ def read_digits(config: Data, labels: bool) -> Raw:
     table = _bundled_digits()
     digits = table[:, -1].astype(np.int64)
     Y = _column(digits) if labels else None
-    return Raw(table[:, :-1] / 16.0, Y, labels=labels, groups=(digits, digits[:0]), shape=(8, 8))
+    return Raw(table[:, :-1] / 16.0, Y, labels=labels, groups=digits, shape=(8, 8))
 
 
 def _bundled_digits() -> Array:
@@ -41,21 +42,12 @@ def _bundled_digits() -> Array:
     Where the file lies at its place, scikit-learn is not imported: that takes longer than most runs on it.
     """
     found = find_spec("sklearn")
-    if found is None:
-        raise UsageError(
-            'data.source = "digits" comes with scikit-learn, which is not installed: pip install scikit-learn'
-        )
-    for package in found.submodule_search_locations or ():
+    for package in (found and found.submodule_search_locations) or ():
         path = Path(package) / "datasets" / "data" / "digits.csv.gz"
         if os.path.isfile(path):
             return np.loadtxt(path, delimiter=",")
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError as error:
-        why = f"comes with scikit-learn, which cannot be imported: {error}"
-        raise UsageError(f'data.source = "digits" {why}; install scikit-learn again') from None
-    bunch = load_digits()
-    return np.column_stack([bunch.data, bunch.target])
+    bunch = read_library_set("digits")
+    return np.column_stack([bunch["X"].reshape(len(bunch["X"]), -1), bunch["Y"]])
 
 
 def read_usps(config: Data, labels: bool) -> Raw:
@@ -78,9 +70,7 @@ def read_usps_large(config: Data, labels: bool) -> Raw:
     parts = _usps_parts(digits, 0)
     train, held = usps_large(folder(), *((images[rows], digits[rows]) for rows in parts))
     X, X_val = (A.reshape(len(A), -1).astype(np.float32) / np.float32(255.0) for A, _ in (train, held))
-    groups = train[1].astype(np.int64), held[1].astype(np.int64)
-    Y, Y_val = (_column(g) if labels else None for g in groups)
-    return Raw(X, Y, X_val, Y_val, labels=labels, groups=groups, shape=(28, 28))
+    return _labelled(X, train[1], X_val, held[1], (28, 28), labels)
 
 
 def read_coil(config: Data, labels: bool) -> Raw:
@@ -91,7 +81,7 @@ def read_coil(config: Data, labels: bool) -> Raw:
     train, validation = stream(config.seed, "split").permutation(np.flatnonzero(~held)), np.flatnonzero(held)
     raw = _pictures(images.astype(np.float64), (32, 32), objects, (train, validation), labels)
     places = poses.astype(np.int64)
-    return replace(raw, order=(places[train], places[validation]))
+    return replace(raw, order=places[train], order_val=places[validation])
 
 
 NAMED_SETS: dict[str, Callable[[Data, bool], Raw]] = {
@@ -135,11 +125,15 @@ def _read_fetched(name: str, source: str = "") -> list[Array]:
 def _pictures(images: Array, shape: tuple[int, int], classes: Array, parts: tuple[Array, Array], labels: bool) -> Raw:
     """images: (N, h, w) as they are to be learnt; classes: (N,), label and group of each; parts: the rows to train on
     and those to validate with."""
-    X, groups = images.reshape(len(images), -1), classes.astype(np.int64)
-    train, validation = parts
-    pair = groups[train], groups[validation]
-    Y, Y_val = (_column(g) if labels else None for g in pair)
-    return Raw(X[train], Y, X[validation], Y_val, labels=labels, groups=pair, shape=shape)
+    X, (train, validation) = images.reshape(len(images), -1), parts
+    return _labelled(X[train], classes[train], X[validation], classes[validation], shape, labels)
+
+
+def _labelled(X: Array, classes: Array, X_val: Array, classes_val: Array, shape: tuple[int, int], labels: bool) -> Raw:
+    """Rows that are images of this shape, and the class of each, which is its label and its group."""
+    groups, groups_val = classes.astype(np.int64), classes_val.astype(np.int64)
+    Y, Y_val = (_column(g) if labels else None for g in (groups, groups_val))
+    return Raw(X, Y, X_val, Y_val, labels=labels, groups=groups, groups_val=groups_val, shape=shape)
 
 
 def _column(labels: Array) -> Array:

@@ -1,9 +1,15 @@
-"""The training and the validation rows of a data set, each read from its array or its file when it is asked for."""
+"""The training and the validation rows of a data set, each read from its array or its file when it is asked for.
+
+Data are known again by SHA-256 of their raw points: not scaled, as float64, in blocks that depend on N alone.  So one
+data set has one sum in whatever type, file and place, held by one rank or by many, replicated or sharded.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +17,19 @@ import numpy as np
 
 from macmpi import UsageError
 from macmpi.config import Data
-from macmpi.data.checks import as_labels, check_enough, check_values, columns
+from macmpi.data.checks import as_labels, check_enough, check_values, classes_of, columns
 from macmpi.data.gathered import Gathered, check_keys, check_whole, forget, gathered
 from macmpi.data.named_sets import NAMED_SETS
-from macmpi.data.reading import Raw
+from macmpi.data.reading import Raw, declared, facts_of, told
 from macmpi.data.scaling import ScalingRule
 from macmpi.data.split import RowSet, drawn
+from macmpi.data.targets import NUMBERS, Wanted
 from macmpi.data.user_file import of_table, raw_arrays, read_own
-from macmpi.data.wanted import NUMBERS, Wanted
-from macmpi.files import first_line
 from macmpi.parallel.tiles import Tile
 from macmpi.typing import Array
+
+SIDES = ("", "_val")
+"""The names of arrays of training and of validation points end so."""
 
 GAP = 16
 """Rows between two wanted ones that are read along; a wider gap is skipped."""
@@ -43,6 +51,10 @@ class Part:
     def width(self) -> int:
         return columns(self.source)
 
+    @cached_property
+    def _facts(self) -> dict[str, Any]:
+        return facts_of(self.source)
+
     def __len__(self) -> int:
         return len(self.rows)
 
@@ -50,20 +62,16 @@ class Part:
         """Rows of the part (n, width), float64.  Raises UsageError at the first value that is no usable number."""
         rows = np.asarray(self.rows[tile.rows])
         runs = np.split(rows, np.flatnonzero(np.diff(rows) > GAP) + 1)
-        try:
+        with told(self.name):
             blocks = [self.source[run[0] : run[-1] + 1][run - run[0]] for run in runs]
-        except (OSError, RuntimeError) as error:
-            raise UsageError(f"{self.name} cannot be read: {first_line(error)}") from None
-        found = np.concatenate(blocks).reshape(len(rows), -1).astype(np.float64)
+            found = declared(np.concatenate(blocks), self._facts).reshape(len(rows), -1).astype(np.float64)
         check_values(found, self.name, rows, self.missing)
         return found
 
     def labels(self) -> Array:
         """The labels of a part are (n, 1), once all of its dataset have been checked.  Raises UsageError."""
-        try:
-            array = np.asarray(self.source[()])
-        except (OSError, RuntimeError) as error:
-            raise UsageError(f"{self.name} cannot be read: {first_line(error)}") from None
+        with told(self.name):
+            array = declared(np.asarray(self.source[()]), self._facts)
         return as_labels(array, self.name)[np.asarray(self.rows[:])]
 
     def whole(self) -> Array:
@@ -72,8 +80,8 @@ class Part:
         return self.source[rows.start : rows.stop] if isinstance(rows, range) else self.source[rows[:]]
 
 
-Parts = tuple[Part, Part]
-"""The training and the validation rows."""
+Parts = dict[str, Part]
+"""The training rows of each array by its name, and the validation rows by that name and "_val"."""
 
 Draw = Callable[[Raw, Data], Sequence[range | RowSet]]
 """Draws which rows are for training, and which for validation."""
@@ -96,10 +104,11 @@ def raw_of(config: Data, labels: bool, unread: bool = False, wanted: Wanted = NU
         check_whole(config.source)
     found = gathered(config, wanted.missing)
     if found is not None:
-        return scaled_as(_of_gathered(found, config, labels, wanted.missing), config, wanted)
-    check_keys(config)
-    named = NAMED_SETS.get(config.source)
-    raw = named(config, labels) if named else read_own(config, labels, unread, wanted.missing)
+        raw = _of_gathered(found, config, labels, wanted.missing)
+    else:
+        check_keys(config)
+        named = NAMED_SETS.get(config.source)
+        raw = named(config, labels) if named else read_own(config, labels, unread, wanted.missing)
     return scaled_as(raw, config, wanted)
 
 
@@ -113,8 +122,7 @@ def _of_gathered(found: Gathered, config: Data, labels: bool, missing: bool) -> 
             f'{config.source}: model.loss = "cross_entropy" needs class labels: name their column in data.target, or '
             "put images into folders, one a class"
         )
-    raw = raw_arrays(arrays, Path(config.source), labels, missing=missing)
-    return raw if found.columns is None else of_table(raw, found.columns)
+    return of_table(raw_arrays(arrays, Path(config.source), labels, missing=missing), found.columns)
 
 
 def scaled_as(raw: Raw, config: Data, wanted: Wanted) -> Raw:
@@ -130,10 +138,8 @@ def scaled_as(raw: Raw, config: Data, wanted: Wanted) -> Raw:
     return raw
 
 
-def parts_of(raw: Raw, config: Data, draw: Draw, missing: bool = False) -> tuple[Parts, Parts | None]:
-    """The parts of X and, but for autoencoders, of Y, in which numbers may be missing.
-
-    Raises UsageError.  Collective: no.
+def parts_of(raw: Raw, config: Data, draw: Draw, missing: bool = False) -> Parts:
+    """The parts of all arrays that there are.  missing: numbers of Y may be.  Raises UsageError.  Collective: no.
 
     Their rows are the first data.points of X and all of X_val, or where there is no X_val those that are drawn.
     """
@@ -144,24 +150,43 @@ def parts_of(raw: Raw, config: Data, draw: Draw, missing: bool = False) -> tuple
         rows = draw(raw, config)
         left = n - len(rows[1])
     check_enough(config, len(rows[0]), len(rows[1]), left)
-    X = two_parts(raw.X, raw.X_val, rows, f"{config.source}: dataset X")
-    if raw.Y is None:
-        return X, None
-    return X, two_parts(raw.Y, raw.Y_val, rows, f"{config.source}: dataset Y", None if raw.labels else missing)
+    found: Parts = {}
+    for name in ("X", "Y", "weights", "groups", "order"):
+        for side, own in zip(SIDES, rows, strict=True):
+            given = name if raw.X_val is None else f"{name}{side}"
+            if (array := getattr(raw, given)) is not None:
+                may_miss = missing if name == "Y" and not raw.labels else None
+                found[f"{name}{side}"] = Part(array, own, f"{config.source}: dataset {given}", may_miss)
+    return found
 
 
-def weight_parts(raw: Raw, inputs: Parts, source: str) -> tuple[Part | None, Part | None]:
-    """The weights of the training and of the validation rows, those of `inputs`; None where there are none."""
-    rows, name = [part.rows for part in inputs], f"{source}: dataset weights"
-    train = None if raw.weights is None else Part(raw.weights, rows[0], name)
-    if raw.X_val is None:
-        return train, None if raw.weights is None else Part(raw.weights, rows[1], name)
-    return train, None if raw.weights_val is None else Part(raw.weights_val, rows[1], f"{name}_val")
+def classes_in(parts: Parts, raw: Raw, source: str) -> Array | None:
+    """The labels that occur, ascending; None of data without labels.  Raises UsageError.  Collective: no."""
+    if not raw.labels:
+        return None
+    Y, Y_val = (parts[name].labels() for name in ("Y", "Y_val"))
+    return classes_of(Y, Y_val, source, raw.names, raw.label_type, raw.X_val is None)
 
 
-def two_parts(
-    first: Any, second: Any, rows: Sequence[range | RowSet], name: str = "", missing: bool | None = None
-) -> Parts:
-    """Training rows of the first array, and validation rows of the second one, or of the first if that is None."""
-    held = (first, name) if second is None else (second, f"{name}_val")
-    return Part(first, rows[0], name, missing), Part(held[0], rows[1], held[1], missing)
+# --- sums -------------------------------------------------------------------------------------------------------------
+
+
+def sum_of_blocks(arrays: Mapping[str, tuple[int, Array]], names: Array | None) -> str:
+    """The sum of a data set, of each array its points and the sums of its blocks (blocks, 32), those of `block_sum`.
+
+    names: of classes, where they have some.
+    """
+    found = hashlib.sha256()
+    for name, (points, blocks) in arrays.items():
+        found.update(f"{name} {points} ".encode() + blocks.tobytes())
+    if names is not None:
+        found.update("\0".join(map(str, names)).encode())
+    return found.hexdigest()
+
+
+def block_sum(pieces: Iterable[Array]) -> Array:
+    """SHA-256 of rows that come in pieces, (32,) bytes; -0 counts as 0."""
+    found = hashlib.sha256()
+    for rows in pieces:
+        found.update(np.add(rows, 0.0, dtype=np.float64).reshape(len(rows), -1).data)
+    return np.frombuffer(found.digest(), np.uint8)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,9 +26,9 @@ class Raw:
     one_dimensional: the targets, Y or X, are numbers that the file has as (N,); columns: of a table, by which X was
     made.  weights: of the points of X, (N, 1); weights_val: of those of X_val.
 
-    For pictures, else None: groups, whole numbers of the points of X and of X_val (none while those are to be drawn);
-    order, the places of the same points on their group's closed curve; shape, height and width, and perhaps channels,
-    of a row that is an image.  steps: of rows that are sequences, else 0.
+    For pictures, else None: groups, whole numbers of the points of X, and groups_val of those of X_val; order,
+    order_val, the places of the same points on their group's closed curve; shape, height and width, and perhaps
+    channels, of a row that is an image.  steps: of rows that are sequences, else 0.
     """
 
     X: Array
@@ -40,8 +42,10 @@ class Raw:
     names: Array | None = None
     one_dimensional: bool = False
     columns: Columns | None = None
-    groups: tuple[Array, Array] | None = None
-    order: tuple[Array, Array] | None = None
+    groups: Array | None = None
+    groups_val: Array | None = None
+    order: Array | None = None
+    order_val: Array | None = None
     shape: tuple[int, ...] | None = None
     steps: int = 0
     weights: Any = None
@@ -74,9 +78,33 @@ def contents(path: Path) -> str:
     return f"it holds {', '.join(listed) or 'nothing'}{', ...' if len(names) > LISTED else ''}"
 
 
+NO_ARRAY = "it holds Python objects, or is no .npy file"
+OBJECTS = {"Object arrays": "it holds Python objects: save numbers, and text as A.astype(str)"}
+OBJECTS |= {"pickle": "it is not a file of plain arrays"}
+"""Words of NumPy's about what it would have to unpickle, and what is said in their place."""
+
+
+@contextmanager
+def told(what: str, instead: Mapping[str, str] = OBJECTS) -> Iterator[None]:
+    """Names what is read where it cannot be, whatever NumPy, zipfile, h5py and Pillow raise: it is what is wrong.
+
+    instead: what is said of errors with these words.  Raises UsageError.
+    """
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(f"{what}: {error}") from None
+    except MemoryError:
+        raise UsageError(f"{what} cannot be read: it says that it holds more than fits into memory") from None
+    except Exception as error:  # noqa: BLE001 - there is no list of what these libraries raise
+        said = first_line(error)
+        said = next((text for words, text in instead.items() if words in said), said)
+        raise UsageError(f"{what} cannot be read: {said}") from None
+
+
 def read_file(path: Path, names: tuple[str, ...]) -> dict[str, Array]:
     """The datasets of an HDF5 or npz file that are there.  Nothing is ever unpickled.  Raises UsageError."""
-    try:
+    with told(str(path)):
         if path.suffix == ".npz":
             if not is_zipfile(path):
                 raise ValueError("it is no .npz file; a single array is an .npy file")
@@ -86,32 +114,18 @@ def read_file(path: Path, names: tuple[str, ...]) -> dict[str, Array]:
                 raise ValueError("a member of it is no .npy file")
             return found
         with files.opened(path) as file:
-            held = set(file)
-            return {
-                name: declared(np.asarray(files.array(file, name)), facts_of(file[name]))
-                for name in names
-                if name in held
-            }
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
-    except MemoryError:
-        raise UsageError(f"{path} cannot be read: it says that it holds more than fits into memory") from None
-    except Exception as error:  # noqa: BLE001 - whatever NumPy, zipfile and h5py raise, the file is what is wrong
-        text = first_line(error)
-        if "Object arrays" in text:
-            text = "it holds Python objects: save numbers, and text as A.astype(str)"
-        elif "pickle" in text:
-            text = "it is not a file of plain arrays"
-        raise UsageError(f"{path} cannot be read: {text}") from None
+            held = set(file).intersection(names)
+            return {n: declared(np.asarray(files.array(file, n)), facts_of(file[n])) for n in names if n in held}
 
 
 def facts_of(dataset: Any) -> dict[str, Any]:
     """Reads what a dataset of an HDF5 file declares of its numbers, as netCDF does: fill values, a scale, an offset.
 
-    A fill value of 0 is the library's own, and declares nothing.  Raises UsageError where a fact is no number.
+    An array declares nothing, nor does a fill value of 0, which is the library's own.  Raises UsageError where a fact
+    is no number.
     """
     found: dict[str, Any] = {"fill": [], "scale": 1.0, "add": 0.0}
-    if dataset.dtype.kind not in "iuf":
+    if isinstance(dataset, np.ndarray) or dataset.dtype.kind not in "iuf":
         return found
     names = {"_FillValue": "fill", "missing_value": "fill", "scale_factor": "scale", "add_offset": "add"}
     for key, fact in names.items():
@@ -148,15 +162,8 @@ def declared(array: Array, facts: dict[str, Any]) -> Array:
 
 def read_array(path: Path) -> Array:
     """The array of an .npy file.  Nothing is ever unpickled.  Raises UsageError."""
-    try:
+    with told(str(path), dict.fromkeys(("allow_pickle", "Object arrays"), NO_ARRAY)):
         return np.asarray(np.load(path, allow_pickle=False))
-    except MemoryError:
-        raise UsageError(f"{path} cannot be read: it says that it holds more than fits into memory") from None
-    except (OSError, ValueError, EOFError) as error:
-        text = first_line(error)
-        if "allow_pickle" in text or "Object arrays" in text:
-            text = "it holds Python objects, or is no .npy file"
-        raise UsageError(f"{path} cannot be read: {text}") from None
 
 
 def read_headers(path: Path, names: tuple[str, ...]) -> dict[str, Any]:
@@ -164,20 +171,16 @@ def read_headers(path: Path, names: tuple[str, ...]) -> dict[str, Any]:
 
     Raises UsageError.
     """
-    try:
+    with told(str(path)):
         file = files.opened(path)
         held = set(file)
-    except (OSError, RuntimeError) as error:
-        raise UsageError(f"{path} cannot be read: {first_line(error)}") from None
     return {name: _header(file, name, path) for name in names if name in held}
 
 
 def _header(file: Any, name: str, path: Path) -> Any:
-    try:
+    with told(str(path)):
         dataset = files.dataset(file, name)
+        facts_of(dataset)
+    with told(f"{path}: dataset {name}"):
         dataset.dtype, dataset.shape  # noqa: B018 - h5py reads them here, and keeps them
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
-    except Exception as error:  # noqa: BLE001 - whatever h5py raises, the file is what is wrong
-        raise UsageError(f"{path}: dataset {name} cannot be read: {first_line(error)}") from None
     return dataset

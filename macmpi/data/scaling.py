@@ -8,6 +8,7 @@ compressed, as of tails that grow exponentially, is compressed twice: no number 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -65,11 +66,6 @@ class Tails:
         found = {"centre": self.centre, "width": self.width}
         return found if self.again is None else found | {"again": self.again}
 
-    def without(self, columns: Array) -> Tails | None:
-        """Leaves out the long tails of these columns (D,); None where no others are left."""
-        found = {name: np.where(columns, 0.0, array) for name, array in self.arrays.items()}
-        return Tails(**found) if found["width"].any() else None
-
     def apply(self, X: Array) -> Array:
         width = np.where(self.long, self.width, 1.0)
         once = np.where(self.long, np.arcsinh((X - self.centre) / width), X)
@@ -93,12 +89,6 @@ class Scaling:
     scale: Array
     tails: Tails | None = None
     limit: float = np.inf
-
-    @property
-    def changes_nothing(self) -> bool:
-        """It is the identity."""
-        linear = self.tails is None and self.limit == np.inf
-        return linear and not self.shift.any() and bool((self.scale == 1.0).all())
 
     def apply(self, X: Array) -> Array:
         scaled = (compressed(X, self.tails) - self.shift) / self.scale
@@ -180,8 +170,8 @@ class ScalingRule:
         """The long tails, as `tails_of` finds them or as the model has them that training starts from."""
         if self.settled != "robust":
             return None
-        known = self.like is not None and len(self.like.shift) == len(low)
-        return self.like.tails if known and self.like else tails_of(sample, low, high)
+        like = self.like and self.like.of_first(self.features or len(self.like.shift))
+        return like.tails if like and len(like.shift) == len(low) else tails_of(sample, low, high, self.flags)
 
     @property
     def settled(self) -> str:
@@ -199,32 +189,25 @@ def spread_rows(n: int) -> Array:
     return np.arange(count) * n // count
 
 
-def tails_of(sample: Array, low: Array, high: Array) -> Tails | None:
+def tails_of(sample: Array, low: Array, high: Array, flags: Sequence[bool] = ()) -> Tails | None:
     """The columns with long tails, compressed round their median by their robust deviation; None where no column is.
 
     That is the distance of the quartiles divided by that of a normal column, or where it is 0 the standard deviation.
     Once compressed, a column has a median of 0 and, where its quartiles differ, a robust deviation of 0.8 to 1.
     sample: rows (n, D); low, high: the least and the largest number of each column (D,), over all training
-    points.
+    points.  flags: as of a ScalingRule; these columns have none.
     """
     first, centre, third = np.quantile(sample, [0.25, 0.5, 0.75], axis=0)
     width = (third - first) / QUARTILES
     width = np.where(width > 0.0, width, sample.std(axis=0))
     reach = np.maximum(high - centre, centre - low)
     varies = width > np.maximum(ROUNDING * np.maximum(np.abs(first), np.abs(third)), NARROW)
-    long = varies & (reach > FAR * width)
+    long = varies & (reach > FAR * width) & ~np.array(flags or False)
     if not long.any():
         return None
     again = long & (np.arcsinh(reach / np.where(long, width, 1.0)) > FAR)
     kept = np.where(long, centre, 0.0), np.where(long, width, 0.0)
     return Tails(*kept, again.astype(float) if again.any() else None)
-
-
-def range_of(low: Array, high: Array) -> Scaling:
-    """One shift and one scale for all columns, to [0, 1]."""
-    D = len(low)
-    span = (high.max() - low.min()) or 1.0
-    return Scaling(np.full(D, low.min()), np.full(D, span))
 
 
 def standard(
@@ -240,39 +223,49 @@ def standard(
     return Scaling(mean, np.where(deviation <= ROUNDING * largest, 1.0, scale), tails, BEYOND * farthest)
 
 
-def _moments(G: Array, weights: Array | None = None) -> tuple[Array, Array]:
-    """Mean and deviation of each column, of the numbers that are not missing, by the rows' weights (N,)."""
-    if weights is not None:
-        mass = weights @ ~np.isnan(G)
-        mass = np.where(mass > 0.0, mass, 1.0)
-        mean = weights @ np.nan_to_num(G) / mass
-        return mean, np.sqrt(weights @ np.nan_to_num(np.square(G - mean)) / mass)
-    if np.isnan(G).any():
-        return np.nanmean(G, axis=0), np.nanstd(G, axis=0)
-    return G.mean(axis=0), G.std(axis=0)
+@dataclass(frozen=True)
+class Rows:
+    """Facts of training rows (N, D), in which numbers of targets may be missing, that decide how they are scaled.
 
-
-def fit_scaling(X: Array, rule: ScalingRule | str, weights: Array | None = None) -> Scaling:
-    """The scaling of training rows X (N, D), in which numbers of targets may be missing.
-
-    weights: of the rows, (N,), for means and deviations; ranges and quartiles are those of the rows.
+    low, high, seen: of each column its least and largest number, and how many there are (D,).  Of sequences each step
+    is a row (d,) from here on, else d = D.  sample: rows (n, d), evenly spaced; mean: (d,), of a function of rows
+    (n, d), or of the rows themselves where it is None, as they weigh.
     """
-    rule = ScalingRule(rule) if isinstance(rule, str) else rule
-    if rule.kind == "none":
-        return unscaled(X.shape[1])
-    if rule.features:
-        steps = X.shape[1] // rule.features
-        rows = None if weights is None else np.repeat(weights, steps)
-        like = rule.like and rule.like.of_first(rule.features)
-        return fit_scaling(X.reshape(-1, rule.features), replace(rule, features=0, like=like), rows).repeated(steps)
-    low, high = np.fmin.reduce(X), np.fmax.reduce(X)
-    kind = rule.settled
-    if kind == "range":
-        return range_of(low, high)
-    flags = np.array(rule.flags or [False] * X.shape[1])
-    tails = rule.tails(X[spread_rows(len(X))], low, high)
-    tails = tails and tails.without(flags)
-    G = compressed(X, tails)
-    farthest = FARTHEST if kind == "robust" else np.inf
-    found = standard(*_moments(G, weights), np.fmin.reduce(G), np.fmax.reduce(G), tails, farthest)
-    return replace(found, scale=np.where(flags, 1.0, found.scale))
+
+    low: Array
+    high: Array
+    seen: Array
+    sample: Array
+    mean: Callable[[Callable[[Array], Array] | None], Array]
+
+    @classmethod
+    def of(cls, X: Array, weights: Array | None = None, features: int = 0) -> Rows:
+        """The facts of rows X (N, D) that are at hand.  weights: theirs, (N,); features: of a step of sequences."""
+        steps = X.reshape(-1, features or X.shape[1])
+        w = None if weights is None else np.repeat(weights, len(steps) // len(X))
+
+        def mean(function: Callable[[Array], Array] | None) -> Array:
+            G = steps if function is None else function(steps)
+            if w is not None:
+                mass = w @ ~np.isnan(G)
+                return w @ np.nan_to_num(G) / np.where(mass > 0.0, mass, 1.0)
+            return np.nanmean(G, axis=0) if np.isnan(G).any() else G.mean(axis=0)
+
+        low, high, seen = np.fmin.reduce(X), np.fmax.reduce(X), np.count_nonzero(~np.isnan(X), axis=0)
+        return cls(low, high, seen, steps[spread_rows(len(steps))], mean)
+
+    def scaling(self, rule: ScalingRule) -> Scaling:
+        """The scaling by a rule.  Ranges and quartiles are those of the rows, whatever these weigh."""
+        D, kind = len(self.low), rule.settled
+        d = rule.features or D
+        low, high = self.low.reshape(-1, d).min(axis=0), self.high.reshape(-1, d).max(axis=0)
+        if kind == "none":
+            return unscaled(D)
+        if kind == "range":
+            return Scaling(np.full(D, low.min()), np.full(D, (high.max() - low.min()) or 1.0))
+        tails = rule.tails(self.sample, low, high)
+        mean = self.mean(None if tails is None else tails.apply)
+        deviation = np.sqrt(self.mean(lambda A: np.square(compressed(A, tails) - mean)))
+        farthest = FARTHEST if kind == "robust" else np.inf
+        found = standard(mean, deviation, compressed(low, tails), compressed(high, tails), tails, farthest)
+        return replace(found, scale=np.where(rule.flags or False, 1.0, found.scale)).repeated(D // d)

@@ -153,11 +153,6 @@ def text_of(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def texts(series: Any, empty: Collection[str] = ()) -> list[str | None]:
-    """The values of a column as names of categories, None where one is missing."""
-    return [value if value is None or type(value) is str else text_of(value) for value in values(series, empty)]
-
-
 def numbers(series: Any, kind: str, place: str, form: str = "", empty: Collection[str] = ()) -> Array:
     """The values of a column as float64 (N,), NaN where one is missing: dates as days since 1970, true as 1.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,26 +16,14 @@ import numpy as np
 from macmpi.config import Data
 from macmpi.config.auto import Sizes
 from macmpi.data.alike import check_same_data, opened_alike
-from macmpi.data.checks import check_single, check_units, check_varied, classes_of, largest
-from macmpi.data.dataset import Dataset, share_arrays
-from macmpi.data.parts import Part, Parts, drawn_of, parts_of, raw_of, weight_parts
-from macmpi.data.point_weights import check_some, not_negative
+from macmpi.data.checks import check_single, check_some, check_units, check_varied, largest, not_negative
+from macmpi.data.dataset import WEIGHTS, Dataset, share_arrays
+from macmpi.data.parts import SIDES, Part, Parts, block_sum, classes_in, drawn_of, parts_of, raw_of, sum_of_blocks
 from macmpi.data.reading import Raw
-from macmpi.data.scaling import (
-    AS_IS,
-    FARTHEST,
-    Scaling,
-    ScalingRule,
-    Tails,
-    compressed,
-    range_of,
-    spread_rows,
-    standard,
-    unscaled,
-)
+from macmpi.data.scaling import AS_IS, Rows, Scaling, ScalingRule, spread_rows, unscaled
 from macmpi.data.split import RowSet, counted
-from macmpi.data.sums import SIDES, Sum, block_sum
-from macmpi.data.wanted import NUMBERS, Wanted, check_known, check_seen
+from macmpi.data.targets import NUMBERS, Wanted, check_known, check_seen
+from macmpi.data.user_file import POINTS
 from macmpi.parallel import tiles
 from macmpi.parallel.partition import Partitions, PointPartition
 from macmpi.parallel.team import Team
@@ -49,13 +38,10 @@ def survey(config: Data, labels: bool, wanted: Wanted = NUMBERS) -> Sizes:
     wanted: what the config asks of them.  Raises UsageError for all that headers tell.  Collective: no (rank 0).
     """
     raw = raw_of(config, labels, unread=True, wanted=wanted)
-    inputs, targets = parts_of(raw, config, drawn_of if labels else lambda raw, config: counted(len(raw.X), config))
-    (X, X_val), classes = inputs, None
-    if targets and labels:
-        Y, Y_val = (part.labels() for part in targets)
-        classes = classes_of(Y, Y_val, config.source, dtype=raw.label_type, drawn=raw.X_val is None)
-    n_out = len(classes) if classes is not None else (targets or inputs)[0].width
-    return Sizes(X.width, n_out, len(X), len(X_val), targets is None, classes, raw.shape, raw.weights is not None)
+    parts = parts_of(raw, config, drawn_of if labels else lambda raw, config: counted(len(raw.X), config))
+    X, Y, classes = parts["X"], parts.get("Y"), classes_in(parts, raw, config.source)
+    n_out = len(classes) if classes is not None else (Y or X).width
+    return Sizes(X.width, n_out, len(X), len(parts["X_val"]), Y is None, classes, raw.shape, raw.weights is not None)
 
 
 def blank(sizes: Sizes) -> Dataset:
@@ -74,29 +60,10 @@ def load(
     """
     raw = opened_alike(lambda: raw_of(config, classes is not None, unread=True, wanted=wanted), config, team)
     rows = _drawn(raw, config, team)
-    inputs, targets = team.all_or_raise(lambda: parts_of(raw, config, lambda raw, keys: rows, wanted.missing))
-    weights = weight_parts(raw, inputs, config.source)
-    read = zip((*inputs, *(targets or ()), *weights), points * 3, strict=False)
-    check_same_data(raw, [(part, among) for part, among in read if part is not None], config, team)
-    first = Reader(points, team, np.dtype(float), config)
-    w, w_val = first.weights(weights)
-    reader = Reader(points, team, np.dtype(dtype), config, w)
-    own = wanted if targets is None else NUMBERS
-    X, X_val, scaling_x = reader.side(inputs, raw.scale, own, varied=targets is None)
-    Y, Y_val, scaling_y = X, X_val, scaling_x
-    if targets and classes is not None:
-        Y, Y_val, scaling_y = reader.one_hot(targets, classes)
-    elif targets:
-        rule = raw.scale_y if wanted.scaled else AS_IS
-        Y, Y_val, scaling_y = reader.side(targets, rule, wanted, varied=True)
-    whole = Sum()
-    for name, found_of in zip(("X", "X_val", "Y", "Y_val"), reader.sums, strict=False):
-        whole.add(name, *found_of)
-    for side, array, of_weights in zip(SIDES, (w, w_val), first.sums, strict=True):
-        if array is not None:
-            whole.add(f"weights{side}", *of_weights)
-    found = Dataset(X, Y, X_val, Y_val, scaling_x, scaling_y, whole.hex, classes, raw.one_dimensional)
-    return replace(found, weights=w, weights_val=w_val)
+    parts = team.all_or_raise(lambda: parts_of(raw, config, lambda raw, keys: rows, wanted.missing))
+    read = [(part, points[name.endswith("_val")]) for name, part in parts.items() if name in POINTS]
+    check_same_data(raw, read, config, team)
+    return Reader(points, team, dtype, config).dataset(raw, parts, classes, wanted)
 
 
 def _drawn(raw: Raw, config: Data, team: Team) -> list[RowSet]:
@@ -109,105 +76,96 @@ def _drawn(raw: Raw, config: Data, team: Team) -> list[RowSet]:
 class Reader:
     """Reads the rows of this rank: passes over its tiles, and tables by block that all ranks share.
 
-    own_weights: of its training rows; sums: of each part that it has read, as `Sum.add` wants them.
+    whole: it has all rows at hand, whose means are those of one array.
     """
 
-    def __init__(
-        self, points: Partitions, team: Team, dtype: np.dtype, config: Data, own_weights: Array | None = None
-    ) -> None:
-        self.points, self.team, self.dtype, self.config = points, team, dtype, config
-        self.own_weights = own_weights
-        self.sums: list[tuple[int, Array]] = []
+    def __init__(self, points: Partitions, team: Team, dtype: Any, config: Data, whole: bool = False) -> None:
+        self.points, self.team, self.dtype, self.config, self.whole = points, team, np.dtype(dtype), config, whole
+        self._own_weights: Array | None = None
+        self._sums: dict[str, tuple[int, Array]] = {}
 
-    def weights(self, parts: tuple[Part | None, Part | None]) -> tuple[Array | None, Array | None]:
+    def dataset(self, raw: Raw, parts: Parts, classes: Array | None, wanted: Wanted) -> Dataset:
+        """This rank's rows of a data set, checked and scaled.  classes: of labels; wanted: what the loss asks.
+
+        Raises UsageError on all ranks if one of them finds something wrong.  Collective: yes.
+        """
+        w, w_val = self._weights(parts)
+        self._own_weights = w
+        targets, names, of_x = "Y" in parts, classes, NUMBERS if "Y" in parts else wanted
+        X, X_val, scaling_x = Y, Y_val, scaling_y = self._side(parts, "X", raw.scale, of_x, varied=not targets)
+        if classes is not None:
+            Y, Y_val = (self._filled(parts, name, len(classes), lambda y: y == classes) for name in ("Y", "Y_val"))
+            scaling_y = unscaled(len(classes))
+            names = classes if raw.names is None else raw.names[classes]
+        elif targets:
+            rule = raw.scale_y if wanted.scaled else AS_IS
+            Y, Y_val, scaling_y = self._side(parts, "Y", rule, wanted, varied=True)
+        blocks = {name: self._sums[name] for name in ("X", "X_val", "Y", "Y_val", *WEIGHTS) if name in self._sums}
+        sha256 = sum_of_blocks(blocks, None if raw.names is None else names)
+        found = Dataset(X, Y, X_val, Y_val, scaling_x, scaling_y, sha256, names, raw.one_dimensional)
+        return replace(found, weights=w, weights_val=w_val)
+
+    def _weights(self, parts: Parts) -> list[Array | None]:
         """The weights of this rank's training and validation rows (n,), None where those of all ranks are 1."""
         found = list[Array | None]()
-        for part, among, what in zip(parts, self.points, ("training", "validation"), strict=True):
-            if part is None:
+        for name, what in zip(WEIGHTS, ("training", "validation"), strict=True):
+            if name not in parts:
                 found.append(None)
-                self.sums.append((0, np.empty(0)))
                 continue
-            name = part.name
-            own = self._filled(part, among, 1, lambda A, name=name: not_negative(A, name))[:, 0]  # type: ignore[misc]
+            negative = partial(not_negative, name=parts[name].name)
+            own = self._filled(parts, name, 1, negative, np.dtype(np.float64))[:, 0]
             most = self.team.max_over_ranks({"weight": float(own.max(initial=0.0)), "other": float((own != 1.0).any())})
-            self.team.all_or_raise(lambda most=most, what=what: check_some(most["weight"], what, self.config.source))  # type: ignore[misc]
+            self.team.all_or_raise(partial(check_some, most["weight"], what, self.config.source))
             found.append(own if most["other"] else None)
-        return found[0], found[1]
+            if not most["other"]:
+                del self._sums[name]
+        return found
 
     def _weights_at(self, tile: Tile) -> Array | None:
         """The weights of a tile of training rows, counted over all of them; None where there are none."""
-        if self.own_weights is None:
+        if self._own_weights is None:
             return None
-        return self.own_weights[tile.after(self.points[0].own(self.team.rank).start).rows]
+        return self._own_weights[tile.after(self.points[0].own(self.team.rank).start).rows]
 
-    def side(self, parts: Parts, rule: ScalingRule, wanted: Wanted, varied: bool) -> tuple[Array, Array, Scaling]:
+    def _side(
+        self, parts: Parts, name: str, rule: ScalingRule, wanted: Wanted, varied: bool
+    ) -> tuple[Array, Array, Scaling]:
         """Scaled training and validation rows, and the scaling, which the training rows determine.
 
         wanted: what these rows have to be; varied: raise UsageError if all columns are constant.
         """
-        scaling, autoencoder = self._scaling(parts[0], rule, varied), parts[0].missing is None
+        part, held, source = parts[name], parts[f"{name}_val"], self.config.source
+        rows = Rows.of(part.whole(), self._own_weights, rule.features) if self.whole else self._rows(part, rule)
+
+        def check() -> None:
+            check_seen(rows.seen, part.name)
+            check_units(float(np.maximum(-rows.low, rows.high).max()), part.name)
+            if varied:
+                check_varied(rows.low, rows.high, part.name, source)
+
+        self.team.all_or_raise(check)
+        scaling = rows.scaling(rule)
 
         def made(A: Array) -> Array:
             scaled = scaling.apply(A)
-            wanted.check(scaled, self.config.source, autoencoder)
+            wanted.check(scaled, source, autoencoder=part.missing is None)
             return scaled
 
-        train, validation = (self._filled(p, among, p.width, made) for p, among in zip(parts, self.points, strict=True))
-        if parts[1].missing:
-            known = self._known(validation)
-            self.team.all_or_raise(lambda: check_known(known, parts[1].name))
+        train, validation = (self._filled(parts, f"{name}{side}", part.width, made) for side in SIDES)
+        if held.missing:
+            known = self.team.max_over_ranks({"known": float(not np.isnan(validation).all())})["known"]
+            self.team.all_or_raise(lambda: check_known(bool(known), held.name))
         return train, validation, scaling
 
-    def one_hot(self, parts: Parts, classes: Array) -> tuple[Array, Array, Scaling]:
-        """Targets of labels; they are not scaled."""
-        Y, Y_val = (
-            self._filled(p, among, len(classes), lambda y: np.equal(y, classes))
-            for p, among in zip(parts, self.points, strict=True)
-        )
-        return Y, Y_val, unscaled(len(classes))
-
-    def _scaling(self, part: Part, rule: ScalingRule, varied: bool) -> Scaling:
-        """One pass over the rows for ranges, means and a sample; where deviations are asked for, one more for squares.
-
-        Columns with long tails take a pass more, for the means once they are compressed.
-        """
-        low, high, mean, mass, sample = self._outline(part)
-        steps = part.width // rule.features if rule.features else 0
-
-        def alike(A: Array, join: Any = np.mean) -> Array:
-            """The numbers of each feature of sequences joined over all steps; of other rows A (D,) itself."""
-            return np.tile(join(A.reshape(steps, -1), axis=0), steps) if steps else A
-
-        low, high, mean = alike(low, np.min), alike(high, np.max), alike(mean)
-        self.team.all_or_raise(lambda: check_units(float(np.maximum(-low, high).max()), part.name))
-        if varied:
-            self.team.all_or_raise(lambda: check_varied(low, high, part.name, self.config.source))
-        kind, D = rule.settled, part.width
-        if kind == "none":
-            return unscaled(D)
-        if kind == "range":
-            return range_of(low, high)
-        if steps:
-            rows = sample.reshape(-1, rule.features)
-            tails = rule.tails(rows[spread_rows(len(rows))], low[: rule.features], high[: rule.features])
-            tails = tails and Tails(**{name: np.tile(array, steps) for name, array in tails.arrays.items()})
-        else:
-            tails = rule.tails(sample, low, high)
-        if tails is not None:
-            mean = alike(self._mean(part, mass, lambda A: compressed(A, tails)))
-        deviation = np.sqrt(alike(self._mean(part, mass, lambda A: np.square(compressed(A, tails) - mean))))
-        farthest = FARTHEST if kind == "robust" else np.inf
-        return standard(mean, deviation, compressed(low, tails), compressed(high, tails), tails, farthest)
-
-    def _outline(self, part: Part) -> tuple[Array, Array, Array, Array, Array]:
-        """Least, largest, mean and weight of each column's numbers in the training rows (D,), and some rows (n, D)."""
-        among = self.points[0]
-        rows = spread_rows(among.n)
-        sample = np.zeros((len(rows), part.width))
+    def _rows(self, part: Part, rule: ScalingRule) -> Rows:
+        """One pass over the rows for ranges, means and a sample; one more for each mean of a function of them."""
+        among, width = self.points[0], part.width
+        rows, d = spread_rows(among.n), rule.features or width
+        sample = np.zeros((len(rows), width))
 
         def look(block: list[Tile]) -> Array:
-            none = np.zeros(part.width)
-            table = np.stack([np.full(part.width, np.inf), np.full(part.width, -np.inf), none, none, none])
+            none = np.zeros(width)
+            table = np.stack([np.full(width, np.inf), np.full(width, -np.inf), none, none, none])
             for tile in block:
                 A, w = part.read(tile), self._weights_at(tile)
                 np.fmin(table[0], np.fmin.reduce(A), out=table[0])
@@ -220,24 +178,29 @@ class Reader:
             return table
 
         joins = (np.minimum, np.maximum, np.add, np.add, np.add)
-        low, high, total, seen, weight = self._table(among, part.width, look, joins)
+        low, high, total, seen, weight = self._table(among, width, look, joins)
         ends = [0, *(np.searchsorted(rows, among.held(r).stop).item() for r in range(self.team.size))]
         self.team.gather_rows(sample, np.diff(ends).tolist())
-        self.team.all_or_raise(lambda: check_seen(seen, part.name))
-        mass = seen if self.own_weights is None else np.where(weight > 0.0, weight, 1.0)
-        return low, high, total / mass, mass, sample
+        mass = seen if self._own_weights is None else np.where(weight > 0.0, weight, 1.0)
 
-    def _mean(self, part: Part, mass: Array, of: Callable[[Array], Array]) -> Array:
-        """The mean over the training rows of `of(rows)` (n, D), of the numbers that are there, of this `mass` (D,)."""
-        among, missing = self.points[0], bool(part.missing)
+        def mean(function: Callable[[Array], Array] | None) -> Array:
+            """The mean of sequences is taken over the points, then over the steps."""
+            found = total if function is None else self._total(part, function, d)
+            return (found / mass).reshape(-1, d).mean(axis=0)
+
+        steps = sample.reshape(-1, d)
+        return Rows(low, high, seen, steps[spread_rows(len(steps))], mean)
+
+    def _total(self, part: Part, function: Callable[[Array], Array], d: int) -> Array:
+        """The sum over the training rows of a function of rows (n, d), of the numbers that are there, as they weigh."""
 
         def look(block: list[Tile]) -> Array:
-            sums = [_sums(of(part.read(tile)), self._weights_at(tile), missing) for tile in block]
+            tiles_ = ((part.read(tile), self._weights_at(tile)) for tile in block)
+            sums = [_sums(function(A.reshape(-1, d)).reshape(A.shape), w, bool(part.missing)) for A, w in tiles_]
             found: Array = np.sum(sums, axis=0)
             return found[None]
 
-        (total,) = self._table(among, part.width, look, (np.add,))
-        return total / mass
+        return self._table(self.points[0], part.width, look, (np.add,))[0]
 
     def _table(
         self, among: PointPartition, width: int, look: Callable[[list[Tile]], Array], joins: Sequence[np.ufunc]
@@ -267,10 +230,13 @@ class Reader:
 
         return [joined(r) for r in range(rows)]
 
-    def _filled(self, part: Part, among: PointPartition, width: int, made: Callable[[Array], Array]) -> Array:
+    def _filled(
+        self, parts: Parts, name: str, width: int, made: Callable[[Array], Array], dtype: np.dtype | None = None
+    ) -> Array:
         """made(rows) of this rank's rows (n, width), in the precision of the run."""
+        part, among = parts[name], self.points[name.endswith("_val")]
         own, run = among.own(self.team.rank), among.runs[self.team.rank]
-        out, sums = np.empty((len(own), width), self.dtype), np.zeros((len(among.blocks), 32), np.uint8)
+        out, sums = np.empty((len(own), width), dtype or self.dtype), np.zeros((len(among.blocks), 32), np.uint8)
 
         def put(tile: Tile) -> Array:
             raw = part.read(tile)
@@ -286,17 +252,8 @@ class Reader:
 
         self.team.all_or_raise(fill)
         self.team.gather_rows(sums, among.block_counts)
-        self.sums.append((among.n, sums))
+        self._sums[name] = among.n, sums
         return out
-
-    def _known(self, validation: Array) -> int:
-        """Counts the numbers that are there among validation rows."""
-        among = self.points[1]
-        table = np.zeros((len(among.blocks), 1))
-        for b, block in among.blocks_of(self.team.rank):
-            table[b] = np.count_nonzero(~np.isnan(validation[block[0].start : block[-1].stop]))
-        self.team.gather_rows(table, among.block_counts)
-        return int(table.sum())
 
 
 def _sums(A: Array, weights: Array | None, missing: bool) -> Array:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from macmpi.data.dataset import Dataset
     from macmpi.data.frames import Columns
     from macmpi.data.scaling import Scaling
+    from macmpi.data.targets import Wanted
     from macmpi.parallel.partition import Partitions
     from macmpi.parallel.team import Team
 
@@ -25,8 +26,8 @@ SLOW = 1.0
 """Seconds of reading from which on a run says how many there were."""
 
 
-class Whole:
-    """A data set that rank 0 reads whole, or has as arrays, and shares with all ranks.
+class _Named:
+    """The data set that a config names.
 
     like: the scaling of the model that training starts from, if it starts from one.
     """
@@ -34,7 +35,19 @@ class Whole:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.like: tuple[Scaling, Scaling] | None = None
-        self._data: Dataset | None = None
+
+    @property
+    def wanted(self) -> Wanted:
+        """The config asks this of its data."""
+        from macmpi.data.targets import wanted_by
+
+        return wanted_by(self.config, self.like)
+
+
+class Whole(_Named):
+    """A data set that rank 0 reads whole, or has as arrays, and shares with all ranks."""
+
+    _data: Dataset | None = None
 
     def sizes(self) -> Sizes:
         """Points, inputs, outputs and classes.  Raises UsageError where data are wrong.  Collective: no (rank 0)."""
@@ -50,12 +63,9 @@ class Whole:
         return self._data
 
     def _read(self) -> Dataset:
-        from macmpi.data.wanted import wanted_by
         from macmpi.data.whole import load
 
-        return load(
-            self.config.data, has_labels(self.config), self.config.model.precision, wanted_by(self.config, self.like)
-        )
+        return load(self.config.data, has_labels(self.config), self.config.model.precision, self.wanted)
 
     def notes(self, seconds: float) -> list[str]:
         """Lines for the head of the table, on rank 0, once the data are read.  seconds: that took so long.
@@ -109,27 +119,20 @@ class Arrays(Whole):
     def _read(self) -> Dataset:
         from macmpi.data.parts import scaled_as
         from macmpi.data.user_file import of_table, raw_arrays
-        from macmpi.data.wanted import wanted_by
         from macmpi.data.whole import made_of
 
-        config, wanted = self.config, wanted_by(self.config, self.like)
-        raw = raw_arrays(self.held, Path(self.name), has_labels(config), missing=wanted.missing)
-        raw = raw if self.columns is None else of_table(raw, self.columns)
+        config, wanted = self.config, self.wanted
+        raw = of_table(raw_arrays(self.held, Path(self.name), has_labels(config), missing=wanted.missing), self.columns)
         return made_of(scaled_as(raw, config.data, wanted), config.data, config.model.precision, wanted)
 
 
-class Sharded:
+class Sharded(_Named):
     """A data set of which each rank reads its own rows alone; of a classifier rank 0 reads all labels, too."""
-
-    def __init__(self, config: Config) -> None:
-        self.config = config
-        self.like: tuple[Scaling, Scaling] | None = None
 
     def sizes(self) -> Sizes:
         from macmpi.data.shards import survey
-        from macmpi.data.wanted import wanted_by
 
-        self._sizes = survey(self.config.data, has_labels(self.config), wanted_by(self.config, self.like))
+        self._sizes = survey(self.config.data, has_labels(self.config), self.wanted)
         return self._sizes
 
     def notes(self, seconds: float) -> list[str]:
@@ -144,11 +147,9 @@ class Sharded:
 
     def load(self, team: Team, points: Partitions) -> Dataset:
         from macmpi.data.shards import load
-        from macmpi.data.wanted import wanted_by
 
         classes = team.from_root(lambda: self._sizes.classes)
-        wanted = wanted_by(self.config, self.like)
-        return load(self.config.data, classes, self.config.model.precision, points, team, wanted)
+        return load(self.config.data, classes, self.config.model.precision, points, team, self.wanted)
 
 
 Source = Whole | Sharded

@@ -1,8 +1,9 @@
-"""Decides whether the targets of a data set are numbers or classes, where the config does not say."""
+"""Targets are numbers or classes, which the data decide where the config does not say, and are what the loss asks."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,14 @@ import numpy as np
 
 from macmpi import UsageError
 from macmpi.config import Config
-from macmpi.config.auto import Decision
-from macmpi.config.penalties import AUTO, IN_THE_PAPER
+from macmpi.config.auto import AUTO, IN_THE_PAPER, Decision
 from macmpi.data.checks import columns
 from macmpi.data.gathered import check_whole, gathered
 from macmpi.data.named_sets import NAMED_SETS
 from macmpi.data.reading import read_file, read_headers
+from macmpi.data.scaling import Scaling
 from macmpi.files import DAMAGE
+from macmpi.nets.losses import loss_of
 from macmpi.typing import Array
 
 FEW = 50
@@ -44,14 +46,12 @@ def loss_for(config: Config, Y: Any, source: str) -> tuple[Config, list[Decision
     if config.model.loss != AUTO:
         return config, []
     kind = "" if Y is None or not Y.shape or not len(Y) or columns(Y) != 1 else Y.dtype.kind
-    texts, why = kind in ("S", "U", "O"), "the targets are numbers"
+    loss: Any = "cross_entropy" if kind in ("b", "S", "U", "O") else "squared"
+    why = "the targets are numbers" if Y is not None else IN_THE_PAPER
     if kind in ("i", "u", "f"):
         why = _amounts(np.unique(np.asarray(Y)), len(Y), source)
-    loss: Any = "cross_entropy" if kind == "b" or texts else "squared"
-    if kind == "b" or texts:
-        why = f"the targets are {'text' if texts else 'truth values'}"
-    if Y is None:
-        why = IN_THE_PAPER
+    elif loss == "cross_entropy":
+        why = f"the targets are {'truth values' if kind == 'b' else 'text'}"
     return replace(config, model=replace(config.model, loss=loss)), [Decision("model.loss", loss, why)]
 
 
@@ -83,3 +83,71 @@ def _targets(source: str) -> Any:
         return (read_file if path.suffix == ".npz" else read_headers)(path, ("Y",)).get("Y")
     except (UsageError, *DAMAGE):
         return None
+
+
+# --- what they have to be ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A config asks this of its data.
+
+    Of targets: missing: NaN stands for none.  scaled: they may be shifted and scaled.  admits: tells of each number
+    whether it is one; None: every number is.  words: what they are; loss: its name.  Of inputs: sequences: an array of
+    three dimensions holds steps x features, which the first layer reads one after the other.  like: the scaling of
+    inputs and of targets of the model that training starts from, if it starts from one.
+    """
+
+    missing: bool = False
+    scaled: bool = True
+    admits: Callable[[Array], Array] | None = None
+    words: str = ""
+    loss: str = ""
+    sequences: bool = False
+    like: tuple[Scaling, Scaling] | None = None
+
+    def check(self, Y: Array, source: str, autoencoder: bool) -> None:
+        """Raises UsageError, naming the first, where targets (n, L) as they are trained on are none that it takes."""
+        if self.admits is None:
+            return
+        bad = np.argwhere(~(self.admits(Y) | np.isnan(Y)))
+        if not len(bad):
+            return
+        row, column = bad[0].tolist()
+        of = "an input, scaled, which an autoencoder takes for its target," if autoencoder else "a target"
+        remedy = 'with another data.scale, or model.loss = "squared"' if autoencoder else 'use model.loss = "squared"'
+        raise UsageError(
+            f'data.source = "{source}": model.loss = "{self.loss}" takes {self.words}, and {of} of column {column} is '
+            f"{Y[row, column]:g}; {remedy}"
+        )
+
+
+NUMBERS = Wanted()
+"""All numbers, but none that are missing."""
+
+
+def wanted_by(config: Config, like: tuple[Scaling, Scaling] | None = None) -> Wanted:
+    """Says what a config asks of its data; of labels, checked as such, nothing more.  like: as in `Wanted`."""
+    loss, hidden = loss_of(config), config.model.hidden
+    sequences = isinstance(hidden, list) and any(config.model.recurrences[:1])
+    if loss.labels:
+        return Wanted(sequences=sequences, like=like)
+    admits = None if loss.scaled else loss.admits
+    return Wanted(loss.missing, loss.scaled, admits, loss.targets, config.model.loss, sequences, like)
+
+
+def check_known(known: bool, name: str) -> None:
+    """Raises UsageError where no target of any validation point is known."""
+    if not known:
+        raise UsageError(
+            f"{name} is missing at every validation point, so that no error can be watched; give a Y_val with numbers, "
+            "or a larger data.validation"
+        )
+
+
+def check_seen(counts: Array, name: str) -> None:
+    """Raises UsageError where a column of targets has no number in any training point.  counts: those it has, (L,)."""
+    none = np.flatnonzero(counts == 0)
+    if len(none):
+        which = f"column {none[0]}" + (f" and {len(none) - 1} more" if len(none) > 1 else "")
+        raise UsageError(f"{name}: {which} is missing at every training point; leave it out")

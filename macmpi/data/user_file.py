@@ -12,17 +12,16 @@ import numpy as np
 
 from macmpi import UsageError, files
 from macmpi.config import Data
-from macmpi.data.checks import as_labels, as_rows, check_datasets, check_groups, is_text
+from macmpi.data.checks import GROUPS, as_labels, as_rows, check_datasets, is_text, not_negative
 from macmpi.data.dataset import WEIGHTS
 from macmpi.data.frames import Columns, columns_of
 from macmpi.data.named_sets import NAMED_SETS
-from macmpi.data.point_weights import as_weights, check_weights
 from macmpi.data.reading import LISTED, Raw, check_there, names_in, read_file, read_headers
-from macmpi.data.scaling import AS_IS, ScalingRule
+from macmpi.data.scaling import ScalingRule
 from macmpi.files import DAMAGE
 from macmpi.typing import Array
 
-POINTS, GROUPS = ("X", "Y", "X_val", "Y_val", *WEIGHTS), ("groups", "groups_val")
+POINTS = ("X", "Y", "X_val", "Y_val", *WEIGHTS)
 
 MOST_CHANNELS = 4
 """Arrays (N, a, b, c) with more in their last place may have their channels elsewhere: they are no known images."""
@@ -48,16 +47,15 @@ def read_own(config: Data, labels: bool, unread: bool = False, missing: bool = F
     check_there(path, "data.source")
     sharded, unread = unread, unread and path.suffix != ".npz"
     held: dict[str, Any] = read_headers(path, POINTS) if unread else read_file(path, (*POINTS, *GROUPS, COLUMNS))
-    if unread:
-        check_names(path, held)
-        weights = {name: held.pop(name) for name in WEIGHTS if name in held}
-        check_datasets(held, path, labels)
-        check_weights(held, weights, path)
-        return Raw(**held, **weights, **_kinds(held, labels), shape=image_shape(held["X"]))
     check_names(path, held)
     described = held.pop(COLUMNS, None)
-    raw = raw_arrays(held, path, labels, not sharded, missing)
-    return raw if described is None else _of_described(raw, described, path)
+    raw = raw_arrays(held, path, labels, not sharded, missing, unread)
+    if described is None:
+        return raw
+    try:
+        return of_table(raw, columns_of(described, raw.X.shape[1]))
+    except DAMAGE as error:
+        raise UsageError(f"{path}: dataset {COLUMNS}: {files.first_line(error)}") from None
 
 
 def check_names(path: Path, found: Iterable[str]) -> None:
@@ -80,46 +78,47 @@ def unread_in(source: str) -> str:
     return f"not read: {listed} of {path.name}; points are X, Y, X_val, Y_val, weights, weights_val" if names else ""
 
 
-def _of_described(raw: Raw, described: Array, path: Path) -> Raw:
-    """Arrays whose X the columns of a table have become.  Raises UsageError."""
-    try:
-        columns = columns_of(described, raw.X.shape[1])
-    except DAMAGE as error:
-        raise UsageError(f"{path}: dataset {COLUMNS}: {files.first_line(error)}") from None
-    return of_table(raw, columns)
+def of_table(raw: Raw, columns: Columns | None) -> Raw:
+    """Arrays whose X the columns of a table have become, if there is one."""
+    return raw if columns is None else replace(raw, columns=columns, scale=replace(raw.scale, flags=columns.flags))
 
 
-def of_table(raw: Raw, columns: Columns) -> Raw:
-    """Arrays whose X the columns of a table have become."""
-    return replace(raw, columns=columns, scale=replace(raw.scale, flags=columns.flags))
-
-
-def raw_arrays(held: dict[str, Any], path: Path, labels: bool, texts: bool = True, missing: bool = False) -> Raw:
+def raw_arrays(
+    held: dict[str, Any], path: Path, labels: bool, texts: bool = True, missing: bool = False, unread: bool = False
+) -> Raw:
     """The arrays X and optionally Y, X_val, Y_val, weights, weights_val, groups, groups_val, checked, as rows.
 
-    path: named in messages; texts: labels may be text or truth values; missing: targets may be NaN.  Raises UsageError.
-    Collective: no.
+    path: named in messages; texts: labels may be text or truth values; missing: targets may be NaN.  unread: they are
+    HDF5 datasets, which stay as they are.  Raises UsageError.  Collective: no.
     """
-    numbers = {name: held.pop(name) for name in GROUPS if name in held}
-    weights = {name: held.pop(name) for name in WEIGHTS if name in held}
+    held = dict(held)
     names = numbered(held) if texts and labels else None
     check_datasets(held, path, labels)
-    check_weights(held, weights, path)
-    points: dict[str, Any] = {}
-    for name, array in held.items():
-        called = f"{path}: dataset {name}"
-        if labels and "Y" in name:
-            points[name] = as_labels(array, called)
-        else:
-            points[name] = as_rows(array, called, missing=missing if "Y" in name else None)
-    for name, array in weights.items():
-        points[name] = as_weights(array, f"{path}: dataset {name}")
-    groups = None
-    if numbers:
-        check_groups(points, numbers, path)
-        every = numbers["groups"].astype(np.int64)
-        groups = every, numbers.get("groups_val", every[:0]).astype(np.int64)
-    return Raw(**points, **_kinds(held, labels), names=names, groups=groups, shape=image_shape(held["X"]))
+    targets = held.get("Y", held["X"])
+    images, images_y = (image_shape(array) is not None for array in (held["X"], targets))
+    points = held if unread else {name: _rows(name, array, path, labels, missing) for name, array in held.items()}
+    return Raw(
+        **points,
+        scale=ScalingRule("auto", images=images),
+        scale_y=ScalingRule("auto", images=images_y, targets=True),
+        labels=labels,
+        label_type=targets.dtype if labels else np.int64,
+        names=names,
+        one_dimensional=not labels and len(targets.shape) == 1,
+        shape=image_shape(held["X"]),
+    )
+
+
+def _rows(name: str, array: Array, path: Path, labels: bool, missing: bool) -> Array:
+    """An array of a file, checked, in the form that it has in a Raw.  Raises UsageError."""
+    called, of_targets = f"{path}: dataset {name}", name in ("Y", "Y_val")
+    if name in GROUPS:
+        return array.astype(np.int64)
+    if name in WEIGHTS:
+        return not_negative(as_rows(array, called, rows=1), called)
+    if labels and of_targets:
+        return as_labels(array, called)
+    return as_rows(array, called, missing=missing if of_targets else None)
 
 
 def image_shape(array: Any) -> tuple[int, ...] | None:
@@ -131,42 +130,24 @@ def image_shape(array: Any) -> tuple[int, ...] | None:
     return shape if len(shape) == 2 or (len(shape) == 3 and shape[2] <= MOST_CHANNELS) else None
 
 
-def _kinds(held: dict[str, Any], labels: bool) -> dict[str, Any]:
-    """Fields of Raw: the rules of scaling, and the kind of the targets, of arrays or HDF5 datasets."""
-    scale, scale_y = (_rule(held.get(name), targets=name == "Y") for name in "XY")
-    flat = not labels and len(held["Y" if "Y" in held else "X"].shape) == 1
-    kind = held["Y"].dtype if labels else np.int64
-    return {"scale": scale, "scale_y": scale_y, "labels": labels, "label_type": kind, "one_dimensional": flat}
-
-
 def numbered(held: dict[str, Any]) -> Array | None:
     """Puts numbers 0, 1, ... in the place of labels Y and Y_val that are text or truth values; what each stands for.
 
     None of numbers, which stay.
     """
-    own = [name for name in ("Y", "Y_val") if name in held]
-    if own and all(held[name].dtype.kind == "b" for name in own):
+    own = {name: held[name] for name in ("Y", "Y_val") if name in held}
+    if own and all(array.dtype.kind == "b" for array in own.values()):
         return np.array([False, True])
-    if own and all(held[name].dtype.kind == "O" and not is_text(held[name]) for name in own):  # declared to be classes
-        flat = [np.array(held[name].ravel().tolist()) for name in own]
-        names, numbers = np.unique(np.concatenate(flat), return_inverse=True)
-        for name, codes in zip(own, np.split(numbers, [len(flat[0])]), strict=False):
-            held[name] = codes.reshape(held[name].shape)
-        return names
-    if not own or any(not is_text(held[name]) for name in own):
+    if own and all(map(is_text, own.values())):
+        flat = [np.asarray(files.texts(array.ravel()), dtype=str) for array in own.values()]
+    elif own and not any(array.dtype.kind != "O" or is_text(array) for array in own.values()):  # declared to be classes
+        flat = [np.array(array.ravel().tolist()) for array in own.values()]
+    else:
         return None
-    texts = [np.asarray(files.texts(held[name].ravel()), dtype=str) for name in own]
-    names, numbers = np.unique(np.concatenate(texts), return_inverse=True)
-    for name, codes in zip(own, np.split(numbers, [len(texts[0])]), strict=False):
-        held[name] = codes.reshape(held[name].shape)
+    names, numbers = np.unique(np.concatenate(flat), return_inverse=True)
+    for name, codes in zip(own, np.split(numbers, [len(flat[0])]), strict=False):
+        held[name] = codes.reshape(own[name].shape)
     return names
-
-
-def _rule(array: Any, targets: bool) -> ScalingRule:
-    """An array or HDF5 dataset (N, ...), None where there is none, as "auto" scales it."""
-    if array is None:
-        return AS_IS
-    return ScalingRule("auto", images=image_shape(array) is not None, targets=targets)
 
 
 def read_codes(path: Path, rows: int, columns: int) -> Array:

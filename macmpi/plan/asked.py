@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from macmpi.config import NESTED, Config, Penalty
-from macmpi.config.writing import toml
+from macmpi.config.whole import toml
 from macmpi.demand import Demand
 from macmpi.nets.build import is_basis
 from macmpi.nets.chain import Chain

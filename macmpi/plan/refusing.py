@@ -13,7 +13,7 @@ from typing import NamedTuple
 from macmpi import UsageError
 from macmpi.config import NESTED, Config
 from macmpi.config.tables import SHAPING
-from macmpi.config.writing import toml
+from macmpi.config.whole import toml
 from macmpi.plan.asked import Asked, Setting, asked, asked_of_segment, of_schedule, of_ways
 from macmpi.plan.parts import REFIT, Part, part_of_segment, parts
 from macmpi.plan.resolved import Resolved

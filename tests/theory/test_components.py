@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from plans import plan_of
+from scalings import fit_scaling
 from tolerance import assert_within, of_product
 from unit.played import data_of, played
 
 from macmpi.config import Config, Method, Model, Parallel, Run, Stochastic
 from macmpi.data.dataset import Dataset
-from macmpi.data.scaling import fit_scaling
 from macmpi.methods.stochastic import components
 from macmpi.methods.stochastic.method import Stochastic as Method_
 from macmpi.nets.build import build_chain

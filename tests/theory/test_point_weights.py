@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from plans import plan_of
+from scalings import fit_scaling
 from theory.nets import AUGMENTED, anywhere, method, points
 from tolerance import gamma
 
 from macmpi.config import Baseline, Config, Method, Model, Stochastic
 from macmpi.data.dataset import Dataset
-from macmpi.data.scaling import fit_scaling
 from macmpi.mac import Mac
 from macmpi.methods.choose import choose
 from macmpi.methods.embedding import principal_codes

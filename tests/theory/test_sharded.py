@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from plans import plan_of
+from scalings import fit_scaling
 
 from macmpi.config import Config, Method, Model, Parallel, Penalty, Stochastic
 from macmpi.data.dataset import Dataset
-from macmpi.data.scaling import fit_scaling
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.clock import Clock

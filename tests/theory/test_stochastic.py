@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from plans import plan_of
+from scalings import fit_scaling
 from targets import taken_by
 from theory.checks import deviation
 from theory.nets import ACTIVATIONS, VALUES
 
 from macmpi.config import Config, Method, Model, Run, Start, Stochastic
 from macmpi.data.dataset import Dataset
-from macmpi.data.scaling import fit_scaling
 from macmpi.methods.stochastic import curvature, factors, looks, recovery
 from macmpi.methods.stochastic import method as stochastic
 from macmpi.methods.stochastic.damping import Damping

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from plans import plan_of
+from scalings import fit_scaling
 from unit.crew import crew
 
 from macmpi.config import Config
 from macmpi.data.dataset import Dataset
-from macmpi.data.scaling import fit_scaling
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.clock import Clock

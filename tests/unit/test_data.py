@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from scalings import fit_scaling
 
 from macmpi import UsageError
 from macmpi.config import Data
@@ -20,7 +21,7 @@ from macmpi.data.checks import as_rows
 from macmpi.data.dataset import Dataset
 from macmpi.data.parts import drawn_of, parts_of, raw_of
 from macmpi.data.reading import Raw, read_file
-from macmpi.data.scaling import FARTHEST, Scaling, fit_scaling, spread_rows
+from macmpi.data.scaling import FARTHEST, Scaling, spread_rows
 from macmpi.data.shards import survey
 from macmpi.data.split import drawn
 from macmpi.data.whole import load
@@ -352,11 +353,10 @@ def test_a_split_takes_each_point_once(n: int, fraction: float, seed: int) -> No
     assert sorted([*train, *held]) == list(range(n))
     if len(train) < 2:
         return
-    inputs, targets = parts_of(Raw(X, Y=10.0 * X), config, drawn_of)
-    assert targets is not None
-    for x, y, where in zip(inputs, targets, (train, held), strict=True):
-        assert_array_equal(x.whole(), X[where])
-        assert_array_equal(y.whole(), 10.0 * X[where])
+    parts = parts_of(Raw(X, Y=10.0 * X), config, drawn_of)
+    for side, where in (("", train), ("_val", held)):
+        assert_array_equal(parts[f"X{side}"].whole(), X[where])
+        assert_array_equal(parts[f"Y{side}"].whole(), 10.0 * X[where])
 
 
 def test_points_keeps_some_of_the_training_points_in_their_order(write: Write, random: np.random.Generator) -> None:
@@ -533,10 +533,8 @@ def test_a_value_above_the_limit_is_refused_with_the_limit_and_the_remedy(
     path = write(X=X)
 
     def opened_and_read() -> None:
-        inputs, _ = parts_of(
-            raw_of(of(path), False, unread=True), of(path), lambda raw, config: (range(16), range(16, 20))
-        )
-        inputs[0].read(Tile(0, 16))
+        parts = parts_of(raw_of(of(path), False, unread=True), of(path), lambda raw, config: (range(16), range(16, 20)))
+        parts["X"].read(Tile(0, 16))
 
     for read in (lambda: load(of(path)), opened_and_read):
         with pytest.raises(UsageError) as refused:

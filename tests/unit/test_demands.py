@@ -25,12 +25,12 @@ from refused.case import (
     Keys,
     configured,
 )
+from scalings import fit_scaling
 from unit.played import played
 
 from macmpi import UsageError
 from macmpi.config.auto import decide
 from macmpi.data.dataset import Dataset
-from macmpi.data.scaling import fit_scaling
 from macmpi.demand import USUAL, Demand, Demands
 from macmpi.plan import parts
 from macmpi.plan.refusing import Refused, with_setting

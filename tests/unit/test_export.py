@@ -16,11 +16,12 @@ import h5py
 import numpy as np
 import pytest
 from limits import small_files
+from scalings import fit_scaling
 
 import macmpi
 from macmpi import config
 from macmpi.data.dataset import Dataset
-from macmpi.data.scaling import fit_scaling, unscaled
+from macmpi.data.scaling import unscaled
 from macmpi.export import __main__ as export
 from macmpi.export import check, net
 from macmpi.export.onnx_graph import Graph

@@ -11,7 +11,7 @@ import pytest
 from launch.here import run_here
 
 from macmpi.config.gone import GONE
-from macmpi.config.writing import toml
+from macmpi.config.whole import toml
 from macmpi.files import run_of
 from macmpi.results.reading import read
 from macmpi.training import checkpoint

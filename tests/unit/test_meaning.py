@@ -24,9 +24,8 @@ from macmpi.data.frames import Columns
 from macmpi.data.source import Whole
 from macmpi.data.split import drawn
 from macmpi.data.tables import read_table
-from macmpi.data.targets import with_loss
+from macmpi.data.targets import Wanted, with_loss
 from macmpi.data.texts import Unclear, kind_of_texts
-from macmpi.data.wanted import Wanted
 from macmpi.data.whole import load
 
 pa = pytest.importorskip("pyarrow")

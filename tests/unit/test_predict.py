@@ -14,10 +14,10 @@ import h5py
 import numpy as np
 import pytest
 from limits import small_files
+from scalings import fit_scaling
 
 import macmpi
 from macmpi.data.dataset import Dataset
-from macmpi.data.scaling import fit_scaling
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine

@@ -21,11 +21,11 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 from numpy.testing import assert_allclose, assert_array_equal
+from scalings import fit_scaling
 
 import macmpi
 from macmpi import UsageError, config, report, run
 from macmpi.data.dataset import Dataset
-from macmpi.data.scaling import fit_scaling
 from macmpi.data.whole import load
 from macmpi.nets.build import build_chain
 from macmpi.nets.losses import CrossEntropy, Squared

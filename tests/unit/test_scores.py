@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scalings import fit_scaling
 from sklearn import metrics
 
-from macmpi.data.scaling import fit_scaling
 from macmpi.nets.layers.softmax import softmax
 from macmpi.results import scores
 from macmpi.results.scores import Labels, Numbers

@@ -189,6 +189,19 @@ class Counting:
         return self.A[rows]
 
 
+def test_what_a_dataset_declares_of_its_numbers_is_heeded_by_ranks_too(tmp_path: Path) -> None:
+    source = write(tmp_path, FILES["drawn labels"])
+    with h5py.File(source, "r+") as file:
+        file["X"].attrs.update(scale_factor=0.5, add_offset=-3.0)
+    whole, parts = wholes.load(Data(source), labels=True), loaded(Data(source), 3, labels=True)
+    assert_allclose(np.concatenate([part.X for part in parts]), whole.X, rtol=1e-12, atol=1e-12)
+    assert {part.sha256 for part in parts} == {whole.sha256}
+    with h5py.File(source, "r+") as file:
+        file["X"].attrs["_FillValue"] = file["X"][N - 1, 0]
+    for error in loaded(Data(source), 3, labels=True):
+        assert f"dataset X is nan at [{N - 1}, 0]" in str(error)
+
+
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 

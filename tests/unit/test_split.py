@@ -86,8 +86,8 @@ def test_a_rank_that_is_given_the_bits_needs_no_memory_for_all_rows(tmp_path: Pa
     for rows in (drawn(n, config), split.counted(n, config)):
         tracemalloc.start()
         shards.survey(config, False)
-        inputs, _ = parts.parts_of(parts.raw_of(config, False, unread=True), config, lambda n, keys, rows=rows: rows)  # type: ignore[misc]
-        inputs[0].read(Tile(700_000, 700_100))
+        found = parts.parts_of(parts.raw_of(config, False, unread=True), config, lambda n, keys, rows=rows: rows)  # type: ignore[misc]
+        found["X"].read(Tile(700_000, 700_100))
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert peak < n
