@@ -19,7 +19,7 @@ import numpy as np
 
 from macmpi import UsageError, caution, many
 from macmpi.data.series import is_categorical, is_frame, is_index, kind_of, numbers, series_of, text_of, values
-from macmpi.data.texts import FORMS, Unclear, is_number, kind_of_texts, missing_in, number_of
+from macmpi.data.texts import FORMS, Unclear, is_number, kind_of_texts, missing_in, number_of, truth_of
 from macmpi.typing import Array
 
 __all__ = ["Column", "Columns", "is_frame"]
@@ -149,8 +149,8 @@ def _said_by(text: str) -> tuple[str, float] | None:
     number = number_of(text)
     if number is not None and number == number:
         return "number", number
-    word = text.strip().lower()
-    return ("truth", float(word == "true")) if word in ("true", "false") else None
+    truth = truth_of(text)
+    return None if truth is None else ("truth", truth)
 
 
 @dataclass(frozen=True)

@@ -190,14 +190,12 @@ def _check(found: Array, bad: Array, place: str, remedy: str) -> None:
 
 
 def _number(value: Any, form: str) -> float | None:
+    """The number that a value says, true as 1 and false as 0: another table may write 1 for true, or 1.0."""
     if isinstance(value, str):
-        return number_of(value, form)
+        truth = truth_of(value)
+        return number_of(value, form) if truth is None else truth
     number: Any = value if isinstance(value, (*SCALARS["number"], *SCALARS["truth"])) else None
     return None if number is None else float(number)
-
-
-def _truth(value: Any, form: str) -> float | None:
-    return truth_of(value) if isinstance(value, str) else _number(value, form)
 
 
 def _days(value: Any, form: str) -> float | None:
@@ -213,5 +211,5 @@ def _days(value: Any, form: str) -> float | None:
     return (moment - EPOCH) // datetime.timedelta(microseconds=1) / DAY
 
 
-NUMBERS: dict[str, Callable[[Any, str], float | None]] = {"number": _number, "truth": _truth, "date": _days}
+NUMBERS: dict[str, Callable[[Any, str], float | None]] = {"number": _number, "truth": _number, "date": _days}
 WANTED = {"number": "numbers", "truth": "truth values", "date": "dates"}

@@ -39,7 +39,7 @@ MOMENT = re.compile(
 )
 """Text that says a date or a time in one of many forms, most of which are not read."""
 
-TRUTH = {"true": 1.0, "false": 0.0, "1": 1.0, "0": 0.0}
+TRUTH = {"true": 1.0, "false": 0.0}
 
 CODE = re.compile(r"\s*0\d", re.ASCII)
 """Nobody measures 007: a column that writes numbers so holds codes, and 136A among them is no slip."""
@@ -73,9 +73,8 @@ def number_of(text: str, form: str = "") -> float | None:
 
 
 def truth_of(text: str) -> float | None:
-    """1 or 0 for text that says true or false; NaN where it stands for a missing value, None where it says neither."""
-    found = TRUTH.get(text.strip().lower())
-    return missing_in(text) if found is None else found
+    """1 or 0 for text that says true or false, else None."""
+    return TRUTH.get(text.strip().lower())
 
 
 def moment_of(text: str, form: str = "") -> datetime.datetime | None:
@@ -122,7 +121,7 @@ def kind_of_texts(counts: Mapping[str, int]) -> tuple[str, str]:
     counts: how often each text occurs.  Numbers with a decimal point, all of them, are categories: who keeps numbers as
     text means names.  Raises Unclear.  Cost: a look at each different text.
     """
-    if all(text.strip().lower() in ("true", "false") for text in counts):
+    if all(truth_of(text) is not None for text in counts):
         return "truth", ""
     numbers = {text for text in counts if is_number(text)}
     others = counts.keys() - numbers

@@ -413,11 +413,12 @@ def test_what_belongs_to_an_enclosing_job_neither_reaches_nor_decides(script: st
     """The same calls, and the same variables of ranks, as of a job that was submitted from a plain shell."""
     stand_still(tmp_path)
     for record in (RECORD, in_array(7, 4)):
+        around = enclosing(seed) | ({"PBS_WALLTIME": "3"} if script == "lsf" else {})
         straight, inside = (
-            run(script, tmp_path, 75, RECORD=record, MPI_DEFAULT="none", **others) for others in ({}, enclosing(seed))
+            run(script, tmp_path, 75, RECORD=record, MPI_DEFAULT="none", **others) for others in ({}, around)
         )
         assert inside.code == straight.code == 75
-        if script != "slurm":  # the others neither set nor read Slurm's
+        if script == "flux":  # it keeps Slurm's, in whose jobs it runs
             for found in (straight, inside):
                 found.calls[:] = [call for call in found.calls if call[0] not in ("seen", "mpi")]
         assert inside.calls == straight.calls

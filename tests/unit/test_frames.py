@@ -14,6 +14,7 @@ from numpy.testing import assert_array_equal
 
 from macmpi import UsageError
 from macmpi.data.frames import Column, Columns, is_frame
+from macmpi.data.series import series_of
 
 pa = pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")
@@ -200,6 +201,24 @@ def test_a_new_table_that_does_not_fit_is_told_where(new: dict[str, list[Any]], 
     with pytest.raises(UsageError) as caught:
         columns.encode(pa.table(new), "new.csv")
     assert says in str(caught.value)
+
+
+@often
+@given(
+    kind=st.sampled_from(["number", "truth"]),
+    value=st.one_of(st.booleans(), st.integers(-1, 2), st.sampled_from([0.0, 1.0]), st.floats(-9, 9)),
+)
+def test_a_value_and_its_text_are_one(kind: str, value: bool | float) -> None:
+    """A file is read as text, the DataFrame that pandas makes of it has types: both say the same, or are refused."""
+    column = Column("a", kind, fill=0.0)
+
+    def encoded(value: bool | float | str) -> list[Any] | None:
+        try:
+            return column.encode(series_of(pa.table({"a": [value]}), "X")["a"], "X").tolist()
+        except UsageError:
+            return None
+
+    assert encoded(value) == encoded(str(value)) == encoded(str(value).upper())
 
 
 def test_tables_that_cannot_be_read() -> None:
