@@ -119,8 +119,7 @@ def _large(V: Array, M: Array | None) -> bool:
 
 
 def _small(V: Array, M: Array | None) -> Array:
-    found: Array = V.T @ (V if M is None else M @ V)
-    return found
+    return V.T @ (V if M is None else M @ V)
 
 
 @lru_cache(maxsize=256)

@@ -17,8 +17,7 @@ def solved(lower: Array, right: Array) -> Array:
     if not right.size:
         return right
     solve = lapack.spotrs if lower.dtype.char == "f" and right.dtype.char == "f" else lapack.dpotrs
-    found: Array = solve(lower, right, lower=1)[0]
-    return found
+    return solve(lower, right, lower=1)[0]
 
 
 def by_transpose(upper: Array, right: Array) -> Array:
@@ -31,8 +30,7 @@ def by_transpose(upper: Array, right: Array) -> Array:
     found, failed = solve(upper, right, trans=1) if columns else solve(upper.T, right, lower=1)
     if failed:
         raise LinAlgError(f"singular: row {failed - 1}")
-    solution: Array = found
-    return solution
+    return found
 
 
 def factored(G: Array) -> Array:
@@ -43,5 +41,4 @@ def factored(G: Array) -> Array:
     found, failed = lapack.dpotrf(G, lower=1, clean=0)
     if failed:
         raise LinAlgError(f"not positive definite: row {failed - 1}")
-    factor: Array = found
-    return factor
+    return found

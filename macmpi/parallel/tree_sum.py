@@ -176,10 +176,8 @@ def _order(rows: Mapping[Tile, int], node: Tile) -> Order:
 def _joined(sums: Array, order: Order, join: Join, out: Array | None = None) -> Array:
     """The sum of rows in that order."""
     if isinstance(order, int):
-        row: Array = sums[order]
-        return row
-    total: Array = join(_joined(sums, order[0], join), _joined(sums, order[1], join), out=out)
-    return total
+        return sums[order]
+    return join(_joined(sums, order[0], join), _joined(sums, order[1], join), out=out)
 
 
 def over_parts(

@@ -117,8 +117,7 @@ class ClosedForm(WSolver):
 
 def _symmetric(W: Array, G: Array) -> Array:
     """W G for G (n, n) symmetric, of which only the upper half is read, and W (w, n)."""
-    found: Array = blas.dsymm(1.0, G.T, W.T, lower=1).T
-    return found
+    return blas.dsymm(1.0, G.T, W.T, lower=1).T
 
 
 def _crossed(problem: UnitProblem, over_points: OverPoints, W: Array | None = None) -> Array:

@@ -123,8 +123,7 @@ def by_row(weights: Array | None, rows: int) -> Array | None:
 def solve_rows(lower: Array, right: Array) -> Array:
     """Rows B (L L^T)^-1 of B (w, n) for L (n, n) lower triangular.  Cost: 2 n^2 w flops."""
     half = blas.dtrsm(1.0, lower, right, side=1, lower=1, trans_a=1)
-    found: Array = blas.dtrsm(1.0, lower, half, side=1, lower=1, overwrite_b=1)
-    return found
+    return blas.dtrsm(1.0, lower, half, side=1, lower=1, overwrite_b=1)
 
 
 class Whitening:

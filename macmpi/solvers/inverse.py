@@ -51,5 +51,4 @@ def _symmetric(half: Array) -> Array:
     below = np.tril(half, -1)
     below += below.T
     below[np.diag_indices_from(below)] = half.diagonal()
-    found: Array = below
-    return found
+    return below

@@ -101,8 +101,7 @@ class Fit:
         count, width = model.start.shape
         runs = [slice(0, count)] if model.restraint.joins else [t.rows for t in tiles.solved_tiles(count)]
         rounds, lack = (EXACT_ROUNDS, EXACT) if exact else (ROUNDS, NEAR)
-        found: Array = pieces.rows(runs, width, lambda i: model.of(runs[i]).solved(rounds, lack, exact))
-        return found
+        return pieces.rows(runs, width, lambda i: model.of(runs[i]).solved(rounds, lack, exact))
 
 
 @dataclass(frozen=True)
@@ -137,8 +136,7 @@ class UnitFit(Fit):
         """The layer's form, or where nobody has summed up its Gram, that of its sum now."""
         problem = self.problem
         if problem.factor is not None:
-            found: Form = problem.factor
-            return found
+            return problem.factor
         term = problem.term
 
         def part(rows: slice) -> tuple[Array, ...]:
@@ -237,8 +235,7 @@ class SegmentFit(Fit):
         curved = problem.in_pieces.agreed(over_points(partial)[0])
         squares = np.array([float(np.vdot(move @ G, move)) for move, G in zip(moves, grams, strict=True)])
         known = (squares > 0.0) & (curved > 0.0)
-        shares: Array = len(moves) * np.where(known, curved / np.where(known, squares, 1.0), 1.0)
-        return shares
+        return len(moves) * np.where(known, curved / np.where(known, squares, 1.0), 1.0)
 
     def step(self, theta: Array, slope: Array, scale: Array, forms: Sequence[Form], rows: Array) -> Array:
         found = []

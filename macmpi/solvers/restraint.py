@@ -52,8 +52,7 @@ class Restraint:
 
     def inside(self, W: Array, penalised: Array) -> Array:
         """The weights at the nearest place within the bounds."""
-        found: Array = np.where(penalised, np.clip(W, self.least, self.most), W)
-        return found
+        return np.where(penalised, np.clip(W, self.least, self.most), W)
 
 
 FREE = Restraint()
@@ -61,8 +60,7 @@ FREE = Restraint()
 
 def by_columns(inputs: int, W: Array) -> Array:
     """Marks the weights of inputs, not those of biases, in [V, c] with V (w, inputs)."""
-    marks: Array = np.broadcast_to(np.arange(W.shape[1]) < inputs, W.shape)
-    return marks
+    return np.broadcast_to(np.arange(W.shape[1]) < inputs, W.shape)
 
 
 def zeros(weights: Sequence[Array], penalised: Sequence[Array]) -> tuple[int, int]:

@@ -83,8 +83,7 @@ class Quadratic:
     @property
     def grouped(self) -> Array:
         """Marks the columns that are groups, (P,)."""
-        found: Array = self.penalised[0] & self.restraint.joins
-        return found
+        return self.penalised[0] & self.restraint.joins
 
     @cached_property
     def bounds(self) -> tuple[Array, Array]:
@@ -333,8 +332,7 @@ def _solve(M: Array, right: Array) -> Array:
     if failed:
         return np.zeros_like(right)
     found, _ = lapack.dpotrs(factor, right.T, lower=1)
-    solved: Array = found.T
-    return solved
+    return found.T
 
 
 def alike(marks: Array) -> list[Array]:

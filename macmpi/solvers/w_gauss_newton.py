@@ -24,8 +24,7 @@ class SteepestSystem(System):
     """A unit at its steepest, in units of its s'^2, has the Gram plus ridge / steepest^2 I."""
 
     def factor(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Array:
-        L: Array = super().factor(replace(gram, ridge=gram.ridge / function(gram.activation).steepest ** 2), in_pieces)
-        return L
+        return super().factor(replace(gram, ridge=gram.ridge / function(gram.activation).steepest ** 2), in_pieces)
 
 
 @dataclass(frozen=True)

@@ -109,8 +109,7 @@ class Term:
         """w_n r_n for some points' rows R (n, w), in their precision; R itself where there are no weights."""
         if self.weights is None:
             return R
-        found: Array = self.weights[rows].astype(R.dtype, copy=False)[:, None] * R
-        return found
+        return self.weights[rows].astype(R.dtype, copy=False)[:, None] * R
 
     @property
     def read(self) -> Rows:
