@@ -239,7 +239,7 @@ def test_no_module_is_long() -> None:
 
 def test_the_package_itself_imports_nothing() -> None:
     """So that rank 0 can refuse a config before NumPy is loaded: __init__, run, team, config and theirs are light."""
-    ranks = ("serial", "team", "mpich", "packing", "shared_memory", "clock", "__init__")
+    ranks = ("team", "mpich", "packing", "shared_memory", "clock", "__init__")
     light = (
         "__init__",
         "__main__",

@@ -15,7 +15,7 @@ from unit.crew import crew
 
 from macmpi.parallel import blocks
 from macmpi.parallel.blocks import Pieces, Products
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 from macmpi.reductions import InPieces, Make
 from macmpi.solvers import cholesky as module
 from macmpi.solvers.cholesky import cholesky, panels
@@ -143,7 +143,7 @@ def test_a_product_that_ranks_share_has_the_bits_of_one(ranks: int, dtype: type,
     for h, d in ((40, 33), (3, 4), (5, 1)):
         V, A = random.normal(size=(h, d)).astype(dtype), random.normal(size=(h, h)).astype(dtype)
         M = A @ A.T
-        alone = Products(Serial())(V, M)
+        alone = Products(Team())(V, M)
         exact = [factor.astype(float) for factor in (V.T, M, V)]
         assert_within(alone, np.linalg.multi_dot(exact), of_product(*exact, dtype=dtype) + of_product(*exact))
 

@@ -31,8 +31,8 @@ from macmpi.nets.layers.neighbours import Neighbours
 from macmpi.nets.layers.trees import Trees
 from macmpi.nets.losses import LOSSES
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.serial import Serial
 from macmpi.parallel.streams import stream
+from macmpi.parallel.team import Team
 from macmpi.plan.fitted import fitters
 from macmpi.results import model_file
 from macmpi.solvers.fitters import FITTERS
@@ -341,7 +341,7 @@ def points(labels: bool) -> Dataset:
 
 def begun(name: str, keys: dict[str, Any] | None = None) -> tuple[Mac, Any]:
     whole, data = configured(RUNS[name] | (keys or {})), points("model.loss" in RUNS[name])
-    mac = Mac(plan_of(whole, 4, data.Y.shape[1], len(data.X), len(data.X_val), 1), data, Serial(), Clock())
+    mac = Mac(plan_of(whole, 4, data.Y.shape[1], len(data.X), len(data.X_val), 1), data, Team(), Clock())
     state = start(mac, Origin())
     mac.begin(state)
     return mac, state

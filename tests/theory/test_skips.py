@@ -19,7 +19,7 @@ from macmpi.half_steps.metrics import renew_metric
 from macmpi.mac import Mac
 from macmpi.nets.layers.convolution import Convolution
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 from macmpi.solvers.w_problem import UnitProblem
 from macmpi.state import State
 from macmpi.typing import Array
@@ -59,7 +59,7 @@ def configured(name: str, activation: str = "tanh", sites: Any = "after", **tabl
 
 def method(given: Config, data: Dataset | None = None) -> Mac:
     data = data or points(0, 37, 4, 3)
-    return Mac(plan_of(given, *data.sizes.counts, 1), data, Serial(), Clock())
+    return Mac(plan_of(given, *data.sizes.counts, 1), data, Team(), Clock())
 
 
 def reference(name: str, activation: str, weights: Any, X: Array) -> Array:

@@ -8,7 +8,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from unit.crew import crew
 
 from macmpi.parallel import tree_sum
-from macmpi.parallel.serial import Serial
 from macmpi.parallel.team import Team
 from macmpi.parallel.tree_sum import TreeSum
 from macmpi.typing import Array
@@ -45,7 +44,7 @@ def test_a_sum_has_the_same_bits_on_any_number_of_ranks(
     """Narrow and added up by every rank, or wide and by each its share; of fewer columns than ranks too."""
     for width, wide in ((50, 10), (50, 100), (3, 1)):
         monkeypatch.setattr(tree_sum, "WIDE", wide)
-        alone = total(Serial(), leaves, width, dtype)
+        alone = total(Team(), leaves, width, dtype)
         expected = sum(np.random.default_rng(i).normal(size=width) for i in range(leaves))
         assert_allclose(alone, expected, rtol=1e-4, atol=1e-4)
         for found in crew(ranks, lambda team, width=width: total(team, leaves, width, dtype)):  # type: ignore[misc]
