@@ -53,10 +53,8 @@ def start_at(parts: Parts, weights: Array, gradient_step: bool) -> State[MacStat
         gradient = np.zeros(len(weights))
         if team.rank == 0 or plan.sharded:
             chain, data = plan.chain, parts.data
-            nested = SegmentProblem(
-                *(chain.whole, plan.resolved.loss, data.X, data.Y, chain.block_shapes, 0.0, state.weights),
-                point_weights=data.weights,
-            )
+            whole = chain.whole, plan.resolved.loss, chain.block_shapes
+            nested = SegmentProblem(data.X, data.Y, 0.0, state.weights[None], *whole, point_weights=data.weights)
             gradient[:] = gradients(nested, nested.start, parts.over_points)[1][0]
         if not plan.sharded:
             team.share_array(gradient)

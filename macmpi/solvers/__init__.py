@@ -74,8 +74,8 @@ class WSolver:
         SHARDED: it reads the points through sums over runs of them alone;
         RESTRAINED: it heeds the problem's restraints (l1, groups, bounds);
         SPARSE: weights that do not exist stay 0 (UnitProblem.connected, Map.connected);
-        WEIGHTED: it heeds the weights of points: those of a UnitProblem's term, a SegmentProblem's `point_weights`
-            (which `partial` of both, `Term.weigh` and `loss_at` do);
+        WEIGHTED: it heeds the weights of points: the problem's `point_weights` (which `partial`, `weigh` and `loss_at`
+            do);
     system -- the Gram that the units of a layer share, or None where they share nothing.
     """
 

@@ -16,7 +16,7 @@ from macmpi.solvers import BY_SUMS, PASS, WSolver
 from macmpi.solvers.grams import System
 from macmpi.solvers.masks import groups, scattered
 from macmpi.solvers.regular import NORMAL, jitter, regular_factor
-from macmpi.solvers.w_problem import LayerGram, Term, UnitProblem
+from macmpi.solvers.w_problem import LayerGram, UnitProblem
 from macmpi.typing import Array
 
 REGULAR = 1e-8
@@ -75,7 +75,7 @@ class ClosedForm(WSolver):
         return 2.4 * n_in * (units + PASS) + 2.0 * n_in**2 / points * (units + SOLVING)
 
     def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
-        ridge, W = problem.ridge, np.asarray(problem.W, dtype=np.float64)
+        ridge, W = problem.ridge, np.asarray(problem.start, dtype=np.float64)
         crossed, mask = _crossed(problem, over_points, W if ridge == 0.0 else None), problem.connected
         cut = tiles.solved_tiles(len(W))
 
@@ -123,9 +123,9 @@ def _symmetric(W: Array, G: Array) -> Array:
 def _crossed(problem: UnitProblem, over_points: OverPoints, W: Array | None = None) -> Array:
     """T^T [A, 1], or with weights R^T [A, 1]: the shape of the weights."""
 
-    def product(term: Term, rows: slice) -> Array:
-        A, T = term.inputs[rows], term.targets[rows]
-        return adjoint(term.weigh(T if W is None else T - apply(A, W), rows), A, problem.bias)
+    def product(rows: slice) -> tuple[Array, ...]:
+        A, T = problem.inputs[rows], problem.targets[rows]
+        return (adjoint(problem.weigh(T if W is None else T - apply(A, W), rows), A, problem.bias),)
 
-    (total,) = over_points(lambda rows: (product(problem.term, rows),))
+    (total,) = over_points(product)
     return total

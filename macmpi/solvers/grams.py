@@ -28,7 +28,7 @@ GRAM = 1.8
 class System:
     """The units of a layer share G = [A, 1]^T [A, 1] of its inputs A (N, D), or A^T A without biases.
 
-    single: G and directions read the inputs in single precision: Term.rounded.
+    single: G and directions read the inputs in single precision: UnitProblem.rounded.
     """
 
     single: bool = False

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from macmpi.nets.design import adjoint, apply, column_dots, column_sums, gram, row_dots
+from macmpi.nets.design import adjoint, apply, column_dots, column_sums, row_dots
 from macmpi.nets.layers.activation import function
 from macmpi.parallel import tiles
 from macmpi.reductions import ALONE, InPieces, OverPoints
@@ -137,23 +137,19 @@ class UnitFit(Fit):
         problem = self.problem
         if problem.factor is not None:
             return problem.factor
-        term = problem.term
-
-        def part(rows: slice) -> tuple[Array, ...]:
-            return (gram(term.inputs[rows], problem.bias, None if term.weights is None else term.weights[rows]),)
-
-        (G,) = over_points(part)
-        return MeasuringGram().factor(LayerGram(G, problem.ridge, term.inputs.dtype, problem.bias, problem.activation))
+        G = MeasuringGram().sum(problem.inputs, over_points, problem.bias, weights=problem.point_weights)
+        dtype = problem.inputs.dtype
+        return MeasuringGram().factor(LayerGram(G, problem.ridge, dtype, problem.bias, problem.activation))
 
     def _partial(self, theta: Array, rows: slice) -> tuple[Array, ...]:
         """Errors, minus their gradient, and the sum of s'^2."""
-        own, A = function(self.problem.activation), self.problem.term.inputs[rows]
+        own, A = function(self.problem.activation), self.problem.inputs[rows]
         a = apply(A, theta)
         s = own.value(a, np.empty_like(a))
-        r = self.problem.term.targets[rows] - s
-        slopes, q = own.slope(a, s, np.empty_like(s)), self.problem.term.weigh(r, rows)
+        r = self.problem.targets[rows] - s
+        slopes, q = own.slope(a, s, np.empty_like(s)), self.problem.weigh(r, rows)
         errors = 0.5 * column_dots(q, r).astype(float)
-        squares = column_sums(self.problem.term.weigh(np.square(slopes), rows))
+        squares = column_sums(self.problem.weigh(np.square(slopes), rows))
         return errors, adjoint(q * slopes, A, self.problem.bias), squares
 
     def step(self, theta: Array, slope: Array, scale: Array, forms: Sequence[Form], rows: Array) -> Array:

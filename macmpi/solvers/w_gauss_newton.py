@@ -9,14 +9,14 @@ import numpy as np
 
 from macmpi.demand import Demands
 from macmpi.nets.design import adjoint, apply, column_dots, column_sums, ridge_value, row_dots
-from macmpi.nets.layers.activation import Function, function
+from macmpi.nets.layers.activation import function
 from macmpi.parallel.lapack import solved
 from macmpi.reductions import ALONE, InPieces, OverPoints
 from macmpi.solvers import BY_SUMS, ELEMENTWISE, PASS, SINGLE, WSolver
 from macmpi.solvers.grams import System
 from macmpi.solvers.linear_systems import conjugate_gradients
 from macmpi.solvers.masks import groups, scattered
-from macmpi.solvers.w_problem import LayerGram, Term, UnitProblem
+from macmpi.solvers.w_problem import LayerGram, UnitProblem
 from macmpi.typing import Array
 
 
@@ -64,8 +64,8 @@ class GaussNewtonW(WSolver):
         return products * (units + PASS) + self.iterations * ELEMENTWISE * units
 
     def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
-        ridge, W = problem.ridge, np.array(problem.W, dtype=np.float64)
-        fit = Fit(problem.term, function(problem.activation))
+        ridge, W = problem.ridge, np.array(problem.start, dtype=np.float64)
+        fit = Fit(problem)
         (errors,) = over_points(lambda rows: fit.start(W, rows))
         objective = problem.in_pieces.agreed(errors + ridge * ridge_value(W))
         live = np.ones(len(W), dtype=bool)
@@ -165,30 +165,30 @@ class Fit:
     curvature: s'(a)^2, times the point's weight; direction: [A, 1] P^T; along: [A, 1] step^T.
     """
 
-    def __init__(self, term: Term, function: Function) -> None:
-        self.term, self.function = term, function
-        self.weights = None if term.weights is None else term.weights[:, None]
-        self.targets = targets = np.ascontiguousarray(term.targets)
-        self.read, self.dtype = term.read, term.read.dtype
+    def __init__(self, problem: UnitProblem) -> None:
+        self.problem, self.function = problem, function(problem.activation)
+        self.targets = targets = np.ascontiguousarray(problem.targets)
+        self.read, self.dtype = problem.read, problem.read.dtype
         self.a, self.s, self.r = (np.empty_like(targets) for _ in range(3))
         self.curvature, self.direction, self.along = (np.empty(targets.shape, self.dtype) for _ in range(3))
 
     def start(self, W: Array, rows: slice) -> tuple[Array, ...]:
-        a = self.a[rows] = apply(self.term.inputs[rows], W)
+        a = self.a[rows] = apply(self.problem.inputs[rows], W)
         return (self._errors(a, rows),)
 
     def _errors(self, a: Array, rows: slice) -> Array:
         s = self.function.value(a, self.s[rows])
         r = np.subtract(self.targets[rows], s, out=self.r[rows])
-        return column_dots(self.term.weigh(r, rows), r)
+        return column_dots(self.problem.weigh(r, rows), r)
 
     def gradient(self, rows: slice) -> tuple[Array, ...]:
         """(A^T diag(w s') r, sum of w s'^2), w the points' weights."""
         s = self.s[rows]
         slope = self.function.slope(self.a[rows], s, np.empty_like(s)).astype(self.dtype, copy=False)
         curvature = np.multiply(slope, slope, out=self.curvature[rows])
-        if self.weights is not None:
-            own = self.weights[rows].astype(self.dtype, copy=False)
+        weights = self.problem.weights_at(rows)
+        if weights is not None:
+            own = weights.astype(self.dtype, copy=False)[:, None]
             curvature *= own
             slope *= own
         slope *= self.r[rows].astype(self.dtype, copy=False)

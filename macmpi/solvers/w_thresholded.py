@@ -42,15 +42,15 @@ class Thresholded(WSolver):
         return self.inner.effort(n_in, units, points)
 
     def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
-        old = np.asarray(problem.W, dtype=np.float64)
+        old = np.asarray(problem.start, dtype=np.float64)
         new = self.inner.solve(problem, over_points)
         before, after = (self._objective(problem, W, over_points) for W in (old, new))
         return np.where((after <= before)[:, None], new, old)
 
     def _objective(self, problem: UnitProblem, W: Array, over_points: OverPoints) -> Array:
         def partial(rows: slice) -> tuple[Array, ...]:
-            R = problem.term.targets[rows] - (apply(problem.term.inputs[rows], W) > 0.0)
-            return (0.5 * column_dots(problem.term.weigh(R, rows), R),)
+            R = problem.targets[rows] - (apply(problem.inputs[rows], W) > 0.0)
+            return (0.5 * column_dots(problem.weigh(R, rows), R),)
 
         (errors,) = over_points(partial)
         return errors + 0.5 * problem.ridge * ridge_value(W, problem.n_in)

@@ -129,7 +129,9 @@ def problem_of(example: Example, W: Array | None = None, ridge: float = 0.1) -> 
     segment = Segment((example.map, *example.after), (0, *(None for _ in example.after)))
     loss = LOSSES["cross_entropy" if example.what == "labels" else "squared"]
     flat = np.zeros(shape) if W is None else W
-    return SegmentProblem(segment, loss, example.inputs, example.targets, (shape,), ridge, flat.ravel(), (0, 3, 1))
+    return SegmentProblem(
+        example.inputs, example.targets, ridge, flat.reshape(1, -1), segment, loss, (shape,), key=(0, 3, 1)
+    )
 
 
 def error(problem: SegmentProblem, W: Array) -> float:

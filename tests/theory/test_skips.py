@@ -210,8 +210,8 @@ def test_what_units_are_fitted_to_is_the_rest(random: np.random.Generator) -> No
     problem = w_problem(given, job)
     assert isinstance(problem, UnitProblem)
     before, here = (state.Z[:, columns] for columns in mac.plan.chain.site_columns[:2])
-    assert_allclose(problem.term.targets[:], here - before, rtol=1e-13, atol=1e-13)
-    assert_array_equal(problem.term.inputs[:], before)
+    assert_allclose(problem.targets[:], here - before, rtol=1e-13, atol=1e-13)
+    assert_array_equal(problem.inputs[:], before)
 
 
 # --- mistakes ---------------------------------------------------------------------------------------------------------

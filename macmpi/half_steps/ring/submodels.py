@@ -21,7 +21,7 @@ from macmpi.parallel.streams import stream
 from macmpi.parallel.tiles import Tile
 from macmpi.plan.work_lists import Job
 from macmpi.solvers.grams import Whitening
-from macmpi.solvers.w_problem import Term, UnitProblem
+from macmpi.solvers.w_problem import UnitProblem
 from macmpi.solvers.w_sgd import SGDW
 from macmpi.typing import Array
 
@@ -84,8 +84,8 @@ class Units:
 
         def of(job: Job) -> Gradient:
             assert job.units is not None
-            term = Term(A, T[:, job.units.rows], weights=own)
-            units = UnitProblem(term, self._activation, 0.0, np.empty((len(job.units), A.shape[1])))
+            start = np.empty((len(job.units), A.shape[1]))
+            units = UnitProblem(A, T[:, job.units.rows], 0.0, start, self._activation, point_weights=own)
 
             def gradient(phi: Array, rows: slice) -> Array:
                 _, G = units.partial(phi, rows, slope=True)
