@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -56,6 +57,11 @@ class Restraint:
 
 
 FREE = Restraint()
+
+
+def together(joins: bool, values: Array, by: Callable[[Array], Any] = np.sum) -> Array:
+    """The values of rows; where a restraint joins these, what they are together for each of them."""
+    return np.full(len(values), by(values)) if joins else values
 
 
 def by_columns(inputs: int, W: Array) -> Array:

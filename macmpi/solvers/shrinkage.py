@@ -17,7 +17,7 @@ import numpy as np
 from macmpi.nets.design import row_dots
 from macmpi.parallel.lapack import lapack
 from macmpi.solvers.regular import regular_factor
-from macmpi.solvers.restraint import Restraint
+from macmpi.solvers.restraint import Restraint, together
 from macmpi.typing import Array
 
 COLUMNS = 32
@@ -140,12 +140,11 @@ class Quadratic:
 
     def _summed(self, values: Array) -> Array:
         """The values of each row, or where they are joined their sum."""
-        return np.full(len(values), values.sum()) if self.restraint.joins else values
+        return together(self.restraint.joins, values)
 
     def _together(self, values: Array) -> Array:
         """The largest of each row, or of all where they are joined."""
-        rows = values.max(axis=1, initial=0.0)
-        return np.full(len(rows), rows.max(initial=0.0)) if self.restraint.joins else rows
+        return together(self.restraint.joins, values.max(axis=1, initial=0.0), np.max)
 
     def _limit(self, W: Array, tolerance: float) -> Array:
         """The most that a condition may lack, (w,)."""
@@ -242,8 +241,7 @@ class Quadratic:
     def _lowest(self, W: Array, step: Array, gradient: Array) -> Array:
         """Rows at their lowest place between W and W + step within the bounds; weights that cross 0 there are 0."""
         (low, high), l1, none = self.bounds, self.l1, np.zeros(len(W))
-        begin, end = none, _reach(W, step, low, high)
-        end = np.full(len(end), end.min()) if self.restraint.joins else end
+        begin, end = none, together(self.restraint.joins, _reach(W, step, low, high), np.min)
         slope, curvature = row_dots(gradient, step), self.scale * row_dots(step @ self.form.H, step)
         for _ in range(HALVINGS):
             middle = 0.5 * (begin + end)
