@@ -108,8 +108,9 @@ def test_a_rank_may_ask_for_some_columns(ranks: int, wide: int, monkeypatch: pyt
             def add(i: int, out: Array) -> None:
                 out += np.random.default_rng(100 * turn + i).normal(size=50)  # noqa: B023
 
-            asked, total = some(add, 50, reads=reads), tree(add, 50)
-            whole += [(asked[run].copy(), total[run]) for run in reads]
+            asked, total = some.exchanged(add, 50), tree(add, 50)
+            parts = [asked.part(run, np.empty(run.stop - run.start)).copy() for run in reads]
+            whole += [(part, total[run]) for part, run in zip(parts, reads, strict=True)]
         return whole
 
     for rank in crew(ranks, found):
