@@ -51,8 +51,7 @@ def launch() -> Team:
     otherwise = f"if there was no such launch, unset {name}"
     mpich.configure()
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # mpi4py warns of the wrong launcher too; one message is enough
+        with warnings.catch_warnings(action="ignore"):  # mpi4py warns of the wrong launcher too; one message is enough
             from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         reason = str(error).splitlines()[0]

@@ -15,6 +15,7 @@ from macmpi.demand import USUAL, Demand, Demands
 from macmpi.reductions import AT_ONCE, Average, OverPoints
 from macmpi.solvers.grams import System
 from macmpi.solvers.table import Table
+from macmpi.solvers.w_problem import WProblem, values
 from macmpi.solvers.z_problem import ZProblem
 from macmpi.typing import Array
 
@@ -104,6 +105,16 @@ def better(start: Array, before: Array, theta: Array, after: Array) -> Array:
     """Rows of theta whose objective is below that of the start, and the start's other rows."""
     kept = (after < before) & np.isfinite(theta).all(axis=1)
     return np.where(kept[:, None], theta, start)
+
+
+def improved(problem: WProblem, theta: Array, over_points: OverPoints) -> Array:
+    """Rows of theta whose objective is below that of the problem's start, and the start's other rows, in float64.
+
+    Collective: where `over_points` is.
+    """
+    start = np.asarray(problem.start, dtype=np.float64)
+    before, after = (values(problem, rows, over_points) for rows in (start, theta))
+    return better(start, before, theta, after)
 
 
 Z_SOLVERS = Table(

@@ -9,9 +9,9 @@ import numpy as np
 
 from macmpi.parallel.streams import Stream, stream
 from macmpi.reductions import OverPoints
-from macmpi.solvers import WSolver, better
+from macmpi.solvers import WSolver, improved
 from macmpi.solvers.fitters import FitsRows, Fitter
-from macmpi.solvers.w_problem import SegmentProblem, values
+from macmpi.solvers.w_problem import SegmentProblem
 from macmpi.typing import Array
 
 
@@ -36,10 +36,7 @@ class ByFitter(WSolver):
         target = problem.targets[:]
         found = self.fitter.fit(segment.fitted[0], A, target, given, _drawn(problem), **_weighing(problem))
         theta = _checked(problem, found, shape).reshape(1, -1)
-        if self.fitter.descends:
-            return theta
-        before, after = (values(problem, t, over_points) for t in (start, theta))
-        return better(start, before, theta, after)
+        return theta if self.fitter.descends else improved(problem, theta, over_points)
 
     @property
     def by_rows(self) -> bool:

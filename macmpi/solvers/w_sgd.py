@@ -11,11 +11,14 @@ import numpy as np
 from macmpi.demand import Demand, Demands
 from macmpi.parallel.streams import stream
 from macmpi.reductions import OverPoints
-from macmpi.solvers import BY_SUMS, WSolver, better
+from macmpi.solvers import BY_SUMS, WSolver, improved
 from macmpi.solvers.grams import System
 from macmpi.solvers.masks import whitening
-from macmpi.solvers.w_problem import WProblem, values
+from macmpi.solvers.w_problem import WProblem
 from macmpi.typing import Array
+
+Gradient = Callable[[Array, Any], Array]
+"""The gradient of the objective with respect to phi is taken from some points."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +42,8 @@ class SGDW(WSolver):
     system: ClassVar[System] = System()
 
     def solve(self, problem: WProblem, over_points: OverPoints) -> Array:
-        start = np.asarray(problem.start, dtype=np.float64)
         whitened, N, weight = whitening(problem), problem.count, problem.rows
-        phi = whitened.into(start)
+        phi = whitened.into(np.asarray(problem.start, dtype=np.float64))
         velocity, scale = np.zeros_like(phi), float(N) if problem.factor is not None else N / weight
 
         def gradient(phi: Array, rows: Array) -> Array:
@@ -54,17 +56,10 @@ class SGDW(WSolver):
                 order = stream(problem.key[0] if problem.key else 0, "sgd", *problem.key[1:], epoch).permutation(N)
                 batches = [order[first : first + self.batch] for first in range(0, N, self.batch)]
                 phi, velocity = self.steps(phi, velocity, batches, gradient, self.rate)
-            theta = whitened.back(phi)
-            before, after = (values(problem, t, over_points) for t in (start, theta))
-        return better(start, before, theta, after)
+            return improved(problem, whitened.back(phi), over_points)
 
     def steps(
-        self,
-        phi: Array,
-        velocity: Array,
-        batches: Iterable[Any],
-        gradient: Callable[[Array, Any], Array],
-        rate: float,
+        self, phi: Array, velocity: Array, batches: Iterable[Any], gradient: Gradient, rate: float
     ) -> tuple[Array, Array]:
         """A step for each minibatch, from phi with a velocity; gives both as they are then."""
         for rows in batches:

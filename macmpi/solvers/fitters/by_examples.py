@@ -1,4 +1,4 @@
-"""Kernel ridge regression on a subset of the points (Nystroem), by scikit-learn."""
+"""Regression on a subset of the points, the examples, by scikit-learn: kernels (Nystroem) and nearest neighbours."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from macmpi.demand import Demands
 from macmpi.parallel.streams import Stream
-from macmpi.solvers.fitters.library import ByScikitLearn, seed_of
+from macmpi.solvers.fitters import ByScikitLearn, seed_of
 from macmpi.typing import Array
 
 
@@ -23,7 +24,6 @@ class KernelRidge(ByScikitLearn):
 
     alpha: float = 0.1
     kinds: ClassVar[frozenset[str]] = frozenset({"kernels"})
-    targets: ClassVar[frozenset[str]] = frozenset({"numbers"})
 
     def fit(
         self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream, weights: Array | None = None
@@ -34,8 +34,7 @@ class KernelRidge(ByScikitLearn):
         count, seed = min(map.examples, len(inputs)), seed_of(random)
         A = inputs.astype(np.float64)
         kernel = Nystroem(gamma=1.0 / map.width**2, n_components=count, random_state=seed).fit(A)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a system that is nearly singular
+        with warnings.catch_warnings(action="ignore"):  # of a system that is nearly singular
             ridge = Ridge(self.alpha, fit_intercept=False).fit(
                 kernel.transform(A), targets.astype(np.float64), sample_weight=weights
             )
@@ -43,3 +42,22 @@ class KernelRidge(ByScikitLearn):
         found[:count, : map.n_in] = kernel.components_
         found[:count, map.n_in :] = kernel.normalization_.T @ np.atleast_2d(ridge.coef_).T
         return found
+
+
+@dataclass(frozen=True)
+class Nearest(ByScikitLearn):
+    """Examples are points that are drawn once; each stands for the mean over the k points that are nearest to it.
+
+    Of fewer points than examples some are there twice.  Cost: N M distances for M examples.
+    """
+
+    kinds: ClassVar[frozenset[str]] = frozenset({"nearest_neighbours"})
+    handles: ClassVar[Demands] = frozenset()
+
+    def fit(self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream) -> Array:
+        from sklearn.neighbors import KNeighborsRegressor
+
+        A, T = inputs.astype(np.float64), targets.astype(np.float64)
+        chosen = np.resize(random.permutation(len(A)), map.examples)
+        found = KNeighborsRegressor(min(map.k, len(A)), algorithm="brute").fit(A, T)
+        return np.hstack([A[chosen], found.predict(A[chosen]).reshape(len(chosen), -1)])
