@@ -112,11 +112,8 @@ class Products:
         self.team, self._turns = team, Turns(team, capacity)
 
     def form(self, V: Array, M: Array | None) -> Array:
-        """V^T M V, or V^T V, which every rank makes for itself where it is small.  Collective: yes."""
-        return self(V, M) if _large(V, M) else _small(V, M)
-
-    def __call__(self, V: Array, M: Array | None) -> Array:
-        return self._shared(V, M, None).copy()
+        """V^T M V, or V^T V, to keep.  Collective: yes."""
+        return self.weighted(V, M, None).copy()
 
     def weighted(self, V: Array, M: Array | None, times: Rows | None) -> Array:
         """V^T M V, each element times that of a matrix, of which a rank asks for the rows that it makes.

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from threading import Lock
 from typing import Any
@@ -39,37 +39,11 @@ def libraries() -> list[dict[str, Any]]:
     return [dict(zip(("library", "version", "architecture"), name, strict=True)) for name in sorted(set(named))]
 
 
-class _Limit:
-    """The limit of BLAS threads that all running fits of this process share, since BLAS knows only one a process.
+_RUNNING: list[int] = []
+"""The numbers of BLAS threads of the fits of this process that run: all are alike, since BLAS knows only one."""
 
-    The first to begin sets it, the last to end takes it back.
-    """
-
-    def __init__(self) -> None:
-        self.lock, self.running, self.threads = Lock(), 0, 0
-        self.set: Any = None
-
-    def begin(self, threads: int) -> None:
-        from threadpoolctl import threadpool_limits
-
-        with self.lock:
-            if self.running and threads != self.threads:
-                raise UsageError(
-                    f"run.threads = {threads}: another fit of this process computes with {self.threads} BLAS "
-                    f"thread{'s' * (self.threads > 1)}; use as many, or wait for its end"
-                )
-            if not self.running:
-                self.set, self.threads = threadpool_limits(threads, user_api="blas"), threads
-            self.running += 1
-
-    def end(self) -> None:
-        with self.lock:
-            self.running -= 1
-            if not self.running:
-                self.set.restore_original_limits()
-
-
-_LIMIT = _Limit()
+_HELD, _LOCK = ExitStack(), Lock()
+"""The first fit to begin limits the threads, the last to end takes that back, one at a time."""
 
 
 @contextmanager
@@ -78,11 +52,24 @@ def limited(threads: int) -> Iterator[None]:
 
     Raises UsageError where another fit runs with other ones.  Collective: no.
     """
-    _LIMIT.begin(threads)
+    from threadpoolctl import threadpool_limits
+
+    with _LOCK:
+        if any(threads != others for others in _RUNNING):
+            raise UsageError(
+                f"run.threads = {threads}: another fit of this process computes with {_RUNNING[0]} BLAS "
+                f"thread{'s' * (_RUNNING[0] > 1)}; use as many, or wait for its end"
+            )
+        if not _RUNNING:
+            _HELD.enter_context(threadpool_limits(threads, user_api="blas"))
+        _RUNNING.append(threads)
     try:
         yield
     finally:
-        _LIMIT.end()
+        with _LOCK:
+            _RUNNING.pop()
+            if not _RUNNING:
+                _HELD.close()
 
 
 def words(found: list[dict[str, Any]]) -> str:

@@ -20,6 +20,11 @@ def solved(lower: Array, right: Array) -> Array:
     return solve(lower, right, lower=1)[0]
 
 
+def solved_rows(lower: Array, right: Array) -> Array:
+    """B (L L^T)^-1 for L (n, n), whose upper half is not read, and B (m, n).  Collective: no."""
+    return solved(lower, right.T).T
+
+
 def by_transpose(upper: Array, right: Array) -> Array:
     """R^-T B for R (n, n), whose lower half is not read, and B (n, m); in single precision where both are, else double.
 
@@ -34,11 +39,12 @@ def by_transpose(upper: Array, right: Array) -> Array:
 
 
 def factored(G: Array) -> Array:
-    """L with L L^T = G for G (n, n) in double precision, of which the lower half is read; in the lower half, float64.
+    """L with L L^T = G for G (n, n), of which the lower half is read; in the lower half, in single precision as G.
 
     Raises LinAlgError where G is not positive definite.  Collective: no.
     """
-    found, failed = lapack.dpotrf(G, lower=1, clean=0)
+    potrf = lapack.spotrf if G.dtype.char == "f" else lapack.dpotrf
+    found, failed = potrf(G, lower=1, clean=0)
     if failed:
         raise LinAlgError(f"not positive definite: row {failed - 1}")
     return found

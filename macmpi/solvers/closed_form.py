@@ -10,7 +10,7 @@ import numpy as np
 from macmpi.demand import Demand, Demands
 from macmpi.nets.design import adjoint, apply, row_dots
 from macmpi.parallel import tiles
-from macmpi.parallel.lapack import blas, solved
+from macmpi.parallel.lapack import blas, solved_rows
 from macmpi.reductions import ALONE, InPieces, OverPoints
 from macmpi.solvers import BY_SUMS, PASS, WSolver
 from macmpi.solvers.grams import System
@@ -95,7 +95,7 @@ class ClosedForm(WSolver):
         """Units of the same Gram with new weights; crossed: T^T [A, 1], without a ridge R^T [A, 1]."""
         if not factor.regular:
             return self._corrected(problem, G, factor, W, crossed)
-        best = self._solved(factor, crossed)
+        best = solved_rows(factor.lower, crossed)
         return best if self.relaxation == 1.0 else W + self.relaxation * (best - W)
 
     def _corrected(self, problem: UnitProblem, G: Array, factor: Factor, W: Array, crossed: Array) -> Array:
@@ -105,14 +105,11 @@ class ClosedForm(WSolver):
         gradient = crossed - _symmetric(W, G) if ridge > 0.0 else crossed
         full = gradient.copy()
         full[:, :n_in] -= ridge * V
-        step = self.relaxation * self._solved(factor, full)
+        step = self.relaxation * solved_rows(factor.lower, full)
         moved = step[:, :n_in]
         curvature = row_dots(_symmetric(step, G), step)
         change = curvature - 2.0 * row_dots(step, gradient) + ridge * row_dots(moved, moved + 2.0 * V)
         return np.where((change < 0.0)[:, None], W + step, W)
-
-    def _solved(self, factor: Factor, right: Array) -> Array:
-        return solved(factor.lower, right.T).T
 
 
 def _symmetric(W: Array, G: Array) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from macmpi.parallel.lapack import lapack
+from macmpi.parallel.lapack import factored, lapack
 from macmpi.typing import Array
 
 WHOLE = 128
@@ -37,12 +37,8 @@ def inverse(S: Array) -> Array:
 
 
 def _by_factor(S: Array) -> Array:
-    single = S.dtype == np.float32
-    potrf, potri = (lapack.spotrf, lapack.spotri) if single else (lapack.dpotrf, lapack.dpotri)
-    factor, failed = potrf(S, lower=1)
-    if failed:
-        raise np.linalg.LinAlgError(f"not positive definite: row {failed - 1}")
-    half, _ = potri(factor, lower=1, overwrite_c=1)
+    potri = lapack.spotri if S.dtype == np.float32 else lapack.dpotri
+    half, _ = potri(factored(S), lower=1, overwrite_c=1)
     return _symmetric(half)
 
 

@@ -64,11 +64,6 @@ def together(joins: bool, values: Array, by: Callable[[Array], Any] = np.sum) ->
     return np.full(len(values), by(values)) if joins else values
 
 
-def by_columns(inputs: int, W: Array) -> Array:
-    """Marks the weights of inputs, not those of biases, in [V, c] with V (w, inputs)."""
-    return np.broadcast_to(np.arange(W.shape[1]) < inputs, W.shape)
-
-
 def zeros(weights: Sequence[Array], penalised: Sequence[Array]) -> tuple[int, int]:
     """Count the penalised weights that are exactly 0, and all of them."""
     found = sum(int(np.count_nonzero(mark & (W == 0.0))) for W, mark in zip(weights, penalised, strict=True))

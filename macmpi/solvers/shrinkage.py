@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from macmpi.nets.design import row_dots
-from macmpi.parallel.lapack import lapack
+from macmpi.parallel.lapack import factored, lapack, solved_rows
 from macmpi.solvers.regular import regular_factor
 from macmpi.solvers.restraint import Restraint, together
 from macmpi.typing import Array
@@ -324,13 +324,10 @@ class Quadratic:
 
 def _solve(M: Array, right: Array) -> Array:
     """Rows x with M x = right for M symmetric; 0 where it is not positive definite in rounding."""
-    if not len(M):
+    try:
+        return solved_rows(factored(M), right) if len(M) else np.zeros_like(right)
+    except np.linalg.LinAlgError:
         return np.zeros_like(right)
-    factor, failed = lapack.dpotrf(M, lower=1)
-    if failed:
-        return np.zeros_like(right)
-    found, _ = lapack.dpotrs(factor, right.T, lower=1)
-    return found.T
 
 
 def alike(marks: Array) -> list[Array]:

@@ -41,10 +41,7 @@ class ByFitter(WSolver):
     @property
     def by_rows(self) -> bool:
         """It fits some rows of the weights apart from the others."""
-        match self.fitter:
-            case FitsRows():
-                return True
-        return False
+        return isinstance(self.fitter, FitsRows)
 
     def rows(self, problem: SegmentProblem, rows: slice) -> Array:
         """New weights of some rows, kept or not once all are known.  Cost: the fitter's."""

@@ -10,7 +10,7 @@ import numpy as np
 from macmpi.demand import Demands
 from macmpi.nets.design import adjoint, apply, column_dots, column_sums, ridge_value, row_dots
 from macmpi.nets.layers.activation import function
-from macmpi.parallel.lapack import solved
+from macmpi.parallel.lapack import solved_rows
 from macmpi.reductions import ALONE, InPieces, OverPoints
 from macmpi.solvers import BY_SUMS, ELEMENTWISE, PASS, SINGLE, WSolver
 from macmpi.solvers.grams import System
@@ -92,8 +92,8 @@ class GaussNewtonW(WSolver):
 
         def precondition(R: Array) -> Array:
             if parts is None:
-                return _solved(problem.factor, R) / scale
-            return scattered(parts, R, lambda part, own: _solved(part.factor, own)) / scale
+                return solved_rows(problem.factor, R) / scale
+            return scattered(parts, R, lambda part, own: solved_rows(part.factor, own)) / scale
 
         def product(P: Array, last: bool) -> tuple[Array, Array | None, Array]:
             curvature, *products = over_points(lambda rows: fit.product(P, last, rows))
@@ -151,11 +151,6 @@ class GaussNewtonW(WSolver):
             over = False
         length[pending] = 0.0
         return length, np.where(length > 0.0, trial, errors)
-
-
-def _solved(lower: Array, R: Array) -> Array:
-    """Rows of R times (L L^T)^-1."""
-    return solved(lower, R.T).T
 
 
 class Fit:

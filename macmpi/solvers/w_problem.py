@@ -18,7 +18,7 @@ from macmpi.nets.design import adjoint, apply, column_dots, ridge_value
 from macmpi.nets.layers.activation import function
 from macmpi.nets.losses import Loss, weighted
 from macmpi.reductions import ALONE, InPieces, OverPoints, Rows
-from macmpi.solvers.restraint import FREE, Restraint, by_columns
+from macmpi.solvers.restraint import FREE, Restraint
 from macmpi.typing import Array
 
 
@@ -140,7 +140,7 @@ class UnitProblem(WProblem):
     @property
     def penalised(self) -> Array:
         """Marks the weights that ridge and restraint hold for, of the shape of W."""
-        return by_columns(self.n_in, self.start)
+        return np.broadcast_to(np.arange(self.start.shape[1]) < self.n_in, self.start.shape)
 
     def partial(self, theta: Array, rows: Any, slope: bool) -> tuple[Array, ...]:
         own, A = function(self.activation), self.inputs[rows]

@@ -526,7 +526,7 @@ def point_gradients(problem: ZProblem, Z: Array) -> tuple[Array, Array]:
     pulls = [g for g, *_ in pairs[1:]] + [problem.loss.residual(problem.Y, F[-1])]
     for (g, *_), pull, tangent in zip(pairs, pulls, tangents, strict=True):
         g -= tangent.vjp(pull)
-    return problem.combine(Z, F), G
+    return problem.weigh(Z, problem.missed(Z, F), F[-1]), G
 
 
 def basis_problem(random: np.random.Generator, mu: Sequence[float] = (0.7, 20.0), **scene: Any) -> ZProblem:
