@@ -98,7 +98,14 @@ def joined(parts: Sequence[Rows]) -> Rows:
         return parts[0]
     width = sum(part.shape[1] for part in parts)
     made = Made(lambda rows: np.hstack([part[rows] for part in parts]), (len(parts[0]), width), parts[0].dtype)
-    return made if any(isinstance(part, Made) for part in parts) else made[EVERY]
+    return made if any(_is_made(part) for part in parts) else made[EVERY]
+
+
+def _is_made(rows: Rows) -> bool:
+    match rows:
+        case Made():
+            return True
+    return False
 
 
 def unit_targets(given: WInputs, k: int, units: slice) -> Rows:

@@ -41,7 +41,10 @@ class ByFitter(WSolver):
     @property
     def by_rows(self) -> bool:
         """It fits some rows of the weights apart from the others."""
-        return isinstance(self.fitter, FitsRows)
+        match self.fitter:
+            case FitsRows():
+                return True
+        return False
 
     def rows(self, problem: SegmentProblem, rows: slice) -> Array:
         """New weights of some rows, kept or not once all are known.  Cost: the fitter's."""
