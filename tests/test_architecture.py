@@ -110,7 +110,7 @@ OWNERS = {
     "pyarrow": {"data.tables"},
     "polars": set(),
     "argparse": {"run", "predict", "fetch", "report", "doctor", "init", "export.__main__", "show"},
-    "time": {"parallel.clock", "parallel.mpi", "parallel.kernels", "plan.estimate", "training.run_directory", "doctor"}
+    "time": {"parallel.clock", "parallel.mpi", "plan.estimate", "training.run_directory", "doctor"}
     | {"parallel.waiting", "api.cleaner"}
     | {"training.faults", "training.scheduler", "training.process", "machine.lock", "machine.storage"},
     "signal": {"api.cleaner", "api.on_ranks", "training.process", "training.faults"},

@@ -62,8 +62,6 @@ class Pieces(InPieces):
         self._common: Array | None = None
 
     def matrix(self, rows: int, columns: int) -> Array:
-        if self.team.size == 1:
-            return super().matrix(rows, columns)
         made: Array = self.team.array((rows, columns), np.float64)
         self._common = made if self.team.common(made) else None
         return made
@@ -120,14 +118,9 @@ class Products:
 
         It is to be read until the next product is asked for and made.  Collective: yes.
         """
-        if _large(V, M):
-            return self._shared(V, M, times)
-        product = _small(V, M)
-        if times is not None:
-            product *= times(EVERY)
-        return product
-
-    def _shared(self, V: Array, M: Array | None, times: Rows | None) -> Array:
+        if not _large(V, M):
+            small = V.T @ (V if M is None else M @ V)
+            return small if times is None else small * times(EVERY)
         side = V.shape[1]
         cut = tiles.cut(side, ROWS)
         runs = balance.contiguous_runs(len(cut), self.team.size)
@@ -143,10 +136,6 @@ class Products:
 
 def _large(V: Array, M: Array | None) -> bool:
     return 2 * V.size * (V.shape[1] + (0 if M is None else len(V))) >= LARGE
-
-
-def _small(V: Array, M: Array | None) -> Array:
-    return V.T @ (V if M is None else M @ V)
 
 
 @lru_cache(maxsize=256)

@@ -10,11 +10,11 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from threading import Lock
+from timeit import repeat
 from typing import Any
 
 from macmpi import UsageError
@@ -111,19 +111,9 @@ def measured() -> dict[str, Any]:
     import numpy as np
 
     A = np.ones((SIDE, SIDE))
-    product, exp = _fastest(lambda: A @ A), _fastest(lambda: np.exp(A))
+    product, exp = (min(repeat(work, number=1, repeat=REPEATS)) for work in (lambda: A @ A, lambda: np.exp(A)))
     rates = {"product": 2e-9 * SIDE**3 / product, "exp": 1e-9 * SIDE**2 / exp}
     return {"names": words(libraries()), "arithmetic": fingerprint(), **rates}
-
-
-def _fastest(work: Callable[[], Any]) -> float:
-    """Seconds."""
-    seconds = []
-    for _ in range(REPEATS):
-        began = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - began)
-    return min(seconds)
 
 
 def measured_with(environment: dict[str, str]) -> dict[str, Any]:

@@ -70,8 +70,8 @@ class GaussNewtonW(WSolver):
         objective = problem.in_pieces.agreed(errors + ridge * ridge_value(W))
         live = np.ones(len(W), dtype=bool)
         for i in range(self.iterations):
-            step, moved = self._direction(problem, W, fit, live, over_points)
-            length, errors = self._line_search(problem, W, step, fit, moved, errors, objective, over_points)
+            step, moved = self._direction(fit, W, live, over_points)
+            length, errors = self._line_search(fit, W, step, moved, errors, objective, over_points)
             W += length[:, None] * step
             before, objective = objective, problem.in_pieces.agreed(errors + ridge * ridge_value(W))
             live &= before - objective > self.tolerance * before
@@ -80,11 +80,9 @@ class GaussNewtonW(WSolver):
             over_points(lambda rows: fit.move(length, rows))  # noqa: B023
         return W
 
-    def _direction(
-        self, problem: UnitProblem, W: Array, fit: Fit, live: Array, over_points: OverPoints
-    ) -> tuple[Array, Array]:
+    def _direction(self, fit: Fit, W: Array, live: Array, over_points: OverPoints) -> tuple[Array, Array]:
         """Gauss-Newton direction (w, D + 1) by CG, and the units that have one.  Masks, never compacts."""
-        ridge, agreed = problem.ridge, problem.in_pieces.agreed
+        problem, ridge, agreed = fit.problem, fit.problem.ridge, fit.problem.in_pieces.agreed
         residual, slopes = over_points(fit.gradient)
         residual[:, :-1] -= ridge * W[:, :-1]
         scale, mask = np.maximum(slopes / problem.rows, 1e-30)[:, None], problem.connected
@@ -115,15 +113,7 @@ class GaussNewtonW(WSolver):
         return step, live & (step != 0.0).any(axis=1)
 
     def _line_search(
-        self,
-        problem: UnitProblem,
-        W: Array,
-        step: Array,
-        fit: Fit,
-        moved: Array,
-        errors: Array,
-        objective: Array,
-        over_points: OverPoints,
+        self, fit: Fit, W: Array, step: Array, moved: Array, errors: Array, objective: Array, over_points: OverPoints
     ) -> tuple[Array, Array]:
         """Step length (w,) of each unit, halved until its objective falls, else 0; the errors there.
 
@@ -132,7 +122,7 @@ class GaussNewtonW(WSolver):
         A fall must exceed the rounding of [A, 1] w and [A, 1] step: with nearly dependent inputs and no ridge, these
         can be huge.
         """
-        ridge, n = problem.ridge, problem.rows
+        problem, ridge, n = fit.problem, fit.problem.ridge, fit.problem.rows
         root = 4.0 * np.sqrt(np.trace(problem.shared) / n)
         resolution, of_step = (root * np.finfo(A.dtype).eps for A in (fit.a, fit.along))
         blurred = of_step * np.sqrt(row_dots(step, step)) if of_step > resolution else 0.0

@@ -7,6 +7,7 @@ Both look alike to a solver: m independent problems of P unknowns each, theta (m
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -142,18 +143,21 @@ class UnitProblem(WProblem):
         """Marks the weights that ridge and restraint hold for, of the shape of W."""
         return np.broadcast_to(np.arange(self.start.shape[1]) < self.n_in, self.start.shape)
 
-    def partial(self, theta: Array, rows: Any, slope: bool) -> tuple[Array, ...]:
-        own, A = function(self.activation), self.inputs[rows]
-        a = apply(A, theta)
+    def local(self, theta: Array, rows: Any) -> tuple[Array, Array, Callable[[], Array]]:
+        """The errors (m,) of some points, their residuals (n, m), each times the point's weight, and how to get s'."""
+        own, a = function(self.activation), apply(self.inputs[rows], theta)
         s = own.value(a, np.empty_like(a))
         r = self.targets[rows] - s
         q = self.weigh(r, rows)
-        errors = 0.5 * column_dots(q, r).astype(float)
+        return 0.5 * column_dots(q, r).astype(float), q, lambda: own.slope(a, s, np.empty_like(s))
+
+    def partial(self, theta: Array, rows: Any, slope: bool) -> tuple[Array, ...]:
+        errors, q, slopes = self.local(theta, rows)
         if not slope:
             return (errors,)
-        q *= own.slope(a, s, np.empty_like(s))
+        q *= slopes()
         G = np.zeros(theta.shape)
-        G -= adjoint(q, A, self.bias)
+        G -= adjoint(q, self.inputs[rows], self.bias)
         if self.connected is not None:
             G *= self.connected
         return errors, G

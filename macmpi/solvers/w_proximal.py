@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from macmpi.demand import Demand, Demands
-from macmpi.nets.design import adjoint, apply, column_dots, column_sums, row_dots
+from macmpi.nets.design import adjoint, column_sums, row_dots
 from macmpi.nets.layers.activation import function
 from macmpi.parallel import tiles
 from macmpi.reductions import ALONE, InPieces, OverPoints
@@ -223,14 +223,10 @@ class Fit:
 
     def _partial(self, theta: Array, rows: slice) -> tuple[Array, ...]:
         """Errors, minus their gradient, and the sum of s'^2."""
-        own, A = function(self.problem.activation), self.problem.inputs[rows]
-        a = apply(A, theta)
-        s = own.value(a, np.empty_like(a))
-        r = self.problem.targets[rows] - s
-        slopes, q = own.slope(a, s, np.empty_like(s)), self.problem.weigh(r, rows)
-        errors = 0.5 * column_dots(q, r).astype(float)
-        squares = column_sums(self.problem.weigh(np.square(slopes), rows))
-        return errors, adjoint(q * slopes, A, self.problem.bias), squares
+        problem, (errors, q, slopes) = self.problem, self.problem.local(theta, rows)
+        s = slopes()
+        squares = column_sums(problem.weigh(np.square(s), rows))
+        return errors, adjoint(q * s, problem.inputs[rows], problem.bias), squares
 
 
 @dataclass(frozen=True)
