@@ -119,7 +119,7 @@ def improved(problem: WProblem, theta: Array, over_points: OverPoints) -> Array:
 
 Z_SOLVERS = Table(
     gauss_newton="macmpi.solvers.z_gauss_newton:GaussNewtonZ",
-    alternating="macmpi.solvers.z_alternating:AlternatingZ",
+    alternating="macmpi.solvers.z_gauss_newton:AlternatingZ",
     binary="macmpi.solvers.z_binary:BinaryZ",
 )
 W_SOLVERS = Table(
@@ -129,6 +129,6 @@ W_SOLVERS = Table(
     lbfgs="macmpi.solvers.w_descent:LBFGSW",
     ncg="macmpi.solvers.w_descent:ConjugateGradientW",
     gradient="macmpi.solvers.w_descent:GradientW",
-    sgd="macmpi.solvers.w_sgd:SGDW",
+    sgd="macmpi.solvers.w_descent:SGDW",
     proximal="macmpi.solvers.w_proximal:ProximalW",
 )

@@ -16,6 +16,7 @@ import numpy as np
 
 from macmpi.nets.design import row_dots
 from macmpi.parallel.lapack import factored, lapack, solved_rows
+from macmpi.solvers.grams import alike
 from macmpi.solvers.regular import regular_factor
 from macmpi.solvers.restraint import Restraint, together
 from macmpi.typing import Array
@@ -328,14 +329,6 @@ def _solve(M: Array, right: Array) -> Array:
         return solved_rows(factored(M), right) if len(M) else np.zeros_like(right)
     except np.linalg.LinAlgError:
         return np.zeros_like(right)
-
-
-def alike(marks: Array) -> list[Array]:
-    """Numbers of rows with the same marks, in the order of the first of each."""
-    groups: dict[bytes, list[int]] = {}
-    for h, row in enumerate(np.packbits(marks, axis=1)):
-        groups.setdefault(row.tobytes(), []).append(h)
-    return [np.array(rows) for rows in groups.values()]
 
 
 def _reach(W: Array, step: Array, low: Array, high: Array) -> Array:

@@ -13,9 +13,8 @@ from macmpi.nets.layers.activation import function
 from macmpi.parallel.lapack import solved_rows
 from macmpi.reductions import ALONE, InPieces, OverPoints
 from macmpi.solvers import BY_SUMS, ELEMENTWISE, PASS, SINGLE, WSolver
-from macmpi.solvers.grams import System
+from macmpi.solvers.grams import System, groups, scattered
 from macmpi.solvers.linear_systems import conjugate_gradients
-from macmpi.solvers.masks import groups, scattered
 from macmpi.solvers.w_problem import LayerGram, UnitProblem
 from macmpi.typing import Array
 

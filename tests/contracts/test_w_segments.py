@@ -31,8 +31,8 @@ from macmpi.nets.layers.affine import Affine
 from macmpi.nets.losses import LOSSES, Squared
 from macmpi.reductions import OverPoints
 from macmpi.solvers import W_SOLVERS
+from macmpi.solvers.w_descent import SGDW
 from macmpi.solvers.w_problem import SegmentProblem, UnitProblem, values
-from macmpi.solvers.w_sgd import SGDW
 from macmpi.typing import Array
 
 pytestmark = pytest.mark.filterwarnings("error")

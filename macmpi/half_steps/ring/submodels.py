@@ -20,8 +20,8 @@ from macmpi.parallel.streams import stream
 from macmpi.parallel.tiles import Tile
 from macmpi.plan.work_lists import Job
 from macmpi.solvers.grams import Whitening
+from macmpi.solvers.w_descent import SGDW, Gradient
 from macmpi.solvers.w_problem import UnitProblem
-from macmpi.solvers.w_sgd import SGDW, Gradient
 from macmpi.typing import Array
 
 
