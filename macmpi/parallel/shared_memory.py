@@ -53,12 +53,10 @@ def ranks_here(mpi: Any, comm: Any) -> Any:
 
 
 class Window(NamedTuple):
-    """Shared memory as this rank sees it, from `address` to `end`; user: the array that lies in it, dead or alive."""
+    """Shared memory as this rank sees it; user: the array that lies in it, dead or alive."""
 
     handle: Any
     memory: Any
-    address: int
-    end: int
     user: Callable[[], Any]
 
 
@@ -112,7 +110,7 @@ class Node:
         at = array.__array_interface__["data"][0]
         if at in self._known:
             return True
-        if any(window.address <= at < window.end for window in self._windows):
+        if any(0 <= at - window.memory.address < window.memory.nbytes for window in self._windows):
             self._known.add(at)  # for good: no window is given back
             return True
         return False
@@ -177,7 +175,7 @@ class Node:
         try:
             handle = self._mpi.Win.Allocate_shared(size if self._here.Get_rank() == 0 else 0, 1, comm=self._here)
             memory = handle.Shared_query(0)[0]
-            window = Window(handle, memory, memory.address, memory.address + memory.nbytes, lambda: None)
+            window = Window(handle, memory, lambda: None)
             failed = float(not populated(memory.address, self._share(size)))
         except self._mpi.Exception:
             failed = 2.0
