@@ -24,16 +24,11 @@ def inverse(S: Array) -> Array:
     if n <= WHOLE:
         return _by_factor(S)
     half = n // 2
-    found, B = np.empty_like(S), S[half:, :half]
-    inner = inverse(S[:half, :half])
+    inner, B = inverse(S[:half, :half]), S[half:, :half]
     X = B @ inner
     outer = inverse(S[half:, half:] - X @ B.T)
     across = outer @ X
-    found[:half, :half] = inner + _symmetric(X.T @ across)
-    found[half:, half:] = outer
-    found[half:, :half] = -across
-    found[:half, half:] = found[half:, :half].T
-    return found
+    return np.block([[inner + _symmetric(X.T @ across), -across.T], [-across, outer]])
 
 
 def _by_factor(S: Array) -> Array:

@@ -10,9 +10,9 @@ from contracts.examples import INPUTS, W_THOROUGH, inputs, sharing, solvers_of, 
 from numpy.testing import assert_array_equal
 
 from macmpi.solvers import W_SOLVERS
+from macmpi.solvers.w_fitted import Thresholded
 from macmpi.solvers.w_gauss_newton import GaussNewtonW
 from macmpi.solvers.w_problem import UnitProblem
-from macmpi.solvers.w_thresholded import Thresholded
 from macmpi.typing import Array
 
 pytestmark = pytest.mark.filterwarnings("error")
