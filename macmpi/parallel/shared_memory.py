@@ -152,11 +152,9 @@ class Node:
     def _idle(self, size: int) -> int:
         """The smallest window of at least `size` bytes that no rank uses; -1 if there is none.  Collective: yes."""
         large = [i for i, window in enumerate(self._windows) if window.memory.nbytes >= size]
-        used = (
-            self._team.max_over_ranks({str(i): float(self._windows[i].user() is not None) for i in large})
-            if large
-            else {}
-        )
+        if not large:
+            return -1
+        used = self._team.max_over_ranks({str(i): float(self._windows[i].user() is not None) for i in large})
         idle = [i for i in large if not used[str(i)]]
         return min(idle, key=lambda i: self._windows[i].memory.nbytes, default=-1)
 

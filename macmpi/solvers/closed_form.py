@@ -82,11 +82,8 @@ class ClosedForm(WSolver):
             own, right = W[cut[i].rows], crossed[cut[i].rows]
             if mask is None:
                 return self._moved(problem, problem.shared, problem.factor, own, right)
-            return scattered(
-                groups(mask[cut[i].rows], problem.factor),
-                own,
-                lambda part, V: self._moved(problem, part.G, part.factor, V, right[part.places]),
-            )
+            parts = groups(mask[cut[i].rows], problem.factor)
+            return scattered(parts, own, lambda one, V: self._moved(problem, one.G, one.factor, V, right[one.places]))
 
         return problem.in_pieces.rows([tile.rows for tile in cut], W.shape[1], solved)
 

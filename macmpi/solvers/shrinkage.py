@@ -312,10 +312,8 @@ class Quadratic:
             own = free[rows[0]]
             inside, held = np.flatnonzero(own), np.flatnonzero(~own)
             if len(inside) <= len(held):
-                found[rows] = 0.0
-                found[rows[:, None], inside] = _solve(
-                    self.form.H[inside[:, None], inside], right[rows[:, None], inside]
-                )
+                H, found[rows] = self.form.H[inside[:, None], inside], 0.0
+                found[rows[:, None], inside] = _solve(H, right[rows[:, None], inside])
             elif len(held):
                 inverse, y = self.form.inverse, found[rows[:, None], held]
                 found[rows] -= _solve(inverse[held[:, None], held], y) @ inverse[held]

@@ -41,19 +41,14 @@ class DescentW(WSolver):
         begun = problem.in_pieces.agreed(whitened.into(start))
 
         def slopes(phi: Array) -> tuple[Array, Array]:
-            errors, G = gradients(problem, whitened.back(phi), over_points)
-            return errors, whitened.pull(G)
+            found, G = gradients(problem, whitened.back(phi), over_points)
+            return found, whitened.pull(G)
 
-        found, _ = minimise(
-            self.direction(),
-            lambda phi: values(problem, whitened.back(phi), over_points),
-            slopes,
-            begun,
-            self.iterations,
-            self.halvings,
-            self.tolerance,
-            problem.in_pieces.agreed,
-        )
+        def errors(phi: Array) -> Array:
+            return values(problem, whitened.back(phi), over_points)
+
+        limits = self.iterations, self.halvings, self.tolerance
+        found, _ = minimise(self.direction(), errors, slopes, begun, *limits, problem.in_pieces.agreed)
         moved = (found != begun).any(axis=1)
         return np.where(moved[:, None], whitened.back(found), start)
 

@@ -103,12 +103,8 @@ class GaussNewtonW(WSolver):
         def taken(lengths: Array, first: bool) -> None:
             over_points(lambda rows: fit.advance(lengths, first, rows))
 
-        step = agreed(
-            conjugate_gradients(
-                *(np.zeros_like(W), residual, product, precondition, self.cg_iterations, self.cg_tolerance),
-                *(live, agreed, taken),
-            )
-        )
+        systems = np.zeros_like(W), residual, product, precondition, self.cg_iterations, self.cg_tolerance
+        step = agreed(conjugate_gradients(*systems, live, agreed, taken))
         return step, live & (step != 0.0).any(axis=1)
 
     def _line_search(

@@ -32,12 +32,10 @@ class KernelRidge(ByScikitLearn):
         from sklearn.linear_model import Ridge
 
         count, seed = min(map.examples, len(inputs)), seed_of(random)
-        A = inputs.astype(np.float64)
+        A, T = inputs.astype(np.float64), targets.astype(np.float64)
         kernel = Nystroem(gamma=1.0 / map.width**2, n_components=count, random_state=seed).fit(A)
         with warnings.catch_warnings(action="ignore"):  # of a system that is nearly singular
-            ridge = Ridge(self.alpha, fit_intercept=False).fit(
-                kernel.transform(A), targets.astype(np.float64), sample_weight=weights
-            )
+            ridge = Ridge(self.alpha, fit_intercept=False).fit(kernel.transform(A), T, sample_weight=weights)
         found = np.zeros(map.parameter_shape)
         found[:count, : map.n_in] = kernel.components_
         found[:count, map.n_in :] = kernel.normalization_.T @ np.atleast_2d(ridge.coef_).T
