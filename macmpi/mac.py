@@ -17,11 +17,10 @@ import numpy as np
 
 from macmpi.account import FLAT, SETTLED, Account
 from macmpi.data.dataset import Dataset
+from macmpi.half_steps.carry_out import located
+from macmpi.half_steps.ends import postprocess, random_start, start_at, start_from
 from macmpi.half_steps.errors import errors_of
-from macmpi.half_steps.first_state import random_start, start_at, start_from
-from macmpi.half_steps.located import located
 from macmpi.half_steps.parts import Parts
-from macmpi.half_steps.postprocessing import postprocess
 from macmpi.half_steps.w_step import keep_better, solve, words
 from macmpi.half_steps.z_problems import prepare_z, z_inputs, z_problem
 from macmpi.nets.losses import times

@@ -110,7 +110,7 @@ OWNERS = {
     "pyarrow": {"data.tables"},
     "polars": set(),
     "argparse": {"run", "predict", "fetch", "report", "doctor", "init", "export.__main__", "show"},
-    "time": {"parallel.clock", "parallel.mpi", "parallel.kernels", "plan.estimate", "training.run_directory", "doctor"}
+    "time": {"parallel.clock", "parallel.mpi", "plan.estimate", "training.run_directory", "doctor"}
     | {"parallel.waiting", "api.cleaner"}
     | {"training.scheduler", "training.process", "machine.lock", "machine.storage"},
     "signal": {"api.cleaner", "api.on_ranks", "training.process"},
@@ -137,7 +137,7 @@ VERBS = {
 
 
 def module(path: Path) -> str:
-    """macmpi/solvers/w_sgd.py is the module solvers.w_sgd, macmpi/solvers/__init__.py solvers.__init__."""
+    """macmpi/solvers/w_descent.py is the module solvers.w_descent, macmpi/solvers/__init__.py solvers.__init__."""
     name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
     return "macmpi" if name == "__init__" else name
 
@@ -239,7 +239,7 @@ def test_no_module_is_long() -> None:
 
 def test_the_package_itself_imports_nothing() -> None:
     """So that rank 0 can refuse a config before NumPy is loaded: __init__, run, team, config and theirs are light."""
-    ranks = ("serial", "team", "mpich", "packing", "shared_memory", "clock", "__init__")
+    ranks = ("team", "mpich", "packing", "shared_memory", "clock", "__init__")
     light = (
         "__init__",
         "__main__",
@@ -389,9 +389,8 @@ def conditional(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, ast.AST]
             "half_steps/w_step",
             "half_steps/carry_out",
             "half_steps/parts",
-            "half_steps/first_state",
+            "half_steps/ends",
             "half_steps/errors",
-            "half_steps/postprocessing",
             "half_steps/ring/parmac",
             "half_steps/evaluation",
             "methods/starts",
@@ -456,9 +455,8 @@ def public_docstrings(path: Path) -> Iterator[tuple[str, str]]:
         "mac",
         "half_steps/w_step",
         "half_steps/parts",
-        "half_steps/first_state",
+        "half_steps/ends",
         "half_steps/errors",
-        "half_steps/postprocessing",
         "half_steps/ring/parmac",
         "methods/alternating",
         "methods/stochastic/curvature",

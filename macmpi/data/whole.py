@@ -15,7 +15,7 @@ from macmpi.data.reading import Raw
 from macmpi.data.shards import Reader
 from macmpi.data.targets import NUMBERS, Wanted
 from macmpi.parallel.partition import partition_points
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 
 
 def load(config: Data, labels: bool = False, dtype: Any = np.float64, wanted: Wanted = NUMBERS) -> Dataset:
@@ -31,7 +31,7 @@ def made_of(raw: Raw, config: Data, dtype: Any = np.float64, wanted: Wanted = NU
     parts = parts_of(raw, config, drawn_of, wanted.missing)
     classes = classes_in(parts, raw, config.source)
     points = partition_points(len(parts["X"]), 1), partition_points(len(parts["X_val"]), 1)
-    found = Reader(points, Serial(), dtype, config, whole=True).dataset(raw, parts, classes, wanted)
+    found = Reader(points, Team(), dtype, config, whole=True).dataset(raw, parts, classes, wanted)
     w = found.weights
     if classes is not None and w is not None and np.count_nonzero(found.Y[w > 0.0].any(axis=0)) < 2:
         raise UsageError(f"{config.source}: all training points with a weight above 0 are of one class")

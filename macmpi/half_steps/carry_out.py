@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
 
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.points import Points
@@ -63,3 +64,13 @@ def exchanged(array: Array, exchange: Exchange, team: Team) -> None:
         team.share_array(array)  # what all have found jointly is rounded as on rank 0
     elif team.common(array):
         team.fence(array)  # each has written its part
+
+
+@contextmanager
+def located(half: str, *where: Any) -> Iterator[None]:
+    """An error raised inside is `located`: ("Z", rows) or ("W", segment, tile of units).  Collective: no."""
+    try:
+        yield
+    except Exception as error:
+        error.__dict__.setdefault("located", (half, *where))
+        raise

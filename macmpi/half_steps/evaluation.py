@@ -15,7 +15,7 @@ from macmpi.parallel.team import Team
 from macmpi.parallel.tree_sum import TreeSum
 from macmpi.plan.plan import Plan
 from macmpi.solvers.descent import parabola_minimum
-from macmpi.solvers.z_problem import ZProblem, misclassified
+from macmpi.solvers.z_problem import ZProblem
 from macmpi.state import block_views
 from macmpi.typing import Array
 
@@ -39,11 +39,9 @@ def sum_by_weight(values: Array, weights: Array | None) -> float:
 
 def net_sums(loss: Loss, Y: Array, F: Array, weights: Array | None = None) -> list[float]:
     """Sums over points, each times its weight, of losses, of misclassified points, and of 1.  Collective: no."""
-    losses = loss.value(Y, F)
-    if weights is None:
-        return [losses.sum(dtype=float), misclassified(Y, F) if loss.labels else 0, len(Y)]
     wrong = F.argmax(axis=1) != Y.argmax(axis=1) if loss.labels else np.zeros(len(Y))
-    return [sum_by_weight(losses, weights), float(weights @ wrong), float(weights.sum())]
+    count = float(len(Y) if weights is None else weights.sum())
+    return [sum_by_weight(loss.value(Y, F), weights), sum_by_weight(wrong, weights), count]
 
 
 class Evaluation:

@@ -40,8 +40,7 @@ def gradients_of(parts: Parts, state: State[MacState]) -> Gradients:
         whole, own, exact = np.sqrt([by_w @ by_w + by_z, nested @ nested, size]) / parts.plan.n_train
         return Gradients(float(whole), float(own), float(exact), share)
 
-    found: Gradients = parts.team.from_root(norms)
-    return found
+    return parts.team.from_root(norms)
 
 
 def slopes_of(parts: Parts, state: State[MacState]) -> tuple[Array, Array, Array]:

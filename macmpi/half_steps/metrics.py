@@ -62,7 +62,7 @@ def renew_metric(parts: Parts, state: State[MacState]) -> None:
     else:
         forms = _curvatures(parts, [W.astype(float) for W in parts.weights(state)], sites)
     scaled = [F / (np.trace(F) / len(F) if F.ndim == 2 else F.mean()) for F in forms]
-    own.metric, own.metric_mu = points.agreed(np.concatenate([F.ravel() for F in scaled])), state.mu
+    own.metric, own.metric_mu = parts.in_pieces.agreed(np.concatenate([F.ravel() for F in scaled])), state.mu
 
 
 def _variance(points: Points, weights: Array | None, z: Array) -> Array:

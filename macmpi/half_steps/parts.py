@@ -73,8 +73,7 @@ class Parts:
 
     def no_grams(self) -> Array:
         """Grams of the layers' inputs, 0, of which the ranks of a node may have one copy.  Collective: yes."""
-        grams: Array = self.team.array((self.plan.offsets.grams[-1],), np.float64)
-        return grams
+        return self.team.array((self.plan.offsets.grams[-1],), np.float64)
 
     @contextmanager
     def writing(self, rows: Array) -> Iterator[None]:

@@ -16,7 +16,7 @@ from macmpi.nets.losses import Metric, Squared, times
 from macmpi.plan.work_lists import Job, WorkList
 from macmpi.reductions import EVERY, Made, Rows
 from macmpi.solvers.grams import by_row
-from macmpi.solvers.w_problem import LayerGram, SegmentProblem, Term, UnitProblem, WProblem
+from macmpi.solvers.w_problem import LayerGram, SegmentProblem, UnitProblem, WProblem
 from macmpi.state import MacState, State
 from macmpi.typing import Array
 
@@ -153,23 +153,27 @@ def w_problem(given: WInputs, job: Job, factor: Any = None) -> WProblem:
     Its points are the positions of all points.
     """
     k, parts, plan, state = job.segment, given.parts, given.parts.plan, given.state
-    ridge, key = plan.unit_ridge(k, state.mu), (plan.seed, state.iteration, k)
-    shapes, segment = plan.chain.regressed_shapes(k), plan.chain.segments[k]
-    flat, pieces = state.weights[job.place], parts.points.in_pieces
-    if job.units is not None:
-        P = plan.chain.rows(k)
-        inputs, rounded = (by_position(A, P) for A in (given.features[k], given.rounded[k]))
-        own_weights = by_row(parts.data.weights, P * parts.points.count)
-        term = Term(inputs, unit_targets(given, k, job.units.rows), rounded, own_weights)
-        W, shared, points = flat.reshape(-1, shapes[0][1]), layer_gram(given, k).G, P * parts.points.weight
-        (restraint,), mask = plan.restraints(k, state.mu), segment.fitted[0].connected
-        own = None if mask is None else mask[job.units.rows]
-        return UnitProblem(term, segment.activation, ridge, W, shared, key, factor, points, pieces, restraint, own)
-    shaped = plan.ridges(k, state.mu), plan.restraints(k, state.mu)
-    segments, loss = _net_and_loss(given, k)
-    A, T = given.features[k], targets_of_group(given, k)
-    weight = parts.points.weight
-    return SegmentProblem(segments, loss, A, T, shapes, ridge, flat, key, weight, pieces, *shaped, parts.data.weights)
+    shapes, segment, P = plan.chain.regressed_shapes(k), plan.chain.segments[k], plan.chain.rows(k)
+    ridge, flat, restraints = plan.unit_ridge(k, state.mu), state.weights[job.place], plan.restraints(k, state.mu)
+    if job.units is None:
+        P, A, T, start = 1, given.features[k], targets_of_group(given, k), flat[None]
+    else:
+        A, T = by_position(given.features[k], P), unit_targets(given, k, job.units.rows)
+        start = flat.reshape(-1, shapes[0][1])
+    alike: dict[str, Any] = {
+        "key": (plan.seed, state.iteration, k),
+        "factor": factor,
+        "points": P * parts.points.weight,
+        "in_pieces": parts.points.in_pieces,
+        "point_weights": by_row(parts.data.weights, P * parts.points.count),
+    }
+    if job.units is None:
+        segments, loss = _net_and_loss(given, k)
+        ridges = plan.ridges(k, state.mu)
+        return SegmentProblem(A, T, ridge, start, segments, loss, shapes, ridges, restraints, **alike)
+    mask, rounded = segment.fitted[0].connected, by_position(given.rounded[k], P)
+    mask, shared = None if mask is None else mask[job.units.rows], layer_gram(given, k).G
+    return UnitProblem(A, T, ridge, start, segment.activation, rounded, shared, restraints[0], mask, **alike)
 
 
 def _net_and_loss(given: WInputs, k: int) -> tuple[Any, Any]:

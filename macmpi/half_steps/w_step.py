@@ -8,9 +8,8 @@ from itertools import groupby
 from typing import Any, cast
 
 from macmpi import many
-from macmpi.half_steps.carry_out import carry_out, exchanged
+from macmpi.half_steps.carry_out import carry_out, exchanged, located
 from macmpi.half_steps.evaluation import at, sum_by_weight
-from macmpi.half_steps.located import located
 from macmpi.half_steps.parts import Parts
 from macmpi.half_steps.positions import by_position, over_positions
 from macmpi.half_steps.ring import parmac

@@ -23,7 +23,7 @@ from macmpi.plan.plan import Plan
 from macmpi.plan.work_lists import Exchange, Gram, Job, Layer, WorkList
 from macmpi.reductions import ALONE, InPieces, OverPoints, Rows
 from macmpi.solvers.closed_form import NormalEquations
-from macmpi.solvers.w_problem import LayerGram, Term, UnitProblem, values
+from macmpi.solvers.w_problem import LayerGram, UnitProblem, values
 from macmpi.typing import Array
 
 
@@ -169,8 +169,8 @@ class Comparing:
                 gains = gains + _shrunk(self.inverse(k, ridge), U, root.added, own.counts)
             found.append(0.5 * (squares - gains))
         W = parts.weights(state)[self.plan.chain.segments[k].regressed[0]][rows]
-        term, ridge = Term(self.given.features[k], T), 0.0 if own.ridges else self.ridges[k][0]
-        present = values(UnitProblem(term, "linear", ridge, W), W, parts.over_points).sum()
+        ridge = 0.0 if own.ridges else self.ridges[k][0]
+        present = values(UnitProblem(self.given.features[k], T, ridge, W, "linear"), W, parts.over_points).sum()
         return np.concatenate([[present], *found])
 
     def _bias(self, segment: int) -> bool:

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any, Generic
 
 from macmpi.data.dataset import Dataset
+from macmpi.half_steps.ends import random_start, start_at, start_from
 from macmpi.half_steps.errors import errors_of
-from macmpi.half_steps.first_state import random_start, start_at, start_from
 from macmpi.half_steps.parts import Parts
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team

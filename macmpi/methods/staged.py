@@ -117,7 +117,7 @@ def fitted(output: Segment, loss: Loss, A: Array, Y: Array) -> Array:
     shape = output.maps[0].parameter_shape
     assert shape is not None
     ridge = RIDGE * len(A) * (A.var(axis=0, dtype=float).mean() or 1.0)
-    problem = SegmentProblem(output, loss, A, Y, (shape,), ridge, np.zeros(shape[0] * shape[1]))
+    problem = SegmentProblem(A, Y, ridge, np.zeros((1, shape[0] * shape[1])), output, loss, (shape,))
     solver = HessianFreeW(iterations=ITERATIONS, cg_iterations=50, cg_tolerance=0.01, tolerance=1e-4)
     return solver.solve(problem, sum_over([EVERY])).reshape(shape)
 

@@ -7,6 +7,8 @@ from heapq import heapreplace
 from itertools import combinations, pairwise
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
+
 from macmpi.parallel import balance
 from macmpi.parallel.tiles import Tile
 
@@ -122,7 +124,7 @@ def _repack(owned: list[list[int]], costs: Sequence[float]) -> bool:
         return False
     for pair in combinations(others[-IDLEST:], 2):
         ranks = (busiest, *pair)
-        jobs = sorted((j for r in ranks for j in owned[r]), key=lambda j: (-costs[j], j))
+        jobs = [j for r in ranks for j in owned[r]]
         if len(jobs) <= REPACKED and (found := _packed(jobs, costs, most)):
             for rank, own in zip(ranks, found, strict=True):
                 owned[rank] = own
@@ -131,22 +133,12 @@ def _repack(owned: list[list[int]], costs: Sequence[float]) -> bool:
 
 
 def _packed(jobs: Sequence[int], costs: Sequence[float], most: float) -> list[list[int]] | None:
-    """Jobs, the costliest first, in three lists none of which costs more than `most`; None if there are none."""
-    lists: list[list[int]] = [[], [], []]
-    free = [most] * 3
-
-    def placed(i: int) -> bool:
-        if i == len(jobs):
-            return True
-        job = jobs[i]
-        for place in sorted(range(3), key=lambda p: (-free[p], p)):
-            if costs[job] <= (before := free[place]):
-                lists[place].append(job)
-                free[place] -= costs[job]
-                if placed(i + 1):
-                    return True
-                lists[place].pop()
-                free[place] = before
-        return False
-
-    return lists if placed(0) else None
+    """Jobs in three lists, of which the costliest costs as little as can be; None where that is more than `most`."""
+    ways = np.indices((3,) * len(jobs)).reshape(len(jobs), -1)
+    loads = np.zeros((3, ways.shape[1]))
+    for job, places in zip(jobs, ways, strict=True):
+        loads[places, np.arange(len(places))] += costs[job]  # in this order on every processor
+    longest = loads.max(axis=0)
+    best = int(longest.argmin())
+    lists = [[job for job, place in zip(jobs, ways[:, best], strict=True) if place == p] for p in range(3)]
+    return lists if longest[best] <= most else None

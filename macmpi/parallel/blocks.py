@@ -1,7 +1,8 @@
-"""Work in pieces: each made by one rank, then had by all; and arrays of which the ranks of one node have one copy."""
+"""Work in pieces, each made by one rank, then had by all; and arrays of which the ranks of one node have one copy."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
@@ -9,7 +10,6 @@ import numpy as np
 
 from macmpi.parallel import balance, tiles
 from macmpi.parallel.team import Team
-from macmpi.parallel.turns import Turns
 from macmpi.reductions import EVERY, InPieces, Make
 from macmpi.typing import Array
 
@@ -24,6 +24,36 @@ Rows = Callable[[slice], Array]
 """Some rows of a matrix, which are made when they are asked for."""
 
 
+class Turns:
+    """Arrays for what ranks exchange, where the ranks of a node can share them in turn one of two pieces of memory.
+
+    A rank that has exchanged the present array may write the next one while others still read the present; they have
+    read the one before.  So each is exchanged before the next is asked for, and copied if it is to live on.
+
+    capacity: bytes that the largest of them is likely to take.  Collective: yes, to make one.
+    """
+
+    def __init__(self, team: Team, capacity: int = 0) -> None:
+        self._team = team
+        self._memory: list[Array] = []
+        if capacity and team.shares:
+            self._take(capacity)
+
+    def _take(self, size: int) -> None:
+        self._memory = [self._team.array((size,), np.uint8) for _ in range(2)]
+
+    def array(self, shape: tuple[int, ...], dtype: np.dtype | type) -> Array:
+        """Gives an array that may hold anything.  Collective: yes."""
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        if not size or not self._team.shares:  # nothing is exchanged of an empty one: no turn
+            return np.empty(shape, dtype)
+        if not self._memory or len(self._memory[0]) < size:
+            self._take(size)
+        self._memory.reverse()
+        flat: Array = self._memory[0][:size].view(dtype)
+        return flat.reshape(shape)
+
+
 class Pieces(InPieces):
     """Blocks assigned to ranks by size; a matrix that they share is written in place.  Collective: yes."""
 
@@ -32,8 +62,6 @@ class Pieces(InPieces):
         self._common: Array | None = None
 
     def matrix(self, rows: int, columns: int) -> Array:
-        if self.team.size == 1:
-            return super().matrix(rows, columns)
         made: Array = self.team.array((rows, columns), np.float64)
         self._common = made if self.team.common(made) else None
         return made
@@ -82,25 +110,17 @@ class Products:
         self.team, self._turns = team, Turns(team, capacity)
 
     def form(self, V: Array, M: Array | None) -> Array:
-        """V^T M V, or V^T V, which every rank makes for itself where it is small.  Collective: yes."""
-        return self(V, M) if _large(V, M) else _small(V, M)
-
-    def __call__(self, V: Array, M: Array | None) -> Array:
-        return self._shared(V, M, None).copy()
+        """V^T M V, or V^T V, to keep.  Collective: yes."""
+        return self.weighted(V, M, None).copy()
 
     def weighted(self, V: Array, M: Array | None, times: Rows | None) -> Array:
         """V^T M V, each element times that of a matrix, of which a rank asks for the rows that it makes.
 
         It is to be read until the next product is asked for and made.  Collective: yes.
         """
-        if _large(V, M):
-            return self._shared(V, M, times)
-        product = _small(V, M)
-        if times is not None:
-            product *= times(EVERY)
-        return product
-
-    def _shared(self, V: Array, M: Array | None, times: Rows | None) -> Array:
+        if not _large(V, M):
+            small = V.T @ (V if M is None else M @ V)
+            return small if times is None else small * times(EVERY)
         side = V.shape[1]
         cut = tiles.cut(side, ROWS)
         runs = balance.contiguous_runs(len(cut), self.team.size)
@@ -116,11 +136,6 @@ class Products:
 
 def _large(V: Array, M: Array | None) -> bool:
     return 2 * V.size * (V.shape[1] + (0 if M is None else len(V))) >= LARGE
-
-
-def _small(V: Array, M: Array | None) -> Array:
-    found: Array = V.T @ (V if M is None else M @ V)
-    return found
 
 
 @lru_cache(maxsize=256)

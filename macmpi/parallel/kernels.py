@@ -10,14 +10,14 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from threading import Lock
+from timeit import repeat
 from typing import Any
 
-from macmpi import UsageError
+from macmpi import UsageError, many
 from macmpi.parallel.team import Team
 from macmpi.parallel.texts import named, texts
 
@@ -39,37 +39,11 @@ def libraries() -> list[dict[str, Any]]:
     return [dict(zip(("library", "version", "architecture"), name, strict=True)) for name in sorted(set(named))]
 
 
-class _Limit:
-    """The limit of BLAS threads that all running fits of this process share, since BLAS knows only one a process.
+_RUNNING: list[int] = []
+"""The numbers of BLAS threads of the fits of this process that run: all are alike, since BLAS knows only one."""
 
-    The first to begin sets it, the last to end takes it back.
-    """
-
-    def __init__(self) -> None:
-        self.lock, self.running, self.threads = Lock(), 0, 0
-        self.set: Any = None
-
-    def begin(self, threads: int) -> None:
-        from threadpoolctl import threadpool_limits
-
-        with self.lock:
-            if self.running and threads != self.threads:
-                raise UsageError(
-                    f"run.threads = {threads}: another fit of this process computes with {self.threads} BLAS "
-                    f"thread{'s' * (self.threads > 1)}; use as many, or wait for its end"
-                )
-            if not self.running:
-                _take_over()
-                self.set, self.threads = threadpool_limits(threads, user_api="blas"), threads
-            self.running += 1
-
-    def end(self) -> None:
-        with self.lock:
-            self.running -= 1
-            if not self.running:
-                _take_over()
-                self.set.restore_original_limits()
-                _take_over()  # whoever limits threads next may do so, too
+_HELD, _LOCK = ExitStack(), Lock()
+"""The first fit to begin limits the threads, the last to end takes that back, one at a time."""
 
 
 def _take_over() -> None:
@@ -80,20 +54,33 @@ def _take_over() -> None:
         clear(force=True)
 
 
-_LIMIT = _Limit()
-
-
 @contextmanager
 def limited(threads: int) -> Iterator[None]:
     """Within this the libraries of BLAS of this process compute with that many threads, in all fits that run.
 
     Raises UsageError where another fit runs with other ones.  Collective: no.
     """
-    _LIMIT.begin(threads)
+    from threadpoolctl import threadpool_limits
+
+    with _LOCK:
+        if any(threads != others for others in _RUNNING):
+            raise UsageError(
+                f"run.threads = {threads}: another fit of this process computes with "
+                f"{many(_RUNNING[0], 'BLAS thread')}; use as many, or wait for its end"
+            )
+        if not _RUNNING:
+            _take_over()
+            _HELD.enter_context(threadpool_limits(threads, user_api="blas"))
+        _RUNNING.append(threads)
     try:
         yield
     finally:
-        _LIMIT.end()
+        with _LOCK:
+            _RUNNING.pop()
+            if not _RUNNING:
+                _take_over()
+                _HELD.close()
+                _take_over()  # whoever limits threads next may do so, too
 
 
 def words(found: list[dict[str, Any]]) -> str:
@@ -135,19 +122,9 @@ def measured() -> dict[str, Any]:
     import numpy as np
 
     A = np.ones((SIDE, SIDE))
-    product, exp = _fastest(lambda: A @ A), _fastest(lambda: np.exp(A))
+    product, exp = (min(repeat(work, number=1, repeat=REPEATS)) for work in (lambda: A @ A, lambda: np.exp(A)))
     rates = {"product": 2e-9 * SIDE**3 / product, "exp": 1e-9 * SIDE**2 / exp}
     return {"names": words(libraries()), "arithmetic": fingerprint(), **rates}
-
-
-def _fastest(work: Callable[[], Any]) -> float:
-    """Seconds."""
-    seconds = []
-    for _ in range(REPEATS):
-        began = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - began)
-    return min(seconds)
 
 
 def measured_with(environment: dict[str, str]) -> dict[str, Any]:

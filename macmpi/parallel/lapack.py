@@ -17,8 +17,12 @@ def solved(lower: Array, right: Array) -> Array:
     if not right.size:
         return right
     solve = lapack.spotrs if lower.dtype.char == "f" and right.dtype.char == "f" else lapack.dpotrs
-    found: Array = solve(lower, right, lower=1)[0]
-    return found
+    return solve(lower, right, lower=1)[0]
+
+
+def solved_rows(lower: Array, right: Array) -> Array:
+    """B (L L^T)^-1 for L (n, n), whose upper half is not read, and B (m, n).  Collective: no."""
+    return solved(lower, right.T).T
 
 
 def by_transpose(upper: Array, right: Array) -> Array:
@@ -31,17 +35,16 @@ def by_transpose(upper: Array, right: Array) -> Array:
     found, failed = solve(upper, right, trans=1) if columns else solve(upper.T, right, lower=1)
     if failed:
         raise LinAlgError(f"singular: row {failed - 1}")
-    solution: Array = found
-    return solution
+    return found
 
 
 def factored(G: Array) -> Array:
-    """L with L L^T = G for G (n, n) in double precision, of which the lower half is read; in the lower half, float64.
+    """L with L L^T = G for G (n, n), of which the lower half is read; in the lower half, in single precision as G.
 
     Raises LinAlgError where G is not positive definite.  Collective: no.
     """
-    found, failed = lapack.dpotrf(G, lower=1, clean=0)
+    potrf = lapack.spotrf if G.dtype.char == "f" else lapack.dpotrf
+    found, failed = potrf(G, lower=1, clean=0)
     if failed:
         raise LinAlgError(f"not positive definite: row {failed - 1}")
-    factor: Array = found
-    return factor
+    return found

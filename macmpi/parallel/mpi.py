@@ -16,8 +16,7 @@ from macmpi import MacmpiError, UsageError
 from macmpi.console import flush, warn
 from macmpi.parallel import mpich
 from macmpi.parallel.launchers import alone, started
-from macmpi.parallel.packing import pack, size, starts_of, unpack
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.packing import Exchange, pack, size, unpack
 from macmpi.parallel.shared_memory import Node
 from macmpi.parallel.team import Team, leave_code
 from macmpi.parallel.waiting import Waited, pauses, sharing
@@ -41,19 +40,18 @@ INTERNAL = 70
 
 
 def launch() -> Team:
-    """The team of this launch: Serial without mpiexec, else all ranks of the world.  Collective: yes.
+    """The team of this launch: one process without mpiexec, else all ranks of the world.  Collective: yes.
 
     Raises UsageError when mpi4py is missing, or when the launcher belongs to another MPI than mpi4py's.
     """
     count, _, name = started(os.environ)
     if count <= 1:
-        return Serial()
+        return Team()
     told = f"{name} says that {count} processes were launched together"
     otherwise = f"if there was no such launch, unset {name}"
     mpich.configure()
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # mpi4py warns of the wrong launcher too; one message is enough
+        with warnings.catch_warnings(action="ignore"):  # mpi4py warns of the wrong launcher too; one message is enough
             from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
@@ -81,7 +79,7 @@ def team_of(comm: Any = None) -> Iterator[Team]:
     except AttributeError:
         raise UsageError(f"comm: a communicator of mpi4py is needed, not {type(comm).__name__}") from None
     try:
-        yield Serial() if alone else MPITeam(own)
+        yield Team() if alone else MPITeam(own)
     finally:
         own.Free()
 
@@ -100,6 +98,7 @@ class MPITeam(Team):
         self.library = MPI.Get_library_version().splitlines()[0].strip("\x00 \t")
         self.set_clock(None, PATIENCE)
         self._row_types: dict[int, Any] = {}
+        self._ranks = Exchange(comm, MPI.IN_PLACE, range(self.size), self._exchange)
         self._node: Node | None = None
         self._columns: Columns | None = None
         self._pause = pauses(sharing())
@@ -201,41 +200,26 @@ class MPITeam(Team):
         if self._node and self._node.holds(array):
             self._node.barrier("coordinates")
 
-    def share_array(self, array: Any) -> None:
-        rows = len(array)
-        type_ = self._row_type(array.nbytes // rows if rows else 1)
+    def _meet(self, array: Any, phase: str, exchange: Callable[[Exchange], None]) -> None:
+        """All ranks exchange; of an array that nodes share, their first ranks, once all have met."""
         if self._node and self._node.holds(array):
-            self._node.share_array(array, type_)
+            self._node.meet(phase, exchange)
         else:
-            self._exchange(lambda: self._comm.Ibcast([array, rows, type_], root=0), "rank 0's data")
+            exchange(self._ranks)
+
+    def share_array(self, array: Any) -> None:
+        type_ = self._row_type(array.nbytes // len(array) if len(array) else 1)
+        self._meet(array, "rank 0's data", lambda ranks: ranks.share_array(array, type_))
 
     def gather_rows(self, array: Any, counts: Sequence[int]) -> None:
-        if not array.size:
-            return
-        type_ = self._row_type(array.nbytes // len(array))
-        if self._node and self._node.holds(array):
-            self._node.gather_rows(array, counts, type_)
-        else:
-            where = [array, (list(counts), starts_of(counts)), type_]
-            self._exchange(lambda: self._comm.Iallgatherv(self._mpi.IN_PLACE, where), "coordinates")
+        if array.size:
+            type_ = self._row_type(array.nbytes // len(array))
+            self._meet(array, "coordinates", lambda ranks: ranks.gather_rows(array, counts, type_))
 
     def gather_parts(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
-        import numpy as np
-
-        if not any(map(size, parts)):
-            return
-        if self._node and self._node.holds(flat):
-            self._node.gather_parts(flat, parts, self._row_type(flat.itemsize))
-            return
-        counts = [size(rank) for rank in parts]
-        packed = np.empty(sum(counts), flat.dtype)
-        starts = starts_of(counts)
-        pack(flat, packed[starts[self.rank] :], parts[self.rank])
-        where = [packed, (counts, starts), self._row_type(flat.itemsize)]
-        self._exchange(lambda: self._comm.Iallgatherv(self._mpi.IN_PLACE, where), "weights")
-        for rank, slices in enumerate(parts):
-            if rank != self.rank:
-                unpack(flat, packed[starts[rank] :], slices)
+        if any(map(size, parts)):
+            type_ = self._row_type(flat.itemsize)
+            self._meet(flat, "weights", lambda ranks: ranks.gather_parts(flat, parts, type_))
 
     def gather_columns(self, own: Any, counts: Sequence[int], columns: Sequence[slice]) -> Any:
         from macmpi.parallel.columns import Columns

@@ -63,11 +63,6 @@ class Points:
         runs = {b: _within(self.sample, block[0].start, block[-1].stop) for b, block in blocks}
         self.average = OverSampleByBlocks(team, self._tree, runs, size)
 
-    def agreed(self, found: Array) -> Array:
-        """Rank 0's numbers, in place, of what every rank has made for itself.  Collective: yes."""
-        self._team.share_array(found)
-        return found
-
     @cached_property
     def _tree(self) -> TreeSum:
         return TreeSum(len(self._summed.blocks), self._team, self._widest)

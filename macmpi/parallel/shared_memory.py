@@ -27,7 +27,7 @@ from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 from macmpi.console import warn
-from macmpi.parallel.packing import pack, size, starts_of, unpack
+from macmpi.parallel.packing import Exchange
 
 PLACE = "/dev/shm"
 
@@ -53,12 +53,10 @@ def ranks_here(mpi: Any, comm: Any) -> Any:
 
 
 class Window(NamedTuple):
-    """Shared memory as this rank sees it, from `address` to `end`; user: the array that lies in it, dead or alive."""
+    """Shared memory as this rank sees it; user: the array that lies in it, dead or alive."""
 
     handle: Any
     memory: Any
-    address: int
-    end: int
     user: Callable[[], Any]
 
 
@@ -75,14 +73,14 @@ class Node:
         team.barrier("the ranks of its node")
         self._here = ranks_here(mpi, comm)
         first = self._here.Get_rank() == 0
-        self._leaders = comm.Split(0 if first else mpi.UNDEFINED, comm.Get_rank())
+        leading = comm.Split(0 if first else mpi.UNDEFINED, comm.Get_rank())
         led = np.full(1, team.rank, np.int64)
         self._finish(self._here.Ibcast([led, mpi.INT64_T], root=0), "the first rank of its node")
         leaders = np.full(team.size, led[0])
         self._finish(comm.Iallgather(mpi.IN_PLACE, [leaders, 1, mpi.INT64_T]), "the nodes")
         self.nodes = sorted(set(leaders.tolist()))
-        self._of = [self.nodes.index(leader) for leader in leaders.tolist()]
-        self._turns = runs_by_turn(self._of)
+        nodes = [self.nodes.index(leader) for leader in leaders.tolist()]
+        self._leaders = Exchange(leading, mpi.IN_PLACE, nodes, lambda start, phase: self._finish(start(), phase))
         self._windows: list[Window] = []
         self._known: set[int] = set()
         self._syncs: list[Callable[[], None]] = []
@@ -112,7 +110,7 @@ class Node:
         at = array.__array_interface__["data"][0]
         if at in self._known:
             return True
-        if any(window.address <= at < window.end for window in self._windows):
+        if any(0 <= at - window.memory.address < window.memory.nbytes for window in self._windows):
             self._known.add(at)  # for good: no window is given back
             return True
         return False
@@ -154,11 +152,9 @@ class Node:
     def _idle(self, size: int) -> int:
         """The smallest window of at least `size` bytes that no rank uses; -1 if there is none.  Collective: yes."""
         large = [i for i, window in enumerate(self._windows) if window.memory.nbytes >= size]
-        used = (
-            self._team.max_over_ranks({str(i): float(self._windows[i].user() is not None) for i in large})
-            if large
-            else {}
-        )
+        if not large:
+            return -1
+        used = self._team.max_over_ranks({str(i): float(self._windows[i].user() is not None) for i in large})
         idle = [i for i in large if not used[str(i)]]
         return min(idle, key=lambda i: self._windows[i].memory.nbytes, default=-1)
 
@@ -177,7 +173,7 @@ class Node:
         try:
             handle = self._mpi.Win.Allocate_shared(size if self._here.Get_rank() == 0 else 0, 1, comm=self._here)
             memory = handle.Shared_query(0)[0]
-            window = Window(handle, memory, memory.address, memory.address + memory.nbytes, lambda: None)
+            window = Window(handle, memory, lambda: None)
             failed = float(not populated(memory.address, self._share(size)))
         except self._mpi.Exception:
             failed = 2.0
@@ -193,79 +189,20 @@ class Node:
             self._syncs.append(handle.Sync)
         return True
 
-    def share_array(self, array: Any, row_type: Any) -> None:
-        """Rank 0's values, for all nodes.  Collective: yes."""
-
-        def exchange() -> None:
-            self._finish(self._leaders.Ibcast([array, len(array), row_type], root=0), "rank 0's data")
-
-        self._meet("rank 0's data", exchange)
-
-    def gather_rows(self, array: Any, counts: Sequence[int], row_type: Any) -> None:
-        """All rows for all nodes; on one node all are there already.  Collective: yes."""
-
-        def exchange() -> None:
-            for own in self._turns:
-                where = [array, placed(own, counts), row_type]
-                self._finish(self._leaders.Iallgatherv(self._mpi.IN_PLACE, where), "coordinates")
-
-        self._meet("coordinates", exchange)
-
-    def gather_parts(self, flat: Any, parts: Sequence[Sequence[slice]], number_type: Any) -> None:
-        """All parts for all nodes; on one node all are there already.  Collective: yes."""
-        self._meet("weights", lambda: self._exchange_parts(flat, parts, number_type))
-
-    def _meet(self, phase: str, exchange: Callable[[], None]) -> None:
+    def meet(self, phase: str, exchange: Callable[[Exchange], None]) -> None:
         """All ranks of the nodes meet; then the first ranks of several nodes exchange.  Collective: yes."""
         self.barrier(phase)
         if len(self.nodes) > 1:
             with self._timed("comm"):
                 if self._here.Get_rank() == 0:
-                    exchange()
+                    exchange(self._leaders)
                 self._settle()
-
-    def _exchange_parts(self, flat: Any, parts: Sequence[Sequence[slice]], number_type: Any) -> None:
-        """The parts of each node's ranks, among the first ranks of the nodes.  Collective: yes, of these."""
-        import numpy as np
-
-        of_node: list[list[slice]] = [[] for _ in self.nodes]
-        for node, own in zip(self._of, parts, strict=True):
-            of_node[node] += own
-        counts, here = [size(own) for own in of_node], self._leaders.Get_rank()
-        packed, starts = np.empty(sum(counts), flat.dtype), starts_of(counts)
-        pack(flat, packed[starts[here] :], of_node[here])
-        where = [packed, (counts, starts), number_type]
-        self._finish(self._leaders.Iallgatherv(self._mpi.IN_PLACE, where), "weights")
-        for node, own in enumerate(of_node):
-            if node != here:
-                unpack(flat, packed[starts[node] :], own)
 
     def _settle(self) -> None:
         """Return when the others of a node see what its first rank has received."""
         self._sync()
         self._finish(self._here.Ibarrier(), "the first rank of its node")
         self._sync()
-
-
-def runs_by_turn(nodes: Sequence[int]) -> list[list[range]]:
-    """Runs of consecutive ranks of each node, the i-th of every node in round i: one round if ranks go node by node.
-
-    nodes: the node of each rank.  A node without an i-th run has an empty one.  Collective: no.
-    """
-    runs: list[list[range]] = [[] for _ in range(max(nodes) + 1)]
-    for rank, node in enumerate(nodes):
-        if rank and nodes[rank - 1] == node:
-            runs[node][-1] = range(runs[node][-1].start, rank + 1)
-        else:
-            runs[node].append(range(rank, rank + 1))
-    longest = max(map(len, runs))
-    return [[own[i] if i < len(own) else range(0) for own in runs] for i in range(longest)]
-
-
-def placed(runs: Sequence[range], counts: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Counts the rows that the ranks of each run have, and gives their starts.  Collective: no."""
-    starts = starts_of(counts)
-    return [sum(counts[r] for r in run) for run in runs], [starts[run.start] if run else 0 for run in runs]
 
 
 def populated(address: int, part: slice) -> bool:

@@ -1,14 +1,14 @@
-"""A team of ranks: the verbs by which they exchange, and the exit code that one may leave behind."""
+"""A team of ranks: the verbs by which they exchange, one process as the reference for each, and exit codes."""
 
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+from macmpi import MacmpiError
 from macmpi.console import flush
 
 T = TypeVar("T")
@@ -17,75 +17,76 @@ EXIT_CODES = "MACMPI_EXIT_CODES"
 """The variable that names a folder for the exit codes of ranks that end all others, from a batch script."""
 
 
-class Team(ABC):
+class Team:
     """The ranks of a launch as one of them sees them.  Collective: where a verb says so.
+
+    Here they are one process, with nobody to exchange with: the reference for the verbs of many ranks (`MPITeam`).
 
     library: the MPI in use, in words; shares: whether the ranks of a node have one copy of each `array`.
     """
 
-    rank: int
-    size: int
-    library: str
-    shares = False
+    rank: int = 0
+    size: int = 1
+    library: str = "none"
+    shares: bool = False
 
-    @abstractmethod
     def set_clock(self, clock: Callable[[str], Any] | None, deadline: float) -> None:
         """Account exchange and waiting to `clock`; give up on the others after `deadline` seconds.  Collective: no.
 
         Those in which this rank was suspended do not count.  Until this is called a rank waits for `PATIENCE` seconds.
         """
 
-    @abstractmethod
     def from_root(self, function: Callable[[], T]) -> T:
         """Call `function` on rank 0 and give its answer to all, or raise its MacmpiError on all.  Collective: yes."""
+        try:
+            return function()
+        except MacmpiError as error:
+            error.agreed = True
+            raise
 
-    @abstractmethod
     def all_or_raise(self, function: Callable[[], T]) -> T:
         """Call `function` on each rank, or raise the first rank's MacmpiError on all.  Collective: yes.
 
         The error names that rank and its host where others have not failed and an OSError is behind it.
         """
+        return self.from_root(function)
 
-    @abstractmethod
     def share_memory(self, needed: float) -> None:
         """From now on the ranks of a node share each `array`, if `needed` bytes are free.  Collective: yes."""
 
-    @abstractmethod
     def array(self, shape: Sequence[int], dtype: Any) -> Any:
         """Zeros for rows of points, of which a node has one copy if its ranks share memory.  Collective: yes."""
+        import numpy as np
 
-    @abstractmethod
+        return np.zeros(shape, dtype)
+
     def common(self, array: Any) -> bool:
         """Tells whether all ranks of the launch have this `array` in one piece of memory.  Collective: no."""
+        return False
 
-    @abstractmethod
     def fence(self, array: Any) -> None:
         """Before own rows of an `array` are written: return when no rank reads it any more.  Collective: yes."""
 
-    @abstractmethod
     def share_array(self, array: Any) -> None:
         """Rank 0's values of `array`, in place, on every rank.  Collective: yes."""
 
-    @abstractmethod
     def gather_rows(self, array: Any, counts: Sequence[int]) -> None:
         """Each rank has computed its own rows of `array` (n, H): `counts[r]` rows of rank r, in the order of the ranks.
 
         On return every rank has all rows.  In place.  Collective: yes.
         """
 
-    @abstractmethod
     def gather_parts(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
         """Each rank has computed `parts[rank]` of the flat array; on return every rank has all.  Collective: yes."""
 
-    @abstractmethod
     def gather_columns(self, own: Any, counts: Sequence[int], columns: Sequence[slice]) -> Any:
         """Rank r has `own` (counts[r], H); what comes back is its columns[r] of the rows of all ranks, in their order.
 
         No rank gets rows of others in whole: it sends and receives counts[r] x H numbers, but for its own part, where
         counts and columns are even.  Collective: yes.
         """
+        return own[:, columns[0]]
 
-    @abstractmethod
     def shift_to_next(self, flat: Any, parts: Mapping[int, Sequence[slice]] | Sequence[Sequence[slice]]) -> None:
         """Each rank hands its `parts[rank]` of the flat array to the next rank, the last one to the first.
 
@@ -93,15 +94,13 @@ class Team(ABC):
         Collective: yes.
         """
 
-    @abstractmethod
     def max_over_ranks(self, values: dict[str, float]) -> dict[str, float]:
         """The largest value over the ranks, by name.  Collective: yes."""
+        return values
 
-    @abstractmethod
     def barrier(self, phase: str) -> None:
         """Return when every rank has come to `phase`.  Collective: yes."""
 
-    @abstractmethod
     def depart(self) -> None:
         """Return when every rank is about to end, or after some seconds.  Collective: yes.
 

@@ -9,9 +9,9 @@ from typing import TypeAlias
 import numpy as np
 
 from macmpi.parallel import balance, tiles
+from macmpi.parallel.blocks import Turns
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
-from macmpi.parallel.turns import Turns
 from macmpi.reductions import OverPoints, Partial
 from macmpi.typing import Array
 
@@ -38,11 +38,6 @@ class Sum:
     rows: Array
     order: Order
     join: Join
-
-    @property
-    def joined(self) -> bool:
-        """It is one of the rows."""
-        return isinstance(self.order, int)
 
     def part(self, columns: slice, out: Array) -> Array:
         """Some columns of the sum: those of a row that is there, to be read only, or in `out`.  Collective: no."""
@@ -75,7 +70,6 @@ class TreeSum:
         rows = {node: i for i, node in enumerate(node for rank in self._nodes for node in rank)}
         self._order = _order(rows, Tile(0, leaves)) if leaves else 0
         self._turns = Turns(team, widest * len(rows))
-        self._memory = np.empty(0, np.uint8)
 
     @property
     def own(self) -> Tile:
@@ -87,23 +81,14 @@ class TreeSum:
         add: Callable[[int, Array], None],
         width: int,
         dtype: np.dtype | type = np.float64,
-        reads: Sequence[slice] | None = None,
         sets: bool = False,
     ) -> Array:
         """The sum over all parts: add(i, out) adds part i's share to `out` (width,), or with `sets` writes all of it.
 
-        reads: the columns that this rank reads, and does not write, until the next sum is asked for; there may be
-        anything in the others.  Collective: yes.
+        Collective: yes.
         """
         found = self.exchanged(add, width, dtype, sets)
-        if self.team.size == 1 or (found.joined and reads is not None):
-            return found.rows[0]
-        if reads is None:
-            return found.put(slice(0, width), np.empty(width, dtype))
-        total = self._own_array(width, dtype)
-        for some in reads:
-            found.put(some, total[some])
-        return total
+        return found.rows[0] if self.team.size == 1 else found.put(slice(0, width), np.empty(width, dtype))
 
     def exchanged(
         self,
@@ -138,13 +123,6 @@ class TreeSum:
         self.team.gather_rows(total, [len(run) for run in columns])
         return Sum(total[None], 0, self._join)
 
-    def _own_array(self, width: int, dtype: np.dtype | type) -> Array:
-        """This rank's array for a sum that is read until the next one: the same memory each time."""
-        size = width * np.dtype(dtype).itemsize
-        if len(self._memory) < size:
-            self._memory = np.empty(size, np.uint8)
-        return self._memory[:size].view(dtype)
-
     def _fill_own(self, add: Callable[[int, Array], None], sums: Array, sets: bool) -> None:
         """The sums of this rank's subtrees, in the first rows of `sums`."""
         for row, node in zip(sums, self._nodes[self.team.rank], strict=False):
@@ -176,10 +154,8 @@ def _order(rows: Mapping[Tile, int], node: Tile) -> Order:
 def _joined(sums: Array, order: Order, join: Join, out: Array | None = None) -> Array:
     """The sum of rows in that order."""
     if isinstance(order, int):
-        row: Array = sums[order]
-        return row
-    total: Array = join(_joined(sums, order[0], join), _joined(sums, order[1], join), out=out)
-    return total
+        return sums[order]
+    return join(_joined(sums, order[0], join), _joined(sums, order[1], join), out=out)
 
 
 def over_parts(

@@ -15,9 +15,8 @@ from macmpi.plan.resolved import Regression
 from macmpi.plan.shaping import Shaping, check_restrained, shaping_of
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS, WSolver
 from macmpi.solvers.centres import TRAINERS, Trainer
-from macmpi.solvers.w_fitted import ByFitter
-from macmpi.solvers.w_sgd import SGDW
-from macmpi.solvers.w_thresholded import Thresholded
+from macmpi.solvers.w_descent import SGDW
+from macmpi.solvers.w_fitted import ByFitter, Thresholded
 
 
 def choose(config: Config, chain: Chain, loss: Loss, fitted_by: dict[int, str]) -> dict[str, Any]:

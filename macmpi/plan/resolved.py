@@ -17,8 +17,8 @@ from macmpi.solvers import WSolver, ZSolver
 from macmpi.solvers.centres import Trainer
 from macmpi.solvers.fitters import Fitter
 from macmpi.solvers.grams import System
+from macmpi.solvers.w_descent import SGDW
 from macmpi.solvers.w_fitted import ByFitter
-from macmpi.solvers.w_sgd import SGDW
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from macmpi.demand import USUAL, Demand, Demands
 from macmpi.reductions import AT_ONCE, Average, OverPoints
 from macmpi.solvers.grams import System
 from macmpi.solvers.table import Table
+from macmpi.solvers.w_problem import WProblem, values
 from macmpi.solvers.z_problem import ZProblem
 from macmpi.typing import Array
 
@@ -74,8 +75,8 @@ class WSolver:
         SHARDED: it reads the points through sums over runs of them alone;
         RESTRAINED: it heeds the problem's restraints (l1, groups, bounds);
         SPARSE: weights that do not exist stay 0 (UnitProblem.connected, Map.connected);
-        WEIGHTED: it heeds the weights of points: those of a UnitProblem's term, a SegmentProblem's `point_weights`
-            (which `partial` of both, `Term.weigh` and `loss_at` do);
+        WEIGHTED: it heeds the weights of points: the problem's `point_weights` (which `partial`, `weigh` and `loss_at`
+            do);
     system -- the Gram that the units of a layer share, or None where they share nothing.
     """
 
@@ -106,9 +107,19 @@ def better(start: Array, before: Array, theta: Array, after: Array) -> Array:
     return np.where(kept[:, None], theta, start)
 
 
+def improved(problem: WProblem, theta: Array, over_points: OverPoints) -> Array:
+    """Rows of theta whose objective is below that of the problem's start, and the start's other rows, in float64.
+
+    Collective: where `over_points` is.
+    """
+    start = np.asarray(problem.start, dtype=np.float64)
+    before, after = (values(problem, rows, over_points) for rows in (start, theta))
+    return better(start, before, theta, after)
+
+
 Z_SOLVERS = Table(
     gauss_newton="macmpi.solvers.z_gauss_newton:GaussNewtonZ",
-    alternating="macmpi.solvers.z_alternating:AlternatingZ",
+    alternating="macmpi.solvers.z_gauss_newton:AlternatingZ",
     binary="macmpi.solvers.z_binary:BinaryZ",
 )
 W_SOLVERS = Table(
@@ -118,6 +129,6 @@ W_SOLVERS = Table(
     lbfgs="macmpi.solvers.w_descent:LBFGSW",
     ncg="macmpi.solvers.w_descent:ConjugateGradientW",
     gradient="macmpi.solvers.w_descent:GradientW",
-    sgd="macmpi.solvers.w_sgd:SGDW",
+    sgd="macmpi.solvers.w_descent:SGDW",
     proximal="macmpi.solvers.w_proximal:ProximalW",
 )

@@ -69,8 +69,7 @@ class KMeans:
 
         inputs = inputs.astype(np.float64)
         # A cluster without points keeps its centre; where all distances are 0, k-means++ takes the first point.
-        with warnings.catch_warnings(), np.errstate(invalid="ignore"):
-            warnings.simplefilter("ignore", UserWarning)
+        with warnings.catch_warnings(action="ignore", category=UserWarning), np.errstate(invalid="ignore"):
             if start is None:
                 return kmeans2(inputs, count, iter=self.iterations, minit="++", seed=random)[0]
             return kmeans2(inputs, start, iter=self.iterations, minit="matrix")[0]

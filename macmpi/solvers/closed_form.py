@@ -10,13 +10,12 @@ import numpy as np
 from macmpi.demand import Demand, Demands
 from macmpi.nets.design import adjoint, apply, row_dots
 from macmpi.parallel import tiles
-from macmpi.parallel.lapack import blas, solved
+from macmpi.parallel.lapack import blas, solved_rows
 from macmpi.reductions import ALONE, InPieces, OverPoints
 from macmpi.solvers import BY_SUMS, PASS, WSolver
-from macmpi.solvers.grams import System
-from macmpi.solvers.masks import groups, scattered
+from macmpi.solvers.grams import System, groups, scattered
 from macmpi.solvers.regular import NORMAL, jitter, regular_factor
-from macmpi.solvers.w_problem import LayerGram, Term, UnitProblem
+from macmpi.solvers.w_problem import LayerGram, UnitProblem
 from macmpi.typing import Array
 
 REGULAR = 1e-8
@@ -75,7 +74,7 @@ class ClosedForm(WSolver):
         return 2.4 * n_in * (units + PASS) + 2.0 * n_in**2 / points * (units + SOLVING)
 
     def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
-        ridge, W = problem.ridge, np.asarray(problem.W, dtype=np.float64)
+        ridge, W = problem.ridge, np.asarray(problem.start, dtype=np.float64)
         crossed, mask = _crossed(problem, over_points, W if ridge == 0.0 else None), problem.connected
         cut = tiles.solved_tiles(len(W))
 
@@ -83,11 +82,8 @@ class ClosedForm(WSolver):
             own, right = W[cut[i].rows], crossed[cut[i].rows]
             if mask is None:
                 return self._moved(problem, problem.shared, problem.factor, own, right)
-            return scattered(
-                groups(mask[cut[i].rows], problem.factor),
-                own,
-                lambda part, V: self._moved(problem, part.G, part.factor, V, right[part.places]),
-            )
+            parts = groups(mask[cut[i].rows], problem.factor)
+            return scattered(parts, own, lambda one, V: self._moved(problem, one.G, one.factor, V, right[one.places]))
 
         return problem.in_pieces.rows([tile.rows for tile in cut], W.shape[1], solved)
 
@@ -95,7 +91,7 @@ class ClosedForm(WSolver):
         """Units of the same Gram with new weights; crossed: T^T [A, 1], without a ridge R^T [A, 1]."""
         if not factor.regular:
             return self._corrected(problem, G, factor, W, crossed)
-        best = self._solved(factor, crossed)
+        best = solved_rows(factor.lower, crossed)
         return best if self.relaxation == 1.0 else W + self.relaxation * (best - W)
 
     def _corrected(self, problem: UnitProblem, G: Array, factor: Factor, W: Array, crossed: Array) -> Array:
@@ -105,28 +101,24 @@ class ClosedForm(WSolver):
         gradient = crossed - _symmetric(W, G) if ridge > 0.0 else crossed
         full = gradient.copy()
         full[:, :n_in] -= ridge * V
-        step = self.relaxation * self._solved(factor, full)
+        step = self.relaxation * solved_rows(factor.lower, full)
         moved = step[:, :n_in]
         curvature = row_dots(_symmetric(step, G), step)
         change = curvature - 2.0 * row_dots(step, gradient) + ridge * row_dots(moved, moved + 2.0 * V)
         return np.where((change < 0.0)[:, None], W + step, W)
 
-    def _solved(self, factor: Factor, right: Array) -> Array:
-        return solved(factor.lower, right.T).T
-
 
 def _symmetric(W: Array, G: Array) -> Array:
     """W G for G (n, n) symmetric, of which only the upper half is read, and W (w, n)."""
-    found: Array = blas.dsymm(1.0, G.T, W.T, lower=1).T
-    return found
+    return blas.dsymm(1.0, G.T, W.T, lower=1).T
 
 
 def _crossed(problem: UnitProblem, over_points: OverPoints, W: Array | None = None) -> Array:
     """T^T [A, 1], or with weights R^T [A, 1]: the shape of the weights."""
 
-    def product(term: Term, rows: slice) -> Array:
-        A, T = term.inputs[rows], term.targets[rows]
-        return adjoint(term.weigh(T if W is None else T - apply(A, W), rows), A, problem.bias)
+    def product(rows: slice) -> tuple[Array, ...]:
+        A, T = problem.inputs[rows], problem.targets[rows]
+        return (adjoint(problem.weigh(T if W is None else T - apply(A, W), rows), A, problem.bias),)
 
-    (total,) = over_points(lambda rows: (product(problem.term, rows),))
+    (total,) = over_points(product)
     return total

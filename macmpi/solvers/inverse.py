@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from macmpi.parallel.lapack import lapack
+from macmpi.parallel.lapack import factored, lapack
 from macmpi.typing import Array
 
 WHOLE = 128
@@ -24,25 +24,16 @@ def inverse(S: Array) -> Array:
     if n <= WHOLE:
         return _by_factor(S)
     half = n // 2
-    found, B = np.empty_like(S), S[half:, :half]
-    inner = inverse(S[:half, :half])
+    inner, B = inverse(S[:half, :half]), S[half:, :half]
     X = B @ inner
     outer = inverse(S[half:, half:] - X @ B.T)
     across = outer @ X
-    found[:half, :half] = inner + _symmetric(X.T @ across)
-    found[half:, half:] = outer
-    found[half:, :half] = -across
-    found[:half, half:] = found[half:, :half].T
-    return found
+    return np.block([[inner + _symmetric(X.T @ across), -across.T], [-across, outer]])
 
 
 def _by_factor(S: Array) -> Array:
-    single = S.dtype == np.float32
-    potrf, potri = (lapack.spotrf, lapack.spotri) if single else (lapack.dpotrf, lapack.dpotri)
-    factor, failed = potrf(S, lower=1)
-    if failed:
-        raise np.linalg.LinAlgError(f"not positive definite: row {failed - 1}")
-    half, _ = potri(factor, lower=1, overwrite_c=1)
+    potri = lapack.spotri if S.dtype == np.float32 else lapack.dpotri
+    half, _ = potri(factored(S), lower=1, overwrite_c=1)
     return _symmetric(half)
 
 
@@ -51,5 +42,4 @@ def _symmetric(half: Array) -> Array:
     below = np.tril(half, -1)
     below += below.T
     below[np.diag_indices_from(below)] = half.diagonal()
-    found: Array = below
-    return found
+    return below

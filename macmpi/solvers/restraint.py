@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -52,17 +53,15 @@ class Restraint:
 
     def inside(self, W: Array, penalised: Array) -> Array:
         """The weights at the nearest place within the bounds."""
-        found: Array = np.where(penalised, np.clip(W, self.least, self.most), W)
-        return found
+        return np.where(penalised, np.clip(W, self.least, self.most), W)
 
 
 FREE = Restraint()
 
 
-def by_columns(inputs: int, W: Array) -> Array:
-    """Marks the weights of inputs, not those of biases, in [V, c] with V (w, inputs)."""
-    marks: Array = np.broadcast_to(np.arange(W.shape[1]) < inputs, W.shape)
-    return marks
+def together(joins: bool, values: Array, by: Callable[[Array], Any] = np.sum) -> Array:
+    """The values of rows; where a restraint joins these, what they are together for each of them."""
+    return np.full(len(values), by(values)) if joins else values
 
 
 def zeros(weights: Sequence[Array], penalised: Sequence[Array]) -> tuple[int, int]:

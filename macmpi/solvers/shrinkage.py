@@ -15,9 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from macmpi.nets.design import row_dots
-from macmpi.parallel.lapack import lapack
+from macmpi.parallel.lapack import factored, lapack, solved_rows
+from macmpi.solvers.grams import alike
 from macmpi.solvers.regular import regular_factor
-from macmpi.solvers.restraint import Restraint
+from macmpi.solvers.restraint import Restraint, together
 from macmpi.typing import Array
 
 COLUMNS = 32
@@ -83,8 +84,7 @@ class Quadratic:
     @property
     def grouped(self) -> Array:
         """Marks the columns that are groups, (P,)."""
-        found: Array = self.penalised[0] & self.restraint.joins
-        return found
+        return self.penalised[0] & self.restraint.joins
 
     @cached_property
     def bounds(self) -> tuple[Array, Array]:
@@ -141,12 +141,11 @@ class Quadratic:
 
     def _summed(self, values: Array) -> Array:
         """The values of each row, or where they are joined their sum."""
-        return np.full(len(values), values.sum()) if self.restraint.joins else values
+        return together(self.restraint.joins, values)
 
     def _together(self, values: Array) -> Array:
         """The largest of each row, or of all where they are joined."""
-        rows = values.max(axis=1, initial=0.0)
-        return np.full(len(rows), rows.max(initial=0.0)) if self.restraint.joins else rows
+        return together(self.restraint.joins, values.max(axis=1, initial=0.0), np.max)
 
     def _limit(self, W: Array, tolerance: float) -> Array:
         """The most that a condition may lack, (w,)."""
@@ -243,8 +242,7 @@ class Quadratic:
     def _lowest(self, W: Array, step: Array, gradient: Array) -> Array:
         """Rows at their lowest place between W and W + step within the bounds; weights that cross 0 there are 0."""
         (low, high), l1, none = self.bounds, self.l1, np.zeros(len(W))
-        begin, end = none, _reach(W, step, low, high)
-        end = np.full(len(end), end.min()) if self.restraint.joins else end
+        begin, end = none, together(self.restraint.joins, _reach(W, step, low, high), np.min)
         slope, curvature = row_dots(gradient, step), self.scale * row_dots(step @ self.form.H, step)
         for _ in range(HALVINGS):
             middle = 0.5 * (begin + end)
@@ -314,10 +312,8 @@ class Quadratic:
             own = free[rows[0]]
             inside, held = np.flatnonzero(own), np.flatnonzero(~own)
             if len(inside) <= len(held):
-                found[rows] = 0.0
-                found[rows[:, None], inside] = _solve(
-                    self.form.H[inside[:, None], inside], right[rows[:, None], inside]
-                )
+                H, found[rows] = self.form.H[inside[:, None], inside], 0.0
+                found[rows[:, None], inside] = _solve(H, right[rows[:, None], inside])
             elif len(held):
                 inverse, y = self.form.inverse, found[rows[:, None], held]
                 found[rows] -= _solve(inverse[held[:, None], held], y) @ inverse[held]
@@ -327,22 +323,10 @@ class Quadratic:
 
 def _solve(M: Array, right: Array) -> Array:
     """Rows x with M x = right for M symmetric; 0 where it is not positive definite in rounding."""
-    if not len(M):
+    try:
+        return solved_rows(factored(M), right) if len(M) else np.zeros_like(right)
+    except np.linalg.LinAlgError:
         return np.zeros_like(right)
-    factor, failed = lapack.dpotrf(M, lower=1)
-    if failed:
-        return np.zeros_like(right)
-    found, _ = lapack.dpotrs(factor, right.T, lower=1)
-    solved: Array = found.T
-    return solved
-
-
-def alike(marks: Array) -> list[Array]:
-    """Numbers of rows with the same marks, in the order of the first of each."""
-    groups: dict[bytes, list[int]] = {}
-    for h, row in enumerate(np.packbits(marks, axis=1)):
-        groups.setdefault(row.tobytes(), []).append(h)
-    return [np.array(rows) for rows in groups.values()]
 
 
 def _reach(W: Array, step: Array, low: Array, high: Array) -> Array:

@@ -1,4 +1,4 @@
-"""W-step by a fitter: the weights of a segment's one map, kept where the segment's own objective falls."""
+"""W-solvers made of others: of a fitter, or of a solver of sigmoids for binary units; kept where the error falls."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
+from macmpi.demand import Demands
+from macmpi.nets.design import apply, column_dots, ridge_value
 from macmpi.parallel.streams import Stream, stream
 from macmpi.reductions import OverPoints
-from macmpi.solvers import WSolver, better
+from macmpi.solvers import WSolver, improved
 from macmpi.solvers.fitters import FitsRows, Fitter
-from macmpi.solvers.w_problem import SegmentProblem, values
+from macmpi.solvers.grams import System
+from macmpi.solvers.w_problem import SegmentProblem, UnitProblem
 from macmpi.typing import Array
 
 
@@ -36,10 +39,7 @@ class ByFitter(WSolver):
         target = problem.targets[:]
         found = self.fitter.fit(segment.fitted[0], A, target, given, _drawn(problem), **_weighing(problem))
         theta = _checked(problem, found, shape).reshape(1, -1)
-        if self.fitter.descends:
-            return theta
-        before, after = (values(problem, t, over_points) for t in (start, theta))
-        return better(start, before, theta, after)
+        return theta if self.fitter.descends else improved(problem, theta, over_points)
 
     @property
     def by_rows(self) -> bool:
@@ -72,3 +72,43 @@ def _checked(problem: SegmentProblem, found: Any, shape: tuple[int, int]) -> Arr
         kind = problem.segment.fitted[0].spec()["kind"]
         raise ValueError(f"the fitter of {kind} gave weights of shape {np.shape(found)}, not {shape}")
     return np.asarray(found, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Thresholded(WSolver):
+    """min over w_h of 1/2 sum_n (t_nh - [w_h a_n > 0])^2 + ridge/2 ||v_h||^2, through the same with sigmoids.
+
+    The new weights of a unit are kept where its own objective, that of the bits, does not rise.  Targets t are bits, or
+    bits less the multipliers' share.
+    Cost: that of the inner solver and 2 passes.
+    """
+
+    inner: WSolver
+
+    takes: ClassVar[frozenset[str]] = frozenset({"units"})
+    activations: ClassVar[frozenset[str] | None] = frozenset({"sigmoid"})
+
+    @property
+    def handles(self) -> Demands:  # type: ignore[override]
+        return self.inner.handles
+
+    @property
+    def system(self) -> System | None:
+        return self.inner.system
+
+    def effort(self, n_in: int, units: int, points: int) -> float:
+        return self.inner.effort(n_in, units, points)
+
+    def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
+        old = np.asarray(problem.start, dtype=np.float64)
+        new = self.inner.solve(problem, over_points)
+        before, after = (self._objective(problem, W, over_points) for W in (old, new))
+        return np.where((after <= before)[:, None], new, old)
+
+    def _objective(self, problem: UnitProblem, W: Array, over_points: OverPoints) -> Array:
+        def partial(rows: slice) -> tuple[Array, ...]:
+            R = problem.targets[rows] - (apply(problem.inputs[rows], W) > 0.0)
+            return (0.5 * column_dots(problem.weigh(R, rows), R),)
+
+        (errors,) = over_points(partial)
+        return errors + 0.5 * problem.ridge * ridge_value(W, problem.n_in)

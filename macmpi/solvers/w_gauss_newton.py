@@ -9,14 +9,13 @@ import numpy as np
 
 from macmpi.demand import Demands
 from macmpi.nets.design import adjoint, apply, column_dots, column_sums, ridge_value, row_dots
-from macmpi.nets.layers.activation import Function, function
-from macmpi.parallel.lapack import solved
+from macmpi.nets.layers.activation import function
+from macmpi.parallel.lapack import solved_rows
 from macmpi.reductions import ALONE, InPieces, OverPoints
 from macmpi.solvers import BY_SUMS, ELEMENTWISE, PASS, SINGLE, WSolver
-from macmpi.solvers.grams import System
+from macmpi.solvers.grams import System, groups, scattered
 from macmpi.solvers.linear_systems import conjugate_gradients
-from macmpi.solvers.masks import groups, scattered
-from macmpi.solvers.w_problem import LayerGram, Term, UnitProblem
+from macmpi.solvers.w_problem import LayerGram, UnitProblem
 from macmpi.typing import Array
 
 
@@ -24,8 +23,7 @@ class SteepestSystem(System):
     """A unit at its steepest, in units of its s'^2, has the Gram plus ridge / steepest^2 I."""
 
     def factor(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Array:
-        L: Array = super().factor(replace(gram, ridge=gram.ridge / function(gram.activation).steepest ** 2), in_pieces)
-        return L
+        return super().factor(replace(gram, ridge=gram.ridge / function(gram.activation).steepest ** 2), in_pieces)
 
 
 @dataclass(frozen=True)
@@ -65,14 +63,14 @@ class GaussNewtonW(WSolver):
         return products * (units + PASS) + self.iterations * ELEMENTWISE * units
 
     def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
-        ridge, W = problem.ridge, np.array(problem.W, dtype=np.float64)
-        fit = Fit(problem.term, function(problem.activation))
+        ridge, W = problem.ridge, np.array(problem.start, dtype=np.float64)
+        fit = Fit(problem)
         (errors,) = over_points(lambda rows: fit.start(W, rows))
         objective = problem.in_pieces.agreed(errors + ridge * ridge_value(W))
         live = np.ones(len(W), dtype=bool)
         for i in range(self.iterations):
-            step, moved = self._direction(problem, W, fit, live, over_points)
-            length, errors = self._line_search(problem, W, step, fit, moved, errors, objective, over_points)
+            step, moved = self._direction(fit, W, live, over_points)
+            length, errors = self._line_search(fit, W, step, moved, errors, objective, over_points)
             W += length[:, None] * step
             before, objective = objective, problem.in_pieces.agreed(errors + ridge * ridge_value(W))
             live &= before - objective > self.tolerance * before
@@ -81,11 +79,9 @@ class GaussNewtonW(WSolver):
             over_points(lambda rows: fit.move(length, rows))  # noqa: B023
         return W
 
-    def _direction(
-        self, problem: UnitProblem, W: Array, fit: Fit, live: Array, over_points: OverPoints
-    ) -> tuple[Array, Array]:
+    def _direction(self, fit: Fit, W: Array, live: Array, over_points: OverPoints) -> tuple[Array, Array]:
         """Gauss-Newton direction (w, D + 1) by CG, and the units that have one.  Masks, never compacts."""
-        ridge, agreed = problem.ridge, problem.in_pieces.agreed
+        problem, ridge, agreed = fit.problem, fit.problem.ridge, fit.problem.in_pieces.agreed
         residual, slopes = over_points(fit.gradient)
         residual[:, :-1] -= ridge * W[:, :-1]
         scale, mask = np.maximum(slopes / problem.rows, 1e-30)[:, None], problem.connected
@@ -93,8 +89,8 @@ class GaussNewtonW(WSolver):
 
         def precondition(R: Array) -> Array:
             if parts is None:
-                return _solved(problem.factor, R) / scale
-            return scattered(parts, R, lambda part, own: _solved(part.factor, own)) / scale
+                return solved_rows(problem.factor, R) / scale
+            return scattered(parts, R, lambda part, own: solved_rows(part.factor, own)) / scale
 
         def product(P: Array, last: bool) -> tuple[Array, Array | None, Array]:
             curvature, *products = over_points(lambda rows: fit.product(P, last, rows))
@@ -107,24 +103,12 @@ class GaussNewtonW(WSolver):
         def taken(lengths: Array, first: bool) -> None:
             over_points(lambda rows: fit.advance(lengths, first, rows))
 
-        step = agreed(
-            conjugate_gradients(
-                *(np.zeros_like(W), residual, product, precondition, self.cg_iterations, self.cg_tolerance),
-                *(live, agreed, taken),
-            )
-        )
+        systems = np.zeros_like(W), residual, product, precondition, self.cg_iterations, self.cg_tolerance
+        step = agreed(conjugate_gradients(*systems, live, agreed, taken))
         return step, live & (step != 0.0).any(axis=1)
 
     def _line_search(
-        self,
-        problem: UnitProblem,
-        W: Array,
-        step: Array,
-        fit: Fit,
-        moved: Array,
-        errors: Array,
-        objective: Array,
-        over_points: OverPoints,
+        self, fit: Fit, W: Array, step: Array, moved: Array, errors: Array, objective: Array, over_points: OverPoints
     ) -> tuple[Array, Array]:
         """Step length (w,) of each unit, halved until its objective falls, else 0; the errors there.
 
@@ -133,7 +117,7 @@ class GaussNewtonW(WSolver):
         A fall must exceed the rounding of [A, 1] w and [A, 1] step: with nearly dependent inputs and no ridge, these
         can be huge.
         """
-        ridge, n = problem.ridge, problem.rows
+        problem, ridge, n = fit.problem, fit.problem.ridge, fit.problem.rows
         root = 4.0 * np.sqrt(np.trace(problem.shared) / n)
         resolution, of_step = (root * np.finfo(A.dtype).eps for A in (fit.a, fit.along))
         blurred = of_step * np.sqrt(row_dots(step, step)) if of_step > resolution else 0.0
@@ -154,11 +138,6 @@ class GaussNewtonW(WSolver):
         return length, np.where(length > 0.0, trial, errors)
 
 
-def _solved(lower: Array, R: Array) -> Array:
-    """Rows of R times (L L^T)^-1."""
-    return solved(lower, R.T).T
-
-
 class Fit:
     """Arrays that stay with the points between rounds, each (N, w).
 
@@ -166,30 +145,30 @@ class Fit:
     curvature: s'(a)^2, times the point's weight; direction: [A, 1] P^T; along: [A, 1] step^T.
     """
 
-    def __init__(self, term: Term, function: Function) -> None:
-        self.term, self.function = term, function
-        self.weights = None if term.weights is None else term.weights[:, None]
-        self.targets = targets = np.ascontiguousarray(term.targets)
-        self.read, self.dtype = term.read, term.read.dtype
+    def __init__(self, problem: UnitProblem) -> None:
+        self.problem, self.function = problem, function(problem.activation)
+        self.targets = targets = np.ascontiguousarray(problem.targets)
+        self.read, self.dtype = problem.read, problem.read.dtype
         self.a, self.s, self.r = (np.empty_like(targets) for _ in range(3))
         self.curvature, self.direction, self.along = (np.empty(targets.shape, self.dtype) for _ in range(3))
 
     def start(self, W: Array, rows: slice) -> tuple[Array, ...]:
-        a = self.a[rows] = apply(self.term.inputs[rows], W)
+        a = self.a[rows] = apply(self.problem.inputs[rows], W)
         return (self._errors(a, rows),)
 
     def _errors(self, a: Array, rows: slice) -> Array:
         s = self.function.value(a, self.s[rows])
         r = np.subtract(self.targets[rows], s, out=self.r[rows])
-        return column_dots(self.term.weigh(r, rows), r)
+        return column_dots(self.problem.weigh(r, rows), r)
 
     def gradient(self, rows: slice) -> tuple[Array, ...]:
         """(A^T diag(w s') r, sum of w s'^2), w the points' weights."""
         s = self.s[rows]
         slope = self.function.slope(self.a[rows], s, np.empty_like(s)).astype(self.dtype, copy=False)
         curvature = np.multiply(slope, slope, out=self.curvature[rows])
-        if self.weights is not None:
-            own = self.weights[rows].astype(self.dtype, copy=False)
+        weights = self.problem.weights_at(rows)
+        if weights is not None:
+            own = weights.astype(self.dtype, copy=False)[:, None]
             curvature *= own
             slope *= own
         slope *= self.r[rows].astype(self.dtype, copy=False)

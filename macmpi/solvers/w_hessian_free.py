@@ -97,6 +97,5 @@ class HessianFreeW(WSolver):
             return agreed(row_dots(P, HP)), None if last else HP, P
 
         tolerance = max(self.cg_tolerance, float(np.sqrt(np.finfo(problem.inputs.dtype).eps)))
-        return conjugate_gradients(
-            *(np.zeros_like(theta), -G, multiplied, precondition, cg_iterations, tolerance), agreed=agreed
-        )
+        system = np.zeros_like(theta), -G, multiplied, precondition, cg_iterations, tolerance
+        return conjugate_gradients(*system, agreed=agreed)

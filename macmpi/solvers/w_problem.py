@@ -7,9 +7,10 @@ Both look alike to a solver: m independent problems of P unknowns each, theta (m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from macmpi.nets.design import adjoint, apply, column_dots, ridge_value
 from macmpi.nets.layers.activation import function
 from macmpi.nets.losses import Loss, weighted
 from macmpi.reductions import ALONE, InPieces, OverPoints, Rows
-from macmpi.solvers.restraint import FREE, Restraint, by_columns
+from macmpi.solvers.restraint import FREE, Restraint
 from macmpi.typing import Array
 
 
@@ -36,48 +37,52 @@ class LayerGram:
     activation: str = "linear"
 
 
-class WProblem(Protocol):
-    """A W-solver is given min over each row of theta of its objective, from theta = start.
+@dataclass(frozen=True)
+class WProblem:
+    """A W-solver is given min over each row of theta (m, P) of its objective, a sum over points, from theta = start.
 
-    by_unit -- its rows are units; ridge -- of each unit or of the segment; factor -- what the solver's system has made
-    of the layer's Gram, or None; key -- names the random streams of a stochastic solver: (seed, iteration, segment);
-    in_pieces -- how ranks that solve it together share what does not depend on points, and agree on what they decide.
+    inputs (N, D), targets (N, w); ridge: of each unit or of the segment; key: names the random streams of a stochastic
+    solver: (seed, iteration, segment); factor: what the solver's system has made of the layer's Gram, or None; points:
+    their number, where this rank holds only some of them (0: it holds all), or the sum of their weights; in_pieces: how
+    ranks that solve it together share what does not depend on points, and agree on what they decide; point_weights:
+    (N,), None where all are 1.
+
+    by_unit -- its rows are units.
     """
 
+    inputs: Rows
+    targets: Rows
+    ridge: float
+    start: Array
+    _: KW_ONLY
+    key: tuple[int, ...] = ()
+    factor: Any = None
+    points: float = 0
+    in_pieces: InPieces = ALONE
+    point_weights: Array | None = None
     by_unit: ClassVar[bool]
-
-    @property
-    def in_pieces(self) -> InPieces: ...
-
-    @property
-    def start(self) -> Array: ...
 
     @property
     def rows(self) -> float:
         """The number of points, or the sum of their weights."""
-        ...
+        return self.points or len(self.targets)
 
     @property
     def count(self) -> int:
         """The number of points that this rank holds."""
-        ...
+        return len(self.targets)
 
-    @property
-    def ridge(self) -> float: ...
-
-    @property
-    def factor(self) -> Any: ...
-
-    @property
-    def key(self) -> tuple[int, ...]: ...
+    def weights_at(self, rows: Any) -> Array | None:
+        """The weights of some points, None where all are 1."""
+        return None if self.point_weights is None else self.point_weights[rows]
 
     def partial(self, theta: Array, rows: Any, slope: bool) -> tuple[Array, ...]:
         """Contribution of some points: the objective (m,) and, if asked for, its gradient (m, P), without the ridge."""
-        ...
+        raise NotImplementedError
 
     def ridge_part(self, theta: Array) -> tuple[Array, Array]:
         """The ridge's value (m,) and gradient (m, P)."""
-        ...
+        raise NotImplementedError
 
 
 def values(problem: WProblem, theta: Array, over_points: OverPoints) -> Array:
@@ -94,96 +99,65 @@ def gradients(problem: WProblem, theta: Array, over_points: OverPoints) -> tuple
 
 
 @dataclass(frozen=True)
-class Term:
-    """The points of a UnitProblem: inputs (N, D), targets (N, w); rounded: the inputs as directions may read them.
+class UnitProblem(WProblem):
+    """Some units of one parameter block, over W = [V, c] of shape (w, D + 1), eq. (3) split by unit:
 
-    weights: (N,), None where all are 1.
+        min over w_h of 1/2 sum_n w_n (t_nh - s(w_h [a_n; 1]))^2 + ridge/2 ||v_h||^2,  h = 1..w,
+
+    w_n the weight of a point, 1 where there are none.  The ridge leaves the biases c alone.  Units are independent: the
+    answer for some units is those rows of the answer.  `activation` is the name of an activation.  rounded: the inputs
+    as directions may read them.  `shared` is their Gram, from the diagonal on at least, and `factor` what the solver's
+    system has made of it.  Without biases W is V, (w, D).  restraint: what else is asked of V; only of solvers that
+    handle RESTRAINED.  connected: where weights exist, of the shape of W; the others are 0 and stay 0, only of solvers
+    that handle SPARSE.
     """
 
-    inputs: Rows
-    targets: Rows
+    activation: str
     rounded: Rows | None = None
-    weights: Array | None = None
-
-    def weigh(self, R: Array, rows: Any) -> Array:
-        """w_n r_n for some points' rows R (n, w), in their precision; R itself where there are no weights."""
-        if self.weights is None:
-            return R
-        found: Array = self.weights[rows].astype(R.dtype, copy=False)[:, None] * R
-        return found
+    shared: Any = None
+    restraint: Restraint = FREE
+    connected: Array | None = None
+    by_unit: ClassVar[bool] = True
 
     @property
     def read(self) -> Rows:
         """The inputs of directions and of what preconditions them."""
         return self.inputs if self.rounded is None else self.rounded
 
-
-@dataclass(frozen=True)
-class UnitProblem:
-    """Some units of one parameter block, over W = [V, c] of shape (w, D + 1), eq. (3) split by unit:
-
-        min over w_h of 1/2 sum_n w_n (t_nh - s(w_h [a_n; 1]))^2 + ridge/2 ||v_h||^2,  h = 1..w,
-
-    w_n the weight of a point (`Term.weights`), 1 where there are none.  The ridge leaves the biases c alone.  Units are
-    independent: the answer for some units is those rows of the answer.  `activation` is the name of an
-    activation.  `shared` is their Gram, from the diagonal on at least, and `factor` what the solver's system has made
-    of it.  Without biases W is V, (w, D). points: their number, where this rank holds only some of them (0: it holds
-    all), or the sum of their weights; in_pieces: how ranks that solve it share what does not depend on
-    points.  restraint: what else is asked of V; only of solvers that declare `restrains`.  connected: where weights
-    exist, of the shape of W; the others are 0 and stay 0, only of solvers that declare `masks`.
-    """
-
-    term: Term
-    activation: str
-    ridge: float
-    W: Array
-    shared: Any = None
-    key: tuple[int, ...] = ()
-    factor: Any = None
-    points: float = 0
-    in_pieces: InPieces = ALONE
-    restraint: Restraint = FREE
-    connected: Array | None = None
-    by_unit: ClassVar[bool] = True
-
-    @property
-    def start(self) -> Array:
-        return self.W
-
-    @property
-    def rows(self) -> float:
-        return self.points or len(self.term.targets)
-
-    @property
-    def count(self) -> int:
-        return len(self.term.targets)
+    def weigh(self, R: Array, rows: Any) -> Array:
+        """w_n r_n for some points' rows R (n, w), in their precision; R itself where there are no weights."""
+        weights = self.weights_at(rows)
+        return R if weights is None else weights.astype(R.dtype, copy=False)[:, None] * R
 
     @property
     def n_in(self) -> int:
-        return self.term.inputs.shape[1]
+        return self.inputs.shape[1]
 
     @property
     def bias(self) -> bool:
         """The last column of W holds biases."""
-        return self.W.shape[1] > self.n_in
+        return self.start.shape[1] > self.n_in
 
     @property
     def penalised(self) -> Array:
         """Marks the weights that ridge and restraint hold for, of the shape of W."""
-        return by_columns(self.n_in, self.W)
+        return np.broadcast_to(np.arange(self.start.shape[1]) < self.n_in, self.start.shape)
+
+    def local(self, theta: Array, rows: Any) -> tuple[Array, Array, Callable[[], Array]]:
+        """The errors (m,) of some points, their residuals (n, m), each times the point's weight, and how to get s'."""
+        own, a = function(self.activation), apply(self.inputs[rows], theta)
+        s = own.value(a, np.empty_like(a))
+        r = self.targets[rows] - s
+        q = self.weigh(r, rows)
+        return 0.5 * column_dots(q, r).astype(float), q, lambda: own.slope(a, s, np.empty_like(s))
 
     def partial(self, theta: Array, rows: Any, slope: bool) -> tuple[Array, ...]:
-        own, A = function(self.activation), self.term.inputs[rows]
-        a = apply(A, theta)
-        s = own.value(a, np.empty_like(a))
-        r = self.term.targets[rows] - s
-        q = self.term.weigh(r, rows)
-        errors = 0.5 * column_dots(q, r).astype(float)
+        errors, q, slopes = self.local(theta, rows)
         if not slope:
             return (errors,)
-        q *= own.slope(a, s, np.empty_like(s))
+        q *= slopes()
         G = np.zeros(theta.shape)
-        G -= adjoint(q, A, self.bias)
+        G -= adjoint(q, self.inputs[rows], self.bias)
         if self.connected is not None:
             G *= self.connected
         return errors, G
@@ -195,42 +169,21 @@ class UnitProblem:
 
 
 @dataclass(frozen=True)
-class SegmentProblem:
+class SegmentProblem(WProblem):
     """All weights of one segment together, over theta = (1, P), its blocks one after the other:
 
         min 1/2 or loss: sum_n w_n loss(t_n, f_k(a_n; theta)) + sum_b ridge_b/2 ||V_b||^2.
 
-    inputs (N, D), targets (N, H), weights w (N,), None where all are 1.  shapes: of the blocks; the segment's own
-    blocks are numbered from 0.  ridges, restraints: of each block; () where all have `ridge`, and no restraint.
+    shapes: of the blocks; the segment's own blocks are numbered from 0.  ridges, restraints: of each block; () where
+    all have `ridge`, and no restraint.
     """
 
     segment: Segment
     loss: Loss
-    inputs: Rows
-    targets: Rows
     shapes: tuple[tuple[int, int], ...]
-    ridge: float
-    flat: Array
-    key: tuple[int, ...] = ()
-    points: float = 0
-    in_pieces: InPieces = ALONE
     ridges: tuple[float, ...] = ()
     restraints: tuple[Restraint, ...] = ()
-    point_weights: Array | None = None
-    factor: ClassVar[None] = None
     by_unit: ClassVar[bool] = False
-
-    @property
-    def start(self) -> Array:
-        return self.flat[None]
-
-    @property
-    def rows(self) -> float:
-        return self.points or len(self.targets)
-
-    @property
-    def count(self) -> int:
-        return len(self.targets)
 
     def blocks(self, theta: Array) -> list[Array]:
         """Views W_b (H_b, D_b + 1) of a vector (P,)."""
@@ -256,10 +209,6 @@ class SegmentProblem:
     def loss_at(self, rows: Any) -> Any:
         """The loss of some points, with their weights."""
         return weighted(self.loss, self.weights_at(rows))
-
-    def weights_at(self, rows: Any) -> Array | None:
-        """The weights of some points, None where all are 1."""
-        return None if self.point_weights is None else self.point_weights[rows]
 
     @property
     def ridges_of_blocks(self) -> tuple[float, ...]:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from macmpi.demand import Demand, Demands
-from macmpi.nets.design import row_dots
-from macmpi.reductions import OverPoints
+from macmpi.nets.design import adjoint, column_sums, row_dots
+from macmpi.nets.layers.activation import function
+from macmpi.parallel import tiles
+from macmpi.reductions import ALONE, InPieces, OverPoints
 from macmpi.solvers import BY_SUMS, WSolver
-from macmpi.solvers.grams import System
-from macmpi.solvers.proximal_fits import Fit, MeasuringGram, SegmentFit, UnitFit
-from macmpi.solvers.shrinkage import Form
-from macmpi.solvers.w_problem import WProblem
+from macmpi.solvers.grams import System, inputs_gram
+from macmpi.solvers.regular import NORMAL, PRECONDITIONER, jitter
+from macmpi.solvers.restraint import Restraint, together
+from macmpi.solvers.shrinkage import Form, Quadratic, form_of, stacked
+from macmpi.solvers.w_problem import LayerGram, SegmentProblem, WProblem, values
 from macmpi.typing import Array
 
 TRIALS, TRIALS_EXACT = 10, 2
@@ -29,6 +32,28 @@ NEARLY = 0.3
 
 FLATTER, STEEPER = 0.1, 16.0
 """From one trial or iteration to the next a curvature changes within these factors; it at least doubles if refused."""
+
+
+EXACT_ROUNDS, EXACT = 1000, 1e-10
+"""Rounds of Newton's steps and sweeps for linear units at most, and what their conditions may lack."""
+
+ROUNDS, NEAR = 2, 0.05
+"""The quadratic of other units is only a model: it is solved roughly."""
+
+
+class MeasuringGram(System):
+    """The units of a layer measure their steps in G plus ridge / steepest^2: a unit at its steepest has that."""
+
+    def factor(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Form:
+        G, ridge = gram.G, gram.ridge / function(gram.activation).steepest ** 2
+        share = NORMAL if gram.activation == "linear" else PRECONDITIONER
+        added = np.full(len(G), jitter(G, share, gram.dtype))
+        added[: len(G) - gram.bias] += ridge
+        return form_of(G, added)
+
+    def of_masks(self, gram: LayerGram) -> Form:
+        """The whole form: weights that do not exist are held at 0, and the others have its submatrix."""
+        return self.factor(gram)
 
 
 @dataclass(frozen=True)
@@ -57,7 +82,7 @@ class ProximalW(WSolver):
         return super().effort(n_in, units, points) + units * n_in**3 / 8.0 / points
 
     def solve(self, problem: WProblem, over_points: OverPoints) -> Array:
-        fit: Fit = (UnitFit if problem.by_unit else SegmentFit)(problem)  # type: ignore[arg-type]
+        fit: Fit = Fit(problem) if problem.by_unit else SegmentFit(problem)  # type: ignore[arg-type]
         theta = fit.inside(np.asarray(problem.start, dtype=np.float64))
         live, scale = np.ones(len(theta), dtype=bool), np.zeros(len(theta))
         for _ in range(1 if fit.quadratic else self.iterations):
@@ -65,7 +90,7 @@ class ProximalW(WSolver):
             before = smooth + fit.penalty(theta)
             scale = np.where(scale > 0.0, np.maximum(scale, fit.least * first), first)
             theta, after, scale = self._lowered(fit, Model(theta, smooth, slope, forms), scale, live, over_points)
-            live &= fit.joined(before - after) > self.tolerance * fit.joined(before)
+            live &= fit.together(before - after) > self.tolerance * fit.together(before)
             if not live.any():
                 break
         return theta
@@ -87,12 +112,13 @@ class ProximalW(WSolver):
             now = smooth + fit.penalty(tried)
             seen = self._seen(fit, model, tried - theta, smooth)
             likely = np.clip(seen, FLATTER * scale, STEEPER * scale)
-            right = np.isfinite(now) & (fit.joined(now) < fit.joined(objective)) & (seen <= BEARABLE * scale)
-            taken = pending & np.isfinite(now) & (fit.joined(now) < fit.joined(least))
+            right = np.isfinite(now) & (fit.together(now) < fit.together(objective)) & (seen <= BEARABLE * scale)
+            taken = pending & np.isfinite(now) & (fit.together(now) < fit.together(least))
             found, least = np.where(taken[:, None], tried, found), np.where(taken, now, least)
             known = (np.abs(np.log(likely / scale)) < NEARLY) | (fit.quadratic or attempt > 0)
-            done = fit.joined_in((right & known) | ~(tried != theta).any(axis=1))
-            scale = fit.common(np.where(pending, np.where(right, likely, np.maximum(likely, 2.0 * scale)), scale))
+            done = fit.together((right & known) | ~(tried != theta).any(axis=1), np.all)
+            scale = np.where(pending, np.where(right, likely, np.maximum(likely, 2.0 * scale)), scale)
+            scale = fit.together(scale, np.max)
             pending &= ~done
         return found, least, scale
 
@@ -112,3 +138,170 @@ class Model(NamedTuple):
     smooth: Array
     slope: Array
     forms: Sequence[Form]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A W-problem as `ProximalW` reads it, rows theta (m, P) with an objective each: units of one layer, a row each.
+
+    A restraint may join the rows.
+    """
+
+    problem: Any
+    least: ClassVar[float] = 0.01
+
+    @property
+    def quadratic(self) -> bool:
+        """The smooth part of the objective is a quadratic, and the form with s = 1 its curvature."""
+        return self.problem.activation == "linear"
+
+    @property
+    def asked(self) -> Sequence[tuple[Array, Restraint, Array | None]]:
+        """The marks of each block's penalised weights, its restraint, and where its weights exist."""
+        return [(self.problem.penalised, self.problem.restraint, self.problem.connected)]
+
+    def blocks(self, theta: Array) -> list[Array]:
+        """The blocks of weights that rows consist of, views."""
+        return [theta]
+
+    def joined(self, blocks: Sequence[Array]) -> Array:
+        """The rows that consist of some blocks."""
+        return blocks[0]
+
+    def summed(self, values: Sequence[Array]) -> Array:
+        """A value for each row from those of each block's rows."""
+        return values[0]
+
+    def together(self, values: Array, by: Callable[[Array], Any] = np.sum) -> Array:
+        """The values of rows, or where a restraint joins all of them what these are together: their sum, for all."""
+        return together(self.asked[0][1].joins, values, by)
+
+    def smooth(self, theta: Array, over_points: OverPoints) -> Array:
+        """The errors and the ridge of each row.  Collective: where `over_points` is."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return values(self.problem, theta, over_points)
+
+    def penalty(self, theta: Array) -> Array:
+        """The restraint's penalty of each row."""
+        pairs = zip(self.blocks(theta), self.asked, strict=True)
+        return self.summed([restraint.penalty(W, marks) for W, (marks, restraint, _) in pairs])
+
+    def inside(self, theta: Array) -> Array:
+        """The nearest rows within the bounds."""
+        pairs = zip(self.blocks(theta), self.asked, strict=True)
+        return self.joined([restraint.inside(W, marks) for W, (marks, restraint, _) in pairs])
+
+    def step(self, theta: Array, slope: Array, scale: Array, forms: Sequence[Form], rows: Array) -> Array:
+        """The model's minimum for some rows; the others as they are.  Collective: where `in_pieces` is."""
+        found = []
+        for W, own, form, asked in zip(self.blocks(theta), self.blocks(slope), forms, self.asked, strict=True):
+            some, moved = np.flatnonzero(np.broadcast_to(rows | asked[1].joins, len(W))), W.copy()
+            model = Quadratic(form, W, own, np.broadcast_to(scale, len(W)), *asked)
+            moved[some] = self._solved(model.of(some))
+            found.append(moved)
+        return self.joined(found)
+
+    def _solved(self, model: Quadratic) -> Array:
+        count, width = model.start.shape
+        runs = [slice(0, count)] if model.restraint.joins else [t.rows for t in tiles.solved_tiles(count)]
+        rounds, lack = (EXACT_ROUNDS, EXACT) if self.quadratic else (ROUNDS, NEAR)
+        solve = self.problem.in_pieces.rows
+        return solve(runs, width, lambda i: model.of(runs[i]).solved(rounds, lack, self.quadratic))
+
+    def curvature(self, move: Array, forms: Sequence[Form]) -> Array:
+        """The moves' squares in the forms, (m,)."""
+        return row_dots(move @ forms[0].H, move)
+
+    def linearised(self, theta: Array, over_points: OverPoints) -> tuple[Array, Array, Array, Sequence[Form]]:
+        """The smooth part, minus its gradient, a first curvature, forms.  Collective: where `over_points` is."""
+        problem, agreed = self.problem, self.problem.in_pieces.agreed
+        errors, slope, squares = over_points(lambda rows: self._partial(theta, rows))
+        scale = np.ones(len(theta)) if self.quadratic else np.maximum(squares / problem.rows, 1e-30)
+        ridge, shrink = problem.ridge_part(theta)
+        first = self.together(agreed(scale), np.max)
+        return agreed(errors + ridge), agreed(slope - shrink), first, [problem.factor]
+
+    def _partial(self, theta: Array, rows: slice) -> tuple[Array, ...]:
+        """Errors, minus their gradient, and the sum of s'^2."""
+        problem, (errors, q, slopes) = self.problem, self.problem.local(theta, rows)
+        s = slopes()
+        squares = column_sums(problem.weigh(np.square(s), rows))
+        return errors, adjoint(q * s, problem.inputs[rows], problem.bias), squares
+
+
+@dataclass(frozen=True)
+class SegmentFit(Fit):
+    """All weights of a segment, its blocks, in one row."""
+
+    problem: SegmentProblem
+    least: ClassVar[float] = 0.0
+
+    @property
+    def quadratic(self) -> bool:
+        maps, loss = self.problem.segment.maps, self.problem.loss
+        return len(maps) == 1 and "linear" in maps[0].capabilities and loss.by_output and loss.unit_hessian
+
+    @property
+    def asked(self) -> Sequence[tuple[Array, Restraint, Array | None]]:
+        pairs = zip(self.problem.segment.fitted, self.problem.restraints_of_blocks, strict=True)
+        return [(map_.penalised, restraint, map_.connected) for map_, restraint in pairs]
+
+    def blocks(self, theta: Array) -> list[Array]:
+        return self.problem.blocks(theta[0])
+
+    def joined(self, blocks: Sequence[Array]) -> Array:
+        return stacked(blocks)
+
+    def summed(self, values: Sequence[Array]) -> Array:
+        return np.array([sum(part.sum() for part in values)])
+
+    def curvature(self, move: Array, forms: Sequence[Form]) -> Array:
+        pairs = zip(self.blocks(move), forms, strict=True)
+        return np.array([sum(float(np.vdot(M @ form.H, M)) for M, form in pairs)])
+
+    def linearised(self, theta: Array, over_points: OverPoints) -> tuple[Array, Array, Array, Sequence[Form]]:
+        problem, agreed = self.problem, self.problem.in_pieces.agreed
+
+        def partial(rows: slice) -> tuple[Array, ...]:
+            tape = problem.segment.tape(problem.weights(theta[0]), problem.inputs[rows])
+            own = problem.weights_at(rows)
+            return (*problem.partial(theta, rows, slope=True), *tape.scales(lambda step: inputs_gram(step, own)))
+
+        errors, gradient, *sums = over_points(partial)
+        ridge, shrink = problem.ridge_part(theta)
+        slope, wide = agreed(-gradient - shrink), [W.shape[1] for W in problem.blocks(theta[0])]
+        grams = [agreed(S) if len(S) > 1 else np.eye(d) * agreed(S)[0, 0] for S, d in zip(sums, wide, strict=True)]
+        shares = np.ones(len(grams)) if self.quadratic else self._shares(theta, slope, grams, over_points)
+        return agreed(errors + ridge), slope, np.ones(1), self._forms(grams, shares)
+
+    def _forms(self, grams: Sequence[Array], shares: Array) -> list[Form]:
+        """The Grams, each times its share, and the ridge."""
+        found, dtype, least = [], self.problem.inputs.dtype, NORMAL if self.quadratic else PRECONDITIONER
+        for G, share, map_, ridge in zip(
+            grams, shares, self.problem.segment.fitted, self.problem.ridges_of_blocks, strict=True
+        ):
+            found.append(form_of(share * G, ridge * map_.penalised.all(axis=0) + jitter(share * G, least, dtype)))
+        return found
+
+    def _shares(self, theta: Array, slope: Array, grams: list[Array], over_points: OverPoints) -> Array:
+        """The Gauss-Newton curvature along each block's own step in units of its Gram, so that s = 1 fits them all.
+
+        The square of a sum of blocks is at most their number times the sum of the squares.
+        """
+        problem, ones = self.problem, np.ones(1)
+        forms = self._forms(grams, np.ones(len(grams)))
+        moves = problem.blocks(self.step(theta, slope, ones, forms, ones > 0.0)[0] - theta[0])
+
+        def partial(rows: slice) -> tuple[Array, ...]:
+            tape = problem.segment.tape(problem.weights(theta[0]), problem.inputs[rows])
+            root, found = problem.loss_at(rows).root(problem.targets[rows], tape.F), []
+            for i in range(len(moves)):
+                alone = [move if i == j else np.zeros_like(move) for j, move in enumerate(moves)]
+                change = tape.weight_jvp(problem.weights(stacked(alone)[0]))
+                found.append(float(np.vdot(change, root.normal(change))))
+            return (np.array(found),)
+
+        curved = problem.in_pieces.agreed(over_points(partial)[0])
+        squares = np.array([float(np.vdot(move @ G, move)) for move, G in zip(moves, grams, strict=True)])
+        known = (squares > 0.0) & (curved > 0.0)
+        return len(moves) * np.where(known, curved / np.where(known, squares, 1.0), 1.0)

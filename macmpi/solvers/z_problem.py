@@ -84,10 +84,7 @@ class ZProblem:
 
     def values(self, Z: Array, rows: Rows = EVERY) -> Array:
         """The objective of eq. (4) at Z (n', sum H) for the given rows of the problem: (n',)."""
-        return self.combine(Z, self.outputs(Z, rows), rows)
-
-    def combine(self, Z: Array, F: Sequence[Array], rows: Rows = EVERY) -> Array:
-        """The objective by point from the outputs F."""
+        F = self.outputs(Z, rows)
         return self.weigh(Z, self.missed(Z, F), F[-1], rows)
 
     def missed(self, Z: Array, F: Sequence[Array]) -> list[Array]:
@@ -100,8 +97,3 @@ class ZProblem:
         for metric, c in zip(self.metrics, missed, strict=True):
             total += 0.5 * metric.square(c)
         return total
-
-
-def misclassified(Y: Array, F: Array) -> int:
-    """Counts the points that have their largest output elsewhere than their one-hot target Y."""
-    return int(np.count_nonzero(F.argmax(axis=1) != Y.argmax(axis=1)))

@@ -14,7 +14,7 @@ from settings import planned
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 
 
 def write_task(folder: Path, config: str, settings: Sequence[str]) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def write_task(folder: Path, config: str, settings: Sequence[str]) -> dict[str, 
     found = folder / f"task-{name}.json"
     if not found.exists():
         plan, data = planned(Path(config), settings)
-        method: Any = choose(plan, data, Serial(), Clock())
+        method: Any = choose(plan, data, Team(), Clock())
         weights = method.parts.weights(start(method, Origin()))
         np.savez(folder / f"start-{name}.npz", **{f"W{i}": W for i, W in enumerate(weights)})
         arrays = {"X": data.X, "X_val": data.X_val}

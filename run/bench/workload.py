@@ -29,7 +29,7 @@ from macmpi.methods.starts import Origin, start
 from macmpi.parallel.blocks import Products
 from macmpi.parallel.clock import Clock, now
 from macmpi.parallel.points import Points
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 from macmpi.plan.cost import Work
 from macmpi.plan.plan import Plan
 from macmpi.reductions import InPieces
@@ -71,7 +71,7 @@ def begun(path: Path, settings: Sequence[str], counted: bool = False) -> tuple[M
         X = data.X.view(Counted)
         data = replace(data, X=X, Y=X if data.autoencoder else data.Y.view(Counted))
     clock = Clock()
-    method = choose(plan, data, Serial(), clock)
+    method = choose(plan, data, Team(), clock)
     state = start(method, Origin())
     method.begin(state)
     return method, state, clock

@@ -36,7 +36,7 @@ from macmpi.nets.layers.trees import Trees
 from macmpi.nets.losses import LOSSES, Loss, Metric, metric, times
 from macmpi.reductions import OverPoints, sum_over
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
-from macmpi.solvers.w_problem import LayerGram, SegmentProblem, Term, UnitProblem
+from macmpi.solvers.w_problem import LayerGram, SegmentProblem, UnitProblem
 from macmpi.solvers.z_directions import Linearised
 from macmpi.solvers.z_problem import ZProblem
 from macmpi.typing import Array
@@ -77,8 +77,6 @@ def narrow(value: Any) -> Any:
     """Arrays, and what is made of arrays, in float32."""
     if isinstance(value, np.ndarray):
         return value.astype(np.float32)
-    if isinstance(value, Term):
-        return Term(narrow(value.inputs), narrow(value.targets))
     if isinstance(value, Metric):
         return metric(value.M, np.float32)
     return tuple(map(narrow, value)) if isinstance(value, tuple) else value
@@ -366,7 +364,7 @@ def w_problem(
 ) -> tuple[UnitProblem, OverPoints]:
     """The problem of one dense layer and the sum over its points, cut into chunks."""
     over_points, single = summed(len(A), chunks), solver.system and solver.system.single
-    problem = UnitProblem(Term(A, T, A.astype(np.float32) if single else None), activation, ridge, W)
+    problem = UnitProblem(A, T, ridge, W, activation, A.astype(np.float32) if single else None)
     return sharing(solver, problem, over_points), over_points
 
 
@@ -374,12 +372,12 @@ def sharing(solver: Any, problem: UnitProblem, over_points: OverPoints) -> UnitP
     """The problem with the Gram that its units share under a solver, and its factor."""
     if not solver.system:
         return problem
-    return factored(solver, replace(problem, shared=solver.system.sum(problem.term.read, over_points, problem.bias)))
+    return factored(solver, replace(problem, shared=solver.system.sum(problem.read, over_points, problem.bias)))
 
 
 def factored(solver: Any, problem: UnitProblem) -> UnitProblem:
     """The problem with the factor of the Gram that it has."""
-    dtype = problem.term.read.dtype
+    dtype = problem.read.dtype
     gram = LayerGram(problem.shared, problem.ridge, dtype, problem.bias, problem.activation)
     factor = solver.system.factor if problem.connected is None else solver.system.of_masks
     return replace(problem, factor=factor(gram))
@@ -406,8 +404,7 @@ def value(activation: str, a: Array) -> Array:
 def unit_objectives(problem: UnitProblem, W: Array) -> Array:
     """1/2 sum over points of (t - s(W [a; 1]))^2 and the ridge, recomputed: (w,)."""
     total = 0.5 * problem.ridge * np.sum(W[:, :-1] ** 2, axis=1)
-    term = problem.term
-    r = term.targets - value(problem.activation, term.inputs @ W[:, :-1].T + W[:, -1])
+    r = problem.targets - value(problem.activation, problem.inputs @ W[:, :-1].T + W[:, -1])
     total += 0.5 * np.sum(r * r, axis=0)
     return total
 
@@ -445,7 +442,7 @@ def segment_problem(
     if LOSSES[loss].link != "identity":
         T = taken_by(LOSSES[loss], T - T.mean(axis=0))
     flat = scale * random.normal(size=sum(h * d for h, d in shapes))
-    return SegmentProblem(segment, LOSSES[loss], A, T, shapes, ridge, flat), summed(n, 3)
+    return SegmentProblem(A, T, ridge, flat[None], segment, LOSSES[loss], shapes), summed(n, 3)
 
 
 # --- Z-solvers --------------------------------------------------------------------------------------------------------
@@ -529,7 +526,7 @@ def point_gradients(problem: ZProblem, Z: Array) -> tuple[Array, Array]:
     pulls = [g for g, *_ in pairs[1:]] + [problem.loss.residual(problem.Y, F[-1])]
     for (g, *_), pull, tangent in zip(pairs, pulls, tangents, strict=True):
         g -= tangent.vjp(pull)
-    return problem.combine(Z, F), G
+    return problem.weigh(Z, problem.missed(Z, F), F[-1]), G
 
 
 def basis_problem(random: np.random.Generator, mu: Sequence[float] = (0.7, 20.0), **scene: Any) -> ZProblem:

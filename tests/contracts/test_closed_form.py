@@ -16,7 +16,7 @@ from macmpi.nets.design import gram, gram_rows
 from macmpi.solvers import W_SOLVERS
 from macmpi.solvers.closed_form import ClosedForm
 from macmpi.solvers.regular import NORMAL
-from macmpi.solvers.w_problem import Term, UnitProblem
+from macmpi.solvers.w_problem import UnitProblem
 from macmpi.typing import Array
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -35,7 +35,7 @@ def design(A: Array, bias: bool) -> Array:
 
 def problem_of(A: Array, T: Array, W: Array, ridge: float, solver: Any = None) -> tuple[UnitProblem, Any]:
     over_points = summed(len(A), 3)
-    return sharing(solver or ClosedForm(), UnitProblem(Term(A, T), "linear", ridge, W), over_points), over_points
+    return sharing(solver or ClosedForm(), UnitProblem(A, T, ridge, W, "linear"), over_points), over_points
 
 
 def made(random: np.random.Generator, bias: bool, ridge: float, kind: str = "plain", n: int = 30) -> Any:
@@ -45,16 +45,14 @@ def made(random: np.random.Generator, bias: bool, ridge: float, kind: str = "pla
 
 def ridge_fit(problem: UnitProblem) -> Array:
     """The minimiser, by the normal equations."""
-    term = problem.term
-    D = design(term.inputs, problem.bias)
-    shrunk = np.arange(D.shape[1]) < term.inputs.shape[1]
-    return np.linalg.solve(D.T @ D + problem.ridge * np.diag(shrunk), D.T @ term.targets).T
+    D = design(problem.inputs, problem.bias)
+    shrunk = np.arange(D.shape[1]) < problem.inputs.shape[1]
+    return np.linalg.solve(D.T @ D + problem.ridge * np.diag(shrunk), D.T @ problem.targets).T
 
 
 def objectives(problem: UnitProblem, W: Array) -> Array:
-    term = problem.term
-    D, V = design(term.inputs, problem.bias), W[:, : term.inputs.shape[1]]
-    return 0.5 * np.sum((term.targets - D @ W.T) ** 2, axis=0) + 0.5 * problem.ridge * np.sum(V**2, axis=1)
+    D, V = design(problem.inputs, problem.bias), W[:, : problem.inputs.shape[1]]
+    return 0.5 * np.sum((problem.targets - D @ W.T) ** 2, axis=0) + 0.5 * problem.ridge * np.sum(V**2, axis=1)
 
 
 # --- what is shared ---------------------------------------------------------------------------------------------------
@@ -105,8 +103,8 @@ def test_a_factor_is_regular_with_a_ridge_in_double_precision(
     ridge: float, bias: bool, random: np.random.Generator
 ) -> None:
     wide, _ = made(random, bias, ridge)
-    for problem in (wide, narrowed(wide, "term", "W")):
-        double = problem.term.inputs.dtype == np.float64
+    for problem in (wide, narrowed(wide, "inputs", "targets", "start")):
+        double = problem.inputs.dtype == np.float64
         assert factored(ClosedForm(), problem).factor.regular == (ridge == 0.3 and double)
 
 
@@ -123,13 +121,12 @@ def test_it_is_the_ridge_regression(ridge: float, bias: bool, random: np.random.
 def test_of_many_minima_it_takes_the_nearest(kind: str, bias: bool, random: np.random.Generator) -> None:
     """The correction of the present weights is the shortest one, but for rounding over jitter."""
     problem, over_points = made(random, bias, 0.0, kind)
-    term = problem.term
-    D = design(term.inputs, bias)
-    residual = term.targets - D @ problem.W.T
+    D = design(problem.inputs, bias)
+    residual = problem.targets - D @ problem.start.T
     moved = np.linalg.lstsq(D, residual, rcond=1e-10)[0].T
     over_jitter = gamma(len(D)) * (np.abs(D.T) @ np.abs(residual)).max() / (NORMAL * np.square(D).sum(axis=0).mean())
     assert over_jitter < 0.5 * np.abs(moved).max()
-    assert_allclose(ClosedForm().solve(problem, over_points), problem.W + moved, rtol=0.0, atol=over_jitter)
+    assert_allclose(ClosedForm().solve(problem, over_points), problem.start + moved, rtol=0.0, atol=over_jitter)
 
 
 @pytest.mark.parametrize("ridge", [0.0, 1e-9, 0.1])
@@ -139,7 +136,7 @@ def test_no_unit_gets_worse(kind: str, ridge: float, bias: bool, random: np.rand
         problem, over_points = made(random, bias, ridge, kind, n)
         found = ClosedForm(relaxation).solve(problem, over_points)
         assert np.isfinite(found).all()
-        before, after = objectives(problem, problem.W), objectives(problem, found)
+        before, after = objectives(problem, problem.start), objectives(problem, found)
         assert (after <= before * (1.0 + 50.0 * n * EPS)).all()
 
 
@@ -149,7 +146,7 @@ def test_relaxation_is_a_share_of_the_way(
     ridge: float, relaxation: float, bias: bool, random: np.random.Generator
 ) -> None:
     problem, over_points = made(random, bias, ridge)
-    whole, part = (ClosedForm(r).solve(problem, over_points) - problem.W for r in (1.0, relaxation))
+    whole, part = (ClosedForm(r).solve(problem, over_points) - problem.start for r in (1.0, relaxation))
     assert_allclose(part, relaxation * whole, rtol=1e-6, atol=1e-9)
 
 

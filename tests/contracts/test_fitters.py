@@ -31,8 +31,8 @@ from macmpi.nets.layers.neighbours import Neighbours
 from macmpi.nets.layers.trees import Trees
 from macmpi.nets.losses import LOSSES
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.serial import Serial
 from macmpi.parallel.streams import stream
+from macmpi.parallel.team import Team
 from macmpi.plan.fitted import fitters
 from macmpi.results import model_file
 from macmpi.solvers.fitters import FITTERS
@@ -129,7 +129,9 @@ def problem_of(example: Example, W: Array | None = None, ridge: float = 0.1) -> 
     segment = Segment((example.map, *example.after), (0, *(None for _ in example.after)))
     loss = LOSSES["cross_entropy" if example.what == "labels" else "squared"]
     flat = np.zeros(shape) if W is None else W
-    return SegmentProblem(segment, loss, example.inputs, example.targets, (shape,), ridge, flat.ravel(), (0, 3, 1))
+    return SegmentProblem(
+        example.inputs, example.targets, ridge, flat.reshape(1, -1), segment, loss, (shape,), key=(0, 3, 1)
+    )
 
 
 def error(problem: SegmentProblem, W: Array) -> float:
@@ -341,7 +343,7 @@ def points(labels: bool) -> Dataset:
 
 def begun(name: str, keys: dict[str, Any] | None = None) -> tuple[Mac, Any]:
     whole, data = configured(RUNS[name] | (keys or {})), points("model.loss" in RUNS[name])
-    mac = Mac(plan_of(whole, 4, data.Y.shape[1], len(data.X), len(data.X_val), 1), data, Serial(), Clock())
+    mac = Mac(plan_of(whole, 4, data.Y.shape[1], len(data.X), len(data.X_val), 1), data, Team(), Clock())
     state = start(mac, Origin())
     mac.begin(state)
     return mac, state

@@ -143,6 +143,6 @@ def test_a_segment_falls_as_far_as_in_double_precision(
     name: str, kind: str, loss: str, random: np.random.Generator
 ) -> None:
     wide, over_points = segment_problem(random, kind, loss, n=100)
-    problem, solver = narrowed(wide, "inputs", "targets", "flat"), W_SOLVERS[name]()
+    problem, solver = narrowed(wide, "inputs", "targets", "start"), W_SOLVERS[name]()
     (after,), (expected,) = (values(wide, solver.solve(p, over_points), over_points) for p in (problem, wide))
     assert_allclose(after, expected, rtol=2e-2)

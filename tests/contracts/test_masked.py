@@ -36,7 +36,7 @@ from macmpi.reductions import OverPoints
 from macmpi.solvers import W_SOLVERS
 from macmpi.solvers.closed_form import ClosedForm
 from macmpi.solvers.restraint import Restraint
-from macmpi.solvers.w_problem import SegmentProblem, Term, UnitProblem, gradients, values
+from macmpi.solvers.w_problem import SegmentProblem, UnitProblem, gradients, values
 from macmpi.typing import Array
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -63,7 +63,7 @@ def masked(
 ) -> tuple[UnitProblem, OverPoints]:
     over_points = summed(len(A), 2)
     rounded = A.astype(np.float32) if solver.system.single else None
-    problem = UnitProblem(Term(A, T, rounded), activation, ridge, W, connected=connected)
+    problem = UnitProblem(A, T, ridge, W, activation, rounded, connected=connected)
     return sharing(solver, problem, over_points), over_points
 
 
@@ -150,7 +150,7 @@ def test_in_a_segment_weights_that_do_not_exist_stay_0(name: str, random: np.ran
     W = [random.normal(size=(5, 7)) * first.connected, random.normal(size=(3, 6))]
     for arguments in W_ARGUMENTS.get(name, [{}]):
         flat, over_points = np.concatenate([B.ravel() for B in W]), summed(30, 2)
-        problem = SegmentProblem(segment, Squared(), A, T, ((5, 7), (3, 6)), 0.1, flat)
+        problem = SegmentProblem(A, T, 0.1, flat[None], segment, Squared(), ((5, 7), (3, 6)))
         found = W_SOLVERS[name](**arguments).solve(problem, over_points)
         assert_array_equal(problem.blocks(found[0])[0][~first.connected], 0.0)
         before, after = (values(problem, theta, over_points)[0] for theta in (problem.start, found))

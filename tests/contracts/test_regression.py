@@ -12,15 +12,15 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from macmpi.nets.layers.activation import FUNCTIONS
 from macmpi.nets.losses import LOSSES, Squared
-from macmpi.solvers.w_problem import SegmentProblem, Term, UnitProblem, gradients, values
+from macmpi.solvers.w_problem import SegmentProblem, UnitProblem, gradients, values
 from macmpi.typing import Array
 
 CUTS = [(0, 40), (0, 1, 40), (0, 13, 14, 29, 40)]
 
 
 def units(random: np.random.Generator, activation: str) -> UnitProblem:
-    made = Term(random.normal(size=(40, 4)), reachable(random, (40, 3), activation))
-    return UnitProblem(made, activation, 0.3, random.normal(size=(3, 5)))
+    A, T = random.normal(size=(40, 4)), reachable(random, (40, 3), activation)
+    return UnitProblem(A, T, 0.3, random.normal(size=(3, 5)), activation)
 
 
 def segments(random: np.random.Generator, kind: str, loss: str) -> SegmentProblem:
@@ -91,7 +91,7 @@ def test_rows_are_problems_of_their_own(problem: Any, random: np.random.Generato
 
 def test_the_ridge_of_units_leaves_the_biases_alone(random: np.random.Generator) -> None:
     problem = units(random, "sigmoid")
-    W = problem.W
+    W = problem.start
     f, G = problem.ridge_part(W)
     assert_allclose(f, 0.15 * np.sum(W[:, :-1] ** 2, axis=1), rtol=1e-14)
     assert_allclose(G, np.column_stack([0.3 * W[:, :-1], np.zeros(3)]), rtol=1e-14)
@@ -100,7 +100,7 @@ def test_the_ridge_of_units_leaves_the_biases_alone(random: np.random.Generator)
 def test_the_ridge_of_a_segment_leaves_every_bias_alone(random: np.random.Generator) -> None:
     problem = segments(random, "two layers", "squared")
     f, G = problem.ridge_part(problem.start)
-    blocks = problem.blocks(problem.flat)
+    blocks = problem.blocks(problem.start[0])
     assert_allclose(f, [0.15 * sum(np.sum(W[:, :-1] ** 2) for W in blocks)], rtol=1e-14)
     for W, g in zip(blocks, problem.blocks(G[0]), strict=True):
         assert_allclose(g, np.column_stack([0.3 * W[:, :-1], np.zeros(len(W))]), rtol=1e-14)
@@ -109,13 +109,13 @@ def test_the_ridge_of_a_segment_leaves_every_bias_alone(random: np.random.Genera
 def test_values_of_units_are_those_of_the_formula(random: np.random.Generator) -> None:
     for activation in FUNCTIONS:
         problem = units(random, activation)
-        found = values(problem, problem.W, summed(40, 3))
-        assert_allclose(found, unit_objectives(problem, problem.W), rtol=1e-12)
+        found = values(problem, problem.start, summed(40, 3))
+        assert_allclose(found, unit_objectives(problem, problem.start), rtol=1e-12)
 
 
 def test_values_of_a_segment_are_those_of_the_formula(random: np.random.Generator) -> None:
     problem = segments(random, "two layers", "cross_entropy")
-    V, W = problem.blocks(problem.flat)
+    V, W = problem.blocks(problem.start[0])
     F = value("tanh", problem.inputs @ V[:, :-1].T + V[:, -1]) @ W[:, :-1].T + W[:, -1]
     P = np.exp(F) / np.exp(F).sum(axis=1, keepdims=True)
     expected = -np.sum(problem.targets * np.log(P)) + 0.15 * (np.sum(V[:, :-1] ** 2) + np.sum(W[:, :-1] ** 2))
@@ -126,9 +126,9 @@ def test_values_of_a_segment_are_those_of_the_formula(random: np.random.Generato
 def test_a_separable_segment_is_the_sum_of_its_units(kind: str, random: np.random.Generator) -> None:
     problem = segments(random, kind, "squared")
     assert problem.segment.separable
-    (W,) = problem.blocks(problem.flat)
-    term = Term(problem.segment.features([], problem.inputs), problem.targets)
-    apart = UnitProblem(term, problem.segment.activation, problem.ridge, W)
+    (W,) = problem.blocks(problem.start[0])
+    A = problem.segment.features([], problem.inputs)
+    apart = UnitProblem(A, problem.targets, problem.ridge, W, problem.segment.activation)
     f, G = gradients(problem, problem.start, summed(40, 3))
     each, slopes = gradients(apart, W, summed(40, 3))
     assert_allclose(f, [each.sum()], rtol=1e-12)
@@ -139,8 +139,8 @@ def test_a_metric_weighs_the_outputs_of_a_segment(random: np.random.Generator) -
     """A diagonal one gives each unit's own regression its weight."""
     form = metric_example("diagonal", 3, random)
     made = segment_problem(random, "after", ridge=0.0)[0]
-    problem = SegmentProblem(made.segment, Squared(form), made.inputs, made.targets, made.shapes, 0.0, made.flat)
-    apart = UnitProblem(Term(made.inputs, made.targets), "sigmoid", 0.0, made.blocks(made.flat)[0])
-    (f,), each = values(problem, problem.start, summed(40, 2)), values(apart, apart.W, summed(40, 2))
+    problem = SegmentProblem(made.inputs, made.targets, 0.0, made.start, made.segment, Squared(form), made.shapes)
+    apart = UnitProblem(made.inputs, made.targets, 0.0, made.blocks(made.start[0])[0], "sigmoid")
+    (f,), each = values(problem, problem.start, summed(40, 2)), values(apart, apart.start, summed(40, 2))
     assert isinstance(form.M, Array)
     assert_allclose(f, np.sum(form.M * each), rtol=1e-12)

@@ -111,7 +111,7 @@ def test_no_unit_gets_worse_and_all_are_allowed(
             assert np.isfinite(found).all()
             assert allowed(restraint, found, W)
             W[:, :-1] = np.clip(W[:, :-1], restraint.least, restraint.most)
-            problem = replace(outside, W=W, restraint=restraint)
+            problem = replace(outside, start=W, restraint=restraint)
             before, after = (objectives(problem, V) for V in (W, solver.solve(problem, over_points)))
             assert (after <= before * (1.0 + 50.0 * n * EPS)).all()
 
@@ -122,11 +122,13 @@ def test_no_segment_gets_worse_and_all_are_allowed(
 ) -> None:
     for loss in LOSSES:
         made, over_points = segment_problem(random, kind, loss)
-        blocks = made.blocks(made.flat)
+        blocks = made.blocks(made.start[0])
         for W in blocks:
             W[0, :2] = 0.0
         inside = [np.hstack([np.clip(W[:, :-1], restraint.least, restraint.most), W[:, -1:]]) for W in blocks]
-        problem = replace(made, restraints=(restraint,) * len(blocks), flat=np.concatenate([W.ravel() for W in inside]))
+        problem = replace(
+            made, restraints=(restraint,) * len(blocks), start=np.concatenate([W.ravel() for W in inside])[None]
+        )
         found = W_SOLVERS[name]().solve(problem, over_points)
         after, before = (_segment_objective(problem, theta, over_points) for theta in (found, problem.start))
         assert after <= before * (1.0 + 50.0 * 40 * EPS)
@@ -150,8 +152,8 @@ def slopes(problem: UnitProblem, W: Array) -> tuple[Array, Array]:
     An objective f at most gamma_n f above the minimum of a quadratic of largest eigenvalue L has a gradient of at most
     sqrt(2 L gamma_n f).
     """
-    D = np.column_stack([problem.term.inputs, np.ones(problem.rows)])
-    R = D @ W.T - problem.term.targets
+    D = np.column_stack([problem.inputs, np.ones(problem.rows)])
+    R = D @ W.T - problem.targets
     G = R.T @ D
     G[:, :-1] += problem.ridge * W[:, :-1]
     largest = np.linalg.norm(D, 2) ** 2 + problem.ridge
@@ -187,7 +189,7 @@ def test_linear_units_agree_with_scikit_learn(name: str, random: np.random.Gener
     linear_model = pytest.importorskip("sklearn.linear_model")
     for l1, ridge in ((1.0, 0.0), (5.0, 0.0), (5.0, 2.0)):
         problem, over_points = well_posed(W_SOLVERS[name](), random, Restraint(l1), ridge)
-        W, A, T = W_SOLVERS[name]().solve(problem, over_points), problem.term.inputs, problem.term.targets
+        W, A, T = W_SOLVERS[name]().solve(problem, over_points), problem.inputs, problem.targets
         n, both = problem.rows, l1 + ridge
         centred = A - A.mean(axis=0)
         least = np.linalg.eigvalsh(centred.T @ centred)[0] + ridge
@@ -239,8 +241,8 @@ def lacking(problem: UnitProblem, W: Array) -> float:
     Pull, minus the gradient, less group V_j / ||V_j||, is l1 sign(v); of a v that is 0 within +-l1; at a bound it
     may push outwards.  Of a group that is 0, what is left of pull by l1 and bounds is not longer than `group`.
     """
-    asked, D = problem.restraint, np.column_stack([problem.term.inputs, np.ones(problem.rows)])
-    G, V = (D @ W.T - problem.term.targets).T @ D, W[:, :-1]
+    asked, D = problem.restraint, np.column_stack([problem.inputs, np.ones(problem.rows)])
+    G, V = (D @ W.T - problem.targets).T @ D, W[:, :-1]
     pull, lengths = -G[:, :-1] - problem.ridge * V, np.linalg.norm(V, axis=0)
     pull = pull - asked.group * V / np.where(lengths > 0.0, lengths, 1.0)
     over = pull - np.where(V == 0.0, np.clip(pull, -asked.l1, asked.l1), asked.l1 * np.sign(V))
@@ -259,8 +261,8 @@ def test_one_step_of_linear_units_meets_each_condition(kind: str, correlation: f
         random = np.random.default_rng([seed, *kind.encode()])
         problem, over_points = correlated(W_SOLVERS[name](), random, correlation, SHRINKING[kind])
         W = W_SOLVERS[name]().solve(problem, over_points)
-        size, A = problem.restraint.l1 + problem.restraint.group, np.abs(problem.term.inputs)
-        sizes = [np.abs(problem.term.targets), *(A @ np.abs(V[:, :-1]).T for V in (problem.W, W))]
+        size, A = problem.restraint.l1 + problem.restraint.group, np.abs(problem.inputs)
+        sizes = [np.abs(problem.targets), *(A @ np.abs(V[:, :-1]).T for V in (problem.start, W))]
         rounding = gamma(problem.rows) * A.sum(axis=0).max() * max(terms.max() for terms in sizes) / size
         assert lacking(problem, W) <= min(1e-10 + rounding, 1e-6)
 
@@ -276,8 +278,8 @@ def test_correlated_inputs_leave_the_minimum_of_scikit_learn(correlation: float,
         W = W_SOLVERS[name]().solve(factored(W_SOLVERS[name](), problem), over_points)
         own, n = objectives(problem, W), problem.rows
         other = linear_model.Lasso(alpha=problem.restraint.l1 / n, tol=1e-10, max_iter=1_000_000)
-        for unit, target in enumerate(problem.term.targets.T):
-            other.fit(problem.term.inputs, target)
+        for unit, target in enumerate(problem.targets.T):
+            other.fit(problem.inputs, target)
             its = objectives(problem, np.tile(np.append(other.coef_, other.intercept_), (len(W), 1)))[unit]
             noise = gamma(2 * n) * max(its, float(target @ target))
             assert -n * other.dual_gap_ - noise <= own[unit] - its <= noise
@@ -296,12 +298,12 @@ def test_groups_end_where_proximal_gradients_do(kind: str, name: str) -> None:
 
 def by_proximal_gradients(problem: UnitProblem) -> Array:
     """FISTA from the start with a restart whenever a step turns back (O'Donoghue & Candes 2015)."""
-    asked, D = problem.restraint, np.column_stack([problem.term.inputs, np.ones(problem.rows)])
+    asked, D = problem.restraint, np.column_stack([problem.inputs, np.ones(problem.rows)])
     ridge = np.append(np.full(problem.n_in, problem.ridge), 0.0)
     pace = 1.0 / (np.linalg.norm(D, 2) ** 2 + problem.ridge)
-    W, ahead, t = problem.W, problem.W, 1.0
+    W, ahead, t = problem.start, problem.start, 1.0
     for _ in range(100_000):
-        new = ahead - pace * ((D @ ahead.T - problem.term.targets).T @ D + ridge * ahead)
+        new = ahead - pace * ((D @ ahead.T - problem.targets).T @ D + ridge * ahead)
         V = np.sign(new[:, :-1]) * np.maximum(np.abs(new[:, :-1]) - pace * asked.l1, 0.0)
         V = np.maximum(V, asked.least)
         lengths = np.linalg.norm(V, axis=0)
@@ -343,11 +345,11 @@ def test_zeros_that_stay_are_those_of_the_start_alone(name: str, random: np.rand
     """The others are the least squares on the inputs that are left: a closed form for each pattern of zeros."""
     solver = W_SOLVERS[name]()
     problem, over_points = well_posed(solver, random, Restraint(kept=True), ridge=0.3)
-    problem.W[:2, [1, 4]], problem.W[3, :5] = 0.0, 0.0
+    problem.start[:2, [1, 4]], problem.start[3, :5] = 0.0, 0.0
     found = solver.solve(problem, over_points)
-    assert_array_equal(found == 0.0, problem.W == 0.0)
-    D = np.column_stack([problem.term.inputs, np.ones(problem.rows)])
+    assert_array_equal(found == 0.0, problem.start == 0.0)
+    D = np.column_stack([problem.inputs, np.ones(problem.rows)])
     for unit in range(4):
-        own = problem.W[unit] != 0.0
+        own = problem.start[unit] != 0.0
         H = D[:, own].T @ D[:, own] + 0.3 * np.diag(np.append(np.ones(own.sum() - 1), 0.0))
-        assert_allclose(found[unit, own], np.linalg.solve(H, D[:, own].T @ problem.term.targets[:, unit]), rtol=1e-8)
+        assert_allclose(found[unit, own], np.linalg.solve(H, D[:, own].T @ problem.targets[:, unit]), rtol=1e-8)

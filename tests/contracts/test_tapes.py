@@ -18,7 +18,7 @@ Made = tuple[Segment, list[Array], Array]
 def made(request: pytest.FixtureRequest, random: np.random.Generator) -> Made:
     """A segment, its weights, and its inputs."""
     problem, _ = segment_problem(random, request.param, n=7)
-    return problem.segment, problem.blocks(problem.flat), problem.inputs
+    return problem.segment, problem.blocks(problem.start[0]), problem.inputs
 
 
 def test_forward_leaves_its_inputs_alone(made: Made) -> None:

@@ -29,8 +29,8 @@ from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.linear import Linear
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.serial import Serial
 from macmpi.parallel.streams import stream
+from macmpi.parallel.team import Team
 from macmpi.results import model_file
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
 from macmpi.solvers.centres import TRAINERS, KMeans, Subset
@@ -226,7 +226,7 @@ def offer(monkeypatch: pytest.MonkeyPatch, things: dict[tuple[str, str], Any]) -
 
 def trained(whole: config.Config, data: Dataset, iterations: int = 2) -> tuple[Mac, Any, list[float]]:
     sizes = data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val)
-    mac = Mac(plan_of(whole, *sizes, 1), data, Serial(), Clock())
+    mac = Mac(plan_of(whole, *sizes, 1), data, Team(), Clock())
     state = start(mac, Origin())
     mac.begin(state)
     errors = [mac.evaluate(state).E_Q]
@@ -246,7 +246,7 @@ def test_a_users_own_kind_of_weights(method: str, sites: str, monkeypatch: pytes
     keys = {"hidden": [5, 3], "activation": ["low_rank", "tanh"], "sites": sites}
     whole, data = config.validate({"model": keys, "method": {"name": "mac"}}, "this test"), points()
     whole = replace(whole, method=config.Method(method), baseline=config.Baseline(batch=10))
-    chosen = choose(plan_of(whole, 4, 4, len(data.X), len(data.X_val), 1), data, Serial(), Clock())
+    chosen = choose(plan_of(whole, 4, 4, len(data.X), len(data.X_val), 1), data, Team(), Clock())
     begun = chosen.start(1.0, False, 0)
     chosen.begin(begun)
     before = chosen.evaluate(begun).E_Q

@@ -10,9 +10,9 @@ from contracts.examples import INPUTS, W_THOROUGH, inputs, sharing, solvers_of, 
 from numpy.testing import assert_array_equal
 
 from macmpi.solvers import W_SOLVERS
+from macmpi.solvers.w_fitted import Thresholded
 from macmpi.solvers.w_gauss_newton import GaussNewtonW
-from macmpi.solvers.w_problem import Term, UnitProblem
-from macmpi.solvers.w_thresholded import Thresholded
+from macmpi.solvers.w_problem import UnitProblem
 from macmpi.typing import Array
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -32,14 +32,14 @@ def solver(name: str) -> Any:
 
 def units(solver: Any, A: Array, T: Array, W: Array, ridge: float = 0.1) -> tuple[UnitProblem, Any]:
     over_points = summed(len(A), 2)
-    return sharing(solver, UnitProblem(Term(A, T), "sigmoid", ridge, W), over_points), over_points
+    return sharing(solver, UnitProblem(A, T, ridge, W, "sigmoid"), over_points), over_points
 
 
 def objectives(problem: UnitProblem, W: Array) -> Array:
     """1/2 sum (t - [w [a; 1] > 0])^2 + ridge/2 ||v||^2, recomputed: (w,)."""
     total = 0.5 * problem.ridge * np.sum(np.square(W[:, :-1], dtype=float), axis=1)
-    A = problem.term.inputs.astype(float)
-    total += 0.5 * np.sum((problem.term.targets - (A @ W[:, :-1].T + W[:, -1] > 0.0)) ** 2, axis=0)
+    A = problem.inputs.astype(float)
+    total += 0.5 * np.sum((problem.targets - (A @ W[:, :-1].T + W[:, -1] > 0.0)) ** 2, axis=0)
     return total
 
 
@@ -57,9 +57,9 @@ def test_no_unit_gets_worse(kind: str, targets: str, solver: Any, random: np.ran
     for ridge in (0.0, 0.1, 10.0):
         problem, over_points = made(random, solver, kind, targets, ridge)
         found = solver.solve(problem, over_points)
-        assert found.shape == problem.W.shape
+        assert found.shape == problem.start.shape
         assert np.isfinite(found).all()
-        before, after = objectives(problem, problem.W), objectives(problem, found)
+        before, after = objectives(problem, problem.start), objectives(problem, found)
         assert (after <= before * (1.0 + 1e-12)).all()
 
 

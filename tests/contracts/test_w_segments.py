@@ -20,6 +20,7 @@ from contracts.examples import (
     inputs,
     metric_example,
     segment_problem,
+    sharing,
     solvers_of,
     summed,
 )
@@ -30,8 +31,8 @@ from macmpi.nets.layers.affine import Affine
 from macmpi.nets.losses import LOSSES, Squared
 from macmpi.reductions import OverPoints
 from macmpi.solvers import W_SOLVERS
-from macmpi.solvers.w_problem import SegmentProblem, Term, UnitProblem, values
-from macmpi.solvers.w_sgd import SGDW
+from macmpi.solvers.w_descent import SGDW
+from macmpi.solvers.w_problem import SegmentProblem, UnitProblem, values
 from macmpi.typing import Array
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -126,7 +127,7 @@ def test_an_epoch_of_minibatches_shrinks_weights_by_the_ridge_of_the_mean(batch:
     """Of inputs and targets that are 0 the ridge alone is left: (1 - rate ridge / N) a step."""
     n, ridge, flat = 40, 4.0, np.array([1.0, 2.0, 3.0, 0.0, 1.0, -1.0, 1.0, 0.0])
     segment, shapes = Segment((Affine(3, 2),), (0,)), ((2, 4),)
-    problem = SegmentProblem(segment, Squared(), np.zeros((n, 3)), np.zeros((n, 2)), shapes, ridge, flat)
+    problem = SegmentProblem(np.zeros((n, 3)), np.zeros((n, 2)), ridge, flat[None], segment, Squared(), shapes)
     found = SGDW(iterations=1, batch=batch, rate=0.1, momentum=0.0).solve(problem, summed(n, 3))
     assert_allclose(found[0], flat * (1.0 - 0.1 * ridge / n) ** (n // batch), rtol=1e-12)
 
@@ -139,6 +140,8 @@ def test_a_segment_of_one_unit_is_that_unit(name: str, random: np.random.Generat
     """Solvers that take both give the same answer whichever way one unit is put."""
     A, T, W = random.normal(size=(40, 4)), random.normal(size=(40, 1)), random.normal(size=(1, 5))
     solver, over_points = W_SOLVERS[name](), summed(40, 3)
-    joint = SegmentProblem(Segment((Affine(4, 1),), (0,)), Squared(), A, T, ((1, 5),), 0.3, W.ravel())
-    apart = UnitProblem(Term(A, T), "linear", 0.3, W)
+    joint = SegmentProblem(A, T, 0.3, W.reshape(1, -1), Segment((Affine(4, 1),), (0,)), Squared(), ((1, 5),))
+    apart = UnitProblem(A, T, 0.3, W, "linear")
+    if name == "proximal":  # it measures units in their Gram, a segment in that which it sums up itself
+        apart = sharing(solver, apart, over_points)
     assert_allclose(solver.solve(joint, over_points), solver.solve(apart, over_points), rtol=0.0, atol=1e-9)

@@ -105,7 +105,7 @@ def test_a_minimum_stays(name: str, thorough: Any, activation: str, random: np.r
     """Solving again from the answer finds nothing more."""
     problem, over_points = well_posed(thorough, random, activation)
     first = thorough.solve(problem, over_points)
-    again, _ = w_problem(thorough, problem.term.inputs, problem.term.targets, first, activation, 0.1)
+    again, _ = w_problem(thorough, problem.inputs, problem.targets, first, activation, 0.1)
     second = thorough.solve(again, over_points)
     nothing = W_EXCESS.get(name, 1e-9)
     assert_allclose(unit_objectives(problem, second), unit_objectives(problem, first), rtol=nothing, atol=1e-20)
@@ -144,7 +144,7 @@ def test_no_worse_than_brute_force(seed: int, ridge: float, name: str, thorough:
 
 
 def _one(problem: UnitProblem, w: Array, unit: int) -> float:
-    W = problem.W.copy()
+    W = problem.start.copy()
     W[unit] = w
     return float(unit_objectives(problem, W)[unit])
 
@@ -176,7 +176,7 @@ def test_directions_in_single_precision_move_as_in_double(
     for precision in ("single", "double"):
         solver = W_SOLVERS["gauss_newton"](iterations=iterations, tolerance=0.0, cg_precision=precision)
         problem, over_points = w_problem(solver, A, T, W, activation)
-        assert (problem.term.rounded is not None) == (precision == "single")
+        assert (problem.rounded is not None) == (precision == "single")
         steps.append(solver.solve(problem, over_points) - W)
     single, double = steps
     assert np.abs(double).max() > 0.0
@@ -193,12 +193,12 @@ def test_some_units_give_those_rows(solvers: list[Any], activation: str, random:
     for solver in solvers:
         problem, over_points = well_posed(solver, random, activation)
         whole = solver.solve(problem, over_points)
-        term = problem.term
-        D = np.column_stack([term.inputs, np.ones(len(term.inputs))])
+        D = np.column_stack([problem.inputs, np.ones(len(problem.inputs))])
         single = gamma(len(D), np.float32) * np.linalg.cond(D) ** 2 * np.abs(whole).max()
         for units in ([3, 0], [1], [4, 2], [0, 1, 2, 3, 4]):
-            some = replace(term, targets=term.targets[:, units])
-            part = solver.solve(replace(problem, term=some, W=problem.W[units]), over_points)
+            part = solver.solve(
+                replace(problem, targets=problem.targets[:, units], start=problem.start[units]), over_points
+            )
             assert_allclose(part, whole[units], rtol=0.0, atol=single if solver.system.single else 1e-11)
 
 

@@ -17,7 +17,7 @@ from launch.launching import Outcome, launched
 from striking import FILES, PLACES, VARIABLE, VERBS
 
 from macmpi import run
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 from macmpi.training import checkpoint
 
 CASE = "hasty"
@@ -120,7 +120,7 @@ def go_on(folder: Path, *arguments: str, name: str = "run") -> None:
     """The same command again, in this process."""
     words = [f"{CASE}.toml", "--output", name, "--iterations", str(ITERATIONS), *OFTEN, "--resume", "auto"]
     with here(folder), contextlib.suppress(run.Done):
-        assert run.run(Serial(), [*words, *arguments]) == 0
+        assert run.run(Team(), [*words, *arguments]) == 0
 
 
 def assert_nothing_left(outcome: Outcome) -> None:

@@ -20,7 +20,7 @@ from launch.launching import Running, launched, run_program
 from limits import small_files
 
 from macmpi import UsageError, run
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 from macmpi.training import checkpoint
 
 pytestmark = pytest.mark.launch
@@ -44,7 +44,7 @@ def under_way(running: Running, folder: Path, at_least: int = 2) -> None:
 
 def in_process(folder: Path, *arguments: object) -> int:
     with here(folder):
-        return run.run(Serial(), [str(a) for a in arguments])
+        return run.run(Team(), [str(a) for a in arguments])
 
 
 @pytest.mark.parametrize("case", range(KILLS))
@@ -97,7 +97,7 @@ def test_nothing_half_written_stays(iteration: int, tmp_path: Path, tally: Tally
     assert list((tmp_path / "run").rglob("*.tmp"))
     seldom = ("--set", "run.checkpoint_minutes=1e9", "--iterations", "9", "--resume", "auto")
     with here(tmp_path):
-        assert run.run(Serial(), [f"{CASE}.toml", "--output", "run", *seldom]) == 0
+        assert run.run(Team(), [f"{CASE}.toml", "--output", "run", *seldom]) == 0
     assert list((tmp_path / "run").rglob("*.tmp")) == []
 
 

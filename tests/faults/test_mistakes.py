@@ -19,7 +19,7 @@ from launch.launching import run_program
 from unit.test_config import MISTAKES, toml
 
 from macmpi import UsageError, run
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 
 pytestmark = pytest.mark.launch
 
@@ -52,7 +52,7 @@ def refusal(folder: Path, text: str) -> str:
     (folder / "case.toml").write_text(text, encoding="utf-8")
     before = snapshot(folder)
     with here(folder), pytest.raises(UsageError) as caught:
-        run.run(Serial(), ["case.toml"])
+        run.run(Team(), ["case.toml"])
     assert snapshot(folder) == before
     return str(caught.value)
 
@@ -71,7 +71,7 @@ def test_the_config_without_a_mistake_runs(folder: Path, tmp_path: Path) -> None
     write_case(tmp_path, "autoencoder")
     (tmp_path / "case.toml").write_text("".join(line(k, v) for k, v in GOOD.items()))
     with here(tmp_path):
-        assert run.run(Serial(), ["case.toml"]) == 0
+        assert run.run(Team(), ["case.toml"]) == 0
 
 
 @pytest.mark.parametrize("part", range(20))
@@ -146,7 +146,7 @@ def trained(folder: Path, source: str, *arguments: str) -> list[dict[str, float]
 
     (folder / "data.toml").write_text(f'data = "{source}"\n[model]\nhidden = [5, 2, 5]\n')
     with here(folder):
-        assert run.run(Serial(), ["data.toml", "--output", "run", "--iterations", "3", *arguments]) == 0
+        assert run.run(Team(), ["data.toml", "--output", "run", "--iterations", "3", *arguments]) == 0
     return curve(folder / "run")
 
 
@@ -185,7 +185,7 @@ def test_data_that_are_refused(kind: str, write: Callable[..., str], tmp_path: P
     source = write(tmp_path, **arrays)
     (tmp_path / "data.toml").write_text(f'data = "{source}"\n')
     with here(tmp_path), pytest.raises(UsageError) as caught, contextlib.redirect_stderr(io.StringIO()):
-        run.run(Serial(), ["data.toml"])
+        run.run(Team(), ["data.toml"])
     assert named in str(caught.value)
     assert source in str(caught.value)
     assert not (tmp_path / "runs").exists()
@@ -198,4 +198,4 @@ def test_ragged_strings(tmp_path: Path, tally: Tally) -> None:
         ragged[0], ragged[1], ragged[2] = [1.0], [1.0, 2.0], [3.0]
     (tmp_path / "data.toml").write_text('data = "data.h5"\n')
     with here(tmp_path), pytest.raises(UsageError, match=r"data\.h5: dataset X holds object"):
-        run.run(Serial(), ["data.toml"])
+        run.run(Team(), ["data.toml"])

@@ -15,7 +15,7 @@ from launch.launching import launched
 from striking import ARRAYS, FILES, KINDS, VARIABLE
 
 from macmpi import run
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 from macmpi.training import checkpoint
 
 pytestmark = pytest.mark.launch
@@ -64,7 +64,7 @@ def test_soak(tmp_path: Path, tally: Tally) -> None:
     with here(tmp_path):
         for name, resume in (("run", "auto"), ("straight", "no")):
             words_ = ["long.toml", "--output", name, "--iterations", str(length), *DEADLINE, "--resume", resume]
-            assert run.run(Serial(), words_) == DONE
+            assert run.run(Team(), words_) == DONE
     assert_same_run(tmp_path / "run", tmp_path / "straight")
     assert iterations(tmp_path) == length + 1
     assert min(ends.values()) > 0

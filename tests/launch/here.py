@@ -12,7 +12,7 @@ from pathlib import Path
 from launch.launching import THREAD_VARIABLES, Outcome
 
 from macmpi import MacmpiError, run
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 from macmpi.training.process import STOP_SIGNALS
 
 
@@ -21,7 +21,7 @@ def run_here(*arguments: object, cwd: Path, code: int | None = None) -> Outcome:
     out, err = io.StringIO(), io.StringIO()
     with _undisturbed(cwd), redirect_stdout(out), redirect_stderr(err):
         try:
-            ended = run.run(Serial(), [str(word) for word in arguments])
+            ended = run.run(Team(), [str(word) for word in arguments])
         except MacmpiError as error:
             ended = error.exit_code
             if str(error):

@@ -15,7 +15,7 @@ from launch.launching import Outcome, run_program
 import macmpi
 from macmpi import UsageError
 from macmpi import run as program
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 
 pytestmark = pytest.mark.launch
 
@@ -48,7 +48,7 @@ def refused_here(*arguments: object, config: str = "autoencoder.toml") -> str:
     """The message, without a launch."""
     before = snapshot(Path.cwd())
     with pytest.raises(UsageError) as refusal:
-        program.run(Serial(), [config, *map(str, arguments)])
+        program.run(Team(), [config, *map(str, arguments)])
     assert snapshot(Path.cwd()) == before
     return str(refusal.value)
 

@@ -18,7 +18,7 @@ from macmpi.machine import hosts, startup, storage
 from macmpi.machine.findings import FAULT, FINE, WARNING, Finding
 from macmpi.machine.hosts import SHARED_A_RANK, Machine
 from macmpi.parallel import kernels
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 
 PROGRAM = ("-m", "macmpi.doctor")
 LINES = (
@@ -131,7 +131,7 @@ def test_locks_of_one_node_are_a_warning(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_remains_of_dead_programs_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hosts, "leftovers", lambda: ["/dev/shm/mpich_shm_1"])
-    found = hosts.shared_memory(hosts.machines(Serial()))
+    found = hosts.shared_memory(hosts.machines(Team()))
     assert (found.verdict, found.remedy) == (WARNING, "rm /dev/shm/mpich_shm_1")
 
 
@@ -158,7 +158,7 @@ def test_every_node_needs_shared_memory_for_its_own_ranks(second: Machine, verdi
 def test_a_blas_that_takes_more_cores_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter([0.0, 8.0])
     monkeypatch.setattr(doctor.time, "process_time", lambda: next(ticks))
-    assert [f.verdict for f in doctor.products(Serial())] == [FINE, FAULT]
+    assert [f.verdict for f in doctor.products(Team())] == [FINE, FAULT]
 
 
 def held(monkeypatch: pytest.MonkeyPatch, rates: tuple[float, float], names: tuple[str, str]) -> Finding:
@@ -170,7 +170,7 @@ def held(monkeypatch: pytest.MonkeyPatch, rates: tuple[float, float], names: tup
         return {"names": names[free], "arithmetic": names[free], "product": rates[free], "exp": 1.0}
 
     monkeypatch.setattr(kernels, "measured_with", report)
-    return doctor.kernel(Serial())
+    return doctor.kernel(Team())
 
 
 def test_a_variable_that_holds_the_machine_to_a_slower_kernel_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from launch.launching import Outcome, run_program
 from striking import VARIABLE
 
 from macmpi import UsageError, run
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 from macmpi.results.model_file import load
 from macmpi.training import checkpoint
 
@@ -144,7 +144,7 @@ def test_the_deadline_of_the_config_holds_while_data_are_read(
     """Large data may take longer than ranks wait for a config."""
     deadlines: list[float] = []
 
-    class Waiting(Serial):
+    class Waiting(Team):
         def set_clock(self, clock: Any, deadline: float) -> None:
             deadlines.append(deadline)
 

@@ -21,7 +21,7 @@ from same_bits_cases import CASES
 from same_bits_data import write_data
 
 from macmpi.parallel import kernels
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 from macmpi.parallel.texts import named
 
 ODD_RANKS = Path(__file__).with_name("odd_ranks.py")
@@ -101,7 +101,7 @@ def test_every_feature_does_on_another_kernel_of_blas(tmp_path: Path) -> None:
 
 def test_ranks_that_round_alike_are_told_so_by_a_number() -> None:
     """And one process is of one mind: nothing is said."""
-    assert kernels.mixture(kernels.arithmetics(Serial())) == ""
+    assert kernels.mixture(kernels.arithmetics(Team())) == ""
     assert kernels.fingerprint() == kernels.fingerprint()
     assert named([0, 1, 2, 5, 7, 8]) == "ranks 0-2, 5, 7-8"
     assert named([3]) == "rank 3"
@@ -129,7 +129,7 @@ def test_the_kernel_is_in_the_head_and_in_the_provenance_and_a_change_is_said(tm
     assert run_here(*arguments, 2, cwd=tmp_path, code=0).err == ""
     log = tmp_path / "run" / "provenance.json"
     launches = json.loads(log.read_text())["launches"]
-    assert [launch["kernels"] for launch in launches] == [kernels.arithmetics(Serial())] * 2
+    assert [launch["kernels"] for launch in launches] == [kernels.arithmetics(Team())] * 2
     launches[-1]["kernels"][0]["blas"][0]["architecture"] = "Another"
     log.write_text(json.dumps({**json.loads(log.read_text()), "launches": launches}))
     warned = run_here(*arguments, 3, cwd=tmp_path, code=0).err.splitlines()

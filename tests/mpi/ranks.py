@@ -17,7 +17,6 @@ import pytest
 
 from macmpi.parallel import shared_memory
 from macmpi.parallel.mpi import MPITeam, launch
-from macmpi.parallel.serial import Serial
 from macmpi.parallel.team import Team
 
 GRACE = float(os.environ.get("MACMPI_TEST_GRACE", "10"))
@@ -135,7 +134,7 @@ def made(config: pytest.Config, name: str, monkeypatch: pytest.MonkeyPatch) -> M
 def team(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Team:
     """One process, and all ranks: sharing nothing, or memory on one node or on several."""
     if request.param == "solo":
-        return Serial()
+        return Team()
     teams = request.config.stash[WORLD].teams
     if request.param not in teams:
         teams[request.param] = made(request.config, request.param, monkeypatch)

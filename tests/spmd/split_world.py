@@ -29,7 +29,6 @@ from macmpi.parallel import shared_memory
 from macmpi.parallel.blocks import Pieces
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.mpi import MPITeam, launch
-from macmpi.parallel.serial import Serial
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
 from macmpi.solvers.cholesky import cholesky
@@ -216,7 +215,7 @@ ALONE: dict[str, dict[str, str]] = {}
 def run_alone(world: Any) -> None:
     """Every choice that runs, in one process, each on one rank: waiting for each other leaves the cores free."""
     taken = {choice.name: choice for choices in on_ranks(EVERYWHERE in os.environ).values() for choice in choices}
-    mine = {name: bits(taken[name].plan(1), taken[name], Serial()) for name in sorted(taken)[world.rank :: world.size]}
+    mine = {name: bits(taken[name].plan(1), taken[name], Team()) for name in sorted(taken)[world.rank :: world.size]}
     others = world.Ibarrier()
     while not others.Test():
         time.sleep(0.01)
@@ -388,10 +387,10 @@ def time_accounted(team: MPITeam) -> str:
 
 
 def same_as_solo(team: MPITeam) -> str:
-    """What Serial's verbs give is what they mean."""
+    """What Team's verbs give is what they mean."""
     if team.size > 1:
         return ""
-    array, solo = np.arange(6.0).reshape(3, 2), Serial()
+    array, solo = np.arange(6.0).reshape(3, 2), Team()
     for one in (team, solo):
         one.gather_rows(array, [3])
         one.gather_parts(array.ravel(), [[slice(0, 2), slice(4, 6)]])

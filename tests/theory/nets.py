@@ -19,7 +19,7 @@ from macmpi.half_steps.metrics import renew_metric
 from macmpi.mac import Mac
 from macmpi.nets.losses import LOSSES
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 from macmpi.state import State
 from macmpi.typing import Array
 
@@ -85,7 +85,7 @@ def method(
         z_solver=replace(plan.resolved.z_solver, **others(ZStep, z_step)),
         schedule=replace(plan.resolved.schedule, **others(Penalty, penalty)),
     )
-    return Mac(replace(plan, resolved=resolved), data, Serial(), Clock())
+    return Mac(replace(plan, resolved=resolved), data, Team(), Clock())
 
 
 def known(table: type, keys: dict[str, Any]) -> dict[str, Any]:

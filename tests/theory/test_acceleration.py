@@ -14,7 +14,7 @@ from theory.nets import feasible, method
 from macmpi.mac import Mac
 from macmpi.methods.accelerated import DAMPING, Accelerated, spacing
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 from macmpi.state import State, block_views
 from macmpi.training import checkpoint
 from macmpi.training.stored import contents
@@ -45,7 +45,7 @@ def accelerated(momentum: bool = True, **keys: Any) -> tuple[Accelerated, State]
 
 
 def alternation(own: Accelerated) -> Mac:
-    return Mac(own.plan, own.data, Serial(), Clock())
+    return Mac(own.plan, own.data, Team(), Clock())
 
 
 def error(mac: Mac, flat: Array) -> float:
@@ -163,7 +163,7 @@ def test_a_checkpoint_holds_all_that_the_next_iteration_needs(
     for _ in range(2):
         own.sweep(state)
     read, _ = checkpoint.read(checkpoint.save(tmp_path, state, {}, 1))
-    other = Accelerated(Mac(own.plan, own.data, Serial(), Clock()), momentum)
+    other = Accelerated(Mac(own.plan, own.data, Team(), Clock()), momentum)
     other.begin(read)
     for _ in range(2):
         own.sweep(state)

@@ -56,7 +56,8 @@ def backpropagated(mac: Mac, state: State) -> Array:
     """The gradient of E1 as the package has it: that of the net as one segment."""
     plan = mac.plan
     nested = SegmentProblem(
-        plan.chain.whole, plan.resolved.loss, mac.data.X, mac.data.Y, plan.chain.block_shapes, 0.0, state.weights
+        *(mac.data.X, mac.data.Y, 0.0, state.weights[None]),
+        *(plan.chain.whole, plan.resolved.loss, plan.chain.block_shapes),
     )
     chunks = (slice(0, 3), slice(3, plan.n_train))
     return gradients(nested, nested.start, sum_over(chunks))[1][0]

@@ -25,7 +25,6 @@ from theory.problems import w_problem, z_problem
 from macmpi.mac import Mac
 from macmpi.nets.losses import dense
 from macmpi.plan.penalty import Progress
-from macmpi.solvers.w_problem import UnitProblem
 from macmpi.state import State
 
 CHOICES: dict[str, dict[str, Any]] = {
@@ -123,8 +122,7 @@ def test_the_target_of_a_unit_is_its_coordinate_less_the_multiplier_in_the_metri
     expected = [*(z - u for (z, *_), u in zip(sites, shifts, strict=True)), mac.data.Y]
     for job in mac.plan.work.w_step.jobs:
         problem, units = w_problem(mac, job, state), slice(None) if job.units is None else job.units.rows
-        found = problem.term.targets if isinstance(problem, UnitProblem) else problem.targets
-        assert_allclose(found, expected[job.segment][:, units], rtol=1e-10, atol=1e-12)
+        assert_allclose(problem.targets, expected[job.segment][:, units], rtol=1e-10, atol=1e-12)
     problem = z_problem(mac, slice(None), state)
     F = [f(a) for f, a in zip(layers(mac, state), [mac.data.X, *of_sites(mac, state.Z)], strict=True)]
     for found, f, u in zip(problem.outputs(state.Z), F, [*shifts, 0.0], strict=True):

@@ -29,7 +29,7 @@ from macmpi.data.scaling import Scaling
 from macmpi.half_steps.w_step import solve
 from macmpi.mac import Mac
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 from macmpi.state import State
 from macmpi.typing import Array
 
@@ -53,7 +53,7 @@ def digits() -> Dataset:
 
 def made(setting: str, data: Dataset, mu: float = 3.0) -> tuple[Mac, State, Config]:
     keys = config(**SETTINGS[setting])
-    mac = Mac(planned(keys, data), data, Serial(), Clock())
+    mac = Mac(planned(keys, data), data, Team(), Clock())
     state = begun(mac)
     state.mu = mu
     return mac, state, keys
@@ -125,7 +125,7 @@ def test_no_z_step_raises_any_point(direction: str, setting: str) -> None:
         plan = planned(keys, data)
         solver = replace(plan.resolved.z_solver, direction=direction)
         plan = replace(plan, resolved=replace(plan.resolved, z_solver=solver))
-        mac = Mac(plan, data, Serial(), Clock())
+        mac = Mac(plan, data, Team(), Clock())
         state = begun(mac)
         state.mu = mu
         first = after = by_point(mac, state, keys)
@@ -163,7 +163,7 @@ def test_with_the_centres_where_they_are_no_half_step_raises_e_q(make: Any, sett
 # --- who makes the features -------------------------------------------------------------------------------------------
 
 
-class Witness(Serial):
+class Witness(Team):
     """Notes the shapes of what is made by all ranks together."""
 
     def __init__(self) -> None:
@@ -176,7 +176,7 @@ class Witness(Serial):
 def test_the_first_features_are_made_by_all_ranks_on_resume_too() -> None:
     """Its State has the factor already: nothing else would ask for them before the Z-step, where each rank is alone."""
     keys, data = config(), autoencoder()
-    mac = Mac(planned(keys, data), data, Serial(), Clock())
+    mac = Mac(planned(keys, data), data, Team(), Clock())
     state = begun(mac)
     mac.begin(state)
     team = Witness()

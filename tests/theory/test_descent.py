@@ -171,7 +171,7 @@ def test_a_refit_that_is_worse_is_not_kept() -> None:
 
     class Careless(ClosedForm):
         def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
-            return problem.W + 10.0
+            return problem.start + 10.0
 
     mac = method()
     state = started(mac)

@@ -221,7 +221,7 @@ def test_regressions_see_the_coordinates_of_their_moment(sites: str) -> None:
 
     for _ in range(2):
         for job in jobs:
-            ours, theirs = (w_problem(m, job, state).term for m in (mac, fresh()))
+            ours, theirs = (w_problem(m, job, state) for m in (mac, fresh()))
             assert_array_equal(ours.inputs, theirs.inputs)
             assert_array_equal(ours.targets, theirs.targets)
         mac.z_step(state)

@@ -17,7 +17,7 @@ from macmpi.mac import Mac
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 from macmpi.state import State
 
 RING, SHARDED = WStep(schedule="ring"), Parallel("sharded")
@@ -69,7 +69,7 @@ def begun(config: Config, n: int = 151) -> tuple[Mac, State]:
     """A state with coordinates that are not feasible, before a W-step."""
     config = replace(config, parallel=SHARDED)
     data = data_of(config, n)
-    mac: Any = choose(plan_of(config, *data.sizes.counts, 1), data, Serial(), Clock())
+    mac: Any = choose(plan_of(config, *data.sizes.counts, 1), data, Team(), Clock())
     state = start(mac, Origin())
     mac.begin(state)
     mac.z_step(state)

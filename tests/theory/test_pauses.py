@@ -16,7 +16,7 @@ from macmpi.config.resized import resized
 from macmpi.methods.choose import choose
 from macmpi.methods.stochastic import method as stochastic
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 from macmpi.state import Z_STEP, Architecture, State
 from macmpi.training import checkpoint
 from macmpi.training.stored import contents
@@ -65,7 +65,7 @@ def method_of(config: Config, data: Any, state: State | None = None) -> Any:
         len(data.X_val),
         1,
     )
-    return choose(plan, data, Serial(), Clock())
+    return choose(plan, data, Team(), Clock())
 
 
 @pytest.mark.parametrize("tables", CASES.values(), ids=CASES)

@@ -21,7 +21,7 @@ from macmpi.methods.embedding import principal_codes
 from macmpi.methods.stochastic import looks
 from macmpi.nets.losses import LOSSES
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 from macmpi.results.reference_errors import levels
 from macmpi.results.scores import scores_of, sums_of
 from macmpi.solvers import W_SOLVERS
@@ -213,7 +213,7 @@ def test_the_scaling_is_that_of_copies() -> None:
 
 def chosen(config: Config, data: Dataset) -> Any:
     plan = plan_of(config, *data.sizes.counts, 1)
-    return choose(plan, data, Serial(), Clock())
+    return choose(plan, data, Team(), Clock())
 
 
 @pytest.mark.parametrize("loss", LOSSES)

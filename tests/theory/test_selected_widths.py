@@ -21,7 +21,7 @@ from macmpi.methods.candidates import Candidates
 from macmpi.methods.selection import Selection
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 from macmpi.state import State
 from macmpi.training import checkpoint
 from macmpi.training.stored import contents
@@ -137,7 +137,7 @@ def made(setting: str, **selection: Any) -> tuple[Selection, State]:
     data, keys = autoencoder(), {"criterion": "aic", "epsilon2": [0.1], "every": 1}
     given = config(**{**tables, "selection": {**keys, **tables["selection"]}})
     given = replace(given, start=replace(given.start, method="uniform", model=""))
-    method = Selection(Mac(planned(given, data), data, Serial(), Clock()))
+    method = Selection(Mac(planned(given, data), data, Team(), Clock()))
     state = method.start(1.0, True, 1)
     method.begin(state)
     return method, state
@@ -212,7 +212,7 @@ def resumed(saved: State, keys: Config, data: Dataset) -> Selection:
     plan = planned(keys, data)
     if (architecture := saved.own.architecture).units:
         plan = plan.resized(*architecture)
-    method = Selection(Mac(plan, data, Serial(), Clock()))
+    method = Selection(Mac(plan, data, Team(), Clock()))
     method.begin(saved)
     return method
 

@@ -34,7 +34,7 @@ from macmpi.nets.losses import Squared
 from macmpi.nets.losses.cross_entropy import CrossEntropy
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 from macmpi.plan.work_lists import Job
 from macmpi.solvers import cholesky
 from macmpi.state import W_STEP, Z_STEP, State
@@ -69,7 +69,7 @@ def selecting(data: Dataset | None = None, every: int = 1, **tables: Any) -> tup
     keys = {"criterion": "aic", "epsilon2": [0.1], "sizes": sizes, "every": every}
     tables["selection"] = {**keys, **tables.get("selection", {})}
     made = config(**tables)
-    method = Selection(Mac(planned(made, data), data, Serial(), Clock()))
+    method = Selection(Mac(planned(made, data), data, Team(), Clock()))
     state = begun(method.mac)
     method.begin(state)
     return method, state
@@ -211,7 +211,7 @@ def test_ranks_share_the_features_and_the_factors_of_the_candidates(
         plan = replace(method.plan, ranks=team.size)
         return totals(Selection(Mac(plan, method.data, team, Clock())), deepcopy(state))
 
-    one = together(Serial())
+    one = together(Team())
     alone_made = sorted(made)
     assert len({kind for kind, _ in alone_made}) == 2
     made.clear()
@@ -406,7 +406,7 @@ def resumed(saved: State, keys: Config, data: Dataset) -> Selection:
     plan = planned(keys, data)
     if (architecture := saved.own.architecture).units:
         plan = plan.resized(*architecture)
-    method = Selection(Mac(plan, data, Serial(), Clock()))
+    method = Selection(Mac(plan, data, Team(), Clock()))
     method.begin(saved)
     return method
 

@@ -16,7 +16,7 @@ from macmpi.data.dataset import Dataset
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 from macmpi.state import Errors
 
 LAGRANGIAN = Penalty("augmented_lagrangian")
@@ -62,7 +62,7 @@ def data_of(config: Config, n: int = 151) -> Dataset:
 def curve(config: Config) -> list[Errors]:
     data = data_of(config)
     plan = plan_of(config, *data.sizes.counts, 1)
-    method = choose(plan, data, Serial(), Clock())
+    method = choose(plan, data, Team(), Clock())
     state = start(method, Origin())
     found = [method.evaluate(state, feasible=True)]
     method.begin(state)

@@ -19,7 +19,7 @@ from macmpi.half_steps.metrics import renew_metric
 from macmpi.mac import Mac
 from macmpi.nets.layers.convolution import Convolution
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 from macmpi.solvers.w_problem import UnitProblem
 from macmpi.state import State
 from macmpi.typing import Array
@@ -59,7 +59,7 @@ def configured(name: str, activation: str = "tanh", sites: Any = "after", **tabl
 
 def method(given: Config, data: Dataset | None = None) -> Mac:
     data = data or points(0, 37, 4, 3)
-    return Mac(plan_of(given, *data.sizes.counts, 1), data, Serial(), Clock())
+    return Mac(plan_of(given, *data.sizes.counts, 1), data, Team(), Clock())
 
 
 def reference(name: str, activation: str, weights: Any, X: Array) -> Array:
@@ -210,8 +210,8 @@ def test_what_units_are_fitted_to_is_the_rest(random: np.random.Generator) -> No
     problem = w_problem(given, job)
     assert isinstance(problem, UnitProblem)
     before, here = (state.Z[:, columns] for columns in mac.plan.chain.site_columns[:2])
-    assert_allclose(problem.term.targets[:], here - before, rtol=1e-13, atol=1e-13)
-    assert_array_equal(problem.term.inputs[:], before)
+    assert_allclose(problem.targets[:], here - before, rtol=1e-13, atol=1e-13)
+    assert_array_equal(problem.inputs[:], before)
 
 
 # --- mistakes ---------------------------------------------------------------------------------------------------------

@@ -69,9 +69,10 @@ def by_unit(mac: Mac, state: State) -> float:
     for job in mac.plan.work.w_step.jobs:
         problem, k = w_problem(mac, job, state), job.segment
         if isinstance(problem, UnitProblem):
-            term = problem.term
             act = ACTIVATIONS[problem.activation]
-            residuals.setdefault(k, []).append(term.targets - act(term.inputs @ problem.W[:, :-1].T + problem.W[:, -1]))
+            residuals.setdefault(k, []).append(
+                problem.targets - act(problem.inputs @ problem.start[:, :-1].T + problem.start[:, -1])
+            )
         else:
             mu = 1.0 if k == K else state.mu
             total += mu * float((values(problem, problem.start, everywhere) - problem.ridge_part(problem.start)[0])[0])

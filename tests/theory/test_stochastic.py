@@ -42,7 +42,7 @@ from macmpi.nets.tape import Tape
 from macmpi.parallel import balance, tiles
 from macmpi.parallel.blocks import Rows
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
 from macmpi.parallel.tree_sum import Sum
 from macmpi.plan import damped
@@ -83,7 +83,7 @@ def method_of(loss: str = "squared", activation: str = "sigmoid", n: int = 90, *
         run=Run(max_iterations=5),
     )
     plan = plan_of(config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
-    method = Method_(plan, data, Serial(), Clock(), config.stochastic)
+    method = Method_(plan, data, Team(), Clock(), config.stochastic)
     return method, method.start(2.0, False, 1)
 
 

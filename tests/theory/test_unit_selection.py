@@ -21,7 +21,7 @@ from macmpi.methods.candidates import CRITERIA
 from macmpi.methods.choose import choose
 from macmpi.methods.unit_selection import Net, UnitSelection
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 from macmpi.state import State
 from macmpi.training import checkpoint
 from macmpi.training.stored import contents
@@ -59,7 +59,7 @@ def selecting(epsilon2: float = 0.02, every: int = 1, **tables: dict[str, Any]) 
 
 def of(config: Config, data: Dataset, hidden: list[int] | None = None) -> UnitSelection:
     plan = plan_of(config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
-    method = choose(plan.resized(hidden) if hidden else plan, data, Serial(), Clock())
+    method = choose(plan.resized(hidden) if hidden else plan, data, Team(), Clock())
     assert isinstance(method, UnitSelection)
     return method
 

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from macmpi import MacmpiError
-from macmpi.parallel.serial import Serial
 from macmpi.parallel.team import Team
 
 T = TypeVar("T")
@@ -19,7 +18,7 @@ PATIENCE = 30.0
 """Seconds after which a rank that waits for the others fails: they have left the collective."""
 
 
-class Member(Serial):
+class Member(Team):
     """One thread of a crew.  `slots` are shared: what each rank shows to the others."""
 
     def __init__(self, rank: int, barrier: Barrier, slots: list[Any]) -> None:

@@ -10,8 +10,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from unit.crew import crew
 
-from macmpi.half_steps.carry_out import carry_out, exchanged
-from macmpi.half_steps.located import located
+from macmpi.half_steps.carry_out import carry_out, exchanged, located
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.partition import partition_points
 from macmpi.parallel.points import Points

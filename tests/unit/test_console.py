@@ -14,7 +14,7 @@ import pytest
 
 from macmpi import NumericalError, console
 from macmpi.parallel import mpi
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 
 FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")
@@ -48,7 +48,7 @@ def test_lines_that_nobody_takes_are_left_out(how: str) -> None:
         console.flush()
 
 
-class Alone(Serial):
+class Alone(Team):
     """Notes how it was ended, which a team does not survive."""
 
     code = -1

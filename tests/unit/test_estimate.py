@@ -15,7 +15,7 @@ from macmpi.data.scaling import Scaling
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 from macmpi.plan.estimate import check_memory, idle, least_bytes
 from macmpi.plan.plan import Plan
 from macmpi.training.stored import contents
@@ -56,7 +56,7 @@ def test_what_a_rank_must_hold_is_in_its_points_and_its_state(name: str) -> None
     whole = configured(CASES[name])
     plan = plan_of(whole, D, L, N, N_VAL, 1)
     data = points(plan.dtype)
-    method = choose(plan, data, Serial(), Clock())
+    method = choose(plan, data, Team(), Clock())
     state = start(method, Origin())
     method.begin(state)
     method.sweep(state)

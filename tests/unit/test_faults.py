@@ -11,7 +11,8 @@ import pytest
 import striking
 
 from macmpi import UsageError
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.mpi import MPITeam
+from macmpi.parallel.team import Team
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,7 +37,7 @@ def test_a_malformed_fault_is_refused(text: str, named: str) -> None:
 
 def test_a_rank_that_is_not_there_is_refused() -> None:
     with pytest.raises(UsageError, match="no rank 1 among 1"):
-        striking.parse("1:z:0:kill").arm(Serial(), light=True)
+        striking.parse("1:z:0:kill").arm(Team(), light=True)
 
 
 def test_a_malformed_fault_ends_the_program_with_2(tmp_path: Path) -> None:
@@ -54,8 +55,9 @@ def test_every_phase_is_a_function(phase: str) -> None:
 
 
 def test_every_verb_of_the_team_is_a_phase() -> None:
-    verbs = {name for name in vars(Serial) if not name.startswith("_") and callable(getattr(Serial, name))}
+    verbs = {name for name in vars(Team) if not name.startswith("_") and callable(getattr(Team, name))}
     assert verbs - {"set_clock", "abort", "common", "depart"} == striking.VERBS.keys() - {"exchange"}
+    assert verbs <= vars(MPITeam).keys(), "a verb of many ranks is not that of one process"
 
 
 def test_the_page_for_developers_names_all() -> None:

@@ -21,7 +21,7 @@ from macmpi.config import Data
 from macmpi.data import shards
 from macmpi.data.whole import load
 from macmpi.parallel.partition import partition_points
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 
 X = np.random.default_rng(0).normal(size=(12, 3))
 ARRAYS = {"X": X, "Y": np.arange(12) % 3, "X_val": X[:4], "Y_val": np.arange(4) % 3}
@@ -57,7 +57,7 @@ def sharded(path: Path) -> None:
     source = Data(source=str(path))
     found = shards.survey(source, labels=True)
     n, n_val = (partition_points(size, 1, sharded=True) for size in found.counts[2:])
-    shards.load(source, found.classes, "float64", (n, n_val), Serial())
+    shards.load(source, found.classes, "float64", (n, n_val), Team())
 
 
 def as_config(path: Path) -> None:

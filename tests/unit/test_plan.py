@@ -18,11 +18,10 @@ from macmpi.methods.starts import Origin, start
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.partition import partition_points
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
 from macmpi.plan.work_lists import Exchange, Gram, Job, Layer, WorkList
-from macmpi.solvers.w_descent import LBFGSW
-from macmpi.solvers.w_sgd import SGDW
+from macmpi.solvers.w_descent import LBFGSW, SGDW
 from macmpi.state import block_views
 
 MIXED = ["none", "before", "after"]
@@ -188,7 +187,7 @@ def swept(config: Config, iterations: int) -> tuple[Mac, Any]:
     random, unit = np.random.default_rng(5), Scaling(np.zeros(4), np.ones(4))
     X, X_val = (random.normal(size=(n, 4)) for n in (40, 9))
     data = Dataset(X, X, X_val, X_val, unit, unit, "")
-    mac = Mac(plan_of(config, 4, 4, 40, 9, 1), data, Serial(), Clock())
+    mac = Mac(plan_of(config, 4, 4, 40, 9, 1), data, Team(), Clock())
     state = start(mac, Origin())
     mac.begin(state)
     for _ in range(iterations):

@@ -17,7 +17,7 @@ from macmpi.data.source import Whole
 from macmpi.data.whole import load
 from macmpi.parallel.partition import partition_points
 from macmpi.parallel.points import SAMPLE_POINTS, Points
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 
 RANDOM = np.random.default_rng(0)
 N = 60
@@ -130,8 +130,8 @@ def test_the_sample_is_that_of_copies(n: int) -> None:
     counts = np.random.default_rng(n).integers(0, 5, size=n)
     counts[0] += n  # at least as many copies as points
     partition, of_copies = partition_points(n, 1), partition_points(int(counts.sum()), 1)
-    found = Points(partition, partition, Serial(), weights=counts.astype(float))
-    copies = Points(of_copies, of_copies, Serial()).sample
+    found = Points(partition, partition, Team(), weights=counts.astype(float))
+    copies = Points(of_copies, of_copies, Team()).sample
     assert_array_equal(found.sample, np.repeat(np.arange(n), counts)[copies])
     assert len(found.sample) <= SAMPLE_POINTS and found.weight == counts.sum()
 

@@ -10,12 +10,12 @@ from plans import changed, plan_of
 from macmpi.config import Config, Method, Model
 from macmpi.parallel.partition import partition_points
 from macmpi.parallel.points import Points
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 
 SIZES = [1, 2, 37, 99, 100, 101, 513, 5000]
 
 
-class Rank(Serial):
+class Rank(Team):
     """One of several ranks, alone: what it computes before anything is exchanged."""
 
     def __init__(self, rank: int, size: int) -> None:
@@ -36,7 +36,7 @@ def test_each_point_is_held_by_one_rank_and_each_sample_point_too(n: int, ranks:
         points = Points(partition, partition, Rank(r, ranks))
         assert points.count == len(held[r])
         found += (points.sample + held[r].start).tolist()
-    assert_array_equal(found, Points(partition_points(n, 1), partition_points(n, 1), Serial()).sample)
+    assert_array_equal(found, Points(partition_points(n, 1), partition_points(n, 1), Team()).sample)
 
 
 @pytest.mark.parametrize("n", SIZES)
@@ -45,8 +45,7 @@ def test_sums_and_means_over_points(n: int, parts: int) -> None:
     """A partial of several arrays, one of none, and the mean and the rows of the sample."""
     A = np.random.default_rng(n).normal(size=(n, 3))
     whole, sharded = (
-        Points(partition, partition, Serial())
-        for partition in (partition_points(n, 1, parts, s) for s in (False, True))
+        Points(partition, partition, Team()) for partition in (partition_points(n, 1, parts, s) for s in (False, True))
     )
     seen: list[int] = []
 

@@ -29,7 +29,7 @@ from macmpi.data.dataset import Dataset
 from macmpi.data.whole import load
 from macmpi.nets.build import build_chain
 from macmpi.nets.losses import CrossEntropy, Squared
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 from macmpi.results import figures, model, model_file, pictures
 from macmpi.results.reading import Result, points, read
 from macmpi.results.reference_errors import levels
@@ -96,7 +96,7 @@ def train(folder: Path, text: str, *arguments: str) -> Path:
     source.write_text(text)
     handlers = {name: signal.getsignal(name) for name in SIGNALS}
     try:
-        assert run.run(Serial(), [str(source), "--output", str(folder), *arguments]) == 0
+        assert run.run(Team(), [str(source), "--output", str(folder), *arguments]) == 0
     finally:
         for name, handler in handlers.items():
             signal.signal(name, handler)

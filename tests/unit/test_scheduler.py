@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from macmpi import UsageError, run
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 from macmpi.training import scheduler
 
 
@@ -166,7 +166,7 @@ def test_a_job_that_does_not_say_is_refused(variable: str, name: str, monkeypatc
     for other in scheduler.TELLING.keys() - {name}:
         monkeypatch.setenv(scheduler.TELLING[other], "soon")
     with pytest.raises(UsageError, match=f"this {name} job does not say how long it may run") as refused:
-        run.run(Serial(), ["c.toml", "--max-time", "auto"])
+        run.run(Team(), ["c.toml", "--max-time", "auto"])
     named = {system for system, variable in scheduler.TELLING.items() if variable in str(refused.value)}
     assert named == {name} & scheduler.TELLING.keys()
 

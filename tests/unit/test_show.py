@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import macmpi
 from macmpi import UsageError, run, show
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 from macmpi.results import card
 from macmpi.results.card import thinned
 
@@ -33,7 +33,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "words.toml").write_text('data = "words.npz"\n[model]\nhidden = [5]\n[run]\nrefit = true\n')
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        assert run.run(Serial(), ["words.toml", "--output", "run", "--iterations", "4"]) == 0
+        assert run.run(Team(), ["words.toml", "--output", "run", "--iterations", "4"]) == 0
     return folder / "run"
 
 
@@ -157,7 +157,7 @@ def test_the_config_trains_the_net_again(trained: Path, tmp_path: Path, monkeypa
     assert tomllib.loads(out) == tomllib.loads((trained / "config.toml").read_text())
     (tmp_path / "again.toml").write_text(out)
     monkeypatch.chdir(trained.parent)
-    assert run.run(Serial(), [str(tmp_path / "again.toml"), "--output", str(tmp_path / "again")]) == 0
+    assert run.run(Team(), [str(tmp_path / "again.toml"), "--output", str(tmp_path / "again")]) == 0
     ours, theirs = (macmpi.load(str(path / "model.h5")).weights for path in (trained, tmp_path / "again"))
     assert all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
 

@@ -21,8 +21,8 @@ from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.softmax import softmax
 from macmpi.nets.losses import LOSSES
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.serial import Serial
 from macmpi.parallel.streams import Stream
+from macmpi.parallel.team import Team
 from macmpi.state import State
 from macmpi.typing import Array
 
@@ -52,7 +52,7 @@ def method_of(name: str, data: Dataset, **tables: Any) -> Method:
     table = {"model": CASCADE, "start": {"method": "staged"}, "method": {"name": name}} | tables
     given = config.validate(table, "this test")
     plan = plan_of(given, 64, 2, len(data.X), len(data.X_val), 1)
-    return choose(plan, data, Serial(), Clock())
+    return choose(plan, data, Team(), Clock())
 
 
 def begun(name: str, data: Dataset, **tables: Any) -> tuple[Method, State[Any]]:

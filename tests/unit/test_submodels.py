@@ -21,7 +21,6 @@ from macmpi.half_steps.w_problems import layer_gram
 from macmpi.mac import Mac
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.serial import Serial
 from macmpi.parallel.streams import stream
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
@@ -47,7 +46,7 @@ def begun(name: str) -> tuple[Mac, State, tuple[Job, ...]]:
     """A state with its Grams and with coordinates that are not feasible, and the jobs that travel."""
     config = replace(CONFIGS[name], parallel=Parallel("sharded"), start=Start(gradient_step=False))
     data = data_of(config)
-    mac = Mac(plan_of(config, *data.sizes.counts, 1), data, Serial(), Clock())
+    mac = Mac(plan_of(config, *data.sizes.counts, 1), data, Team(), Clock())
     state = mac.start(2.0, False, 0)
     mac.begin(state)
     mac.w_step(state)
@@ -84,7 +83,7 @@ def round_the_ring(name: str, team: Team) -> Array:
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_weights_are_the_same_on_any_number_of_ranks(name: str) -> None:
     mac, state, jobs = begun(name)
-    expected = round_the_ring(name, Serial())
+    expected = round_the_ring(name, Team())
     assert len(mac.plan.work.train.blocks) >= min(RANKS)
     assert all((expected[job.place] != state.weights[job.place]).all() for job in jobs)
     for ranks in RANKS:
@@ -98,7 +97,7 @@ def test_a_segment_goes_through_all_blocks_in_the_order_of_the_ring_by_plain_ste
     solver, blocks, found = (
         mac.plan.resolved.ring,
         mac.plan.work.train.blocks_of(0),
-        round_the_ring("segments", Serial()),
+        round_the_ring("segments", Team()),
     )
     assert solver is not None
     whole = [j for j, job in enumerate(jobs) if job.units is None]

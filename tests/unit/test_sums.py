@@ -8,7 +8,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from unit.crew import crew
 
 from macmpi.parallel import tree_sum
-from macmpi.parallel.serial import Serial
 from macmpi.parallel.team import Team
 from macmpi.parallel.tree_sum import TreeSum
 from macmpi.typing import Array
@@ -45,7 +44,7 @@ def test_a_sum_has_the_same_bits_on_any_number_of_ranks(
     """Narrow and added up by every rank, or wide and by each its share; of fewer columns than ranks too."""
     for width, wide in ((50, 10), (50, 100), (3, 1)):
         monkeypatch.setattr(tree_sum, "WIDE", wide)
-        alone = total(Serial(), leaves, width, dtype)
+        alone = total(Team(), leaves, width, dtype)
         expected = sum(np.random.default_rng(i).normal(size=width) for i in range(leaves))
         assert_allclose(alone, expected, rtol=1e-4, atol=1e-4)
         for found in crew(ranks, lambda team, width=width: total(team, leaves, width, dtype)):  # type: ignore[misc]
@@ -109,8 +108,9 @@ def test_a_rank_may_ask_for_some_columns(ranks: int, wide: int, monkeypatch: pyt
             def add(i: int, out: Array) -> None:
                 out += np.random.default_rng(100 * turn + i).normal(size=50)  # noqa: B023
 
-            asked, total = some(add, 50, reads=reads), tree(add, 50)
-            whole += [(asked[run].copy(), total[run]) for run in reads]
+            asked, total = some.exchanged(add, 50), tree(add, 50)
+            parts = [asked.part(run, np.empty(run.stop - run.start)).copy() for run in reads]
+            whole += [(part, total[run]) for part, run in zip(parts, reads, strict=True)]
         return whole
 
     for rank in crew(ranks, found):

@@ -104,7 +104,7 @@ def test_the_remedy_of_ranks_that_do_not_find_each_other_is_another_than_what_is
 @pytest.mark.parametrize("folder", ["codes", "missing"])
 def test_a_rank_that_ends_all_leaves_its_exit_code(folder: str, tmp_path: Path) -> None:
     (tmp_path / "codes").mkdir()
-    command = [sys.executable, "-c", "from macmpi.parallel.serial import Serial; Serial().abort(75)"]
+    command = [sys.executable, "-c", "from macmpi.parallel.team import Team; Team().abort(75)"]
     env = os.environ | {"MACMPI_EXIT_CODES": str(tmp_path / folder)}
     assert subprocess.run(command, env=env, timeout=60).returncode == 75
     assert [path.name for path in (tmp_path / "codes").iterdir()] == (["75"] if folder == "codes" else [])

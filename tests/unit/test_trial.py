@@ -11,7 +11,7 @@ from launch.launching import run_program
 from plans import plan_of
 
 from macmpi import config
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 from macmpi.training import trial
 from macmpi.training.trial import TIMED, tried
 
@@ -52,7 +52,7 @@ def test_another_start_is_timed_where_the_one_asked_for_needs_a_file(table: Path
 def test_what_would_take_long_is_predicted_and_the_points_are_not_shared(table: Path) -> None:
     given = config.Config(data=config.Data(str(table / "points.npz")), method=config.Method("stochastic"))
     plan = plan_of(given, 3, 1, 32, 8, 1)
-    assert tried(plan, None, 2.0 * trial.BUDGET, Serial()) is None  # type: ignore[arg-type]
+    assert tried(plan, None, 2.0 * trial.BUDGET, Team()) is None  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["stochastic", "mac"])

@@ -17,7 +17,7 @@ import macmpi
 from macmpi import UsageError, files, run
 from macmpi.data.reading import read_file
 from macmpi.parallel.partition import partition_points
-from macmpi.parallel.serial import Serial
+from macmpi.parallel.team import Team
 from macmpi.state import MacState, State
 from macmpi.training import checkpoint
 from macmpi.training.sharded_checkpoint import rows_of
@@ -128,7 +128,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(folder)
         np.savez("small.npz", X=np.random.default_rng(0).normal(size=(20, 3)))
         Path("small.toml").write_text('data = "small.npz"\nmodel.hidden = [2]\n')
-        assert run.run(Serial(), ["small.toml", "--iterations", "1", "--output", "run"]) == 0
+        assert run.run(Team(), ["small.toml", "--iterations", "1", "--output", "run"]) == 0
     return folder
 
 
@@ -199,7 +199,7 @@ def test_temporary_names_that_point_elsewhere_are_not_followed(
         path.symlink_to(folder / "precious")
     kind = "sharded" if sharded else "replicated"
     words = ["small.toml", "--iterations", "1", "--output", "new", "--set", f'parallel.data="{kind}"']
-    assert run.run(Serial(), words) == 0
+    assert run.run(Team(), words) == 0
     assert (folder / "precious").read_text() == "mine"
     assert [path for path in paths if path.is_symlink()] == []
 
@@ -211,14 +211,14 @@ def test_a_checkpoint_that_does_not_say_what_it_is_of(labels: dict[str, object],
     shutil.rmtree(folder / "run" / "checkpoints")
     checkpoint.save(path.parent, state, {files.RUN: files.run_of(folder / "run" / "config.toml"), **labels}, 1)
     with pytest.raises(UsageError, match="which config and data"):
-        run.run(Serial(), ["small.toml", "--iterations", "2", "--output", "run", "--resume", "auto"])
+        run.run(Team(), ["small.toml", "--iterations", "2", "--output", "run", "--resume", "auto"])
 
 
 @pytest.mark.parametrize("entry", ["model.h5", "curve.jsonl", "config.toml", "checkpoints/iteration-000003.h5"])
 def test_a_folder_in_the_place_of_a_file_is_named(entry: str, model: Path, folder: Path) -> None:
     (folder / "new" / entry).mkdir(parents=True)
     with pytest.raises(UsageError) as caught:
-        run.run(Serial(), ["small.toml", "--iterations", "0", "--output", "new", "--resume", "auto"])
+        run.run(Team(), ["small.toml", "--iterations", "0", "--output", "new", "--resume", "auto"])
     assert str(caught.value).startswith(f"new/{entry} is no file of a run in this folder, but somebody else's")
     assert (folder / "new" / entry).is_dir()
 
@@ -226,4 +226,4 @@ def test_a_folder_in_the_place_of_a_file_is_named(entry: str, model: Path, folde
 def test_a_folder_in_the_place_of_the_lock_is_named(model: Path, folder: Path) -> None:
     (folder / "new" / "lock").mkdir(parents=True)
     with pytest.raises(UsageError, match="cannot write to new/lock: Is a directory; move it away or name another"):
-        run.run(Serial(), ["small.toml", "--iterations", "0", "--output", "new"])
+        run.run(Team(), ["small.toml", "--iterations", "0", "--output", "new"])

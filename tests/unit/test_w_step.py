@@ -20,7 +20,6 @@ from macmpi.half_steps.w_step import keep_better, solve
 from macmpi.mac import Mac
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.serial import Serial
 from macmpi.parallel.team import Team
 from macmpi.plan.work_lists import Gram, Job, Layer, WorkList
 from macmpi.solvers.w_problem import values
@@ -127,10 +126,10 @@ def test_a_work_list_gives_the_same_weights_on_any_number_of_ranks(
             solve(mac.parts, work_list, state)
         return state.weights, state.own.grams
 
-    mac, state = wide(Serial(), w_step)
+    mac, state = wide(Team(), w_step)
     assert bool(waiting_for(mac.plan.work.w_step)) == rows
     assert (early(mac.plan.work.w_step) != mac.plan.work.w_step) == rows
-    weights, grams = found(Serial())
+    weights, grams = found(Team())
     assert (weights != state.weights).all()
     for ranks in (2, 3):
         for theirs in crew(ranks, found):
@@ -140,7 +139,7 @@ def test_a_work_list_gives_the_same_weights_on_any_number_of_ranks(
 
 def test_each_rank_does_its_own_jobs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the exchange; the jobs of all ranks are those of one."""
-    every = sorted(wide(Serial(), WStep())[0].plan.work.w_step.jobs, key=lambda job: job.place.start)
+    every = sorted(wide(Team(), WStep())[0].plan.work.w_step.jobs, key=lambda job: job.place.start)
     done: list[list[Job]] = [[], [], []]
     plain = w_step.w_problem
 

@@ -13,7 +13,6 @@ from numpy.testing import assert_array_equal
 from unit.crew import crew
 
 from macmpi.methods.stochastic.weights import Moves
-from macmpi.parallel.serial import Serial
 from macmpi.parallel.team import Team
 from macmpi.state import State, StochasticState
 from macmpi.training.stored import contents
@@ -124,7 +123,7 @@ def several(moves: Moves, state: State) -> None:
 def test_the_union_of_the_ranks_is_what_one_rank_has(runs: list[int], ranks: int) -> None:
     before, found, _ = after(runs, ranks, several)
     alone = state_of(len(before.weights))
-    several(Moves(Serial(), places_of(runs, 1)), alone)
+    several(Moves(Team(), places_of(runs, 1)), alone)
     for state in found:
         for name in ("weights", "average", "step"):
             assert_array_equal(contents(state)[name], contents(alone)[name], err_msg=name)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import Protocol
 
 import numpy as np
 
@@ -21,38 +20,54 @@ from macmpi.parallel.streams import stream
 from macmpi.parallel.tiles import Tile
 from macmpi.plan.work_lists import Job
 from macmpi.solvers.grams import Whitening
-from macmpi.solvers.w_problem import Term, UnitProblem
-from macmpi.solvers.w_sgd import SGDW
+from macmpi.solvers.w_descent import SGDW, Gradient
+from macmpi.solvers.w_problem import UnitProblem
 from macmpi.typing import Array
 
-Gradient = Callable[[Array, slice], Array]
-"""The gradient of the objective with respect to phi is taken from a run of points."""
 
+class Whole:
+    """A segment is trained as a whole, all of its weights at once: phi are these."""
 
-class Trained(Protocol):
-    """A layer or a segment whose jobs travel."""
+    def __init__(self, given: WInputs) -> None:
+        self._given = given
 
     def into(self, theta: Array) -> Array:
         """phi of some weights."""
-        ...
+        return theta
 
-    def back(self, phi: Array) -> Array: ...
+    def back(self, phi: Array) -> Array:
+        return phi
 
     def fastest(self, points: float, momentum: float) -> float:
         """The highest rate for minibatches of `points` points."""
-        ...
+        return float("inf")
 
     def at(self, order: Array) -> Callable[[Job], Gradient]:
-        """The gradients of its jobs at some points of this rank, of which minibatches are runs."""
-        ...
+        """The gradients of its jobs at some points of this rank, of which minibatches are runs.
+
+        The mean gradient of a minibatch, divided by the points' mean weight, and the ridge's share of a point.
+        """
+
+        def of(job: Job) -> Gradient:
+            problem, points = w_problem(self._given, job), self._given.parts.plan.n_train
+
+            def gradient(theta: Array, rows: slice) -> Array:
+                _, G = problem.partial(theta, order[rows], slope=True)
+                mean = G / (rows.stop - rows.start) * (points / problem.rows)
+                return mean + problem.ridge_part(theta)[1] / problem.rows
+
+            return gradient
+
+        return of
 
 
-class Units:
+class Units(Whole):
     """A layer of units; its features [A, 1] L^-T, which phi multiplies, are made once: n (D + 1) numbers."""
 
     def __init__(self, k: int, given: WInputs, here: Sequence[Tile]) -> None:
         plan, inputs = given.parts.plan, given.features[k]
-        self._given, self._k = given, k
+        super().__init__(given)
+        self._k = k
         self._points, self._ridge = plan.n_train, plan.unit_ridge(k, given.state.mu)
         self._activation = plan.chain.segments[k].activation
         assert plan.resolved.ring is not None
@@ -84,43 +99,12 @@ class Units:
 
         def of(job: Job) -> Gradient:
             assert job.units is not None
-            term = Term(A, T[:, job.units.rows], weights=own)
-            units = UnitProblem(term, self._activation, 0.0, np.empty((len(job.units), A.shape[1])))
+            start = np.empty((len(job.units), A.shape[1]))
+            units = UnitProblem(A, T[:, job.units.rows], 0.0, start, self._activation, point_weights=own)
 
             def gradient(phi: Array, rows: slice) -> Array:
                 _, G = units.partial(phi, rows, slope=True)
                 return self._points / (rows.stop - rows.start) * G + self._ridge * self._whitening.shrink(phi)
-
-            return gradient
-
-        return of
-
-
-class Whole:
-    """A segment is trained as a whole: all of its weights at once."""
-
-    def __init__(self, given: WInputs) -> None:
-        self._given = given
-
-    def into(self, theta: Array) -> Array:
-        return theta
-
-    def back(self, phi: Array) -> Array:
-        return phi
-
-    def fastest(self, points: float, momentum: float) -> float:
-        return float("inf")
-
-    def at(self, order: Array) -> Callable[[Job], Gradient]:
-        """The mean gradient of a minibatch, divided by the points' mean weight, and the ridge's share of a point."""
-
-        def of(job: Job) -> Gradient:
-            problem, points = w_problem(self._given, job), self._given.parts.plan.n_train
-
-            def gradient(theta: Array, rows: slice) -> Array:
-                _, G = problem.partial(theta, order[rows], slope=True)
-                mean = G / (rows.stop - rows.start) * (points / problem.rows)
-                return mean + problem.ridge_part(theta)[1] / problem.rows
 
             return gradient
 
@@ -136,7 +120,7 @@ class Submodels:
     def __init__(self, given: WInputs, ring: Ring, rank: int) -> None:
         plan, state = given.parts.plan, given.state
         self._plan, self._state, self._ring, self._rank = plan, state, ring, rank
-        self._trained: dict[int, Trained] = {}
+        self._trained: dict[int, Whole] = {}
         for k in sorted({job.segment for job in ring.jobs}):
             by_unit = plan.resolved.regressions[k].by_unit
             self._trained[k] = Units(k, given, plan.work.train.tiles_of(rank)) if by_unit else Whole(given)

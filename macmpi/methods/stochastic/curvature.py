@@ -25,12 +25,11 @@ from macmpi.methods.stochastic.noted import Noted
 from macmpi.methods.stochastic.spectral import Spectrum
 from macmpi.nets.design import gram
 from macmpi.parallel import tiles
-from macmpi.parallel.blocks import Products, Rows, commonly
+from macmpi.parallel.blocks import Products, Rows, Turns, commonly
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
 from macmpi.parallel.tree_sum import Sum, TreeSum, over_parts
-from macmpi.parallel.turns import Turns
 from macmpi.plan.damped import Damped
 from macmpi.plan.inverses import assign_inverses, inverse_flops
 from macmpi.plan.plan import Plan
@@ -119,12 +118,12 @@ class RunningCurvature:
         def put(i: int, out: Array) -> None:
             self._noted[i].put(out)
 
-        own, before = self._grams[self.team.rank], self.settled
-        reads = [slice(run.start - before, run.stop - before) for run in own]
-        new = self.sum(put, len(state.own.grams) - before, self.plan.dtype, reads, sets=True)
-        for run, read in zip(own, reads, strict=True):
-            state.own.grams[run] *= self._faded
-            state.own.grams[run] += new[read]
+        before = self.settled
+        new = self.sum.exchanged(put, len(state.own.grams) - before, self.plan.dtype, sets=True)
+        for run in self._grams[self.team.rank]:
+            grams, columns = state.own.grams[run], slice(run.start - before, run.stop - before)
+            grams *= self._faded
+            grams += new.part(columns, np.empty_like(grams))
         self._faded = 1.0
 
     def complete(self, state: State[StochasticState]) -> None:

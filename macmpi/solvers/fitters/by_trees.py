@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from macmpi.parallel.streams import Stream
-from macmpi.solvers.fitters.library import ByScikitLearn, seed_of
+from macmpi.solvers.fitters import ByScikitLearn, seed_of
 from macmpi.typing import Array
 
 
@@ -18,7 +18,6 @@ class GrowsTrees(ByScikitLearn):
 
     share: float = 1.0 / 3.0
     kinds: ClassVar[frozenset[str]] = frozenset({"trees"})
-    targets: ClassVar[frozenset[str]] = frozenset({"numbers"})
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from macmpi.parallel.streams import Stream
-from macmpi.solvers.fitters.library import ByScikitLearn
+from macmpi.solvers.fitters import ByScikitLearn
 from macmpi.typing import Array
 
 LARGEST = 6.0
@@ -59,8 +59,7 @@ class Logistic(Classifies):
             return one_by_one(model, inputs, targets, weights)
         W = np.zeros(map.parameter_shape)
         W[:, -1] = -LARGEST  # a class that no point has
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of iterations that end early
+        with warnings.catch_warnings(action="ignore"):  # of iterations that end early
             found = model().fit(inputs, targets.argmax(axis=1), sample_weight=weights)
         W[present] = np.hstack([found.coef_, found.intercept_[:, None]])
         return W
@@ -74,8 +73,7 @@ def one_by_one(model: Any, inputs: Array, targets: Array, weights: Array | None 
         if on.all() or not on.any():
             row[-1] = 1.0 if on.all() else -1.0
             continue
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of iterations that end early
+        with warnings.catch_warnings(action="ignore"):  # of iterations that end early
             found = model().fit(inputs, on, sample_weight=weights)
         row[:-1], row[-1] = found.coef_[0], found.intercept_[0]
     return W
