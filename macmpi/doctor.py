@@ -11,12 +11,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from macmpi import MacmpiError, UsageError, __version__
+from macmpi import MacmpiError, __version__
+from macmpi.command import by_all_ranks, parsed
 from macmpi.console import guard, program, say
 from macmpi.machine.findings import FAULT, WARNING, Finding
 from macmpi.machine.hosts import kernel, machines, ranks, shared_memory
 from macmpi.parallel.launchers import mpiexec, speaks
-from macmpi.parallel.mpi import BINDINGS, die, launch
+from macmpi.parallel.mpi import BINDINGS, launch
 from macmpi.parallel.team import Team
 
 MPIS = ("mpich", "openmpi", "impi-rt")
@@ -125,17 +126,7 @@ def parser() -> argparse.ArgumentParser:
 
 def examine(team: Team, argv: list[str]) -> int:
     """All findings, printed; 0, or 2 where there is a fault.  Collective: yes."""
-
-    def settle() -> Path:
-        try:
-            output: Path = parser().parse_args(argv).output
-        except SystemExit as end:
-            error = UsageError("")
-            error.exit_code = int(end.code or 0)
-            raise error from None
-        return output
-
-    output = team.from_root(settle)
+    output = team.from_root(lambda: parsed(parser(), argv).output)
     from macmpi.machine.startup import start_up
     from macmpi.machine.storage import folder, hdf5
 
@@ -159,15 +150,7 @@ def main() -> None:
         if speaks():
             say(str(Finding("MPI", "", FAULT, str(error))), error=True)
         sys.exit(error.exit_code)
-    try:
-        code = examine(team, sys.argv[1:])
-    except MacmpiError as error:
-        if not error.agreed:
-            die(team, error)
-        code = error.exit_code
-    except BaseException as error:  # noqa: BLE001 - every rank must end, whatever happened in this one
-        die(team, error)
-    sys.exit(code)
+    by_all_ranks(team, lambda: examine(team, sys.argv[1:]))
 
 
 if __name__ == "__main__":

@@ -14,15 +14,15 @@ from zipfile import ZipFile, ZipInfo
 
 import numpy as np
 
-from macmpi import MacmpiError, StorageError, UsageError
-from macmpi.console import program, say, warn
+from macmpi import StorageError, UsageError
+from macmpi.command import by_one_process
+from macmpi.console import program
 from macmpi.data.gathered import OPENML, OPENML_NAME, openml_file
 from macmpi.data.images import pillow
 from macmpi.data.library_sets import PREFIX, fetch_library_set
 from macmpi.data.named_sets import FILES, folder
 from macmpi.data.tables import table_bytes
 from macmpi.files import first_line, image, replace_file
-from macmpi.parallel.launchers import one_process
 from macmpi.typing import Array
 
 USPS_URL = "https://cs.nyu.edu/~roweis/data/usps_all.mat"
@@ -194,25 +194,30 @@ def _name(text: str) -> str:
     raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(SETS)}, openml:NAME and sklearn:NAME")
 
 
-def main() -> None:
-    one_process()
+def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog=program("fetch"), description="Download and convert a named data set.")
     p.add_argument("name", type=_name, metavar="NAME", help=f"{', '.join(SETS)}, openml:NAME[@VERSION] or sklearn:NAME")
     p.add_argument(
         "--file", type=Path, metavar="FILE", help="usps_all.mat or coil-20-proc.zip: use it instead of downloading it"
     )
-    args = p.parse_args()
+    return p
+
+
+def fetched(args: argparse.Namespace) -> str:
+    """Fetch a set, and say where it is.  Raises UsageError and StorageError."""
+    if args.name not in SETS and args.file is not None:
+        raise UsageError(f"--file is for {' and '.join(SETS)}: leave it out")
     try:
-        if args.name not in SETS and args.file is not None:
-            raise UsageError(f"--file is for {' and '.join(SETS)}: leave it out")
         path = SETS[args.name](folder(), args.file) if args.name in SETS else fetch_by_prefix(args.name)
     except OSError as error:
-        warn(f"{error.filename or folder()} could not be written: {error.strerror}; MACMPI_DATA names another folder")
-        sys.exit(StorageError.exit_code)
-    except MacmpiError as error:
-        warn(str(error))
-        sys.exit(error.exit_code)
-    say(f"{path} is ready")
+        raise StorageError(
+            f"{error.filename or folder()} could not be written: {error.strerror}; MACMPI_DATA names another folder"
+        ) from None
+    return f"{path} is ready"
+
+
+def main() -> None:
+    by_one_process(parser, fetched)
 
 
 if __name__ == "__main__":

@@ -5,17 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from macmpi import MacmpiError, StorageError, UsageError, __version__
-from macmpi.console import decimals, program, say, warn
+from macmpi import StorageError, UsageError, __version__
+from macmpi.command import by_one_process
+from macmpi.console import decimals, program, warn
 from macmpi.files import readable, replace_file
-from macmpi.parallel.launchers import one_process
 from macmpi.results.page import document, figure, table
 from macmpi.results.reading import Result, read, scores_at
 
@@ -123,21 +122,19 @@ def write(results: Sequence[Result], folder: Path, missing: Sequence[str]) -> li
     return list(written)
 
 
+def reported(args: argparse.Namespace) -> str:
+    """Draw the runs, and name the files of the report.  Raises UsageError and StorageError."""
+    if args.output and os.path.lexists(args.output) and not os.path.isdir(args.output):
+        raise UsageError(f"--output {args.output} is a file; name a folder")
+    results, lost = read_all(args.runs)
+    missing = [*lost, *(f"{result.name}: {line}" for result in results for line in result.missing)]
+    for line in missing:
+        warn(f"missing: {line}")
+    return "\n".join(map(str, write(results, args.output or results[0].path / "report", missing)))
+
+
 def main() -> None:
-    one_process()
-    args = parser().parse_args()
-    try:
-        if args.output and os.path.lexists(args.output) and not os.path.isdir(args.output):
-            raise UsageError(f"--output {args.output} is a file; name a folder")
-        results, lost = read_all(args.runs)
-        missing = [*lost, *(f"{result.name}: {line}" for result in results for line in result.missing)]
-        for line in missing:
-            warn(f"missing: {line}")
-        written = write(results, args.output or results[0].path / "report", missing)
-    except MacmpiError as error:
-        warn(str(error))
-        sys.exit(error.exit_code)
-    say("\n".join(map(str, written)))
+    by_one_process(parser, reported)
 
 
 if __name__ == "__main__":

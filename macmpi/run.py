@@ -13,13 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from macmpi import Done, MacmpiError, UsageError, __version__
-from macmpi.console import flush, guard, program, say, warn
+from macmpi import MacmpiError, UsageError, __version__
+from macmpi.command import by_all_ranks, parsed
+from macmpi.console import guard, program, say, warn
 from macmpi.data.source import source_of
 from macmpi.parallel.allowance import cores
 from macmpi.parallel.clock import now
 from macmpi.parallel.launchers import in_task, speaks
-from macmpi.parallel.mpi import STOPPED, die, launch
+from macmpi.parallel.mpi import STOPPED, launch
 from macmpi.parallel.team import Team, on_root
 from macmpi.training.decided import decided, planned
 from macmpi.training.request import MachineQuestion, Request, machine_question
@@ -107,11 +108,7 @@ def _seconds(text: str) -> float | str:
 
 def settle(argv: list[str]) -> tuple[Any, ...]:
     """The command line and the config, refused where they are wrong.  On rank 0, before the others import NumPy."""
-    try:
-        args = parser().parse_args(argv)
-    except SystemExit as end:
-        error = Done if not end.code else UsageError
-        raise error("") from None
+    args = parsed(parser(), argv)
     from macmpi import config as configs
     from macmpi.config.documented import found, meant
 
@@ -270,24 +267,14 @@ def main() -> None:
         process.end_with_launcher()
     # Until training begins there is nothing to save: a signal to one rank ends all, the same command starts again.
     process.on_stop_signals(lambda number, frame: team.abort(STOPPED))
-    code = 0
-    try:
+
+    def work() -> int:
         try:
-            code = run(team, sys.argv[1:], began)
+            return run(team, sys.argv[1:], began)
         finally:
             process.ignore_stop_signals()
-    except MacmpiError as error:
-        if not error.agreed:
-            die(team, error)
-        code = error.exit_code
-        if team.rank == 0 and str(error):
-            say(f"macmpi: {error}", error=code != 0)
-    except BaseException as error:  # noqa: BLE001 - every rank must end, whatever happened in this one
-        die(team, error)
-    if code:  # of all ranks alike: no launcher shall kill those that are a little slower
-        flush()
-        team.depart()
-    sys.exit(code)
+
+    by_all_ranks(team, work)
 
 
 if __name__ == "__main__":

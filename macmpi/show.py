@@ -12,11 +12,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from macmpi import MacmpiError, UsageError
-from macmpi.console import decimals, duration, program, say, warn
+from macmpi import UsageError
+from macmpi.command import by_one_process
+from macmpi.console import decimals, duration, program
 from macmpi.files import first_line
 from macmpi.parallel.kernels import words
-from macmpi.parallel.launchers import one_process
 from macmpi.results.card import Card, Error, Record, plain
 from macmpi.results.model import Model
 from macmpi.results.model_file import PREFERRED, load, notes
@@ -225,44 +225,36 @@ def as_json(model: Model, weights: Sequence[str], numbers: dict[str, Any]) -> st
     return json.dumps(plain(found), indent=1, allow_nan=False)
 
 
-def told(path: Path, config: bool, as_object: bool) -> str:
+def told(args: argparse.Namespace) -> str:
     """The answer of the command.  Raises UsageError."""
-    model = load(path)
-    weights, numbers = notes(path)
-    try:
-        return _told(path, model, weights, numbers, config, as_object)
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, say
-        raise UsageError(f"{path}: the model card is damaged: {first_line(error)}") from None
-
-
-def _told(path: Path, model: Model, weights: list[str], numbers: dict[str, Any], config: bool, as_object: bool) -> str:
+    if args.config and args.json:
+        raise UsageError("--config and --json: give one of them; the JSON holds the config too")
+    model, (weights, numbers) = load(args.model), notes(args.model)
     try:
         card = model.card
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
-    if as_object:
-        return as_json(model, weights, numbers)
-    if config:
+        if args.json:
+            return as_json(model, weights, numbers)
+        if args.config:
+            return config_of(card)
         if card is None:
-            raise UsageError(f"{path} has no model card, hence no config; config.toml of its run directory is one")
-        return "\n".join(printable(line) for line in card.config.splitlines())
+            missing = ("card", "none: written by an older version, or before training began")
+            return shown([*net_lines(model, weights), *note_lines(numbers), missing])
+        return shown([*net_lines(model, weights), *card_lines(card)])
+    except UsageError as error:
+        raise UsageError(f"{args.model}: {error}") from None
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, say
+        raise UsageError(f"{args.model}: the model card is damaged: {first_line(error)}") from None
+
+
+def config_of(card: Card | None) -> str:
+    """The config that the card holds, as TOML.  Raises UsageError."""
     if card is None:
-        missing = ("card", "none: written by an older version, or before training began")
-        return shown([*net_lines(model, weights), *note_lines(numbers), missing])
-    return shown([*net_lines(model, weights), *card_lines(card)])
+        raise UsageError("it has no model card, hence no config; config.toml of its run directory is one")
+    return "\n".join(printable(line) for line in card.config.splitlines())
 
 
 def main() -> None:
-    one_process()
-    args = parser().parse_args()
-    try:
-        if args.config and args.json:
-            raise UsageError("--config and --json: give one of them; the JSON holds the config too")
-        text = told(args.model, args.config, args.json)
-    except MacmpiError as error:
-        warn(str(error))
-        sys.exit(error.exit_code)
-    say(text)
+    by_one_process(parser, told)
 
 
 if __name__ == "__main__":
