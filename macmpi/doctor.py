@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from macmpi import MacmpiError, __version__
-from macmpi.command import by_all_ranks, parsed
-from macmpi.console import guard, program, say
-from macmpi.machine.findings import FAULT, WARNING, Finding
-from macmpi.machine.hosts import kernel, machines, ranks, shared_memory
+from macmpi.console import guard, say
+from macmpi.machine.hosts import FAULT, Finding, kernel, machines, ranks, shared_memory, start_up
+from macmpi.parallel.command import by_all_ranks, parsed, parser_of
 from macmpi.parallel.launchers import mpiexec, speaks
 from macmpi.parallel.mpi import BINDINGS, launch
 from macmpi.parallel.team import Team
@@ -32,9 +31,9 @@ def library(team: Team) -> Finding:
     launcher = mpiexec() or "no mpiexec"
     found = f"{team.library if team.size > 1 else ', '.join(installed) or 'none'}; {launcher}"
     if len(installed) > 1:
-        return Finding("MPI", found, WARNING, f"several MPIs in one environment ({', '.join(installed)}): keep one")
+        return Finding("MPI", found, f"several MPIs in one environment ({', '.join(installed)}): keep one")
     if not _version(BINDINGS) or launcher == "no mpiexec":
-        return Finding("MPI", found, WARNING, "one process works; for many ranks: pip install '.[mpich]'")
+        return Finding("MPI", found, "one process works; for many ranks: pip install '.[mpich]'")
     return Finding("MPI", found)
 
 
@@ -54,15 +53,10 @@ def products(team: Team) -> list[Finding]:
     worst = team.max_over_ranks({"slow": -rate, "fast": rate, "cores": cpu / wall})
     slow, fast, cores = -worst["slow"], worst["fast"], worst["cores"]
     found = f"{slow:.0f} to {fast:.0f} GFLOP/s a rank (float64)" if team.size > 1 else f"{rate:.0f} GFLOP/s (float64)"
-    even = fast < UNEVEN * slow
-    return [
-        Finding("dgemm", found)
-        if even
-        else Finding("dgemm", found, WARNING, "the slowest rank sets the pace: other programs on its cores?"),
-        Finding("BLAS threads", f"{cores:.1f} cores busy in a product of one rank")
-        if cores < THREADED
-        else Finding("BLAS threads", f"{cores:.1f} cores busy", FAULT, "BLAS does not heed OPENBLAS_NUM_THREADS=1"),
-    ]
+    uneven = "the slowest rank sets the pace: other programs on its cores?" if fast >= UNEVEN * slow else ""
+    deaf = "BLAS does not heed OPENBLAS_NUM_THREADS=1" if cores >= THREADED else ""
+    said = f"{cores:.1f} cores busy in a product of one rank"
+    return [Finding("dgemm", found, uneven), Finding("BLAS threads", said, deaf, fault=True)]
 
 
 def exchange(team: Team) -> Finding:
@@ -76,9 +70,8 @@ def exchange(team: Team) -> Finding:
     latency, seconds = (_median(team, A) for A in (small, large))
     bandwidth = large.nbytes / seconds
     found = f"{1e6 * latency:,.0f} microseconds, {bandwidth / 1e9:.2f} GB/s ({large.nbytes / 1e6:.0f} MB)"
-    if latency > SLOW_LATENCY or bandwidth < SLOW_BANDWIDTH:
-        return Finding("Iallgatherv", found, WARNING, "more ranks than cores, a busy machine, or a slow network")
-    return Finding("Iallgatherv", found)
+    slow = latency > SLOW_LATENCY or bandwidth < SLOW_BANDWIDTH
+    return Finding("Iallgatherv", found, "more ranks than cores, a busy machine, or a slow network" if slow else "")
 
 
 def shared_arrays(team: Team) -> Finding:
@@ -94,9 +87,9 @@ def shared_arrays(team: Team) -> Finding:
     team.gather_rows(rows, [1] * team.size)
     lost = float((rows != np.arange(team.size)[:, None]).any())
     if team.max_over_ranks({"lost": lost})["lost"]:
-        return Finding(what, "rows of other ranks are missing", FAULT, 'keep parallel.data = "replicated"')
+        return Finding(what, "rows of other ranks are missing", 'keep parallel.data = "replicated"', fault=True)
     if not team.shares:
-        return Finding(what, "no space", WARNING, 'with parallel.data = "node" every rank would keep its own copy')
+        return Finding(what, "no space", 'with parallel.data = "node" every rank would keep its own copy')
     return Finding(what, "one copy for the ranks of a node works")
 
 
@@ -119,7 +112,7 @@ def _version(name: str) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(prog=program("doctor"), description=__doc__, allow_abbrev=False)
+    p = parser_of("doctor", __doc__, "2 a fault", allow_abbrev=False)
     p.add_argument("--output", type=Path, default=Path(), metavar="DIR", help="the folder for runs (default: this one)")
     return p
 
@@ -127,7 +120,6 @@ def parser() -> argparse.ArgumentParser:
 def examine(team: Team, argv: list[str]) -> int:
     """All findings, printed; 0, or 2 where there is a fault.  Collective: yes."""
     output = team.from_root(lambda: parsed(parser(), argv).output)
-    from macmpi.machine.startup import start_up
     from macmpi.machine.storage import folder, hdf5
 
     hosts = machines(team)
@@ -148,7 +140,7 @@ def main() -> None:
         team = launch()
     except MacmpiError as error:
         if speaks():
-            say(str(Finding("MPI", "", FAULT, str(error))), error=True)
+            say(str(Finding("MPI", "", str(error), fault=True)), error=True)
         sys.exit(error.exit_code)
     by_all_ranks(team, lambda: examine(team, sys.argv[1:]))
 

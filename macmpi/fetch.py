@@ -15,14 +15,13 @@ from zipfile import ZipFile, ZipInfo
 import numpy as np
 
 from macmpi import StorageError, UsageError
-from macmpi.command import by_one_process
-from macmpi.console import program
 from macmpi.data.gathered import OPENML, OPENML_NAME, openml_file
 from macmpi.data.images import pillow
 from macmpi.data.library_sets import PREFIX, fetch_library_set
 from macmpi.data.named_sets import FILES, folder
 from macmpi.data.tables import table_bytes
 from macmpi.files import first_line, image, replace_file
+from macmpi.parallel.command import by_one_process, parser_of
 from macmpi.typing import Array
 
 USPS_URL = "https://cs.nyu.edu/~roweis/data/usps_all.mat"
@@ -39,15 +38,9 @@ MOST_BYTES = 1_000_000
 def convert_usps(data: Array) -> tuple[Array, Array]:
     """images (11000, 16, 16) uint8 and labels from usps_all.mat's `data` (256, 1100, 10).
 
-    Digits come in the order 1, ..., 9, 0 and pixels column by column.  Raises UsageError for another file of that
-    name, or a broken copy in which images repeat.
+    Digits come in the order 1, ..., 9, 0 and pixels column by column.
     """
-    if data.shape != (256, 1100, 10) or data.dtype != np.uint8:
-        raise UsageError(f"usps_all.mat holds {data.dtype} of shape {data.shape}; uint8 (256, 1100, 10) is needed")
     images = np.ascontiguousarray(data.transpose(2, 1, 0).reshape(11000, 16, 16).transpose(0, 2, 1))
-    distinct = len(np.unique(images.reshape(11000, 256), axis=0))
-    if distinct != 11000:
-        raise UsageError(f"usps_all.mat is a broken copy: {11000 - distinct} of its images repeat others")
     labels = np.repeat(np.array([1, 2, 3, 4, 5, 6, 7, 8, 9, 0], dtype=np.uint8), 1100)
     return images, labels
 
@@ -195,7 +188,8 @@ def _name(text: str) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(prog=program("fetch"), description="Download and convert a named data set.")
+    ends = "2 usage, data or network, 74 the data could not be written"
+    p = parser_of("fetch", "Download and convert a named data set.", ends)
     p.add_argument("name", type=_name, metavar="NAME", help=f"{', '.join(SETS)}, openml:NAME[@VERSION] or sklearn:NAME")
     p.add_argument(
         "--file", type=Path, metavar="FILE", help="usps_all.mat or coil-20-proc.zip: use it instead of downloading it"

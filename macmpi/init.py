@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 
 from macmpi import UsageError, __version__
-from macmpi.command import by_one_process
 from macmpi.config import Config, from_settings
 from macmpi.config.auto import Decision
 from macmpi.config.documented import documented, explanations, listed, scripts, text_of
@@ -27,6 +26,7 @@ from macmpi.data.dataset import Dataset
 from macmpi.data.source import has_labels, source_of
 from macmpi.data.targets import with_loss
 from macmpi.files import check_output, write_output
+from macmpi.parallel.command import by_one_process, parser_of
 from macmpi.plan.estimate import check_memory
 from macmpi.plan.plan import Plan
 from macmpi.plan.resolve import resolve
@@ -88,11 +88,8 @@ def _counted(n: int, what: str) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(
-        prog=program("init"),
-        description="Write a commented config for a data set, from what is found there; or print a documented one.",
-        epilog="Exit codes: 0 done, 2 usage or data, 74 the config could not be written.",
-    )
+    description = "Write a commented config for a data set, from what is found there; or print a documented one."
+    p = parser_of("init", description, "2 usage or data, 74 the config could not be written")
     asked = p.add_mutually_exclusive_group(required=True)
     asked.add_argument("data", nargs="?", metavar="DATA", help='a data file, or a name of data.source, as "digits"')
     asked.add_argument("--list", action="store_true", help="print the names of the documented configs, a line for each")
@@ -225,7 +222,7 @@ def usual_name(source: str) -> Path:
 
 
 def begun(args: argparse.Namespace) -> str:
-    """What macmpi brings along, or a config is written, and what comes next.  Raises UsageError and StorageError."""
+    """Writes a config and says what comes next, or gives what macmpi brings along.  Raises UsageError, StorageError."""
     if args.data is None:
         return brought_along(args).rstrip("\n")
     if not args.data:

@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 
 from macmpi import UsageError
-from macmpi.command import by_one_process
-from macmpi.console import program
 from macmpi.data.images import images_of
 from macmpi.data.reading import check_there, contents, read_array, read_file
 from macmpi.data.tables import CSV, PARQUET, is_table, read_table, table_bytes
 from macmpi.files import check_output, image, write_output
+from macmpi.parallel.command import by_one_process, parser_of
 from macmpi.results.model import Model
 from macmpi.results.model_file import PREFERRED, load
 from macmpi.typing import Array
@@ -28,11 +27,8 @@ SUFFIXES = (*ARRAYS, *CSV, *PARQUET)
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(
-        prog=program("predict"),
-        description="Apply a trained net to the points of a file.",
-        epilog="Exit codes: 0 done, 2 usage, model or data, 74 the output could not be written.",
-    )
+    ends = "2 usage, model or data, 74 the output could not be written"
+    p = parser_of("predict", "Apply a trained net to the points of a file.", ends)
     p.add_argument("model", type=Path, metavar="MODEL", help="model.h5 of a run directory")
     p.add_argument(
         "data", type=Path, metavar="DATA", help=".npy, .npz or .h5 with a dataset X, .csv, .parquet, a folder of images"

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from macmpi import StorageError, UsageError, __version__
-from macmpi.command import by_one_process
-from macmpi.console import decimals, program, warn
+from macmpi.console import decimals, warn
 from macmpi.files import readable, replace_file
+from macmpi.parallel.command import by_one_process, parser_of
 from macmpi.results.page import document, figure, table
 from macmpi.results.reading import Result, read, scores_at
 
@@ -27,11 +27,8 @@ OURS = re.compile(rb"Software\0macmpi|Drawn by macmpi")
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(
-        prog=program("report"),
-        description="Draw what runs have left behind.",
-        epilog="Exit codes: 0 done, 2 usage or runs, 74 the pictures could not be written.",
-    )
+    ends = "2 usage or runs, 74 the pictures could not be written"
+    p = parser_of("report", "Draw what runs have left behind.", ends)
     p.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run directory")
     p.add_argument("--output", type=Path, metavar="DIR", help="where to write (default: report/ in the first run's)")
     return p

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from macmpi import MacmpiError, UsageError, __version__
-from macmpi.command import by_all_ranks, parsed
 from macmpi.console import guard, program, say, warn
 from macmpi.data.source import source_of
 from macmpi.parallel.allowance import cores
 from macmpi.parallel.clock import now
+from macmpi.parallel.command import by_all_ranks, parsed
 from macmpi.parallel.launchers import in_task, speaks
 from macmpi.parallel.mpi import STOPPED, launch
 from macmpi.parallel.team import Team, on_root

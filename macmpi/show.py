@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from macmpi import UsageError
-from macmpi.command import by_one_process
-from macmpi.console import decimals, duration, program
+from macmpi.console import decimals, duration
 from macmpi.files import first_line
+from macmpi.parallel.command import by_one_process, parser_of
 from macmpi.parallel.kernels import words
 from macmpi.results.card import Card, Error, Record, plain
 from macmpi.results.model import Model
@@ -35,11 +35,8 @@ LABEL = 14
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(
-        prog=program("show"),
-        description="Show what a trained net is, what it was trained on, how, and how well.",
-        epilog="Exit codes: 0 done, 2 usage or model.",
-    )
+    description = "Show what a trained net is, what it was trained on, how, and how well."
+    p = parser_of("show", description, "2 usage or model")
     p.add_argument("model", type=Path, metavar="MODEL.h5", help="model.h5 of a run directory")
     p.add_argument("--config", action="store_true", help="print the config alone, as TOML: it trains the net again")
     p.add_argument("--json", action="store_true", help="print everything as JSON")

@@ -31,7 +31,6 @@ PACKAGES: dict[str, set[str]] = {
     "config": {"macmpi"},
     "parallel": {"macmpi", "console", "reductions", "typing"},
     "nets": {"macmpi", "config", "reductions", "typing"},
-    "command": {"macmpi", "console", "parallel"},
     "machine": {"macmpi", "console", "files", "parallel"},
     "data": {"macmpi", "config", "files", "nets", "parallel", "typing"},
     "solvers": {"demand", "nets", "parallel", "reductions", "typing"},
@@ -58,7 +57,7 @@ PACKAGES: dict[str, set[str]] = {
         "plan",
     }
     | {"results", "state", "typing"},
-    "run": {"macmpi", "command", "config", "console", "data", "methods", "parallel", "plan", "results", "training"},
+    "run": {"macmpi", "config", "console", "data", "methods", "parallel", "plan", "results", "training"},
     "api": {
         "macmpi",
         "config",
@@ -73,13 +72,13 @@ PACKAGES: dict[str, set[str]] = {
         "typing",
     },
     "sklearn": {"macmpi", "api", "data", "parallel", "results", "typing"},
-    "predict": {"macmpi", "command", "console", "data", "files", "parallel", "results", "typing"},
-    "report": {"macmpi", "command", "console", "files", "parallel", "results"},
-    "export": {"macmpi", "command", "console", "data", "files", "nets", "parallel", "results", "typing"},
-    "show": {"macmpi", "command", "console", "files", "parallel", "results"},
-    "fetch": {"macmpi", "command", "console", "data", "files", "parallel", "typing"},
-    "doctor": {"macmpi", "command", "console", "machine", "parallel"},
-    "init": {"macmpi", "command", "config", "console", "data", "files", "parallel", "plan"},
+    "predict": {"macmpi", "console", "data", "files", "parallel", "results", "typing"},
+    "report": {"macmpi", "console", "files", "parallel", "results"},
+    "export": {"macmpi", "console", "data", "files", "nets", "parallel", "results", "typing"},
+    "show": {"macmpi", "console", "files", "parallel", "results"},
+    "fetch": {"macmpi", "console", "data", "files", "parallel", "typing"},
+    "doctor": {"macmpi", "console", "machine", "parallel"},
+    "init": {"macmpi", "config", "console", "data", "files", "parallel", "plan"},
     "__main__": {"macmpi", "console", "parallel"},
 }
 """Package or module at the top level -> those that it may import, at the top of a file or inside a function."""
@@ -110,7 +109,7 @@ OWNERS = {
     "pandas": {"fetch"},
     "pyarrow": {"data.tables"},
     "polars": set(),
-    "argparse": {"command", "run", "predict", "fetch", "report", "doctor", "init", "export.__main__", "show"},
+    "argparse": {"parallel.command", "run", "predict", "fetch", "report", "doctor", "init", "export.__main__", "show"},
     "time": {"parallel.clock", "parallel.mpi", "parallel.kernels", "plan.estimate", "training.run_directory", "doctor"}
     | {"parallel.waiting", "api.cleaner"}
     | {"training.scheduler", "training.process", "machine.lock", "machine.storage"},
@@ -120,13 +119,13 @@ OWNERS = {
     "random": set(),
     "multiprocessing": set(),
     "threading": {"parallel.kernels", "training.process"},
-    "matplotlib": {"results.figures", "results.pictures", "results.outcomes"},
+    "matplotlib": {"results.figures", "results.pictures"},
     "onnx": {"export.onnx_file"},
     "onnxruntime": {"export.check"},
 }
 """Library -> the only modules, or packages with a dot behind them, that import it."""
 
-SPEAKERS = {"training.curve", "training.loop", "api.on_ranks", "command", "run", "doctor", "__main__"}
+SPEAKERS = {"training.curve", "training.loop", "api.on_ranks", "parallel.command", "run", "doctor", "__main__"}
 """The modules that say something on standard output; the others only warn, on standard error."""
 
 VERBS = {

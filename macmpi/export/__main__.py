@@ -5,22 +5,17 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from macmpi.command import by_one_process
-from macmpi.console import program
 from macmpi.export.check import TOLERANCE, compare, ensure, onnx_runner
 from macmpi.export.net import title
 from macmpi.export.onnx_file import written
 from macmpi.files import check_output, write_output
+from macmpi.parallel.command import by_one_process, parser_of
 from macmpi.results.model_file import PREFERRED, load
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(
-        prog=program("export"),
-        description="Write a trained net as an ONNX graph, for programs without macmpi.",
-        epilog="Exit codes: 0 done, 2 usage or model, 70 the file would not compute what macmpi computes, 74 it could "
-        "not be written.",
-    )
+    ends = "2 usage or model, 70 the file would not compute what macmpi computes, 74 it could not be written"
+    p = parser_of("export", "Write a trained net as an ONNX graph, for programs without macmpi.", ends)
     p.add_argument("model", type=Path, metavar="MODEL.h5", help="model.h5 of a run directory")
     p.add_argument("--to", choices=("onnx",), default="onnx", help="the format (default: onnx)")
     p.add_argument("--output", type=Path, metavar="FILE", help="default: next to the model, as model.onnx")

@@ -13,9 +13,8 @@ from launch.cases import snapshot
 from launch.launching import run_program
 
 from macmpi import doctor
-from macmpi.machine import hosts, startup, storage
-from macmpi.machine.findings import FAULT, FINE, WARNING, Finding
-from macmpi.machine.hosts import SHARED_A_RANK, Machine
+from macmpi.machine import hosts, storage
+from macmpi.machine.hosts import FAULT, FINE, SHARED_A_RANK, WARNING, Finding, Machine
 from macmpi.parallel import kernels
 from macmpi.parallel.serial import Serial
 
@@ -61,10 +60,10 @@ def test_what_a_start_costs(
     each: float, cores: int, kept: bool, variable: str, verdict: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of all ranks of the fullest host; sources that are compiled again by every rank are named."""
-    monkeypatch.setattr(startup, "seconds_of_import", lambda: each)
-    monkeypatch.setattr(startup, "compiled", lambda: kept)
-    monkeypatch.setenv(startup.UNWRITTEN, variable)
-    found = startup.start_up([Machine("other", 4, 4, None), Machine("full", 96, cores, None)])
+    monkeypatch.setattr(hosts, "seconds_of_import", lambda: each)
+    monkeypatch.setattr(hosts, "compiled", lambda: kept)
+    monkeypatch.setenv(hosts.UNWRITTEN, variable)
+    found = hosts.start_up([Machine("other", 4, 4, None), Machine("full", 96, cores, None)])
     assert found.verdict == verdict
     assert says in str(found)
 
@@ -75,7 +74,7 @@ LATER = ("h5py", "scipy.optimize", "scipy.stats", "scipy.sparse", "pandas", "skl
 
 def test_a_rank_starts_without_what_it_may_not_need() -> None:
     """Of many ranks on few cores each import is paid for as many times as there are ranks."""
-    code = f"import sys, {startup.PROGRAM}; print([name for name in {LATER} if name in sys.modules])"
+    code = f"import sys, {hosts.PROGRAM}; print([name for name in {LATER} if name in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
 

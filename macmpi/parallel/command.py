@@ -1,17 +1,23 @@
-"""What every command has: one process of a launch does its work, or all ranks, and a known error is its exit code."""
+"""A command is done by one process of a launch or by all its ranks, and a known error is its exit code."""
 
 from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from macmpi import Done, MacmpiError, UsageError
-from macmpi.console import flush, guard, say, warn
+from macmpi.console import flush, guard, program, say, warn
 from macmpi.parallel.launchers import speaks
 from macmpi.parallel.mpi import die
 from macmpi.parallel.team import Team
+
+
+def parser_of(command: str, description: str | None, ends: str, **more: Any) -> ArgumentParser:
+    """The parser of a command, without its arguments.  ends: its exit codes other than 0.  Collective: no."""
+    codes = f"Exit codes: 0 done, {ends}."
+    return ArgumentParser(prog=program(command), description=description, epilog=codes, **more)
 
 
 def by_one_process(parser: Callable[[], ArgumentParser], work: Callable[[Namespace], str]) -> None:
