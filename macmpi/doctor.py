@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import platform
 import sys
 import time
@@ -14,7 +13,7 @@ from typing import Any
 from macmpi import MacmpiError, __version__
 from macmpi.console import guard, say
 from macmpi.machine.hosts import FAULT, Finding, kernel, machines, ranks, shared_memory, start_up
-from macmpi.parallel.command import by_all_ranks, parsed, parser_of
+from macmpi.parallel.command import by_all_ranks, parsed, parser_of, set_threads
 from macmpi.parallel.launchers import mpiexec, speaks
 from macmpi.parallel.mpi import BINDINGS, launch
 from macmpi.parallel.team import Team
@@ -134,8 +133,7 @@ def examine(team: Team, argv: list[str]) -> int:
 
 def main() -> None:
     guard()
-    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = "1"
+    set_threads(1)
     try:
         team = launch()
     except MacmpiError as error:

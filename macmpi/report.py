@@ -87,8 +87,7 @@ def row(result: Result) -> list[str]:
     """A run's cells of the table; the errors are those of the best weights, by validation."""
     last, best = result.records[-1], min(reversed(result.records), key=lambda record: record["E1_val"])
     net = "-" if result.config is None else "-".join(map(str, result.config.model.units))
-    if result.end is not None:
-        net = "-".join(map(str, result.end.model.chain.layer_sizes))
+    net = net if result.end is None else result.end.model.sizes
     return [
         *(result.name, net, str(last.get("ranks", "-")), f"{last['iteration']:,}", f"{last['seconds']:.1f}"),
         *(f"{best['iteration']:,}", decimals(best["E1_train"]), decimals(best["E1_val"])),

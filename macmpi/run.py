@@ -18,7 +18,7 @@ from macmpi.console import guard, program, say, warn
 from macmpi.data.source import source_of
 from macmpi.parallel.allowance import cores
 from macmpi.parallel.clock import now
-from macmpi.parallel.command import by_all_ranks, parsed
+from macmpi.parallel.command import by_all_ranks, parsed, set_threads
 from macmpi.parallel.launchers import in_task, speaks
 from macmpi.parallel.mpi import STOPPED, launch
 from macmpi.parallel.team import Team, on_root
@@ -41,7 +41,6 @@ QUESTION = {
     "columns": "columns of X",
     "outputs": "columns of Y, or classes; without it an autoencoder",
 }
-THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def whole(text: str) -> int:
@@ -153,12 +152,6 @@ def _question(args: argparse.Namespace) -> MachineQuestion | None:
     return machine_question(given, args.memory, args.check) if given or args.memory is not None else None
 
 
-def _set_threads(threads: int) -> None:
-    """BLAS threads a rank, before NumPy is imported: part of the promise of equal bits."""
-    for name in THREAD_VARIABLES:
-        os.environ[name] = str(threads)
-
-
 def run(team: Team, argv: list[str], began: float | None = None) -> int:
     """The whole program on one rank.  Collective: yes.
 
@@ -167,7 +160,7 @@ def run(team: Team, argv: list[str], began: float | None = None) -> int:
     began = now() if began is None else began
     args, config = team.from_root(lambda: settle(argv))
     team.set_clock(None, config.run.deadline)
-    _set_threads(config.run.threads)
+    set_threads(config.run.threads)
     if args.question:
         team.from_root(lambda: _answer(config, args.question, team.size))
         return 0

@@ -46,11 +46,6 @@ def parser() -> argparse.ArgumentParser:
 # --- the parts --------------------------------------------------------------------------------------------------------
 
 
-def kind(model: Model) -> str:
-    """The task in a word."""
-    return "classifier" if model.classes is not None else "autoencoder" if model.autoencoder else "regression"
-
-
 def layers(model: Model) -> list[str]:
     """The maps of the net, each as a word or two: "affine 64", "sigmoid"; the steps of a recurrent layer as one."""
     chain, found, skipped = model.chain, list[str](), set[int]()
@@ -73,8 +68,7 @@ def _layer(map_: Any) -> str:
 
 def net_lines(model: Model, weights: Sequence[str]) -> Iterator[tuple[str, str]]:
     """The net itself, which every model.h5 has.  weights: the names of those in the file."""
-    sizes = "-".join(f"{n}" for n in model.chain.layer_sizes)
-    yield "net", f"{sizes} {kind(model)}, {model.chain.existing:,} weights"
+    yield "net", f"{model.sizes} {model.task}, {model.chain.existing:,} weights"
     yield "layers", shortened(layers(model), " > ")
     if model.classes is not None:
         yield "classes", shortened([str(c) for c in model.classes.tolist()], ", ")
@@ -213,7 +207,7 @@ def shown(lines: Iterable[tuple[str, str]]) -> str:
 def as_json(model: Model, weights: Sequence[str], numbers: dict[str, Any]) -> str:
     """Net, weights, attributes and card as one JSON object; without card where the file has none."""
     found = {
-        "net": {"sizes": list(model.chain.layer_sizes), "kind": kind(model), "maps": layers(model)},
+        "net": {"sizes": list(model.chain.layer_sizes), "kind": model.task, "maps": layers(model)},
         "classes": None if model.classes is None else model.classes.tolist(),
         "weights": list(weights),
         "numbers": numbers,

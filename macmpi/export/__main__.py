@@ -6,7 +6,6 @@ import argparse
 from pathlib import Path
 
 from macmpi.export.check import TOLERANCE, compare, ensure, onnx_runner
-from macmpi.export.net import title
 from macmpi.export.onnx_file import written
 from macmpi.files import check_output, write_output
 from macmpi.parallel.command import by_one_process, parser_of
@@ -38,7 +37,9 @@ def exported(args: argparse.Namespace) -> str:
     check_output(output, (".onnx",), (args.model,), args.overwrite)
     model = load(args.model, args.weights)
     content, outputs = written(model, args.precision, args.decoder)
-    lines = [f"{output}: {title(model)}, {args.precision}, {len(content):,} bytes; outputs {', '.join(outputs)}"]
+    lines = [
+        f"{output}: {model.sizes} {model.task}, {args.precision}, {len(content):,} bytes; outputs {', '.join(outputs)}"
+    ]
     runner, by = onnx_runner(content, args.precision)
     if runner is None:
         lines.append(f"  not checked: {by}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
@@ -47,6 +48,12 @@ def parsed(parser: ArgumentParser, argv: list[str]) -> Namespace:
     except SystemExit as end:
         error = UsageError if end.code else Done
         raise error("") from None
+
+
+def set_threads(threads: int) -> None:
+    """BLAS threads a rank, before NumPy is imported: part of the promise of equal bits."""
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = str(threads)
 
 
 def by_all_ranks(team: Team, work: Callable[[], int]) -> NoReturn:

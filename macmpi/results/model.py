@@ -79,9 +79,18 @@ class Model:
         blocks = tuple(block_views(self.kept[name].astype(np.float64), self.chain.block_shapes))
         return replace(self, weights=blocks, in_use=name)
 
+    @property
+    def task(self) -> str:
+        """What it was trained for, in a word."""
+        return "classifier" if self.classes is not None else "autoencoder" if self.autoencoder else "regression"
+
+    @property
+    def sizes(self) -> str:
+        """The units of its layers, as "64-32-8-32-64"."""
+        return "-".join(map(str, self.chain.layer_sizes))
+
     def __repr__(self) -> str:
-        sizes = "-".join(str(n) for n in self.chain.layer_sizes)
-        return f"Model({sizes}, {sum(W.size for W in self.weights):,} weights)"
+        return f"Model({self.sizes}, {sum(W.size for W in self.weights):,} weights)"
 
     @cached_property
     def card(self) -> Card | None:

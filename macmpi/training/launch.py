@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +40,8 @@ def launch_training(request: Request, source: Source, plan: Plan, team: Team) ->
         data = loaded(plan, source, team)
         first = on_root(team, lambda: origin_of(plan, data, request.start)) or Origin()
         team.from_root(lambda: name_unread(of))
-        made_by = partial(facts, data_sha256=data.sha256)
-        return train(Job(request, Nowhere(made_by), None, first, arithmetic), plan, data, team)
+        nowhere = Nowhere(facts(data_sha256=data.sha256) if team.rank == 0 else {})
+        return train(Job(request, nowhere, None, first, arithmetic), plan, data, team)
     directory = RunDirectory(request.output, request.overwrite)
     with directory.lock:
         on_root(team, lambda: directory.judge(request.resume, of, request.inputs, plan.sharded))

@@ -7,7 +7,7 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import product
@@ -169,18 +169,16 @@ class RunDirectory:
 
 
 class Nowhere:
-    """In the place of a run directory where nothing is to be written.  Collective: no (rank 0)."""
+    """In the place of a run directory where nothing is to be written.  Collective: no (rank 0).
+
+    facts: the provenance of this launch.
+    """
 
     path = curve = start = model = refit = None
     run = ""
 
-    def __init__(self, made_by: Callable[[], dict[str, Any]]) -> None:
-        self._made_by = made_by
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """The provenance of this launch."""
-        return self._made_by()
+    def __init__(self, facts: dict[str, Any]) -> None:
+        self.facts = facts
 
     def save(self, state: State[Any], of: Resolved, sha256: str, last: bool = False) -> bool:
         """There are no checkpoints, and nothing is lost by that."""
