@@ -6,13 +6,12 @@ import argparse
 import platform
 import sys
 import time
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from macmpi import MacmpiError, __version__
 from macmpi.console import guard, say
-from macmpi.machine.hosts import FAULT, Finding, kernel, machines, ranks, shared_memory, start_up
+from macmpi.machine.hosts import FAULT, Finding, kernel, machines, ranks, shared_memory, start_up, version_of
 from macmpi.parallel.command import by_all_ranks, parsed, parser_of, set_threads
 from macmpi.parallel.launchers import mpiexec, speaks
 from macmpi.parallel.mpi import BINDINGS, launch
@@ -26,12 +25,12 @@ SLOW_LATENCY, SLOW_BANDWIDTH, UNEVEN, THREADED = 2e-3, 2e8, 1.5, 1.5
 
 def library(team: Team) -> Finding:
     """The MPI that the ranks run under, or that they would."""
-    installed = [f"{name} {_version(name)}" for name in MPIS if _version(name)]
+    installed = [f"{name} {version}" for name in MPIS if (version := version_of(name))]
     launcher = mpiexec() or "no mpiexec"
     found = f"{team.library if team.size > 1 else ', '.join(installed) or 'none'}; {launcher}"
     if len(installed) > 1:
         return Finding("MPI", found, f"several MPIs in one environment ({', '.join(installed)}): keep one")
-    if not _version(BINDINGS) or launcher == "no mpiexec":
+    if not version_of(BINDINGS) or launcher == "no mpiexec":
         return Finding("MPI", found, "one process works; for many ranks: pip install '.[mpich]'")
     return Finding("MPI", found)
 
@@ -101,13 +100,6 @@ def _median(team: Team, array: Any) -> float:
         team.gather_rows(array, counts)
         taken.append(team.max_over_ranks({"s": time.perf_counter() - began})["s"])
     return sorted(taken)[REPEATS // 2]
-
-
-def _version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return ""
 
 
 def parser() -> argparse.ArgumentParser:

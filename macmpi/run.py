@@ -229,7 +229,7 @@ def _folder(request: Request, plan: Plan) -> str:
 
     assert request.output is not None, "the command line has an output"
     try:
-        held = judge(request.output, plan.resolved, request.resume, request.overwrite, request.inputs, plan.sharded)
+        held = judge(request.output, request, plan.resolved, plan.sharded)
     except UsageError as error:
         return str(error)
     return f"{request.output}: {held}"

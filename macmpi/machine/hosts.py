@@ -64,6 +64,16 @@ class Machine:
     left: Sequence[str] = ()
 
 
+def version_of(package: str) -> str:
+    """The version of an installed package, "" where there is none.  Collective: no."""
+    from importlib import metadata
+
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
 def machines(team: Team) -> list[Machine]:
     """All hosts of this launch, rank 0's first.  Collective: yes."""
     hosts = texts(team, platform.node())

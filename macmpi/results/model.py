@@ -81,7 +81,7 @@ class Model:
 
     @property
     def task(self) -> str:
-        """What it was trained for, in a word."""
+        """The net classifies, reconstructs or regresses: its task in a word."""
         return "classifier" if self.classes is not None else "autoencoder" if self.autoencoder else "regression"
 
     @property

@@ -44,7 +44,7 @@ def launch_training(request: Request, source: Source, plan: Plan, team: Team) ->
         return train(Job(request, nowhere, None, first, arithmetic), plan, data, team)
     directory = RunDirectory(request.output, request.overwrite)
     with directory.lock:
-        on_root(team, lambda: directory.judge(request.resume, of, request.inputs, plan.sharded))
+        on_root(team, lambda: directory.judge(request, of, plan.sharded))
         if plan.sharded:
             check_same_folder(request.output, team)
             if path := team.from_root(lambda: directory.held.found and directory.held.found[0]):

@@ -59,8 +59,7 @@ def save_sharded(
         if team.rank == 0:
             with suppress(OSError):
                 _partial(directory.checkpoints, directory.run).unlink(missing_ok=True)
-        team.all_or_raise(lambda: directory.failed(state, why, last, team.rank))
-        return False
+        return team.all_or_raise(lambda: directory.failed(state, why, last, team.rank))
     return True
 
 
