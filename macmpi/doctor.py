@@ -103,7 +103,7 @@ def _median(team: Team, array: Any) -> float:
 
 
 def parser() -> argparse.ArgumentParser:
-    p = parser_of("doctor", __doc__, "2 a fault", allow_abbrev=False)
+    p = parser_of("doctor", __doc__, "2 usage or a fault", allow_abbrev=False)
     p.add_argument("--output", type=Path, default=Path(), metavar="DIR", help="the folder for runs (default: this one)")
     return p
 

@@ -148,14 +148,6 @@ def fetch_openml(source: str) -> Path:
     return path
 
 
-def fetch_by_prefix(source: str) -> str:
-    """Fetches a set of OpenML or scikit-learn, and says where it is.  Raises UsageError."""
-    if source.startswith(OPENML):
-        return str(fetch_openml(source))
-    fetch_library_set(source)
-    return source
-
-
 def _write(path: Path, arrays: dict[str, Array], source: str) -> Path:
     if os.path.lexists(path) and not (os.path.isfile(path) and source.encode() in path.read_bytes()):
         raise UsageError(f"{path} is there already, and is not of {source}: move it away, or use another MACMPI_DATA")
@@ -202,7 +194,10 @@ def fetched(args: argparse.Namespace) -> str:
     if args.name not in SETS and args.file is not None:
         raise UsageError(f"--file is for {' and '.join(SETS)}: leave it out")
     try:
-        path = SETS[args.name](folder(), args.file) if args.name in SETS else fetch_by_prefix(args.name)
+        if args.name.startswith(PREFIX):
+            fetch_library_set(args.name)
+            return f"{args.name} is ready"
+        path = SETS[args.name](folder(), args.file) if args.name in SETS else fetch_openml(args.name)
     except OSError as error:
         raise StorageError(
             f"{error.filename or folder()} could not be written: {error.strerror}; MACMPI_DATA names another folder"

@@ -257,6 +257,12 @@ def verify(file: IO[bytes]) -> None:
         raise OSError(UNFIT)
 
 
+def unsealed(file: IO[bytes]) -> h5py.File:
+    """A sealed HDF5 file for reading, once every byte is verified.  Raises OSError."""
+    verify(file)
+    return opened(file)
+
+
 def partial_of(path: Path, run: str = "") -> Path:
     """The name under which a file is written before it is complete, which no other program gives to a file.
 

@@ -17,8 +17,8 @@ from macmpi.data.reading import check_there, contents, read_array, read_file
 from macmpi.data.tables import CSV, PARQUET, is_table, read_table, table_bytes
 from macmpi.files import check_output, image, write_output
 from macmpi.parallel.command import by_one_process, parser_of
-from macmpi.results.model import Model
-from macmpi.results.model_file import PREFERRED, load
+from macmpi.results.model import PREFERRED, Model
+from macmpi.results.model_file import load
 from macmpi.typing import Array
 
 ACTIONS = ("predict", "probabilities", "encode", "decode", "reconstruct")

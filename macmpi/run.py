@@ -171,14 +171,8 @@ def run(team: Team, argv: list[str], began: float | None = None) -> int:
     if args.explain:
         team.from_root(lambda: say("\n".join(explained(plan.resolved.decisions))))
         return 0
-    words = (
-        args.resume,
-        args.overwrite,
-        args.max_time,
-        tuple(args.argv),
-        known.in_short(plan),
-        args.when_stopped == "model",
-    )
+    chosen, ends_with_model = known.in_short(plan), args.when_stopped == "model"
+    words = args.resume, args.overwrite, args.max_time, tuple(args.argv), chosen, ends_with_model
     request = Request(began, args.output, *words, inputs=(args.config,))
     if args.check:
         return check(request, known.source, plan, team)

@@ -18,8 +18,8 @@ from macmpi.files import first_line
 from macmpi.parallel.command import by_one_process, parser_of
 from macmpi.parallel.kernels import words
 from macmpi.results.card import Card, Error, Record, plain
-from macmpi.results.model import Model
-from macmpi.results.model_file import PREFERRED, load, notes
+from macmpi.results.model import PREFERRED, Model
+from macmpi.results.model_file import load, notes
 
 BARS, PLAIN_BARS = " ▁▂▃▄▅▆▇█", " _.,-=+*#"
 """Heights from 0 to 8; the plain ones where a terminal has no others."""

@@ -9,7 +9,8 @@ from macmpi.export.check import TOLERANCE, compare, ensure, onnx_runner
 from macmpi.export.onnx_file import written
 from macmpi.files import check_output, write_output
 from macmpi.parallel.command import by_one_process, parser_of
-from macmpi.results.model_file import PREFERRED, load
+from macmpi.results.model import PREFERRED
+from macmpi.results.model_file import load
 
 
 def parser() -> argparse.ArgumentParser:

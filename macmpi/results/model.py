@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -23,6 +24,9 @@ from macmpi.state import block_views
 from macmpi.typing import Array
 
 BATCH = 4096
+
+PREFERRED = ("refit", "best", "last")
+"""The weights that a model predicts with are the first of these that its file has."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +57,20 @@ class Model:
     link: str = "identity"
     in_use: str = "last"
     kept: dict[str, Array] = field(default_factory=dict, repr=False)
+
+    @staticmethod
+    def of(
+        chain: Chain, kept: dict[str, Array], data: Dataset, link: str = "", card: str = "", history: Sequence[Any] = ()
+    ) -> Model:
+        """A net with these weights, flat, by name, for more data like these; the first of PREFERRED are in use.
+
+        link: "" is that of squared errors or, with classes, of cross-entropy; card: as text.
+        """
+        in_use = next(name for name in PREFERRED if name in kept)
+        blocks = tuple(block_views(kept[in_use].astype(np.float64), chain.block_shapes))
+        kind = data.scaling_x, data.scaling_y, data.autoencoder, data.classes, data.one_dimensional, data.columns
+        link = link or ("identity" if data.classes is None else "softmax")
+        return Model(chain, blocks, *kind, card, list(history), link, in_use, kept)
 
     def __eq__(self, other: object) -> bool:
         return self._facts == other._facts if isinstance(other, Model) else NotImplemented

@@ -12,7 +12,7 @@ import numpy as np
 
 from macmpi import UsageError, __version__, files
 from macmpi.console import warn
-from macmpi.files import DAMAGE, RUN, first_line, image, replace_file, run_of, verify
+from macmpi.files import DAMAGE, RUN, first_line, image, replace_file, run_of
 from macmpi.state import BY_POINT, KINDS, History, Own, Record, State
 from macmpi.typing import Array
 
@@ -123,9 +123,7 @@ def read(path: Path, without_points: bool = False) -> tuple[State[Any], dict[str
 
     without_points: arrays with a row a point are left on the disk, as too large for one rank; they are then empty.
     """
-    with path.open("rb") as content:
-        verify(content)
-        file = files.opened(content)
+    with path.open("rb") as content, files.unsealed(content) as file:
         labels = {k: v.item() if isinstance(v, np.generic) else v for k, v in file.attrs.items()}
         if labels["format"] != FORMAT:
             which = "newer" if labels["format"] > FORMAT else "older"

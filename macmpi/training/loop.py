@@ -15,6 +15,7 @@ from macmpi.methods.choose import choose
 from macmpi.methods.protocol import Method
 from macmpi.methods.starts import Origin, coordinates_first, start
 from macmpi.parallel.clock import Clock, now
+from macmpi.parallel.kernels import words
 from macmpi.parallel.team import Team, on_root
 from macmpi.parallel.texts import check_alike
 from macmpi.plan.penalty import Decision, Progress
@@ -50,13 +51,13 @@ class Wishes(NamedTuple):
 
 @dataclass(frozen=True)
 class Job:
-    """The launch has settled this for a run that was asked for.  arithmetic: the BLAS of rank 0, in words."""
+    """The launch has settled this for a run that was asked for.  facts: its provenance, on rank 0."""
 
     request: Request
     directory: RunDirectory | Nowhere
     state: State[Any] | None
     origin: Origin
-    arithmetic: str = ""
+    facts: dict[str, Any]
 
 
 @np.errstate(over="ignore", invalid="ignore")  # what is not finite is found and said
@@ -108,7 +109,7 @@ class Training:
         """The first state and its record, or the resumed one.  Collective: yes."""
         if self.team.rank == 0:
             say(describe(self.plan, self.data, self.team.size, self.method.account))
-            said = (self.job.request.chosen, self.job.arithmetic, *self.levels)
+            said = (self.job.request.chosen, words(self.job.facts["kernels"][0]["blas"]), *self.levels)
             say("\n".join(f"  {line}" for line in said if line))
         self.curve.header()
         state = self.job.state
@@ -246,7 +247,7 @@ class Training:
         why = self.why_stopped or state.finished
         is_whole = not stopped and (not wanted or again is not None)
         end = End(state, after, best, errors, again, scores, self.curve.records, why, is_whole)
-        model = on_root(self.team, lambda: ended(self.job.directory, self.plan, self.data, end))
+        model = on_root(self.team, lambda: ended(self.job.directory, self.plan, self.data, end, self.job.facts))
         self.stop.complete = True
         if self.team.rank == 0:
             which = ", what its node shares included" if self.team.shares else ""

@@ -30,8 +30,8 @@ from macmpi.training.request import Request
 class RunDirectory:
     """One run's folder.  overwrite: the run that it holds already is removed.  Collective: no (rank 0).
 
-    run: the id of the run; facts: the provenance of this launch, once the folder is made; start_sha256: of the scaling
-    of the points, where the run began with a model, which has a say in it.
+    run: the id of the run; start_sha256: of the scaling of the points, where the run began with a model, which has a
+    say in it.
     """
 
     def __init__(self, path: Path, overwrite: bool = False) -> None:
@@ -42,7 +42,6 @@ class RunDirectory:
         self.model = path / "model.h5"
         self.refit = self.checkpoints / "refit.h5"
         self.lock = Lock(path / "lock")
-        self.facts: dict[str, Any] = {}
         self.run, self.start_sha256 = files.new_id(), ""
         self.held = Held()
         self._signs: Any = None
@@ -95,7 +94,6 @@ class RunDirectory:
             log = self.path / PROVENANCE
             text = json.dumps({files.RUN: self.run, "launches": [*launches(log), facts]}, indent=1) + "\n"
             files.replace_file(log, text.encode(), self.run)
-            self.facts = facts
         except OSError as error:
             place = error.filename2 or error.filename or self.path
             move = "move it away or " if isinstance(error, IsADirectoryError | FileExistsError) else ""
@@ -170,16 +168,10 @@ class RunDirectory:
 
 
 class Nowhere:
-    """In the place of a run directory where nothing is to be written.  Collective: no (rank 0).
-
-    facts: the provenance of this launch.
-    """
+    """In the place of a run directory where nothing is to be written.  Collective: no (rank 0)."""
 
     path = curve = start = model = refit = None
     run = ""
-
-    def __init__(self, facts: dict[str, Any]) -> None:
-        self.facts = facts
 
     def save(self, state: State[Any], of: Resolved, sha256: str, last: bool = False) -> bool:
         """There are no checkpoints, and nothing is lost by that."""
