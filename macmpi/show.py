@@ -18,7 +18,7 @@ from macmpi.files import first_line
 from macmpi.parallel.command import by_one_process, parser_of
 from macmpi.parallel.kernels import words
 from macmpi.results.card import Card, Error, Record, plain
-from macmpi.results.model import PREFERRED, Model
+from macmpi.results.model import Model
 from macmpi.results.model_file import load, notes
 
 BARS, PLAIN_BARS = " ▁▂▃▄▅▆▇█", " _.,-=+*#"
@@ -66,14 +66,13 @@ def _layer(map_: Any) -> str:
     return f"{word} ({carried:,} carried)" if carried else word
 
 
-def net_lines(model: Model, weights: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The net itself, which every model.h5 has.  weights: the names of those in the file."""
+def net_lines(model: Model) -> Iterator[tuple[str, str]]:
+    """The net itself, which every model.h5 has."""
     yield "net", f"{model.sizes} {model.task}, {model.chain.existing:,} weights"
     yield "layers", shortened(layers(model), " > ")
     if model.classes is not None:
         yield "classes", shortened([str(c) for c in model.classes.tolist()], ", ")
-    used = next((name for name in PREFERRED if name in weights), "")
-    yield "weights", ", ".join(f"{name} (used)" if name == used else name for name in weights)
+    yield "weights", ", ".join(f"{name} (used)" if name == model.in_use else name for name in model.kept)
 
 
 def card_lines(card: Card) -> Iterator[tuple[str, str]]:
@@ -204,12 +203,12 @@ def shown(lines: Iterable[tuple[str, str]]) -> str:
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
-def as_json(model: Model, weights: Sequence[str], numbers: dict[str, Any]) -> str:
+def as_json(model: Model, numbers: dict[str, Any]) -> str:
     """Net, weights, attributes and card as one JSON object; without card where the file has none."""
     found = {
         "net": {"sizes": list(model.chain.layer_sizes), "kind": model.task, "maps": layers(model)},
         "classes": None if model.classes is None else model.classes.tolist(),
-        "weights": list(weights),
+        "weights": list(model.kept),
         "numbers": numbers,
         "card": model.card and asdict(model.card),
     }
@@ -220,17 +219,17 @@ def told(args: argparse.Namespace) -> str:
     """The answer of the command.  Raises UsageError."""
     if args.config and args.json:
         raise UsageError("--config and --json: give one of them; the JSON holds the config too")
-    model, (weights, numbers) = load(args.model), notes(args.model)
+    model, numbers = load(args.model), notes(args.model)
     try:
         card = model.card
         if args.json:
-            return as_json(model, weights, numbers)
+            return as_json(model, numbers)
         if args.config:
             return config_of(card)
         if card is None:
             missing = ("card", "none: written by an older version, or before training began")
-            return shown([*net_lines(model, weights), *note_lines(numbers), missing])
-        return shown([*net_lines(model, weights), *card_lines(card)])
+            return shown([*net_lines(model), *note_lines(numbers), missing])
+        return shown([*net_lines(model), *card_lines(card)])
     except UsageError as error:
         raise UsageError(f"{args.model}: {error}") from None
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, say

@@ -144,13 +144,12 @@ def load(path: str | Path, weights: str | None = None) -> Model:
     return Model(chain, blocks, *kind, link=link, in_use=weights, kept=kept)
 
 
-def notes(path: Path) -> tuple[list[str], dict[str, Any]]:
-    """The weights that a model.h5 has, by name, and its attributes that are one number.  Raises UsageError."""
+def notes(path: Path) -> dict[str, Any]:
+    """The attributes of a model.h5 that are one number.  Raises UsageError."""
     try:
         with files.opened(path) as file:
             found = {name: file.attrs[name] for name in file.attrs}
-            numbers = {k: v.item() for k, v in found.items() if isinstance(v, np.number) and np.isfinite(v)}
-            return files.names(file, "weights"), numbers
+            return {k: v.item() for k, v in found.items() if isinstance(v, np.number) and np.isfinite(v)}
     except DAMAGE as error:
         raise UsageError(f"{path} is not a model: {first_line(error)}") from None
 
