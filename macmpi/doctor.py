@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import os
 import platform
 import sys
 import time
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from macmpi import MacmpiError, UsageError, __version__
-from macmpi.console import guard, program, say
-from macmpi.machine.findings import FAULT, WARNING, Finding
-from macmpi.machine.hosts import kernel, machines, ranks, shared_memory
+from macmpi import MacmpiError, __version__
+from macmpi.console import guard, say
+from macmpi.machine.hosts import FAULT, Finding, kernel, machines, ranks, shared_memory, start_up, version_of
+from macmpi.parallel.command import by_all_ranks, parsed, parser_of, set_threads
 from macmpi.parallel.launchers import mpiexec, speaks
-from macmpi.parallel.mpi import BINDINGS, die, launch
+from macmpi.parallel.mpi import BINDINGS, launch
 from macmpi.parallel.team import Team
 
 MPIS = ("mpich", "openmpi", "impi-rt")
@@ -27,13 +25,13 @@ SLOW_LATENCY, SLOW_BANDWIDTH, UNEVEN, THREADED = 2e-3, 2e8, 1.5, 1.5
 
 def library(team: Team) -> Finding:
     """The MPI that the ranks run under, or that they would."""
-    installed = [f"{name} {_version(name)}" for name in MPIS if _version(name)]
+    installed = [f"{name} {version}" for name in MPIS if (version := version_of(name))]
     launcher = mpiexec() or "no mpiexec"
     found = f"{team.library if team.size > 1 else ', '.join(installed) or 'none'}; {launcher}"
     if len(installed) > 1:
-        return Finding("MPI", found, WARNING, f"several MPIs in one environment ({', '.join(installed)}): keep one")
-    if not _version(BINDINGS) or launcher == "no mpiexec":
-        return Finding("MPI", found, WARNING, "one process works; for many ranks: pip install '.[mpich]'")
+        return Finding("MPI", found, f"several MPIs in one environment ({', '.join(installed)}): keep one")
+    if not version_of(BINDINGS) or launcher == "no mpiexec":
+        return Finding("MPI", found, "one process works; for many ranks: pip install '.[mpich]'")
     return Finding("MPI", found)
 
 
@@ -53,15 +51,10 @@ def products(team: Team) -> list[Finding]:
     worst = team.max_over_ranks({"slow": -rate, "fast": rate, "cores": cpu / wall})
     slow, fast, cores = -worst["slow"], worst["fast"], worst["cores"]
     found = f"{slow:.0f} to {fast:.0f} GFLOP/s a rank (float64)" if team.size > 1 else f"{rate:.0f} GFLOP/s (float64)"
-    even = fast < UNEVEN * slow
-    return [
-        Finding("dgemm", found)
-        if even
-        else Finding("dgemm", found, WARNING, "the slowest rank sets the pace: other programs on its cores?"),
-        Finding("BLAS threads", f"{cores:.1f} cores busy in a product of one rank")
-        if cores < THREADED
-        else Finding("BLAS threads", f"{cores:.1f} cores busy", FAULT, "BLAS does not heed OPENBLAS_NUM_THREADS=1"),
-    ]
+    uneven = "the slowest rank sets the pace: other programs on its cores?" if fast >= UNEVEN * slow else ""
+    deaf = "BLAS does not heed OPENBLAS_NUM_THREADS=1" if cores >= THREADED else ""
+    said = f"{cores:.1f} cores busy in a product of one rank"
+    return [Finding("dgemm", found, uneven), Finding("BLAS threads", said, deaf, fault=True)]
 
 
 def exchange(team: Team) -> Finding:
@@ -75,9 +68,8 @@ def exchange(team: Team) -> Finding:
     latency, seconds = (_median(team, A) for A in (small, large))
     bandwidth = large.nbytes / seconds
     found = f"{1e6 * latency:,.0f} microseconds, {bandwidth / 1e9:.2f} GB/s ({large.nbytes / 1e6:.0f} MB)"
-    if latency > SLOW_LATENCY or bandwidth < SLOW_BANDWIDTH:
-        return Finding("Iallgatherv", found, WARNING, "more ranks than cores, a busy machine, or a slow network")
-    return Finding("Iallgatherv", found)
+    slow = latency > SLOW_LATENCY or bandwidth < SLOW_BANDWIDTH
+    return Finding("Iallgatherv", found, "more ranks than cores, a busy machine, or a slow network" if slow else "")
 
 
 def shared_arrays(team: Team) -> Finding:
@@ -93,9 +85,9 @@ def shared_arrays(team: Team) -> Finding:
     team.gather_rows(rows, [1] * team.size)
     lost = float((rows != np.arange(team.size)[:, None]).any())
     if team.max_over_ranks({"lost": lost})["lost"]:
-        return Finding(what, "rows of other ranks are missing", FAULT, 'keep parallel.data = "replicated"')
+        return Finding(what, "rows of other ranks are missing", 'keep parallel.data = "replicated"', fault=True)
     if not team.shares:
-        return Finding(what, "no space", WARNING, 'with parallel.data = "node" every rank would keep its own copy')
+        return Finding(what, "no space", 'with parallel.data = "node" every rank would keep its own copy')
     return Finding(what, "one copy for the ranks of a node works")
 
 
@@ -110,33 +102,15 @@ def _median(team: Team, array: Any) -> float:
     return sorted(taken)[REPEATS // 2]
 
 
-def _version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return ""
-
-
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(prog=program("doctor"), description=__doc__, allow_abbrev=False)
+    p = parser_of("doctor", __doc__, "2 usage or a fault", allow_abbrev=False)
     p.add_argument("--output", type=Path, default=Path(), metavar="DIR", help="the folder for runs (default: this one)")
     return p
 
 
 def examine(team: Team, argv: list[str]) -> int:
     """All findings, printed; 0, or 2 where there is a fault.  Collective: yes."""
-
-    def settle() -> Path:
-        try:
-            output: Path = parser().parse_args(argv).output
-        except SystemExit as end:
-            error = UsageError("")
-            error.exit_code = int(end.code or 0)
-            raise error from None
-        return output
-
-    output = team.from_root(settle)
-    from macmpi.machine.startup import start_up
+    output = team.from_root(lambda: parsed(parser(), argv).output)
     from macmpi.machine.storage import folder, hdf5
 
     hosts = machines(team)
@@ -151,23 +125,14 @@ def examine(team: Team, argv: list[str]) -> int:
 
 def main() -> None:
     guard()
-    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = "1"
+    set_threads(1)
     try:
         team = launch()
     except MacmpiError as error:
         if speaks():
-            say(str(Finding("MPI", "", FAULT, str(error))), error=True)
+            say(str(Finding("MPI", "", str(error), fault=True)), error=True)
         sys.exit(error.exit_code)
-    try:
-        code = examine(team, sys.argv[1:])
-    except MacmpiError as error:
-        if not error.agreed:
-            die(team, error)
-        code = error.exit_code
-    except BaseException as error:  # noqa: BLE001 - every rank must end, whatever happened in this one
-        die(team, error)
-    sys.exit(code)
+    by_all_ranks(team, lambda: examine(team, sys.argv[1:]))
 
 
 if __name__ == "__main__":

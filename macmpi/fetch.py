@@ -14,15 +14,14 @@ from zipfile import ZipFile, ZipInfo
 
 import numpy as np
 
-from macmpi import MacmpiError, StorageError, UsageError
-from macmpi.console import program, say, warn
+from macmpi import StorageError, UsageError
 from macmpi.data.gathered import OPENML, OPENML_NAME, openml_file
 from macmpi.data.images import pillow
 from macmpi.data.library_sets import PREFIX, fetch_library_set
 from macmpi.data.named_sets import FILES, folder
 from macmpi.data.tables import table_bytes
 from macmpi.files import first_line, image, replace_file
-from macmpi.parallel.launchers import one_process
+from macmpi.parallel.command import by_one_process, parser_of
 from macmpi.typing import Array
 
 USPS_URL = "https://cs.nyu.edu/~roweis/data/usps_all.mat"
@@ -39,15 +38,9 @@ MOST_BYTES = 1_000_000
 def convert_usps(data: Array) -> tuple[Array, Array]:
     """images (11000, 16, 16) uint8 and labels from usps_all.mat's `data` (256, 1100, 10).
 
-    Digits come in the order 1, ..., 9, 0 and pixels column by column.  Raises UsageError for another file of that
-    name, or a broken copy in which images repeat.
+    Digits come in the order 1, ..., 9, 0 and pixels column by column.
     """
-    if data.shape != (256, 1100, 10) or data.dtype != np.uint8:
-        raise UsageError(f"usps_all.mat holds {data.dtype} of shape {data.shape}; uint8 (256, 1100, 10) is needed")
     images = np.ascontiguousarray(data.transpose(2, 1, 0).reshape(11000, 16, 16).transpose(0, 2, 1))
-    distinct = len(np.unique(images.reshape(11000, 256), axis=0))
-    if distinct != 11000:
-        raise UsageError(f"usps_all.mat is a broken copy: {11000 - distinct} of its images repeat others")
     labels = np.repeat(np.array([1, 2, 3, 4, 5, 6, 7, 8, 9, 0], dtype=np.uint8), 1100)
     return images, labels
 
@@ -155,14 +148,6 @@ def fetch_openml(source: str) -> Path:
     return path
 
 
-def fetch_by_prefix(source: str) -> str:
-    """Fetches a set of OpenML or scikit-learn, and says where it is.  Raises UsageError."""
-    if source.startswith(OPENML):
-        return str(fetch_openml(source))
-    fetch_library_set(source)
-    return source
-
-
 def _write(path: Path, arrays: dict[str, Array], source: str) -> Path:
     if os.path.lexists(path) and not (os.path.isfile(path) and source.encode() in path.read_bytes()):
         raise UsageError(f"{path} is there already, and is not of {source}: move it away, or use another MACMPI_DATA")
@@ -194,25 +179,34 @@ def _name(text: str) -> str:
     raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(SETS)}, openml:NAME and sklearn:NAME")
 
 
-def main() -> None:
-    one_process()
-    p = argparse.ArgumentParser(prog=program("fetch"), description="Download and convert a named data set.")
+def parser() -> argparse.ArgumentParser:
+    ends = "2 usage, data or network, 74 the data could not be written"
+    p = parser_of("fetch", "Download and convert a named data set.", ends)
     p.add_argument("name", type=_name, metavar="NAME", help=f"{', '.join(SETS)}, openml:NAME[@VERSION] or sklearn:NAME")
     p.add_argument(
         "--file", type=Path, metavar="FILE", help="usps_all.mat or coil-20-proc.zip: use it instead of downloading it"
     )
-    args = p.parse_args()
+    return p
+
+
+def fetched(args: argparse.Namespace) -> str:
+    """Fetch a set, and say where it is.  Raises UsageError and StorageError."""
+    if args.name not in SETS and args.file is not None:
+        raise UsageError(f"--file is for {' and '.join(SETS)}: leave it out")
     try:
-        if args.name not in SETS and args.file is not None:
-            raise UsageError(f"--file is for {' and '.join(SETS)}: leave it out")
-        path = SETS[args.name](folder(), args.file) if args.name in SETS else fetch_by_prefix(args.name)
+        if args.name.startswith(PREFIX):
+            fetch_library_set(args.name)
+            return f"{args.name} is ready"
+        path = SETS[args.name](folder(), args.file) if args.name in SETS else fetch_openml(args.name)
     except OSError as error:
-        warn(f"{error.filename or folder()} could not be written: {error.strerror}; MACMPI_DATA names another folder")
-        sys.exit(StorageError.exit_code)
-    except MacmpiError as error:
-        warn(str(error))
-        sys.exit(error.exit_code)
-    say(f"{path} is ready")
+        raise StorageError(
+            f"{error.filename or folder()} could not be written: {error.strerror}; MACMPI_DATA names another folder"
+        ) from None
+    return f"{path} is ready"
+
+
+def main() -> None:
+    by_one_process(parser, fetched)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
 from tempfile import gettempdir
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -239,49 +239,28 @@ def fill(file: h5py.File, arrays: dict[str, Any], attributes: dict[str, Any]) ->
 UNFIT = "its checksum does not fit: damaged, cut short, or no checkpoint"
 
 
-def seal(file: io.BytesIO) -> None:
-    """Puts its SHA-256 behind a file in memory, where HDF5 does not look: no flipped bit goes unnoticed."""
-    with file.getbuffer() as content:
-        digest = hashlib.sha256(content).digest()
+def seal(file: IO[bytes]) -> None:
+    """Puts its SHA-256 behind an open file, where HDF5 does not look: no flipped bit goes unnoticed."""
+    file.seek(0)
+    digest = hashlib.file_digest(file, "sha256").digest()  # type: ignore[arg-type]
     file.seek(0, io.SEEK_END)
     file.write(SEAL + digest)
 
 
-def unseal(content: bytes) -> bytes:
-    """Gives the content that was sealed.  Raises OSError if a byte of it has changed."""
-    body, mark, digest = content[: -len(SEAL) - 32], content[-len(SEAL) - 32 : -32], content[-32:]
-    if mark != SEAL or hashlib.sha256(body).digest() != digest:
-        raise OSError(UNFIT)
-    return body
-
-
-def _digest(path: Path, size: int) -> bytes:
-    """SHA-256 of the first bytes of a file."""
-    whole = hashlib.sha256()
-    with path.open("rb") as file:
-        while size > 0 and (piece := file.read(min(size, PIECE))):
-            whole.update(piece)
-            size -= len(piece)
-    return whole.digest()
-
-
-def seal_file(path: Path) -> None:
-    """`seal` for a file that no memory need hold."""
-    digest = _digest(path, path.stat().st_size)
-    with path.open("ab") as file:
-        file.write(SEAL + digest)
-        file.flush()
-        to_the_disk(file.fileno())
-
-
-def verify(path: Path) -> None:
+def verify(file: IO[bytes]) -> None:
     """Raises OSError if a byte of a sealed file has changed."""
-    size = path.stat().st_size - len(SEAL) - 32
-    with path.open("rb") as file:
-        file.seek(max(size, 0))
-        end = file.read()
-    if size < 0 or end != SEAL + _digest(path, size):
+    size, whole = file.seek(0, io.SEEK_END) - len(SEAL) - 32, hashlib.sha256()
+    file.seek(0)
+    while piece := file.read(max(min(PIECE, size - file.tell()), 0)):
+        whole.update(piece)
+    if file.read() != SEAL + whole.digest():
         raise OSError(UNFIT)
+
+
+def unsealed(file: IO[bytes]) -> h5py.File:
+    """A sealed HDF5 file for reading, once every byte is verified.  Raises OSError."""
+    verify(file)
+    return opened(file)
 
 
 def partial_of(path: Path, run: str = "") -> Path:

@@ -8,26 +8,24 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
-import sys
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from macmpi import MacmpiError, UsageError, __version__, many
+from macmpi import UsageError, __version__, many
 from macmpi.config import Config, from_settings
 from macmpi.config.auto import Decision
 from macmpi.config.documented import documented, explanations, listed, scripts, text_of
 from macmpi.config.whole import given, toml
-from macmpi.console import program, say, warn
+from macmpi.console import program
 from macmpi.data.dataset import Dataset
 from macmpi.data.source import has_labels, source_of
 from macmpi.data.targets import with_loss
 from macmpi.files import check_output, write_output
-from macmpi.parallel.launchers import one_process
+from macmpi.parallel.command import by_one_process, parser_of
 from macmpi.plan.estimate import check_memory
 from macmpi.plan.plan import Plan
 from macmpi.plan.resolve import resolve
@@ -89,11 +87,8 @@ def _counted(n: int, what: str) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(
-        prog=program("init"),
-        description="Write a commented config for a data set, from what is found there; or print a documented one.",
-        epilog="Exit codes: 0 done, 2 usage or data, 74 the config could not be written.",
-    )
+    description = "Write a commented config for a data set, from what is found there; or print a documented one."
+    p = parser_of("init", description, "2 usage or data, 74 the config could not be written")
     asked = p.add_mutually_exclusive_group(required=True)
     asked.add_argument("data", nargs="?", metavar="DATA", help='a data file, or a name of data.source, as "digits"')
     asked.add_argument("--list", action="store_true", help="print the names of the documented configs, a line for each")
@@ -225,27 +220,30 @@ def usual_name(source: str) -> Path:
     return Path(re.sub(r"[^\w.+-]+", "_", Path(source).stem) + ".toml")
 
 
-def main() -> None:
-    one_process()
-    args = parser().parse_args()
+def begun(args: argparse.Namespace) -> str:
+    """Writes a config and says what comes next, or gives what macmpi brings along.  Raises UsageError, StorageError."""
+    if args.data is None:
+        return brought_along(args).rstrip("\n")
+    if not args.data:
+        raise UsageError("DATA: the name of a file or of a data set is needed")
+    path: Path = args.output or usual_name(args.data)
+    check_output(path, (".toml",), overwrite=args.overwrite)
     try:
-        if args.data is None:
-            say(brought_along(args).rstrip("\n"))
-            return
-        if not args.data:
-            raise UsageError("DATA: the name of a file or of a data set is needed")
-        path: Path = args.output or usual_name(args.data)
-        check_output(path, (".toml",), overwrite=args.overwrite)
-        found: Any = look(args.data, args.set)
-        write_output(path, config_of(found, args.data, path).encode())
-    except MacmpiError as error:
-        warn(str(error).replace(f'data.source = "{args.data}"', str(args.data)))
-        sys.exit(error.exit_code)
-    say(f"{path}: {found.in_words()}")
+        found = look(args.data, args.set)
+    except UsageError as error:
+        raise UsageError(str(error).replace(f'data.source = "{args.data}"', str(args.data))) from None
+    write_output(path, config_of(found, args.data, path).encode())
+    lines = [f"{path}: {found.in_words()}"]
     if found.doubt:
         (_, kind), (other, otherwise) = found.alternatives
-        say(f'the targets, {found.doubt}, are taken for {kind}; if they are {otherwise}: model.loss = "{other}"')
-    say(f"next: {program('run')} {path} --check")
+        lines.append(
+            f'the targets, {found.doubt}, are taken for {kind}; if they are {otherwise}: model.loss = "{other}"'
+        )
+    return "\n".join([*lines, f"next: {program('run')} {path} --check"])
+
+
+def main() -> None:
+    by_one_process(parser, begun)
 
 
 if __name__ == "__main__":

@@ -5,22 +5,20 @@ from __future__ import annotations
 import argparse
 import io
 import os
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from macmpi import MacmpiError, UsageError
-from macmpi.console import program, say, warn
+from macmpi import UsageError
 from macmpi.data.images import images_of
 from macmpi.data.reading import check_there, contents, read_array, read_file
 from macmpi.data.tables import CSV, PARQUET, is_table, read_table, table_bytes
 from macmpi.files import check_output, image, write_output
-from macmpi.parallel.launchers import one_process
-from macmpi.results.model import Model
-from macmpi.results.model_file import PREFERRED, load
+from macmpi.parallel.command import by_one_process, parser_of
+from macmpi.results.model import PREFERRED, Model
+from macmpi.results.model_file import load
 from macmpi.typing import Array
 
 ACTIONS = ("predict", "probabilities", "encode", "decode", "reconstruct")
@@ -29,11 +27,8 @@ SUFFIXES = (*ARRAYS, *CSV, *PARQUET)
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(
-        prog=program("predict"),
-        description="Apply a trained net to the points of a file.",
-        epilog="Exit codes: 0 done, 2 usage, model or data, 74 the output could not be written.",
-    )
+    ends = "2 usage, model or data, 74 the output could not be written"
+    p = parser_of("predict", "Apply a trained net to the points of a file.", ends)
     p.add_argument("model", type=Path, metavar="MODEL", help="model.h5 of a run directory")
     p.add_argument(
         "data", type=Path, metavar="DATA", help=".npy, .npz or .h5 with a dataset X, .csv, .parquet, a folder of images"
@@ -112,20 +107,19 @@ def packed(path: Path, Y: Array, names: list[str]) -> bytes:
     return buffer.getvalue()
 
 
+def predicted(args: argparse.Namespace) -> str:
+    """Write the outputs, and say of how many points.  Raises UsageError and StorageError."""
+    check_output(args.output, SUFFIXES, (args.model, args.data), args.overwrite)
+    model = load(args.model, args.weights)
+    model.check_action(args.what)
+    X = read_points(args.data, args.dataset, image_size(model))
+    Y = apply(model, args.what, X, args.data)
+    write_output(args.output, packed(args.output, Y, names_of(model, args.what, int(np.prod(Y.shape[1:])))))
+    return f"{args.what}: {args.data} {X.shape} -> {args.output} {Y.shape}"
+
+
 def main() -> None:
-    one_process()
-    args = parser().parse_args()
-    try:
-        check_output(args.output, SUFFIXES, (args.model, args.data), args.overwrite)
-        model = load(args.model, args.weights)
-        model.check_action(args.what)
-        X = read_points(args.data, args.dataset, image_size(model))
-        Y = apply(model, args.what, X, args.data)
-        write_output(args.output, packed(args.output, Y, names_of(model, args.what, int(np.prod(Y.shape[1:])))))
-    except MacmpiError as error:
-        warn(str(error))
-        sys.exit(error.exit_code)
-    say(f"{args.what}: {args.data} {X.shape} -> {args.output} {Y.shape}")
+    by_one_process(parser, predicted)
 
 
 if __name__ == "__main__":

@@ -5,17 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from macmpi import MacmpiError, StorageError, UsageError, __version__
-from macmpi.console import decimals, program, say, warn
+from macmpi import StorageError, UsageError, __version__
+from macmpi.console import decimals, warn
 from macmpi.files import readable, replace_file
-from macmpi.parallel.launchers import one_process
+from macmpi.parallel.command import by_one_process, parser_of
 from macmpi.results.page import document, figure, table
 from macmpi.results.reading import Result, read, scores_at
 
@@ -28,11 +27,8 @@ OURS = re.compile(rb"Software\0macmpi|Drawn by macmpi")
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(
-        prog=program("report"),
-        description="Draw what runs have left behind.",
-        epilog="Exit codes: 0 done, 2 usage or runs, 74 the pictures could not be written.",
-    )
+    ends = "2 usage or runs, 74 the pictures could not be written"
+    p = parser_of("report", "Draw what runs have left behind.", ends)
     p.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run directory")
     p.add_argument("--output", type=Path, metavar="DIR", help="where to write (default: report/ in the first run's)")
     return p
@@ -91,8 +87,7 @@ def row(result: Result) -> list[str]:
     """A run's cells of the table; the errors are those of the best weights, by validation."""
     last, best = result.records[-1], min(reversed(result.records), key=lambda record: record["E1_val"])
     net = "-" if result.config is None else "-".join(map(str, result.config.model.units))
-    if result.end is not None:
-        net = "-".join(map(str, result.end.model.chain.layer_sizes))
+    net = net if result.end is None else result.end.model.sizes
     return [
         *(result.name, net, str(last.get("ranks", "-")), f"{last['iteration']:,}", f"{last['seconds']:.1f}"),
         *(f"{best['iteration']:,}", decimals(best["E1_train"]), decimals(best["E1_val"])),
@@ -123,21 +118,19 @@ def write(results: Sequence[Result], folder: Path, missing: Sequence[str]) -> li
     return list(written)
 
 
+def reported(args: argparse.Namespace) -> str:
+    """Draw the runs, and name the files of the report.  Raises UsageError and StorageError."""
+    if args.output and os.path.lexists(args.output) and not os.path.isdir(args.output):
+        raise UsageError(f"--output {args.output} is a file; name a folder")
+    results, lost = read_all(args.runs)
+    missing = [*lost, *(f"{result.name}: {line}" for result in results for line in result.missing)]
+    for line in missing:
+        warn(f"missing: {line}")
+    return "\n".join(map(str, write(results, args.output or results[0].path / "report", missing)))
+
+
 def main() -> None:
-    one_process()
-    args = parser().parse_args()
-    try:
-        if args.output and os.path.lexists(args.output) and not os.path.isdir(args.output):
-            raise UsageError(f"--output {args.output} is a file; name a folder")
-        results, lost = read_all(args.runs)
-        missing = [*lost, *(f"{result.name}: {line}" for result in results for line in result.missing)]
-        for line in missing:
-            warn(f"missing: {line}")
-        written = write(results, args.output or results[0].path / "report", missing)
-    except MacmpiError as error:
-        warn(str(error))
-        sys.exit(error.exit_code)
-    say("\n".join(map(str, written)))
+    by_one_process(parser, reported)
 
 
 if __name__ == "__main__":

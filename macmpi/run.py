@@ -13,13 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from macmpi import Done, MacmpiError, UsageError, __version__, many
-from macmpi.console import flush, guard, program, say, warn
+from macmpi import MacmpiError, UsageError, __version__, many
+from macmpi.console import guard, program, say, warn
 from macmpi.data.source import source_of
 from macmpi.parallel.allowance import cores
 from macmpi.parallel.clock import now
+from macmpi.parallel.command import by_all_ranks, parsed, set_threads
 from macmpi.parallel.launchers import in_task, speaks
-from macmpi.parallel.mpi import STOPPED, die, launch
+from macmpi.parallel.mpi import STOPPED, launch
 from macmpi.parallel.team import Team, on_root
 from macmpi.training.decided import decided, planned
 from macmpi.training.request import MachineQuestion, Request, machine_question
@@ -40,7 +41,6 @@ QUESTION = {
     "columns": "columns of X",
     "outputs": "columns of Y, or classes; without it an autoencoder",
 }
-THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def whole(text: str) -> int:
@@ -107,11 +107,7 @@ def _seconds(text: str) -> float | str:
 
 def settle(argv: list[str]) -> tuple[Any, ...]:
     """The command line and the config, refused where they are wrong.  On rank 0, before the others import NumPy."""
-    try:
-        args = parser().parse_args(argv)
-    except SystemExit as end:
-        error = Done if not end.code else UsageError
-        raise error("") from None
+    args = parsed(parser(), argv)
     from macmpi import config as configs
     from macmpi.config.documented import found, meant
 
@@ -156,12 +152,6 @@ def _question(args: argparse.Namespace) -> MachineQuestion | None:
     return machine_question(given, args.memory, args.check) if given or args.memory is not None else None
 
 
-def _set_threads(threads: int) -> None:
-    """BLAS threads a rank, before NumPy is imported: part of the promise of equal bits."""
-    for name in THREAD_VARIABLES:
-        os.environ[name] = str(threads)
-
-
 def run(team: Team, argv: list[str], began: float | None = None) -> int:
     """The whole program on one rank.  Collective: yes.
 
@@ -170,7 +160,7 @@ def run(team: Team, argv: list[str], began: float | None = None) -> int:
     began = now() if began is None else began
     args, config = team.from_root(lambda: settle(argv))
     team.set_clock(None, config.run.deadline)
-    _set_threads(config.run.threads)
+    set_threads(config.run.threads)
     if args.question:
         team.from_root(lambda: _answer(config, args.question, team.size))
         return 0
@@ -181,14 +171,8 @@ def run(team: Team, argv: list[str], began: float | None = None) -> int:
     if args.explain:
         team.from_root(lambda: say("\n".join(explained(plan.resolved.decisions))))
         return 0
-    words = (
-        args.resume,
-        args.overwrite,
-        args.max_time,
-        tuple(args.argv),
-        known.in_short(plan),
-        args.when_stopped == "model",
-    )
+    chosen, ends_with_model = known.in_short(plan), args.when_stopped == "model"
+    words = args.resume, args.overwrite, args.max_time, tuple(args.argv), chosen, ends_with_model
     request = Request(began, args.output, *words, inputs=(args.config,))
     if args.check:
         return check(request, known.source, plan, team)
@@ -239,7 +223,7 @@ def _folder(request: Request, plan: Plan) -> str:
 
     assert request.output is not None, "the command line has an output"
     try:
-        held = judge(request.output, plan.resolved, request.resume, request.overwrite, request.inputs, plan.sharded)
+        held = judge(request.output, request, plan.resolved, plan.sharded)
     except UsageError as error:
         return str(error)
     return f"{request.output}: {held}"
@@ -270,24 +254,14 @@ def main() -> None:
         process.end_with_launcher()
     # Until training begins there is nothing to save: a signal to one rank ends all, the same command starts again.
     process.on_stop_signals(lambda number, frame: team.abort(STOPPED))
-    code = 0
-    try:
+
+    def work() -> int:
         try:
-            code = run(team, sys.argv[1:], began)
+            return run(team, sys.argv[1:], began)
         finally:
             process.ignore_stop_signals()
-    except MacmpiError as error:
-        if not error.agreed:
-            die(team, error)
-        code = error.exit_code
-        if team.rank == 0 and str(error):
-            say(f"macmpi: {error}", error=code != 0)
-    except BaseException as error:  # noqa: BLE001 - every rank must end, whatever happened in this one
-        die(team, error)
-    if code:  # of all ranks alike: no launcher shall kill those that are a little slower
-        flush()
-        team.depart()
-    sys.exit(code)
+
+    by_all_ranks(team, work)
 
 
 if __name__ == "__main__":

@@ -12,14 +12,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from macmpi import MacmpiError, UsageError, many
-from macmpi.console import decimals, duration, program, say, warn
+from macmpi import UsageError, many
+from macmpi.console import decimals, duration
 from macmpi.files import first_line
+from macmpi.parallel.command import by_one_process, parser_of
 from macmpi.parallel.kernels import words
-from macmpi.parallel.launchers import one_process
 from macmpi.results.card import Card, Error, Record, plain
 from macmpi.results.model import Model
-from macmpi.results.model_file import PREFERRED, load, notes
+from macmpi.results.model_file import load, notes
 
 BARS, PLAIN_BARS = " ▁▂▃▄▅▆▇█", " _.,-=+*#"
 """Heights from 0 to 8; the plain ones where a terminal has no others."""
@@ -35,11 +35,8 @@ LABEL = 14
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(
-        prog=program("show"),
-        description="Show what a trained net is, what it was trained on, how, and how well.",
-        epilog="Exit codes: 0 done, 2 usage or model.",
-    )
+    description = "Show what a trained net is, what it was trained on, how, and how well."
+    p = parser_of("show", description, "2 usage or model")
     p.add_argument("model", type=Path, metavar="MODEL.h5", help="model.h5 of a run directory")
     p.add_argument("--config", action="store_true", help="print the config alone, as TOML: it trains the net again")
     p.add_argument("--json", action="store_true", help="print everything as JSON")
@@ -47,11 +44,6 @@ def parser() -> argparse.ArgumentParser:
 
 
 # --- the parts --------------------------------------------------------------------------------------------------------
-
-
-def kind(model: Model) -> str:
-    """The task in a word."""
-    return "classifier" if model.classes is not None else "autoencoder" if model.autoencoder else "regression"
 
 
 def layers(model: Model) -> list[str]:
@@ -74,15 +66,13 @@ def _layer(map_: Any) -> str:
     return f"{word} ({carried:,} carried)" if carried else word
 
 
-def net_lines(model: Model, weights: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The net itself, which every model.h5 has.  weights: the names of those in the file."""
-    sizes = "-".join(f"{n}" for n in model.chain.layer_sizes)
-    yield "net", f"{sizes} {kind(model)}, {model.chain.existing:,} weights"
+def net_lines(model: Model) -> Iterator[tuple[str, str]]:
+    """The net itself, which every model.h5 has."""
+    yield "net", f"{model.sizes} {model.task}, {model.chain.existing:,} weights"
     yield "layers", shortened(layers(model), " > ")
     if model.classes is not None:
         yield "classes", shortened([str(c) for c in model.classes.tolist()], ", ")
-    used = next((name for name in PREFERRED if name in weights), "")
-    yield "weights", ", ".join(f"{name} (used)" if name == used else name for name in weights)
+    yield "weights", ", ".join(f"{name} (used)" if name == model.in_use else name for name in model.kept)
 
 
 def card_lines(card: Card) -> Iterator[tuple[str, str]]:
@@ -213,56 +203,48 @@ def shown(lines: Iterable[tuple[str, str]]) -> str:
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
-def as_json(model: Model, weights: Sequence[str], numbers: dict[str, Any]) -> str:
+def as_json(model: Model, numbers: dict[str, Any]) -> str:
     """Net, weights, attributes and card as one JSON object; without card where the file has none."""
     found = {
-        "net": {"sizes": list(model.chain.layer_sizes), "kind": kind(model), "maps": layers(model)},
+        "net": {"sizes": list(model.chain.layer_sizes), "kind": model.task, "maps": layers(model)},
         "classes": None if model.classes is None else model.classes.tolist(),
-        "weights": list(weights),
+        "weights": list(model.kept),
         "numbers": numbers,
         "card": model.card and asdict(model.card),
     }
     return json.dumps(plain(found), indent=1, allow_nan=False)
 
 
-def told(path: Path, config: bool, as_object: bool) -> str:
+def told(args: argparse.Namespace) -> str:
     """The answer of the command.  Raises UsageError."""
-    model = load(path)
-    weights, numbers = notes(path)
-    try:
-        return _told(path, model, weights, numbers, config, as_object)
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, say
-        raise UsageError(f"{path}: the model card is damaged: {first_line(error)}") from None
-
-
-def _told(path: Path, model: Model, weights: list[str], numbers: dict[str, Any], config: bool, as_object: bool) -> str:
+    if args.config and args.json:
+        raise UsageError("--config and --json: give one of them; the JSON holds the config too")
+    model, numbers = load(args.model), notes(args.model)
     try:
         card = model.card
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
-    if as_object:
-        return as_json(model, weights, numbers)
-    if config:
+        if args.json:
+            return as_json(model, numbers)
+        if args.config:
+            return config_of(card)
         if card is None:
-            raise UsageError(f"{path} has no model card, hence no config; config.toml of its run directory is one")
-        return "\n".join(printable(line) for line in card.config.splitlines())
+            missing = ("card", "none: written by an older version, or before training began")
+            return shown([*net_lines(model), *note_lines(numbers), missing])
+        return shown([*net_lines(model), *card_lines(card)])
+    except UsageError as error:
+        raise UsageError(f"{args.model}: {error}") from None
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, say
+        raise UsageError(f"{args.model}: the model card is damaged: {first_line(error)}") from None
+
+
+def config_of(card: Card | None) -> str:
+    """The config that the card holds, as TOML.  Raises UsageError."""
     if card is None:
-        missing = ("card", "none: written by an older version, or before training began")
-        return shown([*net_lines(model, weights), *note_lines(numbers), missing])
-    return shown([*net_lines(model, weights), *card_lines(card)])
+        raise UsageError("it has no model card, hence no config; config.toml of its run directory is one")
+    return "\n".join(printable(line) for line in card.config.splitlines())
 
 
 def main() -> None:
-    one_process()
-    args = parser().parse_args()
-    try:
-        if args.config and args.json:
-            raise UsageError("--config and --json: give one of them; the JSON holds the config too")
-        text = told(args.model, args.config, args.json)
-    except MacmpiError as error:
-        warn(str(error))
-        sys.exit(error.exit_code)
-    say(text)
+    by_one_process(parser, told)
 
 
 if __name__ == "__main__":

@@ -233,6 +233,10 @@ class LineSearchState(Record):
     pairs: Array = field(default_factory=nothing)
 
 
+KINDS = (MacState, AcceleratedState, StochasticState, SgdState, AdamState, LineSearchState)
+"""The records of the methods; a checkpoint names the one that it holds."""
+
+
 Own = TypeVar("Own", bound=Record)
 Held = TypeVar("Held", bound=Record, covariant=True)
 

@@ -109,7 +109,7 @@ OWNERS = {
     "pandas": {"fetch"},
     "pyarrow": {"data.tables"},
     "polars": set(),
-    "argparse": {"run", "predict", "fetch", "report", "doctor", "init", "export.__main__", "show"},
+    "argparse": {"parallel.command", "run", "predict", "fetch", "report", "doctor", "init", "export.__main__", "show"},
     "time": {"parallel.clock", "parallel.mpi", "plan.estimate", "training.run_directory", "doctor"}
     | {"parallel.waiting", "api.cleaner"}
     | {"training.scheduler", "training.process", "machine.lock", "machine.storage"},
@@ -119,15 +119,13 @@ OWNERS = {
     "random": set(),
     "multiprocessing": set(),
     "threading": {"parallel.kernels", "training.process"},
-    "matplotlib": {"results.figures", "results.pictures", "results.outcomes"},
+    "matplotlib": {"results.figures", "results.pictures"},
     "onnx": {"export.onnx_file"},
     "onnxruntime": {"export.check"},
 }
 """Library -> the only modules, or packages with a dot behind them, that import it."""
 
-SPEAKERS = {"training.curve", "training.loop", "api.on_ranks", "run", "predict", "fetch", "report", "doctor"} | {
-    *("init", "__main__", "export.__main__", "show"),
-}
+SPEAKERS = {"training.curve", "training.loop", "api.on_ranks", "parallel.command", "run", "doctor", "__main__"}
 """The modules that say something on standard output; the others only warn, on standard error."""
 
 VERBS = {

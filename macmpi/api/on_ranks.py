@@ -22,9 +22,9 @@ from macmpi.console import say, warn
 from macmpi.data.user_file import COLUMNS
 from macmpi.machine.lock import Lock, is_abandoned
 from macmpi.parallel.launchers import mpiexec, of_its_own, started
+from macmpi.results.card import record_in
 from macmpi.results.model import Model
 from macmpi.results.model_file import load, save_model
-from macmpi.training.curve import record_in
 from macmpi.training.held import check_inputs
 from macmpi.training.process import ANSWERED, interruptible
 from macmpi.training.request import MOST_RANKS, Callback, Request

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
-from typing import Any
 
-from macmpi import MacmpiError
-from macmpi.console import program, say, warn
 from macmpi.export.check import TOLERANCE, compare, ensure, onnx_runner
-from macmpi.export.net import title
 from macmpi.export.onnx_file import written
 from macmpi.files import check_output, write_output
-from macmpi.parallel.launchers import one_process
-from macmpi.results.model_file import PREFERRED, load
+from macmpi.parallel.command import by_one_process, parser_of
+from macmpi.results.model import PREFERRED
+from macmpi.results.model_file import load
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(
-        prog=program("export"),
-        description="Write a trained net as an ONNX graph, for programs without macmpi.",
-        epilog="Exit codes: 0 done, 2 usage or model, 70 the file would not compute what macmpi computes, 74 it could "
-        "not be written.",
-    )
+    ends = "2 usage or model, 70 the file would not compute what macmpi computes, 74 it could not be written"
+    p = parser_of("export", "Write a trained net as an ONNX graph, for programs without macmpi.", ends)
     p.add_argument("model", type=Path, metavar="MODEL.h5", help="model.h5 of a run directory")
     p.add_argument("--to", choices=("onnx",), default="onnx", help="the format (default: onnx)")
     p.add_argument("--output", type=Path, metavar="FILE", help="default: next to the model, as model.onnx")
@@ -39,34 +31,30 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
-def output_of(args: Any) -> Path:
-    """The file to write.  Raises UsageError where it cannot be."""
+def exported(args: argparse.Namespace) -> str:
+    """Write the file, once it is compared, and say what it is.  Raises UsageError, NumericalError and StorageError."""
     ending = "_decoder.onnx" if args.decoder else ".onnx"
-    path: Path = args.output or args.model.with_name(args.model.stem + ending)
-    check_output(path, (".onnx",), (args.model,), args.overwrite)
-    return path
+    output: Path = args.output or args.model.with_name(args.model.stem + ending)
+    check_output(output, (".onnx",), (args.model,), args.overwrite)
+    model = load(args.model, args.weights)
+    content, outputs = written(model, args.precision, args.decoder)
+    lines = [
+        f"{output}: {model.sizes} {model.task}, {args.precision}, {len(content):,} bytes; outputs {', '.join(outputs)}"
+    ]
+    runner, by = onnx_runner(content, args.precision)
+    if runner is None:
+        lines.append(f"  not checked: {by}")
+    else:
+        found = compare(model, runner, by, args.decoder)
+        ensure(found, args.precision)
+        lines.append(f"  {found}")
+        lines += [f"  beyond {TOLERANCE:g}, which --precision float64 keeps"] if found.largest > TOLERANCE else []
+    write_output(output, content)
+    return "\n".join(lines)
 
 
 def main() -> None:
-    one_process()
-    args = parser().parse_args()
-    found = None
-    try:
-        output = output_of(args)
-        model = load(args.model, args.weights)
-        content, outputs = written(model, args.precision, args.decoder)
-        runner, by = onnx_runner(content, args.precision)
-        if runner is not None:
-            found = compare(model, runner, by, args.decoder)
-            ensure(found, args.precision)
-        write_output(output, content)
-    except MacmpiError as error:
-        warn(str(error))
-        sys.exit(error.exit_code)
-    say(f"{output}: {title(model)}, {args.precision}, {len(content):,} bytes; outputs {', '.join(outputs)}")
-    say(f"  {found}" if found else f"  not checked: {by}")
-    if found and found.largest > TOLERANCE:
-        say(f"  beyond {TOLERANCE:g}, which --precision float64 keeps")
+    by_one_process(parser, exported)
 
 
 if __name__ == "__main__":

@@ -50,12 +50,6 @@ def check_kinds(model: Model) -> None:
             )
 
 
-def title(model: Model) -> str:
-    """The net in a few words: "64-32-8-32-64 autoencoder"."""
-    task = "classifier" if model.classes is not None else "autoencoder" if model.autoencoder else "regression"
-    return f"{'-'.join(map(str, model.chain.layer_sizes))} {task}"
-
-
 def _affine(g: Graph, A: str, map_: Any, W: Any) -> str:
     return g.node("Gemm", A, g.constant(W[:, :-1]), g.constant(W[:, -1]), transB=1)
 

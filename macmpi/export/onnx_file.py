@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from macmpi import UsageError, __version__
-from macmpi.export.net import check_kinds, forward, title
+from macmpi.export.net import check_kinds, forward
 from macmpi.export.onnx_graph import Graph, scaled, unscaled
 from macmpi.results.model import Model
 
@@ -58,7 +58,7 @@ def written(model: Model, precision: str, decoder: bool = False) -> tuple[bytes,
         [tensor(name, g.number, ["N", columns])],
         [tensor(*output) for output in outputs.values()],
         list(g.constants.values()),
-        doc_string=title(model),
+        doc_string=f"{model.sizes} {model.task}",
     )
     versions = [onnx.helper.make_opsetid("", OPSET)]
     made_by = {"producer_name": "macmpi", "producer_version": __version__}

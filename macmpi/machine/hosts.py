@@ -1,25 +1,60 @@
-"""The machines of a launch, as the doctor sees them: their ranks, cores and shared memory."""
+"""The machines of a launch, as the doctor sees them: ranks, cores, shared memory, kernels, the cost of a start."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
+import resource
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
 
 from macmpi import many
-from macmpi.machine.findings import FAULT, FINE, WARNING, Finding
 from macmpi.parallel.mpich import leftovers
 from macmpi.parallel.team import Team
 from macmpi.parallel.texts import texts
+
+FINE, WARNING, FAULT = "ok", "warning", "FAULT"
 
 FASTER = 1.2
 """The ratio of another kernel's rate to the present one's above which there is a warning."""
 
 SHARED_A_RANK = 5.4e6
 """Bytes of /dev/shm that MPICH's usual transport takes a rank; the one that macmpi asks for takes a fifth."""
+
+PROGRAM = "macmpi.training.launch"
+"""A rank imports this module, and with it all that a run needs."""
+
+PACKAGE = Path(__file__).parent.parent
+"""The folder of the program."""
+
+UNWRITTEN = "PYTHONDONTWRITEBYTECODE"
+"""The variable that forbids Python to keep what it has compiled."""
+
+LONG = 30.0
+"""Seconds of a start from which on there is a warning."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the doctor's page, and what to do about it; "" where all is well.  fault: no run can be begun."""
+
+    what: str
+    found: str
+    remedy: str = ""
+    fault: bool = False
+
+    @property
+    def verdict(self) -> str:
+        return FINE if not self.remedy else FAULT if self.fault else WARNING
+
+    def __str__(self) -> str:
+        line = f"{self.what:18} {self.verdict:8} {self.found}"
+        return f"{line}\n{'':18} {'':8} -> {self.remedy}" if self.verdict != FINE else line
 
 
 @dataclass(frozen=True)
@@ -31,6 +66,16 @@ class Machine:
     cores: int
     free: float | None
     left: Sequence[str] = ()
+
+
+def version_of(package: str) -> str:
+    """The version of an installed package, "" where there is none.  Collective: no."""
+    from importlib import metadata
+
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def machines(team: Team) -> list[Machine]:
@@ -54,11 +99,9 @@ def ranks(found: Sequence[Machine]) -> Finding:
     if len(found) > 1:
         each = ", ".join(f"{m.host} ({m.ranks} on {many(m.cores, 'core')})" for m in found[:8])
         text = f"{total} ranks on {len(found)} hosts: {each}{', ...' if len(found) > 8 else ''}"
-    crowded = next((m for m in found if m.ranks > m.cores), None)
-    if crowded:
-        remedy = f"the same bits, no more speed: at most {crowded.cores} ranks on {crowded.host}, or more cores"
-        return Finding("ranks", text, WARNING, remedy)
-    return Finding("ranks", text)
+    crowded = (m for m in found if m.ranks > m.cores)
+    fewer = (f"the same bits, no more speed: at most {m.cores} ranks on {m.host}, or more cores" for m in crowded)
+    return Finding("ranks", text, next(fewer, ""))
 
 
 def shared_memory(found: Sequence[Machine]) -> Finding:
@@ -67,22 +110,19 @@ def shared_memory(found: Sequence[Machine]) -> Finding:
     bare = next((m for m in found if m.free is None), None)
     if bare:
         remedy = "MPI between processes of one node may need it: mount a tmpfs"
-        return Finding(what, f"not there{_on(bare, found)}", WARNING, remedy)
+        return Finding(what, f"not there{_on(bare, found)}", remedy)
     tight = min(found, key=lambda m: (m.free or 0.0) / m.ranks)
     free = tight.free or 0.0
     text = f"{free / 1e6:,.0f} MB free for {tight.ranks} rank{'s' if tight.ranks > 1 else ''}{_on(tight, found)}"
     if free < tight.ranks * SHARED_A_RANK / 5.0:
-        return Finding(what, text, FAULT, "make it larger (containers: --shm-size=1g), or take fewer ranks")
+        return Finding(what, text, "make it larger (containers: --shm-size=1g), or take fewer ranks", fault=True)
     dirty = next((m for m in found if m.left), None)
     if dirty:
         remedy = f"rm {' '.join(dirty.left[:3])}"
-        return Finding(what, f"{text}, {len(dirty.left)} segments of dead programs{_on(dirty, found)}", WARNING, remedy)
-    if free < tight.ranks * SHARED_A_RANK:
-        remedy = (
-            "too little for MPICH's usual transport: leave MPIR_CVAR_CH4_NETMOD unset, macmpi chooses one that fits"
-        )
-        return Finding(what, text, FINE if "MPIR_CVAR_CH4_NETMOD" not in os.environ else WARNING, remedy)
-    return Finding(what, text)
+        return Finding(what, f"{text}, {len(dirty.left)} segments of dead programs{_on(dirty, found)}", remedy)
+    usual = "MPIR_CVAR_CH4_NETMOD" in os.environ and free < tight.ranks * SHARED_A_RANK
+    unset = "too little for MPICH's usual transport: leave MPIR_CVAR_CH4_NETMOD unset, macmpi chooses one that fits"
+    return Finding(what, text, unset if usual else "")
 
 
 def _on(machine: Machine, found: Sequence[Machine]) -> str:
@@ -114,7 +154,7 @@ def kernel(team: Team) -> Finding:
     if unlike(found):
         remedies.insert(0, f"for bits that any machine repeats give all ranks one {' and '.join(HOLDING)}")
     text = "; ".join([described(found), *cost])
-    return Finding("kernel", text, WARNING, "; ".join(remedies)) if remedies else Finding("kernel", text)
+    return Finding("kernel", text, "; ".join(remedies))
 
 
 def _cost() -> tuple[str, str]:
@@ -131,3 +171,33 @@ def _cost() -> tuple[str, str]:
     if slower and here["arithmetic"] != free["arithmetic"]:
         return found, f"without {held} it has {better}: unset, unless other machines of the run need it"
     return f"{found}; no slower than without {held}", ""
+
+
+def seconds_of_import() -> tuple[float, bool]:
+    """Gives the seconds of a core in which a process imports the program, and whether it compiles sources for that.
+
+    Raises OSError, SubprocessError.  Collective: no.  Cost: a second or two.
+    """
+    import_module(PROGRAM)  # keeps what can be kept, so that the process starts as a rank of the next launch does
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-v", "-c", f"import {PROGRAM}"]
+    told = subprocess.run(command, capture_output=True, timeout=120.0, check=True).stderr
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    took = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return took, b"# code object from " + os.fsencode(PACKAGE) in told
+
+
+def start_up(hosts: Sequence[Machine]) -> Finding:
+    """Finds what the imports of a rank cost, and what those of all ranks of the fullest host take.  Collective: no."""
+    try:
+        each, compiles = seconds_of_import()
+    except (OSError, subprocess.SubprocessError):
+        return Finding("start-up", f"a process could not import {PROGRAM}", "is the installation whole?")
+    host = max(hosts, key=lambda one: (one.ranks / max(one.cores, 1), one.ranks))
+    took = each * -(-host.ranks // max(host.cores, 1))
+    ranks = f"{many(host.ranks, 'rank')} on {many(host.cores, 'core')}"
+    text = f"{each:.1f} s of a core a rank for imports, {took:.1f} s for {ranks}"
+    if compiles:
+        why = f"unset {UNWRITTEN}" if os.environ.get(UNWRITTEN) else "python -m compileall"
+        return Finding("start-up", f"{text}; the sources are compiled each time", f"{why} ({PACKAGE})")
+    return Finding("start-up", text, "fewer ranks on this machine, as many as it has cores" if took > LONG else "")

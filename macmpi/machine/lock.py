@@ -182,15 +182,5 @@ def _signs(folder: Path) -> dict[Path, tuple[int, int]]:
 
 def _alive_here(holder: dict[str, Any]) -> bool:
     """The holder is another process of this host, and is there."""
-    pid = holder.get("pid")
-    if holder.get("ended") or holder.get("host") != platform.node():
-        return False
-    if not isinstance(pid, int) or pid in (0, os.getpid()):
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+    pid, here = holder.get("pid"), holder.get("host") == platform.node() and not holder.get("ended")
+    return here and isinstance(pid, int) and pid != os.getpid() and os.path.exists(f"/proc/{pid}")

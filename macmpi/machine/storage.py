@@ -14,8 +14,8 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from macmpi.files import first_line, image, opened, replace_file, unseal
-from macmpi.machine.findings import FAULT, WARNING, Finding
+from macmpi.files import first_line, image, opened, replace_file, unsealed, verify
+from macmpi.machine.hosts import Finding
 from macmpi.machine.lock import one_node_option
 
 OTHERS = "other programs that use HDF5 need export HDF5_USE_FILE_LOCKING=FALSE here; macmpi does not"
@@ -24,18 +24,17 @@ OTHERS = "other programs that use HDF5 need export HDF5_USE_FILE_LOCKING=FALSE h
 def hdf5() -> Finding:
     """A file image with checksums, sealed, read back; a flipped byte noticed."""
     content = image({"x": np.arange(1000.0)}, {}, sealed=True)
-    with opened(io.BytesIO(unseal(content))) as file:
+    with unsealed(io.BytesIO(content)) as file:
         same = bool((file["x"][()] == np.arange(1000.0)).all())
     flipped = content[:700] + bytes([content[700] ^ 1]) + content[701:]
     try:
-        unseal(flipped)
+        verify(io.BytesIO(flipped))
         noticed = False
     except OSError:
         noticed = True
     found = f"h5py {h5py.__version__}, HDF5 {h5py.version.hdf5_version}"
-    if not (same and noticed):
-        return Finding("HDF5", found, FAULT, "checkpoints would not be safe: pip install --force-reinstall h5py")
-    return Finding("HDF5", found)
+    unsafe = "checkpoints would not be safe: pip install --force-reinstall h5py"
+    return Finding("HDF5", found, "" if same and noticed else unsafe, fault=True)
 
 
 def folder(path: Path) -> list[Finding]:
@@ -49,7 +48,7 @@ def folder(path: Path) -> list[Finding]:
             seconds = time.perf_counter() - began
             others = [locks(Path(place, "file")), hdf5_file(Path(place, "file.h5"))]
     except OSError as error:
-        return [Finding("folder", name, FAULT, f"cannot be written ({error.strerror}): run with another --output")]
+        return [Finding("folder", name, f"cannot be written ({error.strerror}): run with another --output", fault=True)]
     free = shutil.disk_usage(there).free
     found = f"{name}: {free / 1e9:,.1f} GB free, 1 MB to the disk in {1e3 * seconds:.0f} ms"
     return [Finding("folder", found), *others]
@@ -59,13 +58,13 @@ def locks(path: Path) -> Finding:
     """Tells whether a second holder of a lock is refused, and whether other nodes would see the first."""
     if fails := _lock_twice(path):
         remedy = "two runs in one folder may not notice each other: a folder of its own for each run (--output)"
-        return Finding("locks", fails, WARNING, remedy)
+        return Finding("locks", fails, remedy)
     if option := one_node_option(path):
         remedy = (
             "runs on two nodes in one folder may not notice each other: a folder of its own for each run (--output), "
             "or a file system mounted with locks that all nodes share (Lustre: flock)"
         )
-        return Finding("locks", f"hold on one node alone (mounted with {option})", WARNING, remedy)
+        return Finding("locks", f"hold on one node alone (mounted with {option})", remedy)
     return Finding("locks", "work")
 
 
@@ -77,14 +76,14 @@ def hdf5_file(path: Path) -> Finding:
         with opened(path) as file:
             same = bool((file["x"][()] == np.arange(1000.0)).all())
     except OSError as error:
-        return Finding(what, first_line(error), FAULT, "run with another --output, and keep the data elsewhere")
+        return Finding(what, first_line(error), "run with another --output, and keep the data elsewhere", fault=True)
     if not same:
-        return Finding(what, "reads other numbers than were written", FAULT, "run with another --output")
+        return Finding(what, "reads other numbers than were written", "run with another --output", fault=True)
     try:
         with h5py.File(path, "r+", locking=True):
             return Finding(what, "written and read, with locks and without")
     except OSError as error:
-        return Finding(what, f"written and read; with a lock: {first_line(error)}", WARNING, OTHERS)
+        return Finding(what, f"written and read; with a lock: {first_line(error)}", OTHERS)
 
 
 def _lock_twice(path: Path) -> str:

@@ -9,8 +9,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from macmpi.console import guard
-
 MPIEXECS = (("PMI_SIZE", "PMI_RANK"), ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"))
 """An mpiexec sets these: the number of processes that it started, and the number of this one among them."""
 
@@ -82,16 +80,6 @@ def speaks() -> bool:
     by it, and so was the first.  Collective: no.
     """
     return started(os.environ)[1] == 0 or not (_connected(os.environ.get(SOCKET, "")) or in_task())
-
-
-def one_process() -> None:
-    """Ends every process of a launch but the first, which does the work of a command that needs no MPI.
-
-    For the first line of its main, as `guard`, which this calls.  Collective: no.
-    """
-    guard()
-    if not speaks():
-        sys.exit(0)
 
 
 def in_task() -> bool:

@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from macmpi.config.bounds import Interval
+from macmpi.files import RUN
 from macmpi.results.scores import Labels, Numbers
 
 NAME = "card"
@@ -28,13 +29,21 @@ MOST_OUTPUTS = 100
 """The most outputs or classes with scores of their own."""
 
 
-FINITE = {"allow_inf_nan": False}
+NEEDED = ("iteration", "mu", "E1_train", "E1_val", "seconds")
+"""Numbers without which a line of curve.jsonl is no record."""
+
+
+class Finite:
+    """Numbers that are read from JSON into a class of this kind are finite."""
+
+    __pydantic_config__: ClassVar[Any] = {"allow_inf_nan": False}
+
 
 Count = Annotated[int, Interval(ge=0, le=2**53)]
 
 
 @dataclass(frozen=True)
-class About:
+class About(Finite):
     """The data: source as the config names it, SHA-256 of the arrays, numbers of points and of columns."""
 
     source: str
@@ -43,11 +52,10 @@ class About:
     validation_points: Count
     inputs: Count
     outputs: Count
-    __pydantic_config__: ClassVar[Any] = FINITE
 
 
 @dataclass(frozen=True)
-class Training:
+class Training(Finite):
     """The course of training: ended says why it ended, best_iteration where the best weights are of (0: the start).
 
     constant: they are those of the best constant, since no others were better; best_iteration is 0 then too.  ridges:
@@ -65,11 +73,10 @@ class Training:
     written: str
     constant: bool = False
     ridges: tuple[float, ...] = ()
-    __pydantic_config__: ClassVar[Any] = FINITE
 
 
 @dataclass(frozen=True)
-class Error:
+class Error(Finite):
     """E1 per point of some weights; wrong_*: shares of misclassified points; zeros: of weights that are exactly 0.
 
     A refit has no validation points left.
@@ -80,11 +87,10 @@ class Error:
     wrong_training: float | None = None
     wrong_validation: float | None = None
     zeros: float | None = None
-    __pydantic_config__: ClassVar[Any] = FINITE
 
 
 @dataclass(frozen=True)
-class Record:
+class Record(Finite):
     """One record of the learning curve."""
 
     iteration: Count
@@ -98,11 +104,10 @@ class Record:
     error_train: float | None = None
     error_val: float | None = None
     zeros: float | None = None
-    __pydantic_config__: ClassVar[Any] = FINITE
 
 
 @dataclass(frozen=True)
-class Card:
+class Card(Finite):
     """All of it.  errors: by the name of the weights, "last", "best", "refit".  config: TOML.
 
     scores: of the best weights at the validation points, by name, and `lines` of text; machine: the provenance of the
@@ -116,7 +121,6 @@ class Card:
     scores: dict[str, Any] = field(default_factory=dict, repr=False)
     curve: tuple[Record, ...] = field(default=(), repr=False)
     machine: dict[str, Any] = field(default_factory=dict, repr=False)
-    __pydantic_config__: ClassVar[Any] = FINITE
 
     def to_json(self) -> str:
         """One line of JSON, `plain`."""
@@ -135,6 +139,21 @@ def _adapter() -> Any:
     from pydantic import TypeAdapter
 
     return TypeAdapter(Card)
+
+
+def record_in(line: str) -> dict[str, Any] | None:
+    """The record of a line of curve.jsonl, without the id of the run, or None for what is none."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(found, dict) or not isinstance(found.get("phase"), str):
+        return None
+    numbers = [found.get(key) for key in NEEDED]
+    if not all(isinstance(n, int | float) for n in numbers) or not math.isfinite(found["seconds"]):
+        return None
+    found.pop(RUN, None)
+    return found
 
 
 def plain(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -16,13 +17,16 @@ from macmpi.data.dataset import Dataset
 from macmpi.data.frames import Columns, is_frame
 from macmpi.data.scaling import Scaling
 from macmpi.nets.chain import Chain
+from macmpi.nets.layers import Map
 from macmpi.nets.losses.links import LINKS
 from macmpi.results.card import Card
-from macmpi.results.rescaled import first_rescaled, last_rescaled, shared_kept
 from macmpi.state import block_views
 from macmpi.typing import Array
 
 BATCH = 4096
+
+PREFERRED = ("refit", "best", "last")
+"""The weights that a model predicts with are the first of these that its file has."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +58,20 @@ class Model:
     in_use: str = "last"
     kept: dict[str, Array] = field(default_factory=dict, repr=False)
 
+    @staticmethod
+    def of(
+        chain: Chain, kept: dict[str, Array], data: Dataset, link: str = "", card: str = "", history: Sequence[Any] = ()
+    ) -> Model:
+        """A net with these weights, flat, by name, for more data like these; the first of PREFERRED are in use.
+
+        link: "" is that of squared errors or, with classes, of cross-entropy; card: as text.
+        """
+        in_use = next(name for name in PREFERRED if name in kept)
+        blocks = tuple(block_views(kept[in_use].astype(np.float64), chain.block_shapes))
+        kind = data.scaling_x, data.scaling_y, data.autoencoder, data.classes, data.one_dimensional, data.columns
+        link = link or ("identity" if data.classes is None else "softmax")
+        return Model(chain, blocks, *kind, card, list(history), link, in_use, kept)
+
     def __eq__(self, other: object) -> bool:
         return self._facts == other._facts if isinstance(other, Model) else NotImplemented
 
@@ -79,9 +97,18 @@ class Model:
         blocks = tuple(block_views(self.kept[name].astype(np.float64), self.chain.block_shapes))
         return replace(self, weights=blocks, in_use=name)
 
+    @property
+    def task(self) -> str:
+        """The net classifies, reconstructs or regresses: its task in a word."""
+        return "classifier" if self.classes is not None else "autoencoder" if self.autoencoder else "regression"
+
+    @property
+    def sizes(self) -> str:
+        """The units of its layers, as "64-32-8-32-64"."""
+        return "-".join(map(str, self.chain.layer_sizes))
+
     def __repr__(self) -> str:
-        sizes = "-".join(str(n) for n in self.chain.layer_sizes)
-        return f"Model({sizes}, {sum(W.size for W in self.weights):,} weights)"
+        return f"Model({self.sizes}, {sum(W.size for W in self.weights):,} weights)"
 
     @cached_property
     def card(self) -> Card | None:
@@ -158,11 +185,11 @@ class Model:
         if not (self.scaling_x.compresses_as(data.scaling_x) and self.scaling_y.compresses_as(data.scaling_y)):
             raise UsageError("it compresses long tails of its own data in another way; use those data again")
         if chain.numbers:
-            shared_kept((self.scaling_x, data.scaling_x), (self.scaling_y, data.scaling_y))
+            _shared_kept((self.scaling_x, data.scaling_x), (self.scaling_y, data.scaling_y))
             return np.concatenate([W.ravel() for W in weights])
-        first_rescaled(chain.blocks[0], weights[0], self.scaling_x, data.scaling_x)
+        _first_rescaled(chain.blocks[0], weights[0], self.scaling_x, data.scaling_x)
         if chain.maps[-1].parameter_shape is not None and self.link == "identity":
-            last_rescaled(chain.blocks[-1], weights[-1], self.scaling_y, data.scaling_y)
+            _last_rescaled(chain.blocks[-1], weights[-1], self.scaling_y, data.scaling_y)
         return np.concatenate([W.ravel() for W in weights])
 
     def _shaped(self, F: Array) -> Array:
@@ -231,3 +258,68 @@ def _another(n_in: int, maps: list[dict[str, Any]], other_in: int, others: list[
             for m in (one, two)
         ]
     return f"it is another net ({told[0]}) than this config's ({told[1]}): [model] must agree"
+
+
+def _first_rescaled(map_: Map, W: Array, old: Scaling, new: Scaling) -> None:
+    """Exchanges, in the weights W of the first layer, the old scaling of its inputs for the new one.
+
+    Raises UsageError where its weights cannot hold the difference.  Collective: no.
+    """
+    if _same(old, new):
+        return
+    if _is_dense(map_):
+        W[:, -1] += W[:, :-1] @ ((new.shift - old.shift) / old.scale)
+        W[:, :-1] *= new.scale / old.scale
+    elif "centres" in map_.capabilities and np.array_equal(new.scale, old.scale):
+        W += (old.shift - new.shift) / old.scale
+    elif "bias" in map_.capabilities and _uniform(old, new) and not (new.shift - old.shift).any():
+        W[:, :-1] *= new.scale[0] / old.scale[0]
+    else:
+        raise UsageError(_kept(map_))
+
+
+def _last_rescaled(map_: Map, W: Array, old: Scaling, new: Scaling) -> None:
+    """Exchanges, in the weights W of the last layer, the old scaling of the targets for the new one.
+
+    Raises UsageError where its weights cannot hold the difference.  Collective: no.
+    """
+    if _same(old, new):
+        return
+    biased = "bias" in map_.capabilities
+    if "linear" in map_.capabilities and (biased or np.array_equal(new.shift, old.shift)):
+        W *= (old.scale / new.scale)[:, None]
+        if biased:
+            W[:, -1] += (old.shift - new.shift) / new.scale
+    elif biased and _uniform(old, new):
+        W *= old.scale[0] / new.scale[0]
+        W[:, -1] += (old.shift[0] - new.shift[0]) / new.scale[0]
+    else:
+        raise UsageError(_kept(map_))
+
+
+def _shared_kept(*pairs: tuple[Scaling, Scaling]) -> None:
+    """Weights that several maps share cannot hold any difference of old and new scaling.
+
+    Raises UsageError.  Collective: no.
+    """
+    if not all(_same(old, new) for old, new in pairs):
+        raise UsageError("its shared weights keep to the scaling of their own data; use those, or the same data.scale")
+
+
+def _same(old: Scaling, new: Scaling) -> bool:
+    return np.array_equal(new.scale, old.scale) and np.array_equal(new.shift, old.shift)
+
+
+def _uniform(old: Scaling, new: Scaling) -> bool:
+    """Each of them is one shift and one scale for all columns, so that weights that pixels share can hold them."""
+    return all(not np.ptp(array) for scaling in (old, new) for array in (scaling.shift, scaling.scale))
+
+
+def _is_dense(map_: Map) -> bool:
+    """Its weights are [V, c], a column for each input and one for the biases."""
+    return {"linear", "bias"} <= map_.capabilities
+
+
+def _kept(map_: Map) -> str:
+    kind = map_.fitter or ("radial basis functions" if "centres" in map_.capabilities else map_.spec()["kind"])
+    return f"its weights ({kind}) keep to the scaling of their own data; use those, or the same data.scale"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from macmpi import StorageError, UsageError, __version__, files, shown
-from macmpi.data.dataset import Dataset
 from macmpi.data.frames import columns_of
 from macmpi.data.scaling import Scaling
 from macmpi.files import DAMAGE, RUN, as_path, first_line, image, replace_file
@@ -18,7 +18,7 @@ from macmpi.nets.chain import Chain
 from macmpi.nets.layers import Map, build
 from macmpi.nets.losses.links import LINKS
 from macmpi.results.card import NAME
-from macmpi.results.model import Model, codes_of
+from macmpi.results.model import PREFERRED, Model, codes_of
 from macmpi.state import block_views
 from macmpi.typing import Array
 
@@ -34,9 +34,6 @@ LINK = "link"
 
 UNREADABLE = "it is damaged, or no model.h5, which the command that trained it writes again with --resume auto"
 
-PREFERRED = ("refit", "best", "last")
-"""The weights that a model predicts with are the first of these that its file has."""
-
 
 def save_model(path: str | Path, model: Model) -> None:
     """Write a model that `load` reads, with all the weights that it has.  Raises UsageError and StorageError.
@@ -47,32 +44,22 @@ def save_model(path: str | Path, model: Model) -> None:
         raise UsageError(f"model = {shown(model)}: a Model is needed, as macmpi.fit gives (of an estimator: model_)")
     path = as_path(path, "path")
     in_use = {model.in_use: np.concatenate([W.ravel() for W in model.weights])}
-    card = {NAME: model.card_text} if model.card_text else {}
     try:
-        save(path, model.chain, model.kept | in_use, model, {LINK: model.link, **card})
+        save(path, replace(model, kept=model.kept | in_use), {})
     except OSError as error:
         raise StorageError(f"{path} could not be written: {error.strerror}; save it in another place") from error
 
 
-def save(
-    path: Path,
-    chain: Chain,
-    weights: dict[str, Array],
-    data: Dataset | Model,
-    attributes: dict[str, Any],
-    Z: Array | None = None,
-) -> None:
-    """Write model.h5: the chain, the weights by name ("last", "best"), the scaling, of Z the code.  Raises OSError.
-
-    data: they say how inputs and outputs are scaled, and what they are.
-    """
-    arrays = {f"weights/{name}": flat for name, flat in weights.items()}
-    for side, scaling in (("x", data.scaling_x), ("y", data.scaling_y)):
+def save(path: Path, model: Model, attributes: dict[str, Any], Z: Array | None = None) -> None:
+    """Write model.h5: the net, all the weights that it keeps, the scaling, the card, of Z the code.  Raises OSError."""
+    chain = model.chain
+    arrays = {f"weights/{name}": flat for name, flat in model.kept.items()}
+    for side, scaling in (("x", model.scaling_x), ("y", model.scaling_y)):
         arrays |= {f"scaling/{side}_{name}": array for name, array in scaling.arrays.items()}
-    if data.classes is not None:
-        arrays["classes"] = data.classes
-    if data.columns is not None:
-        arrays["columns"] = data.columns.as_array()
+    if model.classes is not None:
+        arrays["classes"] = model.classes
+    if model.columns is not None:
+        arrays["columns"] = model.columns.as_array()
     codes = None if Z is None else codes_of(chain, Z)
     if codes is not None:
         arrays["codes"] = codes
@@ -83,8 +70,10 @@ def save(
         "sites": json.dumps(chain.sites),
         "numbers": json.dumps(chain.numbers),
         "reads": json.dumps(chain.reads),
-        "autoencoder": data.autoencoder,
-        "one_dimensional": data.one_dimensional,
+        "autoencoder": model.autoencoder,
+        "one_dimensional": model.one_dimensional,
+        LINK: model.link,
+        **({NAME: model.card_text} if model.card_text else {}),
         **attributes,
     }
     replace_file(path, image(arrays, labels), attributes.get(RUN, ""))
@@ -155,13 +144,12 @@ def load(path: str | Path, weights: str | None = None) -> Model:
     return Model(chain, blocks, *kind, link=link, in_use=weights, kept=kept)
 
 
-def notes(path: Path) -> tuple[list[str], dict[str, Any]]:
-    """The weights that a model.h5 has, by name, and its attributes that are one number.  Raises UsageError."""
+def notes(path: Path) -> dict[str, Any]:
+    """The attributes of a model.h5 that are one number.  Raises UsageError."""
     try:
         with files.opened(path) as file:
             found = {name: file.attrs[name] for name in file.attrs}
-            numbers = {k: v.item() for k, v in found.items() if isinstance(v, np.number) and np.isfinite(v)}
-            return files.names(file, "weights"), numbers
+            return {k: v.item() for k, v in found.items() if isinstance(v, np.number) and np.isfinite(v)}
     except DAMAGE as error:
         raise UsageError(f"{path} is not a model: {first_line(error)}") from None
 

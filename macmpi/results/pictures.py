@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from macmpi.data.dataset import Dataset
-from macmpi.results import figures, outcomes
+from macmpi.results import figures
 from macmpi.results.figures import Codes
 from macmpi.results.reading import Net, Result, points, scores_at
 from macmpi.results.scores import Labels
@@ -237,14 +237,14 @@ def outcome(result: Result, data: Dataset, net: Net, name: str) -> Picture:
     if isinstance(scores, Labels) and scores.confusion is not None:
         text = f"Held-out points by their true class (rows) and the one that the net names (columns). {said}."
         names = [str(c) for c in scores.classes.tolist()]
-        return Picture(name, f"Confusion of {result.name}", text, outcomes.confusion(scores.confusion, names))
+        return Picture(name, f"Confusion of {result.name}", text, figures.confusion(scores.confusion, names))
     text = f"Held-out points: what the net predicts against what is true, in the data's units. {said}."
     kept = spread(None, len(data.X_val), MOST_POINTS)
     true, predicted = data.scaling_y.undo(data.Y_val[kept]), net.model.predict(points(data, data.X_val[kept]))
     predicted = predicted.reshape(true.shape)
     shown = range(min(true.shape[1], MOST_OUTPUTS))
     panels = {f"output {i + 1}" if true.shape[1] > 1 else "": (true[:, i], predicted[:, i]) for i in shown}
-    return Picture(name, f"Predictions of {result.name}", text, outcomes.against(panels))
+    return Picture(name, f"Predictions of {result.name}", text, figures.against(panels))
 
 
 def selection(result: Result, name: str) -> Picture:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,21 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from macmpi import UsageError, config, files
+from macmpi import UsageError, config
 from macmpi.config import Config
 from macmpi.data.dataset import Dataset
 from macmpi.data.reading import read_file
 from macmpi.data.source import Whole
 from macmpi.nets.build import build_chain
 from macmpi.nets.losses import LINKS, loss_of
+from macmpi.results.card import record_in
 from macmpi.results.model import Model
 from macmpi.results.model_file import load as load_model
 from macmpi.results.reference_errors import Level, levels
 from macmpi.results.scores import Labels, Numbers, scores_of, sums_of
 from macmpi.typing import Array
-
-NEEDED = ("iteration", "mu", "E1_train", "E1_val", "seconds")
-"""Numbers without which a line of curve.jsonl is no record."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,7 @@ class Net:
 class Result:
     """A run has left this behind; `missing` says what it has not, in sentences.
 
-    facts: the provenance of its last launch.  start, end: the nets of start.h5 and model.h5.  levels: what to compare
+    start, end: the nets of start.h5 and model.h5.  levels: what to compare
     its errors with, where there are data.
     """
 
@@ -53,7 +50,6 @@ class Result:
     name: str
     records: list[dict[str, Any]]
     missing: list[str] = field(default_factory=list)
-    facts: dict[str, Any] = field(default_factory=dict)
     config: Config | None = None
     data: Dataset | None = None
     start: Net | None = None
@@ -75,8 +71,7 @@ def read(path: Path, name: str) -> Result:
     result = Result(path, name, *read_curve(path / "curve.jsonl"))
     try:
         result.config = config.read(path / "config.toml", [])
-        result.facts = _facts(path / "provenance.json")
-        data = _data(result.config, result.facts)
+        data = _data(result.config, _facts(path / "provenance.json"))
         chain = build_chain(result.config.model, data.X.shape[1], data.Y.shape[1])
         result.levels = levels(chain, data, loss_of(result.config))
         result.data = data
@@ -98,23 +93,12 @@ def read_curve(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
         raise UsageError(f"{path.parent} is not a run: {path.name} cannot be read ({error.strerror})") from None
-    records = [record for line in lines if (record := _record(line)) is not None]
+    records = [record for line in lines if (record := record_in(line)) is not None]
     if not records:
         raise UsageError(f"{path} holds no record: there is nothing to draw")
     bad = len(lines) - len(records)
     count = f"{bad} damaged line{'s' if bad > 1 else ''} of {len(lines)}"
     return records, [f"{count} in {path.name}, left out"] if bad else []
-
-
-def _record(line: str) -> dict[str, Any] | None:
-    try:
-        record = json.loads(line)
-    except ValueError:
-        return None
-    if not isinstance(record, dict) or not isinstance(record.get("phase"), str):
-        return None
-    numbers = [record.get(key) for key in NEEDED]
-    return record if all(isinstance(n, int | float) for n in numbers) and math.isfinite(record["seconds"]) else None
 
 
 def _facts(path: Path) -> dict[str, Any]:
@@ -139,7 +123,8 @@ def _data(config: Config, facts: dict[str, Any]) -> Dataset:
 def _net(path: Path, data: Dataset, missing: list[str]) -> Net | None:
     """The net of a file and its codes, or None, and why."""
     try:
-        model = load_model(path, _judged(path))
+        model = load_model(path)
+        model = model.with_weights("best") if "best" in model.kept else model  # a refit has seen the validation points
         if (model.chain.n_in, model.chain.n_out) != (data.X.shape[1], data.Y.shape[1]):
             raise UsageError(f"{path} is a net for other data")
         encoded, held = (model.encode(points(data, A)) for A in (data.X, data.X_val))
@@ -150,15 +135,6 @@ def _net(path: Path, data: Dataset, missing: list[str]) -> Net | None:
         missing.append(f"{path.name}: {error}")
         return None
     return Net(model, codes.astype(np.float64), encoded, held)
-
-
-def _judged(path: Path) -> str | None:
-    """The weights that the validation points have judged: a refit has been trained on them."""
-    try:
-        with files.opened(path) as file:
-            return "best" if "best" in files.names(file, "weights") else None
-    except (UsageError, *files.DAMAGE):
-        return None
 
 
 def scores_at(net: Net, data: Dataset) -> Numbers | Labels:

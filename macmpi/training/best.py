@@ -1,15 +1,21 @@
-"""The weights that a model predicts with: those of the lowest validation error, and never worse than a constant."""
+"""The weights that a model predicts with: of the lowest validation error, never worse than a constant; their scores."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from macmpi.data.dataset import Dataset
 from macmpi.half_steps.errors import errors_of
+from macmpi.half_steps.evaluation import at
+from macmpi.half_steps.parts import Parts
 from macmpi.methods.constant import constant_weights
 from macmpi.methods.protocol import Method
-from macmpi.state import Errors, State
+from macmpi.nets.losses import LINKS
+from macmpi.results.scores import Labels, Numbers, scores_of, sums_of, width_of
+from macmpi.state import Errors, State, block_views
 from macmpi.training.finite import SAME
 from macmpi.typing import Array
 
@@ -62,3 +68,22 @@ def or_constant(best: Best, method: Method, after: State[Any], data: Dataset) ->
         return best
     of = errors_of(parts, replace(after, weights=flat), feasible=True)
     return best if best.errors.E_Q <= of.E_Q else Best(flat, 0, of, constant=True)
+
+
+def scored(parts: Parts, weights: Array, data: Dataset) -> Numbers | Labels:
+    """Scores of the net with these weights (flat) at the validation points; rank 0 knows their units and classes.
+
+    Cost: one pass through the net.  Collective: yes.
+    """
+    plan, L = parts.plan, data.Y_val.shape[1]
+    loss, points = plan.resolved.loss, plan.work.validation
+    labels = loss.labels
+    blocks = block_views(weights, plan.chain.block_shapes)
+
+    def part(rows: slice) -> Array:
+        F = plan.chain.forward(blocks, data.X_val[rows])
+        return sums_of(data.Y_val[rows], F if labels else LINKS[loss.link](F), labels, at(data.weights_val, rows))
+
+    sums = parts.evaluation.total(points, part, width_of(L, labels))
+    classes = np.arange(L) if labels and data.classes is None else data.classes
+    return scores_of(sums, data.scaling_y.scale, classes)

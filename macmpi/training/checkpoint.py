@@ -1,9 +1,10 @@
-"""Checkpoints: a State written down so that a crash at any moment leaves a good one behind."""
+"""Checkpoints: a State as named values, and written down so that a crash at any moment leaves a good one behind."""
 
 from __future__ import annotations
 
-import io
+import hashlib
 import os
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,57 @@ import numpy as np
 
 from macmpi import UsageError, __version__, files
 from macmpi.console import warn
-from macmpi.files import DAMAGE, RUN, first_line, image, replace_file, run_of, unseal, verify
-from macmpi.state import State
-from macmpi.training.stored import RECORDS, assembled, by_point, contents
+from macmpi.files import DAMAGE, RUN, first_line, image, replace_file, run_of
+from macmpi.state import BY_POINT, KINDS, History, Own, Record, State
+from macmpi.typing import Array
 
 FORMAT = 12
 RECORD = "record"
 """The attribute that names the record of the method."""
+
+
+def contents(state: State[Any]) -> dict[str, Any]:
+    """Everything that a State holds, flat, by the names of the fields; `assembled` makes a State of it."""
+    parts = (state, state.history, state.own)
+    return {f.name: getattr(part, f.name) for part in parts for f in fields(part) if f.name not in ("history", "own")}
+
+
+def assembled(values: dict[str, Any], record: type[Own]) -> State[Own]:
+    """The State whose `contents` are the values.  Raises KeyError."""
+
+    def made(kind: Any, **more: Any) -> Any:
+        return kind(**{f.name: values[f.name] for f in fields(kind) if f.name not in more}, **more)
+
+    whole: State[Own] = made(State, history=made(History), own=made(record))
+    return whole
+
+
+def by_point(record: type[Record]) -> list[str]:
+    """The names of the arrays with a row a point among the `contents` of a State with this record."""
+    return [f.name for kind in (State, record) for f in fields(kind) if f.metadata == BY_POINT]
+
+
+def rows_of_points(state: State[Any]) -> dict[str, Array]:
+    """The arrays of a State that have a row a point, by name."""
+    values = contents(state)
+    return {name: values[name] for name in by_point(type(state.own))}
+
+
+def digest(state: State[Any], *more: Array) -> str:
+    """SHA-256 of all that every rank holds of a State, and of more arrays: all but rows of points, and times."""
+    apart = {"seconds", *by_point(type(state.own))}
+    found = hashlib.sha256()
+    for name, value in contents(state).items():
+        if name not in apart:
+            found.update(np.ascontiguousarray(value).data if isinstance(value, np.ndarray) else str(value).encode())
+    for A in more:
+        found.update(np.ascontiguousarray(A).data)
+    return found.hexdigest()
+
+
+def with_rows(state: State[Own], rows: dict[str, Any]) -> State[Own]:
+    """The State with other rows of its points."""
+    return assembled(contents(state) | rows, type(state.own))
 
 
 def save(folder: Path, state: State[Any], attributes: dict[str, Any], keep: int) -> Path:
@@ -78,9 +123,7 @@ def read(path: Path, without_points: bool = False) -> tuple[State[Any], dict[str
 
     without_points: arrays with a row a point are left on the disk, as too large for one rank; they are then empty.
     """
-    if without_points:
-        verify(path)
-    with files.opened(path if without_points else io.BytesIO(unseal(path.read_bytes()))) as file:
+    with path.open("rb") as content, files.unsealed(content) as file:
         labels = {k: v.item() if isinstance(v, np.generic) else v for k, v in file.attrs.items()}
         if labels["format"] != FORMAT:
             which = "newer" if labels["format"] > FORMAT else "older"
@@ -90,7 +133,7 @@ def read(path: Path, without_points: bool = False) -> tuple[State[Any], dict[str
             )
         if RUN in labels:
             labels[RUN] = labels[RUN].decode()
-        record = RECORDS[labels.pop(RECORD)]
+        record = {kind.__name__: kind for kind in KINDS}[labels.pop(RECORD)]
         arrays, scalars = split(contents(State(np.empty(0), np.empty(0), 0.0, record())))
         left = by_point(record) if without_points else []
         values = {name: nothing if name in left else files.array(file, name) for name, nothing in arrays.items()}

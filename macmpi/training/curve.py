@@ -12,7 +12,8 @@ from typing import Any
 
 from macmpi import StorageError, files
 from macmpi.console import decimals, duration, say, warn
-from macmpi.plan.plan import Plan
+from macmpi.plan.resolved import Resolved
+from macmpi.results.card import record_in
 from macmpi.state import Errors, Gradients, State
 
 Column = tuple[str, str, Callable[[Any], str]]
@@ -28,32 +29,23 @@ COLUMNS: tuple[Column, ...] = (
     ("mu", "mu", "{:>7.0e}".format),
     ("E1_train", "E1 train", _nested),
     ("E1_val", "E1 val", _nested),
+    ("error_val", "wrong val", "{:>9.2%}".format),
     ("E_Q", "E_Q", "{:>10.4g}".format),
     ("constraint", "constraint", "{:>10.2e}".format),
+    ("zeros", "zeros", "{:>6.1%}".format),
     ("seconds_z", "Z s", "{:>7.2f}".format),
     ("seconds_w", "W s", "{:>7.2f}".format),
     ("seconds_comm", "exch s", "{:>7.3f}".format),
     ("seconds_wait", "wait s", "{:>7.3f}".format),
 )
 
-OPTIONAL: dict[str, tuple[str, Column]] = {
-    "error_val": ("E1_val", ("error_val", "wrong val", "{:>9.2%}".format)),
-    "zeros": ("constraint", ("zeros", "zeros", "{:>6.1%}".format)),
-}
-"""Columns that only some runs have, each with the column that it follows."""
+OPTIONAL = frozenset({"error_val", "zeros"})
+"""Columns that only some runs have."""
 
 
-def optional_columns(plan: Plan) -> list[str]:
-    """The keys of OPTIONAL that a plan's penalties ask for."""
-    return ["zeros"] * bool(plan.resolved.shaping.sparse)
-
-
-def _columns(record_keys: Iterable[str], without: frozenset[str]) -> list[Column]:
-    columns = []
-    for column in COLUMNS:
-        columns += [column] if column[0] not in without else []
-        columns += [extra for key, (after, extra) in OPTIONAL.items() if after == column[0] and key in record_keys]
-    return columns
+def optional_columns(of: Resolved) -> set[str]:
+    """The columns of OPTIONAL that a run has."""
+    return {name for name, has in (("error_val", of.loss.labels), ("zeros", of.shaping.sparse)) if has}
 
 
 def _wide(name: str, cell: Callable[[Any], str]) -> str:
@@ -81,7 +73,8 @@ class Curve:
         self._file = None
         self._mark = {files.RUN: run} if run else {}
         self._first = first
-        self._columns = _columns(list(extra), without)
+        absent = without | (OPTIONAL - set(extra))
+        self._columns = [column for column in COLUMNS if column[0] not in absent]
         self.records: list[dict[str, Any]] = []
         if path is None or not first:
             return
@@ -160,15 +153,3 @@ def changed(sizes: Iterable[int], record: dict[str, Any]) -> str:
 
 def _norms(found: Gradients) -> dict[str, float]:
     return {"gradient_E_Q": found.penalised, "gradient_E1": found.nested, "multipliers_lack": found.lacking}
-
-
-def record_in(line: str) -> dict[str, Any] | None:
-    """The record of a line of curve.jsonl, without the id of the run, or None for what is none."""
-    try:
-        found = json.loads(line)
-    except ValueError:
-        return None
-    if not isinstance(found, dict) or not {"iteration", "phase"} <= found.keys():
-        return None
-    found.pop(files.RUN, None)
-    return found

@@ -23,6 +23,7 @@ from macmpi.plan.resolved import Resolved
 from macmpi.results import model_file
 from macmpi.state import State
 from macmpi.training import checkpoint
+from macmpi.training.request import Request
 
 CONFIG, PROVENANCE, MODEL = "config.toml", "provenance.json", "model.h5"
 NAMES = (CONFIG, PROVENANCE, "curve.jsonl", "start.h5", MODEL, "checkpoints/refit.h5")
@@ -120,26 +121,19 @@ def check_inputs(folder: Path, inputs: Iterable[Path], of: Resolved | None = Non
             )
 
 
-def judge(
-    folder: Path,
-    of: Resolved,
-    resume: str = "no",
-    overwrite: bool = False,
-    given: Iterable[Path] = (),
-    without_points: bool = False,
-) -> Held:
+def judge(folder: Path, asked: Request, of: Resolved, without_points: bool = False) -> Held:
     """Finds what a folder holds for a run of this config.  Raises UsageError where the run would go wrong there.
 
-    resume: "no", "auto" or a checkpoint's path; overwrite: its run will be removed; given: inputs that the config does
-    not name; without_points: as of `checkpoint.read`.
+    without_points: as of `checkpoint.read`.
     """
+    resume = asked.resume
     found = None if resume == "auto" else _named(resume, without_points)
     run, there = run_in(folder)
     named = of.settings
-    check_inputs(folder, [*given, *(Path(named[key]) for key in INPUTS if named[key])], of, run)
+    check_inputs(folder, [*asked.inputs, *(Path(named[key]) for key in INPUTS if named[key])], of, run)
     if run and folder / PROVENANCE not in there and (folder / CONFIG).read_bytes() != sealed(of.text, run):
         raise UsageError(_foreign(folder / CONFIG))  # a run that was killed before it wrote the other has this one
-    if overwrite:
+    if asked.overwrite:
         return Held(run, tuple(there))
     checkpoints = folder / "checkpoints"
     if resume == "auto":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from macmpi.data.scaling import sum_of
 from macmpi.data.source import Source
 from macmpi.data.user_file import read_codes
 from macmpi.methods.starts import Origin
-from macmpi.parallel.kernels import arithmetics, mixture, words
+from macmpi.parallel.kernels import arithmetics, mixture
 from macmpi.parallel.mpi import BINDINGS
 from macmpi.parallel.team import Team, on_root
 from macmpi.plan.estimate import node_bytes
@@ -31,36 +30,35 @@ def launch_training(request: Request, source: Source, plan: Plan, team: Team) ->
     """Train as it is asked for.  Raises UsageError, and Done where nothing is left to do.  Collective: yes."""
     of = plan.resolved
     computed_on = arithmetics(team)
-    arithmetic = words(computed_on[0]["blas"])
-    mpi = BINDINGS, team.library
 
-    def facts(**sums: str) -> dict[str, Any]:
-        return provenance(computed_on, of.run.threads, mpi, sums, list(request.command))
+    def made_by(data: Dataset) -> dict[str, Any]:
+        """Rank 0's provenance.  With the model that a run begins with its points are scaled, also when it goes on."""
+        begun_with = sum_of((data.scaling_x, data.scaling_y)) if of.start.method == "model" else ""
+        sums = {"data_sha256": data.sha256, "start_sha256": begun_with}
+        return provenance(computed_on, of.run.threads, (BINDINGS, team.library), sums, list(request.command))
 
     if request.output is None:
         data = loaded(plan, source, team)
         first = on_root(team, lambda: origin_of(plan, data, request.start)) or Origin()
         team.from_root(lambda: name_unread(of))
-        made_by = partial(facts, data_sha256=data.sha256)
-        return train(Job(request, Nowhere(made_by), None, first, arithmetic), plan, data, team)
+        facts = on_root(team, lambda: made_by(data)) or {}
+        return train(Job(request, Nowhere(), None, first, facts), plan, data, team)
     directory = RunDirectory(request.output, request.overwrite)
     with directory.lock:
-        on_root(team, lambda: directory.judge(request.resume, of, request.inputs, plan.sharded))
+        on_root(team, lambda: directory.judge(request, of, plan.sharded))
         if plan.sharded:
             check_same_folder(request.output, team)
             if path := team.from_root(lambda: directory.held.found and directory.held.found[0]):
                 check_same_checkpoint(path, team)
         data = loaded(plan, source, team)
-        sums = {"data_sha256": data.sha256, "start_sha256": ""}
-        if of.start.method == "model":  # whose scaling the points have, also when the run goes on
-            sums["start_sha256"] = sum_of((data.scaling_x, data.scaling_y))
-        origin = on_root(team, lambda: prepare(directory, plan, data, facts(**sums), request.start)) or Origin()
+        facts = on_root(team, lambda: made_by(data)) or {}
+        origin = on_root(team, lambda: prepare(directory, plan, data, facts, request.start)) or Origin()
         team.from_root(lambda: name_unread(of))
         state = state_of(directory.held.found, plan, team)
         directory.held = replace(directory.held, found=None)
         if state is not None and (selected := state.own.architecture).units:
             plan = plan.resized(*selected)
-        return train(Job(request, directory, state, origin, arithmetic), plan, data, team)
+        return train(Job(request, directory, state, origin, facts), plan, data, team)
 
 
 def loaded(plan: Plan, source: Source, team: Team) -> Dataset:

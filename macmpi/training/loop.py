@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from macmpi.methods.choose import choose
 from macmpi.methods.protocol import Method
 from macmpi.methods.starts import Origin, coordinates_first, start
 from macmpi.parallel.clock import Clock, now
+from macmpi.parallel.kernels import words
 from macmpi.parallel.team import Team, on_root
 from macmpi.parallel.texts import check_alike
 from macmpi.plan.penalty import Decision, Progress
@@ -22,7 +23,8 @@ from macmpi.plan.plan import Plan
 from macmpi.results.reference_errors import levels
 from macmpi.state import Errors, State
 from macmpi.training import finite, process
-from macmpi.training.best import Best, best_of, is_poor, or_constant
+from macmpi.training.best import Best, best_of, is_poor, or_constant, scored
+from macmpi.training.checkpoint import digest
 from macmpi.training.curve import Curve, changed, optional_columns, record_of
 from macmpi.training.model_files import End, ended, write_start
 from macmpi.training.pace import SPARE, Pace
@@ -30,9 +32,7 @@ from macmpi.training.process import ANSWERED, INTERRUPTED
 from macmpi.training.refit import Refit, iterations_of, refit
 from macmpi.training.request import Outcome, Request
 from macmpi.training.run_directory import Nowhere, RunDirectory
-from macmpi.training.scored import scored
 from macmpi.training.sharded_checkpoint import save_sharded, state_of
-from macmpi.training.stored import digest
 from macmpi.training.summary import closing, describe
 from macmpi.typing import Array
 
@@ -42,15 +42,22 @@ DIVERGED, LATE = "diverged", "max_time"
 """Why a run ends whose numbers are no longer finite, and why one is stopped that has no time left."""
 
 
+class Wishes(NamedTuple):
+    """The run must stop, or a checkpoint is due."""
+
+    stop: bool
+    save: bool
+
+
 @dataclass(frozen=True)
 class Job:
-    """The launch has settled this for a run that was asked for.  arithmetic: the BLAS of rank 0, in words."""
+    """The launch has settled this for a run that was asked for.  facts: its provenance, on rank 0."""
 
     request: Request
     directory: RunDirectory | Nowhere
     state: State[Any] | None
     origin: Origin
-    arithmetic: str = ""
+    facts: dict[str, Any]
 
 
 @np.errstate(over="ignore", invalid="ignore")  # what is not finite is found and said
@@ -79,6 +86,7 @@ class Training:
         self.job, self.data, self.team, self.clock = job, data, team, clock
         self.method, plan = method, method.plan
         request = job.request
+        self.first = plan.work.train.held(team.rank).start  # the number of the first point whose rows this rank holds
         self.pace = Pace(request.began, request.max_time, 60.0 * method.plan.resolved.run.checkpoint_minutes)
         self.sweep_began = now()
         self.stop = request.listen()
@@ -90,10 +98,8 @@ class Training:
         parts, loss, known = method.parts, plan.resolved.loss, plan.sharded or team.rank == 0
         self.levels = levels(plan.chain, data, loss, parts.over_points, parts.points.weight) if known else []
         self.constant = team.from_root(lambda: self.levels[0].value)
-        extra = ["error_val"] * plan.resolved.loss.labels + optional_columns(plan)
-        self.curve = Curve(
-            job.directory.curve, resumed, extra, method.account.without, team.rank == 0, job.directory.run
-        )
+        extra, without = optional_columns(plan.resolved), method.account.without
+        self.curve = Curve(job.directory.curve, resumed, extra, without, team.rank == 0, job.directory.run)
 
     @property
     def plan(self) -> Plan:
@@ -103,8 +109,8 @@ class Training:
         """The first state and its record, or the resumed one.  Collective: yes."""
         if self.team.rank == 0:
             say(describe(self.plan, self.data, self.team.size, self.method.account))
-            say("\n".join(f"  {line}" for line in (self.job.request.chosen, self.job.arithmetic) if line))
-            self._say_levels()
+            said = (self.job.request.chosen, words(self.job.facts["kernels"][0]["blas"]), *self.levels)
+            say("\n".join(f"  {line}" for line in said if line))
         self.curve.header()
         state = self.job.state
         if state is None:
@@ -124,15 +130,11 @@ class Training:
         self.pace.pause()
         return state
 
-    def _say_levels(self) -> None:
-        for level in self.levels:
-            say(f"  {level}")
-
     def iterate(self, state: State[Any]) -> bool:
         """One iteration, its record and rank 0's decision.  True when the run must stop here.  Collective: yes."""
         self.sweep_began, mu = now(), state.mu
         complete = self._sweep(state)
-        worst = self.team.max_over_ranks({"took": now() - self.sweep_began, **self._bad_places(state)})
+        worst = self.team.max_over_ranks({"took": now() - self.sweep_began, **finite.bad_places(state, self.first)})
         state.seconds += worst.pop("took")
         wrong = finite.wrong_places(
             self.plan.chain, state.iteration + (not complete), worst, self.method.account.stepped
@@ -147,16 +149,15 @@ class Training:
         if (wrong := finite.wrong_errors(errors, state.iteration, self.method.account.remedy)) is not None:
             return self._diverged(state, wrong)
         self._record(state, "iteration", errors)
-        asked = self._asked()
+        wishes = self._wishes()
 
         history = state.history
         progress = Progress(state.iteration, mu, before, **history.progress(errors))
 
         def decide() -> tuple[Decision, bool, bool]:
             decision = self.plan.resolved.schedule.decide(progress)
-            stop = decision.stop is None and (asked or self.pace.is_late())
-            save = self.pace.is_due() or decision.mu != mu or stop or decision.stop is not None
-            return decision, stop, save
+            stop = decision.stop is None and wishes.stop
+            return decision, stop, wishes.save or decision.mu != mu or stop or decision.stop is not None
 
         decision, stop, save = self.team.from_root(decide)
         if decision.multipliers:
@@ -184,27 +185,15 @@ class Training:
             way = "" if self.job.directory.path is None else "; the same command with --resume auto goes on"
             say(f"stopped {where}{way}")
 
-    @property
-    def _first(self) -> int:
-        """The number of the first point whose rows this rank holds."""
-        return self.plan.work.train.held(self.team.rank).start
-
-    def _bad_places(self, state: State[Any]) -> dict[str, float]:
-        return finite.bad_places(state, self._first)
-
     def _pause(self, state: State[Any]) -> bool:
         """In the middle of an iteration: a checkpoint where it is time; whether the run must stop.  Collective: yes."""
-        first = self.team.rank == 0
-        wishes = {"asked": self.stop.asked, "late": first and self.pace.is_late(), "due": first and self.pace.is_due()}
-        found = self.team.max_over_ranks({name: float(wish) for name, wish in wishes.items()})
-        if found["asked"] or found["late"]:
-            return True
-        if found["due"]:
-            began, places = now(), self.team.max_over_ranks(self._bad_places(state))
+        wishes = self._wishes()
+        if wishes.save and not wishes.stop:
+            began, places = now(), self.team.max_over_ranks(finite.bad_places(state, self.first))
             if finite.wrong_places(self.plan.chain, state.iteration + 1, places) is None:
                 self._save(replace(state, seconds=state.seconds + began - self.sweep_began), last=False)
             self.sweep_began += now() - began
-        return False
+        return wishes.stop
 
     def _sweep(self, state: State[Any]) -> bool:
         """The method's sweep; a rank whose library stops at numbers that are not finite says where, for all."""
@@ -213,7 +202,7 @@ class Training:
         except Exception as error:
             if finite.is_arithmetic(error):
                 at = getattr(error, "located", ())
-                raise finite.broken(self.plan.chain, state, at, error, self._first) from error
+                raise finite.broken(self.plan.chain, state, at, error, self.first) from error
             raise
 
     def finish(self, state: State[Any], stopped: bool = False) -> Outcome:
@@ -244,8 +233,10 @@ class Training:
                 sizes = "-".join(map(str, self.plan.chain.layer_sizes))
                 say(f"the net that was selected: {sizes}, {self.plan.chain.existing:,} weights")
             say("\n".join(closing(state, errors, self.method.account, best, scores, diverged)))
-        again, wanted = None, 0 if stopped else self._refit_iterations(best)
-        if wanted and self._has_time_for(wanted, state):
+        again, wanted, begins = None, 0, False
+        if not stopped:
+            wanted, begins = self.team.from_root(lambda: self._refit_iterations(state, best))
+        if begins:
             again = self._refit(state, best, wanted)
             stopped = again is None
             if stopped:
@@ -259,40 +250,36 @@ class Training:
         why = self.why_stopped or state.finished
         is_whole = not stopped and (not wanted or again is not None)
         end = End(state, after, best, errors, again, scores, self.curve.records, why, is_whole)
-        model = on_root(self.team, lambda: ended(self.job.directory, self.plan, self.data, end))
+        model = on_root(self.team, lambda: ended(self.job.directory, self.plan, self.data, end, self.job.facts))
         self.stop.complete = True
         if self.team.rank == 0:
             which = ", what its node shares included" if self.team.shares else ""
-            self._say_levels()
-            say(f"  {'peak memory of a rank':28s} {memory:.0f} MB{which}")
+            peak = f"{'peak memory of a rank':28s} {memory:.0f} MB{which}"
+            say("\n".join(f"  {line}" for line in (*self.levels, peak)))
             if self.job.directory.model is not None:
                 say(f"model: {self.job.directory.model}")
         self.curve.close()
         self.team.from_root(self._check_saved)
         return Outcome(STOPPED if stopped else FAILED if diverged else DONE, model)
 
-    def _asked(self) -> bool:
-        """Somebody has asked the run to stop.  Collective: yes."""
-        return self.team.max_over_ranks({"asked": float(self.stop.asked)})["asked"] > 0.0
+    def _wishes(self) -> Wishes:
+        """The end and the checkpoint that are wished for now, by any rank.  Collective: yes."""
+        late, due = (self.pace.is_late(), self.pace.is_due()) if self.team.rank == 0 else (False, False)
+        found = self.team.max_over_ranks({"stop": float(self.stop.asked or late), "save": float(due)})
+        return Wishes(found["stop"] > 0.0, found["save"] > 0.0)
 
-    def _refit_iterations(self, best: Best) -> int:
-        """Counts the refit's iterations; 0: none is wanted.  Rank 0 decides.  Collective: yes."""
-        return self.team.from_root(lambda: iterations_of(self.plan.resolved, self.data, best, self.curve.records))
+    def _refit_iterations(self, state: State[Any], best: Best) -> tuple[int, bool]:
+        """Counts the refit's iterations, 0 where none is wanted, and tells whether it is to begin.
 
-    def _has_time_for(self, iterations: int, state: State[Any]) -> bool:
-        """Tells whether a refit is to begin: one that is cut short goes on later, unless a model is wanted now.
-
-        Rank 0 decides.  Collective: yes.
+        One that is cut short goes on later, unless a model is wanted now.  Collective: no (rank 0).
         """
-
-        def decide() -> bool:
-            seconds = iterations / state.iteration * (1.0 + self.plan.n_val / self.plan.n_train) * state.seconds
-            if not self.job.request.ends_with_model or self.pace.suffices(SPARE * seconds):
-                return True
-            warn("no time is left for the refit on all points: the best weights stay")
-            return False
-
-        return self.team.from_root(decide)
+        wanted = iterations_of(self.plan.resolved, self.data, best, self.curve.records)
+        if wanted and self.job.request.ends_with_model:
+            seconds = wanted / state.iteration * (1.0 + self.plan.n_val / self.plan.n_train) * state.seconds
+            if not self.pace.suffices(SPARE * seconds):
+                warn("no time is left for the refit on all points: the best weights stay")
+                return wanted, False
+        return wanted, wanted > 0
 
     def _refit(self, state: State[Any], best: Best, iterations: int) -> Refit | None:
         """The refit, begun or gone on with; None where it must stop, once its state is kept.  Collective: yes."""
@@ -300,16 +287,11 @@ class Training:
         found = on_root(self.team, lambda: directory.refit_of(of))
         self.pace.pause()
 
-        def stopped() -> bool:
-            first = self.team.rank == 0
-            wishes = {"asked": self.stop.asked, "late": first and self.pace.is_late()}
-            return max(self.team.max_over_ranks({name: float(wish) for name, wish in wishes.items()}).values()) > 0.0
-
         def keep(begun: State[Any]) -> None:
             self.team.from_root(lambda: directory.keep_refit(begun, of))
 
         begun = state_of(found, self.plan, self.team)
-        return refit(self.data, self.method, best, iterations, stopped, begun, keep)
+        return refit(self.data, self.method, best, iterations, lambda: self._wishes().stop, begun, keep)
 
     def _check_saved(self) -> None:
         if self.unsaved:

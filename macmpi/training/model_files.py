@@ -6,18 +6,16 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from macmpi import StorageError
 from macmpi.console import warn
 from macmpi.data.dataset import Dataset
 from macmpi.files import RUN
 from macmpi.plan.plan import Plan
 from macmpi.results import model_file
-from macmpi.results.card import NAME, About, Card, Error, Training, scores_by_name, thinned
+from macmpi.results.card import About, Card, Error, Training, scores_by_name, thinned
 from macmpi.results.model import Model
 from macmpi.results.scores import Labels, Numbers
-from macmpi.state import Errors, State, block_views
+from macmpi.state import Errors, State
 from macmpi.training.best import Best
 from macmpi.training.held import ends
 from macmpi.training.refit import Refit
@@ -85,32 +83,20 @@ def _error(errors: Errors) -> Error:
     return Error(errors.train, errors.validation, *wrong, errors.zeros)
 
 
-def ended(directory: RunDirectory | Nowhere, plan: Plan, data: Dataset, end: End) -> Model:
+def ended(directory: RunDirectory | Nowhere, plan: Plan, data: Dataset, end: End, facts: dict[str, Any]) -> Model:
     """The trained net, which model.h5 holds where there is a run directory.  Raises StorageError.
 
-    Collective: no (rank 0).
+    facts: the provenance of this launch.  Collective: no (rank 0).
     """
-    card = card_of(plan, data, end, directory.facts)
-    write_model(directory, plan, data, end, card)
-    return model_of(plan, data, end, card)
-
-
-def model_of(plan: Plan, data: Dataset, end: End, card: Card) -> Model:
-    """The trained net, with the weights that it predicts with.  Collective: no (rank 0)."""
-    kept = _weights(end)
-    in_use = next(name for name in model_file.PREFERRED if name in kept)
-    blocks = tuple(block_views(kept[in_use].astype(np.float64), plan.chain.block_shapes))
-    kind = data.scaling_x, data.scaling_y, data.autoencoder, data.classes, data.one_dimensional, data.columns
-    return Model(plan.chain, blocks, *kind, card.to_json(), end.records, plan.resolved.loss.link, in_use, kept)
-
-
-def _weights(end: End) -> dict[str, Array]:
-    """The weights that a model keeps, flat, by name: those of a refit where it was better."""
     refit = {"refit": end.again.weights} if end.again is not None and end.again.better else {}
-    return {"last": end.after.weights, "best": end.best.weights, **refit}
+    weights = {"last": end.after.weights, "best": end.best.weights, **refit}
+    card = card_of(plan, data, end, facts).to_json()
+    model = Model.of(plan.chain, weights, data, plan.resolved.loss.link, card, end.records)
+    write_model(directory, model, plan, end)
+    return model
 
 
-def write_model(directory: RunDirectory | Nowhere, plan: Plan, data: Dataset, end: End, card: Card) -> None:
+def write_model(directory: RunDirectory | Nowhere, model: Model, plan: Plan, end: End) -> None:
     """Writes model.h5, if there is a run directory.  Raises StorageError.  Collective: no (rank 0)."""
     if directory.model is None:
         return
@@ -123,14 +109,11 @@ def write_model(directory: RunDirectory | Nowhere, plan: Plan, data: Dataset, en
         model_file.MADE_FROM: end.state.fingerprint if end.is_whole else "",
         model_file.ENDS: json.dumps(ends(plan.begun.resolved)),
         "finished": end.state.finished,
-        model_file.LINK: plan.resolved.loss.link,
-        NAME: card.to_json(),
     }
-    weights = _weights(end)
-    if end.again is not None and "refit" in weights:
+    if end.again is not None and end.again.better:
         labels |= {"refit_iterations": end.again.iterations, "refit_E1": end.again.error}
     try:
-        model_file.save(directory.model, plan.chain, weights, data, labels, _coordinates(plan, end.state))
+        model_file.save(directory.model, model, labels, _coordinates(plan, end.state))
         if end.is_whole:
             directory.refit.unlink(missing_ok=True)
     except OSError as error:
@@ -142,10 +125,9 @@ def write_start(directory: RunDirectory | Nowhere, plan: Plan, data: Dataset, st
     """Writes start.h5, if there is a run directory; a warning where that fails.  Collective: no (rank 0)."""
     if directory.start is None:
         return
-    weights, Z = {"last": state.weights}, _coordinates(plan, state)
-    labels = {RUN: directory.run, "iteration": 0, model_file.LINK: plan.resolved.loss.link}
+    model = Model.of(plan.chain, {"last": state.weights}, data, plan.resolved.loss.link)
     try:
-        model_file.save(directory.start, plan.chain, weights, data, labels, Z)
+        model_file.save(directory.start, model, {RUN: directory.run, "iteration": 0}, _coordinates(plan, state))
     except OSError as error:
         warn(f"{directory.start} could not be written: {error.strerror}; training goes on")
 

@@ -7,7 +7,6 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import product
@@ -17,6 +16,7 @@ from typing import Any
 import macmpi
 from macmpi import StorageError, UsageError, __version__, files
 from macmpi.console import warn
+from macmpi.machine.hosts import version_of
 from macmpi.machine.lock import Lock
 from macmpi.parallel import kernels
 from macmpi.parallel.allowance import cores
@@ -24,13 +24,14 @@ from macmpi.plan.resolved import Resolved
 from macmpi.state import State
 from macmpi.training import checkpoint
 from macmpi.training.held import CONFIG, PROVENANCE, Held, files_in, judge, launches, sealed
+from macmpi.training.request import Request
 
 
 class RunDirectory:
     """One run's folder.  overwrite: the run that it holds already is removed.  Collective: no (rank 0).
 
-    run: the id of the run; facts: the provenance of this launch, once the folder is made; start_sha256: of the scaling
-    of the points, where the run began with a model, which has a say in it.
+    run: the id of the run; start_sha256: of the scaling of the points, where the run began with a model, which has a
+    say in it.
     """
 
     def __init__(self, path: Path, overwrite: bool = False) -> None:
@@ -41,19 +42,18 @@ class RunDirectory:
         self.model = path / "model.h5"
         self.refit = self.checkpoints / "refit.h5"
         self.lock = Lock(path / "lock")
-        self.facts: dict[str, Any] = {}
         self.run, self.start_sha256 = files.new_id(), ""
         self.held = Held()
         self._signs: Any = None
 
-    def judge(self, resume: str, of: Resolved, given: Sequence[Path] = (), without_points: bool = False) -> Held:
+    def judge(self, asked: Request, of: Resolved, without_points: bool = False) -> Held:
         """Finds what the folder holds for a run of this config, as of `held.judge`, under the lock if it is there.
 
         Raises UsageError, also where another run is using the folder.
         """
         self.lock.take()
         self._signs = _signs(self.path)
-        self.held = judge(self.path, of, resume, self.overwrite, given, without_points)
+        self.held = judge(self.path, asked, of, without_points)
         self.run = self.held.run or self.run
         return self.held
 
@@ -94,7 +94,6 @@ class RunDirectory:
             log = self.path / PROVENANCE
             text = json.dumps({files.RUN: self.run, "launches": [*launches(log), facts]}, indent=1) + "\n"
             files.replace_file(log, text.encode(), self.run)
-            self.facts = facts
         except OSError as error:
             place = error.filename2 or error.filename or self.path
             move = "move it away or " if isinstance(error, IsADirectoryError | FileExistsError) else ""
@@ -125,8 +124,7 @@ class RunDirectory:
         try:
             checkpoint.save(self.checkpoints, state, self.labels(of, sha256), of.run.keep_checkpoints)
         except OSError as error:
-            self.failed(state, error.strerror or files.first_line(error), last)
-            return False
+            return self.failed(state, error.strerror or files.first_line(error), last)
         return True
 
     def labels(self, of: Resolved, sha256: str) -> dict[str, str]:
@@ -150,13 +148,14 @@ class RunDirectory:
         except OSError as error:
             warn(f"{self.refit} could not be written: {error.strerror}; the refit begins again")
 
-    def failed(self, state: State[Any], why: str, last: bool, rank: int = 0) -> None:
-        """A checkpoint could not be written: a warning, and a StorageError for the last one of a run."""
+    def failed(self, state: State[Any], why: str, last: bool, rank: int = 0) -> bool:
+        """A checkpoint could not be written: False with a warning, and a StorageError for the last one of a run."""
         text = f"the checkpoint of iteration {state.iteration} could not be written: {why}"
         if last:
             raise StorageError(f"{text}; {self.remedy()}")
         if rank == 0:
             warn(f"{text}; training goes on")
+        return False
 
     def remedy(self) -> str:
         """The run goes on from the newest checkpoint that is left, once its folder can be written to."""
@@ -173,14 +172,6 @@ class Nowhere:
 
     path = curve = start = model = refit = None
     run = ""
-
-    def __init__(self, made_by: Callable[[], dict[str, Any]]) -> None:
-        self._made_by = made_by
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """The provenance of this launch."""
-        return self._made_by()
 
     def save(self, state: State[Any], of: Resolved, sha256: str, last: bool = False) -> bool:
         """There are no checkpoints, and nothing is lost by that."""
@@ -210,19 +201,13 @@ def provenance(
     arithmetics: those of all ranks, from `kernels.arithmetics`; later launches are compared with them.  sums: SHA-256
     of the data, by name.
     """
-    from importlib import metadata
-
     bindings, library = mpi
-    versions = {"macmpi": __version__, "python": platform.python_version()}
-    for name in ("numpy", "scipy", "h5py", bindings, "pydantic"):
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            versions[name] = "none"
+    packages = ("numpy", "scipy", "h5py", bindings, "pydantic")
+    own = {"macmpi": __version__, "python": platform.python_version()}
     return {
         "started": stamp(),
         "command": [files.readable(word) for word in argv],
-        "versions": versions,
+        "versions": own | {name: version_of(name) or "none" for name in packages},
         "git_commit": _git_commit(),
         "mpi_library": library,
         "host": platform.node(),

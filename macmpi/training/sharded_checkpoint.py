@@ -23,8 +23,8 @@ from macmpi.plan.plan import Plan
 from macmpi.plan.resolved import Resolved
 from macmpi.state import State
 from macmpi.training import checkpoint
+from macmpi.training.checkpoint import by_point, rows_of_points, with_rows
 from macmpi.training.run_directory import RunDirectory
-from macmpi.training.stored import by_point, rows_of_points, with_rows
 from macmpi.typing import Array
 
 
@@ -59,8 +59,7 @@ def save_sharded(
         if team.rank == 0:
             with suppress(OSError):
                 _partial(directory.checkpoints, directory.run).unlink(missing_ok=True)
-        team.all_or_raise(lambda: directory.failed(state, why, last, team.rank))
-        return False
+        return team.all_or_raise(lambda: directory.failed(state, why, last, team.rank))
     return True
 
 
@@ -131,7 +130,10 @@ def _write(begun: tuple[Path, dict[str, int]], state: State[Any], points: PointP
 
 def _end(partial: Path, state: State[Any], keep: int, run: str) -> None:
     path = checkpoint.path_of(partial.parent, state.iteration)
-    files.seal_file(partial)
+    with partial.open("r+b") as file:
+        files.seal(file)
+        file.flush()
+        files.to_the_disk(file.fileno())
     files.rename(partial, path)
     checkpoint.prune(path.parent, path, keep, run)
 

@@ -35,6 +35,7 @@ from macmpi.parallel.streams import stream
 from macmpi.parallel.team import Team
 from macmpi.plan.fitted import fitters
 from macmpi.results import model_file
+from macmpi.results.model import Model
 from macmpi.solvers.fitters import FITTERS
 from macmpi.solvers.w_fitted import ByFitter
 from macmpi.solvers.w_problem import SegmentProblem, values
@@ -383,7 +384,7 @@ def test_no_w_step_of_a_run_raises_a_segments_error(name: str, keys: dict[str, A
 def test_a_net_with_it_is_saved_and_loaded(name: str, tmp_path: Path) -> None:
     mac, state = begun(name)
     mac.sweep(state)
-    model_file.save(tmp_path / "model.h5", mac.plan.chain, {"last": state.weights}, mac.data, {})
+    model_file.save(tmp_path / "model.h5", Model.of(mac.plan.chain, {"last": state.weights}, mac.data), {})
     again = model_file.load(tmp_path / "model.h5")
     assert again.chain.maps == mac.plan.chain.maps
     expected = mac.plan.chain.forward(mac.parts.weights(state), mac.data.X)

@@ -32,6 +32,7 @@ from macmpi.parallel.clock import Clock
 from macmpi.parallel.streams import stream
 from macmpi.parallel.team import Team
 from macmpi.results import model_file
+from macmpi.results.model import Model
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
 from macmpi.solvers.centres import TRAINERS, KMeans, Subset
 from macmpi.typing import Array
@@ -253,7 +254,7 @@ def test_a_users_own_kind_of_weights(method: str, sites: str, monkeypatch: pytes
     for _ in range(3):
         chosen.sweep(begun)
     assert before > chosen.evaluate(begun).E_Q
-    model_file.save(tmp_path / "model.h5", chosen.plan.chain, {"last": begun.weights}, data, {})
+    model_file.save(tmp_path / "model.h5", Model.of(chosen.plan.chain, {"last": begun.weights}, data), {})
     assert model_file.load(tmp_path / "model.h5").chain.maps == chosen.plan.chain.maps
 
 

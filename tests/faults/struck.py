@@ -16,7 +16,7 @@ from launch.cases import assert_same_run, checkpoints, write_case
 from launch.launching import Outcome, launched
 from striking import FILES, PLACES, VARIABLE, VERBS
 
-from macmpi import run
+from macmpi import Done, run
 from macmpi.parallel.team import Team
 from macmpi.training import checkpoint
 
@@ -119,7 +119,7 @@ def here(folder: Path) -> Iterator[None]:
 def go_on(folder: Path, *arguments: str, name: str = "run") -> None:
     """The same command again, in this process."""
     words = [f"{CASE}.toml", "--output", name, "--iterations", str(ITERATIONS), *OFTEN, "--resume", "auto"]
-    with here(folder), contextlib.suppress(run.Done):
+    with here(folder), contextlib.suppress(Done):
         assert run.run(Team(), [*words, *arguments]) == 0
 
 

@@ -28,8 +28,11 @@ if odd:
 from macmpi import run  # noqa: E402
 from macmpi.parallel.mpi import launch  # noqa: E402
 from macmpi.training import loop  # noqa: E402
-from macmpi.training.checkpoint import split  # noqa: E402
-from macmpi.training.stored import contents, rows_of_points  # noqa: E402
+from macmpi.training.checkpoint import (  # noqa: E402
+    contents,
+    rows_of_points,
+    split,
+)
 
 record = loop.Training._record
 differing: set[str] = set()

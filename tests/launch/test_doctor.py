@@ -14,9 +14,8 @@ from launch.cases import snapshot
 from launch.launching import run_program
 
 from macmpi import doctor
-from macmpi.machine import hosts, startup, storage
-from macmpi.machine.findings import FAULT, FINE, WARNING, Finding
-from macmpi.machine.hosts import SHARED_A_RANK, Machine
+from macmpi.machine import hosts, storage
+from macmpi.machine.hosts import FAULT, FINE, SHARED_A_RANK, WARNING, Finding, Machine
 from macmpi.parallel import kernels
 from macmpi.parallel.team import Team
 
@@ -62,9 +61,9 @@ def test_what_a_start_costs(
     each: float, cores: int, kept: bool, variable: str, verdict: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of all ranks of the fullest host; sources that are compiled again by every rank are named."""
-    monkeypatch.setattr(startup, "seconds_of_import", lambda: (each, not kept))
-    monkeypatch.setenv(startup.UNWRITTEN, variable)
-    found = startup.start_up([Machine("other", 4, 4, None), Machine("full", 96, cores, None)])
+    monkeypatch.setattr(hosts, "seconds_of_import", lambda: (each, not kept))
+    monkeypatch.setenv(hosts.UNWRITTEN, variable)
+    found = hosts.start_up([Machine("other", 4, 4, None), Machine("full", 96, cores, None)])
     assert found.verdict == verdict
     assert says in str(found)
 
@@ -82,18 +81,18 @@ def test_sources_that_are_not_compiled_as_they_are_now_are_found(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    monkeypatch.setattr(startup, "PROGRAM", "tiny_program.launch")
-    monkeypatch.setattr(startup, "PACKAGE", folder)
-    monkeypatch.setenv(startup.UNWRITTEN, "1")
-    assert startup.seconds_of_import()[1]
-    monkeypatch.delenv(startup.UNWRITTEN)
-    assert startup.seconds_of_import()[1]  # the process that it starts keeps what it has compiled
-    assert not startup.seconds_of_import()[1]
-    monkeypatch.setenv(startup.UNWRITTEN, "1")
+    monkeypatch.setattr(hosts, "PROGRAM", "tiny_program.launch")
+    monkeypatch.setattr(hosts, "PACKAGE", folder)
+    monkeypatch.setenv(hosts.UNWRITTEN, "1")
+    assert hosts.seconds_of_import()[1]
+    monkeypatch.delenv(hosts.UNWRITTEN)
+    assert hosts.seconds_of_import()[1]  # the process that it starts keeps what it has compiled
+    assert not hosts.seconds_of_import()[1]
+    monkeypatch.setenv(hosts.UNWRITTEN, "1")
     for source in sources:
-        assert not startup.seconds_of_import()[1]
+        assert not hosts.seconds_of_import()[1]
         source.write_text(source.read_text() + "\n# later")
-        assert startup.seconds_of_import()[1]
+        assert hosts.seconds_of_import()[1]
         py_compile.compile(str(source))
 
 
@@ -103,7 +102,7 @@ LATER = ("h5py", "scipy.optimize", "scipy.stats", "scipy.sparse", "pandas", "skl
 
 def test_a_rank_starts_without_what_it_may_not_need() -> None:
     """Of many ranks on few cores each import is paid for as many times as there are ranks."""
-    code = f"import sys, {startup.PROGRAM}; print([name for name in {LATER} if name in sys.modules])"
+    code = f"import sys, {hosts.PROGRAM}; print([name for name in {LATER} if name in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
 

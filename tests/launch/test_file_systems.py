@@ -11,7 +11,7 @@ import pytest
 from launch.cases import write_case
 from launch.launching import run_program
 
-from macmpi.machine.findings import WARNING
+from macmpi.machine.hosts import WARNING
 
 pytestmark = pytest.mark.launch
 

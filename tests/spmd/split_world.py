@@ -33,8 +33,7 @@ from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
 from macmpi.solvers.cholesky import cholesky
 from macmpi.state import State
-from macmpi.training.checkpoint import split
-from macmpi.training.stored import contents, rows_of_points, with_rows
+from macmpi.training.checkpoint import contents, rows_of_points, split, with_rows
 
 SIZES = (1, 2, 3, 5)
 LARGEST = max(SIZES)

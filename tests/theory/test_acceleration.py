@@ -17,7 +17,7 @@ from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.state import State, block_views
 from macmpi.training import checkpoint
-from macmpi.training.stored import contents
+from macmpi.training.checkpoint import contents
 from macmpi.typing import Array
 
 NETS: dict[str, dict[str, Any]] = {

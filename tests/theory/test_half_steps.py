@@ -15,7 +15,7 @@ from theory.problems import w_problem
 from macmpi.mac import Mac
 from macmpi.state import W_STEP, Z_STEP, MacState, State, block_views
 from macmpi.training import checkpoint
-from macmpi.training.stored import contents
+from macmpi.training.checkpoint import contents
 
 RUNS: dict[str, dict[str, Any]] = {
     "after": {},

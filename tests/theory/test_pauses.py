@@ -19,7 +19,7 @@ from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.state import Z_STEP, Architecture, State
 from macmpi.training import checkpoint
-from macmpi.training.stored import contents
+from macmpi.training.checkpoint import contents
 
 TABLES = get_type_hints(Config)
 NET = {"hidden": [7, 5]}

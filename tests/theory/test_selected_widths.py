@@ -24,7 +24,7 @@ from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.state import State
 from macmpi.training import checkpoint
-from macmpi.training.stored import contents
+from macmpi.training.checkpoint import contents
 from macmpi.typing import Array
 
 WIDTHS = [[1.2, 4.0], [0.5, 2.0, 5.0]]

@@ -39,7 +39,7 @@ from macmpi.plan.work_lists import Job
 from macmpi.solvers import cholesky
 from macmpi.state import W_STEP, Z_STEP, State
 from macmpi.training import checkpoint
-from macmpi.training.stored import contents
+from macmpi.training.checkpoint import contents
 from macmpi.typing import Array
 
 SETTINGS: dict[str, dict[str, Any]] = {

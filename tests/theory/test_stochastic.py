@@ -51,7 +51,7 @@ from macmpi.reductions import EVERY
 from macmpi.solvers.grams import solve_rows
 from macmpi.solvers.inverse import inverse
 from macmpi.state import State
-from macmpi.training.stored import contents
+from macmpi.training.checkpoint import contents
 from macmpi.typing import Array
 
 SIZES = (6, [5, 2, 4])

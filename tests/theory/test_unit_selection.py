@@ -24,7 +24,7 @@ from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.state import State
 from macmpi.training import checkpoint
-from macmpi.training.stored import contents
+from macmpi.training.checkpoint import contents
 
 TABLES = get_type_hints(Config)
 SIZES = [[2, 4, 6], [], [1, 3, 5]]

@@ -18,7 +18,7 @@ from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.plan.estimate import check_memory, idle, least_bytes
 from macmpi.plan.plan import Plan
-from macmpi.training.stored import contents
+from macmpi.training.checkpoint import contents
 
 Tables = dict[str, dict[str, Any]]
 N, N_VAL, D, L = 60, 12, 5, 3

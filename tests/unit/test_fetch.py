@@ -34,12 +34,6 @@ def test_pixels_are_read_column_by_column_and_digits_from_one_to_zero(mat: np.nd
     assert (np.bincount(labels) == 1100).all()
 
 
-def test_a_copy_that_repeats_images_is_refused(mat: np.ndarray) -> None:
-    mat[:, :, 5] = mat[:, :, 4]
-    with pytest.raises(UsageError, match="broken copy: 1100 "):
-        convert_usps(mat)
-
-
 def version_7_3(path: Path) -> None:
     """MATLAB's newer format is HDF5 behind a header of 512 bytes."""
     with h5py.File(path, "w", userblock_size=512) as file:

@@ -26,9 +26,9 @@ from macmpi import MacmpiWarning, UsageError
 from macmpi.api.live import Live, picture
 from macmpi.config import Config, Run
 from macmpi.parallel.kernels import limited
+from macmpi.results.card import record_in
 from macmpi.results.model_file import save_model
 from macmpi.training import process
-from macmpi.training.curve import record_in
 
 RANDOM = np.random.default_rng(7)
 X = RANDOM.normal(size=(60, 3))

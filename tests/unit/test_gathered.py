@@ -20,6 +20,7 @@ from macmpi.data.library_sets import read_library_set
 from macmpi.data.source import Whole
 from macmpi.data.targets import with_loss
 from macmpi.data.whole import load
+from macmpi.parallel import command
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -172,8 +173,8 @@ def fetched(*words: str) -> tuple[int, str]:
     said: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["macmpi.fetch", *words])
-        patch.setattr(fetch, "say", said.append)
-        patch.setattr(fetch, "warn", said.append)
+        patch.setattr(command, "say", said.append)
+        patch.setattr(command, "warn", said.append)
         try:
             fetch.main()
         except SystemExit as end:

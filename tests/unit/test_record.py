@@ -23,7 +23,7 @@ from macmpi.results.reading import Result
 from macmpi.results.reference_errors import Level
 from macmpi.state import Errors, MacState, State
 from macmpi.training.best import Best
-from macmpi.training.curve import COLUMNS, OPTIONAL, Curve, record_of, say
+from macmpi.training.curve import COLUMNS, Curve, record_of, say
 from macmpi.training.summary import closing
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=100)
@@ -150,7 +150,7 @@ def test_a_record_has_the_further_errors_that_there_are_also_where_they_are_0(
 def test_a_record_with_its_times_fills_the_columns_and_survives_the_file(tmp_path: Path) -> None:
     errors = PLAIN._replace(wrong_train=0.5, wrong_validation=0.25, zeros=0.5)
     record = {**record_of(state(), "iteration", errors), **Clock().take()}
-    assert {key for key, _, _ in COLUMNS} | set(OPTIONAL) <= record.keys()
+    assert {key for key, _, _ in COLUMNS} <= record.keys()
     curve = Curve(tmp_path / "curve.jsonl", extra=record)
     curve.add(record, None)
     curve.close()

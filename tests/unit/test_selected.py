@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 import macmpi
-from macmpi.results.model_file import load, notes
+from macmpi.results.model_file import load
 from macmpi.show import card_lines, layers
 
 X = np.tanh(np.random.default_rng(0).normal(size=(60, 5)))
@@ -39,4 +39,4 @@ def test_widths_and_ridges_are_told(tmp_path: Path) -> None:
     said = [text for _, text in card_lines(net.card)]
     assert f"ridges selected: {', '.join(f'{ridge:g}' for ridge in last['ridges'])}" in said
     assert np.isfinite(net.predict(X)).all()
-    assert "best" in notes(tmp_path / "run" / "model.h5")[0]
+    assert "best" in load(tmp_path / "run" / "model.h5").kept

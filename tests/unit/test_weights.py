@@ -15,7 +15,7 @@ from unit.crew import crew
 from macmpi.methods.stochastic.weights import Moves
 from macmpi.parallel.team import Team
 from macmpi.state import State, StochasticState
-from macmpi.training.stored import contents
+from macmpi.training.checkpoint import contents
 from macmpi.typing import Array
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=30)
