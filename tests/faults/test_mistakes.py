@@ -104,7 +104,7 @@ def test_launched(key: str, value: object, ranks: int, tmp_path: Path, tally: Ta
     began = time.monotonic()
     outcome = run_program("case.toml", ranks=ranks, cwd=tmp_path, timeout=HUNG * PROMISED[ranks], code=USAGE)
     tally.seconds(time.monotonic() - began)
-    assert outcome.err.count(key) == 1
+    assert outcome.err.count(f"{key}: ") == 1
     assert snapshot(tmp_path) == before
 
 
@@ -172,7 +172,7 @@ BAD = {
     "nan": ({"X": np.where(np.arange(9) == 4, np.nan, X)}, "dataset X is nan at [0, 4]"),
     "inf": ({"X": np.where(np.arange(37)[:, None] == 9, -np.inf, X)}, "dataset X is -inf at [9, 0]"),
     "all constant": ({"X": np.full((37, 9), 3.0)}, "every column of X is constant"),
-    "wrong name": ({"x": X}, "there is no dataset X"),
+    "wrong name": ({"x": X}, "a dataset of that kind is called X"),
     "beyond": ({"X": 1e101 * X}, "dataset X is "),
 }
 

@@ -204,7 +204,10 @@ def test_check_of_other_methods_and_kinds_of_data(data: str, method: str, ranks:
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ("run.threads=1000", rf"run.threads = 1000: {len(os.sched_getaffinity(0))} cores may be used here"),
+        (
+            "run.threads=1000",
+            rf"run.threads = 1000: {len(os.sched_getaffinity(0))} cores may be used; more",
+        ),
         ("baseline.batch=1000", r"baseline.batch = 1000: there are 37 training points; a minibatch is all of them"),
     ],
 )

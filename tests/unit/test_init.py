@@ -13,12 +13,12 @@ import pytest
 from launch.here import run_here
 
 from macmpi import config, init
-from macmpi.config import documented, flat
-from macmpi.config.auto import decide
+from macmpi.config import documented
 from macmpi.config.documented import explanations
 from macmpi.config.whole import given
 from macmpi.data.targets import with_loss
 from macmpi.plan import estimate
+from macmpi.plan.resolve import resolve
 
 N = 80
 CLASSES = np.arange(N) % 4
@@ -83,7 +83,7 @@ def test_the_lines_that_are_commented_out_are_what_holds_without_them(kind: str,
     assert text.count("\n#hidden = ") == 1
     for lines in (text, with_all):
         read, _ = with_loss(config.validate(tomllib.loads(lines), "text"))
-        assert flat(decide(read, 5, found.data.autoencoder)[0]) == found.resolved.settings
+        assert resolve(read, found.data.sizes).settings == found.resolved.settings
     assert ("#validation" in text) is (kind != "held")
 
 

@@ -59,7 +59,7 @@ def test_a_list_has_the_value_of_each_layer() -> None:
     assert found.restraint(0, 8.0, False) == Restraint(group=0.75 / 8)
     assert found.restraint(2, 8.0, False) == Restraint(l1=0.5 / 8, least=-1.0)
     assert found.restraint(2, 8.0, True) == Restraint(l1=0.5, least=-1.0)
-    assert (found.restrained, found.sparse) == ((0, 2), True)
+    assert (found.restrained, found.sparse) == ((0, 2), (0, 2))
     assert found.asked(1) == Restraint()
 
 

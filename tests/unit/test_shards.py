@@ -224,7 +224,7 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "nan to validate with": ({"X": X, "X_val": bad((100, 2), np.nan, X_VAL)}, ["dataset X_val is nan", "[100, 2]"]),
     "nan in a target": ({"X": X, "Y": bad((N - 1, 0), np.nan)}, ["dataset Y is nan", "[1202, 0]"]),
     "no X": ({"Z": X}, ["no dataset X"]),
-    "ragged": ({"X": X, "Y": X[1:]}, ["X has 1203 rows but Y has 1202"]),
+    "ragged": ({"X": X, "Y": X[1:]}, ["X has 1,203 rows but Y has 1202"]),
     "other columns": ({"X": X, "X_val": X_VAL[:, 1:]}, ["X", "X_val", "6", "5"]),
     "half of a validation set": ({"X": X, "Y": X, "X_val": X_VAL}, ["Y_val goes with X_val and Y"]),
     "complex": ({"X": X + 1j}, ["dataset X holds complex128"]),
@@ -245,7 +245,7 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
         ["at [1202]", "at or beyond 2^53"],
     ),
     "labels: one-hot": ({"X": X, "Y": np.eye(3)[labels_of(X) % 3]}, ["dataset Y has 3 columns", "argmax"]),
-    "labels: one class": ({"X": X, "Y": np.full(N, 4)}, ["Y holds 1 classes"]),
+    "labels: one class": ({"X": X, "Y": np.full(N, 4)}, ["Y holds 1 class;"]),
     "labels: one class to train on": (
         {"X": X, "Y": np.full(N, 4), "X_val": X_VAL, "Y_val": np.arange(101) % 2},
         ["all training points belong to one class"],
