@@ -14,6 +14,7 @@ from macmpi import UsageError
 from macmpi.config import NESTED, Config
 from macmpi.config.tables import SHAPING
 from macmpi.config.whole import toml
+from macmpi.demand import Demand
 from macmpi.plan.asked import Asked, Setting, asked, asked_of_segment, of_schedule, of_ways
 from macmpi.plan.parts import REFIT, Part, part_of_segment, parts
 from macmpi.plan.resolved import Resolved
@@ -46,11 +47,14 @@ def _between(part: Part, demands: Sequence[Asked]) -> Iterator[Pair]:
 
 
 class Refused(UsageError):
-    """A part does not handle a demand.  settings: the remedies that the message offers, each one alone."""
+    """A part does not handle a demand.  settings: the remedies that the message offers, each one alone.
 
-    def __init__(self, text: str, pair: Pair, settings: Sequence[Setting]) -> None:
-        super().__init__(text)
-        self.part, self.demand, self.settings = pair[0], pair[1].demand, list(settings)
+    As every known error it is made of its text alone, so that it reaches another process whole.
+    """
+
+    part: Part
+    demand: Demand
+    settings: list[Setting]
 
 
 def refuse(pair: Pair, config: Config, pairs_of: Callable[[Config], list[Pair]]) -> None:
@@ -68,7 +72,9 @@ def refuse(pair: Pair, config: Config, pairs_of: Callable[[Config], list[Pair]])
         remedies.append(f"let {part.author}.handles have Demand.{demand.demand.name} if it does handle that")
     why = f": {part.why}" if part.why else ""
     text = f"{part.said} does not go with {demand.by}{why}; use {', or '.join(filter(None, remedies))}"
-    raise Refused(text, pair, settings)
+    error = Refused(text)
+    error.part, error.demand, error.settings = part, demand.demand, settings
+    raise error
 
 
 def _written(settings: Sequence[Setting]) -> Iterator[str]:

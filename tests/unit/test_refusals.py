@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 import re
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -77,6 +78,15 @@ def test_the_table_has_a_row_for_every_refusal_of_a_config() -> None:
         "trainer, many points, restraints on layers of other packages that are not dense, no ridge to select; and two "
         "of autoencoders, by themselves"
     )
+
+
+def test_a_refusal_reaches_another_process_whole() -> None:
+    """As from a worker of a pool, which waits for ever for an error that it cannot read."""
+    for row in TABLE.values():
+        with pytest.raises(UsageError) as caught:
+            planned(row.keys)
+        there = pickle.loads(pickle.dumps(caught.value))
+        assert (type(there), str(there), vars(there)) == (type(caught.value), str(caught.value), vars(caught.value))
 
 
 @pytest.mark.parametrize("title", TOPICS)
