@@ -95,7 +95,8 @@ class Errors(NamedTuple):
 
 @dataclass
 class History:
-    """The schedule's memory: e1_val, the validation error that it compares with.
+    """The schedule's memory: e1_val, the validation error that it compares with; errors, those of the start and of each
+    iteration, from which the length of a refit is read.
 
     reference: mean squared last move of the multipliers (inf: none yet); best_*: the weights with the lowest validation
     error since the sizes changed last, of those whose training error is not poor, above that of the best constant;
@@ -112,6 +113,7 @@ class History:
     fell_at: int = 0
     best_poor: bool = True
     multipliers_norm: float = 0.0
+    errors: Array = field(default_factory=nothing)
 
     def progress(self, errors: Errors) -> dict[str, Any]:
         """A decision after these errors compares this (`Progress` in plan/penalty.py), once they are noted."""
@@ -298,6 +300,7 @@ class State(Generic[Held]):
         """
         history = self.history
         history.e1_val = e1_val if watched is None else watched
+        history.errors = np.append(history.errors, e1_val)
         if (poor, e1_val) < (history.best_poor, history.best_e1_val):
             history.best_e1_val, history.best_iteration, history.best_poor = e1_val, self.iteration, poor
             history.best_weights = self.result.copy()

@@ -16,7 +16,7 @@ from macmpi.files import DAMAGE, RUN, first_line, image, replace_file, run_of
 from macmpi.state import BY_POINT, KINDS, History, Own, Record, State
 from macmpi.typing import Array
 
-FORMAT = 12
+FORMAT = 13
 RECORD = "record"
 """The attribute that names the record of the method."""
 

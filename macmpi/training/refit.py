@@ -7,7 +7,7 @@ asks for that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -53,11 +53,11 @@ class Refit:
         return f"{name:28s} E1       {decimals(self.error):>9}   after {many(self.iterations, 'iteration')}"
 
 
-def iterations_of(of: Resolved, data: Dataset, best: Best, records: Sequence[Mapping[str, Any]]) -> int:
+def iterations_of(of: Resolved, data: Dataset, best: Best, errors: Array) -> int:
     """Counts the iterations of the refit of a run with these best weights; 0: none is wanted.  Collective: no (rank 0).
 
     They are those after which the validation error was least, as the mean over an iteration, the one before and the one
-    after it: of a few points the least error by itself comes by chance.  records: of the run's curve.
+    after it: of a few points the least error by itself comes by chance.  errors: those of the run (`History`).
     """
     if best.constant or best.iteration == 0 or of.run.refit is False or not of.repeatable:
         return 0
@@ -65,7 +65,6 @@ def iterations_of(of: Resolved, data: Dataset, best: Best, records: Sequence[Map
     gains = gains and data.drawn and not data.autoencoder and of.method.name == "stochastic"
     if of.run.refit == "auto" and not gains:
         return 0
-    errors = [record["E1_val"] for record in records if record["phase"] != "postprocess"]
     return max(int(np.argmin([np.mean(errors[max(i - 1, 0) : i + 2]) for i in range(len(errors))])), 1)
 
 

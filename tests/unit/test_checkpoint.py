@@ -44,6 +44,7 @@ def state(iteration: int = 3, record: type[Record] = MacState) -> State[Any]:
         fell_at=1,
         best_poor=False,
         multipliers_norm=0.375,
+        errors=random.random(4),
     )
     return State(
         weights=random.normal(size=12),
