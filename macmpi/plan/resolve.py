@@ -44,9 +44,11 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> R
     """All of it, but for what does not go together.  Raises UsageError for sizes, numbers and orders of layers."""
     config, others = decide(given, sizes.n_in, sizes.autoencoder, sizes.shape)
     repeatable = can_refit(config)
-    if repeatable:
-        config, more = decide_refit(config, sizes)
-        others += more
+    gains = repeatable and sizes.drawn and not sizes.autoencoder and config.method.name == "stochastic"
+    if gains and config.run.refit == "auto" and (n := sizes.n_train + sizes.n_val) <= FEW:
+        config = replace(config, run=replace(config.run, refit=True))
+        why = f"{n:,} points are few (up to {FEW:,}): those for validation are worth a second training"
+        others.append(Decision("run.refit", True, why))
     told = {"settings": flat(config), "text": dump(config), "unread": tuple(ignored(config))}
     if config.method.name in NESTED:
         config = without_half_steps(config)
@@ -66,24 +68,13 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> R
         longer=longer(config),
         placement=config.parallel.data,
         repeatable=repeatable,
+        gains=gains,
         **told,  # type: ignore[arg-type]
         **choose(config, chain, loss, fitted_by),
         **{name: getattr(config, name) for name in TABLES},
     )
     check_choices(found)
     return found
-
-
-def decide_refit(config: Config, sizes: Sizes) -> tuple[Config, list[Decision]]:
-    """Gives the config of a repeatable run with run.refit where the number of points settles "auto", and why.
-
-    Stochastic MAC on targets gains where the validation points were drawn from those for training.  Collective: no.
-    """
-    n, gains = sizes.n_train + sizes.n_val, sizes.drawn and not sizes.autoencoder and config.method.name == "stochastic"
-    if config.run.refit != "auto" or n > FEW or not gains:
-        return config, []
-    why = f"{n:,} points are few (up to {FEW:,}): those for validation are worth a second training"
-    return replace(config, run=replace(config.run, refit=True)), [Decision("run.refit", True, why)]
 
 
 def _pairs(config: Config, sizes: Sizes) -> list[Pair]:

@@ -66,7 +66,8 @@ class Resolved:
     staged start.  metric: the form in which constraints are measured.
     ring: trains the segments of inexact solvers, which then travel round a ring of blocks of points; None: none does.
     method, stochastic, baseline, selection, start, run: the values of these tables.  repeatable: it can be repeated on
-    other points.  placement: parallel.data.
+    other points; gains: by that on all points, since those for validation were drawn from points with targets.
+    placement: parallel.data.
     config: this one, without the half steps' keys where there are none; another net is resolved from it.
     Two are equal whose runs are, however their configs say it.
     """
@@ -99,6 +100,7 @@ class Resolved:
     run: Run
     placement: str
     repeatable: bool
+    gains: bool
 
     def travels(self, segment: int) -> bool:
         """Its regressions go round the ring of blocks; they are not done by all ranks jointly."""

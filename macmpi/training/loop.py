@@ -273,7 +273,7 @@ class Training:
 
         One that is cut short goes on later, unless a model is wanted now.  Collective: no (rank 0).
         """
-        wanted = iterations_of(self.plan.resolved, self.data, best, state.history.errors)
+        wanted = iterations_of(self.plan.resolved, best, state.history.errors)
         if wanted and self.job.request.ends_with_model:
             seconds = wanted / state.iteration * (1.0 + self.plan.n_val / self.plan.n_train) * state.seconds
             if not self.pace.suffices(SPARE * seconds):

@@ -53,7 +53,7 @@ class Refit:
         return f"{name:28s} E1       {decimals(self.error):>9}   after {many(self.iterations, 'iteration')}"
 
 
-def iterations_of(of: Resolved, data: Dataset, best: Best, errors: Array) -> int:
+def iterations_of(of: Resolved, best: Best, errors: Array) -> int:
     """Counts the iterations of the refit of a run with these best weights; 0: none is wanted.  Collective: no (rank 0).
 
     They are those after which the validation error was least, as the mean over an iteration, the one before and the one
@@ -61,9 +61,7 @@ def iterations_of(of: Resolved, data: Dataset, best: Best, errors: Array) -> int
     """
     if best.constant or best.iteration == 0 or of.run.refit is False or not of.repeatable:
         return 0
-    gains = best.errors.validation >= GAP * best.errors.E_Q
-    gains = gains and data.drawn and not data.autoencoder and of.method.name == "stochastic"
-    if of.run.refit == "auto" and not gains:
+    if of.run.refit == "auto" and not (of.gains and best.errors.validation >= GAP * best.errors.E_Q):
         return 0
     return max(int(np.argmin([np.mean(errors[max(i - 1, 0) : i + 2]) for i in range(len(errors))])), 1)
 

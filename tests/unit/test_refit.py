@@ -11,15 +11,13 @@ import pytest
 from launch.here import run_here
 from launch.launching import run_program
 from numpy.testing import assert_array_equal
-from plans import resolved_of
 
 import macmpi
-from macmpi.config import Config, Data, Method, Parallel, Penalty, Run, Selection, Start
+from macmpi.config import Config, Method, Parallel, Penalty, Run, Selection, Start
 from macmpi.config.auto import Sizes
-from macmpi.data.dataset import Dataset
-from macmpi.data.scaling import unscaled
 from macmpi.plan.refusing import can_refit
 from macmpi.plan.resolve import FEW, resolve
+from macmpi.plan.resolved import Resolved
 from macmpi.results.reading import read
 from macmpi.state import Errors
 from macmpi.training import loop
@@ -137,28 +135,26 @@ FALLING = np.array([9.0, 7.0, 5.0, 4.0, 3.0, 4.0, 5.0])
 """The least validation error is that of iteration 4."""
 
 
-def points(autoencoder: bool = False, drawn: bool = True) -> Dataset:
-    X = np.arange(12.0).reshape(6, 2)
-    Y, Y_val = (X, X[:2]) if autoencoder else (X[:, :1], X[:2, :1])
-    return Dataset(X, Y, X[:2], Y_val, unscaled(2), unscaled(Y.shape[1]), "", drawn=drawn)
+def resolved(config: Config, n: int = 50, **of: bool) -> Resolved:
+    """For n points with targets, some of them drawn for validation, unless otherwise said."""
+    return resolve(config, Sizes(4, 1, n - n // 5, n // 5, **{"autoencoder": False, "drawn": True, **of}))
 
 
 @pytest.mark.parametrize(
-    ("validation", "data", "method", "wanted"),
+    ("validation", "of", "method", "wanted"),
     [
-        (GAP, points(), "stochastic", True),
-        (0.99 * GAP, points(), "stochastic", False),
-        (GAP, points(autoencoder=True), "stochastic", False),
-        (GAP, points(drawn=False), "stochastic", False),
-        (GAP, points(), "adam", False),
+        (GAP, {}, "stochastic", True),
+        (0.99 * GAP, {}, "stochastic", False),
+        (GAP, {"autoencoder": True}, "stochastic", False),
+        (GAP, {"drawn": False}, "stochastic", False),
+        (GAP, {}, "adam", False),
     ],
 )
 def test_by_itself_it_happens_where_points_are_what_is_lacking(
-    validation: float, data: Dataset, method: Any, wanted: bool
+    validation: float, of: dict[str, bool], method: Any, wanted: bool
 ) -> None:
-    config = Config(data=Data("points.npz"), method=Method(method))
-    of = resolved_of(config, 3, 1, FEW, 1)
-    assert iterations_of(of, data, best_of(validation), FALLING) == (4 if wanted else 0)
+    found = resolved(Config(method=Method(method)), FEW + 1, **of)
+    assert iterations_of(found, best_of(validation), FALLING) == (4 if wanted else 0)
 
 
 @pytest.mark.parametrize(
@@ -178,8 +174,7 @@ def test_by_itself_it_happens_where_points_are_what_is_lacking(
 def test_few_points_decide_it_before_the_run(n: int, tables: dict[str, Any], of: dict[str, Any], wanted: Any) -> None:
     """Its reason is said where it was decided, and a config that pins it is left as it is."""
     config = Config(**{"method": Method("stochastic"), **tables})
-    sizes = Sizes(4, 1, n - n // 5, n // 5, **{"autoencoder": False, "drawn": True, **of})
-    found = resolve(config, sizes)
+    found = resolved(config, n, **of)
     assert found.run.refit == found.settings["run.refit"] == wanted
     said = [one for one in found.decisions if one.key == "run.refit"]
     assert [one.value for one in said] == ([True] if found.run.refit != config.run.refit else [])
@@ -187,13 +182,12 @@ def test_few_points_decide_it_before_the_run(n: int, tables: dict[str, Any], of:
 
 
 def test_it_happens_where_it_is_asked_for_and_never_where_nothing_was_learnt() -> None:
-    always, never = (
-        resolved_of(Config(method=Method("stochastic"), run=Run(refit=word)), 3, 1, 40, 9) for word in (True, False)
-    )
-    assert iterations_of(always, points(drawn=False), best_of(0.5), FALLING)
-    assert not iterations_of(never, points(), best_of(9.0), FALLING)
-    assert not iterations_of(always, points(), best_of(9.0, constant=True), FALLING)
-    assert not iterations_of(always, points(), best_of(9.0, iteration=0), FALLING)
+    configs = (Config(method=Method("stochastic"), run=Run(refit=word)) for word in (True, False))
+    always, never = (resolved(config, drawn=False) for config in configs)
+    assert iterations_of(always, best_of(0.5), FALLING)
+    assert not iterations_of(never, best_of(9.0), FALLING)
+    assert not iterations_of(always, best_of(9.0, constant=True), FALLING)
+    assert not iterations_of(always, best_of(9.0, iteration=0), FALLING)
 
 
 @pytest.mark.parametrize(
@@ -224,4 +218,4 @@ def test_what_cannot_be_repeated_on_other_points(table: dict[str, Any]) -> None:
 )
 def test_its_length_is_that_of_the_least_mean_of_neighbouring_errors(errors: tuple[float, ...], length: int) -> None:
     config = Config(method=Method("stochastic"), run=Run(refit=True))
-    assert iterations_of(resolved_of(config, 3, 1, 40, 9), points(), best_of(0.5), np.array(errors)) == length
+    assert iterations_of(resolved(config), best_of(0.5), np.array(errors)) == length
