@@ -19,8 +19,8 @@ from macmpi.solvers.w_descent import SGDW
 from macmpi.solvers.w_fitted import ByFitter, Thresholded
 
 
-def choose(config: Config, chain: Chain, loss: Loss, fitted_by: dict[int, str]) -> dict[str, Any]:
-    """Makes what a config names for a chain: fields of `Resolved`.  Raises UsageError.  Collective: no.
+def named_by(config: Config, chain: Chain, loss: Loss, fitted_by: dict[int, str]) -> dict[str, Any]:
+    """Makes the values that a config names for a chain, fields of `Resolved`.  Raises UsageError.  Collective: no.
 
     fitted_by: the fitter of each parameter block that has one, by name.
     """

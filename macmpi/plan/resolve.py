@@ -12,7 +12,7 @@ from macmpi.config.auto import Decision, Sizes, decide
 from macmpi.config.ignored import ignored
 from macmpi.nets.build import build_chain
 from macmpi.nets.losses import loss_of
-from macmpi.plan.choices import choose, longer, without_half_steps
+from macmpi.plan.choices import longer, named_by, without_half_steps
 from macmpi.plan.fitted import check_fitters, fitters
 from macmpi.plan.refusing import Pair, can_refit, refuse, unhandled
 from macmpi.plan.resolved import Resolved
@@ -70,7 +70,7 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> R
         repeatable=repeatable,
         gains=gains,
         **told,  # type: ignore[arg-type]
-        **choose(config, chain, loss, fitted_by),
+        **named_by(config, chain, loss, fitted_by),
         **{name: getattr(config, name) for name in TABLES},
     )
     check_choices(found)

@@ -1,4 +1,7 @@
-"""From a config to a plan: what "auto" stands for, the sizes of the data, and refusals, before NumPy is everywhere."""
+"""From a config to a plan: the data say their sizes and the loss, then all else is settled (`plan/resolve.py`).
+
+What needs NumPy is imported where it is used: a mistake in the config is refused sooner.
+"""
 
 from __future__ import annotations
 
