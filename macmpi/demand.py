@@ -32,6 +32,7 @@ class Demand(Enum):
     OUTPUT = "an activation of the outputs"
     MISSING = "missing targets"
     WEIGHTED = "weights of points"
+    WEIGHTED_OUTPUTS = "weights of points and outputs"
     RESTRAINED = "l1, groups or bounds"
     FITTED = "layers that fitters fit"
     RIDGE_OF_OBJECTIVE = "a ridge of the objective"

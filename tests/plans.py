@@ -14,9 +14,12 @@ from macmpi.plan.resolved import Resolved
 
 
 def resolved_of(
-    config: Config, n_in: int, n_out: int, n_train: int, n_val: int, weighted: bool = False, autoencoder: Any = None
+    config: Config, n_in: int, n_out: int, n_train: int, n_val: int, weighted: Any = False, autoencoder: Any = None
 ) -> Resolved:
-    """What a config says of a run on data of these sizes, an autoencoder where X and Y have as many columns."""
+    """What a config says of a run on data of these sizes, an autoencoder where X and Y have as many columns.
+
+    weighted: the points have weights, or "outputs": they and their outputs have.
+    """
     config, _ = decide_net(config, n_in)
     if config.method.name == "mac" and config.penalty.stop != "gradient":
         penalty = {key: value for key, value in PAPER.items() if getattr(config.penalty, key) == "auto"}
@@ -28,7 +31,8 @@ def resolved_of(
     if config.start.method == "auto":
         config = replace(config, start=replace(config.start, method="uniform"))
     same = n_in == n_out if autoencoder is None else autoencoder
-    return resolve(config, Sizes(n_in, n_out, n_train, n_val, same, weighted=weighted))
+    counts = n_in, n_out, n_train, n_val
+    return resolve(config, Sizes(*counts, same, weighted=bool(weighted), weighted_outputs=weighted == "outputs"))
 
 
 def plan_of(
@@ -38,7 +42,7 @@ def plan_of(
     n_train: int,
     n_val: int,
     ranks: int,
-    weighted: bool = False,
+    weighted: Any = False,
     autoencoder: Any = None,
 ) -> Plan:
     """The plan of a config: `make_plan` of what `resolved_of` settles."""

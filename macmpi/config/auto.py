@@ -35,8 +35,8 @@ IN_THE_PAPER, AS_THE_DATA = "as in the paper", "as the data have it"
 class Sizes:
     """Inputs, outputs, training and validation points of a data set, a classifier's classes, the shape of images.
 
-    classes: (classes,), an array; None for other data.  weighted: training points have weights that are not all 1.
-    drawn: validation points were drawn from the same set.
+    classes: (classes,), an array; None for other data.  weighted: training points have weights that are not all 1;
+    weighted_outputs: and one for each output.  drawn: validation points were drawn from the same set.
     """
 
     n_in: int
@@ -48,6 +48,7 @@ class Sizes:
     shape: tuple[int, ...] | None = None
     weighted: bool = False
     drawn: bool = False
+    weighted_outputs: bool = False
 
     @property
     def counts(self) -> tuple[int, int, int, int]:

@@ -22,7 +22,8 @@ class Dataset:
 
     classes: the label of each column of a classifier's one-hot Y; None for other data.  one_dimensional: the targets
     are numbers that their file has as (N,).  weights, weights_val: of the points, (N,) float64, None where all are 1.
-    drawn: the validation points were drawn from X; on rank 0 alone, as for
+    outputs: a weight for each point and output stands behind the targets, Y is [Y, V] (N, 2 outputs); else 0 (see
+    `WeightedOutputs`).  drawn: the validation points were drawn from X; on rank 0 alone, as for
     pictures:
     groups, a whole number of each training and of each validation point; order, its place on its group's closed curve;
     shape, height and width, and perhaps channels, of a row that is an image; None where there are none.  columns: how
@@ -46,6 +47,7 @@ class Dataset:
     steps: int = 0
     weights: Array | None = None
     weights_val: Array | None = None
+    outputs: int = 0
 
     @property
     def autoencoder(self) -> bool:
@@ -59,8 +61,9 @@ class Dataset:
 
     @property
     def sizes(self) -> Sizes:
-        counts = self.X.shape[1], self.Y.shape[1], len(self.X), len(self.X_val)
-        return Sizes(*counts, self.autoencoder, self.classes, self.shape, self.weights is not None, self.drawn)
+        counts = self.X.shape[1], self.outputs or self.Y.shape[1], len(self.X), len(self.X_val)
+        weighted = self.weights is not None, self.drawn, self.outputs > 0
+        return Sizes(*counts, self.autoencoder, self.classes, self.shape, *weighted)
 
 
 def share(team: Any, data: Dataset | None) -> Dataset:
@@ -71,12 +74,12 @@ def share(team: Any, data: Dataset | None) -> Dataset:
     names = team.from_root(lambda: data and data.arrays)
     own = [getattr(data, name) for name in names] if data else []
     found: dict[str, Any] = dict(zip(names, share_arrays(team, own), strict=True))
-    sha256 = team.from_root(lambda: data and data.sha256)
+    sha256, outputs = team.from_root(lambda: data and (data.sha256, data.outputs))
     found = {"Y": found["X"], "Y_val": found["X_val"], **found}
     if data is not None:
         return replace(data, **found)
-    unit: dict[str, Any] = {f"scaling_{name.lower()}": unscaled(found[name].shape[1]) for name in "XY"}
-    return Dataset(**found, **unit, sha256=sha256)
+    of_x, of_y = unscaled(found["X"].shape[1]), unscaled(outputs or found["Y"].shape[1])
+    return Dataset(**found, scaling_x=of_x, scaling_y=of_y, sha256=sha256, outputs=outputs)
 
 
 def share_arrays(team: Any, arrays: list[Array]) -> list[Array]:

@@ -18,6 +18,7 @@ import numpy as np
 from macmpi import UsageError
 from macmpi.config import Data
 from macmpi.data.checks import as_labels, check_enough, check_values, classes_of, columns
+from macmpi.data.dataset import WEIGHTS
 from macmpi.data.gathered import Gathered, check_keys, check_whole, forget, gathered
 from macmpi.data.named_sets import NAMED_SETS
 from macmpi.data.reading import Raw, declared, facts_of, told
@@ -39,13 +40,19 @@ GAP = 16
 class Part:
     """Some rows, ascending, of an array or of an HDF5 dataset (N, ...), which is read by runs.
 
-    name: for messages; missing: as of `check_values`.
+    name: for messages; missing: as of `check_values`.  weights: of targets, each by itself; one of weight 0 is NaN.
     """
 
     source: Any
     rows: range | RowSet
     name: str
     missing: bool | None = None
+    weights: Part | None = None
+
+    @property
+    def gaps(self) -> bool:
+        """Some of its numbers may be NaN."""
+        return bool(self.missing) or self.weights is not None
 
     @property
     def width(self) -> int:
@@ -66,7 +73,7 @@ class Part:
             blocks = [self.source[run[0] : run[-1] + 1][run - run[0]] for run in runs]
             found = declared(np.concatenate(blocks), self._facts).reshape(len(rows), -1).astype(np.float64)
         check_values(found, self.name, rows, self.missing)
-        return found
+        return found if self.weights is None else np.where(self.weights.read(tile) > 0.0, found, np.nan)
 
     def labels(self) -> Array:
         """The labels of a part are (n, 1), once all of its dataset have been checked.  Raises UsageError."""
@@ -77,7 +84,8 @@ class Part:
     def whole(self) -> Array:
         """All rows, as they are in an array that has been checked."""
         rows: Any = self.rows
-        return self.source[rows.start : rows.stop] if isinstance(rows, range) else self.source[rows[:]]
+        found: Array = self.source[rows.start : rows.stop] if isinstance(rows, range) else self.source[rows[:]]
+        return found if self.weights is None else np.where(self.weights.whole() > 0.0, found, np.nan)
 
 
 Parts = dict[str, Part]
@@ -151,13 +159,20 @@ def parts_of(raw: Raw, config: Data, draw: Draw, missing: bool = False) -> Parts
         left = n - len(rows[1])
     check_enough(config, len(rows[0]), len(rows[1]), left)
     found: Parts = {}
-    for name in ("X", "Y", "weights", "groups", "order"):
+    for name in ("X", "weights", "Y", "groups", "order"):
         for side, own in zip(SIDES, rows, strict=True):
             given = name if raw.X_val is None else f"{name}{side}"
             if (array := getattr(raw, given)) is not None:
                 may_miss = missing if name == "Y" and not raw.labels else None
-                found[f"{name}{side}"] = Part(array, own, f"{config.source}: dataset {given}", may_miss)
+                heavy = found.get(f"weights{side}") if name == "Y" else None
+                by_output = heavy if heavy is not None and heavy.width > 1 else None
+                found[f"{name}{side}"] = Part(array, own, f"{config.source}: dataset {given}", may_miss, by_output)
     return found
+
+
+def of_outputs(parts: Parts) -> bool:
+    """Tells whether weights are those of points and outputs, (N, L).  Collective: no."""
+    return any(name in parts and parts[name].width > 1 for name in WEIGHTS)
 
 
 def classes_in(parts: Parts, raw: Raw, source: str) -> Array | None:

@@ -24,7 +24,7 @@ class Raw:
     """Arrays as read.  Y is None for an autoencoder; X_val is None when validation points are still to be drawn.
     labels: Y holds class labels, (N, 1), given in label_type; names: where they are text, that of labels 0, 1, ...;
     one_dimensional: the targets, Y or X, are numbers that the file has as (N,); columns: of a table, by which X was
-    made.  weights: of the points of X, (N, 1); weights_val: of those of X_val.
+    made.  weights: of the points of X, (N, 1), or of their targets, (N, L); weights_val: of those of X_val.
 
     For pictures, else None: groups, whole numbers of the points of X, and groups_val of those of X_val; order,
     order_val, the places of the same points on their group's closed curve; shape, height and width, and perhaps

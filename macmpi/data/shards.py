@@ -18,7 +18,18 @@ from macmpi.config.auto import Sizes
 from macmpi.data.alike import check_same_data, opened_alike
 from macmpi.data.checks import check_single, check_some, check_units, check_varied, largest, not_negative
 from macmpi.data.dataset import WEIGHTS, Dataset, share_arrays
-from macmpi.data.parts import SIDES, Part, Parts, block_sum, classes_in, drawn_of, parts_of, raw_of, sum_of_blocks
+from macmpi.data.parts import (
+    SIDES,
+    Part,
+    Parts,
+    block_sum,
+    classes_in,
+    drawn_of,
+    of_outputs,
+    parts_of,
+    raw_of,
+    sum_of_blocks,
+)
 from macmpi.data.reading import Raw
 from macmpi.data.scaling import AS_IS, Rows, Scaling, ScalingRule, spread_rows, unscaled
 from macmpi.data.split import RowSet, counted
@@ -41,7 +52,8 @@ def survey(config: Data, labels: bool, wanted: Wanted = NUMBERS) -> Sizes:
     parts = parts_of(raw, config, drawn_of if labels else lambda raw, config: counted(len(raw.X), config))
     X, Y, classes = parts["X"], parts.get("Y"), classes_in(parts, raw, config.source)
     n_out = len(classes) if classes is not None else (Y or X).width
-    return Sizes(X.width, n_out, len(X), len(parts["X_val"]), Y is None, classes, raw.shape, raw.weights is not None)
+    counts, weighted = (X.width, n_out, len(X), len(parts["X_val"])), raw.weights is not None
+    return Sizes(*counts, Y is None, classes, raw.shape, weighted, weighted_outputs=of_outputs(parts))
 
 
 def blank(sizes: Sizes) -> Dataset:
@@ -82,6 +94,7 @@ class Reader:
     def __init__(self, points: Partitions, team: Team, dtype: Any, config: Data, whole: bool = False) -> None:
         self.points, self.team, self.dtype, self.config, self.whole = points, team, np.dtype(dtype), config, whole
         self._own_weights: Array | None = None
+        self._shares: dict[str, Array] = {}
         self._sums: dict[str, tuple[int, Array]] = {}
 
     def dataset(self, raw: Raw, parts: Parts, classes: Array | None, wanted: Wanted) -> Dataset:
@@ -91,7 +104,7 @@ class Reader:
         """
         w, w_val = self._weights(parts)
         self._own_weights = w
-        targets, names, of_x = "Y" in parts, classes, NUMBERS if "Y" in parts else wanted
+        outputs, targets, names, of_x = 0, "Y" in parts, classes, NUMBERS if "Y" in parts else wanted
         X, X_val, scaling_x = Y, Y_val, scaling_y = self._side(parts, "X", raw.scale, of_x, varied=not targets)
         if classes is not None:
             Y, Y_val = (self._filled(parts, name, len(classes), lambda y: y == classes) for name in ("Y", "Y_val"))
@@ -100,26 +113,40 @@ class Reader:
         elif targets:
             rule = raw.scale_y if wanted.scaled else AS_IS
             Y, Y_val, scaling_y = self._side(parts, "Y", rule, wanted, varied=True)
+            if of_outputs(parts):
+                outputs = Y.shape[1]
+                Y, Y_val = (self._with_shares(A, name) for A, name in zip((Y, Y_val), WEIGHTS, strict=True))
         blocks = {name: self._sums[name] for name in ("X", "X_val", "Y", "Y_val", *WEIGHTS) if name in self._sums}
         sha256 = sum_of_blocks(blocks, None if raw.names is None else names)
         found = Dataset(X, Y, X_val, Y_val, scaling_x, scaling_y, sha256, names, raw.one_dimensional)
-        return replace(found, weights=w, weights_val=w_val)
+        return replace(found, weights=w, weights_val=w_val, outputs=outputs)
 
     def _weights(self, parts: Parts) -> list[Array | None]:
-        """The weights of this rank's training and validation rows (n,), None where those of all ranks are 1."""
+        """The weights of this rank's training and validation rows (n,), None where those of all ranks are 1.
+
+        Of weights (n, L) of outputs these are the means over the outputs, of which each weight is a share.
+        """
         found = list[Array | None]()
         for name, what in zip(WEIGHTS, ("training", "validation"), strict=True):
             if name not in parts:
                 found.append(None)
                 continue
             negative = partial(not_negative, name=parts[name].name)
-            own = self._filled(parts, name, 1, negative, np.dtype(np.float64))[:, 0]
-            most = self.team.max_over_ranks({"weight": float(own.max(initial=0.0)), "other": float((own != 1.0).any())})
+            each = self._filled(parts, name, parts[name].width, negative, np.dtype(np.float64))
+            own, other = each.mean(axis=1), float((each != 1.0).any())
+            most = self.team.max_over_ranks({"weight": float(own.max(initial=0.0)), "other": other})
             self.team.all_or_raise(partial(check_some, most["weight"], what, self.config.source))
             found.append(own if most["other"] else None)
+            if each.shape[1] > 1:
+                self._shares[name] = each / np.where(own > 0.0, own, 1.0)[:, None]
             if not most["other"]:
                 del self._sums[name]
         return found
+
+    def _with_shares(self, Y: Array, name: str) -> Array:
+        """[Y, V], the targets of `WeightedOutputs`: V (n, L) weighs those of each point, a missing one with 0."""
+        V = self._shares.get(name, np.ones_like(Y))
+        return np.hstack([Y, np.where(np.isnan(Y), 0.0, V).astype(Y.dtype)])
 
     def _weights_at(self, tile: Tile) -> Array | None:
         """The weights of a tile of training rows, counted over all of them; None where there are none."""
@@ -152,7 +179,7 @@ class Reader:
             return scaled
 
         train, validation = (self._filled(parts, f"{name}{side}", part.width, made) for side in SIDES)
-        if held.missing:
+        if held.gaps:
             known = self.team.max_over_ranks({"known": float(not np.isnan(validation).all())})["known"]
             self.team.all_or_raise(lambda: check_known(bool(known), held.name))
         return train, validation, scaling
@@ -170,8 +197,8 @@ class Reader:
                 A, w = part.read(tile), self._weights_at(tile)
                 np.fmin(table[0], np.fmin.reduce(A), out=table[0])
                 np.fmax(table[1], np.fmax.reduce(A), out=table[1])
-                table[2] += _sums(A, w, bool(part.missing))
-                table[3] += np.count_nonzero(~np.isnan(A), axis=0) if part.missing else len(A)
+                table[2] += _sums(A, w, part.gaps)
+                table[3] += np.count_nonzero(~np.isnan(A), axis=0) if part.gaps else len(A)
                 table[4] += 0.0 if w is None else w @ ~np.isnan(A)
                 first, end = np.searchsorted(rows, (tile.start, tile.stop))
                 sample[first:end] = A[rows[first:end] - tile.start]
@@ -196,7 +223,7 @@ class Reader:
 
         def look(block: list[Tile]) -> Array:
             tiles_ = ((part.read(tile), self._weights_at(tile)) for tile in block)
-            sums = [_sums(function(A.reshape(-1, d)).reshape(A.shape), w, bool(part.missing)) for A, w in tiles_]
+            sums = [_sums(function(A.reshape(-1, d)).reshape(A.shape), w, part.gaps) for A, w in tiles_]
             found: Array = np.sum(sums, axis=0)
             return found[None]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from macmpi.config import NESTED, Config, Penalty
+from macmpi.config.auto import Sizes
 from macmpi.config.whole import toml
 from macmpi.demand import Demand
 from macmpi.nets.build import is_basis
@@ -39,10 +40,10 @@ def said(key: str, value: Any) -> str:
     return f"{key} = {toml(value)}"
 
 
-def asked(of: Resolved, weighted: bool) -> list[Asked]:
-    """Gives what a run as a whole is asked to handle.  weighted: the data have weights of points.  Collective: no."""
+def asked(of: Resolved, sizes: Sizes) -> list[Asked]:
+    """Gives what a run as a whole is asked to handle.  sizes: of the data.  Collective: no."""
     config, chain = of.config, of.chain
-    found = [*_of_layers(config, chain), *_of_targets(config, weighted), *of_ways(config), *of_schedule(config)]
+    found = [*_of_layers(config, chain), *_of_targets(config, sizes), *of_ways(config), *of_schedule(config)]
     if config.method.name not in NESTED:
         found += [*_of_sites(config, chain), *_of_regressions(of)]
     return found
@@ -88,13 +89,16 @@ def _has_filters(map_: Map) -> bool:
     return map_.capabilities >= ROWS_OF_WEIGHTS and bool({"patches", "linear"} & map_.capabilities)
 
 
-def _of_targets(config: Config, weighted: bool) -> Iterator[Asked]:
+def _of_targets(config: Config, sizes: Sizes) -> Iterator[Asked]:
     if config.model.output != "linear":
         yield Asked(Demand.OUTPUT, said("model.output", config.model.output), (("model.output", "linear"),))
     if config.loss.missing:
         yield Asked(Demand.MISSING, "loss.missing = true", (("loss.missing", False),))
-    if weighted:
+    if sizes.weighted:
         yield Asked(Demand.WEIGHTED, "data with weights of points", words="data without weights")
+    if sizes.weighted_outputs:
+        by = "data with a weight for each point and output"
+        yield Asked(Demand.WEIGHTED_OUTPUTS, by, words="data with one weight a point, (N,)")
 
 
 def of_ways(config: Config) -> Iterator[Asked]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from macmpi import UsageError
 from macmpi.config import NESTED, Config
+from macmpi.config.auto import Sizes
 from macmpi.config.tables import SHAPING
 from macmpi.config.whole import toml
 from macmpi.demand import Demand
@@ -25,9 +26,9 @@ REMEDIES = 2
 Pair = tuple[Part, Asked]
 
 
-def unhandled(of: Resolved, weighted: bool = False) -> Iterator[Pair]:
-    """Each part with a demand that it does not handle.  weighted: the data have weights of points.  Collective: no."""
-    whole = asked(of, weighted)
+def unhandled(of: Resolved, sizes: Sizes) -> Iterator[Pair]:
+    """Each part with a demand that it does not handle.  sizes: of the data.  Collective: no."""
+    whole = asked(of, sizes)
     for part in parts(of):
         yield from _between(part, whole)
     if of.method.name not in NESTED:

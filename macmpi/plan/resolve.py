@@ -34,7 +34,7 @@ def resolve(config: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> R
     Cost: a fraction of a second.  Collective: no.
     """
     found = _settled(config, sizes, decided)
-    for pair in unhandled(found, sizes.weighted):
+    for pair in unhandled(found, sizes):
         refuse(pair, config, lambda other: _pairs(other, sizes))
     check_selection(found)
     return found
@@ -80,6 +80,6 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> R
 def _pairs(config: Config, sizes: Sizes) -> list[Pair]:
     """The parts of a config that do not handle a demand.  Raises UsageError where it is refused for what it is."""
     found = _settled(config, sizes)
-    if not (pairs := list(unhandled(found, sizes.weighted))):
+    if not (pairs := list(unhandled(found, sizes))):
         check_selection(found)
     return pairs

@@ -58,6 +58,7 @@ ASKING: dict[Demand, Keys] = {
     D.OUTPUT: {"model.output": "sigmoid"},
     D.MISSING: {"loss.missing": True},
     D.WEIGHTED: WEIGHTED,
+    D.WEIGHTED_OUTPUTS: {"weighted": "outputs"},
     D.RESTRAINED: {"penalty.l1": 0.1},
     D.FITTED: FOREST,
     D.RIDGE_OF_OBJECTIVE: {"penalty.ridge_scale": "objective"},
@@ -82,7 +83,7 @@ ASKING: dict[Demand, Keys] = {
     D.NODE: {"parallel.data": "node"},
     D.SHARDED: OWN,
 }
-"""Keys of a config that asks for a demand; "weighted": its data have weights of points."""
+"""Keys of a config that asks for a demand; "weighted": its data have weights of points, or of points and "outputs"."""
 
 
 def handles_of(solver: Any) -> Demands:
@@ -157,8 +158,12 @@ def test_most_pairs_are_refused_by_the_loop_and_for_what_they_are() -> None:
 
 @pytest.mark.parametrize("demand", ASKING, ids=lambda demand: demand.name)
 def test_a_config_asks_for_the_demand_and_some_net_has_it(demand: Demand) -> None:
-    """Where every part handled it the config would be planned."""
+    """Where every part handled it the config would be planned; one that none lists is refused."""
     keys = ASKING[demand]
+    if demand not in USUAL:
+        with pytest.raises(Refused):
+            plan_of(keys)
+        return
     if demand in (D.ALL_POINTS, D.SLOPES_LACKING):
         return
     plan_of({"parallel.data": "replicated"} | keys if demand is not D.NOT_AFFINE else keys)

@@ -8,11 +8,13 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 import macmpi
 from macmpi import UsageError
 from macmpi.config import Config, Data
+from macmpi.data.shards import load as load_shards
+from macmpi.data.shards import survey
 from macmpi.data.source import Whole
 from macmpi.data.whole import load
 from macmpi.parallel.partition import partition_points
@@ -145,7 +147,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "infinite": ({"weights": np.r_[np.inf, W[1:]]}, "dataset weights is inf"),
     "text": ({"weights": np.full(N, "a")}, "real numbers are needed"),
     "too few": ({"weights": W[1:]}, "X has 60 rows but weights has 59"),
-    "several columns": ({"weights": Y}, r"one weight a point is needed: \(N,\)"),
+    "several columns": ({"weights": np.abs(Y[:, [0, 0, 1]])}, r"one weight a point is needed, \(N,\)"),
     "all 0": ({"weights": np.zeros(N)}, "all training points have the weight 0; give some of them more"),
     "validation alone": ({"weights_val": W_VAL}, "weights_val goes with X_val"),
     "validation, negative": ({"X_val": X_VAL, "Y_val": Y_VAL, "weights_val": -W_VAL}, "weights_val: a weight is -"),
@@ -190,3 +192,53 @@ def test_drawn_points_keep_their_weights(tmp_path: Path) -> None:
     data = load(Data(saved(tmp_path, ".npz", X=numbers[:, None], weights=numbers), scale="none", points=20))
     assert_array_equal(data.weights, data.X[:, 0])
     assert_array_equal(data.weights_val, data.X_val[:, 0])
+
+
+# --- weights of points and outputs ------------------------------------------------------------------------------------
+
+EACH = RANDOM.uniform(0.0, 3.0, size=Y.shape) * (RANDOM.uniform(size=Y.shape) > 0.2)
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_weights_of_outputs_stand_behind_the_targets(sharded: bool, tmp_path: Path) -> None:
+    """Y is [Y, V]: a point weighs as the mean of its outputs, V are their shares of it, and 0 is no target."""
+    given = {"X": X, "Y": Y, "X_val": X_VAL, "Y_val": Y_VAL}
+    source = saved(tmp_path, ".h5", **given, weights=EACH)
+    plain, data = load(Data(saved(tmp_path, ".h5", **given))), Data(source)
+    if sharded:
+        points = partition_points(N, 1), partition_points(len(X_VAL), 1)
+        found, sizes = load_shards(data, None, np.float64, points, Team()), survey(data, False)
+    else:
+        found = load(data)
+        sizes = found.sizes
+    assert sizes.weighted_outputs and sizes.weighted and sizes.n_out == found.outputs == 2
+    means = EACH.mean(axis=1)
+    assert_allclose(found.weights, means)
+    assert_allclose(found.Y[:, 2:] * means[:, None], EACH)
+    assert_array_equal(np.isnan(found.Y[:, :2]), EACH == 0.0)
+    assert_array_equal(found.Y_val[:, 2:], 1.0)
+    assert found.sha256 != plain.sha256 and found.weights_val is None
+
+
+def test_a_target_of_weight_0_decides_nothing(tmp_path: Path) -> None:
+    """Neither the scaling nor what is trained on, whatever number stands there."""
+    other = np.where(EACH > 0.0, Y, 1e9)
+    one, two = (load(Data(saved(tmp_path, ".npz", X=X, Y=T, weights=EACH))) for T in (Y, other))
+    assert_array_equal(one.Y, two.Y)
+    assert_array_equal(one.scaling_y.scale, two.scaling_y.scale)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"weights": np.ones((N, 3))}, "one for each of the 2 targets"),
+        ({"weights": EACH, "X_val": X_VAL, "Y_val": Y_VAL, "weights_val": W_VAL}, "both weights and weights_val"),
+        ({"weights": np.ones((N, 2)), "Y": Y[:, 0]}, "one weight a point is needed"),
+        ({"weights": -EACH - 1.0}, "weights are at least 0"),
+    ],
+)
+def test_weights_that_fit_no_targets_are_refused(arrays: dict[str, Any], words: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=words):
+        load(Data(saved(tmp_path, ".npz", **({"X": X, "Y": Y} | arrays))))
+    with pytest.raises(UsageError, match="need targets of their own"):
+        load(Data(saved(tmp_path, ".npz", X=X, weights=np.ones_like(X))))
