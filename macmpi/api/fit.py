@@ -63,8 +63,8 @@ def fit(
     "tanh", "rbf", "binary", ...).  loss: "squared", "cross_entropy", "logistic", "poisson", "huber", "absolute".
     validation: the share of the points held out (0.2), or a pair (X_val, Y_val), without Y an array X_val.  weights:
     of the points, (N,) numbers from 0 on, of a table also the name of a column: a point of weight 2 counts as two of it
-    (docs/data.md); those of validation points may follow them, (X_val, Y_val, weights_val), without Y
-    (X_val, None, weights_val).
+    (docs/data.md); or of points and outputs, (N, L); those of validation points may follow them,
+    (X_val, Y_val, weights_val), without Y (X_val, None, weights_val).
     config: settings beyond these, as {"method.name": "mac"} or the path of a TOML file; run/defaults.toml explains all.
     start: a Model, or the path of one, whose weights are trained further.  seed: of the drawn points and weights.
     max_time: seconds, after which the best net so far is given.  Ctrl-C does so, too.

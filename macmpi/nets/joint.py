@@ -99,9 +99,8 @@ class JointLoss:
     widths: tuple[int, ...]
 
     def _parts(self, Y: Array, F: Array) -> list[tuple[Loss, float, Array, Array]]:
-        return list(
-            zip(self.losses, self.weights, split_columns(self.widths, Y), split_columns(self.widths, F), strict=True)
-        )
+        targets = np.split(Y, np.cumsum(self.widths)[:-1], axis=1)  # those of the last may be [Y, V]
+        return list(zip(self.losses, self.weights, targets, split_columns(self.widths, F), strict=True))
 
     def value(self, Y: Array, F: Array) -> Array:
         """The sum of the losses: (n,)."""

@@ -192,6 +192,8 @@ def asked_of_segment(of: Resolved, k: int, asked_of_run: Sequence[Asked]) -> Ite
     """Gives what the regression of segment k, counted from 0, is asked to handle.  Collective: no."""
     segment, regression, place = of.chain.segments[k], of.regressions[k], f"segment {k + 1}"
     reaching = {Demand.WEIGHTED, Demand.RING}
+    if len(of.chain.sites) in of.chain.groups[k]:
+        reaching.add(Demand.WEIGHTED_OUTPUTS)
     if set(segment.regressed) & set(of.shaping.restrained):
         reaching.add(Demand.RESTRAINED)
     if of.ring is None:

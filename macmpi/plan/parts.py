@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from macmpi.config import NESTED
 from macmpi.demand import USUAL, Demand, Demands
 from macmpi.nets.chain import Chain
+from macmpi.nets.losses import weighted_outputs
 from macmpi.plan.asked import Setting, said
 from macmpi.plan.choices import z_name
 from macmpi.plan.resolved import Resolved
@@ -95,7 +96,7 @@ TABLE: dict[str, dict[Any, Row]] = {
             ("uniform", "pca", "elastic_embedding"),
         ),
         "staged": Row(
-            USUAL - {D.SHARED, D.SHARDED, D.WEIGHTED, D.NO_FILTERS, D.ALL_POINTS, D.INNER_BASIS},
+            USUAL - {D.SHARED, D.SHARDED, D.WEIGHTED, D.WEIGHTED_OUTPUTS, D.NO_FILTERS, D.ALL_POINTS, D.INNER_BASIS},
             "it finds filters and codewords of one layer after the other by k-means, which does not weigh points",
             ("uniform", "pca"),
         ),
@@ -142,7 +143,7 @@ HALF_STEPS: dict[str, dict[Any, Row]] = {
 }
 """Keys that a method without coordinates does not read, in the same form."""
 
-SELECTION = USUAL - {D.SHARED, D.RESTRAINED, D.WEIGHTED, D.MISSING, D.METRIC}
+SELECTION = USUAL - {D.SHARED, D.RESTRAINED, D.WEIGHTED, D.WEIGHTED_OUTPUTS, D.MISSING, D.METRIC}
 
 
 def parts(of: Resolved) -> Iterator[Part]:
@@ -183,6 +184,8 @@ def _has_centres(chain: Chain) -> bool:
 def _loss(of: Resolved) -> Part:
     loss = of.loss
     lacks = {D.MISSING} if not loss.missing else set()
+    if weighted_outputs(loss) is loss:
+        lacks |= {D.WEIGHTED_OUTPUTS}
     if loss.link != "identity":
         lacks |= {D.OUTPUT}
     why = "a point has one label" if loss.labels else f"its outputs end in a {loss.link} of their own"

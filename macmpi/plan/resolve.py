@@ -54,7 +54,7 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> R
         config = without_half_steps(config)
     chain = build_chain(config.model, sizes.n_in, sizes.n_out)
     check_layers(config, chain, sizes.n_train)
-    loss, fitted_by = loss_of(config), fitters(config.model, chain)
+    loss, fitted_by = loss_of(config, sizes.weighted_outputs), fitters(config.model, chain)
     if config.method.name not in NESTED:
         check_fitters(fitted_by, config, chain, loss)
     found = Resolved(

@@ -240,7 +240,8 @@ def outcome(result: Result, data: Dataset, net: Net, name: str) -> Picture:
         return Picture(name, f"Confusion of {result.name}", text, figures.confusion(scores.confusion, names))
     text = f"Held-out points: what the net predicts against what is true, in the data's units. {said}."
     kept = spread(None, len(data.X_val), MOST_POINTS)
-    true, predicted = data.scaling_y.undo(data.Y_val[kept]), net.model.predict(points(data, data.X_val[kept]))
+    true = data.scaling_y.undo(data.Y_val[kept, : data.sizes.n_out])
+    predicted = net.model.predict(points(data, data.X_val[kept]))
     predicted = predicted.reshape(true.shape)
     shown = range(min(true.shape[1], MOST_OUTPUTS))
     panels = {f"output {i + 1}" if true.shape[1] > 1 else "": (true[:, i], predicted[:, i]) for i in shown}

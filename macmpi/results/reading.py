@@ -72,8 +72,8 @@ def read(path: Path, name: str) -> Result:
     try:
         result.config = config.read(path / "config.toml", [])
         data = _data(result.config, _facts(path / "provenance.json"))
-        chain = build_chain(result.config.model, data.X.shape[1], data.Y.shape[1])
-        result.levels = levels(chain, data, loss_of(result.config))
+        chain = build_chain(result.config.model, data.sizes.n_in, data.sizes.n_out)
+        result.levels = levels(chain, data, loss_of(result.config, data.outputs > 0))
         result.data = data
     except UsageError as error:
         result.missing.append(f"the data, so that only the curves are drawn: {error}")
@@ -125,7 +125,7 @@ def _net(path: Path, data: Dataset, missing: list[str]) -> Net | None:
     try:
         model = load_model(path)
         model = model.with_weights("best") if "best" in model.kept else model  # a refit has seen the validation points
-        if (model.chain.n_in, model.chain.n_out) != (data.X.shape[1], data.Y.shape[1]):
+        if (model.chain.n_in, model.chain.n_out) != (data.sizes.n_in, data.sizes.n_out):
             raise UsageError(f"{path} is a net for other data")
         encoded, held = (model.encode(points(data, A)) for A in (data.X, data.X_val))
         codes = read_file(path, ("codes",)).get("codes", encoded)

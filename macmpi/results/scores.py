@@ -120,12 +120,16 @@ def _numbers(rmse: float, mae: float, r2: float) -> str:
 def numbers_sums(Y: Array, F: Array, weights: Array | None = None) -> Array:
     """Sums over points of e^2, |e|, y, y^2 and 1 for e = f - y, by output: flat, (5 L,).  Y, F: (n, L), scaled.
 
-    weights: of the points, (n,).  A target that is missing, NaN, adds to none of them.
+    weights: of the points, (n,).  A target that is missing, NaN, adds to none of them; of targets [Y, V], (n, 2 L),
+    each counts as its point times its own V.
     """
-    Y, E, seen = Y.astype(np.float64, copy=False), np.asarray(F - Y, np.float64), ~np.isnan(Y)
+    Y, V = Y[:, : F.shape[1]].astype(np.float64, copy=False), Y[:, F.shape[1] :]
+    E, seen = np.asarray(F - Y, np.float64), ~np.isnan(Y)
     if not seen.all():
         Y, E = np.where(seen, Y, 0.0), np.where(seen, E, 0.0)
-    every = np.square(E), np.abs(E), Y, np.square(Y), seen
+    every: list[Array] = [np.square(E), np.abs(E), Y, np.square(Y), seen]
+    if V.size:
+        every = [V * array for array in every]
     return np.concatenate([array.sum(axis=0) if weights is None else weights @ array for array in every])
 
 
@@ -174,7 +178,10 @@ def width_of(outputs: int, labels: bool) -> int:
 
 
 def sums_of(Y: Array, F: Array, labels: bool, weights: Array | None = None) -> Array:
-    """Sums over points of what scores of labels or of numbers are made from, flat.  Y, F: (n, L), weights: (n,)."""
+    """Sums over points of what scores of labels or of numbers are made from, flat.  Y, F: (n, L), weights: (n,).
+
+    Y may be [Y, V], (n, 2 L).
+    """
     return (label_sums if labels else numbers_sums)(Y, F, weights)
 
 

@@ -33,7 +33,7 @@ CONTINUOUS = USUAL - {Demand.SLOPES_LACKING, Demand.SITE_OF_BITS}
 DISCRETE = USUAL - {Demand.SITE_OF_NUMBERS, Demand.SEVERAL_SITES, Demand.NO_CONSTRAINTS}
 """The demands that Z-solvers handle: those that move numbers by derivatives, and one that searches codes of bits."""
 
-BY_SUMS = frozenset({Demand.SHARDED, Demand.SPARSE, Demand.WEIGHTED})
+BY_SUMS = frozenset({Demand.SHARDED, Demand.SPARSE, Demand.WEIGHTED, Demand.WEIGHTED_OUTPUTS})
 """The demands that macmpi's W-solvers handle: they read points by sums, and heed masks and weights of points."""
 
 

@@ -75,7 +75,7 @@ def scored(parts: Parts, weights: Array, data: Dataset) -> Numbers | Labels:
 
     Cost: one pass through the net.  Collective: yes.
     """
-    plan, L = parts.plan, data.Y_val.shape[1]
+    plan, L = parts.plan, parts.plan.chain.n_out
     loss, points = plan.resolved.loss, plan.work.validation
     labels = loss.labels
     blocks = block_views(weights, plan.chain.block_shapes)

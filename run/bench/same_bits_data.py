@@ -48,6 +48,10 @@ def arrays() -> dict[str, dict[str, np.ndarray]]:
         "weights": _random("w").uniform(0.0, 3.0, POINTS),
         "weights_val": _random("v").uniform(0.0, 3.0, VALIDATION),
     }
+    of_outputs = {
+        "weights": np.maximum(_random("o").normal(1.0, 1.0, Y.shape), 0.0),
+        "weights_val": np.maximum(_random("u").normal(1.0, 1.0, Y_val.shape), 0.0),
+    }
     pictures = {
         "X": _inputs(POINTS, 36, "P").reshape(-1, 6, 6),
         "X_val": _inputs(VALIDATION, 36, "Q").reshape(-1, 6, 6),
@@ -66,6 +70,7 @@ def arrays() -> dict[str, dict[str, np.ndarray]]:
         "gaps": gaps,
         "weighted": {**numbers, **weights},
         "weighted_gaps": {**gaps, **weights},
+        "weighted_outputs": {**numbers, **of_outputs},
         "pictures": pictures,
         "pictures_labels": {
             **pictures,

@@ -13,7 +13,18 @@ from pages import blocks_of_page
 from targets import taken_by
 
 from macmpi.nets.layers import Tangent
-from macmpi.nets.losses import LINKS, LOSSES, CrossEntropy, Loss, Root, Squared, dense, metric, times
+from macmpi.nets.losses import (
+    LINKS,
+    LOSSES,
+    CrossEntropy,
+    Loss,
+    Root,
+    Squared,
+    dense,
+    metric,
+    times,
+    weighted_outputs,
+)
 from macmpi.nets.losses.constant import best_constant
 from macmpi.results.reference_errors import all_at_hand
 from macmpi.typing import Array
@@ -315,3 +326,35 @@ def test_cross_entropy_has_digits_far_below_the_rounding_of_one(sure: float, ran
             np.vecdot(d, loss.root(Y, f).normal(d)) for d, f in ((change.astype(np.float32), F), (change, wide))
         )
         assert_allclose(curved, exact, **near)
+
+
+# --- weights of outputs -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in (*LOSSES, PINBALL) if named(name).by_output])
+def test_a_weight_for_each_output_multiplies_what_the_output_adds(name: str, random: np.random.Generator) -> None:
+    """Value, slope, curvature and root of [Y, V] are V times those of the loss of each output; 0 times NaN is 0."""
+    loss = named(name)
+    Y, F = taken_by(loss, random.normal(size=(6, SIZE))), random.normal(size=(6, SIZE))
+    V = random.uniform(0.1, 3.0, size=Y.shape) * (random.uniform(size=Y.shape) > 0.3)
+    weighs, T = weighted_outputs(loss), np.hstack([np.where(V > 0.0, Y, np.nan), V])
+    each = [loss.value(Y[:, [c]], F[:, [c]]) for c in range(SIZE)]
+    assert_allclose(weighs.value(T, F), np.sum(V.T * np.array(each), axis=0), rtol=1e-13)
+    assert_allclose(weighs.residual(T, F), V * loss.residual(Y, F), rtol=1e-13)
+    assert_array_equal(weighs.with_residual(T, F)[1], weighs.residual(T, F))
+    root, curvatures = weighs.root(T, F), V * loss.root(Y, F).normal(np.ones_like(F))
+    assert_allclose(root.normal(np.ones_like(F)), curvatures, rtol=1e-13)
+    back = root.after(Tangent(lambda dF: dF, lambda dF: dF)).vjp(root.residual)
+    assert_allclose(back, weighs.residual(T, F), rtol=1e-12, atol=1e-13)
+    assert_allclose(weighs.hessian(T, F), np.diag(curvatures.mean(axis=0)), rtol=1e-13)
+    M = random.normal(size=(SIZE, SIZE))
+    B = factor(root, len(F))
+    assert_allclose(weighs.congruence(T, F, M), np.mean(B @ M @ np.swapaxes(B, 1, 2), axis=0), rtol=1e-12)
+    kept = weighs.link, weighs.curvature, weighs.stiffness, weighs.by_output, weighs.labels, weighs.unit_hessian
+    assert kept == (loss.link, loss.curvature, loss.stiffness, True, False, False)
+
+
+def test_the_best_constant_of_weighted_outputs_is_the_mean_as_they_weigh(random: np.random.Generator) -> None:
+    Y, V, w = random.normal(size=(50, SIZE)), random.uniform(0.0, 2.0, (50, SIZE)), random.uniform(0.0, 2.0, 50)
+    found = best_constant(weighted_outputs(Squared()), np.hstack([Y, V]), all_at_hand(50), float(w.sum()), w)
+    assert_allclose(found, np.average(Y, axis=0, weights=w[:, None] * V), rtol=1e-12)

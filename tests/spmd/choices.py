@@ -72,10 +72,15 @@ GAPS, GAPS_TRUTH = (
     replace(remade(data, with_gaps), weights=WEIGHTS, weights_val=WEIGHTS[:11]) for data in (SMALL, TRUTH)
 )
 GAPS_COUNTS = remade(COUNTS, with_gaps)
+OUTPUTS, OUTPUTS_COUNTS = (
+    replace(remade(data, lambda Y: np.hstack([Y, np.abs(np.cos(7.0 * Y)).round(1)])), weights=WEIGHTS, outputs=4)
+    for data in (SMALL, COUNTS)
+)
 WIDE = dataset(300, 50, 12, 0)
 LONG = dataset(6200, 100, 3, 2)
 HIDDEN = {id(WIDE): [50, 5, 50], id(LONG): [4]}
 HIDDEN |= {id(data): [7, 5] for data in (SMALL, CLASSES, TRUTH, COUNTS, GAPS, GAPS_TRUTH, GAPS_COUNTS)}
+HIDDEN |= {id(OUTPUTS): [7, 5], id(OUTPUTS_COUNTS): [7, 5]}
 """SMALL, CLASSES: nothing divides; WIDE: several tiles of units, and a mirrored autoencoder; LONG: several tiles of
 points a block, several chunks."""
 
@@ -189,6 +194,7 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     yield CLASSES, {**path, "model.loss": "cross_entropy", "parallel.data": "sharded"}
     yield LONG, {**lagrangian, "penalty.gradients": True, "penalty.metric": "variance", **single}
     yield from losses(single, lagrangian)
+    yield from weighted_outputs(single, lagrangian)
     yield from fitted(single, lagrangian)
     yield from sharded(single, lagrangian, {**same, "model.activation": "tanh"})
     yield from shared(single, lagrangian)
@@ -331,6 +337,23 @@ def losses(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple
     yield GAPS, {**ring, "loss.missing": True}
     bits = {"model.activation": "binary", "penalty.mu0": 0.1, "model.hidden": [5], "start.method": "pca"}
     yield GAPS, {**bits, "model.loss": "huber", "loss.threshold": 0.3, "loss.missing": True}
+
+
+def weighted_outputs(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
+    """A weight for each point and output, by each kind of method, start, net and place of the points."""
+    own, counts = {"parallel.data": "sharded"}, {"model.loss": "poisson"}
+    drawn = {"method.name": "stochastic", "stochastic.batch": 9, "stochastic.parts": 5}
+    yield OUTPUTS, {"method.acceleration": "momentum", "start.method": "pca"}
+    yield OUTPUTS, {**lagrangian, **single, "penalty.metric": "curvature", "model.sites": "before"}
+    yield OUTPUTS, {"model.hidden": [3], "method.name": "alternating", "model.activation": "linear"}
+    yield OUTPUTS, {"model.loss": "huber", **own, "w_step.schedule": "ring", "w_step.batch": 9, "w_step.rate": 0.01}
+    yield OUTPUTS_COUNTS, {**counts, **own}
+    for keys in ({}, own, {"parallel.data": "node"}, {"start.method": "greedy"}):
+        yield OUTPUTS_COUNTS, {**counts, **drawn, **keys}
+    yield OUTPUTS, {"method.name": "lbfgs", "model.sites": "none"}
+    yield OUTPUTS, {"model.hidden": [5], "model.activation": "binary", "penalty.mu0": 0.1}
+    recurrent = [Recurrent(4, 3)]
+    yield OUTPUTS, {"model.hidden": recurrent, "model.activation": "tanh"}
 
 
 def fitted(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
@@ -523,7 +546,7 @@ class Choice:
 
     def plan(self, ranks: int) -> Plan:
         data = self.data
-        return plan_of(self.config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), ranks)
+        return plan_of(self.config, *data.sizes.counts, ranks, weighted="outputs" if data.outputs else False)
 
     @property
     def origin(self) -> Origin:

@@ -113,7 +113,7 @@ PARTS: dict[str, tuple[Keys, Demands]] = {
 }
 PARTS["start.method file"][0]["start.coordinates"] = "z.h5"
 
-OF_A_SEGMENT = {D.RESTRAINED, D.WEIGHTED, D.SHARDED, D.RING, D.SPARSE, D.INSEPARABLE}
+OF_A_SEGMENT = {D.RESTRAINED, D.WEIGHTED, D.WEIGHTED_OUTPUTS, D.SHARDED, D.RING, D.SPARSE, D.INSEPARABLE}
 """The demands that the solver of a segment is asked for."""
 
 PAIRS = [

@@ -242,3 +242,34 @@ def test_weights_that_fit_no_targets_are_refused(arrays: dict[str, Any], words: 
         load(Data(saved(tmp_path, ".npz", **({"X": X, "Y": Y} | arrays))))
     with pytest.raises(UsageError, match="need targets of their own"):
         load(Data(saved(tmp_path, ".npz", X=X, weights=np.ones_like(X))))
+
+
+@pytest.mark.parametrize("method", ["mac", "stochastic", "adam", "lbfgs"])
+@pytest.mark.parametrize("loss", ["squared", "huber", "logistic"])
+def test_every_method_heeds_weights_of_outputs(method: str, loss: str) -> None:
+    """Two targets for each input and output: of each output the one that weighs more is what a net learns."""
+    A, halves = np.repeat(RANDOM.normal(size=(100, 2)), 2, axis=0), np.tile([0.0, 1.0], 100)
+    keys = {"method.name": method, "run.max_iterations": 40, "baseline.rate": 0.01, "baseline.batch": 20}
+    w = np.where(np.column_stack([halves, 1.0 - halves]) > 0.0, 4.0, 1.0)
+    model = macmpi.fit(A, np.column_stack([halves, halves]), hidden=[6], loss=loss, config=keys, weights=w, seed=1)
+    assert_allclose(model.predict(A).mean(axis=0), [0.8, 0.2], atol=0.1)
+    scores = macmpi.fit(A, np.column_stack([halves, halves]), hidden=[6], loss=loss, config=keys, seed=1)
+    assert_allclose(scores.predict(A).mean(axis=0), [0.5, 0.5], atol=0.1)
+
+
+@pytest.mark.parametrize("method", ["stochastic", "adam"])
+def test_weights_alike_in_all_outputs_are_those_of_points(method: str) -> None:
+    keys = {"method.name": method, "run.max_iterations": 5}
+    one, two = (
+        macmpi.fit(X, Y, hidden=[5], loss="huber", config=keys, weights=w) for w in (W, np.column_stack([W, W]))
+    )
+    assert_allclose(one.predict(X), two.predict(X), rtol=1e-9, atol=1e-9)
+    assert_allclose([r["E1_val"] for r in one.history], [r["E1_val"] for r in two.history], rtol=1e-9)
+
+
+def test_scores_count_an_output_as_it_weighs() -> None:
+    held = X_VAL, Y_VAL, EACH[:9]
+    model = macmpi.fit(X, Y, hidden=[5], loss="squared", config=SHORT, weights=EACH, validation=held)
+    off = np.square(model.predict(X_VAL) - Y_VAL)
+    expected = np.sqrt(np.average(off, axis=0, weights=EACH[:9]))
+    assert_allclose(model.card.scores["rmse"], expected, rtol=1e-9)

@@ -116,7 +116,9 @@ from macmpi.nets.losses.metric import metric as metric  # noqa: E402
 from macmpi.nets.losses.metric import times as times  # noqa: E402
 from macmpi.nets.losses.robust import Absolute, Huber  # noqa: E402
 from macmpi.nets.losses.squared import Squared as Squared  # noqa: E402
+from macmpi.nets.losses.weighted import WeightedOutputs as WeightedOutputs  # noqa: E402
 from macmpi.nets.losses.weighted import weighted as weighted  # noqa: E402
+from macmpi.nets.losses.weighted import weighted_outputs as weighted_outputs  # noqa: E402
 
 LOSSES: dict[str, Loss] = {
     "squared": Squared(),
@@ -137,13 +139,13 @@ def loss_named(name: str) -> Loss:
     return found
 
 
-def loss_of(config: Config) -> Loss:
+def loss_of(config: Config, by_output: bool = False) -> Loss:
     """The loss of a config, with those numbers of [loss] that it has a field for, where they are given.
 
-    Collective: no.
+    by_output: targets have a weight for each point and output, [Y, V].  Collective: no.
     """
     found: Any = loss_named(config.model.loss)
     own = {field.name for field in fields(found)}
     given = {name: value for name, value in vars(config.loss).items() if name in own and value}
     chosen: Loss = replace(found, **given)
-    return chosen
+    return weighted_outputs(chosen) if by_output else chosen

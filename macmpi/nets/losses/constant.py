@@ -6,6 +6,7 @@ import numpy as np
 
 from macmpi.nets.design import total_of
 from macmpi.nets.losses import Loss, weighted
+from macmpi.nets.losses.weighted import width
 from macmpi.reductions import OverPoints
 from macmpi.typing import Array
 
@@ -34,7 +35,7 @@ def by_newton(loss: Loss, Y: Array, over: OverPoints, weights: Array | None = No
 
     weights: of the points.  Collective: where `over` is.
     """
-    c = np.zeros(Y.shape[1])
+    c = np.zeros(width(loss, Y))
     for _ in range(ROUNDS):
         slope, curvature = over(lambda rows, c=c: _sums(loss, Y[rows], c, _at(weights, rows))[1:])  # type: ignore[misc]
         step = slope / np.maximum(curvature, np.finfo(float).tiny)
@@ -49,7 +50,8 @@ def constant_error(loss: Loss, Y: Array, c: Array, over: OverPoints, n: float, w
 
     def part(rows: slice) -> tuple[Array, ...]:
         own = weighted(loss, _at(weights, rows))
-        return (own.value(_wide(Y[rows]), np.broadcast_to(c, Y[rows].shape)).sum(keepdims=True),)
+        T = _wide(Y[rows])
+        return (own.value(T, np.broadcast_to(c, (len(T), len(c)))).sum(keepdims=True),)
 
     (total,) = over(part)
     return float(total[0]) / n
@@ -65,7 +67,7 @@ def start_targets(loss: Loss, Y: Array, over: OverPoints, weights: Array | None 
     if loss.labels or loss.unit_hessian:
         return Y
     c = by_newton(loss, Y, over, weights)
-    F = np.broadcast_to(c, Y.shape)
+    F = np.broadcast_to(c, (len(Y), len(c)))
     if loss.link != "identity":
         return F
     n, _, curvature = over(lambda rows: _sums(loss, Y[rows], c, _at(weights, rows)))
@@ -75,7 +77,8 @@ def start_targets(loss: Loss, Y: Array, over: OverPoints, weights: Array | None 
 
 def _sums(loss: Loss, Y: Array, c: Array, weights: Array | None) -> tuple[Array, Array, Array]:
     """The weight of points, and sums over them, as they weigh, of residuals and of curvatures at a constant."""
-    n, F, own = len(Y), np.broadcast_to(c, Y.shape), weighted(loss, weights)
+    n, own = len(Y), weighted(loss, weights)
+    F = np.broadcast_to(c, (n, len(c)))
     curvature = n * np.diag(own.hessian(_wide(Y), F)) if n else np.zeros(len(c))
     weight = float(n) if weights is None else float(weights.sum())
     return np.array([weight]), own.residual(_wide(Y), F).sum(axis=0), curvature

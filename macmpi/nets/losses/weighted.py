@@ -1,7 +1,8 @@
-"""A loss at points that weigh differently: w_n times that of each point, as of w_n points in its place."""
+"""Losses that weigh: w_n times that of a point, as of w_n points in its place, or v_nl times that of an output."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 
 from macmpi.nets.layers import Tangent
 from macmpi.nets.losses import Loss, Root
+from macmpi.nets.losses.by_output import STAND_IN, ByOutput
+from macmpi.nets.losses.squared import Squared
 from macmpi.nets.tape import compose
 from macmpi.typing import Array
 
@@ -91,3 +94,74 @@ class Weighted:
             return np.diag(normal(np.ones_like(F)).sum(axis=0) / n)
         axes = np.eye(L, dtype=F.dtype)
         return np.stack([normal(np.broadcast_to(axis, F.shape)).sum(axis=0) / n for axis in axes])
+
+
+# --- outputs ----------------------------------------------------------------------------------------------------------
+
+
+class Squares(ByOutput):
+    """The squared error as a sum over outputs: 1/2 (y - f)^2, slope f - y, curvature 1."""
+
+    def values(self, Y: Array, F: Array) -> Array:
+        return 0.5 * np.square(Y - F)
+
+    def slopes(self, Y: Array, F: Array) -> Array:
+        return F - Y
+
+    def curvatures(self, Y: Array, F: Array) -> Array:
+        return np.ones_like(F)
+
+
+@dataclass(frozen=True)
+class WeightedOutputs(ByOutput):
+    """sum_l v_nl loss(y_nl, f_nl) of targets [Y, V], (n, 2 L): a target whose v is 0 is none.
+
+    of: the loss of an output; what it declares holds here too.
+    """
+
+    of: ByOutput
+
+    @property
+    def curvature(self) -> str:  # type: ignore[override]
+        return self.of.curvature
+
+    @property
+    def stiffness(self) -> float:  # type: ignore[override]
+        return self.of.stiffness
+
+    @property
+    def link(self) -> str:  # type: ignore[override]
+        return self.of.link
+
+    def values(self, Y: Array, F: Array) -> Array:
+        return self.of.values(Y, F)
+
+    def slopes(self, Y: Array, F: Array) -> Array:
+        return self.of.slopes(Y, F)
+
+    def curvatures(self, Y: Array, F: Array) -> Array:
+        return self.of.curvatures(Y, F)
+
+    def _where_seen(self, of: Callable[[Array, Array], Array], Y: Array, F: Array) -> Array:
+        """v of(y, F), 0 where v is."""
+        y, v = np.split(Y, 2, axis=1)
+        return v * of(np.where(v > 0.0, y, STAND_IN), F)
+
+
+def width(loss: Any, Y: Array) -> int:
+    """The number of outputs that a loss compares with these targets."""
+    columns = Y.shape[1]
+    match loss:
+        case WeightedOutputs():
+            return columns // 2
+    return columns
+
+
+def weighted_outputs(loss: Any) -> Any:
+    """The loss of targets [Y, V]; one that is no sum over outputs stays as it is, and does not handle them."""
+    match loss:
+        case ByOutput():
+            return WeightedOutputs(loss, missing=loss.missing)
+        case Squared():
+            return WeightedOutputs(Squares(), missing=loss.missing)
+    return loss
