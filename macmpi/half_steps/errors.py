@@ -1,16 +1,21 @@
-"""Errors of a State: E1 on both sets, E_Q, the constraint, multipliers, misclassified points, zeros."""
+"""Errors of a State: E1 on both sets, E_Q, the constraint, multipliers, misclassified points, zeros; and gradients."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from macmpi.half_steps.gradients import gradients_of
+from macmpi.half_steps.metrics import metrics
 from macmpi.half_steps.parts import Parts
-from macmpi.half_steps.z_problems import z_inputs, z_problem
-from macmpi.state import Errors, State
+from macmpi.half_steps.z_problems import ZInputs, prepare_z, z_inputs, z_problem
+from macmpi.nets.losses import times
+from macmpi.parallel.tree_sum import TreeSum
+from macmpi.plan.plan import Plan
+from macmpi.state import Errors, Gradients, MacState, State
+from macmpi.typing import Array
 
 
 def errors_of(parts: Parts, state: State[Any], feasible: bool = False) -> Errors:
@@ -49,3 +54,80 @@ def _nested_ridge(parts: Parts, state: State[Any]) -> float:
         return 0.0
     at = replace(state, mu=min(state.mu, shaping.until_mu))
     return parts.ridge_of(at, range(len(plan.chain.segments)))
+
+
+NUMBERS = 3
+"""Sums in addition to the two gradients: squares of dE_Q/dz, of p_k - lambda_k, and of lambda_k."""
+
+
+def gradients_of(parts: Parts, state: State[MacState]) -> Gradients:
+    """The norms at the present weights and coordinates.  Cost: that of `slopes_of`.  Collective: yes."""
+    by_w, nested, (by_z, lacks, size) = slopes_of(parts, state)
+
+    def norms() -> Gradients:
+        share = float(np.sqrt(lacks / size)) if size else 0.0
+        whole, own, exact = np.sqrt([by_w @ by_w + by_z, nested @ nested, size]) / parts.plan.n_train
+        return Gradients(float(whole), float(own), float(exact), share)
+
+    return parts.team.from_root(norms)
+
+
+def slopes_of(parts: Parts, state: State[MacState]) -> tuple[Array, Array, Array]:
+    """grad E_Q by W and grad E1, both with the ridge, sums over points; and `NUMBERS` sums of squares.
+
+    Makes the metric of the present mu where there is none.  Cost: about ten passes through the net, and the memory of
+    two weights' sums for each of a rank's blocks.  Collective: yes.
+    """
+    plan, given = parts.plan, prepare_z(parts, state)
+    P, train = plan.offsets.weights[-1], plan.work.train
+    own = dict(train.blocks_of(parts.team.rank))
+
+    def add(block: int, out: Array) -> None:
+        for tile in own[block]:
+            _add_points(given, tile.rows, out[:P], out[P : 2 * P], out[2 * P :])
+
+    sums = TreeSum(len(train.blocks), parts.team)(add, 2 * P + NUMBERS)
+    shrinks = ridge_gradient(parts, state)
+    return sums[:P] + shrinks, sums[P : 2 * P] + shrinks, sums[2 * P :]
+
+
+def _add_points(given: ZInputs, rows: slice, by_w: Array, nested: Array, numbers: Array) -> None:
+    """Adds what some points give to both gradients (flat), and to the sums of squares.  Collective: no."""
+    parts, weights, problem = given.parts, given.weights, z_problem(given, rows)
+    plan, chain, Z = parts.plan, parts.plan.chain, problem.Z
+    F, tangents = problem.linearise(Z)
+    pulls = [times(c, form.M) for c, form in zip(problem.missed(Z, F), problem.metrics, strict=True)]
+    pulls.append(-problem.loss.residual(problem.Y, F[-1]))
+    inputs = [problem.X, *(problem.inputs(k, z) for k, z in enumerate(problem.sites(Z), start=1))]
+    for segment, A, pull in zip(problem.segments, inputs, pulls, strict=True):
+        _add_blocks(plan, segment.weighted, segment.tape(weights, A).weight_vjp(pull), by_w)
+    tape = chain.whole.tape(weights, parts.data.X[rows])
+    exact = -problem.loss.residual(problem.Y, tape.F)
+    _add_blocks(plan, chain.whole.weighted, tape.weight_vjp(exact), nested)
+    ends = [*chain.sites, len(chain.maps)]
+    for k in range(len(tangents) - 1, -1, -1):
+        for step in reversed(tape.steps[ends[k] : ends[k + 1]]):
+            exact = step.tangent.vjp(exact)
+        slope = tangents[k].vjp(pulls[k + 1]) - pulls[k]
+        numbers += [float(np.einsum("nh,nh->", A, A, dtype=float)) for A in (slope, pulls[k] - exact, exact)]
+
+
+def _add_blocks(plan: Plan, blocks: Sequence[int], found: Sequence[Array], out: Array) -> None:
+    for block, own in zip(blocks, found, strict=True):
+        out[plan.offsets.block(block)] += own.ravel()
+
+
+def ridge_gradient(parts: Parts, state: State[MacState]) -> Array:
+    """The gradient of the ridge, in E_Q's scale and at the present mu, by W: (P,), float64.  Collective: no.
+
+    A metric weighs the ridge of a unit's own regression as it weighs the unit's errors: mu ridge M V.
+    """
+    plan, weights, forms = parts.plan, parts.weights(state), metrics(parts.plan, state)
+    out = np.zeros(plan.offsets.weights[-1])
+    for k, regression in enumerate(plan.resolved.regressions):
+        apart = k < len(forms) and regression.by_unit and plan.resolved.shaping.scale == "unit"
+        for b, ridge in zip(plan.chain.trained(k), plan.ridges(k, state.mu), strict=True):
+            V = np.where(plan.chain.blocks[b].penalised, weights[b].astype(float), 0.0)
+            weighed = times(V.T, forms[k].M).T if apart else plan.weight_of(k, state.mu) * V
+            out[plan.offsets.block(b)] += ridge * weighed.ravel()
+    return out

@@ -11,7 +11,6 @@ import numpy as np
 
 from macmpi.data.dataset import Dataset
 from macmpi.half_steps.evaluation import Evaluation
-from macmpi.half_steps.positions import by_position
 from macmpi.nets.chain import with_data
 from macmpi.parallel.blocks import Pieces
 from macmpi.parallel.clock import Clock
@@ -19,7 +18,7 @@ from macmpi.parallel.points import Points
 from macmpi.parallel.team import Team
 from macmpi.plan.choices import KEPT
 from macmpi.plan.plan import Plan
-from macmpi.reductions import Made, Rows
+from macmpi.reductions import EVERY, Made, OverPoints, Partial, Rows
 from macmpi.solvers.restraint import zeros
 from macmpi.state import MacState, State, block_views
 from macmpi.typing import Array
@@ -209,3 +208,39 @@ class Parts:
         marks = [m.penalised if m.connected is None else m.penalised & m.connected for m in maps]
         found, count = zeros([weights[b] for b in blocks], marks)
         return found / count
+
+
+def by_position(A: Rows, positions: int, units: slice = EVERY) -> Rows:
+    """Rows (N, P H) as (N P, w): at each position `units` of H numbers.  A copy where memory asks for one.
+
+    Of rows that are made, runs of whole points can be asked for.  Collective: no.
+    """
+    width = A.shape[1] // positions
+
+    def taken(rows: Array) -> Array:
+        pixels = rows.reshape(len(rows), positions, width)[:, :, units]
+        return pixels.reshape(-1, pixels.shape[2])
+
+    match A:
+        case Made():
+            shape = len(A) * positions, len(range(width)[units])
+            return Made(lambda rows: taken(A[_points(rows, positions)]), shape, A.dtype)
+    return A[:, units] if positions == 1 else taken(A)
+
+
+def _points(rows: Any, positions: int) -> Any:
+    """The points of a run of rows."""
+    if positions == 1 or rows == EVERY:
+        return rows
+    return slice(rows.start // positions, rows.stop // positions)
+
+
+def over_positions(over_points: OverPoints, positions: int) -> OverPoints:
+    """Sums over points as sums over their rows.  Collective: where `over_points` is."""
+    if positions == 1:
+        return over_points
+
+    def over(partial: Partial) -> tuple[Array, ...]:
+        return over_points(lambda rows: partial(slice(rows.start * positions, rows.stop * positions)))
+
+    return over

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from macmpi.half_steps.metrics import metrics, shift, unit_metric
-from macmpi.half_steps.parts import First, Parts
-from macmpi.half_steps.positions import by_position
+from macmpi.half_steps.parts import First, Parts, by_position
 from macmpi.nets.joint import Joint, JointLoss
 from macmpi.nets.losses import Metric, Squared, times
 from macmpi.plan.work_lists import Job, WorkList

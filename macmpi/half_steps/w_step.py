@@ -10,8 +10,7 @@ from typing import Any, cast
 from macmpi import many
 from macmpi.half_steps.carry_out import carry_out, exchanged, located
 from macmpi.half_steps.evaluation import at, sum_by_weight
-from macmpi.half_steps.parts import Parts
-from macmpi.half_steps.positions import by_position, over_positions
+from macmpi.half_steps.parts import Parts, by_position, over_positions
 from macmpi.half_steps.ring import parmac
 from macmpi.half_steps.w_problems import WInputs, layer_gram, measured, prepare_w, targets, w_problem
 from macmpi.parallel import balance

@@ -9,6 +9,7 @@ import numpy as np
 
 from macmpi.config import Start
 from macmpi.data.dataset import Dataset
+from macmpi.half_steps.ends import RANGE
 from macmpi.mac import Mac
 from macmpi.methods.embedding import elastic_embedding, principal_codes, principal_directions
 from macmpi.methods.protocol import Method
@@ -16,7 +17,6 @@ from macmpi.methods.staged import staged
 from macmpi.nets.design import adjoint, gram
 from macmpi.nets.losses.constant import start_targets
 from macmpi.parallel.streams import stream
-from macmpi.plan.initial import RANGE
 from macmpi.plan.penalty import Progress
 from macmpi.plan.plan import Plan
 from macmpi.plan.resolved import Resolved

@@ -1,4 +1,4 @@
-"""A config names its loss, the schedule of the penalty, the solvers of each segment, the trainers of layers."""
+"""A config names the schedule of the penalty, the solvers of each segment, the trainers and fitters of layers."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from dataclasses import fields, replace
 from typing import Any
 
 from macmpi.config import NESTED, Config, Model, WStep
+from macmpi.nets.build import layers_of
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import registered
 from macmpi.nets.losses import Loss
-from macmpi.plan.fitted import fitter, fitter_of
 from macmpi.plan.penalty import AugmentedLagrangian, Patient, Quadratic, Stationary
 from macmpi.plan.resolved import Regression
-from macmpi.plan.shaping import Shaping, check_restrained, shaping_of
+from macmpi.plan.shaping import Shaping, shaping_of
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS, WSolver
 from macmpi.solvers.centres import TRAINERS, Trainer
+from macmpi.solvers.fitters import FITTERS, Fitter
 from macmpi.solvers.w_descent import SGDW
 from macmpi.solvers.w_fitted import ByFitter, Thresholded
 
@@ -26,7 +27,6 @@ def named_by(config: Config, chain: Chain, loss: Loss, fitted_by: dict[int, str]
     """
     penalty, layers = config.penalty, tuple(sorted({b for segment in chain.segments for b in segment.regressed}))
     shaping = shaping_of(penalty, layers, config.model.tied)
-    check_restrained(penalty, shaping, chain)
     return {
         "loss": loss,
         "schedule": schedule_of(config, loss),
@@ -134,6 +134,32 @@ def trainer(name: str) -> Trainer:
     """The trainer of a name, of macmpi or of another package.  Collective: no."""
     found: Trainer = registered(TRAINERS, "macmpi.trainers", name)()
     return found
+
+
+def fitters(model: Model, chain: Chain) -> dict[int, str]:
+    """The fitter of each parameter block that has one, by name: the config's, or else the layer's own."""
+    own = {b: m.fitter for b, m in enumerate(chain.blocks) if m.fitter}
+    if model.fitters == "auto" or chain.numbers:  # with shared weights a list is refused
+        return own
+    layers = layers_of(model, chain.n_in, chain.n_out)
+    block = 0
+    for name, maps in zip(model.each("fitters", len(layers)), layers, strict=True):
+        weighted = [m for m in maps if m.parameter_shape is not None]
+        if name != "auto" and weighted:
+            own[block] = name
+        block += len(weighted)
+    return own
+
+
+def fitter(name: str) -> Fitter:
+    """The fitter of a name, of macmpi or of another package.  Collective: no."""
+    found: Fitter = registered(FITTERS, "macmpi.fitters", name)()
+    return found
+
+
+def fitter_of(names: dict[int, str], segment_blocks: tuple[int, ...]) -> str:
+    """The fitter of a segment, by name, or "".  Collective: no."""
+    return next((names[b] for b in segment_blocks if b in names), "")
 
 
 def w_choice(keys: WStep, segment: Segment, alone: bool, restrained: bool) -> tuple[str, bool]:

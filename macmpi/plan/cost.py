@@ -18,10 +18,8 @@ from macmpi.config import NESTED
 from macmpi.parallel import balance, tiles
 from macmpi.parallel.columns import group_size, messages
 from macmpi.parallel.tree_sum import alone
-from macmpi.plan.damped import damped
-from macmpi.plan.directions import DirectionWork, sides_of
+from macmpi.plan.directions import DirectionWork, assign_inverses, damped, inverse_flops, sides_of
 from macmpi.plan.estimate import flops_of_half_steps, subtrees
-from macmpi.plan.inverses import assign_inverses, inverse_flops
 from macmpi.plan.minibatches import REMADE_LATER, SHARED, minibatch
 from macmpi.plan.plan import Plan
 from macmpi.plan.work_lists import Exchange, Gram, Job, Task, Tour, WorkList

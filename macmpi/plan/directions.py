@@ -1,15 +1,21 @@
-"""The work of a minibatch's directions, by counted multiplications, and which rank makes those of which units."""
+"""Stochastic MAC damps each layer in a way that is chosen here, and shares the work of inverses and directions.
+
+Each layer is damped by two shifts, or in the eigenvectors of its Gram and metric; wide Grams and metrics with shifts
+are inverted in their leading eigenvectors alone.  Work is in counted flops or multiplications.  Inverses are counted in
+one order everywhere: of G_1, M_1, G_2, M_2, ....  The method and the cost model ask here (methods/stochastic,
+plan/cost.py).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain as joined
 
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import Map
+from macmpi.nets.losses import Loss
 from macmpi.parallel import balance, tiles
-from macmpi.plan.damped import Damped
 
 Sides = Sequence[tuple[bool, bool]]
 """Tells of each layer whether its M^-1, and its G^-1, are applied to the factors of a gradient, point by point."""
@@ -123,3 +129,93 @@ def _first(group: Sequence[Job]) -> tuple[int, int]:
     """The first job's layer and unit."""
     k, units = group[0]
     return k, units.start
+
+
+DECOMPOSED = 4.0
+"""Eigenvectors of all of a matrix cost this many times as much as an inverse."""
+
+DOUBLE = 2.0
+"""And an inverse in double precision, as the Gram of a layer whose metric is the identity has, this many times."""
+
+SLOW = 400.0
+"""Small matrices keep no core busy: n rows take as long as n^2 (n + SLOW) numbers in products."""
+
+PRODUCTS = 5.0
+"""Products of a matrix with its leading eigenvectors, to renew them and their eigenvalues."""
+
+
+def inverse_flops(shapes: Sequence[tuple[int, int]], layers: Damped) -> list[float]:
+    """Flops of each inverse of layers of these shapes (h, d); of an identity metric 1.  Collective: no."""
+
+    def flops(j: int, side: int) -> float:
+        if j % 2 and j // 2 in layers.identity:
+            return 1.0
+        if j in layers.low_rank:
+            return 2.0 * PRODUCTS * side**2 * layers.low_rank[j]
+        effort = DECOMPOSED if j // 2 in layers.spectral else DOUBLE if j // 2 in layers.identity else 1.0
+        return 2.0 * effort * side**2 * (side + SLOW)
+
+    return [flops(2 * k + i, side) for k, (h, d) in enumerate(shapes) for i, side in enumerate((d, h))]
+
+
+def assign_inverses(costs: Sequence[float], ranks: int) -> tuple[tuple[int, ...], ...]:
+    """Assigns inverses by layers in order, as units are, where that is as even as one by one.
+
+    A rank then reads the inverses that it has made itself.  Collective: no.
+    """
+    apart = balance.assign_by_cost(costs, ranks)
+    layers = balance.assign_in_order([a + b for a, b in zip(costs[::2], costs[1::2], strict=True)], ranks)
+    paired = tuple(tuple(j for k in rank for j in (2 * k, 2 * k + 1)) for rank in layers)
+    busiest, least = (max(sum(costs[j] for j in rank) for rank in owners) for owners in (paired, apart))
+    return paired if busiest <= (1.0 + balance.IN_ORDER) * least else apart
+
+
+TURNS = 2.0
+"""The most that a layer's slope may cost to be turned into eigenvectors and back, in passes of a minibatch forth and
+back through the layer."""
+
+WIDE, LEADING = 384, 8
+"""A Gram or metric of at least WIDE columns is inverted in the LEADING-th part of its eigenvectors."""
+
+
+@dataclass(frozen=True)
+class Damped:
+    """identity: layers whose metric is the identity: a linear output layer of the squared error; spectral: other layers
+    that are damped in eigenvectors (methods/stochastic/spectral.py); dense: the net is an autoencoder of dense layers:
+    narrow ones are spectral, and layers of an identity metric are damped by the same formula.  low_rank: of G_1, M_1,
+    G_2, M_2, ..., counted from 0, those that are inverted in leading eigenvectors (methods/stochastic/lowrank.py), and
+    in how many.
+    """
+
+    identity: frozenset[int]
+    spectral: frozenset[int]
+    dense: bool
+    low_rank: Mapping[int, int] = field(default_factory=dict)
+
+
+def damped(chain: Chain, loss: Loss, autoencoder: bool, points: float) -> Damped:
+    """Chooses by counted flops.  points: n, of a minibatch.  Collective: no.
+
+    Turning a layer (h, d) costs 4 h d (h + d), passes of n points forth and back 6 n h d.  The layer that reads the
+    inputs has shifts: inputs have directions of little variance, mostly noise, which are better damped.  So have all
+    layers where some are neither dense nor sparse, or share weights, and all of regressions and labels.  Wide ones are
+    inverted in leading eigenvectors wherever all layers are dense.
+    """
+    last = chain.whole.blocks[-1]
+    bare = last is not None and chain.maps[-1].parameter_shape is not None and loss.unit_hessian
+    identity = frozenset({last} if bare and last is not None else ())
+    blocks = [b for b in chain.whole.blocks if b is not None]
+    dense = all({"linear", "bias"} <= m.capabilities for m in chain.blocks) and len(blocks) == len(set(blocks))
+    if not dense:
+        return Damped(identity, frozenset(), False)
+    spectral = _narrow(chain, blocks[0], points) - identity if autoencoder else frozenset[int]()
+    sides = ((j, side) for k, (h, d) in enumerate(chain.block_shapes) for j, side in ((2 * k, d), (2 * k + 1, h)))
+    wide = {j: side // LEADING for j, side in sides if side >= WIDE and j // 2 not in spectral}
+    known = {2 * k + 1 for k in identity}
+    return Damped(identity, spectral, autoencoder, {j: r for j, r in wide.items() if j not in known})
+
+
+def _narrow(chain: Chain, first: int, points: float) -> frozenset[int]:
+    """Layers after the first whose slopes are cheap to turn into eigenvectors.  Collective: no."""
+    shapes = enumerate(chain.block_shapes)
+    return frozenset(k for k, (h, d) in shapes if k != first and 4 * (h + d) <= TURNS * 6 * points)

@@ -12,12 +12,11 @@ from macmpi.config.auto import Decision, Sizes, decide
 from macmpi.config.ignored import ignored
 from macmpi.nets.build import build_chain
 from macmpi.nets.losses import loss_of
-from macmpi.plan.choices import longer, named_by, without_half_steps
-from macmpi.plan.fitted import check_fitters, fitters
+from macmpi.plan.choices import fitters, longer, named_by, without_half_steps
 from macmpi.plan.refusing import Pair, can_refit, refuse, unhandled
 from macmpi.plan.resolved import Resolved
 from macmpi.plan.selectable import check_selection
-from macmpi.plan.structure import check_choices, check_layers
+from macmpi.plan.structure import check_choices, check_fitters, check_layers
 
 TABLES = ("method", "stochastic", "baseline", "selection", "start", "run")
 """Tables of which a run reads the keys themselves."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from macmpi import UsageError, many
 from macmpi.config import Penalty
 from macmpi.config.tables import FAR
-from macmpi.nets.chain import Chain, Segment
 from macmpi.solvers.restraint import FREE, Restraint
 
 LISTS = ("ridge", "l1", "group_lasso", "weights_min", "weights_max")
@@ -113,25 +112,3 @@ def _check_sizes(shaping: Shaping) -> None:
                 f"penalty.group_lasso shrinks the weights of an input together, and bounds other than "
                 f"weights_min = 0 move them one by one (layer {layer}); use penalty.l1, or leave the bounds out"
             )
-
-
-def check_restrained(penalty: Penalty, shaping: Shaping, chain: Chain) -> None:
-    """Raises UsageError where a layer whose weights are restrained has none that a restraint could be of."""
-    for k, segment in enumerate(chain.segments, start=1):
-        if set(segment.regressed) & set(shaping.restrained):
-            _check_layer(f"penalty.{penalty.shaping[0]}", k, segment)
-
-
-def _check_layer(key: str, k: int, segment: Segment) -> None:
-    kinds = {map_.spec()["kind"]: map_.capabilities for map_ in segment.fitted}
-    for kind in (kind for kind, capabilities in kinds.items() if not {"linear", "patches"} & capabilities):
-        raise UsageError(
-            f"{key} holds for the weights of inputs, and a layer of segment {k} ({kind}) multiplies its inputs by "
-            "none; use a list without it for that layer"
-        )
-    if segment.trailing or any("bits" in map_.capabilities for map_ in segment.maps):
-        kind = next(m.spec()["kind"] for m in segment.maps[::-1] if m.n_out == segment.n_out)
-        raise UsageError(
-            f"{key} does not go with a layer that ends in values of its own choice (segment {k}, {kind}): weights are "
-            "kept there by their errors alone; use a list without it for that layer"
-        )

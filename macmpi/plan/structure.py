@@ -1,13 +1,18 @@
-"""Refuses what the numbers and the order of a net's layers rule out; plan/refusing.py what does not go together."""
+"""Refuses what numbers, kinds and order of a net's layers rule out; plan/refusing.py what does not go together."""
 
 from __future__ import annotations
+
+from importlib.util import find_spec
 
 from macmpi import UsageError, many
 from macmpi.config import NESTED, Config
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import Map
+from macmpi.nets.losses import Loss
+from macmpi.plan.choices import fitter
 from macmpi.plan.minibatches import minibatch_parts
 from macmpi.plan.resolved import Resolved
+from macmpi.solvers.fitters import FITTERS, Fitter
 
 MOST_EMBEDDED = 20_000
 """Points whose pairwise similarities fit into memory."""
@@ -110,10 +115,14 @@ def _remedy(inside: Map) -> str:
 
 
 def check_choices(of: Resolved) -> None:
-    """Refuses a solver under an activation that it cannot train, and a ring that nothing travels.
+    """Refuses restraints of layers that multiply no inputs, a solver under an activation that it cannot train, and a
+    ring that nothing travels.
 
     Raises UsageError.
     """
+    for k, segment in enumerate(of.chain.segments, start=1):
+        if set(segment.regressed) & set(of.shaping.restrained):
+            _check_restrained(f"penalty.{of.config.penalty.shaping[0]}", k, segment)
     for k, regression in enumerate(of.regressions):
         able, activation = regression.solver.activations, of.chain.segments[k].activation
         if of.chain.groups[k] and regression.by_unit and able is not None and activation not in able:
@@ -134,4 +143,75 @@ def check_ranks(of: Resolved, ranks: int) -> None:
         raise UsageError(
             f"stochastic.parts = {parts} leaves some of {ranks} ranks without points; "
             f"use stochastic.parts = {ranks} (or a multiple of it), or fewer ranks"
+        )
+
+
+def check_fitters(names: dict[int, str], config: Config, chain: Chain, loss: Loss) -> None:
+    """Refuse what fitters cannot do; before solvers are chosen."""
+    for b, name in names.items():
+        map_, own = chain.blocks[b], _known(name)
+        word = f'a layer ({map_.spec()["kind"]}) is fitted by "{name}"'
+        if map_.spec()["kind"] not in own.kinds:
+            raise UsageError(
+                f'model.fitters = "{name}" fits layers of the kind {", ".join(sorted(own.kinds))}, and a layer is '
+                f'{map_.spec()["kind"]}; use "auto" there'
+            )
+        if own.library and find_spec(own.library) is None:
+            missing = "scikit-learn" if own.library == "sklearn" else own.library
+            raise UsageError(f"{word}, which needs {missing}, and that is not installed: pip install {missing}")
+        k = next(i for i, s in enumerate(chain.segments) if b in s.weighted)
+        segment, last = chain.segments[k], k + 1 == len(chain.segments)
+        after = [m for m in segment.maps[segment.blocks.index(b) + 1 :] if not _does_nothing(m)]
+        bits = len(after) == 1 and "bits" in after[0].capabilities
+        what = "bits" if bits else "labels" if last and loss.labels else "numbers"
+        if what not in own.targets:
+            raise UsageError(
+                f'model.fitters = "{name}" fits {" or ".join(sorted(own.targets))}, and segment {k + 1} should give '
+                f'{what}; use "auto" there'
+            )
+        if last and what == "numbers" and config.loss.missing:
+            raise UsageError(
+                f"{word}, which is given every target, and with loss.missing = true some are not known; use "
+                'model.fitters = "auto" there'
+            )
+        if segment.weighted != (b,):
+            raise UsageError(
+                f"{word}, which needs coordinates on either side, and segment {k + 1} holds another layer too; use "
+                'model.sites = "after" at this layer and at the one before it'
+            )
+        if after and not bits:
+            raise UsageError(
+                f"{word}, which fits no activation behind it (segment {k + 1}); use "
+                f'{"model.output" if last else "model.activation"} = "linear" there'
+            )
+
+
+def _does_nothing(map_: Map) -> bool:
+    """It is the activation "linear"."""
+    return "elementwise" in map_.capabilities and map_.trained_as == "linear"
+
+
+def _known(name: str) -> Fitter:
+    """Raises UsageError where no package gives the fitter that a layer names as its own."""
+    try:
+        return fitter(name)
+    except KeyError:
+        raise UsageError(
+            f'a layer names the fitter "{name}", which nobody gives by an entry point of "macmpi.fitters"; '
+            f"use one of {', '.join(FITTERS)} in model.fitters"
+        ) from None
+
+
+def _check_restrained(key: str, k: int, segment: Segment) -> None:
+    kinds = {map_.spec()["kind"]: map_.capabilities for map_ in segment.fitted}
+    for kind in (kind for kind, capabilities in kinds.items() if not {"linear", "patches"} & capabilities):
+        raise UsageError(
+            f"{key} holds for the weights of inputs, and a layer of segment {k} ({kind}) multiplies its inputs by "
+            "none; use a list without it for that layer"
+        )
+    if segment.trailing or any("bits" in map_.capabilities for map_ in segment.maps):
+        kind = next(m.spec()["kind"] for m in segment.maps[::-1] if m.n_out == segment.n_out)
+        raise UsageError(
+            f"{key} does not go with a layer that ends in values of its own choice (segment {k}, {kind}): weights are "
+            "kept there by their errors alone; use a list without it for that layer"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 
@@ -12,8 +13,7 @@ from macmpi.demand import Demand
 from macmpi.nets.chain import Chain
 from macmpi.parallel import tiles
 from macmpi.parallel.partition import PointPartition, partition_points
-from macmpi.plan.offsets import Offsets
-from macmpi.plan.resolved import Resolved
+from macmpi.plan.resolved import Regression, Resolved
 from macmpi.plan.work_lists import Factor, Gram, Job, Layer, Tour, WorkList, all_jointly, each_its_own, trained
 
 
@@ -179,3 +179,43 @@ class Work:
         copies = [self.resolved.trainers[f.block].copies and not f.map for f in layers]  # its inputs are coordinates
         copied, fitted = ([f for f, c in zip(layers, copies, strict=True) if c == which] for which in (True, False))
         return trained(copied, fitted, self.ranks)
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """Bounds of the parameter blocks among the weights, and of the segments' Grams among the Grams.
+
+    gram_shapes: (0, 0) for segments whose units share none.
+    """
+
+    weights: tuple[int, ...]
+    grams: tuple[int, ...]
+    gram_shapes: tuple[tuple[int, int], ...]
+
+    def block(self, block: int) -> slice:
+        """Gives the place of a parameter block among the weights."""
+        return slice(self.weights[block], self.weights[block + 1])
+
+    def gram(self, segment: int) -> slice:
+        """Gives the place of a segment's Gram among the Grams."""
+        return slice(self.grams[segment], self.grams[segment + 1])
+
+    def large(self, segment: int) -> bool:
+        """Its units share a Gram so large that it is made by rows and factored by all ranks jointly."""
+        return self.gram_shapes[segment][1] > tiles.GRAM_WHOLE
+
+
+def offsets(chain: Chain, regressions: tuple[Regression, ...]) -> Offsets:
+    """The places that the shapes of a chain determine.  Collective: no."""
+
+    def shape(k: int) -> tuple[int, int]:
+        system = regressions[k].system
+        rows = system.size(chain.inputs(chain.trained(k)[0]), chain.has_bias(k)) if system else 0
+        return (rows, rows)
+
+    shapes = tuple(shape(k) for k in range(len(chain.segments)))
+    return Offsets(_bounds(chain.block_shapes), _bounds(shapes), shapes)
+
+
+def _bounds(shapes: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
+    return tuple(accumulate((a * b for a, b in shapes), initial=0))

@@ -18,7 +18,7 @@ from macmpi.data.frames import Columns, is_frame
 from macmpi.data.scaling import Scaling
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import Map
-from macmpi.nets.losses.links import LINKS
+from macmpi.nets.losses.by_output import LINKS
 from macmpi.results.card import Card
 from macmpi.state import block_views
 from macmpi.typing import Array

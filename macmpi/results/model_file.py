@@ -16,7 +16,7 @@ from macmpi.data.scaling import Scaling
 from macmpi.files import DAMAGE, RUN, as_path, first_line, image, replace_file
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import Map, build
-from macmpi.nets.losses.links import LINKS
+from macmpi.nets.losses.by_output import LINKS
 from macmpi.results.card import NAME
 from macmpi.results.model import PREFERRED, Model, codes_of
 from macmpi.state import block_views

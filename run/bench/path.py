@@ -22,7 +22,7 @@ import numpy as np  # noqa: E402
 from scipy import optimize  # noqa: E402
 from workload import begun  # noqa: E402
 
-from macmpi.half_steps.gradients import gradients_of, slopes_of  # noqa: E402
+from macmpi.half_steps.errors import gradients_of, slopes_of  # noqa: E402
 from macmpi.methods.protocol import Method  # noqa: E402
 from macmpi.state import State  # noqa: E402
 

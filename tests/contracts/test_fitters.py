@@ -33,7 +33,7 @@ from macmpi.nets.losses import LOSSES
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.streams import stream
 from macmpi.parallel.team import Team
-from macmpi.plan.fitted import fitters
+from macmpi.plan.choices import fitters
 from macmpi.results import model_file
 from macmpi.results.model import Model
 from macmpi.solvers.fitters import FITTERS

@@ -30,7 +30,7 @@ from theory.nets import (
 from theory.problems import w_problem, z_problem
 from theory.test_appendix import backpropagated
 
-from macmpi.half_steps.gradients import gradients_of
+from macmpi.half_steps.errors import gradients_of
 from macmpi.mac import Mac
 from macmpi.solvers.w_problem import gradients
 from macmpi.state import State

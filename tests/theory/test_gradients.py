@@ -30,7 +30,7 @@ from theory.nets import (
     work,
 )
 
-from macmpi.half_steps.gradients import gradients_of, slopes_of
+from macmpi.half_steps.errors import gradients_of, slopes_of
 from macmpi.mac import Mac
 from macmpi.plan.penalty import Progress, Stationary
 from macmpi.state import State

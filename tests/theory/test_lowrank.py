@@ -16,8 +16,8 @@ from macmpi.methods.stochastic.layout import Layout
 from macmpi.methods.stochastic.lowrank import COLD, Dense, LowRank, leading, shares
 from macmpi.nets.build import build_chain
 from macmpi.nets.losses import loss_of
-from macmpi.plan import damped as damping
-from macmpi.plan.damped import damped
+from macmpi.plan import directions
+from macmpi.plan.directions import LEADING, damped
 from macmpi.typing import Array
 
 D, R = 40, 5
@@ -101,7 +101,7 @@ def test_wide_grams_and_metrics_of_dense_nets_are_inverted_in_eigenvectors() -> 
     sides = [side for h, d in chain.block_shapes for side in (d, h)]
     assert found.spectral == {2, 3}
     assert set(found.low_rank) == {0, 1, 2, 3, 8, 9, 10}
-    assert all(0 < damping.LEADING * r <= sides[j] for j, r in found.low_rank.items())
+    assert all(0 < LEADING * r <= sides[j] for j, r in found.low_rank.items())
     regression = damped(chain, loss, False, 250.0)
     assert not regression.spectral and not regression.dense
     assert set(found.low_rank) <= set(regression.low_rank)
@@ -112,7 +112,7 @@ def test_wide_grams_and_metrics_of_dense_nets_are_inverted_in_eigenvectors() -> 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_any_number_of_ranks_gives_the_same_bits(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("WIDE", 6), ("LEADING", 3), ("TURNS", 0.0)):
-        monkeypatch.setattr(damping, name, value)
+        monkeypatch.setattr(directions, name, value)
     config = Config(
         model=Model([9, 3, 8], "sigmoid", precision=precision),  # type: ignore[arg-type]
         method=Method("stochastic"),

@@ -45,8 +45,8 @@ from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
 from macmpi.parallel.tree_sum import Sum
-from macmpi.plan import damped
-from macmpi.plan.inverses import assign_inverses
+from macmpi.plan import directions
+from macmpi.plan.directions import assign_inverses
 from macmpi.reductions import EVERY
 from macmpi.solvers.grams import solve_rows
 from macmpi.solvers.inverse import inverse
@@ -214,18 +214,18 @@ def test_an_inverse_may_be_applied_to_the_factors_of_a_gradient(
     """
     if low_rank:
         for name, value in (("WIDE", 3), ("LEADING", 2), ("TURNS", 0.0)):
-            monkeypatch.setattr(damped, name, value)
+            monkeypatch.setattr(directions, name, value)
     method, state = method_of(loss)
     method.step(halves(np.arange(30)), state)
     inverses = method.curvature.inverses(state)
-    directions = []
+    found = []
     for of in (PRODUCTS, method.directions.sides(points)):
         slopes, part = np.zeros_like(state.weights), np.full_like(state.weights, np.nan)
         for rows in (slice(9), slice(9, 20)):
             put_slopes(seen(method, state.weights, rows), inverses, of, method.layout.blocks(part))
             slopes += part
-        directions.append(method.directions.whole(joined(slopes), 20.0, 0.01, of, state).copy())
-    np.testing.assert_allclose(*directions, rtol=1e-9, atol=1e-13)
+        found.append(method.directions.whole(joined(slopes), 20.0, 0.01, of, state).copy())
+    np.testing.assert_allclose(*found, rtol=1e-9, atol=1e-13)
     assert bool(method.layout.low_rank) == low_rank
     chosen = sum(map(sum, method.directions.sides(points)))
     always = (loss == "squared") + 2 * len(method.curvature.spectral)

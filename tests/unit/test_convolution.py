@@ -12,7 +12,7 @@ from scipy.signal import correlate2d
 
 from macmpi import UsageError, config
 from macmpi.config import Model
-from macmpi.half_steps.positions import by_position, over_positions
+from macmpi.half_steps.parts import by_position, over_positions
 from macmpi.nets.build import build_chain
 from macmpi.nets.layers.convolution import Convolution, TransposedConvolution
 from macmpi.reductions import Made, sum_over

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from macmpi.plan.damped import Damped
-from macmpi.plan.directions import BEGUN, JOINED, DirectionWork
+from macmpi.plan.directions import BEGUN, JOINED, Damped, DirectionWork
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=60)
 sizes = st.lists(st.integers(1, 700), min_size=2, max_size=6)

@@ -14,8 +14,8 @@ import macmpi
 from macmpi import UsageError, config
 from macmpi.config import Sparse
 from macmpi.data.connections import with_connections
+from macmpi.half_steps.ends import random_weights
 from macmpi.nets.build import build_chain
-from macmpi.plan.initial import random_weights
 from macmpi.plan.plan import Plan
 from macmpi.typing import Array
 

@@ -19,12 +19,12 @@ from refused.case import SPARSE, TIED, Keys, configured, planned
 from macmpi import UsageError, config
 from macmpi.config import NESTED, Config, Method, Penalty, ZStep
 from macmpi.demand import Demand
-from macmpi.nets import images, masks, sharing, skips
+from macmpi.nets import build, images, skips
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.kernels import Kernels
-from macmpi.plan import fitted, resolve, selectable, shaping, structure
+from macmpi.plan import resolve, selectable, shaping, structure
 from macmpi.plan.plan import Plan
 from macmpi.plan.refusing import Refused
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
@@ -53,7 +53,7 @@ def test_each_remedy_is_accepted(name: str) -> None:
         planned({**TABLE[name].keys, **remedy})
 
 
-MODULES = (structure, selectable, images, masks, skips, fitted, shaping, sharing)
+MODULES = (structure, selectable, images, skips, build, shaping)
 
 
 def test_the_table_has_a_row_for_every_refusal_of_a_config() -> None:

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from macmpi.half_steps.ring.route import Ring
-from macmpi.half_steps.ring.submodels import Submodels
+from macmpi.half_steps.ring.submodels import Ring, Submodels
 from macmpi.half_steps.w_problems import WInputs, w_problem
 from macmpi.parallel.tiles import Tile
 from macmpi.plan.work_lists import Job

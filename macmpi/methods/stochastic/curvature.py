@@ -30,8 +30,7 @@ from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
 from macmpi.parallel.tree_sum import Sum, TreeSum, over_parts
-from macmpi.plan.damped import Damped
-from macmpi.plan.inverses import assign_inverses, inverse_flops
+from macmpi.plan.directions import Damped, assign_inverses, inverse_flops
 from macmpi.plan.plan import Plan
 from macmpi.solvers.grams import by_row
 from macmpi.state import State, StochasticState, block_views

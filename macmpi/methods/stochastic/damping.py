@@ -37,7 +37,7 @@ MOST = 1e6
 @dataclass(frozen=True)
 class Damping:
     """classes: of labels, 0 without; slope: the activations' steepest; first: as asked for, or 0; code: the targets
-    are the inputs; batch: points of a minibatch at first; dense: an autoencoder of dense layers (plan/damped.py).
+    are the inputs; batch: points of a minibatch at first; dense: an autoencoder of dense layers (plan/directions.py).
     """
 
     classes: int

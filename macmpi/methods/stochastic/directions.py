@@ -19,8 +19,7 @@ from macmpi.parallel.blocks import Turns
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.parallel.tree_sum import Sum
-from macmpi.plan.damped import Damped
-from macmpi.plan.directions import DirectionWork, Sides, sides_of
+from macmpi.plan.directions import Damped, DirectionWork, Sides, sides_of
 from macmpi.plan.plan import Plan
 from macmpi.reductions import EVERY
 from macmpi.state import State, StochasticState

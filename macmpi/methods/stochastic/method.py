@@ -20,6 +20,7 @@ import numpy as np
 from macmpi.account import COORDINATES, FLAT, Account
 from macmpi.config import Stochastic as Keys
 from macmpi.data.dataset import Dataset
+from macmpi.half_steps.ends import random_block, remember
 from macmpi.methods.nested import Nested
 from macmpi.methods.stochastic import components, recovery
 from macmpi.methods.stochastic import ridge as ridges
@@ -39,8 +40,7 @@ from macmpi.parallel.clock import Clock, now
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
 from macmpi.parallel.tree_sum import TreeSum
-from macmpi.plan.damped import damped
-from macmpi.plan.initial import random_block, remember
+from macmpi.plan.directions import damped
 from macmpi.plan.minibatches import ADAPT, EARLY, FACTS, MEASURE, REMADE, REMADE_LATER, RENEWED
 from macmpi.plan.plan import Plan
 from macmpi.state import Pause, State, StochasticState, block_views, never

@@ -16,7 +16,8 @@ from macmpi.state import State, StochasticState
 
 STRIDE, MOMENTUM, LONGER, LONGEST = 0.7, 0.6, 0.7, 0.82
 """Shares of the minimum along the direction and of the last step that a step takes.  LONGER: of autoencoders of dense
-layers, whose model is the best (plan/damped.py), at first, and LONGEST once minibatches have twice their first size."""
+layers, whose model is the best (plan/directions.py), at first, and LONGEST once minibatches have twice their first
+size."""
 
 SHORTEST = 14
 """Minibatches that an average of the weights remembers at least."""

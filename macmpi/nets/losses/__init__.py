@@ -106,16 +106,15 @@ class EveryNumber:
         return np.ones(Y.shape, dtype=bool)
 
 
+from macmpi.nets.losses.by_output import LINKS as LINKS  # noqa: E402
+from macmpi.nets.losses.by_output import Absolute, Huber, Logistic, Poisson  # noqa: E402  # noqa: E402
 from macmpi.nets.losses.by_output import ByOutput as ByOutput  # noqa: E402
-from macmpi.nets.losses.counts import Logistic, Poisson  # noqa: E402
 from macmpi.nets.losses.cross_entropy import CrossEntropy as CrossEntropy  # noqa: E402
-from macmpi.nets.losses.links import LINKS as LINKS  # noqa: E402
-from macmpi.nets.losses.metric import Metric as Metric  # noqa: E402
-from macmpi.nets.losses.metric import dense as dense  # noqa: E402
-from macmpi.nets.losses.metric import metric as metric  # noqa: E402
-from macmpi.nets.losses.metric import times as times  # noqa: E402
-from macmpi.nets.losses.robust import Absolute, Huber  # noqa: E402
+from macmpi.nets.losses.squared import Metric as Metric  # noqa: E402
 from macmpi.nets.losses.squared import Squared as Squared  # noqa: E402
+from macmpi.nets.losses.squared import dense as dense  # noqa: E402
+from macmpi.nets.losses.squared import metric as metric  # noqa: E402
+from macmpi.nets.losses.squared import times as times  # noqa: E402
 from macmpi.nets.losses.weighted import WeightedOutputs as WeightedOutputs  # noqa: E402
 from macmpi.nets.losses.weighted import weighted as weighted  # noqa: E402
 from macmpi.nets.losses.weighted import weighted_outputs as weighted_outputs  # noqa: E402

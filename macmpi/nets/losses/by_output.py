@@ -1,6 +1,12 @@
 """Losses that are sums over outputs: value, slope and curvature of each output by itself; some outputs may be missing.
 
-loss(y, f) = sum_l v(y_l, f_l), and B = diag(sqrt(c(y_l, f_l))) for curvatures c.
+loss(y, f) = sum_l v(y_l, f_l), and B = diag(sqrt(c(y_l, f_l))) for curvatures c.  Robust ones grow as |y - f|, so that
+a few targets far off decide little.  Their curvature is the majoriser slope / r of iteratively reweighted least
+squares: the Hessian is 0 or nearly so where |r| is large, q = -slope / sqrt(0) would not exist, and a Gauss-Newton step
+would be far too long; the loss lies below the majoriser's parabola, so that whatever lowers this lowers the loss.
+
+Those of truth values and of counts are half deviances, whose outputs are the logarithms of odds and of means; inverse
+links turn these into what the net predicts.
 """
 
 from __future__ import annotations
@@ -12,6 +18,8 @@ from typing import ClassVar
 import numpy as np
 
 from macmpi.nets.layers import Tangent
+from macmpi.nets.layers.activation import function
+from macmpi.nets.layers.softmax import softmax
 from macmpi.nets.losses import EveryNumber, Root
 from macmpi.nets.tape import compose
 from macmpi.typing import Array
@@ -102,3 +110,136 @@ class ByOutput(EveryNumber):
             return of(Y, F)
         seen = ~np.isnan(Y)
         return np.where(seen, of(np.where(seen, Y, STAND_IN), F), 0.0)
+
+
+@dataclass(frozen=True)
+class Huber(ByOutput):
+    """r^2 / 2 for |r| <= threshold, else threshold (|r| - threshold / 2), r = y - f.
+
+    Curvature min(1, threshold / |r|).  threshold: in units of the scaled targets.
+    """
+
+    threshold: float = 1.0
+    curvature: ClassVar[str] = "majoriser"
+
+    def values(self, Y: Array, F: Array) -> Array:
+        size = np.abs(Y - F)
+        near = np.minimum(size, self.threshold)
+        return near * (size - 0.5 * near)
+
+    def slopes(self, Y: Array, F: Array) -> Array:
+        return np.clip(F - Y, -self.threshold, self.threshold)
+
+    def curvatures(self, Y: Array, F: Array) -> Array:
+        return self.threshold / np.maximum(np.abs(Y - F), self.threshold)
+
+
+@dataclass(frozen=True)
+class Absolute(ByOutput):
+    """sqrt(r^2 + smoothing^2) - smoothing, r = y - f: |r| but near 0.  Curvature 1 / sqrt(r^2 + smoothing^2).
+
+    smoothing: in units of the scaled targets.
+    """
+
+    smoothing: float = 0.05
+    curvature: ClassVar[str] = "majoriser"
+
+    @property
+    def stiffness(self) -> float:  # type: ignore[override]
+        return 1.0 / self.smoothing
+
+    def values(self, Y: Array, F: Array) -> Array:
+        """r^2 / (sqrt(r^2 + smoothing^2) + smoothing), so that no digits cancel."""
+        R = Y - F
+        return R * R / (np.hypot(R, self.smoothing) + self.smoothing)
+
+    def slopes(self, Y: Array, F: Array) -> Array:
+        return (F - Y) / np.hypot(Y - F, self.smoothing)
+
+    def curvatures(self, Y: Array, F: Array) -> Array:
+        return 1.0 / np.hypot(Y - F, self.smoothing)
+
+
+def _sigmoid(F: Array) -> Array:
+    return function("sigmoid").value(F, np.empty_like(F))
+
+
+def _exp(F: Array) -> Array:
+    with np.errstate(over="ignore"):  # infinite where the number is too large
+        return np.exp(F)
+
+
+LINKS: dict[str, Callable[[Array], Array]] = {
+    "identity": lambda F: F,
+    "softmax": softmax,
+    "sigmoid": _sigmoid,
+    "exp": _exp,
+}
+
+
+@dataclass(frozen=True)
+class Logistic(ByOutput):
+    """log(1 + exp f) - y f for each output, y in [0, 1]: several labels a point, or shares.  p = 1 / (1 + exp(-f)).
+
+    Slope p - y, curvature p (1 - p).
+    """
+
+    link: ClassVar[str] = "sigmoid"
+    scaled: ClassVar[bool] = False
+    targets: ClassVar[str] = "0 and 1, or shares between them"
+    stiffness: ClassVar[float] = 0.25
+
+    def admits(self, Y: Array) -> Array:
+        return (Y >= 0.0) & (Y <= 1.0)
+
+    def values(self, Y: Array, F: Array) -> Array:
+        """max(f, 0) - y f + log(1 + exp(-|f|)), its first part as (1 - y) f or -y f, so that no digits cancel."""
+        return np.where(F > 0.0, 1.0 - Y, -Y) * F + np.log1p(np.exp(-np.abs(F)))
+
+    def slopes(self, Y: Array, F: Array) -> Array:
+        """p - y as (1 - y) - (1 - p) where f > 0, so that what is left of 1 has digits."""
+        small = LINKS["sigmoid"](-np.abs(F))
+        return np.where(F > 0.0, (1.0 - Y) - small, small - Y)
+
+    def curvatures(self, Y: Array, F: Array) -> Array:
+        small = LINKS["sigmoid"](-np.abs(F))
+        return small * (1.0 - small)
+
+
+LARGEST = 30.0
+"""Logarithms of means beyond this, 1e13, are no counts: exp goes on as its parabola there, and overflows nowhere."""
+
+
+@dataclass(frozen=True)
+class Poisson(ByOutput):
+    """exp f - y f + y log y - y for each output, y >= 0: half the deviance of counts of mean exp f.
+
+    Slope exp f - y, curvature max(exp f, y): with exp f alone, the Hessian, a Newton step from far below log y would be
+    exponentially too long; with this one no step is longer than 1.
+    """
+
+    link: ClassVar[str] = "exp"
+    scaled: ClassVar[bool] = False
+    targets: ClassVar[str] = "counts, numbers from 0 to 1e12"
+    curvature: ClassVar[str] = "bound"
+    stiffness: ClassVar[float] = float("inf")
+
+    def admits(self, Y: Array) -> Array:
+        return (Y >= 0.0) & (Y <= 1e12)
+
+    def values(self, Y: Array, F: Array) -> Array:
+        mean, beyond = _exp_within(F)
+        whole = mean * (1.0 + beyond * (1.0 + 0.5 * beyond))
+        return np.maximum(whole - Y - Y * (F - np.log(np.where(Y > 0.0, Y, 1.0))), 0.0)
+
+    def slopes(self, Y: Array, F: Array) -> Array:
+        mean, beyond = _exp_within(F)
+        return mean * (1.0 + beyond) - Y
+
+    def curvatures(self, Y: Array, F: Array) -> Array:
+        return np.maximum(_exp_within(F)[0], Y)
+
+
+def _exp_within(F: Array) -> tuple[Array, Array]:
+    """exp of f, at most of LARGEST, and how far f is beyond that."""
+    return np.exp(np.minimum(F, LARGEST)), np.maximum(F - LARGEST, 0.0)
