@@ -85,7 +85,7 @@ class Mac:
             with self.clock("z"), located("Z", parts.points.sample):
                 given = prepare_z(parts, state)
                 shared = solver.prepare(z_problem(given, parts.points.sample), parts.points.average)
-            with parts.writing(state.Z), self.clock("z"):
+            with parts.points.writing(state.Z), self.clock("z"):
                 for tile in self.plan.work.train.tiles_of(self.team.rank):
                     with located("Z", tile.rows):
                         state.Z[tile.rows] = solver.solve(z_problem(given, tile.rows), shared).Z
@@ -113,7 +113,7 @@ class Mac:
         """lambda_k <- lambda_k - M_k (z_k - f_k(z_{k-1})), bounded: own points, then Allgatherv.  Collective: yes."""
         given, multipliers = z_inputs(self.parts, state), state.own.multipliers
         bound = self.plan.resolved.schedule.multiplier_max
-        with self.parts.writing(multipliers), self.clock("z"):
+        with self.parts.points.writing(multipliers), self.clock("z"):
             for tile in self.plan.work.train.tiles_of(self.team.rank):
                 problem = z_problem(given, tile.rows, shifted=False)
                 rows, z = problem.sites(multipliers[tile.rows]), problem.sites(problem.Z)

@@ -29,7 +29,7 @@ def random_start(parts: Parts, range_: float, seed: int) -> Array:
 def start_from(parts: Parts, codes: Array, seed: int, range_: float) -> State[MacState]:
     """The given coordinates (N, sum H), and the weights of a W-step from random ones.  Collective: yes."""
     state = parts.new_state(parts.confined(random_start(parts, range_, seed)))
-    with parts.writing(state.Z):
+    with parts.points.writing(state.Z):
         state.Z[parts.points.own] = codes[parts.points.own]
     state.own.grams = parts.no_grams()
     renew_metric(parts, state)
@@ -45,23 +45,17 @@ def start_at(parts: Parts, weights: Array, gradient_step: bool) -> State[MacStat
     Where a layer has no derivative there is no gradient step.  Weights that have bounds are moved into them, and zeros
     of sparse layers stay.  Unless points are sharded, rank 0 alone computes the gradient.
     """
-    plan, team = parts.plan, parts.team
-    state = parts.new_state(weights)
+    plan, state = parts.plan, parts.new_state(weights)
     for k, segment in enumerate(plan.chain.segments):
         if segment.trailing:
             parts.feasible(state)
             solve(parts, plan.work.untrained(k, state.weights), state)
     before = state.weights.copy()
     if gradient_step and plan.chain.differentiable:
-        gradient = np.zeros(len(weights))
-        if team.rank == 0 or plan.sharded:
-            chain, data = plan.chain, parts.data
-            whole = chain.whole, plan.resolved.loss, chain.block_shapes
-            nested = SegmentProblem(data.X, data.Y, 0.0, state.weights[None], *whole, point_weights=data.weights)
-            gradient[:] = gradients(nested, nested.start, parts.over_points)[1][0]
-        if not plan.sharded:
-            team.share_array(gradient)
-        parts.evaluation.gradient_step(state.weights, gradient)
+        data, whole = parts.data, (plan.chain.whole, plan.resolved.loss, plan.chain.block_shapes)
+        nested = SegmentProblem(data.X, data.Y, 0.0, state.weights[None], *whole, point_weights=data.weights)
+        slope = parts.points.once(len(weights), lambda: gradients(nested, nested.start, parts.over_points)[1][0])
+        parts.evaluation.gradient_step(state.weights, slope)
     state.weights[:] = parts.confined(state.weights, by=before)
     parts.feasible(state)
     return state
@@ -81,8 +75,7 @@ def postprocess(parts: Parts, state: State[MacState]) -> State[MacState]:
     The refit is repeated while it lowers E1 + ridge by more than `REFIT`, unless one is exact.
     """
     plan = parts.plan
-    Z = state.Z if plan.sharded else parts.team.array(state.Z.shape, state.Z.dtype)
-    moved = state.own.multipliers
+    Z, moved = parts.points.spare(state.Z), state.own.multipliers
     own = replace(state.own, grams=state.own.grams.copy(), multipliers=np.zeros(moved.shape, moved.dtype))
     after = replace(state, weights=state.weights.copy(), Z=Z, own=own, mu=state.mu_done or state.mu)
     if not plan.chain.sites:

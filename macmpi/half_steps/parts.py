@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +17,7 @@ from macmpi.parallel.points import Points
 from macmpi.parallel.team import Team
 from macmpi.plan.choices import KEPT
 from macmpi.plan.plan import Plan
-from macmpi.reductions import EVERY, Made, OverPoints, Partial, Rows
+from macmpi.reductions import Made, Rows
 from macmpi.solvers.restraint import zeros
 from macmpi.state import MacState, State, block_views
 from macmpi.typing import Array
@@ -53,7 +52,7 @@ class Parts:
         self.points = Points(work.train, work.summed, team, widest, data.weights)
         self.over_points, self.in_pieces = self.points.over, Pieces(team)
         self.evaluation = Evaluation(plan, data, team, self.points.weight)
-        self._unfolded: dict[int, Array] = {}
+        self._unfolded: dict[int, Any] = {}
         self._rounded: dict[int, Array] = {}
         self._first: First | None = None
 
@@ -74,19 +73,11 @@ class Parts:
         """Grams of the layers' inputs, 0, of which the ranks of a node may have one copy.  Collective: yes."""
         return self.team.array((self.plan.offsets.grams[-1],), np.float64)
 
-    @contextmanager
-    def writing(self, rows: Array) -> Iterator[None]:
-        """Inside, each rank writes its own points' rows and reads no others; then all are here.  Collective: yes."""
-        self.team.fence(rows)
-        yield
-        if not self.plan.sharded:
-            self.team.gather_rows(rows, self.plan.work.train.row_counts)
-
     def feasible(self, state: State[Any]) -> None:
         """z_k = f_k(z_{k-1}) for all k and points.  Collective: yes."""
         chain, weights = self.plan.chain, self.weights(state)
         if chain.sites:
-            with self.writing(state.Z):
+            with self.points.writing(state.Z):
                 for tile in self.plan.work.train.tiles_of(self.team.rank):
                     state.Z[tile.rows] = np.hstack(chain.coordinates(weights, self.data.X[tile.rows]))
 
@@ -105,33 +96,16 @@ class Parts:
         if not segment.feature_maps:
             return A
         width = segment.maps[segment.feature_maps].n_in
-
-        def make(rows: Any) -> Array:
-            return segment.features(weights, A[rows])
-
-        return Made(make, (len(A), width), A.dtype) if self.plan.sharded else self.points.rows(make, width, A.dtype)
+        return self.points.hold(Made(lambda rows: segment.features(weights, A[rows]), (len(A), width), A.dtype))
 
     def unfolded(self, k: int, A: Rows) -> Rows:
-        """The rows that the weights of segment k's units multiply, all positions of a point in one: (N, P D).
+        """The rows that the weights of segment k's units multiply, all of a point in one: (N, P D).
 
         Of sharded points, and of many patches, they are made where they are needed.  Collective: yes.
         """
-        segment, dtype = self.plan.chain.segments[k], self.plan.dtype
         if not self.plan.resolved.regressions[k].by_unit:
             return A
-        map_ = segment.fitted[0]
-        if map_.n_in < A.shape[1]:
-            A = by_position(A, 1, slice(map_.n_in))
-        if map_.positions == 1:
-            return A
-        width = map_.positions * map_.columns
-
-        def make(rows: Any) -> Array:
-            return map_.unfold(A[rows]).reshape(-1, width)
-
-        if self.plan.sharded or len(A) * width * dtype.itemsize > KEPT:
-            return Made(make, (len(A), width), dtype)
-        self._unfolded[k] = self.points.rows(make, width, dtype, self._unfolded.get(k))
+        self._unfolded[k] = self.points.hold(self.plan.chain.views[k].design(A), self._unfolded.get(k), KEPT)
         return self._unfolded[k]
 
     def rounded(self, k: int, A: Rows) -> Rows:
@@ -208,39 +182,3 @@ class Parts:
         marks = [m.penalised if m.connected is None else m.penalised & m.connected for m in maps]
         found, count = zeros([weights[b] for b in blocks], marks)
         return found / count
-
-
-def by_position(A: Rows, positions: int, units: slice = EVERY) -> Rows:
-    """Rows (N, P H) as (N P, w): at each position `units` of H numbers.  A copy where memory asks for one.
-
-    Of rows that are made, runs of whole points can be asked for.  Collective: no.
-    """
-    width = A.shape[1] // positions
-
-    def taken(rows: Array) -> Array:
-        pixels = rows.reshape(len(rows), positions, width)[:, :, units]
-        return pixels.reshape(-1, pixels.shape[2])
-
-    match A:
-        case Made():
-            shape = len(A) * positions, len(range(width)[units])
-            return Made(lambda rows: taken(A[_points(rows, positions)]), shape, A.dtype)
-    return A[:, units] if positions == 1 else taken(A)
-
-
-def _points(rows: Any, positions: int) -> Any:
-    """The points of a run of rows."""
-    if positions == 1 or rows == EVERY:
-        return rows
-    return slice(rows.start // positions, rows.stop // positions)
-
-
-def over_positions(over_points: OverPoints, positions: int) -> OverPoints:
-    """Sums over points as sums over their rows.  Collective: where `over_points` is."""
-    if positions == 1:
-        return over_points
-
-    def over(partial: Partial) -> tuple[Array, ...]:
-        return over_points(lambda rows: partial(slice(rows.start * positions, rows.stop * positions)))
-
-    return over

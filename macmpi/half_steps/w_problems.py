@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from macmpi.half_steps.metrics import metrics, shift, unit_metric
-from macmpi.half_steps.parts import First, Parts, by_position
+from macmpi.half_steps.parts import First, Parts
 from macmpi.nets.joint import Joint, JointLoss
-from macmpi.nets.losses import Metric, Squared, times
+from macmpi.nets.losses import Metric, Squared
+from macmpi.nets.regression import columns, joined
 from macmpi.plan.work_lists import Job, WorkList
 from macmpi.reductions import EVERY, Made, Rows
 from macmpi.solvers.grams import by_row
@@ -24,7 +24,7 @@ from macmpi.typing import Array
 class WInputs:
     """The regressions of a work list are made of this, and of the weights and Grams of the state.
 
-    coordinates: z_k - u_k of all sites, or sharded z_k; first: what never changes, if it is needed; features, rounded:
+    coordinates: z_k - u_k of all sites; first: what never changes, if it is needed; features, rounded:
     what each segment multiplies, by points, and that as directions and Grams read it; cores: the targets of this rank's
     regressions that a quantiser follows; passed: what comes before units that something is added to, all of it.
     """
@@ -32,7 +32,7 @@ class WInputs:
     parts: Parts
     state: State[MacState]
     metrics: tuple[Metric, ...]
-    coordinates: Array
+    coordinates: Rows
     first: First | None = None
     features: dict[int, Rows] = field(default_factory=dict)
     rounded: dict[int, Rows] = field(default_factory=dict)
@@ -47,10 +47,11 @@ def prepare_w(parts: Parts, work: WorkList, state: State[MacState]) -> WInputs:
     given = WInputs(parts, state, forms, Z, first)
     groups = parts.plan.chain.groups
     for k in work.segments | work.fresh:
-        given.features[k] = given.rounded[k] = joined([parts.inputs(j, state) for j in groups[k]])
+        inputs = parts.points.here(joined([parts.inputs(j, state) for j in groups[k]]))
+        given.features[k] = given.rounded[k] = inputs
     for k in work.features:
         if len(groups[k]) > 1:
-            given.features[k] = joined([parts.features(j, state) for j in groups[k]])
+            given.features[k] = parts.points.here(joined([parts.features(j, state) for j in groups[k]]))
             given.rounded[k] = parts.rounded(k, given.features[k])
             continue
         kept = None if k else first
@@ -65,25 +66,19 @@ def prepare_w(parts: Parts, work: WorkList, state: State[MacState]) -> WInputs:
     return given
 
 
-def measured(parts: Parts, state: State[MacState]) -> tuple[tuple[Metric, ...], Array]:
-    """The metrics, and z_k - u_k of all sites; of sharded points, which may be many, z_k.  Collective: no."""
-    forms = metrics(parts.plan, state)
-    if parts.plan.sharded or not parts.plan.resolved.schedule.multipliers:
-        return forms, state.Z
-    return forms, state.Z - shift(parts.plan, forms, state.own.multipliers)
+def measured(parts: Parts, state: State[MacState]) -> tuple[tuple[Metric, ...], Rows]:
+    """The metrics, and z_k - u_k of all sites.  Collective: no."""
+    forms, Z, u = metrics(parts.plan, state), state.Z, state.own.multipliers
+    if not parts.plan.resolved.schedule.multipliers:
+        return forms, Z
+    moved = Made(lambda rows: Z[rows] - shift(parts.plan, forms, u[rows]), (len(Z), Z.shape[1]), Z.dtype)
+    return forms, parts.points.here(moved)
 
 
-def targets(given: WInputs, k: int, units: slice = EVERY) -> Rows:
-    """Units of segment k have to give z_k - u_k, or y.  Collective: no."""
-    parts, columns = given.parts, given.parts.plan.chain.site_columns
-    if k == len(columns):
-        return parts.data.Y[:, units]
-    z = given.coordinates[:, columns[k]]
-    if not (parts.plan.sharded and parts.plan.resolved.schedule.multipliers):
-        return z[:, units]
-    u, form = given.state.own.multipliers[:, columns[k]], given.metrics[k]
-    shape = len(z), z[:0, units].shape[1]
-    return Made(lambda rows: (z[rows] - times(u[rows], form.inverse))[:, units], shape, z.dtype)
+def targets(given: WInputs, k: int) -> Rows:
+    """Segment k has to give z_k - u_k, or y.  Collective: no."""
+    sites = given.parts.plan.chain.site_columns
+    return given.parts.data.Y if k == len(sites) else columns(given.coordinates, sites[k])
 
 
 def targets_of_group(given: WInputs, k: int) -> Rows:
@@ -91,39 +86,10 @@ def targets_of_group(given: WInputs, k: int) -> Rows:
     return joined([targets(given, j) for j in given.parts.plan.chain.groups[k]])
 
 
-def joined(parts: Sequence[Rows]) -> Rows:
-    """Rows next to each other: (n, sum of their columns).  Collective: no."""
-    if len(parts) == 1:
-        return parts[0]
-    width = sum(part.shape[1] for part in parts)
-    made = Made(lambda rows: np.hstack([part[rows] for part in parts]), (len(parts[0]), width), parts[0].dtype)
-    return made if any(_is_made(part) for part in parts) else made[EVERY]
-
-
-def _is_made(rows: Rows) -> bool:
-    match rows:
-        case Made():
-            return True
-    return False
-
-
 def unit_targets(given: WInputs, k: int, units: slice) -> Rows:
     """Units of segment k's regression have to give the targets of the segment, less what is added.  Collective: no."""
-    if len(given.parts.plan.chain.groups[k]) > 1:
-        return by_position(targets_of_group(given, k), given.parts.plan.chain.rows(k), units)
-    own = given.parts.plan.chain.segments[k].fitted[0]
-    if k in given.cores:
-        return by_position(given.cores[k], own.positions, units)
-    T = by_position(targets(given, k, slice(own.n_out)), own.positions, units)
-    if k not in given.passed:
-        return T
-    A, segment = given.passed[k], given.parts.plan.chain.segments[k]
-    added = [by_position(by_position(A, 1, columns), own.positions, units) for columns in segment.added]
-
-    def rest(rows: Any) -> Array:
-        return T[rows] - sum(part[rows] for part in added)
-
-    return Made(rest, T.shape, T.dtype) if given.parts.plan.sharded else rest(EVERY)
+    T = given.cores[k] if k in given.cores else targets_of_group(given, k)
+    return given.parts.points.here(given.parts.plan.chain.views[k].targets(T, given.passed.get(k), units))
 
 
 def _core_targets(given: WInputs, k: int) -> Array:
@@ -134,7 +100,7 @@ def _core_targets(given: WInputs, k: int) -> Array:
     segment, weights = given.parts.plan.chain.segments[k], given.parts.weights(given.state)
     after = segment.core + 1
     a = segment.part(0, after).forward(weights, given.parts.inputs(k, given.state))
-    return targets(given, k) + a - segment.part(after, len(segment.maps)).forward(weights, a)
+    return targets(given, k)[EVERY] + a - segment.part(after, len(segment.maps)).forward(weights, a)
 
 
 def layer_gram(given: WInputs, k: int) -> LayerGram:
@@ -143,7 +109,7 @@ def layer_gram(given: WInputs, k: int) -> LayerGram:
     G = grams[plan.offsets.gram(k)].reshape(plan.offsets.gram_shapes[k])
     dtype = np.dtype(np.float32) if plan.resolved.regressions[k].single else plan.dtype
     ridge = plan.unit_ridge(k, given.state.mu)
-    return LayerGram(G, ridge, dtype, plan.chain.has_bias(k), plan.chain.segments[k].activation)
+    return LayerGram(G, ridge, dtype, plan.chain.views[k].bias, plan.chain.segments[k].activation)
 
 
 def w_problem(given: WInputs, job: Job, factor: Any = None) -> WProblem:
@@ -152,13 +118,8 @@ def w_problem(given: WInputs, job: Job, factor: Any = None) -> WProblem:
     Its points are the positions of all points.
     """
     k, parts, plan, state = job.segment, given.parts, given.parts.plan, given.state
-    shapes, segment, P = plan.chain.regressed_shapes(k), plan.chain.segments[k], plan.chain.rows(k)
-    ridge, flat, restraints = plan.unit_ridge(k, state.mu), state.weights[job.place], plan.restraints(k, state.mu)
-    if job.units is None:
-        P, A, T, start = 1, given.features[k], targets_of_group(given, k), flat[None]
-    else:
-        A, T = by_position(given.features[k], P), unit_targets(given, k, job.units.rows)
-        start = flat.reshape(-1, shapes[0][1])
+    view, ridge, flat = plan.chain.views[k], plan.unit_ridge(k, state.mu), state.weights[job.place]
+    restraints, P = plan.restraints(k, state.mu), 1 if job.units is None else view.rows_per_point
     alike: dict[str, Any] = {
         "key": (plan.seed, state.iteration, k),
         "factor": factor,
@@ -167,12 +128,14 @@ def w_problem(given: WInputs, job: Job, factor: Any = None) -> WProblem:
         "point_weights": by_row(parts.data.weights, P * parts.points.count),
     }
     if job.units is None:
-        segments, loss = _net_and_loss(given, k)
-        ridges = plan.ridges(k, state.mu)
-        return SegmentProblem(A, T, ridge, start, segments, loss, shapes, ridges, restraints, **alike)
-    mask, rounded = segment.fitted[0].connected, by_position(given.rounded[k], P)
-    mask, shared = None if mask is None else mask[job.units.rows], layer_gram(given, k).G
-    return UnitProblem(A, T, ridge, start, segment.activation, rounded, shared, restraints[0], mask, **alike)
+        T, (segments, loss) = parts.points.here(targets_of_group(given, k)), _net_and_loss(given, k)
+        of = flat[None], segments, loss, view.shapes, plan.ridges(k, state.mu), restraints
+        return SegmentProblem(given.features[k], T, ridge, *of, **alike)
+    A, rounded = view.by_row(given.features[k]), view.by_row(given.rounded[k])
+    T, start = unit_targets(given, k, job.units.rows), flat.reshape(-1, view.shapes[0][1])
+    exists, shared = None if view.exists is None else view.exists[job.units.rows], layer_gram(given, k).G
+    activation = view.segments[0].activation
+    return UnitProblem(A, T, ridge, start, activation, rounded, shared, restraints[0], exists, **alike)
 
 
 def _net_and_loss(given: WInputs, k: int) -> tuple[Any, Any]:

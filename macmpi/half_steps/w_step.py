@@ -10,7 +10,7 @@ from typing import Any, cast
 from macmpi import many
 from macmpi.half_steps.carry_out import carry_out, exchanged, located
 from macmpi.half_steps.evaluation import at, sum_by_weight
-from macmpi.half_steps.parts import Parts, by_position, over_positions
+from macmpi.half_steps.parts import Parts
 from macmpi.half_steps.ring import parmac
 from macmpi.half_steps.w_problems import WInputs, layer_gram, measured, prepare_w, targets, w_problem
 from macmpi.parallel import balance
@@ -75,10 +75,9 @@ class Solving:
         plan, team, k, grams = self.given.parts.plan, self.given.parts.team, gram.segment, self.given.state.own.grams
         rows, system = None if gram.rows is None else gram.rows.rows, plan.resolved.regressions[k].system
         assert system is not None
-        P = plan.chain.rows(k)
-        inputs, over_rows = by_position(self.given.rounded[k], P), over_positions(over_points, P)
-        weights = by_row(self.given.parts.data.weights, P * self.given.parts.points.count)
-        found = system.sum(inputs, over_rows, plan.chain.has_bias(k), rows, weights)
+        view = plan.chain.views[k]
+        weights = by_row(self.given.parts.data.weights, view.rows_per_point * self.given.parts.points.count)
+        found = system.sum(view.by_row(self.given.rounded[k]), view.over_rows(over_points), view.bias, rows, weights)
         if rows is None and team.common(grams):
             own = balance.contiguous_runs(len(found), team.size)[team.rank].rows
             grams[gram.place].reshape(found.shape)[own] = found[own]
@@ -91,7 +90,7 @@ class Solving:
 
     def _factor(self, k: int, in_pieces: InPieces = ALONE) -> Any:
         plan, gram = self.given.parts.plan, layer_gram(self.given, k)
-        system, masked = plan.resolved.regressions[k].system, plan.chain.segments[k].fitted[0].connected is not None
+        system, masked = plan.resolved.regressions[k].system, plan.chain.views[k].exists is not None
         if system and k not in self.factors:
             self.factors[k] = system.of_masks(gram) if masked else system.factor(gram, in_pieces)
         return self.factors.get(k)
@@ -107,7 +106,7 @@ class Solving:
             self.given.state.weights[job.place] = found.ravel()
             return
         if job.units is not None:
-            over_points = over_positions(over_points, plan.chain.rows(job.segment))
+            over_points = plan.chain.views[job.segment].over_rows(over_points)
         with located("W", job.segment, job.units):
             problem = w_problem(self.given, job, self._factor(job.segment))
             found = (own.plain if self.plain else own.solver).solve(problem, over_points)

@@ -90,7 +90,7 @@ class Comparing:
     def gram(self, gram: Gram, over_points: OverPoints) -> None:
         """The Gram of the largest candidate, or some rows of it.  Collective: where `over_points` is."""
         k, rows = gram.segment, None if gram.rows is None else gram.rows.rows
-        found = NormalEquations().sum(self.features[k], over_points, self.plan.chain.has_bias(k), rows)
+        found = NormalEquations().sum(self.features[k], over_points, self.plan.chain.views[k].bias, rows)
         if rows is None:
             self._grams[k] = found
         else:
@@ -106,7 +106,7 @@ class Comparing:
         if (segment, ridge) not in self._roots:
             plan = self.plan
             rows = self.factors[plan.offsets.gram(segment)].reshape(plan.offsets.gram_shapes[segment])
-            gram = LayerGram(self._grams.get(segment, rows), ridge, plan.dtype, plan.chain.has_bias(segment))
+            gram = LayerGram(self._grams.get(segment, rows), ridge, plan.dtype, plan.chain.views[segment].bias)
             added, _ = NormalEquations().added(gram)
             self._roots[segment, ridge] = Factored(NormalEquations().factor(gram, in_pieces).lower.T, added)
         return self._roots[segment, ridge]
@@ -174,7 +174,7 @@ class Comparing:
         return np.concatenate([[present], *found])
 
     def _bias(self, segment: int) -> bool:
-        return self.plan.chain.has_bias(segment)
+        return self.plan.chain.views[segment].bias
 
 
 def _shrunk(S: Array, U: Array, added: Array, counts: Array) -> Array:

@@ -10,7 +10,7 @@ from macmpi import UsageError
 from macmpi.config import Convolution, Model, Recurrent
 from macmpi.nets.chain import Chain
 from macmpi.nets.images import convolution, masked, pooling, readout, shape_read
-from macmpi.nets.layers import Map, registered
+from macmpi.nets.layers import Map, is_dense, registered
 from macmpi.nets.layers.activation import Activation, is_function
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.convolution import Shared
@@ -170,8 +170,7 @@ def tied(model: Model, layers: list[list[Map]], n_in: int) -> list[list[Map]]:
     units, K = model.units, len(model.units)
     sizes = [n_in, *units, layers[-1][0].n_out]
     first = [maps[0] for maps in layers]
-    plain = all({"linear", "bias"} <= m.capabilities and m.connected is None for m in first)
-    if not plain or any(model.recurrences):
+    if not all(map(is_dense, first)) or any(model.recurrences):
         raise UsageError(
             "model.tied = true makes the decoder the transpose of an encoder of dense layers, and model.hidden has "
             "others (sparse, recurrent, convolutions, ...); use numbers of units there, or tied = false"

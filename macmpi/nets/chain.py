@@ -15,6 +15,7 @@ import numpy as np
 
 from macmpi.nets.layers import Map
 from macmpi.nets.layers.recurrent import FirstState
+from macmpi.nets.regression import RegressionView
 from macmpi.nets.segment import Columns
 from macmpi.nets.segment import Segment as Segment
 from macmpi.typing import Array
@@ -75,9 +76,20 @@ class Chain:
                     found[first], found[k] = [*found[first], *found[k]], []
         return tuple(map(tuple, found))
 
+    @cached_property
+    def views(self) -> tuple[RegressionView, ...]:
+        """The regression of each segment; segments that share weights have one, and so the same view."""
+        found = dict[int, RegressionView]()
+        for group in filter(None, self.groups):
+            segments = tuple(self.segments[k] for k in group)
+            blocks = tuple(sorted({b for segment in segments for b in segment.regressed}))
+            view = RegressionView(segments, blocks, tuple(self.block_shapes[b] for b in blocks))
+            found.update(dict.fromkeys(group, view))
+        return tuple(found[k] for k in range(len(self.segments)))
+
     def trained(self, segment: int) -> tuple[int, ...]:
-        """The parameter blocks that a segment's regression fits, with those of the segments that share its weights."""
-        return tuple(sorted({b for k in self.groups[segment] for b in self.segments[k].regressed}))
+        """The parameter blocks that a segment's regression fits, at the first of those that share its weights."""
+        return self.views[segment].blocks if self.groups[segment] else ()
 
     def part(self, start: int, stop: int) -> Segment:
         """Maps start, ..., stop - 1 as one segment."""
@@ -92,27 +104,6 @@ class Chain:
     def inputs(self, block: int) -> int:
         """The numbers that a row of a parameter block multiplies: of a linear map its columns but for the biases."""
         return self.blocks[block].columns
-
-    def regressed_shapes(self, segment: int) -> tuple[tuple[int, int], ...]:
-        """The shapes of the parameter blocks that a segment's regression fits."""
-        return tuple(self.block_shapes[b] for b in self.trained(segment))
-
-    def rows(self, segment: int) -> int:
-        """The rows of a point in the regression of a segment's units: a row for each position, and segment of a group.
-
-        Of segments whose weights are those of one map.
-        """
-        return self.segments[segment].fitted[0].positions * len(self.groups[segment])
-
-    def alike(self, segment: int) -> bool:
-        """The segments of its group are the same maps, separable: their regression is one, with a row for each."""
-        first, *others = (self.segments[k] for k in self.groups[segment])
-        same = all(s.fitted == first.fitted and s.activation == first.activation and s.separable for s in others)
-        return same and first.separable and (not others or first.fitted[0].positions == 1)
-
-    def has_bias(self, segment: int) -> bool:
-        """Tells whether the first weights that a segment's regression fits have biases."""
-        return "bias" in self.segments[segment].fitted[0].capabilities
 
     @cached_property
     def n_in(self) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +14,7 @@ from macmpi.parallel.blocks import Pieces, Products
 from macmpi.parallel.partition import PointPartition
 from macmpi.parallel.team import Team
 from macmpi.parallel.tree_sum import TreeSum, over_parts
-from macmpi.reductions import ALONE, Average, OverPoints, sum_over
+from macmpi.reductions import ALONE, EVERY, Average, OverPoints, Rows, sum_over
 from macmpi.typing import Array
 
 SAMPLE_POINTS = 100
@@ -71,6 +73,47 @@ class Points:
     def jointly(self) -> OverPoints:
         blocks = dict(self._summed.blocks_of(self._team.rank))
         return over_parts(self._tree, lambda b: _chunks(blocks[b]))
+
+    def here(self, rows: Rows) -> Rows:
+        """Rows that are made, made at once; of sharded points, of which there may be many, later.  Collective: no."""
+        return rows if self._own.sharded or isinstance(rows, np.ndarray) else rows[EVERY]
+
+    def hold(self, rows: Rows, out: Any = None, most: float = np.inf) -> Rows:
+        """Rows that are made, each of its own points by each rank, for all; of sharded points later, and so of many.
+
+        out: as of `rows`; most: bytes of all of them.  Collective: yes.
+        """
+        large = rows.shape[0] * rows.shape[1] * rows.dtype.itemsize > most
+        if self._own.sharded or large or isinstance(rows, np.ndarray):
+            return rows
+        return self.rows(rows.make, rows.shape[1], rows.dtype, out)
+
+    @contextmanager
+    def writing(self, rows: Array) -> Iterator[None]:
+        """Inside, each rank writes its own points' rows and reads no others; then all are here.  Collective: yes."""
+        self._team.fence(rows)
+        yield
+        if not self._own.sharded:
+            self._team.gather_rows(rows, self._own.row_counts)
+
+    def spare(self, rows: Array) -> Array:
+        """Rows of the same shape to be written; of sharded points, which memory may not hold twice, these themselves.
+
+        Collective: yes.
+        """
+        return rows if self._own.sharded else self._team.array(rows.shape, rows.dtype)
+
+    def once(self, count: int, make: Callable[[], Array]) -> Array:
+        """Numbers (count,) that are made of sums over all points (`over`): by rank 0 for all, or by all jointly.
+
+        Collective: yes.
+        """
+        found = np.zeros(count)
+        if self._own.sharded or self._team.rank == 0:
+            found[:] = make()
+        if not self._own.sharded:
+            self._team.share_array(found)
+        return found
 
     def rows(self, make: Callable[[slice], Array], width: int, dtype: np.dtype, out: Array | None = None) -> Array:
         """make(rows) of every point that this rank holds, tile by tile: (N, width).

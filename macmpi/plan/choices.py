@@ -60,7 +60,7 @@ def regressions(
             continue
         restrained = bool(set(segment.regressed) & set(shaping.restrained))
         by_output = len(chain.segments) - 1 not in chain.groups[k] or (loss.by_output and loss.unit_hessian)
-        name, by_unit = w_choice(keys, segment, by_output and chain.alike(k), restrained)
+        name, by_unit = w_choice(keys, segment, by_output and chain.views[k].separable, restrained)
         own, plain = (_w_solver(name, segment, given) for given in (keys, replace(keys, relaxation=1.0)))
         found.append(Regression(name, by_unit, own, plain))
     return tuple(found)

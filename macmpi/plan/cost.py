@@ -246,13 +246,13 @@ def counted(plan: Plan, rate: float) -> Work:
     N, steady, (z, w) = plan.n_train, BLAS_SHARE * rate, flops_of_half_steps(plan)
     z += 2.0 * PASSES.get(plan.resolved.method.acceleration, 0.0) * plan.chain.whole.multiplications
     factor, unit, shared = [], [], 0.0
-    for k, (segment, flops) in enumerate(zip(plan.chain.segments, w, strict=True)):
+    for k, flops in enumerate(w):
         jobs = [job for job in plan.work.w_step.jobs if job.segment == k]
         took = N * flops / steady + SECONDS_A_TILE * len(jobs) * len(tiles.point_chunks(N))
         unit.append(took / sum(job.cost for job in jobs) if jobs else 0.0)
         side, made = plan.offsets.gram_shapes[k][1], sum(gram.cost for gram in plan.work.grams(k))
         large, factored = plan.offsets.large(k), side**3 / 3.0 / rate
-        products = segment.fitted[0].positions * N * side**2 / rate if made else 0.0
+        products = plan.chain.views[k].rows_per_point * N * side**2 / rate if made else 0.0
         factor.append((products + large * factored) / made if made else 0.0)
         shared += 0.0 if large else factored
     return Work(z / steady + SECONDS_A_TILE * len(tiles.point_tiles(N)) / N, tuple(factor), tuple(unit), shared)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import chain as joined
 
 from macmpi.nets.chain import Chain
-from macmpi.nets.layers import Map
+from macmpi.nets.layers import is_plain
 from macmpi.nets.losses import Loss
 from macmpi.parallel import balance, tiles
 
@@ -37,17 +37,12 @@ TURNED, TURNINGS = 2.5, 4
 """The work of a direction in eigenvectors, in that of one by two inverses; its products."""
 
 
-def plain(map_: Map) -> bool:
-    """Its gradient is Q^T [A, 1], for the derivatives Q of the losses by its outputs and its inputs A."""
-    return "linear" in map_.capabilities and map_.connected is None
-
-
 def choose_sides(
     shapes: Sequence[tuple[int, int]], points: float, identity: Sequence[int], shared: Sequence[int] = ()
 ) -> list[tuple[bool, bool]]:
     """Chooses by counted flops: M^-1 costs 2 h^2 times d on a gradient (h, d), times n on its factor (n, h); G^-1 2 d^2
     times h or n.  points: of a minibatch; identity: layers whose metric M is the identity; shared: layers whose weights
-    are shared over positions, so that factors have many rows, or whose gradient is no product of factors (`plain`).
+    are shared over positions, so that factors have many rows, or whose gradient is no product of factors (`is_plain`).
     """
     return [
         (points < FEWER * d and k not in (*identity, *shared), points < FEWER * h and k not in shared)
@@ -58,7 +53,7 @@ def choose_sides(
 def sides_of(chain: Chain, layers: Damped, points: float) -> Sides:
     """Chooses the inverses that a minibatch of some points applies to the factors of its gradient.  Collective: no."""
     numbers = chain.whole.blocks
-    shared = [k for k, m in enumerate(chain.blocks) if not plain(m) or numbers.count(k) > 1]
+    shared = [k for k, m in enumerate(chain.blocks) if not is_plain(m) or numbers.count(k) > 1]
     return choose_sides(chain.block_shapes, points, list(layers.identity), [*shared, *layers.spectral])
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from macmpi import UsageError, many
 from macmpi.config import NESTED
-from macmpi.nets.chain import Chain, Segment
+from macmpi.nets.chain import Chain
 from macmpi.parallel import allowance, balance, tiles
 from macmpi.parallel.shared_memory import PLACE, free_bytes
 from macmpi.parallel.tree_sum import alone
@@ -159,7 +159,7 @@ def _columns(plan: Plan, job: Job) -> int:
     if plan.resolved.regressions[job.segment].by_fitter:
         return 2 * plan.chain.segments[job.segment].n_out
     if job.units:
-        return plan.chain.segments[job.segment].fitted[0].positions * len(job.units)
+        return plan.chain.views[job.segment].rows_per_point * len(job.units)
     return 2 * sum(m.n_out for m in plan.chain.segments[job.segment].fitted)
 
 
@@ -218,20 +218,15 @@ def node_bytes(plan: Plan) -> float:
 
 def rounded_width(plan: Plan) -> int:
     """Columns of the inputs that a W-step reads in single precision too.  Collective: no."""
-    segments = zip(plan.chain.segments, plan.resolved.regressions, strict=True)
-    return sum(_unfolded(s) for s, own in segments if own.single)
+    views = zip(plan.chain.views, plan.resolved.regressions, strict=True)
+    return sum(view.width for view, own in views if own.single)
 
 
 def patches_width(plan: Plan) -> int:
     """Columns of the patches that a W-step keeps.  Collective: no."""
-    segments = zip(plan.chain.segments, plan.resolved.regressions, strict=True)
-    widths = (_unfolded(s) for s, own in segments if own.by_unit and s.fitted[0].positions > 1)
+    views = zip(plan.chain.views, plan.resolved.regressions, strict=True)
+    widths = (view.width for view, own in views if own.by_unit and view.width > view.map.columns)
     return sum(w for w in widths if not plan.sharded and plan.n_train * w * plan.dtype.itemsize <= KEPT)
-
-
-def _unfolded(segment: Segment) -> int:
-    """The numbers of a point that the weights of a segment's units multiply.  Collective: no."""
-    return segment.fitted[0].positions * segment.fitted[0].columns
 
 
 def _targets(plan: Plan) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from macmpi import UsageError, many
 from macmpi.config import Config
 from macmpi.nets.build import is_basis, layers_of
-from macmpi.nets.layers import Map
+from macmpi.nets.layers import Map, is_dense
 from macmpi.plan.resolved import Resolved
 
 FEWEST, STEP = 150, 25
@@ -49,11 +49,7 @@ def fits_ridges(of: Resolved) -> dict[int, int]:
     return {
         k: segment.regressed[0]
         for k, (segment, own) in enumerate(zip(of.chain.segments, of.regressions, strict=True))
-        if own.name == "closed_form"
-        and of.chain.groups[k] == (k,)
-        and not segment.trailing
-        and segment.fitted[0].positions == 1
-        and segment.fitted[0].connected is None
+        if own.name == "closed_form" and of.chain.views[k].plain
     }
 
 
@@ -193,9 +189,9 @@ def places(of: Resolved) -> list[Place]:
     for i, (sizes, own, reading) in enumerate(zip(of.selection.sizes, layers, layers[1:], strict=False)):
         basis = any(is_basis(m) for m in own)
         if sizes and not basis:
-            dense = [j for j, m in enumerate(own) if _dense(m)]
+            dense = [j for j, m in enumerate(own) if is_dense(m)]
             after = own[dense[0] + 1 :] if dense else []
-            if not dense or not all("elementwise" in m.capabilities for m in after) or not _dense(reading[0]):
+            if not dense or not all("elementwise" in m.capabilities for m in after) or not is_dense(reading[0]):
                 raise UsageError(
                     f"selection.sizes has candidates for layer {i + 1}, and it takes a dense layer of elementwise "
                     "activation that a dense one reads, neither sparse nor with a skip; give it the empty list []"
@@ -205,10 +201,6 @@ def places(of: Resolved) -> list[Place]:
             found.append(Place(i, at, block, len(before) + len(own), tuple(sorted(set(sizes)))))
         before += own
     return found
-
-
-def _dense(map_: Map) -> bool:
-    return {"units", "linear", "bias"} <= map_.capabilities and map_.connected is None
 
 
 def check_sizes(config: Config) -> None:

@@ -56,7 +56,7 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
                 f"{patches:,} patches of training points; use at most {patches:,} (model.hidden), or more points"
             )
     first = chain.segments[0]
-    linear = first.separable and first.activation == "linear" and first.fitted[0].positions == 1
+    linear = first.separable and first.activation == "linear" and chain.views[0].rows_per_point == 1
     if config.method.name == "alternating" and (len(chain.sites) != 1 or not linear):
         raise UsageError(
             'method.name = "alternating" needs a net of two halves with one site, at a linear code between them; '

@@ -111,7 +111,7 @@ class Work:
     def jobs(self, segment: int) -> list[Job]:
         """The segment's regressions: tiles of units, rows of a fitter, or one for all its weights."""
         blocks, bounds = self.chain.trained(segment), self.offsets.weights
-        solver, shapes = self.resolved.regressions[segment].solver, self.chain.regressed_shapes(segment)
+        solver, shapes = self.resolved.regressions[segment].solver, self.chain.views[segment].shapes
         if not blocks:
             return []
         if not self._by_unit(segment):
@@ -126,7 +126,7 @@ class Work:
         ((units, width),), start = shapes, bounds[blocks[0]]
         cut = self._unit_tiles(segment, units)
         found = [slice(start + tile.start * width, start + tile.stop * width) for tile in cut]
-        P = self.chain.rows(segment)
+        P = self.chain.views[segment].rows_per_point
         efforts = [P * solver.effort(width, len(tile), P * self.n_train) for tile in cut]
         return [Job(segment, *job) for job in zip(cut, found, efforts, strict=True)]
 
@@ -146,7 +146,7 @@ class Work:
         start = self.offsets.grams[segment]
         if not system:
             return []
-        P = self.chain.rows(segment)
+        P = self.chain.views[segment].rows_per_point
         if self.sharded or not self.offsets.large(segment):
             return [Gram(segment, None, self.offsets.gram(segment), P * system.cost(width))]
         return [
@@ -210,7 +210,7 @@ def offsets(chain: Chain, regressions: tuple[Regression, ...]) -> Offsets:
 
     def shape(k: int) -> tuple[int, int]:
         system = regressions[k].system
-        rows = system.size(chain.inputs(chain.trained(k)[0]), chain.has_bias(k)) if system else 0
+        rows = system.size(chain.inputs(chain.trained(k)[0]), chain.views[k].bias) if system else 0
         return (rows, rows)
 
     shapes = tuple(shape(k) for k in range(len(chain.segments)))

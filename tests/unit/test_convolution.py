@@ -12,9 +12,9 @@ from scipy.signal import correlate2d
 
 from macmpi import UsageError, config
 from macmpi.config import Model
-from macmpi.half_steps.parts import by_position, over_positions
 from macmpi.nets.build import build_chain
 from macmpi.nets.layers.convolution import Convolution, TransposedConvolution
+from macmpi.nets.regression import by_position, over_positions
 from macmpi.reductions import Made, sum_over
 from macmpi.results import pictures, reading
 

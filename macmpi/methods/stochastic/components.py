@@ -24,6 +24,7 @@ from macmpi.methods.embedding import principal_directions
 from macmpi.methods.stochastic.sample import Sample
 from macmpi.nets.chain import Chain
 from macmpi.nets.design import gram
+from macmpi.nets.layers import is_dense
 from macmpi.nets.layers.activation import is_function
 from macmpi.parallel.team import Team
 from macmpi.typing import Array
@@ -53,7 +54,7 @@ class Components:
 def carries(chain: Chain) -> bool:
     """Tells whether all layers are dense, of weights of their own, with known activations between.  Collective: no."""
     numbers = chain.whole.blocks
-    dense = all({"linear", "bias"} <= m.capabilities and m.connected is None for m in chain.blocks)
+    dense = all(map(is_dense, chain.blocks))
     alone = len([b for b in numbers if b is not None]) == len(chain.blocks) == len(chain.layer_sizes) - 1
     bent = [m for m, block in zip(chain.maps, numbers, strict=True) if block is None]
     plain = all(m.own is m for m in chain.maps) and all(is_function(m.trained_as) for m in bent)

@@ -19,10 +19,11 @@ import numpy as np
 
 from macmpi.methods.stochastic.lowrank import Inverse
 from macmpi.nets.design import adjoint
+from macmpi.nets.layers import is_plain
 from macmpi.nets.losses import Loss
 from macmpi.nets.tape import Step, Tape
 from macmpi.parallel.blocks import Rows
-from macmpi.plan.directions import Sides, plain
+from macmpi.plan.directions import Sides
 from macmpi.reductions import EVERY
 from macmpi.solvers.inverse import inverse
 from macmpi.typing import Array
@@ -117,7 +118,7 @@ def put_slopes(seen: Seen, inverses: Sequence[Inverse], sides: Sides, out: Seque
             out[k] += step.map.weight_vjp(step.W, step.A, Q)
             continue
         put.add(k)
-        if not plain(step.map):
+        if not is_plain(step.map):
             out[k][:] = step.map.weight_vjp(step.W, step.A, Q)
             continue
         if outputs:

@@ -14,6 +14,7 @@ from macmpi.methods.embedding import principal_directions
 from macmpi.methods.stochastic.sample import Sample
 from macmpi.nets.chain import Chain
 from macmpi.nets.design import gram
+from macmpi.nets.layers import is_plain
 from macmpi.nets.layers.activation import function, is_function
 from macmpi.nets.losses import Loss
 from macmpi.nets.losses.constant import start_targets
@@ -65,8 +66,7 @@ def code_of(chain: Chain) -> int | None:
     block = chain.layer_blocks[place - 1] if place else None
     if block is None or not alone or not dense or any(chain.reads):
         return None
-    own = chain.blocks[block]
-    return block if "linear" in own.capabilities and own.connected is None else None
+    return block if is_plain(chain.blocks[block]) else None
 
 
 def slope(chain: Chain) -> float:

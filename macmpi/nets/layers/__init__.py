@@ -235,6 +235,16 @@ def build(spec: dict[str, Any]) -> Map:
     return registered(KINDS, "macmpi.maps", arguments.pop("kind"))(**arguments)
 
 
+def is_plain(map_: Map) -> bool:
+    """All its weights exist, and its gradient is Q^T [A, 1] or Q^T A, for the derivatives Q of losses by its outputs."""
+    return "linear" in map_.capabilities and map_.connected is None
+
+
+def is_dense(map_: Map) -> bool:
+    """It is [A, 1] W^T, and all its weights exist."""
+    return is_plain(map_) and "bias" in map_.capabilities
+
+
 def registered(table: Mapping[str, Any], group: str, name: str) -> Any:
     """A row of a table, or what another package gives under that name by an entry point.  Raises KeyError."""
     if name in table:

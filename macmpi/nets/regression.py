@@ -1,0 +1,143 @@
+"""The view of a regression: which rows its weights multiply, which targets they fit, and which of them exist.
+
+A solver sees rows: one a point; or one for each position, where a layer's weights multiply P patches of each point; or
+one for each of the segments that share the weights.  With one row a point everything stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from macmpi.nets.layers import Map
+from macmpi.nets.segment import Segment
+from macmpi.reductions import EVERY, Made, OverPoints, Partial, Rows
+from macmpi.typing import Array
+
+
+@dataclass(frozen=True)
+class RegressionView:
+    """The regression of segments that share their weights, mostly of one: the loss of targets at [A, 1] W^T.
+
+    blocks, shapes: the parameter blocks that it fits, each (h, d).
+    """
+
+    segments: tuple[Segment, ...]
+    blocks: tuple[int, ...]
+    shapes: tuple[tuple[int, int], ...]
+
+    @cached_property
+    def map(self) -> Map:
+        """The map whose weights are fitted, the first where there are several."""
+        return self.segments[0].fitted[0]
+
+    @property
+    def rows_per_point(self) -> int:
+        """A row for each position, and for each segment."""
+        return self.map.positions * len(self.segments)
+
+    @property
+    def exists(self) -> Array | None:
+        """Marks the weights that exist, of their shape; None where all do."""
+        return self.map.connected
+
+    @property
+    def bias(self) -> bool:
+        """The last column of the weights holds biases."""
+        return "bias" in self.map.capabilities
+
+    @property
+    def separable(self) -> bool:
+        """Its units are fitted one by one, with a row for each segment: these are the same maps, each separable."""
+        first, *others = self.segments
+        same = all(s.fitted == first.fitted and s.activation == first.activation and s.separable for s in others)
+        return same and first.separable and (not others or self.map.positions == 1)
+
+    @property
+    def plain(self) -> bool:
+        """It has one row a point, all weights exist, and no trainer fits a layer behind it."""
+        return self.rows_per_point == 1 and self.exists is None and not self.segments[0].trailing
+
+    @property
+    def width(self) -> int:
+        """The numbers of a point that the weights of its units multiply, in all rows of a segment together."""
+        return self.map.positions * self.map.columns
+
+    def design(self, A: Rows) -> Rows:
+        """Features (n, D) as what the weights of units multiply, all rows of a point in one.  Collective: no."""
+        map_, inputs = self.map, A if self.map.n_in == A.shape[1] else columns(A, slice(self.map.n_in))
+        if map_.positions == 1:
+            return inputs
+        return Made(lambda rows: map_.unfold(inputs[rows]).reshape(-1, self.width), (len(A), self.width), A.dtype)
+
+    def by_row(self, A: Rows, units: slice = EVERY) -> Rows:
+        """Numbers of points (n, P w) as numbers of rows, `units` of w: (n P, units).  Collective: no.
+
+        A copy where memory asks for one.  Of rows that are made, runs of whole points can be asked for.
+        """
+        return by_position(A, self.rows_per_point, units)
+
+    def over_rows(self, over_points: OverPoints) -> OverPoints:
+        """Sums over points as sums over their rows.  Collective: where `over_points` is."""
+        return over_positions(over_points, self.rows_per_point)
+
+    def targets(self, T: Rows, passed: Rows | None, units: slice = EVERY) -> Rows:
+        """The targets of units, by row: those of the segments, less what is added to the units.  Collective: no.
+
+        T: of the segments, one after the other; passed: what the map is given, of which the segment adds some.
+        """
+        T = self.by_row(columns(T, slice(self.map.n_out * len(self.segments))), units)
+        if passed is None:
+            return T
+        added = [self.by_row(columns(passed, own), units) for own in self.segments[0].added]
+        return Made(lambda rows: T[rows] - sum(part[rows] for part in added), T.shape, T.dtype)
+
+
+def columns(A: Rows, some: slice) -> Rows:
+    """Some columns of rows: a view where they are at hand.  Collective: no."""
+    return by_position(A, 1, some)
+
+
+def joined(parts: Sequence[Rows]) -> Rows:
+    """Rows next to each other: (n, sum of their columns).  Collective: no."""
+    if len(parts) == 1:
+        return parts[0]
+    width = sum(part.shape[1] for part in parts)
+    return Made(lambda rows: np.hstack([part[rows] for part in parts]), (len(parts[0]), width), parts[0].dtype)
+
+
+def by_position(A: Rows, positions: int, units: slice = EVERY) -> Rows:
+    """Rows (n, P w) as (n P, w): at each position `units` of w numbers.  Collective: no."""
+    width = A.shape[1] // positions
+
+    def taken(rows: Array) -> Array:
+        pixels = rows.reshape(len(rows), positions, width)[:, :, units]
+        return pixels.reshape(-1, pixels.shape[2])
+
+    match A:
+        case Made():
+            shape = len(A) * positions, len(range(width)[units])
+            return Made(lambda rows: taken(A[_points(rows, positions)]), shape, A.dtype)
+    return A[:, units] if positions == 1 else taken(A)
+
+
+def _points(rows: Any, positions: int) -> Any:
+    """The points of a run of rows."""
+    if positions == 1 or rows == EVERY:
+        return rows
+    return slice(rows.start // positions, rows.stop // positions)
+
+
+def over_positions(over_points: OverPoints, positions: int) -> OverPoints:
+    """Sums over points as sums over their rows, P of each.  Collective: where `over_points` is."""
+    if positions == 1:
+        return over_points
+
+    def over(partial: Partial) -> tuple[Array, ...]:
+        return over_points(lambda rows: partial(slice(rows.start * positions, rows.stop * positions)))
+
+    return over
