@@ -17,8 +17,10 @@ class Convolution(Table):
     upsample: above 1 a transposed convolution, whose images are this many times as high and wide.  padding: "same"
     gives ceil(height / stride) rows of pixels, "none" only pixels whose patches lie within the image.  pool: patches of
     pool x pool pixels become one number each, by their `pooling`, before the next layer reads them.  Under a softmax
-    the channels are words of a codebook, and a sum of their shares is a histogram.  image: height, width and channels
-    of what the layer reads, where a dense layer is before it.
+    the channels are words of a codebook, and a sum of their shares is a histogram.  groups: channels that are read and
+    channels that are given fall into this many runs, and one given reads those of its own run alone; as many as there
+    are channels to read: a depthwise convolution.  image: height, width and channels of what the layer reads, where a
+    dense layer is before it.
     """
 
     channels: PositiveInt
@@ -28,11 +30,14 @@ class Convolution(Table):
     padding: Literal["same", "none"] = "same"
     pool: PositiveInt = 1
     pooling: Literal["max", "average", "sum"] = "max"
+    groups: PositiveInt = 1
     image: list[PositiveInt] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        if self.upsample > 1 and (self.stride > 1 or self.padding != "same"):
-            raise ValueError('upsample goes with stride = 1 and padding = "same"')
+        if self.upsample > 1 and (self.stride > 1 or self.padding != "same" or self.groups > 1):
+            raise ValueError('upsample goes with stride = 1, padding = "same" and groups = 1')
+        if self.channels % self.groups:
+            raise ValueError(f"groups = {self.groups} does not divide channels = {self.channels}")
         if len(self.image) not in (0, 3):
             raise ValueError("image is a height, a width and channels, as in image = [4, 4, 16]")
 

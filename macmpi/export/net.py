@@ -217,6 +217,7 @@ KINDS: dict[str, Nodes] = {
     "shift": _shift,
     "masked": _affine,
     "convolution": _convolution,
+    "grouped_convolution": _convolution,
     "transposed_convolution": _convolution,
     "average_pooling": _pooling("ReduceMean"),
     "max_pooling": _pooling("ReduceMax"),

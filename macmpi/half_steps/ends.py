@@ -9,6 +9,7 @@ import numpy as np
 from macmpi.half_steps.metrics import renew_metric
 from macmpi.half_steps.parts import Parts
 from macmpi.half_steps.w_step import fit, solve
+from macmpi.nets.layers import existing
 from macmpi.parallel.streams import stream
 from macmpi.plan.plan import Plan
 from macmpi.solvers.w_problem import SegmentProblem, gradients
@@ -137,4 +138,4 @@ def random_block(plan: Plan, block: int, range_: float, seed: int) -> np.ndarray
         return np.zeros(h * d)
     map_ = plan.chain.blocks[block]
     drawn = stream(seed, "start", block).uniform(-1.0, 1.0, (h, d)) * (range_ / np.sqrt(map_.fan_in))
-    return np.ravel(drawn if map_.connected is None else drawn * map_.connected)
+    return np.ravel(existing(map_, drawn))

@@ -15,7 +15,7 @@ from macmpi import UsageError, many
 from macmpi.config import Convolution as Layer
 from macmpi.config.layer_tables import GIVEN, Sparse
 from macmpi.nets.layers import Map
-from macmpi.nets.layers.convolution import Convolution, Shared, TransposedConvolution
+from macmpi.nets.layers.convolution import Convolution, GroupedConvolution, Shared, TransposedConvolution
 from macmpi.nets.layers.masked import Masked, as_text, from_text
 from macmpi.nets.layers.pooling import AveragePooling, MaxPooling, SumPooling
 from macmpi.typing import Array
@@ -60,7 +60,14 @@ def convolution(layer: Layer, shape: Shape, key: str) -> Shared:
             f"{key}.kernel = {layer.kernel}: of images of {shape[0]} x {shape[1]} pixels no patch sees more than "
             f"{widest} x {widest}; use a smaller kernel"
         )
+    if shape[2] % layer.groups:
+        raise UsageError(
+            f"{key}.groups = {layer.groups} does not divide the {many(shape[2], 'channel')} that the layer reads; use "
+            f"groups = {shape[2]} (a depthwise convolution), or 1"
+        )
     found = Convolution(*size, layer.stride, layer.padding)
+    if layer.groups > 1:
+        found = GroupedConvolution(*size, layer.stride, layer.padding, layer.groups)
     if not math.prod(found.shape):
         raise UsageError(
             f"{key}: images of {shape[0]} x {shape[1]} pixels hold no patch of {layer.kernel} x {layer.kernel}; "

@@ -96,7 +96,9 @@ TABLE: dict[str, dict[Any, Row]] = {
             ("uniform", "pca", "elastic_embedding"),
         ),
         "staged": Row(
-            USUAL - {D.SHARED, D.SHARDED, D.WEIGHTED, D.WEIGHTED_OUTPUTS, D.NO_FILTERS, D.ALL_POINTS, D.INNER_BASIS},
+            USUAL
+            - {D.SHARED, D.SPARSE, D.SHARDED, D.WEIGHTED, D.WEIGHTED_OUTPUTS, D.NO_FILTERS, D.ALL_POINTS}
+            - {D.INNER_BASIS},
             "it finds filters and codewords of one layer after the other by k-means, which does not weigh points",
             ("uniform", "pca"),
         ),

@@ -60,6 +60,11 @@ MASKS: Keys = {
     ],
     "model.activation": "tanh",
 }
+GROUPED: Keys = {
+    "model.image": [6, 6],
+    "model.hidden": [{"channels": 3, "kernel": 3, "pool": 2}, {"channels": 6, "kernel": 2, "groups": 3}, 8],
+    "model.activation": "tanh",
+}
 LOCAL: Keys = {
     "model.image": [6, 6],
     "model.hidden": [{"units": 36, "connections": "local", "width": 3}, 8],
@@ -148,6 +153,8 @@ CASES: dict[str, Case] = {
     "convolution": Case("pictures", {**MAC, **PICTURES}, kind("convolution", "transposed_convolution", "max_pooling")),
     "convolution_labels": Case("pictures_labels", {**MAC, **PICTURE_LABELS}, kind("convolution")),
     "convolution_sharded": Case("pictures", {**LAGRANGIAN, **PICTURES, **SHARDED}, kind("convolution")),
+    "grouped": Case("pictures", {**MAC, **GROUPED}, kind("grouped_convolution")),
+    "grouped_sharded": Case("pictures_labels", {**MAC, **GROUPED, **LABELS, **SHARDED}, kind("grouped_convolution")),
     "masks": Case("codes", {**MAC, **MASKS}, kind("masked")),
     "masks_local": Case("pictures_labels", {**MAC, **LABELS, **LOCAL}, kind("masked")),
     "masks_sharded": Case("codes", {**MAC, **MASKS, **SHARDED}, kind("masked")),
@@ -249,6 +256,7 @@ CASES: dict[str, Case] = {
     "stochastic_skips": Case("numbers", {**STOCHASTIC, **APPENDED}, kind("copy")),
     "stochastic_skips_pictures": Case("pictures", {**STOCHASTIC, **APPENDED_PICTURES}, kind("stack")),
     "stochastic_convolution": Case("pictures", {**STOCHASTIC, **PICTURES}, kind("convolution")),
+    "stochastic_grouped": Case("pictures", {**STOCHASTIC, **GROUPED}, kind("grouped_convolution")),
     "stochastic_masks": Case("codes", {**STOCHASTIC, **MASKS}, kind("masked")),
     "stochastic_weighted": Case("weighted_labels", {**STOCHASTIC, **NET, **LABELS}),
     "stochastic_missing": Case("weighted_gaps", {**STOCHASTIC, **NET, **MISSING}),

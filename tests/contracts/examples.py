@@ -21,7 +21,7 @@ from macmpi.nets.layers import KINDS, Map, Tangent
 from macmpi.nets.layers.activation import FUNCTIONS, Activation
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.carrying import Add, Carrying, Copy, Stack
-from macmpi.nets.layers.convolution import Convolution, TransposedConvolution
+from macmpi.nets.layers.convolution import Convolution, GroupedConvolution, TransposedConvolution
 from macmpi.nets.layers.discrete import Binary, Quantiser
 from macmpi.nets.layers.kernels import Kernels
 from macmpi.nets.layers.linear import Linear
@@ -161,6 +161,11 @@ def weighted_example(kind: Callable[..., Map], keys: tuple[Any, ...], random: np
     return MapExample(map_, random.normal(size=map_.parameter_shape), random.normal(size=(9, map_.n_in)))
 
 
+def grouped_example(keys: tuple[Any, ...], random: np.random.Generator) -> MapExample:
+    found = weighted_example(GroupedConvolution, keys, random)
+    return replace(found, W=found.W * found.map.connected)
+
+
 def pooling_example(kind: Callable[..., Map], shape: tuple[int, ...], random: np.random.Generator) -> MapExample:
     """Pixels that are all different, by more than the steps of a difference quotient."""
     map_ = kind(*shape)
@@ -193,6 +198,11 @@ def low_rank_example(n_in: int, n_out: int, random: np.random.Generator) -> MapE
 
 MAPS: dict[str, list[Callable[[np.random.Generator], MapExample]]] = {
     "affine": [partial(affine_example, 4, 3), partial(affine_example, 1, 6), partial(affine_example, 3, 1)],
+    "grouped_convolution": [
+        partial(grouped_example, (4, 3, 2, 2, 3, 1, "same", 2)),
+        partial(grouped_example, (3, 4, 4, 2, 2, 2, "same", 2)),
+        partial(grouped_example, (4, 4, 3, 6, 2, 1, "none", 3)),
+    ],
     "convolution": [
         partial(weighted_example, Convolution, (4, 3, 2, 3, 3)),
         partial(weighted_example, Convolution, (5, 4, 1, 2, 3, 2)),

@@ -26,8 +26,9 @@ from contracts.examples import (
 from numpy.testing import assert_allclose, assert_array_equal
 
 from macmpi.demand import Demand
-from macmpi.methods.stochastic.factors import Seen, plain, put_slopes
+from macmpi.methods.stochastic.factors import Seen, put_slopes
 from macmpi.nets.chain import Chain, Segment
+from macmpi.nets.layers import is_plain
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.masked import as_text, from_text
@@ -191,7 +192,7 @@ def test_no_gradient_has_weights_that_do_not_exist(random: np.random.Generator) 
 def test_stochastic_gradients_are_masked_before_any_inverse(random: np.random.Generator) -> None:
     """So that a direction whose mask is applied last is one of descent."""
     first, last = masked_example(6, 5, 0.4, random).map, Affine(5, 3)
-    assert not plain(first) and plain(last) and first.connected is not None
+    assert not is_plain(first) and is_plain(last) and first.connected is not None
     chain = Chain((first, Activation("tanh", 5), last), ())
     weights = [random.normal(size=(5, 7)) * first.connected, random.normal(size=(3, 6))]
     tape = chain.whole.tape(weights, random.normal(size=(30, 6)))

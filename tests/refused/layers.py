@@ -13,7 +13,7 @@ COMBINATIONS = [
         "shared weights (`tied`, a recurrent layer) with `skips`, a start that trains layers, `selection`, "
         "`alternating`, a metric, `fitters`, l1 or bounds, or the ring; a list of ridges of tied layers"
     ),
-    "a kernel or a `pool` larger than the images",
+    "a kernel or a `pool` larger than the images, `groups` that do not divide the channels that a layer reads",
     "a `readout` that gives another number of outputs than there are targets",
     (
         "a convolution, a sparse layer, or a layer of another package that is not dense, or of trees or kernels, "
@@ -113,19 +113,25 @@ TABLE = {
             {"model.hidden": [{"channels": 2, "kernel": 2, "padding": "none"}, 4]},
             {"model.hidden": [{"channels": 2, "kernel": 3}, 4]},
         ),
-        "a kernel or a `pool` larger than the images",
+        "a kernel or a `pool` larger than the images, `groups` that do not divide the channels that a layer reads",
+    ),
+    "groups that do not divide the channels": Row(
+        {**IMAGES, "model.hidden": [{"channels": 3}, {"channels": 4, "groups": 2}]},
+        ("model.hidden.1.groups = 2 does not divide the 3 channels", "use groups = 3 (a depthwise convolution), or 1"),
+        ({"model.hidden": [{"channels": 2}, {"channels": 4, "groups": 2}]},),
+        "a kernel or a `pool` larger than the images, `groups` that do not divide the channels that a layer reads",
     ),
     "a kernel larger than any patch": Row(
         {**IMAGES, "model.hidden": [{"channels": 2, "kernel": 4}, 4]},
         ("model.hidden.0.kernel = 4", "2 x 2 pixels", "3 x 3", "use a smaller kernel"),
         ({"model.hidden": [{"channels": 2, "kernel": 3}, 4]},),
-        "a kernel or a `pool` larger than the images",
+        "a kernel or a `pool` larger than the images, `groups` that do not divide the channels that a layer reads",
     ),
     "a pool larger than the image": Row(
         {**IMAGES, "model.hidden": [{"channels": 2, "kernel": 3, "pool": 3}, 4]},
         ("model.hidden.0.pool = 3", "2 x 2 pixels", "smaller pool"),
         ({"model.hidden": [{"channels": 2, "kernel": 3, "pool": 2}, 4]},),
-        "a kernel or a `pool` larger than the images",
+        "a kernel or a `pool` larger than the images, `groups` that do not divide the channels that a layer reads",
     ),
     "outputs of another size": Row(
         {**IMAGES, "model.readout": {"channels": 1, "image": [2, 2, 1]}},

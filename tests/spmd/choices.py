@@ -228,6 +228,10 @@ def images(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple
         yield CLASSES, {**label, **drawn, "model.activation": "relu", "model.loss": "cross_entropy", **keys}
     yield WIDE, {"model.hidden": [24], **back, **drawn, "model.activation": "tanh"}
     yield WIDE, {**code, "method.name": "adam", "baseline.batch": 9, "model.activation": "tanh"}
+    by_group = {"model.image": [2, 3, 2], "model.hidden": [Convolution(4, 2, groups=2), 5], "model.activation": "tanh"}
+    for keys in ({}, {**lagrangian, "model.sites": "before"}, {"parallel.data": "sharded"}, sparse, drawn):
+        yield WIDE, {**by_group, **keys}
+    yield WIDE, {**by_group, **drawn, "parallel.data": "node"}
 
 
 def one_block(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:

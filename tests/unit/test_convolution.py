@@ -10,6 +10,7 @@ from launch.here import run_here
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.signal import correlate2d
 
+import macmpi
 from macmpi import UsageError, config
 from macmpi.config import Model
 from macmpi.nets.build import build_chain
@@ -131,3 +132,37 @@ def test_colour_images_are_trained_on_drawn_and_known_by_their_shape(tmp_path: P
     shown = picture.figure.axes[0].images[0].get_array()
     assert shown.shape == (6, 4, 3)
     assert 0.0 <= shown.min() <= shown.max() <= 1.0
+
+
+@pytest.mark.parametrize("method", ["mac", "stochastic", "adam", "lbfgs"])
+def test_weights_of_other_groups_stay_0(method: str) -> None:
+    """In every method, and what a unit gives is what a convolution of its own group's channels gives."""
+    random = np.random.default_rng(5)
+    X, keys = random.normal(size=(60, 4, 3, 6)), {"method.name": method, "run.max_iterations": 4, "run.refit": False}
+    layers = [{"channels": 6, "kernel": 2, "groups": 3}]
+    keys |= {"model.image": [4, 3, 6], "model.hidden": layers}
+    model = macmpi.fit(X, X[:, 0, 0, :2], layers="tanh", config=keys, loss="squared")
+    (map_, *_), W = model.chain.maps, model.weights[0]
+    assert map_.connected is not None and (W[~map_.connected] == 0.0).all() and (W[map_.connected] != 0.0).all()
+    A = random.normal(size=(5, 72))
+    B = map_.forward(W, A).reshape(5, -1, 6)
+    for g in range(3):
+        own, units = A.reshape(5, 4, 3, 6)[..., 2 * g : 2 * g + 2], slice(2 * g, 2 * g + 2)
+        V = W[units, :-1].reshape(2, 4, 6)[..., 2 * g : 2 * g + 2].reshape(2, -1)
+        alone = Convolution(4, 3, 2, 2, 2).forward(np.column_stack([V, W[units, -1]]), own.reshape(5, -1))
+        assert_allclose(B[..., units], alone.reshape(5, -1, 2), rtol=1e-12, atol=1e-12)
+
+
+def test_groups_divide_the_channels_that_are_read_and_those_that_are_given() -> None:
+    for layer, words in (
+        ({"channels": 4, "groups": 3}, "does not divide channels = 4"),
+        ({"channels": 6, "groups": 3}, "does not divide the 4 channels that the layer reads"),
+        ({"channels": 4, "groups": 2, "upsample": 2}, "upsample goes with"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            macmpi.fit(
+                np.ones((9, 3, 3, 4)),
+                np.arange(9.0) / 7.0,
+                config={"model.image": [3, 3, 4], "model.hidden": [layer]},
+                loss="squared",
+            )

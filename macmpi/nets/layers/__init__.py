@@ -54,7 +54,7 @@ class Map(Protocol):
         weights begin at 0, with which forward must give something.
     fan_in -- random weights begin within start.range / sqrt(fan_in); one number, or one for each unit, (h, 1).
     connected -- where weights exist, of their shape: the others are 0 and stay 0; None where all do.  Such a map is
-        "linear", and has "units".
+        "linear" or has "patches", and has "units".
     """
 
     @property
@@ -235,8 +235,13 @@ def build(spec: dict[str, Any]) -> Map:
     return registered(KINDS, "macmpi.maps", arguments.pop("kind"))(**arguments)
 
 
+def existing(map_: Map, W: Array) -> Array:
+    """Weights, 0 where a map has none (`connected`)."""
+    return W if map_.connected is None else W * map_.connected
+
+
 def is_plain(map_: Map) -> bool:
-    """All its weights exist, and its gradient is Q^T [A, 1] or Q^T A, for the derivatives Q of losses by its outputs."""
+    """All its weights exist, and its gradient is Q^T [A, 1] or Q^T A, for the derivatives Q of losses by outputs."""
     return "linear" in map_.capabilities and map_.connected is None
 
 
@@ -259,7 +264,7 @@ def registered(table: Mapping[str, Any], group: str, name: str) -> Any:
 from macmpi.nets.layers.activation import Activation  # noqa: E402
 from macmpi.nets.layers.affine import Affine  # noqa: E402
 from macmpi.nets.layers.carrying import Add, Copy, Stack, carrying  # noqa: E402
-from macmpi.nets.layers.convolution import Convolution, TransposedConvolution  # noqa: E402
+from macmpi.nets.layers.convolution import Convolution, GroupedConvolution, TransposedConvolution  # noqa: E402
 from macmpi.nets.layers.discrete import Binary, Quantiser  # noqa: E402
 from macmpi.nets.layers.kernels import Kernels  # noqa: E402
 from macmpi.nets.layers.linear import Linear  # noqa: E402
@@ -277,6 +282,7 @@ KINDS: dict[str, Callable[..., Map]] = {
     "linear": Linear,
     "masked": Masked,
     "convolution": Convolution,
+    "grouped_convolution": GroupedConvolution,
     "transposed_convolution": TransposedConvolution,
     "average_pooling": AveragePooling,
     "max_pooling": MaxPooling,

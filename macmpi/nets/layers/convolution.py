@@ -138,6 +138,34 @@ class Convolution(Shared):
 
 
 @dataclass(frozen=True)
+class GroupedConvolution(Convolution):
+    """Each unit reads the channels of its own group alone: of one channel a group this is a depthwise convolution.
+
+    The channels read and the units fall into `groups` runs of equal length.  Weights of other channels do not exist:
+    they are 0 and stay 0, and no derivative has them.  Products are those of all weights.
+    """
+
+    groups: int = 1
+    kind: ClassVar[str] = "grouped_convolution"
+
+    @property
+    def connected(self) -> Array:
+        group_of = [np.arange(size) * self.groups // size for size in (self.units, self.channels)]
+        reads = group_of[0][:, None] == np.tile(group_of[1], self.kernel**2)
+        return np.hstack([reads, np.ones((self.units, 1), bool)])
+
+    @property
+    def fan_in(self) -> int:
+        return self.columns // self.groups
+
+    def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:
+        return super().weight_jvp(W, A, dW * self.connected)
+
+    def weight_vjp(self, W: Any, A: Array, dB: Array) -> Array:
+        return super().weight_vjp(W, A, dB) * self.connected
+
+
+@dataclass(frozen=True)
 class TransposedConvolution(Shared):
     """The transpose of a convolution with stride `upsample`: every pixel adds a patch to an image so much larger.
 
