@@ -404,10 +404,7 @@ def conditional(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, ast.AST]
         *("methods/stochastic/curvature", "methods/stochastic/method"),
         *(
             "methods/nested",
-            "methods/around",
-            "methods/backprop/gradient",
-            "methods/backprop/minibatch",
-            "methods/backprop/full_batch",
+            "methods/backprop",
         ),
     ),
 )
@@ -460,8 +457,7 @@ def public_docstrings(path: Path) -> Iterator[tuple[str, str]]:
         "methods/stochastic/curvature",
         "methods/stochastic/method",
         "methods/accelerated",
-        "methods/backprop/minibatch",
-        "methods/backprop/full_batch",
+        "methods/backprop",
     ],
 )
 def test_docstrings_say_who_has_to_call(name: str) -> None:

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from macmpi.methods.protocol import Method
+from macmpi.methods.choose import Method
 from macmpi.nets.chain import Segment
 from macmpi.nets.design import row_dots, squared_distances
 from macmpi.nets.layers import Map
@@ -19,7 +19,7 @@ from macmpi.nets.losses import Loss
 from macmpi.parallel.streams import Stream, stream
 from macmpi.reductions import EVERY, sum_over
 from macmpi.solvers.centres import Trainer
-from macmpi.solvers.w_hessian_free import HessianFreeW
+from macmpi.solvers.w_gauss_newton import HessianFreeW
 from macmpi.solvers.w_problem import SegmentProblem
 from macmpi.state import block_views
 from macmpi.typing import Array

@@ -1,4 +1,7 @@
-"""A run starts from random weights, principal components, layers trained one by one or in stages, or a model."""
+"""A run starts from random weights, principal components, layers trained one by one or in stages, or a model.
+
+And the weights of the best constant, which a run must not do worse than.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,20 @@ import numpy as np
 from macmpi.config import Start
 from macmpi.data.dataset import Dataset
 from macmpi.mac import Mac
+from macmpi.methods.choose import Method
 from macmpi.methods.embedding import elastic_embedding, principal_codes, principal_directions
-from macmpi.methods.protocol import Method
 from macmpi.methods.staged import staged
+from macmpi.nets.chain import Chain
 from macmpi.nets.design import adjoint, gram
-from macmpi.nets.losses.constant import start_targets
+from macmpi.nets.losses import Loss
+from macmpi.nets.losses.constant import best_constant, start_targets
 from macmpi.parallel.streams import stream
 from macmpi.plan.initial import RANGE
 from macmpi.plan.penalty import Progress
 from macmpi.plan.plan import Plan
 from macmpi.plan.resolved import Resolved
-from macmpi.reductions import EVERY, sum_over
-from macmpi.solvers.regular import START, jitter
+from macmpi.reductions import EVERY, OverPoints, sum_over
+from macmpi.solvers.cholesky import START, jitter
 from macmpi.state import State, block_views
 from macmpi.typing import Array
 
@@ -183,3 +188,27 @@ def _trained(layer: Mac, keys: Start) -> State[Any]:
         progress = Progress(i + 1, state.mu, before, state.history.e1_val)
         state.mu = layer.team.from_root(lambda p=progress: layer.plan.resolved.schedule.decide(p)).mu  # type: ignore[misc]
     return state
+
+
+def constant_weights(
+    chain: Chain, flat: Array, loss: Loss, Y: Array, over: OverPoints, n: float, point_weights: Array | None = None
+) -> Array | None:
+    """The weights (flat) with a last layer that gives the best constant of a loss.
+
+    A convolution has one bias a channel: it gives the mean of the constants of its pixels, the best one of squares.
+    Biases behind a tied layer give it where the weights of that layer are 0, those of the encoder's too.
+    None where the outputs are not affine with biases.  n: the weight of the training points, point_weights:
+    of each (None: 1).  Collective: where `over` is.
+    """
+    if chain.maps[-1].parameter_shape is None or "bias" not in chain.maps[-1].capabilities:
+        return None
+    found = flat.copy()
+    weights, numbers = block_views(found, chain.block_shapes), chain.whole.blocks
+    multiplied = numbers[-1] if chain.ends_affine else numbers[-2]
+    if numbers[-1] is None or multiplied is None:
+        return None
+    last = weights[numbers[-1]]
+    weights[multiplied][:] = 0.0
+    last[:] = 0.0
+    last[:, -1] = best_constant(loss, Y, over, n, point_weights).reshape(-1, len(last)).mean(axis=0)
+    return found

@@ -7,6 +7,8 @@ W_SOLVERS; the contract tests then pick it up by themselves.  A solver is a froz
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from pkgutil import resolve_name
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -14,7 +16,6 @@ import numpy as np
 from macmpi.demand import USUAL, Demand, Demands
 from macmpi.reductions import AT_ONCE, Average, OverPoints
 from macmpi.solvers.grams import System
-from macmpi.solvers.table import Table
 from macmpi.solvers.w_problem import WProblem, values
 from macmpi.solvers.z_problem import ZProblem
 from macmpi.typing import Array
@@ -117,6 +118,23 @@ def improved(problem: WProblem, theta: Array, over_points: OverPoints) -> Array:
     return better(start, before, theta, after)
 
 
+class Table(Mapping[str, Any]):
+    """Words, each with the place "module:name" of what it stands for, which is imported when it is looked up: most runs
+    need few of them."""
+
+    def __init__(self, **places: str) -> None:
+        self._places = places
+
+    def __getitem__(self, word: str) -> Any:
+        return resolve_name(self._places[word])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
 Z_SOLVERS = Table(
     gauss_newton="macmpi.solvers.z_gauss_newton:GaussNewtonZ",
     alternating="macmpi.solvers.z_gauss_newton:AlternatingZ",
@@ -125,7 +143,7 @@ Z_SOLVERS = Table(
 W_SOLVERS = Table(
     gauss_newton="macmpi.solvers.w_gauss_newton:GaussNewtonW",
     closed_form="macmpi.solvers.closed_form:ClosedForm",
-    hessian_free="macmpi.solvers.w_hessian_free:HessianFreeW",
+    hessian_free="macmpi.solvers.w_gauss_newton:HessianFreeW",
     lbfgs="macmpi.solvers.w_descent:LBFGSW",
     ncg="macmpi.solvers.w_descent:ConjugateGradientW",
     gradient="macmpi.solvers.w_descent:GradientW",

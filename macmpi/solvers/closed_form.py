@@ -13,8 +13,8 @@ from macmpi.parallel import tiles
 from macmpi.parallel.lapack import blas, solved_rows
 from macmpi.reductions import ALONE, InPieces, OverPoints
 from macmpi.solvers import BY_SUMS, PASS, WSolver
+from macmpi.solvers.cholesky import NORMAL, jitter, regular_factor
 from macmpi.solvers.grams import System, groups, scattered
-from macmpi.solvers.regular import NORMAL, jitter, regular_factor
 from macmpi.solvers.w_problem import LayerGram, UnitProblem
 from macmpi.typing import Array
 

@@ -16,9 +16,8 @@ from macmpi.nets.design import row_dots, split_columns
 from macmpi.nets.layers import Tangent
 from macmpi.nets.losses import Metric, dense, times
 from macmpi.reductions import Average
-from macmpi.solvers.inverse import inverse
-from macmpi.solvers.linear_systems import Precondition, conjugate_gradients
-from macmpi.solvers.regular import POINT
+from macmpi.solvers.cholesky import POINT, inverse
+from macmpi.solvers.descent import Precondition, conjugate_gradients
 from macmpi.solvers.z_problem import ZProblem
 from macmpi.typing import Array
 

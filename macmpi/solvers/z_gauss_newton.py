@@ -14,7 +14,7 @@ from macmpi.nets.losses import Metric, Squared
 from macmpi.nets.tape import Fixed, fixed
 from macmpi.reductions import AT_ONCE, Average
 from macmpi.solvers import CONTINUOUS, SINGLE, ZSolution
-from macmpi.solvers.linear_systems import Precondition
+from macmpi.solvers.descent import Precondition
 from macmpi.solvers.z_directions import Linearised, direct_dual, direct_primal, dual, dual_preconditioner, flops_a_point
 from macmpi.solvers.z_problem import ZProblem
 from macmpi.typing import Array

@@ -12,8 +12,7 @@ from plans import plan_of
 from macmpi import config
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import unscaled
-from macmpi.methods.choose import choose
-from macmpi.methods.protocol import Method
+from macmpi.methods.choose import Method, choose
 from macmpi.methods.staged import RIDGE, codebook, fitted, staged
 from macmpi.methods.starts import Origin, start
 from macmpi.nets.chain import Segment

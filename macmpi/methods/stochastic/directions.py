@@ -1,7 +1,7 @@
 """The directions of a minibatch, D_k = -M_k^-1 (dE1/dW_k) G_k^-1 of each layer k, and which rank makes which.
 
 Each rank makes the directions of its own units and moves their weights.  Layers that are damped in eigenvectors
-(spectral.py) are whole ones, the others runs of units (plan/directions.py): the same products on any number of ranks.
+(inverses.py) are whole ones, the others runs of units (plan/directions.py): the same products on any number of ranks.
 """
 
 from __future__ import annotations
@@ -10,18 +10,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from macmpi.methods.stochastic import spectral
 from macmpi.methods.stochastic.curvature import RunningCurvature
-from macmpi.methods.stochastic.layout import Layout
-from macmpi.methods.stochastic.lowrank import Inverse, SomeRows
+from macmpi.methods.stochastic.inverses import Inverse, Layout, SomeRows, cross, put_direction
 from macmpi.parallel import tiles
 from macmpi.parallel.blocks import Turns
-from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Team
 from macmpi.parallel.tree_sum import Sum
-from macmpi.plan.damped import Damped
 from macmpi.plan.directions import DirectionWork, Sides, sides_of
-from macmpi.plan.plan import Plan
 from macmpi.reductions import EVERY
 from macmpi.state import State, StochasticState
 from macmpi.typing import Array
@@ -38,20 +32,11 @@ class Directions:
 
     places: list[list[slice]]
 
-    def __init__(
-        self,
-        plan: Plan,
-        layout: Layout,
-        curvature: RunningCurvature,
-        team: Team,
-        clock: Clock,
-        damped: Damped,
-        points: float,
-    ) -> None:
-        self.plan, self.layout, self.curvature = plan, layout, curvature
-        self.team, self.clock, self.damped = team, clock, damped
+    def __init__(self, curvature: RunningCurvature, points: float) -> None:
+        self.curvature, self.plan, self.layout = curvature, curvature.plan, curvature.layout
+        self.team, self.clock, self.damped = curvature.team, curvature.clock, curvature.damped
         self._sides: dict[float, Sides] = {}
-        self._turns = Turns(team, plan.dtype.itemsize * layout.weights[-1].stop)
+        self._turns = Turns(self.team, self.plan.dtype.itemsize * self.layout.weights[-1].stop)
         self.assign(points)
 
     def assign(self, points: float) -> None:
@@ -82,10 +67,11 @@ class Directions:
         return self._turns.array((self.layout.weights[-1].stop,), self.plan.dtype)
 
     def whole(self, slopes: Sum, n: float, damping: float, sides: Sides, state: State[StochasticState]) -> Array:
-        """D of this rank's units, in a flat array to be read before the next one is made.  Collective: yes."""
+        """D of all units, in a flat array to be read before the next one is made.  Collective: yes."""
         found = self.empty()
         for _ in self.runs(slopes, n, damping, sides, state, found):
             pass
+        self.team.gather_parts(found, self.places)
         return found
 
     def runs(
@@ -102,7 +88,7 @@ class Directions:
         slopes: summed over n points, with the inverses of `sides` in them already.  Collective: no.
         """
         inverses, layer, scale = self.curvature.inverses(state), _Layer(slopes, self.layout), -1.0 / n
-        q = spectral.cross(state.own.steps)
+        q = cross(state.own.steps)
         for k, units in self.units[self.team.rank]:
             place, d = self.layout.place(k, units), self.layout.shapes[k][1]
             flat = self._memory[: place.stop - place.start] if out is None else out[place]
@@ -110,7 +96,7 @@ class Directions:
             with self.clock("w"):
                 if k in self.damped.spectral:
                     gram, metric = self.curvature.spectra(k, state)
-                    spectral.put_direction(layer.slope(k), n, metric, gram, damping, q, D)
+                    put_direction(layer.slope(k), n, metric, gram, damping, q, D)
                 else:
                     (G, M), (outputs, inputs) = inverses[2 * k : 2 * k + 2], sides[k]
                     left = D if inputs else np.empty_like(D)
@@ -127,10 +113,6 @@ class Directions:
                 if (mask := self.plan.chain.blocks[k].connected) is not None:
                     D *= mask[units]  # weights that a sparse layer has not stay 0
             yield place, flat
-
-    def show(self, direction: Array) -> None:
-        """All ranks have all of D.  Collective: yes."""
-        self.team.gather_parts(direction, self.places)
 
 
 class _Layer:

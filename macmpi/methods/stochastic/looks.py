@@ -14,15 +14,13 @@ import numpy as np
 from macmpi.data.dataset import Dataset
 from macmpi.half_steps.evaluation import at
 from macmpi.methods.stochastic import factors
-from macmpi.methods.stochastic import ridge as ridges
 from macmpi.methods.stochastic.curvature import RunningCurvature, Tapes
 from macmpi.methods.stochastic.factors import Seen, probed_of
-from macmpi.methods.stochastic.lowrank import Inverse
+from macmpi.methods.stochastic.inverses import Inverse
 from macmpi.nets.losses import weighted
 from macmpi.parallel.tree_sum import Sum, TreeSum
 from macmpi.plan.directions import Sides
 from macmpi.plan.minibatches import FACTS, PROBED
-from macmpi.plan.plan import Plan
 from macmpi.state import State, StochasticState, block_views
 from macmpi.typing import Array
 
@@ -48,21 +46,14 @@ class Look:
 class Looks:
     """Looks at minibatches of some parts.  Collective: where a method says so.
 
-    small, gradients: sums over parts, of a few numbers, and as wide as the weights and FACTS more.
+    gradients: sums over parts, as wide as the weights and FACTS more.
     """
 
     def __init__(
-        self,
-        plan: Plan,
-        data: Dataset,
-        curvature: RunningCurvature,
-        small: TreeSum,
-        gradients: TreeSum,
-        point_weights: Array | None,
+        self, data: Dataset, curvature: RunningCurvature, gradients: TreeSum, point_weights: Array | None
     ) -> None:
-        self.plan, self.data, self.layout = plan, data, curvature.layout
-        self.curvature = curvature
-        self.sum, self._gradients, self.point_weights = small, gradients, point_weights
+        self.plan, self.data, self.curvature, self.layout = curvature.plan, data, curvature, curvature.layout
+        self._gradients, self.point_weights = gradients, point_weights
         self._width = self.layout.weights[-1].stop
 
     def losses(self, rows: Drawn, state: State[StochasticState]) -> Look:
@@ -72,7 +63,7 @@ class Looks:
         def add(i: int, out: Array) -> None:
             out += self._at(i, rows, state, tapes, 1.0)
 
-        total, squares, probed, n = self.sum(add, FACTS).tolist()
+        total, squares, probed, n = self.curvature.sum(add, FACTS).tolist()
         return Look(tapes, total / n, squares / n, probed, n)
 
     def with_slopes(self, rows: Drawn, sides: Sides, ridge: float, state: State[StochasticState]) -> Look:
@@ -129,4 +120,6 @@ class Looks:
         """Part i's slopes.  The ridge's have no factors: with one the gradient is made whole."""
         slopes = self.layout.blocks(out)
         factors.put_slopes(tapes[i], inverses, sides, slopes)
-        ridges.add_slopes(len(tapes[i].Y) * ridge, block_views(state.weights, self.plan.chain.block_shapes), slopes)
+        if ridge:
+            for W, G in zip(self.layout.blocks(state.weights), slopes, strict=True):
+                G[:, :-1] += np.asarray(len(tapes[i].Y) * ridge, G.dtype) * W[:, :-1]

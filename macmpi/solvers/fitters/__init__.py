@@ -6,12 +6,11 @@ point of the group "macmpi.fitters" (docs/extending/fitter.md); the contract tes
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-from macmpi.demand import Demand, Demands
 from macmpi.nets.layers import Map
 from macmpi.parallel.streams import Stream
-from macmpi.solvers.table import Table
+from macmpi.solvers import Table
 from macmpi.typing import Array
 
 
@@ -56,25 +55,11 @@ class FitsRows(Protocol):
         ...
 
 
-class ByScikitLearn:
-    """A fitter that calls scikit-learn, and may raise the error of its segment: macmpi's own are such."""
-
-    targets: ClassVar[frozenset[str]] = frozenset({"numbers"})
-    descends: ClassVar[bool] = False
-    library: ClassVar[str] = "sklearn"
-    handles: ClassVar[Demands] = frozenset({Demand.WEIGHTED})
-
-
-def seed_of(random: Stream) -> int:
-    """A seed that scikit-learn takes, the next of a stream.  Collective: no."""
-    return int(random.integers(2**31 - 1))
-
-
 FITTERS = Table(
-    forest="macmpi.solvers.fitters.by_trees:Forest",
-    boosted="macmpi.solvers.fitters.by_trees:Boosted",
-    kernel_ridge="macmpi.solvers.fitters.by_examples:KernelRidge",
-    nearest_neighbours="macmpi.solvers.fitters.by_examples:Nearest",
-    linear_svm="macmpi.solvers.fitters.classifiers:LinearSVM",
-    logistic="macmpi.solvers.fitters.classifiers:Logistic",
+    forest="macmpi.solvers.fitters.by_scikit_learn:Forest",
+    boosted="macmpi.solvers.fitters.by_scikit_learn:Boosted",
+    kernel_ridge="macmpi.solvers.fitters.by_scikit_learn:KernelRidge",
+    nearest_neighbours="macmpi.solvers.fitters.by_scikit_learn:Nearest",
+    linear_svm="macmpi.solvers.fitters.by_scikit_learn:LinearSVM",
+    logistic="macmpi.solvers.fitters.by_scikit_learn:Logistic",
 )
