@@ -400,12 +400,11 @@ def conditional(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, ast.AST]
             "methods/selection",
             "methods/alternating",
             "methods/accelerated",
+            "methods/backprop",
+            "methods/choose",
+            "methods/unit_selection",
         ),
         *("methods/stochastic/curvature", "methods/stochastic/method"),
-        *(
-            "methods/nested",
-            "methods/backprop",
-        ),
     ),
 )
 def test_a_collective_is_never_where_a_rank_may_miss_it(name: str) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from macmpi.account import COORDINATES, FLAT, Account
 from macmpi.data.dataset import Dataset
 from macmpi.half_steps.evaluation import at
-from macmpi.methods.nested import Nested
+from macmpi.methods.choose import Nested
 from macmpi.methods.stochastic.factors import add_gradient
 from macmpi.nets.losses import weighted
 from macmpi.parallel import tiles

@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 from theory.test_stochastic import RIDGES, halves, method_of
 
-from macmpi.methods.stochastic import weights as moving
+from macmpi.methods.stochastic import moves as moving
 from macmpi.nets.losses import LOSSES
 
 ROWS = halves(np.arange(30))

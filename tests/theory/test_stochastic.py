@@ -18,7 +18,7 @@ from theory.nets import ACTIVATIONS, VALUES
 
 from macmpi.config import Config, Method, Model, Run, Start, Stochastic
 from macmpi.data.dataset import Dataset
-from macmpi.methods.stochastic import curvature, inverses, looks, weights
+from macmpi.methods.stochastic import curvature, inverses, looks, moves
 from macmpi.methods.stochastic import method as stochastic
 from macmpi.methods.stochastic.factors import (
     Averages,
@@ -477,7 +477,7 @@ def test_an_epoch_after_lost_weights_begins_again_at_the_best_ones(validation: f
     best = state.history.best_weights.copy()
     method.sweep(state)
     state.own.average[:] += 1e3 if far else 0.0
-    state.note_validation(validation * weights.LOST)
+    state.note_validation(validation * moves.LOST)
     assert_array_equal(state.history.best_weights, best)
     taken, damping = state.own.steps, state.own.damping
     method.sweep(state)

@@ -13,8 +13,7 @@ from macmpi import config
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import unscaled
 from macmpi.methods.choose import Method, choose
-from macmpi.methods.staged import RIDGE, codebook, fitted, staged
-from macmpi.methods.starts import Origin, start
+from macmpi.methods.starts import RIDGE, Origin, codebook, fitted, staged, start
 from macmpi.nets.chain import Segment
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.softmax import softmax

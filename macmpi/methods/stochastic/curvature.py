@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import accumulate
 
 import numpy as np
 
@@ -93,12 +94,9 @@ class RunningCurvature:
 
     def fold(self, state: State[StochasticState]) -> None:
         """Adds what is new over all parts to the Grams that this rank inverts.  Collective: yes."""
-
-        def put(i: int, out: Array) -> None:
-            self._noted[i].put(out)
-
         before = self.settled
-        new = self.sum.exchanged(put, len(state.own.grams) - before, self.plan.dtype, sets=True)
+        width = len(state.own.grams) - before
+        new = self.sum.exchanged(lambda i, out: self._noted[i].put(out), width, self.plan.dtype, sets=True)
         for run in self._grams[self.team.rank]:
             grams, columns = state.own.grams[run], slice(run.start - before, run.stop - before)
             grams *= self._faded
@@ -169,24 +167,24 @@ class RunningCurvature:
                 out.fill(0.0)
 
         def means(matrices: Sequence[tuple[OfSeen, int]]) -> list[Rows]:
-            ends = np.cumsum([0, *(side * side for _, side in matrices)]).tolist()
+            shapes = [(n, n) for _, n in matrices]
+            *starts, width = accumulate((n * n for n, _ in shapes), initial=0)
 
             def add(i: int, out: Array) -> None:
-                for (of, n), a, b in zip(matrices, ends, ends[1:], strict=False):
-                    put(of, i, out[a:b].reshape(n, n))
+                for (of, _), own in zip(matrices, block_views(out, shapes), strict=True):
+                    put(of, i, own)
 
-            total = self._slopes.exchanged(add, ends[-1], self.plan.dtype, sets=True)
-            return [partial(_rows, total, start, n) for (_, n), start in zip(matrices, ends, strict=False)]
+            total = self._slopes.exchanged(add, width, self.plan.dtype, sets=True)
+            return [partial(_rows, total, start, n) for (_, n), start in zip(matrices, starts, strict=True)]
 
         def mean(of: OfSeen, n: int) -> Array:
             flat = self.sum(lambda i, out: put(of, i, out.reshape(n, n)), n * n, self.plan.dtype, sets=True)
             return flat.reshape(n, n)
 
         with self.clock("z"):
+            none = np.zeros((0, chain.n_in), self.plan.dtype)  # of a rank that has none of the parts
             tape = next((seen.tape for seen in tapes.values()), None)
-            if tape is None:  # of no points: this rank has none of the parts
-                none = np.zeros((0, chain.n_in), self.plan.dtype)
-                tape = chain.whole.tape(block_views(state.weights, chain.block_shapes), none)
+            tape = tape or chain.whole.tape(self.layout.blocks(state.weights), none)
             over = Averages(means, mean, self._products.weighted)
             return metrics(self.plan.resolved.loss, tape, over, kept)
 

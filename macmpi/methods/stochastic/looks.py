@@ -6,7 +6,7 @@ In all other steps losses and slopes are summed together, in one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,12 +16,11 @@ from macmpi.half_steps.evaluation import at
 from macmpi.methods.stochastic import factors
 from macmpi.methods.stochastic.curvature import RunningCurvature, Tapes
 from macmpi.methods.stochastic.factors import Seen, probed_of
-from macmpi.methods.stochastic.inverses import Inverse
 from macmpi.nets.losses import weighted
 from macmpi.parallel.tree_sum import Sum, TreeSum
 from macmpi.plan.directions import Sides
 from macmpi.plan.minibatches import FACTS, PROBED
-from macmpi.state import State, StochasticState, block_views
+from macmpi.state import State, StochasticState
 from macmpi.typing import Array
 
 Drawn = dict[int, Array]
@@ -71,11 +70,11 @@ class Looks:
         mean: their squares would overflow single precision where targets are large.  Collective: yes.
         """
         tapes: Tapes = {}
-        unit, width, inverses = state.own.level or 1.0, self._width, self.curvature.inverses(state)
+        unit, width, put_slopes = state.own.level or 1.0, self._width, self._putting(tapes, sides, ridge, state)
 
         def put(i: int, out: Array) -> None:
             out[width:] = self._at(i, rows, state, tapes, unit)
-            self._put_slopes(i, out[:width], tapes, inverses, sides, ridge, state)
+            put_slopes(i, out[:width])
 
         slopes = self._gradients.exchanged(put, width + FACTS, self.plan.dtype, sets=True)
         total, squares, probed, n = slopes.part(slice(width, None), np.empty(FACTS, self.plan.dtype)).tolist()
@@ -88,18 +87,14 @@ class Looks:
         """
         if look.slopes is not None:
             return look.slopes
-        inverses = self.curvature.inverses(state)
-
-        def put(i: int, out: Array) -> None:
-            self._put_slopes(i, out, look.tapes, inverses, sides, ridge, state)
-
+        put = self._putting(look.tapes, sides, ridge, state)
         return self._gradients.exchanged(put, self._width, self.plan.dtype, sets=True)
 
     def _at(
         self, i: int, rows: Drawn, state: State[StochasticState], tapes: Tapes, unit: float
     ) -> tuple[float, float, float, float]:
         """FACTS of part i, losses in a unit; keeps what it has seen."""
-        own, weights = rows[i], block_views(state.weights, self.plan.chain.block_shapes)
+        own, weights = rows[i], self.layout.blocks(state.weights)
         X = self.data.X[own]
         tape, Y = self.plan.chain.whole.tape(weights, X), X if self.data.autoencoder else self.data.Y[own]
         w = at(self.point_weights, own)
@@ -107,19 +102,17 @@ class Looks:
         losses, tapes[i] = losses.astype(float) / unit, Seen(tape, Y, residual, probed_of(len(own), w, PROBED), w)
         return float(losses.sum()), float(losses @ losses), tapes[i].count, len(own)
 
-    def _put_slopes(
-        self,
-        i: int,
-        out: Array,
-        tapes: Tapes,
-        inverses: Sequence[Inverse],
-        sides: Sides,
-        ridge: float,
-        state: State[StochasticState],
-    ) -> None:
-        """Part i's slopes.  The ridge's have no factors: with one the gradient is made whole."""
-        slopes = self.layout.blocks(out)
-        factors.put_slopes(tapes[i], inverses, sides, slopes)
-        if ridge:
-            for W, G in zip(self.layout.blocks(state.weights), slopes, strict=True):
-                G[:, :-1] += np.asarray(len(tapes[i].Y) * ridge, G.dtype) * W[:, :-1]
+    def _putting(
+        self, tapes: Tapes, sides: Sides, ridge: float, state: State[StochasticState]
+    ) -> Callable[[int, Array], None]:
+        """Gives what puts a part's slopes into an array; those of the ridge, which have no factors, are added whole."""
+        inverses, weights = self.curvature.inverses(state), self.layout.blocks(state.weights)
+
+        def put(i: int, out: Array) -> None:
+            slopes = self.layout.blocks(out)
+            factors.put_slopes(tapes[i], inverses, sides, slopes)
+            if ridge:
+                for W, G in zip(weights, slopes, strict=True):
+                    G[:, :-1] += np.asarray(len(tapes[i].Y) * ridge, G.dtype) * W[:, :-1]
+
+        return put

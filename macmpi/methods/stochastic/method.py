@@ -19,11 +19,10 @@ import numpy as np
 
 from macmpi.account import COORDINATES, FLAT, Account
 from macmpi.data.dataset import Dataset
-from macmpi.methods.nested import Nested
+from macmpi.methods.choose import Nested
+from macmpi.methods.stochastic import moves as moving
 from macmpi.methods.stochastic import start as opening
-from macmpi.methods.stochastic import weights as moving
 from macmpi.methods.stochastic.curvature import RunningCurvature, Tapes
-from macmpi.methods.stochastic.directions import Directions
 from macmpi.methods.stochastic.looks import Drawn, Looks
 from macmpi.methods.stochastic.schedule import STRIDE, Damping, Minibatches, Schedule, schedule_of, steadied
 from macmpi.nets.losses import weighted
@@ -36,7 +35,7 @@ from macmpi.plan.damped import damped
 from macmpi.plan.initial import random_block, remember
 from macmpi.plan.minibatches import ADAPT, EARLY, FACTS, MEASURE, REMADE, REMADE_LATER, RENEWED
 from macmpi.plan.plan import Plan
-from macmpi.state import Pause, State, StochasticState, block_views, never
+from macmpi.state import Pause, State, StochasticState, never
 from macmpi.typing import Array
 
 LEVEL = 0.1
@@ -63,7 +62,7 @@ class Stochastic(Nested[StochasticState]):
         self.curvature = RunningCurvature(plan, layers, self.rows, self.sum, clock)
         self.layout = self.curvature.layout
         self.ridge = schedule_of(keys.ridge, plan.n_train, plan.chain.n_in, data.autoencoder)
-        self.directions = Directions(self.curvature, self._scaled_points(0))
+        self.directions = moving.Directions(self.curvature, self._scaled_points(0))
         self.moves = moving.Moves(team, self.directions.places)
         self._shares = [run.rows for run in contiguous_runs(count, self.sum.leaves)]
         self._held = np.ones(count, bool)  # by the ridge: all but biases
@@ -101,8 +100,7 @@ class Stochastic(Nested[StochasticState]):
         began, chain, empty = now(), self.plan.chain, self.directions.empty()
         draw = partial(random_block, self.plan, range_=1.0, seed=seed)
         flat = opening.random_jointly(draw, self.layout.weights, empty, self.team)
-        weights = list(block_views(flat, chain.block_shapes))
-        sample = self._sample()
+        weights, sample = self.layout.blocks(flat), self._sample()
         if not range_ and self.data.autoencoder and opening.carries(chain):
             opening.start_layers(chain, weights, sample, self.layout.blocks(empty), self.team)
         else:
@@ -184,8 +182,8 @@ class Stochastic(Nested[StochasticState]):
         if state.own.steps and moving.gone_wrong(loss, look.square, n, state.own.level):
             moving.take_back(self.moves, state)
             return False
-        seen = loss if state.own.steps == 0 else min(loss, moving.SURGE * state.own.level)
-        state.own.level = seen if state.own.steps == 0 else state.own.level + LEVEL * (seen - state.own.level)
+        level = state.own.level
+        state.own.level = level + LEVEL * (min(loss, moving.SURGE * level) - level) if state.own.steps else loss
         if early or state.own.steps % RENEWED == 0:
             self.curvature.note(tapes, look.probed, state)
         damping = self.damping.of_inverses(state.own.damping, state.own.level) + ridge
@@ -214,10 +212,10 @@ class Stochastic(Nested[StochasticState]):
         )
         state.own.steps += 1
         if adapt:  # the tapes see the weights: before these move
-            self.moves.show_step(state)
+            self.moves.show(state.own.step)
             slope, curvature = self._along(state.own.step, some, count, ridge, damping, state)
             self.moves.go(state)
-        self.moves.show(state)
+        self.moves.show(state.weights)
         if adapt:
             points = {i: own[tapes[i].probed] for i, own in rows.items()} if few else rows
             self._adapt(points, some, count, slope - 0.5 * curvature, ridge, state)

@@ -1,4 +1,4 @@
-"""A stochastic run changes these along its way: its minibatches, the lengths of steps, averages, the ridge, the damping.
+"""A stochastic run changes these along its way: minibatches, the lengths of steps, averages, the ridge, the damping.
 
 In the long run a direction counts STRIDE / (1 - momentum) times the minimum along it: nearer minima, and greedier
 momentum, keep to the minibatch at hand.  Larger minibatches fit points that they have not seen less well, and momentum

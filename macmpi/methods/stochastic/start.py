@@ -169,8 +169,8 @@ def scale_random(chain: Chain, weights: list[Array], range_: float) -> None:
     Collective: no.
     """
     tied = any("transposed" in m.capabilities for m in chain.maps)
-    for block, after in _followers(chain).items():
-        weights[block] *= range_ or (TIED if tied else RANGES.get(after, RANGE))
+    for block, W in enumerate(weights):
+        W *= range_ or (TIED if tied else RANGES.get(_after(chain, block), RANGE))
 
 
 def code_of(chain: Chain) -> int | None:
@@ -201,7 +201,7 @@ def principal_code(chain: Chain, weights: list[Array], sample: Sample) -> None:
     """
     block = code_of(chain)
     assert block is not None
-    W, after = weights[block], _followers(chain)[block]
+    W, after = weights[block], _after(chain, block)
     A = sample.through(chain, weights, chain.whole.blocks.index(block))
     (total,) = sample.over(partial(_gram, np.asarray(A, np.float64)))
     found = components_of(total / total[-1, -1])
@@ -224,13 +224,10 @@ def fit_output(chain: Chain, weights: list[Array], loss: Loss, sample: Sample, f
     sample.fit(chain.maps[-1], A, Y, weights[-1], found, team)
 
 
-def _followers(chain: Chain) -> dict[int, str]:
-    """For each block of random weights the activation that follows it."""
-    numbers, found = chain.whole.blocks, dict[int, str]()
-    for i, b in enumerate(numbers):
-        if b is not None and b not in found:
-            found[b] = chain.maps[i + 1].trained_as if i + 1 < len(chain.maps) else ""
-    return found
+def _after(chain: Chain, block: int) -> str:
+    """The activation that follows a block of weights, where it is first."""
+    place = chain.whole.blocks.index(block) + 1
+    return chain.maps[place].trained_as if place < len(chain.maps) else ""
 
 
 @dataclass(frozen=True)
@@ -264,8 +261,7 @@ def start_layers(chain: Chain, weights: list[Array], sample: Sample, empty: list
         return
     kept = chain.n_in
     for block, W in enumerate(weights[:-1]):
-        place = chain.whole.blocks.index(block)
-        after = chain.maps[place + 1].trained_as
+        place, after = chain.whole.blocks.index(block), _after(chain, block)
         A, width = sample.through(chain, weights, place), W.shape[1] - 1
         kept = min(kept, len(W))
         if len(W) > width:
