@@ -400,15 +400,11 @@ def conditional(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, ast.AST]
             "methods/selection",
             "methods/alternating",
             "methods/accelerated",
+            "methods/backprop",
+            "methods/choose",
+            "methods/unit_selection",
         ),
         *("methods/stochastic/curvature", "methods/stochastic/method"),
-        *(
-            "methods/nested",
-            "methods/around",
-            "methods/backprop/gradient",
-            "methods/backprop/minibatch",
-            "methods/backprop/full_batch",
-        ),
     ),
 )
 def test_a_collective_is_never_where_a_rank_may_miss_it(name: str) -> None:
@@ -460,8 +456,7 @@ def public_docstrings(path: Path) -> Iterator[tuple[str, str]]:
         "methods/stochastic/curvature",
         "methods/stochastic/method",
         "methods/accelerated",
-        "methods/backprop/minibatch",
-        "methods/backprop/full_batch",
+        "methods/backprop",
     ],
 )
 def test_docstrings_say_who_has_to_call(name: str) -> None:

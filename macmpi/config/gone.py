@@ -21,7 +21,7 @@ GONE: dict[str, tuple[Any, str]] = {
     "method.cg_iterations": (10, "it is 10 now, the default of macmpi.methods.alternating.Alternating"),
     "baseline.parts": _constant(2, "SHARED of macmpi.plan.minibatches"),
     "start.repulsion": _constant(100.0, "REPULSION of macmpi.methods.starts"),
-    "baseline.beta2": _constant(0.999, "BETA2 of macmpi.methods.backprop.minibatch"),
+    "baseline.beta2": _constant(0.999, "BETA2 of macmpi.methods.backprop"),
     "selection.smallest": (150, "selection.sizes lists candidates"),
     "selection.step": (25, "selection.sizes lists candidates"),
     "selection.iterations": _constant(5, "ITERATIONS of macmpi.methods.unit_selection"),

@@ -18,7 +18,7 @@ from macmpi.parallel.team import Team
 from macmpi.plan.choices import KEPT
 from macmpi.plan.plan import Plan
 from macmpi.reductions import Made, Rows
-from macmpi.solvers.restraint import zeros
+from macmpi.solvers.w_problem import zeros
 from macmpi.state import MacState, State, block_views
 from macmpi.typing import Array
 

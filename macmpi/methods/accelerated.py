@@ -21,13 +21,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from macmpi.half_steps.evaluation import NetErrors, at, net_sums
 from macmpi.half_steps.w_step import fit
 from macmpi.mac import Mac
-from macmpi.methods.around import Around
 from macmpi.nets.losses import weighted
 from macmpi.state import AcceleratedState, Errors, MacState, Pause, State, block_views, never
 from macmpi.typing import Array
@@ -42,39 +43,36 @@ LENGTHS = (1.0, 0.5, 0.25)
 """Shares of the model's step that are tried."""
 
 
-class Accelerated(Around):
-    """MAC from feasible coordinates, with or without momentum, as a Method.  Collective: where a method says so."""
+class Accelerated(Mac):
+    """MAC from feasible coordinates, with or without momentum.  Collective: where a method says so."""
 
-    def __init__(self, mac: Mac, momentum: bool) -> None:
-        super().__init__(mac)
-        self.evaluation, self.momentum = mac.parts.evaluation, momentum
+    @cached_property
+    def momentum(self) -> bool:
+        """A step in the plane of the last two moves is tried in each iteration.  Collective: no."""
+        return self.plan.resolved.method.acceleration == "momentum"
 
     def start_at(self, weights: Array, gradient_step: bool) -> State[AcceleratedState]:
-        """Passes on to MAC.  Collective: yes."""
-        return _owned(self.mac.start_at(weights, gradient_step))
-
-    def start(self, range_: float, gradient_step: bool, seed: int) -> State[AcceleratedState]:
-        """Passes on to MAC.  Collective: yes."""
-        return _owned(self.mac.start(range_, gradient_step, seed))
+        """Does as MAC does, with a record of its own.  Collective: yes."""
+        return _owned(super().start_at(weights, gradient_step))
 
     def start_from(self, codes: Array, seed: int, range_: float) -> State[AcceleratedState]:
-        """Passes on to MAC.  Collective: yes."""
-        return _owned(self.mac.start_from(codes, seed, range_))
+        """Does as MAC does, with a record of its own.  Collective: yes."""
+        return _owned(super().start_from(codes, seed, range_))
 
-    def begin(self, state: State[AcceleratedState]) -> None:
-        """Passes on to MAC.  Collective: yes."""
-        self.mac.begin(state)
+    def begin(self, state: State[Any]) -> None:
+        """Does as MAC does; at first the iterate is shown.  Collective: yes."""
+        super().begin(state)
         if not len(state.own.shown):
             state.own.shown = state.weights.copy()
 
-    def sweep(self, state: State[AcceleratedState], pause: Pause = never) -> bool:
+    def sweep(self, state: State[Any], pause: Pause = never) -> bool:
         """One iteration: a Z-step, a W-step, a step in the plane of the last two moves, the output layer.
 
         Cost in addition to MAC's, without momentum: two passes through the net and an exact W-step of the last segment.
         Collective: yes.
         """
         before = state.weights.copy()
-        if not self.mac.sweep(state, pause):
+        if not super().sweep(state, pause):
             return False
         if self.momentum:
             self._extrapolate(before, state)
@@ -92,7 +90,7 @@ class Accelerated(Around):
         ways = [plain - before, *([state.own.move] if len(state.own.move) else [])]
         lengths = self.lengths(ways, state).astype(plain.dtype)
         step = sum(x * way for x, way in zip(lengths, ways, strict=True))
-        error = self.evaluation.nested(self.parts.weights(state)).error
+        error = self.parts.evaluation.nested(self.parts.weights(state)).error
         for share in LENGTHS:
             state.weights[:] = self.parts.confined(plain + share * step, by=plain)
             self.parts.feasible(state)
@@ -121,7 +119,7 @@ class Accelerated(Around):
             curved = [root.normal(change) for change in changes]
             return np.array([float(np.vdot(a, b)) for a in changes for b in (*curved, residual)])
 
-        sums = self.evaluation.total(plan.work.train, part, c * (c + 1)).reshape(c, c + 1)
+        sums = self.parts.evaluation.total(plan.work.train, part, c * (c + 1)).reshape(c, c + 1)
         return self.team.from_root(lambda: minimum(sums[:, :c], sums[:, c]))
 
     def _feasible_error(self, state: State[AcceleratedState]) -> float:
@@ -147,7 +145,7 @@ class Accelerated(Around):
                 found += net_sums(loss, Y[rows], F, at(w, rows))
             return found
 
-        sums = self.evaluation.total(points, part, 3 * len(flats)).reshape(-1, 3).tolist()
+        sums = self.parts.evaluation.total(points, part, 3 * len(flats)).reshape(-1, 3).tolist()
         return [NetErrors(error / weight, wrong / weight) for error, wrong, weight in sums]
 
     def _fit_output(self, state: State[AcceleratedState]) -> None:
@@ -161,13 +159,13 @@ class Accelerated(Around):
         found, unfitted = self._nested([shown.weights, state.weights], state)
         state.own.shown = shown.weights if found.error < unfitted.error else state.weights.copy()
 
-    def evaluate(self, state: State[AcceleratedState], feasible: bool = False) -> Errors:
+    def evaluate(self, state: State[Any], feasible: bool = False) -> Errors:
         """Errors of the weights that are shown; E_Q = E1 of the iterate, whose validation error the schedule watches.
 
         Cost: one pass through the net, and three through its last segment.  Collective: yes.
         """
         if not len(state.own.shown):
-            return self.mac.evaluate(state, feasible)
+            return super().evaluate(state, feasible)
         flats = (state.weights, state.own.shown)
         (own, train), (watched, validation) = (self._nested(flats, state, which) for which in (False, True))
         zeros = self.parts.zeros(block_views(state.own.shown, self.plan.chain.block_shapes))
@@ -176,9 +174,9 @@ class Accelerated(Around):
             errors = errors._replace(wrong_train=train.wrong, wrong_validation=validation.wrong)
         return errors
 
-    def finish(self, state: State[AcceleratedState]) -> State[MacState]:
+    def finish(self, state: State[Any]) -> State[MacState]:
         """Ends as MAC does, from the iterate.  Collective: yes."""
-        return self.mac.finish(replace(state, own=replace(state.own, shown=np.empty(0))))
+        return super().finish(replace(state, own=replace(state.own, shown=np.empty(0))))
 
 
 def _owned(state: State[MacState]) -> State[AcceleratedState]:

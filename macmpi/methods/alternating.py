@@ -10,7 +10,6 @@ from macmpi.account import COORDINATES, Account
 from macmpi.half_steps.evaluation import at
 from macmpi.half_steps.w_step import fit
 from macmpi.mac import Mac
-from macmpi.methods.around import Around
 from macmpi.nets.design import adjoint, apply
 from macmpi.nets.losses import weighted
 from macmpi.state import MacState, Pause, State, never
@@ -45,7 +44,7 @@ def replayed(start: Array, known: Sequence[tuple[float, Array]], iterations: int
         return asked.args[0], False
 
 
-class Alternating(Around):
+class Alternating(Mac):
     """min over W of E1 (eq. 6), the decoder and the encoder in turn: the same kind of Method as MAC, without penalty.
 
     Decoder: its centres by their trainer and its linear layer by least squares, at the codes f_2(f_1(x)).
@@ -54,10 +53,7 @@ class Alternating(Around):
     Collective: where a method says so.
     """
 
-    def __init__(self, mac: Mac, cg_iterations: int = 10) -> None:
-        super().__init__(mac)
-        self.cg_iterations, chain = cg_iterations, mac.plan.chain
-        self.decoder = chain.part(chain.sites[0], len(chain.maps))
+    cg_iterations: int = 10
 
     @property
     def account(self) -> Account:
@@ -91,14 +87,14 @@ class Alternating(Around):
 
         Cost: two passes through the decoder.
         """
-        plan, weights = self.plan, self.parts.weights(state)
+        plan, chain, weights = self.plan, self.plan.chain, self.parts.weights(state)
         W: Array = flat.reshape(weights[block].shape)
-        n_in = plan.chain.inputs(block)
+        n_in, decoder = chain.inputs(block), chain.part(chain.sites[0], len(chain.maps))
         features, Y, loss = self.parts.first(state).features, self.data.Y, plan.resolved.loss
 
         def part(rows: slice) -> Array:
             A = features[rows]
-            F, tangent = self.decoder.linearise(weights, apply(A, W))
+            F, tangent = decoder.linearise(weights, apply(A, W))
             own = weighted(loss, at(self.data.weights, rows))
             slope = adjoint(-tangent.vjp(own.residual(Y[rows], F)), A, W.shape[1] > n_in)
             return np.append(slope.ravel(), own.value(Y[rows], F).sum())

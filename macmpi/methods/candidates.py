@@ -1,15 +1,31 @@
-"""Candidates of a selection in the W-step, regression by regression, and their costs."""
+"""Candidates of a selection in the W-step: costs and errors, each regression by one Gram of its largest candidate.
+
+With the Gram G of the inputs Phi and R^T R = G + D, D the ridge on the diagonal, the first M inputs have
+
+    min over W of 1/2 ||T - Phi W^T||^2 + 1/2 sum_h w_h D w_h^T = 1/2 ||T||^2 - 1/2 ||(R^-T Phi^T T)_1..M||^2,
+
+reached at W^T = R_M^-1 (R^-T Phi^T T)_1..M, and tr(G_M (G_M + D_M)^-1) = M - tr(D_M R_M^-1 R_M^-T) effective weights an
+output: the leading blocks of R and of R^-1 are those of the first M inputs.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
+from macmpi.half_steps.w_problems import WInputs, unit_targets
+from macmpi.nets.design import adjoint
+from macmpi.parallel.lapack import by_transpose, lapack
 from macmpi.plan.plan import Plan
 from macmpi.plan.selectable import FEWEST, STEP, ridges_of, widths_of
+from macmpi.plan.work_lists import Exchange, Gram, Job, Layer, WorkList
+from macmpi.reductions import ALONE, InPieces, OverPoints, Rows
+from macmpi.solvers.closed_form import NormalEquations
+from macmpi.solvers.w_problem import LayerGram, UnitProblem, values
 from macmpi.typing import Array
 
 CRITERIA: dict[str, Callable[[int], float]] = {
@@ -64,3 +80,159 @@ def candidates_of(plan: Plan) -> list[Candidates]:
             counts, own, widths = np.unique([*steps, first.n_out]), first.n_in, widths_of(plan.resolved, layer)
         found.append(Candidates(k, layer, block, counts, widths, ridges.get(k, ()), price, own, units))
     return found
+
+
+class Factored(NamedTuple):
+    """R, upper triangular, with R^T R = G + D, and the diagonal of D."""
+
+    R: Array
+    added: Array
+
+
+class Comparing:
+    """The fits of all candidates, at the centres of the largest: the tasks of a work list.
+
+    largest: the plan of the largest candidates, of some widths; candidates: by segment; ridges: of each regression, its
+    own unit's.  features: what the regressions read, without which the centres of the largest candidate make it; of
+    segments without candidates the degrees alone are found.  Collective: where a method says so.
+    """
+
+    def __init__(
+        self,
+        largest: Plan,
+        given: WInputs,
+        work: WorkList,
+        candidates: dict[int, Candidates],
+        ridges: Mapping[int, Sequence[float]],
+        features: dict[int, Rows] | None = None,
+    ) -> None:
+        self.plan, self.given, self.candidates, self.ridges = largest, given, candidates, ridges
+        team = given.parts.team
+        self.factors = team.array((largest.offsets.grams[-1],), np.float64)
+        by_rank = [work.jobs_of(rank) for rank in range(team.size)]
+        self._counts = [len(jobs) for jobs in by_rank]
+        self._numbers = {job.place.start: i for i, job in enumerate(job for jobs in by_rank for job in jobs)}
+        widest = max(self._columns(job.segment) for job in work.jobs)
+        self._table = np.zeros((sum(self._counts), widest))
+        self._grams: dict[int, Array] = {}
+        self._roots: dict[tuple[int, float], Factored] = {}
+        self._inverses: dict[tuple[int, float], Array] = {}
+        self.features = features or {k: self._features(k) for k in work.features}
+
+    def _columns(self, segment: int) -> int:
+        if (own := self.candidates.get(segment)) is None:
+            return 1
+        return 1 + len(self.ridges[segment]) * len(own.counts) * (2 if own.ridges else 1)
+
+    def _features(self, segment: int) -> Rows:
+        """Phi (N, M) of the largest candidate.  Collective: yes."""
+        part, inputs = self.plan.chain.segments[segment], self.given.parts.inputs(segment, self.given.state)
+        if not part.leading:
+            return self.given.features[segment]
+        block, basis = part.blocks[0], part.maps[0]
+        assert block is not None
+        centres = self.plan.centres(block, inputs, None)
+        return self.given.parts.points.rows(
+            lambda rows: basis.forward(centres, inputs[rows]), basis.n_out, inputs.dtype
+        )
+
+    def gram(self, gram: Gram, over_points: OverPoints) -> None:
+        """The Gram of the largest candidate, or some rows of it.  Collective: where `over_points` is."""
+        k, rows = gram.segment, None if gram.rows is None else gram.rows.rows
+        found = NormalEquations().sum(self.features[k], over_points, self.plan.chain.views[k].bias, rows)
+        if rows is None:
+            self._grams[k] = found
+        else:
+            self.factors[gram.place] = found.ravel()
+
+    def factor(self, segment: int) -> None:
+        """R of a large Gram for each ridge, in pieces.  Collective: yes."""
+        for ridge in self.ridges[segment]:
+            self.root(segment, ridge, self.given.parts.in_pieces)
+
+    def root(self, segment: int, ridge: float, in_pieces: InPieces = ALONE) -> Factored:
+        """R for a ridge: that of the W-step in closed form, made once.  Collective: where `in_pieces` is."""
+        if (segment, ridge) not in self._roots:
+            plan = self.plan
+            rows = self.factors[plan.offsets.gram(segment)].reshape(plan.offsets.gram_shapes[segment])
+            gram = LayerGram(self._grams.get(segment, rows), ridge, plan.dtype, plan.chain.views[segment].bias)
+            added, _ = NormalEquations().added(gram)
+            self._roots[segment, ridge] = Factored(NormalEquations().factor(gram, in_pieces).lower.T, added)
+        return self._roots[segment, ridge]
+
+    def inverse(self, segment: int, ridge: float) -> Array:
+        """R^-1, made once.  Cost: M^3 / 3 flops.  Collective: no."""
+        if (segment, ridge) not in self._inverses:
+            self._inverses[segment, ridge] = np.triu(lapack.dtrtri(self.root(segment, ridge).R, lower=0)[0])
+        return self._inverses[segment, ridge]
+
+    def degrees(self, segment: int, ridge: float, counts: Array) -> Array:
+        """tr(G_M (G_M + D_M)^-1) of the first M inputs, for each M of `counts`.  Collective: no."""
+        S, added = self.inverse(segment, ridge), self.root(segment, ridge).added
+        held: Array = counts - np.cumsum(added @ (S * S))[counts - 1]
+        return np.clip(held, 0.0, counts)
+
+    def solve(self, job: Job) -> None:
+        """The objectives of some units, and the degrees of each.  Collective: no."""
+        k = job.segment
+        own = self.candidates.get(k)
+        counts = np.array([self.plan.offsets.gram_shapes[k][0]]) if own is None else own.counts
+        held = [self.degrees(k, ridge, counts) for ridge in self.ridges[k]] if own is None or own.ridges else []
+        self.found(job)[:] = np.concatenate([*([] if own is None else [self.objectives(job)]), *held])
+
+    def found(self, job: Job) -> Array:
+        """Objectives of what is and of its segment's candidates, then degrees, once exchanged.  Collective: no."""
+        return self._table[self._numbers[job.place.start], : self._columns(job.segment)]
+
+    def tour(self, jobs: Sequence[Job]) -> None:
+        """Nothing travels where architectures are selected.  Collective: no."""
+        raise NotImplementedError
+
+    def train(self, layer: Layer) -> None:
+        """No layer is trained while candidates are compared.  Collective: no."""
+        raise NotImplementedError
+
+    def exchange(self, exchange: Exchange) -> None:
+        """Rows of Grams, or the table of objectives.  Collective: yes."""
+        if exchange.what == "weights":
+            self.given.parts.team.gather_rows(self._table, self._counts)
+        elif exchange.parts:
+            self.given.parts.team.gather_parts(self.factors, exchange.parts)
+
+    def objectives(self, job: Job) -> Array:
+        """Objectives of units as they are, then of candidates: ridge by ridge, all numbers of inputs.  Collective: no.
+
+        1/2 ||T - Phi W^T||^2 + ridge/2 ||V||^2; without the ridge where ridges are compared.
+        """
+        assert job.units is not None
+        k, rows, parts, state = job.segment, job.units.rows, self.given.parts, self.given.state
+        own, T, Phi, bias = (
+            self.candidates[k],
+            unit_targets(self.given, k, rows),
+            self.features[k],
+            self.plan.chain.views[k].bias,
+        )
+        (crossed,) = parts.over_points(lambda points: (adjoint(T[points], Phi[points], bias),))
+        squares = np.einsum("nh,nh->", T, T, dtype=float)
+        found = list[Array]()
+        for ridge in self.ridges[k]:
+            root = self.root(k, ridge)
+            U = by_transpose(root.R, crossed.T)
+            gains = np.cumsum(np.einsum("mh,mh->m", U, U))[own.counts - 1]
+            if own.ridges:
+                gains = gains + _shrunk(self.inverse(k, ridge), U, root.added, own.counts)
+            found.append(0.5 * (squares - gains))
+        W = parts.weights(state)[self.plan.chain.segments[k].regressed[0]][rows]
+        ridge = 0.0 if own.ridges else self.ridges[k][0]
+        present = values(UnitProblem(self.given.features[k], T, ridge, W, "linear"), W, parts.over_points).sum()
+        return np.concatenate([[present], *found])
+
+
+def _shrunk(S: Array, U: Array, added: Array, counts: Array) -> Array:
+    """sum_h w_h D w_h^T at the best weights W^T = R_M^-1 U_M of the first M inputs, for each M of `counts`."""
+    W, at, found = np.zeros_like(U), 0, list[float]()
+    for count in counts:
+        W[:count] += S[:count, at:count] @ U[at:count]
+        at = count
+        found.append(float(added[:count] @ np.einsum("mh,mh->m", W[:count], W[:count])))
+    return np.array(found)

@@ -1,53 +1,147 @@
-"""The methods that train: what the loop asks of each, and which one a plan names."""
+"""The methods that train: what the loop asks of each, what those without coordinates share, which one a plan names."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any, Generic, Protocol
+
+from macmpi.account import Account
 from macmpi.data.dataset import Dataset
+from macmpi.half_steps.ends import random_start, start_at, start_from
+from macmpi.half_steps.errors import errors_of
+from macmpi.half_steps.parts import Parts
 from macmpi.mac import Mac
-from macmpi.methods.around import Around
-from macmpi.methods.protocol import Method
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
 from macmpi.plan.selectable import places
+from macmpi.solvers import Table
+from macmpi.state import Errors, Own, Pause, State, never
+from macmpi.typing import Array
+
+
+class Method(Protocol):
+    """A way to train: its plan (which a selection changes), and a State moved from one iteration to the next.
+
+    account: what the console says of the method.  start, start_at, start_from: the first State, from random weights
+    (range 0: the method's own), given weights or given coordinates.  sweep: whether the iteration is complete; else
+    `pause` has ended it in the middle, and the next sweep goes on from there.  notes: further keys for the record;
+    "phase" if it is not "iteration".
+    """
+
+    @property
+    def plan(self) -> Plan: ...
+
+    @property
+    def parts(self) -> Parts: ...
+
+    @property
+    def account(self) -> Account: ...
+
+    def start(self, range_: float, gradient_step: bool, seed: int) -> State[Any]: ...
+
+    def start_at(self, weights: Array, gradient_step: bool) -> State[Any]: ...
+
+    def start_from(self, codes: Array, seed: int, range_: float) -> State[Any]: ...
+
+    def begin(self, state: State[Any]) -> None: ...
+
+    def sweep(self, state: State[Any], pause: Pause = never) -> bool: ...
+
+    def move_multipliers(self, state: State[Any]) -> None: ...
+
+    def evaluate(self, state: State[Any], feasible: bool = False) -> Errors: ...
+
+    def notes(self) -> dict[str, Any]: ...
+
+    def finish(self, state: State[Any]) -> State[Any]: ...
+
+
+class Nested(Generic[Own]):
+    """The nested problem, min over W of E1 (eq. 1): first States, errors and the end of a method without coordinates.
+
+    Collective: where a method says so.
+    """
+
+    def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
+        self.plan, self.data, self.team, self.clock = plan, data, team, clock
+        self.parts = Parts(plan, data, team, clock)
+
+    def weights(self, state: State[Any]) -> tuple[Array, ...]:
+        """W_1, ..., W_{K+1} as views of the state's flat buffer.  Collective: no."""
+        return self.parts.weights(state)
+
+    def new_record(self, weights: Array) -> Own:
+        """The method's own numbers before its first step from some weights (flat).  Collective: no."""
+        raise NotImplementedError
+
+    def start(self, range_: float, gradient_step: bool, seed: int) -> State[Own]:
+        """Random weights (range 0: of `initial.RANGE`), one gradient step.  Collective: yes."""
+        return self.start_at(random_start(self.parts, range_, seed), gradient_step)
+
+    def start_at(self, weights: Array, gradient_step: bool) -> State[Own]:
+        """The given weights (flat), one gradient step.  Collective: yes."""
+        return self._owned(start_at(self.parts, weights, gradient_step))
+
+    def start_from(self, codes: Array, seed: int, range_: float) -> State[Own]:
+        """The weights of a W-step from random ones; codes: (N, 0).  Collective: yes."""
+        return self._owned(start_from(self.parts, codes, seed, range_))
+
+    def _owned(self, state: State[Any]) -> State[Own]:
+        return state.owned_by(self.new_record(state.weights))
+
+    def begin(self, state: State[Own]) -> None:
+        """Does nothing: no part of a first State is missing.  Collective: no."""
+
+    def move_multipliers(self, state: State[Own]) -> None:
+        """Does nothing: there are no multipliers.  Collective: no."""
+
+    def evaluate(self, state: State[Own], feasible: bool = False) -> Errors:
+        """Errors of the weights that the run shows.  Collective: yes."""
+        return errors_of(self.parts, replace(state, weights=state.result), feasible)
+
+    def notes(self) -> dict[str, Any]:
+        """No further keys.  Collective: no."""
+        return {}
+
+    def finish(self, state: State[Own]) -> State[Own]:
+        """The weights that the run shows.  Collective: no."""
+        return replace(state, weights=state.result.copy(), mu=state.mu_done or state.mu)
+
+
+METHODS = Table(
+    stochastic="macmpi.methods.stochastic.method:Stochastic",
+    sgd="macmpi.methods.backprop:Sgd",
+    adam="macmpi.methods.backprop:Adam",
+    cg="macmpi.methods.backprop:ConjugateGradients",
+    lbfgs="macmpi.methods.backprop:Lbfgs",
+    alternating="macmpi.methods.alternating:Alternating",
+)
+"""The methods in the place of MAC, by the words of `method.name`; only that of a run is loaded, to start sooner."""
 
 
 def choose(plan: Plan, data: Dataset, team: Team, clock: Clock) -> Method:
-    """The method of a plan; only its own module is loaded, to start sooner.  Collective: yes."""
-    of, name = plan.resolved, plan.resolved.method.name
-    if name == "stochastic":
-        from macmpi.methods.stochastic.method import Stochastic
-
-        return Stochastic(plan, data, team, clock, of.stochastic)
-    if name in ("sgd", "adam"):
-        from macmpi.methods.backprop.minibatch import Adam, Sgd
-
-        kind = Sgd if name == "sgd" else Adam
-        return kind(plan, data, team, clock, of.baseline)
-    if name in ("cg", "lbfgs"):
-        from macmpi.methods.backprop.full_batch import ConjugateGradients, Lbfgs
-
-        return {"cg": ConjugateGradients, "lbfgs": Lbfgs}[name](plan, data, team, clock, of.baseline)
-    if name == "alternating":
-        from macmpi.methods.alternating import Alternating
-
-        return Alternating(Mac(plan, data, team, clock))
-    if of.selection.criterion == "none":
-        return half_steps(plan, data, team, clock)
-    if places(of):
+    """The method of a plan.  Collective: yes."""
+    method: Method
+    if (name := plan.resolved.method.name) in METHODS:
+        method = METHODS[name](plan, data, team, clock)
+    elif plan.resolved.selection.criterion == "none":
+        method = half_steps(plan, data, team, clock)
+    elif places(plan.resolved):
         from macmpi.methods.unit_selection import UnitSelection
 
-        return UnitSelection(plan, lambda made: half_steps(made, data, team, clock))
-    from macmpi.methods.selection import Selection
+        method = UnitSelection(plan, lambda made: half_steps(made, data, team, clock))
+    else:
+        from macmpi.methods.selection import Selection
 
-    return Selection(Mac(plan, data, team, clock))
+        method = Selection(plan, data, team, clock)
+    return method
 
 
-def half_steps(plan: Plan, data: Dataset, team: Team, clock: Clock) -> Mac | Around:
-    """MAC, or what accelerates it.  Collective: yes."""
-    mac = Mac(plan, data, team, clock)
-    if (word := plan.resolved.method.acceleration) in ("feasible", "momentum"):
+def half_steps(plan: Plan, data: Dataset, team: Team, clock: Clock) -> Mac:
+    """MAC, accelerated or not.  Collective: yes."""
+    if plan.resolved.method.acceleration in ("feasible", "momentum"):
         from macmpi.methods.accelerated import Accelerated
 
-        return Accelerated(mac, momentum=word == "momentum")
-    return mac
+        return Accelerated(plan, data, team, clock)
+    return Mac(plan, data, team, clock)

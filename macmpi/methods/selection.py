@@ -4,7 +4,7 @@
 
 separates over the regressions between two sites, so each takes its best candidate by itself: the number of its centres
 and their width.  The candidates' centres are prefixes of one order of the points, so that one factor holds the errors
-of all of them (`comparing.py`).  Where ridges are compared too, E_Q counts without its ridge, which a smaller one
+of all of them (`candidates.py`).  Where ridges are compared too, E_Q counts without its ridge, which a smaller one
 always lowers, and |W| is the effective number of weights, tr(G (G + ridge I)^-1) for each output.
 """
 
@@ -16,13 +16,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from macmpi.data.dataset import Dataset
 from macmpi.half_steps.carry_out import carry_out
+from macmpi.half_steps.parts import Parts
 from macmpi.half_steps.w_problems import WInputs, prepare_w
 from macmpi.half_steps.w_step import fit
 from macmpi.mac import Mac
-from macmpi.methods.around import Around
-from macmpi.methods.candidates import Candidates, candidates_of
-from macmpi.methods.comparing import Comparing
+from macmpi.methods.candidates import Candidates, Comparing, candidates_of
+from macmpi.parallel.clock import Clock
+from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
 from macmpi.plan.selectable import all_widths, width_places
 from macmpi.state import Z_STEP, Architecture, MacState, Pause, State, never
@@ -42,24 +44,24 @@ class Best(NamedTuple):
     degrees: float
 
 
-class Selection(Around):
-    """A Method around MAC: an iteration in `every` is a Z-step and a W-step with model selection.
+class Selection(Mac):
+    """MAC of which an iteration in `every` is a Z-step and a W-step with model selection.
 
     The incumbent, with its present weights, is among the candidates: a selection never raises E_Q + ridge + C; of
     regressions whose ridge is compared, the ridge apart.  Collective: where a method says so.
     """
 
-    def __init__(self, mac: Mac) -> None:
-        super().__init__(mac)
-        self.begun, self.of = mac.plan.begun, mac.plan.begun.resolved
+    def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
+        super().__init__(plan, data, team, clock)
+        self.begun, self.of = plan.begun, plan.begun.resolved
         self.largest = self.begun.resized(self.of.units)
         self.candidates = candidates_of(self.largest)
         self.changed: bool | None = None
         self._degrees = list[float]()
 
     def begin(self, state: State[MacState]) -> None:
-        """Passes on to MAC, and takes the degrees that a selection has left.  Collective: yes."""
-        self.mac.begin(state)
+        """Does as MAC does, and takes the degrees that a selection has left.  Collective: yes."""
+        super().begin(state)
         self._degrees = [float(degrees) for degrees in state.own.degrees]
 
     def notes(self) -> dict[str, Any]:
@@ -101,9 +103,9 @@ class Selection(Around):
         """One iteration; `changed` then says whether it changed the architecture.  Collective: yes."""
         self.changed = None
         if (state.iteration + 1) % self.of.selection.every:
-            return self.mac.sweep(state, pause)
+            return super().sweep(state, pause)
         if state.position == Z_STEP:
-            self.mac.z_step(state)
+            self.z_step(state)
             if pause():
                 return False
         self._select(state)
@@ -142,9 +144,9 @@ class Selection(Around):
         state.own.widths, state.own.ridges = (np.array(v) for v in self._asked(chosen)[1:])
         if chosen[:2] != present[:2]:
             state.history.forget()
-        self.mac = Mac(plan, self.data, self.team, self.clock)
+        self.plan, self.parts = plan, Parts(plan, self.data, self.team, self.clock)
         if 0 in kept or not plan.chain.segments[0].leading:
-            self.mac.begin(state)
+            super().begin(state)
 
     def _asked(self, of: Architecture) -> Architecture:
         """Without the widths and ridges that nothing chooses, which the config gives.  Collective: no."""

@@ -21,12 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from macmpi.methods.around import Around
+from macmpi.account import Account
+from macmpi.half_steps.parts import Parts
+from macmpi.mac import Mac
 from macmpi.methods.candidates import CRITERIA
 from macmpi.plan.plan import Plan
 from macmpi.plan.selectable import Place, places
 from macmpi.solvers.elimination import Kept, moments, prefixes, ranked
-from macmpi.state import MacState, Pause, State, block_views, never
+from macmpi.state import Errors, MacState, Pause, State, block_views, never
 from macmpi.typing import Array
 
 ITERATIONS = 5
@@ -45,15 +47,14 @@ at most this share of what is saved counts as none: the smaller net has farther 
 class Net:
     """A net of its own sizes: its Method, its State, and E1 + C per point after 0, 1, ... more iterations."""
 
-    method: Any
+    method: Mac
     state: State[MacState]
     values: list[float]
 
     @property
     def shapes(self) -> tuple[tuple[int, int], ...]:
         """The shapes of its parameter blocks."""
-        found: tuple[tuple[int, int], ...] = self.method.plan.chain.block_shapes
-        return found
+        return self.method.plan.chain.block_shapes
 
 
 @dataclass(frozen=True)
@@ -66,19 +67,64 @@ class Candidate:
     saved: float
 
 
-class UnitSelection(Around):
+class UnitSelection:
     """A Method around MAC: behind an iteration in `every`, units are selected.  A selection never raises E1 + C.
 
-    inside: makes MAC, or what is around it, of a plan.  Collective: where a method says so.
+    inside: makes MAC, accelerated or not, of a plan; what is not done here in an own way it does.  Collective: where a
+    method says so.
     """
 
-    def __init__(self, plan: Plan, inside: Callable[[Plan], Any]) -> None:
-        super().__init__(inside(plan))
+    def __init__(self, plan: Plan, inside: Callable[[Plan], Mac]) -> None:
+        self.mac = inside(plan)
+        self.data, self.team, self.clock = self.mac.data, self.mac.team, self.mac.clock
         self.begun, self.inside, self.places = plan.begun, inside, places(plan.begun.resolved)
         self.keys = self.begun.resolved.selection
         self.price = CRITERIA[self.keys.criterion](plan.n_train) * self.keys.epsilons(1)[0]
         self.changed: bool | None = None
         self.trained = 0
+
+    @property
+    def parts(self) -> Parts:
+        """The parts of the MAC inside.  Collective: no."""
+        return self.mac.parts
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the MAC inside.  Collective: no."""
+        return self.mac.plan
+
+    @property
+    def account(self) -> Account:
+        """Passes on to MAC.  Collective: no."""
+        return self.mac.account
+
+    def start(self, range_: float, gradient_step: bool, seed: int) -> State[MacState]:
+        """Passes on to MAC.  Collective: yes."""
+        return self.mac.start(range_, gradient_step, seed)
+
+    def start_at(self, weights: Array, gradient_step: bool) -> State[MacState]:
+        """Passes on to MAC.  Collective: yes."""
+        return self.mac.start_at(weights, gradient_step)
+
+    def start_from(self, codes: Array, seed: int, range_: float) -> State[MacState]:
+        """Passes on to MAC.  Collective: yes."""
+        return self.mac.start_from(codes, seed, range_)
+
+    def begin(self, state: State[Any]) -> None:
+        """Passes on to MAC.  Collective: yes."""
+        self.mac.begin(state)
+
+    def move_multipliers(self, state: State[Any]) -> None:
+        """Passes on to MAC.  Collective: yes."""
+        self.mac.move_multipliers(state)
+
+    def evaluate(self, state: State[Any], feasible: bool = False) -> Errors:
+        """Passes on to MAC.  Collective: yes."""
+        return self.mac.evaluate(state, feasible)
+
+    def finish(self, state: State[Any]) -> State[Any]:
+        """Passes on to MAC.  Collective: yes."""
+        return self.mac.finish(state)
 
     def notes(self) -> dict[str, Any]:
         """For the record: C per point, the sizes, what a selection did, and iterations of its nets.  Collective: no."""
@@ -87,7 +133,7 @@ class UnitSelection(Around):
             return said
         return said | {"phase": "selection", "changed": self.changed, "trained": self.trained}
 
-    def _sizes(self, method: Any) -> list[int]:
+    def _sizes(self, method: Mac) -> list[int]:
         """Units of each hidden layer of a method's net.  Collective: no."""
         found = list(self.begun.resolved.units)
         for place in self.places:
@@ -164,12 +210,11 @@ class UnitSelection(Around):
                 break
         return gap < 0.0
 
-    def _value(self, method: Any, state: State[MacState]) -> float:
+    def _value(self, method: Mac, state: State[MacState]) -> float:
         """E1 + C per point as the run would end here: with the output layer fitted.  Collective: yes."""
         after = method.finish(state)
         error = method.parts.evaluation.nested(method.parts.weights(after)).error
-        value: float = self.team.from_root(lambda: error + self._cost(method.plan))
-        return value
+        return self.team.from_root(lambda: error + self._cost(method.plan))
 
     def _candidates(self, place: Place, net: Net) -> list[Candidate]:
         """The smaller sizes of a layer, the largest first, each with its best units.  Collective: yes."""

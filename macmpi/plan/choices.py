@@ -13,11 +13,10 @@ from macmpi.nets.losses import Loss
 from macmpi.plan.penalty import AugmentedLagrangian, Patient, Quadratic, Stationary
 from macmpi.plan.resolved import Regression
 from macmpi.plan.shaping import Shaping, shaping_of
-from macmpi.solvers import W_SOLVERS, Z_SOLVERS, WSolver
+from macmpi.solvers import W_SOLVERS, Z_SOLVERS, Thresholded, WSolver
 from macmpi.solvers.centres import TRAINERS, Trainer
-from macmpi.solvers.fitters import FITTERS, Fitter
+from macmpi.solvers.fitters import FITTERS, ByFitter, Fitter
 from macmpi.solvers.w_descent import SGDW
-from macmpi.solvers.w_fitted import ByFitter, Thresholded
 
 
 def named_by(config: Config, chain: Chain, loss: Loss, fitted_by: dict[int, str]) -> dict[str, Any]:

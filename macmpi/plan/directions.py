@@ -176,9 +176,9 @@ WIDE, LEADING = 384, 8
 @dataclass(frozen=True)
 class Damped:
     """identity: layers whose metric is the identity: a linear output layer of the squared error; spectral: other layers
-    that are damped in eigenvectors (methods/stochastic/spectral.py); dense: the net is an autoencoder of dense layers:
+    that are damped in eigenvectors (methods/stochastic/inverses.py); dense: the net is an autoencoder of dense layers:
     narrow ones are spectral, and layers of an identity metric are damped by the same formula.  low_rank: of G_1, M_1,
-    G_2, M_2, ..., counted from 0, those that are inverted in leading eigenvectors (methods/stochastic/lowrank.py), and
+    G_2, M_2, ..., counted from 0, those that are inverted in leading eigenvectors (the same place), and
     in how many.
     """
 

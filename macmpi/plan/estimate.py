@@ -18,8 +18,7 @@ from macmpi.plan.minibatches import SHARED
 from macmpi.plan.plan import Plan
 from macmpi.plan.work_lists import Job
 from macmpi.solvers.descent import PAIRS
-from macmpi.solvers.z_directions import flops_a_point
-from macmpi.solvers.z_gauss_newton import GaussNewtonZ
+from macmpi.solvers.z_gauss_newton import GaussNewtonZ, flops_a_point
 
 PASSES_Z, PASSES_DIRECTIONS, PASSES_OTHERS = 2.0, 12.0, 10.0
 PASSES_W = {"closed_form": 2.0, "gauss_newton": 4.0, "hessian_free": 4.0}

@@ -19,7 +19,7 @@ from macmpi.plan.resolve import resolve
 from macmpi.plan.resolved import Resolved
 from macmpi.plan.structure import check_ranks
 from macmpi.plan.work import Offsets, Work, offsets
-from macmpi.solvers.restraint import Restraint
+from macmpi.solvers.w_problem import Restraint
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,9 @@ from macmpi.plan.penalty import Quadratic
 from macmpi.plan.shaping import Shaping
 from macmpi.solvers import WSolver, ZSolver
 from macmpi.solvers.centres import Trainer
-from macmpi.solvers.fitters import Fitter
+from macmpi.solvers.fitters import ByFitter, Fitter
 from macmpi.solvers.grams import System
 from macmpi.solvers.w_descent import SGDW
-from macmpi.solvers.w_fitted import ByFitter
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from macmpi import UsageError, many
 from macmpi.config import Penalty
 from macmpi.config.tables import FAR
-from macmpi.solvers.restraint import FREE, Restraint
+from macmpi.solvers.w_problem import FREE, Restraint
 
 LISTS = ("ridge", "l1", "group_lasso", "weights_min", "weights_max")
 """Keys of [penalty] that may be a list, a value for each layer whose weights regressions fit."""

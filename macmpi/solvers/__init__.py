@@ -7,15 +7,18 @@ W_SOLVERS; the contract tests then pick it up by themselves.  A solver is a froz
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pkgutil import resolve_name
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
 from macmpi.demand import USUAL, Demand, Demands
+from macmpi.nets.design import apply, column_dots, ridge_value
 from macmpi.reductions import AT_ONCE, Average, OverPoints
 from macmpi.solvers.grams import System
-from macmpi.solvers.table import Table
-from macmpi.solvers.w_problem import WProblem, values
+from macmpi.solvers.w_problem import UnitProblem, WProblem, values
 from macmpi.solvers.z_problem import ZProblem
 from macmpi.typing import Array
 
@@ -117,6 +120,63 @@ def improved(problem: WProblem, theta: Array, over_points: OverPoints) -> Array:
     return better(start, before, theta, after)
 
 
+@dataclass(frozen=True)
+class Thresholded(WSolver):
+    """min over w_h of 1/2 sum_n (t_nh - [w_h a_n > 0])^2 + ridge/2 ||v_h||^2, through the same with sigmoids.
+
+    The new weights of a unit are kept where its own objective, that of the bits, does not rise.  Targets t are bits, or
+    bits less the multipliers' share.
+    Cost: that of the inner solver and 2 passes.
+    """
+
+    inner: WSolver
+
+    takes: ClassVar[frozenset[str]] = frozenset({"units"})
+    activations: ClassVar[frozenset[str] | None] = frozenset({"sigmoid"})
+
+    @property
+    def handles(self) -> Demands:  # type: ignore[override]
+        return self.inner.handles
+
+    @property
+    def system(self) -> System | None:
+        return self.inner.system
+
+    def effort(self, n_in: int, units: int, points: int) -> float:
+        return self.inner.effort(n_in, units, points)
+
+    def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
+        old = np.asarray(problem.start, dtype=np.float64)
+        new = self.inner.solve(problem, over_points)
+        before, after = (self._objective(problem, W, over_points) for W in (old, new))
+        return np.where((after <= before)[:, None], new, old)
+
+    def _objective(self, problem: UnitProblem, W: Array, over_points: OverPoints) -> Array:
+        def partial(rows: slice) -> tuple[Array, ...]:
+            R = problem.targets[rows] - (apply(problem.inputs[rows], W) > 0.0)
+            return (0.5 * column_dots(problem.weigh(R, rows), R),)
+
+        (errors,) = over_points(partial)
+        return errors + 0.5 * problem.ridge * ridge_value(W, problem.n_in)
+
+
+class Table(Mapping[str, Any]):
+    """Words, each with the place "module:name" of what it stands for, which is imported when it is looked up: most runs
+    need few of them."""
+
+    def __init__(self, **places: str) -> None:
+        self._places = places
+
+    def __getitem__(self, word: str) -> Any:
+        return resolve_name(self._places[word])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
 Z_SOLVERS = Table(
     gauss_newton="macmpi.solvers.z_gauss_newton:GaussNewtonZ",
     alternating="macmpi.solvers.z_gauss_newton:AlternatingZ",
@@ -125,7 +185,7 @@ Z_SOLVERS = Table(
 W_SOLVERS = Table(
     gauss_newton="macmpi.solvers.w_gauss_newton:GaussNewtonW",
     closed_form="macmpi.solvers.closed_form:ClosedForm",
-    hessian_free="macmpi.solvers.w_hessian_free:HessianFreeW",
+    hessian_free="macmpi.solvers.w_gauss_newton:HessianFreeW",
     lbfgs="macmpi.solvers.w_descent:LBFGSW",
     ncg="macmpi.solvers.w_descent:ConjugateGradientW",
     gradient="macmpi.solvers.w_descent:GradientW",

@@ -13,8 +13,8 @@ from macmpi.parallel import tiles
 from macmpi.parallel.lapack import blas, solved_rows
 from macmpi.reductions import ALONE, InPieces, OverPoints
 from macmpi.solvers import BY_SUMS, PASS, WSolver
+from macmpi.solvers.cholesky import NORMAL, jitter, regular_factor
 from macmpi.solvers.grams import System, groups, scattered
-from macmpi.solvers.regular import NORMAL, jitter, regular_factor
 from macmpi.solvers.w_problem import LayerGram, UnitProblem
 from macmpi.typing import Array
 
@@ -75,8 +75,14 @@ class ClosedForm(WSolver):
 
     def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
         ridge, W = problem.ridge, np.asarray(problem.start, dtype=np.float64)
-        crossed, mask = _crossed(problem, over_points, W if ridge == 0.0 else None), problem.connected
-        cut = tiles.solved_tiles(len(W))
+        cut, mask = tiles.solved_tiles(len(W)), problem.connected
+
+        def product(rows: slice) -> tuple[Array, ...]:
+            """T^T [A, 1], without a ridge R^T [A, 1]."""
+            A, T = problem.inputs[rows], problem.targets[rows]
+            return (adjoint(problem.weigh(T if ridge else T - apply(A, W), rows), A, problem.bias),)
+
+        (crossed,) = over_points(product)
 
         def solved(i: int) -> Array:
             own, right = W[cut[i].rows], crossed[cut[i].rows]
@@ -88,14 +94,13 @@ class ClosedForm(WSolver):
         return problem.in_pieces.rows([tile.rows for tile in cut], W.shape[1], solved)
 
     def _moved(self, problem: UnitProblem, G: Array, factor: Factor, W: Array, crossed: Array) -> Array:
-        """Units of the same Gram with new weights; crossed: T^T [A, 1], without a ridge R^T [A, 1]."""
-        if not factor.regular:
-            return self._corrected(problem, G, factor, W, crossed)
-        best = solved_rows(factor.lower, crossed)
-        return best if self.relaxation == 1.0 else W + self.relaxation * (best - W)
+        """Units of the same Gram with new weights, or with their weights corrected where that lowers their objective.
 
-    def _corrected(self, problem: UnitProblem, G: Array, factor: Factor, W: Array, crossed: Array) -> Array:
-        """Their weights moved, where that lowers their objective."""
+        crossed: T^T [A, 1], without a ridge R^T [A, 1].
+        """
+        if factor.regular:
+            best = solved_rows(factor.lower, crossed)
+            return best if self.relaxation == 1.0 else W + self.relaxation * (best - W)
         ridge, n_in = problem.ridge, W.shape[1] - problem.bias
         V = W[:, :n_in]
         gradient = crossed - _symmetric(W, G) if ridge > 0.0 else crossed
@@ -111,14 +116,3 @@ class ClosedForm(WSolver):
 def _symmetric(W: Array, G: Array) -> Array:
     """W G for G (n, n) symmetric, of which only the upper half is read, and W (w, n)."""
     return blas.dsymm(1.0, G.T, W.T, lower=1).T
-
-
-def _crossed(problem: UnitProblem, over_points: OverPoints, W: Array | None = None) -> Array:
-    """T^T [A, 1], or with weights R^T [A, 1]: the shape of the weights."""
-
-    def product(rows: slice) -> tuple[Array, ...]:
-        A, T = problem.inputs[rows], problem.targets[rows]
-        return (adjoint(problem.weigh(T if W is None else T - apply(A, W), rows), A, problem.bias),)
-
-    (total,) = over_points(product)
-    return total

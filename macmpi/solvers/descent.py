@@ -1,7 +1,8 @@
-"""Gradient, nonlinear conjugate gradient and L-BFGS for many independent problems at once, one a row.
+"""Many independent problems at once, one a row: linear systems by conjugate gradients, others by lines of descent.
 
-Points in the Z-step and units in the W-step are such rows: thousands of small problems whose values and gradients are
-cheap together.  Each row has its own step length and its own coefficients; rows that are done are masked.
+Points in the Z-step and units in the W-step are such rows, and so is one whole segment: thousands of small problems
+whose products, values and gradients are cheap together.  Each row has its own step length and its own coefficients;
+rows that are done are masked.
 """
 
 from __future__ import annotations
@@ -17,6 +18,12 @@ from macmpi.typing import Array
 Values = Callable[[Array], Array]
 Gradients = Callable[[Array], tuple[Array, Array]]
 Numbers = Array | float
+
+Precondition = Callable[[Array], Array]
+"""Gives a fresh array, the preconditioned residuals of some rows."""
+
+Product = Callable[[Array, bool], tuple[Array, Array | None, Array]]
+"""(P, last) -> P^T S P row by row, S P unless it is the last one, and what a unit of P adds to the answer."""
 
 ARMIJO = 1e-4
 """A trial step t is good where it lowers the value by this share of t times the slope."""
@@ -189,3 +196,45 @@ def parabola_minimum(f: Numbers, slope: Numbers, t: Numbers, trial: Numbers) -> 
     """
     curvature = trial - f - slope * t
     return np.where(curvature > 0.0, -0.5 * slope * t**2 / np.where(curvature > 0.0, curvature, 1.0), np.inf)
+
+
+def conjugate_gradients(
+    start: Array,
+    R: Array,
+    product: Product,
+    precondition: Precondition,
+    iterations: int,
+    tolerance: float,
+    live: Array | bool = True,
+    agreed: Callable[[Array], Array] = lambda found: found,
+    taken: Callable[[Array, bool], object] = lambda lengths, first: None,
+) -> Array:
+    """start + the sum of the CG steps of each row, for right sides R.  `start` and R are overwritten.
+
+    Every row has coefficients of its own; rows whose preconditioned residual has fallen to `tolerance` are masked, as
+    are those that are not live.  taken: is told each iteration's lengths, and whether it is the first; agreed: as
+    InPieces has it.  Collective: where these or `product` are.
+    """
+    X = start
+    preconditioned = precondition(R)
+    P, ry = preconditioned, agreed(row_dots(R, preconditioned))
+    small = tolerance**2 * ry
+    live = live & (ry > 0.0)
+    for i in range(iterations):
+        curvature, SP, T = product(P, i + 1 == iterations)
+        live = live & (curvature > 0.0)
+        lengths = np.where(live, ry / np.where(live, curvature, 1.0), 0.0)
+        alpha = lengths[:, None]
+        X += T * alpha if T is P else np.multiply(T, alpha, out=T)
+        taken(lengths, i == 0)
+        if SP is None:
+            break
+        SP *= alpha
+        R -= SP
+        preconditioned = precondition(R)
+        ry_old, ry = ry, agreed(row_dots(R, preconditioned))
+        live = live & (ry > small)
+        if not live.any():
+            break
+        P = preconditioned + np.where(live, ry / np.where(live, ry_old, 1.0), 0.0)[:, None] * P
+    return X

@@ -13,8 +13,7 @@ from macmpi.nets.design import gram_rows
 from macmpi.nets.tape import Step
 from macmpi.parallel.lapack import blas, lapack
 from macmpi.reductions import ALONE, InPieces, OverPoints, Rows
-from macmpi.solvers.cholesky import whole
-from macmpi.solvers.regular import PRECONDITIONER, jitter, regular_factor
+from macmpi.solvers.cholesky import PRECONDITIONER, jitter, regular_factor, whole
 from macmpi.solvers.w_problem import LayerGram
 from macmpi.typing import Array
 

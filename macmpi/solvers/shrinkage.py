@@ -7,7 +7,7 @@ a: where the rows begin, c: minus the gradient of the smooth part there, s: a ro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -16,9 +16,9 @@ import numpy as np
 
 from macmpi.nets.design import row_dots
 from macmpi.parallel.lapack import factored, lapack, solved_rows
+from macmpi.solvers.cholesky import regular_factor
 from macmpi.solvers.grams import alike
-from macmpi.solvers.regular import regular_factor
-from macmpi.solvers.restraint import Restraint, together
+from macmpi.solvers.w_problem import Restraint, together
 from macmpi.typing import Array
 
 COLUMNS = 32
@@ -71,7 +71,9 @@ class Quadratic:
     connected: Array | None = None
 
     def of(self, rows: slice | Array) -> Quadratic:
-        """Some rows; not of a restraint that joins them."""
+        """Some rows; of a restraint that joins them all."""
+        if self.restraint.joins:
+            return self
         start, slope, scale, penalised = (A[rows] for A in (self.start, self.slope, self.scale, self.penalised))
         connected = None if self.connected is None else self.connected[rows]
         return Quadratic(self.form, start, slope, scale, penalised, self.restraint, connected)
@@ -106,8 +108,7 @@ class Quadratic:
         held = self.penalised & (not swept)
         W, live = np.where(held, np.clip(0.0, low, high), self.start), np.arange(len(self.start))
         for _ in range(rounds):
-            part = self if self.restraint.joins else self.of(live)
-            W[live], going = part._round(W[live], tolerance, swept)
+            W[live], going = self.of(live)._round(W[live], tolerance, swept)
             live = live[going]
             if not len(live):
                 break
@@ -173,7 +174,7 @@ class Quadratic:
         W, gradient = self._newton(W, gradient)
         going = self._together(self.lack(W, gradient)) > self._limit(W, tolerance)
         if going.any():
-            part = self if self.restraint.joins else self.of(going)
+            part = self.of(going)
             W[going] = (part._swept if swept else part._single)(W[going], gradient[going])
         return W, going
 
@@ -235,8 +236,8 @@ class Quadratic:
         turned = self.grouped & ((W * new).sum(axis=0) <= 0.0) if self.restraint.joins else self.grouped
         still = self._taken(np.arange(len(W)), np.where(turned, 0.0, new), found, slopes)
         if len(still):
-            part = self if self.restraint.joins else self.of(still)
-            self._taken(still, part._lowest(W[still], step[still], gradient[still]), found, slopes)
+            lowest = self.of(still)._lowest(W[still], step[still], gradient[still])
+            self._taken(still, lowest, found, slopes)
         return found, slopes
 
     def _lowest(self, W: Array, step: Array, gradient: Array) -> Array:
@@ -260,7 +261,7 @@ class Quadratic:
         """
         if not len(rows):
             return rows
-        part, old, gradient = self if self.restraint.joins else self.of(rows), found[rows], slopes[rows]
+        part, old, gradient = self.of(rows), found[rows], slopes[rows]
         change, now = part._change(old, tried, gradient)
         noise = ROUNDING * self._summed(self.restraint.penalty(old, part.penalised))
         closer = part._together(part.lack(tried, now)) < part._together(part.lack(old, gradient))
@@ -337,8 +338,3 @@ def _reach(W: Array, step: Array, low: Array, high: Array) -> Array:
     with np.errstate(over="ignore"):
         length = np.where(ends, away / np.where(ends, step, 1.0), np.inf)
     return np.minimum(length.min(axis=1, initial=1.0), 1.0)
-
-
-def stacked(parts: Sequence[Array]) -> Array:
-    """Blocks of weights as one row (1, P)."""
-    return np.concatenate([part.ravel() for part in parts])[None]

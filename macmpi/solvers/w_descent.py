@@ -19,11 +19,11 @@ from macmpi.typing import Array
 
 
 @dataclass(frozen=True)
-class DescentW(WSolver):
-    """Each row of theta by steps along `direction()`.  Cost of an iteration: 4 N D w flops, and 2 N D w a trial.
+class GradientW(WSolver):
+    """Steepest descent, step lengths from a parabola, for each row of theta; others descend along their `direction`.
 
     Units are fitted in coordinates in which the layer's Gram is the identity: features of a sigmoid layer differ in
-    scale by orders of magnitude.
+    scale by orders of magnitude.  Cost of an iteration: 4 N D w flops, and 2 N D w a trial.
     """
 
     iterations: int = 10
@@ -54,19 +54,14 @@ class DescentW(WSolver):
 
 
 @dataclass(frozen=True)
-class GradientW(DescentW):
-    """Steepest descent, step lengths from a parabola."""
-
-
-@dataclass(frozen=True)
-class ConjugateGradientW(DescentW):
+class ConjugateGradientW(GradientW):
     """Nonlinear conjugate gradient, Polak-Ribiere cut off at 0 (PR+)."""
 
     direction: ClassVar[type[Direction]] = Conjugate
 
 
 @dataclass(frozen=True)
-class LBFGSW(DescentW):
+class LBFGSW(GradientW):
     """L-BFGS."""
 
     direction: ClassVar[type[Direction]] = LBFGS

@@ -1,4 +1,4 @@
-"""The splitting of E_Q by parameter block: W-problems, each a regression of its own.
+"""The splitting of E_Q by parameter block: W-problems, each a regression of its own, and restraints on its weights.
 
 Where the units of a segment separate, a tile of units is a `UnitProblem`; where they do not (several layers between
 two sites, softmax, cross-entropy) the whole segment is a `SegmentProblem`, differentiated by backpropagation inside it.
@@ -7,10 +7,11 @@ Both look alike to a solver: m independent problems of P unknowns each, theta (m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -19,8 +20,73 @@ from macmpi.nets.design import adjoint, apply, column_dots, ridge_value
 from macmpi.nets.layers.activation import function
 from macmpi.nets.losses import Loss, weighted
 from macmpi.reductions import ALONE, InPieces, OverPoints, Rows
-from macmpi.solvers.restraint import FREE, Restraint
 from macmpi.typing import Array
+
+
+@dataclass(frozen=True)
+class Restraint:
+    """l1 sum |v| + group sum_j ||V[:, j]||, with least <= v <= most, added to a regression; biases are left alone.
+
+    A column j is what all units make of one input.  kept: weights that are 0 stay 0.
+    """
+
+    l1: float = 0.0
+    group: float = 0.0
+    least: float = -math.inf
+    most: float = math.inf
+    kept: bool = False
+
+    @property
+    def active(self) -> bool:
+        """It asks for anything."""
+        return self != FREE
+
+    @property
+    def joins(self) -> bool:
+        """The units of a layer do not separate."""
+        return self.group > 0.0
+
+    def penalty(self, W: Array, penalised: Array) -> Array:
+        """Value of l1 and of the groups, (w,): of each row, or where groups join the rows their sum in the first."""
+        V = np.where(penalised, W, 0.0)
+        found: Array = self.l1 * np.abs(V).sum(axis=1)
+        if self.joins:
+            found[0] = found.sum() + self.group * np.sqrt(np.square(V).sum(axis=0)).sum()
+            found[1:] = 0.0
+        return found
+
+    def limits(self, W: Array, penalised: Array) -> tuple[Array, Array]:
+        """Bounds of each weight, of the shape of W: those of biases are infinite."""
+        held = penalised & (W == 0.0) if self.kept else np.zeros(W.shape, dtype=bool)
+        bounds = ((self.least, -math.inf), (self.most, math.inf))
+        low, high = (np.where(held, 0.0, np.where(penalised, inside, free)) for inside, free in bounds)
+        return low, high
+
+    def inside(self, W: Array, penalised: Array) -> Array:
+        """The weights at the nearest place within the bounds."""
+        return np.where(penalised, np.clip(W, self.least, self.most), W)
+
+
+FREE = Restraint()
+
+
+class Asked(NamedTuple):
+    """A block of weights, marks of those that ridge and restraint hold for, its restraint, and where weights exist."""
+
+    penalised: Array
+    restraint: Restraint
+    connected: Array | None
+
+
+def together(joins: bool, values: Array, by: Callable[[Array], Any] = np.sum) -> Array:
+    """The values of rows; where a restraint joins these, what they are together for each of them."""
+    return np.full(len(values), by(values)) if joins else values
+
+
+def zeros(weights: Sequence[Array], penalised: Sequence[Array]) -> tuple[int, int]:
+    """Count the penalised weights that are exactly 0, and all of them."""
+    found = sum(int(np.count_nonzero(mark & (W == 0.0))) for W, mark in zip(weights, penalised, strict=True))
+    return found, sum(int(np.count_nonzero(mark)) for mark in penalised)
 
 
 @dataclass(frozen=True)
@@ -143,6 +209,20 @@ class UnitProblem(WProblem):
         """Marks the weights that ridge and restraint hold for, of the shape of W."""
         return np.broadcast_to(np.arange(self.start.shape[1]) < self.n_in, self.start.shape)
 
+    @property
+    def quadratic(self) -> bool:
+        """Without restraint the objective is a quadratic, of the curvature G + ridge."""
+        return self.activation == "linear"
+
+    @property
+    def asked(self) -> list[Asked]:
+        """The demands on the one block of weights that there is."""
+        return [Asked(self.penalised, self.restraint, self.connected)]
+
+    def blocks(self, theta: Array) -> list[Array]:
+        """The blocks of weights that theta (m, P) consists of, views: this one."""
+        return [theta]
+
     def local(self, theta: Array, rows: Any) -> tuple[Array, Array, Callable[[], Array]]:
         """The errors (m,) of some points, their residuals (n, m), each times the point's weight, and how to get s'."""
         own, a = function(self.activation), apply(self.inputs[rows], theta)
@@ -185,9 +265,21 @@ class SegmentProblem(WProblem):
     restraints: tuple[Restraint, ...] = ()
     by_unit: ClassVar[bool] = False
 
+    @property
+    def quadratic(self) -> bool:
+        """Without restraint the objective is a quadratic, of the curvature G + ridge."""
+        maps = self.segment.maps
+        return len(maps) == 1 and "linear" in maps[0].capabilities and self.loss.by_output and self.loss.unit_hessian
+
+    @property
+    def asked(self) -> list[Asked]:
+        """The demands on each block of weights."""
+        pairs = zip(self.segment.fitted, self.restraints or (FREE,) * len(self.shapes), strict=True)
+        return [Asked(map_.penalised, restraint, map_.connected) for map_, restraint in pairs]
+
     def blocks(self, theta: Array) -> list[Array]:
-        """Views W_b (H_b, D_b + 1) of a vector (P,)."""
-        out, at = [], 0
+        """Views W_b (H_b, D_b + 1) of a vector (P,), or of (1, P)."""
+        theta, out, at = theta.ravel(), [], 0
         for h, d in self.shapes:
             out.append(theta[at : at + h * d].reshape(h, d))
             at += h * d
@@ -214,11 +306,6 @@ class SegmentProblem(WProblem):
     def ridges_of_blocks(self) -> tuple[float, ...]:
         """The ridge of each block."""
         return self.ridges or (self.ridge,) * len(self.shapes)
-
-    @property
-    def restraints_of_blocks(self) -> tuple[Restraint, ...]:
-        """The restraint of each block."""
-        return self.restraints or (FREE,) * len(self.shapes)
 
     @cached_property
     def _shrinks(self) -> Array:

@@ -14,11 +14,10 @@ from macmpi.nets.layers.activation import function
 from macmpi.parallel import tiles
 from macmpi.reductions import ALONE, InPieces, OverPoints
 from macmpi.solvers import BY_SUMS, WSolver
+from macmpi.solvers.cholesky import NORMAL, PRECONDITIONER, jitter
 from macmpi.solvers.grams import System, inputs_gram
-from macmpi.solvers.regular import NORMAL, PRECONDITIONER, jitter
-from macmpi.solvers.restraint import Restraint, together
-from macmpi.solvers.shrinkage import Form, Quadratic, form_of, stacked
-from macmpi.solvers.w_problem import LayerGram, SegmentProblem, WProblem, values
+from macmpi.solvers.shrinkage import Form, Quadratic, form_of
+from macmpi.solvers.w_problem import LayerGram, WProblem, together, values
 from macmpi.typing import Array
 
 TRIALS, TRIALS_EXACT = 10, 2
@@ -82,53 +81,17 @@ class ProximalW(WSolver):
         return super().effort(n_in, units, points) + units * n_in**3 / 8.0 / points
 
     def solve(self, problem: WProblem, over_points: OverPoints) -> Array:
-        fit: Fit = Fit(problem) if problem.by_unit else SegmentFit(problem)  # type: ignore[arg-type]
+        fit: Fit = Fit(problem, over_points) if problem.by_unit else SegmentFit(problem, over_points)
         theta = fit.inside(np.asarray(problem.start, dtype=np.float64))
         live, scale = np.ones(len(theta), dtype=bool), np.zeros(len(theta))
-        for _ in range(1 if fit.quadratic else self.iterations):
-            smooth, slope, first, forms = fit.linearised(theta, over_points)
-            before = smooth + fit.penalty(theta)
+        for _ in range(1 if fit.problem.quadratic else self.iterations):
+            model, first = fit.linearised(theta)
             scale = np.where(scale > 0.0, np.maximum(scale, fit.least * first), first)
-            theta, after, scale = self._lowered(fit, Model(theta, smooth, slope, forms), scale, live, over_points)
+            theta, before, after, scale = fit.lowered(model, scale, live)
             live &= fit.together(before - after) > self.tolerance * fit.together(before)
             if not live.any():
                 break
         return theta
-
-    def _lowered(
-        self, fit: Fit, model: Model, scale: Array, live: Array, over_points: OverPoints
-    ) -> tuple[Array, Array, Array]:
-        """Rows after trials, their objectives, and the curvatures that the last trials say.
-
-        The second trial has the curvature that the first has met; further ones follow only where one was refused.
-        """
-        theta, objective = model.theta, model.smooth + fit.penalty(model.theta)
-        found, least, pending = theta.copy(), objective.copy(), live.copy()
-        for attempt in range(TRIALS_EXACT if fit.quadratic else TRIALS):
-            if not pending.any():
-                break
-            tried = fit.step(theta, model.slope, scale, model.forms, pending)
-            smooth = fit.smooth(tried, over_points)
-            now = smooth + fit.penalty(tried)
-            seen = self._seen(fit, model, tried - theta, smooth)
-            likely = np.clip(seen, FLATTER * scale, STEEPER * scale)
-            right = np.isfinite(now) & (fit.together(now) < fit.together(objective)) & (seen <= BEARABLE * scale)
-            taken = pending & np.isfinite(now) & (fit.together(now) < fit.together(least))
-            found, least = np.where(taken[:, None], tried, found), np.where(taken, now, least)
-            known = (np.abs(np.log(likely / scale)) < NEARLY) | (fit.quadratic or attempt > 0)
-            done = fit.together((right & known) | ~(tried != theta).any(axis=1), np.all)
-            scale = np.where(pending, np.where(right, likely, np.maximum(likely, 2.0 * scale)), scale)
-            scale = fit.together(scale, np.max)
-            pending &= ~done
-        return found, least, scale
-
-    def _seen(self, fit: Fit, model: Model, move: Array, smooth: Array) -> Array:
-        """The curvature along a move, in units of the forms, that its smooth part says."""
-        agreed = fit.problem.in_pieces.agreed
-        curved, fall = agreed(fit.curvature(move, model.forms)), agreed(row_dots(model.slope, move))
-        with np.errstate(over="ignore", invalid="ignore"):
-            seen = 2.0 * (smooth - model.smooth + fall) / np.where(curved > 0.0, curved, 1.0)
-        return np.where(np.isfinite(seen), seen, np.inf)
 
 
 class Model(NamedTuple):
@@ -144,29 +107,16 @@ class Model(NamedTuple):
 class Fit:
     """A W-problem as `ProximalW` reads it, rows theta (m, P) with an objective each: units of one layer, a row each.
 
-    A restraint may join the rows.
+    A restraint may join the rows.  Collective: where `over_points` and the problem's `in_pieces` are.
     """
 
     problem: Any
+    over_points: OverPoints
     least: ClassVar[float] = 0.01
 
-    @property
-    def quadratic(self) -> bool:
-        """The smooth part of the objective is a quadratic, and the form with s = 1 its curvature."""
-        return self.problem.activation == "linear"
-
-    @property
-    def asked(self) -> Sequence[tuple[Array, Restraint, Array | None]]:
-        """The marks of each block's penalised weights, its restraint, and where its weights exist."""
-        return [(self.problem.penalised, self.problem.restraint, self.problem.connected)]
-
-    def blocks(self, theta: Array) -> list[Array]:
-        """The blocks of weights that rows consist of, views."""
-        return [theta]
-
     def joined(self, blocks: Sequence[Array]) -> Array:
-        """The rows that consist of some blocks."""
-        return blocks[0]
+        """The rows theta that consist of some blocks."""
+        return np.concatenate([W.ravel() for W in blocks]).reshape(self.problem.start.shape)
 
     def summed(self, values: Sequence[Array]) -> Array:
         """A value for each row from those of each block's rows."""
@@ -174,92 +124,108 @@ class Fit:
 
     def together(self, values: Array, by: Callable[[Array], Any] = np.sum) -> Array:
         """The values of rows, or where a restraint joins all of them what these are together: their sum, for all."""
-        return together(self.asked[0][1].joins, values, by)
+        return together(self.problem.asked[0].restraint.joins, values, by)
 
-    def smooth(self, theta: Array, over_points: OverPoints) -> Array:
-        """The errors and the ridge of each row.  Collective: where `over_points` is."""
+    def smooth(self, theta: Array) -> Array:
+        """The errors and the ridge of each row."""
         with np.errstate(over="ignore", invalid="ignore"):
-            return values(self.problem, theta, over_points)
+            return values(self.problem, theta, self.over_points)
 
     def penalty(self, theta: Array) -> Array:
         """The restraint's penalty of each row."""
-        pairs = zip(self.blocks(theta), self.asked, strict=True)
-        return self.summed([restraint.penalty(W, marks) for W, (marks, restraint, _) in pairs])
+        pairs = zip(self.problem.blocks(theta), self.problem.asked, strict=True)
+        return self.summed([asked.restraint.penalty(W, asked.penalised) for W, asked in pairs])
 
     def inside(self, theta: Array) -> Array:
         """The nearest rows within the bounds."""
-        pairs = zip(self.blocks(theta), self.asked, strict=True)
-        return self.joined([restraint.inside(W, marks) for W, (marks, restraint, _) in pairs])
+        pairs = zip(self.problem.blocks(theta), self.problem.asked, strict=True)
+        return self.joined([asked.restraint.inside(W, asked.penalised) for W, asked in pairs])
 
-    def step(self, theta: Array, slope: Array, scale: Array, forms: Sequence[Form], rows: Array) -> Array:
-        """The model's minimum for some rows; the others as they are.  Collective: where `in_pieces` is."""
-        found = []
-        for W, own, form, asked in zip(self.blocks(theta), self.blocks(slope), forms, self.asked, strict=True):
-            some, moved = np.flatnonzero(np.broadcast_to(rows | asked[1].joins, len(W))), W.copy()
-            model = Quadratic(form, W, own, np.broadcast_to(scale, len(W)), *asked)
-            moved[some] = self._solved(model.of(some))
+    def lowered(self, model: Model, scale: Array, live: Array) -> tuple[Array, Array, Array, Array]:
+        """Rows after trials, their objectives before and after, and the curvatures that the last trials say.
+
+        The second trial has the curvature that the first has met; further ones follow only where one was refused.
+        """
+        theta, quadratic = model.theta, self.problem.quadratic
+        objective = model.smooth + self.penalty(theta)
+        found, least, pending = theta.copy(), objective.copy(), live.copy()
+        for attempt in range(TRIALS_EXACT if quadratic else TRIALS):
+            if not pending.any():
+                break
+            tried = self.step(model, scale, pending)
+            smooth = self.smooth(tried)
+            now = smooth + self.penalty(tried)
+            seen = self._seen(model, tried - theta, smooth)
+            likely = np.clip(seen, FLATTER * scale, STEEPER * scale)
+            right = np.isfinite(now) & (self.together(now) < self.together(objective)) & (seen <= BEARABLE * scale)
+            taken = pending & np.isfinite(now) & (self.together(now) < self.together(least))
+            found, least = np.where(taken[:, None], tried, found), np.where(taken, now, least)
+            known = (np.abs(np.log(likely / scale)) < NEARLY) | (quadratic or attempt > 0)
+            done = self.together((right & known) | ~(tried != theta).any(axis=1), np.all)
+            scale = np.where(pending, np.where(right, likely, np.maximum(likely, 2.0 * scale)), scale)
+            scale = self.together(scale, np.max)
+            pending &= ~done
+        return found, objective, least, scale
+
+    def _seen(self, model: Model, move: Array, smooth: Array) -> Array:
+        """The curvature along a move, in units of the forms, that its smooth part says."""
+        agreed = self.problem.in_pieces.agreed
+        curved, fall = agreed(self.curvature(move, model.forms)), agreed(row_dots(model.slope, move))
+        with np.errstate(over="ignore", invalid="ignore"):
+            seen = 2.0 * (smooth - model.smooth + fall) / np.where(curved > 0.0, curved, 1.0)
+        return np.where(np.isfinite(seen), seen, np.inf)
+
+    def step(self, model: Model, scale: Array, rows: Array) -> Array:
+        """The model's minimum for some rows; the others as they are."""
+        blocks, found = self.problem.blocks, []
+        parts = zip(blocks(model.theta), blocks(model.slope), model.forms, self.problem.asked, strict=True)
+        for W, own, form, asked in parts:
+            some, moved = np.flatnonzero(np.broadcast_to(rows | asked.restraint.joins, len(W))), W.copy()
+            moved[some] = self._solved(Quadratic(form, W, own, np.broadcast_to(scale, len(W)), *asked).of(some))
             found.append(moved)
         return self.joined(found)
 
     def _solved(self, model: Quadratic) -> Array:
-        count, width = model.start.shape
+        (count, width), exact = model.start.shape, self.problem.quadratic
         runs = [slice(0, count)] if model.restraint.joins else [t.rows for t in tiles.solved_tiles(count)]
-        rounds, lack = (EXACT_ROUNDS, EXACT) if self.quadratic else (ROUNDS, NEAR)
-        solve = self.problem.in_pieces.rows
-        return solve(runs, width, lambda i: model.of(runs[i]).solved(rounds, lack, self.quadratic))
+        rounds, lack = (EXACT_ROUNDS, EXACT) if exact else (ROUNDS, NEAR)
+        return self.problem.in_pieces.rows(runs, width, lambda i: model.of(runs[i]).solved(rounds, lack, exact))
 
     def curvature(self, move: Array, forms: Sequence[Form]) -> Array:
         """The moves' squares in the forms, (m,)."""
         return row_dots(move @ forms[0].H, move)
 
-    def linearised(self, theta: Array, over_points: OverPoints) -> tuple[Array, Array, Array, Sequence[Form]]:
-        """The smooth part, minus its gradient, a first curvature, forms.  Collective: where `over_points` is."""
+    def linearised(self, theta: Array) -> tuple[Model, Array]:
+        """The model at some rows, and a first curvature of each."""
         problem, agreed = self.problem, self.problem.in_pieces.agreed
-        errors, slope, squares = over_points(lambda rows: self._partial(theta, rows))
-        scale = np.ones(len(theta)) if self.quadratic else np.maximum(squares / problem.rows, 1e-30)
+
+        def partial(rows: slice) -> tuple[Array, ...]:
+            errors, q, slopes = problem.local(theta, rows)
+            s = slopes()
+            squares = column_sums(problem.weigh(np.square(s), rows))
+            return errors, adjoint(q * s, problem.inputs[rows], problem.bias), squares
+
+        errors, slope, squares = self.over_points(partial)
+        scale = np.ones(len(theta)) if problem.quadratic else np.maximum(squares / problem.rows, 1e-30)
         ridge, shrink = problem.ridge_part(theta)
         first = self.together(agreed(scale), np.max)
-        return agreed(errors + ridge), agreed(slope - shrink), first, [problem.factor]
-
-    def _partial(self, theta: Array, rows: slice) -> tuple[Array, ...]:
-        """Errors, minus their gradient, and the sum of s'^2."""
-        problem, (errors, q, slopes) = self.problem, self.problem.local(theta, rows)
-        s = slopes()
-        squares = column_sums(problem.weigh(np.square(s), rows))
-        return errors, adjoint(q * s, problem.inputs[rows], problem.bias), squares
+        return Model(theta, agreed(errors + ridge), agreed(slope - shrink), [problem.factor]), first
 
 
 @dataclass(frozen=True)
 class SegmentFit(Fit):
     """All weights of a segment, its blocks, in one row."""
 
-    problem: SegmentProblem
     least: ClassVar[float] = 0.0
-
-    @property
-    def quadratic(self) -> bool:
-        maps, loss = self.problem.segment.maps, self.problem.loss
-        return len(maps) == 1 and "linear" in maps[0].capabilities and loss.by_output and loss.unit_hessian
-
-    @property
-    def asked(self) -> Sequence[tuple[Array, Restraint, Array | None]]:
-        pairs = zip(self.problem.segment.fitted, self.problem.restraints_of_blocks, strict=True)
-        return [(map_.penalised, restraint, map_.connected) for map_, restraint in pairs]
-
-    def blocks(self, theta: Array) -> list[Array]:
-        return self.problem.blocks(theta[0])
-
-    def joined(self, blocks: Sequence[Array]) -> Array:
-        return stacked(blocks)
 
     def summed(self, values: Sequence[Array]) -> Array:
         return np.array([sum(part.sum() for part in values)])
 
     def curvature(self, move: Array, forms: Sequence[Form]) -> Array:
-        pairs = zip(self.blocks(move), forms, strict=True)
+        pairs = zip(self.problem.blocks(move), forms, strict=True)
         return np.array([sum(float(np.vdot(M @ form.H, M)) for M, form in pairs)])
 
-    def linearised(self, theta: Array, over_points: OverPoints) -> tuple[Array, Array, Array, Sequence[Form]]:
+    def linearised(self, theta: Array) -> tuple[Model, Array]:
         problem, agreed = self.problem, self.problem.in_pieces.agreed
 
         def partial(rows: slice) -> tuple[Array, ...]:
@@ -267,41 +233,43 @@ class SegmentFit(Fit):
             own = problem.weights_at(rows)
             return (*problem.partial(theta, rows, slope=True), *tape.scales(lambda step: inputs_gram(step, own)))
 
-        errors, gradient, *sums = over_points(partial)
+        errors, gradient, *sums = self.over_points(partial)
         ridge, shrink = problem.ridge_part(theta)
-        slope, wide = agreed(-gradient - shrink), [W.shape[1] for W in problem.blocks(theta[0])]
+        slope, wide = agreed(-gradient - shrink), [d for _, d in problem.shapes]
         grams = [agreed(S) if len(S) > 1 else np.eye(d) * agreed(S)[0, 0] for S, d in zip(sums, wide, strict=True)]
-        shares = np.ones(len(grams)) if self.quadratic else self._shares(theta, slope, grams, over_points)
-        return agreed(errors + ridge), slope, np.ones(1), self._forms(grams, shares)
+        model = Model(theta, agreed(errors + ridge), slope, self._forms(grams, np.ones(len(grams))))
+        if not problem.quadratic:
+            model = model._replace(forms=self._forms(grams, self._shares(model, grams)))
+        return model, np.ones(1)
 
     def _forms(self, grams: Sequence[Array], shares: Array) -> list[Form]:
         """The Grams, each times its share, and the ridge."""
-        found, dtype, least = [], self.problem.inputs.dtype, NORMAL if self.quadratic else PRECONDITIONER
-        for G, share, map_, ridge in zip(
-            grams, shares, self.problem.segment.fitted, self.problem.ridges_of_blocks, strict=True
-        ):
-            found.append(form_of(share * G, ridge * map_.penalised.all(axis=0) + jitter(share * G, least, dtype)))
+        problem, found = self.problem, []
+        least = NORMAL if problem.quadratic else PRECONDITIONER
+        parts = zip(grams, shares, problem.segment.fitted, problem.ridges_of_blocks, strict=True)
+        for G, share, map_, ridge in parts:
+            held = ridge * map_.penalised.all(axis=0)
+            found.append(form_of(share * G, held + jitter(share * G, least, problem.inputs.dtype)))
         return found
 
-    def _shares(self, theta: Array, slope: Array, grams: list[Array], over_points: OverPoints) -> Array:
+    def _shares(self, model: Model, grams: list[Array]) -> Array:
         """The Gauss-Newton curvature along each block's own step in units of its Gram, so that s = 1 fits them all.
 
         The square of a sum of blocks is at most their number times the sum of the squares.
         """
-        problem, ones = self.problem, np.ones(1)
-        forms = self._forms(grams, np.ones(len(grams)))
-        moves = problem.blocks(self.step(theta, slope, ones, forms, ones > 0.0)[0] - theta[0])
+        problem, theta, one = self.problem, model.theta, np.ones(1)
+        moves = problem.blocks(self.step(model, one, one > 0.0) - theta)
 
         def partial(rows: slice) -> tuple[Array, ...]:
             tape = problem.segment.tape(problem.weights(theta[0]), problem.inputs[rows])
             root, found = problem.loss_at(rows).root(problem.targets[rows], tape.F), []
             for i in range(len(moves)):
                 alone = [move if i == j else np.zeros_like(move) for j, move in enumerate(moves)]
-                change = tape.weight_jvp(problem.weights(stacked(alone)[0]))
+                change = tape.weight_jvp(problem.weights(self.joined(alone)))
                 found.append(float(np.vdot(change, root.normal(change))))
             return (np.array(found),)
 
-        curved = problem.in_pieces.agreed(over_points(partial)[0])
+        curved = problem.in_pieces.agreed(self.over_points(partial)[0])
         squares = np.array([float(np.vdot(move @ G, move)) for move, G in zip(moves, grams, strict=True)])
         known = (squares > 0.0) & (curved > 0.0)
         return len(moves) * np.where(known, curved / np.where(known, squares, 1.0), 1.0)

@@ -11,8 +11,8 @@ from macmpi.data.dataset import Dataset
 from macmpi.half_steps.errors import errors_of
 from macmpi.half_steps.evaluation import at
 from macmpi.half_steps.parts import Parts
-from macmpi.methods.constant import constant_weights
-from macmpi.methods.protocol import Method
+from macmpi.methods.choose import Method
+from macmpi.methods.starts import constant_weights
 from macmpi.nets.losses import LINKS
 from macmpi.results.scores import Labels, Numbers, scores_of, sums_of, width_of
 from macmpi.state import Errors, State, block_views

@@ -11,8 +11,7 @@ from macmpi import NumericalError, StorageError
 from macmpi.console import say, warn
 from macmpi.data.dataset import Dataset
 from macmpi.half_steps.errors import errors_of
-from macmpi.methods.choose import choose
-from macmpi.methods.protocol import Method
+from macmpi.methods.choose import Method, choose
 from macmpi.methods.starts import Origin, coordinates_first, start
 from macmpi.parallel.clock import Clock, now
 from macmpi.parallel.kernels import words

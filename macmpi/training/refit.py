@@ -17,8 +17,7 @@ from macmpi import many
 from macmpi.console import decimals
 from macmpi.data.dataset import Dataset, share_arrays
 from macmpi.half_steps.errors import errors_of
-from macmpi.methods.choose import choose
-from macmpi.methods.protocol import Method
+from macmpi.methods.choose import Method, choose
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.team import Team
 from macmpi.plan.penalty import Progress

@@ -27,7 +27,7 @@ from macmpi.training.request import MOST_RANKS, MachineQuestion
 
 if TYPE_CHECKING:
     from macmpi.data.source import Source
-    from macmpi.methods.protocol import Method
+    from macmpi.methods.choose import Method
     from macmpi.parallel.team import Team
     from macmpi.state import State
 

@@ -32,7 +32,7 @@ from macmpi.data.whole import load
 from macmpi.nets.layers.trees import Trees
 from macmpi.parallel.streams import stream
 from macmpi.solvers.fitters import FITTERS
-from macmpi.solvers.fitters.by_trees import SEEDS, Forest, row
+from macmpi.solvers.fitters.by_scikit_learn import SEEDS, Forest, row
 
 TREES, CODE = 50, 8
 SPLITS = {"digits": 3, "usps": 1}

@@ -23,7 +23,7 @@ from scipy import optimize  # noqa: E402
 from workload import begun  # noqa: E402
 
 from macmpi.half_steps.errors import gradients_of, slopes_of  # noqa: E402
-from macmpi.methods.protocol import Method  # noqa: E402
+from macmpi.methods.choose import Method  # noqa: E402
 from macmpi.state import State  # noqa: E402
 
 MU = (1.0, 1e1, 1e2, 1e3, 1e4, 1e5)

@@ -22,8 +22,7 @@ from settings import planned
 from macmpi.half_steps.evaluation import Evaluation
 from macmpi.half_steps.parts import Parts
 from macmpi.half_steps.w_step import Solving
-from macmpi.methods.choose import choose
-from macmpi.methods.protocol import Method
+from macmpi.methods.choose import Method, choose
 from macmpi.methods.selection import Comparing, Selection
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel.blocks import Products

@@ -37,7 +37,7 @@ from macmpi.nets.losses import LOSSES, Loss, Metric, metric, times
 from macmpi.reductions import OverPoints, sum_over
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
 from macmpi.solvers.w_problem import LayerGram, SegmentProblem, UnitProblem
-from macmpi.solvers.z_directions import Linearised
+from macmpi.solvers.z_gauss_newton import Linearised
 from macmpi.solvers.z_problem import ZProblem
 from macmpi.typing import Array
 

@@ -14,8 +14,8 @@ from tolerance import gamma
 
 from macmpi.nets.design import gram, gram_rows
 from macmpi.solvers import W_SOLVERS
+from macmpi.solvers.cholesky import NORMAL
 from macmpi.solvers.closed_form import ClosedForm
-from macmpi.solvers.regular import NORMAL
 from macmpi.solvers.w_problem import UnitProblem
 from macmpi.typing import Array
 

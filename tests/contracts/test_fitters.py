@@ -36,8 +36,7 @@ from macmpi.parallel.team import Team
 from macmpi.plan.choices import fitters
 from macmpi.results import model_file
 from macmpi.results.model import Model
-from macmpi.solvers.fitters import FITTERS
-from macmpi.solvers.w_fitted import ByFitter
+from macmpi.solvers.fitters import FITTERS, ByFitter
 from macmpi.solvers.w_problem import SegmentProblem, values
 from macmpi.typing import Array
 

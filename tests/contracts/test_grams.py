@@ -8,8 +8,8 @@ from contracts.examples import summed
 from numpy.testing import assert_allclose
 
 from macmpi.solvers import W_SOLVERS
+from macmpi.solvers.cholesky import PRECONDITIONER
 from macmpi.solvers.grams import Whitening
-from macmpi.solvers.regular import PRECONDITIONER
 from macmpi.solvers.w_problem import LayerGram
 from macmpi.typing import Array
 

@@ -36,8 +36,7 @@ from macmpi.nets.losses.squared import Squared
 from macmpi.reductions import OverPoints
 from macmpi.solvers import W_SOLVERS
 from macmpi.solvers.closed_form import ClosedForm
-from macmpi.solvers.restraint import Restraint
-from macmpi.solvers.w_problem import SegmentProblem, UnitProblem, gradients, values
+from macmpi.solvers.w_problem import Restraint, SegmentProblem, UnitProblem, gradients, values
 from macmpi.typing import Array
 
 pytestmark = pytest.mark.filterwarnings("error")

@@ -28,8 +28,7 @@ from macmpi.demand import Demand
 from macmpi.nets.layers.activation import FUNCTIONS
 from macmpi.nets.losses import LOSSES
 from macmpi.solvers import W_SOLVERS
-from macmpi.solvers.restraint import Restraint
-from macmpi.solvers.w_problem import SegmentProblem, UnitProblem, gradients, values
+from macmpi.solvers.w_problem import Restraint, SegmentProblem, UnitProblem, gradients, values
 from macmpi.typing import Array
 
 pytestmark = pytest.mark.filterwarnings("error")

@@ -9,8 +9,7 @@ import pytest
 from contracts.examples import INPUTS, W_THOROUGH, inputs, sharing, solvers_of, summed
 from numpy.testing import assert_array_equal
 
-from macmpi.solvers import W_SOLVERS
-from macmpi.solvers.w_fitted import Thresholded
+from macmpi.solvers import W_SOLVERS, Thresholded
 from macmpi.solvers.w_gauss_newton import GaussNewtonW
 from macmpi.solvers.w_problem import UnitProblem
 from macmpi.typing import Array

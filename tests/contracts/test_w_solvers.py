@@ -28,7 +28,7 @@ from tolerance import gamma
 
 from macmpi.nets.layers.activation import FUNCTIONS
 from macmpi.solvers import W_SOLVERS
-from macmpi.solvers.regular import regular_factor
+from macmpi.solvers.cholesky import regular_factor
 from macmpi.solvers.w_problem import UnitProblem
 from macmpi.typing import Array
 

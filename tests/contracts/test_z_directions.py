@@ -11,7 +11,8 @@ from tolerance import gamma
 
 from macmpi.nets.layers.softmax import softmax
 from macmpi.nets.losses import dense
-from macmpi.solvers.z_directions import (
+from macmpi.solvers.z_gauss_newton import (
+    GaussNewtonZ,
     Precondition,
     columns,
     direct_dual,
@@ -19,7 +20,6 @@ from macmpi.solvers.z_directions import (
     dual,
     dual_product,
 )
-from macmpi.solvers.z_gauss_newton import GaussNewtonZ
 from macmpi.solvers.z_problem import ZProblem
 from macmpi.typing import Array
 

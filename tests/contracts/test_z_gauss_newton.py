@@ -11,8 +11,7 @@ from numpy.testing import assert_allclose
 from targets import taken_by
 
 from macmpi.nets.losses import LOSSES, Squared, metric
-from macmpi.solvers.z_directions import direct_primal
-from macmpi.solvers.z_gauss_newton import STIFF, GaussNewtonZ
+from macmpi.solvers.z_gauss_newton import STIFF, GaussNewtonZ, direct_primal
 from macmpi.solvers.z_problem import ZProblem
 
 # --- choices ----------------------------------------------------------------------------------------------------------

@@ -26,9 +26,8 @@ from macmpi.methods.starts import Origin
 from macmpi.parallel import blocks, tiles, tree_sum
 from macmpi.plan import directions
 from macmpi.plan.plan import Plan
-from macmpi.solvers import W_SOLVERS, Z_SOLVERS, cholesky
+from macmpi.solvers import W_SOLVERS, Z_SOLVERS, Thresholded, cholesky
 from macmpi.solvers.centres import TRAINERS
-from macmpi.solvers.w_fitted import Thresholded
 from macmpi.typing import Array
 
 tiles.GRAM_WHOLE, tiles.GRAM_ROWS = 40, 12

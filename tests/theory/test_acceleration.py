@@ -38,7 +38,8 @@ ITERATIONS = 6
 
 def accelerated(momentum: bool = True, **keys: Any) -> tuple[Accelerated, State]:
     mac = method(**keys)
-    own = Accelerated(mac, momentum)
+    own = Accelerated(mac.plan, mac.data, Team(), Clock())
+    own.momentum = momentum
     state = own.start(2.0, True, 1)
     own.begin(state)
     return own, state
@@ -71,7 +72,7 @@ def test_the_iterate_never_has_a_larger_error_than_the_alternations_own(keys: di
         np.testing.assert_allclose(state.Z, feasible(own, state), rtol=1e-4, atol=1e-6)
         errors = own.evaluate(state)
         assert after == pytest.approx(errors.E_Q, rel=1e-6)
-        validation = own.parts.evaluation.nested(own.mac.parts.weights(state), validation=True).error
+        validation = own.parts.evaluation.nested(own.parts.weights(state), validation=True).error
         assert errors.watched == pytest.approx(validation, rel=1e-6)
         grown(state)
     assert moved > 0
@@ -85,14 +86,14 @@ def test_the_shown_weights_are_the_iterate_with_the_best_output_layer(momentum: 
     for _ in range(ITERATIONS):
         own.sweep(state)
         np.testing.assert_array_equal(state.own.shown[:start], state.weights[:start])
-        assert error(own.mac, state.own.shown) <= error(own.mac, state.weights)
+        assert error(own, state.own.shown) <= error(own, state.weights)
         shown = own.evaluate(state)
-        assert shown.train == pytest.approx(error(own.mac, state.own.shown), rel=1e-6)
-        weights = own.mac.parts.weights(replace(state, weights=state.result))
+        assert shown.train == pytest.approx(error(own, state.own.shown), rel=1e-6)
+        weights = own.parts.weights(replace(state, weights=state.result))
         nested = own.parts.evaluation.nested(weights, validation=True)
         assert shown.validation == pytest.approx(nested.error, rel=1e-6)
         assert shown.wrong_validation == (nested.wrong if own.plan.resolved.loss.labels else None)
-        moved += error(own.mac, state.own.shown) < error(own.mac, state.weights)
+        moved += error(own, state.own.shown) < error(own, state.weights)
         grown(state)
     assert moved > 0
 
@@ -116,7 +117,7 @@ def test_the_step_ends_in_the_minimum_of_its_model(loss: str) -> None:
     random = np.random.default_rng(4)
     ways = [random.normal(size=state.weights.shape) for _ in range(2)]
     apart = spacing(own.plan.n_train)
-    X, Y, weights = own.data.X[::apart], own.data.Y[::apart], own.mac.parts.weights(state)
+    X, Y, weights = own.data.X[::apart], own.data.Y[::apart], own.parts.weights(state)
     tape, h = own.plan.chain.whole.tape(weights, X), 1e-6
 
     def outputs(x: Array) -> Array:
@@ -163,7 +164,8 @@ def test_a_checkpoint_holds_all_that_the_next_iteration_needs(
     for _ in range(2):
         own.sweep(state)
     read, _ = checkpoint.read(checkpoint.save(tmp_path, state, {}, 1))
-    other = Accelerated(Mac(own.plan, own.data, Team(), Clock()), momentum)
+    other = Accelerated(own.plan, own.data, Team(), Clock())
+    other.momentum = momentum
     other.begin(read)
     for _ in range(2):
         own.sweep(state)
@@ -183,7 +185,7 @@ def test_postprocessing_gives_what_was_shown_or_better(momentum: bool, keys: dic
     last, after = [len(own.plan.chain.sites)], own.finish(state)
 
     def value(flat: Array) -> float:
-        return error(own.mac, flat) + own.mac.parts.ridge_of(replace(state, weights=flat), last) / own.plan.n_train
+        return error(own, flat) + own.parts.ridge_of(replace(state, weights=flat), last) / own.plan.n_train
 
     assert value(after.result) <= value(state.own.shown) * (1.0 + 1e-5)
     np.testing.assert_array_equal(after.result, after.weights)

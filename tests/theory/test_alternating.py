@@ -46,14 +46,15 @@ def alternating(
 ) -> tuple[Alternating, State, Config]:
     """Random weights `off` those of the start."""
     data, keys = data or autoencoder(), config(**tables)
-    method = Alternating(Mac(planned(keys, data), data, Team(), Clock()), steps)
+    method = Alternating(planned(keys, data), data, Team(), Clock())
+    method.cg_iterations = steps
     state = begun(method)
     trained = [p for b, p in enumerate(places(method)) if b not in method.plan.resolved.trainers]
     random = np.random.default_rng(2)
     for place in trained:
         state.weights[place] += off * random.normal(size=place.stop - place.start)
     method.begin(state)
-    method.mac.parts.begin_first(state)
+    method.parts.begin_first(state)
     return method, state, keys
 
 
@@ -65,13 +66,13 @@ def places(method: Mac) -> list[slice]:
 def nested(method: Alternating, state: State) -> float:
     """E1 of any net with the ridge that its regressions have."""
     errors = method.evaluate(state)
-    return (errors.train - errors.ridge) * method.plan.n_train + method.mac.parts.ridge_of(state, [0, 1])
+    return (errors.train - errors.ridge) * method.plan.n_train + method.parts.ridge_of(state, [0, 1])
 
 
 def encoder_function(method: Alternating, state: State) -> tuple[Array, Any]:
     """The encoder's linear weights, flat, and E1 + ridge as the method has it."""
     (block,) = method.plan.chain.segments[0].regressed
-    flat = method.mac.parts.weights(state)[block].ravel().astype(float)
+    flat = method.parts.weights(state)[block].ravel().astype(float)
     return flat, lambda: method._encoder_error(state, block, flat)
 
 
@@ -108,7 +109,7 @@ def test_the_gradient_goes_through_any_decoder_and_leaves_biases_out_of_the_ridg
     method, state, _ = alternating(data, off=0.3, model={**OTHERS[other], "loss": loss}, penalty={"ridge": 0.5})
     flat, function = encoder_function(method, state)
     value, slope = function()
-    assert_allclose(value + method.mac.parts.ridge_of(state, [1]), nested(method, state), rtol=1e-10)
+    assert_allclose(value + method.parts.ridge_of(state, [1]), nested(method, state), rtol=1e-10)
     deviation(
         "gradient of the encoder", slope, [richardson(partial(moved, flat, i, function)) for i in range(len(flat))]
     )
@@ -117,9 +118,9 @@ def test_the_gradient_goes_through_any_decoder_and_leaves_biases_out_of_the_ridg
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_the_encoders_half_moves_its_linear_weights_alone_and_never_raises_the_error(setting: str) -> None:
     method, state, keys = alternating(off=0.3, **SETTINGS[setting])
-    before, error = [W.copy() for W in method.mac.parts.weights(state)], e1(method, state, keys)
+    before, error = [W.copy() for W in method.parts.weights(state)], e1(method, state, keys)
     method._fit_encoder(state)
-    after = method.mac.parts.weights(state)
+    after = method.parts.weights(state)
     for b in (0, 2, 3):
         assert_array_equal(after[b], before[b])
     assert (after[1] != before[1]).any()
@@ -133,7 +134,7 @@ def test_the_encoders_half_moves_its_linear_weights_alone_and_never_raises_the_e
 def test_the_decoders_half_is_the_least_squares_fit_at_the_present_codes(setting: str) -> None:
     """Of E1 + ridge over its linear layer: at the codes f_1(x), with centres of those codes."""
     method, state, keys = alternating(off=0.3, **SETTINGS[setting])
-    encoder = [W.copy() for W in method.mac.parts.weights(state)[:2]]
+    encoder = [W.copy() for W in method.parts.weights(state)[:2]]
     method._fit_encoder = lambda state: None  # type: ignore[method-assign]
     method.sweep(state)
     f1, f2 = halves(method, state, keys)
@@ -157,8 +158,8 @@ def recentred(method: Alternating, state: State) -> State:
     """The state with the decoder's centres of the next iteration, and its weights as they are."""
     moved = deepcopy(state)
     (block,) = (b for b in method.plan.chain.segments[1].weighted if b in method.plan.resolved.trainers)
-    method.mac.parts.feasible(moved)
-    C = method.mac.parts.weights(moved)[block]
+    method.parts.feasible(moved)
+    C = method.parts.weights(moved)[block]
     C[:] = method.plan.centres(block, moved.Z, C.copy())
     return moved
 
@@ -167,14 +168,14 @@ def recentred(method: Alternating, state: State) -> State:
 def test_an_iteration_never_raises_the_error_but_through_the_decoders_centres(setting: str) -> None:
     """E1 + ridge afterwards <= E1 + ridge with the new centres and the weights of before."""
     method, state, keys = alternating(off=0.3, **SETTINGS[setting])
-    first = method.mac.parts.weights(state)[0].copy()
+    first = method.parts.weights(state)[0].copy()
     for _ in range(4):
         moved = recentred(method, state)
         bound = e1(method, moved, keys)
         method.sweep(state)
-        assert_array_equal(method.mac.parts.weights(state)[2], method.mac.parts.weights(moved)[2])
+        assert_array_equal(method.parts.weights(state)[2], method.parts.weights(moved)[2])
         assert e1(method, state, keys) <= bound * ROUNDING
-    assert_array_equal(method.mac.parts.weights(state)[0], first)
+    assert_array_equal(method.parts.weights(state)[0], first)
 
 
 @pytest.mark.parametrize("loss", ["squared", "cross_entropy"])

@@ -18,9 +18,8 @@ from theory.checks import deviation
 from theory.nets import points, richardson
 
 from macmpi.config import Baseline, Config, Method, Model, Run, Start
-from macmpi.methods.backprop import full_batch
-from macmpi.methods.backprop.gradient import Backprop
-from macmpi.methods.backprop.line_search import ARMIJO, Trial, cubic_minimum, search
+from macmpi.methods import backprop
+from macmpi.methods.backprop import ARMIJO, Backprop, Trial, cubic_minimum, search
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
 from macmpi.nets.losses import LOSSES
@@ -119,8 +118,8 @@ def test_an_epoch_takes_each_point_once_in_an_order_of_its_own(name: str) -> Non
 def test_the_error_never_rises(
     name: str, activation: str, loss: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(full_batch, "RESTART", 7)
-    monkeypatch.setattr(full_batch, "PAIRS", 3)
+    monkeypatch.setattr(backprop, "RESTART", 7)
+    monkeypatch.setattr(backprop, "PAIRS", 3)
     method, state = begun(name, loss, activation, seed)
     errors = [state.own.gradient[-1]]
     for _ in range(30):
@@ -132,7 +131,7 @@ def test_the_error_never_rises(
 
 
 def test_conjugate_gradients_follow_polak_and_ribiere_and_restart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(full_batch, "RESTART", 3)
+    monkeypatch.setattr(backprop, "RESTART", 3)
     method, state = begun("cg")
     for i in range(7):
         old, direction = state.own.gradient[:-1].copy(), state.own.direction.copy()
@@ -143,7 +142,7 @@ def test_conjugate_gradients_follow_polak_and_ribiere_and_restart(monkeypatch: p
 
 
 def test_lbfgs_keeps_the_last_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(full_batch, "PAIRS", 3)
+    monkeypatch.setattr(backprop, "PAIRS", 3)
     method, state = begun("lbfgs")
     history = []
     for _ in range(6):

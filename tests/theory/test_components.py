@@ -12,7 +12,7 @@ from unit.played import data_of, played
 
 from macmpi.config import Config, Method, Model, Parallel, Run, Stochastic
 from macmpi.data.dataset import Dataset
-from macmpi.methods.stochastic import components
+from macmpi.methods.stochastic import start as components
 from macmpi.methods.stochastic.method import Stochastic as Method_
 from macmpi.nets.build import build_chain
 from macmpi.parallel.clock import Clock
@@ -39,7 +39,7 @@ def started(X: Array, Y: Array | None, hidden: list[int], activation: str = "sig
         run=Run(max_iterations=1),
     )
     plan = plan_of(config, D, T.shape[1], N, 50, 1)
-    method = Method_(plan, data, Team(), Clock(), config.stochastic)
+    method = Method_(plan, data, Team(), Clock())
     return method, [W.copy() for W in method.parts.weights(method.start(0.0, False, 1))]
 
 

@@ -141,7 +141,8 @@ def test_the_first_gradient_step_keeps_zeros() -> None:
 
 def test_momentum_keeps_zeros_and_bounds() -> None:
     mac = method(l1=0.5, mu0=10.0, weights_max=0.4, ridge_scale="objective")
-    accelerated = Accelerated(mac, momentum=True)
+    accelerated = Accelerated(mac.plan, mac.data, mac.team, mac.clock)
+    accelerated.momentum = True
     state = accelerated.start(2.0, True, 0)
     accelerated.begin(state)
     moved = 0

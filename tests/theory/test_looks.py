@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 from theory.test_stochastic import RIDGES, halves, method_of
 
-from macmpi.methods.stochastic import recovery
+from macmpi.methods.stochastic import moves as moving
 from macmpi.nets.losses import LOSSES
 
 ROWS = halves(np.arange(30))
@@ -47,4 +47,4 @@ def test_targets_of_any_size_are_judged_alike(off: float, wrong: bool) -> None:
     look = method.looks.with_slopes(ROWS, [(False, False)] * len(method.layout.shapes), 0.0, state)
     assert np.isfinite(look.loss)
     assert look.square > float(np.finfo(np.float32).max)
-    assert recovery.gone_wrong(look.loss, look.square, look.n, state.own.level) is wrong
+    assert moving.gone_wrong(look.loss, look.square, look.n, state.own.level) is wrong

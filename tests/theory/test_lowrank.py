@@ -12,8 +12,7 @@ from numpy.testing import assert_allclose
 from unit.played import data_of, played
 
 from macmpi.config import Config, Method, Model, Run, Stochastic
-from macmpi.methods.stochastic.layout import Layout
-from macmpi.methods.stochastic.lowrank import COLD, Dense, LowRank, leading, shares
+from macmpi.methods.stochastic.inverses import COLD, Dense, Layout, LowRank, leading, shares
 from macmpi.nets.build import build_chain
 from macmpi.nets.losses import loss_of
 from macmpi.plan import directions

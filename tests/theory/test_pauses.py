@@ -75,7 +75,7 @@ def test_a_run_that_pauses_wherever_it_may_has_the_bits_of_one_that_never_does(
     monkeypatch.setattr(stochastic, "REMADE", 4)
     config, data = begun(tables)
     straight = method_of(config, data)
-    first = straight.start(1.0, True, 0) if "centres" not in tables["model"] else _codes(straight.mac)
+    first = straight.start(1.0, True, 0) if "centres" not in tables["model"] else _codes(straight)
     kept, _ = checkpoint.read(checkpoint.save(tmp_path, first, {}, 1))
     straight.begin(first)
     for _ in range(ITERATIONS):
@@ -106,7 +106,7 @@ def _codes(mac: Any) -> State:
 def test_where_nothing_asks_for_it_no_sweep_pauses(tables: dict[str, dict[str, Any]]) -> None:
     config, data = begun(tables)
     method = method_of(config, data)
-    state = method.start(1.0, True, 0) if "centres" not in tables["model"] else _codes(method.mac)
+    state = method.start(1.0, True, 0) if "centres" not in tables["model"] else _codes(method)
     method.begin(state)
     assert method.sweep(state, lambda: False)
     assert state.iteration == 1

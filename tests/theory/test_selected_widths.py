@@ -16,7 +16,6 @@ from theory.test_selection import ROUNDING, order_of, select, selecting, totals
 
 from macmpi.config import Config
 from macmpi.data.dataset import Dataset
-from macmpi.mac import Mac
 from macmpi.methods.candidates import Candidates
 from macmpi.methods.selection import Selection
 from macmpi.parallel import tiles
@@ -137,7 +136,7 @@ def made(setting: str, **selection: Any) -> tuple[Selection, State]:
     data, keys = autoencoder(), {"criterion": "aic", "epsilon2": [0.1], "every": 1}
     given = config(**{**tables, "selection": {**keys, **tables["selection"]}})
     given = replace(given, start=replace(given.start, method="uniform", model=""))
-    method = Selection(Mac(planned(given, data), data, Team(), Clock()))
+    method = Selection(planned(given, data), data, Team(), Clock())
     state = method.start(1.0, True, 1)
     method.begin(state)
     return method, state
@@ -152,7 +151,7 @@ def test_every_candidate_has_the_value_of_its_own_fit(setting: str, rows: int, m
         monkeypatch.setattr(tiles, "GRAM_ROWS", rows)
     method, state = made(setting)
     state.weights *= 0.9
-    method.mac.parts.begin_first(state)
+    method.parts.begin_first(state)
     found, now = totals(method, state)
     assert [len(values) for values in found] == [len(every(method, state, c)) for c in method.candidates]
     for c, values, held in zip(method.candidates, found, now, strict=True):
@@ -166,10 +165,10 @@ def test_the_best_of_all_candidates_is_taken_and_nothing_rises(setting: str) -> 
     method, state = made(setting)
     chosen = set()
     for i in range(4):
-        method.mac.z_step(state)
+        method.z_step(state)
         if i == 2:
             state.weights *= 0.7
-            method.mac.parts.begin_first(state)
+            method.parts.begin_first(state)
         before = [present(method, state, c) for c in method.candidates]
         tables = [every(method, state, c) for c in method.candidates]
         select(method, state)
@@ -212,7 +211,7 @@ def resumed(saved: State, keys: Config, data: Dataset) -> Selection:
     plan = planned(keys, data)
     if (architecture := saved.own.architecture).units:
         plan = plan.resized(*architecture)
-    method = Selection(Mac(plan, data, Team(), Clock()))
+    method = Selection(plan, data, Team(), Clock())
     method.begin(saved)
     return method
 

@@ -26,8 +26,7 @@ from macmpi.data.dataset import Dataset
 from macmpi.half_steps.carry_out import carry_out
 from macmpi.half_steps.w_problems import layer_gram
 from macmpi.mac import Mac
-from macmpi.methods.candidates import CRITERIA, candidates_of
-from macmpi.methods.comparing import Comparing
+from macmpi.methods.candidates import CRITERIA, Comparing, candidates_of
 from macmpi.methods.selection import Selection
 from macmpi.nets.layers.rbf import GaussianBasis
 from macmpi.nets.losses import Squared
@@ -69,8 +68,8 @@ def selecting(data: Dataset | None = None, every: int = 1, **tables: Any) -> tup
     keys = {"criterion": "aic", "epsilon2": [0.1], "sizes": sizes, "every": every}
     tables["selection"] = {**keys, **tables.get("selection", {})}
     made = config(**tables)
-    method = Selection(Mac(planned(made, data), data, Team(), Clock()))
-    state = begun(method.mac)
+    method = Selection(planned(made, data), data, Team(), Clock())
+    state = begun(method)
     method.begin(state)
     return method, state
 
@@ -78,8 +77,8 @@ def selecting(data: Dataset | None = None, every: int = 1, **tables: Any) -> tup
 def trial_of(method: Selection, state: State) -> tuple[Comparing, list[Job]]:
     work = method.largest.work.regressions([b.segment for b in method.candidates])
     own = {b.segment: b for b in method.candidates}
-    ridges = dict(enumerate([ridge] for ridge in own_ridges(method.mac, state)))
-    trial = Comparing(method.largest, given(method.mac, state), work, own, ridges)
+    ridges = dict(enumerate([ridge] for ridge in own_ridges(method, state)))
+    trial = Comparing(method.largest, given(method, state), work, own, ridges)
     carry_out(work, trial, method.parts.points, method.team, method.clock)
     return trial, list(work.jobs)
 
@@ -103,7 +102,7 @@ def alone(method: Selection, state: State, basis: int, count: int) -> float:
     """The least part of E_Q + ridge that a net of `count` centres has, fitted by itself."""
     A, T = inputs_and_targets(method, state, basis)
     C, width = order_of(method, A, basis)[:count], method.begun.resolved.config.model.each("width", 2)[basis]
-    ridge = own_ridges(method.mac, state)[basis]
+    ridge = own_ridges(method, state)[basis]
     scale = 1.0 if basis else state.mu
     return scale * fitted(gaussians(A, C, width), T, ridge)[1]
 
@@ -120,7 +119,7 @@ def price(method: Selection, counts: list[int]) -> float:
 
 def total(method: Selection, state: State) -> float:
     """E_Q + ridge + C."""
-    return e_q(method.mac, state, method.begun.resolved.config) + price(method, method.plan.basis_sizes)
+    return e_q(method, state, method.begun.resolved.config) + price(method, method.plan.basis_sizes)
 
 
 def totals(method: Selection, state: State) -> tuple[list[Array], list[float]]:
@@ -161,7 +160,7 @@ def test_the_incumbent_counts_as_it_is(setting: str) -> None:
     method, state = selecting(**SETTINGS[setting])
     random = np.random.default_rng(3)
     state.weights += 0.1 * random.normal(size=len(state.weights))
-    method.mac.parts.begin_first(state)
+    method.parts.begin_first(state)
     _, present = totals(method, state)
     mu = state.mu
     shifts = 0.5 * np.sum(state.own.multipliers**2) / mu
@@ -176,7 +175,7 @@ def test_the_candidates_centres_are_the_first_of_one_order_of_the_points() -> No
     assert all((c == A).all(axis=1).any() for c in whole)
     assert not np.array_equal(whole, A[:12])
     select(method, state)
-    C1, _, C3, _ = method.mac.parts.weights(state)
+    C1, _, C3, _ = method.parts.weights(state)
     assert len(C1) < 12 or len(C3) < 10
     assert_array_equal(C1, whole[: len(C1)])
     assert_array_equal(C3, order_of(method, state.Z, 1)[: len(C3)])
@@ -209,7 +208,7 @@ def test_ranks_share_the_features_and_the_factors_of_the_candidates(
 
     def together(team: Any) -> tuple[list[Array], list[float]]:
         plan = replace(method.plan, ranks=team.size)
-        return totals(Selection(Mac(plan, method.data, team, Clock())), deepcopy(state))
+        return totals(Selection(plan, method.data, team, Clock()), deepcopy(state))
 
     one = together(Team())
     alone_made = sorted(made)
@@ -306,7 +305,7 @@ def test_no_selection_raises_e_q_and_the_cost(setting: str, criterion: str, epsi
     method, state = selecting(selection=keys, **SETTINGS[setting])
     changes = 0
     for i in range(6):
-        method.mac.z_step(state)
+        method.z_step(state)
         if i == 3:
             state.weights *= 0.7
         before, sizes = total(method, state), method.plan.basis_sizes
@@ -320,15 +319,15 @@ def test_no_selection_raises_e_q_and_the_cost(setting: str, criterion: str, epsi
 def better_centres(method: Selection, state: State, basis: int) -> None:
     """Give a net the best of many random centres, fitted there: no prefix of the one order does as well."""
     A, T = inputs_and_targets(method, state, basis)
-    ridge, width = own_ridges(method.mac, state)[basis], method.begun.resolved.config.model.each("width", 2)[basis]
-    C, W = method.mac.parts.weights(state)[2 * basis : 2 * basis + 2]
+    ridge, width = own_ridges(method, state)[basis], method.begun.resolved.config.model.each("width", 2)[basis]
+    C, W = method.parts.weights(state)[2 * basis : 2 * basis + 2]
     random, best = np.random.default_rng(0), np.inf
     for _ in range(300):
         tried = A[random.permutation(len(A))[: len(C)]] + 0.1 * random.normal(size=C.shape)
         found, error = fitted(gaussians(A, tried, width), T, ridge)
         if error < best:
             best, C[:], W[:] = error, tried, found
-    method.mac.parts.begin_first(state)
+    method.parts.begin_first(state)
     state.own.grams = np.empty(0)
     method.begin(state)
     others = [alone(method, state, basis, int(m)) for m in method.candidates[basis].counts]
@@ -343,14 +342,14 @@ def test_the_first_gram_is_that_of_the_centres_at_every_moment() -> None:
         if foreign != "no":
             better_centres(method, state, 0)
         if foreign == "bad":
-            method.mac.parts.weights(state)[1][:] = 0.0
+            method.parts.weights(state)[1][:] = 0.0
         for _ in range(2):
             select(method, state)
-            C, *_ = method.mac.parts.weights(state)
+            C, *_ = method.parts.weights(state)
             Phi = gaussians(method.data.X, C, 2.5)
             assert_allclose(method.parts.first(state).features, Phi, rtol=1e-12)
-            assert_allclose(np.triu(layer_gram(given(method.mac, state), 0).G), np.triu(Phi.T @ Phi), rtol=1e-10)
-            method.mac.z_step(state)
+            assert_allclose(np.triu(layer_gram(given(method, state), 0).G), np.triu(Phi.T @ Phi), rtol=1e-10)
+            method.z_step(state)
 
 
 # --- the state and the record -----------------------------------------------------------------------------------------
@@ -358,7 +357,7 @@ def test_the_first_gram_is_that_of_the_centres_at_every_moment() -> None:
 
 def test_a_change_is_written_into_the_state() -> None:
     method, state = selecting()
-    method.mac.z_step(state)
+    method.z_step(state)
     state.note_validation(method.evaluate(state).validation)
     assert len(state.history.best_weights)
     select(method, state)
@@ -406,7 +405,7 @@ def resumed(saved: State, keys: Config, data: Dataset) -> Selection:
     plan = planned(keys, data)
     if (architecture := saved.own.architecture).units:
         plan = plan.resized(*architecture)
-    method = Selection(Mac(plan, data, Team(), Clock()))
+    method = Selection(plan, data, Team(), Clock())
     method.begin(saved)
     return method
 
@@ -450,11 +449,9 @@ def test_the_layers_without_basis_functions_get_their_w_step() -> None:
     assert [b.layer for b in method.candidates] == [0]
     errors = [method.evaluate(state).E_Q]
     for i in range(6):
-        sigmoid, output = (W.copy() for W in method.mac.parts.weights(state)[2:])
+        sigmoid, output = (W.copy() for W in method.parts.weights(state)[2:])
         method.sweep(state)
-        assert all(
-            (old != W).any() for W, old in zip(method.mac.parts.weights(state)[2:], (sigmoid, output), strict=True)
-        )
+        assert all((old != W).any() for W, old in zip(method.parts.weights(state)[2:], (sigmoid, output), strict=True))
         errors.append(method.evaluate(state).E_Q)
         if i == 0:
             assert method.changed

@@ -18,25 +18,22 @@ from theory.nets import ACTIVATIONS, VALUES
 
 from macmpi.config import Config, Method, Model, Run, Start, Stochastic
 from macmpi.data.dataset import Dataset
-from macmpi.methods.stochastic import curvature, factors, looks, recovery
+from macmpi.methods.stochastic import curvature, inverses, looks, moves
 from macmpi.methods.stochastic import method as stochastic
-from macmpi.methods.stochastic.damping import Damping
 from macmpi.methods.stochastic.factors import (
     Averages,
+    Noted,
     OfSeen,
     Seen,
     add_gradient,
     metrics,
     probed_of,
     put_slopes,
-    shifted_inverse,
-    shifts,
 )
-from macmpi.methods.stochastic.layout import Layout
+from macmpi.methods.stochastic.inverses import Layout, shifted_inverse, shifts
 from macmpi.methods.stochastic.method import ADAPT
 from macmpi.methods.stochastic.method import Stochastic as Method_
-from macmpi.methods.stochastic.noted import Noted
-from macmpi.methods.stochastic.schedule import STRIDE
+from macmpi.methods.stochastic.schedule import STRIDE, Damping
 from macmpi.nets.losses import LOSSES
 from macmpi.nets.tape import Tape
 from macmpi.parallel import balance, tiles
@@ -48,8 +45,8 @@ from macmpi.parallel.tree_sum import Sum
 from macmpi.plan import directions
 from macmpi.plan.directions import assign_inverses
 from macmpi.reductions import EVERY
+from macmpi.solvers.cholesky import inverse
 from macmpi.solvers.grams import solve_rows
-from macmpi.solvers.inverse import inverse
 from macmpi.state import State
 from macmpi.training.checkpoint import contents
 from macmpi.typing import Array
@@ -83,7 +80,7 @@ def method_of(loss: str = "squared", activation: str = "sigmoid", n: int = 90, *
         run=Run(max_iterations=5),
     )
     plan = plan_of(config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
-    method = Method_(plan, data, Team(), Clock(), config.stochastic)
+    method = Method_(plan, data, Team(), Clock())
     return method, method.start(2.0, False, 1)
 
 
@@ -228,7 +225,7 @@ def test_an_inverse_may_be_applied_to_the_factors_of_a_gradient(
     np.testing.assert_allclose(*found, rtol=1e-9, atol=1e-13)
     assert bool(method.layout.low_rank) == low_rank
     chosen = sum(map(sum, method.directions.sides(points)))
-    always = (loss == "squared") + 2 * len(method.curvature.spectral)
+    always = (loss == "squared") + 2 * len(method.curvature.damped.spectral)
     assert chosen == {1.0: 8 - always, 1e9: 0}.get(points, chosen)
 
 
@@ -429,7 +426,7 @@ def test_grams_are_those_of_the_layers_inputs(times: int) -> None:
     """Of each minibatch by its weight, whether rows are multiplied now or later; and then of none."""
     method, state = method_of()
     shapes = method.layout.shapes
-    noted = Noted(1, [d for _, d in shapes[1:]], np.dtype(float))
+    noted = Noted(1, [d for _, d in shapes[1:]])
     expected = [np.zeros((d, d)) for _, d in shapes]
     for i in range(times):
         X = method.data.X[9 * i : 9 * i + 9]
@@ -480,7 +477,7 @@ def test_an_epoch_after_lost_weights_begins_again_at_the_best_ones(validation: f
     best = state.history.best_weights.copy()
     method.sweep(state)
     state.own.average[:] += 1e3 if far else 0.0
-    state.note_validation(validation * recovery.LOST)
+    state.note_validation(validation * moves.LOST)
     assert_array_equal(state.history.best_weights, best)
     taken, damping = state.own.steps, state.own.damping
     method.sweep(state)
@@ -553,7 +550,7 @@ def test_an_inverse_that_single_precision_cannot_give_is_made_in_double(monkeypa
             raise np.linalg.LinAlgError
         return inverse(S)
 
-    monkeypatch.setattr(factors, "inverse", strict)
+    monkeypatch.setattr(inverses, "inverse", strict)
     A = np.random.default_rng(0).normal(size=(40, 9)).astype(np.float32)
     A = A @ A.T
     exact = np.linalg.inv(A.astype(np.float64) + 1e-4 * np.eye(40))

@@ -15,7 +15,7 @@ from macmpi import config
 from macmpi.config import Model
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import unscaled
-from macmpi.methods.constant import constant_weights
+from macmpi.methods.starts import constant_weights
 from macmpi.nets.build import build_chain
 from macmpi.nets.losses import CrossEntropy, Squared
 from macmpi.results.reference_errors import all_at_hand

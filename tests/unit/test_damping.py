@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from macmpi.methods.stochastic.damping import LEAST, MOST, Damping
+from macmpi.methods.stochastic.schedule import LEAST, MOST, Damping
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=100)
 asked = st.sampled_from([0.0, 1e-4, 0.3])

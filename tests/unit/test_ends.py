@@ -20,8 +20,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import macmpi
 from macmpi import MacmpiWarning
-from macmpi.methods.choose import choose
-from macmpi.methods.protocol import Method
+from macmpi.methods.choose import Method, choose
 from macmpi.show import card_lines
 from macmpi.state import MacState, Pause, State, block_views, never
 from macmpi.training import finite, loop

@@ -18,7 +18,7 @@ from macmpi.nets.losses import LOSSES
 from macmpi.plan.choices import longer, schedule_of
 from macmpi.plan.penalty import AugmentedLagrangian, Decision, Patient, Progress, Quadratic
 from macmpi.plan.shaping import Shaping, shaping_of
-from macmpi.solvers.restraint import Restraint
+from macmpi.solvers.w_problem import Restraint
 from macmpi.state import Record, State
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=200)

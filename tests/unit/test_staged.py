@@ -12,10 +12,8 @@ from plans import plan_of
 from macmpi import config
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import unscaled
-from macmpi.methods.choose import choose
-from macmpi.methods.protocol import Method
-from macmpi.methods.staged import RIDGE, codebook, fitted, staged
-from macmpi.methods.starts import Origin, start
+from macmpi.methods.choose import Method, choose
+from macmpi.methods.starts import RIDGE, Origin, codebook, fitted, staged, start
 from macmpi.nets.chain import Segment
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.softmax import softmax

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from unit.crew import crew
 
-from macmpi.methods.stochastic.weights import Moves
+from macmpi.methods.stochastic.moves import Moves
 from macmpi.parallel.team import Team
 from macmpi.state import State, StochasticState
 from macmpi.training.checkpoint import contents
@@ -89,7 +89,7 @@ def test_a_step_moves_average_last_step_and_weights_of_own_units_alone(runs: lis
 def test_weights_go_by_the_last_step_and_are_shown_to_all_ranks(runs: list[int]) -> None:
     def go(moves: Moves, state: State) -> None:
         moves.go(state)
-        moves.show(state)
+        moves.show(state.weights)
 
     before, found, _ = after(runs, RANKS, go)
     for state in found:
@@ -112,7 +112,7 @@ def several(moves: Moves, state: State) -> None:
     """Some steps of a run, a failed one among them."""
     for i in range(4):
         moves.step(state, RATE, KEPT, moves.whole(direction_of(len(state.weights) + i)), LENGTH, go=True)
-        moves.show(state)
+        moves.show(state.weights)
         if i == 2:
             moves.place(state.own.average, state)
     moves.complete(state)
@@ -131,9 +131,14 @@ def test_the_union_of_the_ranks_is_what_one_rank_has(runs: list[int], ranks: int
 
 
 @pytest.mark.parametrize(
-    ("name", "shown"), [("show", {"weights"}), ("show_step", {"step"}), ("complete", {"step", "average"})]
+    ("shows", "shown"),
+    [
+        (lambda moves, state: moves.show(state.weights), {"weights"}),
+        (lambda moves, state: moves.show(state.own.step), {"step"}),
+        (Moves.complete, {"step", "average"}),
+    ],
 )
-def test_what_is_shown_comes_from_the_rank_that_owns_it(name: str, shown: set[str]) -> None:
+def test_what_is_shown_comes_from_the_rank_that_owns_it(shows: Callable[..., None], shown: set[str]) -> None:
     runs = [0, 1, 1, 2, 0]
     places = places_of(runs, 3)
 
@@ -141,7 +146,7 @@ def test_what_is_shown_comes_from_the_rank_that_owns_it(name: str, shown: set[st
         state = state_of(WIDTH * len(runs))
         for flat in (state.weights, state.own.average, state.own.step):
             flat[:] = float(team.rank)
-        getattr(Moves(team, places), name)(state)
+        shows(Moves(team, places), state)
         return state
 
     for rank, state in enumerate(crew(3, work)):

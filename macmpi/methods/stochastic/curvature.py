@@ -7,27 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import accumulate
 
 import numpy as np
 
-from macmpi.methods.stochastic import lowrank, spectral
-from macmpi.methods.stochastic.factors import (
-    Averages,
-    OfSeen,
-    Seen,
-    metrics,
-    shifted_inverse,
-    shifts,
-)
-from macmpi.methods.stochastic.layout import Layout
-from macmpi.methods.stochastic.lowrank import Inverse
-from macmpi.methods.stochastic.noted import Noted
-from macmpi.methods.stochastic.spectral import Spectrum
+from macmpi.methods.stochastic.factors import Averages, Noted, OfSeen, Seen, metrics
+from macmpi.methods.stochastic.inverses import Inverse, Layout, Spectrum, cross, decomposed, identity_shifts, shifts
 from macmpi.nets.design import gram
 from macmpi.parallel import tiles
 from macmpi.parallel.blocks import Products, Rows, Turns, commonly
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
 from macmpi.parallel.tree_sum import Sum, TreeSum, over_parts
 from macmpi.plan.directions import Damped, assign_inverses, inverse_flops
@@ -47,23 +36,15 @@ class RunningCurvature:
     """Keeps state.own.grams, the Grams, and state.own.inverses, of Grams and metrics.
 
     rows: this rank's points of each of its parts.  What has come since the last `fold` stays with the parts, so that
-    Grams travel only when they are inverted, on one node only where.  Where the metric is the identity the diagonal
-    of its inverse alone is made.  Eigenvectors are kept in the place of inverses: all of layers that are damped in them
-    (spectral.py), the leading ones of wide Grams and metrics (lowrank.py).  Collective: where a method says so.
+    Grams travel only when they are inverted, on one node only where.  Eigenvectors are kept in the place of inverses,
+    as `inverses.py` has it.  Collective: where a method says so.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        layout: Layout,
-        rows: dict[int, Tile],
-        tree: TreeSum,
-        team: Team,
-        clock: Clock,
-        damped: Damped,
-    ) -> None:
-        self.plan, self.layout, self.rows, self.sum = plan, layout, rows, tree
-        self.team, self.clock = team, clock
+    def __init__(self, plan: Plan, damped: Damped, rows: dict[int, Tile], tree: TreeSum, clock: Clock) -> None:
+        self.plan, self.damped, self.rows, self.sum = plan, damped, rows, tree
+        team, self.clock = tree.team, clock
+        layout = Layout(plan.chain.block_shapes, damped.low_rank, damped.identity)
+        self.team, self.layout = team, layout
         self._inverses = Turns(team, plan.dtype.itemsize * layout.squares[-1].stop)
         bent = sum(m.n_out**2 for m in plan.chain.maps[1:] if "elementwise" in m.capabilities)
         self._slopes = TreeSum(tree.leaves, team, plan.dtype.itemsize * bent)
@@ -71,10 +52,9 @@ class RunningCurvature:
         once = plan.chain.whole.blocks.count(0) == 1
         self.settled = layout.grams[0].stop if plan.chain.maps[0].parameter_shape is not None and once else 0
         first = 1 if self.settled else 0
-        self._noted = {i: Noted(first, [d for _, d in layout.shapes[first:]], plan.dtype) for i in rows}
+        self._noted = {i: Noted(first, [d for _, d in layout.shapes[first:]]) for i in rows}
         self._faded = 1.0
         self._applied: tuple[Array, Array, list[Inverse]] | None = None
-        self._identity, self.spectral, self._dense = damped.identity, damped.spectral, damped.dense
         self.squares = assign_inverses(inverse_flops(layout.shapes, damped), team.size)
         self._paired = all(j ^ 1 in rank for rank in self.squares for j in rank)
         kept = [[layout.grams[j // 2] for j in rank if j % 2 == 0] for rank in self.squares]
@@ -113,12 +93,9 @@ class RunningCurvature:
 
     def fold(self, state: State[StochasticState]) -> None:
         """Adds what is new over all parts to the Grams that this rank inverts.  Collective: yes."""
-
-        def put(i: int, out: Array) -> None:
-            self._noted[i].put(out)
-
         before = self.settled
-        new = self.sum.exchanged(put, len(state.own.grams) - before, self.plan.dtype, sets=True)
+        width = len(state.own.grams) - before
+        new = self.sum.exchanged(lambda i, out: self._noted[i].put(out), width, self.plan.dtype, sets=True)
         for run in self._grams[self.team.rank]:
             grams, columns = state.own.grams[run], slice(run.start - before, run.stop - before)
             grams *= self._faded
@@ -142,39 +119,32 @@ class RunningCurvature:
         found, added = self._metrics(tapes, probed, state)
         last = self.layout.square_blocks(state.own.inverses)
         state.own.inverses = self._inverses.array(state.own.inverses.shape, state.own.inverses.dtype)
-        inverses, low_rank = self.layout.square_blocks(state.own.inverses), self.layout.low_rank
+        squares, inverses = self.layout.square_blocks(state.own.inverses), self.inverses(state)
         grams = self.layout.gram_blocks(state.own.grams)
         pairs = {k: (grams[k] + added[k] if k in added else grams[k], M) for k, M in found.items()}
         with self.clock("w"):
             for j in self.squares[self.team.rank]:
-                known, of = j // 2 in self._identity, pairs[j // 2][j % 2]
-                shift = shifts(*pairs[j // 2], damping)
-                if known and self._dense:
-                    shift = spectral.identity_shifts(shift, damping, spectral.cross(state.own.steps))
-                if j // 2 in self.spectral and not spectra:
-                    inverses[j][:] = last[j]
-                elif j // 2 in self.spectral:
-                    state.own.spectra[self.layout.spectra[j]], inverses[j][:] = spectral.decomposed(of)
-                elif j in low_rank:
-                    values, inverses[j][:] = lowrank.leading(of, last[j], j)
-                    own = state.own.spectra[self.layout.spectra[j]]
-                    own[: len(values) + 1] = lowrank.shares(of, (values, inverses[j]), shift[j % 2])
-                elif j % 2 and known:
-                    inverses[j].fill(0.0)
-                    np.fill_diagonal(inverses[j], 1.0 / (of[0, 0] + shift[1]))
+                k, side = divmod(j, 2)
+                if k not in self.damped.spectral:
+                    shift = shifts(*pairs[k], damping)
+                    if k in self.damped.identity and self.damped.dense:
+                        shift = identity_shifts(shift, damping, cross(state.own.steps))
+                    inverses[j].renew(pairs[k][side], shift[side], last[j])
+                elif spectra:
+                    state.own.spectra[self.layout.spectra[j]], squares[j][:] = decomposed(pairs[k][side])
                 else:
-                    inverses[j][:] = shifted_inverse(of, shift[j % 2], double=known)
+                    squares[j][:] = last[j]
         self.team.gather_parts(state.own.inverses, [[self.layout.squares[j] for j in rank] for rank in self.squares])
-        if low_rank or (self.spectral and spectra):
-            owned = ([j for j in rank if j in low_rank or j // 2 in self.spectral] for rank in self.squares)
-            made = [[self.layout.spectra[j] for j in rank] for rank in owned]
-            self.team.gather_parts(state.own.spectra, made)
+        low_rank, spectral = self.damped.low_rank, self.damped.spectral
+        if low_rank or (spectral and spectra):
+            owned = ([j for j in rank if j in low_rank or j // 2 in spectral] for rank in self.squares)
+            self.team.gather_parts(state.own.spectra, [[self.layout.spectra[j] for j in rank] for rank in owned])
 
     def inverses(self, state: State[StochasticState]) -> list[Inverse]:
         """Inverses to apply, of G_1, M_1, G_2, M_2, ....  Collective: no."""
         flat, spectra = state.own.inverses, state.own.spectra
         if self._applied is None or self._applied[0] is not flat or self._applied[1] is not spectra:
-            self._applied = flat, spectra, self.layout.inverses(flat, spectra, self._identity)
+            self._applied = flat, spectra, self.layout.inverses(flat, spectra)
         return self._applied[2]
 
     def spectra(self, k: int, state: State[StochasticState]) -> list[Spectrum]:
@@ -196,24 +166,24 @@ class RunningCurvature:
                 out.fill(0.0)
 
         def means(matrices: Sequence[tuple[OfSeen, int]]) -> list[Rows]:
-            ends = np.cumsum([0, *(side * side for _, side in matrices)]).tolist()
+            shapes = [(n, n) for _, n in matrices]
+            *starts, width = accumulate((n * n for n, _ in shapes), initial=0)
 
             def add(i: int, out: Array) -> None:
-                for (of, n), a, b in zip(matrices, ends, ends[1:], strict=False):
-                    put(of, i, out[a:b].reshape(n, n))
+                for (of, _), own in zip(matrices, block_views(out, shapes), strict=True):
+                    put(of, i, own)
 
-            total = self._slopes.exchanged(add, ends[-1], self.plan.dtype, sets=True)
-            return [partial(_rows, total, start, n) for (_, n), start in zip(matrices, ends, strict=False)]
+            total = self._slopes.exchanged(add, width, self.plan.dtype, sets=True)
+            return [partial(_rows, total, start, n) for (_, n), start in zip(matrices, starts, strict=True)]
 
         def mean(of: OfSeen, n: int) -> Array:
             flat = self.sum(lambda i, out: put(of, i, out.reshape(n, n)), n * n, self.plan.dtype, sets=True)
             return flat.reshape(n, n)
 
         with self.clock("z"):
+            none = np.zeros((0, chain.n_in), self.plan.dtype)  # of a rank that has none of the parts
             tape = next((seen.tape for seen in tapes.values()), None)
-            if tape is None:  # of no points: this rank has none of the parts
-                none = np.zeros((0, chain.n_in), self.plan.dtype)
-                tape = chain.whole.tape(block_views(state.weights, chain.block_shapes), none)
+            tape = tape or chain.whole.tape(self.layout.blocks(state.weights), none)
             over = Averages(means, mean, self._products.weighted)
             return metrics(self.plan.resolved.loss, tape, over, kept)
 

@@ -12,12 +12,12 @@ and its W-step each to first order.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
-from macmpi.methods.stochastic.lowrank import Inverse
+from macmpi.methods.stochastic.inverses import Inverse
 from macmpi.nets.design import adjoint
 from macmpi.nets.layers import is_plain
 from macmpi.nets.losses import Loss
@@ -25,8 +25,12 @@ from macmpi.nets.tape import Step, Tape
 from macmpi.parallel.blocks import Rows
 from macmpi.plan.directions import Sides
 from macmpi.reductions import EVERY
-from macmpi.solvers.inverse import inverse
+from macmpi.state import block_views
 from macmpi.typing import Array
+
+ROWS = 1024
+"""Rows of a layer, or as many as it has columns, that are multiplied before their Gram is asked for: a product of fewer
+rows would take longer, and more rows would be kept than a Gram or a minibatch has numbers."""
 
 
 @dataclass(frozen=True)
@@ -87,11 +91,6 @@ class Averages:
     product: Callable[[Array, Array | None, Rows | None], Array]
 
 
-def layers(tape: Tape) -> list[Step]:
-    """The steps of a tape that have weights."""
-    return [step for step in tape.steps if step.W is not None]
-
-
 def add_gradient(loss: Loss, tape: Tape, Y: Array, out: Sequence[Array]) -> Array:
     """Adds the sum over points of dE1/dW_k to `out`, and gives the losses (n,).  Cost: 4 n D H flops a layer."""
     value, residual = loss.with_residual(Y, tape.F)
@@ -129,13 +128,6 @@ def put_slopes(seen: Seen, inverses: Sequence[Inverse], sides: Sides, out: Seque
             adjoint(Q, step.A, out=out[k])
 
 
-def units(step: Step) -> int:
-    """The rows of a map's weights."""
-    shape = step.map.parameter_shape
-    assert shape is not None
-    return shape[0]
-
-
 def metrics(loss: Loss, tape: Tape, over: Averages, kept: Container[int]) -> tuple[dict[int, Array], dict[int, Array]]:
     """M_k (h, h) of each layer k that is kept, from means over the probed points of each tape; `tape` is any of them.
 
@@ -149,20 +141,20 @@ def metrics(loss: Loss, tape: Tape, over: Averages, kept: Container[int]) -> tup
     dtype, width = tape.F.dtype, tape.F.shape[1]
     bent = {i: step.map.n_out for i, step in enumerate(tape.steps) if i and "elementwise" in step.map.capabilities}
     known = loss.unit_hessian
-    curved = [] if known else [(_curvature(loss), width)]
-    averaged = over.means([*curved, *((_slopes(i), n) for i, n in bent.items())])
+    curved = [] if known else [(partial(_put_curvature, loss), width)]
+    averaged = over.means([*curved, *((partial(_put_products, i), n) for i, n in bent.items())])
     M = np.eye(width, dtype=dtype) if known else averaged[0](EVERY).astype(dtype, copy=False)
     products = dict(zip(bent, averaged[len(curved) :], strict=True))
     found, transposed = dict[int, list[Array]](), dict[int, tuple[Array, Array]]()
     multiplied = set[int]()
     for i, step in reversed(list(enumerate(tape.steps))):
         if step.block is not None and "transposed" in step.map.capabilities:
-            Z = over.mean(_squares(i), step.map.n_in)
+            Z = over.mean(partial(_put_squares, i), step.map.n_in)
             if step.block in kept:
                 transposed[step.block] = Z, M.copy()
-        elif step.block is not None and step.block in kept:
+        elif step.W is not None and step.block is not None and step.block in kept:
             own = step.map.own.n_out
-            found.setdefault(step.block, []).append(shared_metric(M[:own, :own], units(step)).copy())
+            found.setdefault(step.block, []).append(shared_metric(M[:own, :own], len(step.W)).copy())
         if i in bent:
             M = M if i in multiplied else products[i](EVERY) * M
         elif i and (V := _matrix(step)) is not None:
@@ -170,9 +162,9 @@ def metrics(loss: Loss, tape: Tape, over: Averages, kept: Container[int]) -> tup
             M = over.product(V, None if known else M, below)
             multiplied |= set() if below is None else {i - 1}
         elif i:
-            M = over.mean(_carried(i, M), step.varying)
+            M = over.mean(partial(_put_carried, i, M), step.varying)
         known = False
-    forms = {k: _mean(matrices) for k, matrices in found.items()}
+    forms = {k: sum(matrices[1:], matrices[0]) / len(matrices) for k, matrices in found.items()}
     added = dict[int, Array]()
     for k, (Z, M) in transposed.items():
         s = max(float(np.trace(forms[k])), 1e-30) / max(float(np.trace(Z)), 1e-30)
@@ -190,43 +182,33 @@ def _matrix(step: Step) -> Array | None:
     return step.map.matrix(step.W) if "patches" in step.map.capabilities else None
 
 
-def _mean(matrices: Sequence[Array]) -> Array:
-    """Their mean: of a single one itself."""
-    return matrices[0] if len(matrices) == 1 else sum(matrices[1:], matrices[0]) / len(matrices)
-
-
-def _curvature(loss: Loss) -> OfSeen:
+def _put_curvature(loss: Loss, seen: Seen, share: float, out: Array) -> None:
     """The mean curvature of the losses by the outputs."""
-
-    def put(seen: Seen, share: float, out: Array) -> None:
-        out[:] = loss.hessian(seen.Y[seen.probed], seen.tape.F[seen.probed])
-        out *= share
-
-    return put
+    out[:] = loss.hessian(seen.Y[seen.probed], seen.tape.F[seen.probed])
+    out *= share
 
 
-def _slopes(i: int) -> OfSeen:
+def _put_products(i: int, seen: Seen, share: float, out: Array) -> None:
     """The mean of s s^T over the slopes s of the elementwise map i of a tape."""
-
-    def put(seen: Seen, share: float, out: Array) -> None:
-        steps, rows = seen.tape.steps, seen.probed
-        step, B = steps[i], steps[i + 1].A if i + 1 < len(steps) else seen.tape.F
-        tangent = step.map.tangent(step.W, step.A[rows], B[rows, : step.map.n_out])
-        D = tangent.vjp(np.full((seen.count, step.map.n_out), np.sqrt(share / seen.count), B.dtype))
-        np.matmul(D.T, D, out=out)
-
-    return put
+    steps, rows = seen.tape.steps, seen.probed
+    step, B = steps[i], steps[i + 1].A if i + 1 < len(steps) else seen.tape.F
+    tangent = step.map.tangent(step.W, step.A[rows], B[rows, : step.map.n_out])
+    D = tangent.vjp(np.full((seen.count, step.map.n_out), np.sqrt(share / seen.count), B.dtype))
+    np.matmul(D.T, D, out=out)
 
 
-def _squares(i: int) -> OfSeen:
+def _put_squares(i: int, seen: Seen, share: float, out: Array) -> None:
     """The mean of a a^T over the inputs a of map i of a tape."""
+    A = seen.tape.steps[i].A[seen.probed]
+    np.matmul(A.T, A, out=out)
+    out *= share / max(len(A), 1)
 
-    def put(seen: Seen, share: float, out: Array) -> None:
-        A = seen.tape.steps[i].A[seen.probed]
-        np.matmul(A.T, A, out=out)
-        out *= share / max(len(A), 1)
 
-    return put
+def _put_carried(i: int, M: Array, seen: Seen, share: float, out: Array) -> None:
+    """The mean of J^T M J for map i of a tape."""
+    step = seen.tape.steps[i]
+    out[:] = step.map.pullback(step.W, step.A[seen.probed], M)[: step.varying, : step.varying]
+    out *= share
 
 
 def shared_metric(M: Array, units: int) -> Array:
@@ -238,33 +220,77 @@ def shared_metric(M: Array, units: int) -> Array:
     return found
 
 
-def _carried(i: int, M: Array) -> OfSeen:
-    """The mean of J^T M J for map i of a tape."""
+class Noted:
+    """The last layers of a net: of each (d, d) the Gram of what has been noted.  Collective: no.
 
-    def put(seen: Seen, share: float, out: Array) -> None:
-        step = seen.tape.steps[i]
-        out[:] = step.map.pullback(step.W, step.A[seen.probed], M)[: step.varying, : step.varying]
-        out *= share
-
-    return put
-
-
-def shifts(G: Array, M: Array, damping: float) -> tuple[float, float]:
-    """b and a with a b = damping, and b / a the ratio of the mean eigenvalues of G and M."""
-    means = [max(float(np.trace(A)) / len(A), 1e-30) for A in (G, M)]
-    ratio, root = np.sqrt(means[0] / means[1]), np.sqrt(damping)
-    return float(ratio * root), float(root / ratio)
-
-
-def shifted_inverse(A: Array, shift: float, double: bool = False) -> Array:
-    """(A + shift I)^-1 in the precision of A, or in float64 where that fails, or where it is asked for.
-
-    In single precision it fails where the largest eigenvalue is some 1e5 times the shift, as in wide layers and where
-    the metric is the identity.  Cost: 4/3 n^3 flops.
+    first: the block of the first of them; columns: d of each, with the bias.
     """
-    for precision in (np.float64,) if double else (A.dtype, np.float64):
-        shifted = A.astype(precision)
-        shifted[np.diag_indices_from(A)] += shift
-        with suppress(np.linalg.LinAlgError):
-            return inverse(shifted)
-    return np.linalg.pinv(shifted)
+
+    def __init__(self, first: int, columns: Sequence[int]) -> None:
+        self.first, self._layers = first, [_Layer(d) for d in columns]
+        self._shapes = [(d, d) for d in columns]
+
+    def note(self, seen: Seen, weight: float, left: float) -> None:
+        """All Grams: `left` of what was there, and `weight` times the sum over the probed points of [a, 1] [a, 1]^T.
+
+        Cost: a copy of their inputs, and n d^2 flops a layer, later.
+        """
+        for layer in self._layers:
+            layer.fade(left)
+        for step in seen.tape.steps:
+            if step.block is not None and step.block >= self.first and "transposed" not in step.map.capabilities:
+                self._layers[step.block - self.first].add(step.map.unfold(step.A[seen.probed]), weight)
+
+    def put(self, flat: Array) -> None:
+        """Puts the Grams, one behind the other, into `flat`, and begins again with nothing."""
+        for layer, G in zip(self._layers, block_views(flat, self._shapes), strict=True):
+            layer.put(G)
+
+
+class _Layer:
+    """Rows of one layer's inputs and their weights, and the Gram of earlier ones."""
+
+    def __init__(self, columns: int) -> None:
+        self.columns = columns
+        self._clear()
+
+    def _clear(self) -> None:
+        self._rows: list[Array] = []
+        self._weights: list[float] = []
+        self._gram: Array | None = None
+
+    def fade(self, left: float) -> None:
+        self._weights = [left * weight for weight in self._weights]
+        if self._gram is not None:
+            self._gram *= left
+
+    def add(self, A: Array, weight: float) -> None:
+        self._rows.append(A.copy())
+        self._weights.append(weight)
+        if sum(map(len, self._rows)) >= max(self.columns, ROWS):
+            G = np.empty((self.columns, self.columns), A.dtype)
+            self._put_product(G)
+            self._gram = G if self._gram is None else np.add(self._gram, G, out=G)
+            self._rows, self._weights = [], []
+
+    def _put_product(self, out: Array) -> None:
+        """The Gram of the rows that are kept, each by the root of its weight."""
+        scaled, start = np.empty((sum(map(len, self._rows)), self.columns), out.dtype), 0
+        for A, weight in zip(self._rows, self._weights, strict=True):
+            root, stop = np.sqrt(weight), start + len(A)
+            np.multiply(A, root, out=scaled[start:stop, :-1])
+            scaled[start:stop, -1] = root
+            start = stop
+        np.matmul(scaled.T, scaled, out=out)
+
+    def put(self, out: Array) -> None:
+        """Puts the Gram into `out` (d, d) and forgets it."""
+        if self._rows:
+            self._put_product(out)
+            if self._gram is not None:
+                out += self._gram
+        elif self._gram is not None:
+            out[:] = self._gram
+        else:
+            out.fill(0.0)
+        self._clear()

@@ -6,7 +6,7 @@ In all other steps losses and slopes are summed together, in one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,16 +14,13 @@ import numpy as np
 from macmpi.data.dataset import Dataset
 from macmpi.half_steps.evaluation import at
 from macmpi.methods.stochastic import factors
-from macmpi.methods.stochastic import ridge as ridges
 from macmpi.methods.stochastic.curvature import RunningCurvature, Tapes
 from macmpi.methods.stochastic.factors import Seen, probed_of
-from macmpi.methods.stochastic.lowrank import Inverse
 from macmpi.nets.losses import weighted
 from macmpi.parallel.tree_sum import Sum, TreeSum
 from macmpi.plan.directions import Sides
 from macmpi.plan.minibatches import FACTS, PROBED
-from macmpi.plan.plan import Plan
-from macmpi.state import State, StochasticState, block_views
+from macmpi.state import State, StochasticState
 from macmpi.typing import Array
 
 Drawn = dict[int, Array]
@@ -48,21 +45,14 @@ class Look:
 class Looks:
     """Looks at minibatches of some parts.  Collective: where a method says so.
 
-    small, gradients: sums over parts, of a few numbers, and as wide as the weights and FACTS more.
+    gradients: sums over parts, as wide as the weights and FACTS more.
     """
 
     def __init__(
-        self,
-        plan: Plan,
-        data: Dataset,
-        curvature: RunningCurvature,
-        small: TreeSum,
-        gradients: TreeSum,
-        point_weights: Array | None,
+        self, data: Dataset, curvature: RunningCurvature, gradients: TreeSum, point_weights: Array | None
     ) -> None:
-        self.plan, self.data, self.layout = plan, data, curvature.layout
-        self.curvature = curvature
-        self.sum, self._gradients, self.point_weights = small, gradients, point_weights
+        self.plan, self.data, self.curvature, self.layout = curvature.plan, data, curvature, curvature.layout
+        self._gradients, self.point_weights = gradients, point_weights
         self._width = self.layout.weights[-1].stop
 
     def losses(self, rows: Drawn, state: State[StochasticState]) -> Look:
@@ -72,7 +62,7 @@ class Looks:
         def add(i: int, out: Array) -> None:
             out += self._at(i, rows, state, tapes, 1.0)
 
-        total, squares, probed, n = self.sum(add, FACTS).tolist()
+        total, squares, probed, n = self.curvature.sum(add, FACTS).tolist()
         return Look(tapes, total / n, squares / n, probed, n)
 
     def with_slopes(self, rows: Drawn, sides: Sides, ridge: float, state: State[StochasticState]) -> Look:
@@ -80,11 +70,11 @@ class Looks:
         mean: their squares would overflow single precision where targets are large.  Collective: yes.
         """
         tapes: Tapes = {}
-        unit, width, inverses = state.own.level or 1.0, self._width, self.curvature.inverses(state)
+        unit, width, put_slopes = state.own.level or 1.0, self._width, self._putting(tapes, sides, ridge, state)
 
         def put(i: int, out: Array) -> None:
             out[width:] = self._at(i, rows, state, tapes, unit)
-            self._put_slopes(i, out[:width], tapes, inverses, sides, ridge, state)
+            put_slopes(i, out[:width])
 
         slopes = self._gradients.exchanged(put, width + FACTS, self.plan.dtype, sets=True)
         total, squares, probed, n = slopes.part(slice(width, None), np.empty(FACTS, self.plan.dtype)).tolist()
@@ -97,18 +87,14 @@ class Looks:
         """
         if look.slopes is not None:
             return look.slopes
-        inverses = self.curvature.inverses(state)
-
-        def put(i: int, out: Array) -> None:
-            self._put_slopes(i, out, look.tapes, inverses, sides, ridge, state)
-
+        put = self._putting(look.tapes, sides, ridge, state)
         return self._gradients.exchanged(put, self._width, self.plan.dtype, sets=True)
 
     def _at(
         self, i: int, rows: Drawn, state: State[StochasticState], tapes: Tapes, unit: float
     ) -> tuple[float, float, float, float]:
         """FACTS of part i, losses in a unit; keeps what it has seen."""
-        own, weights = rows[i], block_views(state.weights, self.plan.chain.block_shapes)
+        own, weights = rows[i], self.layout.blocks(state.weights)
         X = self.data.X[own]
         tape, Y = self.plan.chain.whole.tape(weights, X), X if self.data.autoencoder else self.data.Y[own]
         w = at(self.point_weights, own)
@@ -116,17 +102,17 @@ class Looks:
         losses, tapes[i] = losses.astype(float) / unit, Seen(tape, Y, residual, probed_of(len(own), w, PROBED), w)
         return float(losses.sum()), float(losses @ losses), tapes[i].count, len(own)
 
-    def _put_slopes(
-        self,
-        i: int,
-        out: Array,
-        tapes: Tapes,
-        inverses: Sequence[Inverse],
-        sides: Sides,
-        ridge: float,
-        state: State[StochasticState],
-    ) -> None:
-        """Part i's slopes.  The ridge's have no factors: with one the gradient is made whole."""
-        slopes = self.layout.blocks(out)
-        factors.put_slopes(tapes[i], inverses, sides, slopes)
-        ridges.add_slopes(len(tapes[i].Y) * ridge, block_views(state.weights, self.plan.chain.block_shapes), slopes)
+    def _putting(
+        self, tapes: Tapes, sides: Sides, ridge: float, state: State[StochasticState]
+    ) -> Callable[[int, Array], None]:
+        """Gives what puts a part's slopes into an array; those of the ridge, which have no factors, are added whole."""
+        inverses, weights = self.curvature.inverses(state), self.layout.blocks(state.weights)
+
+        def put(i: int, out: Array) -> None:
+            slopes = self.layout.blocks(out)
+            factors.put_slopes(tapes[i], inverses, sides, slopes)
+            if ridge:
+                for W, G in zip(weights, slopes, strict=True):
+                    G[:, :-1] += np.asarray(len(tapes[i].Y) * ridge, G.dtype) * W[:, :-1]
+
+        return put

@@ -18,22 +18,14 @@ from functools import partial
 import numpy as np
 
 from macmpi.account import COORDINATES, FLAT, Account
-from macmpi.config import Stochastic as Keys
 from macmpi.data.dataset import Dataset
 from macmpi.half_steps.ends import random_block, remember
-from macmpi.methods.nested import Nested
-from macmpi.methods.stochastic import components, recovery
-from macmpi.methods.stochastic import ridge as ridges
+from macmpi.methods.choose import Nested
+from macmpi.methods.stochastic import moves as moving
 from macmpi.methods.stochastic import start as opening
 from macmpi.methods.stochastic.curvature import RunningCurvature, Tapes
-from macmpi.methods.stochastic.damping import Damping
-from macmpi.methods.stochastic.directions import Directions
-from macmpi.methods.stochastic.layout import Layout
 from macmpi.methods.stochastic.looks import Drawn, Looks
-from macmpi.methods.stochastic.minibatches import Minibatches
-from macmpi.methods.stochastic.sample import Sample
-from macmpi.methods.stochastic.schedule import STRIDE, Schedule, steadied
-from macmpi.methods.stochastic.weights import Moves
+from macmpi.methods.stochastic.schedule import STRIDE, Damping, Minibatches, Schedule, schedule_of, steadied
 from macmpi.nets.losses import weighted
 from macmpi.parallel.balance import contiguous_runs
 from macmpi.parallel.clock import Clock, now
@@ -43,7 +35,7 @@ from macmpi.parallel.tree_sum import TreeSum
 from macmpi.plan.directions import damped
 from macmpi.plan.minibatches import ADAPT, EARLY, FACTS, MEASURE, REMADE, REMADE_LATER, RENEWED
 from macmpi.plan.plan import Plan
-from macmpi.state import Pause, State, StochasticState, block_views, never
+from macmpi.state import Pause, State, StochasticState, never
 from macmpi.typing import Array
 
 LEVEL = 0.1
@@ -56,22 +48,22 @@ FIRST = 3
 class Stochastic(Nested[StochasticState]):
     """Stochastic MAC as a Method: an iteration is an epoch or a part of one.  Collective: where a method says so."""
 
-    def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock, keys: Keys) -> None:
+    def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
         super().__init__(plan, data, team, clock)
-        self.keys, self.partition = keys, plan.work.parts
+        keys, self.partition = plan.resolved.stochastic, plan.work.parts
         self.rows = {b: Tile(own[0].start, own[-1].stop) for b, own in self.partition.blocks_of(team.rank)}
         least_part = min(own[-1].stop - own[0].start for own in self.partition.blocks)
-        self.minibatches = Minibatches(plan, keys, self.rows, least_part)
+        self.minibatches = Minibatches(plan, self.rows, least_part)
         batch = self.minibatches.points(0)
         layers = damped(plan.chain, plan.resolved.loss, data.autoencoder, batch)
-        self.layout = Layout(plan.chain.block_shapes, layers.low_rank)
-        widest = self.layout.weights[-1].stop + FACTS, sum(d * d for _, d in self.layout.shapes)
+        count = plan.offsets.weights[-1]
+        widest = count + FACTS, sum(d * d for _, d in plan.chain.block_shapes)
         gradients, self.sum = (TreeSum(len(self.partition.blocks), team, plan.dtype.itemsize * w) for w in widest)
-        self.curvature = RunningCurvature(plan, self.layout, self.rows, self.sum, team, clock, layers)
-        self.ridge = ridges.schedule_of(keys.ridge, plan.n_train, plan.chain.n_in, data.autoencoder)
-        self.directions = Directions(plan, self.layout, self.curvature, team, clock, layers, self._scaled_points(0))
-        self.moves = Moves(team, self.directions.places)
-        count = self.layout.weights[-1].stop
+        self.curvature = RunningCurvature(plan, layers, self.rows, self.sum, clock)
+        self.layout = self.curvature.layout
+        self.ridge = schedule_of(keys.ridge, plan.n_train, plan.chain.n_in, data.autoencoder)
+        self.directions = moving.Directions(self.curvature, self._scaled_points(0))
+        self.moves = moving.Moves(team, self.directions.places)
         self._shares = [run.rows for run in contiguous_runs(count, self.sum.leaves)]
         self._held = np.ones(count, bool)  # by the ridge: all but biases
         for held in self.layout.blocks(self._held):
@@ -81,7 +73,7 @@ class Stochastic(Nested[StochasticState]):
         self.damping = Damping(classes, slope, keys.damping, data.autoencoder, batch, layers.dense)
         self.schedule = Schedule(self.minibatches, keys.averaging, layers.dense)
         heavy = None if data.weights is None else data.weights * (plan.n_train / self.parts.points.weight)
-        self.looks = Looks(plan, data, self.curvature, self.sum, gradients, heavy)
+        self.looks = Looks(data, self.curvature, gradients, heavy)
         self.few = data.autoencoder and not self.ridge.at(0)
 
     @property
@@ -108,10 +100,9 @@ class Stochastic(Nested[StochasticState]):
         began, chain, empty = now(), self.plan.chain, self.directions.empty()
         draw = partial(random_block, self.plan, range_=1.0, seed=seed)
         flat = opening.random_jointly(draw, self.layout.weights, empty, self.team)
-        weights = list(block_views(flat, chain.block_shapes))
-        sample = self._sample()
-        if not range_ and self.data.autoencoder and components.carries(chain):
-            components.start_layers(chain, weights, sample, self.layout.blocks(empty), self.team)
+        weights, sample = self.layout.blocks(flat), self._sample()
+        if not range_ and self.data.autoencoder and opening.carries(chain):
+            opening.start_layers(chain, weights, sample, self.layout.blocks(empty), self.team)
         else:
             opening.scale_random(chain, weights, range_)
             remember(self.plan, flat, seed)
@@ -126,10 +117,10 @@ class Stochastic(Nested[StochasticState]):
         """The given weights (flat), and with a step the output layer fitted to some points.  Collective: yes."""
         return self._started(weights, self._sample(), gradient_step)
 
-    def _sample(self) -> Sample:
-        return Sample(self.data, self.rows, self.sum, self.looks.point_weights)
+    def _sample(self) -> opening.Sample:
+        return opening.Sample(self.data, self.rows, self.sum, self.looks.point_weights)
 
-    def _started(self, weights: Array, sample: Sample, fitted: bool = True) -> State[StochasticState]:
+    def _started(self, weights: Array, sample: opening.Sample, fitted: bool = True) -> State[StochasticState]:
         """fitted: the output layer is (of labels 0).  sample: no further through the net than the weights before have
         been seen.  Collective: yes.
         """
@@ -158,8 +149,8 @@ class Stochastic(Nested[StochasticState]):
         places = self.minibatches.of_iteration(state.iteration)
         self.directions.assign(self._scaled_points(state.iteration))
         self.moves.places = self.directions.places
-        if state.position == 0 and recovery.is_lost(self.parts.evaluation, state):
-            recovery.begin_again(self.moves, state)
+        if state.position == 0 and moving.is_lost(self.parts.evaluation, state):
+            moving.begin_again(self.moves, state)
         while state.position < len(places):
             whole = self.step(self.minibatches.drawn(state.iteration, places[state.position]), state)
             state.position += 1
@@ -188,11 +179,11 @@ class Stochastic(Nested[StochasticState]):
         with self.clock("z"):
             look = self.looks.losses(rows, state) if renew else self.looks.with_slopes(rows, sides, ridge, state)
         loss, n, tapes = look.loss, look.n, look.tapes
-        if state.own.steps and recovery.gone_wrong(loss, look.square, n, state.own.level):
-            recovery.take_back(self.moves, state)
+        if state.own.steps and moving.gone_wrong(loss, look.square, n, state.own.level):
+            moving.take_back(self.moves, state)
             return False
-        seen = loss if state.own.steps == 0 else min(loss, recovery.SURGE * state.own.level)
-        state.own.level = seen if state.own.steps == 0 else state.own.level + LEVEL * (seen - state.own.level)
+        level = state.own.level
+        state.own.level = level + LEVEL * (min(loss, moving.SURGE * level) - level) if state.own.steps else loss
         if early or state.own.steps % RENEWED == 0:
             self.curvature.note(tapes, look.probed, state)
         damping = self.damping.of_inverses(state.own.damping, state.own.level) + ridge
@@ -207,7 +198,6 @@ class Stochastic(Nested[StochasticState]):
         some, count = ({i: seen.few for i, seen in tapes.items()}, look.probed) if few else (tapes, n)
         if measure:
             D = self.directions.whole(*of)
-            self.directions.show(D)
             slope, curvature = self._along(D, some, count, ridge, damping, state)
             found = slope / curvature if curvature > 0.0 else 0.0
             steady = few and self.schedule.dense and not early
@@ -222,10 +212,10 @@ class Stochastic(Nested[StochasticState]):
         )
         state.own.steps += 1
         if adapt:  # the tapes see the weights: before these move
-            self.moves.show_step(state)
+            self.moves.show(state.own.step)
             slope, curvature = self._along(state.own.step, some, count, ridge, damping, state)
             self.moves.go(state)
-        self.moves.show(state)
+        self.moves.show(state.weights)
         if adapt:
             points = {i: own[tapes[i].probed] for i, own in rows.items()} if few else rows
             self._adapt(points, some, count, slope - 0.5 * curvature, ridge, state)
@@ -250,12 +240,19 @@ class Stochastic(Nested[StochasticState]):
             change = seen.tape.weight_jvp(blocks)
             loss = weighted(self.plan.resolved.loss, seen.weights)
             curved = np.vdot(change, loss.root(seen.Y, seen.tape.F).normal(change))
-            pull = ridges.along(state.weights[own], way[own], self._held[own]) if ridge else 0.0
+            pull = self._pull(state.weights[own], way, own) if ridge else 0.0
             out += curved, np.vdot(change, seen.residual), np.vdot(way[own], way[own]), pull
 
         with self.clock("z"):
             curved, falls, square, pull = self.sum(add, 4).tolist()
         return falls / n - ridge * pull, curved / n + damping * square
+
+    def _pull(self, W: Array, way: Array, own: slice) -> float:
+        """W . P for a share of the weights and a way P of theirs, without biases: the slope of ||W||^2 / 2 along it.
+
+        Ranks add up what each makes of its share, for processors round it in different ways.  Collective: no.
+        """
+        return float(np.vdot(W * self._held[own], way[own]))
 
     def _adapt(
         self, rows: Drawn, tapes: Tapes, n: float, predicted: float, ridge: float, state: State[StochasticState]
@@ -273,7 +270,7 @@ class Stochastic(Nested[StochasticState]):
             moved = chain.forward(weights, self.data.X[rows[i]])
             before, after = (loss.value(seen.Y, F).sum(dtype=float) for F in (seen.tape.F, moved))
             own = self._shares[i]
-            grown = ridges.along(state.weights[own] - 0.5 * step[own], step[own], self._held[own]) if ridge else 0.0
+            grown = self._pull(state.weights[own] - 0.5 * step[own], step, own) if ridge else 0.0
             out += before - after, grown
 
         with self.clock("z"):

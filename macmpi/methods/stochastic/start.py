@@ -2,37 +2,153 @@
 
 Only the code, the narrowest layer of all, is not random: random units there would lose most of what the points differ
 in, while a wide layer of random units loses little.
+
+An autoencoder of dense layers starts from layers each of which carries principal components, or is random.  With X the
+inputs, A what a layer reads, s its activation's `scale`, a layer is of one of two kinds:
+
+- no wider than what it reads: its pre-activations are principal components of X, all that fit through the layers up to
+  here, in random rotation: P = s CARRIED C R / rms(C R), small enough to pass the activation nearly undistorted, by
+  least squares on A;
+- wider: random weights, scaled so that the points spread its pre-activations by s WIDE (standard deviation, mean over
+  the units), centred, with random biases of deviation s BIASES.
+
+Narrow layers lose nothing that principal components keep, however many there are; wide ones are varied features, on the
+scale on which the points differ.  With the output layer fitted (fit_output) the net begins well below PCA where layers
+widen behind the code, and near PCA where all are narrow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
+from macmpi.data.dataset import Dataset
 from macmpi.methods.embedding import principal_directions
-from macmpi.methods.stochastic.sample import Sample
 from macmpi.nets.chain import Chain
-from macmpi.nets.design import gram
-from macmpi.nets.layers import is_plain
+from macmpi.nets.design import adjoint, gram
+from macmpi.nets.layers import Map, is_dense, is_plain
 from macmpi.nets.layers.activation import function, is_function
 from macmpi.nets.losses import Loss
 from macmpi.nets.losses.constant import start_targets
-from macmpi.parallel.balance import assign_by_cost
+from macmpi.parallel.balance import assign_by_cost, contiguous_runs
 from macmpi.parallel.team import Team
+from macmpi.parallel.tiles import Tile, cut
+from macmpi.parallel.tree_sum import TreeSum, over_parts
+from macmpi.reductions import OverPoints
+from macmpi.solvers.cholesky import jitter, regular_factor
+from macmpi.solvers.grams import solve_rows
 from macmpi.typing import Array
 
-RANGES, USUAL = {"sigmoid": 6.0}, 1.7
+POINTS = 4000
+"""Points of the fits of a start."""
+
+MOST_APART = 16
+"""Weights that are shared over P positions are fitted to one point in P, at least to one in this number."""
+
+RIDGE = 1.0
+"""The ridge of the fits."""
+
+RUNS = 4
+"""Runs of a layer's units that are assigned to ranks."""
+
+RANGES, RANGE = {"sigmoid": 6.0}, 1.7
 """Range of random weights times sqrt(fan-in): wide where the slope at 0 is 1/4, else about Glorot and Bengio's."""
 
 TIED = 1.0
 """Range of the weights of tied layers: wider ones make the outputs of the decoder many times too large."""
 
-SPREADS, SPREAD = {"sigmoid": 1.0}, 0.5
-"""Deviation of the code's first principal component before its activation: where that is still nearly linear."""
+SCALES, USUAL = {"sigmoid": 1.0}, 0.5
+"""Scale s of an activation's argument: tanh(x) = 2 sigmoid(2 x) - 1.  The first principal component of a code has this
+deviation, where the activation is still nearly linear."""
 
-ONE_SIDED = frozenset({"relu"})
-"""Activations whose codes are shifted by their deviation, so that most points lie on the side that has a slope."""
+CARRIED = 0.6
+"""Deviation of pre-activations that carry components, over s: larger ones are distorted layer after layer."""
+
+WIDE, BIASES = 1.0, 1.5
+"""Deviations, over s, of what the points and of what the random biases give to the pre-activations of wide layers."""
+
+ONE_SIDED, SHIFT = frozenset({"relu", "leaky_relu"}), 2.0
+"""Activations whose carrying units are shifted by SHIFT deviations, so that most points lie on the side of slope 1."""
+
+
+class Sample:
+    """Evenly spaced points of each part, X and Y, by their weights if there are some, as far through the net as they
+    have been asked for.  Collective: no.
+
+    rows: this rank's points of each of its parts; weights: of the points that it holds; over, roughly: sums over the
+    points of all ranks, in float64 and in the precision of the points, which are collective.
+    """
+
+    def __init__(self, data: Dataset, rows: dict[int, Tile], tree: TreeSum, weights: Array | None = None) -> None:
+        share = -(-POINTS // tree.leaves)
+        taken = {i: _spread(own, share, weights) for i, own in rows.items()}
+        ends = np.cumsum([0, *map(len, taken.values())]).tolist()
+        self._places = {i: slice(a, b) for i, a, b in zip(taken, ends, ends[1:], strict=False)}
+        every = np.concatenate([*taken.values(), np.zeros(0, dtype=int)])
+        self.X, self.Y = data.X[every], data.Y[every]
+        self._through, self._A = 0, self.X
+        self.over: OverPoints = over_parts(tree, lambda i: [self._places[i]])
+        self.roughly = over_parts(tree, lambda i: [self._places[i]], self.X.dtype)
+
+    def through(self, chain: Chain, weights: list[Array], maps: int) -> Array:
+        """The outputs of the first maps, whose weights must not have changed since the last time.
+
+        Part by part, so that the bits do not depend on which parts a rank has.
+        """
+        if maps > self._through:
+            further, dtype = chain.part(self._through, maps), self._A.dtype
+            A, weights = np.empty((len(self._A), further.n_out), dtype), [W.astype(dtype, copy=False) for W in weights]
+            for own in self._places.values():
+                A[own] = further.forward(weights, self._A[own])
+            self._through, self._A = maps, A
+        return self._A
+
+    def mapped(self, V: Array, c: Array) -> Array:
+        """V x + c for V (h, D) and c (h,): (n, h), in the precision of the points, part by part as `through` has it."""
+        V, c = V.astype(self.X.dtype, copy=False), c.astype(self.X.dtype, copy=False)
+        found = np.empty((len(self.X), len(V)), self.X.dtype)
+        for own in self._places.values():
+            np.matmul(self.X[own], V.T, out=found[own])
+        found += c
+        return found
+
+    def fit(self, map_: Map, A: Array, T: Array, W: Array, found: Array, team: Team) -> None:
+        """W <- argmin sum_n ||t_n - W [a_n, 1]||^2 + RIDGE ||V||^2, W = [V, c]: each rank solves for some units.
+
+        A, T: inputs and targets of the map, a row a point of the sample.  found: of W's shape, shared by the ranks of a
+        node.  Collective: yes.  Cost: D^3 / 3 flops, and 2 D^2 h owners.
+        """
+        apart = min(map_.positions, MOST_APART)
+
+        def part(rows: slice) -> tuple[Array, Array]:
+            inputs = map_.unfold(A[rows][::apart])
+            return gram(inputs), adjoint(T[rows][::apart].reshape(-1, len(W)), inputs)
+
+        G, crossed = self.roughly(part)
+        added = np.full(len(G), RIDGE + jitter(G, 0.0, A.dtype))
+        added[-1] -= RIDGE
+        lower = regular_factor(G, added)
+        units = cut(len(crossed), RUNS)
+        runs = contiguous_runs(len(units), team.size)
+        for run in units[runs[team.rank].rows]:
+            found[run.rows] = solve_rows(lower, crossed[run.rows])
+        team.gather_rows(found, [sum(map(len, units[run.rows])) for run in runs])
+        W[:] = found
+
+
+def _spread(own: Tile, count: int, weights: Array | None = None) -> Array:
+    """At most `count` evenly spaced rows of a run; by weights (N,), evenly along their running sum.
+
+    Of weighted points there are as many as were asked for: some several times.
+    """
+    if weights is not None and (sums := np.cumsum(weights[own.rows])).size and sums[-1] > 0.0:
+        marks = np.arange(count) * (sums[-1] / count)
+        return own.start + np.minimum(np.searchsorted(sums, marks, side="right"), len(own) - 1)
+    count = min(count, len(own))
+    return own.start + np.arange(count) * len(own) // count
 
 
 def random_jointly(draw: Callable[[int], Array], places: Sequence[slice], flat: Array, team: Team) -> Array:
@@ -53,8 +169,8 @@ def scale_random(chain: Chain, weights: list[Array], range_: float) -> None:
     Collective: no.
     """
     tied = any("transposed" in m.capabilities for m in chain.maps)
-    for block, after in _followers(chain).items():
-        weights[block] *= range_ or (TIED if tied else RANGES.get(after, USUAL))
+    for block, W in enumerate(weights):
+        W *= range_ or (TIED if tied else RANGES.get(_after(chain, block), RANGE))
 
 
 def code_of(chain: Chain) -> int | None:
@@ -77,26 +193,24 @@ def slope(chain: Chain) -> float:
 
 
 def principal_code(chain: Chain, weights: list[Array], sample: Sample) -> None:
-    """The code's units: principal directions of their inputs, the first with the deviation of `SPREADS`.
+    """The code's units: principal directions of their inputs, the first with the deviation of `SCALES`.
 
     v_h = spread u_h / sqrt(l_1), c_h = -v_h^T mean (+ its deviation, one-sided), for directions u_h and variances l_h.
     Collective: yes.  Cost: n d^2 flops and an eigen-decomposition of (d, d).
     """
     block = code_of(chain)
     assert block is not None
-    W, after = weights[block], _followers(chain)[block]
+    W, after = weights[block], _after(chain, block)
     A = sample.through(chain, weights, chain.whole.blocks.index(block))
-    (total,) = sample.over(lambda rows: (gram(np.asarray(A[rows], np.float64)),))
-    G = total / total[-1, -1]
-    mean = G[-1, :-1]
-    variances, directions = principal_directions(G[:-1, :-1] - np.outer(mean, mean), len(W))
-    if not variances[0] > 0.0:
+    (total,) = sample.over(partial(_gram, np.asarray(A, np.float64)))
+    found = components_of(total / total[-1, -1])
+    if not found.variances[0] > 0.0:
         return
-    scale = SPREADS.get(after, SPREAD) / np.sqrt(variances[0])
-    W[:, :-1] = scale * directions
-    W[:, -1] = -W[:, :-1] @ mean
-    if after in ONE_SIDED:
-        W[:, -1] += scale * np.sqrt(np.maximum(variances, 0.0))
+    scale = SCALES.get(after, USUAL) / np.sqrt(found.variances[0])
+    W[:, :-1] = scale * found.directions[: len(W)]
+    W[:, -1] = -W[:, :-1] @ found.mean
+    if after == "relu":  # most points lie on the side that has a slope
+        W[:, -1] += scale * np.sqrt(found.variances[: len(W)])
 
 
 def fit_output(chain: Chain, weights: list[Array], loss: Loss, sample: Sample, found: Array, team: Team) -> None:
@@ -109,10 +223,91 @@ def fit_output(chain: Chain, weights: list[Array], loss: Loss, sample: Sample, f
     sample.fit(chain.maps[-1], A, Y, weights[-1], found, team)
 
 
-def _followers(chain: Chain) -> dict[int, str]:
-    """For each block of random weights the activation that follows it."""
-    numbers, found = chain.whole.blocks, dict[int, str]()
-    for i, b in enumerate(numbers):
-        if b is not None and b not in found:
-            found[b] = chain.maps[i + 1].trained_as if i + 1 < len(chain.maps) else ""
-    return found
+def _after(chain: Chain, block: int) -> str:
+    """The activation that follows a block of weights, where it is first."""
+    place = chain.whole.blocks.index(block) + 1
+    return chain.maps[place].trained_as if place < len(chain.maps) else ""
+
+
+@dataclass(frozen=True)
+class Components:
+    """mean (D,), variances (m,) and directions (m, D) of the leading principal components of the inputs."""
+
+    mean: Array
+    variances: Array
+    directions: Array
+
+
+def carries(chain: Chain) -> bool:
+    """Tells whether all layers are dense, of weights of their own, with known activations between.  Collective: no."""
+    numbers = chain.whole.blocks
+    dense = all(map(is_dense, chain.blocks))
+    alone = len([b for b in numbers if b is not None]) == len(chain.blocks) == len(chain.layer_sizes) - 1
+    bent = [m for m, block in zip(chain.maps, numbers, strict=True) if block is None]
+    plain = all(m.own is m for m in chain.maps) and all(is_function(m.trained_as) for m in bent)
+    return dense and alone and plain and not any(chain.reads) and chain.ends_affine
+
+
+def start_layers(chain: Chain, weights: list[Array], sample: Sample, empty: list[Array], team: Team) -> None:
+    """All layers but the last, in place.  weights: at first uniform within 1 / sqrt(fan-in).
+
+    empty: arrays of the weights' shapes, shared by the ranks of a node.  Inputs that do not vary leave weights as they
+    are.  Collective: yes.  Cost: an eigen-decomposition (D, D), and for each layer that carries n d^2 + d^3 / 3 flops.
+    """
+    (total,) = sample.over(partial(_gram, np.asarray(sample.X, np.float64)))
+    found = components_of(total / total[-1, -1])
+    if not team.from_root(lambda: found.variances[0] > 0.0):
+        return
+    kept = chain.n_in
+    for block, W in enumerate(weights[:-1]):
+        place, after = chain.whole.blocks.index(block), _after(chain, block)
+        A, width = sample.through(chain, weights, place), W.shape[1] - 1
+        kept = min(kept, len(W))
+        if len(W) > width:
+            (G,) = (total,) if block == 0 else sample.roughly(partial(_gram, A))
+            spread(W, np.asarray(G / G[-1, -1], np.float64), SCALES.get(after, USUAL))
+        else:
+            V, c = carrying(found, W[:, :kept], after)
+            if block == 0:
+                W[:, :-1], W[:, -1] = V, c
+            else:
+                sample.fit(chain.maps[place], A, sample.mapped(V, c), W, empty[block], team)
+
+
+def components_of(G: Array) -> Components:
+    """All principal components, of G = mean of [x, 1]^T [x, 1]; those without variance have none."""
+    mean = G[-1, :-1]
+    variances, directions = principal_directions(G[:-1, :-1] - np.outer(mean, mean), len(mean))
+    return Components(mean, np.maximum(variances, 0.0), directions)
+
+
+def carrying(found: Components, drawn: Array, after: str) -> tuple[Array, Array]:
+    """V (h, D) and c (h,): V x + c are the leading m components, rotated, before the activation `after`.
+
+    drawn: (h, m) random numbers; its QR decomposition gives the rotation.
+    """
+    m = drawn.shape[1]
+    Q, _ = np.linalg.qr(np.asarray(drawn, np.float64))
+    spreads = np.sqrt(Q**2 @ found.variances[:m])
+    length = CARRIED * SCALES.get(after, USUAL) / np.sqrt(np.mean(spreads**2))
+    V = length * (Q @ found.directions[:m])
+    shift = SHIFT * length * spreads if after in ONE_SIDED else 0.0
+    return V, shift - V @ found.mean
+
+
+def spread(W: Array, G: Array, scale: float) -> None:
+    """Scales and centres random units [V, c], in place: G is the mean of [a, 1]^T [a, 1] over their inputs a.
+
+    Then the mean over units of the deviation of V a is WIDE scale, and V a + c has the means BIASES scale u, for c
+    drawn as u sqrt(1 / (3 d)), u of deviation 1 and d inputs.
+    """
+    V, mean = W[:, :-1].astype(np.float64), G[-1, :-1]
+    drawn = W[:, -1] * np.sqrt(3.0 * V.shape[1])
+    variances = ((V @ (G[:-1, :-1] - np.outer(mean, mean))) * V).sum(axis=1)
+    deviation = float(np.sqrt(np.maximum(variances, 0.0)).mean())
+    V *= WIDE * scale / deviation if deviation > 0.0 else 1.0
+    W[:, :-1], W[:, -1] = V, BIASES * scale * drawn - V @ mean
+
+
+def _gram(A: Array, rows: slice) -> tuple[Array]:
+    return (gram(A[rows]),)

@@ -1,4 +1,4 @@
-"""Fitters: any algorithm that fits one layer to inputs and targets, in place of a W-solver.
+"""Fitters: any algorithm that fits one layer to inputs and targets, and the W-solver that is made of one.
 
 To add one, write a class in a file of this package and add a row with its place to FITTERS, or give it by an entry
 point of the group "macmpi.fitters" (docs/extending/fitter.md); the contract tests pick it up.
@@ -6,12 +6,16 @@ point of the group "macmpi.fitters" (docs/extending/fitter.md); the contract tes
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, cast, runtime_checkable
 
-from macmpi.demand import Demand, Demands
+import numpy as np
+
 from macmpi.nets.layers import Map
-from macmpi.parallel.streams import Stream
-from macmpi.solvers.table import Table
+from macmpi.parallel.streams import Stream, stream
+from macmpi.reductions import OverPoints
+from macmpi.solvers import Table, WSolver, improved
+from macmpi.solvers.w_problem import SegmentProblem
 from macmpi.typing import Array
 
 
@@ -27,17 +31,10 @@ class Fitter(Protocol):
         `fit_rows`, take the weights of points too, as the keyword `weights` (N,).
     """
 
-    @property
-    def kinds(self) -> frozenset[str]: ...
-
-    @property
-    def targets(self) -> frozenset[str]: ...
-
-    @property
-    def descends(self) -> bool: ...
-
-    @property
-    def library(self) -> str: ...
+    kinds: ClassVar[frozenset[str]]
+    targets: ClassVar[frozenset[str]]
+    descends: ClassVar[bool]
+    library: ClassVar[str]
 
     def fit(self, map: Map, inputs: Array, targets: Array, start: Array | None, random: Stream) -> Array:
         """Weights of map.parameter_shape for inputs (N, map.n_in) and targets (N, map.n_out).
@@ -56,25 +53,67 @@ class FitsRows(Protocol):
         ...
 
 
-class ByScikitLearn:
-    """A fitter that calls scikit-learn, and may raise the error of its segment: macmpi's own are such."""
+@dataclass(frozen=True)
+class ByFitter(WSolver):
+    """Hands inputs, targets and the points' weights, if there are some, to a fitter; its weights are kept where the
+    objective falls, or where it descends.
 
-    targets: ClassVar[frozenset[str]] = frozenset({"numbers"})
-    descends: ClassVar[bool] = False
-    library: ClassVar[str] = "sklearn"
-    handles: ClassVar[Demands] = frozenset({Demand.WEIGHTED})
+    The random stream is the same in each W-step, so that what a fitter draws moves no coordinates.
+    Cost: the fitter's, and two passes.
+    """
+
+    fitter: Fitter
+
+    takes: ClassVar[frozenset[str]] = frozenset({"segment"})
+
+    def solve(self, problem: SegmentProblem, over_points: OverPoints) -> Array:
+        segment, (shape,) = problem.segment, problem.shapes
+        start = np.asarray(problem.start, dtype=np.float64)
+        A, present = segment.features([], problem.inputs[:]), start.reshape(shape)
+        given = present.copy() if present.any() else None
+        target = problem.targets[:]
+        found = self.fitter.fit(segment.fitted[0], A, target, given, _drawn(problem), **_weighing(problem))
+        theta = _checked(problem, found, shape).reshape(1, -1)
+        return theta if self.fitter.descends else improved(problem, theta, over_points)
+
+    @property
+    def by_rows(self) -> bool:
+        """It fits some rows of the weights apart from the others."""
+        match self.fitter:
+            case FitsRows():
+                return True
+        return False
+
+    def rows(self, problem: SegmentProblem, rows: slice) -> Array:
+        """New weights of some rows, kept or not once all are known.  Cost: the fitter's."""
+        segment, ((count, width),) = problem.segment, problem.shapes
+        A, fitter = segment.features([], problem.inputs[:]), cast(FitsRows, self.fitter)
+        target, weighing = problem.targets[:], _weighing(problem)
+        found = fitter.fit_rows(segment.fitted[0], rows, A, target, _drawn(problem), **weighing)
+        return _checked(problem, found, (len(range(count)[rows]), width))
 
 
-def seed_of(random: Stream) -> int:
-    """A seed that scikit-learn takes, the next of a stream.  Collective: no."""
-    return int(random.integers(2**31 - 1))
+def _weighing(problem: SegmentProblem) -> dict[str, Array]:
+    return {} if problem.point_weights is None else {"weights": problem.point_weights}
+
+
+def _drawn(problem: SegmentProblem) -> Stream:
+    seed, _, k = problem.key
+    return stream(seed, "fitter", k)
+
+
+def _checked(problem: SegmentProblem, found: Any, shape: tuple[int, int]) -> Array:
+    if np.shape(found) != shape:
+        kind = problem.segment.fitted[0].spec()["kind"]
+        raise ValueError(f"the fitter of {kind} gave weights of shape {np.shape(found)}, not {shape}")
+    return np.asarray(found, dtype=np.float64)
 
 
 FITTERS = Table(
-    forest="macmpi.solvers.fitters.by_trees:Forest",
-    boosted="macmpi.solvers.fitters.by_trees:Boosted",
-    kernel_ridge="macmpi.solvers.fitters.by_examples:KernelRidge",
-    nearest_neighbours="macmpi.solvers.fitters.by_examples:Nearest",
-    linear_svm="macmpi.solvers.fitters.classifiers:LinearSVM",
-    logistic="macmpi.solvers.fitters.classifiers:Logistic",
+    forest="macmpi.solvers.fitters.by_scikit_learn:Forest",
+    boosted="macmpi.solvers.fitters.by_scikit_learn:Boosted",
+    kernel_ridge="macmpi.solvers.fitters.by_scikit_learn:KernelRidge",
+    nearest_neighbours="macmpi.solvers.fitters.by_scikit_learn:Nearest",
+    linear_svm="macmpi.solvers.fitters.by_scikit_learn:LinearSVM",
+    logistic="macmpi.solvers.fitters.by_scikit_learn:Logistic",
 )

@@ -1,0 +1,358 @@
+"""Baselines of the nested problem by gradients from backpropagation: of minibatches, or of all points along lines.
+
+Stochastic gradient descent (section 4.2) and Adam (Kingma and Ba, 2015): an iteration is an epoch.  Nonlinear conjugate
+gradients (section 4.2) and L-BFGS: an iteration is a line search by cubics through values and slopes, which ends where
+the strong Wolfe conditions hold, f(t) <= f(0) + ARMIJO t f'(0) and |f'(t)| <= bend |f'(0)|; Rasmussen's minimize.m,
+which the paper compares with, is of this kind.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
+
+import numpy as np
+
+from macmpi.account import COORDINATES, FLAT, Account
+from macmpi.data.dataset import Dataset
+from macmpi.half_steps.evaluation import at
+from macmpi.methods.choose import Nested
+from macmpi.methods.stochastic.factors import add_gradient
+from macmpi.nets.losses import weighted
+from macmpi.parallel import tiles
+from macmpi.parallel.clock import Clock
+from macmpi.parallel.streams import stream
+from macmpi.parallel.team import Team
+from macmpi.parallel.tree_sum import TreeSum
+from macmpi.plan.minibatches import SHARED
+from macmpi.plan.plan import Plan
+from macmpi.solvers.descent import ARMIJO, PAIRS, inverse_times, pair
+from macmpi.state import AdamState, LineSearchState, Own, Pause, SgdState, State, block_views, never
+from macmpi.typing import Array
+
+BETA2, EPSILON = 0.999, 1e-8
+"""Adam averages squares by the one, and adds the other to the root of their mean."""
+
+STRETCH = 50
+"""Minibatches between two places where a run may be ended."""
+
+TRIALS = 20
+"""A line search makes at most this number of trials."""
+
+LONGER = 10.0
+"""The first trial of conjugate gradients is at most this many times as long as the last step."""
+
+RESTART = 100
+"""Iterations of conjugate gradients between two restarts along the gradient."""
+
+GROW, WITHIN = (1.1, 10.0), 0.1
+"""Bounds of an extrapolation, times the step before; the share of a bracket that a trial keeps from its ends."""
+
+Kind = TypeVar("Kind", bound=SgdState)
+
+
+class Backprop(Nested[Own]):
+    """A baseline sums E1 and its gradient over some points.  Collective: where a method says so.
+
+    called, reads: the method's name, and the keys that it reads.
+    """
+
+    called: ClassVar[str]
+    reads: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
+        super().__init__(plan, data, team, clock)
+        self.keys, self.size = plan.resolved.baseline, plan.offsets.weights[-1]
+
+    @property
+    def account(self) -> Account:
+        """Its name and its keys; there is no Z-step.  Collective: no."""
+        given = ", ".join(f"{name} {vars(self.keys)[name]:g}" for name in self.reads)
+        remedy = "a smaller baseline.rate" if "rate" in self.reads else "a smaller start.range"
+        stepped = f"a step ({remedy} may help)" if "rate" in self.reads else "a step"
+        how = f"{self.called}: {given}" if given else self.called
+        return Account(how, "at the end", FLAT, COORDINATES | {"seconds_z"}, stepped, remedy)
+
+    def add_gradient(self, weights: Array, rows: slice | Array, out: Array) -> None:
+        """Adds the sums over points, as they weigh, of dE1/dW (flat) and of the losses to `out` (P + 1,).
+
+        Cost: three passes through the net.  Collective: no.
+        """
+        plan, shapes = self.plan, self.plan.chain.block_shapes
+        tape = plan.chain.whole.tape(block_views(weights, shapes), self.data.X[rows])
+        loss = weighted(plan.resolved.loss, at(self.data.weights, rows))
+        losses = add_gradient(loss, tape, self.data.Y[rows], block_views(out[:-1], shapes))
+        out[-1] += losses.sum(dtype=float)
+
+
+class Minibatches(Backprop[Kind]):
+    """A step for each minibatch, against its mean gradient g.
+
+    With weights g is sum w_n g_n over the minibatch's points, divided by their number and by the mean weight of all
+    points: its expectation is the gradient of E1.  Collective: where a method says so."""
+
+    def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
+        super().__init__(plan, data, team, clock)
+        self.batch = min(self.keys.batch, plan.n_train)
+        self.sum = TreeSum(min(SHARED, self.batch), team)
+
+    def sweep(self, state: State[Kind], pause: Pause = never) -> bool:
+        """An epoch from minibatch state.position on, in a new order, without the rest of one.  Collective: yes."""
+        order = stream(self.plan.seed, "epoch", state.iteration).permutation(self.plan.n_train)
+        steps = len(order) // self.batch
+        while state.position < steps:
+            first = state.position * self.batch
+            with self.clock("w"):
+                self.step(order[first : first + self.batch], state)
+            state.position += 1
+            if state.position % STRETCH == 0 and state.position < steps and pause():
+                return False
+        state.completed()
+        return True
+
+    def step(self, rows: Array, state: State[Kind]) -> None:
+        """One minibatch: its parts assigned to ranks, their sums by Allgatherv.  Collective: yes."""
+        parts = tiles.cut(len(rows), self.sum.leaves)
+
+        def add(i: int, out: Array) -> None:
+            self.add_gradient(state.weights, rows[parts[i].rows], out)
+
+        gradient = self.sum(add, self.size + 1, self.plan.dtype)[:-1]
+        gradient /= len(rows) * (self.parts.points.weight / self.plan.n_train)
+        state.own.steps += 1
+        self.move(gradient, state)
+
+    def move(self, gradient: Array, state: State[Kind]) -> None:
+        """The step; may write over the gradient.  Collective: no."""
+        raise NotImplementedError
+
+
+class Sgd(Minibatches[SgdState]):
+    """w <- w - rate v, v <- momentum v + g.  Collective: as Minibatches."""
+
+    called, reads = "SGD", ("batch", "rate", "momentum")
+
+    def new_record(self, weights: Array) -> SgdState:
+        """No step before the first.  Collective: no."""
+        return SgdState(np.zeros_like(weights))
+
+    def move(self, gradient: Array, state: State[SgdState]) -> None:
+        """The step; writes over the gradient.  Collective: no."""
+        state.own.velocity *= self.keys.momentum
+        state.own.velocity += gradient
+        state.weights -= np.multiply(state.own.velocity, self.keys.rate, out=gradient)
+
+
+class Adam(Minibatches[AdamState]):
+    """w <- w - rate m / (sqrt(v) + epsilon), m and v the corrected means of g and g^2.  Collective: as Minibatches."""
+
+    called = "Adam"
+
+    def new_record(self, weights: Array) -> AdamState:
+        """No step, no mean squares.  Collective: no."""
+        return AdamState(np.zeros_like(weights), mean_squares=np.zeros_like(weights))
+
+    def move(self, gradient: Array, state: State[AdamState]) -> None:
+        """The step; writes over the gradient.  Collective: no."""
+        beta1, beta2, t = self.keys.momentum, BETA2, state.own.steps
+        state.own.velocity *= beta1
+        state.own.velocity += (1.0 - beta1) * gradient
+        gradient *= gradient
+        gradient *= 1.0 - beta2
+        state.own.mean_squares *= beta2
+        state.own.mean_squares += gradient
+        below = np.sqrt(state.own.mean_squares, out=gradient)
+        below *= 1.0 / np.sqrt(1.0 - power(beta2, t))
+        below += EPSILON
+        np.divide(state.own.velocity, below, out=below)
+        below *= self.keys.rate / (1.0 - power(beta1, t))
+        state.weights -= below
+
+
+def power(base: float, exponent: int) -> float:
+    """base^exponent by products, which every machine rounds alike, as its C library's `pow` need not.  Collective: no.
+
+    Every rank moves all weights for itself.
+    """
+    found = 1.0
+    while exponent:
+        found *= base if exponent % 2 else 1.0
+        base, exponent = base * base, exponent // 2
+    return found
+
+
+class Descent(Backprop[LineSearchState]):
+    """w <- w + t d, t by cubic line search, so that E1 never rises.  Collective: where a method says so.
+
+    Its record is in float64.  Every rank takes the same steps: what a library computes of whole vectors, which another
+    processor may round in another way, comes from rank 0.
+    """
+
+    bend: ClassVar[float]
+    """The share of the slope that a line search may leave."""
+
+    def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
+        super().__init__(plan, data, team, clock)
+        self.sum = TreeSum(len(plan.work.train.blocks), team)
+
+    def new_record(self, weights: Array) -> LineSearchState:
+        """An empty record.  Collective: no."""
+        return LineSearchState()
+
+    def begin(self, state: State[LineSearchState]) -> None:
+        """The gradient at the start, and the direction against it.  Collective: yes."""
+        if not len(state.own.gradient):
+            state.own.gradient = self.error(state.weights)
+            self.restart(state)
+
+    def error(self, weights: Array) -> Array:
+        """The gradient of E1 per point, and E1 (P + 1,), in float64.  Cost: three passes.  Collective: yes."""
+
+        def add(block: int, out: Array) -> None:
+            for tile in self.plan.work.train.blocks[block]:
+                self.add_gradient(weights, tile.rows, out)
+
+        with self.clock("w"):
+            return self.sum(add, self.size + 1) / self.parts.points.weight
+
+    def sweep(self, state: State[LineSearchState], pause: Pause = never) -> bool:
+        """One line search; against the gradient where the direction leads nowhere.  Collective: yes."""
+        if not self.descend(state):
+            self.restart(state)
+            self.descend(state)
+        state.completed()
+        return True
+
+    def descend(self, state: State[LineSearchState]) -> bool:
+        """Tells whether E1 falls along the direction; then the state is there, with a new one.  Collective: yes."""
+        before, direction = state.own.gradient, state.own.direction
+        slope = self.product(direction, before[:-1])
+        if not slope < 0.0:
+            return False
+
+        def moved(t: float) -> Array:
+            return (state.weights + t * direction).astype(self.plan.dtype, copy=False)
+
+        def tried(t: float) -> Trial:
+            found = self.error(moved(t))
+            return Trial(t, float(found[-1]), self.product(direction, found[:-1]), found)
+
+        best = search(tried, Trial(0.0, float(before[-1]), slope, before), state.own.first, self.bend, TRIALS)
+        if not best.t:
+            return False
+        state.weights[:], state.own.gradient = moved(best.t), best.gradient
+        self.turn(best.t, slope, before[:-1], state)
+        return True
+
+    def product(self, a: Array, b: Array) -> float:
+        """a . b as rank 0 has it.  Collective: yes."""
+        return self.team.from_root(lambda: float(a @ b))
+
+    def restart(self, state: State[LineSearchState]) -> None:
+        """The direction against the gradient; nothing is remembered.  Collective: yes."""
+        gradient = state.own.gradient[:-1]
+        state.own.direction, state.own.first = -gradient, 1.0 / (1.0 + self.product(gradient, gradient))
+        state.own.pairs = np.empty(0)
+
+    def turn(self, t: float, slope: float, before: Array, state: State[LineSearchState]) -> None:
+        """The next direction, after a step t along one with this slope and gradient at its start.  Collective: yes."""
+        raise NotImplementedError
+
+
+class ConjugateGradients(Descent):
+    """d <- -g + max(0, g . (g - g_old) / g_old . g_old) d, reset every RESTART iterations.  Collective: as Descent."""
+
+    called = "conjugate gradients"
+    bend = 0.3
+
+    def turn(self, t: float, slope: float, before: Array, state: State[LineSearchState]) -> None:
+        """Polak-Ribiere, PR+.  The first trial of the next line search promises the same decrease.  Collective: yes."""
+        gradient = state.own.gradient[:-1]
+        beta = max(0.0, self.product(gradient, gradient - before) / self.product(before, before))
+        if (state.iteration + 1) % RESTART == 0:
+            beta = 0.0
+        state.own.direction = beta * state.own.direction - gradient
+        state.own.first = t * min(LONGER, slope / min(self.product(state.own.direction, gradient), -1e-300))
+
+
+class Lbfgs(Descent):
+    """d = -H g, H from the last PAIRS steps s and changes y of the gradient.  Collective: as Descent."""
+
+    called = "L-BFGS"
+    bend = 0.9
+
+    def turn(self, t: float, slope: float, before: Array, state: State[LineSearchState]) -> None:
+        """A row of `descent.inverse_times`.  Collective: yes."""
+        gradient, kept = state.own.gradient[:-1], state.own.pairs.reshape(2, -1, self.size)
+        new = np.stack([t * state.own.direction, gradient - before])[:, None]
+        if self.team.from_root(lambda: bool(pair(*new)[2] > 0.0)):
+            kept = np.concatenate([new, kept[:, : PAIRS - 1]], axis=1)
+            state.own.pairs = kept.ravel()
+        pairs = [pair(*kept[:, i : i + 1]) for i in reversed(range(kept.shape[1]))]
+        state.own.direction, state.own.first = -inverse_times(pairs, gradient[None])[0], 1.0
+        self.team.share_array(state.own.direction)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A step t with the value and the slope there, and the gradient (P,)."""
+
+    t: float
+    value: float
+    slope: float
+    gradient: Array
+
+
+def search(tried: Callable[[float], Trial], start: Trial, first: float, bend: float, trials: int) -> Trial:
+    """A step that satisfies the conditions, or the lowest of `trials` steps that satisfies the first one.
+
+    start: t = 0, with a slope below 0; it is returned where no trial lowers the value enough.
+    Collective: where `tried` is.
+    """
+    low, high, t = start, None, first
+    for _ in range(trials):
+        new = tried(t)
+        if not (new.value <= start.value + ARMIJO * t * start.slope and new.value < low.value):
+            high = new
+        elif abs(new.slope) <= -bend * start.slope:
+            return new
+        else:
+            ahead = high is None or high.t > low.t
+            if (new.slope >= 0.0) == ahead:
+                high = low
+            before, low = low, new
+        t = _outside(before, low) if high is None else _inside(low, high)
+    return low
+
+
+def _outside(before: Trial, last: Trial) -> float:
+    least, most = (last.t + f * (last.t - before.t) for f in GROW)
+    t = cubic_minimum(before, last)
+    return min(max(t, least), most) if t > last.t else most
+
+
+def _inside(low: Trial, high: Trial) -> float:
+    margin = WITHIN * (high.t - low.t)
+    a, b = sorted((low.t + margin, high.t - margin))
+    t = cubic_minimum(low, high)
+    return min(max(t, a), b) if math.isfinite(t) else 0.5 * (a + b)
+
+
+def cubic_minimum(a: Trial, b: Trial) -> float:
+    """The cubic through two values and slopes is least here.
+
+    NaN where it has no minimum, a value is not finite, or both are of one step, which a bracket shrinks to at last.
+    Collective: no.
+    """
+    width = b.t - a.t
+    if not (width and math.isfinite(b.value) and math.isfinite(b.slope)):
+        return math.nan
+    d = a.slope + b.slope - 3.0 * (b.value - a.value) / width
+    inside = d * d - a.slope * b.slope
+    if inside < 0.0:
+        return math.nan
+    root = math.copysign(math.sqrt(inside), width)
+    below = b.slope - a.slope + 2.0 * root
+    return b.t - width * (b.slope + root - d) / below if below else math.nan

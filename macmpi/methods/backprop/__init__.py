@@ -1,1 +1,0 @@
-"""Baselines by backpropagation: SGD, Adam, nonlinear conjugate gradients, L-BFGS."""

@@ -1,0 +1,258 @@
+"""Each rank makes the directions of its own units in a minibatch, and moves their weights and the average behind them.
+
+    D_k = -M_k^-1 (dE1/dW_k) G_k^-1 of each layer k,
+    P <- y P + x D,   W <- W + P,   average <- average + rate (W - average)
+
+for the last step P.  Directions of layers that are damped in eigenvectors (inverses.py) are made as whole ones, those
+of the others in runs of units (plan/directions.py): the same products on any number of ranks.  Weights travel after
+each step; average and last step where a State must be whole, or where all of the step is looked along.  A run goes
+back from a step that has gone wrong, and from an epoch that has lost the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from macmpi.half_steps.evaluation import Evaluation
+from macmpi.methods.stochastic.curvature import RunningCurvature
+from macmpi.methods.stochastic.inverses import SomeRows, cross, put_direction
+from macmpi.methods.stochastic.schedule import MOST
+from macmpi.parallel import tiles
+from macmpi.parallel.blocks import Turns, commonly
+from macmpi.parallel.team import Team
+from macmpi.parallel.tree_sum import Sum
+from macmpi.plan.directions import DirectionWork, Sides, sides_of
+from macmpi.reductions import EVERY
+from macmpi.state import State, StochasticState, block_views
+from macmpi.typing import Array
+
+Run = tuple[slice, Array]
+"""The place of some units' weights in a flat buffer, and numbers for it."""
+
+PIECE = 1 << 15
+"""Numbers that are moved at a time."""
+
+SURGE, SURE = 3.0, 3.0
+"""A loss above SURGE times its running mean, and SURE standard errors above it, tells of a step gone wrong."""
+
+LOST = 10.0
+"""Weights are lost whose validation error is this many times that of the best ones, and whose training error is above
+theirs too."""
+
+MORE = 10.0
+"""The damping afterwards, in that before."""
+
+
+class Directions:
+    """Directions by the inverses of a RunningCurvature.  Collective: where a method says so.
+
+    points: of a minibatch, as `sides` takes them.  places: of each rank's own units in a flat buffer of weights.
+    """
+
+    def __init__(self, curvature: RunningCurvature, points: float) -> None:
+        self.curvature, self.plan, self.layout = curvature, curvature.plan, curvature.layout
+        self.team, self.clock, self.damped = curvature.team, curvature.clock, curvature.damped
+        self._sides: dict[float, Sides] = {}
+        self._turns = Turns(self.team, self.plan.dtype.itemsize * self.layout.weights[-1].stop)
+        self.assign(points)
+
+    def assign(self, points: float) -> None:
+        """Assigns units to ranks by their work in minibatches of some points.
+
+        All ranks must have all of what they move: others may move it from now on.  Collective: no.
+        """
+        self.units = DirectionWork(self.layout.shapes, self.damped, self.sides(points)).assigned(self.team.size)
+        self.places = [tiles.merged(self.layout.place(k, units) for k, units in rank) for rank in self.units]
+        runs = (self.layout.place(k, units) for k, units in self.units[self.team.rank])
+        longest = max((place.stop - place.start for place in runs), default=0)
+        self._memory = np.empty(longest, self.plan.dtype)
+
+    def sides(self, points: float) -> Sides:
+        """Chooses the inverses that a minibatch of some points applies to the factors of its gradient.
+
+        Collective: no.
+        """
+        if points not in self._sides:
+            self._sides[points] = sides_of(self.plan.chain, self.damped, points)
+        return self._sides[points]
+
+    def empty(self) -> Array:
+        """Flat weights, anything in them, shared by the ranks of a node; to be read until the next ones are asked for.
+
+        Collective: yes.
+        """
+        return self._turns.array((self.layout.weights[-1].stop,), self.plan.dtype)
+
+    def whole(self, slopes: Sum, n: float, damping: float, sides: Sides, state: State[StochasticState]) -> Array:
+        """D of all units, in a flat array to be read before the next one is made.  Collective: yes."""
+        found = self.empty()
+        for _ in self.runs(slopes, n, damping, sides, state, found):
+            pass
+        self.team.gather_parts(found, self.places)
+        return found
+
+    def runs(
+        self,
+        slopes: Sum,
+        n: float,
+        damping: float,
+        sides: Sides,
+        state: State[StochasticState],
+        out: Array | None = None,
+    ) -> Iterator[Run]:
+        """D of each run of this rank's units, in `out` (flat) or else in memory that the next run takes again.
+
+        slopes: summed over n points, with the inverses of `sides` in them already.  Collective: no.
+        """
+        inverses, scale, q = self.curvature.inverses(state), -1.0 / n, cross(state.own.steps)
+
+        @lru_cache(maxsize=1)
+        def slope(k: int) -> Array:
+            """The slope (h, d) of a layer, joined when it is first asked for."""
+            place = self.layout.weights[k]
+            flat = slopes.part(place, np.empty(place.stop - place.start, slopes.rows.dtype))
+            return flat.reshape(self.layout.shapes[k])
+
+        @lru_cache(maxsize=1)
+        def by_rows(k: int) -> SomeRows:
+            """Some rows of M_k^-1 times the slope."""
+            return inverses[2 * k + 1].times(slope(k))
+
+        for k, units in self.units[self.team.rank]:
+            place, d = self.layout.place(k, units), self.layout.shapes[k][1]
+            flat = self._memory[: place.stop - place.start] if out is None else out[place]
+            D = flat.reshape(-1, d)
+            with self.clock("w"):
+                if k in self.damped.spectral:
+                    gram, metric = self.curvature.spectra(k, state)
+                    put_direction(slope(k), n, metric, gram, damping, q, D)
+                else:
+                    (G, M), (outputs, inputs) = inverses[2 * k : 2 * k + 2], sides[k]
+                    left = D if inputs else np.empty_like(D)
+                    if outputs or k in self.damped.identity:
+                        own = slopes.part(place, left.reshape(-1)).reshape(-1, d)
+                        np.multiply(own, scale, out=left)
+                    if not outputs and k in self.damped.identity:
+                        M.times(left)(EVERY, left)
+                    elif not outputs:
+                        by_rows(k)(units, left)
+                        left *= scale
+                    if not inputs:
+                        G.of_rows(left, D)
+                if (mask := self.plan.chain.blocks[k].connected) is not None:
+                    D *= mask[units]  # weights that a sparse layer has not stay 0
+            yield place, flat
+
+
+class Moves:
+    """In place in a State.  Collective: where a method says so.
+
+    places: of each rank's own units in a flat buffer of weights.
+    """
+
+    def __init__(self, team: Team, places: Sequence[Sequence[slice]]) -> None:
+        self.team, self.places = team, places
+
+    def share(self, state: State[StochasticState]) -> None:
+        """From now on the ranks of a node have one copy of weights, average and last step.  Collective: yes."""
+        private = state.weights, state.own.average, state.own.step
+        state.weights, state.own.average, state.own.step = (commonly(self.team, flat) for flat in private)
+
+    def _own(self) -> Iterator[slice]:
+        """The own units' places in pieces."""
+        for place in self.places[self.team.rank]:
+            yield from _pieces(place)
+
+    def whole(self, direction: Array) -> Iterator[Run]:
+        """The own units' places, and a direction there."""
+        for place in self.places[self.team.rank]:
+            yield place, direction[place]
+
+    def step(
+        self, state: State[StochasticState], rate: float, kept: float, runs: Iterable[Run], length: float, go: bool
+    ) -> None:
+        """The average by its rate, the last step P by `kept` (y) and `length` (x), and with `go` W: for the own units.
+
+        runs: their directions.  A piece is in the cache for all that is done with it.  Collective: no.
+        """
+        for place, D in runs:
+            for own in _pieces(place):
+                W, average, step = state.weights[own], state.own.average[own], state.own.step[own]
+                change = W - average
+                change *= rate
+                average += change
+                step *= kept
+                step += np.multiply(D[own.start - place.start : own.stop - place.start], length, out=change)
+                if go:
+                    W += step
+
+    def go(self, state: State[StochasticState]) -> None:
+        """W <- W + P for the own units.  Collective: no."""
+        for own in self._own():
+            state.weights[own] += state.own.step[own]
+
+    def show(self, flat: Array) -> None:
+        """All ranks have all of the weights, the average or the last step, in place.  Collective: yes."""
+        self.team.gather_parts(flat, self.places)
+
+    def place(self, weights: Array, state: State[StochasticState]) -> None:
+        """W <- weights, average <- weights, P <- 0.  weights: flat; the own units of each rank.  Collective: yes."""
+        for own in self._own():
+            state.weights[own], state.own.average[own], state.own.step[own] = weights[own], weights[own], 0.0
+        self.show(state.weights)
+
+    def complete(self, state: State[StochasticState]) -> None:
+        """All ranks have all of the State.  Collective: yes."""
+        self.show(state.own.average)
+        self.show(state.own.step)
+
+
+def _pieces(place: slice) -> Iterator[slice]:
+    """A place in pieces of at most PIECE numbers, each of which stays in the cache."""
+    for start in range(place.start, place.stop, PIECE):
+        yield slice(start, min(start + PIECE, place.stop))
+
+
+def gone_wrong(loss: float, square: float, n: float, level: float) -> bool:
+    """Tells whether a minibatch's loss (mean, mean square, n points) says that the last step has failed.
+
+    level: the running mean of losses.  Collective: no.
+    """
+    if not np.isfinite(square):
+        return True
+    error = np.sqrt(max(square - loss * loss, 0.0) / n)
+    return not (loss <= SURGE * level or loss - level <= SURE * error)
+
+
+def take_back(moves: Moves, state: State[StochasticState]) -> None:
+    """Goes back to the average, without momentum, with more damping and new inverses.  Collective: yes."""
+    moves.place(state.own.average, state)
+    _with_more_damping(state, 2.0 * state.own.level)
+
+
+def is_lost(evaluation: Evaluation, state: State[StochasticState]) -> bool:
+    """Tells whether the epoch before has lost the weights.
+
+    A few validation points may be far off by chance, so the training points are asked too.  Cost: two passes through
+    the net where the validation error is as high as that.  Collective: yes.
+    """
+    history, shapes = state.history, evaluation.plan.chain.block_shapes
+    if not history.e1_val > LOST * history.best_e1_val:
+        return False
+    now, best = (evaluation.nested(block_views(flat, shapes)).error for flat in (state.result, history.best_weights))
+    return now > best
+
+
+def begin_again(moves: Moves, state: State[StochasticState]) -> None:
+    """Begins again at the best weights, as a run does that has taken no step yet.  Collective: yes."""
+    moves.place(state.history.best_weights, state)
+    state.own.steps = 0
+    _with_more_damping(state, 0.0)
+
+
+def _with_more_damping(state: State[StochasticState], level: float) -> None:
+    state.own.damping, state.own.level = min(MORE * state.own.damping, MOST), level
+    state.own.inverses, state.own.length = np.zeros_like(state.own.inverses), 0.0

@@ -1,0 +1,226 @@
+"""Fitters of macmpi by scikit-learn: forests, boosted trees, kernels, nearest neighbours, linear classifiers."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from macmpi.demand import Demand, Demands
+from macmpi.parallel.streams import Stream
+from macmpi.typing import Array
+
+LARGEST = 6.0
+"""Margins of a support vector machine become logits by a factor between exp(-6) and exp(6)."""
+
+
+class ByScikitLearn:
+    """A fitter that calls scikit-learn, and may raise the error of its segment."""
+
+    targets: ClassVar[frozenset[str]] = frozenset({"numbers"})
+    descends: ClassVar[bool] = False
+    library: ClassVar[str] = "sklearn"
+    handles: ClassVar[Demands] = frozenset({Demand.WEIGHTED})
+
+
+def seed_of(random: Stream) -> int:
+    """A seed that scikit-learn takes, the next of a stream.  Collective: no."""
+    return int(random.integers(2**31 - 1))
+
+
+@dataclass(frozen=True)
+class GrowsTrees(ByScikitLearn):
+    """Trees that ask for a share of the columns, drawn at each node."""
+
+    share: float = 1.0 / 3.0
+    kinds: ClassVar[frozenset[str]] = frozenset({"trees"})
+
+
+@dataclass(frozen=True)
+class Forest(GrowsTrees):
+    """Random forest regression: the mean of trees, each grown on a bootstrap sample (Breiman 2001)."""
+
+    def fit(
+        self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream, weights: Array | None = None
+    ) -> Array:
+        return self.fit_rows(map, slice(0, map.trees), inputs, targets, random, weights)
+
+    def fit_rows(
+        self, map: Any, rows: slice, inputs: Array, targets: Array, random: Stream, weights: Array | None = None
+    ) -> Array:
+        """Some of the trees; each has a seed of its own, by its number.  Cost: scikit-learn's for as many trees."""
+        from sklearn.ensemble import RandomForestRegressor
+
+        seeds, found = [seed_of(random) for _ in range(map.trees)], list[Array]()
+        for seed in seeds[rows]:
+            grown = RandomForestRegressor(1, max_depth=map.depth, max_features=self.share, random_state=seed)
+            (tree,) = grown.fit(inputs, _columns(targets), sample_weight=weights).estimators_
+            found.append(row(tree.tree_, map.depth, 1.0 / map.trees))
+        return np.array(found).reshape(len(found), map.parameter_shape[1])
+
+
+@dataclass(frozen=True)
+class Boosted(GrowsTrees):
+    """Gradient boosting of squares: each tree is grown on what the trees before it leave, and counts `rate`.
+
+    A tree has values for all outputs, so that one rank grows them all, one after the other.
+    """
+
+    rate: float = 0.1
+
+    def fit(
+        self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream, weights: Array | None = None
+    ) -> Array:
+        from sklearn.tree import DecisionTreeRegressor
+
+        mean = np.average(targets, axis=0, weights=weights)
+        left, rows = targets - mean, []
+        for _ in range(map.trees):
+            tree = DecisionTreeRegressor(max_depth=map.depth, max_features=self.share, random_state=seed_of(random))
+            tree.fit(inputs, _columns(left), sample_weight=weights)
+            left = left - self.rate * tree.predict(inputs).reshape(left.shape)
+            rows.append(row(tree.tree_, map.depth, self.rate))
+        rows[0][-(mean.size << map.depth) :] += np.tile(mean, 1 << map.depth)
+        return np.array(rows)
+
+
+def row(tree: Any, depth: int, weight: float) -> Array:
+    """A tree of scikit-learn as a row of the weights of `Trees`, its values times `weight`.  Collective: no."""
+    at, asked = np.zeros(1, np.intp), list[tuple[Array, Array]]()
+    for _ in range(depth):
+        ends = tree.children_left[at] < 0
+        asked.append((np.where(ends, 0, tree.feature[at]), np.where(ends, 0.0, tree.threshold[at])))
+        ways = (np.where(ends, at, children[at]) for children in (tree.children_left, tree.children_right))
+        at = np.stack(list(ways), axis=1).ravel()
+    columns, thresholds = (np.concatenate(parts) for parts in zip(*asked, strict=True))
+    return np.concatenate([columns, thresholds, weight * tree.value[at, :, 0].ravel()]).astype(np.float64)
+
+
+def _columns(targets: Array) -> Array:
+    """scikit-learn wants one column as (N,)."""
+    return targets[:, 0] if targets.shape[1] == 1 else targets
+
+
+@dataclass(frozen=True)
+class KernelRidge(ByScikitLearn):
+    """min over f in the span of the examples' kernels of sum ||t - f(a)||^2 + alpha ||f||_H^2.
+
+    With as many examples as points this is kernel ridge regression itself; of fewer points than examples the rest are
+    0.  Cost: N M^2 for M examples.
+    """
+
+    alpha: float = 0.1
+    kinds: ClassVar[frozenset[str]] = frozenset({"kernels"})
+
+    def fit(
+        self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream, weights: Array | None = None
+    ) -> Array:
+        from sklearn.kernel_approximation import Nystroem
+        from sklearn.linear_model import Ridge
+
+        count, seed = min(map.examples, len(inputs)), seed_of(random)
+        A, T = inputs.astype(np.float64), targets.astype(np.float64)
+        kernel = Nystroem(gamma=1.0 / map.width**2, n_components=count, random_state=seed).fit(A)
+        with warnings.catch_warnings(action="ignore"):  # of a system that is nearly singular
+            ridge = Ridge(self.alpha, fit_intercept=False).fit(kernel.transform(A), T, sample_weight=weights)
+        found = np.zeros(map.parameter_shape)
+        found[:count, : map.n_in] = kernel.components_
+        found[:count, map.n_in :] = kernel.normalization_.T @ np.atleast_2d(ridge.coef_).T
+        return found
+
+
+@dataclass(frozen=True)
+class Nearest(ByScikitLearn):
+    """Examples are points that are drawn once; each stands for the mean over the k points that are nearest to it.
+
+    Of fewer points than examples some are there twice.  Cost: N M distances for M examples.
+    """
+
+    kinds: ClassVar[frozenset[str]] = frozenset({"nearest_neighbours"})
+    handles: ClassVar[Demands] = frozenset()
+
+    def fit(self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream) -> Array:
+        from sklearn.neighbors import KNeighborsRegressor
+
+        A, T = inputs.astype(np.float64), targets.astype(np.float64)
+        chosen = np.resize(random.permutation(len(A)), map.examples)
+        found = KNeighborsRegressor(min(map.k, len(A)), algorithm="brute").fit(A, T)
+        return np.hstack([A[chosen], found.predict(A[chosen]).reshape(len(chosen), -1)])
+
+
+@dataclass(frozen=True)
+class Classifies(ByScikitLearn):
+    """A dense layer that tells classes or bits apart.  C: the inverse of the ridge, as scikit-learn has it."""
+
+    C: float = 1.0
+    kinds: ClassVar[frozenset[str]] = frozenset({"affine"})
+    targets: ClassVar[frozenset[str]] = frozenset({"labels", "bits"})
+
+
+@dataclass(frozen=True)
+class LinearSVM(Classifies):
+    """A linear support vector machine for each output against the rest.
+
+    Of labels the margins are scaled alike, so that they are the logits of the least cross-entropy.
+    """
+
+    def fit(
+        self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream, weights: Array | None = None
+    ) -> Array:
+        from sklearn.svm import LinearSVC
+
+        W = one_by_one(lambda: LinearSVC(C=self.C, random_state=0), inputs, targets, weights)
+        one_hot = bool((targets.sum(axis=1) == 1.0).all()) and targets.shape[1] > 1
+        return W * scale_of(inputs @ W[:, :-1].T + W[:, -1], targets, weights) if one_hot else W
+
+
+@dataclass(frozen=True)
+class Logistic(Classifies):
+    """Logistic regression: of labels multinomial, of bits each by itself."""
+
+    def fit(
+        self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream, weights: Array | None = None
+    ) -> Array:
+        from sklearn.linear_model import LogisticRegression
+
+        def model() -> Any:
+            return LogisticRegression(C=self.C, max_iter=500)
+
+        present = np.flatnonzero(targets.any(axis=0))
+        if len(present) < 3 or not (targets.sum(axis=1) == 1.0).all():
+            return one_by_one(model, inputs, targets, weights)
+        W = np.zeros(map.parameter_shape)
+        W[:, -1] = -LARGEST  # a class that no point has
+        with warnings.catch_warnings(action="ignore"):  # of iterations that end early
+            found = model().fit(inputs, targets.argmax(axis=1), sample_weight=weights)
+        W[present] = np.hstack([found.coef_, found.intercept_[:, None]])
+        return W
+
+
+def one_by_one(model: Any, inputs: Array, targets: Array, weights: Array | None = None) -> Array:
+    """[V, c] of a classifier for each column of the targets, above 1/2 or not; of one that is constant c alone."""
+    W = np.zeros((targets.shape[1], inputs.shape[1] + 1))
+    for row, column in zip(W, targets.T, strict=True):
+        on = column > 0.5
+        if on.all() or not on.any():
+            row[-1] = 1.0 if on.all() else -1.0
+            continue
+        with warnings.catch_warnings(action="ignore"):  # of iterations that end early
+            found = model().fit(inputs, on, sample_weight=weights)
+        row[:-1], row[-1] = found.coef_[0], found.intercept_[0]
+    return W
+
+
+def scale_of(F: Array, targets: Array, weights: Array | None = None) -> float:
+    """The factor of F that has the least cross-entropy."""
+    from scipy.optimize import minimize_scalar
+    from scipy.special import logsumexp
+
+    def entropy(log: float) -> float:
+        logits = np.exp(log) * F
+        losses = logsumexp(logits, axis=1) - np.einsum("nh,nh->n", logits, targets)
+        return float(np.average(losses, weights=weights))
+
+    return float(np.exp(minimize_scalar(entropy, bounds=(-LARGEST, LARGEST), method="bounded").x))
