@@ -21,18 +21,15 @@ from macmpi.parallel.clock import now
 from macmpi.parallel.command import by_all_ranks, parsed, set_threads
 from macmpi.parallel.launchers import in_task, speaks
 from macmpi.parallel.mpi import STOPPED, launch
-from macmpi.parallel.team import Team, on_root
-from macmpi.training.decided import decided, planned
-from macmpi.training.request import MachineQuestion, Request, machine_question
-from macmpi.training.scheduler import seconds_left, seconds_of
+from macmpi.parallel.team import Team
+from macmpi.training.request import MachineQuestion, Request, machine_question, planned
+from macmpi.training.time_limit import seconds_left, seconds_of
 
 if TYPE_CHECKING:
     import argparse
 
     from macmpi.config import Config
     from macmpi.config.auto import Decision
-    from macmpi.data.source import Source
-    from macmpi.plan.plan import Plan
 
 QUESTION = {
     "ranks": "ranks",
@@ -162,80 +159,36 @@ def run(team: Team, argv: list[str], began: float | None = None) -> int:
     team.set_clock(None, config.run.deadline)
     set_threads(config.run.threads)
     if args.question:
-        team.from_root(lambda: _answer(config, args.question, team.size))
-        return 0
-    known = decided(config, team, _with_loss, source_of)
-    from macmpi.config.auto import explained
+        from macmpi.training.trial import answer
 
-    plan = planned(known, team)
+        team.from_root(lambda: say("\n".join(answer(config, args.question, team.size))))
+        return 0
+    plan, source, chosen = planned(config, team, _with_loss, source_of)
     if args.explain:
+        from macmpi.config.auto import explained
+
         team.from_root(lambda: say("\n".join(explained(plan.resolved.decisions))))
         return 0
-    chosen, ends_with_model = known.in_short(plan), args.when_stopped == "model"
-    words = args.resume, args.overwrite, args.max_time, tuple(args.argv), chosen, ends_with_model
-    request = Request(began, args.output, *words, inputs=(args.config,))
+    request = Request(
+        *(began, args.output, args.resume, args.overwrite, args.max_time, tuple(args.argv), chosen),
+        ends_with_model=args.when_stopped == "model",
+        inputs=(args.config,),
+    )
     if args.check:
-        return check(request, known.source, plan, team)
+        from macmpi.training.trial import check
+
+        lines = check(request, source, plan, team)
+        team.from_root(lambda: say("\n".join(lines)))
+        return 0
     from macmpi.training.launch import launch_training
 
-    return launch_training(request, known.source, plan, team).code
-
-
-def _answer(config: Config, asked: MachineQuestion, ranks: int) -> None:
-    from macmpi.data.connections import with_connections
-    from macmpi.training.trial import answer
-
-    config = with_connections(config)
-    if not asked.without_data:
-        config, _ = _with_loss(config)
-    say("\n".join(answer(config, asked, lambda own: source_of(own).sizes(), ranks)))
+    return launch_training(request, source, plan, team).code
 
 
 def _with_loss(config: Config) -> tuple[Config, list[Decision]]:
     from macmpi.data.targets import with_loss
 
     return with_loss(config)
-
-
-def check(request: Request, source: Source, plan: Plan, team: Team) -> int:
-    """--check: rank 0 says what was chosen, and what the run would take.  Raises UsageError.  Collective: yes."""
-    from macmpi.training.launch import name_unread, origin_of
-    from macmpi.training.trial import tried
-
-    on_root(team, lambda: origin_of(plan, source.outline()))
-    team.from_root(lambda: name_unread(plan.resolved))
-    team.all_or_raise(lambda: None)  # all have planned, and wait: none keeps a core busy that rank 0 measures
-    lines, seconds, rate = team.from_root(lambda: _estimated(plan))
-    found = tried(plan, source, seconds, team)
-    by = f"({plan.resolved.method.name}), by {rate / 1e9:.3g} GFLOP/s a core"
-    lines.append(f"iteration    about {seconds:.2g} s predicted with a core a rank {by}")
-    if found is not None:
-        lines[-1] = f"iteration    {found.seconds:.2g} s measured here, the median of {found.iterations}"
-    lines.append(f"output       {team.from_root(lambda: _folder(request, plan))}")
-    chosen = request.chosen.replace("\n  ", "\n").splitlines()
-    team.from_root(lambda: say("\n".join(chosen + lines)))
-    return 0
-
-
-def _folder(request: Request, plan: Plan) -> str:
-    """Says what becomes of the output folder.  Collective: no."""
-    from macmpi.training.held import judge
-
-    assert request.output is not None, "the command line has an output"
-    try:
-        held = judge(request.output, request, plan.resolved, plan.sharded)
-    except UsageError as error:
-        return str(error)
-    return f"{request.output}: {held}"
-
-
-def _estimated(plan: Plan) -> tuple[list[str], float, float]:
-    """The lines of --check, the predicted seconds of an iteration, the flop/s that they rest on.  Collective: no."""
-    from macmpi.plan import cost, estimate
-
-    rate = estimate.steady_rate()
-    seconds = cost.predicted(plan, rate, cost.Machine(cores=plan.ranks)).total
-    return estimate.estimate(plan)[0], seconds, rate
 
 
 def main() -> None:

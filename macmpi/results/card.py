@@ -169,12 +169,14 @@ def plain(value: Any) -> Any:
     return value
 
 
+def evenly(n: int, most: int) -> list[int]:
+    """At most `most` evenly spaced places in n, the first and the last among them."""
+    return list(range(n)) if n <= most else [i * (n - 1) // (most - 1) for i in range(most)]
+
+
 def thinned(records: Sequence[dict[str, Any]], best: int) -> tuple[Record, ...]:
     """At most MOST_RECORDS records of curve.jsonl, and those of iteration `best`, without their timings."""
-    last = len(records) - 1
-    steps = min(last, MOST_RECORDS - 1)
-    kept = {round(i * last / steps) for i in range(steps + 1)} if steps > 0 else {0}
-    keys = Record.__dataclass_fields__.keys()
+    kept, keys = {*evenly(len(records), MOST_RECORDS)}, Record.__dataclass_fields__.keys()
     return tuple(
         Record(**{key: record[key] for key in keys & record.keys()})
         for i, record in enumerate(records)

@@ -15,7 +15,7 @@ from targets import taken_by
 from macmpi.nets.layers import Tangent
 from macmpi.nets.losses import LINKS, LOSSES, CrossEntropy, Loss, Root, Squared, dense, metric, times
 from macmpi.nets.losses.constant import best_constant
-from macmpi.results.reference_errors import all_at_hand
+from macmpi.results.scores import all_at_hand
 from macmpi.typing import Array
 
 SIZE = 4
