@@ -97,15 +97,13 @@ def card_lines(card: Card) -> Iterator[tuple[str, str]]:
 
 def error_line(error: Error) -> str:
     """Training and validation error, shares of misclassified points and of weights that are 0."""
-    parts = [
-        f"{name} {decimals(value)}" + (f" ({wrong:.2%} wrong)" if wrong is not None else "")
-        for name, value, wrong in (
-            ("training", error.training, error.wrong_training),
-            ("validation", error.validation, error.wrong_validation),
-        )
-        if value is not None
-    ]
-    parts += [f"{error.zeros:.1%} of the weights 0"] if error.zeros is not None else []
+    parts = []
+    for name in ("training", "validation"):
+        value, wrong = getattr(error, name), getattr(error, f"wrong_{name}")
+        if value is not None:
+            parts.append(f"{name} {decimals(value)}" + ("" if wrong is None else f" ({wrong:.2%} wrong)"))
+    if error.zeros is not None:
+        parts.append(f"{error.zeros:.1%} of the weights 0")
     return "   ".join(parts) or "-"
 
 
@@ -158,17 +156,6 @@ def machine_lines(machine: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "commit", said["git_commit"]
 
 
-def note_lines(numbers: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The numbers that files without a card have too."""
-    for name in ("best", "last"):
-        head = "best_" if name == "best" else ""
-        pair = Error(numbers.get(f"{head}E1_train"), numbers.get(f"{head}E1_val"))
-        if pair != Error():
-            yield f"E1 of {name}", error_line(pair)
-    if "iteration" in numbers:
-        yield "training", f"{many(numbers['iteration'], 'iteration')}"
-
-
 def shortened(words: Sequence[str], between: str, most: int = 24) -> str:
     """The first and the last words where they are many."""
     if len(words) <= most:
@@ -192,7 +179,7 @@ def as_json(model: Model, numbers: dict[str, Any]) -> str:
     """Net, weights, attributes and card as one JSON object; without card where the file has none."""
     found = {
         "net": {"sizes": list(model.chain.layer_sizes), "kind": model.task, "maps": layers(model)},
-        "classes": None if model.classes is None else model.classes.tolist(),
+        "classes": model.classes,
         "weights": list(model.kept),
         "numbers": numbers,
         "card": model.card and asdict(model.card),
@@ -212,8 +199,9 @@ def told(args: argparse.Namespace) -> str:
         if args.config and card is None:
             raise UsageError("it has no model card, hence no config; config.toml of its run directory is one")
         if card is None:
+            noted = ("numbers", ", ".join(f"{name} {value:g}" for name, value in numbers.items()))
             missing = ("card", "none: written by an older version, or before training began")
-            return shown([*net_lines(model), *note_lines(numbers), missing])
+            return shown([*net_lines(model), noted, missing])
         if args.config:
             return "\n".join(map(printable, card.config.splitlines()))
         return shown([*net_lines(model), *card_lines(card)])

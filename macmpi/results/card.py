@@ -157,13 +157,13 @@ def record_in(line: str) -> dict[str, Any] | None:
 
 
 def plain(value: Any) -> Any:
-    """Numbers, text, lists and tables as JSON has them: null for what is not finite, no keys without a value."""
+    """Numbers, text, arrays and tables as JSON has them: null for what is not finite, no keys without a value."""
     if isinstance(value, dict):
         return {str(key): plain(inside) for key, inside in value.items() if inside is not None}
     if isinstance(value, list | tuple):
         return [plain(inside) for inside in value]
-    if isinstance(value, np.generic):
-        return plain(value.item())
+    if isinstance(value, np.generic | np.ndarray):
+        return plain(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
@@ -185,16 +185,13 @@ def thinned(records: Sequence[dict[str, Any]], best: int) -> tuple[Record, ...]:
 
 
 def scores_by_name(scores: Numbers | Labels) -> dict[str, Any]:
-    """The scores as numbers, lists and the lines that a run prints.  By output or by class where they are not many."""
+    """The scores as numbers, arrays and the lines that a run prints.  By output or by class where they are not many."""
     if isinstance(scores, Numbers):
-        found: dict[str, Any] = {"r2": scores.total, "lines": scores.lines()}
-        every = {"rmse": scores.rmse, "mae": scores.mae, "r2_by_output": scores.r2}
-        few = len(scores.rmse) <= MOST_OUTPUTS
-        return found | ({name: array.tolist() for name, array in every.items()} if few else {})
-    found = {"accuracy": scores.accuracy, "balanced_accuracy": scores.balanced, "log_loss": scores.log_loss}
-    found["lines"] = scores.lines()
-    if len(scores.classes) <= MOST_OUTPUTS:
-        arrays = {"classes": scores.classes, "points": scores.counts, "right": scores.right}
-        found |= {name: array.tolist() for name, array in arrays.items()}
-        found |= {} if scores.confusion is None else {"confusion": scores.confusion.tolist()}
-    return found
+        each = {"rmse": scores.rmse, "mae": scores.mae, "r2_by_output": scores.r2}
+        whole: dict[str, Any] = {"r2": scores.total}
+    else:
+        each = {"classes": scores.classes, "points": scores.counts, "right": scores.right}
+        each |= {} if scores.confusion is None else {"confusion": scores.confusion}
+        whole = {"accuracy": scores.accuracy, "balanced_accuracy": scores.balanced, "log_loss": scores.log_loss}
+    few = all(len(array) <= MOST_OUTPUTS for array in each.values())
+    return whole | {"lines": scores.lines()} | (each if few else {})

@@ -119,10 +119,9 @@ class Labels:
         assert self.confusion is not None
         wrong = self.confusion * (1 - np.eye(len(self.classes)))
         order = np.argsort(-wrong, axis=None, kind="stable")[:WORST]
-        pairs = [(int(i) // len(wrong), int(i) % len(wrong)) for i in order]
         return [
             f"{self.classes[a]} named {self.classes[b]}: {round(wrong[a, b])} of {round(self.counts[a])}"
-            for a, b in pairs
+            for a, b in zip(*np.unravel_index(order, wrong.shape), strict=True)
             if wrong[a, b]
         ]
 
@@ -181,13 +180,6 @@ def labels_of(sums: Array, classes: Array) -> Labels:
     confusion = pairs.reshape(C, C) if len(pairs) else None
     n = float(sums[1 : 1 + C].sum())
     return Labels(classes, sums[1 : 1 + C], sums[1 + C : 1 + 2 * C], float(sums[0]) / n, confusion)
-
-
-def width_of(outputs: int, labels: bool) -> int:
-    """The number of sums."""
-    if not labels:
-        return 5 * outputs
-    return 1 + 2 * outputs + (outputs * outputs if outputs <= MOST_CLASSES else 0)
 
 
 def sums_of(Y: Array, F: Array, labels: bool, weights: Array | None = None) -> Array:

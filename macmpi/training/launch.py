@@ -83,7 +83,7 @@ def prepare(
     if isinstance(directory, Nowhere):
         return origin_of(plan, data, given)
     held, directory.start_sha256 = directory.held, made_by["start_sha256"]
-    directory.check_data(data.sha256, plan.resolved.settings["data.source"])
+    directory.check_data(made_by, plan.resolved.settings["data.source"])
     if held.finished:
         card = model_file.load(directory.model).card
         if card is not None and card.training.ended == DIVERGED:

@@ -10,7 +10,7 @@ import os
 import platform
 import subprocess
 import time
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -22,7 +22,7 @@ from macmpi import StorageError, UsageError, __version__, files
 from macmpi.console import warn
 from macmpi.data.dataset import Dataset
 from macmpi.machine.hosts import version_of
-from macmpi.machine.lock import Lock
+from macmpi.machine.lock import Lock, signs
 from macmpi.parallel import kernels
 from macmpi.parallel.allowance import cores
 from macmpi.parallel.team import Team
@@ -64,24 +64,20 @@ class RunDirectory:
         Raises UsageError, also where another run is using the folder.
         """
         self.lock.take()
-        self._signs = _signs(self.path)
+        self._signs = signs(files_in(self.path))
         self.held = judge(self.path, asked, of, without_points)
         self.run = self.held.run or self.run
         return self.held
 
-    def check_data(self, sha256: str, source: str) -> None:
+    def check_data(self, facts: dict[str, Any], source: str) -> None:
         """Raises UsageError where the run of the folder is of other data, or was begun with another model."""
-        then = self.held.labels or {"data_sha256": sha256, "start_sha256": self.start_sha256}
-        if then["data_sha256"] != sha256:
-            raise UsageError(
-                f"cannot resume {self.path}: the data have changed since (data.source = {source!r}); "
-                "use another --output"
-            )
-        if then["start_sha256"] != self.start_sha256:
-            raise UsageError(
-                f"cannot resume {self.path}: start.model is not the model that the run began with, by which its data "
-                "are scaled; put that back, or use another --output"
-            )
+        of_another = "is not the model that the run began with, by which its data are scaled; put that back, or"
+        for name, why in (
+            ("data_sha256", f"the data have changed since (data.source = {source!r});"),
+            ("start_sha256", f"start.model {of_another}"),
+        ):
+            if self.held.labels and self.held.labels[name] != facts[name]:
+                raise UsageError(f"cannot resume {self.path}: {why} use another --output")
 
     def create(self, of: Resolved, facts: dict[str, Any]) -> None:
         """Make the folder and write config.toml and provenance.json (one entry a launch).  Raises UsageError.
@@ -92,7 +88,7 @@ class RunDirectory:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
             writers = {self.run, files.run_of(self.lock.path)} - {""}
             self.lock.claim(self.run)
-            if _signs(self.path) != self._signs:
+            if signs(files_in(self.path)) != self._signs:
                 raise UsageError(f"another run has used {self.path} while this one read its data: start it again")
             for folder, run in product((self.path, self.checkpoints), writers):
                 for path in folder.glob(f"*.{run}.tmp"):
@@ -335,16 +331,6 @@ def provenance(
         "threads": threads,
         **sums,
     }
-
-
-def _signs(folder: Path) -> list[tuple[Path, int, int, int]]:
-    """Tells whether somebody has written what lies where a run writes: inode, size and time of each."""
-    found = []
-    for path in files_in(folder):
-        with suppress(OSError):  # gone meanwhile
-            status = os.lstat(path)
-            found.append((path, status.st_ino, status.st_size, status.st_mtime_ns))
-    return found
 
 
 @cache

@@ -29,7 +29,7 @@ from macmpi.parallel.team import Team
 from macmpi.plan.penalty import Progress
 from macmpi.plan.plan import Plan
 from macmpi.plan.resolved import Resolved
-from macmpi.results.scores import Labels, Numbers, levels, scores_of, sums_of, width_of
+from macmpi.results.scores import Labels, Numbers, levels, scores_of, sums_of
 from macmpi.state import Errors, State, block_views
 from macmpi.training.finite import SAME
 from macmpi.typing import Array
@@ -102,7 +102,8 @@ def scored(parts: Parts, weights: Array, data: Dataset) -> Numbers | Labels:
         F = plan.chain.forward(blocks, data.X_val[rows])
         return sums_of(data.Y_val[rows], F if labels else LINKS[loss.link](F), labels, at(data.weights_val, rows))
 
-    sums = parts.evaluation.total(points, part, width_of(L, labels))
+    none = data.Y_val[:0]
+    sums = parts.evaluation.total(points, part, len(sums_of(none, none, labels)))
     classes = np.arange(L) if labels and data.classes is None else data.classes
     return scores_of(sums, data.scaling_y.scale, classes)
 
