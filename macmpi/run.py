@@ -7,6 +7,7 @@ from macmpi.training import process
 if __name__ == "__main__":
     process.hold_stop_signals()  # they wait from the first line on: loading what follows takes a while
 
+import argparse
 import os
 import sys
 from dataclasses import replace
@@ -18,7 +19,7 @@ from macmpi.console import guard, program, say, warn
 from macmpi.data.source import source_of
 from macmpi.parallel.allowance import cores
 from macmpi.parallel.clock import now
-from macmpi.parallel.command import by_all_ranks, parsed, set_threads
+from macmpi.parallel.command import by_all_ranks, parsed, parser_of, set_threads
 from macmpi.parallel.launchers import in_task, speaks
 from macmpi.parallel.mpi import STOPPED, launch
 from macmpi.parallel.team import Team
@@ -26,8 +27,6 @@ from macmpi.training.request import MachineQuestion, Request, machine_question, 
 from macmpi.training.time_limit import seconds_left, seconds_of
 
 if TYPE_CHECKING:
-    import argparse
-
     from macmpi.config import Config
     from macmpi.config.auto import Decision
 
@@ -49,17 +48,12 @@ def whole(text: str) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    import argparse
-
-    p = argparse.ArgumentParser(
-        prog=program("run"),
-        allow_abbrev=False,
-        description="Train a deeply nested net by the method of auxiliary coordinates (MAC).",
-        epilog=f"On many ranks: mpiexec -n 12 {program('run')} CONFIG.toml.  "
-        f"{program('init')} --config defaults (run/defaults.toml) explains every key.  "
-        "Exit codes: 0 done, 2 usage, config or data, 70 internal error, 74 the last save failed, "
-        "75 stopped, --resume auto goes on.",
+    description = (
+        "Train a deeply nested net by the method of auxiliary coordinates (MAC).  On many ranks: mpiexec -n 12 "
+        f"{program('run')} CONFIG.toml.  {program('init')} --config defaults (run/defaults.toml) explains every key."
     )
+    ends = "2 usage, config or data, 70 internal error, 74 the last save failed, 75 stopped, --resume auto goes on"
+    p = parser_of("run", description, ends, allow_abbrev=False)
     p.add_argument("config", type=Path, metavar="CONFIG.toml", help="a file, or the name of a documented config")
     p.add_argument("--set", action="append", default=[], metavar="TABLE.KEY=VALUE", help="override a key; a TOML value")
     p.add_argument("--output", type=Path, metavar="DIR", help="run directory (default: runs/<name of the config>)")
@@ -92,11 +86,9 @@ def parser() -> argparse.ArgumentParser:
 
 def _seconds(text: str) -> float | str:
     """Seconds of "90", "1:30", "3:50:00", "2h30m" or "unlimited"; "auto" stays."""
-    from argparse import ArgumentTypeError
-
     total = text if text == "auto" else seconds_of(text)
     if not total:
-        raise ArgumentTypeError(
+        raise argparse.ArgumentTypeError(
             f"{text!r} is not a time: seconds, MM:SS, H:MM:SS, D-HH:MM:SS, 2h30m, unlimited or auto"
         )
     return total
@@ -108,13 +100,9 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
     from macmpi import config as configs
     from macmpi.config.documented import found, meant
 
-    for option, empty in (
-        ("--set", "" in args.set),
-        ("--output", args.output == Path()),
-        ("--resume", not args.resume),
-    ):
-        if empty:
-            raise UsageError(f"{option}: a value is needed")
+    empty = {"--set": "" in args.set, "--output": args.output == Path(), "--resume": not args.resume}
+    for option in (option for option, is_empty in empty.items() if is_empty):
+        raise UsageError(f"{option}: a value is needed")
     if args.overwrite and args.resume != "no":
         raise UsageError(f"--overwrite removes the run that --resume {args.resume} would go on from: give one of them")
     args.max_time = seconds_left(args.max_time, args.since)
@@ -130,9 +118,9 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
     if args.output is None and args.config.stem in ("", ".", ".."):
         raise UsageError(f"{args.config}: no folder can be named after it; name one with --output")
     args.argv, args.output = argv, args.output or Path("runs") / args.config.stem
-    if args.iterations is not None and args.iterations < 0:
-        raise UsageError(f"--iterations {args.iterations}: a number from 0 on is needed")
     if args.iterations is not None:
+        if args.iterations < 0:
+            raise UsageError(f"--iterations {args.iterations}: a number from 0 on is needed")
         config = replace(config, run=replace(config.run, max_iterations=args.iterations))
     if args.config != given and not args.explain:
         say(f"config: {args.config}")
