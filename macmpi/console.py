@@ -93,6 +93,11 @@ def _streams() -> list[Any]:
     return [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
 
 
+def printable(text: str) -> str:
+    """Text that others wrote, of a file or a name, without signs that command a terminal."""
+    return "".join(sign if sign.isprintable() else "?" for sign in text)
+
+
 def decimals(value: float) -> str:
     """An error has four decimals, and from a million on four digits."""
     return f"{value:.4f}" if abs(value) < 1e6 else f"{value:.4g}"

@@ -20,7 +20,7 @@ from macmpi.config import Config, from_settings
 from macmpi.config.auto import Decision
 from macmpi.config.documented import documented, explanations, listed, scripts, text_of
 from macmpi.config.whole import given, toml
-from macmpi.console import program
+from macmpi.console import printable, program
 from macmpi.data.dataset import Dataset
 from macmpi.data.source import has_labels, source_of
 from macmpi.data.targets import with_loss
@@ -64,7 +64,7 @@ class Found:
     def in_words(self) -> str:
         """Points, columns and targets, in a line."""
         n_in, n_out, n, n_val = self.data.sizes.counts
-        return f"{n:,} training and {n_val:,} validation points, {_counted(n_in, 'column')}; {self._targets(n_out)}"
+        return f"{n:,} training and {n_val:,} validation points, {many(n_in, 'column')}; {self._targets(n_out)}"
 
     @property
     def alternatives(self) -> tuple[tuple[str, str], tuple[str, str]]:
@@ -77,13 +77,9 @@ class Found:
         if self.data.autoencoder:
             return "no targets: an autoencoder"
         if classes is None:
-            return f"targets: {_counted(n_out, 'number')} a point"
+            return f"targets: {many(n_out, 'number')} a point"
         names = ", ".join(str(name) for name in classes[:LISTED].tolist())
         return f"targets: {many(len(classes), 'class')} ({names}{', ...' if len(classes) > LISTED else ''})"
-
-
-def _counted(n: int, what: str) -> str:
-    return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -163,9 +159,9 @@ def config_of(found: Found, source: str, path: Path) -> str:
         f"{program('init')} of macmpi {__version__} has written this.  A line that begins with #key shows what holds "
         "without it: to change it, remove the first #.",
     ]
-    lines = [f"# {line}" for text in head for line in textwrap.wrap(_plain(text), WIDTH - 2)]
+    lines = [f"# {line}" for text in head for line in textwrap.wrap(printable(text), WIDTH - 2)]
     lines += [
-        *(f"#   {_plain(line)}" for line in (f"{run} --check", run, f"mpiexec -n 4 {run}")),
+        *(f"#   {printable(line)}" for line in (f"{run} --check", run, f"mpiexec -n 4 {run}")),
         f"# Every key: {program('init')} --config defaults",
     ]
     said, active = explanations() | {"data.source": PLACE}, given(found.config)
@@ -178,7 +174,9 @@ def config_of(found: Found, source: str, path: Path) -> str:
             chosen = f'"auto" gives this ({why[key]})' if key in why else ""
             comment = "; ".join(filter(None, [chosen, said.get(key, "")]))
             if key == "model.loss" and found.doubt:
-                lines += _doubtful(found)
+                (loss, kind), (other, otherwise) = found.alternatives
+                lines += _line(f'loss = "{loss}"', f"the targets are {found.doubt}: this takes them for {kind}")
+                lines += _line(f'# loss = "{other}"', f"in its place, if they are {otherwise}")
             else:
                 mark = "" if key in active else "#"
                 lines += _line(f"{mark}{key.partition('.')[2]} = {toml(values[key])}", comment)
@@ -193,31 +191,12 @@ def _shown(found: Found) -> Iterator[str]:
             yield key
 
 
-def _doubtful(found: Found) -> list[str]:
-    """Both losses, one of them as a comment."""
-    (loss, kind), (other, otherwise) = found.alternatives
-    return [
-        *_line(f'loss = "{loss}"', f"the targets are {found.doubt}: this takes them for {kind}"),
-        *_line(f'# loss = "{other}"', f"in its place, if they are {otherwise}"),
-    ]
-
-
-def _plain(text: str) -> str:
-    """A comment cannot hold control characters, as names of files and classes can."""
-    return "".join(c if c.isprintable() else "?" for c in text)
-
-
 def _line(setting: str, comment: str) -> list[str]:
     """A setting with its comment to the right, which may go on below."""
     column = max(INDENT, len(setting) + 2)
-    wrapped = textwrap.wrap(comment, max(WIDTH - column - 2, 30), break_on_hyphens=False) or [""]
-    first = f"{setting:{column}s}# {wrapped[0]}" if wrapped[0] else setting
-    return [first, *(f"{'':{column}s}# {more}" for more in wrapped[1:])]
-
-
-def usual_name(source: str) -> Path:
-    """The config of a data set is named after it, in the current folder."""
-    return Path(re.sub(r"[^\w.+-]+", "_", Path(source).stem) + ".toml")
+    first, more = (f"{text:{column}s}# " for text in (setting, ""))
+    wrapper = textwrap.TextWrapper(max(WIDTH, column + 32), first, more, break_on_hyphens=False)
+    return wrapper.wrap(comment) or [setting]
 
 
 def begun(args: argparse.Namespace) -> str:
@@ -226,7 +205,7 @@ def begun(args: argparse.Namespace) -> str:
         return brought_along(args).rstrip("\n")
     if not args.data:
         raise UsageError("DATA: the name of a file or of a data set is needed")
-    path: Path = args.output or usual_name(args.data)
+    path: Path = args.output or Path(re.sub(r"[^\w.+-]+", "_", Path(args.data).stem) + ".toml")
     check_output(path, (".toml",), overwrite=args.overwrite)
     try:
         found = look(args.data, args.set)

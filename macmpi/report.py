@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import base64
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from macmpi import StorageError, UsageError, __version__
+from macmpi.config.whole import flat
 from macmpi.console import decimals, warn
 from macmpi.files import readable, replace_file
 from macmpi.parallel.command import by_one_process, parser_of
-from macmpi.results.page import document, figure, table
 from macmpi.results.reading import Result, read, scores_at
 
 if TYPE_CHECKING:
@@ -24,6 +24,23 @@ if TYPE_CHECKING:
 
 OURS = re.compile(rb"Software\0macmpi|Drawn by macmpi")
 """The files of a report hold one of these; no others are replaced."""
+
+STYLE = """
+:root { color-scheme: light dark; --faint: #767676; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.9rem; }
+th, td { text-align: right; padding: 0.2rem 0.8rem 0.2rem 0; border-bottom: 1px solid var(--faint); }
+th:first-child, td:first-child { text-align: left; }
+figure { margin: 2.5rem 0; break-inside: avoid; }
+figure img { display: block; width: 100%; height: auto; background: white; border-radius: 4px; }
+figcaption, footer, .missing { color: var(--faint); font-size: 0.9rem; }
+.run { display: inline-block; width: 0.7em; height: 0.7em; border-radius: 50%; margin-right: 0.5em; }
+.table + .table { margin-top: 1.5rem; }
+h2 { font-size: 1.15rem; margin: 0 0 0.5rem; }
+.table { overflow-x: auto; }
+@media print { :root { color-scheme: light; } body { max-width: none; margin: 0; font-size: 10pt; } }
+"""
+"""The page is shown in light and in dark, on screens and on paper."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -61,26 +78,41 @@ def page(
     colours: Sequence[str] = (),
 ) -> str:
     """The report as HTML, with the pictures (PNG) inside.  colours: of the runs, in the pictures that compare them."""
-    title = "macmpi: " + ", ".join(result.name for result in results)
+    title = escape("macmpi: " + ", ".join(result.name for result in results))
     of_run = ("run", "net", "ranks", "iterations", "seconds", "best at")
     heads = (*of_run, "E1 training", "E1 validation", "validation points", "ended")
-    body = [f"<h1>{escape(title)}</h1>", table(heads, [row(result) for result in results], colours)]
+    body = [f"<h1>{title}</h1>", table(heads, [row(result) for result in results], colours)]
     if other := differences(results):
         body.append(table(("setting that differs", *(result.name for result in results)), other))
     if missing:
         lines = "".join(f"<li>{escape(line)}</li>" for line in missing)
         body.append(f'<div class="missing"><p>Missing:</p><ul>{lines}</ul></div>')
-    body += [figure(picture.name, picture.title, picture.caption, png) for picture, png in pictures]
-    return document(title, [*body, f"<footer>Drawn by macmpi {__version__}</footer>"])
+    for picture, png in pictures:
+        name, head, caption = map(escape, (picture.name, picture.title, picture.caption))
+        image = f'<img src="data:image/png;base64,{base64.b64encode(png).decode()}" alt="{head}">'
+        body.append(f'<figure id="{name}"><h2>{head}</h2>{image}<figcaption>{caption}</figcaption></figure>')
+    start = (
+        '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{title}</title><style>{STYLE}</style>"
+    )
+    end = f"<footer>Drawn by macmpi {__version__}</footer></body></html>\n"
+    return "\n".join([f'<!DOCTYPE html>\n<html lang="en"><head>{start}</head><body>', *body, end])
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], colours: Sequence[str] = ()) -> str:
+    """Cells of text; the first of each row is marked with its colour."""
+    marks = [f'<span class="run" style="background: {c}"></span>' for c in colours] or [""] * len(rows)
+    lines = ["".join(f"<th>{escape(head)}</th>" for head in heads)]
+    for mark, cells in zip(marks, rows, strict=True):
+        lines.append(f"<td>{mark}" + "<td>".join(f"{escape(cell)}</td>" for cell in cells))
+    return '<div class="table"><table>\n' + "\n".join(f"<tr>{line}</tr>" for line in lines) + "\n</table></div>"
 
 
 def differences(results: Sequence[Result]) -> list[list[str]]:
     """The keys of the configs that do not have one value in all runs, each with its values."""
-    tables = [{} if result.config is None else asdict(result.config) for result in results]
-    flat = [{f"{t}.{key}": value for t, keys in config.items() for key, value in keys.items()} for config in tables]
-    names = dict.fromkeys(name for keys in flat for name in keys)
-    values = {name: [str(keys.get(name, "-")) for keys in flat] for name in names}
-    return [[name, *found] for name, found in values.items() if len(set(found)) > 1]
+    configs = [{} if result.config is None else flat(result.config) for result in results]
+    values = {key: [str(config.get(key, "-")) for config in configs] for config in configs for key in config}
+    return [[key, *found] for key, found in values.items() if len(set(found)) > 1]
 
 
 def row(result: Result) -> list[str]:
@@ -91,7 +123,7 @@ def row(result: Result) -> list[str]:
     return [
         *(result.name, net, str(last.get("ranks", "-")), f"{last['iteration']:,}", f"{last['seconds']:.1f}"),
         *(f"{best['iteration']:,}", decimals(best["E1_train"]), decimals(best["E1_val"])),
-        "" if result.data is None or result.end is None else scores_at(result.end, result.data).short,
+        "" if result.end is None else scores_at(result.end).short,
         "yes" if result.finished else "no",
     ]
 

@@ -7,6 +7,7 @@ from macmpi.training import process
 if __name__ == "__main__":
     process.hold_stop_signals()  # they wait from the first line on: loading what follows takes a while
 
+import argparse
 import os
 import sys
 from dataclasses import replace
@@ -18,21 +19,16 @@ from macmpi.console import guard, program, say, warn
 from macmpi.data.source import source_of
 from macmpi.parallel.allowance import cores
 from macmpi.parallel.clock import now
-from macmpi.parallel.command import by_all_ranks, parsed, set_threads
+from macmpi.parallel.command import by_all_ranks, parsed, parser_of, set_threads
 from macmpi.parallel.launchers import in_task, speaks
 from macmpi.parallel.mpi import STOPPED, launch
-from macmpi.parallel.team import Team, on_root
-from macmpi.training.decided import decided, planned
-from macmpi.training.request import MachineQuestion, Request, machine_question
-from macmpi.training.scheduler import seconds_left, seconds_of
+from macmpi.parallel.team import Team
+from macmpi.training.request import MachineQuestion, Request, machine_question, planned
+from macmpi.training.time_limit import seconds_left, seconds_of
 
 if TYPE_CHECKING:
-    import argparse
-
     from macmpi.config import Config
     from macmpi.config.auto import Decision
-    from macmpi.data.source import Source
-    from macmpi.plan.plan import Plan
 
 QUESTION = {
     "ranks": "ranks",
@@ -52,17 +48,12 @@ def whole(text: str) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    import argparse
-
-    p = argparse.ArgumentParser(
-        prog=program("run"),
-        allow_abbrev=False,
-        description="Train a deeply nested net by the method of auxiliary coordinates (MAC).",
-        epilog=f"On many ranks: mpiexec -n 12 {program('run')} CONFIG.toml.  "
-        f"{program('init')} --config defaults (run/defaults.toml) explains every key.  "
-        "Exit codes: 0 done, 2 usage, config or data, 70 internal error, 74 the last save failed, "
-        "75 stopped, --resume auto goes on.",
+    description = (
+        "Train a deeply nested net by the method of auxiliary coordinates (MAC).  On many ranks: mpiexec -n 12 "
+        f"{program('run')} CONFIG.toml.  {program('init')} --config defaults (run/defaults.toml) explains every key."
     )
+    ends = "2 usage, config or data, 70 internal error, 74 the last save failed, 75 stopped, --resume auto goes on"
+    p = parser_of("run", description, ends, allow_abbrev=False)
     p.add_argument("config", type=Path, metavar="CONFIG.toml", help="a file, or the name of a documented config")
     p.add_argument("--set", action="append", default=[], metavar="TABLE.KEY=VALUE", help="override a key; a TOML value")
     p.add_argument("--output", type=Path, metavar="DIR", help="run directory (default: runs/<name of the config>)")
@@ -95,11 +86,9 @@ def parser() -> argparse.ArgumentParser:
 
 def _seconds(text: str) -> float | str:
     """Seconds of "90", "1:30", "3:50:00", "2h30m" or "unlimited"; "auto" stays."""
-    from argparse import ArgumentTypeError
-
     total = text if text == "auto" else seconds_of(text)
     if not total:
-        raise ArgumentTypeError(
+        raise argparse.ArgumentTypeError(
             f"{text!r} is not a time: seconds, MM:SS, H:MM:SS, D-HH:MM:SS, 2h30m, unlimited or auto"
         )
     return total
@@ -111,13 +100,9 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
     from macmpi import config as configs
     from macmpi.config.documented import found, meant
 
-    for option, empty in (
-        ("--set", "" in args.set),
-        ("--output", args.output == Path()),
-        ("--resume", not args.resume),
-    ):
-        if empty:
-            raise UsageError(f"{option}: a value is needed")
+    empty = {"--set": "" in args.set, "--output": args.output == Path(), "--resume": not args.resume}
+    for option in (option for option, is_empty in empty.items() if is_empty):
+        raise UsageError(f"{option}: a value is needed")
     if args.overwrite and args.resume != "no":
         raise UsageError(f"--overwrite removes the run that --resume {args.resume} would go on from: give one of them")
     args.max_time = seconds_left(args.max_time, args.since)
@@ -133,9 +118,9 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
     if args.output is None and args.config.stem in ("", ".", ".."):
         raise UsageError(f"{args.config}: no folder can be named after it; name one with --output")
     args.argv, args.output = argv, args.output or Path("runs") / args.config.stem
-    if args.iterations is not None and args.iterations < 0:
-        raise UsageError(f"--iterations {args.iterations}: a number from 0 on is needed")
     if args.iterations is not None:
+        if args.iterations < 0:
+            raise UsageError(f"--iterations {args.iterations}: a number from 0 on is needed")
         config = replace(config, run=replace(config.run, max_iterations=args.iterations))
     if args.config != given and not args.explain:
         say(f"config: {args.config}")
@@ -162,80 +147,36 @@ def run(team: Team, argv: list[str], began: float | None = None) -> int:
     team.set_clock(None, config.run.deadline)
     set_threads(config.run.threads)
     if args.question:
-        team.from_root(lambda: _answer(config, args.question, team.size))
-        return 0
-    known = decided(config, team, _with_loss, source_of)
-    from macmpi.config.auto import explained
+        from macmpi.training.trial import answer
 
-    plan = planned(known, team)
+        team.from_root(lambda: say("\n".join(answer(config, args.question, team.size))))
+        return 0
+    plan, source, chosen = planned(config, team, _with_loss, source_of)
     if args.explain:
+        from macmpi.config.auto import explained
+
         team.from_root(lambda: say("\n".join(explained(plan.resolved.decisions))))
         return 0
-    chosen, ends_with_model = known.in_short(plan), args.when_stopped == "model"
-    words = args.resume, args.overwrite, args.max_time, tuple(args.argv), chosen, ends_with_model
-    request = Request(began, args.output, *words, inputs=(args.config,))
+    request = Request(
+        *(began, args.output, args.resume, args.overwrite, args.max_time, tuple(args.argv), chosen),
+        ends_with_model=args.when_stopped == "model",
+        inputs=(args.config,),
+    )
     if args.check:
-        return check(request, known.source, plan, team)
+        from macmpi.training.trial import check
+
+        lines = check(request, source, plan, team)
+        team.from_root(lambda: say("\n".join(lines)))
+        return 0
     from macmpi.training.launch import launch_training
 
-    return launch_training(request, known.source, plan, team).code
-
-
-def _answer(config: Config, asked: MachineQuestion, ranks: int) -> None:
-    from macmpi.data.connections import with_connections
-    from macmpi.training.trial import answer
-
-    config = with_connections(config)
-    if not asked.without_data:
-        config, _ = _with_loss(config)
-    say("\n".join(answer(config, asked, lambda own: source_of(own).sizes(), ranks)))
+    return launch_training(request, source, plan, team).code
 
 
 def _with_loss(config: Config) -> tuple[Config, list[Decision]]:
     from macmpi.data.targets import with_loss
 
     return with_loss(config)
-
-
-def check(request: Request, source: Source, plan: Plan, team: Team) -> int:
-    """--check: rank 0 says what was chosen, and what the run would take.  Raises UsageError.  Collective: yes."""
-    from macmpi.training.launch import name_unread, origin_of
-    from macmpi.training.trial import tried
-
-    on_root(team, lambda: origin_of(plan, source.outline()))
-    team.from_root(lambda: name_unread(plan.resolved))
-    team.all_or_raise(lambda: None)  # all have planned, and wait: none keeps a core busy that rank 0 measures
-    lines, seconds, rate = team.from_root(lambda: _estimated(plan))
-    found = tried(plan, source, seconds, team)
-    by = f"({plan.resolved.method.name}), by {rate / 1e9:.3g} GFLOP/s a core"
-    lines.append(f"iteration    about {seconds:.2g} s predicted with a core a rank {by}")
-    if found is not None:
-        lines[-1] = f"iteration    {found.seconds:.2g} s measured here, the median of {found.iterations}"
-    lines.append(f"output       {team.from_root(lambda: _folder(request, plan))}")
-    chosen = request.chosen.replace("\n  ", "\n").splitlines()
-    team.from_root(lambda: say("\n".join(chosen + lines)))
-    return 0
-
-
-def _folder(request: Request, plan: Plan) -> str:
-    """Says what becomes of the output folder.  Collective: no."""
-    from macmpi.training.held import judge
-
-    assert request.output is not None, "the command line has an output"
-    try:
-        held = judge(request.output, request, plan.resolved, plan.sharded)
-    except UsageError as error:
-        return str(error)
-    return f"{request.output}: {held}"
-
-
-def _estimated(plan: Plan) -> tuple[list[str], float, float]:
-    """The lines of --check, the predicted seconds of an iteration, the flop/s that they rest on.  Collective: no."""
-    from macmpi.plan import cost, estimate
-
-    rate = estimate.steady_rate()
-    seconds = cost.predicted(plan, rate, cost.Machine(cores=plan.ranks)).total
-    return estimate.estimate(plan)[0], seconds, rate
 
 
 def main() -> None:

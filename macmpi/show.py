@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from macmpi import UsageError, many
-from macmpi.console import decimals, duration
+from macmpi.console import decimals, duration, printable
 from macmpi.files import first_line
 from macmpi.parallel.command import by_one_process, parser_of
-from macmpi.parallel.kernels import words
-from macmpi.results.card import Card, Error, Record, plain
+from macmpi.parallel.kernels import described
+from macmpi.results.card import Card, Error, Record, evenly, plain
 from macmpi.results.model import Model
 from macmpi.results.model_file import load, notes
 
@@ -80,8 +80,8 @@ def card_lines(card: Card) -> Iterator[tuple[str, str]]:
     about, training = card.data, card.training
     yield "data", f"{about.source}: {about.training_points:,} training, {about.validation_points:,} validation points"
     yield "", f"{many(about.inputs, 'column')} in, {about.outputs:,} out; SHA-256 {about.sha256[:16]}"
-    ranks = f"{training.ranks} rank{'s' if training.ranks != 1 else ''}"
-    yield "training", f"{training.method}, {training.iterations:,} iterations, {duration(training.seconds)} on {ranks}"
+    took = f"{duration(training.seconds)} on {many(training.ranks, 'rank')}"
+    yield "training", f"{training.method}, {training.iterations:,} iterations, {took}"
     best = f"iteration {training.best_iteration:,}" if training.best_iteration else "the start"
     best = "a constant" if training.constant else best
     yield "", f"ended: {training.ended or '-'}; best weights: {best}; written {training.written or '-'}"
@@ -97,15 +97,13 @@ def card_lines(card: Card) -> Iterator[tuple[str, str]]:
 
 def error_line(error: Error) -> str:
     """Training and validation error, shares of misclassified points and of weights that are 0."""
-    parts = [
-        f"{name} {decimals(value)}" + (f" ({wrong:.2%} wrong)" if wrong is not None else "")
-        for name, value, wrong in (
-            ("training", error.training, error.wrong_training),
-            ("validation", error.validation, error.wrong_validation),
-        )
-        if value is not None
-    ]
-    parts += [f"{error.zeros:.1%} of the weights 0"] if error.zeros is not None else []
+    parts = []
+    for name in ("training", "validation"):
+        value, wrong = getattr(error, name), getattr(error, f"wrong_{name}")
+        if value is not None:
+            parts.append(f"{name} {decimals(value)}" + ("" if wrong is None else f" ({wrong:.2%} wrong)"))
+    if error.zeros is not None:
+        parts.append(f"{error.zeros:.1%} of the weights 0")
     return "   ".join(parts) or "-"
 
 
@@ -116,7 +114,7 @@ def curve_lines(curve: Sequence[Record]) -> Iterator[tuple[str, str]]:
         return
     yield "curve", f"{sparkline(values, bars_of(sys.stdout))}  E1 validation, on a logarithmic scale"
     moves = len({record.mu for record in curve}) > 1
-    for record in spread(curve, ROWS):
+    for record in (curve[i] for i in evenly(len(curve), ROWS)):
         pairs = (("E1 train", record.E1_train), ("val", record.E1_val))
         errors = (f"{name} {decimals(v):>9}" for name, v in pairs if v is not None)
         mu = f"mu {record.mu:7.0e}  " if moves and record.mu is not None else ""
@@ -135,19 +133,12 @@ def bars_of(stream: Any) -> str:
 
 def sparkline(values: Sequence[float | None], bars: str = BARS) -> str:
     """Heights of bars on a logarithmic scale, of at most COLUMNS evenly spaced values; a gap where there is none."""
-    chosen = spread(values, COLUMNS)
+    chosen = [values[i] for i in evenly(len(values), COLUMNS)]
     logs = [math.log(v) if v is not None and 0.0 < v < math.inf else None for v in chosen]
     known = [v for v in logs if v is not None]
     low, span = (min(known), max(known) - min(known)) if known else (0.0, 0.0)
     steps = len(bars) - 2
     return "".join(" " if v is None else bars[1 + (round(steps * (v - low) / span) if span else 0)] for v in logs)
-
-
-def spread(items: Sequence[Any], most: int) -> list[Any]:
-    """At most `most` evenly spaced items, the first and the last among them."""
-    if len(items) <= most:
-        return list(items)
-    return [items[i * (len(items) - 1) // (most - 1)] for i in range(most)]
 
 
 def machine_lines(machine: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -159,24 +150,10 @@ def machine_lines(machine: dict[str, Any]) -> Iterator[tuple[str, str]]:
     versions = machine.get("versions")
     if isinstance(versions, dict):
         yield "versions", ", ".join(f"{name} {version}" for name, version in versions.items())
-    with suppress(
-        LookupError, TypeError, AttributeError
-    ):  # ranks of one kernel alone, or of a version that did not say
-        (kernel,) = machine["kernels"]
-        yield "arithmetic", words(kernel["blas"])
+    with suppress(LookupError, TypeError, AttributeError):  # of a version that did not say
+        yield "arithmetic", described(machine["kernels"])
     if "git_commit" in said:
         yield "commit", said["git_commit"]
-
-
-def note_lines(numbers: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The numbers that files without a card have too."""
-    for name in ("best", "last"):
-        head = "best_" if name == "best" else ""
-        pair = Error(numbers.get(f"{head}E1_train"), numbers.get(f"{head}E1_val"))
-        if pair != Error():
-            yield f"E1 of {name}", error_line(pair)
-    if "iteration" in numbers:
-        yield "training", f"{many(numbers['iteration'], 'iteration')}"
 
 
 def shortened(words: Sequence[str], between: str, most: int = 24) -> str:
@@ -188,11 +165,6 @@ def shortened(words: Sequence[str], between: str, most: int = 24) -> str:
 
 def _texts(value: Any) -> list[str]:
     return [str(line) for line in value] if isinstance(value, list) else []
-
-
-def printable(text: str) -> str:
-    """Text of a file that others wrote, without signs that command a terminal."""
-    return "".join(sign if sign.isprintable() else "?" for sign in text)
 
 
 def shown(lines: Iterable[tuple[str, str]]) -> str:
@@ -207,7 +179,7 @@ def as_json(model: Model, numbers: dict[str, Any]) -> str:
     """Net, weights, attributes and card as one JSON object; without card where the file has none."""
     found = {
         "net": {"sizes": list(model.chain.layer_sizes), "kind": model.task, "maps": layers(model)},
-        "classes": None if model.classes is None else model.classes.tolist(),
+        "classes": model.classes,
         "weights": list(model.kept),
         "numbers": numbers,
         "card": model.card and asdict(model.card),
@@ -224,23 +196,19 @@ def told(args: argparse.Namespace) -> str:
         card = model.card
         if args.json:
             return as_json(model, numbers)
-        if args.config:
-            return config_of(card)
+        if args.config and card is None:
+            raise UsageError("it has no model card, hence no config; config.toml of its run directory is one")
         if card is None:
+            noted = ("numbers", ", ".join(f"{name} {value:g}" for name, value in numbers.items()))
             missing = ("card", "none: written by an older version, or before training began")
-            return shown([*net_lines(model), *note_lines(numbers), missing])
+            return shown([*net_lines(model), noted, missing])
+        if args.config:
+            return "\n".join(map(printable, card.config.splitlines()))
         return shown([*net_lines(model), *card_lines(card)])
     except UsageError as error:
         raise UsageError(f"{args.model}: {error}") from None
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, say
         raise UsageError(f"{args.model}: the model card is damaged: {first_line(error)}") from None
-
-
-def config_of(card: Card | None) -> str:
-    """The config that the card holds, as TOML.  Raises UsageError."""
-    if card is None:
-        raise UsageError("it has no model card, hence no config; config.toml of its run directory is one")
-    return "\n".join(printable(line) for line in card.config.splitlines())
 
 
 def main() -> None:

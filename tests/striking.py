@@ -33,7 +33,7 @@ PLACES = {
     "z": "macmpi.parallel.clock:Clock.__call__",
     "w": "macmpi.parallel.clock:Clock.__call__",
     "evaluate": "macmpi.half_steps.evaluation:Evaluation.total",
-    "record": "macmpi.training.curve:Curve.add",
+    "record": "macmpi.training.record:Curve.add",
     "checkpoint": "macmpi.training.checkpoint:save",
     "write": "macmpi.files:write_through",
     "rename": "macmpi.files:rename",
@@ -173,9 +173,9 @@ def resolve(place: str) -> tuple[Any, str]:
 def arrange(text: str) -> None:
     """Lets the fault of a text arm itself once the program has a team, and again once it may import NumPy."""
     from macmpi.parallel import mpi
-    from macmpi.training import decided
+    from macmpi.training import request
 
-    launch, look = mpi.launch, decided.decided
+    launch, plan = mpi.launch, request.plan_of
     armed = list[Fault]()
 
     def launched() -> Any:
@@ -184,12 +184,11 @@ def arrange(text: str) -> None:
         armed[0].arm(team, light=True)
         return team
 
-    def looked(config: Any, team: Any, *more: Any) -> Any:
-        found = look(config, team, *more)
+    def planned(config: Any, sizes: Any, decisions: Any, team: Any) -> Any:
         armed[0].arm(team, light=False)
-        return found
+        return plan(config, sizes, decisions, team)
 
-    mpi.launch, decided.decided = launched, looked
+    mpi.launch, request.plan_of = launched, planned
 
 
 def parse(text: str) -> Fault:

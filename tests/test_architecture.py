@@ -73,7 +73,7 @@ PACKAGES: dict[str, set[str]] = {
     },
     "sklearn": {"macmpi", "api", "data", "parallel", "results", "typing"},
     "predict": {"macmpi", "console", "data", "files", "parallel", "results", "typing"},
-    "report": {"macmpi", "console", "files", "parallel", "results"},
+    "report": {"macmpi", "config", "console", "files", "parallel", "results"},
     "export": {"macmpi", "console", "data", "files", "nets", "parallel", "results", "typing"},
     "show": {"macmpi", "console", "files", "parallel", "results"},
     "fetch": {"macmpi", "console", "data", "files", "parallel", "typing"},
@@ -98,7 +98,7 @@ LONGEST = 400
 
 OWNERS = {
     "mpi4py": {"parallel.mpi"},
-    "h5py": {"files", "training.checkpoint", "training.sharded_checkpoint", "machine.storage"},
+    "h5py": {"files", "training.checkpoint", "machine.storage"},
     "sklearn": {"data.library_sets", "fetch", "sklearn", "solvers.fitters."},
     "IPython": {"api.live"},
     "pydantic": {"config.reading", "results.card"},
@@ -112,7 +112,7 @@ OWNERS = {
     "argparse": {"parallel.command", "run", "predict", "fetch", "report", "doctor", "init", "export.__main__", "show"},
     "time": {"parallel.clock", "parallel.mpi", "plan.estimate", "training.run_directory", "doctor"}
     | {"parallel.waiting", "api.cleaner"}
-    | {"training.scheduler", "training.process", "machine.lock", "machine.storage"},
+    | {"training.time_limit", "training.process", "machine.lock", "machine.storage"},
     "signal": {"api.cleaner", "api.on_ranks", "training.process"},
     "pickle": {"parallel.mpi"},
     "datetime": {"data.series", "data.texts"},
@@ -125,7 +125,7 @@ OWNERS = {
 }
 """Library -> the only modules, or packages with a dot behind them, that import it."""
 
-SPEAKERS = {"training.curve", "training.loop", "api.on_ranks", "parallel.command", "run", "doctor", "__main__"}
+SPEAKERS = {"training.record", "training.loop", "api.on_ranks", "parallel.command", "run", "doctor", "__main__"}
 """The modules that say something on standard output; the others only warn, on standard error."""
 
 VERBS = {

@@ -27,11 +27,10 @@ from macmpi.parallel.kernels import limited
 from macmpi.parallel.mpi import die, team_of
 from macmpi.parallel.team import Team, on_root
 from macmpi.results.model import Model
-from macmpi.training.decided import Decided, decided, planned
 from macmpi.training.launch import launch_training
 from macmpi.training.process import INTERRUPTED as INTERRUPTED
 from macmpi.training.process import interruptible
-from macmpi.training.request import Callback, Request
+from macmpi.training.request import Callback, Request, planned
 
 
 def fit(
@@ -105,11 +104,10 @@ def fit(
         with team_of(comm) as team, _all_or_none(team):
             settled = team.from_root(asked)
             points = on_root(team, lambda: _points(X, Y, validation, weights, settled))
-            known = _decided(settled, points, team, request.start)
-            plan = planned(known, team)
-            with interruptible() as wish, limited(known.config.run.threads):
-                heard = replace(request, chosen=known.in_short(plan), listen=lambda: wish)
-                outcome = launch_training(heard, known.source, plan, team)
+            plan, source, chosen = _planned(settled, points, team, request.start)
+            with interruptible() as wish, limited(plan.resolved.run.threads):
+                heard = replace(request, chosen=chosen, listen=lambda: wish)
+                outcome = launch_training(heard, source, plan, team)
             return team.from_root(lambda: _told(outcome.model))
 
 
@@ -122,13 +120,13 @@ def _points(X: Any, Y: Any, validation: Any, weights: Any, config: Config) -> Po
     return None if X is None else points_of(X, Y, validation, config.data, config.loss.missing, weights)
 
 
-def _decided(config: Config, points: Points | None, team: Team, start: Model | None) -> Decided:
-    """The config without "auto", and the data.  points, start: rank 0's.  Collective: yes."""
+def _planned(config: Config, points: Points | None, team: Team, start: Model | None) -> tuple[Any, Source, str]:
+    """The plan, the data and what is said of both, by `planned`.  points, start: rank 0's.  Collective: yes."""
     named = team.from_root(lambda: points is None)
     if named and not config.data.source:
         raise UsageError("there are no points: give X, or a config that names data")
     if named:
-        return decided(config, team, with_loss, source_of, start)
+        return planned(config, team, with_loss, source_of, start)
     if config.parallel.data == "sharded":
         raise UsageError('parallel.data = "sharded" reads files: save the arrays, and name the file in config')
     arrays = dict(points.arrays) if points else {}
@@ -136,7 +134,7 @@ def _decided(config: Config, points: Points | None, team: Team, start: Model | N
     def source(settled: Config) -> Source:
         return Arrays(settled, arrays, ARRAYS, points.columns if points else None)
 
-    return decided(config, team, lambda asked: loss_for(asked, arrays.get("Y"), ARRAYS), source, start)
+    return planned(config, team, lambda asked: loss_for(asked, arrays.get("Y"), ARRAYS), source, start)
 
 
 ENDS = {

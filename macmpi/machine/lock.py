@@ -9,6 +9,7 @@ import os
 import platform
 import re
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -162,21 +163,25 @@ def _elsewhere(holder: dict[str, Any]) -> bool:
 
 def _changes(folder: Path) -> bool:
     """Somebody writes into the folder within `WATCHED` seconds.  No clock of another host is compared."""
-    waited, before = Waited(step=2.0), _signs(folder)
+
+    def now() -> dict[Path, tuple[int, int, int]]:
+        return signs([*folder.glob("*"), *folder.glob("checkpoints/*")])
+
+    waited, before = Waited(step=2.0), now()
     while waited() < WATCHED:
         time.sleep(min(1.0, WATCHED))
-        if _signs(folder) != before:
+        if now() != before:
             return True
     return False
 
 
-def _signs(folder: Path) -> dict[Path, tuple[int, int]]:
-    """Size and time of the files of a run."""
+def signs(paths: Iterable[Path]) -> dict[Path, tuple[int, int, int]]:
+    """Inode, size and time of each file, which tell whether somebody has written it.  Collective: no."""
     found = {}
-    for path in (*folder.glob("*"), *folder.glob("checkpoints/*")):
-        with suppress(OSError):
-            status = path.stat()
-            found[path] = (status.st_size, status.st_mtime_ns)
+    for path in paths:
+        with suppress(OSError):  # gone meanwhile
+            status = os.lstat(path)
+            found[path] = (status.st_ino, status.st_size, status.st_mtime_ns)
     return found
 
 

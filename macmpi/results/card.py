@@ -157,24 +157,26 @@ def record_in(line: str) -> dict[str, Any] | None:
 
 
 def plain(value: Any) -> Any:
-    """Numbers, text, lists and tables as JSON has them: null for what is not finite, no keys without a value."""
+    """Numbers, text, arrays and tables as JSON has them: null for what is not finite, no keys without a value."""
     if isinstance(value, dict):
         return {str(key): plain(inside) for key, inside in value.items() if inside is not None}
     if isinstance(value, list | tuple):
         return [plain(inside) for inside in value]
-    if isinstance(value, np.generic):
-        return plain(value.item())
+    if isinstance(value, np.generic | np.ndarray):
+        return plain(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
 
 
+def evenly(n: int, most: int) -> list[int]:
+    """At most `most` evenly spaced places in n, the first and the last among them."""
+    return list(range(n)) if n <= most else [i * (n - 1) // (most - 1) for i in range(most)]
+
+
 def thinned(records: Sequence[dict[str, Any]], best: int) -> tuple[Record, ...]:
     """At most MOST_RECORDS records of curve.jsonl, and those of iteration `best`, without their timings."""
-    last = len(records) - 1
-    steps = min(last, MOST_RECORDS - 1)
-    kept = {round(i * last / steps) for i in range(steps + 1)} if steps > 0 else {0}
-    keys = Record.__dataclass_fields__.keys()
+    kept, keys = {*evenly(len(records), MOST_RECORDS)}, Record.__dataclass_fields__.keys()
     return tuple(
         Record(**{key: record[key] for key in keys & record.keys()})
         for i, record in enumerate(records)
@@ -183,16 +185,13 @@ def thinned(records: Sequence[dict[str, Any]], best: int) -> tuple[Record, ...]:
 
 
 def scores_by_name(scores: Numbers | Labels) -> dict[str, Any]:
-    """The scores as numbers, lists and the lines that a run prints.  By output or by class where they are not many."""
+    """The scores as numbers, arrays and the lines that a run prints.  By output or by class where they are not many."""
     if isinstance(scores, Numbers):
-        found: dict[str, Any] = {"r2": scores.total, "lines": scores.lines()}
-        every = {"rmse": scores.rmse, "mae": scores.mae, "r2_by_output": scores.r2}
-        few = len(scores.rmse) <= MOST_OUTPUTS
-        return found | ({name: array.tolist() for name, array in every.items()} if few else {})
-    found = {"accuracy": scores.accuracy, "balanced_accuracy": scores.balanced, "log_loss": scores.log_loss}
-    found["lines"] = scores.lines()
-    if len(scores.classes) <= MOST_OUTPUTS:
-        arrays = {"classes": scores.classes, "points": scores.counts, "right": scores.right}
-        found |= {name: array.tolist() for name, array in arrays.items()}
-        found |= {} if scores.confusion is None else {"confusion": scores.confusion.tolist()}
-    return found
+        each = {"rmse": scores.rmse, "mae": scores.mae, "r2_by_output": scores.r2}
+        whole: dict[str, Any] = {"r2": scores.total}
+    else:
+        each = {"classes": scores.classes, "points": scores.counts, "right": scores.right}
+        each |= {} if scores.confusion is None else {"confusion": scores.confusion}
+        whole = {"accuracy": scores.accuracy, "balanced_accuracy": scores.balanced, "log_loss": scores.log_loss}
+    few = all(len(array) <= MOST_OUTPUTS for array in each.values())
+    return whole | {"lines": scores.lines()} | (each if few else {})

@@ -5,7 +5,6 @@ A record is a line of curve.jsonl, a curve all of a run; NaN where a record lack
 
 from __future__ import annotations
 
-import io
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,6 @@ from macmpi.typing import Array
 Curve = Sequence[Mapping[str, Any]]
 
 WIDTH = 9.0
-DPI = 150
 ALIKE = 8.0
 """Seconds of several runs are drawn on the same axis if they differ by less than this factor."""
 
@@ -39,18 +37,8 @@ LEVEL_STYLES: tuple[Any, ...] = (":", "-.", (0, (1, 4)))
 PHASES = {"seconds_z": "Z-step", "seconds_w": "W-step", "seconds_comm": "exchange", "seconds_wait": "waiting"}
 PHASE_COLOURS = ("#2f4858", "#86bbd8", GREEN, "0.8")
 RUN_COLOURS = ("#1f77b4", "#ff7f0e", "#9467bd", "#17becf", "#8c564b", "#e377c2", "#bcbd22", "#7f7f7f")
-GROUP_COLOURS = (
-    *("#e6194b", "#3cb44b", "#d4b500", "#4363d8", "#f58231", "#911eb4", "#2ab7ca", "#f032e6", "#8db600", "#fa8072"),
-    *("#008080", "#b08ee6", "#9a6324", "#222222", "#800000", "#5fbf8f", "#808000", "#e8a070", "#000075", "#7f7f7f"),
-)
-
-
-def png(figure: Figure) -> bytes:
-    """A figure as a PNG file, which names macmpi as its software."""
-    buffer = io.BytesIO()
-    look: dict[str, Any] = {"facecolor": "white", "bbox_inches": "tight", "pad_inches": 0.08}
-    figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": "macmpi"}, **look)
-    return buffer.getvalue()
+MOST_GROUPS = 20
+"""The most groups whose colours are told apart; more have shades, and beyond twice as many no names."""
 
 
 def run_colour(number: int) -> str:
@@ -79,19 +67,13 @@ def curves(runs: Mapping[str, Curve], levels: Mapping[str, float]) -> Figure:
     trained = [s for curve in runs.values() for s in column(curve, "seconds") if s > 0.0]
     edge = min(trained, default=1.0) / 1.6
     for i, (name, curve) in enumerate(runs.items()):
-        colour, changes = run_colour(i), mu_changes(curve)
-        seconds = column(curve, "seconds")
+        colour, seconds, train = run_colour(i), column(curve, "seconds"), column(curve, "E1_train")
+        after = [j for j, record in enumerate(curve) if record.get("phase") == "postprocess"]
         for ax, x in ((left, np.where(seconds > 0.0, seconds, edge)), (right, column(curve, "iteration"))):
-            train = column(curve, "E1_train")
             ax.plot(x, train, "-o", color=colour, lw=1.3, ms=3.0, label=f"training, {name}")
             ax.plot(x, column(curve, "E1_val"), "--", color=colour, lw=1.0, alpha=0.8, label=f"validation, {name}")
-            after = [j for j, record in enumerate(curve) if record.get("phase") == "postprocess"]
             ax.plot(x[after], train[after], "D", color=colour, ms=5.0)
-            if changes:
-                rim = RED if len(runs) == 1 else colour
-                ax.plot(x[changes], train[changes], "o", color=RED, mec=rim, ms=6.0, label="mu changes after it")
-        if len(runs) == 1:
-            _name_mu(right, curve, column(curve, "iteration"), column(curve, "E1_train"))
+            _mark_mu(ax, curve, x, train, named=ax is right and len(runs) == 1)
     kinds = list(dict.fromkeys(name.split(",")[0] for name in levels))
     for name, value in levels.items():
         style = LEVEL_STYLES[kinds.index(name.split(",")[0]) % len(LEVEL_STYLES)]
@@ -99,15 +81,12 @@ def curves(runs: Mapping[str, Curve], levels: Mapping[str, float]) -> Figure:
             ax.axhline(value, color=GREY, ls=style, lw=1.0, label=f"{name} (training)")
     left.set_xscale("log")
     left.axvline(edge, color="0.85", lw=0.8, zorder=0)
-    left.annotate(
-        "start", (edge, 1.0), xycoords=left.get_xaxis_transform(), fontsize=8, color=GREY, ha="center", va="bottom"
+    left.text(
+        edge, 1.0, "start", transform=left.get_xaxis_transform(), fontsize=8, color=GREY, ha="center", va="bottom"
     )
     plain_log(left.xaxis, np.log10(max(trained, default=1.0) / edge))
-    drawn = np.concatenate([column(c, k) for c in runs.values() for k in ("E1_train", "E1_val")] + [[*levels.values()]])
-    drawn = drawn[np.isfinite(drawn) & (drawn > 0.0)]
-    if len(drawn) and drawn.max() > 3.0 * drawn.min():
-        left.set_yscale("log")
-        plain_log(left.yaxis, np.log10(drawn.max() / drawn.min()))
+    errors = [column(curve, key) for curve in runs.values() for key in ("E1_train", "E1_val")]
+    _log_if_wide(left, np.concatenate([*errors, [*levels.values()]]))
     left.set(xlabel="seconds of training", ylabel="E1 per point")
     right.set(xlabel="iterations")
     right.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -115,14 +94,14 @@ def curves(runs: Mapping[str, Curve], levels: Mapping[str, float]) -> Figure:
     return figure
 
 
-def _name_mu(ax: Axes, curve: Curve, x: Array, y: Array, below: bool = False) -> None:
-    """Say what mu becomes, of many changes at the first and the last, above or below the points."""
+def _mark_mu(ax: Axes, curve: Curve, x: Array, y: Array, named: bool, offset: float = 9.0) -> None:
+    """Marks where mu changes; named: says what it becomes, of many changes at the first and the last."""
     changes = mu_changes(curve)
-    style: dict[str, Any] = {"fontsize": 8, "color": RED, "ha": "center"}
-    for i in changes if len(changes) <= 3 else (changes[0], changes[-1]):
-        ax.annotate(
-            f"mu = {curve[i + 1]['mu']:g}", (x[i], y[i]), (0, -16 if below else 9), textcoords="offset points", **style
-        )
+    if changes:
+        ax.plot(x[changes], y[changes], "o", color=RED, ms=5.5, zorder=4, label="mu changes after it")
+    style: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8, "color": RED, "ha": "center"}
+    for i in (changes if len(changes) <= 3 else (changes[0], changes[-1])) if named else ():
+        ax.annotate(f"mu = {curve[i + 1]['mu']:g}", (x[i], y[i]), (0.0, offset), **style)
 
 
 def plain_log(axis: Any, decades: float = 2.0) -> None:
@@ -133,17 +112,19 @@ def plain_log(axis: Any, decades: float = 2.0) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
+def _log_if_wide(ax: Axes, values: Array) -> None:
+    """A logarithmic axis for values that differ by more than a factor of 3."""
+    values = values[np.isfinite(values) & (values > 0.0)]
+    if len(values) and values.max() > 3.0 * values.min():
+        ax.set_yscale("log")
+        plain_log(ax.yaxis, np.log10(values.max() / values.min()))
+
+
 def _legend(figure: Figure, ax: Axes) -> None:
     handles, names = ax.get_legend_handles_labels()
     once = dict(zip(names, handles, strict=True))
-    figure.legend(
-        list(once.values()),
-        list(once),
-        loc="outside lower center",
-        ncols=min(len(once), 2 if len(once) > 4 else 4),
-        fontsize=8,
-        frameon=False,
-    )
+    look: dict[str, Any] = {"loc": "outside lower center", "fontsize": 8, "frameon": False}
+    figure.legend(list(once.values()), list(once), ncols=min(len(once), 2 if len(once) > 4 else 4), **look)
 
 
 @dataclass(frozen=True)
@@ -169,19 +150,11 @@ def loops(codes: Codes) -> dict[int, Array]:
     return found
 
 
-def group_colours(groups: Array) -> Callable[[Array | None, int], Any]:
-    """The colours of n points by their groups: told apart up to 20 groups, shades beyond, one colour without groups."""
+def group_colours(groups: Array) -> Callable[[Any], Any]:
+    """The colours of points by their groups: told apart, shades of many, one colour without groups."""
     names = np.unique(groups)
-
-    def of(own: Array | None, n: int) -> Any:
-        if own is None or not len(names):
-            return [GROUP_COLOURS[3]] * n
-        places = np.searchsorted(names, own)
-        if len(names) > len(GROUP_COLOURS):
-            return colormaps["turbo"](places / (len(names) - 1.0))
-        return [GROUP_COLOURS[place] for place in places]
-
-    return of
+    palette = colormaps["tab20"] if len(names) <= MOST_GROUPS else colormaps["turbo"].resampled(len(names))
+    return lambda own: RUN_COLOURS[0] if own is None else palette(np.searchsorted(names, own))
 
 
 def plane(panels: Mapping[str, Codes]) -> Figure:
@@ -191,17 +164,15 @@ def plane(panels: Mapping[str, Codes]) -> Figure:
     colours = group_colours(np.concatenate(known) if known else np.empty(0))
     for ax, (title, codes) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
         for group, loop in loops(codes).items():
-            ax.plot(*loop.T, "-", color=colours(np.array([group]), 1)[0], lw=0.6, alpha=0.7, zorder=1)
-        n, m = len(codes.points), len(codes.held)
-        size = float(np.clip(9000.0 / max(n, 1), 4.0, 14.0))
-        ax.scatter(*codes.points.T, s=size, c=colours(codes.groups, n), linewidths=0, zorder=2)
-        if m:
-            ax.scatter(*codes.held.T, s=16, c=colours(codes.held_groups, m), edgecolors="k", linewidths=0.7, zorder=3)
+            ax.plot(*loop.T, "-", color=colours(group), lw=0.6, alpha=0.7, zorder=1)
+        size = float(np.clip(9000.0 / max(len(codes.points), 1), 4.0, 14.0))
+        ax.scatter(*codes.points.T, s=size, c=colours(codes.groups), linewidths=0, zorder=2)
+        ax.scatter(*codes.held.T, s=16, c=colours(codes.held_groups), edgecolors="k", linewidths=0.7, zorder=3)
         names = np.unique([] if codes.groups is None else codes.groups)
-        for group in names if len(names) <= 2 * len(GROUP_COLOURS) else ():
+        for group in names if len(names) <= 2 * MOST_GROUPS else ():
             own = codes.points[codes.groups == group]
             at = own[np.square(own - own.mean(axis=0)).sum(axis=1).argmin()]
-            text = ax.text(*at, str(group), color=colours(np.array([group]), 1)[0], ha="center", va="center", zorder=4)
+            text = ax.text(*at, str(group), color=colours(group), ha="center", va="center", zorder=4)
             text.set(fontsize=9, weight="bold", path_effects=[withStroke(linewidth=2.5, foreground="white")])
         ax.set_title(title, fontsize=10)
         ax.set_aspect("equal", adjustable="datalim")
@@ -245,10 +216,7 @@ def selection(curve: Curve) -> Figure:
     figure = Figure(figsize=(WIDTH, 4.2), layout="constrained")
     ax = figure.subplots()
     ax.plot(x, y, "-", color=RUN_COLOURS[0], lw=1.3, marker=".", ms=4.0, label="E1 + C")
-    changes = mu_changes(curve)
-    if changes:
-        ax.plot(x[changes], y[changes], "o", color=RED, ms=5.0, zorder=4, label="mu changes after it")
-        _name_mu(ax, curve, x, y, below=True)
+    _mark_mu(ax, curve, x, y, named=True, offset=-16.0)
     for changed, face, name in ((True, GREEN, "another architecture"), (False, "white", "the same architecture")):
         at = [i for i, r in enumerate(curve) if r.get("phase") == "selection" and bool(r.get("changed")) is changed]
         if at:
@@ -258,9 +226,7 @@ def selection(curve: Curve) -> Figure:
     for i in sorted({*shown, 0} if named[0] else shown):
         text = "(" + ", ".join(f"{n}" for n in named[i] or []) + ")"
         ax.annotate(text, (x[i], y[i]), (6, 9), textcoords="offset points", fontsize=8)
-    if y.max() > 3.0 * y.min() > 0.0:
-        ax.set_yscale("log")
-        plain_log(ax.yaxis, np.log10(y.max() / y.min()))
+    _log_if_wide(ax, y)
     ax.set(xlabel="iterations", ylabel="E1 + C per point")
     ax.margins(x=0.06, y=0.1)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -326,9 +292,6 @@ def confusion(counts: Array, names: Sequence[str]) -> Figure:
     ax.set_yticks(shown, words, fontsize=8)
     if C <= NUMBERED:
         for i, j in np.argwhere(counts > 0).tolist():
-            ax.text(j, i, f"{int(counts[i, j])}", ha="center", va="center", fontsize=8, color=_ink(share[i, j]))
+            ink = "white" if share[i, j] > 0.5 else "black"
+            ax.text(j, i, f"{int(counts[i, j])}", ha="center", va="center", fontsize=8, color=ink)
     return figure
-
-
-def _ink(share: float) -> str:
-    return "white" if share > 0.5 else "black"

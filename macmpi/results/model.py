@@ -28,6 +28,9 @@ BATCH = 4096
 PREFERRED = ("refit", "best", "last")
 """The weights that a model predicts with are the first of these that its file has."""
 
+KEEP = "keep to the scaling of their own data; use those, or the same data.scale"
+"""Weights of which this is said cannot hold another scaling."""
+
 
 @dataclass(frozen=True, eq=False)
 class Model:
@@ -181,15 +184,16 @@ class Model:
             raise UsageError(f"it was trained for {_listed('classes', *classes)}")
         if self.columns and data.columns and self.columns.names != data.columns.names:
             raise UsageError(f"it was trained on {_listed('columns', self.columns.names, data.columns.names)}")
-        weights = [np.array(W, dtype=np.float64) for W in self.weights]
         if not (self.scaling_x.compresses_as(data.scaling_x) and self.scaling_y.compresses_as(data.scaling_y)):
             raise UsageError("it compresses long tails of its own data in another way; use those data again")
-        if chain.numbers:
-            _shared_kept((self.scaling_x, data.scaling_x), (self.scaling_y, data.scaling_y))
-            return np.concatenate([W.ravel() for W in weights])
-        _first_rescaled(chain.blocks[0], weights[0], self.scaling_x, data.scaling_x)
-        if chain.maps[-1].parameter_shape is not None and self.link == "identity":
-            _last_rescaled(chain.blocks[-1], weights[-1], self.scaling_y, data.scaling_y)
+        of_x, of_y = (self.scaling_x, data.scaling_x), (self.scaling_y, data.scaling_y)
+        weights = [np.array(W, dtype=np.float64) for W in self.weights]
+        if chain.numbers and not (_same(*of_x) and _same(*of_y)):
+            raise UsageError(f"its shared weights {KEEP}")
+        if not _same(*of_x):
+            _first_rescaled(chain.blocks[0], weights[0], *of_x)
+        if not _same(*of_y) and chain.maps[-1].parameter_shape is not None and self.link == "identity":
+            _last_rescaled(chain.blocks[-1], weights[-1], *of_y)
         return np.concatenate([W.ravel() for W in weights])
 
     def _shaped(self, F: Array) -> Array:
@@ -265,9 +269,7 @@ def _first_rescaled(map_: Map, W: Array, old: Scaling, new: Scaling) -> None:
 
     Raises UsageError where its weights cannot hold the difference.  Collective: no.
     """
-    if _same(old, new):
-        return
-    if _is_dense(map_):
+    if {"linear", "bias"} <= map_.capabilities:  # [V, c], a column for each input and one for the biases
         W[:, -1] += W[:, :-1] @ ((new.shift - old.shift) / old.scale)
         W[:, :-1] *= new.scale / old.scale
     elif "centres" in map_.capabilities and np.array_equal(new.scale, old.scale):
@@ -275,7 +277,7 @@ def _first_rescaled(map_: Map, W: Array, old: Scaling, new: Scaling) -> None:
     elif "bias" in map_.capabilities and _uniform(old, new) and not (new.shift - old.shift).any():
         W[:, :-1] *= new.scale[0] / old.scale[0]
     else:
-        raise UsageError(_kept(map_))
+        raise _kept(map_)
 
 
 def _last_rescaled(map_: Map, W: Array, old: Scaling, new: Scaling) -> None:
@@ -283,8 +285,6 @@ def _last_rescaled(map_: Map, W: Array, old: Scaling, new: Scaling) -> None:
 
     Raises UsageError where its weights cannot hold the difference.  Collective: no.
     """
-    if _same(old, new):
-        return
     biased = "bias" in map_.capabilities
     if "linear" in map_.capabilities and (biased or np.array_equal(new.shift, old.shift)):
         W *= (old.scale / new.scale)[:, None]
@@ -294,16 +294,7 @@ def _last_rescaled(map_: Map, W: Array, old: Scaling, new: Scaling) -> None:
         W *= old.scale[0] / new.scale[0]
         W[:, -1] += (old.shift[0] - new.shift[0]) / new.scale[0]
     else:
-        raise UsageError(_kept(map_))
-
-
-def _shared_kept(*pairs: tuple[Scaling, Scaling]) -> None:
-    """Weights that several maps share cannot hold any difference of old and new scaling.
-
-    Raises UsageError.  Collective: no.
-    """
-    if not all(_same(old, new) for old, new in pairs):
-        raise UsageError("its shared weights keep to the scaling of their own data; use those, or the same data.scale")
+        raise _kept(map_)
 
 
 def _same(old: Scaling, new: Scaling) -> bool:
@@ -315,11 +306,6 @@ def _uniform(old: Scaling, new: Scaling) -> bool:
     return all(not np.ptp(array) for scaling in (old, new) for array in (scaling.shift, scaling.scale))
 
 
-def _is_dense(map_: Map) -> bool:
-    """Its weights are [V, c], a column for each input and one for the biases."""
-    return {"linear", "bias"} <= map_.capabilities
-
-
-def _kept(map_: Map) -> str:
+def _kept(map_: Map) -> UsageError:
     kind = map_.fitter or ("radial basis functions" if "centres" in map_.capabilities else map_.spec()["kind"])
-    return f"its weights ({kind}) keep to the scaling of their own data; use those, or the same data.scale"
+    return UsageError(f"its weights ({kind}) {KEEP}")

@@ -184,16 +184,10 @@ def _chain(specs: list[dict[str, Any]], sites: list[int], numbers: list[Any], re
 
 def _numbered(maps: tuple[Map, ...], numbers: list[Any]) -> bool:
     """Each map with weights has a block, those that share one have one shape, and no number is left out."""
-    if not numbers:
-        return True
-    if len(numbers) != len(maps):
-        return False
-    shapes: dict[Any, Any] = {}
-    fits = all(
-        shapes.setdefault(b, m.parameter_shape) == m.parameter_shape if b is not None else m.parameter_shape is None
-        for m, b in zip(maps, numbers, strict=True)
-    )
-    return fits and sorted(b for b in shapes if isinstance(b, int)) == list(range(len(shapes)))
+    pairs = [(b, m.parameter_shape) for m, b in zip(maps, numbers, strict=False)]
+    blocks = {(b, shape) for b, shape in pairs if b is not None}
+    fits = len(numbers) == len(maps) and all((b is None) == (shape is None) for b, shape in pairs)
+    return not numbers or (fits and sorted(b for b, _ in blocks) == list(range(len(blocks))))
 
 
 def _blocks(flat: Array, chain: Chain) -> tuple[Array, ...]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -14,6 +16,8 @@ from macmpi.results.figures import Codes
 from macmpi.results.reading import Net, Result, points, scores_at
 from macmpi.results.scores import Labels
 from macmpi.typing import Array
+
+DPI = 150
 
 MOST_POINTS, MOST_HELD = 5000, 200
 """Codes drawn in one picture, of training and of held-out points; of more, evenly spaced ones."""
@@ -39,28 +43,31 @@ class Picture:
 
     @property
     def png(self) -> bytes:
-        """It as a PNG file."""
-        return figures.png(self.figure)
+        """It as a PNG file, which names macmpi as its software."""
+        buffer = io.BytesIO()
+        look: dict[str, Any] = {"facecolor": "white", "bbox_inches": "tight", "pad_inches": 0.08}
+        self.figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": "macmpi"}, **look)
+        return buffer.getvalue()
 
 
 def draw(results: Sequence[Result]) -> Iterator[Picture]:
     """Every picture that the results allow."""
-    number = {r.name: f"-{i}" if len(results) > 1 else "" for i, r in enumerate(results, start=1)}
+    numbered = [(r, f"-{i}" if len(results) > 1 else "") for i, r in enumerate(results, start=1)]
     yield curves(results)
-    for result in results:
-        if result.data is not None and (result.start or result.end):
-            yield codes(result, result.data, f"codes{number[result.name]}")
+    for result, number in numbered:
+        if result.nets:
+            yield codes(result, f"codes{number}")
     kinds = {r.data.sha256: r.data for r in results if r.data is not None and image_shape(r.data) is not None}
-    for i, (sha256, data) in enumerate(kinds.items(), start=1):
-        own = [r for r in results if r.data is not None and r.data.sha256 == sha256 and (r.start or r.end)]
+    for i, data in enumerate(kinds.values(), start=1):
+        own = [r for r in results if r.nets and r.data is not None and r.data.sha256 == data.sha256]
         if data.autoencoder and own:
             yield reconstructions(own, data, f"reconstructions-{i}" if len(kinds) > 1 else "reconstructions")
-    for result in results:
-        if result.data is not None and result.end is not None and not result.data.autoencoder:
-            yield outcome(result, result.data, result.end, f"outcome{number[result.name]}")
-    for result in results:
+    for result, number in numbered:
+        if result.end is not None and not result.end.data.autoencoder:
+            yield outcome(result.end, result.name, f"outcome{number}")
+    for result, number in numbered:
         if any("cost" in record for record in result.records):
-            yield selection(result, f"selection{number[result.name]}")
+            yield selection(result, f"selection{number}")
     if any(record["iteration"] for result in results for record in result.records):
         yield seconds(results)
 
@@ -99,11 +106,11 @@ def curves(results: Sequence[Result]) -> Picture:
     return Picture("curves", "Learning curves", text, figures.curves({label(r): r.records for r in results}, levels))
 
 
-def codes(result: Result, data: Dataset, name: str) -> Picture:
+def codes(result: Result, name: str) -> Picture:
     """The codes before and after training."""
-    nets = {title: net for title, net in (("start", result.start), ("end", result.end)) if net is not None}
-    whole = {title: thinned(net, data) for title, net in nets.items()}
-    width = next(iter(nets.values())).codes.shape[1]
+    whole = {title: thinned(net) for title, net in result.nets.items()}
+    first = next(iter(result.nets.values()))
+    data, width = first.data, first.codes.shape[1]
     text = (
         f"The {width} coordinates of the code" if width < 3 else f"First two principal components of the {width} codes"
     )
@@ -114,20 +121,19 @@ def codes(result: Result, data: Dataset, name: str) -> Picture:
         text += f" They are {', '.join(f'{i} {name}' for i, name in enumerate(data.classes[:MOST_NAMED]))}."
     if data.order is not None:
         text += " Lines join each group's training points in their order, the last with the first."
-    for title, net in nets.items():
+    for title, net in result.nets.items():
         said = list(said_of(net, whole[title]))
         text += f" At the {title}: {'; '.join(said)}." if said else ""
     panels = {title: in_plane(of) for title, of in whole.items()}
     return Picture(name, f"Codes of {result.name}", text, figures.plane(panels))
 
 
-def thinned(net: Net, data: Dataset) -> Codes:
+def thinned(net: Net) -> Codes:
     """The codes of a net, of at most `MOST_POINTS` training points and `MOST_HELD` held-out ones."""
     kept, held = (spread(None, len(A), most) for A, most in ((net.codes, MOST_POINTS), (net.held, MOST_HELD)))
-    known = groups_of(data)
-    groups, held_groups = (None, None) if known is None else (known[0][kept], known[1][held])
-    order = None if data.order is None else data.order[0][kept]
-    return Codes(net.codes[kept], net.held[held], groups, held_groups, order)
+    known, order = groups_of(net.data) or (None, None), net.data.order
+    groups, held_groups = (A if A is None else A[rows] for A, rows in zip(known, (kept, held), strict=True))
+    return Codes(net.codes[kept], net.held[held], groups, held_groups, None if order is None else order[0][kept])
 
 
 def groups_of(data: Dataset) -> tuple[Array, Array] | None:
@@ -189,7 +195,7 @@ def spread(groups: Array | None, n: int, count: int) -> Array:
 
 def reconstructions(results: Sequence[Result], data: Dataset, name: str) -> Picture:
     """Sample points, as they are, by the nets at the start (those that differ), and by each run's net."""
-    groups, held_groups = (None, None) if data.groups is None else data.groups
+    groups, held_groups = data.groups or (None, None)
     held = spread(held_groups, len(data.X_val), HELD_COLUMNS)
     train = spread(groups, len(data.X), COLUMNS - len(held))
     X = points(data, np.vstack([data.X[train], data.X_val[held]]))
@@ -207,12 +213,11 @@ def reconstructions(results: Sequence[Result], data: Dataset, name: str) -> Pict
     rows |= {label(r): r.end.model.reconstruct(X) for r in results if r.end is not None}
     shape = image_shape(data)
     assert shape is not None
-    labels = (
-        ["training"] * len(train)
-        if groups is None or held_groups is None
-        else [f"training, {g}" for g in groups[train]]
-    )
-    labels += ["held out"] * len(held) if held_groups is None else [f"held out, {g}" for g in held_groups[held]]
+    labels = [
+        word if of is None else f"{word}, {of[row]}"
+        for word, of, chosen in (("training", groups, train), ("held out", held_groups, held))
+        for row in chosen
+    ]
     text = (
         f"Sample points and what the nets make of them; {len(held)} held-out points in red frames. "
         "Initial: the net at the start of the run. Every row is scaled as the points themselves."
@@ -230,14 +235,14 @@ def image_shape(data: Dataset) -> tuple[int, ...] | None:
     return shape if len(shape) == 2 or shape[2:] == (3,) else None
 
 
-def outcome(result: Result, data: Dataset, net: Net, name: str) -> Picture:
+def outcome(net: Net, run: str, name: str) -> Picture:
     """Predicted against true numbers of the held-out points, or the confusion of their classes."""
-    scores = scores_at(net, data)
+    data, scores = net.data, scores_at(net)
     said = ". ".join(scores.lines()[:1])
     if isinstance(scores, Labels) and scores.confusion is not None:
         text = f"Held-out points by their true class (rows) and the one that the net names (columns). {said}."
         names = [str(c) for c in scores.classes.tolist()]
-        return Picture(name, f"Confusion of {result.name}", text, figures.confusion(scores.confusion, names))
+        return Picture(name, f"Confusion of {run}", text, figures.confusion(scores.confusion, names))
     text = f"Held-out points: what the net predicts against what is true, in the data's units. {said}."
     kept = spread(None, len(data.X_val), MOST_POINTS)
     true = data.scaling_y.undo(data.Y_val[kept, : data.sizes.n_out])
@@ -245,7 +250,7 @@ def outcome(result: Result, data: Dataset, net: Net, name: str) -> Picture:
     predicted = predicted.reshape(true.shape)
     shown = range(min(true.shape[1], MOST_OUTPUTS))
     panels = {f"output {i + 1}" if true.shape[1] > 1 else "": (true[:, i], predicted[:, i]) for i in shown}
-    return Picture(name, f"Predictions of {result.name}", text, figures.against(panels))
+    return Picture(name, f"Predictions of {run}", text, figures.against(panels))
 
 
 def selection(result: Result, name: str) -> Picture:

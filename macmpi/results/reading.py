@@ -20,19 +20,19 @@ from macmpi.nets.losses import LINKS, loss_of
 from macmpi.results.card import record_in
 from macmpi.results.model import Model
 from macmpi.results.model_file import load as load_model
-from macmpi.results.reference_errors import Level, levels
-from macmpi.results.scores import Labels, Numbers, scores_of, sums_of
+from macmpi.results.scores import Labels, Level, Numbers, levels, scores_of, sums_of
 from macmpi.typing import Array
 
 
 @dataclass(frozen=True)
 class Net:
-    """A trained net, and codes: the coordinates of the training points where there are any, else as `encoded`.
+    """A trained net, its data, and codes: the coordinates of the training points where there are any, else `encoded`.
 
     encoded, held: the training points and the validation points as the net encodes them.
     """
 
     model: Model
+    data: Dataset
     codes: Array
     encoded: Array
     held: Array
@@ -42,8 +42,7 @@ class Net:
 class Result:
     """A run has left this behind; `missing` says what it has not, in sentences.
 
-    start, end: the nets of start.h5 and model.h5.  levels: what to compare
-    its errors with, where there are data.
+    start, end: the nets of start.h5 and model.h5.  levels: what to compare its errors with, where there are data.
     """
 
     path: Path
@@ -55,6 +54,11 @@ class Result:
     start: Net | None = None
     end: Net | None = None
     levels: list[Level] = field(default_factory=list)
+
+    @property
+    def nets(self) -> dict[str, Net]:
+        """The nets that there are, by when they were."""
+        return {when: net for when, net in (("start", self.start), ("end", self.end)) if net is not None}
 
     @property
     def finished(self) -> bool:
@@ -71,7 +75,7 @@ def read(path: Path, name: str) -> Result:
     result = Result(path, name, *read_curve(path / "curve.jsonl"))
     try:
         result.config = config.read(path / "config.toml", [])
-        data = _data(result.config, _facts(path / "provenance.json"))
+        data = _data(result.config, path / "provenance.json")
         chain = build_chain(result.config.model, data.sizes.n_in, data.sizes.n_out)
         result.levels = levels(chain, data, loss_of(result.config, data.outputs > 0))
         result.data = data
@@ -101,21 +105,16 @@ def read_curve(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     return records, [f"{count} in {path.name}, left out"] if bad else []
 
 
-def _facts(path: Path) -> dict[str, Any]:
+def _data(config: Config, log: Path) -> Dataset:
+    """The data of a run with this log of launches.  Raises UsageError where they are gone, others now, or sharded."""
     try:
-        facts = json.loads(path.read_text(encoding="utf-8"))["launches"][-1]
-        str(facts["data_sha256"])
+        sha256 = json.loads(log.read_text(encoding="utf-8"))["launches"][-1]["data_sha256"]
     except (OSError, ValueError, LookupError, TypeError) as error:
-        raise UsageError(f"{path} does not say which they were ({type(error).__name__})") from None
-    return dict(facts)
-
-
-def _data(config: Config, facts: dict[str, Any]) -> Dataset:
-    """The data of a run.  Raises UsageError when they are gone or have changed, or were sharded."""
+        raise UsageError(f"{log} does not say which they were ({type(error).__name__})") from None
     if config.parallel.data == "sharded":
         raise UsageError('of a sharded run (parallel.data = "sharded") they are not read here')
     data = Whole(config).outline()
-    if data.sha256 != facts["data_sha256"]:
+    if data.sha256 != sha256:
         raise UsageError(f"they have changed since (data.source = {config.data.source!r})")
     return data
 
@@ -134,12 +133,12 @@ def _net(path: Path, data: Dataset, missing: list[str]) -> Net | None:
     except UsageError as error:
         missing.append(f"{path.name}: {error}")
         return None
-    return Net(model, codes.astype(np.float64), encoded, held)
+    return Net(model, data, codes.astype(np.float64), encoded, held)
 
 
-def scores_at(net: Net, data: Dataset) -> Numbers | Labels:
+def scores_at(net: Net) -> Numbers | Labels:
     """The scores of a net at the validation points."""
-    F = net.model.chain.forward(net.model.weights, data.X_val)
+    data, F = net.data, net.model.chain.forward(net.model.weights, net.data.X_val)
     labels = data.classes is not None
     sums = sums_of(data.Y_val, F if labels else LINKS[net.model.link](F), labels, data.weights_val)
     return scores_of(sums, data.scaling_y.scale, data.classes)

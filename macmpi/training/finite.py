@@ -25,12 +25,9 @@ CHANGES = "another model.activation or another data.scale may help"
 
 
 def first_bad(A: Array) -> int:
-    """The flat index of the first number of A that is not finite, or -1.  Cost: one sum."""
-    with np.errstate(all="ignore"):
-        if np.isfinite(A.sum(dtype=float)):
-            return -1
-    bad = np.flatnonzero(~np.isfinite(A))
-    return int(bad[0]) if len(bad) else -1
+    """The flat index of the first number of A that is not finite, or -1.  Cost: a byte a number."""
+    good = np.isfinite(A)
+    return -1 if good.all() else int(good.argmin())
 
 
 NOWHERE = -np.inf
@@ -123,25 +120,18 @@ def broken(
     if (found := wrong_places(chain, state.iteration + 1, bad_places(state, first))) is not None:
         return found
     half, at = "W" if state.position == W_STEP and state.Z.size else "Z", ""
-    if problem and problem[0] == half:
-        at = (
-            f" at {_points(problem[1], first)}"
-            if half == "Z"
-            else f" in segment {problem[1] + 1}, {_units(problem[2])}"
-        )
-    return NumericalError(
-        f"iteration {state.iteration + 1}: the {half}-step failed{at} ({error}); checkpoints of before stay"
-    )
-
-
-def _points(rows: Any, first: int) -> str:
-    if isinstance(rows, slice):
-        return f"points {first + rows.start} to {first + rows.stop - 1}"
-    return f"{len(rows)} sample points"
-
-
-def _units(tile: Any) -> str:
-    return "all units" if tile is None else f"units {tile.start} to {tile.stop - 1}"
+    if half == "W" and problem[:1] == ("W",):
+        _, segment, tile = problem
+        units = "all units" if tile is None else f"units {tile.start} to {tile.stop - 1}"
+        at = f" in segment {segment + 1}, {units}"
+    elif half == "Z" and problem[:1] == ("Z",):
+        rows: Any = problem[1]
+        if isinstance(rows, slice):
+            at = f" at points {first + rows.start} to {first + rows.stop - 1}"
+        else:
+            at = f" at {len(rows)} sample points"
+    where = f"iteration {state.iteration + 1}: the {half}-step failed{at}"
+    return NumericalError(f"{where} ({error}); checkpoints of before stay")
 
 
 def _locate(sizes: Sequence[int], at: int) -> tuple[int, int]:

@@ -37,14 +37,14 @@ INPUTS = ("data.source", "start.model", "start.coordinates")
 
 @dataclass(frozen=True)
 class Held:
-    """A folder holds this.  run: the id of its run, "" where there is none; files: those of the run.
+    """A folder holds this.  run: the id of its run, "" where there is none; removed: what --overwrite removes of it.
 
     found: the checkpoint to go on from, its state and its labels; labels: config and sums of the data of the run.
     finished: says why nothing is left to do, "" where something is.
     """
 
     run: str = ""
-    files: tuple[Path, ...] = ()
+    removed: tuple[Path, ...] = ()
     found: tuple[Path, State[Any], dict[str, Any]] | None = None
     labels: dict[str, Any] = field(default_factory=dict)
     finished: str = ""
@@ -153,7 +153,7 @@ def judge(folder: Path, asked: Request, of: Resolved, without_points: bool = Fal
     finished = _finished(None if found is None else found[1], end, of)
     if found is None and has_model and not finished:
         raise UsageError(f"{folder} holds a model, but no checkpoint from which its run could go on: {REPLACE}")
-    return Held(run, tuple(there), found, labels, finished)
+    return Held(run, (), found, labels, finished)
 
 
 def _named(resume: str, without_points: bool) -> tuple[Path, State[Any], dict[str, Any]] | None:

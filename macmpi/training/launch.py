@@ -20,39 +20,32 @@ from macmpi.plan.estimate import node_bytes
 from macmpi.plan.plan import Plan
 from macmpi.plan.resolved import Resolved
 from macmpi.results import model, model_file
+from macmpi.training.checkpoint import check_same_checkpoint, check_same_folder, state_of
 from macmpi.training.loop import DIVERGED, Job, train
 from macmpi.training.request import Outcome, Request
 from macmpi.training.run_directory import Nowhere, RunDirectory, provenance
-from macmpi.training.sharded_checkpoint import check_same_checkpoint, check_same_folder, state_of
 
 
 def launch_training(request: Request, source: Source, plan: Plan, team: Team) -> Outcome:
     """Train as it is asked for.  Raises UsageError, and Done where nothing is left to do.  Collective: yes."""
-    of = plan.resolved
-    computed_on = arithmetics(team)
-
-    def made_by(data: Dataset) -> dict[str, Any]:
-        """Rank 0's provenance.  With the model that a run begins with its points are scaled, also when it goes on."""
-        begun_with = sum_of((data.scaling_x, data.scaling_y)) if of.start.method == "model" else ""
-        sums = {"data_sha256": data.sha256, "start_sha256": begun_with}
-        return provenance(computed_on, of.run.threads, (BINDINGS, team.library), sums, list(request.command))
-
-    if request.output is None:
-        data = loaded(plan, source, team)
-        first = on_root(team, lambda: origin_of(plan, data, request.start)) or Origin()
-        team.from_root(lambda: name_unread(of))
-        facts = on_root(team, lambda: made_by(data)) or {}
-        return train(Job(request, Nowhere(), None, first, facts), plan, data, team)
-    directory = RunDirectory(request.output, request.overwrite)
+    of, computed_on = plan.resolved, arithmetics(team)
+    directory = Nowhere() if request.output is None else RunDirectory(request.output)
     with directory.lock:
         on_root(team, lambda: directory.judge(request, of, plan.sharded))
-        if plan.sharded:
+        if plan.sharded and request.output is not None:
             check_same_folder(request.output, team)
             if path := team.from_root(lambda: directory.held.found and directory.held.found[0]):
                 check_same_checkpoint(path, team)
         data = loaded(plan, source, team)
-        facts = on_root(team, lambda: made_by(data)) or {}
-        origin = on_root(team, lambda: prepare(directory, plan, data, facts, request.start)) or Origin()
+
+        def begun() -> tuple[Origin, dict[str, Any]]:
+            """Rank 0's.  With the model that a run begins with its points are scaled, also when it goes on."""
+            begun_with = sum_of((data.scaling_x, data.scaling_y)) if of.start.method == "model" else ""
+            sums = {"data_sha256": data.sha256, "start_sha256": begun_with}
+            facts = provenance(computed_on, of.run.threads, (BINDINGS, team.library), sums, list(request.command))
+            return prepare(directory, plan, data, facts, request.start), facts
+
+        origin, facts = on_root(team, begun) or (Origin(), {})
         team.from_root(lambda: name_unread(of))
         state = state_of(directory.held.found, plan, team)
         directory.held = replace(directory.held, found=None)
@@ -75,7 +68,7 @@ def name_unread(of: Resolved) -> None:
 
 
 def prepare(
-    directory: RunDirectory,
+    directory: RunDirectory | Nowhere,
     plan: Plan,
     data: Dataset,
     made_by: dict[str, Any],
@@ -87,8 +80,10 @@ def prepare(
     NumericalError if it went wrong.
     Collective: no (rank 0).
     """
+    if isinstance(directory, Nowhere):
+        return origin_of(plan, data, given)
     held, directory.start_sha256 = directory.held, made_by["start_sha256"]
-    directory.check_data(data.sha256, plan.resolved.settings["data.source"])
+    directory.check_data(made_by, plan.resolved.settings["data.source"])
     if held.finished:
         card = model_file.load(directory.model).card
         if card is not None and card.training.ended == DIVERGED:

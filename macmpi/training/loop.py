@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -19,33 +19,22 @@ from macmpi.parallel.team import Team, on_root
 from macmpi.parallel.texts import check_alike
 from macmpi.plan.penalty import Decision, Progress
 from macmpi.plan.plan import Plan
-from macmpi.results.reference_errors import levels
+from macmpi.results.scores import levels
 from macmpi.state import Errors, State
 from macmpi.training import finite, process
-from macmpi.training.best import Best, best_of, is_poor, or_constant, scored
-from macmpi.training.checkpoint import digest
-from macmpi.training.curve import Curve, changed, optional_columns, record_of
-from macmpi.training.model_files import End, ended, write_start
-from macmpi.training.pace import SPARE, Pace
+from macmpi.training.checkpoint import digest, state_of
 from macmpi.training.process import ANSWERED, INTERRUPTED
-from macmpi.training.refit import Refit, iterations_of, refit
+from macmpi.training.record import Curve, changed, closing, columns_of, describe, record_of
 from macmpi.training.request import Outcome, Request
-from macmpi.training.run_directory import Nowhere, RunDirectory
-from macmpi.training.sharded_checkpoint import save_sharded, state_of
-from macmpi.training.summary import closing, describe
+from macmpi.training.run_directory import End, Nowhere, RunDirectory, ended, write_start
+from macmpi.training.time_limit import SPARE, Pace
+from macmpi.training.weights import Best, Refit, best_of, is_poor, iterations_of, or_constant, refit, scored
 from macmpi.typing import Array
 
 DONE, FAILED, STOPPED = 0, NumericalError.exit_code, 75
 
 DIVERGED, LATE = "diverged", "max_time"
 """Why a run ends whose numbers are no longer finite, and why one is stopped that has no time left."""
-
-
-class Wishes(NamedTuple):
-    """The run must stop, or a checkpoint is due."""
-
-    stop: bool
-    save: bool
 
 
 @dataclass(frozen=True)
@@ -97,8 +86,8 @@ class Training:
         parts, loss, known = method.parts, plan.resolved.loss, plan.sharded or team.rank == 0
         self.levels = levels(plan.chain, data, loss, parts.over_points, parts.points.weight) if known else []
         self.constant = team.from_root(lambda: self.levels[0].value)
-        extra, without = optional_columns(plan.resolved), method.account.without
-        self.curve = Curve(job.directory.curve, resumed, extra, without, team.rank == 0, job.directory.run)
+        columns = columns_of(plan, method.account)
+        self.curve = Curve(job.directory.curve, resumed, columns, team.rank == 0, job.directory.run)
 
     @property
     def plan(self) -> Plan:
@@ -106,10 +95,9 @@ class Training:
 
     def begin(self) -> State[Any]:
         """The first state and its record, or the resumed one.  Collective: yes."""
-        if self.team.rank == 0:
-            say(describe(self.plan, self.data, self.team.size, self.method.account))
-            said = (self.job.request.chosen, words(self.job.facts["kernels"][0]["blas"]), *self.levels)
-            say("\n".join(f"  {line}" for line in said if line))
+        self._say(describe(self.plan, self.data, self.team.size, self.method.account))
+        kernel = words(self.job.facts["kernels"][0]["blas"]) if self.job.facts else ""
+        self._say("\n".join(f"  {line}" for line in (self.job.request.chosen, kernel, *self.levels) if line))
         self.curve.header()
         state = self.job.state
         if state is None:
@@ -148,15 +136,13 @@ class Training:
         if (wrong := finite.wrong_errors(errors, state.iteration, self.method.account.remedy)) is not None:
             return self._diverged(state, wrong)
         self._record(state, "iteration", errors)
-        wishes = self._wishes()
-
-        history = state.history
-        progress = Progress(state.iteration, mu, before, **history.progress(errors))
+        wished, due = self._wishes()
+        progress = Progress(state.iteration, mu, before, **state.history.progress(errors))
 
         def decide() -> tuple[Decision, bool, bool]:
             decision = self.plan.resolved.schedule.decide(progress)
-            stop = decision.stop is None and wishes.stop
-            return decision, stop, wishes.save or decision.mu != mu or stop or decision.stop is not None
+            stop = decision.stop is None and wished
+            return decision, stop, due or decision.mu != mu or stop or decision.stop is not None
 
         decision, stop, save = self.team.from_root(decide)
         if decision.multipliers:
@@ -180,19 +166,22 @@ class Training:
 
     def _say_stopped(self, where: str) -> None:
         self.why_stopped = self.stop.why or (LATE if self.pace.late else INTERRUPTED)
+        way = "" if self.job.directory.path is None else "; the same command with --resume auto goes on"
+        self._say(f"stopped {where}{way}")
+
+    def _say(self, text: str) -> None:
         if self.team.rank == 0:
-            way = "" if self.job.directory.path is None else "; the same command with --resume auto goes on"
-            say(f"stopped {where}{way}")
+            say(text)
 
     def _pause(self, state: State[Any]) -> bool:
         """In the middle of an iteration: a checkpoint where it is time; whether the run must stop.  Collective: yes."""
-        wishes = self._wishes()
-        if wishes.save and not wishes.stop:
+        stop, due = self._wishes()
+        if due and not stop:
             began, places = now(), self.team.max_over_ranks(finite.bad_places(state, self.first))
             if finite.wrong_places(self.plan.chain, state.iteration + 1, places) is None:
                 self._save(replace(state, seconds=state.seconds + began - self.sweep_began), last=False)
             self.sweep_began += now() - began
-        return wishes.stop
+        return stop
 
     def _sweep(self, state: State[Any]) -> bool:
         """The method's sweep; a rank whose library stops at numbers that are not finite says where, for all."""
@@ -212,10 +201,11 @@ class Training:
         checkpoint before it, could not be written.
         """
         began = now()
+        history = state.history
         if state.finished == DIVERGED:
-            after = replace(state, weights=state.history.best_weights)
+            after = replace(state, weights=history.best_weights)
             errors = errors_of(self.method.parts, after, feasible=True)
-            best = Best(after.weights, state.history.best_iteration, errors)
+            best = Best(after.weights, history.best_iteration, errors)
         else:
             after = self.method.finish(state)
             after.seconds += now() - began
@@ -224,61 +214,53 @@ class Training:
         diverged = self.team.from_root(lambda: self._warn_of_end(state, errors, best))
         self.why_stopped = DIVERGED if diverged else self.why_stopped
         self._record(after, "postprocess", errors)
-        if best.is_worse_than(self.constant):
+        if is_poor(best.errors.E_Q, self.constant):
             best = or_constant(best, self.method, after, self.data)
         scores = scored(self.method.parts, best.weights, self.data)
-        if self.team.rank == 0:
-            if self.plan.resolved.selection.criterion != "none":
-                sizes = "-".join(map(str, self.plan.chain.layer_sizes))
-                say(f"the net that was selected: {sizes}, {self.plan.chain.existing:,} weights")
-            say("\n".join(closing(state, errors, self.method.account, best, scores, diverged)))
+        if self.plan.resolved.selection.criterion != "none":
+            sizes = "-".join(map(str, self.plan.chain.layer_sizes))
+            self._say(f"the net that was selected: {sizes}, {self.plan.chain.existing:,} weights")
+        self._say("\n".join(closing(state, errors, self.method.account, best, scores, diverged)))
         again, wanted, begins = None, 0, False
         if not stopped:
-            wanted, begins = self.team.from_root(lambda: self._refit_iterations(state, best))
+            wanted = self.team.from_root(lambda: iterations_of(self.plan.resolved, best, history.errors))
+            begins = wanted > 0 and self.team.from_root(lambda: self._has_time(state, wanted))
         if begins:
             again = self._refit(state, best, wanted)
             stopped = again is None
-            if stopped:
-                self._say_stopped("before the refit on all points had ended")
-                if not self.job.request.ends_with_model:
-                    return Outcome(STOPPED)
-            else:
-                self.team.from_root(lambda: say(f"  {again}"))
+        if begins and stopped:
+            self._say_stopped("before the refit on all points had ended")
+            if not self.job.request.ends_with_model:
+                return Outcome(STOPPED)
         self._check_alike(after, best.weights, *([again.weights] if again else []))
         memory = self.team.max_over_ranks({"memory": process.peak_memory()})["memory"]
-        why = self.why_stopped or state.finished
+        why, better = self.why_stopped or state.finished, again if again and again.better else None
         is_whole = not stopped and (not wanted or again is not None)
-        end = End(state, after, best, errors, again, scores, self.curve.records, why, is_whole)
+        end = End(state, after, best, errors, better, scores, self.curve.records, why, is_whole)
         model = on_root(self.team, lambda: ended(self.job.directory, self.plan, self.data, end, self.job.facts))
         self.stop.complete = True
-        if self.team.rank == 0:
-            which = ", what its node shares included" if self.team.shares else ""
-            peak = f"{'peak memory of a rank':28s} {memory:.0f} MB{which}"
-            say("\n".join(f"  {line}" for line in (*self.levels, peak)))
-            if self.job.directory.model is not None:
-                say(f"model: {self.job.directory.model}")
+        which = ", what its node shares included" if self.team.shares else ""
+        peak = f"{'peak memory of a rank':28s} {memory:.0f} MB{which}"
+        self._say("\n".join(f"  {line}" for line in (*self.levels, peak)))
+        if self.job.directory.model is not None:
+            self._say(f"model: {self.job.directory.model}")
         self.curve.close()
         self.team.from_root(self._check_saved)
         return Outcome(STOPPED if stopped else FAILED if diverged else DONE, model)
 
-    def _wishes(self) -> Wishes:
-        """The end and the checkpoint that are wished for now, by any rank.  Collective: yes."""
+    def _wishes(self) -> tuple[bool, bool]:
+        """Any rank wishes that the run end now, and a checkpoint is due.  Collective: yes."""
         late, due = (self.pace.is_late(), self.pace.is_due()) if self.team.rank == 0 else (False, False)
         found = self.team.max_over_ranks({"stop": float(self.stop.asked or late), "save": float(due)})
-        return Wishes(found["stop"] > 0.0, found["save"] > 0.0)
+        return found["stop"] > 0.0, found["save"] > 0.0
 
-    def _refit_iterations(self, state: State[Any], best: Best) -> tuple[int, bool]:
-        """Counts the refit's iterations, 0 where none is wanted, and tells whether it is to begin.
-
-        One that is cut short goes on later, unless a model is wanted now.  Collective: no (rank 0).
-        """
-        wanted = iterations_of(self.plan.resolved, best, state.history.errors)
-        if wanted and self.job.request.ends_with_model:
-            seconds = wanted / state.iteration * (1.0 + self.plan.n_val / self.plan.n_train) * state.seconds
-            if not self.pace.suffices(SPARE * seconds):
-                warn("no time is left for the refit on all points: the best weights stay")
-                return wanted, False
-        return wanted, wanted > 0
+    def _has_time(self, state: State[Any], iterations: int) -> bool:
+        """The refit may begin: one that is cut short goes on later, unless a model is wanted now.  Collective: no."""
+        seconds = iterations / state.iteration * (1.0 + self.plan.n_val / self.plan.n_train) * state.seconds
+        if self.job.request.ends_with_model and not self.pace.suffices(SPARE * seconds):
+            warn("no time is left for the refit on all points: the best weights stay")
+            return False
+        return True
 
     def _refit(self, state: State[Any], best: Best, iterations: int) -> Refit | None:
         """The refit, begun or gone on with; None where it must stop, once its state is kept.  Collective: yes."""
@@ -290,7 +272,10 @@ class Training:
             self.team.from_root(lambda: directory.keep_refit(begun, of))
 
         begun = state_of(found, self.plan, self.team)
-        return refit(self.data, self.method, best, iterations, lambda: self._wishes().stop, begun, keep)
+        done = refit(self.data, self.method, best, iterations, lambda: self._wishes()[0], begun, keep)
+        if done is not None:
+            self._say(f"  {done}")
+        return done
 
     def _check_saved(self) -> None:
         if self.unsaved:
@@ -301,7 +286,7 @@ class Training:
 
         Of feasible coordinates E_Q is E1 without a ridge.  Collective: no (rank 0).
         """
-        constant, poor = self.constant, best.is_worse_than(self.constant)
+        constant, poor = self.constant, is_poor(best.errors.E_Q, self.constant)
         first = next((r["E1_train"] for r in self.curve.records if r["phase"] == "start"), None)
         far = finite.went_wrong(errors.E_Q, constant, first, poor or best.iteration == 0)
         if far or finite.went_wrong(errors.E_Q, constant, first, poor):
@@ -325,8 +310,8 @@ class Training:
         callback = self.job.request.callback
         if callback is not None and self.team.rank == 0 and callback(dict(record)):
             self.stop.why = self.stop.why or ANSWERED
-        if record.get("changed") and self.team.rank == 0:
-            say(f"  another architecture: {changed(self.plan.chain.layer_sizes, record)}")
+        if record.get("changed"):
+            self._say(f"  another architecture: {changed(self.plan.chain.layer_sizes, record)}")
 
     def _check_alike(self, state: State[Any], *more: Array) -> None:
         """Raises NumericalError where a rank holds other numbers than rank 0, as by a fault of its machine.
@@ -342,11 +327,7 @@ class Training:
         check_alike(self.team, digest(state, *more), error)
 
     def _save(self, state: State[Any], last: bool) -> None:
-        of, sha256, directory, began = self.plan.begun.resolved, self.data.sha256, self.job.directory, now()
+        began = now()
         self._check_alike(state)
-        if self.plan.sharded and isinstance(directory, RunDirectory):
-            saved = save_sharded(directory, state, of, sha256, self.plan.work.train, self.team, last)
-        else:
-            saved = self.team.from_root(lambda: directory.save(state, of, sha256, last))
-        self.unsaved = not saved
+        self.unsaved = not self.job.directory.save(state, self.plan, self.data.sha256, self.team, last)
         self.pace.saved(began)

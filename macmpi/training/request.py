@@ -1,17 +1,30 @@
-"""A caller asks for a run, the command line or Python, and is given its outcome; or asks --check what it would take."""
+"""A caller asks for a run, the command line or Python, or asks --check what it would take; and a plan is made of that.
+
+The data say their sizes and the loss, then all else is settled (`plan/resolve.py`).  What needs NumPy is imported where
+it is used: a mistake in the config is refused sooner.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from macmpi import UsageError
+from macmpi import UsageError, many
+from macmpi.console import warn
+from macmpi.parallel.clock import now
 from macmpi.training.process import StopRequest, Wish
 
 if TYPE_CHECKING:
+    from macmpi.config import Config
+    from macmpi.config.auto import Decision, Sizes
+    from macmpi.data.scaling import Scaling
+    from macmpi.data.source import Source
+    from macmpi.parallel.team import Team
+    from macmpi.plan.plan import Plan
     from macmpi.results.model import Model
 
 Callback = Callable[[dict[str, Any]], Any]
@@ -101,3 +114,75 @@ def bytes_in(text: str) -> float:
     if found is None or not float(found[1]):
         raise UsageError(f"--memory {text!r} is no amount of memory: 64G, 512M, 1.5T")
     return float(found[1]) * 1024.0 ** ["", "K", "M", "G", "T"].index(found[2].upper())
+
+
+# --- the plan ---------------------------------------------------------------------------------------------------------
+
+
+def planned(
+    config: Config,
+    team: Team,
+    with_loss: Callable[[Config], tuple[Config, list[Decision]]],
+    source_of: Callable[[Config], Source],
+    start: Model | None = None,
+) -> tuple[Plan, Source, str]:
+    """The plan of a config, the data that it is for, and lines that say what these hold and what stands for "auto".
+
+    with_loss: the config with a loss, by the kind of the targets, on rank 0; source_of: the data of such a config;
+    start: the model that training starts from, in the place of a file, on rank 0.  Raises UsageError.  Collective: yes.
+    """
+    from macmpi.config.auto import in_short
+
+    began = now()
+
+    def with_values() -> tuple[Config, list[Decision]]:
+        from macmpi.data.connections import with_connections
+
+        return with_loss(with_connections(config))
+
+    known, decisions = team.from_root(with_values)
+    source = source_of(known)
+    source.like = team.from_root(lambda: _scaling_of_start(known, start))
+    sizes = team.from_root(source.sizes)
+    notes = source.notes(now() - began)
+    plan = plan_of(known, sizes, decisions, team)
+    return plan, source, "\n  ".join(line for line in (*notes, in_short(plan.resolved.decisions)) if line)
+
+
+def _scaling_of_start(config: Config, start: Model | None) -> tuple[Scaling, Scaling] | None:
+    """The scaling of the inputs and the targets of the model that training starts from; None where it starts afresh.
+
+    A file that is no model is refused where its weights are read.
+    """
+    if config.start.method != "model":
+        return None
+    from macmpi.results.model_file import load
+
+    try:
+        found = start or load(config.start.model)
+    except UsageError:
+        return None
+    return found.scaling_x, found.scaling_y
+
+
+def plan_of(config: Config, sizes: Sizes, decisions: list[Decision], team: Team) -> Plan:
+    """The plan, refused by rank 0 before the others make it.  Raises UsageError.  Collective: yes."""
+    from macmpi.parallel.launchers import ranks_here
+    from macmpi.plan.estimate import check_memory, idle
+    from macmpi.plan.plan import make_plan
+    from macmpi.plan.resolve import resolve
+
+    def made() -> Plan:
+        return make_plan(resolve(config, sizes, decisions), sizes.n_train, sizes.n_val, team.size)
+
+    def refuse() -> None:
+        plan = made()
+        check_memory(plan, ranks_here(os.environ) if plan.ranks > 1 else 1)
+        if line := idle(plan):
+            warn(line)
+        keys, points = plan.resolved.baseline, many(plan.n_train, "training point", "is")
+        if plan.resolved.method.name in ("sgd", "adam") and keys.batch > max(plan.n_train, type(keys).batch):
+            warn(f"baseline.batch = {keys.batch}: there {points}; a minibatch is all of them")
+
+    team.from_root(refuse)
+    return made()

@@ -1,4 +1,7 @@
-"""The run directory: config.toml, provenance.json, curve.jsonl, start.h5, checkpoints/, model.h5.  For rank 0 alone."""
+"""The run directory, in which a run writes all that it leaves behind: config.toml, provenance.json, checkpoints, nets.
+
+start.h5 comes before the first iteration, model.h5 with its card after the last.  For rank 0 alone, checkpoints apart.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ import os
 import platform
 import subprocess
 import time
-from contextlib import suppress
+from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -16,26 +20,34 @@ from typing import Any
 import macmpi
 from macmpi import StorageError, UsageError, __version__, files
 from macmpi.console import warn
+from macmpi.data.dataset import Dataset
 from macmpi.machine.hosts import version_of
-from macmpi.machine.lock import Lock
+from macmpi.machine.lock import Lock, signs
 from macmpi.parallel import kernels
 from macmpi.parallel.allowance import cores
+from macmpi.parallel.team import Team
+from macmpi.plan.plan import Plan
 from macmpi.plan.resolved import Resolved
-from macmpi.state import State
+from macmpi.results import model_file
+from macmpi.results.card import About, Card, Error, Training, scores_by_name, thinned
+from macmpi.results.model import Model
+from macmpi.results.scores import Labels, Numbers
+from macmpi.state import Errors, State
 from macmpi.training import checkpoint
-from macmpi.training.held import CONFIG, PROVENANCE, Held, files_in, judge, launches, sealed
+from macmpi.training.held import CONFIG, PROVENANCE, Held, ends, files_in, judge, launches, sealed
 from macmpi.training.request import Request
+from macmpi.training.weights import Best, Refit
 
 
 class RunDirectory:
-    """One run's folder.  overwrite: the run that it holds already is removed.  Collective: no (rank 0).
+    """One run's folder.  Collective: no (rank 0), but for `save`.
 
     run: the id of the run; start_sha256: of the scaling of the points, where the run began with a model, which has a
     say in it.
     """
 
-    def __init__(self, path: Path, overwrite: bool = False) -> None:
-        self.path, self.overwrite = path, overwrite
+    def __init__(self, path: Path) -> None:
+        self.path = path
         self.checkpoints = path / "checkpoints"
         self.curve = path / "curve.jsonl"
         self.start = path / "start.h5"
@@ -52,24 +64,20 @@ class RunDirectory:
         Raises UsageError, also where another run is using the folder.
         """
         self.lock.take()
-        self._signs = _signs(self.path)
+        self._signs = signs(files_in(self.path))
         self.held = judge(self.path, asked, of, without_points)
         self.run = self.held.run or self.run
         return self.held
 
-    def check_data(self, sha256: str, source: str) -> None:
+    def check_data(self, facts: dict[str, Any], source: str) -> None:
         """Raises UsageError where the run of the folder is of other data, or was begun with another model."""
-        then = self.held.labels or {"data_sha256": sha256, "start_sha256": self.start_sha256}
-        if then["data_sha256"] != sha256:
-            raise UsageError(
-                f"cannot resume {self.path}: the data have changed since (data.source = {source!r}); "
-                "use another --output"
-            )
-        if then["start_sha256"] != self.start_sha256:
-            raise UsageError(
-                f"cannot resume {self.path}: start.model is not the model that the run began with, by which its data "
-                "are scaled; put that back, or use another --output"
-            )
+        of_another = "is not the model that the run began with, by which its data are scaled; put that back, or"
+        for name, why in (
+            ("data_sha256", f"the data have changed since (data.source = {source!r});"),
+            ("start_sha256", f"start.model {of_another}"),
+        ):
+            if self.held.labels and self.held.labels[name] != facts[name]:
+                raise UsageError(f"cannot resume {self.path}: {why} use another --output")
 
     def create(self, of: Resolved, facts: dict[str, Any]) -> None:
         """Make the folder and write config.toml and provenance.json (one entry a launch).  Raises UsageError.
@@ -80,7 +88,7 @@ class RunDirectory:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
             writers = {self.run, files.run_of(self.lock.path)} - {""}
             self.lock.claim(self.run)
-            if _signs(self.path) != self._signs:
+            if signs(files_in(self.path)) != self._signs:
                 raise UsageError(f"another run has used {self.path} while this one read its data: start it again")
             for folder, run in product((self.path, self.checkpoints), writers):
                 for path in folder.glob(f"*.{run}.tmp"):
@@ -88,7 +96,7 @@ class RunDirectory:
             config_toml, content = self.path / CONFIG, sealed(of.text, self.run)
             if not os.path.exists(config_toml) or config_toml.read_bytes() != content:
                 files.replace_file(config_toml, content, self.run)
-            for path in self.held.files if self.overwrite else ():
+            for path in self.held.removed:
                 if path != config_toml:
                     path.unlink()
             log = self.path / PROVENANCE
@@ -119,18 +127,28 @@ class RunDirectory:
             "not with the bits of a run on one kernel alone"
         )
 
-    def save(self, state: State[Any], of: Resolved, sha256: str, last: bool = False) -> bool:
-        """Write a checkpoint; False with a warning where that fails, a StorageError for the last one of a launch."""
-        try:
-            checkpoint.save(self.checkpoints, state, self.labels(of, sha256), of.run.keep_checkpoints)
-        except OSError as error:
-            return self.failed(state, error.strerror or files.first_line(error), last)
-        return True
+    def save(self, state: State[Any], plan: Plan, sha256: str, team: Team, last: bool) -> bool:
+        """Write a checkpoint; False with a warning where that fails, a StorageError for the last one of a launch.
 
-    def labels(self, of: Resolved, sha256: str) -> dict[str, str]:
-        """Labels a checkpoint with its run: a run of another config or of other data cannot go on from it."""
+        It says of which config and data (sha256) it is: a run of others cannot go on from it.  Collective: yes.
+        """
+        of, points = plan.begun.resolved, plan.work.train if plan.sharded else None
         sums = {"data_sha256": sha256, "start_sha256": self.start_sha256}
-        return {files.RUN: self.run, "config": json.dumps(of.settings), **sums}
+        labels = {files.RUN: self.run, "config": json.dumps(of.settings), **sums}
+        try:
+            checkpoint.save_by_all(self.checkpoints, state, labels, of.run.keep_checkpoints, points, team)
+        except StorageError as error:
+            text = f"the checkpoint of iteration {state.iteration} could not be written: {error}"
+        else:
+            return True
+
+        def failed() -> bool:
+            if last:
+                raise StorageError(f"{text}; {self.remedy()}")
+            warn(f"{text}; training goes on")
+            return False
+
+        return team.from_root(failed)
 
     def refit_of(self, of: str) -> tuple[Path, State[Any], dict[str, Any]] | None:
         """The state in which a refit was stopped, if it is the refit of that state of the run."""
@@ -148,15 +166,6 @@ class RunDirectory:
         except OSError as error:
             warn(f"{self.refit} could not be written: {error.strerror}; the refit begins again")
 
-    def failed(self, state: State[Any], why: str, last: bool, rank: int = 0) -> bool:
-        """A checkpoint could not be written: False with a warning, and a StorageError for the last one of a run."""
-        text = f"the checkpoint of iteration {state.iteration} could not be written: {why}"
-        if last:
-            raise StorageError(f"{text}; {self.remedy()}")
-        if rank == 0:
-            warn(f"{text}; training goes on")
-        return False
-
     def remedy(self) -> str:
         """The run goes on from the newest checkpoint that is left, once its folder can be written to."""
         newest = next((checkpoint.iteration_of(path) for path in checkpoint.saved(self.checkpoints)), None)
@@ -168,12 +177,15 @@ class RunDirectory:
 
 
 class Nowhere:
-    """In the place of a run directory where nothing is to be written.  Collective: no (rank 0)."""
+    """In the place of a run directory where nothing is to be written."""
 
     path = curve = start = model = refit = None
-    run = ""
+    run, held, lock = "", Held(), nullcontext()
 
-    def save(self, state: State[Any], of: Resolved, sha256: str, last: bool = False) -> bool:
+    def judge(self, asked: Request, of: Resolved, without_points: bool = False) -> None:
+        """There is no folder."""
+
+    def save(self, *words: object) -> bool:
         """There are no checkpoints, and nothing is lost by that."""
         return True
 
@@ -186,6 +198,107 @@ class Nowhere:
     def remedy(self) -> str:
         """Nothing can fail."""
         return ""
+
+
+# --- nets -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class End:
+    """The end of a run: its state before and after postprocessing, the best weights, the last errors, a better refit.
+
+    scores: of the best weights at the validation points; records: the learning curve; why: the run ended.  is_whole:
+    nothing is left to do, no refit for one.
+    """
+
+    state: State[Any]
+    after: State[Any]
+    best: Best
+    errors: Errors
+    refit: Refit | None
+    scores: Numbers | Labels
+    records: list[dict[str, Any]]
+    why: str
+    is_whole: bool
+
+
+TOLD = ("data_sha256", "start_sha256", "ranks", "threads", "started")
+"""Facts of the provenance that a card has with the data and the training."""
+
+
+def card_of(plan: Plan, data: Dataset, end: End, facts: dict[str, Any]) -> Card:
+    """The card of a run that has ended.  facts: the provenance of its last launch."""
+    best, of, chain = end.best, plan.begun.resolved, plan.chain
+    errors = {
+        name: Error(e.train, e.validation, e.wrong_train, e.wrong_validation, e.zeros)
+        for name, e in (("last", end.errors), ("best", best.errors))
+    }
+    training = Training(
+        method=of.method.name,
+        iterations=end.after.iteration,
+        best_iteration=best.iteration,
+        constant=best.constant,
+        ended=end.why,
+        seconds=end.after.seconds,
+        ranks=plan.ranks,
+        threads=of.run.threads,
+        started=str(facts.get("started", "")),
+        written=stamp(),
+        ridges=end.state.own.architecture.ridges,
+    )
+    return Card(
+        data=About(of.settings["data.source"], data.sha256, plan.n_train, plan.n_val, chain.n_in, chain.n_out),
+        training=training,
+        errors=errors | ({"refit": Error(training=end.refit.error)} if end.refit else {}),
+        config=of.text,
+        scores=scores_by_name(end.scores),
+        curve=thinned(end.records, best.iteration),
+        machine={name: fact for name, fact in facts.items() if name not in TOLD},
+    )
+
+
+def ended(directory: RunDirectory | Nowhere, plan: Plan, data: Dataset, end: End, facts: dict[str, Any]) -> Model:
+    """The trained net, which model.h5 holds where there is a run directory.  Raises StorageError.
+
+    facts: the provenance of this launch.
+    """
+    best, refit = end.best, end.refit
+    weights = {"last": end.after.weights, "best": best.weights} | ({"refit": refit.weights} if refit else {})
+    card = card_of(plan, data, end, facts).to_json()
+    model = Model.of(plan.chain, weights, data, plan.resolved.loss.link, card, end.records)
+    if directory.model is None:
+        return model
+    labels = {
+        **{files.RUN: directory.run, "iteration": end.after.iteration, "finished": end.state.finished},
+        **{"E1_train": end.errors.train, "E1_val": end.errors.validation},
+        **{"best_E1_train": best.errors.train, "best_E1_val": best.errors.validation},
+        "best_iteration": best.iteration,
+        model_file.MADE_FROM: end.state.fingerprint if end.is_whole else "",
+        model_file.ENDS: json.dumps(ends(plan.begun.resolved)),
+        **({"refit_iterations": refit.iterations, "refit_E1": refit.error} if refit else {}),
+    }
+    try:
+        model_file.save(directory.model, model, labels, None if plan.sharded else end.state.Z)
+        if end.is_whole:
+            directory.refit.unlink(missing_ok=True)
+    except OSError as error:
+        why = f"{directory.model} could not be written: {error.strerror}"
+        raise StorageError(f"{why}; {directory.remedy()}") from None
+    return model
+
+
+def write_start(directory: RunDirectory | Nowhere, plan: Plan, data: Dataset, state: State[Any]) -> None:
+    """Writes start.h5, if there is a run directory; a warning where that fails."""
+    if directory.start is None:
+        return
+    model, labels = Model.of(plan.chain, {"last": state.weights}, data, plan.resolved.loss.link), {"iteration": 0}
+    try:
+        model_file.save(directory.start, model, {files.RUN: directory.run} | labels, None if plan.sharded else state.Z)
+    except OSError as error:
+        warn(f"{directory.start} could not be written: {error.strerror}; training goes on")
+
+
+# --- provenance -------------------------------------------------------------------------------------------------------
 
 
 def stamp() -> str:
@@ -218,16 +331,6 @@ def provenance(
         "threads": threads,
         **sums,
     }
-
-
-def _signs(folder: Path) -> list[tuple[Path, int, int, int]]:
-    """Tells whether somebody has written what lies where a run writes: inode, size and time of each."""
-    found = []
-    for path in files_in(folder):
-        with suppress(OSError):  # gone meanwhile
-            status = os.lstat(path)
-            found.append((path, status.st_ino, status.st_size, status.st_mtime_ns))
-    return found
 
 
 @cache

@@ -1,35 +1,39 @@
-"""--check tries and times iterations; for a machine and data that are not at hand it answers by the plan alone."""
+"""--check says what a run would take: it tries iterations, or where machine and data are not at hand it only plans."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from statistics import median
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from macmpi import UsageError, many
 from macmpi.config import Config
 from macmpi.config.auto import Sizes
+from macmpi.data.connections import with_connections
+from macmpi.data.source import Source, source_of
 from macmpi.data.split import sizes as split_sizes
+from macmpi.data.targets import with_loss
+from macmpi.methods.choose import Method, choose
+from macmpi.methods.starts import Origin, start
 from macmpi.nets.losses import loss_of
 from macmpi.parallel import allowance
 from macmpi.parallel.allowance import Memory
 from macmpi.parallel.clock import Clock, now
+from macmpi.parallel.team import Team, on_root
 from macmpi.plan import estimate
 from macmpi.plan.cost import Machine, predicted
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.plan.resolve import resolve
 from macmpi.plan.resolved import Resolved
-from macmpi.training.request import MOST_RANKS, MachineQuestion
-
-if TYPE_CHECKING:
-    from macmpi.data.source import Source
-    from macmpi.methods.choose import Method
-    from macmpi.parallel.team import Team
-    from macmpi.state import State
+from macmpi.state import State
+from macmpi.training.held import judge
+from macmpi.training.launch import loaded, name_unread, origin_of
+from macmpi.training.process import ready_memory, ready_products
+from macmpi.training.request import MOST_RANKS, MachineQuestion, Request
 
 BUDGET = 3.0
 """Seconds that the trial may take, by the prediction and once it runs."""
@@ -40,30 +44,45 @@ WARM, TIMED = 1, 6
 LATER = 4
 """Changes of mu after which an iteration is timed again: by then half steps need fewer passes."""
 
-
 INSTEAD: dict[str, Literal["pca", "uniform"]] = {"elastic_embedding": "pca", "file": "pca", "model": "uniform"}
 """Starts that need files or take long are replaced by these, from which iterations take as long."""
 
 
-@dataclass(frozen=True)
-class Trial:
-    """Seconds of an iteration, from the medians of those at the start and later, and how many there were."""
+def check(request: Request, source: Source, plan: Plan, team: Team) -> list[str]:
+    """Lines that say what was chosen, and what the run would take.  Raises UsageError.  Collective: yes."""
+    on_root(team, lambda: origin_of(plan, source.outline()))
+    team.from_root(lambda: name_unread(plan.resolved))
+    team.all_or_raise(lambda: None)  # all have planned, and wait: none keeps a core busy that rank 0 measures
+    rate = team.from_root(estimate.steady_rate)
+    seconds = predicted(plan, rate, Machine(cores=plan.ranks)).total
+    found = tried(plan, source, seconds, team)
+    by = f"({plan.resolved.method.name}), by {rate / 1e9:.3g} GFLOP/s a core"
+    took = f"about {seconds:.2g} s predicted with a core a rank {by}"
+    if found is not None:
+        took = f"{found[0]:.2g} s measured here, the median of {found[1]}"
+    return [
+        *request.chosen.replace("\n  ", "\n").splitlines(),
+        *team.from_root(lambda: estimate.estimate(plan)[0]),
+        f"iteration    {took}",
+        f"output       {team.from_root(lambda: _folder(request, plan))}",
+    ]
 
-    seconds: float
-    iterations: int
+
+def _folder(request: Request, plan: Plan) -> str:
+    """Says what becomes of the output folder.  Collective: no."""
+    assert request.output is not None, "the command line has an output"
+    try:
+        return f"{request.output}: {judge(request.output, request, plan.resolved, plan.sharded)}"
+    except UsageError as error:
+        return str(error)
 
 
-def tried(plan: Plan, source: Source, predicted: float, team: Team) -> Trial | None:
+def tried(plan: Plan, source: Source, predicted: float, team: Team) -> tuple[float, int] | None:
     """Times iterations from the start that the config asks for, or from one as good where that one takes long.
 
-    None where they would take too long by the prediction.  Cost: the start, and BUDGET seconds at most.
-    Collective: yes.
+    Seconds, from the medians of those at the start and later, and how many there were; None where they would take too
+    long by the prediction.  Cost: the start, and BUDGET seconds at most.  Collective: yes.
     """
-    from macmpi.methods.choose import choose
-    from macmpi.methods.starts import Origin, start
-    from macmpi.training.launch import loaded
-    from macmpi.training.process import ready_memory, ready_products
-
     if team.from_root(lambda: predicted * (WARM + 2) > BUDGET):
         return None
     ready_memory()
@@ -78,7 +97,7 @@ def tried(plan: Plan, source: Source, predicted: float, team: Team) -> Trial | N
     _move_on(plan.resolved, state)
     late = _timed(method, state, team, 0)
     share = 1.0 - _growing(plan.resolved) / (2.0 * max(plan.resolved.run.max_iterations, 1))
-    return Trial((1.0 - share) * median(early) + share * median(late), len(early) + len(late))
+    return (1.0 - share) * median(early) + share * median(late), len(early) + len(late)
 
 
 def _growing(of: Resolved) -> int:
@@ -110,12 +129,20 @@ def _timed(method: Method, state: State[Any], team: Team, warm: int) -> list[flo
     return took[warm:]
 
 
-def answer(config: Config, asked: MachineQuestion, read: Callable[[Config], Sizes], ranks: int = 1) -> list[str]:
-    """Lines that answer --check of a machine or data that are not at hand.  read: sizes of a config's data; ranks: of
-    the launch, where none are asked.  Raises UsageError.  Collective: no."""
-    if config.model.loss == "auto":
+# --- a machine or data that are not at hand ---------------------------------------------------------------------------
+
+
+def answer(config: Config, asked: MachineQuestion, ranks: int = 1) -> list[str]:
+    """Lines that answer --check of a machine or data that are not at hand.
+
+    ranks: of the launch, where none are asked.  Raises UsageError.  Collective: no.
+    """
+    config = with_connections(config)
+    if not asked.without_data:
+        config, _ = with_loss(config)
+    elif config.model.loss == "auto":
         config = replace(config, model=replace(config.model, loss="squared"))
-    sizes, ranks = _sizes_of(config, asked, read), asked.ranks or ranks
+    sizes, ranks = _sizes_of(config, asked), asked.ranks or ranks
     plan, held = _plan(config, sizes, ranks), -(-ranks // asked.nodes)
     memory, whose = Memory(asked.memory, "a node (--memory) has") if asked.memory else allowance.memory()
     need, on_node = bytes_of_node(plan, asked.nodes), many(held, "rank")
@@ -136,11 +163,12 @@ def answer(config: Config, asked: MachineQuestion, read: Callable[[Config], Size
     ]
 
 
-def _sizes_of(config: Config, asked: MachineQuestion, read: Callable[[Config], Sizes]) -> Sizes:
+def _sizes_of(config: Config, asked: MachineQuestion) -> Sizes:
     """The sizes of data of that many rows, columns and outputs; of the data themselves what is not asked."""
     n_train, n_val = split_sizes(asked.points, config.data) if asked.points else (0, 0)
     if not asked.without_data:
-        return replace(read(config), n_train=n_train, n_val=n_val) if asked.points else read(config)
+        read = source_of(config).sizes()
+        return replace(read, n_train=n_train, n_val=n_val) if asked.points else read
     labels, outputs = loss_of(config).labels, asked.outputs or asked.columns
     if labels and asked.outputs < 2:
         raise UsageError(f'model.loss = "{config.model.loss}" needs the number of classes: give --outputs, 2 or more')

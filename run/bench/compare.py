@@ -111,12 +111,12 @@ def reference(study: who.Study) -> dict[str, float]:
     from macmpi.data import whole
     from macmpi.nets.build import build_chain
     from macmpi.nets.losses import loss_of
-    from macmpi.results import reference_errors
+    from macmpi.results import scores
 
     keys = config.read(Path(study.config), [])
     dataset = whole.load(keys.data)
     chain = build_chain(keys.model, dataset.X.shape[1], dataset.Y.shape[1])
-    return {level.name: level.value for level in reference_errors.levels(chain, dataset, loss_of(keys))}
+    return {level.name: level.value for level in scores.levels(chain, dataset, loss_of(keys))}
 
 
 def facts(contest: Contest) -> str:

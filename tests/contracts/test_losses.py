@@ -26,7 +26,7 @@ from macmpi.nets.losses import (
     weighted_outputs,
 )
 from macmpi.nets.losses.constant import best_constant
-from macmpi.results.reference_errors import all_at_hand
+from macmpi.results.scores import all_at_hand
 from macmpi.typing import Array
 
 SIZE = 4

@@ -12,8 +12,8 @@ from launch.here import run_here
 from launch.launching import run_program
 
 from macmpi.training import process
-from macmpi.training.curve import Curve
 from macmpi.training.process import STOP_SIGNALS
+from macmpi.training.record import Curve
 
 pytestmark = pytest.mark.launch
 

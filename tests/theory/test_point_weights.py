@@ -22,8 +22,7 @@ from macmpi.methods.stochastic import looks
 from macmpi.nets.losses import LOSSES
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
-from macmpi.results.reference_errors import levels
-from macmpi.results.scores import scores_of, sums_of
+from macmpi.results.scores import levels, scores_of, sums_of
 from macmpi.solvers import W_SOLVERS
 from macmpi.state import MacState, State
 from macmpi.typing import Array

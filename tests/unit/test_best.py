@@ -18,7 +18,7 @@ from macmpi.data.scaling import unscaled
 from macmpi.methods.starts import constant_weights
 from macmpi.nets.build import build_chain
 from macmpi.nets.losses import CrossEntropy, Squared
-from macmpi.results.reference_errors import all_at_hand
+from macmpi.results.scores import all_at_hand
 from macmpi.state import block_views
 from macmpi.typing import Array
 

@@ -112,13 +112,14 @@ def plan_of(data: str, ranks: int) -> tuple[Config, Plan]:
 
 
 @pytest.mark.parametrize("data", ["replicated", "node", "sharded"])
-def test_the_least_number_of_nodes_is_the_least(data: str) -> None:
+def test_the_least_number_of_nodes_is_the_least(data: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it names fits, and one less does not."""
     config, plan = plan_of(data, 64)
-    sizes = Sizes(500, 500, 10**6, 10**4, True)
+    monkeypatch.setattr(trial, "_sizes_of", lambda *asked: Sizes(500, 500, 10**6, 10**4, True))
+    monkeypatch.setattr(trial, "with_loss", lambda config: (config, []))
     memory = 1.01 * trial.bytes_of_node(plan, 13)
     with pytest.raises(UsageError, match="at least 13 for 64 ranks") as error:
-        trial.answer(config, MachineQuestion(64, 2, memory=memory), lambda config: sizes)
+        trial.answer(config, MachineQuestion(64, 2, memory=memory))
     assert "32 ranks on a node" in str(error.value)
     assert trial.bytes_of_node(plan, 12) > memory
 

@@ -20,11 +20,10 @@ from macmpi.account import Account
 from macmpi.console import duration
 from macmpi.parallel.clock import PHASES, Clock
 from macmpi.results.reading import Result
-from macmpi.results.reference_errors import Level
+from macmpi.results.scores import Level
 from macmpi.state import Errors, MacState, State
-from macmpi.training.best import Best
-from macmpi.training.curve import COLUMNS, Curve, record_of, say
-from macmpi.training.summary import closing
+from macmpi.training.record import COLUMNS, Curve, closing, record_of, say
+from macmpi.training.weights import Best
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=100)
 
@@ -151,7 +150,7 @@ def test_a_record_with_its_times_fills_the_columns_and_survives_the_file(tmp_pat
     errors = PLAIN._replace(wrong_train=0.5, wrong_validation=0.25, zeros=0.5)
     record = {**record_of(state(), "iteration", errors), **Clock().take()}
     assert {key for key, _, _ in COLUMNS} <= record.keys()
-    curve = Curve(tmp_path / "curve.jsonl", extra=record)
+    curve = Curve(tmp_path / "curve.jsonl", columns=COLUMNS)
     curve.add(record, None)
     curve.close()
     assert on_disk(tmp_path / "curve.jsonl") == [record]
@@ -164,7 +163,7 @@ def test_a_record_with_its_times_fills_the_columns_and_survives_the_file(tmp_pat
 def test_a_run_that_diverges_keeps_its_table_readable(
     error: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    curve = Curve(tmp_path / "curve.jsonl")
+    curve = Curve(tmp_path / "curve.jsonl", columns=COLUMNS[:4])
     curve.add(record(1, E1_train=error, E1_val=error), None)
     curve.close()
     cell = capsys.readouterr().out.split()[2]

@@ -21,8 +21,7 @@ from macmpi.plan.resolved import Resolved
 from macmpi.results.reading import read
 from macmpi.state import Errors
 from macmpi.training import loop
-from macmpi.training.best import Best
-from macmpi.training.refit import GAP, iterations_of
+from macmpi.training.weights import GAP, Best, iterations_of
 
 N, VALIDATION = 90, 30
 STOCHASTIC, SLOWLY = {"method.name": "stochastic"}, {"method.name": "mac", "penalty.mu_every": 3}

@@ -32,7 +32,7 @@ from macmpi.nets.losses import CrossEntropy, Squared
 from macmpi.parallel.team import Team
 from macmpi.results import figures, model, model_file, pictures
 from macmpi.results.reading import Result, points, read
-from macmpi.results.reference_errors import levels
+from macmpi.results.scores import levels
 from macmpi.training import checkpoint
 from macmpi.typing import Array
 
@@ -157,7 +157,7 @@ def coil() -> Dataset:
 def rough(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures of few images and few pixels, where nobody looks at them."""
     monkeypatch.setattr(pictures, "COLUMNS", 4)
-    monkeypatch.setattr(figures, "DPI", 10)
+    monkeypatch.setattr(pictures, "DPI", 10)
 
 
 def main(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
@@ -365,7 +365,7 @@ def test_the_page_holds_its_pictures(
     assert page.count("src=") == page.count("<figure") == page.count("<figcaption>") == 6
     assert "_a&lt;b&gt;&amp;$x$" in page
     assert "<b>" not in page
-    assert "prefers-color-scheme: dark" in page
+    assert "color-scheme: light dark" in page
     assert "@media print" in page
     assert f"{curve(odd)[-1]['E1_val']:.4f}" in page
 

@@ -23,7 +23,7 @@ def numbers(L: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, Numbers]:
     scaling = fit_scaling(Y, "standard")
     of_y, of_f = scaling.apply(Y), scaling.apply(F)
     sums = sum(scores.numbers_sums(of_y[rows], of_f[rows]) for rows in np.array_split(np.arange(N), 3))
-    assert len(sums) == scores.width_of(L, labels=False)
+    assert len(sums) == len(scores.sums_of(Y[:0], F[:0], labels=False))
     return Y, F, scores.numbers_of(sums, scaling.scale)
 
 
@@ -36,7 +36,7 @@ def labels(C: int, seed: int = 0, missing: int | None = None) -> tuple[np.ndarra
     F = random.normal(size=(N, C)) + 2.0 * np.eye(C)[true]
     Y = np.eye(C)[true]
     sums = sum(scores.label_sums(Y[rows], F[rows]) for rows in np.array_split(np.arange(N), 3))
-    assert len(sums) == scores.width_of(C, labels=True)
+    assert len(sums) == len(scores.sums_of(Y[:0], F[:0], labels=True))
     return true, F, scores.labels_of(sums, np.arange(C) * 10)
 
 

@@ -6,6 +6,7 @@ import errno
 import io
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -19,10 +20,9 @@ from macmpi import StorageError, files
 from macmpi.config import Config, Method, Run
 from macmpi.parallel.partition import partition_points
 from macmpi.state import State, StochasticState
-from macmpi.training import checkpoint, sharded_checkpoint
-from macmpi.training.checkpoint import rows_of_points, with_rows
+from macmpi.training import checkpoint
+from macmpi.training.checkpoint import rows_of, rows_of_points, with_rows
 from macmpi.training.run_directory import RunDirectory
-from macmpi.training.sharded_checkpoint import rows_of, save_sharded
 
 N = 211
 SHA256 = "0123abcd" * 8
@@ -49,10 +49,11 @@ def own(whole: State, ranks: int, rank: int) -> State:
 
 
 def save(folder: Path, whole: State, ranks: int, last: bool = False) -> list[Any]:
-    directory, partition = RunDirectory(folder), partition_points(N, ranks, sharded=True)
+    directory, work = RunDirectory(folder), SimpleNamespace(train=partition_points(N, ranks, sharded=True))
+    plan: Any = SimpleNamespace(begun=SimpleNamespace(resolved=CONFIG), sharded=True, work=work)
 
     def work(team: Any) -> None:
-        save_sharded(directory, own(whole, ranks, team.rank), CONFIG, SHA256, partition, team, last)
+        directory.save(own(whole, ranks, team.rank), plan, SHA256, team, last)
 
     return crew(ranks, work)
 
@@ -114,9 +115,7 @@ def test_a_damaged_one_gives_way_to_the_one_before(tmp_path: Path, capsys: pytes
 def test_the_file_has_space_for_all_of_it(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the one that writes plainly: HDF5, which a full disk would crash, is given no file on a disk."""
     asked, opened, fallocate, file = [], [], os.posix_fallocate, h5py.File
-    monkeypatch.setattr(
-        sharded_checkpoint.os, "posix_fallocate", lambda f, at, n: (asked.append(n), fallocate(f, at, n))
-    )
+    monkeypatch.setattr(checkpoint.os, "posix_fallocate", lambda f, at, n: (asked.append(n), fallocate(f, at, n)))
     monkeypatch.setattr(h5py, "File", lambda *given, **keys: (opened.append(given[0]), file(*given, **keys))[1])
     save(tmp_path, full(kind), 2)
     monkeypatch.undo()
@@ -144,7 +143,7 @@ def test_a_full_disk_leaves_the_old_checkpoint_and_nothing_else(
     for last in (False, True):
         calls.clear()
         with monkeypatch.context() as disk:
-            disk.setattr(sharded_checkpoint.os, step, failing)
+            disk.setattr(checkpoint.os, step, failing)
             found = save(tmp_path, full(iteration=4), 3, last)
         assert len(calls) == times
         says = "the checkpoint of iteration 4 could not be written: No space left on device"

@@ -131,6 +131,15 @@ def test_a_long_curve_is_thinned(n: int, data: st.DataObject) -> None:
     assert len(kept) == n or max(np.diff(kept)) <= 2 * math.ceil(n / (card.MOST_RECORDS - 1))
 
 
+def test_ranks_of_several_kernels_are_named_with_them(trained: Path) -> None:
+    found = macmpi.load(str(trained / "model.h5")).card
+    assert found is not None
+    (kernel,) = found.machine["kernels"]
+    mixed = [kernel | {"ranks": [0]}, kernel | {"ranks": [1], "arithmetic": "another"}]
+    lines = dict(show.machine_lines(found.machine | {"kernels": mixed}))
+    assert "rank 0 on" in lines["arithmetic"] and "rank 1 on" in lines["arithmetic"]
+
+
 # --- what the command shows -------------------------------------------------------------------------------------------
 
 

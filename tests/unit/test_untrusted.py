@@ -20,7 +20,7 @@ from macmpi.parallel.partition import partition_points
 from macmpi.parallel.team import Team
 from macmpi.state import MacState, State
 from macmpi.training import checkpoint
-from macmpi.training.sharded_checkpoint import rows_of
+from macmpi.training.checkpoint import rows_of
 
 TERABYTES = (1 << 30, 1 << 12)
 

@@ -1,0 +1,189 @@
+"""The weights that a model predicts with: of the lowest validation error, never worse than a constant, or of a refit.
+
+The refit is the same training again, on training and validation points together, as long as validation chose.
+Validation has said after how many iterations the net generalises best; what is left to gain are the points that were
+held out.  They pay where points are few, or where the net knows its training points far better than others, so "auto"
+asks for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from macmpi import many
+from macmpi.console import decimals
+from macmpi.data.dataset import Dataset, share_arrays
+from macmpi.half_steps.errors import errors_of
+from macmpi.half_steps.evaluation import at
+from macmpi.half_steps.parts import Parts
+from macmpi.methods.choose import Method, choose
+from macmpi.methods.starts import Origin, constant_weights, start
+from macmpi.nets.losses import LINKS
+from macmpi.parallel.team import Team
+from macmpi.plan.penalty import Progress
+from macmpi.plan.plan import Plan
+from macmpi.plan.resolved import Resolved
+from macmpi.results.scores import Labels, Numbers, levels, scores_of, sums_of
+from macmpi.state import Errors, State, block_views
+from macmpi.training.finite import SAME
+from macmpi.typing import Array
+
+GAP = 2.0
+""""auto" refits many points where the validation error of the best weights is this many times their training error."""
+
+
+def is_poor(error: float, constant: float) -> bool:
+    """A training error, without a ridge, is above that of the best constant, or no number."""
+    return not error <= constant * (1.0 + SAME)
+
+
+@dataclass(frozen=True)
+class Best:
+    """Weights (flat), the iteration that they are of, their errors.
+
+    last: they are those that the run ended with; constant: they give the best constant, since no others were better.
+    """
+
+    weights: Array
+    iteration: int
+    errors: Errors
+    last: bool = False
+    constant: bool = False
+
+
+def best_of(method: Method, state: State[Any], after: State[Any], errors: Errors, constant: float) -> Best:
+    """The weights of the lowest validation error: of an iteration, or those after the end.  Collective: yes.
+
+    Those that are poor, with a training error above that of the best constant, only where all are.  after, errors: the
+    state after postprocessing, and its errors.  Cost: an evaluation.
+    """
+    history, last = state.history, (is_poor(errors.E_Q, constant), errors.validation)
+    if not len(history.best_weights) or last <= (history.best_poor, history.best_e1_val):
+        return Best(after.weights, after.iteration, errors, last=True)
+    return Best(history.best_weights, history.best_iteration, _errors(method, after, history.best_weights))
+
+
+def or_constant(best: Best, method: Method, after: State[Any], data: Dataset) -> Best:
+    """The net that gives the best constant where that is better than the best weights.  Collective: yes.
+
+    An output layer without biases gives none, one of convolutions perhaps none that is better.
+    """
+    parts, plan = method.parts, method.plan
+    points = parts.over_points, parts.points.weight, data.weights
+    flat = constant_weights(plan.chain, after.weights, plan.resolved.loss, data.Y, *points)
+    if flat is None:
+        return best
+    of = _errors(method, after, flat)
+    return best if best.errors.E_Q <= of.E_Q else Best(flat, 0, of, constant=True)
+
+
+def _errors(method: Method, state: State[Any], weights: Array) -> Errors:
+    """The errors of a net with other weights (flat) than the state's.  Collective: yes."""
+    return errors_of(method.parts, replace(state, weights=weights), feasible=True)
+
+
+def scored(parts: Parts, weights: Array, data: Dataset) -> Numbers | Labels:
+    """Scores of the net with these weights (flat) at the validation points; rank 0 knows their units and classes.
+
+    Cost: one pass through the net.  Collective: yes.
+    """
+    plan, L = parts.plan, parts.plan.chain.n_out
+    loss, points = plan.resolved.loss, plan.work.validation
+    labels = loss.labels
+    blocks = block_views(weights, plan.chain.block_shapes)
+
+    def part(rows: slice) -> Array:
+        F = plan.chain.forward(blocks, data.X_val[rows])
+        return sums_of(data.Y_val[rows], F if labels else LINKS[loss.link](F), labels, at(data.weights_val, rows))
+
+    none = data.Y_val[:0]
+    sums = parts.evaluation.total(points, part, len(sums_of(none, none, labels)))
+    classes = np.arange(L) if labels and data.classes is None else data.classes
+    return scores_of(sums, data.scaling_y.scale, classes)
+
+
+# --- the refit --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Refit:
+    """Weights (flat) of the refit, and their E1 of all n points.
+
+    better: than the E1 of the best weights before it, and than that of the best constant.
+    """
+
+    weights: Array
+    iterations: int
+    error: float
+    n: int
+    better: bool
+
+    def __str__(self) -> str:
+        name = f"refit on all {many(self.n, 'point')}"
+        if not self.better:
+            return f"{name:28s} no better there: the best weights stay"
+        return f"{name:28s} E1       {decimals(self.error):>9}   after {many(self.iterations, 'iteration')}"
+
+
+def iterations_of(of: Resolved, best: Best, errors: Array) -> int:
+    """Counts the iterations of the refit of a run with these best weights; 0: none is wanted.  Collective: no (rank 0).
+
+    They are those after which the validation error was least, as the mean over an iteration, the one before and the one
+    after it: of a few points the least error by itself comes by chance.  errors: those of the run (`History`).
+    """
+    if best.constant or best.iteration == 0 or of.run.refit is False or not of.repeatable:
+        return 0
+    if of.run.refit == "auto" and not (of.gains and best.errors.validation >= GAP * best.errors.E_Q):
+        return 0
+    return max(int(np.argmin([np.mean(errors[max(i - 1, 0) : i + 2]) for i in range(len(errors))])), 1)
+
+
+def joined(data: Dataset, team: Team) -> Dataset:
+    """Training and validation points as training points, in the scaling of the training points.
+
+    Cost: a copy of all points, one for the ranks of a node if they share memory.  Collective: yes.
+    """
+    pairs = [(data.X, data.X_val)] if data.autoencoder else [(data.X, data.X_val), (data.Y, data.Y_val)]
+    if weighted := data.weights is not None or data.weights_val is not None:
+        given = (data.weights, data.X), (data.weights_val, data.X_val)
+        pairs.append(tuple(np.ones(len(A)) if w is None else w for w, A in given))  # type: ignore[arg-type]
+    found = [np.concatenate(pair) for pair in pairs] if team.rank == 0 or not team.shares else []
+    found = share_arrays(team, found) if team.shares else found
+    weights = found.pop() if weighted else None
+    return replace(data, X=found[0], Y=found[-1], groups=None, order=None, weights=weights)
+
+
+def refit(
+    data: Dataset,
+    first: Method,
+    best: Best,
+    iterations: int,
+    stopped: Callable[[], bool],
+    begun: State[Any] | None = None,
+    keep: Callable[[State[Any]], Any] = lambda state: None,
+) -> Refit | None:
+    """Trains again on all points.
+
+    None where it was stopped; `keep` is then given its state, and `begun` is that of one to go on with, on all ranks.
+    stopped, keep: collective.  Cost: the iterations, on all points.  Collective: yes.
+    """
+    team, clock = first.parts.team, first.parts.clock
+    whole = joined(data, team)
+    method = choose(Plan(first.plan.resolved, len(whole.X), len(data.X_val), team.size), whole, team, clock)
+    of = method.plan.resolved
+    state = start(method, Origin()) if begun is None else begun
+    method.begin(state)
+    while state.iteration < iterations:
+        if not method.sweep(state, stopped) or stopped():
+            keep(state)
+            return None
+        # the number of iterations alone decides over the next mu
+        state.mu = of.schedule.decide(Progress(state.iteration, state.mu, np.inf, 0.0, best=state.iteration)).mu
+    weights = state.result.copy()
+    after, before = (_errors(method, state, flat).E_Q for flat in (weights, best.weights))
+    better = team.from_root(lambda: after < min(before, levels(method.plan.chain, whole, of.loss)[0].value))
+    return Refit(weights, state.iteration, after, len(whole.X), better)
