@@ -7,16 +7,16 @@ import json
 import os
 import re
 import tomllib
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from macmpi import UsageError
-from macmpi.config.gone import gone
-from macmpi.config.layer_tables import TABLES, table_meant
-from macmpi.config.model import words
+from macmpi.config.model import TABLES, table_meant, words
 from macmpi.config.tables import solvers
+from macmpi.config.unread import gone
 from macmpi.config.whole import Config, toml
 
 
@@ -25,7 +25,7 @@ def read(path: Path, settings: list[str]) -> Config:
 
     Raises UsageError with all mistakes of the file in one message.  Collective: no.
     """
-    return _validated(read_table(path), settings, f"{path} and --set" if settings else str(path))
+    return validate(read_table(path), f"{path} and --set" if settings else str(path), settings)
 
 
 DATA = (".csv", ".tsv", ".parquet", ".npz", ".npy", ".h5", ".hdf5")
@@ -84,21 +84,15 @@ def _set(table: dict[str, Any], setting: str) -> None:
             table[name] = value
 
 
-def from_settings(settings: list[str], name: str) -> Config:
-    """The config of `--set` settings alone.  name: theirs, for messages.  Raises UsageError.  Collective: no."""
-    return _validated({}, settings, name)
+def validate(table: dict[str, Any], name: str, settings: Sequence[str] = ()) -> Config:
+    """The config of a parsed table, with `--set` settings on top.  name: theirs, for messages.  Collective: no.
 
-
-def _validated(table: dict[str, Any], settings: list[str], name: str) -> Config:
-    for setting in settings:
-        _set(table, setting)
-    return validate(table, name)
-
-
-def validate(table: dict[str, Any], name: str) -> Config:
-    """Config from a parsed table.  Raises UsageError with all its mistakes in one message."""
+    Raises UsageError with all its mistakes in one message.
+    """
     from pydantic import ValidationError
 
+    for setting in settings:
+        _set(table, setting)
     known, lines = _without_gone(table)
     try:
         found: Config = _adapter().validate_json(_json(known, name))

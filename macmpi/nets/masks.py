@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from macmpi import UsageError, many
-from macmpi.config.layer_tables import GIVEN, Sparse
+from macmpi.config.model import GIVEN, Sparse
 from macmpi.nets.images import Shape, shape_read
 from macmpi.nets.layers.masked import Masked, as_text, from_text
 from macmpi.typing import Array

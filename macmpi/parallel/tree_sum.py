@@ -101,8 +101,6 @@ class TreeSum:
 
         Collective: yes.
         """
-        if self.team.size == 1:
-            return Sum(_fill(add, np.empty(width, dtype), Tile(0, self.leaves), sets, self._join)[None], 0, self._join)
         counts = self._counts
         if self.team.shares or alone(sum(counts), width):
             sums, first = self._turns.array((sum(counts), width), dtype), sum(counts[: self.team.rank])

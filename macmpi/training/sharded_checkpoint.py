@@ -16,9 +16,8 @@ import numpy as np
 
 from macmpi import StorageError, UsageError, files
 from macmpi.data.dataset import share_arrays
-from macmpi.parallel.partition import PointPartition
-from macmpi.parallel.team import Team
-from macmpi.parallel.texts import check_alike
+from macmpi.parallel.points import PointPartition
+from macmpi.parallel.team import Team, check_alike
 from macmpi.plan.plan import Plan
 from macmpi.plan.resolved import Resolved
 from macmpi.state import State

@@ -15,8 +15,7 @@ from macmpi import UsageError
 from macmpi.config import Config, Data
 from macmpi.data.source import Whole
 from macmpi.data.whole import load
-from macmpi.parallel.partition import partition_points
-from macmpi.parallel.points import SAMPLE_POINTS, Points
+from macmpi.parallel.points import SAMPLE_POINTS, Points, partition_points
 from macmpi.parallel.team import Team
 
 RANDOM = np.random.default_rng(0)
