@@ -13,7 +13,7 @@ launchers fill one node after the other and it has more than G ranks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate, zip_longest
+from itertools import accumulate, groupby, zip_longest
 from typing import Any
 
 FROM = 256
@@ -94,11 +94,9 @@ def runs_by_turn(nodes: Sequence[int]) -> list[list[range]]:
     nodes: the node of each rank.  A node without an i-th run has an empty one.  Collective: no.
     """
     runs: list[list[range]] = [[] for _ in range(max(nodes) + 1)]
-    for rank, node in enumerate(nodes):
-        if rank and nodes[rank - 1] == node:
-            runs[node][-1] = range(runs[node][-1].start, rank + 1)
-        else:
-            runs[node].append(range(rank, rank + 1))
+    for node, same in groupby(range(len(nodes)), key=nodes.__getitem__):
+        first, *others = same
+        runs[node].append(range(first, first + 1 + len(others)))
     return [list(turn) for turn in zip_longest(*runs, fillvalue=range(0))]
 
 

@@ -135,24 +135,14 @@ class MPITeam(Team):
             self._finish(start(), phase)
 
     def from_root(self, function: Callable[[], T]) -> T:
-        outcome: Any = None
-        if self.rank == 0:
-            try:
-                outcome = (True, function())
-            except MacmpiError as error:
-                outcome = (False, _told(error))
-        fine, value = self._broadcast(outcome, 0)
-        if not fine:
-            raise value
+        value, failed = _tried(function) if self.rank == 0 else (None, None)
+        value, failed = self._broadcast((value, failed and _told(failed)), 0)
+        if failed:
+            raise failed
         return value
 
     def all_or_raise(self, function: Callable[[], T]) -> T:
-        value: Any = None
-        failed: MacmpiError | None = None
-        try:
-            value = function()
-        except MacmpiError as error:
-            failed = error
+        value, failed = _tried(function)
         flags = bytearray(self.size)
         flags[self.rank] = failed is not None
         self._finish(self._comm.Iallgather(self._mpi.IN_PLACE, [flags, 1, self._mpi.BYTE]), "the other ranks")
@@ -249,6 +239,14 @@ class MPITeam(Team):
     def _end_others(self, code: int) -> None:
         time.sleep(0.2)  # the launcher forwards what was printed before it learns of the abort
         self._comm.Abort(code)
+
+
+def _tried(function: Callable[[], Any]) -> tuple[Any, MacmpiError | None]:
+    """Calls a function, and gives its value, or the known error that it raises instead."""
+    try:
+        return function(), None
+    except MacmpiError as error:
+        return None, error
 
 
 def _told(error: MacmpiError) -> MacmpiError:

@@ -286,6 +286,20 @@ def test_targets_are_one_column_or_several(folder: Path) -> None:
     assert "data.target.1: should be text, in quotes" in refusal('data.target = ["y", 3]', folder)
 
 
+WORDS_OF_TYPES = ["int", "float", "bool", "str", "list[int]", "literal['auto']", "Sparse", "Convolution", "Recurrent"]
+
+
+@often
+@given(name=st.sampled_from(WORDS_OF_TYPES) | st.text(min_size=1), layer=st.booleans())
+def test_an_unknown_key_is_named_whatever_its_name_is(name: str, layer: bool) -> None:
+    where, keys = ("model.hidden.0", {"channels": 3, name: 1}) if layer else ("penalty", {name: 1})
+    with pytest.raises(UsageError) as caught:
+        config.validate({"model": {"hidden": [keys]}} if layer else {where: keys}, "f")
+    assert str(caught.value).startswith(
+        f"1 mistake in f:\n  {where}.{name if name.isprintable() else repr(name)}: unknown"
+    )
+
+
 def test_bounds_the_wrong_way_round(folder: Path) -> None:
     assert "batch_max = 1000 is below batch = 1200" in refusal("[stochastic]\nbatch = 1200", folder)
 
