@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from macmpi import UsageError, __version__, many
-from macmpi.config import Config, from_settings
+from macmpi.config import Config, validate
 from macmpi.config.auto import Decision
 from macmpi.config.documented import documented, explanations, listed, scripts, text_of
 from macmpi.config.whole import given, toml
@@ -112,7 +112,7 @@ def brought_along(args: argparse.Namespace) -> str:
 
 def look(source: str, settings: list[str]) -> Found:
     """Reads a data set, as a run would.  Raises UsageError where a run on it is refused."""
-    config = from_settings([f"data.source={toml(source)}", *settings], f"{source} and --set")
+    config = validate({}, f"{source} and --set", [f"data.source={toml(source)}", *settings])
     try:
         known, decisions = with_loss(config)
     except UsageError:

@@ -110,8 +110,7 @@ OWNERS = {
     "pyarrow": {"data.tables"},
     "polars": set(),
     "argparse": {"parallel.command", "run", "predict", "fetch", "report", "doctor", "init", "export.__main__", "show"},
-    "time": {"parallel.clock", "parallel.mpi", "plan.estimate", "training.run_directory", "doctor"}
-    | {"parallel.waiting", "api.cleaner"}
+    "time": {"parallel.clock", "parallel.mpi", "plan.estimate", "training.run_directory", "doctor", "api.cleaner"}
     | {"training.time_limit", "training.process", "machine.lock", "machine.storage"},
     "signal": {"api.cleaner", "api.on_ranks", "training.process"},
     "pickle": {"parallel.mpi"},
@@ -121,7 +120,7 @@ OWNERS = {
     "threading": {"parallel.kernels", "training.process"},
     "matplotlib": {"results.figures", "results.pictures"},
     "onnx": {"export.onnx_file"},
-    "onnxruntime": {"export.check"},
+    "onnxruntime": {"export.onnx_file"},
 }
 """Library -> the only modules, or packages with a dot behind them, that import it."""
 
@@ -237,7 +236,7 @@ def test_no_module_is_long() -> None:
 
 def test_the_package_itself_imports_nothing() -> None:
     """So that rank 0 can refuse a config before NumPy is loaded: __init__, run, team, config and theirs are light."""
-    ranks = ("team", "mpich", "packing", "shared_memory", "clock", "__init__")
+    ranks = ("team", "mpi", "exchange", "shared_memory", "clock", "launchers", "__init__")
     light = (
         "__init__",
         "__main__",

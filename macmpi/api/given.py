@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from macmpi import UsageError, shown
-from macmpi.config import Config, Data, layer_tables, read_table, validate
+from macmpi.config import Config, Data, model, read_table, validate
 from macmpi.config.auto import decide_net
 from macmpi.config.whole import given as keys_of
 from macmpi.data.checks import as_array
@@ -172,7 +172,7 @@ def _layer_of(map_: Map, units: int) -> Any:
     """The entry of model.hidden for a layer that begins with this map: its units, or a table of its connections."""
     if map_.connected is None:
         return units
-    return {"units": units, "connections": f"{layer_tables.GIVEN}{as_text(map_.connected[:, :-1])}"}
+    return {"units": units, "connections": f"{model.GIVEN}{as_text(map_.connected[:, :-1])}"}
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from macmpi.config.layer_tables import Convolution, Recurrent, Sparse
-from macmpi.config.model import FITTERS, LAYERS, LOSSES, TRAINERS, Activation, Model, Site
+from macmpi.config.model import FITTERS, LAYERS, LOSSES, TRAINERS, Activation, Convolution, Model, Recurrent, Sparse
 from macmpi.config.tables import (
     NESTED,
     Baseline,
@@ -22,14 +21,12 @@ from macmpi.config.tables import (
 from macmpi.config.whole import Config, dump, flat
 
 if TYPE_CHECKING:
-    from macmpi.config.reading import from_settings, known_keys, read, read_table, validate
-
-READING = ("from_settings", "known_keys", "read", "read_table", "validate")
-"""Functions that read a config are imported when one of them is asked for: rank 0 alone reads."""
+    from macmpi.config.reading import read, read_table, validate
 
 
 def __getattr__(name: str) -> Any:
-    if name not in READING:
+    """Functions that read a config are imported when one of them is asked for: rank 0 alone reads."""
+    if name not in ("read", "read_table", "validate"):
         raise AttributeError(name)
     from macmpi.config import reading
 

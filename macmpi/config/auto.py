@@ -64,11 +64,12 @@ class Decision:
     why: str
 
 
+@dataclass
 class _Deciding:
     """A config that is being decided, key by key."""
 
-    def __init__(self, config: Config) -> None:
-        self.config, self.found = config, list[Decision]()
+    config: Config
+    found: list[Decision]
 
     def settle(self, key: str, value: Any, why: str) -> None:
         """Gives a key, "table.key", its value."""
@@ -81,7 +82,7 @@ def decide(
     config: Config, n_in: int, autoencoder: bool = False, shape: Sequence[int] | None = None
 ) -> tuple[Config, list[Decision]]:
     """The config without "auto", and what was decided.  n_in: columns of X; shape: of its images.  Collective: no."""
-    deciding = _net(config, n_in, autoencoder)
+    deciding = _Deciding(*decide_net(config, n_in, autoencoder))
     model = deciding.config.model
     if shape and not model.image and model.reads_images:
         deciding.settle("model.image", [*shape], AS_THE_DATA)
@@ -113,12 +114,7 @@ def _start(config: Config) -> tuple[str, str]:
 
 def decide_net(config: Config, n_in: int, autoencoder: bool = False) -> tuple[Config, list[Decision]]:
     """The config with a method and a net, and what was decided.  Collective: no."""
-    deciding = _net(config, n_in, autoencoder)
-    return deciding.config, deciding.found
-
-
-def _net(config: Config, n_in: int, autoencoder: bool) -> _Deciding:
-    deciding = _Deciding(config)
+    deciding = _Deciding(config, [])
     if config.model.hidden == AUTO:
         code = max(1, min(CODE, n_in // 2))
         why = f"an autoencoder of {n_in} columns" if autoencoder else "a regression or a classifier"
@@ -132,7 +128,7 @@ def _net(config: Config, n_in: int, autoencoder: bool) -> _Deciding:
         deciding.settle("model.activation", *(for_codes if autoencoder else for_others))
     if config.model.loss == AUTO:
         deciding.settle("model.loss", "squared", "the targets are numbers")
-    return deciding
+    return deciding.config, deciding.found
 
 
 def in_short(decisions: Sequence[Decision]) -> str:
@@ -183,11 +179,9 @@ SLOWLY = {"factor": 2.0, "mu_every": 10, "patience": 25}
 PATH = {"mu0": 1.0, "factor": 2.0, "ridge_scale": "objective"}
 """A path of stationary points of E_Q + ridge: half steps need about as many iterations as mu is large."""
 
-FIRST_MU = {"labels": 1e-3, "numbers": 0.03}
-"""mu of the first iterations."""
-
-RIDGE = {"labels": 5e-3, "numbers": 0.1}
-"""The ridge of the objective, for each column of the inputs: a unit of many columns has smaller weights."""
+BY_COLUMNS = {"labels": (1e-3, 5e-3, 0.15), "numbers": (0.03, 0.1, 1.0)}
+"""mu of the first iterations; the ridge of the objective for each column of the inputs, for a unit of many columns has
+smaller weights; the ridge at most."""
 
 FEW = "fewer centres than points"
 
@@ -198,17 +192,14 @@ BASIS = {"factor": 2.0}
 """Few basis functions cannot follow the codes that a small mu allows them, and the error of the net rises; where mu is
 large, codes hardly move.  So mu passes in small steps through where the two meet."""
 
-MOST = {"labels": 0.15, "numbers": 1.0}
-"""The ridge at most."""
-
 
 def by_loss(config: Config, n_in: int, autoencoder: bool) -> Iterator[tuple[str, Any, str]]:
     """Each key of [penalty] that says "auto", its value, and why.  n_in: columns of X.  Collective: no."""
     penalty, kind = config.penalty, _kind(config, autoencoder)
     values: dict[str, Any] = PAPER | {"bits": BITS, FEW: BASIS}.get(kind, {})
-    if kind in RIDGE:
-        ridge = min(RIDGE[kind] * n_in, MOST[kind])
-        values = {"mu0": FIRST_MU[kind], **SLOWLY, "ridge": ridge, "ridge_scale": "objective"}
+    if kind in BY_COLUMNS:
+        mu0, ridge, most = BY_COLUMNS[kind]
+        values = {"mu0": mu0, **SLOWLY, "ridge": min(ridge * n_in, most), "ridge_scale": "objective"}
     why = f"for {kind}" if kind else IN_THE_PAPER
     if penalty.stop == "gradient":
         values, why = values | PATH, "for a path of stationary points"

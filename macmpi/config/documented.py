@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -15,33 +16,26 @@ KEYS = "defaults"
 """The name of the file that explains every key."""
 
 
-def folder() -> Path | None:
+def folder() -> Path:
     """The folder of the documented configs: of the clone that runs, else as the wheel was installed.
 
-    None where somebody has removed them.
+    One that is not there where somebody has removed them.
     """
-    clone = Path(macmpi.__file__).resolve().parents[1] / "run"
-    if os.path.isfile(clone / f"{KEYS}.toml"):
-        return clone
-    try:
+    places = [Path(macmpi.__file__).resolve().parents[1] / "run" / f"{KEYS}.toml"]
+    with suppress(metadata.PackageNotFoundError):
         installed = metadata.files("macmpi") or []
-    except metadata.PackageNotFoundError:
-        return None
-    places = (Path(str(file.locate())).resolve() for file in installed if file.name == f"{KEYS}.toml")
-    return next((place.parent for place in places if os.path.isfile(place)), None)
+        places += [Path(str(file.locate())).resolve() for file in installed if file.name == f"{KEYS}.toml"]
+    return next((place.parent for place in places if os.path.isfile(place)), places[0])
 
 
 def documented() -> dict[str, Path]:
     """Name, without .toml, and path of each documented config, by name."""
-    place = folder()
-    return {} if place is None else {path.stem: path for path in sorted(place.glob("*.toml"))}
+    return {path.stem: path for path in sorted(folder().glob("*.toml"))}
 
 
 def scripts() -> dict[str, Path]:
     """Name, without ending, and path of each job script of a batch system, by name."""
-    place = folder()
-    files = [] if place is None else sorted((place / "batch").glob("*"))
-    return {path.stem: path for path in files if path.suffix in (".sh", ".def")}
+    return {path.stem: path for path in sorted(folder().glob("batch/*")) if path.suffix in (".sh", ".def")}
 
 
 def listed() -> str:
@@ -69,10 +63,9 @@ def found(given: Path) -> Path:
     Files of the user's go first.  A name that is none of them stays as it is, for who reads it to refuse.
     """
     named = given.with_name(f"{given.name}.toml") if given.name and given.suffix != ".toml" else given
-    if os.path.isfile(given):
-        return given
-    if os.path.isfile(named):
-        return named
+    for path in (given, named):
+        if os.path.isfile(path):
+            return path
     own = documented().get(named.stem) if len(given.parts) == 1 else None
     return own or given
 

@@ -7,16 +7,16 @@ import json
 import os
 import re
 import tomllib
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from macmpi import UsageError
-from macmpi.config.gone import gone
-from macmpi.config.layer_tables import TABLES, table_meant
-from macmpi.config.model import words
+from macmpi.config.model import TABLES, table_meant, words
 from macmpi.config.tables import solvers
+from macmpi.config.unread import gone
 from macmpi.config.whole import Config, toml
 
 
@@ -25,7 +25,7 @@ def read(path: Path, settings: list[str]) -> Config:
 
     Raises UsageError with all mistakes of the file in one message.  Collective: no.
     """
-    return _validated(read_table(path), settings, f"{path} and --set" if settings else str(path))
+    return validate(read_table(path), f"{path} and --set" if settings else str(path), settings)
 
 
 DATA = (".csv", ".tsv", ".parquet", ".npz", ".npy", ".h5", ".hdf5")
@@ -84,43 +84,24 @@ def _set(table: dict[str, Any], setting: str) -> None:
             table[name] = value
 
 
-def from_settings(settings: list[str], name: str) -> Config:
-    """The config of `--set` settings alone.  name: theirs, for messages.  Raises UsageError.  Collective: no."""
-    return _validated({}, settings, name)
+def validate(table: dict[str, Any], name: str, settings: Sequence[str] = ()) -> Config:
+    """The config of a parsed table, with `--set` settings on top.  name: theirs, for messages.  Collective: no.
 
-
-def _validated(table: dict[str, Any], settings: list[str], name: str) -> Config:
-    for setting in settings:
-        _set(table, setting)
-    return validate(table, name)
-
-
-def validate(table: dict[str, Any], name: str) -> Config:
-    """Config from a parsed table.  Raises UsageError with all its mistakes in one message."""
+    Raises UsageError with all its mistakes in one message.
+    """
     from pydantic import ValidationError
 
+    for setting in settings:
+        _set(table, setting)
     known, lines = _without_gone(table)
     try:
-        found: Config = _adapter().validate_json(_json(known, name))
+        found: Config = _validator().validate_json(_json(known, name))
     except ValidationError as error:
-        lines += _told([mistake for mistake in error.errors() if _is_meant(mistake["loc"], known)])
+        lines += map(_explain, error.errors())
     if lines:
         count = f"{len(lines)} mistake{'s' if len(lines) > 1 else ''}"
         raise UsageError("\n  ".join([f"{count} in {name}:", *lines]))
     return found
-
-
-def _told(mistakes: list[Any]) -> list[str]:
-    """A line for each mistake: of a value that may be of several kinds, for the kind that it was meant for, or one."""
-    auto = {m["loc"][:-1] for m in mistakes if m["loc"][-1:] == (AUTO_BRANCH,)}
-    said = [m for m in mistakes if m["loc"][-1:] != (AUTO_BRANCH,)]
-    asked = {m["loc"][:n] for m in said for n in (-1, -2) if not _other_branch(m)}
-    own = [m for m in said if not _other_branch(m) or (m["loc"][:-1] in auto and m["loc"][:-1] not in asked)]
-    for mistake in said:
-        place = mistake["loc"][:-1]
-        if not any(m["loc"][: len(place)] == place for m in own):
-            own.append(mistake)
-    return [_explain(m, ', or "auto"' if m["loc"][:-1] in auto else "") for m in own]
 
 
 def _without_gone(table: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -150,46 +131,49 @@ def _json(value: Any, name: str, key: str = "") -> str:
 
 
 @cache
-def _adapter() -> Any:
+def _validator() -> Any:
     """Made once: it takes longer than many validations."""
     from pydantic import TypeAdapter
+    from pydantic_core import SchemaValidator
 
-    return TypeAdapter(Config)
-
-
-AUTO_BRANCH = "literal['auto']"
-"""The branch of `number | "auto"` that is the word: it is said at the end of what the number should be."""
-
-BRANCH = re.compile(
-    r"(?P<one>(literal|function-after)\[.*|constrained-float|constrained-int|float|int|bool|str)|list\[.*"
-)
-"""Pydantic marks by these the two branches of "one value, or a list of them" in the place of a mistake."""
+    return SchemaValidator(_of_one_kind(TypeAdapter(Config).core_schema))
 
 
-LAYERS = tuple(kind.__name__ for kind in TABLES.values())
-"""The branches of a layer in the list of them."""
+def _of_one_kind(schema: Any) -> Any:
+    """A schema of pydantic, in which a value that may be of several kinds is held to the one that it is meant for."""
+    if isinstance(schema, list):
+        return [_of_one_kind(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    schema = {key: _of_one_kind(part) for key, part in schema.items()}
+    return _tagged(schema["choices"]) if schema.get("type") == "union" else schema
 
 
-def _is_meant(place: tuple[Any, ...], table: Any) -> bool:
-    """A mistake is of the table that a layer is meant to be, not of another that it might have been."""
-    for part in place:
-        if part in LAYERS:
-            if isinstance(table, dict) and table_meant(table).__name__ != part:
-                return False
-        elif isinstance(table, dict):
-            table = table.get(part)
-        elif isinstance(table, list) and isinstance(part, int) and part < len(table):
-            table = table[part]
-    return True
+OR_AUTO = -10
+"""The place of a mistake has the number of the kind that its value is meant for, a negative one as no index is; of a
+value that may be "auto" too, this one or one below."""
 
 
-def _other_branch(mistake: Any) -> bool:
-    """The branch that the value was not meant for: a list or a table as one value, or one value as one of these."""
-    last, value = str((mistake["loc"] or [""])[-1]), mistake["input"]
-    if last in LAYERS:
-        return not isinstance(value, dict)
-    branch = BRANCH.fullmatch(last)
-    return branch is not None and bool(branch["one"]) is isinstance(value, list | dict)
+def _tagged(choices: list[Any]) -> dict[str, Any]:
+    """The schema of a value of some kinds: the table or the list that it is, "auto", or else the first of them."""
+    kinds = [_kind(choice) for choice in choices]
+    first = OR_AUTO if "auto" in kinds else -1
+
+    def meant(value: Any) -> int:
+        kind = table_meant(value).__name__ if isinstance(value, dict) else "list" if isinstance(value, list) else "one"
+        kind = "auto" if value == "auto" and "auto" in kinds else kind
+        return first - (kinds.index(kind) if kind in kinds else 0)
+
+    tagged = {first - i: choice for i, choice in enumerate(choices)}
+    return {"type": "tagged-union", "choices": tagged, "discriminator": meant}
+
+
+def _kind(choice: dict[str, Any]) -> str:
+    """The name of a table, "list", "auto", or "one" for any other value."""
+    if choice.get("expected") == ["auto"]:
+        return "auto"
+    table = choice.get("ref", choice.get("schema_ref", "")).partition(":")[0].rpartition(".")[2]
+    return table or ("list" if choice["type"] == "list" else "one")
 
 
 EXAMPLES = {"model.skips": "[[1, 3]]", "selection.sizes": "[[50, 100], []]", "model.activation": '["relu", "tanh"]'}
@@ -242,10 +226,12 @@ def _unknown(where: list[str]) -> str:
     return f"did you mean {likely}?" if likely else f"known here: {', '.join(here)}"
 
 
-def _explain(mistake: Any, otherwise: str = "") -> str:
-    parts = [str(part) for part in mistake["loc"] if part not in LAYERS and not BRANCH.fullmatch(str(part))]
+def _explain(mistake: Any) -> str:
+    place = mistake["loc"] or ("the file",)
+    otherwise = ', or "auto"' if isinstance(place[-1], int) and place[-1] <= OR_AUTO else ""
+    parts = [str(part) for part in place if isinstance(part, str) or part >= 0]
     where = [part if part.isprintable() else repr(part) for part in parts]
-    key = ".".join(where) or "the file"
+    key = ".".join(where)
     if mistake["type"] == "unexpected_keyword_argument":
         return f"{key}: unknown key; {_unknown(where)}"
     if mistake["type"].startswith("dataclass"):

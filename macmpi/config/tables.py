@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
-from macmpi.config.bounds import Ge, Gt, Le, Lt, Predicate
+
+class Constraint:
+    """Metadata of a type: stands for that class of annotated_types, which rank 0 alone imports, to check a config."""
+
+    __is_annotated_types_grouped_metadata__ = True
+    """By this name annotated_types knows metadata that are made when somebody iterates over them."""
+
+    def __init__(self, kind: str, *arguments: Any, **named: Any) -> None:
+        self.kind, self.arguments, self.named = kind, arguments, named
+
+    def __iter__(self) -> Iterator[Any]:
+        import annotated_types
+
+        yield getattr(annotated_types, self.kind)(*self.arguments, **self.named)
+
+
+Ge, Gt, Le, Lt = (partial(Constraint, kind) for kind in ("Ge", "Gt", "Le", "Lt"))
+Len, Interval, Predicate = (partial(Constraint, kind) for kind in ("Len", "Interval", "Predicate"))
 
 
 class Table:

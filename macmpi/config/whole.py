@@ -1,46 +1,33 @@
-"""A whole config: all its tables, and how it is written down, as TOML or flat."""
+"""A whole config: all its tables, how it is written down, as TOML or flat, and the configs of nets that it begets."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from macmpi.config import tables
 from macmpi.config.model import Model
-from macmpi.config.tables import (
-    Baseline,
-    Data,
-    Loss,
-    Method,
-    Parallel,
-    Penalty,
-    Run,
-    Selection,
-    Start,
-    Stochastic,
-    Table,
-    WStep,
-    ZStep,
-)
 
 
 @dataclass(frozen=True)
-class Config(Table):
+class Config(tables.Table):
     """A whole config file.  `data = "path.h5"` is short for `[data] source = "path.h5"`."""
 
-    data: Data = field(default_factory=Data)
+    data: tables.Data = field(default_factory=tables.Data)
     model: Model = field(default_factory=Model)
-    loss: Loss = field(default_factory=Loss)
-    start: Start = field(default_factory=Start)
-    penalty: Penalty = field(default_factory=Penalty)
-    z_step: ZStep = field(default_factory=ZStep)
-    w_step: WStep = field(default_factory=WStep)
-    method: Method = field(default_factory=Method)
-    stochastic: Stochastic = field(default_factory=Stochastic)
-    baseline: Baseline = field(default_factory=Baseline)
-    selection: Selection = field(default_factory=Selection)
-    parallel: Parallel = field(default_factory=Parallel)
-    run: Run = field(default_factory=Run)
+    loss: tables.Loss = field(default_factory=tables.Loss)
+    start: tables.Start = field(default_factory=tables.Start)
+    penalty: tables.Penalty = field(default_factory=tables.Penalty)
+    z_step: tables.ZStep = field(default_factory=tables.ZStep)
+    w_step: tables.WStep = field(default_factory=tables.WStep)
+    method: tables.Method = field(default_factory=tables.Method)
+    stochastic: tables.Stochastic = field(default_factory=tables.Stochastic)
+    baseline: tables.Baseline = field(default_factory=tables.Baseline)
+    selection: tables.Selection = field(default_factory=tables.Selection)
+    parallel: tables.Parallel = field(default_factory=tables.Parallel)
+    run: tables.Run = field(default_factory=tables.Run)
 
 
 KINDS: dict[str, Any] = {
@@ -96,3 +83,41 @@ def dump(config: Config) -> str:
         lines += [f"{key} = {toml(value)}" for key, value in keys.items()]
         lines.append("")
     return "\n".join(lines)
+
+
+# --- configs of nets that another one begets --------------------------------------------------------------------------
+
+
+def resized(config: Config, units: Sequence[int], widths: Sequence[float] = (), ridges: Sequence[float] = ()) -> Config:
+    """The config with other units in its layers of units, and without the candidates that are larger than these.
+
+    widths: of model.width; ridges: of penalty.ridge; () where they stay.  Collective: no.
+    """
+    model, selection = config.model, config.selection
+    assert isinstance(model.hidden, list)
+    pairs = zip(units, model.hidden, strict=True)
+    hidden = [int(n) if isinstance(layer, int) else layer for n, layer in pairs]
+    pairs_of_sizes = zip(selection.sizes, units, strict=False)
+    sizes = [sorted({int(own), *(n for n in tried if n <= own)}) if tried else [] for tried, own in pairs_of_sizes]
+    model, penalty = replace(model, hidden=hidden), config.penalty
+    if len(widths):
+        model = replace(model, width=[float(width) for width in widths])
+    if len(ridges):
+        penalty = replace(penalty, ridge=[float(ridge) for ridge in ridges])
+    return replace(config, model=model, penalty=penalty, selection=replace(selection, sizes=sizes))
+
+
+def one_layer(config: Config, k: int, output: str, iterations: int) -> Config:
+    """The config of an autoencoder of hidden layer k, with its own ridge, of some iterations.  Collective: no.
+
+    output: the activation of its output layer.
+    """
+    (units, activation, _), penalty = config.model.layers()[k], config.penalty
+    mu_max = min(1e4, penalty.mu_max)
+    return Config(
+        model=Model([units], activation, output, precision=config.model.precision),  # type: ignore[arg-type]
+        start=replace(config.start, method="uniform", model=""),
+        method=tables.Method("mac", "none"),
+        penalty=tables.Penalty(mu0=min(10.0, mu_max), mu_max=mu_max, ridge=penalty.each("ridge", k + 1)[k]),
+        run=tables.Run(max_iterations=iterations),
+    )

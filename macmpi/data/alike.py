@@ -21,9 +21,8 @@ from macmpi.data.parts import Part, block_sum
 from macmpi.data.reading import Raw
 from macmpi.data.user_file import POINTS
 from macmpi.parallel.balance import contiguous_runs
-from macmpi.parallel.partition import PointPartition
-from macmpi.parallel.team import Team
-from macmpi.parallel.texts import check_alike, texts
+from macmpi.parallel.points import PointPartition
+from macmpi.parallel.team import Team, check_alike, texts
 
 Placed = tuple[Part, PointPartition]
 """Rows, and which rank reads which blocks of them."""

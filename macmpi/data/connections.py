@@ -10,7 +10,7 @@ import numpy as np
 
 from macmpi import UsageError
 from macmpi.config import Config, Sparse
-from macmpi.config.layer_tables import GIVEN, RULES
+from macmpi.config.model import GIVEN, RULES
 from macmpi.data.reading import check_there, read_array
 from macmpi.nets.layers.masked import as_text
 from macmpi.typing import Array

@@ -36,7 +36,7 @@ from macmpi.data.split import RowSet, counted
 from macmpi.data.targets import NUMBERS, Wanted, check_known, check_seen
 from macmpi.data.user_file import POINTS
 from macmpi.parallel import tiles
-from macmpi.parallel.partition import Partitions, PointPartition
+from macmpi.parallel.points import Partitions, PointPartition
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
 from macmpi.parallel.tree_sum import TreeSum

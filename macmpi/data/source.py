@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from macmpi.data.frames import Columns
     from macmpi.data.scaling import Scaling
     from macmpi.data.targets import Wanted
-    from macmpi.parallel.partition import Partitions
+    from macmpi.parallel.points import Partitions
     from macmpi.parallel.team import Team
 
 

@@ -14,7 +14,7 @@ from macmpi.data.parts import classes_in, drawn_of, parts_of, raw_of
 from macmpi.data.reading import Raw
 from macmpi.data.shards import Reader
 from macmpi.data.targets import NUMBERS, Wanted
-from macmpi.parallel.partition import partition_points
+from macmpi.parallel.points import partition_points
 from macmpi.parallel.team import Team
 
 

@@ -1,4 +1,4 @@
-"""A net as an ONNX graph, built by onnx.helper: scaling, tails, maps, labels and codes inside.
+"""An ONNX file of a net, built by onnx.helper, and compared with its model at random points before it is kept.
 
 onnx.helper is what every builder of graphs ends in.  A net here is a chain of a dozen operators, so nothing is gained
 by onnxscript, which traces Python functions into graphs and brings three more packages.
@@ -7,14 +7,17 @@ by onnxscript, which traces Python functions into graphs and brings three more p
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from macmpi import UsageError, __version__
-from macmpi.export.net import check_kinds, forward
-from macmpi.export.onnx_graph import Graph, scaled, unscaled
+from macmpi import UsageError, __version__, many
+from macmpi.export.net import Graph, check_kinds, forward, scaled, unscaled
+from macmpi.parallel.streams import stream
 from macmpi.results.model import Model
+from macmpi.typing import Array
 
 OPSET, IR = 17, 8
 """The version of the operators and of the file, which ONNX 1.12, onnxruntime 1.12 and onnx2torch 1.5 read."""
@@ -88,3 +91,104 @@ def _results(g: Graph, F: str, model: Model, decoder: bool) -> dict[str, tuple[s
     kind = g.onnx.TensorProto.STRING if text else g.onnx.helper.np_dtype_to_tensor_dtype(classes.dtype)
     probabilities = g.node("Softmax", F, axis=1, name="probabilities")
     return {"label": (label, int(kind), ["N"]), "probabilities": (probabilities, g.number, ["N", n_out])}
+
+
+# --- the comparison ---------------------------------------------------------------------------------------------------
+
+
+POINTS = 256
+"""Points of a comparison: half of them uniform, half normal in the scaled inputs."""
+
+TOLERANCE = 1e-5
+"""The largest difference of a net in float64, see `difference`."""
+
+FARTHEST = 1e30
+"""The largest number of a point, which numbers that stand for long tails might pass."""
+
+Answers = dict[str, Array]
+"""The answers of a net for some points, by name: predictions, or label and probabilities; codes."""
+
+Runner = Callable[[Array], Answers]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The largest difference by name, and of labels the number that differ."""
+
+    by: str
+    differences: dict[str, float]
+    labels: int = 0
+
+    @property
+    def largest(self) -> float:
+        return max(self.differences.values(), default=0.0)
+
+    def __str__(self) -> str:
+        each = ", ".join(f"{name} {off:.1e}" for name, off in self.differences.items())
+        other = f"; {many(self.labels, 'label')} of {POINTS} differ" if self.labels else ""
+        return f"checked by {self.by} at {POINTS} random points: the largest difference to macmpi is {each}{other}"
+
+
+def points_of(model: Model) -> Array:
+    """Random points in the range of the data, (POINTS, D), none too large for single precision."""
+    random = stream(0, "export")
+    shape = POINTS // 2, model.chain.n_in
+    drawn = np.concatenate([random.uniform(size=shape), random.normal(size=shape)])
+    return np.clip(model.scaling_x.undo(drawn), -FARTHEST, FARTHEST)
+
+
+def answers_of(model: Model, X: Array) -> Answers:
+    """The model's own answers."""
+    found = {"predictions": model.predict(X)}
+    if model.classes is not None:
+        found = {"label": found["predictions"], "probabilities": model.probabilities(X)}
+    return found | ({"codes": model.encode(X)} if model.chain.layer_ends else {})
+
+
+def compare(model: Model, runner: Runner, by: str, decoder: bool = False) -> Found:
+    """The largest differences of an exported net, or of a decoder alone, to its model.  Collective: no."""
+    X = points_of(model)
+    if decoder:
+        X = model.encode(X)
+        expected = {"predictions": model.decode(X)}
+    else:
+        expected = answers_of(model, X)
+    found, units, label = runner(X), {"predictions": unit_of(model)}, expected.pop("label", None)
+    differences = {name: difference(found[name], array, units.get(name, 1.0)) for name, array in expected.items()}
+    wrong = 0 if label is None else int(np.sum(found["label"] != label))
+    return Found(by, differences, wrong)
+
+
+def unit_of(model: Model) -> Any:
+    """A step of 1 in the scaled outputs, in the units of the data: (L,), or one number of targets (N,)."""
+    L = model.chain.n_out
+    unit = np.abs(np.subtract(*(model.scaling_y.undo(np.full((1, L), value))[0] for value in (1.0, 0.0))))
+    return unit[0] if model.one_dimensional else unit
+
+
+def difference(found: Array, expected: Array, unit: Any = 1.0) -> float:
+    """max |f - e| / max(unit, |e|); infinite where the shapes or what is not finite differ."""
+    found = np.asarray(found, float)
+    if found.shape != expected.shape:
+        return float("inf")
+    with np.errstate(invalid="ignore"):
+        off = np.where(found == expected, 0.0, np.abs(found - expected) / np.maximum(unit, np.abs(expected)))
+    return float(np.where(np.isnan(off), np.inf, off).max(initial=0.0))
+
+
+def onnx_runner(content: bytes, precision: str) -> tuple[Runner | None, str]:
+    """Computes an ONNX file, if onnxruntime is installed; and by what, or why not."""
+    try:
+        import onnxruntime
+    except ImportError:
+        return None, "onnxruntime is not installed"
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    (given,) = session.get_inputs()
+    names = [output.name for output in session.get_outputs()]
+
+    def run(X: Array) -> Answers:
+        return dict(zip(names, session.run(names, {given.name: X.astype(precision)}), strict=True))
+
+    return run, f"onnxruntime {onnxruntime.__version__}"

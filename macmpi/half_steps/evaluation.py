@@ -10,7 +10,7 @@ import numpy as np
 from macmpi.data.dataset import Dataset
 from macmpi.nets.losses import Loss, times
 from macmpi.parallel import tiles
-from macmpi.parallel.partition import PointPartition
+from macmpi.parallel.points import PointPartition
 from macmpi.parallel.team import Team
 from macmpi.parallel.tree_sum import TreeSum
 from macmpi.plan.plan import Plan

@@ -14,17 +14,14 @@ from importlib import import_module
 from pathlib import Path
 
 from macmpi import many
-from macmpi.parallel.mpich import leftovers
-from macmpi.parallel.team import Team
-from macmpi.parallel.texts import texts
+from macmpi.parallel.mpi import NETMOD, leftovers
+from macmpi.parallel.shared_memory import PLACE, RESERVE, free_bytes
+from macmpi.parallel.team import Team, texts
 
 FINE, WARNING, FAULT = "ok", "warning", "FAULT"
 
 FASTER = 1.2
 """The ratio of another kernel's rate to the present one's above which there is a warning."""
-
-SHARED_A_RANK = 5.4e6
-"""Bytes of /dev/shm that MPICH's usual transport takes a rank; the one that macmpi asks for takes a fifth."""
 
 PROGRAM = "macmpi.training.launch"
 """A rank imports this module, and with it all that a run needs."""
@@ -82,7 +79,8 @@ def machines(team: Team) -> list[Machine]:
     """All hosts of this launch, rank 0's first.  Collective: yes."""
     hosts = texts(team, platform.node())
     first = hosts.index(platform.node()) == team.rank
-    own = [sorted(os.sched_getaffinity(0)), _free(), leftovers() if first else []]
+    free = free_bytes() if os.path.isdir(PLACE) else None
+    own = [sorted(os.sched_getaffinity(0)), free, leftovers() if first else []]
     said = [json.loads(text) for text in texts(team, json.dumps(own))]
     found = []
     for host in dict.fromkeys(hosts):
@@ -106,36 +104,24 @@ def ranks(found: Sequence[Machine]) -> Finding:
 
 def shared_memory(found: Sequence[Machine]) -> Finding:
     """The space in /dev/shm for the ranks of each host, and what killed programs have left there."""
-    what = "/dev/shm"
-    bare = next((m for m in found if m.free is None), None)
-    if bare:
+    if bare := next((m for m in found if m.free is None), None):
         remedy = "MPI between processes of one node may need it: mount a tmpfs"
-        return Finding(what, f"not there{_on(bare, found)}", remedy)
+        return Finding(PLACE, f"not there{_on(bare, found)}", remedy)
     tight = min(found, key=lambda m: (m.free or 0.0) / m.ranks)
     free = tight.free or 0.0
-    text = f"{free / 1e6:,.0f} MB free for {tight.ranks} rank{'s' if tight.ranks > 1 else ''}{_on(tight, found)}"
-    if free < tight.ranks * SHARED_A_RANK / 5.0:
-        return Finding(what, text, "make it larger (containers: --shm-size=1g), or take fewer ranks", fault=True)
-    dirty = next((m for m in found if m.left), None)
-    if dirty:
+    text = f"{free / 1e6:,.0f} MB free for {many(tight.ranks, 'rank')}{_on(tight, found)}"
+    if free < tight.ranks * RESERVE / 5.0:
+        return Finding(PLACE, text, "make it larger (containers: --shm-size=1g), or take fewer ranks", fault=True)
+    if dirty := next((m for m in found if m.left), None):
         remedy = f"rm {' '.join(dirty.left[:3])}"
-        return Finding(what, f"{text}, {len(dirty.left)} segments of dead programs{_on(dirty, found)}", remedy)
-    usual = "MPIR_CVAR_CH4_NETMOD" in os.environ and free < tight.ranks * SHARED_A_RANK
-    unset = "too little for MPICH's usual transport: leave MPIR_CVAR_CH4_NETMOD unset, macmpi chooses one that fits"
-    return Finding(what, text, unset if usual else "")
+        return Finding(PLACE, f"{text}, {len(dirty.left)} segments of dead programs{_on(dirty, found)}", remedy)
+    usual = NETMOD in os.environ and free < tight.ranks * RESERVE
+    unset = f"too little for MPICH's usual transport: leave {NETMOD} unset, macmpi chooses one that fits"
+    return Finding(PLACE, text, unset if usual else "")
 
 
 def _on(machine: Machine, found: Sequence[Machine]) -> str:
     return f" on {machine.host}" if len(found) > 1 else ""
-
-
-def _free() -> float | None:
-    """Free bytes of /dev/shm."""
-    try:
-        disk = os.statvfs("/dev/shm")
-    except OSError:
-        return None
-    return float(disk.f_bavail * disk.f_frsize)
 
 
 def kernel(team: Team) -> Finding:

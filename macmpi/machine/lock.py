@@ -16,7 +16,7 @@ from typing import Any
 
 from macmpi import UsageError
 from macmpi.console import warn
-from macmpi.parallel.waiting import Waited
+from macmpi.parallel.clock import Waited
 
 BUSY = (errno.EAGAIN, errno.EACCES)
 PATIENCE = 1.0

@@ -13,7 +13,7 @@ import numpy as np
 
 from macmpi import UsageError, many
 from macmpi.config import Convolution as Layer
-from macmpi.config.layer_tables import GIVEN, Sparse
+from macmpi.config.model import GIVEN, Sparse
 from macmpi.nets.layers import Map
 from macmpi.nets.layers.convolution import Convolution, GroupedConvolution, Shared, TransposedConvolution
 from macmpi.nets.layers.masked import Masked, as_text, from_text

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from macmpi.parallel.launchers import parent_of
+from macmpi.parallel.launchers import ancestors
 
 GROUPS_OF_SELF = Path("/proc/self/cgroup")
 CGROUPS = Path("/sys/fs/cgroup")
@@ -66,12 +66,10 @@ def memory_of_a_process() -> float:
 
 def _launcher() -> int:
     """The process that has started the ranks of this machine, or this one."""
-    pid = os.getpid()
     with suppress(OSError):
-        while pid > 1:
+        for pid in ancestors():
             if Path(f"/proc/{pid}/comm").read_text().strip() == PROXY:
                 return pid
-            pid = parent_of(pid)
     return 0
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from heapq import heapreplace
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from macmpi.parallel import balance
 from macmpi.parallel.tiles import Tile
 
 
@@ -27,7 +26,7 @@ Assigned = tuple[tuple[J, ...], ...]
 
 def assigned(jobs: Sequence[J], ranks: int, relieved: bool = True) -> Assigned[J]:
     """Assigned to ranks by cost."""
-    owned = balance.assign_by_cost([job.cost for job in jobs], ranks, relieved)
+    owned = assign_by_cost([job.cost for job in jobs], ranks, relieved)
     return tuple(tuple(jobs[j] for j in rank) for rank in owned)
 
 
@@ -98,12 +97,11 @@ def _relieve(owned: list[list[int]], costs: Sequence[float]) -> bool:
     busiest = max(range(len(owned)), key=lambda r: (loads[r], -r))
     best, least = None, loads[busiest] * (1.0 - EVEN)
     for rank in (r for r in range(len(owned)) if r != busiest):
-        for given in owned[busiest]:
-            for taken in (None, *owned[rank]):
-                moved = costs[given] - (0.0 if taken is None else costs[taken])
-                longer = max(loads[busiest] - moved, loads[rank] + moved)
-                if longer < least:
-                    best, least = (rank, given, taken), longer
+        for given, taken in product(owned[busiest], (None, *owned[rank])):
+            moved = costs[given] - (0.0 if taken is None else costs[taken])
+            longer = max(loads[busiest] - moved, loads[rank] + moved)
+            if longer < least:
+                best, least = (rank, given, taken), longer
     if best is None:
         return False
     rank, given, taken = best

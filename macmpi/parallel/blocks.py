@@ -36,11 +36,8 @@ class Turns:
     def __init__(self, team: Team, capacity: int = 0) -> None:
         self._team = team
         self._memory: list[Array] = []
-        if capacity and team.shares:
-            self._take(capacity)
-
-    def _take(self, size: int) -> None:
-        self._memory = [self._team.array((size,), np.uint8) for _ in range(2)]
+        if team.shares:
+            self.array((capacity,), np.uint8)
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype | type) -> Array:
         """Gives an array that may hold anything.  Collective: yes."""
@@ -48,10 +45,14 @@ class Turns:
         if not size or not self._team.shares:  # nothing is exchanged of an empty one: no turn
             return np.empty(shape, dtype)
         if not self._memory or len(self._memory[0]) < size:
-            self._take(size)
+            self._memory = [self._team.array((size,), np.uint8) for _ in range(2)]
         self._memory.reverse()
         flat: Array = self._memory[0][:size].view(dtype)
         return flat.reshape(shape)
+
+
+assigned = lru_cache(maxsize=256)(balance.assign_by_cost)
+"""Assigns pieces of some sizes to ranks, alike on every rank."""
 
 
 class Pieces(InPieces):
@@ -70,7 +71,7 @@ class Pieces(InPieces):
         if self.team.size == 1:
             return super().fill(blocks, make)
         sizes = tuple(block.size for block in blocks)
-        owned = assign_blocks(sizes, self.team.size)
+        owned = assigned(sizes, self.team.size)
         if self._common is not None:
             for i in owned[self.team.rank]:
                 blocks[i][:] = make(i)
@@ -118,7 +119,7 @@ class Products:
 
         It is to be read until the next product is asked for and made.  Collective: yes.
         """
-        if not _large(V, M):
+        if 2 * V.size * (V.shape[1] + (0 if M is None else len(V))) < LARGE:
             small = V.T @ (V if M is None else M @ V)
             return small if times is None else small * times(EVERY)
         side = V.shape[1]
@@ -132,16 +133,6 @@ class Products:
                 own *= times(tile.rows)
         self.team.gather_rows(product, [sum(map(len, cut[run.rows])) for run in runs])
         return product
-
-
-def _large(V: Array, M: Array | None) -> bool:
-    return 2 * V.size * (V.shape[1] + (0 if M is None else len(V))) >= LARGE
-
-
-@lru_cache(maxsize=256)
-def assign_blocks(sizes: tuple[int, ...], ranks: int) -> tuple[tuple[int, ...], ...]:
-    """Assigns pieces of these sizes to ranks, alike on every rank.  Collective: no."""
-    return balance.assign_by_cost(sizes, ranks)
 
 
 def commonly(team: Team, array: Array) -> Array:

@@ -18,8 +18,7 @@ from timeit import repeat
 from typing import Any
 
 from macmpi import UsageError, many
-from macmpi.parallel.team import Team
-from macmpi.parallel.texts import named, texts
+from macmpi.parallel.team import Team, named, texts
 
 HOLDING = ("OPENBLAS_CORETYPE", "NPY_DISABLE_CPU_FEATURES")
 """Variables that choose another kernel than the processor's own."""
@@ -97,15 +96,14 @@ def fingerprint() -> str:
     """
     import numpy as np
 
-    from macmpi.parallel.lapack import lapack
+    from macmpi.parallel.lapack import factored
 
     digest = hashlib.sha256()
     exact = (np.arange(ROWS * COLUMNS) * 7919 % 1009).reshape(ROWS, COLUMNS) / 1009.0 - 0.5
     for dtype in (np.float32, np.float64):
         A: np.ndarray = exact.astype(dtype)
         G = A.T @ A + np.eye(COLUMNS, dtype=dtype)
-        factor, _ = (lapack.spotrf if dtype == np.float32 else lapack.dpotrf)(G, lower=1)
-        for found in (G, np.exp(A), np.tanh(A), factor):
+        for found in (G, np.exp(A), np.tanh(A), np.tril(factored(G))):
             digest.update(np.ascontiguousarray(found).tobytes())
     return digest.hexdigest()[:12]
 

@@ -6,7 +6,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 MPIEXECS = (("PMI_SIZE", "PMI_RANK"), ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"))
@@ -72,6 +72,11 @@ def ranks_here(environment: Mapping[str, str]) -> int:
     return max((int(count) for count in told if count.isdecimal()), default=1)
 
 
+def sharing() -> float:
+    """Ranks of this launch on this machine for each of its cores, the same on all of them.  Collective: no."""
+    return ranks_here(os.environ) / (os.cpu_count() or 1)
+
+
 def speaks() -> bool:
     """Tells whether this process is to say what all of its launch have met: the first of them does.
 
@@ -85,12 +90,7 @@ def speaks() -> bool:
 def in_task() -> bool:
     """Tells whether srun has started this process, or one above it, as a task of a step.  Collective: no."""
     number, _, name = started(os.environ)
-    if number <= 1 or name != SRUN[0]:
-        return False
-    pid = os.getpid()
-    while pid > 1 and str(pid) != os.environ.get(TASK):
-        pid = parent_of(pid)
-    return pid > 1
+    return number > 1 and name == SRUN[0] and any(str(pid) == os.environ.get(TASK) for pid in ancestors())
 
 
 def alone(environment: Mapping[str, str]) -> str:
@@ -115,6 +115,14 @@ def parent_of(pid: int) -> int:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def ancestors() -> Iterator[int]:
+    """This process, the one that has started it, and so on, as far as that can be known.  Collective: no."""
+    pid = os.getpid()
+    while pid > 1:
+        yield pid
+        pid = parent_of(pid)
 
 
 def mpiexec() -> str | None:

@@ -1,30 +1,27 @@
-"""The only module that knows MPI: MPITeam, the ranks of one launch."""
+"""The only module that knows MPI: MPITeam, the ranks of one launch, and what MPICH leaves to its user."""
 
 from __future__ import annotations
 
+import glob
 import os
 import pickle
 import platform
+import sys
 import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Any, NoReturn
 
 from macmpi import MacmpiError, UsageError
-from macmpi.console import flush, warn
-from macmpi.parallel import mpich
-from macmpi.parallel.launchers import alone, started
-from macmpi.parallel.packing import Exchange, pack, size, unpack
+from macmpi.console import warn
+from macmpi.parallel.clock import Waited, pauses
+from macmpi.parallel.exchange import Columns, Exchange, lengths, pack, unpack
+from macmpi.parallel.launchers import alone, sharing, started
 from macmpi.parallel.shared_memory import Node
-from macmpi.parallel.team import Team, leave_code
-from macmpi.parallel.waiting import Waited, pauses, sharing
-
-if TYPE_CHECKING:
-    from macmpi.parallel.columns import Columns
-
-T = TypeVar("T")
+from macmpi.parallel.team import T, Team
 
 BINDINGS = "mpi4py"
 """The package through which MPI is reached."""
@@ -49,19 +46,19 @@ def launch() -> Team:
         return Team()
     told = f"{name} says that {count} processes were launched together"
     otherwise = f"if there was no such launch, unset {name}"
-    mpich.configure()
+    configure()
     try:
         with warnings.catch_warnings(action="ignore"):  # mpi4py warns of the wrong launcher too; one message is enough
             from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
-        remedy = mpich.misnamed(reason) or "install one, in a clone of macmpi with: pip install '.[mpich]'"
+        remedy = misnamed(reason) or "install one, in a clone of macmpi with: pip install '.[mpich]'"
         raise UsageError(f"{told}, but MPI cannot be loaded ({reason}); {remedy}; {otherwise}") from None
     if MPI.COMM_WORLD.size == 1:
         raise UsageError(f"{told}, but this one is alone in its MPI world: {alone(os.environ)}; {otherwise}")
     team = MPITeam(MPI.COMM_WORLD)
     team.barrier("the start")
-    mpich.unname_shared_memory()
+    unname_shared_memory()
     return team
 
 
@@ -75,11 +72,11 @@ def team_of(comm: Any = None) -> Iterator[Team]:
         yield launch()
         return
     try:
-        alone, own = comm.Get_size() == 1, comm.Dup()
+        single, own = comm.Get_size() == 1, comm.Dup()
     except AttributeError:
         raise UsageError(f"comm: a communicator of mpi4py is needed, not {type(comm).__name__}") from None
     try:
-        yield Team() if alone else MPITeam(own)
+        yield Team() if single else MPITeam(own)
     finally:
         own.Free()
 
@@ -105,7 +102,8 @@ class MPITeam(Team):
 
     def set_clock(self, clock: Callable[[str], Any] | None, deadline: float) -> None:
         """Rank 0 gives up first, so that its message is the one that is seen.  Collective: no."""
-        self._clock, self._deadline = clock, deadline + (4.0 if self.rank else 0.0)
+        self._clock = clock or (lambda phase: nullcontext())
+        self._deadline = deadline + (4.0 if self.rank else 0.0)
 
     def _finish(self, request: Any, phase: str) -> None:
         """Wait politely: poll, and between two polls leave the core to others (`waiting`)."""
@@ -131,33 +129,20 @@ class MPITeam(Team):
             time.sleep(0.001)
 
     def _exchange(self, start: Callable[[], Any], phase: str) -> None:
-        if self._clock is None:
-            self._finish(start(), phase)
-            return
         with self._clock("wait"):
             self.barrier(phase)
         with self._clock("comm"):
             self._finish(start(), phase)
 
     def from_root(self, function: Callable[[], T]) -> T:
-        outcome: Any = None
-        if self.rank == 0:
-            try:
-                outcome = (True, function())
-            except MacmpiError as error:
-                outcome = (False, _told(error))
-        fine, value = self._broadcast(outcome, 0)
-        if not fine:
-            raise value
+        value, failed = _tried(function) if self.rank == 0 else (None, None)
+        value, failed = self._broadcast((value, failed and _told(failed)), 0)
+        if failed:
+            raise failed
         return value
 
     def all_or_raise(self, function: Callable[[], T]) -> T:
-        value: Any = None
-        failed: MacmpiError | None = None
-        try:
-            value = function()
-        except MacmpiError as error:
-            failed = error
+        value, failed = _tried(function)
         flags = bytearray(self.size)
         flags[self.rank] = failed is not None
         self._finish(self._comm.Iallgather(self._mpi.IN_PLACE, [flags, 1, self._mpi.BYTE]), "the other ranks")
@@ -217,13 +202,11 @@ class MPITeam(Team):
             self._meet(array, "coordinates", lambda ranks: ranks.gather_rows(array, counts, type_))
 
     def gather_parts(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
-        if any(map(size, parts)):
+        if any(any(lengths(own)) for own in parts):
             type_ = self._row_type(flat.itemsize)
             self._meet(flat, "weights", lambda ranks: ranks.gather_parts(flat, parts, type_))
 
     def gather_columns(self, own: Any, counts: Sequence[int], columns: Sequence[slice]) -> Any:
-        from macmpi.parallel.columns import Columns
-
         if self._columns is None:
             self._columns = Columns(self._comm, self._row_type, self._exchange, self._finish)
         return self._columns.gather(own, counts, columns)
@@ -232,7 +215,7 @@ class MPITeam(Team):
         import numpy as np
 
         before, after = (self.rank - 1) % self.size, (self.rank + 1) % self.size
-        ours, theirs = (np.empty(size(parts[rank]), flat.dtype) for rank in (self.rank, before))
+        ours, theirs = (np.empty(sum(lengths(parts[rank])), flat.dtype) for rank in (self.rank, before))
         pack(flat, ours, parts[self.rank])
         sent, received = ([A, len(A), self._row_type(flat.itemsize)] for A in (ours, theirs))
 
@@ -253,12 +236,17 @@ class MPITeam(Team):
         self._finish(self._comm.Iallgather(self._mpi.IN_PLACE, [table, 1, type_]), "timings")
         return dict(zip(values, table.max(axis=0).tolist(), strict=True))
 
-    def abort(self, code: int) -> NoReturn:
-        flush()
-        leave_code(code)
+    def _end_others(self, code: int) -> None:
         time.sleep(0.2)  # the launcher forwards what was printed before it learns of the abort
         self._comm.Abort(code)
-        os._exit(code)
+
+
+def _tried(function: Callable[[], Any]) -> tuple[Any, MacmpiError | None]:
+    """Calls a function, and gives its value, or the known error that it raises instead."""
+    try:
+        return function(), None
+    except MacmpiError as error:
+        return None, error
 
 
 def _told(error: MacmpiError) -> MacmpiError:
@@ -281,3 +269,82 @@ def die(team: Team, error: BaseException) -> NoReturn:
         warn(f"rank {team.rank}/{team.size} failed; all ranks end{text}")
     finally:
         team.abort(error.exit_code if isinstance(error, MacmpiError) else INTERNAL)
+
+
+# --- MPICH ------------------------------------------------------------------------------------------------------------
+
+
+SEGMENTS = "/dev/shm/mpich_sh"
+"""Their names begin so: ..m_ of the transport, ..ar_ of windows, which MPICH unlinks itself once they are mapped."""
+
+NETMOD = "MPIR_CVAR_CH4_NETMOD"
+
+FEW_ROUNDS = {
+    "MPIR_CVAR_IBCAST_INTRA_ALGORITHM": "sched_binomial",
+    "MPIR_CVAR_IALLGATHERV_INTRA_ALGORITHM": "sched_brucks",
+}
+"""Algorithms of log2 P rounds for messages of any size: those of MPICH's choice have P rounds for long ones."""
+
+
+def configure() -> None:
+    """Before MPI is loaded: on one node a transport that needs a fifth of the shared memory, and exchanges of few
+    rounds where ranks share cores, since a rank that waits there sleeps between two rounds (clock.py).
+
+    All ranks must take the same algorithm; on one node they come to the same one.  Collective: no.
+    """
+    bundled = glob.glob(os.path.join(sys.prefix, "lib", "libmpi.so*"))
+    one_node = os.environ.get("MPI_LOCALNRANKS") == os.environ.get("PMI_SIZE")
+    if bundled and one_node and not {"MPI4PY_LIBMPI", NETMOD} & set(os.environ) and _has_loopback():
+        for name in [name for name in os.environ if name.startswith("FI_")]:
+            del os.environ[name]  # they choose links between nodes, perhaps ones that this libfabric does not know
+        os.environ["FI_PROVIDER"] = "sockets"  # the others leave files in /dev/shm, or fail at the end of a run
+        chosen = {NETMOD: "ofi"} | (FEW_ROUNDS if sharing() > 1.0 else {})
+        for name, value in chosen.items():
+            os.environ.setdefault(name, value)
+
+
+def _has_loopback() -> bool:
+    """Tells whether this machine reaches itself; if not, MPICH's own choice is left, which asks for no network."""
+    import socket
+
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("127.0.0.1", 9))
+        return True
+    return False
+
+
+def misnamed(reason: str) -> str:
+    """The remedy where the loader misses a library by another name than the chosen file has; "" elsewhere.
+
+    mpi4py asks for the name that MPICH's ABI agreed on, libmpi.so.12; that of Debian is libmpich.so.12.
+    Collective: no.
+    """
+    chosen, asked = os.environ.get("MPI4PY_LIBMPI", ""), reason.split(":")[0]
+    if not os.path.isfile(chosen) or ".so" not in asked or os.path.basename(chosen) == asked:
+        return ""
+    return (
+        f"mpi4py asks for {asked}, and MPI4PY_LIBMPI={chosen} has another name: link it by that name (mkdir ~/mpi; "
+        f"ln -s {chosen} ~/mpi/{asked}), and set LD_LIBRARY_PATH=~/mpi and MPI4PY_LIBMPI=~/mpi/{asked}"
+    )
+
+
+def leftovers() -> list[str]:
+    """Segments of MPICH that no process of this machine maps any more.  Collective: no."""
+    used: set[str] = set()
+    for maps in glob.glob("/proc/[0-9]*/maps"):
+        with suppress(OSError):
+            used |= _segments(Path(maps))
+    return sorted(set(glob.glob(f"{SEGMENTS}*")) - used)
+
+
+def _segments(maps: Path) -> set[str]:
+    """The segments that a process maps."""
+    return {line.split(maxsplit=5)[5] for line in maps.read_text().splitlines() if SEGMENTS in line}
+
+
+def unname_shared_memory() -> None:
+    """Unlink the segments that MPICH has mapped: they live as long as the ranks, however these end.  Collective: no."""
+    with suppress(OSError):
+        for path in _segments(Path("/proc/self/maps")):
+            with suppress(OSError):
+                os.unlink(path)

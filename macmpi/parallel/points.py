@@ -1,24 +1,91 @@
-"""The training points as a rank sees them: which rows it holds, sums over all of them, means over a sample."""
+"""The points: which rank has which of them, and as a rank sees them: its rows, sums over all, means over a sample."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from macmpi.parallel import tiles
+from macmpi.parallel import balance, tiles
 from macmpi.parallel.blocks import Pieces, Products
-from macmpi.parallel.partition import PointPartition
 from macmpi.parallel.team import Team
+from macmpi.parallel.tiles import Blocks, Cut, Tile
 from macmpi.parallel.tree_sum import TreeSum, over_parts
 from macmpi.reductions import ALONE, EVERY, Average, OverPoints, Rows, sum_over
 from macmpi.typing import Array
 
 SAMPLE_POINTS = 100
 """Points over which the Z-solver averages its preconditioner."""
+
+
+@dataclass(frozen=True)
+class PointPartition:
+    """Tiles of points assigned to ranks: whole blocks, contiguous, so that one in-place gather exchanges their rows.
+
+    sharded: a rank holds the rows of its own blocks alone; rows are then counted from the first of these.
+    """
+
+    blocks: Blocks
+    runs: tuple[Tile, ...]
+    sharded: bool = False
+
+    @property
+    def n(self) -> int:
+        return self.blocks.tiles.n
+
+    def own(self, rank: int) -> Tile:
+        """The points of a rank, counted over all of them."""
+        run = self.runs[rank]
+        return self.blocks.points(run.start, run.stop)
+
+    def held(self, rank: int) -> Tile:
+        """The points whose rows a rank holds."""
+        return self.own(rank) if self.sharded else Tile(0, self.n)
+
+    def blocks_of(self, rank: int) -> list[tuple[int, tuple[Tile, ...]]]:
+        """Number and tiles of each block of a rank, the tiles as rows of what it holds."""
+        run, first = self.runs[rank], self.held(rank).start
+        return [(b, tuple(tile.after(first) for tile in self.blocks[b])) for b in range(run.start, run.stop)]
+
+    def block(self, b: int, rank: int) -> Tile:
+        """The points of a block as rows of what a rank holds."""
+        return self.blocks.points(b, b + 1).after(self.held(rank).start)
+
+    def held_blocks(self, rank: int) -> list[tuple[int, Tile]]:
+        """Number and rows of each block that a rank holds."""
+        run = self.runs[rank] if self.sharded else Tile(0, len(self.blocks))
+        return [(b, self.block(b, rank)) for b in range(run.start, run.stop)]
+
+    def tiles_of(self, rank: int) -> list[Tile]:
+        return [tile for _, block in self.blocks_of(rank) for tile in block]
+
+    @cached_property
+    def block_counts(self) -> tuple[int, ...]:
+        return tuple(len(run) for run in self.runs)
+
+    @cached_property
+    def row_counts(self) -> tuple[int, ...]:
+        return tuple(len(self.own(r)) for r in range(len(self.runs)))
+
+
+Partitions = tuple[PointPartition, PointPartition]
+"""The partitions of the training and of the validation points."""
+
+
+def partition_points(
+    n: int,
+    ranks: int,
+    blocks: int | None = None,
+    sharded: bool = False,
+    tiled: Callable[[int], Cut] = tiles.point_tiles,
+) -> PointPartition:
+    """Points in at most `blocks` blocks, those of `tiles.block_count` unless it is given."""
+    cut = tiles.blocks(tiled(n), tiles.block_count(n) if blocks is None else blocks)
+    return PointPartition(cut, balance.contiguous_runs(len(cut), ranks), sharded)
 
 
 class Points:
@@ -46,14 +113,13 @@ class Points:
         if weights is None:
             size = min(SAMPLE_POINTS, train.n)
             everywhere = np.arange(size) * train.n // size
-            here = everywhere[(everywhere >= held.start) & (everywhere < held.stop)]
+            self.sample = everywhere[(everywhere >= held.start) & (everywhere < held.stop)] - held.start
         else:
             sums = block_sums(weights, train, team)
             self.weight = float(sums[-1])
             size = min(SAMPLE_POINTS, max(train.n, int(min(self.weight, SAMPLE_POINTS))))
-            here = spaced_along(weights, sums, np.arange(size) * self.weight / size, train, team.rank)
+            self.sample = spaced_along(weights, sums, np.arange(size) * self.weight / size, train, team.rank)
         self.count, self.own = len(held), train.own(team.rank).after(held.start).rows
-        self.sample = here - held.start
         self._own, self._summed, self._team, self._widest = train, summed, team, widest
         if not train.sharded:
             self.average: Average = OverSample(team)
@@ -61,9 +127,7 @@ class Points:
             return
         self.in_pieces = Pieces(team)
         self.over = self.jointly
-        blocks = train.blocks_of(team.rank)
-        runs = {b: _within(self.sample, block[0].start, block[-1].stop) for b, block in blocks}
-        self.average = OverSampleByBlocks(team, self._tree, runs, size)
+        self.average = OverSampleByBlocks(team, self._tree, self.sample, train.held_blocks(team.rank), size)
 
     @cached_property
     def _tree(self) -> TreeSum:
@@ -71,8 +135,8 @@ class Points:
 
     @cached_property
     def jointly(self) -> OverPoints:
-        blocks = dict(self._summed.blocks_of(self._team.rank))
-        return over_parts(self._tree, lambda b: _chunks(blocks[b]))
+        summed, rank = self._summed, self._team.rank
+        return over_parts(self._tree, lambda b: [t.rows for t in tiles.chunks_within(summed.block(b, rank))])
 
     def here(self, rows: Rows) -> Rows:
         """Rows that are made, made at once; of sharded points, of which there may be many, later.  Collective: no."""
@@ -139,41 +203,26 @@ def block_sums(weights: Array, train: PointPartition, team: Team) -> Array:
 
     weights: of the points that this rank holds.
     """
-    first, sums = train.held(team.rank).start, np.zeros((len(train.blocks), 1))
-    run = train.runs[team.rank] if train.sharded else tiles.Tile(0, len(train.blocks))
-    for b in range(run.start, run.stop):
-        block = train.blocks[b]
-        sums[b] = weights[block[0].start - first : block[-1].stop - first].sum()
+    sums = np.zeros((len(train.blocks), 1))
+    for b, block in train.held_blocks(team.rank):
+        sums[b] = weights[block.rows].sum()
     if train.sharded:
         team.gather_rows(sums, train.block_counts)
     return np.cumsum(sums[:, 0])
 
 
 def spaced_along(weights: Array, sums: Array, marks: Array, train: PointPartition, rank: int) -> Array:
-    """The points, of those that a rank holds, in which the running sum of all weights passes the marks, ascending.
+    """The rows that a rank holds in which the running sum of all weights passes the marks, ascending.
 
     sums: as `block_sums`.  Collective: no.
     """
-    first, found = train.held(rank).start, list[Array]()
-    run = train.runs[rank] if train.sharded else tiles.Tile(0, len(train.blocks))
+    found = list[Array]()
     of = np.minimum(np.searchsorted(sums, marks, side="right"), len(sums) - 1)
-    for b in range(run.start, run.stop):
-        start, stop = train.blocks[b][0].start, train.blocks[b][-1].stop
+    for b, block in train.held_blocks(rank):
         own = marks[of == b] - (sums[b - 1] if b else 0.0)
-        places = np.searchsorted(np.cumsum(weights[start - first : stop - first]), own, side="right")
-        found.append(start + np.minimum(places, stop - start - 1))
+        places = np.searchsorted(np.cumsum(weights[block.rows]), own, side="right")
+        found.append(block.start + np.minimum(places, len(block) - 1))
     return np.concatenate([np.zeros(0, dtype=np.int64), *found])
-
-
-def _chunks(block: tuple[tiles.Tile, ...]) -> list[slice]:
-    """Runs of a block's rows that a W-solver takes at a time."""
-    return [t.rows for t in tiles.chunks_within(tiles.Tile(block[0].start, block[-1].stop))]
-
-
-def _within(sample: Array, start: int, stop: int) -> slice:
-    """Finds the sample's points among the rows start, ..., stop - 1."""
-    first, last = np.searchsorted(sample, [start, stop]).tolist()
-    return slice(first, last)
 
 
 class OverSample(Average):
@@ -187,12 +236,16 @@ class OverSample(Average):
 
 
 class OverSampleByBlocks(OverSample):
-    """Means over a sample of which each rank holds some: `runs[b]` are its rows in block b.  Collective: yes."""
+    """Means over a sample of which each rank holds some.  Collective: yes.
 
-    def __init__(self, team: Team, tree: TreeSum, runs: dict[int, slice], size: int) -> None:
+    sample: the rows that this rank holds; blocks: number and rows of each block that it holds; size: of the sample.
+    """
+
+    def __init__(self, team: Team, tree: TreeSum, sample: Array, blocks: Sequence[tuple[int, Tile]], size: int) -> None:
         super().__init__(team)
         self._tree, self._size = tree, size
-        self._runs = {b: rows for b, rows in runs.items() if rows.stop > rows.start}
+        runs = {b: np.searchsorted(sample, [block.start, block.stop]).tolist() for b, block in blocks}
+        self._runs = {b: slice(first, last) for b, (first, last) in runs.items() if last > first}
 
     def mean(self, part: Callable[[slice], Array], shape: tuple[int, ...]) -> Array:
         def add(b: int, out: Array) -> None:

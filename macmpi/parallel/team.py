@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import platform
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -110,8 +112,14 @@ class Team:
     def abort(self, code: int) -> NoReturn:
         """End every rank at once with this exit code.  Collective: no."""
         flush()
-        leave_code(code)
+        if folder := os.environ.get(EXIT_CODES):
+            with suppress(OSError):
+                Path(folder, str(code)).touch()
+        self._end_others(code)
         os._exit(code)
+
+    def _end_others(self, code: int) -> None:
+        """The other ranks end with this exit code.  Collective: no."""
 
 
 def on_root(team: Team, step: Callable[[], Any]) -> Any:
@@ -121,8 +129,44 @@ def on_root(team: Team, step: Callable[[], Any]) -> Any:
     return kept[0] if kept else None
 
 
-def leave_code(code: int) -> None:
-    """Leaves an exit code as an empty file where a batch script asks for it.  Collective: no."""
-    if folder := os.environ.get(EXIT_CODES):
-        with suppress(OSError):
-            Path(folder, str(code)).touch()
+def texts(team: Team, text: str) -> list[str]:
+    """The texts of all ranks, on every rank.  Collective: yes."""
+    import numpy as np
+
+    own = text.encode()
+    width = int(team.max_over_ranks({"bytes": float(len(own))})["bytes"])
+    rows = np.zeros((team.size, width), np.uint8)
+    rows[team.rank, : len(own)] = np.frombuffer(own, np.uint8)
+    team.gather_rows(rows, [1] * team.size)
+    return [bytes(row).rstrip(b"\0").decode() for row in rows]
+
+
+def check_alike(team: Team, text: str, error: Callable[[str, str], MacmpiError]) -> None:
+    """Raises error(who, said) on all ranks where the text of some ranks is not rank 0's.  Collective: yes.
+
+    who: names those ranks and their hosts, "ranks 2-3 on node7"; said: the text of the first of them, and rank 0's.
+    """
+    if team.size == 1:
+        return
+    said = [json.loads(both) for both in texts(team, json.dumps([text, platform.node()]))]
+    others: dict[str, list[int]] = {}
+    for rank, (found, host) in enumerate(said):
+        if found != said[0][0]:
+            others.setdefault(host, []).append(rank)
+    if others:
+        who = ", ".join(f"{named(numbers)} on {host}" for host, numbers in others.items())
+        theirs = next(found for found, _ in said if found != said[0][0])
+        raised = error(who, f"{theirs}; on rank 0: {said[0][0]}")
+        raised.agreed = True
+        raise raised
+
+
+def named(numbers: list[int]) -> str:
+    """Names ranks by their runs: "ranks 0-3, 6".  Collective: no."""
+    runs: list[list[int]] = []
+    for n in numbers:
+        if not runs or runs[-1][-1] != n - 1:
+            runs.append([])
+        runs[-1].append(n)
+    listed = ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
+    return f"rank{'s' if len(numbers) > 1 else ''} {listed}"

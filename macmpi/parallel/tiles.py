@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 POINT_ROWS, MANY_ROWS = 128, 216
@@ -87,8 +86,7 @@ class Cut(Sequence[Tile]):
 
     def __getitem__(self, i: Any) -> Any:
         if isinstance(i, slice):
-            bounds = [self._start(j) for j in range(*i.indices(self.pieces))]
-            return tuple(Tile(a, b) for a, b in pairwise([*bounds, self._start(i.indices(self.pieces)[1])]))
+            return tuple(self[j] for j in range(*i.indices(self.pieces)))
         if not 0 <= (i := i + self.pieces * (i < 0)) < self.pieces:
             raise IndexError(i)
         return Tile(self._start(i), self._start(i + 1))
@@ -109,8 +107,6 @@ class Blocks(Sequence[tuple[Tile, ...]]):
         return len(self.runs)
 
     def __getitem__(self, b: Any) -> Any:
-        if isinstance(b, slice):
-            return tuple(self[i] for i in range(*b.indices(len(self))))
         return self.tiles[self.runs[b].rows]
 
     def points(self, first: int, stop: int) -> Tile:
@@ -119,17 +115,12 @@ class Blocks(Sequence[tuple[Tile, ...]]):
         return self.tiles.run(run.start, run.stop)
 
 
-def cut_lazily(n: int, pieces: int) -> Cut:
+def cut(n: int, pieces: int) -> Cut:
     """Cut n indices into at most `pieces` non-empty runs whose lengths differ by one at most."""
     return Cut(n, max(1, min(n, pieces)))
 
 
-def cut(n: int, pieces: int) -> tuple[Tile, ...]:
-    """`cut_lazily` with all runs at hand."""
-    return tuple(cut_lazily(n, pieces))
-
-
-def evenly(n: int, size: int) -> tuple[Tile, ...]:
+def evenly(n: int, size: int) -> Cut:
     """Runs of at most `size` indices; more than 12 of them are a multiple of 12, so that 12 ranks have equally many."""
     count = -(-n // size)
     return cut(n, count if count <= 12 else 12 * -(-count // 12))
@@ -141,19 +132,19 @@ def point_tiles(n: int) -> Cut:
     Few points are cut into at most 12 tiles of at most 96 rows, so that up to 12 ranks still have work.
     """
     if n <= 12 * 96:
-        return cut_lazily(n, min(12, -(-n // 16)))
+        return cut(n, min(12, -(-n // 16)))
     for count in (12, 24):
         if n <= count * POINT_ROWS:
-            return cut_lazily(n, count)
-    return cut_lazily(n, BLOCKS * -(-n // (BLOCKS * MANY_ROWS)))
+            return cut(n, count)
+    return cut(n, BLOCKS * -(-n // (BLOCKS * MANY_ROWS)))
 
 
 def large_tiles(n: int) -> Cut:
     """Tiles of at most LARGE points, for sums that are little work: starting on a tile would be most of it."""
-    return cut_lazily(n, -(-n // LARGE))
+    return cut(n, -(-n // LARGE))
 
 
-def point_chunks(n: int) -> tuple[Tile, ...]:
+def point_chunks(n: int) -> Cut:
     """Runs of at most CHUNK_ROWS points: what a W-solver sweeps over when it sums over all points."""
     return cut(n, -(-n // CHUNK_ROWS))
 
@@ -172,12 +163,12 @@ def unit_tiles(h: int, width: int = UNIT_WIDTH) -> tuple[Tile, ...]:
     return tuple(Tile(8 * t.start, min(8 * t.stop, h)) for t in eights)
 
 
-def solved_tiles(h: int) -> tuple[Tile, ...]:
+def solved_tiles(h: int) -> Sequence[Tile]:
     """Cut the units that linear systems are solved for: those of one rank at once, or of a layer that ranks share."""
     return unit_tiles(h) if h > EXACT_WIDTH else cut(h, 1)
 
 
-def ring_tiles(h: int, blocks: int) -> tuple[Tile, ...]:
+def ring_tiles(h: int, blocks: int) -> Cut:
     """Cuts units into even runs, one a block, so that each has work at any time, but none much too narrow."""
     return cut(h, min(blocks, -(-h // RING_WIDTH)))
 
@@ -195,7 +186,7 @@ def block_count(n: int) -> int:
 
 def blocks(tiles: Cut, count: int) -> Blocks:
     """Group tiles into at most `count` runs.  A rank owns whole blocks; sums over points add block by block."""
-    return Blocks(tiles, cut_lazily(len(tiles), count))
+    return Blocks(tiles, cut(len(tiles), count))
 
 
 def sum_blocks(n: int) -> int:

@@ -19,6 +19,9 @@ ALONE, WIDE, TABLE = 2, 4096, 48 * 4096
 """Up to ALONE subtrees, or sums less than WIDE that are TABLE numbers together, are added up by every rank; else each
 adds its share of the columns."""
 
+Add = Callable[[int, Array], None]
+"""add(i, out) adds part i's share to `out` (width,), or, as it is agreed, writes all of it."""
+
 Join = np.ufunc
 """Joins the sums of two subtrees: numpy.add, or minimum and maximum in the place of a sum."""
 
@@ -76,13 +79,7 @@ class TreeSum:
         """The parts of this rank."""
         return self.runs[self.team.rank]
 
-    def __call__(
-        self,
-        add: Callable[[int, Array], None],
-        width: int,
-        dtype: np.dtype | type = np.float64,
-        sets: bool = False,
-    ) -> Array:
+    def __call__(self, add: Add, width: int, dtype: np.dtype | type = np.float64, sets: bool = False) -> Array:
         """The sum over all parts: add(i, out) adds part i's share to `out` (width,), or with `sets` writes all of it.
 
         Collective: yes.
@@ -90,19 +87,11 @@ class TreeSum:
         found = self.exchanged(add, width, dtype, sets)
         return found.rows[0] if self.team.size == 1 else found.put(slice(0, width), np.empty(width, dtype))
 
-    def exchanged(
-        self,
-        add: Callable[[int, Array], None],
-        width: int,
-        dtype: np.dtype | type = np.float64,
-        sets: bool = False,
-    ) -> Sum:
+    def exchanged(self, add: Add, width: int, dtype: np.dtype | type = np.float64, sets: bool = False) -> Sum:
         """A sum that is joined from those of subtrees only where it is read, until the next one is asked for.
 
         Collective: yes.
         """
-        if self.team.size == 1:
-            return Sum(_fill(add, np.empty(width, dtype), Tile(0, self.leaves), sets, self._join)[None], 0, self._join)
         counts = self._counts
         if self.team.shares or alone(sum(counts), width):
             sums, first = self._turns.array((sum(counts), width), dtype), sum(counts[: self.team.rank])
@@ -113,23 +102,23 @@ class TreeSum:
         columns = balance.contiguous_runs(width, self.team.size)
         mine = columns[self.team.rank].rows
         if self.team.shares:
-            own, at = sums, mine
+            own = sums[:, mine]
         else:
             rows = np.empty((counts[self.team.rank], width), dtype)
             self._fill_own(add, rows, sets)
-            own, at = self.team.gather_columns(rows, counts, [run.rows for run in columns]), slice(None)
+            own = self.team.gather_columns(rows, counts, [run.rows for run in columns])
         total = self._turns.array((width,), dtype)
-        Sum(own, self._order, self._join).put(at, total[mine])
+        Sum(own, self._order, self._join).put(slice(None), total[mine])
         self.team.gather_rows(total, [len(run) for run in columns])
         return Sum(total[None], 0, self._join)
 
-    def _fill_own(self, add: Callable[[int, Array], None], sums: Array, sets: bool) -> None:
+    def _fill_own(self, add: Add, sums: Array, sets: bool) -> None:
         """The sums of this rank's subtrees, in the first rows of `sums`."""
         for row, node in zip(sums, self._nodes[self.team.rank], strict=False):
             _fill(add, row, node, sets, self._join)
 
 
-def _fill(add: Callable[[int, Array], None], out: Array, node: Tile, sets: bool, join: Join) -> Array:
+def _fill(add: Add, out: Array, node: Tile, sets: bool, join: Join) -> Array:
     """The sum of a subtree, in `out`.  No closure: one that calls itself would keep alive, until the garbage collector
     comes by, all that `add` has at hand."""
     if len(node) == 1:

@@ -4,8 +4,9 @@
 
 A round is what ranks do between two exchanges: the Z-step, each phase of the W-step's work list, or passes through the
 net, at rates measured on one rank (run/bench/workload.py) or counted in flops.  A gather of b bytes takes ceil(log2 P)
-steps and moves b (P - 1) / P of them into each rank (columns: parallel/columns.py); the meeting before it takes as many
-steps.  Exchanges of pieces of factors, of the ring's comparison, of stochastic MAC's Grams and lengths are left out.
+steps and moves b (P - 1) / P of them into each rank (columns: parallel/exchange.py); the meeting before it takes as
+many steps.  Exchanges of pieces of factors, of the ring's comparison, of stochastic MAC's Grams and lengths are left
+out.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from math import ceil, log2
 
 from macmpi.config import NESTED
 from macmpi.parallel import balance, tiles
-from macmpi.parallel.columns import group_size, messages
+from macmpi.parallel.exchange import group_size, messages
 from macmpi.parallel.tree_sum import alone
 from macmpi.plan.directions import DirectionWork, assign_inverses, damped, inverse_flops, sides_of
 from macmpi.plan.estimate import flops_of_half_steps, subtrees

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from macmpi.config.auto import Sizes
-from macmpi.config.resized import one_layer, resized
+from macmpi.config.whole import one_layer, resized
 from macmpi.nets.build import is_basis
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import Map

@@ -9,7 +9,7 @@ import numpy as np
 
 from macmpi.config import NESTED, Config, dump, flat
 from macmpi.config.auto import Decision, Sizes, decide
-from macmpi.config.ignored import ignored
+from macmpi.config.unread import ignored
 from macmpi.nets.build import build_chain
 from macmpi.nets.losses import loss_of
 from macmpi.plan.choices import fitters, longer, named_by, without_half_steps

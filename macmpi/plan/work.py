@@ -12,7 +12,7 @@ import numpy as np
 from macmpi.demand import Demand
 from macmpi.nets.chain import Chain
 from macmpi.parallel import tiles
-from macmpi.parallel.partition import PointPartition, partition_points
+from macmpi.parallel.points import PointPartition, partition_points
 from macmpi.plan.resolved import Regression, Resolved
 from macmpi.plan.work_lists import Factor, Gram, Job, Layer, Tour, WorkList, all_jointly, each_its_own, trained
 
@@ -130,7 +130,7 @@ class Work:
         efforts = [P * solver.effort(width, len(tile), P * self.n_train) for tile in cut]
         return [Job(segment, *job) for job in zip(cut, found, efforts, strict=True)]
 
-    def _unit_tiles(self, segment: int, units: int) -> tuple[tiles.Tile, ...]:
+    def _unit_tiles(self, segment: int, units: int) -> Sequence[tiles.Tile]:
         if self.resolved.travels(segment):
             return tiles.ring_tiles(units, len(self.train.blocks))
         if self.resolved.shaping.asked(self.chain.trained(segment)[0]).joins:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from macmpi.config.bounds import Interval
+from macmpi.config.tables import Interval
 from macmpi.files import RUN
 from macmpi.results.scores import Labels, Numbers
 

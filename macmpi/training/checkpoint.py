@@ -22,9 +22,8 @@ from macmpi import StorageError, UsageError, __version__, files
 from macmpi.console import warn
 from macmpi.data.dataset import share_arrays
 from macmpi.files import DAMAGE, RUN, first_line, image, replace_file, run_of
-from macmpi.parallel.partition import PointPartition
-from macmpi.parallel.team import Team
-from macmpi.parallel.texts import check_alike
+from macmpi.parallel.points import PointPartition
+from macmpi.parallel.team import Team, check_alike
 from macmpi.plan.plan import Plan
 from macmpi.state import BY_POINT, KINDS, History, Own, Record, State
 from macmpi.typing import Array

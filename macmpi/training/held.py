@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from macmpi import UsageError, files, many
-from macmpi.config.gone import gone
+from macmpi.config.unread import gone
 from macmpi.config.whole import changes, differences
 from macmpi.machine.lock import ELSEWHERE
 from macmpi.plan.resolved import Resolved

@@ -15,8 +15,7 @@ from macmpi.methods.choose import Method, choose
 from macmpi.methods.starts import Origin, coordinates_first, start
 from macmpi.parallel.clock import Clock, now
 from macmpi.parallel.kernels import words
-from macmpi.parallel.team import Team, on_root
-from macmpi.parallel.texts import check_alike
+from macmpi.parallel.team import Team, check_alike, on_root
 from macmpi.plan.penalty import Decision, Progress
 from macmpi.plan.plan import Plan
 from macmpi.results.scores import levels

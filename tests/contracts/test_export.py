@@ -18,7 +18,7 @@ from macmpi.config import Recurrent
 from macmpi.config.auto import decide
 from macmpi.data.scaling import Scaling, Tails, unscaled
 from macmpi.export import net, onnx_file
-from macmpi.export.check import Answers, Runner, answers_of, difference, onnx_runner, points_of
+from macmpi.export.onnx_file import Answers, Runner, answers_of, difference, onnx_runner, points_of
 from macmpi.nets.build import build_chain
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import KINDS, Kind

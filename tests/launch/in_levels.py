@@ -6,15 +6,15 @@ import sys
 
 import numpy as np
 
-from macmpi.parallel import columns
+from macmpi.parallel import exchange
 from macmpi.parallel.balance import contiguous_runs
 from macmpi.parallel.mpi import launch
 
 
 def main() -> None:
-    columns.FROM, columns.FEWER = 2, 0
+    exchange.FROM, exchange.FEWER = 2, 0
     team = launch()
-    group = columns.group_size(team.size)
+    group = exchange.group_size(team.size)
     wrong = []
     for counts in ([1] * team.size, [r % 3 for r in range(team.size)], [0] * (team.size - 1) + [4]):
         for width in (1, 5, team.size, 10_000):

@@ -15,7 +15,7 @@ from launch.launching import run_program
 
 from macmpi import doctor
 from macmpi.machine import hosts, storage
-from macmpi.machine.hosts import FAULT, FINE, SHARED_A_RANK, WARNING, Finding, Machine
+from macmpi.machine.hosts import FAULT, FINE, RESERVE, WARNING, Finding, Machine
 from macmpi.parallel import kernels
 from macmpi.parallel.team import Team
 
@@ -140,15 +140,15 @@ PLENTY = 1e9
 @pytest.mark.parametrize(
     ("second", "verdict", "says"),
     [
-        (Machine("b", 48, 48, 48 * SHARED_A_RANK), FINE, ""),
-        (Machine("b", 48, 48, 4.0 * SHARED_A_RANK), FAULT, "48 ranks on b"),
+        (Machine("b", 48, 48, 48 * RESERVE), FINE, ""),
+        (Machine("b", 48, 48, 4.0 * RESERVE), FAULT, "48 ranks on b"),
         (Machine("b", 48, 48, None), WARNING, "not there on b"),
         (Machine("b", 48, 48, PLENTY, ["/dev/shm/mpich_shm_1"]), WARNING, "1 segments of dead programs on b"),
     ],
 )
 def test_every_node_needs_shared_memory_for_its_own_ranks(second: Machine, verdict: str, says: str) -> None:
     """1,000 ranks in all would ask for more than the first node has free; its own 48 do not."""
-    first = Machine("a", 48, 48, 48 * SHARED_A_RANK)
+    first = Machine("a", 48, 48, 48 * RESERVE)
     found = hosts.shared_memory([first, second, *(Machine(f"c{i}", 48, 48, PLENTY) for i in range(20))])
     assert found.verdict == verdict
     assert says in found.found

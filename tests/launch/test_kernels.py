@@ -21,8 +21,7 @@ from same_bits_cases import CASES
 from same_bits_data import write_data
 
 from macmpi.parallel import kernels
-from macmpi.parallel.team import Team
-from macmpi.parallel.texts import named
+from macmpi.parallel.team import Team, named
 
 ODD_RANKS = Path(__file__).with_name("odd_ranks.py")
 SCRIPT = (Path(__file__).with_name("on_kernels.py"),)

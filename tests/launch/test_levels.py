@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from launch.launching import run_program
 
-from macmpi.parallel.columns import FEWER, FROM, group_size, messages
+from macmpi.parallel.exchange import FEWER, FROM, group_size, messages
 
 pytestmark = pytest.mark.launch
 PROGRAM = Path(__file__).parent / "in_levels.py"

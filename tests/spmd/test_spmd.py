@@ -16,7 +16,8 @@ from typing import get_args, get_type_hints
 import pytest
 from launch.launching import ROOT, run_program
 
-from macmpi.config import LAYERS, Activation, Method, Model, Parallel, Penalty, Selection, Site, Start, WStep
+from macmpi.config import LAYERS, Activation, Method, Model, Parallel, Penalty, Selection, Start, WStep
+from macmpi.config.model import Site
 from macmpi.methods.candidates import CRITERIA
 from macmpi.nets.losses import LOSSES
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS

@@ -12,7 +12,7 @@ from theory import basis_nets
 from theory.nets import points
 
 from macmpi.config import Config, Method
-from macmpi.config.resized import resized
+from macmpi.config.whole import resized
 from macmpi.methods.choose import choose
 from macmpi.methods.stochastic import method as stochastic
 from macmpi.parallel.clock import Clock

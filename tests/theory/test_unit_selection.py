@@ -15,7 +15,7 @@ from plans import plan_of
 from theory.nets import points
 
 from macmpi.config import Config
-from macmpi.config.resized import resized
+from macmpi.config.whole import resized
 from macmpi.data.dataset import Dataset
 from macmpi.methods.candidates import CRITERIA
 from macmpi.methods.choose import choose

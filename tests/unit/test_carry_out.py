@@ -12,8 +12,7 @@ from unit.crew import crew
 
 from macmpi.half_steps.carry_out import carry_out, exchanged, located
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.partition import partition_points
-from macmpi.parallel.points import Points
+from macmpi.parallel.points import Points, partition_points
 from macmpi.parallel.team import Team
 from macmpi.plan.work_lists import Exchange, Factor, Gram, Job, Layer, Phase, Tour, WorkList
 from macmpi.reductions import OverPoints

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from macmpi import UsageError, config, many
 from macmpi.config import Config
-from macmpi.config.gone import GONE
 from macmpi.config.reading import known_keys
+from macmpi.config.unread import GONE
 from macmpi.config.whole import changes, differences
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=80)
@@ -284,6 +284,20 @@ def test_targets_are_one_column_or_several(folder: Path) -> None:
     for text, names in (('"y"', ["y"]), ('["y", "z"]', ["y", "z"]), ("[]", [])):
         assert read(f"data.target = {text}", folder).data.targets == names
     assert "data.target.1: should be text, in quotes" in refusal('data.target = ["y", 3]', folder)
+
+
+WORDS_OF_TYPES = ["int", "float", "bool", "str", "list[int]", "literal['auto']", "Sparse", "Convolution", "Recurrent"]
+
+
+@often
+@given(name=st.sampled_from(WORDS_OF_TYPES) | st.text(min_size=1), layer=st.booleans())
+def test_an_unknown_key_is_named_whatever_its_name_is(name: str, layer: bool) -> None:
+    where, keys = ("model.hidden.0", {"channels": 3, name: 1}) if layer else ("penalty", {name: 1})
+    with pytest.raises(UsageError) as caught:
+        config.validate({"model": {"hidden": [keys]}} if layer else {where: keys}, "f")
+    assert str(caught.value).startswith(
+        f"1 mistake in f:\n  {where}.{name if name.isprintable() else repr(name)}: unknown"
+    )
 
 
 def test_bounds_the_wrong_way_round(folder: Path) -> None:

@@ -23,8 +23,8 @@ from macmpi import config
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import unscaled
 from macmpi.export import __main__ as export
-from macmpi.export import check, net
-from macmpi.export.onnx_graph import Graph
+from macmpi.export import net, onnx_file
+from macmpi.export.net import Graph
 from macmpi.nets.build import build_chain
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import KINDS, SameSize
@@ -112,7 +112,7 @@ def test_the_file_is_the_same_every_time_and_that_of_the_weights_asked_for(model
 def test_what_is_not_installed_checks_nothing_and_is_named(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "onnxruntime", None)
-        assert check.onnx_runner(b"", "float64") == (None, "onnxruntime is not installed")
+        assert onnx_file.onnx_runner(b"", "float64") == (None, "onnxruntime is not installed")
     monkeypatch.setitem(sys.modules, "onnx", None)
     assert "ONNX files are built by the package onnx" in (said := refused(model))
     assert "pip install onnx" in said
@@ -216,7 +216,7 @@ def test_a_file_that_computes_something_else_is_not_written(model: Path, monkeyp
 def test_a_difference_is_relative_to_large_numbers_and_infinite_for_what_is_none(
     found: list[Any], expected: list[float], off: float
 ) -> None:
-    assert check.difference(np.array(found), np.array(expected)) == pytest.approx(off)
+    assert onnx_file.difference(np.array(found), np.array(expected)) == pytest.approx(off)
 
 
 def test_a_full_disk_is_named_and_the_file_before_stays(model: Path) -> None:

@@ -20,7 +20,7 @@ from macmpi import UsageError, config, fetch
 from macmpi.config import Data
 from macmpi.data import shards
 from macmpi.data.whole import load
-from macmpi.parallel.partition import partition_points
+from macmpi.parallel.points import partition_points
 from macmpi.parallel.team import Team
 
 X = np.random.default_rng(0).normal(size=(12, 3))

@@ -14,7 +14,7 @@ from unit.test_shards import FILES, loaded, write
 
 from macmpi.config import Config, Data, Method, Model, Parallel, WStep
 from macmpi.parallel import tiles, tree_sum
-from macmpi.parallel.partition import partition_points
+from macmpi.parallel.points import partition_points
 
 RANKS = (2, 5, 13)
 N = 1400

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from macmpi.parallel import mpich
+from macmpi.parallel import mpi
 
 NETMOD = "MPIR_CVAR_CH4_NETMOD"
 ONE_NODE = {"MPI_LOCALNRANKS": "4", "PMI_SIZE": "4"}
@@ -23,10 +23,10 @@ def configured(
     """The environment after `configure` in a Python installed at `prefix`, with that number of ranks a core."""
     found = dict(environment)
     with monkeypatch.context() as patched:
-        patched.setattr(mpich, "sharing", lambda: per_core)
-        patched.setattr(mpich.sys, "prefix", str(prefix))
-        patched.setattr(mpich.os, "environ", found)
-        mpich.configure()
+        patched.setattr(mpi, "sharing", lambda: per_core)
+        patched.setattr(mpi.sys, "prefix", str(prefix))
+        patched.setattr(mpi.os, "environ", found)
+        mpi.configure()
     return found
 
 
@@ -83,7 +83,7 @@ def test_a_library_by_another_name_is_to_be_linked_by_the_one_that_is_asked_for(
     if chosen and "/" not in chosen:
         Path(path).touch()
     monkeypatch.setenv("MPI4PY_LIBMPI", str(path))
-    found = mpich.misnamed(reason)
+    found = mpi.misnamed(reason)
     assert (f"ln -s {path} ~/mpi/{named}" in found) if named else found == ""
 
 
@@ -101,7 +101,7 @@ sys.stdin.read()
 @pytest.fixture
 def segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Path]]:
     """Segments by who maps them: this process, another one, nobody; and a file of another name."""
-    monkeypatch.setattr(mpich, "SEGMENTS", str(tmp_path / "mpich_sh"))
+    monkeypatch.setattr(mpi, "SEGMENTS", str(tmp_path / "mpich_sh"))
     named = {"own": "mpich_shm_1", "other": "mpich_shar_2", "dead": "mpich_shm_3", "alien": "sem.mpich_sh"}
     found = {who: tmp_path / name for who, name in named.items()}
     for path in found.values():
@@ -117,14 +117,14 @@ def segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[s
 
 
 def test_leftovers_are_the_segments_that_no_process_maps(segments: dict[str, Path]) -> None:
-    assert mpich.leftovers() == [str(segments["dead"])]
+    assert mpi.leftovers() == [str(segments["dead"])]
     again = segments["dead"].with_name("mpich_shar_0")
     again.touch()
-    assert mpich.leftovers() == sorted([str(again), str(segments["dead"])])
+    assert mpi.leftovers() == sorted([str(again), str(segments["dead"])])
 
 
 def test_a_rank_unlinks_what_it_maps_and_nothing_else(segments: dict[str, Path]) -> None:
     for _ in range(2):  # the second time its names are gone
-        mpich.unname_shared_memory()
+        mpi.unname_shared_memory()
         assert {who for who, path in segments.items() if not path.exists()} == {"own"}
-    assert mpich.leftovers() == [str(segments["dead"])]
+    assert mpi.leftovers() == [str(segments["dead"])]

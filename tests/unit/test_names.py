@@ -16,7 +16,7 @@ from launch.cases import write_case
 from launch.here import run_here
 
 from macmpi import UsageError, files, predict, report, show
-from macmpi.config.reading import from_settings, validate
+from macmpi.config.reading import validate
 from macmpi.data.images import images_of
 
 ODD = os.fsdecode(b"run \xff")
@@ -52,7 +52,7 @@ def test_a_run_in_a_folder_whose_name_is_not_text(
 def test_data_whose_name_is_not_text_are_refused_by_their_key() -> None:
     with pytest.raises(UsageError, match=r"data\.source is text that is not UTF-8; rename what it names"):
         validate({"data": {"source": f"{ODD}.h5"}}, "fit.toml")
-    assert from_settings(["data.source=b.h5"], "words").data.source == "b.h5"
+    assert validate({}, "words", ["data.source=b.h5"]).data.source == "b.h5"
 
 
 def test_a_class_whose_folder_s_name_is_not_text_is_refused(tmp_path: Path) -> None:

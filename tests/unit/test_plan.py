@@ -17,7 +17,7 @@ from macmpi.mac import Mac
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.partition import partition_points
+from macmpi.parallel.points import partition_points
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
 from macmpi.plan.work_lists import Exchange, Gram, Job, Layer, WorkList

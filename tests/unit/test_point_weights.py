@@ -17,8 +17,7 @@ from macmpi.data.shards import load as load_shards
 from macmpi.data.shards import survey
 from macmpi.data.source import Whole
 from macmpi.data.whole import load
-from macmpi.parallel.partition import partition_points
-from macmpi.parallel.points import SAMPLE_POINTS, Points
+from macmpi.parallel.points import SAMPLE_POINTS, Points, partition_points
 from macmpi.parallel.team import Team
 
 RANDOM = np.random.default_rng(0)

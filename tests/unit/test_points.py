@@ -8,8 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from plans import changed, plan_of
 
 from macmpi.config import Config, Method, Model
-from macmpi.parallel.partition import partition_points
-from macmpi.parallel.points import Points
+from macmpi.parallel.points import Points, partition_points
 from macmpi.parallel.team import Team
 
 SIZES = [1, 2, 37, 99, 100, 101, 513, 5000]

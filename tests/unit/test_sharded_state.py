@@ -18,7 +18,7 @@ from unit.test_checkpoint import assert_same, state
 
 from macmpi import StorageError, files
 from macmpi.config import Config, Method, Run
-from macmpi.parallel.partition import partition_points
+from macmpi.parallel.points import partition_points
 from macmpi.state import State, StochasticState
 from macmpi.training import checkpoint
 from macmpi.training.checkpoint import rows_of, rows_of_points, with_rows

@@ -18,7 +18,7 @@ from macmpi.config import Data
 from macmpi.data import parts, shards
 from macmpi.data import whole as wholes
 from macmpi.data.dataset import WEIGHTS, Dataset
-from macmpi.parallel.partition import partition_points
+from macmpi.parallel.points import partition_points
 from macmpi.parallel.tiles import Tile
 
 RANKS = (1, 3, 5)

@@ -16,7 +16,7 @@ from unit.crew import crew
 from macmpi.config import Data
 from macmpi.data import parts, shards, split
 from macmpi.data.split import RowSet, drawn
-from macmpi.parallel.partition import partition_points
+from macmpi.parallel.points import partition_points
 from macmpi.parallel.streams import stream
 from macmpi.parallel.tiles import Tile
 

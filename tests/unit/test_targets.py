@@ -20,7 +20,7 @@ from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.data.targets import wanted_by
 from macmpi.nets.losses import LINKS, LOSSES
-from macmpi.parallel.partition import partition_points
+from macmpi.parallel.points import partition_points
 from macmpi.results.scores import numbers_of, numbers_sums
 from macmpi.typing import Array
 

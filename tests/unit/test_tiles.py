@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from macmpi.parallel import balance, tiles
-from macmpi.parallel.partition import partition_points
+from macmpi.parallel.points import partition_points
 from macmpi.parallel.tiles import Tile
 
 SIZES = st.integers(1, 30_000)
@@ -94,7 +94,7 @@ def test_every_point_has_one_rank_and_none_has_many_more_than_another(n: int, ra
 @often
 @given(n=st.integers(1, 10**6), pieces=st.integers(1, 60), data=st.data())
 def test_a_cut_gives_the_runs_that_it_is_asked_for(n: int, pieces: int, data: st.DataObject) -> None:
-    lazily = tiles.cut_lazily(n, pieces)
+    lazily = tiles.cut(n, pieces)
     runs = [Tile(a, b) for a, b in pairwise(n * i // len(lazily) for i in range(len(lazily) + 1))]
     assert list(lazily) == runs
     first, stop = sorted(data.draw(st.lists(st.integers(0, len(lazily)), min_size=2, max_size=2)))

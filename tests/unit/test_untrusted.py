@@ -16,7 +16,7 @@ from numpy.testing import assert_array_equal
 import macmpi
 from macmpi import UsageError, files, run
 from macmpi.data.reading import read_file
-from macmpi.parallel.partition import partition_points
+from macmpi.parallel.points import partition_points
 from macmpi.parallel.team import Team
 from macmpi.state import MacState, State
 from macmpi.training import checkpoint

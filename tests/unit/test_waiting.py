@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from macmpi.parallel import waiting
+from macmpi.parallel import clock, launchers
 from macmpi.parallel.mpi import STOPPED, MPITeam
 
 YIELDS = "yields"
@@ -21,9 +21,9 @@ YIELDS = "yields"
 def done(per_core: float, waited: float, monkeypatch: pytest.MonkeyPatch) -> object:
     """The seconds that a rank sleeps, or the word."""
     found: list[object] = []
-    monkeypatch.setattr(waiting.time, "sleep", found.append)
-    monkeypatch.setattr(waiting.os, "sched_yield", lambda: found.append(YIELDS))
-    waiting.pauses(per_core)(waited)
+    monkeypatch.setattr(clock.time, "sleep", found.append)
+    monkeypatch.setattr(clock.os, "sched_yield", lambda: found.append(YIELDS))
+    clock.pauses(per_core)(waited)
     (one,) = found
     return one
 
@@ -34,8 +34,8 @@ def done(per_core: float, waited: float, monkeypatch: pytest.MonkeyPatch) -> obj
     [
         (1.0, 0.0, YIELDS),
         (1.0, 0.019, YIELDS),
-        (1.5, 0.0, waiting.NAP),
-        (48.0, 0.019, waiting.NAP),
+        (1.5, 0.0, clock.NAP),
+        (48.0, 0.019, clock.NAP),
         (1.0, 0.02, 0.001),
         (1.0, 1.0, 0.005),
         (4.0, 1.0, 0.005),
@@ -52,9 +52,9 @@ def test_a_rank_sleeps_the_longer_the_longer_it_waits_and_the_more_share_its_cor
 
 
 def test_ranks_for_each_core_are_those_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting.os, "cpu_count", lambda: 2)
-    monkeypatch.setattr(waiting.os, "environ", {"MPI_LOCALNRANKS": "12", "PMI_SIZE": "24"})
-    assert waiting.sharing() == 6.0
+    monkeypatch.setattr(launchers.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(launchers.os, "environ", {"MPI_LOCALNRANKS": "12", "PMI_SIZE": "24"})
+    assert launchers.sharing() == 6.0
 
 
 class Left(Exception):
@@ -97,7 +97,7 @@ def test_a_rank_that_has_waited_as_long_as_it_may_ends_all_rank_0_first(
     rank: int, waits: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A sixteenth of a second passes between two polls."""
-    monkeypatch.setattr(waiting.time, "monotonic", Watch(repeat(2.0**-4)))
+    monkeypatch.setattr(clock.time, "monotonic", Watch(repeat(2.0**-4)))
     Rank(rank)._finish(Rank(rank).asks(answered=50), "an answer")
     assert capsys.readouterr().err == ""
     own = Rank(rank)
@@ -112,7 +112,7 @@ SUSPENSIONS = st.lists(st.tuples(st.integers(1, 900), st.floats(1.0, 1e7)), max_
 
 
 @settings(deadline=None, max_examples=30)
-@given(steps=st.lists(st.floats(0.01, waiting.STEP), min_size=1, max_size=20), suspensions=SUSPENSIONS)
+@given(steps=st.lists(st.floats(0.01, clock.STEP), min_size=1, max_size=20), suspensions=SUSPENSIONS)
 def test_a_suspension_of_a_rank_is_no_waiting_however_long_and_often_it_is(
     steps: list[float], suspensions: list[tuple[int, float]]
 ) -> None:
@@ -122,11 +122,11 @@ def test_a_suspension_of_a_rank_is_no_waiting_however_long_and_often_it_is(
     own = Rank(0)
     own.set_clock(None, deadline)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(waiting.time, "monotonic", Watch([0.0, *taken]))
+        patch.setattr(clock.time, "monotonic", Watch([0.0, *taken]))
         with pytest.raises(Left):
             own._finish(own.asks(), "an answer")
     looks = own.polls - 1
-    could_run = [min(step, waiting.STEP) for step in taken[:looks]]
+    could_run = [min(step, clock.STEP) for step in taken[:looks]]
     rounded = looks * np.spacing(sum(taken[:looks]))  # of the watch, whose differences are taken
     assert sum(could_run) + rounded > deadline >= sum(could_run[:-1]) - rounded
 
@@ -134,7 +134,7 @@ def test_a_suspension_of_a_rank_is_no_waiting_however_long_and_often_it_is(
 def test_a_rank_that_departs_leaves_its_suspension_out_too(monkeypatch: pytest.MonkeyPatch) -> None:
     own = Rank(0)
     own._comm = SimpleNamespace(Ibarrier=lambda: own.asks(answered=20))
-    monkeypatch.setattr(waiting.time, "monotonic", Watch([0.0, 0.01, 1e4, *repeat(0.01, 100)]))
-    monkeypatch.setattr(waiting.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(clock.time, "monotonic", Watch([0.0, 0.01, 1e4, *repeat(0.01, 100)]))
+    monkeypatch.setattr(clock.time, "sleep", lambda seconds: None)
     own.depart()
     assert own.polls == 21

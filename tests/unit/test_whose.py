@@ -21,7 +21,7 @@ from macmpi import MacmpiError, UsageError, fetch, files, init, predict, report
 from macmpi.config import Data
 from macmpi.config.whole import KINDS, changes
 from macmpi.data import shards, whole
-from macmpi.parallel.partition import partition_points
+from macmpi.parallel.points import partition_points
 from macmpi.training import launch, loop
 from macmpi.training.held import NAMES
 
