@@ -32,17 +32,6 @@ BLAS_SHARE, SECONDS_A_TILE, SECONDS_A_BYTE = 0.65, 5e-4, 1.5e-9
 of all points; the share of dgemm's rate that products reach; what a tile takes, and sgd's or adam's step for a byte."""
 
 
-def parmac(ranks: int, units: int, z: float, w: float, machine: Machine, unit_bytes: float) -> float:
-    """The speedup that ParMAC's model gives: points stay, units go round a ring of the ranks, one epoch.
-
-        T(P) = M (N/P) t_Z + ceil(M/P) (N t_W + 2 P t_c),  T(1) = M N (t_Z + t_W),  t_c = alpha + beta bytes
-
-    z, w: seconds of the half steps on one rank, M N t_Z and M N t_W.
-    """
-    sent = 0.0 if ranks == 1 else machine.alpha + machine.beta * unit_bytes
-    return (z + w) / (z / ranks + ceil(units / ranks) * (w / units + 2.0 * ranks * sent))
-
-
 @dataclass(frozen=True)
 class Machine:
     """alpha, beta: seconds of a step of a message, and of a byte (100 Gb/s); cores: of a node; speed: of a core, 1 of
@@ -71,10 +60,6 @@ class Work:
     shared: float
     again: bool = False
 
-    def scaled(self, by: float) -> Work:
-        """Every rate times a number."""
-        return replace(grown(self, by), point=by * self.point, shared=by * self.shared)
-
     def tasks(self, plan: Plan) -> WorkList:
         """The W-step's work list."""
         return plan.work.regressions(range(len(plan.chain.segments))) if self.again else plan.work.w_step
@@ -82,12 +67,6 @@ class Work:
     def of(self, task: Gram | Job) -> float:
         """Seconds of a task on one rank."""
         return (self.factor if isinstance(task, Gram) else self.unit)[task.segment] * task.cost
-
-
-def grown(work: Work, by: float) -> Work:
-    """The work of `by` times as many points: what is counted by points is a rate already.  Collective: no."""
-    factor, unit = (tuple(by * rate for rate in rates) for rates in (work.factor, work.unit))
-    return replace(work, factor=factor, unit=unit)
 
 
 @dataclass(frozen=True)
@@ -215,22 +194,6 @@ def seconds_of(found: Sequence[Round], single: Sequence[Round], shared: float, m
         crowding=(ranks > 1) * (machine.crowding - 1.0) * (points + weights + shared) / machine.speed,
         exchange=sum(exchange(machine, r, ranks) for r in found),
     )
-
-
-def predict_all(sweeps: Sequence[tuple[Work, Plan]], machine: Machine, ranks: int) -> Seconds:
-    """Several iterations, each with the plan that it had, on a given number of ranks."""
-    found = [vars(predict(work, replace(plan, ranks=ranks), machine)).values() for work, plan in sweeps]
-    return Seconds(*map(sum, zip(*found, strict=True)))
-
-
-def ceiling(work: Work, plan: Plan) -> tuple[float, float, float]:
-    """The largest speedup that any number of ranks reaches: of the Z-step by its points, of the W-step by its units, of
-    the whole with what is shared; exchange and crowding left out."""
-    most = max(len(plan.work.train.blocks), len(work.tasks(plan).jobs), 1)
-    (z, *w), (z_most, *w_most) = ([r.longest for r in rounds(work, replace(plan, ranks=n))] for n in (1, most))
-    one, many = ((a, sum(b), a + sum(b) + work.shared) for a, b in ((z, w), (z_most, w_most)))
-    by_points, by_units, whole = (a / b if b else 1.0 for a, b in zip(one, many, strict=True))
-    return by_points, by_units, whole
 
 
 def predicted(plan: Plan, rate: float, machine: Machine) -> Seconds:

@@ -37,6 +37,7 @@ from typing import Any
 for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
 
+from cost_model import ceiling, grown, parmac, predict_all, scaled  # noqa: E402
 from measure import Kind, Measured, measure, messages  # noqa: E402
 from settings import decided  # noqa: E402
 from speedup_tables import print_measured, print_predicted, print_weak  # noqa: E402
@@ -46,7 +47,7 @@ from workload import flops, trace  # noqa: E402
 from macmpi import UsageError  # noqa: E402
 from macmpi import config as configs  # noqa: E402
 from macmpi.data.source import Whole  # noqa: E402
-from macmpi.plan.cost import Machine, ceiling, grown, parmac, predict_all  # noqa: E402
+from macmpi.plan.cost import Machine  # noqa: E402
 
 PREDICTED = [1, 2, 4, 8, 12, 16, 24, 48, 96, 192, 384, 768, 1024, 2048, 4096]
 
@@ -109,7 +110,7 @@ def sweeps_of(problem: Problem, seconds: float) -> list[Any]:
     """The traced iterations, scaled to the seconds measured on one rank."""
     traced = trace(problem.path, problem.settings, problem.iterations)
     scale = seconds * len(traced) / sum(took for _, _, took in traced)
-    return [(work.scaled(scale), plan) for work, plan, _ in traced]
+    return [(scaled(work, scale), plan) for work, plan, _ in traced]
 
 
 def predictions(problem: Problem, result: dict[str, Any], ranks: Sequence[int], cluster: Path | None) -> None:

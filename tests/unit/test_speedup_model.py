@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from cost_model import ceiling, parmac
 from hypothesis import given
 from hypothesis import strategies as st
 from plans import plan_of as planned_of
@@ -15,9 +16,7 @@ from macmpi.parallel import tiles, tree_sum
 from macmpi.plan.cost import (
     Machine,
     Work,
-    ceiling,
     exchange,
-    parmac,
     predict,
     rounds,
 )
