@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +23,7 @@ from macmpi.plan.plan import Plan
 from macmpi.plan.selectable import FEWEST, STEP, ridges_of, widths_of
 from macmpi.plan.work_lists import Exchange, Gram, Job, Layer, WorkList
 from macmpi.reductions import ALONE, InPieces, OverPoints, Rows
-from macmpi.solvers.closed_form import NormalEquations
+from macmpi.solvers.closed_form import Factor, NormalEquations
 from macmpi.solvers.w_problem import LayerGram, UnitProblem, values
 from macmpi.typing import Array
 
@@ -37,8 +36,7 @@ CRITERIA: dict[str, Callable[[int], float]] = {
 it costs in addition to -2 log likelihood = sum of squares / epsilon^2."""
 
 
-@dataclass(frozen=True)
-class Candidates:
+class Candidates(NamedTuple):
     """The regression of segment `segment`: what a linear layer reads, radial basis functions or what is before it.
 
     counts: candidates of its inputs, of centres several.  widths, ridges: candidates; () where there is nothing to
@@ -82,13 +80,6 @@ def candidates_of(plan: Plan) -> list[Candidates]:
     return found
 
 
-class Factored(NamedTuple):
-    """R, upper triangular, with R^T R = G + D, and the diagonal of D."""
-
-    R: Array
-    added: Array
-
-
 class Comparing:
     """The fits of all candidates, at the centres of the largest: the tasks of a work list.
 
@@ -115,7 +106,7 @@ class Comparing:
         widest = max(self._columns(job.segment) for job in work.jobs)
         self._table = np.zeros((sum(self._counts), widest))
         self._grams: dict[int, Array] = {}
-        self._roots: dict[tuple[int, float], Factored] = {}
+        self._roots: dict[tuple[int, float], Factor] = {}
         self._inverses: dict[tuple[int, float], Array] = {}
         self.features = features or {k: self._features(k) for k in work.features}
 
@@ -129,9 +120,7 @@ class Comparing:
         part, inputs = self.plan.chain.segments[segment], self.given.parts.inputs(segment, self.given.state)
         if not part.leading:
             return self.given.features[segment]
-        block, basis = part.blocks[0], part.maps[0]
-        assert block is not None
-        centres = self.plan.centres(block, inputs, None)
+        basis, centres = part.maps[0], self.plan.centres(part.weighted[0], inputs, None)
         return self.given.parts.points.rows(
             lambda rows: basis.forward(centres, inputs[rows]), basis.n_out, inputs.dtype
         )
@@ -150,20 +139,19 @@ class Comparing:
         for ridge in self.ridges[segment]:
             self.root(segment, ridge, self.given.parts.in_pieces)
 
-    def root(self, segment: int, ridge: float, in_pieces: InPieces = ALONE) -> Factored:
-        """R for a ridge: that of the W-step in closed form, made once.  Collective: where `in_pieces` is."""
+    def root(self, segment: int, ridge: float, in_pieces: InPieces = ALONE) -> Factor:
+        """R^T and D for a ridge: those of the W-step in closed form, made once.  Collective: where `in_pieces` is."""
         if (segment, ridge) not in self._roots:
             plan = self.plan
             rows = self.factors[plan.offsets.gram(segment)].reshape(plan.offsets.gram_shapes[segment])
             gram = LayerGram(self._grams.get(segment, rows), ridge, plan.dtype, plan.chain.has_bias(segment))
-            added, _ = NormalEquations().added(gram)
-            self._roots[segment, ridge] = Factored(NormalEquations().factor(gram, in_pieces).lower.T, added)
+            self._roots[segment, ridge] = NormalEquations().factor(gram, in_pieces)
         return self._roots[segment, ridge]
 
     def inverse(self, segment: int, ridge: float) -> Array:
         """R^-1, made once.  Cost: M^3 / 3 flops.  Collective: no."""
         if (segment, ridge) not in self._inverses:
-            self._inverses[segment, ridge] = np.triu(lapack.dtrtri(self.root(segment, ridge).R, lower=0)[0])
+            self._inverses[segment, ridge] = np.triu(lapack.dtrtri(self.root(segment, ridge).lower.T, lower=0)[0])
         return self._inverses[segment, ridge]
 
     def degrees(self, segment: int, ridge: float, counts: Array) -> Array:
@@ -217,7 +205,7 @@ class Comparing:
         found = list[Array]()
         for ridge in self.ridges[k]:
             root = self.root(k, ridge)
-            U = by_transpose(root.R, crossed.T)
+            U = by_transpose(root.lower.T, crossed.T)
             gains = np.cumsum(np.einsum("mh,mh->m", U, U))[own.counts - 1]
             if own.ridges:
                 gains = gains + _shrunk(self.inverse(k, ridge), U, root.added, own.counts)

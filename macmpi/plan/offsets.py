@@ -39,7 +39,7 @@ def offsets(chain: Chain, regressions: tuple[Regression, ...]) -> Offsets:
 
     def shape(k: int) -> tuple[int, int]:
         system = regressions[k].system
-        rows = system.size(chain.inputs(chain.trained(k)[0]), chain.has_bias(k)) if system else 0
+        rows = chain.inputs(chain.trained(k)[0]) + chain.has_bias(k) if system else 0
         return (rows, rows)
 
     shapes = tuple(shape(k) for k in range(len(chain.segments)))
