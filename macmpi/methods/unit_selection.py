@@ -3,7 +3,7 @@
     C(W) = c eps^2 |W|,   |W| all weights and biases
 
 In some iterations, layer by layer from the last to the first, the units of a layer are ranked by what the regression
-of the next layer loses without them (`solvers/elimination.py`).  Candidates are the first units of that order: the next
+of the next layer loses without them (`candidates.py`).  Candidates are the first units of that order: the next
 layer is fitted to its present pre-activations (the output layer to the targets, where that is exact), and a pass
 through the rest of the net gives E1 + C of each.  That is an upper bound, since the other layers would follow: a
 candidate that seems worse is trained for some iterations, the net as it is too, while the gap between them closes fast.
@@ -24,10 +24,9 @@ import numpy as np
 from macmpi.account import Account
 from macmpi.half_steps.parts import Parts
 from macmpi.mac import Mac
-from macmpi.methods.candidates import CRITERIA
+from macmpi.methods.candidates import CRITERIA, Kept, moments, prefixes, ranked
 from macmpi.plan.plan import Plan
 from macmpi.plan.selectable import Place, places
-from macmpi.solvers.elimination import Kept, moments, prefixes, ranked
 from macmpi.state import Errors, MacState, Pause, State, block_views, never
 from macmpi.typing import Array
 
