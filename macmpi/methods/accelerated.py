@@ -94,7 +94,7 @@ class Accelerated(Mac):
         for share in LENGTHS:
             state.weights[:] = self.parts.confined(plain + share * step, by=plain)
             self.parts.feasible(state)
-            if self._feasible_error(state) < error:
+            if self._nested([state.weights], state)[0].error < error:
                 break
         else:
             state.weights[:] = plain
@@ -122,14 +122,13 @@ class Accelerated(Mac):
         sums = self.parts.evaluation.total(plan.work.train, part, c * (c + 1)).reshape(c, c + 1)
         return self.team.from_root(lambda: minimum(sums[:, :c], sums[:, c]))
 
-    def _feasible_error(self, state: State[AcceleratedState]) -> float:
-        """E1 per point, for feasible coordinates.  Cost: a pass through the last segment.  Collective: yes."""
-        return self._nested([state.weights], state)[0].error
-
     def _nested(
         self, flats: Sequence[Array], state: State[AcceleratedState], validation: bool = False
     ) -> list[NetErrors]:
-        """E1 per point of weights that differ in the last segment only, for feasible coordinates.  Collective: yes."""
+        """E1 per point of weights that differ in the last segment only, for feasible coordinates.
+
+        Cost: a pass through the last segment for each.  Collective: yes.
+        """
         plan, data, last = self.plan, self.data, len(self.plan.chain.sites)
         segment, weights = plan.chain.segments[last], self.parts.weights(state)
         outputs = [block_views(flat, plan.chain.block_shapes) for flat in flats]

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,7 +18,6 @@ from macmpi.account import COORDINATES, FLAT, Account
 from macmpi.data.dataset import Dataset
 from macmpi.half_steps.evaluation import at
 from macmpi.methods.choose import Nested
-from macmpi.methods.stochastic.factors import add_gradient
 from macmpi.nets.losses import weighted
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
@@ -83,7 +81,9 @@ class Backprop(Nested[Own]):
         plan, shapes = self.plan, self.plan.chain.block_shapes
         tape = plan.chain.whole.tape(block_views(weights, shapes), self.data.X[rows])
         loss = weighted(plan.resolved.loss, at(self.data.weights, rows))
-        losses = add_gradient(loss, tape, self.data.Y[rows], block_views(out[:-1], shapes))
+        losses, residual = loss.with_residual(self.data.Y[rows], tape.F)
+        for total, part in zip(block_views(out[:-1], shapes), tape.weight_vjp(-residual), strict=True):
+            total += part
         out[-1] += losses.sum(dtype=float)
 
 
@@ -295,8 +295,7 @@ class Lbfgs(Descent):
         self.team.share_array(state.own.direction)
 
 
-@dataclass(frozen=True)
-class Trial:
+class Trial(NamedTuple):
     """A step t with the value and the slope there, and the gradient (P,)."""
 
     t: float

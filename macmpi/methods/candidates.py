@@ -1,30 +1,40 @@
-"""Candidates of a selection in the W-step: costs and errors, each regression by one Gram of its largest candidate.
+"""Candidates of a selection: costs and errors, all candidates of a regression by one Gram of the largest one.
 
-With the Gram G of the inputs Phi and R^T R = G + D, D the ridge on the diagonal, the first M inputs have
+In the W-step, centres and ridges are candidates.  With the Gram G of the inputs Phi and R^T R = G + D, D the ridge on
+the diagonal, the first M inputs have
 
     min over W of 1/2 ||T - Phi W^T||^2 + 1/2 sum_h w_h D w_h^T = 1/2 ||T||^2 - 1/2 ||(R^-T Phi^T T)_1..M||^2,
 
 reached at W^T = R_M^-1 (R^-T Phi^T T)_1..M, and tr(G_M (G_M + D_M)^-1) = M - tr(D_M R_M^-1 R_M^-T) effective weights an
 output: the leading blocks of R and of R^-1 are those of the first M inputs.
+
+Of dense layers some of the units are, inputs of the next layer: these are eliminated one after the other, an order of
+which every prefix is a candidate.
+
+    min over W of 1/2 ||T - [A, 1] W^T||^2 + ridge/2 ||V||^2,  W = [V, c]
+
+Without input h the least value is higher by 1/2 ||v_h||^2 / (G^-1)_hh, G the Gram of the centred inputs plus ridge I.
+The input that costs least goes first; G^-1 and V without it follow by a step of rank one.  So one inverse ranks all
+inputs, and one Gram holds the weights that are best for each number of them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from macmpi.half_steps.w_problems import WInputs, unit_targets
 from macmpi.nets.design import adjoint
-from macmpi.parallel.lapack import by_transpose, lapack
+from macmpi.nets.design import gram as gram_of
+from macmpi.parallel.lapack import by_transpose, factored, lapack, solved
 from macmpi.plan.plan import Plan
 from macmpi.plan.selectable import FEWEST, STEP, ridges_of, widths_of
 from macmpi.plan.work_lists import Exchange, Gram, Job, Layer, WorkList
 from macmpi.reductions import ALONE, InPieces, OverPoints, Rows
-from macmpi.solvers.closed_form import NormalEquations
+from macmpi.solvers.closed_form import Factor, NormalEquations
 from macmpi.solvers.w_problem import LayerGram, UnitProblem, values
 from macmpi.typing import Array
 
@@ -36,9 +46,11 @@ CRITERIA: dict[str, Callable[[int], float]] = {
 """A parameter costs this in units of epsilon^2 in addition to E1, half the sum of squares, for n points: half of what
 it costs in addition to -2 log likelihood = sum of squares / epsilon^2."""
 
+LEAST, ROUNDED = 1e-8, 1e-12
+"""The ridge is at least these shares of the mean diagonal of the centred Gram, and of the largest of the other one."""
 
-@dataclass(frozen=True)
-class Candidates:
+
+class Candidates(NamedTuple):
     """The regression of segment `segment`: what a linear layer reads, radial basis functions or what is before it.
 
     counts: candidates of its inputs, of centres several.  widths, ridges: candidates; () where there is nothing to
@@ -82,13 +94,6 @@ def candidates_of(plan: Plan) -> list[Candidates]:
     return found
 
 
-class Factored(NamedTuple):
-    """R, upper triangular, with R^T R = G + D, and the diagonal of D."""
-
-    R: Array
-    added: Array
-
-
 class Comparing:
     """The fits of all candidates, at the centres of the largest: the tasks of a work list.
 
@@ -115,7 +120,7 @@ class Comparing:
         widest = max(self._columns(job.segment) for job in work.jobs)
         self._table = np.zeros((sum(self._counts), widest))
         self._grams: dict[int, Array] = {}
-        self._roots: dict[tuple[int, float], Factored] = {}
+        self._roots: dict[tuple[int, float], Factor] = {}
         self._inverses: dict[tuple[int, float], Array] = {}
         self.features = features or {k: self._features(k) for k in work.features}
 
@@ -129,9 +134,7 @@ class Comparing:
         part, inputs = self.plan.chain.segments[segment], self.given.parts.inputs(segment, self.given.state)
         if not part.leading:
             return self.given.features[segment]
-        block, basis = part.blocks[0], part.maps[0]
-        assert block is not None
-        centres = self.plan.centres(block, inputs, None)
+        basis, centres = part.maps[0], self.plan.centres(part.weighted[0], inputs, None)
         return self.given.parts.points.rows(
             lambda rows: basis.forward(centres, inputs[rows]), basis.n_out, inputs.dtype
         )
@@ -150,20 +153,19 @@ class Comparing:
         for ridge in self.ridges[segment]:
             self.root(segment, ridge, self.given.parts.in_pieces)
 
-    def root(self, segment: int, ridge: float, in_pieces: InPieces = ALONE) -> Factored:
-        """R for a ridge: that of the W-step in closed form, made once.  Collective: where `in_pieces` is."""
+    def root(self, segment: int, ridge: float, in_pieces: InPieces = ALONE) -> Factor:
+        """R^T and D for a ridge: those of the W-step in closed form, made once.  Collective: where `in_pieces` is."""
         if (segment, ridge) not in self._roots:
             plan = self.plan
             rows = self.factors[plan.offsets.gram(segment)].reshape(plan.offsets.gram_shapes[segment])
             gram = LayerGram(self._grams.get(segment, rows), ridge, plan.dtype, plan.chain.views[segment].bias)
-            added, _ = NormalEquations().added(gram)
-            self._roots[segment, ridge] = Factored(NormalEquations().factor(gram, in_pieces).lower.T, added)
+            self._roots[segment, ridge] = NormalEquations().factor(gram, in_pieces)
         return self._roots[segment, ridge]
 
     def inverse(self, segment: int, ridge: float) -> Array:
         """R^-1, made once.  Cost: M^3 / 3 flops.  Collective: no."""
         if (segment, ridge) not in self._inverses:
-            self._inverses[segment, ridge] = np.triu(lapack.dtrtri(self.root(segment, ridge).R, lower=0)[0])
+            self._inverses[segment, ridge] = np.triu(lapack.dtrtri(self.root(segment, ridge).lower.T, lower=0)[0])
         return self._inverses[segment, ridge]
 
     def degrees(self, segment: int, ridge: float, counts: Array) -> Array:
@@ -217,7 +219,7 @@ class Comparing:
         found = list[Array]()
         for ridge in self.ridges[k]:
             root = self.root(k, ridge)
-            U = by_transpose(root.R, crossed.T)
+            U = by_transpose(root.lower.T, crossed.T)
             gains = np.cumsum(np.einsum("mh,mh->m", U, U))[own.counts - 1]
             if own.ridges:
                 gains = gains + _shrunk(self.inverse(k, ridge), U, root.added, own.counts)
@@ -236,3 +238,61 @@ def _shrunk(S: Array, U: Array, added: Array, counts: Array) -> Array:
         at = count
         found.append(float(added[:count] @ np.einsum("mh,mh->m", W[:count], W[:count])))
     return np.array(found)
+
+
+class Moments(NamedTuple):
+    """Means of inputs A (N, D) and targets T (N, L); G = A^T A + ridge I and C = A^T T of the centred ones."""
+
+    inputs: Array
+    targets: Array
+    gram: Array
+    crossed: Array
+
+
+class Kept(NamedTuple):
+    """The inputs that are left, in increasing order, and the best weights of them, W (L, number of them + 1)."""
+
+    inputs: Array
+    weights: Array
+
+
+def moments(A: Rows, T: Rows, ridge: float, over_points: OverPoints) -> Moments:
+    """One sum over points.  Cost: N D (D + 2 L) flops.  Collective: where `over_points` is."""
+
+    def part(rows: slice) -> tuple[Array, ...]:
+        own, given = (B[rows].astype(np.float64, copy=False) for B in (A, T))
+        return gram_of(own), adjoint(given, own)
+
+    G, crossed = over_points(part)
+    N, D = G[-1, -1], len(G) - 1
+    a, t = G[-1, :D] / N, crossed[:, D] / N
+    centred = G[:D, :D] - N * np.outer(a, a)
+    least = LEAST * float(np.trace(centred)) / D + ROUNDED * max(float(np.diag(G)[:D].max()), 1.0)
+    centred[np.diag_indices(D)] += max(ridge, least)
+    return Moments(a, t, centred, (crossed[:, :D] - N * np.outer(t, a)).T)
+
+
+def ranked(of: Moments) -> Array:
+    """The inputs, those that are worth most first: the reverse of the order in which they go.  Cost: 2 D^3 flops."""
+    left, order = np.arange(len(of.gram)), []
+    inverse = solved(factored(of.gram), np.eye(len(left)))
+    V = inverse @ of.crossed
+    while len(left):
+        diagonal = np.diag(inverse)
+        h = int((np.einsum("hl,hl->h", V, V) / diagonal).argmin())
+        share, v = inverse[:, h] / diagonal[h], V[h]
+        V = np.delete(V - np.outer(share, v), h, axis=0)
+        inverse = np.delete(np.delete(inverse - np.outer(share, inverse[h]), h, axis=0), h, axis=1)
+        order.append(left[h])
+        left = np.delete(left, h)
+    return np.array(order[::-1])
+
+
+def prefixes(of: Moments, order: Array, sizes: Sequence[int]) -> list[Kept]:
+    """The best weights of the first inputs of an order, for each number of them.  Cost: D^3 / 3 flops each."""
+    found = []
+    for size in sizes:
+        kept = np.sort(order[:size])
+        V = solved(factored(of.gram[np.ix_(kept, kept)]), of.crossed[kept]).T
+        found.append(Kept(kept, np.column_stack([V, of.targets - V @ of.inputs[kept]])))
+    return found

@@ -6,9 +6,9 @@ And the weights of the best constant, which a run must not do worse than.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -64,8 +64,7 @@ ITERATIONS = 30
 """Newton's iterations of the output layer, at most."""
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(NamedTuple):
     """A run may begin with weights (flat) or coordinates (N, H) from a file; they are None for other starts."""
 
     weights: Array | None = None

@@ -3,7 +3,7 @@
     C(W) = c eps^2 |W|,   |W| all weights and biases
 
 In some iterations, layer by layer from the last to the first, the units of a layer are ranked by what the regression
-of the next layer loses without them (`solvers/elimination.py`).  Candidates are the first units of that order: the next
+of the next layer loses without them (`candidates.py`).  Candidates are the first units of that order: the next
 layer is fitted to its present pre-activations (the output layer to the targets, where that is exact), and a pass
 through the rest of the net gives E1 + C of each.  That is an upper bound, since the other layers would follow: a
 candidate that seems worse is trained for some iterations, the net as it is too, while the gap between them closes fast.
@@ -17,17 +17,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from macmpi.account import Account
 from macmpi.half_steps.parts import Parts
 from macmpi.mac import Mac
-from macmpi.methods.candidates import CRITERIA
+from macmpi.methods.candidates import CRITERIA, Kept, moments, prefixes, ranked
 from macmpi.plan.plan import Plan
 from macmpi.plan.selectable import Place, places
-from macmpi.solvers.elimination import Kept, moments, prefixes, ranked
 from macmpi.state import Errors, MacState, Pause, State, block_views, never
 from macmpi.typing import Array
 
@@ -52,13 +51,12 @@ class Net:
     values: list[float]
 
     @property
-    def shapes(self) -> tuple[tuple[int, int], ...]:
-        """The shapes of its parameter blocks."""
-        return self.method.plan.chain.block_shapes
+    def weights(self) -> list[Array]:
+        """The weights that it shows, views of its parameter blocks."""
+        return list(block_views(self.state.result, self.method.plan.chain.block_shapes))
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(NamedTuple):
     """Some units of a layer, the weights of the next one, and E1 + C per point; saved: of C."""
 
     place: Place
@@ -218,7 +216,7 @@ class UnitSelection:
 
     def _candidates(self, place: Place, net: Net) -> list[Candidate]:
         """The smaller sizes of a layer, the largest first, each with its best units.  Collective: yes."""
-        plan, parts, weights = net.method.plan, net.method.parts, block_views(net.state.result, net.shapes)
+        plan, parts, weights = net.method.plan, net.method.parts, net.weights
         chain, data = plan.chain, self.data
         units, row = chain.block_shapes[place.block]
         sizes = [size for size in place.sizes[::-1] if size < units]
@@ -245,8 +243,7 @@ class UnitSelection:
 
         Collective: yes.
         """
-        plan, parts, data = net.method.plan, net.method.parts, self.data
-        weights = list(block_views(net.state.result, net.shapes))
+        plan, parts, data, weights = net.method.plan, net.method.parts, self.data, net.weights
         weights[place.block + 1] = kept.weights.astype(A.dtype)
         after = plan.chain.part(place.end, len(plan.chain.maps))
         if len(after.maps) > 1 and plan.resolved.regressions[-1].solver.exact:
@@ -266,7 +263,7 @@ class UnitSelection:
 
     def _made(self, candidate: Candidate, net: Net) -> Net:
         """The net of a candidate.  Collective: yes."""
-        place, kept, blocks = candidate.place, candidate.kept, list(block_views(net.state.result, net.shapes))
+        place, kept, blocks = candidate.place, candidate.kept, net.weights
         blocks[place.block : place.block + 2] = [blocks[place.block][kept.inputs], kept.weights]
         sizes = self._sizes(net.method)
         sizes[place.layer] = len(kept.inputs)

@@ -59,7 +59,7 @@ class Shaping:
     @property
     def restrained(self) -> tuple[int, ...]:
         """The layers of which more is asked than a ridge."""
-        return tuple(b for b, restraint in zip(self.layers, self.restraints, strict=True) if restraint.active)
+        return tuple(b for b, restraint in zip(self.layers, self.restraints, strict=True) if restraint != FREE)
 
 
 def shaping_of(penalty: Penalty, layers: tuple[int, ...], tied: bool = False) -> Shaping:

@@ -210,7 +210,7 @@ def offsets(chain: Chain, regressions: tuple[Regression, ...]) -> Offsets:
 
     def shape(k: int) -> tuple[int, int]:
         system = regressions[k].system
-        rows = system.size(chain.inputs(chain.trained(k)[0]), chain.views[k].bias) if system else 0
+        rows = chain.views[k].map.columns + chain.views[k].bias if system else 0
         return (rows, rows)
 
     shapes = tuple(shape(k) for k in range(len(chain.segments)))

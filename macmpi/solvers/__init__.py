@@ -54,8 +54,7 @@ class ZSolver(Protocol):
         `DISCRETE` of one whose coordinates stay 0 or 1.
     """
 
-    @property
-    def handles(self) -> Demands: ...
+    handles: ClassVar[Demands]
 
     def prepare(self, sample: ZProblem, average: Average = AT_ONCE) -> Any:
         """Make what all points share from the Z-problem of a few of them; `average` takes means over these.

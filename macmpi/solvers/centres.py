@@ -23,8 +23,7 @@ class Trainer(Protocol):
     copies -- the weights are rows of the inputs: every rank takes them by itself, and nothing is exchanged.
     """
 
-    @property
-    def copies(self) -> bool: ...
+    copies: ClassVar[bool]
 
     def fit(self, inputs: Array, count: int, start: Array | None, random: Stream) -> Array:
         """`count` weights (count, D) for inputs (N, D), float64.

@@ -169,17 +169,17 @@ def inverse(S: Array) -> Array:
     n = len(S)
     if n <= BY_FACTOR:
         potri = lapack.spotri if S.dtype == np.float32 else lapack.dpotri
-        return _symmetric(potri(factored(S), lower=1, overwrite_c=1)[0])
+        return symmetric(potri(factored(S), lower=1, overwrite_c=1)[0])
     half = n // 2
     inner, B = inverse(S[:half, :half]), S[half:, :half]
     X = B @ inner
     outer = inverse(S[half:, half:] - X @ B.T)
     across = outer @ X
-    return np.block([[inner + _symmetric(X.T @ across), -across.T], [-across, outer]])
+    return np.block([[inner + symmetric(X.T @ across), -across.T], [-across, outer]])
 
 
-def _symmetric(half: Array) -> Array:
-    """The lower half, and its mirror image."""
+def symmetric(half: Array) -> Array:
+    """A symmetric matrix of which the lower half is known: that half, and its mirror image."""
     below = np.tril(half, -1)
     below += below.T
     below[np.diag_indices_from(below)] = half.diagonal()

@@ -26,26 +26,25 @@ SOLVING = 64
 
 
 class Factor(NamedTuple):
-    """L, lower, with L L^T = G + ridge I; regular: the ridge is large enough to solve for the weights themselves."""
+    """L, lower, with L L^T = G + ridge I; regular: the ridge is large enough to solve for the weights themselves.
+
+    added: the diagonal that is added to G, the ridge and what keeps it regular.
+    """
 
     lower: Array
     regular: bool
+    added: Array
 
 
 class NormalEquations(System):
     """The ridge leaves the biases alone.  Inputs in single precision are never regular."""
 
     def factor(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Factor:
-        added, regular = self.added(gram)
-        return Factor(regular_factor(gram.G, added, in_pieces), regular)
-
-    def added(self, gram: LayerGram) -> tuple[Array, bool]:
-        """The diagonal that is added to a Gram, the ridge and what keeps it regular; whether the ridge does alone."""
         G = gram.G
         regular = gram.dtype == np.float64 and gram.ridge > REGULAR * float(np.trace(G)) / len(G)
         added = np.full(len(G), 0.0 if regular else jitter(G, NORMAL, gram.dtype))
         added[: len(G) - gram.bias] += gram.ridge
-        return added, regular
+        return Factor(regular_factor(G, added, in_pieces), regular, added)
 
 
 @dataclass(frozen=True)

@@ -33,10 +33,6 @@ class System:
 
     single: bool = False
 
-    def size(self, n_in: int, bias: bool = True) -> int:
-        """The rows of G."""
-        return n_in + bias
-
     def sum(
         self,
         inputs: Rows,
@@ -169,7 +165,10 @@ def alike(marks: Array) -> list[Array]:
 
 
 class Alike(NamedTuple):
-    """Units with equal masks: their rows, the columns of their weights, the Gram of these columns and its factor."""
+    """Units with equal masks: their rows, the columns of their weights, the Gram of these columns and its factor.
+
+    factor: what a solver's system has made of the Gram, or what else is made of that.
+    """
 
     rows: Array
     columns: Array
@@ -204,17 +203,16 @@ class MaskedWhitening(Whitening):
 
     def __init__(self, parts: Sequence[Alike]) -> None:
         super().__init__(None)
-        self._parts = parts
-        self._own = {id(part): Whitening(part.factor) for part in parts}
+        self._parts = [part._replace(factor=Whitening(part.factor)) for part in parts]
 
     def into(self, theta: Array) -> Array:
-        return scattered(self._parts, theta, lambda part, own: self._own[id(part)].into(own))
+        return scattered(self._parts, theta, lambda part, own: part.factor.into(own))
 
     def back(self, phi: Array) -> Array:
-        return scattered(self._parts, phi, lambda part, own: self._own[id(part)].back(own))
+        return scattered(self._parts, phi, lambda part, own: part.factor.back(own))
 
     def pull(self, G: Array) -> Array:
-        return scattered(self._parts, G, lambda part, own: self._own[id(part)].pull(own))
+        return scattered(self._parts, G, lambda part, own: part.factor.pull(own))
 
 
 def whitening(problem: Any) -> Whitening:

@@ -16,7 +16,7 @@ import numpy as np
 
 from macmpi.nets.design import row_dots
 from macmpi.parallel.lapack import factored, lapack, solved_rows
-from macmpi.solvers.cholesky import regular_factor
+from macmpi.solvers.cholesky import regular_factor, symmetric
 from macmpi.solvers.grams import alike
 from macmpi.solvers.w_problem import Restraint, together
 from macmpi.typing import Array
@@ -46,13 +46,10 @@ class Form(NamedTuple):
 
 def form_of(G: Array, added: Array | float) -> Form:
     """G, known from the diagonal on at least, with `added` on the diagonal, and as much more as rounding takes."""
-    upper = np.triu(G)
-    H: Array = upper + np.triu(upper, 1).T
+    H = symmetric(G.T)
     H[np.diag_indices_from(H)] += added
     lower = np.asfortranarray(regular_factor(H))
-    inverse, _ = lapack.dpotri(lower, lower=1)
-    inverse = np.tril(inverse)
-    return Form(H, inverse + np.tril(inverse, -1).T)
+    return Form(H, symmetric(lapack.dpotri(lower, lower=1)[0]))
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ class SGDW(WSolver):
     system: ClassVar[System] = System()
 
     def solve(self, problem: WProblem, over_points: OverPoints) -> Array:
-        whitened, N, weight = whitening(problem), problem.count, problem.rows
+        whitened, N, weight = whitening(problem), len(problem.targets), problem.rows
         phi = whitened.into(np.asarray(problem.start, dtype=np.float64))
         velocity, scale = np.zeros_like(phi), float(N) if problem.factor is not None else N / weight
 

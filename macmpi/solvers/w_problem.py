@@ -37,11 +37,6 @@ class Restraint:
     kept: bool = False
 
     @property
-    def active(self) -> bool:
-        """It asks for anything."""
-        return self != FREE
-
-    @property
     def joins(self) -> bool:
         """The units of a layer do not separate."""
         return self.group > 0.0
@@ -132,11 +127,6 @@ class WProblem:
     def rows(self) -> float:
         """The number of points, or the sum of their weights."""
         return self.points or len(self.targets)
-
-    @property
-    def count(self) -> int:
-        """The number of points that this rank holds."""
-        return len(self.targets)
 
     def weights_at(self, rows: Any) -> Array | None:
         """The weights of some points, None where all are 1."""

@@ -20,7 +20,7 @@ from macmpi.nets.design import row_dots, split_columns
 from macmpi.nets.layers import Tangent
 from macmpi.nets.losses import Metric, Squared, dense, times
 from macmpi.nets.tape import Fixed, fixed
-from macmpi.reductions import AT_ONCE, Average
+from macmpi.reductions import AT_ONCE, EVERY, Average
 from macmpi.solvers import CONTINUOUS, SINGLE, ZSolution
 from macmpi.solvers.cholesky import POINT, inverse
 from macmpi.solvers.descent import Precondition, conjugate_gradients
@@ -266,12 +266,9 @@ class GaussNewtonZ:
         Z, errors, choice = problem.Z.copy(), np.empty(len(problem.Z)), self.choice(problem)
         for _ in range(self.iterations):
             errors, model = _linearised(problem, Z, shared)
-            if choice == "direct_dual":
-                dZ = direct_dual(model)
-            elif choice == "direct_primal":
-                dZ = direct_primal(model)
+            if shared is None:
+                dZ = direct_dual(model) if choice == "direct_dual" else direct_primal(model)
             else:
-                assert shared is not None
                 with np.errstate(over="ignore", invalid="ignore"):  # such a step is not taken
                     dZ = dual(model, shared.precondition, self.cg_iterations, self.cg_tolerance)
             self._line_search(problem, Z, dZ.astype(Z.dtype, copy=False), errors)
@@ -287,11 +284,11 @@ class GaussNewtonZ:
             steps.insert(0, self.relaxation)
         rows = np.arange(len(Z))
         for step in steps:
-            everywhere = len(rows) == len(Z)
-            trial = step * dZ if everywhere else step * dZ[rows]
-            trial += Z if everywhere else Z[rows]
+            some = EVERY if len(rows) == len(Z) else rows  # all of them without a copy
+            trial = step * dZ[some]
+            trial += Z[some]
             with np.errstate(over="ignore", invalid="ignore"):  # a trial may go too far: it is not taken
-                values = problem.values(trial, slice(None) if everywhere else rows)
+                values = problem.values(trial, some)
             better = values < errors[rows]
             moved = rows[better]
             Z[moved], errors[moved] = trial[better], values[better]

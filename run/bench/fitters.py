@@ -32,7 +32,7 @@ from macmpi.data.whole import load
 from macmpi.nets.layers.trees import Trees
 from macmpi.parallel.streams import stream
 from macmpi.solvers.fitters import FITTERS
-from macmpi.solvers.fitters.by_scikit_learn import SEEDS, Forest, row
+from macmpi.solvers.fitters.by_scikit_learn import Forest, row, seed_of
 
 TREES, CODE = 50, 8
 SPLITS = {"digits": 3, "usps": 1}
@@ -91,7 +91,7 @@ def numbered(data: Dataset) -> Iterator[Dataset]:
     def fit_and_remember(self: Any, map: Any, A: Any, T: Any, start: Any, random: Any) -> Any:
         from sklearn.ensemble import RandomForestRegressor
 
-        seed = int(random.integers(SEEDS))
+        seed = seed_of(random)
         grown = RandomForestRegressor(map.trees, max_depth=map.depth, max_features=1 / 3, random_state=seed)
         grown.fit(A[:, :-1], T)
         out = np.ones((len(grown.estimators_), len(A)), dtype=bool)

@@ -7,8 +7,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from tolerance import gamma
 
+from macmpi.methods.candidates import LEAST, ROUNDED, Moments, moments, prefixes, ranked
 from macmpi.reductions import sum_over
-from macmpi.solvers.elimination import LEAST, ROUNDED, Moments, moments, prefixes, ranked
 from macmpi.typing import Array
 
 CASES = {"tall": (40, 6, 3, 0.1), "one target": (25, 5, 1, 1e-3), "more inputs than points": (5, 8, 2, 0.5)}

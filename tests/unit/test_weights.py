@@ -64,8 +64,10 @@ def after(runs: Sequence[int], ranks: int, move: Callable[[Moves, State], Any]) 
     return state_of(count), crew(ranks, work), places  # type: ignore[return-value]
 
 
-def step(moves: Moves, state: State, go: bool) -> None:
-    moves.step(state, RATE, KEPT, moves.whole(direction_of(len(state.weights))), LENGTH, go)
+def step(moves: Moves, state: State, go: bool, i: int = 0) -> None:
+    direction = direction_of(len(state.weights) + i)[: len(state.weights)]
+    runs = [(place, direction[place]) for place in moves.places[moves.team.rank]]
+    moves.step(state, RATE, KEPT, runs, LENGTH, go)
 
 
 @often
@@ -111,7 +113,7 @@ def test_going_back_ends_at_the_average_on_all_ranks_without_a_last_step(runs: l
 def several(moves: Moves, state: State) -> None:
     """Some steps of a run, a failed one among them."""
     for i in range(4):
-        moves.step(state, RATE, KEPT, moves.whole(direction_of(len(state.weights) + i)), LENGTH, go=True)
+        step(moves, state, True, i)
         moves.show(state.weights)
         if i == 2:
             moves.place(state.own.average, state)

@@ -13,6 +13,7 @@ import numpy as np
 
 from macmpi.methods.stochastic.factors import Averages, Noted, OfSeen, Seen, metrics
 from macmpi.methods.stochastic.inverses import Inverse, Layout, Spectrum, cross, decomposed, identity_shifts, shifts
+from macmpi.methods.stochastic.schedule import Running
 from macmpi.nets.design import gram
 from macmpi.parallel import tiles
 from macmpi.parallel.blocks import Products, Rows, Turns, commonly
@@ -22,7 +23,7 @@ from macmpi.parallel.tree_sum import Sum, TreeSum, over_parts
 from macmpi.plan.directions import Damped, assign_inverses, inverse_flops
 from macmpi.plan.plan import Plan
 from macmpi.solvers.grams import by_row
-from macmpi.state import State, StochasticState, block_views
+from macmpi.state import block_views
 from macmpi.typing import Array
 
 MEMORY = 0.9
@@ -60,7 +61,7 @@ class RunningCurvature:
         kept = [[layout.grams[j // 2] for j in rank if j % 2 == 0] for rank in self.squares]
         self._grams = [tiles.merged(g for g in rank if g.start >= self.settled) for rank in kept]
 
-    def begin(self, state: State[StochasticState], X: Array, weights: Array | None = None) -> None:
+    def begin(self, state: Running, X: Array, weights: Array | None = None) -> None:
         """Begins with nothing but the Gram of inputs that never change: over all points.  Collective: yes.
 
         weights: of the points, of a mean of 1.
@@ -79,7 +80,7 @@ class RunningCurvature:
             (total,) = over(part)
             self.layout.gram_blocks(state.own.grams)[0][:] = total / self.plan.n_train
 
-    def note(self, tapes: Tapes, probed: float, state: State[StochasticState]) -> None:
+    def note(self, tapes: Tapes, probed: float, state: Running) -> None:
         """Adds a minibatch to the running Grams.  Collective: no."""
         rate = max(1.0 - MEMORY, 1.0 / (state.own.steps + 1))
         self._faded *= 1.0 - rate
@@ -87,11 +88,11 @@ class RunningCurvature:
             for i, seen in tapes.items():
                 self._noted[i].note(seen, rate / probed, 1.0 - rate)
 
-    def share(self, state: State[StochasticState]) -> None:
+    def share(self, state: Running) -> None:
         """From now on the ranks of a node have one copy of the Grams.  Collective: yes."""
         state.own.grams = commonly(self.team, state.own.grams)
 
-    def fold(self, state: State[StochasticState]) -> None:
+    def fold(self, state: Running) -> None:
         """Adds what is new over all parts to the Grams that this rank inverts.  Collective: yes."""
         before = self.settled
         width = len(state.own.grams) - before
@@ -102,13 +103,11 @@ class RunningCurvature:
             grams += new.part(columns, np.empty_like(grams))
         self._faded = 1.0
 
-    def complete(self, state: State[StochasticState]) -> None:
+    def complete(self, state: Running) -> None:
         """All ranks have all of the Grams.  Collective: yes."""
         self.team.gather_parts(state.own.grams, self._grams)
 
-    def factor(
-        self, tapes: Tapes, probed: float, damping: float, state: State[StochasticState], spectra: bool = True
-    ) -> None:
+    def factor(self, tapes: Tapes, probed: float, damping: float, state: Running, spectra: bool = True) -> None:
         """Damped inverses of all Grams and metrics, or their eigenvectors: each by one rank, then Allgatherv.
 
         spectra: eigenvectors are made again, too.  Collective: yes.
@@ -140,21 +139,19 @@ class RunningCurvature:
             owned = ([j for j in rank if j in low_rank or j // 2 in spectral] for rank in self.squares)
             self.team.gather_parts(state.own.spectra, [[self.layout.spectra[j] for j in rank] for rank in owned])
 
-    def inverses(self, state: State[StochasticState]) -> list[Inverse]:
+    def inverses(self, state: Running) -> list[Inverse]:
         """Inverses to apply, of G_1, M_1, G_2, M_2, ....  Collective: no."""
         flat, spectra = state.own.inverses, state.own.spectra
         if self._applied is None or self._applied[0] is not flat or self._applied[1] is not spectra:
             self._applied = flat, spectra, self.layout.inverses(flat, spectra)
         return self._applied[2]
 
-    def spectra(self, k: int, state: State[StochasticState]) -> list[Spectrum]:
+    def spectra(self, k: int, state: Running) -> list[Spectrum]:
         """Eigenvalues and eigenvectors of G_k and M_k, where the layer is damped in them.  Collective: no."""
         squares = self.layout.square_blocks(state.own.inverses)
         return [(state.own.spectra[self.layout.spectra[j]], squares[j]) for j in (2 * k, 2 * k + 1)]
 
-    def _metrics(
-        self, tapes: Tapes, probed: float, state: State[StochasticState]
-    ) -> tuple[dict[int, Array], dict[int, Array]]:
+    def _metrics(self, tapes: Tapes, probed: float, state: Running) -> tuple[dict[int, Array], dict[int, Array]]:
         """M_k, and what is added to Grams, of the layers k that this rank inverts.  Collective: yes."""
         chain = self.plan.chain
         kept = {j // 2 for j in self.squares[self.team.rank]}

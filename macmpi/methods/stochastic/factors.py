@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -77,8 +78,7 @@ OfSeen = Callable[[Seen, float, Array], None]
 """Puts into an array a share of a matrix that is a mean over the probed ones of the points that were seen."""
 
 
-@dataclass(frozen=True)
-class Averages:
+class Averages(NamedTuple):
     """Means over all probed points, and products of large matrices, that ranks make together.  Collective: yes.
 
     means: of several (n, n) matrices, given with their n, in one exchange: functions that give some of their rows until
@@ -89,14 +89,6 @@ class Averages:
     means: Callable[[Sequence[tuple[OfSeen, int]]], list[Rows]]
     mean: Callable[[OfSeen, int], Array]
     product: Callable[[Array, Array | None, Rows | None], Array]
-
-
-def add_gradient(loss: Loss, tape: Tape, Y: Array, out: Sequence[Array]) -> Array:
-    """Adds the sum over points of dE1/dW_k to `out`, and gives the losses (n,).  Cost: 4 n D H flops a layer."""
-    value, residual = loss.with_residual(Y, tape.F)
-    for total, part in zip(out, tape.weight_vjp(-residual), strict=True):
-        total += part
-    return value
 
 
 def put_slopes(seen: Seen, inverses: Sequence[Inverse], sides: Sides, out: Sequence[Array]) -> None:
@@ -269,12 +261,11 @@ class _Layer:
         self._weights.append(weight)
         if sum(map(len, self._rows)) >= max(self.columns, ROWS):
             G = np.empty((self.columns, self.columns), A.dtype)
-            self._put_product(G)
-            self._gram = G if self._gram is None else np.add(self._gram, G, out=G)
-            self._rows, self._weights = [], []
+            self.put(G)
+            self._gram = G
 
-    def _put_product(self, out: Array) -> None:
-        """The Gram of the rows that are kept, each by the root of its weight."""
+    def put(self, out: Array) -> None:
+        """Puts the Gram into `out` (d, d), of each row times the root of its weight, and forgets it."""
         scaled, start = np.empty((sum(map(len, self._rows)), self.columns), out.dtype), 0
         for A, weight in zip(self._rows, self._weights, strict=True):
             root, stop = np.sqrt(weight), start + len(A)
@@ -282,15 +273,6 @@ class _Layer:
             scaled[start:stop, -1] = root
             start = stop
         np.matmul(scaled.T, scaled, out=out)
-
-    def put(self, out: Array) -> None:
-        """Puts the Gram into `out` (d, d) and forgets it."""
-        if self._rows:
-            self._put_product(out)
-            if self._gram is not None:
-                out += self._gram
-        elif self._gram is not None:
-            out[:] = self._gram
-        else:
-            out.fill(0.0)
+        if self._gram is not None:
+            out += self._gram
         self._clear()

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Protocol
@@ -136,43 +136,23 @@ class LowRank:
         return found
 
 
-@dataclass(frozen=True)
 class Layout:
     """Places of the layers' numbers in flat buffers: weights (h, d), d with the bias, Grams (d, d), and inverses.
 
     low_rank: of the inverses of G_1, M_1, G_2, M_2, ... those that are made of eigenvectors, and of how many; identity:
-    layers whose metric is the identity.
+    layers whose metric is the identity.  squares: of the inverses, in that order, (n, n), or of some eigenvectors
+    (n, r); spectra: of eigenvalues, or of LowRank.shares, as `squares` has their eigenvectors.
     """
 
-    shapes: tuple[tuple[int, int], ...]
-    low_rank: Mapping[int, int] = field(default_factory=dict)
-    identity: Container[int] = ()
-
-    @cached_property
-    def sides(self) -> tuple[int, ...]:
-        return tuple(n for h, d in self.shapes for n in (d, h))
-
-    @cached_property
-    def _square_shapes(self) -> list[tuple[int, int]]:
-        return [(n, self.low_rank.get(j, n)) for j, n in enumerate(self.sides)]
-
-    @cached_property
-    def weights(self) -> list[slice]:
-        return _runs(self.shapes)
-
-    @cached_property
-    def grams(self) -> list[slice]:
-        return _runs([(d, d) for _, d in self.shapes])
-
-    @cached_property
-    def squares(self) -> list[slice]:
-        """Inverses of Grams and metrics in turn: of G_1, M_1, G_2, M_2, ..."""
-        return _runs(self._square_shapes)
-
-    @cached_property
-    def spectra(self) -> list[slice]:
-        """Eigenvalues of Grams and metrics in turn, or LowRank.shares, as `squares` has their eigenvectors."""
-        return _runs([(n, 1) for n in self.sides])
+    def __init__(
+        self, shapes: tuple[tuple[int, int], ...], low_rank: Mapping[int, int], identity: Container[int] = ()
+    ) -> None:
+        self.shapes, self.low_rank, self.identity = shapes, low_rank, identity
+        self.sides = [n for h, d in shapes for n in (d, h)]
+        self._grams = [(d, d) for _, d in shapes]
+        self._squares = [(n, low_rank.get(j, n)) for j, n in enumerate(self.sides)]
+        self.weights, self.grams, self.squares = map(_runs, (shapes, self._grams, self._squares))
+        self.spectra = _runs([(n, 1) for n in self.sides])
 
     def place(self, layer: int, rows: slice) -> slice:
         """Gives the place of some rows of a layer's weights."""
@@ -185,11 +165,11 @@ class Layout:
 
     def gram_blocks(self, flat: Array) -> list[Array]:
         """Views G_k (d, d)."""
-        return list(block_views(flat, [(d, d) for _, d in self.shapes]))
+        return list(block_views(flat, self._grams))
 
     def square_blocks(self, flat: Array) -> list[Array]:
         """Views of the inverses of G_1, M_1, G_2, M_2, ...: (n, n), or some eigenvectors (n, r)."""
-        return list(block_views(flat, self._square_shapes))
+        return list(block_views(flat, self._squares))
 
     def inverses(self, flat: Array, spectra: Array) -> list[Inverse]:
         """The inverses of G_1, M_1, G_2, M_2, ..., each of its kind; not of layers that are damped in eigenvectors."""

@@ -7,7 +7,7 @@ In all other steps losses and slopes are summed together, in one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,19 +16,18 @@ from macmpi.half_steps.evaluation import at
 from macmpi.methods.stochastic import factors
 from macmpi.methods.stochastic.curvature import RunningCurvature, Tapes
 from macmpi.methods.stochastic.factors import Seen, probed_of
+from macmpi.methods.stochastic.schedule import Running
 from macmpi.nets.losses import weighted
 from macmpi.parallel.tree_sum import Sum, TreeSum
 from macmpi.plan.directions import Sides
 from macmpi.plan.minibatches import FACTS, PROBED
-from macmpi.state import State, StochasticState
 from macmpi.typing import Array
 
 Drawn = dict[int, Array]
 """This rank's points of a minibatch, by part."""
 
 
-@dataclass(frozen=True)
-class Look:
+class Look(NamedTuple):
     """The mean loss of a minibatch and the mean square of losses, points probed and all points, of all ranks.
 
     tapes: of this rank's parts; slopes: summed over points, to be read until the next are; None: not summed yet.
@@ -55,7 +54,7 @@ class Looks:
         self._gradients, self.point_weights = gradients, point_weights
         self._width = self.layout.weights[-1].stop
 
-    def losses(self, rows: Drawn, state: State[StochasticState]) -> Look:
+    def losses(self, rows: Drawn, state: Running) -> Look:
         """A look at this rank's rows by part, without slopes.  Collective: yes."""
         tapes: Tapes = {}
 
@@ -65,7 +64,7 @@ class Looks:
         total, squares, probed, n = self.curvature.sum(add, FACTS).tolist()
         return Look(tapes, total / n, squares / n, probed, n)
 
-    def with_slopes(self, rows: Drawn, sides: Sides, ridge: float, state: State[StochasticState]) -> Look:
+    def with_slopes(self, rows: Drawn, sides: Sides, ridge: float, state: Running) -> Look:
         """A look with slopes, in one exchange.  Losses come in the weights' precision and in units of their running
         mean: their squares would overflow single precision where targets are large.  Collective: yes.
         """
@@ -80,7 +79,7 @@ class Looks:
         total, squares, probed, n = slopes.part(slice(width, None), np.empty(FACTS, self.plan.dtype)).tolist()
         return Look(tapes, unit * total / n, unit * unit * squares / n, probed, n, slopes)
 
-    def slopes(self, look: Look, sides: Sides, ridge: float, state: State[StochasticState]) -> Sum:
+    def slopes(self, look: Look, sides: Sides, ridge: float, state: Running) -> Sum:
         """The slopes of a look, summed now if they are not there yet, with the inverses of `sides` in them.
 
         They are to be read until the next ones are summed.  Collective: yes.
@@ -90,9 +89,7 @@ class Looks:
         put = self._putting(look.tapes, sides, ridge, state)
         return self._gradients.exchanged(put, self._width, self.plan.dtype, sets=True)
 
-    def _at(
-        self, i: int, rows: Drawn, state: State[StochasticState], tapes: Tapes, unit: float
-    ) -> tuple[float, float, float, float]:
+    def _at(self, i: int, rows: Drawn, state: Running, tapes: Tapes, unit: float) -> tuple[float, float, float, float]:
         """FACTS of part i, losses in a unit; keeps what it has seen."""
         own, weights = rows[i], self.layout.blocks(state.weights)
         X = self.data.X[own]
@@ -102,9 +99,7 @@ class Looks:
         losses, tapes[i] = losses.astype(float) / unit, Seen(tape, Y, residual, probed_of(len(own), w, PROBED), w)
         return float(losses.sum()), float(losses @ losses), tapes[i].count, len(own)
 
-    def _putting(
-        self, tapes: Tapes, sides: Sides, ridge: float, state: State[StochasticState]
-    ) -> Callable[[int, Array], None]:
+    def _putting(self, tapes: Tapes, sides: Sides, ridge: float, state: Running) -> Callable[[int, Array], None]:
         """Gives what puts a part's slopes into an array; those of the ridge, which have no factors, are added whole."""
         inverses, weights = self.curvature.inverses(state), self.layout.blocks(state.weights)
 

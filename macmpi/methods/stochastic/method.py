@@ -25,7 +25,7 @@ from macmpi.methods.stochastic import moves as moving
 from macmpi.methods.stochastic import start as opening
 from macmpi.methods.stochastic.curvature import RunningCurvature, Tapes
 from macmpi.methods.stochastic.looks import Drawn, Looks
-from macmpi.methods.stochastic.schedule import STRIDE, Damping, Minibatches, Schedule, schedule_of, steadied
+from macmpi.methods.stochastic.schedule import STRIDE, Damping, Minibatches, Running, Schedule, schedule_of, steadied
 from macmpi.nets.losses import weighted
 from macmpi.parallel.balance import contiguous_runs
 from macmpi.parallel.clock import Clock, now
@@ -35,7 +35,7 @@ from macmpi.parallel.tree_sum import TreeSum
 from macmpi.plan.directions import damped
 from macmpi.plan.minibatches import ADAPT, EARLY, FACTS, MEASURE, REMADE, REMADE_LATER, RENEWED
 from macmpi.plan.plan import Plan
-from macmpi.state import Pause, State, StochasticState, never
+from macmpi.state import Pause, StochasticState, never
 from macmpi.typing import Array
 
 LEVEL = 0.1
@@ -94,7 +94,7 @@ class Stochastic(Nested[StochasticState]):
         """The first damping.  Collective: no."""
         return StochasticState(damping=self.damping.first)
 
-    def start(self, range_: float, gradient_step: bool, seed: int) -> State[StochasticState]:
+    def start(self, range_: float, gradient_step: bool, seed: int) -> Running:
         """Random weights, and where no range is asked for a code of principal components.  Collective: yes."""
         self.team.barrier("the start")
         began, chain, empty = now(), self.plan.chain, self.directions.empty()
@@ -106,21 +106,21 @@ class Stochastic(Nested[StochasticState]):
         else:
             opening.scale_random(chain, weights, range_)
             remember(self.plan, flat, seed)
-            if not range_ and opening.code_of(chain) is not None:
-                opening.principal_code(chain, weights, sample)
+            if not range_ and (code := opening.code_of(chain)) is not None:
+                opening.principal_code(chain, code, weights, sample)
         self.team.share_array(flat)  # rank 0's
         state = self._started(flat, sample)
         state.seconds = now() - began
         return state
 
-    def start_at(self, weights: Array, gradient_step: bool) -> State[StochasticState]:
+    def start_at(self, weights: Array, gradient_step: bool) -> Running:
         """The given weights (flat), and with a step the output layer fitted to some points.  Collective: yes."""
         return self._started(weights, self._sample(), gradient_step)
 
     def _sample(self) -> opening.Sample:
         return opening.Sample(self.data, self.rows, self.sum, self.looks.point_weights)
 
-    def _started(self, weights: Array, sample: opening.Sample, fitted: bool = True) -> State[StochasticState]:
+    def _started(self, weights: Array, sample: opening.Sample, fitted: bool = True) -> Running:
         """fitted: the output layer is (of labels 0).  sample: no further through the net than the weights before have
         been seen.  Collective: yes.
         """
@@ -136,12 +136,12 @@ class Stochastic(Nested[StochasticState]):
         self.curvature.begin(state, self.data.X, self.looks.point_weights)
         return state
 
-    def begin(self, state: State[StochasticState]) -> None:
+    def begin(self, state: Running) -> None:
         """Puts what ranks move where those of a node share it.  Collective: yes."""
         self.moves.share(state)
         self.curvature.share(state)
 
-    def sweep(self, state: State[StochasticState], pause: Pause = never) -> bool:
+    def sweep(self, state: Running, pause: Pause = never) -> bool:
         """An iteration from its minibatch state.position on; it may pause where Grams are folded.  Collective: yes.
 
         Where the iteration before has lost the weights, it begins at the best ones, with more damping.
@@ -163,12 +163,12 @@ class Stochastic(Nested[StochasticState]):
         state.completed()
         return True
 
-    def _complete(self, state: State[StochasticState]) -> None:
+    def _complete(self, state: Running) -> None:
         """All ranks have all of the State.  Collective: yes."""
         self.moves.complete(state)
         self.curvature.complete(state)
 
-    def step(self, rows: Drawn, state: State[StochasticState]) -> bool:
+    def step(self, rows: Drawn, state: Running) -> bool:
         """One minibatch of this rank's rows by part; True if the State is whole: Grams folded.  Collective: yes."""
         ridge = self.ridge.at(self.minibatches.epoch(state.iteration))
         early = state.own.steps < FIRST
@@ -203,9 +203,8 @@ class Stochastic(Nested[StochasticState]):
             steady = few and self.schedule.dense and not early
             state.own.length = steadied(state.own.length, found) if steady else found
             state.own.measured = loss
-            runs = self.moves.whole(D)
-        else:
-            runs = self.directions.runs(*of)
+        own = self.moves.places[self.team.rank]
+        runs = ((place, D[place]) for place in own) if measure else self.directions.runs(*of)
         length = STRIDE * state.own.length * self.damping.of_loss(loss, state.own.measured, state.own.level)
         self.moves.step(
             state, self.schedule.rate(state), self.schedule.momentum(state.iteration), runs, length, go=not adapt
@@ -227,7 +226,7 @@ class Stochastic(Nested[StochasticState]):
         return np.inf if ridge else self.minibatches.points(iteration)
 
     def _along(
-        self, way: Array, tapes: Tapes, n: float, ridge: float, damping: float, state: State[StochasticState]
+        self, way: Array, tapes: Tapes, n: float, ridge: float, damping: float, state: Running
     ) -> tuple[float, float]:
         """b and h of the damped Gauss-Newton model -b t + 1/2 h t^2 along a way w of the weights.  Collective: yes.
 
@@ -254,9 +253,7 @@ class Stochastic(Nested[StochasticState]):
         """
         return float(np.vdot(W * self._held[own], way[own]))
 
-    def _adapt(
-        self, rows: Drawn, tapes: Tapes, n: float, predicted: float, ridge: float, state: State[StochasticState]
-    ) -> None:
+    def _adapt(self, rows: Drawn, tapes: Tapes, n: float, predicted: float, ridge: float, state: Running) -> None:
         """The damping, from the decrease of the loss at n points and of the ridge against the predicted one.
 
         That of the ridge is (lambda / 2) (||W||^2 - ||W - P||^2) = lambda (W - P / 2) . P, for the weights W after a

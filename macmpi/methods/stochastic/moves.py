@@ -19,14 +19,14 @@ import numpy as np
 from macmpi.half_steps.evaluation import Evaluation
 from macmpi.methods.stochastic.curvature import RunningCurvature
 from macmpi.methods.stochastic.inverses import SomeRows, cross, put_direction
-from macmpi.methods.stochastic.schedule import MOST
+from macmpi.methods.stochastic.schedule import MOST, Running
 from macmpi.parallel import tiles
 from macmpi.parallel.blocks import Turns, commonly
 from macmpi.parallel.team import Team
 from macmpi.parallel.tree_sum import Sum
 from macmpi.plan.directions import DirectionWork, Sides, sides_of
 from macmpi.reductions import EVERY
-from macmpi.state import State, StochasticState, block_views
+from macmpi.state import block_views
 from macmpi.typing import Array
 
 Run = tuple[slice, Array]
@@ -86,7 +86,7 @@ class Directions:
         """
         return self._turns.array((self.layout.weights[-1].stop,), self.plan.dtype)
 
-    def whole(self, slopes: Sum, n: float, damping: float, sides: Sides, state: State[StochasticState]) -> Array:
+    def whole(self, slopes: Sum, n: float, damping: float, sides: Sides, state: Running) -> Array:
         """D of all units, in a flat array to be read before the next one is made.  Collective: yes."""
         found = self.empty()
         for _ in self.runs(slopes, n, damping, sides, state, found):
@@ -95,13 +95,7 @@ class Directions:
         return found
 
     def runs(
-        self,
-        slopes: Sum,
-        n: float,
-        damping: float,
-        sides: Sides,
-        state: State[StochasticState],
-        out: Array | None = None,
+        self, slopes: Sum, n: float, damping: float, sides: Sides, state: Running, out: Array | None = None
     ) -> Iterator[Run]:
         """D of each run of this rank's units, in `out` (flat) or else in memory that the next run takes again.
 
@@ -156,7 +150,7 @@ class Moves:
     def __init__(self, team: Team, places: Sequence[Sequence[slice]]) -> None:
         self.team, self.places = team, places
 
-    def share(self, state: State[StochasticState]) -> None:
+    def share(self, state: Running) -> None:
         """From now on the ranks of a node have one copy of weights, average and last step.  Collective: yes."""
         private = state.weights, state.own.average, state.own.step
         state.weights, state.own.average, state.own.step = (commonly(self.team, flat) for flat in private)
@@ -166,14 +160,7 @@ class Moves:
         for place in self.places[self.team.rank]:
             yield from _pieces(place)
 
-    def whole(self, direction: Array) -> Iterator[Run]:
-        """The own units' places, and a direction there."""
-        for place in self.places[self.team.rank]:
-            yield place, direction[place]
-
-    def step(
-        self, state: State[StochasticState], rate: float, kept: float, runs: Iterable[Run], length: float, go: bool
-    ) -> None:
+    def step(self, state: Running, rate: float, kept: float, runs: Iterable[Run], length: float, go: bool) -> None:
         """The average by its rate, the last step P by `kept` (y) and `length` (x), and with `go` W: for the own units.
 
         runs: their directions.  A piece is in the cache for all that is done with it.  Collective: no.
@@ -189,7 +176,7 @@ class Moves:
                 if go:
                     W += step
 
-    def go(self, state: State[StochasticState]) -> None:
+    def go(self, state: Running) -> None:
         """W <- W + P for the own units.  Collective: no."""
         for own in self._own():
             state.weights[own] += state.own.step[own]
@@ -198,13 +185,13 @@ class Moves:
         """All ranks have all of the weights, the average or the last step, in place.  Collective: yes."""
         self.team.gather_parts(flat, self.places)
 
-    def place(self, weights: Array, state: State[StochasticState]) -> None:
+    def place(self, weights: Array, state: Running) -> None:
         """W <- weights, average <- weights, P <- 0.  weights: flat; the own units of each rank.  Collective: yes."""
         for own in self._own():
             state.weights[own], state.own.average[own], state.own.step[own] = weights[own], weights[own], 0.0
         self.show(state.weights)
 
-    def complete(self, state: State[StochasticState]) -> None:
+    def complete(self, state: Running) -> None:
         """All ranks have all of the State.  Collective: yes."""
         self.show(state.own.average)
         self.show(state.own.step)
@@ -227,13 +214,13 @@ def gone_wrong(loss: float, square: float, n: float, level: float) -> bool:
     return not (loss <= SURGE * level or loss - level <= SURE * error)
 
 
-def take_back(moves: Moves, state: State[StochasticState]) -> None:
+def take_back(moves: Moves, state: Running) -> None:
     """Goes back to the average, without momentum, with more damping and new inverses.  Collective: yes."""
     moves.place(state.own.average, state)
     _with_more_damping(state, 2.0 * state.own.level)
 
 
-def is_lost(evaluation: Evaluation, state: State[StochasticState]) -> bool:
+def is_lost(evaluation: Evaluation, state: Running) -> bool:
     """Tells whether the epoch before has lost the weights.
 
     A few validation points may be far off by chance, so the training points are asked too.  Cost: two passes through
@@ -246,13 +233,13 @@ def is_lost(evaluation: Evaluation, state: State[StochasticState]) -> bool:
     return now > best
 
 
-def begin_again(moves: Moves, state: State[StochasticState]) -> None:
+def begin_again(moves: Moves, state: Running) -> None:
     """Begins again at the best weights, as a run does that has taken no step yet.  Collective: yes."""
     moves.place(state.history.best_weights, state)
     state.own.steps = 0
     _with_more_damping(state, 0.0)
 
 
-def _with_more_damping(state: State[StochasticState], level: float) -> None:
+def _with_more_damping(state: Running, level: float) -> None:
     state.own.damping, state.own.level = min(MORE * state.own.damping, MOST), level
     state.own.inverses, state.own.length = np.zeros_like(state.own.inverses), 0.0

@@ -26,6 +26,9 @@ from macmpi.plan.plan import Plan
 from macmpi.state import State, StochasticState
 from macmpi.typing import Array
 
+Running = State[StochasticState]
+"""The State of a stochastic run."""
+
 STRIDE, MOMENTUM, LONGER, LONGEST = 0.7, 0.6, 0.7, 0.82
 """Shares of the minimum along the direction and of the last step that a step takes.  LONGER: of autoencoders of dense
 layers, whose model is the best (plan/directions.py), at first, and LONGEST once minibatches have twice their first
@@ -105,15 +108,16 @@ class Minibatches:
         that holds them, and each part has its place in every minibatch.
         """
         epoch = self.epoch(iteration)
-        count, found = self.of_epoch(epoch), {}
         if self._orders[0] != epoch:
-            self._orders = epoch, {}
-        orders = self._orders[1]
-        for part, own in self.own.items():
-            if part not in orders:
-                orders[part] = own.start + stream(self.plan.seed, "epoch", epoch, part).permutation(len(own))
-            found[part] = orders[part][len(own) * place // count : len(own) * (place + 1) // count]
-        return found
+            self._orders = (
+                epoch,
+                {
+                    part: own.start + stream(self.plan.seed, "epoch", epoch, part).permutation(len(own))
+                    for part, own in self.own.items()
+                },
+            )
+        count, orders = self.of_epoch(epoch), self._orders[1].items()
+        return {part: own[len(own) * place // count : len(own) * (place + 1) // count] for part, own in orders}
 
 
 def steadied(last: float, found: float) -> float:
@@ -153,7 +157,7 @@ class Schedule:
         of_epoch = self.minibatches.of_epoch(self.minibatches.epoch(iteration) if self.dense else 0)
         return 1.0 - 1.0 / max(of_epoch / 2, SHORTEST)
 
-    def rate(self, state: State[StochasticState]) -> float:
+    def rate(self, state: Running) -> float:
         """The share that the next average takes of the weights."""
         steps = state.own.steps
         return max(1.0 - self.averaging(state.iteration), WINDOW / (steps - 1 + WINDOW)) if steps else 0.0

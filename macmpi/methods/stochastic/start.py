@@ -20,8 +20,8 @@ widen behind the code, and near PCA where all are narrow.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -192,14 +192,12 @@ def slope(chain: Chain) -> float:
     return float(np.exp(np.mean(np.log(known)))) if known else 1.0
 
 
-def principal_code(chain: Chain, weights: list[Array], sample: Sample) -> None:
+def principal_code(chain: Chain, block: int, weights: list[Array], sample: Sample) -> None:
     """The code's units: principal directions of their inputs, the first with the deviation of `SCALES`.
 
     v_h = spread u_h / sqrt(l_1), c_h = -v_h^T mean (+ its deviation, one-sided), for directions u_h and variances l_h.
     Collective: yes.  Cost: n d^2 flops and an eigen-decomposition of (d, d).
     """
-    block = code_of(chain)
-    assert block is not None
     W, after = weights[block], _after(chain, block)
     A = sample.through(chain, weights, chain.whole.blocks.index(block))
     (total,) = sample.over(partial(_gram, np.asarray(A, np.float64)))
@@ -229,8 +227,7 @@ def _after(chain: Chain, block: int) -> str:
     return chain.maps[place].trained_as if place < len(chain.maps) else ""
 
 
-@dataclass(frozen=True)
-class Components:
+class Components(NamedTuple):
     """mean (D,), variances (m,) and directions (m, D) of the leading principal components of the inputs."""
 
     mean: Array
