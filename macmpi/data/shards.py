@@ -26,9 +26,9 @@ from macmpi.data.targets import NUMBERS, Wanted, check_known, check_seen
 from macmpi.data.user_file import POINTS
 from macmpi.parallel import tiles
 from macmpi.parallel.points import Partitions, PointPartition
+from macmpi.parallel.shared_work import TreeSum
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
-from macmpi.parallel.tree_sum import TreeSum
 from macmpi.typing import Array
 
 

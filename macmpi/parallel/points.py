@@ -9,10 +9,9 @@ from functools import cached_property
 import numpy as np
 
 from macmpi.parallel import balance, tiles
-from macmpi.parallel.blocks import Pieces, Products
+from macmpi.parallel.shared_work import Pieces, Products, TreeSum, over_parts
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Blocks, Cut, Tile
-from macmpi.parallel.tree_sum import TreeSum, over_parts
 from macmpi.reductions import ALONE, Average, OverPoints, sum_over
 from macmpi.typing import Array
 

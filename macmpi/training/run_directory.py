@@ -19,7 +19,7 @@ from macmpi.console import warn
 from macmpi.machine.hosts import version_of
 from macmpi.machine.lock import Lock
 from macmpi.parallel import kernels
-from macmpi.parallel.allowance import cores
+from macmpi.parallel.launchers import cores
 from macmpi.plan.resolved import Resolved
 from macmpi.state import State
 from macmpi.training import checkpoint

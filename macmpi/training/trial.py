@@ -15,9 +15,9 @@ from macmpi.config import Config
 from macmpi.config.auto import Sizes
 from macmpi.data.split import sizes as split_sizes
 from macmpi.nets.losses import loss_of
-from macmpi.parallel import allowance
-from macmpi.parallel.allowance import Memory
+from macmpi.parallel import launchers
 from macmpi.parallel.clock import Clock, now
+from macmpi.parallel.launchers import Memory
 from macmpi.plan import estimate
 from macmpi.plan.cost import Machine, predicted
 from macmpi.plan.plan import Plan, make_plan
@@ -117,7 +117,7 @@ def answer(config: Config, asked: MachineQuestion, read: Callable[[Config], Size
         config = replace(config, model=replace(config.model, loss="squared"))
     sizes, ranks = _sizes_of(config, asked, read), asked.ranks or ranks
     plan, held = _plan(config, sizes, ranks), -(-ranks // asked.nodes)
-    memory, whose = Memory(asked.memory, "a node (--memory) has") if asked.memory else allowance.memory()
+    memory, whose = Memory(asked.memory, "a node (--memory) has") if asked.memory else launchers.memory()
     need, on_node = bytes_of_node(plan, asked.nodes), many(held, "rank")
     amounts = f"about {need / 1e9:,.1f} GB a node, and {whose} {memory / 1e9:,.1f} GB"
     if need > memory:

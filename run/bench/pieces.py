@@ -57,7 +57,7 @@ PIECES = {
     METHOD + "weights:Moves.show": "show weights",
     METHOD + "weights:Moves.show_step": "show step",
     METHOD + "weights:Moves.complete": "complete",
-    PARALLEL + "tree_sum:Sum.part": "join",
+    PARALLEL + "shared_work:Sum.part": "join",
     PARALLEL + MEETING: "meets",
 }
 

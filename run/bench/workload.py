@@ -26,9 +26,9 @@ from macmpi.methods.choose import choose
 from macmpi.methods.protocol import Method
 from macmpi.methods.selection import Comparing, Selection
 from macmpi.methods.starts import Origin, start
-from macmpi.parallel.blocks import Products
 from macmpi.parallel.clock import Clock, now
 from macmpi.parallel.points import Points
+from macmpi.parallel.shared_work import Products
 from macmpi.parallel.team import Team
 from macmpi.plan.cost import Work
 from macmpi.plan.plan import Plan

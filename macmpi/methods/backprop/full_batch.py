@@ -11,8 +11,8 @@ from macmpi.data.dataset import Dataset
 from macmpi.methods.backprop.gradient import Backprop
 from macmpi.methods.backprop.line_search import Trial, search
 from macmpi.parallel.clock import Clock
+from macmpi.parallel.shared_work import TreeSum
 from macmpi.parallel.team import Team
-from macmpi.parallel.tree_sum import TreeSum
 from macmpi.plan.plan import Plan
 from macmpi.solvers.descent import PAIRS, inverse_times, pair
 from macmpi.state import LineSearchState, Pause, State, never

@@ -11,9 +11,9 @@ from macmpi.data.dataset import Dataset
 from macmpi.methods.backprop.gradient import Backprop
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
+from macmpi.parallel.shared_work import TreeSum
 from macmpi.parallel.streams import stream
 from macmpi.parallel.team import Team
-from macmpi.parallel.tree_sum import TreeSum
 from macmpi.plan.minibatches import SHARED
 from macmpi.plan.plan import Plan
 from macmpi.state import AdamState, Pause, SgdState, State, never

@@ -25,11 +25,10 @@ from macmpi.methods.stochastic.noted import Noted
 from macmpi.methods.stochastic.spectral import Spectrum
 from macmpi.nets.design import gram
 from macmpi.parallel import tiles
-from macmpi.parallel.blocks import Products, Rows, Turns, commonly
 from macmpi.parallel.clock import Clock
+from macmpi.parallel.shared_work import Products, Rows, Sum, TreeSum, Turns, commonly, over_parts
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
-from macmpi.parallel.tree_sum import Sum, TreeSum, over_parts
 from macmpi.plan.damped import Damped
 from macmpi.plan.inverses import assign_inverses, inverse_flops
 from macmpi.plan.plan import Plan

@@ -15,10 +15,9 @@ from macmpi.methods.stochastic.curvature import RunningCurvature
 from macmpi.methods.stochastic.layout import Layout
 from macmpi.methods.stochastic.lowrank import Inverse, SomeRows
 from macmpi.parallel import tiles
-from macmpi.parallel.blocks import Turns
 from macmpi.parallel.clock import Clock
+from macmpi.parallel.shared_work import Sum, Turns
 from macmpi.parallel.team import Team
-from macmpi.parallel.tree_sum import Sum
 from macmpi.plan.damped import Damped
 from macmpi.plan.directions import DirectionWork, Sides, sides_of
 from macmpi.plan.plan import Plan

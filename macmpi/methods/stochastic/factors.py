@@ -21,7 +21,7 @@ from macmpi.methods.stochastic.lowrank import Inverse
 from macmpi.nets.design import adjoint
 from macmpi.nets.losses import Loss
 from macmpi.nets.tape import Step, Tape
-from macmpi.parallel.blocks import Rows
+from macmpi.parallel.shared_work import Rows
 from macmpi.plan.directions import Sides, plain
 from macmpi.reductions import EVERY
 from macmpi.solvers.inverse import inverse

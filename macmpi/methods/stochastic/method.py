@@ -36,9 +36,9 @@ from macmpi.methods.stochastic.weights import Moves
 from macmpi.nets.losses import weighted
 from macmpi.parallel.balance import contiguous_runs
 from macmpi.parallel.clock import Clock, now
+from macmpi.parallel.shared_work import TreeSum
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
-from macmpi.parallel.tree_sum import TreeSum
 from macmpi.plan.damped import damped
 from macmpi.plan.initial import random_block, remember
 from macmpi.plan.minibatches import ADAPT, EARLY, FACTS, MEASURE, REMADE, REMADE_LATER, RENEWED

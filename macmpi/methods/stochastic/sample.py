@@ -9,9 +9,9 @@ from macmpi.nets.chain import Chain
 from macmpi.nets.design import adjoint, gram
 from macmpi.nets.layers import Map
 from macmpi.parallel.balance import contiguous_runs
+from macmpi.parallel.shared_work import TreeSum, over_parts
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile, cut
-from macmpi.parallel.tree_sum import TreeSum, over_parts
 from macmpi.reductions import OverPoints
 from macmpi.solvers.grams import solve_rows
 from macmpi.solvers.regular import jitter, regular_factor

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from macmpi.methods.stochastic.directions import Run
-from macmpi.parallel.blocks import commonly
+from macmpi.parallel.shared_work import commonly
 from macmpi.parallel.team import Team
 from macmpi.state import State, StochasticState
 from macmpi.typing import Array
