@@ -213,7 +213,7 @@ class Reader:
 
         def fill() -> None:
             for b in range(run.start, run.stop):
-                own[b - run.start] = look(list(among.blocks[b]))
+                own[b - run.start] = look(list(among.tiles_in(b)))
 
         self.team.all_or_raise(fill)
         if len(among.blocks) <= tiles.BLOCKS:
@@ -248,7 +248,7 @@ class Reader:
 
         def fill() -> None:
             for b in range(run.start, run.stop):
-                sums[b] = block_sum(map(put, among.blocks[b]))
+                sums[b] = block_sum(map(put, among.tiles_in(b)))
 
         self.team.all_or_raise(fill)
         self.team.gather_rows(sums, among.block_counts)

@@ -75,20 +75,18 @@ class Pieces(InPieces):
         return made
 
     def fill(self, blocks: Sequence[Array], make: Make) -> None:
-        if self.team.size == 1:
-            return super().fill(blocks, make)
-        sizes = tuple(block.size for block in blocks)
+        sizes, found = tuple(block.size for block in blocks), list(blocks)
         owned = assigned(sizes, self.team.size)
-        if self._common is not None:
-            for i in owned[self.team.rank]:
-                blocks[i][:] = make(i)
-            return self.team.fence(self._common)  # all have written theirs
-        flat, found, at = self._turns.array((sum(sizes),), np.float64), list(blocks), 0
-        for i in (i for rank in owned for i in rank):
-            found[i] = flat[at : at + sizes[i]].reshape(blocks[i].shape)
-            at += sizes[i]
+        in_place = self.team.size == 1 or self._common is not None
+        if not in_place:
+            flat, at = self._turns.array((sum(sizes),), np.float64), 0
+            for i in (i for rank in owned for i in rank):
+                found[i] = flat[at : at + sizes[i]].reshape(blocks[i].shape)
+                at += sizes[i]
         for i in owned[self.team.rank]:
             found[i][:] = make(i)
+        if in_place:
+            return self.team.fence(self._common)  # all have written theirs
         self.team.gather_rows(flat, [sum(sizes[i] for i in rank) for rank in owned])
         for block, part in zip(blocks, found, strict=True):
             block[:] = part

@@ -56,7 +56,7 @@ class Descent(Backprop[LineSearchState]):
         """The gradient of E1 per point, and E1 (P + 1,), in float64.  Cost: three passes.  Collective: yes."""
 
         def add(block: int, out: Array) -> None:
-            for tile in self.plan.work.train.blocks[block]:
+            for tile in self.plan.work.train.tiles_in(block):
                 self.add_gradient(weights, tile.rows, out)
 
         with self.clock("w"):

@@ -60,7 +60,7 @@ class Stochastic(Nested[StochasticState]):
         super().__init__(plan, data, team, clock)
         self.keys, self.partition = keys, plan.work.parts
         self.rows = {b: Tile(own[0].start, own[-1].stop) for b, own in self.partition.blocks_of(team.rank)}
-        least_part = min(own[-1].stop - own[0].start for own in self.partition.blocks)
+        least_part = min(len(self.partition.points(b, b + 1)) for b in range(len(self.partition.blocks)))
         self.minibatches = Minibatches(plan, keys, self.rows, least_part)
         batch = self.minibatches.points(0)
         layers = damped(plan.chain, plan.resolved.loss, data.autoencoder, batch)
