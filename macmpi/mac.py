@@ -24,8 +24,8 @@ from macmpi.half_steps.parts import Parts
 from macmpi.half_steps.w_step import keep_better, solve, words
 from macmpi.half_steps.z_problems import prepare_z, z_inputs, z_problem
 from macmpi.nets.losses import times
-from macmpi.parallel.blocks import commonly
 from macmpi.parallel.clock import Clock
+from macmpi.parallel.shared_work import commonly
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
 from macmpi.state import W_STEP, Z_STEP, Errors, MacState, Pause, State, never

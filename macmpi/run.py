@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 from macmpi import MacmpiError, UsageError, __version__, many
 from macmpi.console import guard, program, say, warn
 from macmpi.data.source import source_of
-from macmpi.parallel.allowance import cores
 from macmpi.parallel.clock import now
 from macmpi.parallel.command import by_all_ranks, parsed, parser_of, set_threads
-from macmpi.parallel.launchers import in_task, speaks
+from macmpi.parallel.launchers import cores, in_task, speaks
 from macmpi.parallel.mpi import STOPPED, launch
 from macmpi.parallel.team import Team
 from macmpi.training.request import MachineQuestion, Request, machine_question, planned

@@ -97,7 +97,7 @@ def _digests(part: Part, among: PointPartition, team: Team, near: Sequence[int] 
 
     def fill() -> None:
         for b in read[team.rank]:
-            every[b] = block_sum(map(part.read, among.blocks[b]))
+            every[b] = block_sum(map(part.read, among.tiles_in(b)))
 
     team.all_or_raise(fill)
     team.gather_parts(every.reshape(-1), [[slice(32 * b, 32 * b + 32) for b in blocks] for blocks in read])

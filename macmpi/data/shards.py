@@ -37,9 +37,9 @@ from macmpi.data.targets import NUMBERS, Wanted, check_known, check_seen
 from macmpi.data.user_file import POINTS
 from macmpi.parallel import tiles
 from macmpi.parallel.points import Partitions, PointPartition
+from macmpi.parallel.shared_work import TreeSum
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
-from macmpi.parallel.tree_sum import TreeSum
 from macmpi.typing import Array
 
 
@@ -240,7 +240,7 @@ class Reader:
 
         def fill() -> None:
             for b in range(run.start, run.stop):
-                own[b - run.start] = look(list(among.blocks[b]))
+                own[b - run.start] = look(list(among.tiles_in(b)))
 
         self.team.all_or_raise(fill)
         if len(among.blocks) <= tiles.BLOCKS:
@@ -275,7 +275,7 @@ class Reader:
 
         def fill() -> None:
             for b in range(run.start, run.stop):
-                sums[b] = block_sum(map(put, among.blocks[b]))
+                sums[b] = block_sum(map(put, among.tiles_in(b)))
 
         self.team.all_or_raise(fill)
         self.team.gather_rows(sums, among.block_counts)

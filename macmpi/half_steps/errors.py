@@ -12,7 +12,7 @@ from macmpi.half_steps.metrics import metrics
 from macmpi.half_steps.parts import Parts
 from macmpi.half_steps.z_problems import ZInputs, prepare_z, z_inputs, z_problem
 from macmpi.nets.losses import times
-from macmpi.parallel.tree_sum import TreeSum
+from macmpi.parallel.shared_work import TreeSum
 from macmpi.plan.plan import Plan
 from macmpi.state import Errors, Gradients, MacState, State
 from macmpi.typing import Array

@@ -11,8 +11,8 @@ from macmpi.data.dataset import Dataset
 from macmpi.nets.losses import Loss, times
 from macmpi.parallel import tiles
 from macmpi.parallel.points import PointPartition
+from macmpi.parallel.shared_work import TreeSum
 from macmpi.parallel.team import Team
-from macmpi.parallel.tree_sum import TreeSum
 from macmpi.plan.plan import Plan
 from macmpi.solvers.descent import parabola_minimum
 from macmpi.solvers.z_problem import ZProblem

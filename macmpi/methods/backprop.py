@@ -21,9 +21,9 @@ from macmpi.methods.choose import Nested
 from macmpi.nets.losses import weighted
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
+from macmpi.parallel.shared_work import TreeSum
 from macmpi.parallel.streams import stream
 from macmpi.parallel.team import Team
-from macmpi.parallel.tree_sum import TreeSum
 from macmpi.plan.minibatches import SHARED
 from macmpi.plan.plan import Plan
 from macmpi.solvers.descent import ARMIJO, PAIRS, inverse_times, pair
@@ -211,7 +211,7 @@ class Descent(Backprop[LineSearchState]):
         """The gradient of E1 per point, and E1 (P + 1,), in float64.  Cost: three passes.  Collective: yes."""
 
         def add(block: int, out: Array) -> None:
-            for tile in self.plan.work.train.blocks[block]:
+            for tile in self.plan.work.train.tiles_in(block):
                 self.add_gradient(weights, tile.rows, out)
 
         with self.clock("w"):

@@ -13,6 +13,7 @@ launchers fill one node after the other and it has more than G ranks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from itertools import accumulate, groupby, zip_longest
 from typing import Any
 
@@ -50,44 +51,6 @@ def unpack(flat: Any, packed: Any, parts: Sequence[slice]) -> None:
         flat[part] = packed[place]
 
 
-class Exchange:
-    """The ranks of a communicator, each of which exchanges what some ranks of the launch have: itself, or its node.
-
-    nodes: of each rank of the launch, which rank of the communicator exchanges for it; finish: takes what starts a
-    request, and its phase, and returns when it is done.  Collective: yes, of the communicator.
-    """
-
-    def __init__(self, comm: Any, in_place: Any, nodes: Sequence[int], finish: Callable[..., None]) -> None:
-        self.comm, self._in_place, self._nodes, self._finish = comm, in_place, nodes, finish
-        self._turns = runs_by_turn(nodes)
-
-    def share_array(self, array: Any, row_type: Any) -> None:
-        """The values of the first, for all."""
-        self._finish(lambda: self.comm.Ibcast([array, len(array), row_type], root=0), "rank 0's data")
-
-    def gather_rows(self, array: Any, counts: Sequence[int], row_type: Any) -> None:
-        """All rows for all, of which rank r of the launch has counts[r]."""
-        for own in self._turns:
-            where = [array, placed(own, counts), row_type]
-            self._finish(lambda: self.comm.Iallgatherv(self._in_place, where), "coordinates")  # noqa: B023
-
-    def gather_parts(self, flat: Any, parts: Sequence[Sequence[slice]], number_type: Any) -> None:
-        """All parts for all, of which rank r of the launch has parts[r]."""
-        import numpy as np
-
-        of_node: list[list[slice]] = [[] for _ in range(max(self._nodes) + 1)]
-        for node, own in zip(self._nodes, parts, strict=True):
-            of_node[node] += own
-        counts, here = [sum(lengths(own)) for own in of_node], self.comm.Get_rank()
-        packed, starts = np.empty(sum(counts), flat.dtype), starts_of(counts)
-        pack(flat, packed[starts[here] :], of_node[here])
-        where = [packed, (counts, starts), number_type]
-        self._finish(lambda: self.comm.Iallgatherv(self._in_place, where), "weights")
-        for node, own in enumerate(of_node):
-            if node != here:
-                unpack(flat, packed[starts[node] :], own)
-
-
 def runs_by_turn(nodes: Sequence[int]) -> list[list[range]]:
     """Runs of consecutive ranks of each node, the i-th of every node in round i: one round if ranks go node by node.
 
@@ -122,50 +85,91 @@ def messages(ranks: int, group: int) -> int:
     return ranks - 1 if group == 1 else group + ranks // group - 2
 
 
-class Columns:
-    """`Team.gather_columns` of the ranks of a communicator.
+class Exchange:
+    """The ranks of a communicator, each of which exchanges what some ranks of the launch have: itself, or its node.
 
-    number: the MPI type of a number of some bytes; exchange: waits for all ranks, then for the request that it starts;
-    finish: waits for a request.
+    nodes: of each rank of the launch, which rank of the communicator exchanges for it; finish: waits for a request, in
+    a phase; exchange: takes what starts a request, and its phase, and returns when it is done, at once by `finish`.
+    Collective: yes, of the communicator.
     """
 
-    def __init__(self, comm: Any, number: Callable[[int], Any], exchange: Callable[..., None], finish: Any) -> None:
-        self._comm, self._number, self._exchange, self._finish = comm, number, exchange, finish
-        self._group = group_size(comm.Get_size())
-        self._levels: tuple[Any, Any] | None = None
+    def __init__(
+        self, comm: Any, mpi: Any, nodes: Sequence[int], finish: Callable[..., None], exchange: Any = None
+    ) -> None:
+        self.comm, self._mpi, self._nodes, self._finish = comm, mpi, nodes, finish
+        self._exchange = exchange or self._at_once
+        self._turns = runs_by_turn(nodes)
+        self._row_types: dict[int, Any] = {}
 
-    def gather(self, own: Any, counts: Sequence[int], columns: Sequence[slice]) -> Any:
-        """Collective: yes.  Cost: messages as of `messages`."""
+    def _at_once(self, start: Callable[[], Any], phase: str) -> None:
+        self._finish(start(), phase)
+
+    def row_type(self, size: int) -> Any:
+        """A row of `size` bytes as an MPI type.  Counts in rows rather than numbers stay far below 2^31."""
+        if size not in self._row_types:
+            self._row_types[size] = self._mpi.BYTE.Create_contiguous(size).Commit()
+        return self._row_types[size]
+
+    def share_array(self, array: Any) -> None:
+        """The values of the first, for all."""
+        row_type = self.row_type(array.nbytes // len(array) if len(array) else 1)
+        self._exchange(lambda: self.comm.Ibcast([array, len(array), row_type], root=0), "rank 0's data")
+
+    def gather_rows(self, array: Any, counts: Sequence[int]) -> None:
+        """All rows for all, of which rank r of the launch has counts[r]."""
+        for own in self._turns:
+            where = [array, placed(own, counts), self.row_type(array.nbytes // len(array))]
+            self._exchange(lambda: self.comm.Iallgatherv(self._mpi.IN_PLACE, where), "coordinates")  # noqa: B023
+
+    def gather_parts(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
+        """All parts for all, of which rank r of the launch has parts[r]."""
         import numpy as np
 
-        group, rank = self._group, self._comm.Get_rank()
+        of_node: list[list[slice]] = [[] for _ in range(max(self._nodes) + 1)]
+        for node, own in zip(self._nodes, parts, strict=True):
+            of_node[node] += own
+        counts, here = [sum(lengths(own)) for own in of_node], self.comm.Get_rank()
+        packed, starts = np.empty(sum(counts), flat.dtype), starts_of(counts)
+        pack(flat, packed[starts[here] :], of_node[here])
+        where = [packed, (counts, starts), self.row_type(flat.itemsize)]
+        self._exchange(lambda: self.comm.Iallgatherv(self._mpi.IN_PLACE, where), "weights")
+        for node, own in enumerate(of_node):
+            if node != here:
+                unpack(flat, packed[starts[node] :], own)
+
+    def gather_columns(self, own: Any, counts: Sequence[int], columns: Sequence[slice]) -> Any:
+        """The columns[r] of all rows for rank r, of which it has counts[r].  Cost: messages as of `messages`."""
+        rank, (group, within, across) = self.comm.Get_rank(), self._levels
         if group == 1:
-            return self._all_to_all(self._comm, own, counts, columns, self._exchange)
-        if self._levels is None:
-            self._levels = self._comm.Split(rank // group, rank), self._comm.Split(rank % group, rank)
-        within, across = self._levels
+            return self._all_to_all(self.comm, own, counts, [[some] for some in columns], self._exchange)
         of_members, first = [columns[i::group] for i in range(group)], rank - rank % group
-        sorted_ = np.concatenate([own[:, some] for member in of_members for some in member], axis=1)
-        runs = end_to_end([sum(lengths(member)) for member in of_members])
-        rows = self._all_to_all(within, sorted_, counts[first : first + group], runs, self._exchange)
+        rows = self._all_to_all(within, own, counts[first : first + group], of_members, self._exchange)
         of_groups = [sum(counts[g : g + group]) for g in range(0, len(counts), group)]
-        pieces = end_to_end(lengths(of_members[rank % group]))
-        return self._all_to_all(across, rows, of_groups, pieces, lambda start, phase: self._finish(start(), phase))
+        pieces = [[piece] for piece in end_to_end(lengths(of_members[rank % group]))]
+        return self._all_to_all(across, rows, of_groups, pieces, self._at_once)
+
+    @cached_property
+    def _levels(self) -> tuple[int, Any, Any]:
+        """G, and the communicators of both levels where it is not 1.  Collective: yes, the first time."""
+        rank, group = self.comm.Get_rank(), group_size(self.comm.Get_size())
+        if group == 1:
+            return 1, None, None
+        return group, self.comm.Split(rank // group, rank), self.comm.Split(rank % group, rank)
 
     def _all_to_all(
-        self, comm: Any, own: Any, counts: Sequence[int], columns: Sequence[slice], exchange: Callable[..., None]
+        self, comm: Any, own: Any, counts: Sequence[int], columns: Sequence[Sequence[slice]], exchange: Any
     ) -> Any:
         """This rank's columns of the rows of all, of a communicator whose ranks are counted from 0."""
         import numpy as np
 
-        rank, widths = comm.Get_rank(), lengths(columns)
+        rank, widths = comm.Get_rank(), [sum(lengths(runs)) for runs in columns]
         sent = [len(own) * width for width in widths]
         received = [count * widths[rank] for count in counts]
         packed = np.empty(sum(sent), own.dtype)
-        for place, run in zip(end_to_end(sent), columns, strict=True):
-            packed[place].reshape(own[:, run].shape)[:] = own[:, run]
+        for place, width, runs in zip(end_to_end(sent), widths, columns, strict=True):
+            np.concatenate([own[:, run] for run in runs], axis=1, out=packed[place].reshape(len(own), width))
         found = np.empty((sum(counts), widths[rank]), own.dtype)
-        number = self._number(own.itemsize)
+        number = self.row_type(own.itemsize)
         out, into = ([array, (sizes, starts_of(sizes)), number] for array, sizes in ((packed, sent), (found, received)))
         exchange(lambda: comm.Ialltoallv(out, into), "sums")
         return found

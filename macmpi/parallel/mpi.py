@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from macmpi import MacmpiError, UsageError
 from macmpi.console import warn
 from macmpi.parallel.clock import Waited, pauses
-from macmpi.parallel.exchange import Columns, Exchange, lengths, pack, unpack
+from macmpi.parallel.exchange import Exchange, lengths, pack, unpack
 from macmpi.parallel.launchers import alone, sharing, started
 from macmpi.parallel.shared_memory import Node
 from macmpi.parallel.team import T, Team
@@ -94,10 +94,8 @@ class MPITeam(Team):
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
         self.library = MPI.Get_library_version().splitlines()[0].strip("\x00 \t")
         self.set_clock(None, PATIENCE)
-        self._row_types: dict[int, Any] = {}
-        self._ranks = Exchange(comm, MPI.IN_PLACE, range(self.size), self._exchange)
+        self._ranks = Exchange(comm, MPI, range(self.size), self._finish, self._exchange)
         self._node: Node | None = None
-        self._columns: Columns | None = None
         self._pause = pauses(sharing())
 
     def set_clock(self, clock: Callable[[str], Any] | None, deadline: float) -> None:
@@ -162,12 +160,6 @@ class MPITeam(Team):
         self._finish(self._comm.Ibcast([message, self._mpi.BYTE], root=root), f"rank {root}")
         return pickle.loads(message)
 
-    def _row_type(self, size: int) -> Any:
-        """A row of `size` bytes as an MPI type.  Counts in rows rather than numbers stay far below 2^31."""
-        if size not in self._row_types:
-            self._row_types[size] = self._mpi.BYTE.Create_contiguous(size).Commit()
-        return self._row_types[size]
-
     def share_memory(self, needed: float) -> None:
         self._node = Node(self, self._mpi, self._comm)
         self._node.reserve(needed)
@@ -193,23 +185,18 @@ class MPITeam(Team):
             exchange(self._ranks)
 
     def share_array(self, array: Any) -> None:
-        type_ = self._row_type(array.nbytes // len(array) if len(array) else 1)
-        self._meet(array, "rank 0's data", lambda ranks: ranks.share_array(array, type_))
+        self._meet(array, "rank 0's data", lambda ranks: ranks.share_array(array))
 
     def gather_rows(self, array: Any, counts: Sequence[int]) -> None:
         if array.size:
-            type_ = self._row_type(array.nbytes // len(array))
-            self._meet(array, "coordinates", lambda ranks: ranks.gather_rows(array, counts, type_))
+            self._meet(array, "coordinates", lambda ranks: ranks.gather_rows(array, counts))
 
     def gather_parts(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
         if any(any(lengths(own)) for own in parts):
-            type_ = self._row_type(flat.itemsize)
-            self._meet(flat, "weights", lambda ranks: ranks.gather_parts(flat, parts, type_))
+            self._meet(flat, "weights", lambda ranks: ranks.gather_parts(flat, parts))
 
     def gather_columns(self, own: Any, counts: Sequence[int], columns: Sequence[slice]) -> Any:
-        if self._columns is None:
-            self._columns = Columns(self._comm, self._row_type, self._exchange, self._finish)
-        return self._columns.gather(own, counts, columns)
+        return self._ranks.gather_columns(own, counts, columns)
 
     def shift_to_next(self, flat: Any, parts: Mapping[int, Sequence[slice]] | Sequence[Sequence[slice]]) -> None:
         import numpy as np
@@ -217,7 +204,7 @@ class MPITeam(Team):
         before, after = (self.rank - 1) % self.size, (self.rank + 1) % self.size
         ours, theirs = (np.empty(sum(lengths(parts[rank])), flat.dtype) for rank in (self.rank, before))
         pack(flat, ours, parts[self.rank])
-        sent, received = ([A, len(A), self._row_type(flat.itemsize)] for A in (ours, theirs))
+        sent, received = ([A, len(A), self._ranks.row_type(flat.itemsize)] for A in (ours, theirs))
 
         def start() -> Any:
             receiving = self._comm.Irecv(received, before)
@@ -232,8 +219,8 @@ class MPITeam(Team):
 
         table = np.zeros((self.size, len(values)))
         table[self.rank] = list(values.values())
-        type_ = self._row_type(table.itemsize * len(values))
-        self._finish(self._comm.Iallgather(self._mpi.IN_PLACE, [table, 1, type_]), "timings")
+        row_type = self._ranks.row_type(table.itemsize * len(values))
+        self._finish(self._comm.Iallgather(self._mpi.IN_PLACE, [table, 1, row_type]), "timings")
         return dict(zip(values, table.max(axis=0).tolist(), strict=True))
 
     def _end_others(self, code: int) -> None:

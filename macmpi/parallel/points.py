@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from macmpi.parallel import balance, tiles
-from macmpi.parallel.blocks import Pieces, Products
+from macmpi.parallel.shared_work import Pieces, Products, TreeSum, over_parts
 from macmpi.parallel.team import Team
-from macmpi.parallel.tiles import Blocks, Cut, Tile
-from macmpi.parallel.tree_sum import TreeSum, over_parts
+from macmpi.parallel.tiles import Cut, Tile
 from macmpi.reductions import ALONE, EVERY, Average, OverPoints, Rows, sum_over
 from macmpi.typing import Array
 
@@ -26,21 +25,33 @@ SAMPLE_POINTS = 100
 class PointPartition:
     """Tiles of points assigned to ranks: whole blocks, contiguous, so that one in-place gather exchanges their rows.
 
-    sharded: a rank holds the rows of its own blocks alone; rows are then counted from the first of these.
+    tiles: of all points; blocks: runs of tiles; runs: of blocks, one for each rank.  Of many points neither tiles nor
+    blocks are kept, each is made when it is asked for.  Sums over points add block by block.  sharded: a rank holds the
+    rows of its own blocks alone; rows are then counted from the first of these.
     """
 
-    blocks: Blocks
+    tiles: Cut
+    blocks: Cut
     runs: tuple[Tile, ...]
     sharded: bool = False
 
     @property
     def n(self) -> int:
-        return self.blocks.tiles.n
+        return self.tiles.n
+
+    def points(self, first: int, stop: int) -> Tile:
+        """The points of the blocks first, ..., stop - 1."""
+        run = self.blocks.run(first, stop)
+        return self.tiles.run(run.start, run.stop)
+
+    def tiles_in(self, b: int) -> tuple[Tile, ...]:
+        """The tiles of a block."""
+        return self.tiles[self.blocks[b].rows]
 
     def own(self, rank: int) -> Tile:
         """The points of a rank, counted over all of them."""
         run = self.runs[rank]
-        return self.blocks.points(run.start, run.stop)
+        return self.points(run.start, run.stop)
 
     def held(self, rank: int) -> Tile:
         """The points whose rows a rank holds."""
@@ -49,11 +60,11 @@ class PointPartition:
     def blocks_of(self, rank: int) -> list[tuple[int, tuple[Tile, ...]]]:
         """Number and tiles of each block of a rank, the tiles as rows of what it holds."""
         run, first = self.runs[rank], self.held(rank).start
-        return [(b, tuple(tile.after(first) for tile in self.blocks[b])) for b in range(run.start, run.stop)]
+        return [(b, tuple(tile.after(first) for tile in self.tiles_in(b))) for b in range(run.start, run.stop)]
 
     def block(self, b: int, rank: int) -> Tile:
         """The points of a block as rows of what a rank holds."""
-        return self.blocks.points(b, b + 1).after(self.held(rank).start)
+        return self.points(b, b + 1).after(self.held(rank).start)
 
     def held_blocks(self, rank: int) -> list[tuple[int, Tile]]:
         """Number and rows of each block that a rank holds."""
@@ -84,8 +95,9 @@ def partition_points(
     tiled: Callable[[int], Cut] = tiles.point_tiles,
 ) -> PointPartition:
     """Points in at most `blocks` blocks, those of `tiles.block_count` unless it is given."""
-    cut = tiles.blocks(tiled(n), tiles.block_count(n) if blocks is None else blocks)
-    return PointPartition(cut, balance.contiguous_runs(len(cut), ranks), sharded)
+    of_points = tiled(n)
+    cut = tiles.cut(len(of_points), tiles.block_count(n) if blocks is None else blocks)
+    return PointPartition(of_points, cut, balance.contiguous_runs(len(cut), ranks), sharded)
 
 
 class Points:

@@ -23,6 +23,7 @@ import math
 import os
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from macmpi.console import warn
@@ -79,9 +80,8 @@ class Node:
         self._finish(comm.Iallgather(mpi.IN_PLACE, [leaders, 1, mpi.INT64_T]), "the nodes")
         self.nodes = sorted(set(leaders.tolist()))
         nodes = [self.nodes.index(leader) for leader in leaders.tolist()]
-        self._leaders = Exchange(leading, mpi.IN_PLACE, nodes, lambda start, phase: self._finish(start(), phase))
+        self._leaders = Exchange(leading, mpi, nodes, self._finish)
         self._windows: list[Window] = []
-        self._known: set[int] = set()
         self._syncs: list[Callable[[], None]] = []
         self.full = False
 
@@ -100,12 +100,7 @@ class Node:
     def holds(self, array: Any) -> bool:
         """Tells whether an array lies in shared memory.  Collective: no."""
         at = array.__array_interface__["data"][0]
-        if at in self._known:
-            return True
-        if any(0 <= at - window.memory.address < window.memory.nbytes for window in self._windows):
-            self._known.add(at)  # for good: no window is given back
-            return True
-        return False
+        return any(0 <= at - window.memory.address < window.memory.nbytes for window in self._windows)
 
     def reserve(self, needed: float, least: float = -math.inf) -> None:
         """Share nothing more, with a warning, if a node has not `needed` bytes.  Collective: yes.
@@ -161,14 +156,12 @@ class Node:
         if self.full:
             return False
         self._team.barrier("shared memory")
-        window, failed = None, 0.0
-        try:
+        window, failed = None, 2.0
+        with suppress(self._mpi.Exception):
             handle = self._mpi.Win.Allocate_shared(size if self._here.Get_rank() == 0 else 0, 1, comm=self._here)
             memory = handle.Shared_query(0)[0]
             window = Window(handle, memory, lambda: None)
             failed = float(not populated(memory.address, self._share(size)))
-        except self._mpi.Exception:
-            failed = 2.0
         if (worst := self._team.max_over_ranks({"failed": failed})["failed"]) > 0.0:
             if worst < 2.0 and window is not None:
                 window.handle.Free()  # all ranks are alive: they have just agreed

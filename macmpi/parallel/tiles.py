@@ -96,25 +96,6 @@ class Cut(Sequence[Tile]):
         return Tile(self._start(first), self._start(stop))
 
 
-@dataclass(frozen=True)
-class Blocks(Sequence[tuple[Tile, ...]]):
-    """Tiles in runs: of many points neither tiles nor blocks are kept, each is made when it is asked for."""
-
-    tiles: Cut
-    runs: Cut
-
-    def __len__(self) -> int:
-        return len(self.runs)
-
-    def __getitem__(self, b: Any) -> Any:
-        return self.tiles[self.runs[b].rows]
-
-    def points(self, first: int, stop: int) -> Tile:
-        """The points of the blocks first, ..., stop - 1."""
-        run = self.runs.run(first, stop)
-        return self.tiles.run(run.start, run.stop)
-
-
 def cut(n: int, pieces: int) -> Cut:
     """Cut n indices into at most `pieces` non-empty runs whose lengths differ by one at most."""
     return Cut(n, max(1, min(n, pieces)))
@@ -182,11 +163,6 @@ def block_count(n: int) -> int:
     while count < MOST_BLOCKS and n > count * BLOCK_ROWS:
         count *= 2
     return count
-
-
-def blocks(tiles: Cut, count: int) -> Blocks:
-    """Group tiles into at most `count` runs.  A rank owns whole blocks; sums over points add block by block."""
-    return Blocks(tiles, cut(len(tiles), count))
 
 
 def sum_blocks(n: int) -> int:

@@ -18,7 +18,7 @@ from math import ceil, log2
 from macmpi.config import NESTED
 from macmpi.parallel import balance, tiles
 from macmpi.parallel.exchange import group_size, messages
-from macmpi.parallel.tree_sum import alone
+from macmpi.parallel.shared_work import alone
 from macmpi.plan.directions import DirectionWork, assign_inverses, damped, inverse_flops, sides_of
 from macmpi.plan.estimate import flops_of_half_steps, subtrees
 from macmpi.plan.minibatches import REMADE_LATER, SHARED, minibatch

@@ -10,9 +10,9 @@ import numpy as np
 from macmpi import UsageError, many
 from macmpi.config import NESTED
 from macmpi.nets.chain import Chain
-from macmpi.parallel import allowance, balance, tiles
+from macmpi.parallel import balance, launchers, tiles
 from macmpi.parallel.shared_memory import PLACE, free_bytes
-from macmpi.parallel.tree_sum import alone
+from macmpi.parallel.shared_work import alone
 from macmpi.plan.choices import KEPT
 from macmpi.plan.minibatches import SHARED
 from macmpi.plan.plan import Plan
@@ -35,8 +35,8 @@ def check_memory(plan: Plan, here: int = 1) -> None:
 
     here: ranks on this machine.  Collective: no.
     """
-    need, (have, whose) = least_bytes(plan), allowance.memory()
-    if need > (mapped := allowance.memory_of_a_process()):
+    need, (have, whose) = least_bytes(plan), launchers.memory()
+    if need > (mapped := launchers.memory_of_a_process()):
         have, whose = mapped, "ulimit -v allows a process"
     together = 1 if plan.per_node else min(here, plan.ranks)
     if need * together <= have:

@@ -24,7 +24,7 @@ from macmpi.data.dataset import Dataset
 from macmpi.machine.hosts import version_of
 from macmpi.machine.lock import Lock, signs
 from macmpi.parallel import kernels
-from macmpi.parallel.allowance import cores
+from macmpi.parallel.launchers import cores
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
 from macmpi.plan.resolved import Resolved

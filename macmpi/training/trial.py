@@ -20,9 +20,9 @@ from macmpi.data.targets import with_loss
 from macmpi.methods.choose import Method, choose
 from macmpi.methods.starts import Origin, start
 from macmpi.nets.losses import loss_of
-from macmpi.parallel import allowance
-from macmpi.parallel.allowance import Memory
+from macmpi.parallel import launchers
 from macmpi.parallel.clock import Clock, now
+from macmpi.parallel.launchers import Memory
 from macmpi.parallel.team import Team, on_root
 from macmpi.plan import estimate
 from macmpi.plan.cost import Machine, predicted
@@ -144,7 +144,7 @@ def answer(config: Config, asked: MachineQuestion, ranks: int = 1) -> list[str]:
         config = replace(config, model=replace(config.model, loss="squared"))
     sizes, ranks = _sizes_of(config, asked), asked.ranks or ranks
     plan, held = _plan(config, sizes, ranks), -(-ranks // asked.nodes)
-    memory, whose = Memory(asked.memory, "a node (--memory) has") if asked.memory else allowance.memory()
+    memory, whose = Memory(asked.memory, "a node (--memory) has") if asked.memory else launchers.memory()
     need, on_node = bytes_of_node(plan, asked.nodes), many(held, "rank")
     amounts = f"about {need / 1e9:,.1f} GB a node, and {whose} {memory / 1e9:,.1f} GB"
     if need > memory:

@@ -55,7 +55,7 @@ PIECES = {
     METHOD + "moves:Moves.go": "moves",
     METHOD + "moves:Moves.show": "show weights, average or step",
     METHOD + "moves:Moves.complete": "complete",
-    PARALLEL + "tree_sum:Sum.part": "join",
+    PARALLEL + "shared_work:Sum.part": "join",
     PARALLEL + MEETING: "meets",
 }
 

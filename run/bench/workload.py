@@ -25,9 +25,9 @@ from macmpi.half_steps.w_step import Solving
 from macmpi.methods.choose import Method, choose
 from macmpi.methods.selection import Comparing, Selection
 from macmpi.methods.starts import Origin, start
-from macmpi.parallel.blocks import Products
 from macmpi.parallel.clock import Clock, now
 from macmpi.parallel.points import Points
+from macmpi.parallel.shared_work import Products
 from macmpi.parallel.team import Team
 from macmpi.plan.cost import Work
 from macmpi.plan.plan import Plan

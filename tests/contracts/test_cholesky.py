@@ -13,8 +13,8 @@ from scipy import linalg
 from tolerance import assert_within, of_product
 from unit.crew import crew
 
-from macmpi.parallel import blocks
-from macmpi.parallel.blocks import Pieces, Products
+from macmpi.parallel import shared_work
+from macmpi.parallel.shared_work import Pieces, Products
 from macmpi.parallel.team import Team
 from macmpi.reductions import InPieces, Make
 from macmpi.solvers import cholesky as module
@@ -142,7 +142,7 @@ def test_a_product_that_ranks_share_has_the_bits_of_one(
     ranks: int, dtype: type, random: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of narrow ones too; two of them after the first leave it as it was."""
-    monkeypatch.setattr(blocks, "LARGE", 0.0)
+    monkeypatch.setattr(shared_work, "LARGE", 0.0)
     for h, d in ((40, 33), (3, 4), (5, 1)):
         V, A = random.normal(size=(h, d)).astype(dtype), random.normal(size=(h, h)).astype(dtype)
         M = A @ A.T
@@ -167,7 +167,7 @@ def test_a_product_times_a_matrix_asks_a_rank_for_the_rows_that_it_makes(
     ranks: int, large: float, random: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of shared products (large = 0) each row is asked for by one rank; the one before stays as it was."""
-    monkeypatch.setattr(blocks, "LARGE", large)
+    monkeypatch.setattr(shared_work, "LARGE", large)
     V, A, N = (random.normal(size=shape) for shape in ((40, 33), (40, 40), (33, 33)))
     asked: dict[int, list[int]] = {rank: [] for rank in range(ranks)}
 

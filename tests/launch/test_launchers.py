@@ -48,7 +48,7 @@ def test_links_between_nodes_decide_nothing_on_one_node(network: str, tmp_path: 
 def test_ranks_that_are_bound_to_cores_share_those_of_their_launcher(tmp_path: Path) -> None:
     """Two ranks, each bound to a core of its own: together they have what mpiexec has."""
     bound = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})"
-    asked = "from macmpi.parallel.allowance import cores; os.write(1, b'%d\\n' % cores())"
+    asked = "from macmpi.parallel.launchers import cores; os.write(1, b'%d\\n' % cores())"
     for prefix, many in (((), len(os.sched_getaffinity(0))), (("taskset", "-c", min(os.sched_getaffinity(0))), 1)):
         outcome = run_program(ranks=2, cwd=tmp_path, program=("-c", f"{bound}; {asked}"), prefix=prefix, code=0)
         assert outcome.out.split() == [str(many)] * 2

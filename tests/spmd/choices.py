@@ -23,7 +23,7 @@ from macmpi.data.scaling import Scaling
 from macmpi.demand import Demand
 from macmpi.methods.candidates import CRITERIA
 from macmpi.methods.starts import Origin
-from macmpi.parallel import blocks, tiles, tree_sum
+from macmpi.parallel import shared_work, tiles
 from macmpi.plan import directions
 from macmpi.plan.plan import Plan
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS, Thresholded, cholesky
@@ -31,10 +31,10 @@ from macmpi.solvers.centres import TRAINERS
 from macmpi.typing import Array
 
 tiles.GRAM_WHOLE, tiles.GRAM_ROWS = 40, 12
-tree_sum.ALONE, tree_sum.WIDE = 1, 64
+shared_work.ALONE, shared_work.WIDE = 1, 64
 cholesky.WHOLE, cholesky.PANEL, cholesky.LEAST = 40, 12, 4
 """So that the Grams of the wide layers here are cut into rows, and factored in panels, as those of large nets are."""
-blocks.LARGE = 2e3
+shared_work.LARGE = 2e3
 directions.UNITS, directions.BEGUN, directions.MOVED, directions.JOINED = 8, 0.0, 1.0, 1.0
 """And that ranks share products, and directions in runs of a few units, which others have once minibatches grow."""
 

@@ -26,9 +26,9 @@ from macmpi.data.dataset import Dataset, share
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import coordinates_first, start
 from macmpi.parallel import shared_memory
-from macmpi.parallel.blocks import Pieces
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.mpi import MPITeam, launch
+from macmpi.parallel.shared_work import Pieces
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
 from macmpi.solvers.cholesky import cholesky

@@ -36,11 +36,10 @@ from macmpi.methods.stochastic.schedule import STRIDE, Damping
 from macmpi.nets.losses import LOSSES
 from macmpi.nets.tape import Tape
 from macmpi.parallel import balance, tiles
-from macmpi.parallel.blocks import Rows
 from macmpi.parallel.clock import Clock
+from macmpi.parallel.shared_work import Rows, Sum
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
-from macmpi.parallel.tree_sum import Sum
 from macmpi.plan import directions
 from macmpi.plan.directions import assign_inverses
 from macmpi.reductions import EVERY

@@ -16,7 +16,7 @@ from plans import plan_of
 
 from macmpi import UsageError
 from macmpi.config import Config
-from macmpi.parallel import allowance
+from macmpi.parallel import launchers
 from macmpi.plan.estimate import check_memory
 
 OWN_CORES = len(os.sched_getaffinity(0))
@@ -43,7 +43,7 @@ def written(top: Path, name: str, values: Sequence[str | None]) -> None:
 
 
 def limits_of(kind: int, memory: Sequence[int | None], halves: Sequence[int | None], seen: bool) -> tuple[float, int]:
-    """What `allowance` finds in a tree of control groups of version 1 or 2.
+    """What `launchers` finds in a tree of control groups of version 1 or 2.
 
     seen: the process's own group is a folder of the tree, and not only a name of the host's.
     """
@@ -61,11 +61,11 @@ def limits_of(kind: int, memory: Sequence[int | None], halves: Sequence[int | No
             written(top / "cpu,cpuacct", "cpu.cfs_period_us", ["100000"] * 3)
             quotas = ["-1" if h is None else str(h * 50000) for h in halves]
             written(top / "cpu,cpuacct", "cpu.cfs_quota_us", quotas)
-        patch.setattr(allowance, "CGROUPS", top)
-        patch.setattr(allowance, "GROUPS_OF_SELF", own)
+        patch.setattr(launchers, "CGROUPS", top)
+        patch.setattr(launchers, "GROUPS_OF_SELF", own)
         for variable in ("SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU"):
             patch.delenv(variable, raising=False)
-        return allowance.memory().bytes, allowance.cores()
+        return launchers.memory().bytes, launchers.cores()
 
 
 @given(kind=st.sampled_from([1, 2]), memory=LEVELS, halves=QUOTAS)
@@ -84,10 +84,10 @@ def test_a_container_sees_its_own_limit_at_the_root(kind: int, limit: int) -> No
 
 
 def test_without_control_groups_the_machine_is_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(allowance, "GROUPS_OF_SELF", tmp_path / "none")
-    monkeypatch.setattr(allowance, "CGROUPS", tmp_path)
-    assert allowance.cores() == OWN_CORES
-    assert allowance.memory() == (PHYSICAL, "this machine has")
+    monkeypatch.setattr(launchers, "GROUPS_OF_SELF", tmp_path / "none")
+    monkeypatch.setattr(launchers, "CGROUPS", tmp_path)
+    assert launchers.cores() == OWN_CORES
+    assert launchers.memory() == (PHYSICAL, "this machine has")
 
 
 @pytest.mark.parametrize(
@@ -104,19 +104,19 @@ def test_without_control_groups_the_machine_is_what_there_is(tmp_path: Path, mon
 def test_a_job_of_slurm_has_what_it_asked_for(
     job: dict[str, str], megabytes: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(allowance, "GROUPS_OF_SELF", tmp_path / "none")
+    monkeypatch.setattr(launchers, "GROUPS_OF_SELF", tmp_path / "none")
     for name in ("SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU", "SLURM_CPUS_ON_NODE"):
         monkeypatch.delenv(name, raising=False)
     for name, value in job.items():
         monkeypatch.setenv(name, value)
-    assert allowance.memory().bytes == (PHYSICAL if megabytes is None else megabytes * 2**20)
+    assert launchers.memory().bytes == (PHYSICAL if megabytes is None else megabytes * 2**20)
 
 
 def test_fewer_cores_by_affinity_are_fewer_cores() -> None:
     own = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, {min(own)})
-        assert allowance.cores() == 1
+        assert launchers.cores() == 1
     finally:
         os.sched_setaffinity(0, own)
 
@@ -129,7 +129,7 @@ def test_a_run_that_its_job_cannot_hold_is_refused_with_the_limit_s_name(
     plan = plan_of(Config(), 256, 1, 1_000_000, 1000, 1)
     check_memory(plan)
     if limit == "memory":
-        monkeypatch.setattr(allowance, limit, lambda: allowance.Memory(5e8, "Slurm's --mem allows"))
+        monkeypatch.setattr(launchers, limit, lambda: launchers.Memory(5e8, "Slurm's --mem allows"))
     else:
         monkeypatch.setattr(resource, "getrlimit", lambda which: (int(5e8), -1))
     said = r"Slurm's --mem allows 0\.5 GB" if limit == "memory" else r"ulimit -v allows a process 0\.5 GB"

@@ -13,7 +13,7 @@ from unit.played import data_of, played
 from unit.test_shards import FILES, loaded, write
 
 from macmpi.config import Config, Data, Method, Model, Parallel, WStep
-from macmpi.parallel import tiles, tree_sum
+from macmpi.parallel import shared_work, tiles
 from macmpi.parallel.points import partition_points
 
 RANKS = (2, 5, 13)
@@ -37,13 +37,13 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("table", [0, tree_sum.TABLE])
+@pytest.mark.parametrize("table", [0, shared_work.TABLE])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_iterations_have_the_same_bits(
     name: str, table: int, small_blocks: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether each rank adds up all sums, or its own columns of them."""
-    monkeypatch.setattr(tree_sum, "TABLE", table)
+    monkeypatch.setattr(shared_work, "TABLE", table)
     data = data_of(N)
     (alone,) = played(CONFIGS[name], data, 1)
     for ranks in RANKS:

@@ -305,7 +305,7 @@ def test_tiles_jobs_and_blocks_are_those_of_one_rank(sizes: tuple[int, tuple[int
             (p.work.regressions([0]), alone.work.regressions([0])),
         ):
             assert sorted_jobs(ours) == sorted_jobs(theirs)
-        assert p.work.train.blocks == alone.work.train.blocks
+        assert (p.work.train.tiles, p.work.train.blocks) == (alone.work.train.tiles, alone.work.train.blocks)
         assert p.work.validation.blocks == alone.work.validation.blocks
         assert replace(p, ranks=1) == alone
 

@@ -12,7 +12,7 @@ from plans import plan_of as planned_of
 from speedup_tables import karp_flatt
 
 from macmpi.config import Config, Method, Model
-from macmpi.parallel import tiles, tree_sum
+from macmpi.parallel import shared_work, tiles
 from macmpi.plan.cost import (
     Machine,
     Work,
@@ -58,7 +58,7 @@ def test_grams_are_summed_by_their_points_and_each_rank_adds_its_share(
     ranks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """960 points are 12 blocks: one subtree a rank; the sums of all, then a share of the columns of each rank."""
-    monkeypatch.setattr(tree_sum, "WIDE", 1)
+    monkeypatch.setattr(shared_work, "WIDE", 1)
     plan = plan_of(ranks)
     _, *found, late = rounds(work_of(plan), plan)
     assert len(found) == (4 if ranks > 2 else 2), "two sums, or one, are added up by every rank"

@@ -7,9 +7,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from unit.crew import crew
 
-from macmpi.parallel import tree_sum
+from macmpi.parallel import shared_work
+from macmpi.parallel.shared_work import TreeSum
 from macmpi.parallel.team import Team
-from macmpi.parallel.tree_sum import TreeSum
 from macmpi.typing import Array
 
 RANKS = [2, 3, 5, 12]
@@ -43,7 +43,7 @@ def test_a_sum_has_the_same_bits_on_any_number_of_ranks(
 ) -> None:
     """Narrow and added up by every rank, or wide and by each its share; of fewer columns than ranks too."""
     for width, wide in ((50, 10), (50, 100), (3, 1)):
-        monkeypatch.setattr(tree_sum, "WIDE", wide)
+        monkeypatch.setattr(shared_work, "WIDE", wide)
         alone = total(Team(), leaves, width, dtype)
         expected = sum(np.random.default_rng(i).normal(size=width) for i in range(leaves))
         assert_allclose(alone, expected, rtol=1e-4, atol=1e-4)
@@ -55,7 +55,7 @@ def test_a_sum_has_the_same_bits_on_any_number_of_ranks(
 @pytest.mark.parametrize("ranks", RANKS)
 def test_a_sum_of_all_columns_is_in_no_memory_that_ranks_may_share(ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever is given it may write it."""
-    monkeypatch.setattr(tree_sum, "WIDE", 10)
+    monkeypatch.setattr(shared_work, "WIDE", 10)
 
     def apart(team: Team) -> bool:
         made, array, team.shares = [], team.array, True
@@ -72,7 +72,7 @@ def test_numbers_may_be_joined_by_the_least_and_the_largest(
     ranks: int, table: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Instead of adding them; by every rank, or by each its columns."""
-    monkeypatch.setattr(tree_sum, "TABLE", table)
+    monkeypatch.setattr(shared_work, "TABLE", table)
     drawn = np.random.default_rng(3).normal(size=(96, 7))
 
     def found(team: Team, join: np.ufunc) -> Array:
@@ -87,18 +87,18 @@ def test_numbers_may_be_joined_by_the_least_and_the_largest(
 
 
 def test_many_narrow_sums_are_no_table_at_every_rank() -> None:
-    assert tree_sum.alone(2, 10**9)
-    assert tree_sum.alone(48, tree_sum.WIDE - 1)
-    assert not tree_sum.alone(3, tree_sum.WIDE)
-    assert not tree_sum.alone(16_384, tree_sum.WIDE - 1)
-    assert tree_sum.alone(16_384, 3)
+    assert shared_work.alone(2, 10**9)
+    assert shared_work.alone(48, shared_work.WIDE - 1)
+    assert not shared_work.alone(3, shared_work.WIDE)
+    assert not shared_work.alone(16_384, shared_work.WIDE - 1)
+    assert shared_work.alone(16_384, 3)
 
 
 @pytest.mark.parametrize("ranks", [1, *RANKS])
 @pytest.mark.parametrize("wide", [10, 1000])
 def test_a_rank_may_ask_for_some_columns(ranks: int, wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """They have the bits of the whole sum, and stay as they are until the next one is asked for."""
-    monkeypatch.setattr(tree_sum, "WIDE", wide)
+    monkeypatch.setattr(shared_work, "WIDE", wide)
 
     def found(team: Team) -> list[tuple[Array, Array]]:
         tree, reads = TreeSum(12, team), [slice(2 * team.rank, 2 * team.rank + 9), slice(45, 50)]

@@ -63,7 +63,7 @@ MANY = st.integers(1, 10**9)
 def test_blocks_depend_on_the_points_alone(n: int, rank_counts: list[int]) -> None:
     """48 up to 49,152 points, then doubled; so sums have the same bits on any number of ranks."""
     one, other = (partition_points(n, ranks, sharded=True) for ranks in rank_counts)
-    assert one.blocks == other.blocks
+    assert (one.tiles, one.blocks) == (other.tiles, other.blocks)
     count = tiles.block_count(n)
     assert len(one.blocks) == min(count, len(tiles.point_tiles(n)))
     assert count % tiles.BLOCKS == 0
@@ -85,8 +85,8 @@ def test_every_point_has_one_rank_and_none_has_many_more_than_another(n: int, ra
     assert owned[-1].stop == n
     assert all(a.stop == b.start for a, b in pairwise(owned))
     assert points.row_counts == tuple(map(len, owned))
-    blocks, tile = len(points.blocks), -(-n // len(points.blocks.tiles))
-    largest = max(map(len, (points.blocks.points(b, b + 1) for b in {0, blocks // 2, blocks - 1}))) + tile
+    blocks, tile = len(points.blocks), -(-n // len(points.tiles))
+    largest = max(map(len, (points.points(b, b + 1) for b in {0, blocks // 2, blocks - 1}))) + tile
     assert max(points.row_counts) <= -(-blocks // ranks) * largest
     assert max(points.block_counts) <= blocks / ranks + 1
 

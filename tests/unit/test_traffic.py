@@ -11,7 +11,7 @@ from unit.crew import Member
 from unit.played import data_of, played
 
 from macmpi.config import Config, Method, Model, Parallel, WStep
-from macmpi.parallel import tree_sum
+from macmpi.parallel import shared_work
 from macmpi.plan.cost import Work, rounds
 from macmpi.plan.plan import Plan
 
@@ -45,7 +45,7 @@ def planned(plan: Plan) -> int:
     return sum(r.times for r in rounds(Work(0.0, none, none, 0.0), plan) if r.bytes)
 
 
-@pytest.mark.parametrize("table", [0, tree_sum.TABLE])
+@pytest.mark.parametrize("table", [0, shared_work.TABLE])
 @pytest.mark.parametrize("ranks", [2, 3, 12])
 @pytest.mark.parametrize(
     ("config", "fewer"),
@@ -60,7 +60,7 @@ def test_the_exchanges_of_an_iteration_are_those_of_its_rounds(
     config: Config, fewer: int, ranks: int, table: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether sums are added up by every rank or by columns; of the ring a sum of two numbers a unit is left out."""
-    monkeypatch.setattr(tree_sum, "TABLE", table)
+    monkeypatch.setattr(shared_work, "TABLE", table)
     expected = planned(plan_of(config, *data_of(N).sizes.counts, ranks))
     for count in exchanged(config, ranks, monkeypatch):
         assert expected <= count <= expected + fewer

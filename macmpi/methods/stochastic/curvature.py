@@ -16,10 +16,9 @@ from macmpi.methods.stochastic.inverses import Inverse, Layout, Spectrum, cross,
 from macmpi.methods.stochastic.schedule import Running
 from macmpi.nets.design import gram
 from macmpi.parallel import tiles
-from macmpi.parallel.blocks import Products, Rows, Turns, commonly
 from macmpi.parallel.clock import Clock
+from macmpi.parallel.shared_work import Products, Rows, Sum, TreeSum, Turns, commonly, over_parts
 from macmpi.parallel.tiles import Tile
-from macmpi.parallel.tree_sum import Sum, TreeSum, over_parts
 from macmpi.plan.directions import Damped, assign_inverses, inverse_flops
 from macmpi.plan.plan import Plan
 from macmpi.solvers.grams import by_row

@@ -23,7 +23,7 @@ from macmpi.nets.design import adjoint
 from macmpi.nets.layers import is_plain
 from macmpi.nets.losses import Loss
 from macmpi.nets.tape import Step, Tape
-from macmpi.parallel.blocks import Rows
+from macmpi.parallel.shared_work import Rows
 from macmpi.plan.directions import Sides
 from macmpi.reductions import EVERY
 from macmpi.state import block_views

@@ -18,7 +18,7 @@ from macmpi.methods.stochastic.curvature import RunningCurvature, Tapes
 from macmpi.methods.stochastic.factors import Seen, probed_of
 from macmpi.methods.stochastic.schedule import Running
 from macmpi.nets.losses import weighted
-from macmpi.parallel.tree_sum import Sum, TreeSum
+from macmpi.parallel.shared_work import Sum, TreeSum
 from macmpi.plan.directions import Sides
 from macmpi.plan.minibatches import FACTS, PROBED
 from macmpi.typing import Array

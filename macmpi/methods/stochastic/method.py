@@ -29,9 +29,9 @@ from macmpi.methods.stochastic.schedule import STRIDE, Damping, Minibatches, Run
 from macmpi.nets.losses import weighted
 from macmpi.parallel.balance import contiguous_runs
 from macmpi.parallel.clock import Clock, now
+from macmpi.parallel.shared_work import TreeSum
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
-from macmpi.parallel.tree_sum import TreeSum
 from macmpi.plan.directions import damped
 from macmpi.plan.minibatches import ADAPT, EARLY, FACTS, MEASURE, REMADE, REMADE_LATER, RENEWED
 from macmpi.plan.plan import Plan
@@ -52,7 +52,7 @@ class Stochastic(Nested[StochasticState]):
         super().__init__(plan, data, team, clock)
         keys, self.partition = plan.resolved.stochastic, plan.work.parts
         self.rows = {b: Tile(own[0].start, own[-1].stop) for b, own in self.partition.blocks_of(team.rank)}
-        least_part = min(own[-1].stop - own[0].start for own in self.partition.blocks)
+        least_part = min(len(self.partition.points(b, b + 1)) for b in range(len(self.partition.blocks)))
         self.minibatches = Minibatches(plan, self.rows, least_part)
         batch = self.minibatches.points(0)
         layers = damped(plan.chain, plan.resolved.loss, data.autoencoder, batch)

@@ -21,9 +21,8 @@ from macmpi.methods.stochastic.curvature import RunningCurvature
 from macmpi.methods.stochastic.inverses import SomeRows, cross, put_direction
 from macmpi.methods.stochastic.schedule import MOST, Running
 from macmpi.parallel import tiles
-from macmpi.parallel.blocks import Turns, commonly
+from macmpi.parallel.shared_work import Sum, Turns, commonly
 from macmpi.parallel.team import Team
-from macmpi.parallel.tree_sum import Sum
 from macmpi.plan.directions import DirectionWork, Sides, sides_of
 from macmpi.reductions import EVERY
 from macmpi.state import block_views

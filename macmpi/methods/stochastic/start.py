@@ -34,9 +34,9 @@ from macmpi.nets.layers.activation import function, is_function
 from macmpi.nets.losses import Loss
 from macmpi.nets.losses.constant import start_targets
 from macmpi.parallel.balance import assign_by_cost, contiguous_runs
+from macmpi.parallel.shared_work import TreeSum, over_parts
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile, cut
-from macmpi.parallel.tree_sum import TreeSum, over_parts
 from macmpi.reductions import OverPoints
 from macmpi.solvers.cholesky import jitter, regular_factor
 from macmpi.solvers.grams import solve_rows
