@@ -42,7 +42,7 @@ class Model:
     none.  history: a record of each iteration, as in curve.jsonl; none of a model that was loaded, whose card has it.
     link: of its loss, a key of LINKS; what it makes of the outputs of the net is the mean that is predicted, such as
     probabilities ("sigmoid") or counts ("exp").  in_use: the name of its weights; kept: all that there are, flat, by
-    name: "last", "best" (on validation), "refit" (on all points).
+    name: "last", "best" (on validation), "refit" (on all points).  attributes: those of its file, where it was loaded.
 
     Models are equal that predict the same: one net, the same weights, scaling, classes and columns.
     """
@@ -60,6 +60,7 @@ class Model:
     link: str = "identity"
     in_use: str = "last"
     kept: dict[str, Array] = field(default_factory=dict, repr=False)
+    attributes: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @staticmethod
     def of(

@@ -199,17 +199,13 @@ def reconstructions(results: Sequence[Result], data: Dataset, name: str) -> Pict
     held = spread(held_groups, len(data.X_val), HELD_COLUMNS)
     train = spread(groups, len(data.X), COLUMNS - len(held))
     X = points(data, np.vstack([data.X[train], data.X_val[held]]))
-    starts = list[tuple[Array, list[str]]]()
+    starts: dict[bytes, tuple[Array, list[str]]] = {}
     for result in results:
         if result.start is not None:
             F = result.start.model.reconstruct(X)
-            same = next((names for other, names in starts if np.allclose(F, other)), None)
-            if same is None:
-                starts.append((F, [label(result)]))
-            else:
-                same.append(label(result))
+            starts.setdefault(F.tobytes(), (F, []))[1].append(label(result))
     rows = {"ground truth": X}
-    rows |= {f"initial, {', '.join(names)}" if len(starts) > 1 else "initial": F for F, names in starts}
+    rows |= {f"initial, {', '.join(names)}" if len(starts) > 1 else "initial": F for F, names in starts.values()}
     rows |= {label(r): r.end.model.reconstruct(X) for r in results if r.end is not None}
     shape = image_shape(data)
     assert shape is not None
