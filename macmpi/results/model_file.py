@@ -73,7 +73,7 @@ def save(path: Path, model: Model, attributes: dict[str, Any], Z: Array | None =
         "autoencoder": model.autoencoder,
         "one_dimensional": model.one_dimensional,
         LINK: model.link,
-        **({NAME: model.card_text} if model.card_text else {}),
+        **({NAME: model.attributes[NAME]} if NAME in model.attributes else {}),
         **attributes,
     }
     replace_file(path, image(arrays, labels), attributes.get(RUN, ""))
@@ -112,11 +112,10 @@ def load(path: str | Path, weights: str | None = None) -> Model:
             if classes is not None and classes.dtype.kind == "S":
                 classes = np.array(files.texts(classes))
             columns = columns_of(files.array(file, "columns"), chain.n_in) if "columns" in set(file) else None
-        card = attributes.get(NAME, "")
         autoencoder = bool(attributes["autoencoder"])
         one_dimensional = bool(attributes.get("one_dimensional", False))  # older files do not say
         link = attributes.get(LINK, "identity" if classes is None else "softmax")
-        _ensure(isinstance(card, str), "its card is no text")
+        _ensure(isinstance(attributes.get(NAME, ""), str), "its card is no text")
         _ensure(isinstance(link, str) and link in LINKS, "it does not say how outputs become predictions")
         _ensure(not autoencoder or chain.n_in == chain.n_out, "its outputs are not as many as its inputs")
         _ensure(not one_dimensional or chain.n_out == 1, "its outputs are more than one")
@@ -131,7 +130,7 @@ def load(path: str | Path, weights: str | None = None) -> Model:
         raise UsageError(f"{path} is not a model: {why}") from None
     except (*DAMAGE, ArithmeticError, LookupError) as error:
         raise UsageError(f"{path} is not a model: {first_line(error)}") from None
-    kind = of_x, of_y, autoencoder, classes, one_dimensional, columns, card
+    kind = of_x, of_y, autoencoder, classes, one_dimensional, columns
     return Model(chain, blocks, *kind, link=link, in_use=weights, kept=kept, attributes=attributes)
 
 
