@@ -31,18 +31,11 @@ def module_of(name: str) -> ModuleType:
 
 
 def usage() -> str:
-    lines = [f"  {name:12s}{text}" for name, text in COMMANDS.items()]
-    return "\n".join(
-        [
-            "usage: macmpi COMMAND ...",
-            "",
-            "Train deeply nested nets by the method of auxiliary coordinates (MAC).",
-            "",
-            *lines,
-            "",
-            "macmpi COMMAND --help says more; macmpi --version names the version.",
-            "On many ranks: mpiexec -n 12 macmpi run CONFIG.toml.  python -m macmpi.COMMAND does the same.",
-        ]
+    commands = "\n".join(f"  {name:12s}{text}" for name, text in COMMANDS.items())
+    return (
+        "usage: macmpi COMMAND ...\n\nTrain deeply nested nets by the method of auxiliary coordinates (MAC).\n\n"
+        f"{commands}\n\nmacmpi COMMAND --help says more; macmpi --version names the version.\n"
+        "On many ranks: mpiexec -n 12 macmpi run CONFIG.toml.  python -m macmpi.COMMAND does the same."
     )
 
 
@@ -67,26 +60,18 @@ def unknown(word: str) -> str:
     return f"{word!r} is no command; {hint}"
 
 
-def _answered(text: str, code: int) -> None:
-    """One of a launch's processes says it, all of them end."""
-    guard()
-    if speaks():
-        (warn if code else say)(text)
-    sys.exit(code)
-
-
 def main() -> None:
     name, *rest = sys.argv[1:] or [""]
     if name == "help" and rest[:1] != ["help"]:
         name, rest = (rest[0], ["--help"]) if rest else ("--help", [])
-    if name in ("-h", "--help"):
-        _answered(usage(), 0)
-    if name == "--version":
-        _answered(f"macmpi {__version__}", 0)
-    if not name:
-        _answered(f"a command is needed\n{usage()}", 2)
     if name not in COMMANDS:
-        _answered(unknown(name), 2)
+        guard()
+        answers = {"-h": usage(), "--help": usage(), "--version": f"macmpi {__version__}"}
+        if speaks() and name in answers:
+            say(answers[name])
+        elif speaks():
+            warn(unknown(name) if name else f"a command is needed\n{usage()}")
+        sys.exit(0 if name in answers else 2)
     sys.argv = [f"macmpi {name}", *rest]
     module_of(name).main()
 

@@ -17,7 +17,6 @@ import numpy as np
 
 from macmpi import UsageError, __version__, many
 from macmpi.config import Config, validate
-from macmpi.config.auto import Decision
 from macmpi.config.documented import documented, explanations, listed, scripts, text_of
 from macmpi.config.whole import given, toml
 from macmpi.console import printable, program
@@ -64,22 +63,19 @@ class Found:
     def in_words(self) -> str:
         """Points, columns and targets, in a line."""
         n_in, n_out, n, n_val = self.data.sizes.counts
-        return f"{n:,} training and {n_val:,} validation points, {many(n_in, 'column')}; {self._targets(n_out)}"
+        classes, targets = self.data.classes, f"targets: {many(n_out, 'number')} a point"
+        if self.data.autoencoder:
+            targets = "no targets: an autoencoder"
+        elif classes is not None:
+            names = ", ".join(str(name) for name in classes[:LISTED].tolist())
+            targets = f"targets: {many(len(classes), 'class')} ({names}{', ...' if len(classes) > LISTED else ''})"
+        return f"{n:,} training and {n_val:,} validation points, {many(n_in, 'column')}; {targets}"
 
     @property
     def alternatives(self) -> tuple[tuple[str, str], tuple[str, str]]:
         """The loss that is given, and the other one, each with what the targets are to it."""
         both = ("cross_entropy", "classes"), ("squared", "amounts")
         return both if has_labels(self.config) else both[::-1]
-
-    def _targets(self, n_out: int) -> str:
-        classes = self.data.classes
-        if self.data.autoencoder:
-            return "no targets: an autoencoder"
-        if classes is None:
-            return f"targets: {many(n_out, 'number')} a point"
-        names = ", ".join(str(name) for name in classes[:LISTED].tolist())
-        return f"targets: {many(len(classes), 'class')} ({names}{', ...' if len(classes) > LISTED else ''})"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -114,41 +110,34 @@ def look(source: str, settings: list[str]) -> Found:
     """Reads a data set, as a run would.  Raises UsageError where a run on it is refused."""
     config = validate({}, f"{source} and --set", [f"data.source={toml(source)}", *settings])
     try:
-        known, decisions = with_loss(config)
+        with_loss(config)
     except UsageError:
         return _either(config)
-    return _planned(config, known, decisions, _read(known))
+    return _found(config)
 
 
 def _either(config: Config) -> Found:
     """Whole numbers, few different ones, are classes if they are numbered without a gap from 0 or 1, else amounts."""
-    as_numbers, as_classes = (
-        replace(config, model=replace(config.model, loss=x)) for x in ("squared", "cross_entropy")
-    )
-    numbers = _read(as_numbers)
+    numbers = _found(replace(config, model=replace(config.model, loss="squared")), "a few different whole numbers")
     try:
-        classes = _read(as_classes)
+        classes = _found(replace(config, model=replace(config.model, loss="cross_entropy")))
     except UsageError:  # as where one of them occurs once
-        return _planned(as_numbers, as_numbers, [], numbers, "a few different whole numbers")
-    values = np.asarray(classes.classes)
+        return numbers
+    values = np.asarray(classes.data.classes)
     first, count = values[0], len(values)
+    numbered = first in (0, 1) and values[-1] - first == count - 1
     doubt = f"{count} different whole numbers from {first} to {values[-1]}"
-    if first in (0, 1) and values[-1] - first == count - 1:
-        return _planned(as_classes, as_classes, [], classes, doubt)
-    return _planned(as_numbers, as_numbers, [], numbers, doubt)
+    return replace(classes if numbered else numbers, doubt=doubt)
 
 
-def _read(config: Config) -> Dataset:
-    source = source_of(config)
-    source.sizes()
-    return source.outline()
-
-
-def _planned(config: Config, known: Config, decisions: list[Decision], data: Dataset, doubt: str = "") -> Found:
+def _found(config: Config, doubt: str = "") -> Found:
     """All of it, for a run on one rank.  Raises UsageError where no plan can be made."""
-    resolved = resolve(known, data.sizes, decisions)
-    check_memory(Plan(resolved, data.sizes.n_train, data.sizes.n_val, 1))
-    return Found(config, resolved, data, doubt)
+    known, decisions = with_loss(config)
+    source = source_of(known)
+    sizes = source.sizes()
+    resolved = resolve(known, sizes, decisions)
+    check_memory(Plan(resolved, sizes.n_train, sizes.n_val, 1))
+    return Found(config, resolved, source.outline(), doubt)
 
 
 def config_of(found: Found, source: str, path: Path) -> str:

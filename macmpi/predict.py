@@ -48,9 +48,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def read_points(path: Path, dataset: str, size: list[int]) -> Any:
-    """The points of a file, an array or a table, or the images of a folder, of this height and width.
+    """The points of a file, an array or a table, or the images of a folder.
 
-    size: [] as they are.  Raises UsageError.
+    size: height and width that training resized images to; [] as they are.  Raises UsageError.
     """
     if os.path.isdir(path):
         return images_of(path, size)[0]
@@ -65,21 +65,6 @@ def read_points(path: Path, dataset: str, size: list[int]) -> Any:
     if dataset not in arrays:
         raise UsageError(f"{path}: there is no dataset {dataset}; {contents(path)}; name one with --dataset")
     return arrays[dataset]
-
-
-def image_size(model: Model) -> list[int]:
-    """The height and width that training resized images to; [] where it did not."""
-    if model.card is None:
-        return []
-    return list(tomllib.loads(model.card.config).get("data", {}).get("image_size", []))
-
-
-def apply(model: Model, what: str, X: Any, path: Path) -> Array:
-    """Applies the model to the points of a file.  Raises UsageError, naming the file, where they do not fit."""
-    try:
-        return np.asarray(getattr(model, what)(X))
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
 
 
 def names_of(model: Model, what: str, columns: int) -> list[str]:
@@ -112,8 +97,12 @@ def predicted(args: argparse.Namespace) -> str:
     check_output(args.output, SUFFIXES, (args.model, args.data), args.overwrite)
     model = load(args.model, args.weights)
     model.check_action(args.what)
-    X = read_points(args.data, args.dataset, image_size(model))
-    Y = apply(model, args.what, X, args.data)
+    trained = tomllib.loads(model.card.config) if model.card else {}
+    X = read_points(args.data, args.dataset, trained.get("data", {}).get("image_size", []))
+    try:
+        Y = np.asarray(getattr(model, args.what)(X))
+    except UsageError as error:
+        raise UsageError(f"{args.data}: {error}") from None
     write_output(args.output, packed(args.output, Y, names_of(model, args.what, int(np.prod(Y.shape[1:])))))
     return f"{args.what}: {args.data} {X.shape} -> {args.output} {Y.shape}"
 

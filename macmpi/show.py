@@ -12,6 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from macmpi import UsageError, many
 from macmpi.console import decimals, duration, printable
 from macmpi.files import first_line
@@ -19,7 +21,7 @@ from macmpi.parallel.command import by_one_process, parser_of
 from macmpi.parallel.kernels import described
 from macmpi.results.card import Card, Error, Record, evenly, plain
 from macmpi.results.model import Model
-from macmpi.results.model_file import load, notes
+from macmpi.results.model_file import load
 
 BARS, PLAIN_BARS = " ▁▂▃▄▅▆▇█", " _.,-=+*#"
 """Heights from 0 to 8; the plain ones where a terminal has no others."""
@@ -191,7 +193,8 @@ def told(args: argparse.Namespace) -> str:
     """The answer of the command.  Raises UsageError."""
     if args.config and args.json:
         raise UsageError("--config and --json: give one of them; the JSON holds the config too")
-    model, numbers = load(args.model), notes(args.model)
+    model = load(args.model)
+    numbers = {k: v.item() for k, v in model.attributes.items() if isinstance(v, np.number) and np.isfinite(v)}
     try:
         card = model.card
         if args.json:

@@ -19,7 +19,7 @@ from macmpi.data.scaling import Scaling
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import Map
 from macmpi.nets.losses.by_output import LINKS
-from macmpi.results.card import Card
+from macmpi.results.card import NAME, Card
 from macmpi.state import block_views
 from macmpi.typing import Array
 
@@ -38,11 +38,11 @@ class Model:
 
     A classifier (`classes` given: the label of each output) predicts labels.  one_dimensional: the targets were (N,),
     and so are the outputs.  columns: those of the table that it was trained on, so that X may be a table, whose
-    columns are found by their names; None of arrays.  card_text: the model card as model.h5 has it, "" where it has
-    none.  history: a record of each iteration, as in curve.jsonl; none of a model that was loaded, whose card has it.
-    link: of its loss, a key of LINKS; what it makes of the outputs of the net is the mean that is predicted, such as
-    probabilities ("sigmoid") or counts ("exp").  in_use: the name of its weights; kept: all that there are, flat, by
-    name: "last", "best" (on validation), "refit" (on all points).
+    columns are found by their names; None of arrays.  history: a record of each iteration, as in curve.jsonl; none of
+    a model that was loaded, whose card has it.  link: of its loss, a key of LINKS; what it makes of the outputs of the
+    net is the mean that is predicted, such as probabilities ("sigmoid") or counts ("exp").  in_use: the name of its
+    weights; kept: all that there are, flat, by name: "last", "best" (on validation), "refit" (on all points).
+    attributes: those of its file, the model card as text among them.
 
     Models are equal that predict the same: one net, the same weights, scaling, classes and columns.
     """
@@ -55,11 +55,11 @@ class Model:
     classes: Array | None = None
     one_dimensional: bool = False
     columns: Columns | None = None
-    card_text: str = ""
     history: list[dict[str, Any]] = field(default_factory=list, compare=False)
     link: str = "identity"
     in_use: str = "last"
     kept: dict[str, Array] = field(default_factory=dict, repr=False)
+    attributes: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @staticmethod
     def of(
@@ -73,7 +73,7 @@ class Model:
         blocks = tuple(block_views(kept[in_use].astype(np.float64), chain.block_shapes))
         kind = data.scaling_x, data.scaling_y, data.autoencoder, data.classes, data.one_dimensional, data.columns
         link = link or ("identity" if data.classes is None else "softmax")
-        return Model(chain, blocks, *kind, card, list(history), link, in_use, kept)
+        return Model(chain, blocks, *kind, list(history), link, in_use, kept, {NAME: card} if card else {})
 
     def __eq__(self, other: object) -> bool:
         return self._facts == other._facts if isinstance(other, Model) else NotImplemented
@@ -119,8 +119,9 @@ class Model:
 
         Raises UsageError where it is damaged.  Collective: no.
         """
+        text = self.attributes.get(NAME)
         try:
-            return Card.of_json(self.card_text) if self.card_text else None
+            return Card.of_json(text) if text else None
         except (ValueError, RecursionError) as error:
             why = " ".join((str(error) or "nested too deeply").split())
             raise UsageError(f"the model card is damaged: {why:.200}") from None

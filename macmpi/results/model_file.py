@@ -73,20 +73,10 @@ def save(path: Path, model: Model, attributes: dict[str, Any], Z: Array | None =
         "autoencoder": model.autoencoder,
         "one_dimensional": model.one_dimensional,
         LINK: model.link,
-        **({NAME: model.card_text} if model.card_text else {}),
+        **({NAME: model.attributes[NAME]} if NAME in model.attributes else {}),
         **attributes,
     }
     replace_file(path, image(arrays, labels), attributes.get(RUN, ""))
-
-
-def end_of(path: Path) -> dict[str, Any]:
-    """The attributes of a model, which say of which end of a run it is; {} where it is not whole.  Collective: no."""
-    try:
-        load(path)
-        with files.opened(path) as file:
-            return dict(file.attrs)
-    except (UsageError, *DAMAGE):
-        return {}
 
 
 def load(path: str | Path, weights: str | None = None) -> Model:
@@ -104,11 +94,12 @@ def load(path: str | Path, weights: str | None = None) -> Model:
         raise UsageError(f"{path} is not a model: there is no such file")
     try:
         with files.opened(path) as file:
-            specs = json.loads(file.attrs["maps"], parse_constant=_no_number)
-            if int(file.attrs["format"]) > FORMAT:
-                raise UsageError(f"it was written by macmpi {file.attrs['macmpi']}; use that version")
-            shared = (json.loads(file.attrs.get(name, "[]")) for name in ("numbers", "reads"))  # older files have none
-            chain = _chain(specs, json.loads(file.attrs["sites"]), *shared)
+            attributes = dict(file.attrs)
+            specs = json.loads(attributes["maps"], parse_constant=_no_number)
+            if int(attributes["format"]) > FORMAT:
+                raise UsageError(f"it was written by macmpi {attributes['macmpi']}; use that version")
+            shared = (json.loads(attributes.get(name, "[]")) for name in ("numbers", "reads"))  # older files have none
+            chain = _chain(specs, json.loads(attributes["sites"]), *shared)
             names = files.names(file, "weights")
             if weights is None:
                 weights = next((name for name in PREFERRED if name in names), "last")
@@ -117,15 +108,14 @@ def load(path: str | Path, weights: str | None = None) -> Model:
             of_x, of_y = _scaling(file, "x", chain.n_in), _scaling(file, "y", chain.n_out)
             kept = {name: files.array(file, f"weights/{name}") for name in names}
             blocks = {name: _blocks(flat, chain) for name, flat in kept.items()}[weights]
-            card = file.attrs.get(NAME, "")
-            autoencoder = bool(file.attrs["autoencoder"])
-            one_dimensional = bool(file.attrs.get("one_dimensional", False))  # older files do not say
             classes = files.array(file, "classes") if "classes" in set(file) else None
             if classes is not None and classes.dtype.kind == "S":
                 classes = np.array(files.texts(classes))
-            link = file.attrs.get(LINK, "identity" if classes is None else "softmax")
             columns = columns_of(files.array(file, "columns"), chain.n_in) if "columns" in set(file) else None
-        _ensure(isinstance(card, str), "its card is no text")
+        autoencoder = bool(attributes["autoencoder"])
+        one_dimensional = bool(attributes.get("one_dimensional", False))  # older files do not say
+        link = attributes.get(LINK, "identity" if classes is None else "softmax")
+        _ensure(isinstance(attributes.get(NAME, ""), str), "its card is no text")
         _ensure(isinstance(link, str) and link in LINKS, "it does not say how outputs become predictions")
         _ensure(not autoencoder or chain.n_in == chain.n_out, "its outputs are not as many as its inputs")
         _ensure(not one_dimensional or chain.n_out == 1, "its outputs are more than one")
@@ -140,18 +130,8 @@ def load(path: str | Path, weights: str | None = None) -> Model:
         raise UsageError(f"{path} is not a model: {why}") from None
     except (*DAMAGE, ArithmeticError, LookupError) as error:
         raise UsageError(f"{path} is not a model: {first_line(error)}") from None
-    kind = of_x, of_y, autoencoder, classes, one_dimensional, columns, card
-    return Model(chain, blocks, *kind, link=link, in_use=weights, kept=kept)
-
-
-def notes(path: Path) -> dict[str, Any]:
-    """The attributes of a model.h5 that are one number.  Raises UsageError."""
-    try:
-        with files.opened(path) as file:
-            found = {name: file.attrs[name] for name in file.attrs}
-            return {k: v.item() for k, v in found.items() if isinstance(v, np.number) and np.isfinite(v)}
-    except DAMAGE as error:
-        raise UsageError(f"{path} is not a model: {first_line(error)}") from None
+    kind = of_x, of_y, autoencoder, classes, one_dimensional, columns
+    return Model(chain, blocks, *kind, link=link, in_use=weights, kept=kept, attributes=attributes)
 
 
 def _no_number(text: str) -> float:

@@ -65,7 +65,6 @@ def draw(results: Sequence[Result]) -> Iterator[Picture]:
     for result, number in numbered:
         if result.end is not None and not result.end.data.autoencoder:
             yield outcome(result.end, result.name, f"outcome{number}")
-    for result, number in numbered:
         if any("cost" in record for record in result.records):
             yield selection(result, f"selection{number}")
     if any(record["iteration"] for result in results for record in result.records):
@@ -85,13 +84,8 @@ def label(result: Result) -> str:
 def curves(results: Sequence[Result]) -> Picture:
     """Learning curves of all runs."""
     alike = len({r.data.sha256 for r in results if r.data is not None}) < 2
-    compared: dict[tuple[str, float], list[str]] = {}
-    for r in results:
-        for level in (level for level in r.levels if not level.share):
-            compared.setdefault((level.name, level.value), []).append(label(r))
-    levels = {
-        name if alike else f"{name}, {', '.join(runs)}": value for (name, value), runs in sorted(compared.items())
-    }
+    compared = [(level, label(r)) for r in results for level in r.levels if not level.share]
+    levels = {level.name if alike else f"{level.name}, {run}": level.value for level, run in compared}
     text = (
         "The nested error E1 per point against seconds of training (the start at the left edge) and against "
         "iterations: training points solid with a marker an iteration, validation points dashed. A diamond is the "
@@ -199,17 +193,13 @@ def reconstructions(results: Sequence[Result], data: Dataset, name: str) -> Pict
     held = spread(held_groups, len(data.X_val), HELD_COLUMNS)
     train = spread(groups, len(data.X), COLUMNS - len(held))
     X = points(data, np.vstack([data.X[train], data.X_val[held]]))
-    starts = list[tuple[Array, list[str]]]()
+    starts: dict[bytes, tuple[Array, list[str]]] = {}
     for result in results:
         if result.start is not None:
             F = result.start.model.reconstruct(X)
-            same = next((names for other, names in starts if np.allclose(F, other)), None)
-            if same is None:
-                starts.append((F, [label(result)]))
-            else:
-                same.append(label(result))
+            starts.setdefault(F.tobytes(), (F, []))[1].append(label(result))
     rows = {"ground truth": X}
-    rows |= {f"initial, {', '.join(names)}" if len(starts) > 1 else "initial": F for F, names in starts}
+    rows |= {f"initial, {', '.join(names)}" if len(starts) > 1 else "initial": F for F, names in starts.values()}
     rows |= {label(r): r.end.model.reconstruct(X) for r in results if r.end is not None}
     shape = image_shape(data)
     assert shape is not None

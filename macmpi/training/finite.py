@@ -95,7 +95,7 @@ def went_wrong(error: float, constant: float, start: float | None, poor: bool) -
 def gone_wrong(iteration: int, error: float, constant: float, name: str, remedy: str) -> str:
     """Says that a run has ended worse than a constant, and that the model has the weights of before.
 
-    iteration: theirs; the others as in `check_end`.
+    iteration: theirs; error, constant: as of `went_wrong`; name: of the constant; remedy: what may help.
     """
     kept = f"of iteration {iteration}" if iteration else "that the run started with"
     return (

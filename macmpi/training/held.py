@@ -149,11 +149,19 @@ def judge(folder: Path, asked: Request, of: Resolved, without_points: bool = Fal
         raise UsageError(f"{found[0] if found else folder} does not say which config and data it is of: {ELSEWHERE}")
     if saved is not None and (differ := differences(saved, named)):
         raise UsageError(f"cannot resume {folder} with another config: {', '.join(differ)}; use another --output")
-    end = model_file.end_of(folder / MODEL) if has_model else {}
+    end = _end_of(folder / MODEL) if has_model else {}
     finished = _finished(None if found is None else found[1], end, of)
     if found is None and has_model and not finished:
         raise UsageError(f"{folder} holds a model, but no checkpoint from which its run could go on: {REPLACE}")
     return Held(run, (), found, labels, finished)
+
+
+def _end_of(path: Path) -> dict[str, Any]:
+    """The attributes of a model, which say of which end of a run it is; {} where it is not whole."""
+    try:
+        return model_file.load(path).attributes
+    except UsageError:
+        return {}
 
 
 def _named(resume: str, without_points: bool) -> tuple[Path, State[Any], dict[str, Any]] | None:

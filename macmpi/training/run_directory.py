@@ -58,7 +58,7 @@ class RunDirectory:
         self.held = Held()
         self._signs: Any = None
 
-    def judge(self, asked: Request, of: Resolved, without_points: bool = False) -> Held:
+    def judge(self, asked: Request, of: Resolved, without_points: bool) -> None:
         """Finds what the folder holds for a run of this config, as of `held.judge`, under the lock if it is there.
 
         Raises UsageError, also where another run is using the folder.
@@ -67,7 +67,6 @@ class RunDirectory:
         self._signs = signs(files_in(self.path))
         self.held = judge(self.path, asked, of, without_points)
         self.run = self.held.run or self.run
-        return self.held
 
     def check_data(self, facts: dict[str, Any], source: str) -> None:
         """Raises UsageError where the run of the folder is of other data, or was begun with another model."""
@@ -182,7 +181,7 @@ class Nowhere:
     path = curve = start = model = refit = None
     run, held, lock = "", Held(), nullcontext()
 
-    def judge(self, asked: Request, of: Resolved, without_points: bool = False) -> None:
+    def judge(self, *words: object) -> None:
         """There is no folder."""
 
     def save(self, *words: object) -> bool:
