@@ -15,10 +15,12 @@ from macmpi.config import Config, Method, Model
 from macmpi.parallel import shared_work, tiles
 from macmpi.plan.cost import (
     Machine,
+    Round,
     Work,
     exchange,
     predict,
     rounds,
+    seconds_of,
 )
 from macmpi.plan.plan import Plan
 
@@ -91,6 +93,12 @@ def test_no_more_than_the_ceiling_is_predicted(ranks: int) -> None:
     work = work_of(plan, shared=0.01)
     alone = predict(work, replace(plan, ranks=1), QUIET).total
     assert alone / predict(work, plan, QUIET).total <= min(ranks, ceiling(work, plan)[2]) * (1.0 + 1e-9)
+
+
+def test_the_seconds_of_a_round_are_those_of_each_time() -> None:
+    """The busiest rank's, as often as the round comes; what is left of an even share is lost."""
+    found = seconds_of([Round((1.0, 1.0), 0), Round((2.0, 4.0), 0, times=5)], [Round((2.0,), 0)] * 2, 0.0, QUIET)
+    assert (found.ideal, found.uneven_points, found.uneven_weights) == (2.0, 0.0, 19.0)
 
 
 def test_the_assignment_is_that_of_the_plan() -> None:
