@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     import argparse
 
     from macmpi.config import Config
-    from macmpi.config.auto import Decision
     from macmpi.data.source import Source
     from macmpi.plan.plan import Plan
 
@@ -164,7 +163,7 @@ def run(team: Team, argv: list[str], began: float | None = None) -> int:
     if args.question:
         team.from_root(lambda: _answer(config, args.question, team.size))
         return 0
-    known = decided(config, team, _with_loss, source_of)
+    known = decided(config, team)
     from macmpi.config.auto import explained
 
     plan = planned(known, team)
@@ -182,19 +181,14 @@ def run(team: Team, argv: list[str], began: float | None = None) -> int:
 
 
 def _answer(config: Config, asked: MachineQuestion, ranks: int) -> None:
-    from macmpi.data.connections import with_connections
+    from macmpi.data.reading import with_connections
+    from macmpi.data.targets import with_loss
     from macmpi.training.trial import answer
 
     config = with_connections(config)
     if not asked.without_data:
-        config, _ = _with_loss(config)
+        config, _ = with_loss(config)
     say("\n".join(answer(config, asked, lambda own: source_of(own).sizes(), ranks)))
-
-
-def _with_loss(config: Config) -> tuple[Config, list[Decision]]:
-    from macmpi.data.targets import with_loss
-
-    return with_loss(config)
 
 
 def check(request: Request, source: Source, plan: Plan, team: Team) -> int:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from macmpi.data.targets import Wanted
 from macmpi.nets.losses import Loss
 from macmpi.typing import Array
+
+CLASSES = Wanted(labels=True)
+"""A classifier asks this of its data."""
 
 
 def taken_by(loss: Loss, A: Array) -> Array:

@@ -12,22 +12,21 @@ from typing import Any
 import numpy as np
 
 from macmpi import MacmpiError, UsageError, shown
-from macmpi.api.given import ARRAYS, Layers, Points, Settings, config_of, hidden_units, keys_given, points_of
+from macmpi.api.given import Layers, Settings, config_of, hidden_units, keys_given, points_of
 from macmpi.api.heard import listening
 from macmpi.api.live import Live, in_notebook
 from macmpi.api.on_ranks import fit_on_ranks
 from macmpi.config import Config
 from macmpi.console import warn
 from macmpi.data.checks import as_flag
-from macmpi.data.source import Arrays, Source, source_of
-from macmpi.data.targets import loss_for, with_loss
+from macmpi.data.gathered import Points
 from macmpi.files import as_path
 from macmpi.parallel.clock import now
 from macmpi.parallel.kernels import limited
 from macmpi.parallel.mpi import die, team_of
 from macmpi.parallel.team import Team, on_root
 from macmpi.results.model import Model
-from macmpi.training.decided import Decided, decided, planned
+from macmpi.training.decided import decided, planned
 from macmpi.training.launch import launch_training
 from macmpi.training.process import INTERRUPTED as INTERRUPTED
 from macmpi.training.process import interruptible
@@ -105,7 +104,7 @@ def fit(
         with team_of(comm) as team, _all_or_none(team):
             settled = team.from_root(asked)
             points = on_root(team, lambda: _points(X, Y, validation, weights, settled))
-            known = _decided(settled, points, team, request.start)
+            known = decided(settled, team, points, request.start)
             plan = planned(known, team)
             with interruptible() as wish, limited(known.config.run.threads):
                 heard = replace(request, chosen=known.in_short(plan), listen=lambda: wish)
@@ -119,24 +118,9 @@ def _points(X: Any, Y: Any, validation: Any, weights: Any, config: Config) -> Po
     for name, given in (("Y", Y), ("weights", weights), ("validation", points)):
         if X is None and given is not None:
             raise UsageError(f"{name} is given without X")
-    return None if X is None else points_of(X, Y, validation, config.data, config.loss.missing, weights)
-
-
-def _decided(config: Config, points: Points | None, team: Team, start: Model | None) -> Decided:
-    """The config without "auto", and the data.  points, start: rank 0's.  Collective: yes."""
-    named = team.from_root(lambda: points is None)
-    if named and not config.data.source:
+    if X is None and not config.data.source:
         raise UsageError("there are no points: give X, or a config that names data")
-    if named:
-        return decided(config, team, with_loss, source_of, start)
-    if config.parallel.data == "sharded":
-        raise UsageError('parallel.data = "sharded" reads files: save the arrays, and name the file in config')
-    arrays = dict(points.arrays) if points else {}
-
-    def source(settled: Config) -> Source:
-        return Arrays(settled, arrays, ARRAYS, points.columns if points else None)
-
-    return decided(config, team, lambda asked: loss_for(asked, arrays.get("Y"), ARRAYS), source, start)
+    return None if X is None else points_of(X, Y, validation, config.data, config.loss.missing, weights)
 
 
 ENDS = {

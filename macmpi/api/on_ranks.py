@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from macmpi import MacmpiError, NumericalError, StorageError, UsageError, shown
-from macmpi.api.given import ARRAYS, Points, without_columns
+from macmpi.api.given import without_columns
 from macmpi.config import Config, dump
 from macmpi.console import say, warn
-from macmpi.data.user_file import COLUMNS
+from macmpi.data.gathered import ARGUMENTS, COLUMNS, Points
 from macmpi.machine.lock import Lock, is_abandoned
 from macmpi.parallel.launchers import mpiexec, of_its_own, started
 from macmpi.results.card import record_in
@@ -201,7 +201,7 @@ def _outcome(code: int, folder: Path, output: Path) -> Model:
     if code == STOPPED:
         raise MacmpiError("the ranks were stopped before there was a model")
     own = said[said.rfind("macmpi: ") :].removeprefix("macmpi: ") if "macmpi: " in said else said
-    own = own.replace(f'data.source = "{folder / POINTS}"', ARRAYS).replace(str(folder / POINTS), ARRAYS)
+    own = own.replace(f'data.source = "{folder / POINTS}"', ARGUMENTS).replace(str(folder / POINTS), ARGUMENTS)
     raise ERRORS.get(code, MacmpiError)(own or f"the ranks ended with exit code {code}")
 
 

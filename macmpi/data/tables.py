@@ -55,11 +55,12 @@ def read_table(path: Path, typed: bool = True, empty: Sequence[str] = ()) -> Any
     empty: texts that stand for a missing value, besides the usual ones.  Columns that hold an index of pandas are left
     out.  Collective: no.
     """
-    _pyarrow(str(path))
-    import pyarrow as pa
+    pa = _pyarrow(str(path))
+    from pyarrow import parquet
 
     try:
-        table = _read_parquet(path) if path.name.lower().endswith(PARQUET) else _read_csv(path, typed, empty)
+        of_parquet = path.name.lower().endswith(PARQUET)
+        table = parquet.ParquetFile(path).read() if of_parquet else _read_csv(path, typed, empty)
     except (pa.ArrowException, OSError, EOFError, zlib.error, ValueError, MemoryError, CsvError) as error:
         raise UsageError(f"{path} cannot be read: {_plain(error)}") from None
     names = table.column_names
@@ -109,12 +110,6 @@ def _pyarrow(name: str) -> Any:
             f"{name}: tables are read and written by pyarrow, which is missing: pip install pyarrow"
         ) from None
     return pa
-
-
-def _read_parquet(path: Path) -> Any:
-    from pyarrow import parquet
-
-    return parquet.ParquetFile(path).read()
 
 
 def _read_csv(path: Path, typed: bool, empty: Sequence[str]) -> Any:

@@ -6,17 +6,18 @@ What needs NumPy is imported where it is used: a mistake in the config is refuse
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from macmpi import UsageError, many
 from macmpi.console import warn
+from macmpi.data.source import source_of
 from macmpi.parallel.clock import now
 
 if TYPE_CHECKING:
     from macmpi.config import Config
     from macmpi.config.auto import Decision, Sizes
+    from macmpi.data.gathered import Points
     from macmpi.data.scaling import Scaling
     from macmpi.data.source import Source
     from macmpi.parallel.team import Team
@@ -48,21 +49,15 @@ class Decided:
         return "\n  ".join(line for line in (*self.notes, in_short(plan.resolved.decisions)) if line)
 
 
-def decided(
-    config: Config,
-    team: Team,
-    with_loss: Callable[[Config], tuple[Config, list[Decision]]],
-    source_of: Callable[[Config], Source],
-    start: Model | None = None,
-) -> Decided:
+def decided(config: Config, team: Team, points: Points | None = None, start: Model | None = None) -> Decided:
     """Settles what the data have to say.  Raises UsageError.  Collective: yes.
 
     with_loss: the config with a loss, by the kind of the targets, on rank 0; source_of: the data of such a config;
     start: the model that training starts from, in the place of a file, on rank 0.
     """
     began = now()
-    config, losses = team.from_root(lambda: with_loss(_with_connections(config)))
-    source = source_of(config)
+    config, losses = team.from_root(lambda: _with_loss(config, points))
+    source = source_of(config, points)
     source.like = team.from_root(lambda: _scaling_of_start(config, start))
     sizes = team.from_root(source.sizes)
     return Decided(config, losses, source, sizes, source.notes(now() - began))
@@ -84,10 +79,11 @@ def _scaling_of_start(config: Config, start: Model | None) -> tuple[Scaling, Sca
     return found.scaling_x, found.scaling_y
 
 
-def _with_connections(config: Config) -> Config:
-    from macmpi.data.connections import with_connections
+def _with_loss(config: Config, points: Points | None) -> tuple[Config, list[Decision]]:
+    from macmpi.data.reading import with_connections
+    from macmpi.data.targets import with_loss
 
-    return with_connections(config)
+    return with_loss(with_connections(config), points)
 
 
 def planned(known: Decided, team: Team) -> Plan:

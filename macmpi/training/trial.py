@@ -13,7 +13,7 @@ import numpy as np
 from macmpi import UsageError, many
 from macmpi.config import Config
 from macmpi.config.auto import Sizes
-from macmpi.data.split import sizes as split_sizes
+from macmpi.data.parts import split_sizes
 from macmpi.nets.losses import loss_of
 from macmpi.parallel import allowance
 from macmpi.parallel.allowance import Memory

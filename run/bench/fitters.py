@@ -28,7 +28,8 @@ import numpy as np
 import macmpi
 from macmpi.config import Data
 from macmpi.data.dataset import Dataset
-from macmpi.data.whole import load
+from macmpi.data.loading import load
+from macmpi.data.targets import Wanted
 from macmpi.nets.layers.trees import Trees
 from macmpi.parallel.streams import stream
 from macmpi.solvers.fitters import FITTERS
@@ -191,7 +192,7 @@ def main() -> None:
             for depth in args.depth:
                 found: Found = defaultdict(list)
                 for split in range(SPLITS[name]):
-                    table(load(Data(source=name, seed=split), what == "labels"), depth, found)
+                    table(load(Data(source=name, seed=split), Wanted(labels=what == "labels")), depth, found)
                 print(f"{what}, {name}, {TREES} trees of depth {depth}")
                 for line, values in found.items():
                     print(f"  {line:44s} {np.mean(values):8.3f}", flush=True)

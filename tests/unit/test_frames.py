@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from macmpi import UsageError
-from macmpi.data.frames import Column, Columns, is_frame
-from macmpi.data.series import series_of
+from macmpi.data.frames import Column, Columns
+from macmpi.data.series import is_frame, series_of
 
 pa = pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")

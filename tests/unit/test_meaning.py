@@ -21,12 +21,12 @@ import macmpi
 from macmpi import MacmpiWarning, UsageError, config
 from macmpi.config import Config, Data
 from macmpi.data.frames import Columns
+from macmpi.data.loading import load
+from macmpi.data.parts import drawn
 from macmpi.data.source import Whole
-from macmpi.data.split import drawn
 from macmpi.data.tables import read_table
 from macmpi.data.targets import Wanted, with_loss
 from macmpi.data.texts import Unclear, kind_of_texts
-from macmpi.data.whole import load
 
 pa = pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")
@@ -41,7 +41,7 @@ DAYS = st.dates(datetime.date(1901, 1, 1), datetime.date(2100, 1, 1))
 def data_of(path: Path, loss: str = "auto", **keys: Any) -> tuple[Config, Any]:
     """The config with a loss, and the data set, of a file."""
     found, _ = with_loss(Config(data=Data(str(path), **keys), model=config.Model(loss=loss)))  # type: ignore[arg-type]
-    return found, load(found.data, found.model.loss == "cross_entropy")
+    return found, load(found.data, Wanted(labels=found.model.loss == "cross_entropy"))
 
 
 # --- types ------------------------------------------------------------------------------------------------------------
@@ -447,8 +447,10 @@ def test_what_a_file_declares_is_heeded_or_refused(attributes: dict[str, Any], s
 def test_arrays_that_are_not_read_are_named(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", X=np.arange(20.0).reshape(10, 2), labels=np.zeros(10), more=np.zeros(3))
     said = "not read: labels, more of x.npz; points are X, Y, X_val, Y_val, weights, weights_val"
+    source = Whole(Config(data=Data(str(tmp_path / "x.npz"))))
+    source.sizes()
     with pytest.warns(MacmpiWarning, match=said):
-        assert Whole(Config(data=Data(str(tmp_path / "x.npz")))).notes(0.0) == []
+        assert source.notes(0.0) == []
     with pytest.warns(MacmpiWarning, match=said):
         macmpi.fit(config={"data.source": str(tmp_path / "x.npz"), "run.max_iterations": 1})
 
@@ -473,12 +475,11 @@ def test_an_index_that_was_saved_is_left_out(index: Any) -> None:
 
 
 def test_a_folder_does_not_shadow_a_named_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from macmpi.data.gathered import kind_of_source
-
     monkeypatch.chdir(tmp_path)
     (tmp_path / "digits").mkdir()
-    assert kind_of_source("digits") is None
-    assert kind_of_source("./digits") is not None
+    assert load(Data("digits")).shape == (8, 8)
+    with pytest.raises(UsageError, match="holds no images"):
+        load(Data("./digits"))
 
 
 # --- text of many values ----------------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ from numpy.testing import assert_array_equal
 import macmpi
 from macmpi import UsageError
 from macmpi.config import Config, Data
+from macmpi.data.loading import load
 from macmpi.data.source import Whole
-from macmpi.data.whole import load
 from macmpi.parallel.partition import partition_points
 from macmpi.parallel.points import SAMPLE_POINTS, Points
 from macmpi.parallel.team import Team
