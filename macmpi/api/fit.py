@@ -16,10 +16,8 @@ from macmpi.api.given import Layers, Settings, config_of, hidden_units, keys_giv
 from macmpi.api.heard import listening
 from macmpi.api.live import Live, in_notebook
 from macmpi.api.on_ranks import fit_on_ranks
-from macmpi.config import Config
 from macmpi.console import warn
 from macmpi.data.checks import as_flag
-from macmpi.data.gathered import Points
 from macmpi.files import as_path
 from macmpi.parallel.clock import now
 from macmpi.parallel.kernels import limited
@@ -100,27 +98,16 @@ def fit(
     with listening(verbose is not None and as_flag(verbose, "verbose"), partial(keys_given, config)):
         if ranks is not None:
             settled = asked()
-            return _told(fit_on_ranks(ranks, settled, _points(X, Y, validation, weights, settled), request))
+            return _told(fit_on_ranks(ranks, settled, points_of(X, Y, validation, weights, settled), request))
         with team_of(comm) as team, _all_or_none(team):
             settled = team.from_root(asked)
-            points = on_root(team, lambda: _points(X, Y, validation, weights, settled))
+            points = on_root(team, lambda: points_of(X, Y, validation, weights, settled))
             known = decided(settled, team, points, request.start)
             plan = planned(known, team)
             with interruptible() as wish, limited(known.config.run.threads):
                 heard = replace(request, chosen=known.in_short(plan), listen=lambda: wish)
                 outcome = launch_training(heard, known.source, plan, team)
             return team.from_root(lambda: _told(outcome.model))
-
-
-def _points(X: Any, Y: Any, validation: Any, weights: Any, config: Config) -> Points | None:
-    """Arrays by name; None where the config names the data."""
-    points = None if np.isscalar(validation) else validation
-    for name, given in (("Y", Y), ("weights", weights), ("validation", points)):
-        if X is None and given is not None:
-            raise UsageError(f"{name} is given without X")
-    if X is None and not config.data.source:
-        raise UsageError("there are no points: give X, or a config that names data")
-    return None if X is None else points_of(X, Y, validation, config.data, config.loss.missing, weights)
 
 
 ENDS = {

@@ -21,7 +21,6 @@ from macmpi.data.frames import Columns
 from macmpi.data.gathered import ARGUMENTS, KEYS, OF_TABLES, Points, check_keys, of_frame
 from macmpi.data.series import is_frame, is_series, series_of, targets_of, weights_of
 from macmpi.files import as_path
-from macmpi.nets.layers import Map
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.masked import as_text
 from macmpi.results.model import Model
@@ -150,23 +149,25 @@ def _net_of(start: Model) -> dict[str, Any]:
     layers = [m.own.name for m in chain.maps[:-1] if isinstance(m.own, Activation)]
     found = {"activation": layers} if len(layers) == len(hidden) else {}
     if len(chain.blocks) == len(hidden) + 1:
-        hidden = [_layer_of(m.own, units) for m, units in zip(chain.blocks, hidden, strict=False)]
+        masks = [m.own.connected for m in chain.blocks[:-1]]
+        tables = [None if M is None else f"{layer_tables.GIVEN}{as_text(M[:, :-1])}" for M in masks]
+        hidden = [{"units": n, "connections": t} if t else n for n, t in zip(hidden, tables, strict=True)]
     return {"hidden": hidden, **found}
 
 
-def _layer_of(map_: Map, units: int) -> Any:
-    """The entry of model.hidden for a layer that begins with this map: its units, or a table of its connections."""
-    if map_.connected is None:
-        return units
-    return {"units": units, "connections": f"{layer_tables.GIVEN}{as_text(map_.connected[:, :-1])}"}
-
-
-def points_of(X: Any, Y: Any, validation: Any, data: Data, missing: bool = False, weights: Any = None) -> Points:
+def points_of(X: Any, Y: Any, validation: Any, weights: Any, config: Config) -> Points | None:
     """The points of a fit.  X may be a table; Y the name of a column of it, or names, and weights the name of one.
 
-    data: which columns are left out, what is done about missing values; missing: targets may be NaN.  Raises
-    UsageError.  Collective: no.
+    None where the config names the data.  Raises UsageError.  Collective: no.
     """
+    data, missing = config.data, config.loss.missing
+    if X is None:
+        given = {"Y": Y, "weights": weights, "validation": None if np.isscalar(validation) else validation}
+        if extra := [name for name, value in given.items() if value is not None]:
+            raise UsageError(f"{extra[0]} is given without X")
+        if not data.source:
+            raise UsageError("there are no points: give X, or a config that names data")
+        return None
     table = is_frame(X)
     _check_source(data, table)
     if Y is None and table and data.targets:

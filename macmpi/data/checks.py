@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from macmpi import UsageError, caution, many, shown
+from macmpi import UsageError, caution, listed, many, shown
 from macmpi.config import Data
 from macmpi.data.dataset import GROUPS, WEIGHTS
 from macmpi.typing import Array
@@ -282,12 +282,6 @@ def check_some(weight: float, what: str, source: str) -> None:
         )
 
 
-def _listed(labels: Array, names: Array | None) -> str:
-    """The first classes by their names."""
-    found = [str(int(c) if names is None else names[int(c)]) for c in labels[:5]]
-    return ", ".join(found + ["..."] * (len(labels) > 5))
-
-
 def classes_of(
     Y: Array, Y_val: Array, source: str, names: Array | None = None, dtype: Any = np.int64, drawn: bool = False
 ) -> Array:
@@ -304,7 +298,8 @@ def classes_of(
         )
     if not np.ptp(Y):
         raise UsageError(f'data.source = "{source}": all training points belong to one class')
-    lost, unseen = (_listed(np.setdiff1d(a, b), names) for a, b in ((Y_val, Y), (Y, Y_val)))
+    lacking = (np.setdiff1d(a, b).astype(int).tolist() for a, b in ((Y_val, Y), (Y, Y_val)))
+    lost, unseen = (listed([str(c if names is None else names[c]) for c in labels], 5) for labels in lacking)
     if lost and drawn:
         raise UsageError(
             f'data.source = "{source}": Y holds {len(classes)} different labels in {len(Y) + len(Y_val)} rows, so that '

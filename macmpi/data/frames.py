@@ -17,7 +17,7 @@ from zlib import crc32
 
 import numpy as np
 
-from macmpi import UsageError, caution, many
+from macmpi import UsageError, caution, listed, many
 from macmpi.config.bounds import Interval, Len
 from macmpi.data.series import is_categorical, is_index, kind_of, numbers, series_of, text_of, values
 from macmpi.data.texts import FORMS, Unclear, is_number, kind_of_texts, missing_in, number_of, truth_of
@@ -95,7 +95,7 @@ class Column:
             codes = np.array([-1 if value is None else self._code(value) for value in held], dtype=np.int64)
             missing = np.array([value is None for value in held], dtype=bool)
             if not missing.all() and (codes < 0).all():
-                seen = ", ".join(repr(one) for one in self.categories[:LISTED])
+                seen = listed([repr(one) for one in self.categories])
                 first = next(value for value in held if value is not None)
                 caution(
                     f"{place}: none of its values was seen in training, as {text_of(first)!r:.40}; seen were {seen}"
@@ -196,7 +196,7 @@ class Columns:
             more = f"; {many(len(wrong) - LISTED, 'more column')} like these" if len(wrong) > LISTED else ""
             raise UsageError(f"{name}: {told}{more}; leave out what is no input: data.ignore = [{ignored}]")
         if not found:
-            raise UsageError(f"{name}: no columns are left for the inputs: {_listed(notes)}")
+            raise UsageError(f"{name}: no columns are left for the inputs: {listed(notes)}")
         return cls(tuple(found), tuple(notes))
 
     @classmethod
@@ -231,7 +231,7 @@ class Columns:
         series = series_of(frame, name)
         lost = [column.name for column in self.each if column.name not in series]
         if lost:
-            raise UsageError(f"{name} has no column {_listed(lost)}; its columns are {_listed(list(series))}")
+            raise UsageError(f"{name} has no column {listed(lost)}; its columns are {listed(list(series))}")
         return np.column_stack([column.encode(series[column.name], name) for column in self.each])
 
     @property
@@ -240,7 +240,7 @@ class Columns:
         counts = [f"{column.name} {column.missing:,}" for column in self.each if column.missing]
         if not counts:
             return ""
-        return f"missing values filled: {_listed(counts)}; for each of these columns one more tells where"
+        return f"missing values filled: {listed(counts)}; for each of these columns one more tells where"
 
     def as_array(self) -> Array:
         """The columns as bytes, as files of arrays hold them: HDF5 attributes end at 64 KB."""
@@ -352,8 +352,3 @@ def _with_their_own(counts: Counter[str]) -> tuple[str, ...]:
         own = sum(counts[text] >= OFTEN for text in often[:MOST_FREQUENT])
         often = often[: max(own, FREQUENT)]
     return tuple(sorted(often))
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return ", ".join(names[:LISTED]) + more

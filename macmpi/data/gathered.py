@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from macmpi import UsageError
+from macmpi import UsageError, listed
 from macmpi.config import Data
 from macmpi.data.checks import columns
 from macmpi.data.dataset import GROUPS, POINTS
 from macmpi.data.frames import Columns, columns_of
 from macmpi.data.images import images_of
 from macmpi.data.named_sets import NAMED_SETS, PREFIX, folder, read_library_set
-from macmpi.data.reading import check_there, contents, listed, names_in, read_array, read_file, read_headers
+from macmpi.data.reading import check_there, contents, names_in, read_array, read_file, read_headers
 from macmpi.data.series import series_of, targets_of, weights_of
 from macmpi.data.tables import is_table, read_table, targets_within
 from macmpi.files import DAMAGE, first_line

@@ -37,7 +37,7 @@ def load(config: Data, wanted: Wanted = NUMBERS, dtype: Any = np.float64, points
     points: those that the caller has, in its place.  Raises UsageError.  Collective: no (rank 0).
     """
     raw = raw_of(config, wanted) if points is None else rows_of(points, config, wanted)
-    parts = parts_of(raw, config, drawn_of, wanted.missing)
+    parts = parts_of(raw, config, drawn_of, wanted.loss.missing)
     classes = classes_in(parts, raw, config.source)
     partitions = partition_points(len(parts["X"]), 1), partition_points(len(parts["X_val"]), 1)
     found = Reader(partitions, Team(), dtype, config, whole=True).dataset(raw, parts, classes, wanted)
@@ -57,7 +57,7 @@ def survey(config: Data, wanted: Wanted = NUMBERS) -> Sizes:
     wanted: what the config asks of them.  Raises UsageError for all that headers tell.  Collective: no (rank 0).
     """
     raw = raw_of(config, wanted, by_rows=True)
-    parts = parts_of(raw, config, drawn_of if wanted.labels else counted)
+    parts = parts_of(raw, config, drawn_of if wanted.loss.labels else counted)
     X, Y, classes = parts["X"], parts.get("Y"), classes_in(parts, raw, config.source)
     n_out = len(classes) if classes is not None else (Y or X).width
     weighted = "weights" in raw.arrays
@@ -80,7 +80,7 @@ def load_rows(
     """
     raw = opened_alike(lambda: raw_of(config, wanted, by_rows=True), config, team)
     rows = _drawn(raw, config, team)
-    parts = team.all_or_raise(lambda: parts_of(raw, config, lambda raw, keys: rows, wanted.missing))
+    parts = team.all_or_raise(lambda: parts_of(raw, config, lambda raw, keys: rows, wanted.loss.missing))
     read = [(part, points[name.endswith("_val")]) for name, part in parts.items() if name in POINTS]
     check_same_data(raw, read, config, team)
     return Reader(points, team, dtype, config).dataset(raw, parts, classes, wanted)
@@ -118,7 +118,7 @@ class Reader:
             scaling_y = unscaled(len(classes))
             names = classes if raw.names is None else raw.names[classes]
         elif targets:
-            rule = raw.scale_y if wanted.scaled else AS_IS
+            rule = raw.scale_y if wanted.loss.scaled else AS_IS
             Y, Y_val, scaling_y = self._side(parts, "Y", rule, wanted, varied=True)
         blocks = {name: self._sums[name] for name in ("X", "X_val", "Y", "Y_val", *WEIGHTS) if name in self._sums}
         sha256 = sum_of_blocks(blocks, None if raw.names is None else names)

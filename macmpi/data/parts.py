@@ -47,8 +47,8 @@ def raw_of(config: Data, wanted: Wanted = NUMBERS, by_rows: bool = False) -> Raw
     """
     if config.source in NAMED_SETS:
         check_keys(config)
-        return scaled_as(NAMED_SETS[config.source](config, wanted.labels), config, wanted)
-    points = gathered(config, wanted.missing, by_rows)
+        return scaled_as(NAMED_SETS[config.source](config, wanted.loss.labels), config, wanted)
+    points = gathered(config, wanted.loss.missing, by_rows)
     forget()
     return rows_of(points, config, wanted, by_rows)
 
@@ -58,7 +58,7 @@ def rows_of(points: Points, config: Data, wanted: Wanted, by_rows: bool = False)
 
     by_rows: labels are numbers, since no rank sees all that is text.  Raises UsageError.  Collective: no.
     """
-    held, labels = dict(points.arrays), wanted.labels
+    held, labels = dict(points.arrays), wanted.loss.labels
     place = str(Path(config.source)) if config.source else ARGUMENTS
     if points.classes and not labels:
         held.pop("Y", None)
@@ -90,9 +90,9 @@ def _rows(name: str, array: Array, place: str, wanted: Wanted) -> Array:
         return array.astype(np.int64)
     if name in WEIGHTS:
         return not_negative(as_rows(array, called, rows=1), called)
-    if wanted.labels and of_targets:
+    if wanted.loss.labels and of_targets:
         return as_labels(array, called)
-    return as_rows(array, called, missing=wanted.missing if of_targets else None)
+    return as_rows(array, called, missing=wanted.loss.missing if of_targets else None)
 
 
 def image_shape(array: Any) -> tuple[int, ...] | None:

@@ -7,7 +7,7 @@ run starts from.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from zipfile import is_zipfile
 
 import numpy as np
 
-from macmpi import UsageError, files
+from macmpi import UsageError, files, listed
 from macmpi.config import Config, Sparse
 from macmpi.config.layer_tables import GIVEN, RULES
 from macmpi.data.checks import as_rows
@@ -31,22 +31,11 @@ def check_there(path: Path, key: str) -> None:
         raise UsageError(f"{key}: {os.path.abspath(path)} does not exist")
 
 
-LISTED = 8
-"""Names of what a file holds that a message can list."""
-
-
 def names_in(path: Path) -> list[str]:
-    """The names of what an HDF5 or npz file holds, one that `read_file` can read."""
-    if path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as file:
-            return list(file)
-    with files.opened(path) as file:
-        return list(file)
-
-
-def listed(names: Sequence[str]) -> str:
-    """The first few of some names that a file holds, in words."""
-    return ", ".join(ascii(name)[1:-1] for name in names[:LISTED]) + ", ..." * (len(names) > LISTED)
+    """The names of what an HDF5 or npz file holds, one that `read_file` can read, without signs that cannot be
+    printed."""
+    with np.load(path, allow_pickle=False) if path.suffix == ".npz" else files.opened(path) as file:
+        return [ascii(name)[1:-1] for name in file]
 
 
 def contents(path: Path) -> str:

@@ -55,16 +55,14 @@ def series_of(frame: Any, name: str) -> dict[str, Any]:
         if len(set(given)) < len(given):
             raise UsageError(f"{name}: two of its columns have one name; rename them")
         table = nw.from_native(frame, eager_only=True)
-        columns = list(table.columns)
-        found = {str(column): _of_64_bits(table.get_column(column), f"{name}: column {column}") for column in columns}
+        return {
+            str(column): _of_64_bits(table.get_column(column), f"{name}: column {column}") for column in table.columns
+        }
     except (TypeError, nw.exceptions.NarwhalsError) as error:
         told = " ".join(str(error).split())
         raise UsageError(
             f"{name} is no table that can be read ({told}); give a DataFrame of pandas or polars, or a Table of pyarrow"
         ) from None
-    if len(found) < len(columns):
-        raise UsageError(f"{name}: two of its columns have one name; rename them")
-    return found
 
 
 def _of_64_bits(series: Any, place: str) -> Any:

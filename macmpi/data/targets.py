@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +14,7 @@ from macmpi.data.checks import columns
 from macmpi.data.gathered import ARGUMENTS, Points, gathered
 from macmpi.data.named_sets import NAMED_SETS
 from macmpi.data.scaling import Scaling
-from macmpi.nets.losses import loss_of
+from macmpi.nets.losses import LOSSES, Loss, loss_of
 from macmpi.typing import Array
 
 FEW = 50
@@ -79,34 +78,29 @@ def _amounts(found: Array, rows: int, source: str) -> str:
 class Wanted:
     """A config asks this of its data.
 
-    Of targets: labels: they are classes.  missing: NaN stands for none.  scaled: they may be shifted and scaled.
-    admits: tells of each number whether it is one; None: every number is.  words: what they are; loss: its name.  Of
-    inputs: sequences: an array of three dimensions holds steps x features, which the first layer reads one after the
-    other.  like: the scaling of inputs and of targets of the model that training starts from, if it starts from one.
+    loss, name: the loss, which says what targets have to be, and its name.  sequences: an array of three dimensions
+    holds steps x features, which the first layer reads one after the other.  like: the scaling of inputs and of targets
+    of the model that training starts from, if it starts from one.
     """
 
-    labels: bool = False
-    missing: bool = False
-    scaled: bool = True
-    admits: Callable[[Array], Array] | None = None
-    words: str = ""
-    loss: str = ""
+    loss: Loss = LOSSES["squared"]
+    name: str = "squared"
     sequences: bool = False
     like: tuple[Scaling, Scaling] | None = None
 
     def check(self, Y: Array, source: str, autoencoder: bool) -> None:
         """Raises UsageError, naming the first, where targets (n, L) as they are trained on are none that it takes."""
-        if self.admits is None:
+        if self.loss.scaled:
             return
-        bad = np.argwhere(~(self.admits(Y) | np.isnan(Y)))
+        bad = np.argwhere(~(self.loss.admits(Y) | np.isnan(Y)))
         if not len(bad):
             return
         row, column = bad[0].tolist()
         of = "an input, scaled, which an autoencoder takes for its target," if autoencoder else "a target"
         remedy = 'with another data.scale, or model.loss = "squared"' if autoencoder else 'use model.loss = "squared"'
         raise UsageError(
-            f'data.source = "{source}": model.loss = "{self.loss}" takes {self.words}, and {of} of column {column} is '
-            f"{Y[row, column]:g}; {remedy}"
+            f'data.source = "{source}": model.loss = "{self.name}" takes {self.loss.targets}, and {of} of column '
+            f"{column} is {Y[row, column]:g}; {remedy}"
         )
 
 
@@ -115,13 +109,9 @@ NUMBERS = Wanted()
 
 
 def wanted_by(config: Config, like: tuple[Scaling, Scaling] | None = None) -> Wanted:
-    """Says what a config asks of its data; of labels, checked as such, nothing more.  like: as in `Wanted`."""
-    loss, hidden = loss_of(config), config.model.hidden
-    sequences = isinstance(hidden, list) and any(config.model.recurrences[:1])
-    if loss.labels:
-        return Wanted(labels=True, sequences=sequences, like=like)
-    admits = None if loss.scaled else loss.admits
-    return Wanted(False, loss.missing, loss.scaled, admits, loss.targets, config.model.loss, sequences, like)
+    """Says what a config asks of its data.  like: as in `Wanted`."""
+    sequences = isinstance(config.model.hidden, list) and any(config.model.recurrences[:1])
+    return Wanted(loss_of(config), config.model.loss, sequences, like)
 
 
 def check_known(known: bool, name: str) -> None:

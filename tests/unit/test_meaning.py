@@ -25,8 +25,9 @@ from macmpi.data.loading import load
 from macmpi.data.parts import drawn
 from macmpi.data.source import Whole
 from macmpi.data.tables import read_table
-from macmpi.data.targets import Wanted, with_loss
+from macmpi.data.targets import Wanted, wanted_by, with_loss
 from macmpi.data.texts import Unclear, kind_of_texts
+from macmpi.nets.losses import LOSSES
 
 pa = pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")
@@ -41,7 +42,7 @@ DAYS = st.dates(datetime.date(1901, 1, 1), datetime.date(2100, 1, 1))
 def data_of(path: Path, loss: str = "auto", **keys: Any) -> tuple[Config, Any]:
     """The config with a loss, and the data set, of a file."""
     found, _ = with_loss(Config(data=Data(str(path), **keys), model=config.Model(loss=loss)))  # type: ignore[arg-type]
-    return found, load(found.data, Wanted(labels=found.model.loss == "cross_entropy"))
+    return found, load(found.data, wanted_by(found))
 
 
 # --- types ------------------------------------------------------------------------------------------------------------
@@ -417,7 +418,7 @@ def test_declared_fills_scales_and_offsets_of_hdf5_are_heeded(tmp_path: Path) ->
         file.create_dataset("Y", data=np.where(raw[:, 0] == 6, -999, raw[:, 0]), fillvalue=-999)
     with pytest.raises(UsageError, match=r"dataset Y is nan at \[3, 0\]"):
         data_of(tmp_path / "x.h5", scale="none")
-    found = load(Data(str(tmp_path / "x.h5"), scale="none"), wanted=Wanted(missing=True))
+    found = load(Data(str(tmp_path / "x.h5"), scale="none"), wanted=Wanted(replace(LOSSES["squared"], missing=True)))
     X = np.concatenate([found.X, found.X_val])
     assert sorted(X[:, 0]) == sorted(0.5 * raw[:, 0] + 3.0)
 

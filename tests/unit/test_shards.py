@@ -11,13 +11,13 @@ import h5py
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from targets import CLASSES, wanted_of
 from unit.crew import crew
 
 from macmpi import UsageError
 from macmpi.config import Data
 from macmpi.data import loading, parts
 from macmpi.data.dataset import WEIGHTS, Dataset
-from macmpi.data.targets import Wanted
 from macmpi.parallel.partition import partition_points
 from macmpi.parallel.tiles import Tile
 
@@ -75,9 +75,9 @@ def loaded(config: Data, ranks: int, labels: bool = False, dtype: str = "float64
     """What each rank reads, or the error that it raises."""
 
     def work(team: Any) -> Dataset:
-        found = team.from_root(lambda: loading.survey(config, Wanted(labels=labels)))
+        found = team.from_root(lambda: loading.survey(config, wanted_of(labels)))
         n, n_val = (partition_points(size, ranks, sharded=True) for size in found.counts[2:])
-        return loading.load_rows(config, found.classes, dtype, (n, n_val), team, Wanted(labels=labels))
+        return loading.load_rows(config, found.classes, dtype, (n, n_val), team, wanted_of(labels))
 
     return crew(ranks, work)
 
@@ -102,7 +102,7 @@ def weighted(name: str) -> bool:
 def test_the_ranks_rows_are_together_those_of_one_process(name: str, scale: Any, tmp_path: Path) -> None:
     labels = "labels" in name
     config = Data(write(tmp_path, FILES[name]), scale=scale)
-    whole, sums = loading.load(config, Wanted(labels=labels)), set()
+    whole, sums = loading.load(config, wanted_of(labels)), set()
     for ranks in RANKS:
         parts = loaded(config, ranks, labels)
         for key, found in together(parts).items():
@@ -193,7 +193,7 @@ def test_what_a_dataset_declares_of_its_numbers_is_heeded_by_ranks_too(tmp_path:
     source = write(tmp_path, FILES["drawn labels"])
     with h5py.File(source, "r+") as file:
         file["X"].attrs.update(scale_factor=0.5, add_offset=-3.0)
-    whole, parts = loading.load(Data(source), Wanted(labels=True)), loaded(Data(source), 3, labels=True)
+    whole, parts = loading.load(Data(source), CLASSES), loaded(Data(source), 3, labels=True)
     assert_allclose(np.concatenate([part.X for part in parts]), whole.X, rtol=1e-12, atol=1e-12)
     assert {part.sha256 for part in parts} == {whole.sha256}
     with h5py.File(source, "r+") as file:
@@ -258,7 +258,7 @@ def test_bad_data_are_refused_on_all_ranks_as_on_one(name: str, tmp_path: Path) 
     arrays, named = REFUSED[name]
     config, labels = Data(write(tmp_path, arrays)), name.startswith("labels")
     with pytest.raises(UsageError):
-        loading.load(config, Wanted(labels=labels))
+        loading.load(config, wanted_of(labels))
     errors = loaded(config, 3, labels)
     assert len({str(error) for error in errors}) == 1
     for error in errors:
@@ -314,9 +314,9 @@ def mixed(sources: list[str], labels: bool) -> list[Any]:
 
     def work(team: Any) -> Dataset:
         config = Data(sources[team.rank], scale="none")
-        found = team.from_root(lambda: loading.survey(config, Wanted(labels=labels)))
+        found = team.from_root(lambda: loading.survey(config, wanted_of(labels)))
         n, n_val = (partition_points(size, team.size, sharded=True) for size in found.counts[2:])
-        return loading.load_rows(config, found.classes, "float64", (n, n_val), team, Wanted(labels=labels))
+        return loading.load_rows(config, found.classes, "float64", (n, n_val), team, wanted_of(labels))
 
     return crew(len(sources), work)
 
@@ -362,7 +362,7 @@ def test_the_survey_of_a_check_knows_sizes_classes_and_whether_a_model_fits(tmp_
     """Against the data set that is read whole."""
     for name in ("regression", "labels", "drawn"):
         config, labels = Data(write(tmp_path, FILES[name])), name == "labels"
-        found, whole = loading.survey(config, Wanted(labels=labels)), loading.load(config, Wanted(labels=labels))
+        found, whole = loading.survey(config, wanted_of(labels)), loading.load(config, wanted_of(labels))
         assert found.counts == whole.sizes.counts
         assert_array_equal(found.classes, whole.classes)
         blank = loading.blank(found)

@@ -22,7 +22,7 @@ from macmpi.data.loading import load
 from macmpi.data.scaling import FARTHEST
 from macmpi.data.source import Sharded, Whole
 from macmpi.data.tables import MISSING, read_table, table_bytes, targets_within
-from macmpi.data.targets import Wanted, with_loss
+from macmpi.data.targets import wanted_by, with_loss
 
 pa = pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")
@@ -89,7 +89,7 @@ def refusal(data: Data, loss: str = "auto") -> str:
 def test_csv_parquet_and_arrays_of_the_encoded_columns_are_one_data_set(folder: Path, target: Any) -> None:
     """Scaled points, digest and all: what reads a table adds nothing but the encoding."""
     of_csv, of_parquet = (keys(folder / f"people.{kind}", target, scale="standard") for kind in ("csv", "parquet"))
-    wanted = Wanted(labels=decided(of_csv).model.loss == "cross_entropy")
+    wanted = wanted_by(decided(of_csv))
     first, second = load(of_csv, wanted), load(of_parquet, wanted)
     frame = pd.read_csv(folder / "people.csv")
     names = [target] if isinstance(target, str) else target

@@ -14,6 +14,7 @@ import pytest
 from launch.cases import assert_same_content, assert_same_run, snapshot
 from launch.here import run_here
 from launch.launching import Outcome
+from targets import wanted_of
 from unit.crew import crew
 
 import macmpi
@@ -21,7 +22,6 @@ from macmpi import MacmpiError, UsageError, fetch, files, init, predict, report
 from macmpi.config import Data
 from macmpi.config.whole import KINDS, changes
 from macmpi.data import loading
-from macmpi.data.targets import Wanted
 from macmpi.parallel.partition import partition_points
 from macmpi.training import launch, loop
 from macmpi.training.held import NAMES
@@ -410,15 +410,13 @@ def test_data_have_one_sum_however_they_are_held(kind: str, seed: int, tmp_path:
             for name, A in held.items():
                 file[name] = A
         config = Data(source=str(tmp_path / "x.h5"), **keys)
-        data = loading.load(config, Wanted(labels=labels))
+        data = loading.load(config, wanted_of(labels))
         found = {data.sha256}
         for count in ranks:
             points = tuple(partition_points(len(A), count, sharded=True) for A in (data.X, data.X_val))
 
             def load(team: Any, points: Any = points) -> None:
-                found.add(
-                    loading.load_rows(config, data.classes, np.float32, points, team, Wanted(labels=labels)).sha256
-                )
+                found.add(loading.load_rows(config, data.classes, np.float32, points, team, wanted_of(labels)).sha256)
 
             assert crew(count, load) == [None] * count
         return found
