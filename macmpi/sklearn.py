@@ -23,7 +23,7 @@ from sklearn.utils.validation import _check_sample_weight, check_consistent_leng
 
 from macmpi import UsageError, many, shown
 from macmpi.api.fit import INTERRUPTED, fit
-from macmpi.api.given import method_of
+from macmpi.api.given import flat, keys_given, method_of
 from macmpi.api.heard import OTHERS, in_python
 from macmpi.data.checks import as_array, as_flag
 from macmpi.typing import Array
@@ -106,7 +106,7 @@ class _Net(BaseEstimator):  # type: ignore[misc]
 
     def _settings(self, columns: int, autoencoder: bool) -> dict[str, Any]:
         """The keys of a fit to that many columns, its own loss among them.  Raises ValueError."""
-        given, early = _as_keys(self.config), as_flag(self.early_stopping, "early_stopping")
+        given, early = self._keys(), as_flag(self.early_stopping, "early_stopping")
         for key, argument in OWN.items():
             if key in given:
                 raise ValueError(f"config: {key} is the argument {argument} of {type(self).__name__}; give it there")
@@ -132,6 +132,13 @@ class _Net(BaseEstimator):  # type: ignore[misc]
             settings[patience] = max(self.max_iter, 1) if isinstance(self.max_iter, Integral) else 1
         return settings
 
+    def _keys(self) -> dict[str, Any]:
+        """The settings by "table.key".  Raises ValueError."""
+        if not isinstance(self.config, dict | None):
+            raise ValueError('config: a mapping is needed, as in {"method.name": "mac"}')
+        with self._in_own_words():
+            return flat(self.config)
+
     @contextmanager
     def _in_own_words(self) -> Iterator[None]:
         """Within this, what macmpi refuses is a ValueError, and messages speak of the arguments of the estimator."""
@@ -140,7 +147,7 @@ class _Net(BaseEstimator):  # type: ignore[misc]
         try:
             yield
         except UsageError as error:
-            raise ValueError(in_python(str(error), _as_keys(self.config))) from error
+            raise ValueError(in_python(str(error), keys_given(self.config))) from error
         finally:
             OTHERS.reset(token)
 
@@ -162,7 +169,7 @@ class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fits the net.  X: (N, D), y: (N,) or (N, L).  sample_weight: (N,), see `macmpi.fit`.  Raises ValueError."""
-        if _as_keys(self.config).get("loss.missing") is True:
+        if self._keys().get("loss.missing") is True:
             checks = {"ensure_2d": False, "ensure_all_finite": "allow-nan"}
             X, y = validate_data(self, X, y, validate_separately=({"ensure_min_samples": 2}, checks))
             check_consistent_length(X, y)
@@ -326,15 +333,3 @@ def _seed_of(random_state: Any) -> int:
     except (ValueError, TypeError):
         words = "None, a whole number from 0 on, or a numpy.random.RandomState is needed"
         raise ValueError(f"random_state = {shown(random_state)}: {words}") from None
-
-
-def _as_keys(config: Any) -> dict[str, Any]:
-    """Settings by "table.key", where a table may also hold its keys.  Raises ValueError."""
-    if config is None:
-        return {}
-    if not isinstance(config, dict) or not all(isinstance(key, str) for key in config):
-        raise ValueError('config: a mapping is needed, as in {"method.name": "mac"}')
-    found: dict[str, Any] = {}
-    for name, value in config.items():
-        found |= {f"{name}.{key}": one for key, one in value.items()} if isinstance(value, dict) else {name: value}
-    return found

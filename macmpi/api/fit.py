@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from macmpi import MacmpiError, UsageError, shown
-from macmpi.api.given import Layers, Settings, config_of, hidden_units, keys_given, points_of
+from macmpi.api.given import Layers, Settings, config_of, keys_given, points_of
 from macmpi.api.heard import listening
 from macmpi.api.live import Live, in_notebook
 from macmpi.api.on_ranks import fit_on_ranks
@@ -83,7 +83,7 @@ def fit(
         raise UsageError("overwrite = True replaces the run in a folder, and none is given: give output, too")
     if ranks is not None and comm is not None:
         raise UsageError("ranks starts processes, and comm names those that there are: give one of them")
-    asked = partial(config_of, config, hidden_units(hidden), layers, loss, validation, start, seed)
+    asked = partial(config_of, config, hidden, layers, loss, validation, start, seed)
     request = Request(
         began,
         output=None if output is None else as_path(output, "output"),

@@ -18,7 +18,7 @@ from macmpi.config.auto import decide_net
 from macmpi.config.whole import given as keys_of
 from macmpi.data.checks import as_array
 from macmpi.data.frames import Columns
-from macmpi.data.gathered import ARGUMENTS, KEYS, OF_TABLES, Points, check_keys, of_frame
+from macmpi.data.gathered import ARGUMENTS, OF_TABLES, Points, check_keys, of_frame
 from macmpi.data.series import is_frame, is_series, series_of, targets_of, weights_of
 from macmpi.files import as_path
 from macmpi.nets.layers.activation import Activation
@@ -41,13 +41,14 @@ def config_of(
     settings: a Config, the path of a TOML file, or a mapping of tables and of "table.key".  Arguments that are "auto"
     or None leave the settings alone.  Raises UsageError with all mistakes in one message.  Collective: no.
     """
-    table, name = _table(settings)
+    given = flat(settings)
+    if isinstance(hidden, Integral) and not isinstance(hidden, bool):
+        hidden = [int(hidden)]
     if isinstance(start, Model):
         net = _net_of(start)
-        hidden = net["hidden"] if _is_auto(hidden) else hidden
-        layers = net.get("activation", "auto") if _is_auto(layers) else layers
-        for key in net.keys() - {"hidden", "activation", *table.get("model", {})}:
-            _set(table, f"model.{key}", net[key])
+        hidden = net.pop("hidden") if _is_auto(hidden) else hidden
+        layers = net.pop("activation", "auto") if _is_auto(layers) else layers
+        given = {f"model.{key}": net[key] for key in net.keys() - {"hidden", "activation"}} | given
     own = {
         "model.hidden": hidden,
         "model.activation": layers,
@@ -59,20 +60,23 @@ def config_of(
         own |= {"start.method": "model", "start.model": path}
     if seed is not None:
         own |= {"data.seed": seed, "start.seed": seed}
-    for key, given in own.items():
-        value = _plain(given, key)
+    for key, argument in own.items():
+        value = _plain(argument, key)
         if value is not None and not _is_auto(value):
-            _check_once(table, key, value)
-            _set(table, key, value)
-    return validate(table, name)
-
-
-def _check_once(table: dict[str, Any], key: str, value: Any) -> None:
-    """Raises UsageError where the settings say otherwise than an argument: nobody could tell which of them counts."""
-    place, _, inner = key.partition(".")
-    given = table.get(place, {}).get(inner) if isinstance(table.get(place), dict) else None
-    if given not in (None, "auto", value):
-        raise UsageError(f"{key} = {shown(given)} in config, and {shown(value)} by an argument: give one of them")
+            if given.get(key) not in (None, "auto", value):  # nobody could tell which of them counts
+                raise UsageError(
+                    f"{key} = {shown(given[key])} in config, and {shown(value)} by an argument: give one of them"
+                )
+            given[key] = value
+    tables: dict[str, Any] = {}
+    for key, value in given.items():
+        name, dot, inner = key.partition(".")
+        if not dot:
+            tables[name] = value
+        elif isinstance(tables.setdefault(name, {}), dict):
+            tables[name][inner] = value
+    place = settings if isinstance(settings, str | Path) else "config"
+    return validate(tables, ARGUMENTS if settings is None else f"{place} and {ARGUMENTS}")
 
 
 def keys_given(settings: Settings | None) -> list[str]:
@@ -80,40 +84,31 @@ def keys_given(settings: Settings | None) -> list[str]:
     if isinstance(settings, Config):
         return keys_of(settings)
     try:
-        table, _ = _table(settings)
+        return [key for key in flat(settings) if "." in key]
     except UsageError:
         return []
-    return [f"{name}.{key}" for name, keys in table.items() if isinstance(keys, dict) for key in keys]
 
 
-def _table(settings: Settings | None) -> tuple[dict[str, Any], str]:
-    """The tables of the settings, and a name for messages."""
+def flat(settings: Settings | None) -> dict[str, Any]:
+    """Settings by "table.key"; what should be a table and is none, by its name.  Raises UsageError.  Collective: no."""
     if settings is None:
-        return {}, ARGUMENTS
+        return {}
     if isinstance(settings, Config):
-        return asdict(settings), f"config and {ARGUMENTS}"
-    if isinstance(settings, str | Path):
-        return read_table(as_path(settings, "config")), f"{settings} and {ARGUMENTS}"
-    if not isinstance(settings, Mapping):
+        tables: Mapping[Any, Any] = asdict(settings)
+    elif isinstance(settings, str | Path):
+        tables = read_table(as_path(settings, "config"))
+    elif isinstance(settings, Mapping):
+        tables = settings
+    else:
         raise UsageError(f"config: a mapping, a path or a Config is needed, not {type(settings).__name__}")
-    table: dict[str, Any] = {}
-    for key, value in settings.items():
+    found: dict[str, Any] = {}
+    for key, value in tables.items():
         if not isinstance(key, str):
             raise UsageError(f'config: its keys are text, as "method.name", and one is {shown(key)}')
-        if "." in key:
-            _set(table, key, _plain(value, key))
-        elif isinstance(value, Mapping):
-            for inner, one in value.items():
-                _set(table, f"{key}.{inner}", _plain(one, f"{key}.{inner}"))
-        else:
-            table[key] = _plain(value, key)
-    return table, f"config and {ARGUMENTS}"
-
-
-def _set(table: dict[str, Any], key: str, value: Any) -> None:
-    name, _, inner = key.partition(".")
-    if isinstance(table.setdefault(name, {}), dict):
-        table[name][inner] = value
+        of_table = isinstance(value, Mapping) and "." not in key
+        own = {f"{key}.{inner}": one for inner, one in value.items()} if of_table else {key: value}
+        found |= {name: _plain(one, name) for name, one in own.items()}
+    return found
 
 
 def _plain(value: Any, key: str) -> Any:
@@ -206,11 +201,6 @@ def points_of(X: Any, Y: Any, validation: Any, weights: Any, config: Config) -> 
     return found
 
 
-def without_columns(data: Data) -> Data:
-    """The keys of [data] for points that are arrays by now: those that say how a table is read are done with."""
-    return replace(data, **{key: getattr(Data(), key) for key in KEYS})
-
-
 def _check_source(data: Data, table: bool) -> None:
     """Raises UsageError where keys of [data] say what X is not: a file, or a table."""
     if data.source:
@@ -280,10 +270,5 @@ def _targets(Y: Any, name: str, missing: bool) -> Array:
 
 def method_of(settings: Settings, hidden: Any, layers: Layers, columns: int, autoencoder: bool) -> str:
     """The method that a fit with these arguments trains by, "auto" decided.  Raises UsageError.  Collective: no."""
-    config = config_of(settings, hidden_units(hidden), layers, "auto", None, None, None)
+    config = config_of(settings, hidden, layers, "auto", None, None, None)
     return str(decide_net(config, columns, autoencoder)[0].method.name)
-
-
-def hidden_units(hidden: Any) -> Any:
-    """One number of units is a net with one hidden layer."""
-    return [int(hidden)] if isinstance(hidden, Integral) and not isinstance(hidden, bool) else hidden

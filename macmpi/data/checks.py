@@ -16,6 +16,7 @@ import numpy as np
 from macmpi import UsageError, caution, listed, many, shown
 from macmpi.config import Data
 from macmpi.data.dataset import GROUPS, WEIGHTS
+from macmpi.data.series import EXACT
 from macmpi.typing import Array
 
 HUGE = 1e100
@@ -23,9 +24,6 @@ HUGE = 1e100
 
 HUGE_SINGLE = 1e12
 """The limit for scaled data that are held in single precision."""
-
-EXACT = 2.0**53
-"""From here on float64 rounds whole numbers."""
 
 MOST_CLASSES = 10_000
 """Targets are one-hot, so that every class is an output."""

@@ -100,10 +100,9 @@ def share(team: Any, data: Dataset | None) -> Dataset:
     if team.size == 1:
         assert data is not None
         return data
-    names = team.from_root(lambda: data and data.arrays)
+    names, sha256 = team.from_root(lambda: data and (data.arrays, data.sha256))
     own = [getattr(data, name) for name in names] if data else []
     found: dict[str, Any] = dict(zip(names, share_arrays(team, own), strict=True))
-    sha256 = team.from_root(lambda: data and data.sha256)
     found = {"Y": found["X"], "Y_val": found["X_val"], **found}
     if data is not None:
         return replace(data, **found)

@@ -19,7 +19,7 @@ import numpy as np
 
 from macmpi import UsageError, caution, listed, many
 from macmpi.config.bounds import Interval, Len
-from macmpi.data.series import is_categorical, is_index, kind_of, numbers, series_of, text_of, values
+from macmpi.data.series import EXACT, is_categorical, is_index, kind_of, numbers, series_of, text_of, values
 from macmpi.data.texts import FORMS, Unclear, is_number, kind_of_texts, missing_in, number_of, truth_of
 from macmpi.typing import Array
 
@@ -36,8 +36,8 @@ LISTED = 8
 SEEN = 100
 """Rows that are looked at first for a value: most columns have one there."""
 
-EXACT = 2.0**53
-"""From here on float64 rounds whole numbers."""
+UNSEEN, NO_VALUE = -1, -2
+"""In the place of the number of a category: of a value that the training table does not have, and of none."""
 
 
 @dataclass(frozen=True)
@@ -91,15 +91,12 @@ class Column:
         """
         place = f"{table}: column {self.name}"
         if self.kind == "category":
-            held = [None if self._is_missing(value) else value for value in values(series, self.empty)]
-            codes = np.array([-1 if value is None else self._code(value) for value in held], dtype=np.int64)
-            missing = np.array([value is None for value in held], dtype=bool)
-            if not missing.all() and (codes < 0).all():
-                seen = listed([repr(one) for one in self.categories])
-                first = next(value for value in held if value is not None)
-                caution(
-                    f"{place}: none of its values was seen in training, as {text_of(first)!r:.40}; seen were {seen}"
-                )
+            held = values(series, self.empty)
+            codes = np.array([self._code(value) for value in held], dtype=np.int64)
+            missing, unseen = codes == NO_VALUE, np.flatnonzero(codes == UNSEEN)
+            if len(unseen) and (codes < 0).all():
+                seen, first = listed([repr(one) for one in self.categories]), text_of(held[unseen[0]])
+                caution(f"{place}: none of its values was seen in training, as {first!r:.40}; seen were {seen}")
             own = (codes[:, None] == np.arange(len(self.categories) + self.hashed)).astype(np.float64)
         else:
             own = numbers(series, self.kind, place, self.form, self.empty)[:, None]
@@ -121,15 +118,16 @@ class Column:
         alone = {value: i for i, value in enumerate(said) if value is not None and once[value] == 1}
         return alone | {category: i for i, category in enumerate(self.categories)}
 
-    def _is_missing(self, value: Any) -> bool:
-        """Tells whether a value is a word for none, as "NA", that is no category."""
-        return isinstance(value, str) and value not in self._places and missing_in(value) is not None
-
     def _code(self, value: Any) -> int:
-        """The place of a value's category, or of the hash that it shares; -1 of a value that was not seen."""
+        """The place of a value's category, or of the hash that it shares; UNSEEN, or NO_VALUE of None and words for it.
+
+        Such words, as "NA", may be categories themselves.
+        """
         text = value if type(value) is str else text_of(value)
-        found = self._places.get(text, self._places.get(_said_by(text), -1))
-        return len(self.categories) + crc32(text.encode()) % self.hashed if found < 0 and self.hashed else found
+        found = NO_VALUE if value is None else self._places.get(text, self._places.get(_said_by(text), UNSEEN))
+        if found == UNSEEN and isinstance(value, str) and missing_in(value) is not None:
+            return NO_VALUE
+        return len(self.categories) + crc32(text.encode()) % self.hashed if found == UNSEEN and self.hashed else found
 
 
 def _said_by(text: str) -> tuple[str, float] | None:
@@ -243,23 +241,9 @@ class Columns:
         return f"missing values filled: {listed(counts)}; for each of these columns one more tells where"
 
     def as_array(self) -> Array:
-        """The columns as bytes, as files of arrays hold them: HDF5 attributes end at 64 KB."""
-        return np.frombuffer(self.dumps().encode(), dtype=np.uint8)
-
-    def dumps(self) -> str:
-        """The columns as JSON, which `loads` reads."""
-        return json.dumps([asdict(column) for column in self.each], ensure_ascii=False)
-
-    @classmethod
-    def loads(cls, text: str) -> Columns:
-        """The columns of `dumps`.  Raises ValueError for any other text."""
-        try:
-            each = _adapter().validate_json(text)
-        except ValueError:
-            raise ValueError("its columns are not described as columns are") from None
-        if len({column.name for column in each}) < len(each):
-            raise ValueError("two of its columns have one name")
-        return cls(each)
+        """The columns as bytes, which `columns_of` reads: HDF5 attributes end at 64 KB, datasets do not."""
+        text = json.dumps([asdict(column) for column in self.each], ensure_ascii=False)
+        return np.frombuffer(text.encode(), dtype=np.uint8)
 
 
 @cache
@@ -271,10 +255,15 @@ def _adapter() -> Any:
 
 
 def columns_of(held: Array, width: int) -> Columns:
-    """The columns of `Columns.as_array`, for arrays of that many columns.  Raises ValueError."""
+    """The columns of `Columns.as_array`, for arrays of that many columns.  Raises ValueError for anything else."""
     if held.ndim != 1 or held.dtype != np.uint8:
         raise ValueError("its columns are no text")
-    columns = Columns.loads(held.tobytes().decode())
+    try:
+        columns = Columns(_adapter().validate_json(held.tobytes()))
+    except ValueError:
+        raise ValueError("its columns are not described as columns are") from None
+    if len({column.name for column in columns.each}) < len(columns.each):
+        raise ValueError("two of its columns have one name")
     if len(columns.names) != width:
         raise ValueError("its columns are not as many as its inputs")
     return columns

@@ -181,10 +181,8 @@ def _of_array(config: Data) -> Points:
     check_there(path, "data.source")
     X, found = read_array(path), dict[str, Array]()
     targets = [_column(X, text, "data.target", path) for text in config.targets or []]
-    check_once([str(column) for column in targets])
     weights = [_column(X, config.weights, "data.weights", path)] if config.weights else []
-    if set(weights) & set(targets):
-        raise UsageError(f"data.weights: column {config.weights} stands in data.target; take it out of one of them")
+    _check_once(*([str(column) for column in columns] for columns in (targets, weights, [])))
     if weights:
         found["weights"] = X[:, weights[0]]
     if targets:
@@ -253,13 +251,7 @@ def of_frame(frame: Any, config: Data, targets: list[str], missing: bool = False
                 close = difflib.get_close_matches(name, series, n=1)
                 hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(list(series)[:20])}"
                 raise UsageError(f"data.{key}: {source} has no column {name!r}; {hint}")
-    check_once(targets)
-    both = sorted(set(targets) & set(config.ignore))
-    if both:
-        raise UsageError(f"data.ignore: column {both[0]!r} is a target; take it out of one of them")
-    if config.weights in {*targets, *config.ignore}:
-        where = "target" if config.weights in targets else "ignore"
-        raise UsageError(f"data.weights: column {config.weights!r} stands in data.{where}; take it out of one of them")
+    _check_once(targets, weights, config.ignore)
     without = {*targets, *weights, *config.ignore}
     found = Columns.of(frame, config.missing, without, source, config.categories, config.empty)
     arrays = {"X": found.encode(frame, source)}
@@ -271,7 +263,11 @@ def of_frame(frame: Any, config: Data, targets: list[str], missing: bool = False
     return Points(arrays, found)
 
 
-def check_once(targets: list[str]) -> None:
-    """Raises UsageError where a column is named twice as a target."""
+def _check_once(targets: list[str], weights: list[str], ignore: list[str]) -> None:
+    """Raises UsageError where a column is named twice."""
     if twice := sorted({name for name in targets if targets.count(name) > 1}):
         raise UsageError(f"data.target names {twice[0]!r} twice; name each target once")
+    places = ("ignore", ignore, "target", targets), ("weights", weights, "target", targets)
+    for key, names, other, others in (*places, ("weights", weights, "ignore", ignore)):
+        if both := sorted({*names} & {*others}):
+            raise UsageError(f"data.{key}: column {both[0]!r} stands in data.{other}; take it out of one of them")

@@ -20,12 +20,12 @@ from macmpi.data.alike import block_sum, check_same_data, opened_alike, sum_of_b
 from macmpi.data.checks import check_single, check_some, check_units, check_varied, largest, not_negative
 from macmpi.data.dataset import POINTS, SIDES, WEIGHTS, Dataset, Raw, share_arrays
 from macmpi.data.gathered import Points
-from macmpi.data.parts import Part, Parts, RowSet, classes_in, counted, drawn_of, parts_of, raw_of, rows_of
+from macmpi.data.parts import Part, Parts, RowSet, classes_in, parts_of, raw_of, rows_of, split_of
 from macmpi.data.scaling import AS_IS, Rows, Scaling, ScalingRule, spread_rows, unscaled
 from macmpi.data.targets import NUMBERS, Wanted, check_known, check_seen
 from macmpi.parallel import tiles
 from macmpi.parallel.partition import Partitions, PointPartition, partition_points
-from macmpi.parallel.team import Team
+from macmpi.parallel.team import Team, on_root
 from macmpi.parallel.tiles import Tile
 from macmpi.parallel.tree_sum import TreeSum
 from macmpi.typing import Array
@@ -37,7 +37,7 @@ def load(config: Data, wanted: Wanted = NUMBERS, dtype: Any = np.float64, points
     points: those that the caller has, in its place.  Raises UsageError.  Collective: no (rank 0).
     """
     raw = raw_of(config, wanted) if points is None else rows_of(points, config, wanted)
-    parts = parts_of(raw, config, drawn_of, wanted.loss.missing)
+    parts = parts_of(raw, config, split_of(raw, config), wanted.loss.missing)
     classes = classes_in(parts, raw, config.source)
     partitions = partition_points(len(parts["X"]), 1), partition_points(len(parts["X_val"]), 1)
     found = Reader(partitions, Team(), dtype, config, whole=True).dataset(raw, parts, classes, wanted)
@@ -57,7 +57,7 @@ def survey(config: Data, wanted: Wanted = NUMBERS) -> Sizes:
     wanted: what the config asks of them.  Raises UsageError for all that headers tell.  Collective: no (rank 0).
     """
     raw = raw_of(config, wanted, by_rows=True)
-    parts = parts_of(raw, config, drawn_of if wanted.loss.labels else counted)
+    parts = parts_of(raw, config, split_of(raw, config, draw=wanted.loss.labels))
     X, Y, classes = parts["X"], parts.get("Y"), classes_in(parts, raw, config.source)
     n_out = len(classes) if classes is not None else (Y or X).width
     weighted = "weights" in raw.arrays
@@ -79,18 +79,17 @@ def load_rows(
     Raises UsageError on all ranks if one of them finds something wrong.  Collective: yes.
     """
     raw = opened_alike(lambda: raw_of(config, wanted, by_rows=True), config, team)
-    rows = _drawn(raw, config, team)
-    parts = team.all_or_raise(lambda: parts_of(raw, config, lambda raw, keys: rows, wanted.loss.missing))
+    rows = split_of(raw, config) if "X_val" in raw.arrays else _drawn(raw, config, team)
+    parts = team.all_or_raise(lambda: parts_of(raw, config, rows, wanted.loss.missing))
     read = [(part, points[name.endswith("_val")]) for name, part in parts.items() if name in POINTS]
     check_same_data(raw, read, config, team)
     return Reader(points, team, dtype, config).dataset(raw, parts, classes, wanted)
 
 
 def _drawn(raw: Raw, config: Data, team: Team) -> list[RowSet]:
-    """Rank 0 alone draws which rows are for training and for validation; none where X_val is.  Collective: yes."""
-    own: list[Array] = []
-    team.from_root(lambda: own.extend(r.bits for r in (() if "X_val" in raw.arrays else drawn_of(raw, config))))
-    return [RowSet(bits) for bits in share_arrays(team, own)]
+    """Rank 0 alone draws which rows are for training and for validation.  Collective: yes."""
+    own = on_root(team, lambda: [rows.bits for rows in split_of(raw, config) if isinstance(rows, RowSet)])
+    return [RowSet(bits) for bits in share_arrays(team, own or [])]
 
 
 class Reader:

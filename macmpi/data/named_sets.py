@@ -97,10 +97,7 @@ NAMED_SETS: dict[str, Callable[[Data, bool], Raw]] = {
 
 FILES = {"usps": "usps.h5", "coil": "coil20.h5"}
 
-CONTENTS: dict[str, tuple[tuple[int, int], tuple[str, ...]]] = {
-    "usps": ((16, 16), ("labels",)),
-    "coil": ((32, 32), ("object", "pose")),
-}
+CONTENTS = {"usps": ((16, 16), ("labels",)), "coil": ((32, 32), ("object", "pose"))}
 """Height and width of their images, which are (N, height, width), and datasets of N whole numbers."""
 
 

@@ -5,7 +5,7 @@ One rank draws which rows are for which, and gives the others a bit a row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -269,34 +269,28 @@ class Part:
 Parts = dict[str, Part]
 """The training rows of each array by its name, and the validation rows by that name and "_val"."""
 
-Draw = Callable[[Raw, Data], Sequence[range | RowSet]]
-"""Draws which rows are for training, and which for validation."""
+
+def split_of(raw: Raw, config: Data, draw: bool = True) -> list[range] | list[RowSet]:
+    """The rows for training and for validation: the first data.points of X and all of X_val.
+
+    Where there is no X_val they are drawn, those of labels in proportion to their classes.  draw: without it they are
+    only as many, not those that there will be.  Raises UsageError.  Collective: no.
+    """
+    n = len(raw.arrays["X"])
+    if "X_val" in raw.arrays:
+        return [range(min(config.points or n, n)), range(len(raw.arrays["X_val"]))]
+    if not draw:
+        return [range(size) for size in split_sizes(n, config)]
+    return drawn(n, config, np.ravel(raw.arrays["Y"][()]) if raw.labels else None)
 
 
-def drawn_of(raw: Raw, config: Data) -> list[RowSet]:
-    """The rows drawn for training and for validation, those of labels in proportion to their classes."""
-    labels = np.ravel(raw.arrays["Y"][()]) if raw.labels else None
-    return drawn(len(raw.arrays["X"]), config, labels)
-
-
-def counted(raw: Raw, config: Data) -> list[range]:
-    """Counts the rows that there will be for each; they are not those that there will be.  Collective: no."""
-    return [range(size) for size in split_sizes(len(raw.arrays["X"]), config)]
-
-
-def parts_of(raw: Raw, config: Data, draw: Draw, missing: bool = False) -> Parts:
+def parts_of(raw: Raw, config: Data, rows: Sequence[range | RowSet], missing: bool = False) -> Parts:
     """The parts of all arrays that there are.  missing: numbers of Y may be.  Raises UsageError.  Collective: no.
 
-    Their rows are the first data.points of X and all of X_val, or where there is no X_val those that are drawn.
+    rows: those for training and for validation, as of `split_of`.
     """
-    left = n = len(raw.arrays["X"])
-    given = "X_val" in raw.arrays
-    if given:
-        rows: Sequence[range | RowSet] = [range(min(config.points or n, n)), range(len(raw.arrays["X_val"]))]
-    else:
-        rows = draw(raw, config)
-        left = n - len(rows[1])
-    check_enough(config, len(rows[0]), len(rows[1]), left)
+    given, (n, n_val) = "X_val" in raw.arrays, map(len, rows)
+    check_enough(config, n, n_val, len(raw.arrays["X"]) - (0 if given else n_val))
     found: Parts = {}
     for name in ("X", "Y", "weights", "groups", "order"):
         for side, own in zip(SIDES, rows, strict=True):

@@ -7,6 +7,7 @@ run starts from.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -43,17 +44,16 @@ def contents(path: Path) -> str:
     return f"it holds {listed(names_in(path)) or 'nothing'}"
 
 
-NO_ARRAY = "it holds Python objects, or is no .npy file"
-OBJECTS = {"Object arrays": "it holds Python objects: save numbers, and text as A.astype(str)"}
-OBJECTS |= {"pickle": "it is not a file of plain arrays"}
-"""Words of NumPy's about what it would have to unpickle, and what is said in their place."""
+OBJECTS = {".*Object arrays.*": "it holds Python objects: save numbers, and text as A.astype(str)"}
+OBJECTS |= {".*pickle.*": "it is not a file of plain arrays"}
+"""Patterns of what NumPy says of what it would have to unpickle, and what is said in their place."""
 
 
 @contextmanager
 def told(what: str, instead: Mapping[str, str] = OBJECTS) -> Iterator[None]:
-    """Names what is read where it cannot be, whatever NumPy, zipfile, h5py and Pillow raise: it is what is wrong.
+    """Names what is read where it cannot be, whatever a library raises: it is what is wrong.
 
-    instead: what is said of errors with these words.  Raises UsageError.
+    instead: what is said in the place of texts of these patterns.  Raises UsageError.
     """
     try:
         yield
@@ -62,8 +62,10 @@ def told(what: str, instead: Mapping[str, str] = OBJECTS) -> Iterator[None]:
     except MemoryError:
         raise UsageError(f"{what} cannot be read: it says that it holds more than fits into memory") from None
     except Exception as error:  # noqa: BLE001 - there is no list of what these libraries raise
-        said = first_line(error)
-        said = next((text for words, text in instead.items() if words in said), said)
+        of_system = error.strerror if isinstance(error, OSError) else ""  # without its number
+        said = first_line(OSError(of_system) if of_system else error)
+        for pattern, words in instead.items():
+            said = re.sub(pattern, words, said)
         raise UsageError(f"{what} cannot be read: {said}") from None
 
 
@@ -127,7 +129,7 @@ def declared(array: Array, facts: dict[str, Any]) -> Array:
 
 def read_array(path: Path) -> Array:
     """The array of an .npy file.  Nothing is ever unpickled.  Raises UsageError."""
-    with told(str(path), dict.fromkeys(("allow_pickle", "Object arrays"), NO_ARRAY)):
+    with told(str(path), {".*(allow_pickle|Object arrays).*": "it holds Python objects, or is no .npy file"}):
         return np.asarray(np.load(path, allow_pickle=False))
 
 

@@ -17,6 +17,9 @@ from macmpi import UsageError
 from macmpi.data.texts import Unclear, kind_of_texts, missing_in, moment_of, number_of, truth_of
 from macmpi.typing import Array
 
+EXACT = 2.0**53
+"""From here on float64 rounds whole numbers."""
+
 DAY = 86_400_000_000
 """Microseconds of a day."""
 
@@ -136,14 +139,11 @@ SCALARS: dict[str, tuple[type, ...]] = {
 
 def _kind_of_values(found: list[Any]) -> str:
     """Text among numbers or truth values makes text of all of them."""
-    kinds = {_kind_of_value(kind) for kind in {type(value) for value in found if value is not None}}
+    types = {type(value) for value in found if value is not None}
+    kinds = {next((kind for kind, own in SCALARS.items() if issubclass(of, own)), "other") for of in types}
     if len(kinds) <= 1:
         return kinds.pop() if kinds else "nothing"
     return "category" if kinds <= {"truth", "number", "category"} else "other"
-
-
-def _kind_of_value(of: type) -> str:
-    return next((kind for kind, types in SCALARS.items() if issubclass(of, types)), "other")
 
 
 def text_of(value: Any) -> str:

@@ -21,7 +21,7 @@ from macmpi.config import Data
 from macmpi.data.checks import as_rows
 from macmpi.data.dataset import Dataset, Raw
 from macmpi.data.loading import load, survey
-from macmpi.data.parts import drawn, drawn_of, parts_of, raw_of
+from macmpi.data.parts import drawn, parts_of, raw_of
 from macmpi.data.reading import read_file
 from macmpi.data.scaling import FARTHEST, Scaling, spread_rows
 from macmpi.parallel.tiles import Tile
@@ -352,7 +352,7 @@ def test_a_split_takes_each_point_once(n: int, fraction: float, seed: int) -> No
     assert sorted([*train, *held]) == list(range(n))
     if len(train) < 2:
         return
-    parts = parts_of(Raw({"X": X, "Y": 10.0 * X}), config, drawn_of)
+    parts = parts_of(Raw({"X": X, "Y": 10.0 * X}), config, rows)
     for side, where in (("", train), ("_val", held)):
         assert_array_equal(parts[f"X{side}"].whole(), X[where])
         assert_array_equal(parts[f"Y{side}"].whole(), 10.0 * X[where])
@@ -532,7 +532,7 @@ def test_a_value_above_the_limit_is_refused_with_the_limit_and_the_remedy(
     path = write(X=X)
 
     def opened_and_read() -> None:
-        parts = parts_of(raw_of(of(path), by_rows=True), of(path), lambda raw, config: (range(16), range(16, 20)))
+        parts = parts_of(raw_of(of(path), by_rows=True), of(path), [range(16), range(16, 20)])
         parts["X"].read(Tile(0, 16))
 
     for read in (lambda: load(of(path)), opened_and_read):

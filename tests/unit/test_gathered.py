@@ -120,7 +120,7 @@ def test_folders_that_hold_no_images_of_one_kind(tmp_path: Path) -> None:
     assert "b.png cannot be read: " in refusal(Data(source=str(tmp_path / "bad")))
     draw(tmp_path / "deep" / "a.png")
     Image.fromarray(np.ones((3, 4), np.int32), mode="I").save(tmp_path / "deep" / "b.tif")
-    assert "b.tif has pixels of mode I" in refusal(Data(source=str(tmp_path / "deep")))
+    assert "b.tif: it has pixels of mode I" in refusal(Data(source=str(tmp_path / "deep")))
     draw(tmp_path / "flat" / "a.png")
     assert "of images folders, one a class" in refusal(Data(source=str(tmp_path / "flat")), "cross_entropy")
 

@@ -60,11 +60,11 @@ def test_one_rank_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         file["X"] = np.arange(1203.0)[:, None]
     config, drawers = Data(str(tmp_path / "points.h5"), scale="none"), []
 
-    def noted(raw: Any, keys: Data) -> Any:
+    def noted(*given: Any) -> Any:
         drawers.append(threading.get_ident())
-        return drawn(len(raw.arrays["X"]), keys)
+        return drawn(*given)
 
-    monkeypatch.setattr(loading, "drawn_of", noted)
+    monkeypatch.setattr(parts, "drawn", noted)
 
     def work(team: Any) -> tuple[int, Any]:
         found = team.from_root(lambda: loading.survey(config))
@@ -86,7 +86,7 @@ def test_a_rank_that_is_given_the_bits_needs_no_memory_for_all_rows(tmp_path: Pa
     for rows in (drawn(n, config), [range(size) for size in parts.split_sizes(n, config)]):
         tracemalloc.start()
         loading.survey(config)
-        found = parts.parts_of(parts.raw_of(config, by_rows=True), config, lambda n, keys, rows=rows: rows)  # type: ignore[misc]
+        found = parts.parts_of(parts.raw_of(config, by_rows=True), config, rows)
         found["X"].read(Tile(700_000, 700_100))
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()

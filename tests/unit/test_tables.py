@@ -213,7 +213,7 @@ def test_names_that_the_table_does_not_have(folder: Path) -> None:
     assert f"data.target: {path} has no column 'amuont'; did you mean 'amount'?" in refusal(keys(path, "amuont"))
     assert "data.ignore: " in refusal(Data(source=str(path), ignore=["ids"]))
     assert "it has id, age, income" in refusal(Data(source=str(path), ignore=["zzzzzz"]))
-    assert "column 'age' is a target; take it out of one" in refusal(
+    assert "column 'age' stands in data.target; take it out of one" in refusal(
         Data(source=str(path), target="age", ignore=["age"])
     )
 
