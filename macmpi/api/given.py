@@ -164,7 +164,9 @@ def points_of(X: Any, Y: Any, validation: Any, weights: Any, config: Config) -> 
             raise UsageError("there are no points: give X, or a config that names data")
         return None
     table = is_frame(X)
-    _check_source(data, table)
+    if data.source:
+        raise UsageError(f'data.source = "{data.source}" in config, and X is given, too: give one of them')
+    check_keys(data, OF_TABLES if table else (), "X, a table," if table else "X, an array,")
     if Y is None and table and data.targets:
         Y = data.targets
     elif data.targets and Y is not None and _names(X, Y) != data.targets:
@@ -197,18 +199,8 @@ def points_of(X: Any, Y: Any, validation: Any, weights: Any, config: Config) -> 
     if weights is not None and not isinstance(weights, str):
         arrays["weights"] = as_array(weights, "weights")
     if validation is not None and not np.isscalar(validation):
-        arrays |= _validation(validation, Y, names, found.columns, missing, column)
+        arrays |= _validation(validation, Y, names, found.columns, missing, replace(data, weights=column))
     return found
-
-
-def _check_source(data: Data, table: bool) -> None:
-    """Raises UsageError where keys of [data] say what X is not: a file, or a table."""
-    if data.source:
-        raise UsageError(f'data.source = "{data.source}" in config, and X is given, too: give one of them')
-    try:
-        check_keys(replace(data, source="X"), OF_TABLES if table else ())
-    except UsageError as error:
-        raise UsageError(str(error).replace('data.source = "X" does', "X, an array, does")) from None
 
 
 def _names(X: Any, Y: Any) -> list[str] | None:
@@ -223,12 +215,12 @@ def _names(X: Any, Y: Any) -> list[str] | None:
 
 
 def _validation(
-    validation: Any, Y: Any, names: list[str] | None, columns: Columns | None, missing: bool, weights: str
+    validation: Any, Y: Any, names: list[str] | None, columns: Columns | None, missing: bool, data: Data
 ) -> dict[str, Array]:
     """X_val and, if they are given, Y_val and weights_val.
 
-    names, weights: of the targets and of the weights ("": none), which are then columns of the validation table; where
-    it has no such weights, all weigh 1.
+    names: of the targets, which are then columns of the validation table, as data.weights is; where it has no such
+    weights, all weigh 1.
     """
 
     def inputs(A: Any) -> dict[str, Array]:
@@ -240,9 +232,10 @@ def _validation(
             raise UsageError(f"validation has no column {lost[0]!r}, which Y names")
         given = inputs(validation)
         if names is not None:
-            given["Y_val"] = targets_of({name: series[name] for name in names}, "X_val", missing)
-        if weights and weights in series:
-            given["weights_val"] = weights_of(series[weights], f"X_val: column {weights}, its weights,")
+            given["Y_val"] = targets_of({name: series[name] for name in names}, "X_val", missing, data)
+        if data.weights and data.weights in series:
+            place = f"X_val: column {data.weights}, its weights,"
+            given["weights_val"] = weights_of(series[data.weights], place)
         return given
     several = isinstance(validation, tuple | list) and len(validation) in (2, 3)
     if Y is None and not (several and validation[1] is None):

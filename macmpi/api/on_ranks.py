@@ -16,9 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from macmpi import MacmpiError, NumericalError, StorageError, UsageError, shown
-from macmpi.config import Config, Data, dump
+from macmpi.config import Config, dump
 from macmpi.console import say, warn
 from macmpi.data.gathered import ARGUMENTS, COLUMNS, KEYS, Points
+from macmpi.data.series import USUAL
 from macmpi.machine.lock import Lock, is_abandoned
 from macmpi.parallel.launchers import mpiexec, of_its_own, started
 from macmpi.results.card import record_in
@@ -67,7 +68,7 @@ def fit_on_ranks(ranks: int, config: Config, points: Points | None, request: Req
             for note in points.columns.notes if points.columns else ():  # which the ranks do not know
                 warn(note)
             np.savez(folder / POINTS, **points.arrays, **table)  # type: ignore[arg-type]
-            done = {key: getattr(Data(), key) for key in KEYS}  # by which a table became arrays
+            done = {key: getattr(USUAL, key) for key in KEYS}  # by which a table became arrays
             settled = replace(settled, data=replace(settled.data, source=str(folder / POINTS), **done))
         if request.start is not None:
             save_model(folder / "start.h5", request.start)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from functools import cache, cached_property
 from itertools import chain, count
@@ -18,8 +18,9 @@ from zlib import crc32
 import numpy as np
 
 from macmpi import UsageError, caution, listed, many
+from macmpi.config import Data
 from macmpi.config.bounds import Interval, Len
-from macmpi.data.series import EXACT, is_categorical, is_index, kind_of, numbers, series_of, text_of, values
+from macmpi.data.series import EXACT, USUAL, is_categorical, is_index, kind_of, numbers, series_of, text_of, values
 from macmpi.data.texts import FORMS, Unclear, is_number, kind_of_texts, missing_in, number_of, truth_of
 from macmpi.typing import Array
 
@@ -153,20 +154,12 @@ class Columns:
     notes: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     @classmethod
-    def of(
-        cls,
-        frame: Any,
-        missing: str = "impute",
-        without: Iterable[str] = (),
-        name: str = "X",
-        categories: Collection[str] = (),
-        empty: Sequence[str] = (),
-    ) -> Columns:
+    def of(cls, frame: Any, config: Data = USUAL, without: Iterable[str] = (), name: str = "X") -> Columns:
         """The columns of a training table (pandas, polars, pyarrow), but for those named in `without`.
 
-        missing: "impute" or "refuse".  name: of the table, for messages.  categories: columns that are categories,
-        whatever they hold; empty: texts that stand for a missing value.  Raises UsageError, naming every column that
-        cannot become numbers.  Cost: a pass over the table.  Collective: no.
+        config: which of them are categories, which texts stand for a missing value, and what is done about those.
+        name: of the table, for messages.  Raises UsageError, naming every column that cannot become numbers.  Cost: a
+        pass over the table.  Collective: no.
         """
         left_out = set(without)
         series = {key: one for key, one in series_of(frame, name).items() if key not in left_out}
@@ -182,7 +175,7 @@ class Columns:
                 notes.append(f"column {key!r} only numbers the rows, and is left out")
                 continue
             try:
-                column, said = _read(key, one, missing == "impute", name, key in categories, tuple(empty))
+                column, said = _read(key, one, name, config)
             except Unclear as error:
                 wrong[key] = str(error)
                 continue
@@ -269,13 +262,12 @@ def columns_of(held: Array, width: int) -> Columns:
     return columns
 
 
-def _read(
-    key: str, series: Any, impute: bool, table: str, declared: bool, empty: tuple[str, ...]
-) -> tuple[Column | None, list[str]]:
+def _read(key: str, series: Any, table: str, config: Data) -> tuple[Column | None, list[str]]:
     """A column of a training table, all of whose values are looked at, and what a person should know of it.
 
-    declared: its values are categories.  None where it is left out.  Raises Unclear.
+    None where it is left out.  Raises Unclear.
     """
+    impute, declared, empty = config.missing == "impute", key in config.categories, tuple(config.empty)
     kind, form, counts = "category" if declared else kind_of(series, empty), "", Counter[str]()
     seen = (value for part in (series.head(SEEN), series) for value in values(part, empty))
     if kind == "nothing" or all(value is None for value in seen):

@@ -25,7 +25,7 @@ from macmpi.data.frames import Columns, columns_of
 from macmpi.data.images import images_of
 from macmpi.data.named_sets import NAMED_SETS, PREFIX, folder, read_library_set
 from macmpi.data.reading import check_there, contents, names_in, read_array, read_file, read_headers
-from macmpi.data.series import series_of, targets_of, weights_of
+from macmpi.data.series import USUAL, series_of, targets_of, weights_of
 from macmpi.data.tables import is_table, read_table, targets_within
 from macmpi.files import DAMAGE, first_line
 from macmpi.typing import Array
@@ -76,12 +76,16 @@ KEYS = (*OF_TABLES, "image_size")
 """Keys of [data] that only some kinds of sources read."""
 
 
-def check_keys(config: Data, keys: Iterable[str] = ()) -> None:
-    """Raises UsageError where a key is given that a source of this kind does not read."""
+def check_keys(config: Data, keys: Iterable[str] = (), source: str = "") -> None:
+    """Raises UsageError where a key is given that a source does not read, whose kind reads these.
+
+    source: its name in the message.
+    """
     for key in KEYS:
-        if key not in keys and getattr(config, key) != getattr(Data(), key):
+        if key not in keys and getattr(config, key) != getattr(USUAL, key):
             given = json.dumps(getattr(config, key), ensure_ascii=False)
-            raise UsageError(f'data.{key} = {given}: data.source = "{config.source}" does not read it; leave it out')
+            what = source or f'data.source = "{config.source}"'
+            raise UsageError(f"data.{key} = {given}: {what} does not read it; leave it out")
 
 
 def gathered(config: Data, missing: bool = False, by_rows: bool = False) -> Points:
@@ -253,13 +257,12 @@ def of_frame(frame: Any, config: Data, targets: list[str], missing: bool = False
                 raise UsageError(f"data.{key}: {source} has no column {name!r}; {hint}")
     _check_once(targets, weights, config.ignore)
     without = {*targets, *weights, *config.ignore}
-    found = Columns.of(frame, config.missing, without, source, config.categories, config.empty)
+    found = Columns.of(frame, config, without, source)
     arrays = {"X": found.encode(frame, source)}
     for name in weights:
         arrays["weights"] = weights_of(series[name], f"{source}: column {name}, data.weights,")
     if targets:
-        of_targets = {name: series[name] for name in targets}
-        arrays["Y"] = targets_of(of_targets, source, missing, config.categories, config.empty)
+        arrays["Y"] = targets_of({name: series[name] for name in targets}, source, missing, config)
     return Points(arrays, found)
 
 

@@ -74,9 +74,9 @@ def read_usps_large(config: Data, labels: bool) -> Raw:
     """60,000 + 10,000 images of 28 x 28 pixels in [0, 1], in single precision, made from those of `read_usps`."""
     images, digits = _read_fetched("usps", "usps-large")
     train, held = _usps_parts(digits, 0)
-    X = large_images(images[train], images[held]).astype(np.float32) / np.float32(255.0)
-    classes = np.r_[np.resize(digits[train], TRAINING), np.resize(digits[held], HELD)]
-    return _pictures(X, classes, [slice(TRAINING), slice(TRAINING, None)], labels)
+    rows = np.r_[np.resize(train, TRAINING), np.resize(held, HELD)]
+    X = large_images(images, rows).astype(np.float32) / np.float32(255.0)
+    return _pictures(X, digits[rows], [slice(TRAINING), slice(TRAINING, None)], labels)
 
 
 def read_coil(config: Data, labels: bool) -> Raw:
@@ -167,35 +167,34 @@ SHA256 = "8efe372694ef34ead4c0cc3ccbb46e0bc59a4c9d77297379a576fe8d0f8f1254"
 """The digest that all 70,000 images must have."""
 
 
-def large_images(train: Array, held: Array) -> Array:
+def large_images(images: Array, rows: Array) -> Array:
     """The images of the large set, (70000, 28, 28) uint8: those to train on and then those to validate with.
 
-    They are read from the folder or from the user's cache; where they are in neither, or damaged, they are made (10 s)
-    and kept in the cache, if it takes them.  train, held: images (n, 16, 16) uint8 of USPS.  Collective: no (rank 0).
+    They are read from the folder or from the user's cache; where they are in neither, or damaged, they are `made` (10
+    s) and kept in the cache, if it takes them.  Collective: no (rank 0).
     """
     kept = cache() / LARGE
     for place in (folder() / LARGE, kept):
         with suppress(UsageError, KeyError):  # it is not there, or something else is
-            images = read_file(place, ("images",))["images"]
-            if hashlib.sha256(np.ascontiguousarray(images).data).hexdigest() == SHA256:
-                return images
-    images = np.concatenate([made(train, 0, TRAINING), made(held, TRAINING, HELD)])
+            found = read_file(place, ("images",))["images"]
+            if hashlib.sha256(np.ascontiguousarray(found).data).hexdigest() == SHA256:
+                return found
+    found = made(images, rows)
     with suppress(OSError, MacmpiError):
         kept.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(kept, image({"images": images}, {"source": "macmpi, from USPS"}))
-    return images
+        replace_file(kept, image({"images": found}, {"source": "macmpi, from USPS"}))
+    return found
 
 
-def made(images: Array, first: int, count: int) -> Array:
-    """Images first, ..., first + count - 1 of the set: (count, 28, 28) uint8.
+def made(images: Array, rows: Array) -> Array:
+    """Images (N, 28, 28) uint8, each made of one (16, 16) of USPS.  Cost: about 0.1 ms an image.  Collective: no.
 
-    images: (n, 16, 16) uint8 of USPS, taken in turn.  first, count: multiples of CHUNK.  Cost: about 0.1 ms an image.
-    Collective: no.
+    rows: (N,), which of them.
     """
-    found, taken = np.empty((count, SIDE, SIDE), np.uint8), np.resize(np.arange(len(images)), count)
-    for start in range(0, count, CHUNK):
-        part, random = slice(start, start + CHUNK), stream(0, "usps-large", (first + start) // CHUNK)
-        found[part] = changed(images[taken[part]], random)
+    found = np.empty((len(rows), SIDE, SIDE), np.uint8)
+    for start in range(0, len(rows), CHUNK):
+        part = slice(start, start + CHUNK)
+        found[part] = changed(images[rows[part]], stream(0, "usps-large", start // CHUNK))
     return found
 
 

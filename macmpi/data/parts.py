@@ -114,7 +114,7 @@ def numbered(held: dict[str, Any]) -> Array | None:
         return np.array([False, True])
     if own and all(map(is_text, own.values())):
         flat = [np.asarray(files.texts(array.ravel()), dtype=str) for array in own.values()]
-    elif own and not any(array.dtype.kind != "O" or is_text(array) for array in own.values()):  # declared to be classes
+    elif any(array.dtype.kind == "O" and not is_text(array) for array in own.values()):  # declared to be classes
         flat = [np.array(array.ravel().tolist()) for array in own.values()]
     else:
         return None

@@ -8,17 +8,21 @@ from __future__ import annotations
 import datetime
 import decimal
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
 
 from macmpi import UsageError
+from macmpi.config import Data
 from macmpi.data.texts import Unclear, kind_of_texts, missing_in, moment_of, number_of, truth_of
 from macmpi.typing import Array
 
 EXACT = 2.0**53
 """From here on float64 rounds whole numbers."""
+
+USUAL = Data()
+"""Keys of [data] at their defaults."""
 
 DAY = 86_400_000_000
 """Microseconds of a day."""
@@ -217,20 +221,14 @@ WANTED = {"number": "numbers", "truth": "truth values", "date": "dates"}
 # --- targets and weights ----------------------------------------------------------------------------------------------
 
 
-def targets_of(
-    series: dict[str, Any],
-    source: str,
-    missing: bool = False,
-    categories: Sequence[str] = (),
-    empty: Sequence[str] = (),
-) -> Array:
+def targets_of(series: dict[str, Any], source: str, missing: bool = False, config: Data = USUAL) -> Array:
     """One column as (N,): text, truth values, whole numbers or numbers; several as numbers (N, L).
 
-    source: for messages.  missing: numbers may be, and become NaN.  categories: columns that are classes, whatever they
-    hold; empty: texts that stand for a missing value.  Raises UsageError where a value is missing, or is no target.
+    source: for messages.  missing: numbers may be, and become NaN.  config: which columns are classes, whatever they
+    hold, and which texts stand for a missing value.  Raises UsageError where a value is missing, or is no target.
     """
     found = [
-        _target(one, f"{source}: column {name}, a target,", missing, name in categories, tuple(empty))
+        _target(one, f"{source}: column {name}, a target,", missing, name in config.categories, config.empty)
         for name, one in series.items()
     ]
     if len(found) == 1:
@@ -251,7 +249,7 @@ def weights_of(series: Any, place: str) -> Array:
     return found
 
 
-def _target(series: Any, place: str, missing: bool, classes: bool, empty: tuple[str, ...]) -> Array:
+def _target(series: Any, place: str, missing: bool, classes: bool, empty: Collection[str]) -> Array:
     """A target, in the type that says whether it may be classes."""
     kind, form = "category" if classes else kind_of(series, empty), ""
     if kind in ("other", "date"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from macmpi import UsageError
+from macmpi.config import Data
 from macmpi.data.frames import Column, Columns, columns_of
 from macmpi.data.series import is_frame, series_of
 
@@ -141,9 +143,9 @@ def test_a_new_table_may_hold_what_the_training_table_does_not() -> None:
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 
-def refusal(frame: Any, **keys: Any) -> str:
+def refusal(frame: Any, without: Sequence[str] = (), **keys: Any) -> str:
     with pytest.raises(UsageError) as caught:
-        Columns.of(frame, name="people.csv", **keys)
+        Columns.of(frame, Data(**keys), without, "people.csv")
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -176,7 +178,7 @@ def test_missing_values_can_be_refused() -> None:
     assert "column age has 2 missing values" in text
     assert "column city has 1 missing value" in text
     assert "height" not in text
-    columns = Columns.of(table.drop_columns(["age", "city"]), missing="refuse")
+    columns = Columns.of(table.drop_columns(["age", "city"]), Data(missing="refuse"))
     assert columns.each == (Column("height", "number"),)
     with pytest.raises(UsageError, match=r"new\.csv: column height has 1 missing value, the first in row 1"):
         columns.encode(pa.table({"height": [1.0, None]}), "new.csv")

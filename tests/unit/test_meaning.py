@@ -254,8 +254,8 @@ def test_a_slip_among_numbers_is_refused_and_numbers_are_no_categories(numbers: 
     with pytest.raises(Unclear, match="holds numbers, and"):
         kind_of_texts(counted([*numbers, slip]))
     frame = pd.DataFrame({"a": [*numbers, slip]})
-    assert Columns.of(frame, empty=[slip]).each[0].kind == "number"
-    assert Columns.of(frame, categories=["a"]).each[0].kind == "category"
+    assert Columns.of(frame, Data(empty=[slip])).each[0].kind == "number"
+    assert Columns.of(frame, Data(categories=["a"])).each[0].kind == "category"
     comma = [number.replace(".", ",") for number in numbers]
     columns = Columns.of(pd.DataFrame({"a": comma}))
     assert_array_equal(columns.encode(pd.DataFrame({"a": comma}))[:, 0], np.array(numbers, float))
@@ -309,7 +309,7 @@ def test_dates_and_times_in_forms_that_are_not_read_are_no_categories(form: str,
     with pytest.raises(Unclear, match=r"write 2024-12-31|name the column in data\.categories"):
         kind_of_texts(counted([day.strftime(form) for day in days]))
     frame = pd.DataFrame({"d": [day.strftime(form) for day in days]})
-    assert Columns.of(frame, categories=["d"]).each[0].kind == "category"
+    assert Columns.of(frame, Data(categories=["d"])).each[0].kind == "category"
 
 
 @pytest.mark.parametrize("texts", [["1.2.3", "10.20.30"], ["2000-2005"], ["20-25", "25-30"], ["5 years"]])
@@ -324,7 +324,7 @@ def test_a_category_is_read_from_a_csv_file_whatever_word_it_is(values: list[str
     frame = pd.DataFrame({"s": values, "x": np.arange(len(values), dtype=float)})
     with TemporaryDirectory() as folder:
         frame.to_csv(Path(folder) / "t.csv", index=False)
-        columns = Columns.of(frame, categories=["s"])
+        columns = Columns.of(frame, Data(categories=["s"]))
         assert_array_equal(columns.encode(read_table(Path(folder) / "t.csv", typed=False)), columns.encode(frame))
 
 
@@ -364,8 +364,10 @@ def test_declared_classes_keep_their_type(labels: list[Any], random: np.random.G
     frame = pd.DataFrame(random.normal(size=(60, 2)), columns=["a", "b"])
     short = {"run.max_iterations": 1}
     by_type = macmpi.fit(frame.assign(y=pd.Categorical(labels * 20)), "y", config=short)
-    by_key = macmpi.fit(frame.assign(y=labels * 20), "y", config={**short, "data.categories": ["y"]})
-    for model in (by_type, by_key):
+    given, keys = frame.assign(y=labels * 20), {**short, "data.categories": ["y"]}
+    held = (None, given, (given, np.array(labels * 20)))
+    by_key, by_table, by_arrays = (macmpi.fit(given, "y", validation=v, config=keys) for v in held)
+    for model in (by_type, by_key, by_table, by_arrays):
         assert model.classes is not None
         assert model.classes.tolist() == sorted(set(labels))
         assert type(model.predict(frame)[0].item()) is type(labels[0])
@@ -519,7 +521,7 @@ def test_text_that_names_the_rows_is_left_out() -> None:
 
 @pytest.mark.parametrize("values", [[None] * 9, [float("nan")] * 9, [pd.NA] * 9, [pd.NaT] * 9, [""] * 9], ids=str)
 def test_a_column_without_values_is_left_out(values: list[Any]) -> None:
-    columns = Columns.of(pd.DataFrame({"none": values, "x": np.arange(9.0)}), empty=[""])
+    columns = Columns.of(pd.DataFrame({"none": values, "x": np.arange(9.0)}), Data(empty=[""]))
     assert columns.names == ["x"]
     assert columns.notes == ("column none has no values, and is left out",)
 
