@@ -14,7 +14,7 @@ import numpy as np
 from macmpi import MacmpiError, UsageError, shown
 from macmpi.api.given import Layers, Settings, config_of, keys_given, points_of
 from macmpi.api.heard import listening
-from macmpi.api.live import Live, in_notebook
+from macmpi.api.live import drawing, in_notebook
 from macmpi.api.on_ranks import fit_on_ranks
 from macmpi.console import warn
 from macmpi.data.checks import as_flag
@@ -91,7 +91,7 @@ def fit(
         max_time=max_time,
         ends_with_model=True,
         is_program=False,
-        callback=Live(None).hears(callback) if verbose is None and in_notebook() else callback,
+        callback=drawing(callback) if verbose is None and in_notebook() else callback,
         start=start if isinstance(start, Model) else None,
         inputs=(Path(config),) if isinstance(config, str | Path) else (),
     )

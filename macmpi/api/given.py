@@ -18,8 +18,8 @@ from macmpi.config.auto import decide_net
 from macmpi.config.whole import given as keys_of
 from macmpi.data.checks import as_array
 from macmpi.data.frames import Columns
-from macmpi.data.gathered import ARGUMENTS, OF_TABLES, Points, check_keys, of_frame
-from macmpi.data.series import is_frame, is_series, series_of, targets_of, weights_of
+from macmpi.data.gathered import ARGUMENTS, OF_TABLES, Points, answers_of, check_keys, of_frame
+from macmpi.data.series import is_frame, is_series, series_of, targets_of
 from macmpi.files import as_path
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.masked import as_text
@@ -230,13 +230,8 @@ def _validation(
         series = series_of(validation, "X_val")
         if lost := [name for name in names or [] if name not in series]:
             raise UsageError(f"validation has no column {lost[0]!r}, which Y names")
-        given = inputs(validation)
-        if names is not None:
-            given["Y_val"] = targets_of({name: series[name] for name in names}, "X_val", missing, data)
-        if data.weights and data.weights in series:
-            place = f"X_val: column {data.weights}, its weights,"
-            given["weights_val"] = weights_of(series[data.weights], place)
-        return given
+        answers = answers_of(series, data, names or [], "X_val", missing)
+        return inputs(validation) | {f"{name}_val": array for name, array in answers.items()}
     several = isinstance(validation, tuple | list) and len(validation) in (2, 3)
     if Y is None and not (several and validation[1] is None):
         if isinstance(validation, tuple):

@@ -192,11 +192,12 @@ def _follow(command: list[str], folder: Path, curve: Tail, callback: Callback | 
 def _outcome(code: int, folder: Path, output: Path) -> Model:
     """The model that the ranks have left.  Raises what they failed of."""
     said = (folder / "err").read_text(encoding="utf-8", errors="replace").strip()
-    if code in (0, 70, 75) and _is_newer(output / "model.h5", folder / "fit.toml"):
+    began, kept = (folder / "fit.toml").stat().st_mtime_ns, output / "model.h5"  # not that of a run before this fit
+    if code in (0, 70, STOPPED) and os.path.exists(kept) and kept.stat().st_mtime_ns >= began:
         for line in said.splitlines():
             if line.startswith("macmpi: "):
                 warn(line.removeprefix("macmpi: "))
-        model = load(output / "model.h5")
+        model = load(kept)
         records = map(record_in, Tail(output / "curve.jsonl").lines())
         return replace(model, history=[record for record in records if record is not None])
     if code == STOPPED:
@@ -204,8 +205,3 @@ def _outcome(code: int, folder: Path, output: Path) -> Model:
     own = said[said.rfind("macmpi: ") :].removeprefix("macmpi: ") if "macmpi: " in said else said
     own = own.replace(f'data.source = "{folder / POINTS}"', ARGUMENTS).replace(str(folder / POINTS), ARGUMENTS)
     raise ERRORS.get(code, MacmpiError)(own or f"the ranks ended with exit code {code}")
-
-
-def _is_newer(path: Path, than: Path) -> bool:
-    """Tells whether a file is there that was written after another one: not the model of a run before this fit."""
-    return os.path.exists(path) and path.stat().st_mtime_ns >= than.stat().st_mtime_ns

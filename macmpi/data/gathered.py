@@ -258,12 +258,20 @@ def of_frame(frame: Any, config: Data, targets: list[str], missing: bool = False
     _check_once(targets, weights, config.ignore)
     without = {*targets, *weights, *config.ignore}
     found = Columns.of(frame, config, without, source)
-    arrays = {"X": found.encode(frame, source)}
-    for name in weights:
-        arrays["weights"] = weights_of(series[name], f"{source}: column {name}, data.weights,")
+    return Points({"X": found.encode(frame, source), **answers_of(series, config, targets, source, missing)}, found)
+
+
+def answers_of(
+    series: dict[str, Any], config: Data, targets: list[str], source: str, missing: bool
+) -> dict[str, Array]:
+    """Y and weights of the columns of a table, where it has them.  Raises UsageError."""
+    found = dict[str, Array]()
+    if config.weights and config.weights in series:
+        place = f"{source}: column {config.weights}, data.weights,"
+        found["weights"] = weights_of(series[config.weights], place)
     if targets:
-        arrays["Y"] = targets_of({name: series[name] for name in targets}, source, missing, config)
-    return Points(arrays, found)
+        found["Y"] = targets_of({name: series[name] for name in targets}, source, missing, config)
+    return found
 
 
 def _check_once(targets: list[str], weights: list[str], ignore: list[str]) -> None:

@@ -24,7 +24,7 @@ from macmpi.data.parts import Part, Parts, RowSet, classes_in, parts_of, raw_of,
 from macmpi.data.scaling import AS_IS, Rows, Scaling, ScalingRule, spread_rows, unscaled
 from macmpi.data.targets import NUMBERS, Wanted, check_known, check_seen
 from macmpi.parallel import tiles
-from macmpi.parallel.partition import Partitions, PointPartition, partition_points
+from macmpi.parallel.partition import Partitions, partition_points
 from macmpi.parallel.team import Team, on_root
 from macmpi.parallel.tiles import Tile
 from macmpi.parallel.tree_sum import TreeSum
@@ -197,7 +197,7 @@ class Reader:
             return table
 
         joins = (np.minimum, np.maximum, np.add, np.add, np.add)
-        low, high, total, seen, weight = self._table(among, width, look, joins)
+        low, high, total, seen, weight = self._table(width, look, joins)
         ends = [0, *(np.searchsorted(rows, among.held(r).stop).item() for r in range(self.team.size))]
         self.team.gather_rows(sample, np.diff(ends).tolist())
         mass = seen if self._own_weights is None else np.where(weight > 0.0, weight, 1.0)
@@ -219,15 +219,14 @@ class Reader:
             found: Array = np.sum(sums, axis=0)
             return found[None]
 
-        return self._table(self.points[0], part.width, look, (np.add,))[0]
+        return self._table(part.width, look, (np.add,))[0]
 
-    def _table(
-        self, among: PointPartition, width: int, look: Callable[[list[Tile]], Array], joins: Sequence[np.ufunc]
-    ) -> list[Array]:
-        """look(tiles) (rows, width) of each block, its tiles counted over all points: row r of all blocks, joined by
-        joins[r] (width,), in the order of the blocks, or up a tree of more than `tiles.BLOCKS`.
+    def _table(self, width: int, look: Callable[[list[Tile]], Array], joins: Sequence[np.ufunc]) -> list[Array]:
+        """look(tiles) (rows, width) of each block of training rows, its tiles counted over all points: row r of all
+        blocks, joined by joins[r] (width,), in the order of the blocks, or up a tree of more than `tiles.BLOCKS`.
         """
-        run, rows = among.runs[self.team.rank], len(joins)
+        among, rows = self.points[0], len(joins)
+        run = among.runs[self.team.rank]
         own = np.zeros((len(run), rows, width))
 
         def fill() -> None:
