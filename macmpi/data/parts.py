@@ -15,17 +15,7 @@ import numpy as np
 
 from macmpi import UsageError, files
 from macmpi.config import Data
-from macmpi.data.checks import (
-    as_labels,
-    as_rows,
-    check_datasets,
-    check_enough,
-    check_values,
-    classes_of,
-    columns,
-    is_text,
-    not_negative,
-)
+from macmpi.data import checks
 from macmpi.data.dataset import GROUPS, SIDES, WEIGHTS, Raw
 from macmpi.data.gathered import ARGUMENTS, Points, check_keys, forget, gathered
 from macmpi.data.named_sets import NAMED_SETS
@@ -63,7 +53,7 @@ def rows_of(points: Points, config: Data, wanted: Wanted, by_rows: bool = False)
     if points.classes and not labels:
         held.pop("Y", None)
     names = numbered(held) if labels and not by_rows else None
-    check_datasets(held, place, labels)
+    checks.check_datasets(held, place, labels)
     targets, shape = held.get("Y", held["X"]), image_shape(held["X"])
     rows = {
         name: _rows(name, array, place, wanted) if isinstance(array, np.ndarray) else array
@@ -89,10 +79,10 @@ def _rows(name: str, array: Array, place: str, wanted: Wanted) -> Array:
     if name in GROUPS:
         return array.astype(np.int64)
     if name in WEIGHTS:
-        return not_negative(as_rows(array, called, rows=1), called)
+        return checks.not_negative(checks.as_rows(array, called, rows=1), called)
     if wanted.loss.labels and of_targets:
-        return as_labels(array, called)
-    return as_rows(array, called, missing=wanted.loss.missing if of_targets else None)
+        return checks.as_labels(array, called)
+    return checks.as_rows(array, called, missing=wanted.loss.missing if of_targets else None)
 
 
 def image_shape(array: Any) -> tuple[int, ...] | None:
@@ -112,9 +102,9 @@ def numbered(held: dict[str, Any]) -> Array | None:
     own = {name: held[name] for name in ("Y", "Y_val") if name in held}
     if own and all(array.dtype.kind == "b" for array in own.values()):
         return np.array([False, True])
-    if own and all(map(is_text, own.values())):
+    if own and all(map(checks.is_text, own.values())):
         flat = [np.asarray(files.texts(array.ravel()), dtype=str) for array in own.values()]
-    elif any(array.dtype.kind == "O" and not is_text(array) for array in own.values()):  # declared to be classes
+    elif any(array.dtype.kind == "O" and not checks.is_text(array) for array in own.values()):  # declared to be classes
         flat = [np.array(array.ravel().tolist()) for array in own.values()]
     else:
         return None
@@ -235,7 +225,7 @@ class Part:
 
     @property
     def width(self) -> int:
-        return columns(self.source)
+        return checks.columns(self.source)
 
     @cached_property
     def _facts(self) -> dict[str, Any]:
@@ -251,14 +241,14 @@ class Part:
         with told(self.name):
             blocks = [self.source[run[0] : run[-1] + 1][run - run[0]] for run in runs]
             found = declared(np.concatenate(blocks), self._facts).reshape(len(rows), -1).astype(np.float64)
-        check_values(found, self.name, rows, self.missing)
+        checks.check_values(found, self.name, rows, self.missing)
         return found
 
     def labels(self) -> Array:
         """The labels of a part are (n, 1), once all of its dataset have been checked.  Raises UsageError."""
         with told(self.name):
             array = declared(np.asarray(self.source[()]), self._facts)
-        return as_labels(array, self.name)[np.asarray(self.rows[:])]
+        return checks.as_labels(array, self.name)[np.asarray(self.rows[:])]
 
     def whole(self) -> Array:
         """All rows, as they are in an array that has been checked."""
@@ -290,7 +280,7 @@ def parts_of(raw: Raw, config: Data, rows: Sequence[range | RowSet], missing: bo
     rows: those for training and for validation, as of `split_of`.
     """
     given, (n, n_val) = "X_val" in raw.arrays, map(len, rows)
-    check_enough(config, n, n_val, len(raw.arrays["X"]) - (0 if given else n_val))
+    checks.check_enough(config, n, n_val, len(raw.arrays["X"]) - (0 if given else n_val))
     found: Parts = {}
     for name in ("X", "Y", "weights", "groups", "order"):
         for side, own in zip(SIDES, rows, strict=True):
@@ -306,4 +296,4 @@ def classes_in(parts: Parts, raw: Raw, source: str) -> Array | None:
     if not raw.labels:
         return None
     Y, Y_val = (parts[name].labels() for name in ("Y", "Y_val"))
-    return classes_of(Y, Y_val, source, raw.names, raw.label_type, "X_val" not in raw.arrays)
+    return checks.classes_of(Y, Y_val, source, raw.names, raw.label_type, "X_val" not in raw.arrays)
