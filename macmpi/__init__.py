@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from macmpi.api.fit import fit
     from macmpi.results.model import Model
 
@@ -62,6 +64,11 @@ def many(n: int, word: str, verb: str = "") -> str:
     """1 row, 2,000 rows, 3 classes, 2 entries; verb: "is" or "are" goes before it.  Collective: no."""
     plural = f"{word[:-1]}ies" if word.endswith("ry") else f"{word}es" if word.endswith("ss") else f"{word}s"
     return f"{verb and ('is ' if n == 1 else 'are ')}{n:,} {word if n == 1 else plural}"
+
+
+def listed(names: Sequence[str], most: int = 8) -> str:
+    """The first of some names, as many as a message can have, and a sign where there are more.  Collective: no."""
+    return ", ".join([*names[:most], *["..."] * (len(names) > most)])
 
 
 class Done(MacmpiError):

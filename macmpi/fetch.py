@@ -17,8 +17,7 @@ import numpy as np
 from macmpi import StorageError, UsageError
 from macmpi.data.gathered import OPENML, OPENML_NAME, openml_file
 from macmpi.data.images import pillow
-from macmpi.data.library_sets import PREFIX, fetch_library_set
-from macmpi.data.named_sets import FILES, folder
+from macmpi.data.named_sets import FILES, PREFIX, folder, library_set
 from macmpi.data.tables import table_bytes
 from macmpi.files import first_line, image, replace_file
 from macmpi.parallel.command import by_one_process, parser_of
@@ -195,7 +194,7 @@ def fetched(args: argparse.Namespace) -> str:
         raise UsageError(f"--file is for {' and '.join(SETS)}: leave it out")
     try:
         if args.name.startswith(PREFIX):
-            fetch_library_set(args.name)
+            library_set(args.name, fetch=True)
             return f"{args.name} is ready"
         path = SETS[args.name](folder(), args.file) if args.name in SETS else fetch_openml(args.name)
     except OSError as error:

@@ -21,7 +21,7 @@ from macmpi.config.documented import documented, explanations, listed, scripts, 
 from macmpi.config.whole import given, toml
 from macmpi.console import printable, program
 from macmpi.data.dataset import Dataset
-from macmpi.data.source import has_labels, source_of
+from macmpi.data.source import source_of
 from macmpi.data.targets import with_loss
 from macmpi.files import check_output, write_output
 from macmpi.parallel.command import by_one_process, parser_of
@@ -75,7 +75,7 @@ class Found:
     def alternatives(self) -> tuple[tuple[str, str], tuple[str, str]]:
         """The loss that is given, and the other one, each with what the targets are to it."""
         both = ("cross_entropy", "classes"), ("squared", "amounts")
-        return both if has_labels(self.config) else both[::-1]
+        return both if self.config.model.loss == "cross_entropy" else both[::-1]
 
 
 def parser() -> argparse.ArgumentParser:

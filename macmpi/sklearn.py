@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
@@ -23,10 +23,9 @@ from sklearn.utils.validation import _check_sample_weight, check_consistent_leng
 
 from macmpi import UsageError, many, shown
 from macmpi.api.fit import INTERRUPTED, fit
-from macmpi.api.given import method_of
+from macmpi.api.given import flat, keys_given, method_of
 from macmpi.api.heard import OTHERS, in_python
 from macmpi.data.checks import as_array, as_flag
-from macmpi.results.model import Model
 from macmpi.typing import Array
 
 MOST = 2**31 - 1
@@ -40,44 +39,24 @@ OWN |= {"run.max_iterations": "max_iter"}
 """Keys of a config that are arguments here."""
 
 
-def _with(init: Callable[..., None], argument: str) -> inspect.Signature:
-    """The arguments of a class with one more, which is None if it is not given."""
-    known = inspect.signature(init)
-    more = inspect.Parameter(argument, inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any")
-    return known.replace(parameters=[*known.parameters.values(), more])
-
-
+@dataclass(eq=False, repr=False)
 class _Net(BaseEstimator):  # type: ignore[misc]
     """A net trained by the method of auxiliary coordinates; its keys are those of `macmpi.fit`."""
 
     loss: ClassVar[str] = "squared"
 
-    def __init__(
-        self,
-        hidden: Any = "auto",
-        layers: Any = "auto",
-        *,
-        max_iter: int = 400,
-        early_stopping: bool = True,
-        validation_fraction: float = 0.2,
-        max_time: float | None = None,
-        warm_start: bool = False,
-        config: Any = None,
-        random_state: Any = None,
-        ranks: int | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self.hidden = hidden
-        self.layers = layers
-        self.max_iter = max_iter
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.max_time = max_time
-        self.warm_start = warm_start
-        self.config = config
-        self.random_state = random_state
-        self.ranks = ranks
-        self.verbose = verbose
+    hidden: Any = "auto"
+    layers: Any = "auto"
+    _: KW_ONLY
+    max_iter: int = 400
+    early_stopping: bool = True
+    validation_fraction: float = 0.2
+    max_time: float | None = None
+    warm_start: bool = False
+    config: Any = None
+    random_state: Any = None
+    ranks: int | None = None
+    verbose: bool = False
 
     @property
     def loss_curve_(self) -> list[float]:
@@ -100,56 +79,65 @@ class _Net(BaseEstimator):  # type: ignore[misc]
 
     def _train(self, X: Array, Y: Array | None, weights: Any) -> None:
         """Trains `model_`.  Raises ValueError."""
-        with self._in_own_words():
-            self._trained(X, Y, weights)
-        if self.model_.card is not None and self.model_.card.training.ended == INTERRUPTED:
-            raise KeyboardInterrupt("the fit was interrupted; model_ has the best weights so far")
-
-    def _trained(self, X: Array, Y: Array | None, weights: Any) -> None:
         w = weights_of(weights, X)
         if w is not None:
             X, Y, w = X[w > 0.0], None if Y is None else Y[w > 0.0], w[w > 0.0]
             if len(X) < 3:
                 raise ValueError(f"sample_weight: {many(len(X), 'row')} with a weight above 0; at least 3 are needed")
-        given, early = _as_keys(self.config), as_flag(self.early_stopping, "early_stopping")
+        with self._in_own_words():
+            settings = self._settings(X.shape[1], Y is None)
+            warm = as_flag(self.warm_start, "warm_start")
+            self.model_ = fit(
+                X,
+                Y,
+                hidden=self.hidden,
+                layers=self.layers,
+                validation=self.validation_fraction,
+                weights=w,
+                config=settings,
+                start=getattr(self, "model_", None) if warm else None,
+                seed=_seed_of(self.random_state),
+                max_time=float("inf") if self.max_time is None else self.max_time,
+                ranks=self.ranks,
+                verbose=self.verbose,
+            )
+        if self.model_.card is not None and self.model_.card.training.ended == INTERRUPTED:
+            raise KeyboardInterrupt("the fit was interrupted; model_ has the best weights so far")
+
+    def _settings(self, columns: int, autoencoder: bool) -> dict[str, Any]:
+        """The keys of a fit to that many columns, its own loss among them.  Raises ValueError."""
+        given, early = self._keys(), as_flag(self.early_stopping, "early_stopping")
         for key, argument in OWN.items():
             if key in given:
                 raise ValueError(f"config: {key} is the argument {argument} of {type(self).__name__}; give it there")
-        settings = {"run.max_iterations": self.max_iter, **given}
         if not np.isscalar(self.validation_fraction):
             raise ValueError(
                 f"validation_fraction = {shown(self.validation_fraction)}: a share of the points is needed"
             )
-        loss = settings.pop("model.loss", "auto")
-        loss = self.loss if loss == "auto" else loss
+        settings = {"run.max_iterations": self.max_iter, **given}
+        if settings.get("model.loss", "auto") == "auto":
+            settings["model.loss"] = self.loss
+        loss = settings["model.loss"]
         if (loss == "cross_entropy") is not isinstance(self, ClassifierMixin):
             remedy = "leave it out" if isinstance(self, ClassifierMixin) else "use MACClassifier"
             raise ValueError(f'config: model.loss = "{loss}" is none of a {type(self).__name__}; {remedy}')
-        if not early:
-            method = method_of(settings, self.hidden, self.layers, loss, X.shape[1], Y is None)
-            patience = f"{PATIENT.get(method, 'baseline')}.patience"
-            if patience in given:
-                raise ValueError(f"config: {patience} is not read with early_stopping=False; leave one of them out")
-            settings["method.name"] = method
-            if method != "alternating":  # which has none
-                settings[patience] = max(self.max_iter, 1) if isinstance(self.max_iter, Integral) else 1
-        warm = as_flag(self.warm_start, "warm_start")
-        before: Model | None = getattr(self, "model_", None) if warm else None
-        self.model_ = fit(
-            X,
-            Y,
-            hidden=self.hidden,
-            layers=self.layers,
-            loss=loss,
-            validation=self.validation_fraction,
-            weights=w,
-            config=settings,
-            start=before,
-            seed=_seed_of(self.random_state),
-            max_time=float("inf") if self.max_time is None else self.max_time,
-            ranks=self.ranks,
-            verbose=self.verbose,
-        )
+        if early:
+            return settings
+        method = method_of(settings, self.hidden, self.layers, columns, autoencoder)
+        patience = f"{PATIENT.get(method, 'baseline')}.patience"
+        if patience in given:
+            raise ValueError(f"config: {patience} is not read with early_stopping=False; leave one of them out")
+        settings["method.name"] = method
+        if method != "alternating":  # which has none
+            settings[patience] = max(self.max_iter, 1) if isinstance(self.max_iter, Integral) else 1
+        return settings
+
+    def _keys(self) -> dict[str, Any]:
+        """The settings by "table.key".  Raises ValueError."""
+        if not isinstance(self.config, dict | None):
+            raise ValueError('config: a mapping is needed, as in {"method.name": "mac"}')
+        with self._in_own_words():
+            return flat(self.config)
 
     @contextmanager
     def _in_own_words(self) -> Iterator[None]:
@@ -159,7 +147,7 @@ class _Net(BaseEstimator):  # type: ignore[misc]
         try:
             yield
         except UsageError as error:
-            raise ValueError(in_python(str(error), _as_keys(self.config))) from error
+            raise ValueError(in_python(str(error), keys_given(self.config))) from error
         finally:
             OTHERS.reset(token)
 
@@ -181,7 +169,7 @@ class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fits the net.  X: (N, D), y: (N,) or (N, L).  sample_weight: (N,), see `macmpi.fit`.  Raises ValueError."""
-        if _as_keys(self.config).get("loss.missing") is True:
+        if self._keys().get("loss.missing") is True:
             checks = {"ensure_2d": False, "ensure_all_finite": "allow-nan"}
             X, y = validate_data(self, X, y, validate_separately=({"ensure_min_samples": 2}, checks))
             check_consistent_length(X, y)
@@ -211,6 +199,7 @@ class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
         return tags
 
 
+@dataclass(eq=False, repr=False)
 class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
     """The class of X by a deep net with cross-entropy.  Its arguments and attributes are those of MACRegressor.
 
@@ -219,13 +208,8 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
     """
 
     loss: ClassVar[str] = "cross_entropy"
-
-    def __init__(self, *arguments: Any, class_weight: Any = None, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self.class_weight = class_weight
-
-    __init__.__signature__ = _with(_Net.__init__, "class_weight")  # type: ignore[attr-defined]
-    """Scikit-learn reads there what the arguments are."""
+    _: KW_ONLY
+    class_weight: Any = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fits the net.  X: (N, D), y: (N,) labels.  sample_weight: (N,), see `macmpi.fit`.  Raises ValueError."""
@@ -349,15 +333,3 @@ def _seed_of(random_state: Any) -> int:
     except (ValueError, TypeError):
         words = "None, a whole number from 0 on, or a numpy.random.RandomState is needed"
         raise ValueError(f"random_state = {shown(random_state)}: {words}") from None
-
-
-def _as_keys(config: Any) -> dict[str, Any]:
-    """Settings by "table.key", where a table may also hold its keys.  Raises ValueError."""
-    if config is None:
-        return {}
-    if not isinstance(config, dict) or not all(isinstance(key, str) for key in config):
-        raise ValueError('config: a mapping is needed, as in {"method.name": "mac"}')
-    found: dict[str, Any] = {}
-    for name, value in config.items():
-        found |= {f"{name}.{key}": one for key, one in value.items()} if isinstance(value, dict) else {name: value}
-    return found

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from macmpi.nets.losses import Loss
+from macmpi.data.targets import NUMBERS, Wanted
+from macmpi.nets.losses import LOSSES, Loss
 from macmpi.typing import Array
+
+CLASSES = Wanted(LOSSES["cross_entropy"])
+"""A classifier asks this of its data."""
+
+
+def wanted_of(labels: bool) -> Wanted:
+    """A classifier asks this of its data, or a regression with squared errors."""
+    return CLASSES if labels else NUMBERS
 
 
 def taken_by(loss: Loss, A: Array) -> Array:

@@ -12,15 +12,12 @@ from typing import Any
 import numpy as np
 
 from macmpi import MacmpiError, UsageError, shown
-from macmpi.api.given import ARRAYS, Layers, Points, Settings, config_of, hidden_units, keys_given, points_of
+from macmpi.api.given import Layers, Settings, config_of, keys_given, points_of
 from macmpi.api.heard import listening
-from macmpi.api.live import Live, in_notebook
+from macmpi.api.live import drawing, in_notebook
 from macmpi.api.on_ranks import fit_on_ranks
-from macmpi.config import Config
 from macmpi.console import warn
 from macmpi.data.checks import as_flag
-from macmpi.data.source import Arrays, Source, source_of
-from macmpi.data.targets import loss_for, with_loss
 from macmpi.files import as_path
 from macmpi.parallel.clock import now
 from macmpi.parallel.kernels import limited
@@ -85,7 +82,7 @@ def fit(
         raise UsageError("overwrite = True replaces the run in a folder, and none is given: give output, too")
     if ranks is not None and comm is not None:
         raise UsageError("ranks starts processes, and comm names those that there are: give one of them")
-    asked = partial(config_of, config, hidden_units(hidden), layers, loss, validation, start, seed)
+    asked = partial(config_of, config, hidden, layers, loss, validation, start, seed)
     request = Request(
         began,
         output=None if output is None else as_path(output, "output"),
@@ -93,48 +90,22 @@ def fit(
         max_time=max_time,
         ends_with_model=True,
         is_program=False,
-        callback=Live(None).hears(callback) if verbose is None and in_notebook() else callback,
+        callback=drawing(callback) if verbose is None and in_notebook() else callback,
         start=start if isinstance(start, Model) else None,
         inputs=(Path(config),) if isinstance(config, str | Path) else (),
     )
     with listening(verbose is not None and as_flag(verbose, "verbose"), partial(keys_given, config)):
         if ranks is not None:
             settled = asked()
-            return _told(fit_on_ranks(ranks, settled, _points(X, Y, validation, weights, settled), request))
+            return _told(fit_on_ranks(ranks, settled, points_of(X, Y, validation, weights, settled), request))
         with team_of(comm) as team, _all_or_none(team):
             settled = team.from_root(asked)
-            points = on_root(team, lambda: _points(X, Y, validation, weights, settled))
-            plan, source, chosen = _planned(settled, points, team, request.start)
+            points = on_root(team, lambda: points_of(X, Y, validation, weights, settled))
+            plan, source, chosen = planned(settled, team, points, request.start)
             with interruptible() as wish, limited(plan.resolved.run.threads):
                 heard = replace(request, chosen=chosen, listen=lambda: wish)
                 outcome = launch_training(heard, source, plan, team)
             return team.from_root(lambda: _told(outcome.model))
-
-
-def _points(X: Any, Y: Any, validation: Any, weights: Any, config: Config) -> Points | None:
-    """Arrays by name; None where the config names the data."""
-    points = None if np.isscalar(validation) else validation
-    for name, given in (("Y", Y), ("weights", weights), ("validation", points)):
-        if X is None and given is not None:
-            raise UsageError(f"{name} is given without X")
-    return None if X is None else points_of(X, Y, validation, config.data, config.loss.missing, weights)
-
-
-def _planned(config: Config, points: Points | None, team: Team, start: Model | None) -> tuple[Any, Source, str]:
-    """The plan, the data and what is said of both, by `planned`.  points, start: rank 0's.  Collective: yes."""
-    named = team.from_root(lambda: points is None)
-    if named and not config.data.source:
-        raise UsageError("there are no points: give X, or a config that names data")
-    if named:
-        return planned(config, team, with_loss, source_of, start)
-    if config.parallel.data == "sharded":
-        raise UsageError('parallel.data = "sharded" reads files: save the arrays, and name the file in config')
-    arrays = dict(points.arrays) if points else {}
-
-    def source(settled: Config) -> Source:
-        return Arrays(settled, arrays, ARRAYS, points.columns if points else None)
-
-    return planned(config, team, lambda asked: loss_for(asked, arrays.get("Y"), ARRAYS), source, start)
 
 
 ENDS = {

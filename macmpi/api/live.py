@@ -31,37 +31,28 @@ def in_notebook() -> bool:
     return getattr(get_ipython(), "kernel", None) is not None
 
 
-class Live:
-    """The picture of a fit.  shown: a display of IPython, which has `update`; None: one is made at the first record.
+def drawing(callback: Callback | None, shown: Any = None) -> Callback:
+    """A callback that draws the records so far, and then gives the last one to another callback.
 
-    Collective: no.
+    shown: a display of IPython, which has `update`; None: one is made at the first record.  Collective: no.
     """
+    records: list[dict[str, Any]] = []
+    drawn_at = -math.inf
 
-    def __init__(self, shown: Any) -> None:
-        self.shown = shown
-        self.records: list[dict[str, Any]] = []
-        self.drawn_at = -math.inf
+    def draw(record: dict[str, Any]) -> Any:
+        nonlocal shown, drawn_at
+        records.append(record)
+        if record["phase"] != "iteration" or now() - drawn_at > EVERY:
+            from IPython.display import HTML, display
 
-    def hears(self, callback: Callback | None) -> Callback:
-        """A callback that draws each record, and then gives it to another one."""
+            drawn_at, page = now(), HTML(picture(records))
+            if shown is None:
+                shown = display(page, display_id=True)
+            else:
+                shown.update(page)
+        return callback(record) if callback else None
 
-        def listen(record: dict[str, Any]) -> Any:
-            self.records.append(record)
-            if record["phase"] != "iteration" or now() - self.drawn_at > EVERY:
-                self._draw()
-            return callback(record) if callback else None
-
-        return listen
-
-    def _draw(self) -> None:
-        from IPython.display import HTML, display
-
-        self.drawn_at = now()
-        page = HTML(picture(self.records))
-        if self.shown is None:
-            self.shown = display(page, display_id=True)
-        else:
-            self.shown.update(page)
+    return draw
 
 
 def picture(records: Sequence[dict[str, Any]]) -> str:

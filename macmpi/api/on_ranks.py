@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from macmpi import MacmpiError, NumericalError, StorageError, UsageError, shown
-from macmpi.api.given import ARRAYS, Points, without_columns
 from macmpi.config import Config, dump
 from macmpi.console import say, warn
-from macmpi.data.user_file import COLUMNS
+from macmpi.data.gathered import ARGUMENTS, COLUMNS, KEYS, Points
+from macmpi.data.series import USUAL
 from macmpi.machine.lock import Lock, is_abandoned
 from macmpi.parallel.launchers import mpiexec, of_its_own, started
 from macmpi.results.card import record_in
@@ -68,7 +68,8 @@ def fit_on_ranks(ranks: int, config: Config, points: Points | None, request: Req
             for note in points.columns.notes if points.columns else ():  # which the ranks do not know
                 warn(note)
             np.savez(folder / POINTS, **points.arrays, **table)  # type: ignore[arg-type]
-            settled = replace(settled, data=replace(without_columns(settled.data), source=str(folder / POINTS)))
+            done = {key: getattr(USUAL, key) for key in KEYS}  # by which a table became arrays
+            settled = replace(settled, data=replace(settled.data, source=str(folder / POINTS), **done))
         if request.start is not None:
             save_model(folder / "start.h5", request.start)
             settled = replace(settled, start=replace(settled.start, model=str(folder / "start.h5")))
@@ -191,20 +192,16 @@ def _follow(command: list[str], folder: Path, curve: Tail, callback: Callback | 
 def _outcome(code: int, folder: Path, output: Path) -> Model:
     """The model that the ranks have left.  Raises what they failed of."""
     said = (folder / "err").read_text(encoding="utf-8", errors="replace").strip()
-    if code in (0, 70, 75) and _is_newer(output / "model.h5", folder / "fit.toml"):
+    began, kept = (folder / "fit.toml").stat().st_mtime_ns, output / "model.h5"  # not that of a run before this fit
+    if code in (0, 70, STOPPED) and os.path.exists(kept) and kept.stat().st_mtime_ns >= began:
         for line in said.splitlines():
             if line.startswith("macmpi: "):
                 warn(line.removeprefix("macmpi: "))
-        model = load(output / "model.h5")
+        model = load(kept)
         records = map(record_in, Tail(output / "curve.jsonl").lines())
         return replace(model, history=[record for record in records if record is not None])
     if code == STOPPED:
         raise MacmpiError("the ranks were stopped before there was a model")
     own = said[said.rfind("macmpi: ") :].removeprefix("macmpi: ") if "macmpi: " in said else said
-    own = own.replace(f'data.source = "{folder / POINTS}"', ARRAYS).replace(str(folder / POINTS), ARRAYS)
+    own = own.replace(f'data.source = "{folder / POINTS}"', ARGUMENTS).replace(str(folder / POINTS), ARGUMENTS)
     raise ERRORS.get(code, MacmpiError)(own or f"the ranks ended with exit code {code}")
-
-
-def _is_newer(path: Path, than: Path) -> bool:
-    """Tells whether a file is there that was written after another one: not the model of a run before this fit."""
-    return os.path.exists(path) and path.stat().st_mtime_ns >= than.stat().st_mtime_ns

@@ -1,14 +1,17 @@
-"""Ranks that read rows for themselves read what rank 0 would: a node may have another file of that name.
+"""Data are known again by SHA-256, so that ranks that read rows for themselves read what rank 0 would.
 
-Ranks that reach rank 0's own file, or whose arrays are rank 0's, read the same.  Where others do not, as of copies on
-the disks of nodes, those read the others' rows once more, from rank 0's file, and digests are compared: copies that are
-alike pass.
+The sum of a data set is that of its raw points: not scaled, as float64, in blocks that depend on N alone.  So one data
+set has one sum in whatever type, file and place, held by one rank or by many, replicated or sharded.
+
+A node may have another file of that name.  Ranks that reach rank 0's own file, or whose arrays are rank 0's, read the
+same.  Where others do not, as of copies on the disks of nodes, those read the others' rows once more, from rank 0's
+file, and digests are compared: copies that are alike pass.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,15 +20,36 @@ import numpy as np
 
 from macmpi import UsageError, files
 from macmpi.config import Data
-from macmpi.data.parts import Part, block_sum
-from macmpi.data.reading import Raw
-from macmpi.data.user_file import POINTS
+from macmpi.data.dataset import POINTS, Raw
+from macmpi.data.parts import Part
 from macmpi.parallel.balance import contiguous_runs
 from macmpi.parallel.points import PointPartition
 from macmpi.parallel.team import Team, check_alike, texts
+from macmpi.typing import Array
 
 Placed = tuple[Part, PointPartition]
 """Rows, and which rank reads which blocks of them."""
+
+
+def sum_of_blocks(arrays: Mapping[str, tuple[int, Array]], names: Array | None) -> str:
+    """The sum of a data set, of each array its points and the sums of its blocks (blocks, 32), those of `block_sum`.
+
+    names: of classes, where they have some.
+    """
+    found = hashlib.sha256()
+    for name, (points, blocks) in arrays.items():
+        found.update(f"{name} {points} ".encode() + blocks.tobytes())
+    if names is not None:
+        found.update("\0".join(map(str, names)).encode())
+    return found.hexdigest()
+
+
+def block_sum(pieces: Iterable[Array]) -> Array:
+    """SHA-256 of rows that come in pieces, (32,) bytes; -0 counts as 0."""
+    found = hashlib.sha256()
+    for rows in pieces:
+        found.update(np.add(rows, 0.0, dtype=np.float64).reshape(len(rows), -1).data)
+    return np.frombuffer(found.digest(), np.uint8)
 
 
 def opened_alike(read: Callable[[], Raw], config: Data, team: Team) -> Raw:
@@ -69,12 +93,12 @@ def _refused(config: Data, who: str, said: str) -> UsageError:
 
 def _held(raw: Raw) -> dict[str, Any]:
     """The arrays or datasets that are there, by name."""
-    return {name: A for name in POINTS if (A := getattr(raw, name)) is not None}
+    return {name: raw.arrays[name] for name in POINTS if name in raw.arrays}
 
 
 def _place(raw: Raw, source: str) -> str:
     """Tells a file, or arrays that were read whole, from all others."""
-    if not isinstance(raw.X, np.ndarray):
+    if not isinstance(raw.arrays["X"], np.ndarray):
         return files.identity(Path(source))
     digest = hashlib.sha256()
     for A in _held(raw).values():
@@ -82,7 +106,7 @@ def _place(raw: Raw, source: str) -> str:
     return digest.hexdigest()
 
 
-def _digests(part: Part, among: PointPartition, team: Team, near: Sequence[int] | None = None) -> np.ndarray:
+def _digests(part: Part, among: PointPartition, team: Team, near: Sequence[int] | None = None) -> Array:
     """SHA-256 of the rows of each of this rank's blocks: as itself reads them, or as the ranks `near` do in its place.
 
     These share the blocks of all others.  Collective: yes.

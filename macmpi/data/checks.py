@@ -9,28 +9,21 @@ from __future__ import annotations
 import decimal
 from collections.abc import Mapping
 from numbers import Real
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from macmpi import UsageError, caution, many, shown
+from macmpi import UsageError, caution, listed, many, shown
 from macmpi.config import Data
-from macmpi.data.dataset import WEIGHTS
-from macmpi.data.reading import contents
+from macmpi.data.dataset import GROUPS, WEIGHTS
+from macmpi.data.series import EXACT
 from macmpi.typing import Array
-
-GROUPS = ("groups", "groups_val")
-"""The names of the points' groups."""
 
 HUGE = 1e100
 """Values from here on are taken for mistakes: their squares would overflow."""
 
 HUGE_SINGLE = 1e12
 """The limit for scaled data that are held in single precision."""
-
-EXACT = 2.0**53
-"""From here on float64 rounds whole numbers."""
 
 MOST_CLASSES = 10_000
 """Targets are one-hot, so that every class is an output."""
@@ -39,14 +32,17 @@ MOST_CLASSES = 10_000
 # --- what headers tell ------------------------------------------------------------------------------------------------
 
 
-def check_datasets(found: Mapping[str, Any], path: Path, labels: bool) -> None:
+def check_datasets(found: Mapping[str, Any], path: str, labels: bool) -> None:
     """Raises UsageError unless arrays or HDF5 datasets are rows of numbers that fit each other.
 
-    Those are X, Y, weights, groups, and by these names and "_val" those of validation points.  labels: Y must be there,
-    one column of it.
+    Those are X, and perhaps Y, weights, groups, and by these names and "_val" those of validation points.  labels: Y
+    must be there, one column of it.
     """
-    if "X" not in found:
-        raise UsageError(f"{path}: there is no dataset X; {contents(path)}")
+    if labels and "Y" not in found:
+        raise UsageError(
+            f'{path}: model.loss = "cross_entropy" needs class labels: a dataset Y of shape (N,), of a table a column '
+            "that data.target names, of images folders, one a class"
+        )
     for name, array in found.items():
         called, one_each = f"{path}: dataset {name}", name in WEIGHTS + GROUPS
         if name in GROUPS and (array.dtype.kind not in "iu" or array.ndim != 1):
@@ -70,8 +66,6 @@ def check_datasets(found: Mapping[str, Any], path: Path, labels: bool) -> None:
             raise UsageError(f"{path}: {a} has {many(columns(found[a]), 'column')} but {b} has {columns(found[b])}")
     if ("Y" in found and "X_val" in found) != ("Y_val" in found):
         raise UsageError(f"{path}: Y_val goes with X_val and Y: give both validation datasets or neither")
-    if labels and "Y" not in found:
-        raise UsageError(f'{path}: model.loss = "cross_entropy" needs class labels, a dataset Y of shape (N,)')
     if labels and columns(found["Y"]) != 1:
         raise UsageError(
             f"{path}: dataset Y has {many(columns(found['Y']), 'column')}; "
@@ -168,25 +162,25 @@ def _plain(A: Any, array: Array, name: str) -> Array:
     NumPy by itself makes the text "nan" or "None" of a value that is missing.
     """
     flat = np.asarray(A, dtype=object).ravel().tolist()
-    missing = [i for i, value in enumerate(flat) if is_missing(value)]
-    known = [value for value in flat if not is_missing(value)] if missing else flat
-    kinds = {_kind(value) for value in known}
-    if None in kinds:
-        odd = next(value for value in known if _kind(value) is None)
-        what = f"holds {shown(odd)}: numbers, truth values or text are needed"
+    each = [_kind(value) for value in flat]
+    kinds, missing = {*each} - {"missing"}, each.count("missing")
+    if "other" in kinds:
+        what = f"holds {shown(flat[each.index('other')])}: numbers, truth values or text are needed"
         raise UsageError(f"{name} {what if array.shape else f'is {shown(A)}: an array or a table is needed'}")
     if missing and kinds != {"number"}:
-        raise UsageError(f"{name} is missing at [{missing[0]}] ({len(missing)} such); remove these rows, or name them")
+        first = each.index("missing")
+        raise UsageError(f"{name} is missing at [{first}] ({missing} such); remove these rows, or name them")
     if "text" in kinds and len(kinds) > 1:
-        one, other = (next(value for value in flat if (_kind(value) == "text") is is_text) for is_text in (False, True))
-        raise UsageError(f"{name} holds {shown(one)} and {shown(other)}: make numbers or text of all of them")
+        text, other = flat[each.index("text")], next(v for v, kind in zip(flat, each, strict=True) if kind != "text")
+        raise UsageError(f"{name} holds {shown(other)} and {shown(text)}: make numbers or text of all of them")
     if "text" in kinds:
         return np.array(flat).reshape(array.shape) if array.dtype.kind in "OT" else array
     if kinds == {"truth"}:
         return array.astype(bool)
     try:
-        whole = not missing and all(isinstance(value, int | np.integer | np.bool_) for value in known)
-        found = np.array(known if whole else [np.nan if is_missing(value) else float(value) for value in flat])
+        whole = not missing and all(isinstance(value, int | np.integer | np.bool_) for value in flat)
+        numbers = (np.nan if kind == "missing" else float(value) for value, kind in zip(flat, each, strict=True))
+        found = np.array(flat if whole else list(numbers))
     except OverflowError:
         found = array
     if found.dtype.kind == "O":
@@ -194,22 +188,15 @@ def _plain(A: Any, array: Array, name: str) -> Array:
     return found.reshape(array.shape)
 
 
-def _kind(value: Any) -> str | None:
-    """ "truth", "number" or "text"; None of other values."""
+def _kind(value: Any) -> str:
+    """ "truth", "number", "text", "missing" (None, NaN, NaT, NA), or "other"."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return "missing"
     if isinstance(value, bool | np.bool_):
         return "truth"
     if isinstance(value, Real | decimal.Decimal):
-        return "number"
-    return "text" if isinstance(value, str | bytes) else None
-
-
-def is_missing(value: Any) -> bool:
-    """Tells whether a value stands for none: None, NaN, NaT, NA."""
-    return (
-        value is None
-        or type(value).__name__ in ("NAType", "NaTType")
-        or (isinstance(value, float | np.floating) and bool(value != value))
-    )
+        return "missing" if isinstance(value, float | np.floating) and value != value else "number"
+    return "text" if isinstance(value, str | bytes) else "other"
 
 
 def as_flag(value: Any, name: str) -> bool:
@@ -305,12 +292,6 @@ def check_some(weight: float, what: str, source: str) -> None:
         )
 
 
-def _listed(labels: Array, names: Array | None) -> str:
-    """The first classes by their names."""
-    found = [str(int(c) if names is None else names[int(c)]) for c in labels[:5]]
-    return ", ".join(found + ["..."] * (len(labels) > 5))
-
-
 def classes_of(
     Y: Array, Y_val: Array, source: str, names: Array | None = None, dtype: Any = np.int64, drawn: bool = False
 ) -> Array:
@@ -327,7 +308,8 @@ def classes_of(
         )
     if not np.ptp(Y):
         raise UsageError(f'data.source = "{source}": all training points belong to one class')
-    lost, unseen = (_listed(np.setdiff1d(a, b), names) for a, b in ((Y_val, Y), (Y, Y_val)))
+    lacking = (np.setdiff1d(a, b).astype(int).tolist() for a, b in ((Y_val, Y), (Y, Y_val)))
+    lost, unseen = (listed([str(c if names is None else names[c]) for c in labels], 5) for labels in lacking)
     if lost and drawn:
         raise UsageError(
             f'data.source = "{source}": Y holds {len(classes)} different labels in {len(Y) + len(Y_val)} rows, so that '

@@ -1,4 +1,4 @@
-"""A data set as it is trained on: split, scaled, and given by rank 0 to the other ranks."""
+"""A data set as it was read, and as it is trained on: split, scaled, and given by rank 0 to the other ranks."""
 
 from __future__ import annotations
 
@@ -9,11 +9,43 @@ import numpy as np
 
 from macmpi.config.auto import Sizes
 from macmpi.data.frames import Columns
-from macmpi.data.scaling import Scaling, unscaled
+from macmpi.data.scaling import AS_IS, Scaling, ScalingRule, unscaled
 from macmpi.typing import Array
 
-WEIGHTS = ("weights", "weights_val")
-"""The names of the points' weights."""
+SIDES = ("", "_val")
+"""The names of arrays of training and of validation points end so."""
+
+WEIGHTS, GROUPS = ("weights", "weights_val"), ("groups", "groups_val")
+"""The names of the points' weights, and of their groups."""
+
+POINTS = ("X", "Y", "X_val", "Y_val", *WEIGHTS)
+"""The names of the arrays that are trained on."""
+
+
+@dataclass(frozen=True)
+class Raw:
+    """Arrays as read, or datasets of an HDF5 file that are still to be read.
+
+    arrays: X (N, D), and perhaps Y (N, L), weights of the points (N, 1) or of their targets (N, L), and, for pictures,
+    groups (N,), whole numbers, and order (N,), the places of the points on their group's closed curve; by these names
+    and "_val" those of validation points, where these are not to be drawn.  An autoencoder has no Y.
+
+    labels: Y holds class labels, (N, 1), given in label_type; names: where they are text, that of labels 0, 1, ...;
+    one_dimensional: the targets, Y or X, are numbers that the file has as (N,); columns: of a table, by which X was
+    made.  shape: height and width, and perhaps channels, of a row that is an image, else None; steps: of rows that are
+    sequences, else 0.
+    """
+
+    arrays: dict[str, Any]
+    scale: ScalingRule = AS_IS
+    scale_y: ScalingRule = AS_IS
+    labels: bool = False
+    label_type: Any = np.int64
+    names: Array | None = None
+    one_dimensional: bool = False
+    columns: Columns | None = None
+    shape: tuple[int, ...] | None = None
+    steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -71,10 +103,9 @@ def share(team: Any, data: Dataset | None) -> Dataset:
     if team.size == 1:
         assert data is not None
         return data
-    names = team.from_root(lambda: data and data.arrays)
+    names, sha256, outputs = team.from_root(lambda: data and (data.arrays, data.sha256, data.outputs))
     own = [getattr(data, name) for name in names] if data else []
     found: dict[str, Any] = dict(zip(names, share_arrays(team, own), strict=True))
-    sha256, outputs = team.from_root(lambda: data and (data.sha256, data.outputs))
     found = {"Y": found["X"], "Y_val": found["X_val"], **found}
     if data is not None:
         return replace(data, **found)

@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass, field, fields
-from functools import cached_property
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from functools import cache, cached_property
 from itertools import chain, count
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
 from zlib import crc32
 
 import numpy as np
 
-from macmpi import UsageError, caution, many
-from macmpi.data.series import is_categorical, is_frame, is_index, kind_of, numbers, series_of, text_of, values
+from macmpi import UsageError, caution, listed, many
+from macmpi.config import Data
+from macmpi.config.tables import Interval, Len
+from macmpi.data.series import EXACT, USUAL, is_categorical, is_index, kind_of, numbers, series_of, text_of, values
 from macmpi.data.texts import FORMS, Unclear, is_number, kind_of_texts, missing_in, number_of, truth_of
 from macmpi.typing import Array
-
-__all__ = ["Column", "Columns", "is_frame"]
-
-KINDS = ("number", "truth", "date", "category")
 
 MOST_CATEGORIES, FREQUENT, OFTEN, MOST_FREQUENT, HASHED = 100, 50, 10, 300, 16
 """Each of up to MOST_CATEGORIES is a column.  Of more, the FREQUENT most frequent are, and so are others, up to
@@ -39,8 +37,8 @@ LISTED = 8
 SEEN = 100
 """Rows that are looked at first for a value: most columns have one there."""
 
-EXACT = 2.0**53
-"""From here on float64 rounds whole numbers."""
+UNSEEN, NO_VALUE = -1, -2
+"""In the place of the number of a category: of a value that the training table does not have, and of none."""
 
 
 @dataclass(frozen=True)
@@ -55,33 +53,27 @@ class Column:
     and 1 alone.
     """
 
+    __pydantic_config__: ClassVar[Any] = {"strict": True, "extra": "forbid", "allow_inf_nan": False}
+    """By these rules one is made of a description that others may have written."""
+
     name: str
-    kind: str
+    kind: Literal["number", "truth", "date", "category"]
     categories: tuple[str, ...] = ()
     fill: float | None = None
-    missing: int = 0
+    missing: Annotated[int, Interval(ge=0)] = 0
     form: str = ""
-    hashed: int = 0
+    hashed: Annotated[int, Interval(ge=0, le=MOST_CATEGORIES)] = 0
     empty: tuple[str, ...] = ()
     flag: bool = False
 
     def __post_init__(self) -> None:
-        """Raises ValueError where the parts do not fit each other, as in a file that others wrote."""
+        """Raises ValueError where the parts do not fit each other."""
         good = (
-            isinstance(self.name, str)
-            and self.kind in KINDS
-            and _is_texts(self.categories)
-            and _is_texts(self.empty)
+            len(set(self.categories)) == len(self.categories)
             and bool(self.categories) == (self.kind == "category")
-            and (self.fill is None or (type(self.fill) is float and bool(np.isfinite(self.fill))))
-            and type(self.missing) is int
-            and self.missing >= 0
             and (self.fill is not None or not self.missing)
             and self.form in FORMS
-            and type(self.hashed) is int
-            and 0 <= self.hashed <= MOST_CATEGORIES
             and (self.kind == "category" or not self.hashed)
-            and type(self.flag) is bool
         )
         if not good:
             raise ValueError(f"its column {self.name!r:.40} is not described as columns are")
@@ -100,15 +92,12 @@ class Column:
         """
         place = f"{table}: column {self.name}"
         if self.kind == "category":
-            held = [None if self._is_missing(value) else value for value in values(series, self.empty)]
-            codes = np.array([-1 if value is None else self._code(value) for value in held], dtype=np.int64)
-            missing = np.array([value is None for value in held], dtype=bool)
-            if not missing.all() and (codes < 0).all():
-                seen = ", ".join(repr(one) for one in self.categories[:LISTED])
-                first = next(value for value in held if value is not None)
-                caution(
-                    f"{place}: none of its values was seen in training, as {text_of(first)!r:.40}; seen were {seen}"
-                )
+            held = values(series, self.empty)
+            codes = np.array([self._code(value) for value in held], dtype=np.int64)
+            missing, unseen = codes == NO_VALUE, np.flatnonzero(codes == UNSEEN)
+            if len(unseen) and (codes < 0).all():
+                seen, first = listed([repr(one) for one in self.categories]), text_of(held[unseen[0]])
+                caution(f"{place}: none of its values was seen in training, as {first!r:.40}; seen were {seen}")
             own = (codes[:, None] == np.arange(len(self.categories) + self.hashed)).astype(np.float64)
         else:
             own = numbers(series, self.kind, place, self.form, self.empty)[:, None]
@@ -130,15 +119,16 @@ class Column:
         alone = {value: i for i, value in enumerate(said) if value is not None and once[value] == 1}
         return alone | {category: i for i, category in enumerate(self.categories)}
 
-    def _is_missing(self, value: Any) -> bool:
-        """Tells whether a value is a word for none, as "NA", that is no category."""
-        return isinstance(value, str) and value not in self._places and missing_in(value) is not None
-
     def _code(self, value: Any) -> int:
-        """The place of a value's category, or of the hash that it shares; -1 of a value that was not seen."""
+        """The place of a value's category, or of the hash that it shares; UNSEEN, or NO_VALUE of None and words for it.
+
+        Such words, as "NA", may be categories themselves.
+        """
         text = value if type(value) is str else text_of(value)
-        found = self._places.get(text, self._places.get(_said_by(text), -1))
-        return len(self.categories) + crc32(text.encode()) % self.hashed if found < 0 and self.hashed else found
+        found = NO_VALUE if value is None else self._places.get(text, self._places.get(_said_by(text), UNSEEN))
+        if found == UNSEEN and isinstance(value, str) and missing_in(value) is not None:
+            return NO_VALUE
+        return len(self.categories) + crc32(text.encode()) % self.hashed if found == UNSEEN and self.hashed else found
 
 
 def _said_by(text: str) -> tuple[str, float] | None:
@@ -164,20 +154,12 @@ class Columns:
     notes: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     @classmethod
-    def of(
-        cls,
-        frame: Any,
-        missing: str = "impute",
-        without: Iterable[str] = (),
-        name: str = "X",
-        categories: Collection[str] = (),
-        empty: Sequence[str] = (),
-    ) -> Columns:
+    def of(cls, frame: Any, config: Data = USUAL, without: Iterable[str] = (), name: str = "X") -> Columns:
         """The columns of a training table (pandas, polars, pyarrow), but for those named in `without`.
 
-        missing: "impute" or "refuse".  name: of the table, for messages.  categories: columns that are categories,
-        whatever they hold; empty: texts that stand for a missing value.  Raises UsageError, naming every column that
-        cannot become numbers.  Cost: a pass over the table.  Collective: no.
+        config: which of them are categories, which texts stand for a missing value, and what is done about those.
+        name: of the table, for messages.  Raises UsageError, naming every column that cannot become numbers.  Cost: a
+        pass over the table.  Collective: no.
         """
         left_out = set(without)
         series = {key: one for key, one in series_of(frame, name).items() if key not in left_out}
@@ -189,28 +171,23 @@ class Columns:
         wrong: dict[str, str] = {}
         notes: list[str] = []
         for place, (key, one) in enumerate(series.items()):
+            if place == 0 and len(series) > 1 and is_index(key, one):
+                notes.append(f"column {key!r} only numbers the rows, and is left out")
+                continue
             try:
-                if place == 0 and len(series) > 1 and is_index(key, one):
-                    notes.append(f"column {key!r} only numbers the rows, and is left out")
-                    continue
-                held = _held(one, tuple(empty), key in categories)
-                if held.kind == "nothing":
-                    notes.append(f"column {key} has no values, and is left out")
-                    continue
-                if held.names_rows:
-                    notes.append(f"column {key} names the rows ({len(held.counts):,} different texts), and is left out")
-                    continue
-                found.append(_column(key, held, missing == "impute", name))
-                notes += [f"column {key} {said}" for said in _said(found[-1], held)]
+                column, said = _read(key, one, name, config)
             except Unclear as error:
                 wrong[key] = str(error)
+                continue
+            found += [column] if column else []
+            notes += [f"column {key} {text}" for text in said]
         if wrong:
             ignored = ", ".join(json.dumps(key, ensure_ascii=False) for key in wrong)
             told = "; ".join(f"column {key} {why}" for key, why in list(wrong.items())[:LISTED])
             more = f"; {many(len(wrong) - LISTED, 'more column')} like these" if len(wrong) > LISTED else ""
             raise UsageError(f"{name}: {told}{more}; leave out what is no input: data.ignore = [{ignored}]")
         if not found:
-            raise UsageError(f"{name}: no columns are left for the inputs: {_listed(notes)}")
+            raise UsageError(f"{name}: no columns are left for the inputs: {listed(notes)}")
         return cls(tuple(found), tuple(notes))
 
     @classmethod
@@ -245,7 +222,7 @@ class Columns:
         series = series_of(frame, name)
         lost = [column.name for column in self.each if column.name not in series]
         if lost:
-            raise UsageError(f"{name} has no column {_listed(lost)}; its columns are {_listed(list(series))}")
+            raise UsageError(f"{name} has no column {listed(lost)}; its columns are {listed(list(series))}")
         return np.column_stack([column.encode(series[column.name], name) for column in self.each])
 
     @property
@@ -254,144 +231,105 @@ class Columns:
         counts = [f"{column.name} {column.missing:,}" for column in self.each if column.missing]
         if not counts:
             return ""
-        return f"missing values filled: {_listed(counts)}; for each of these columns one more tells where"
+        return f"missing values filled: {listed(counts)}; for each of these columns one more tells where"
 
     def as_array(self) -> Array:
-        """The columns as bytes, as files of arrays hold them: HDF5 attributes end at 64 KB."""
-        return np.frombuffer(self.dumps().encode(), dtype=np.uint8)
+        """The columns as bytes, which `columns_of` reads: HDF5 attributes end at 64 KB, datasets do not."""
+        text = json.dumps([asdict(column) for column in self.each], ensure_ascii=False)
+        return np.frombuffer(text.encode(), dtype=np.uint8)
 
-    def dumps(self) -> str:
-        """The columns as JSON, which `loads` reads."""
-        return json.dumps([asdict(column) for column in self.each], ensure_ascii=False)
 
-    @classmethod
-    def loads(cls, text: str) -> Columns:
-        """The columns of `dumps`.  Raises ValueError for any other text."""
-        try:
-            found = json.loads(text)
-        except RecursionError:
-            raise ValueError("its columns are nested too deeply") from None
-        keys = {one.name for one in fields(Column)}
-        needed = {"name", "kind", "categories", "fill", "missing"}  # files of older versions have no others
-        good = (
-            isinstance(found, list) and found and all(isinstance(c, dict) and needed <= c.keys() <= keys for c in found)
-        )
-        if not good:
-            raise ValueError("its columns are not described as columns are")
-        each = tuple(Column(**{key: _tuple(value) for key, value in c.items()}) for c in found)
-        if len({column.name for column in each}) < len(each):
-            raise ValueError("two of its columns have one name")
-        return cls(each)
+@cache
+def _adapter() -> Any:
+    """Made once, and only where a description is read."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Annotated[tuple[Column, ...], Len(1)])
 
 
 def columns_of(held: Array, width: int) -> Columns:
-    """The columns of `Columns.as_array`, for arrays of that many columns.  Raises ValueError."""
+    """The columns of `Columns.as_array`, for arrays of that many columns.  Raises ValueError for anything else."""
     if held.ndim != 1 or held.dtype != np.uint8:
         raise ValueError("its columns are no text")
-    columns = Columns.loads(held.tobytes().decode())
+    try:
+        columns = Columns(_adapter().validate_json(held.tobytes()))
+    except ValueError:
+        raise ValueError("its columns are not described as columns are") from None
+    if len({column.name for column in columns.each}) < len(columns.each):
+        raise ValueError("two of its columns have one name")
     if len(columns.names) != width:
         raise ValueError("its columns are not as many as its inputs")
     return columns
 
 
-@dataclass(frozen=True)
-class _Held:
-    """A column of a training table: its kind and form, and of categories how often each text occurs."""
+def _read(key: str, series: Any, table: str, config: Data) -> tuple[Column | None, list[str]]:
+    """A column of a training table, all of whose values are looked at, and what a person should know of it.
 
-    series: Any
-    kind: str
-    form: str = ""
-    counts: Counter[str] = field(default_factory=Counter)
-    names_rows: bool = False
-    empty: tuple[str, ...] = ()
-
-
-def _held(series: Any, empty: tuple[str, ...], declared: bool) -> _Held:
-    """Looks at all values of a column of a training table.  declared: they are categories.  Raises Unclear."""
-    kind = "category" if declared else kind_of(series, empty)
-    if kind == "nothing" or not (_any_known(series.head(SEEN), empty) or _any_known(series, empty)):
-        return _Held(series, "nothing")
+    None where it is left out.  Raises Unclear.
+    """
+    impute, declared, empty = config.missing == "impute", key in config.categories, tuple(config.empty)
+    kind, form, counts = "category" if declared else kind_of(series, empty), "", Counter[str]()
+    seen = (value for part in (series.head(SEEN), series) for value in values(part, empty))
+    if kind == "nothing" or all(value is None for value in seen):
+        return None, ["has no values, and is left out"]
     if kind == "other":
         raise Unclear(f"holds {series.dtype}, which are neither numbers, truth values, dates nor text")
-    if kind != "category":
-        return _Held(series, kind, empty=empty)
-    known = values(series, empty)
-    counts = Counter(text_of(value) for value in known if value is not None)
-    if declared or is_categorical(series):
-        return _Held(series, kind, "", counts, False, empty)
-    if all(is_number(text) for text in counts) and len(known) - counts.total() > int(series.is_null().sum()):
-        return _Held(series, "number", "", empty=empty)  # numbers, but for texts that stand for a missing value
+    if kind == "category":
+        counts = Counter(text_of(value) for value in values(series, empty) if value is not None)
+        if not (declared or is_categorical(series)):
+            kind, form = _kind_of_text(series, counts)
+            if kind == "category" and len(counts) > FEW_CATEGORIES and 2 * len(counts) > counts.total():
+                return None, [f"names the rows ({len(counts):,} different texts), and is left out"]
+    categories, hashed, fill, flag = tuple[str, ...](), 0, 0.0, False
+    if kind == "category":
+        missing = len(series) - counts.total()
+        categories = _with_their_own(counts)
+        hashed = HASHED * (len(categories) < len(counts))
+    else:
+        try:
+            found = numbers(series, kind, f"{table}: column {key}", form, empty)
+        except UsageError as error:
+            raise Unclear(str(error).partition(f"column {key} ")[2]) from None
+        known = found[~np.isnan(found)]
+        missing = len(found) - len(known)
+        flag = kind == "number" and bool(np.isin(known, (0.0, 1.0)).all())
+        fill = float(np.median(known))
+        fill = float(np.floor(fill)) if kind == "truth" or flag else fill
+    if missing and not impute:
+        raise Unclear(f'has {many(missing, "missing value")} (data.missing = "impute" fills in)')
+    column = Column(key, kind, categories, fill if impute else None, missing, form, hashed, empty, flag)  # type: ignore[arg-type]
+    said = []
+    if form or (kind == "date" and counts):
+        said.append(f"is read as {'numbers' if kind == 'number' else 'dates'}, {form or 'year first'}")
+    if hashed:
+        rest = len(counts) - len(categories)
+        said.append(f"holds {len(counts):,} different texts: those in few rows, {rest:,}, share {HASHED} columns")
+    if kind == "number" and series.dtype.is_integer():
+        exact = series.drop_nulls().to_numpy()
+        if len(exact) and float(max(-int(exact.min()), int(exact.max()))) > EXACT:
+            said.append("holds whole numbers beyond 2^53, which are rounded: subtract the least, or leave it out")
+    return column, said
+
+
+def _kind_of_text(series: Any, counts: Counter[str]) -> tuple[str, str]:
+    """The kind and the form of a column of text.  counts: how often each text occurs.  Raises Unclear."""
+    plain = all(is_number(text) for text in counts)
+    if plain and len(series) - counts.total() > int(series.is_null().sum()):
+        return "number", ""  # numbers, but for texts that stand for a missing value
     kind, form = kind_of_texts(counts)
     several = len(counts) > FEW_CATEGORIES and (len(counts) > MOST_CATEGORIES or 2 * len(counts) > counts.total())
-    if kind == "category" and several and all(is_number(text) for text in counts):
+    if kind == "category" and several and plain:
         raise Unclear(
             "holds numbers as text: make numbers of them, as frame.astype({column: float}) does, or name the column in "
             "data.categories"
         )
-    unique = len(counts) > FEW_CATEGORIES and 2 * len(counts) > counts.total()
-    return _Held(series, kind, form, counts, kind == "category" and unique, empty)
+    return kind, form
 
 
-def _any_known(series: Any, empty: tuple[str, ...]) -> bool:
-    """Tells whether a column has a value."""
-    return any(value is not None for value in values(series, empty))
-
-
-def _column(key: str, held: _Held, impute: bool, table: str) -> Column:
-    """The column of a training table.  Raises Unclear."""
-    categories: tuple[str, ...] = ()
-    hashed, flag = 0, False
-    if held.kind == "category":
-        count = len(held.series) - held.counts.total()
-        often = sorted(held.counts, key=lambda text: (-held.counts[text], text))
-        if len(often) > MOST_CATEGORIES:
-            own = sum(held.counts[text] >= OFTEN for text in often[:MOST_FREQUENT])
-            often = often[: max(own, FREQUENT)]
-            hashed = HASHED * (len(often) < len(held.counts))
-        categories = tuple(sorted(often))
-        fill = 0.0
-    else:
-        try:
-            found = numbers(held.series, held.kind, f"{table}: column {key}", held.form, held.empty)
-        except UsageError as error:
-            raise Unclear(str(error).partition(f"column {key} ")[2]) from None
-        known = found[~np.isnan(found)]
-        count = len(found) - len(known)
-        fill = float(np.median(known))
-        flag = held.kind == "number" and bool(np.isin(known, (0.0, 1.0)).all())
-        fill = float(np.floor(fill)) if held.kind == "truth" or flag else fill
-    if count and not impute:
-        raise Unclear(f'has {many(count, "missing value")} (data.missing = "impute" fills in)')
-    return Column(key, held.kind, categories, fill if impute else None, count, held.form, hashed, held.empty, flag)
-
-
-def _said(column: Column, held: _Held) -> list[str]:
-    """Says what a person should know of how a column was read."""
-    found = []
-    if column.form:
-        what = "numbers" if column.kind == "number" else "dates"
-        found.append(f"is read as {what}, {column.form}")
-    elif column.kind == "date" and held.counts:
-        found.append("is read as dates, year first")
-    if column.hashed:
-        rest = len(held.counts) - len(column.categories)
-        found.append(f"holds {len(held.counts):,} different texts: those in few rows, {rest:,}, share {HASHED} columns")
-    if column.kind == "number" and held.series.dtype.is_integer():
-        exact = held.series.drop_nulls().to_numpy()
-        if len(exact) and float(max(-int(exact.min()), int(exact.max()))) > EXACT:
-            found.append("holds whole numbers beyond 2^53, which are rounded: subtract the least, or leave it out")
-    return found
-
-
-def _is_texts(value: Any) -> bool:
-    """Tells whether a value is a tuple of different texts."""
-    return isinstance(value, tuple) and all(isinstance(c, str) for c in value) and len(set(value)) == len(value)
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return ", ".join(names[:LISTED]) + more
+def _with_their_own(counts: Counter[str]) -> tuple[str, ...]:
+    """The categories that have a column of their own, sorted."""
+    often = sorted(counts, key=lambda text: (-counts[text], text))
+    if len(often) > MOST_CATEGORIES:
+        own = sum(counts[text] >= OFTEN for text in often[:MOST_FREQUENT])
+        often = often[: max(own, FREQUENT)]
+    return tuple(sorted(often))

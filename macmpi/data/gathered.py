@@ -1,4 +1,7 @@
-"""Points that are no .h5 or .npz file: tables, arrays, folders of images, data sets of scikit-learn and of OpenML."""
+"""Points of every kind of source become arrays by name: files of arrays, tables, folders of images, data sets.
+
+Named sets (`named_sets.py`), whose arrays need no check, are the only ones that are read elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -6,105 +9,106 @@ import difflib
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from macmpi import UsageError
+from macmpi import UsageError, listed
 from macmpi.config import Data
-from macmpi.data.frame_targets import targets_of, weights_of
-from macmpi.data.frames import Columns
+from macmpi.data.checks import columns
+from macmpi.data.dataset import GROUPS, POINTS
+from macmpi.data.frames import Columns, columns_of
 from macmpi.data.images import images_of
-from macmpi.data.library_sets import PREFIX, read_library_set
-from macmpi.data.named_sets import NAMED_SETS, folder
-from macmpi.data.reading import check_there, read_array
-from macmpi.data.series import series_of
+from macmpi.data.named_sets import NAMED_SETS, PREFIX, folder, read_library_set
+from macmpi.data.reading import check_there, contents, names_in, read_array, read_file, read_headers
+from macmpi.data.series import USUAL, series_of, targets_of, weights_of
 from macmpi.data.tables import is_table, read_table, targets_within
+from macmpi.files import DAMAGE, first_line
 from macmpi.typing import Array
 
 OPENML = "openml:"
 OPENML_NAME = re.compile(r"(?P<name>[\w.()+-]+)(@(?P<version>[1-9]\d*))?", re.ASCII)
 
+SUFFIXES = (".h5", ".hdf5", ".npz")
+"""Names of files of several arrays end so."""
+
+COLUMNS = "macmpi_columns"
+"""The dataset of a file that says which columns of a table its X is made of."""
+
+
+ARGUMENTS = "the arguments of fit"
+"""The name in messages of points that come from no source."""
+
 
 @dataclass(frozen=True)
-class Gathered:
-    """X (N, ...) and, where there are targets, Y (N,) or (N, L), as numbers or text; columns: of a table.
+class Points:
+    """Arrays of numbers or text by name, or datasets of an HDF5 file; columns: of the table that X was.
 
-    classes: Y can be nothing but classes, and is there for those who want them.
+    They are X (N, ...) and, where there are targets, Y (N,) or (N, L), and perhaps weights, groups, and by these names
+    and "_val" those of validation points.  classes: Y can be nothing but classes, and is there for those who want them.
     """
 
-    arrays: dict[str, Array]
+    arrays: dict[str, Any]
     columns: Columns | None = None
     classes: bool = False
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of source: how it is read (targets may be missing), and which keys of [data] say how."""
+    """A kind of source: which keys of [data] say how it is read, and that.
 
-    read: Callable[[Data, bool], Gathered]
+    by_rows: ranks can read their own rows of it.
+    """
+
     keys: tuple[str, ...]
+    read: Callable[[], Points]
+    by_rows: bool = False
 
-
-KEYS: dict[str, Any] = {"target": "", "weights": "", "ignore": [], "categories": [], "empty": []}
-KEYS |= {"missing": "impute", "image_size": []}
-"""Keys that only some kinds of sources read, and their defaults."""
 
 OF_TABLES = ("target", "weights", "ignore", "categories", "empty", "missing")
-"""Tables read these."""
+"""Keys of [data] that tables read."""
+
+KEYS = (*OF_TABLES, "image_size")
+"""Keys of [data] that only some kinds of sources read."""
 
 
-def kind_of_source(source: str) -> Kind | None:
-    """The kind of a source; None of a named set, an .h5, .hdf5 or .npz file, and of what is nothing."""
-    path = Path(source)
-    if source in NAMED_SETS:  # "./digits" is a folder of that name
-        return None
-    if source.startswith(PREFIX):
-        return Kind(_of_library, ())
-    if source.startswith(OPENML) or is_table(path):
-        return Kind(_of_table, OF_TABLES)
-    if path.suffix == ".npy":
-        return Kind(_of_array, ("target", "weights"))
-    return Kind(_of_images, ("target", "image_size")) if source and os.path.isdir(path) else None
+def check_keys(config: Data, keys: Iterable[str] = (), source: str = "") -> None:
+    """Raises UsageError where a key is given that a source does not read, whose kind reads these.
 
-
-def check_keys(config: Data, keys: tuple[str, ...] = ()) -> None:
-    """Raises UsageError where a key is given that a source of this kind does not read."""
-    for key, default in KEYS.items():
-        if key not in keys and getattr(config, key) != default:
+    source: its name in the message.
+    """
+    for key in KEYS:
+        if key not in keys and getattr(config, key) != getattr(USUAL, key):
             given = json.dumps(getattr(config, key), ensure_ascii=False)
-            raise UsageError(f'data.{key} = {given}: data.source = "{config.source}" does not read it; leave it out')
+            what = source or f'data.source = "{config.source}"'
+            raise UsageError(f"data.{key} = {given}: {what} does not read it; leave it out")
 
 
-def check_whole(source: str) -> None:
-    """Raises UsageError where ranks cannot read their own rows of a source, as sharded data are read."""
-    if kind_of_source(source) is not None:
+def gathered(config: Data, missing: bool = False, by_rows: bool = False) -> Points:
+    """The arrays of a source that is no named set.  Raises UsageError.  Collective: no.
+
+    missing: targets may be NaN.  by_rows: ranks are to read their own rows of it; of an HDF5 file these are its
+    datasets, of which the headers alone are read and checked.  They are kept until `forget`, so that who asks for the
+    targets first reads no file twice.
+    """
+    kind = _kind_of(config, missing, by_rows)
+    if by_rows and not kind.by_rows:
         raise UsageError(
-            f'parallel.data = "sharded": data.source = "{source}" is read whole; use parallel.data = "node" or '
+            f'parallel.data = "sharded": data.source = "{config.source}" is read whole; use parallel.data = "node" or '
             '"replicated", or write the points to an HDF5 file (X, and Y)'
         )
-
-
-def gathered(config: Data, missing: bool = False) -> Gathered | None:
-    """The arrays of a source of a kind that is read here, else None.  Raises UsageError.  Collective: no.
-
-    missing: targets may be NaN.  They are kept until `forget`, so that who asks for the targets first reads no file
-    twice.
-    """
-    kind = kind_of_source(config.source)
-    if kind is None:
-        return None
     check_keys(config, kind.keys)
-    asked = config, missing, _stamp(config.source)
+    asked = config, missing, by_rows, _stamp(config.source)
     if [before for before, _ in _kept] != [asked]:
-        _kept[:] = [(asked, kind.read(config, missing))]
+        _kept[:] = [(asked, kind.read())]
     return _kept[0][1]
 
 
-_kept: list[tuple[Any, Gathered]] = []
+_kept: list[tuple[Any, Points]] = []
 """The arrays that were gathered last, behind what was asked for: a source, and the state of its file."""
 
 
@@ -121,7 +125,97 @@ def _stamp(source: str) -> tuple[int, ...]:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-# --- kinds of sources -------------------------------------------------------------------------------------------------
+def _kind_of(config: Data, missing: bool, by_rows: bool) -> Kind:
+    path = Path(config.source)
+    if config.source.startswith(PREFIX):
+        return Kind((), lambda: Points(read_library_set(config.source)))
+    if config.source.startswith(OPENML) or is_table(path):
+        return Kind(OF_TABLES, partial(_of_table, config, missing))
+    if path.suffix == ".npy":
+        return Kind(("target", "weights"), partial(_of_array, config))
+    if config.source and os.path.isdir(path):
+        return Kind(("target", "image_size"), partial(_of_images, config))
+    return Kind((), partial(_of_file, config, by_rows), by_rows=True)
+
+
+# --- files of arrays --------------------------------------------------------------------------------------------------
+
+
+def _of_file(config: Data, by_rows: bool) -> Points:
+    """The arrays of an HDF5 or npz file, or of the first the datasets of points, unread."""
+    path = Path(config.source)
+    if path.suffix not in SUFFIXES:
+        known = ", ".join(f'"{name}"' for name in NAMED_SETS)
+        raise UsageError(
+            f'data.source = "{config.source}" is neither {known} nor an .h5, .hdf5 or .npz file, nor a table '
+            '(.csv, .tsv, .parquet), an .npy file, a folder of images, "sklearn:NAME" or "openml:NAME"'
+        )
+    check_there(path, "data.source")
+    unread = by_rows and path.suffix != ".npz"
+    held: dict[str, Any] = read_headers(path, POINTS) if unread else read_file(path, (*POINTS, *GROUPS, COLUMNS))
+    meant = {name.lower(): name for name in POINTS}
+    for name in names_in(path):
+        if (own := meant.get(name.lower(), name)) != name and own not in held:
+            raise UsageError(
+                f"{path} holds {name}, and a dataset of that kind is called {own}: rename it, or leave it out"
+            )
+    if "X" not in held:
+        raise UsageError(f"{path}: there is no dataset X; {contents(path)}")
+    if (described := held.pop(COLUMNS, None)) is None:
+        return Points(held)
+    try:
+        return Points(held, columns_of(described, columns(held["X"])))
+    except DAMAGE as error:
+        raise UsageError(f"{path}: dataset {COLUMNS}: {first_line(error)}") from None
+
+
+def unread_in(source: str) -> str:
+    """Names the datasets of a file of arrays that are not read; "" where all are, and of other sources."""
+    path = Path(source)
+    if path.suffix not in SUFFIXES or not os.path.isfile(path):
+        return ""
+    names = [name for name in names_in(path) if name not in (*POINTS, *GROUPS, COLUMNS)]
+    told = f"not read: {listed(names)} of {path.name}; points are X, Y, X_val, Y_val, weights, weights_val"
+    return told if names else ""
+
+
+def _of_array(config: Data) -> Points:
+    """The rows of an .npy file; targets and weights are columns, counted from 0 or, backwards, from -1."""
+    path = Path(config.source)
+    check_there(path, "data.source")
+    X, found = read_array(path), dict[str, Array]()
+    targets = [_column(X, text, "data.target", path) for text in config.targets or []]
+    weights = [_column(X, config.weights, "data.weights", path)] if config.weights else []
+    _check_once(*([str(column) for column in columns] for columns in (targets, weights, [])))
+    if weights:
+        found["weights"] = X[:, weights[0]]
+    if targets:
+        found["Y"] = X[:, targets[0]] if len(targets) == 1 else X[:, targets]
+    return Points({"X": np.delete(X, targets + weights, axis=1) if found else X, **found})
+
+
+def _column(X: Array, text: str, key: str, path: Path) -> int:
+    """The number of a column of an array, counted from 0 or backwards from -1.  Raises UsageError."""
+    width = X.shape[1] if X.ndim == 2 else 0
+    if not re.fullmatch(r"-?\d{1,9}", text) or not -width <= int(text) < width:
+        raise UsageError(
+            f'{key} = "{text}": {path} holds {X.dtype} of shape {X.shape}; the number of one of its columns '
+            'is needed, as "-1" for the last'
+        )
+    return int(text) % width
+
+
+def _of_images(config: Data) -> Points:
+    if config.targets:
+        raise UsageError(
+            f"data.target: {config.source} is a folder of images, whose folders are the classes; [] is none"
+        )
+    pixels, labels = images_of(Path(config.source), config.image_size)
+    targets = {} if labels is None or config.targets == [] else {"Y": labels}
+    return Points({"X": pixels, **targets}, classes=True)
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
 
 
 def openml_file(source: str) -> Path:
@@ -132,7 +226,7 @@ def openml_file(source: str) -> Path:
     return folder() / "openml" / f"{found[0]}.parquet"
 
 
-def _of_table(config: Data, missing: bool) -> Gathered:
+def _of_table(config: Data, missing: bool) -> Points:
     """The columns of a table.  That of a set of OpenML names its targets itself."""
     fetched = config.source.startswith(OPENML)
     path = openml_file(config.source) if fetched else Path(config.source)
@@ -146,7 +240,7 @@ def _of_table(config: Data, missing: bool) -> Gathered:
     return of_frame(table, config, targets, missing)
 
 
-def of_frame(frame: Any, config: Data, targets: list[str], missing: bool = False) -> Gathered:
+def of_frame(frame: Any, config: Data, targets: list[str], missing: bool = False) -> Points:
     """The columns of a table but the targets, weights and those to be ignored are X.  missing: targets may be NaN.
 
     Raises UsageError.
@@ -161,69 +255,30 @@ def of_frame(frame: Any, config: Data, targets: list[str], missing: bool = False
                 close = difflib.get_close_matches(name, series, n=1)
                 hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(list(series)[:20])}"
                 raise UsageError(f"data.{key}: {source} has no column {name!r}; {hint}")
-    check_once(targets)
-    both = sorted(set(targets) & set(config.ignore))
-    if both:
-        raise UsageError(f"data.ignore: column {both[0]!r} is a target; take it out of one of them")
-    if config.weights in {*targets, *config.ignore}:
-        where = "target" if config.weights in targets else "ignore"
-        raise UsageError(f"data.weights: column {config.weights!r} stands in data.{where}; take it out of one of them")
+    _check_once(targets, weights, config.ignore)
     without = {*targets, *weights, *config.ignore}
-    columns = Columns.of(frame, config.missing, without, source, config.categories, config.empty)
-    arrays = {"X": columns.encode(frame, source)}
-    for name in weights:
-        arrays["weights"] = weights_of(series[name], f"{source}: column {name}, data.weights,")
+    found = Columns.of(frame, config, without, source)
+    return Points({"X": found.encode(frame, source), **answers_of(series, config, targets, source, missing)}, found)
+
+
+def answers_of(
+    series: dict[str, Any], config: Data, targets: list[str], source: str, missing: bool
+) -> dict[str, Array]:
+    """Y and weights of the columns of a table, where it has them.  Raises UsageError."""
+    found = dict[str, Array]()
+    if config.weights and config.weights in series:
+        place = f"{source}: column {config.weights}, data.weights,"
+        found["weights"] = weights_of(series[config.weights], place)
     if targets:
-        arrays["Y"] = targets_of(
-            {name: series[name] for name in targets}, source, missing, config.categories, config.empty
-        )
-    return Gathered(arrays, columns)
+        found["Y"] = targets_of({name: series[name] for name in targets}, source, missing, config)
+    return found
 
 
-def check_once(targets: list[str]) -> None:
-    """Raises UsageError where a column is named twice as a target."""
+def _check_once(targets: list[str], weights: list[str], ignore: list[str]) -> None:
+    """Raises UsageError where a column is named twice."""
     if twice := sorted({name for name in targets if targets.count(name) > 1}):
         raise UsageError(f"data.target names {twice[0]!r} twice; name each target once")
-
-
-def _of_array(config: Data, missing: bool) -> Gathered:
-    """The rows of an .npy file; targets and weights are columns, counted from 0 or, backwards, from -1."""
-    path = Path(config.source)
-    check_there(path, "data.source")
-    X, found = read_array(path), dict[str, Array]()
-    columns = [_column(X, text, "data.target", path) for text in config.targets or []]
-    check_once([str(column) for column in columns])
-    weights = [_column(X, config.weights, "data.weights", path)] if config.weights else []
-    if set(weights) & set(columns):
-        raise UsageError(f"data.weights: column {config.weights} stands in data.target; take it out of one of them")
-    if weights:
-        found["weights"] = X[:, weights[0]]
-    if columns:
-        found["Y"] = X[:, columns[0]] if len(columns) == 1 else X[:, columns]
-    return Gathered({"X": np.delete(X, columns + weights, axis=1) if found else X, **found})
-
-
-def _column(X: Array, text: str, key: str, path: Path) -> int:
-    """The number of a column of an array, counted from 0 or backwards from -1.  Raises UsageError."""
-    width = X.shape[1] if X.ndim == 2 else 0
-    if not re.fullmatch(r"-?\d{1,9}", text) or not -width <= int(text) < width:
-        raise UsageError(
-            f'{key} = "{text}": {path} holds {X.dtype} of shape {X.shape}; the number of one of its columns '
-            'is needed, as "-1" for the last'
-        )
-    return int(text) % width
-
-
-def _of_images(config: Data, missing: bool) -> Gathered:
-    if config.targets:
-        raise UsageError(
-            f"data.target: {config.source} is a folder of images, whose folders are the classes; [] is none"
-        )
-    pixels, labels = images_of(Path(config.source), config.image_size)
-    return Gathered(
-        {"X": pixels} if labels is None or config.targets == [] else {"X": pixels, "Y": labels}, classes=True
-    )
-
-
-def _of_library(config: Data, missing: bool) -> Gathered:
-    return Gathered(read_library_set(config.source))
+    places = ("ignore", ignore, "target", targets), ("weights", weights, "target", targets)
+    for key, names, other, others in (*places, ("weights", weights, "ignore", ignore)):
+        if both := sorted({*names} & {*others}):
+            raise UsageError(f"data.{key}: column {both[0]!r} stands in data.{other}; take it out of one of them")

@@ -92,10 +92,8 @@ def _images_in(folder: Path) -> list[Path]:
 def _looked_at(Image: Any, path: Path) -> tuple[str, tuple[int, int]]:
     """Mode and size (width, height) of an image, upright; a palette of greys is grey.  Raises UsageError."""
     with told(str(path)), Image.open(path) as image:
-        mode, size, wrong = _mode(image), _upright_size(image), _unread(image)
-    if wrong:
-        raise UsageError(f"{path} {wrong}")
-    return mode, size
+        _check(image)
+        return _mode(image), _upright_size(image)
 
 
 def _mode(image: Any) -> str:
@@ -107,18 +105,17 @@ def _mode(image: Any) -> str:
     return "L" if (colours == colours[..., :1]).all() else "RGB"
 
 
-def _unread(image: Any) -> str:
-    """Says what an image holds that would be lost, and what helps; "" where all of it is read."""
+def _check(image: Any) -> None:
+    """Raises UsageError where an image holds what would be lost."""
     mode, tiles = str(image.mode), str(getattr(image, "tile", ""))
     if mode not in GREY + COLOUR or "16" in tiles:
-        return f"has pixels of mode {mode}{', 16 bits' * ('16' in tiles)}; 8 bits a channel are read: convert it"
+        held = f"{mode}{', 16 bits' * ('16' in tiles)}"
+        raise UsageError(f"it has pixels of mode {held}; 8 bits a channel are read: convert it")
     if getattr(image, "n_frames", 1) > 1:
-        return f"holds {image.n_frames} pictures, and one a file is read: save them one by one"
-    if "transparency" in image.info or mode in ("LA", "PA", "RGBA"):
-        alpha = np.asarray(image.convert("RGBA"))[..., 3]
-        if alpha.min() < 255:
-            return "has transparent pixels, whose colour nobody sees: put it on a background"
-    return ""
+        raise UsageError(f"it holds {image.n_frames} pictures, and one a file is read: save them one by one")
+    may_be_clear = "transparency" in image.info or mode in ("LA", "PA", "RGBA")
+    if may_be_clear and np.asarray(image.convert("RGBA"))[..., 3].min() < 255:
+        raise UsageError("it has transparent pixels, whose colour nobody sees: put it on a background")
 
 
 def _upright_size(image: Any) -> tuple[int, int]:

@@ -1,21 +1,29 @@
-"""The named data sets: where their files lie, and what is made of them."""
+"""Data sets that have a name: where their files lie, and what is made of them.
+
+The large set of digits is made from USPS by small random changes of place, size, slant and shape.  Only additions,
+products, quotients and roundings of float64 make it, whose results IEEE 754 prescribes: the same bytes everywhere.
+"""
 
 from __future__ import annotations
 
+import difflib
+import hashlib
 import os
-from collections.abc import Callable
-from dataclasses import replace
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from macmpi import UsageError
+from macmpi import MacmpiError, UsageError
 from macmpi.config import Data
-from macmpi.data.library_sets import read_library_set
-from macmpi.data.reading import Raw, read_file
-from macmpi.data.usps_large import usps_large
-from macmpi.parallel.streams import stream
+from macmpi.data.dataset import SIDES, Raw
+from macmpi.data.reading import read_file
+from macmpi.files import cache, first_line, image, replace_file
+from macmpi.parallel.streams import Stream, stream
 from macmpi.typing import Array
 
 FOLDER_VARIABLE = "MACMPI_DATA"
@@ -31,9 +39,7 @@ def folder() -> Path:
 def read_digits(config: Data, labels: bool) -> Raw:
     """scikit-learn's 1,797 bundled digits of 8 x 8 pixels, scaled to [0, 1]."""
     table = _bundled_digits()
-    digits = table[:, -1].astype(np.int64)
-    Y = _column(digits) if labels else None
-    return Raw(table[:, :-1] / 16.0, Y, labels=labels, groups=digits, shape=(8, 8))
+    return _pictures(table[:, :-1].reshape(-1, 8, 8) / 16.0, table[:, -1], [slice(None)], labels)
 
 
 def _bundled_digits() -> Array:
@@ -53,7 +59,7 @@ def _bundled_digits() -> Array:
 def read_usps(config: Data, labels: bool) -> Raw:
     """USPS as in section 4.2: 5,000 + 5,000 images of 16 x 16 pixels in [0, 1], equal over digits."""
     images, digits = _read_fetched("usps")
-    return _pictures(images / 255.0, (16, 16), digits, _usps_parts(digits, config.seed), labels)
+    return _pictures(images / 255.0, digits, _usps_parts(digits, config.seed), labels)
 
 
 def _usps_parts(digits: Array, seed: int) -> tuple[Array, Array]:
@@ -67,10 +73,10 @@ def _usps_parts(digits: Array, seed: int) -> tuple[Array, Array]:
 def read_usps_large(config: Data, labels: bool) -> Raw:
     """60,000 + 10,000 images of 28 x 28 pixels in [0, 1], in single precision, made from those of `read_usps`."""
     images, digits = _read_fetched("usps", "usps-large")
-    parts = _usps_parts(digits, 0)
-    train, held = usps_large(folder(), *((images[rows], digits[rows]) for rows in parts))
-    X, X_val = (A.reshape(len(A), -1).astype(np.float32) / np.float32(255.0) for A, _ in (train, held))
-    return _labelled(X, train[1], X_val, held[1], (28, 28), labels)
+    train, held = _usps_parts(digits, 0)
+    rows = np.r_[np.resize(train, TRAINING), np.resize(held, HELD)]
+    X = large_images(images, rows).astype(np.float32) / np.float32(255.0)
+    return _pictures(X, digits[rows], [slice(TRAINING), slice(TRAINING, None)], labels)
 
 
 def read_coil(config: Data, labels: bool) -> Raw:
@@ -78,10 +84,8 @@ def read_coil(config: Data, labels: bool) -> Raw:
     duck and of the cat, 72 in all; the other 1,368 are for training, in an order that the seed draws."""
     images, objects, poses = _read_fetched("coil")
     held = np.isin(objects, HELD_OBJECTS) & (poses % 2 == 1)
-    train, validation = stream(config.seed, "split").permutation(np.flatnonzero(~held)), np.flatnonzero(held)
-    raw = _pictures(images.astype(np.float64), (32, 32), objects, (train, validation), labels)
-    places = poses.astype(np.int64)
-    return replace(raw, order=places[train], order_val=places[validation])
+    parts = stream(config.seed, "split").permutation(np.flatnonzero(~held)), np.flatnonzero(held)
+    return _pictures(images.astype(np.float64), objects, parts, labels, order=poses.astype(np.int64))
 
 
 NAMED_SETS: dict[str, Callable[[Data, bool], Raw]] = {
@@ -93,10 +97,7 @@ NAMED_SETS: dict[str, Callable[[Data, bool], Raw]] = {
 
 FILES = {"usps": "usps.h5", "coil": "coil20.h5"}
 
-CONTENTS: dict[str, tuple[tuple[int, int], tuple[str, ...]]] = {
-    "usps": ((16, 16), ("labels",)),
-    "coil": ((32, 32), ("object", "pose")),
-}
+CONTENTS = {"usps": ((16, 16), ("labels",)), "coil": ((32, 32), ("object", "pose"))}
 """Height and width of their images, which are (N, height, width), and datasets of N whole numbers."""
 
 
@@ -122,19 +123,179 @@ def _read_fetched(name: str, source: str = "") -> list[Array]:
     return [arrays[dataset] for dataset in ("images", *numbers)]
 
 
-def _pictures(images: Array, shape: tuple[int, int], classes: Array, parts: tuple[Array, Array], labels: bool) -> Raw:
-    """images: (N, h, w) as they are to be learnt; classes: (N,), label and group of each; parts: the rows to train on
-    and those to validate with."""
-    X, (train, validation) = images.reshape(len(images), -1), parts
-    return _labelled(X[train], classes[train], X[validation], classes[validation], shape, labels)
+def _pictures(images: Array, classes: Array, parts: Sequence[Any], labels: bool, **more: Array) -> Raw:
+    """The points of a set of images.
+
+    images: (N, h, w) as they are to be learnt; classes: (N,), label and group of each; parts: the rows to train on and,
+    where these are not to be drawn, those to validate with; more: arrays (N,) by name.
+    """
+    groups = classes.astype(np.int64)
+    own = {"X": images.reshape(len(images), -1), "groups": groups, **more}
+    if labels:
+        own["Y"] = groups.astype(np.float64)[:, None]
+    arrays = {f"{name}{side}": A[rows] for side, rows in zip(SIDES, parts, strict=False) for name, A in own.items()}
+    return Raw(arrays, labels=labels, shape=images.shape[1:])
 
 
-def _labelled(X: Array, classes: Array, X_val: Array, classes_val: Array, shape: tuple[int, int], labels: bool) -> Raw:
-    """Rows that are images of this shape, and the class of each, which is its label and its group."""
-    groups, groups_val = classes.astype(np.int64), classes_val.astype(np.int64)
-    Y, Y_val = (_column(g) if labels else None for g in (groups, groups_val))
-    return Raw(X, Y, X_val, Y_val, labels=labels, groups=groups, groups_val=groups_val, shape=shape)
+# --- the large set ----------------------------------------------------------------------------------------------------
+
+TRAINING, HELD = 60_000, 10_000
+"""Images to train on and to validate with."""
+
+SIDE = 28
+"""Height and width of an image."""
+
+CHUNK = 500
+"""Images that are made at a time, from a random stream of their own."""
+
+PIXEL = 0.75
+"""Pixels of USPS that a pixel is wide: the digit is about 20 pixels high, as in the middle of a frame."""
+
+SHIFT, SCALE, TURN, SHEAR, BEND = 1.5, 0.15, 0.13, 0.2, 1.1
+"""The most of each change: pixels of USPS; a share; the tangent of half an angle; a share; pixels of USPS."""
+
+KNOTS = 4
+"""Rows and columns of the grid of displacements that bends an image."""
+
+MARGIN = 3
+"""Pixels of background around an image of USPS, which every pixel further out is like."""
+
+LARGE = "usps-large.h5"
+"""The set is kept under this name once it is made."""
+
+SHA256 = "8efe372694ef34ead4c0cc3ccbb46e0bc59a4c9d77297379a576fe8d0f8f1254"
+"""The digest that all 70,000 images must have."""
 
 
-def _column(labels: Array) -> Array:
-    return labels.astype(np.float64)[:, None]
+def large_images(images: Array, rows: Array) -> Array:
+    """The images of the large set, (70000, 28, 28) uint8: those to train on and then those to validate with.
+
+    They are read from the folder or from the user's cache; where they are in neither, or damaged, they are `made` (10
+    s) and kept in the cache, if it takes them.  Collective: no (rank 0).
+    """
+    kept = cache() / LARGE
+    for place in (folder() / LARGE, kept):
+        with suppress(UsageError, KeyError):  # it is not there, or something else is
+            found = read_file(place, ("images",))["images"]
+            if hashlib.sha256(np.ascontiguousarray(found).data).hexdigest() == SHA256:
+                return found
+    found = made(images, rows)
+    with suppress(OSError, MacmpiError):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(kept, image({"images": found}, {"source": "macmpi, from USPS"}))
+    return found
+
+
+def made(images: Array, rows: Array) -> Array:
+    """Images (N, 28, 28) uint8, each made of one (16, 16) of USPS.  Cost: about 0.1 ms an image.  Collective: no.
+
+    rows: (N,), which of them.
+    """
+    found = np.empty((len(rows), SIDE, SIDE), np.uint8)
+    for start in range(0, len(rows), CHUNK):
+        part = slice(start, start + CHUNK)
+        found[part] = changed(images[rows[part]], stream(0, "usps-large", start // CHUNK))
+    return found
+
+
+def changed(images: Array, random: Stream) -> Array:
+    """Changes each of n images (n, 16, 16) at random: (n, 28, 28) uint8."""
+    n, side = len(images), images.shape[1]
+
+    def between(most: float, *shape: int) -> Array:
+        return most * (2.0 * random.random((n, *shape)) - 1.0)
+
+    size, turn, shear = 1.0 + between(SCALE, 1, 1), between(TURN, 1, 1), between(SHEAR, 1, 1)
+    cosine, sine = (1.0 - turn * turn) / (1.0 + turn * turn), 2.0 * turn / (1.0 + turn * turn)
+    place = PIXEL * (np.arange(SIDE) - 0.5 * (SIDE - 1))
+    y, x = place[:, None], place[None, :]
+    x = x + shear * y
+    down, right = size * (cosine * y + sine * x), size * (cosine * x - sine * y)
+    knots = between(BEND, 2, KNOTS, KNOTS)
+    middle = 0.5 * (side - 1) + MARGIN
+    down, right = (to + between(SHIFT, 1, 1) + _smooth(knots[:, i]) + middle for i, to in enumerate((down, right)))
+    return _sampled(np.pad(images, ((0, 0), (MARGIN, MARGIN), (MARGIN, MARGIN))), down, right)
+
+
+def _smooth(knots: Array) -> Array:
+    """(n, KNOTS, KNOTS) displacements at the knots -> (n, 28, 28), between them by a smooth step."""
+    at = np.arange(SIDE) * ((KNOTS - 1) / (SIDE - 1))
+    below = np.minimum(at.astype(int), KNOTS - 2)
+    t = at - below
+    t = t * t * (3.0 - 2.0 * t)
+    rows = knots[:, below] + t[:, None] * (knots[:, below + 1] - knots[:, below])
+    return rows[:, :, below] + t * (rows[:, :, below + 1] - rows[:, :, below])
+
+
+def _sampled(images: Array, down: Array, right: Array) -> Array:
+    """The values of images (n, h, w) at places between their pixels, (n, 28, 28) uint8."""
+    last = images.shape[1] - 1
+    down, right = (np.minimum(np.maximum(to, 0.0), last - 1e-9) for to in (down, right))
+    i, j = down.astype(int), right.astype(int)
+    s, t = down - i, right - j
+    values, n = images.astype(np.float64), np.arange(len(images))[:, None, None]
+
+    def row(i: Array) -> Array:
+        left = values[n, i, j]
+        return left + t * (values[n, i, j + 1] - left)
+
+    upper = row(i)
+    return np.rint(upper + s * (row(i + 1) - upper)).astype(np.uint8)
+
+
+# --- those of scikit-learn --------------------------------------------------------------------------------------------
+
+PREFIX = "sklearn:"
+"""Data sets of scikit-learn, bundled or in its cache: "sklearn:NAME" stands for load_NAME or fetch_NAME."""
+
+WORD = re.compile(r"[a-z0-9_]+")
+
+NO_SETS = ("files", "sample_image", "sample_images", "svmlight_file", "svmlight_files", "openml", "file")
+"""Functions of scikit-learn, load_NAME and fetch_NAME, that give no data set of their own."""
+
+
+def read_library_set(source: str) -> dict[str, Array]:
+    """X and Y of a set, from this machine alone: never over a network.  Raises UsageError."""
+    bunch = library_set(source, fetch=False)
+    X, Y = bunch.get("data"), bunch.get("target")
+    if hasattr(X, "toarray"):
+        raise UsageError(f'data.source = "{source}" is sparse; macmpi trains on dense rows')
+    if not isinstance(X, np.ndarray) or not isinstance(Y, np.ndarray):
+        raise UsageError(f'data.source = "{source}" gives no arrays of data and targets')
+    images = bunch.get("images")
+    if isinstance(images, np.ndarray) and images.ndim == 3 and images[0].size == X[0].size:
+        X = images
+    return {"X": X, "Y": _named(Y, bunch.get("target_names"))}
+
+
+def _named(Y: Array, names: Any) -> Array:
+    """Targets 0, 1, ... by their names, where these are text."""
+    known = np.asarray([] if names is None else names)
+    numbers = Y.ndim == 1 and Y.dtype.kind in "iu" and len(Y) > 0 and known.ndim == 1 and known.dtype.kind == "U"
+    return known[Y] if numbers and Y.min() >= 0 and Y.max() < len(known) else Y
+
+
+def library_set(source: str, fetch: bool) -> Any:
+    """A set as scikit-learn gives it.  fetch: it is downloaded into the cache where it is not there.
+
+    Raises UsageError.
+    """
+    name = source.removeprefix(PREFIX)
+    try:
+        from sklearn import datasets
+    except ImportError:
+        raise UsageError(
+            f'data.source = "{source}" comes with scikit-learn, which is not installed: pip install scikit-learn'
+        ) from None
+    keys = (key for key in dir(datasets) if key.startswith(("load_", "fetch_")))
+    known = {key.partition("_")[2]: key for key in keys if key.partition("_")[2] not in NO_SETS}
+    if not WORD.fullmatch(name) or name not in known:
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {PREFIX}{close[0]}?" if close else f"it has {', '.join(sorted(known))}"
+        raise UsageError(f'data.source = "{source}": scikit-learn has no such set; {hint}')
+    options = {"download_if_missing": fetch} if known[name].startswith("fetch_") else {}
+    try:
+        return getattr(datasets, known[name])(**options)
+    except Exception as error:  # noqa: BLE001 - whatever the network, a damaged cache or scikit-learn raises
+        remedy = "fetch it by hand, as scikit-learn says" if fetch else f"fetch it: python -m macmpi.fetch {source}"
+        raise UsageError(f'data.source = "{source}" is not on this machine ({first_line(error)}); {remedy}') from None

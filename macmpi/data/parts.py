@@ -1,13 +1,11 @@
-"""The training and the validation rows of a data set, each read from its array or its file when it is asked for.
+"""The arrays of a data set become rows, some for training and some for validation, each read when it is asked for.
 
-Data are known again by SHA-256 of their raw points: not scaled, as float64, in blocks that depend on N alone.  So one
-data set has one sum in whatever type, file and place, held by one rank or by many, replicated or sharded.
+One rank draws which rows are for which, and gives the others a bit a row.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,22 +13,199 @@ from typing import Any
 
 import numpy as np
 
-from macmpi import UsageError
+from macmpi import UsageError, files
 from macmpi.config import Data
-from macmpi.data.checks import as_labels, check_enough, check_values, classes_of, columns
-from macmpi.data.dataset import WEIGHTS
-from macmpi.data.gathered import Gathered, check_keys, check_whole, forget, gathered
+from macmpi.data import checks
+from macmpi.data.dataset import GROUPS, SIDES, WEIGHTS, Raw
+from macmpi.data.gathered import ARGUMENTS, Points, check_keys, forget, gathered
 from macmpi.data.named_sets import NAMED_SETS
-from macmpi.data.reading import Raw, declared, facts_of, told
+from macmpi.data.reading import declared, facts_of, told
 from macmpi.data.scaling import ScalingRule
-from macmpi.data.split import RowSet, drawn
 from macmpi.data.targets import NUMBERS, Wanted
-from macmpi.data.user_file import of_table, raw_arrays, read_own
+from macmpi.parallel.streams import stream
 from macmpi.parallel.tiles import Tile
 from macmpi.typing import Array
 
-SIDES = ("", "_val")
-"""The names of arrays of training and of validation points end so."""
+MOST_CHANNELS = 4
+"""Arrays (N, a, b, c) with more in their last place may have their channels elsewhere: they are no known images."""
+
+
+def raw_of(config: Data, wanted: Wanted = NUMBERS, by_rows: bool = False) -> Raw:
+    """The arrays of a data set, checked, as rows; by_rows: of an HDF5 file its datasets, unread.
+
+    wanted: what the config asks of them.  Raises UsageError.  Collective: no.
+    """
+    if config.source in NAMED_SETS:
+        check_keys(config)
+        return scaled_as(NAMED_SETS[config.source](config, wanted.loss.labels), config, wanted)
+    points = gathered(config, wanted.loss.missing, by_rows)
+    forget()
+    return rows_of(points, config, wanted, by_rows)
+
+
+def rows_of(points: Points, config: Data, wanted: Wanted, by_rows: bool = False) -> Raw:
+    """Arrays of the config's source, or of the caller, checked, as rows; datasets of an HDF5 file stay as they are.
+
+    by_rows: labels are numbers, since no rank sees all that is text.  Raises UsageError.  Collective: no.
+    """
+    held, labels = dict(points.arrays), wanted.loss.labels
+    place = str(Path(config.source)) if config.source else ARGUMENTS
+    if points.classes and not labels:
+        held.pop("Y", None)
+    names = numbered(held) if labels and not by_rows else None
+    checks.check_datasets(held, place, labels)
+    targets, shape = held.get("Y", held["X"]), image_shape(held["X"])
+    rows = {
+        name: _rows(name, array, place, wanted) if isinstance(array, np.ndarray) else array
+        for name, array in held.items()
+    }
+    found = Raw(
+        rows,
+        scale=ScalingRule("auto", images=shape is not None, flags=points.columns.flags if points.columns else ()),
+        scale_y=ScalingRule("auto", images=image_shape(targets) is not None, targets=True),
+        labels=labels,
+        label_type=targets.dtype if labels else np.int64,
+        names=names,
+        one_dimensional=not labels and len(targets.shape) == 1,
+        columns=points.columns,
+        shape=shape,
+    )
+    return scaled_as(found, config, wanted)
+
+
+def _rows(name: str, array: Array, place: str, wanted: Wanted) -> Array:
+    """An array of a data set, checked, in the form that it has in a Raw.  Raises UsageError."""
+    called, of_targets = f"{place}: dataset {name}", name in ("Y", "Y_val")
+    if name in GROUPS:
+        return array.astype(np.int64)
+    if name in WEIGHTS:
+        return checks.not_negative(checks.as_rows(array, called, rows=1), called)
+    if wanted.loss.labels and of_targets:
+        return checks.as_labels(array, called)
+    return checks.as_rows(array, called, missing=wanted.loss.missing if of_targets else None)
+
+
+def image_shape(array: Any) -> tuple[int, ...] | None:
+    """Height, width, and channels if there are some, of images (N, h, w) or (N, h, w, c), c at most MOST_CHANNELS.
+
+    None of other arrays or HDF5 datasets.
+    """
+    shape: tuple[int, ...] = array.shape[1:]
+    return shape if len(shape) == 2 or (len(shape) == 3 and shape[2] <= MOST_CHANNELS) else None
+
+
+def numbered(held: dict[str, Any]) -> Array | None:
+    """Puts numbers 0, 1, ... in the place of labels Y and Y_val that are text or truth values; what each stands for.
+
+    None of numbers, which stay.
+    """
+    own = {name: held[name] for name in ("Y", "Y_val") if name in held}
+    if own and all(array.dtype.kind == "b" for array in own.values()):
+        return np.array([False, True])
+    if own and all(map(checks.is_text, own.values())):
+        flat = [np.asarray(files.texts(array.ravel()), dtype=str) for array in own.values()]
+    elif any(array.dtype.kind == "O" and not checks.is_text(array) for array in own.values()):  # declared to be classes
+        flat = [np.array(array.ravel().tolist()) for array in own.values()]
+    else:
+        return None
+    names, numbers = np.unique(np.concatenate(flat), return_inverse=True)
+    for name, codes in zip(own, np.split(numbers, [len(flat[0])]), strict=False):
+        held[name] = codes.reshape(own[name].shape)
+    return names
+
+
+def scaled_as(raw: Raw, config: Data, wanted: Wanted) -> Raw:
+    """The arrays, to be scaled as data.scale says, and as the net reads them."""
+    if config.scale != "auto":
+        raw = replace(raw, scale=ScalingRule(config.scale), scale_y=ScalingRule(config.scale, targets=True))
+    if wanted.sequences and raw.shape is not None:  # steps x features, and no picture
+        scale = replace(raw.scale, images=False, features=raw.shape[-1])
+        raw = replace(raw, shape=None, steps=raw.shape[0], scale=scale)
+    if wanted.like is not None:
+        of_x, of_y = wanted.like
+        raw = replace(raw, scale=replace(raw.scale, like=of_x), scale_y=replace(raw.scale_y, like=of_y))
+    return raw
+
+
+# --- which rows -------------------------------------------------------------------------------------------------------
+
+BYTES = 1 << 9
+"""Bytes of bits that are unpacked at a time."""
+
+
+def split_sizes(n: int, config: Data) -> tuple[int, int]:
+    """Training rows, data.points of them if that is given, and validation rows, of n.  Collective: no."""
+    held = min(max(1, round(config.validation * n)), n - 1)
+    return min(config.points or n - held, n - held), held
+
+
+def drawn(n: int, config: Data, labels: Array | None = None) -> list[RowSet]:
+    """The training and the validation rows, drawn; of labels (n,) in proportion to their classes.  5 bytes a row.
+
+    Raises UsageError.  Collective: no.
+    """
+    train, held = split_sizes(n, config)
+    try:
+        found = np.arange(n, dtype=np.uint32 if n <= 2**32 else np.int64)
+        stream(config.seed, "split").shuffle(found)
+        if labels is not None:
+            found = by_class(found, labels, held)
+        return [RowSet(_bits(rows, n)) for rows in (found[held : held + train], found[:held])]
+    except MemoryError:
+        raise UsageError(f"{config.source}: dataset X has {n:,} rows, too many for this machine to number") from None
+
+
+def by_class(order: Array, labels: Array, held: int) -> Array:
+    """The rows of `order` (n,) with those that are held out first, then one of each class, then the others.
+
+    Every class but its first row, which is for training, lies evenly among those held out, to within one row.
+    labels: (n,); held: rows that are held out, fewer where there are more classes than rows left.  Collective: no.
+    """
+    _, classes = np.unique(labels[order], return_inverse=True)
+    sequence = np.argsort(classes, kind="stable")
+    first = np.r_[True, np.diff(classes[sequence]) > 0]
+    one_each, rest = sequence[first], sequence[~first]
+    count = min(held, len(rest))
+    out = np.zeros(len(rest), bool)
+    out[(np.arange(count) * len(rest) + len(rest) // 2) // max(count, 1)] = True
+    held_out, left = np.sort(rest[out]), np.sort(rest[~out])
+    if count < held:  # nearly every row is the only one of its class
+        one_each, held_out = one_each[held - count :], np.r_[held_out, one_each[: held - count]]
+    return order[np.r_[held_out, np.sort(one_each), left]]
+
+
+def _bits(rows: Array, n: int) -> Array:
+    among = np.zeros(n, bool)
+    among[rows] = True
+    return np.packbits(among)
+
+
+class RowSet:
+    """Numbers of rows, ascending, kept as a bit for each row that there is: rows[a:b] are those from the a-th on."""
+
+    def __init__(self, bits: Array) -> None:
+        self.bits = bits
+
+    @cached_property
+    def _ends(self) -> Array:
+        """Counts the rows up to the end of each block of bits."""
+        starts = range(0, len(self.bits), BYTES)
+        return np.cumsum([int(np.bitwise_count(self.bits[i : i + BYTES]).sum()) for i in starts])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def __getitem__(self, run: slice) -> Array:
+        start, stop, _ = run.indices(len(self))
+        if start >= stop:
+            return np.empty(0, np.int64)
+        first, last = np.searchsorted(self._ends, [start, stop - 1], side="right").tolist()
+        bits = np.unpackbits(self.bits[first * BYTES : (last + 1) * BYTES])
+        before = int(self._ends[first - 1]) if first else 0
+        return np.flatnonzero(bits)[start - before : stop - before] + first * BYTES * 8
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
 
 GAP = 16
 """Rows between two wanted ones that are read along; a wider gap is skipped."""
@@ -56,7 +231,7 @@ class Part:
 
     @property
     def width(self) -> int:
-        return columns(self.source)
+        return checks.columns(self.source)
 
     @cached_property
     def _facts(self) -> dict[str, Any]:
@@ -72,14 +247,14 @@ class Part:
         with told(self.name):
             blocks = [self.source[run[0] : run[-1] + 1][run - run[0]] for run in runs]
             found = declared(np.concatenate(blocks), self._facts).reshape(len(rows), -1).astype(np.float64)
-        check_values(found, self.name, rows, self.missing)
+        checks.check_values(found, self.name, rows, self.missing)
         return found if self.weights is None else np.where(self.weights.read(tile) > 0.0, found, np.nan)
 
     def labels(self) -> Array:
         """The labels of a part are (n, 1), once all of its dataset have been checked.  Raises UsageError."""
         with told(self.name):
             array = declared(np.asarray(self.source[()]), self._facts)
-        return as_labels(array, self.name)[np.asarray(self.rows[:])]
+        return checks.as_labels(array, self.name)[np.asarray(self.rows[:])]
 
     def whole(self) -> Array:
         """All rows, as they are in an array that has been checked."""
@@ -91,82 +266,38 @@ class Part:
 Parts = dict[str, Part]
 """The training rows of each array by its name, and the validation rows by that name and "_val"."""
 
-Draw = Callable[[Raw, Data], Sequence[range | RowSet]]
-"""Draws which rows are for training, and which for validation."""
 
+def split_of(raw: Raw, config: Data, draw: bool = True) -> list[range] | list[RowSet]:
+    """The rows for training and for validation: the first data.points of X and all of X_val.
 
-def drawn_of(raw: Raw, config: Data) -> list[RowSet]:
-    """The rows drawn for training and for validation, those of labels in proportion to their classes."""
-    labels = np.ravel(raw.Y[()]) if raw.labels and raw.Y is not None else None
-    return drawn(len(raw.X), config, labels)
-
-
-def raw_of(config: Data, labels: bool, unread: bool = False, wanted: Wanted = NUMBERS) -> Raw:
-    """The arrays of a data set; unread: of the user's own HDF5 file as datasets, else small and read whole.
-
-    wanted: what the config asks of them.
-
-    Raises UsageError.  Collective: no.
+    Where there is no X_val they are drawn, those of labels in proportion to their classes.  draw: without it they are
+    only as many, not those that there will be.  Raises UsageError.  Collective: no.
     """
-    if unread:
-        check_whole(config.source)
-    found = gathered(config, wanted.missing)
-    if found is not None:
-        raw = _of_gathered(found, config, labels, wanted.missing)
-    else:
-        check_keys(config)
-        named = NAMED_SETS.get(config.source)
-        raw = named(config, labels) if named else read_own(config, labels, unread, wanted.missing)
-    return scaled_as(raw, config, wanted)
+    n = len(raw.arrays["X"])
+    if "X_val" in raw.arrays:
+        return [range(min(config.points or n, n)), range(len(raw.arrays["X_val"]))]
+    if not draw:
+        return [range(size) for size in split_sizes(n, config)]
+    return drawn(n, config, np.ravel(raw.arrays["Y"][()]) if raw.labels else None)
 
 
-def _of_gathered(found: Gathered, config: Data, labels: bool, missing: bool) -> Raw:
-    forget()
-    arrays = dict(found.arrays)
-    if not labels and found.classes:
-        arrays.pop("Y", None)
-    if labels and "Y" not in arrays:
-        raise UsageError(
-            f'{config.source}: model.loss = "cross_entropy" needs class labels: name their column in data.target, or '
-            "put images into folders, one a class"
-        )
-    return of_table(raw_arrays(arrays, Path(config.source), labels, missing=missing), found.columns)
-
-
-def scaled_as(raw: Raw, config: Data, wanted: Wanted) -> Raw:
-    """The arrays, to be scaled as data.scale says, and as the net reads them."""
-    if config.scale != "auto":
-        raw = replace(raw, scale=ScalingRule(config.scale), scale_y=ScalingRule(config.scale, targets=True))
-    if wanted.sequences and raw.shape is not None:  # steps x features, and no picture
-        scale = replace(raw.scale, images=False, features=raw.shape[-1])
-        raw = replace(raw, shape=None, steps=raw.shape[0], scale=scale)
-    if wanted.like is not None:
-        of_x, of_y = wanted.like
-        raw = replace(raw, scale=replace(raw.scale, like=of_x), scale_y=replace(raw.scale_y, like=of_y))
-    return raw
-
-
-def parts_of(raw: Raw, config: Data, draw: Draw, missing: bool = False) -> Parts:
+def parts_of(raw: Raw, config: Data, rows: Sequence[range | RowSet], missing: bool = False) -> Parts:
     """The parts of all arrays that there are.  missing: numbers of Y may be.  Raises UsageError.  Collective: no.
 
-    Their rows are the first data.points of X and all of X_val, or where there is no X_val those that are drawn.
+    rows: those for training and for validation, as of `split_of`.
     """
-    left = n = len(raw.X)
-    if raw.X_val is not None:
-        rows: Sequence[range | RowSet] = [range(min(config.points or n, n)), range(len(raw.X_val))]
-    else:
-        rows = draw(raw, config)
-        left = n - len(rows[1])
-    check_enough(config, len(rows[0]), len(rows[1]), left)
+    given, (n, n_val) = "X_val" in raw.arrays, map(len, rows)
+    checks.check_enough(config, n, n_val, len(raw.arrays["X"]) - (0 if given else n_val))
     found: Parts = {}
     for name in ("X", "weights", "Y", "groups", "order"):
         for side, own in zip(SIDES, rows, strict=True):
-            given = name if raw.X_val is None else f"{name}{side}"
-            if (array := getattr(raw, given)) is not None:
+            held = f"{name}{side}" if given else name
+            if held in raw.arrays:
                 may_miss = missing if name == "Y" and not raw.labels else None
                 heavy = found.get(f"weights{side}") if name == "Y" else None
                 by_output = heavy if heavy is not None and heavy.width > 1 else None
-                found[f"{name}{side}"] = Part(array, own, f"{config.source}: dataset {given}", may_miss, by_output)
+                called = f"{config.source}: dataset {held}"
+                found[f"{name}{side}"] = Part(raw.arrays[held], own, called, may_miss, by_output)
     return found
 
 
@@ -180,28 +311,4 @@ def classes_in(parts: Parts, raw: Raw, source: str) -> Array | None:
     if not raw.labels:
         return None
     Y, Y_val = (parts[name].labels() for name in ("Y", "Y_val"))
-    return classes_of(Y, Y_val, source, raw.names, raw.label_type, raw.X_val is None)
-
-
-# --- sums -------------------------------------------------------------------------------------------------------------
-
-
-def sum_of_blocks(arrays: Mapping[str, tuple[int, Array]], names: Array | None) -> str:
-    """The sum of a data set, of each array its points and the sums of its blocks (blocks, 32), those of `block_sum`.
-
-    names: of classes, where they have some.
-    """
-    found = hashlib.sha256()
-    for name, (points, blocks) in arrays.items():
-        found.update(f"{name} {points} ".encode() + blocks.tobytes())
-    if names is not None:
-        found.update("\0".join(map(str, names)).encode())
-    return found.hexdigest()
-
-
-def block_sum(pieces: Iterable[Array]) -> Array:
-    """SHA-256 of rows that come in pieces, (32,) bytes; -0 counts as 0."""
-    found = hashlib.sha256()
-    for rows in pieces:
-        found.update(np.add(rows, 0.0, dtype=np.float64).reshape(len(rows), -1).data)
-    return np.frombuffer(found.digest(), np.uint8)
+    return checks.classes_of(Y, Y_val, source, raw.names, raw.label_type, "X_val" not in raw.arrays)

@@ -1,55 +1,29 @@
-"""Arrays of a file: HDF5 or npz, whole, or as headers whose numbers are still in the file."""
+"""Files of arrays: HDF5, npz and npy, whole, or as headers whose numbers are still in the file.
+
+What a config reads from such files besides points is here, too: connections of sparse layers, and coordinates that a
+run starts from.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
 
 import numpy as np
 
-from macmpi import UsageError, files
-from macmpi.data.frames import Columns
-from macmpi.data.scaling import AS_IS, ScalingRule
+from macmpi import UsageError, files, listed
+from macmpi.config import Config, Sparse
+from macmpi.config.model import GIVEN, RULES
+from macmpi.data.checks import as_rows
 from macmpi.files import first_line
+from macmpi.nets.layers.masked import as_text
 from macmpi.typing import Array
-
-
-@dataclass(frozen=True)
-class Raw:
-    """Arrays as read.  Y is None for an autoencoder; X_val is None when validation points are still to be drawn.
-    labels: Y holds class labels, (N, 1), given in label_type; names: where they are text, that of labels 0, 1, ...;
-    one_dimensional: the targets, Y or X, are numbers that the file has as (N,); columns: of a table, by which X was
-    made.  weights: of the points of X, (N, 1), or of their targets, (N, L); weights_val: of those of X_val.
-
-    For pictures, else None: groups, whole numbers of the points of X, and groups_val of those of X_val; order,
-    order_val, the places of the same points on their group's closed curve; shape, height and width, and perhaps
-    channels, of a row that is an image.  steps: of rows that are sequences, else 0.
-    """
-
-    X: Array
-    Y: Array | None = None
-    X_val: Array | None = None
-    Y_val: Array | None = None
-    scale: ScalingRule = AS_IS
-    scale_y: ScalingRule = AS_IS
-    labels: bool = False
-    label_type: Any = np.int64
-    names: Array | None = None
-    one_dimensional: bool = False
-    columns: Columns | None = None
-    groups: Array | None = None
-    groups_val: Array | None = None
-    order: Array | None = None
-    order_val: Array | None = None
-    shape: tuple[int, ...] | None = None
-    steps: int = 0
-    weights: Any = None
-    weights_val: Any = None
 
 
 def check_there(path: Path, key: str) -> None:
@@ -58,37 +32,28 @@ def check_there(path: Path, key: str) -> None:
         raise UsageError(f"{key}: {os.path.abspath(path)} does not exist")
 
 
-LISTED = 8
-"""Names of what a file holds that a message can list."""
-
-
 def names_in(path: Path) -> list[str]:
-    """The names of what an HDF5 or npz file holds, one that `read_file` can read."""
-    if path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as file:
-            return list(file)
-    with files.opened(path) as file:
-        return list(file)
+    """The names of what an HDF5 or npz file holds, one that `read_file` can read, without signs that cannot be
+    printed."""
+    with np.load(path, allow_pickle=False) if path.suffix == ".npz" else files.opened(path) as file:
+        return [ascii(name)[1:-1] for name in file]
 
 
 def contents(path: Path) -> str:
     """Says in words what an HDF5 or npz file holds, one that `read_file` can read."""
-    names = names_in(path)
-    listed = [ascii(name)[1:-1] for name in names[:LISTED]]
-    return f"it holds {', '.join(listed) or 'nothing'}{', ...' if len(names) > LISTED else ''}"
+    return f"it holds {listed(names_in(path)) or 'nothing'}"
 
 
-NO_ARRAY = "it holds Python objects, or is no .npy file"
-OBJECTS = {"Object arrays": "it holds Python objects: save numbers, and text as A.astype(str)"}
-OBJECTS |= {"pickle": "it is not a file of plain arrays"}
-"""Words of NumPy's about what it would have to unpickle, and what is said in their place."""
+OBJECTS = {".*Object arrays.*": "it holds Python objects: save numbers, and text as A.astype(str)"}
+OBJECTS |= {".*pickle.*": "it is not a file of plain arrays"}
+"""Patterns of what NumPy says of what it would have to unpickle, and what is said in their place."""
 
 
 @contextmanager
 def told(what: str, instead: Mapping[str, str] = OBJECTS) -> Iterator[None]:
-    """Names what is read where it cannot be, whatever NumPy, zipfile, h5py and Pillow raise: it is what is wrong.
+    """Names what is read where it cannot be, whatever a library raises: it is what is wrong.
 
-    instead: what is said of errors with these words.  Raises UsageError.
+    instead: what is said in the place of texts of these patterns.  Raises UsageError.
     """
     try:
         yield
@@ -97,8 +62,10 @@ def told(what: str, instead: Mapping[str, str] = OBJECTS) -> Iterator[None]:
     except MemoryError:
         raise UsageError(f"{what} cannot be read: it says that it holds more than fits into memory") from None
     except Exception as error:  # noqa: BLE001 - there is no list of what these libraries raise
-        said = first_line(error)
-        said = next((text for words, text in instead.items() if words in said), said)
+        of_system = error.strerror if isinstance(error, OSError) else ""  # without its number
+        said = first_line(OSError(of_system) if of_system else error)
+        for pattern, words in instead.items():
+            said = re.sub(pattern, words, said)
         raise UsageError(f"{what} cannot be read: {said}") from None
 
 
@@ -162,7 +129,7 @@ def declared(array: Array, facts: dict[str, Any]) -> Array:
 
 def read_array(path: Path) -> Array:
     """The array of an .npy file.  Nothing is ever unpickled.  Raises UsageError."""
-    with told(str(path), dict.fromkeys(("allow_pickle", "Object arrays"), NO_ARRAY)):
+    with told(str(path), {".*(allow_pickle|Object arrays).*": "it holds Python objects, or is no .npy file"}):
         return np.asarray(np.load(path, allow_pickle=False))
 
 
@@ -184,3 +151,73 @@ def _header(file: Any, name: str, path: Path) -> Any:
     with told(f"{path}: dataset {name}"):
         dataset.dtype, dataset.shape  # noqa: B018 - h5py reads them here, and keeps them
     return dataset
+
+
+# --- besides points ---------------------------------------------------------------------------------------------------
+
+
+def read_codes(path: Path, rows: int, columns: int) -> Array:
+    """Coordinates (rows, columns) of the training points, in their order: dataset Z or codes of an HDF5 or npz file.
+
+    Raises UsageError.
+    """
+    check_there(path, "start.coordinates")
+    arrays = read_file(path, ("Z", "codes", "Y"))
+    if not arrays:
+        raise UsageError(f"start.coordinates = {str(path)!r}: there is no dataset Z or codes in it")
+    name, array = next(iter(arrays.items()))
+    Z = as_rows(array, f"{path}: dataset {name}")
+    if Z.shape != (rows, columns):
+        raise UsageError(
+            f"{path}: dataset {name} has shape {Z.shape}; a code of {columns} for each of {rows} points is needed"
+        )
+    return Z
+
+
+def with_connections(config: Config) -> Config:
+    """The config with the masks of its files in the place of their names.  Raises UsageError.  Collective: no (rank 0).
+
+    They are read once: a checkpoint and a model's card hold them, so that a file that has changed is another config.
+    """
+    hidden = config.model.hidden
+    if hidden == "auto" or not any(config.model.sparse):
+        return config
+    read = [_read(layer, f"model.hidden.{i}") if isinstance(layer, Sparse) else layer for i, layer in enumerate(hidden)]
+    return replace(config, model=replace(config.model, hidden=read))
+
+
+def _read(layer: Sparse, key: str) -> Sparse:
+    if layer.connections in RULES or layer.connections.startswith(GIVEN):
+        return layer
+    path = Path(layer.connections)
+    if not path.suffix and not os.path.exists(path):
+        raise UsageError(
+            f'{key}.connections = "{layer.connections}" is no file (.npy, .csv), nor "random", "banded" or "local"'
+        )
+    check_there(path, f"{key}.connections")
+    numbers = _numbers(path)
+    if np.isnan(numbers).any():
+        raise UsageError(
+            f"{key}.connections: {path} holds NaN; use 0 where a weight does not exist, and 1 where it does"
+        )
+    found = numbers != 0
+    if found.ndim != 2 or len(found) != layer.units:
+        raise UsageError(
+            f"{key}.connections: {path} holds {' x '.join(map(str, found.shape))} numbers; "
+            f"give a matrix of {layer.units} rows, one for each unit, and a column for each input"
+        )
+    return replace(layer, connections=f"{GIVEN}{as_text(found)}")
+
+
+def _numbers(path: Path) -> Array:
+    """The array of an .npy file, or the numbers of a text, with commas between them."""
+    if path.suffix == ".npy":
+        found = read_array(path)
+    else:
+        try:
+            found = np.loadtxt(path, delimiter=",", ndmin=2)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{path} is neither an .npy file nor a matrix of numbers with commas: {error}") from None
+    if found.dtype.kind not in "biuf":
+        raise UsageError(f"{path} holds no numbers")
+    return found

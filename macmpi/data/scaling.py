@@ -121,10 +121,8 @@ class Scaling:
 
     def compresses_as(self, other: Scaling) -> bool:
         """Tells whether both compress long tails in one way, or neither does."""
-        if self.tails is None or other.tails is None:
-            return self.tails is other.tails
-        ours, theirs = self.tails.arrays, other.tails.arrays
-        return ours.keys() == theirs.keys() and all(np.array_equal(ours[name], theirs[name]) for name in ours)
+        ours, theirs = ({n: A.tolist() for n, A in (s.tails.arrays if s.tails else {}).items()} for s in (self, other))
+        return ours == theirs
 
 
 def sum_of(scalings: tuple[Scaling, Scaling]) -> str:

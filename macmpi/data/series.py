@@ -1,4 +1,4 @@
-"""A column of a table as values and as numbers, whichever library holds the table: pandas, polars or pyarrow.
+"""A column of a table as values, numbers, targets or weights, whichever library holds it: pandas, polars or pyarrow.
 
 narwhals gives all of them one face; it is imported where a table is read, never for arrays.
 """
@@ -7,14 +7,22 @@ from __future__ import annotations
 
 import datetime
 import decimal
+from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
 
 from macmpi import UsageError
-from macmpi.data.texts import missing_in, moment_of, number_of, truth_of
+from macmpi.config import Data
+from macmpi.data.texts import Unclear, kind_of_texts, missing_in, moment_of, number_of, truth_of
 from macmpi.typing import Array
+
+EXACT = 2.0**53
+"""From here on float64 rounds whole numbers."""
+
+USUAL = Data()
+"""Keys of [data] at their defaults."""
 
 DAY = 86_400_000_000
 """Microseconds of a day."""
@@ -54,16 +62,14 @@ def series_of(frame: Any, name: str) -> dict[str, Any]:
         if len(set(given)) < len(given):
             raise UsageError(f"{name}: two of its columns have one name; rename them")
         table = nw.from_native(frame, eager_only=True)
-        columns = list(table.columns)
-        found = {str(column): _of_64_bits(table.get_column(column), f"{name}: column {column}") for column in columns}
+        return {
+            str(column): _of_64_bits(table.get_column(column), f"{name}: column {column}") for column in table.columns
+        }
     except (TypeError, nw.exceptions.NarwhalsError) as error:
         told = " ".join(str(error).split())
         raise UsageError(
             f"{name} is no table that can be read ({told}); give a DataFrame of pandas or polars, or a Table of pyarrow"
         ) from None
-    if len(found) < len(columns):
-        raise UsageError(f"{name}: two of its columns have one name; rename them")
-    return found
 
 
 def _of_64_bits(series: Any, place: str) -> Any:
@@ -137,14 +143,11 @@ SCALARS: dict[str, tuple[type, ...]] = {
 
 def _kind_of_values(found: list[Any]) -> str:
     """Text among numbers or truth values makes text of all of them."""
-    kinds = {_kind_of_value(kind) for kind in {type(value) for value in found if value is not None}}
+    types = {type(value) for value in found if value is not None}
+    kinds = {next((kind for kind, own in SCALARS.items() if issubclass(of, own)), "other") for of in types}
     if len(kinds) <= 1:
         return kinds.pop() if kinds else "nothing"
     return "category" if kinds <= {"truth", "number", "category"} else "other"
-
-
-def _kind_of_value(of: type) -> str:
-    return next((kind for kind, types in SCALARS.items() if issubclass(of, types)), "other")
 
 
 def text_of(value: Any) -> str:
@@ -213,3 +216,78 @@ def _days(value: Any, form: str) -> float | None:
 
 NUMBERS: dict[str, Callable[[Any, str], float | None]] = {"number": _number, "truth": _number, "date": _days}
 WANTED = {"number": "numbers", "truth": "truth values", "date": "dates"}
+
+
+# --- targets and weights ----------------------------------------------------------------------------------------------
+
+
+def targets_of(series: dict[str, Any], source: str, missing: bool = False, config: Data = USUAL) -> Array:
+    """One column as (N,): text, truth values, whole numbers or numbers; several as numbers (N, L).
+
+    source: for messages.  missing: numbers may be, and become NaN.  config: which columns are classes, whatever they
+    hold, and which texts stand for a missing value.  Raises UsageError where a value is missing, or is no target.
+    """
+    found = [
+        _target(one, f"{source}: column {name}, a target,", missing, name in config.categories, config.empty)
+        for name, one in series.items()
+    ]
+    if len(found) == 1:
+        return found[0]
+    for name, held in zip(series, found, strict=True):
+        if held.dtype.kind == "U":
+            raise UsageError(f"{source}: column {name} holds text; several targets are numbers: name one column")
+    return np.column_stack([held.astype(np.float64) for held in found])
+
+
+def weights_of(series: Any, place: str) -> Array:
+    """One column as weights, (N,) float64.  place: names the column in messages.  Raises UsageError."""
+    kind = kind_of(series)
+    if kind != "number":
+        raise UsageError(f"{place} holds {series.dtype}; numbers from 0 on are needed")
+    found = numbers(series, kind, place)
+    _check_complete(np.isnan(found), place, ", or give it the weight 0")
+    return found
+
+
+def _target(series: Any, place: str, missing: bool, classes: bool, empty: Collection[str]) -> Array:
+    """A target, in the type that says whether it may be classes."""
+    kind, form = "category" if classes else kind_of(series, empty), ""
+    if kind in ("other", "date"):
+        raise UsageError(f"{place} holds {series.dtype}; numbers, truth values or text are needed")
+    if kind in ("category", "nothing"):
+        held = values(series, empty)
+        _check_complete(np.array([value is None for value in held]), place)
+        if classes or is_categorical(series):
+            return _classes(held)
+        words = [text_of(value) for value in held]
+        try:
+            kind, form = kind_of_texts(Counter(words))
+        except Unclear as error:
+            raise UsageError(f"{place} {error}") from None
+        if kind == "date":
+            raise UsageError(f"{place} holds dates; numbers, truth values or text are needed")
+        if kind == "category":
+            return np.array(words, dtype=str)
+    if kind == "number" and series.dtype.is_integer() and not series.is_null().any():
+        return np.asarray(series.to_numpy())
+    found = numbers(series, kind, place, form, empty)
+    if missing and np.isnan(found).any():
+        return found
+    _check_complete(np.isnan(found), place, ", or let outputs be missing, loss.missing = true")
+    return found.astype(bool) if kind == "truth" else found
+
+
+def _classes(held: list[Any]) -> Array:
+    """Values that are declared to be classes, (N,): as text where one of them is text, else as they are."""
+    if any(isinstance(value, str) for value in held):
+        return np.array([text_of(value) for value in held], dtype=str)
+    return np.array(held, dtype=object)
+
+
+def _check_complete(missing: Array, place: str, otherwise: str = "") -> None:
+    rows = np.flatnonzero(missing)
+    if len(rows) == 1:
+        raise UsageError(f"{place} is missing in row {rows[0]}; take it out{otherwise}")
+    if len(rows):
+        first = f"the first of them row {rows[0]}"
+        raise UsageError(f"{place} is missing in {len(rows):,} rows, {first}; take them out{otherwise}")

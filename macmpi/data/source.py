@@ -6,8 +6,7 @@ has the checks of both.  This module is light: rank 0 can refuse data before the
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from macmpi import caution, many
 
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from macmpi.config import Config
     from macmpi.config.auto import Sizes
     from macmpi.data.dataset import Dataset
-    from macmpi.data.frames import Columns
+    from macmpi.data.gathered import Points
     from macmpi.data.scaling import Scaling
     from macmpi.data.targets import Wanted
     from macmpi.parallel.points import Partitions
@@ -45,9 +44,15 @@ class _Named:
 
 
 class Whole(_Named):
-    """A data set that rank 0 reads whole, or has as arrays, and shares with all ranks."""
+    """A data set that rank 0 reads whole, and shares with all ranks.
 
-    _data: Dataset | None = None
+    points: those that the caller has as arrays, on rank 0, in the place of a data set that the config names.
+    """
+
+    def __init__(self, config: Config, points: Points | None = None) -> None:
+        super().__init__(config)
+        self.points = points
+        self._data: Dataset | None = None
 
     def sizes(self) -> Sizes:
         """Points, inputs, outputs and classes.  Raises UsageError where data are wrong.  Collective: no (rank 0)."""
@@ -59,37 +64,34 @@ class Whole(_Named):
         Collective: no (rank 0).
         """
         if self._data is None:
-            self._data = self._read()
+            from macmpi.data.loading import load
+
+            self._data = load(self.config.data, self.wanted, self.config.model.precision, self.points)
         return self._data
-
-    def _read(self) -> Dataset:
-        from macmpi.data.whole import load
-
-        return load(self.config.data, has_labels(self.config), self.config.model.precision, self.wanted)
 
     def notes(self, seconds: float) -> list[str]:
         """Lines for the head of the table, on rank 0, once the data are read.  seconds: that took so long.
 
         Warns of what was left out of a table or a file, or may be read otherwise than it was meant.
         """
+        from macmpi.data.gathered import unread_in
         from macmpi.data.named_sets import NAMED_SETS
-        from macmpi.data.user_file import unread_in
 
-        columns = None if self._data is None else self._data.columns
-        lines = [f"read {self.config.data.source} in {seconds:.1f} s"] if seconds > SLOW else []
-        for note in filter(None, (*(columns.notes if columns else ()), unread_in(self.config.data.source))):
+        data, named = self._data, self.config.data
+        if data is None:
+            return []
+        for note in filter(None, (*(data.columns.notes if data.columns else ()), unread_in(named.source))):
             caution(note)
-        lines += [columns.said] if columns else []
-        if self._data is not None and (steps := self._data.steps):
-            features = self._data.X.shape[1] // steps
-            lines.append(
-                f"inputs are {many(steps, 'step')} of {many(features, 'feature')}, each scaled alike in all steps"
-            )
-        elif self._data is not None and (shape := self._data.shape) and self.config.data.source not in NAMED_SETS:
-            channels = f" and {many(shape[2], 'channel')}" if len(shape) == 3 else ""
-            how = ", all scaled alike" if self.config.data.scale == "auto" else ""
-            lines.append(f"inputs are images of {shape[0]} x {shape[1]} pixels{channels}{how}")
-        return [line for line in lines if line]
+        lines = [f"read {named.source} in {seconds:.1f} s"] if named.source and seconds > SLOW else []
+        lines += [data.columns.said] if data.columns and data.columns.said else []
+        if data.steps:
+            features = many(data.X.shape[1] // data.steps, "feature")
+            lines.append(f"inputs are {many(data.steps, 'step')} of {features}, each scaled alike in all steps")
+        elif data.shape and named.source not in NAMED_SETS:
+            channels = f" and {many(data.shape[2], 'channel')}" if len(data.shape) == 3 else ""
+            how = ", all scaled alike" if named.scale == "auto" else ""
+            lines.append(f"inputs are images of {data.shape[0]} x {data.shape[1]} pixels{channels}{how}")
+        return lines
 
     def load(self, team: Team, points: Partitions) -> Dataset:
         """The points that this rank holds, checked and scaled.  Raises UsageError on all ranks.  Collective: yes.
@@ -102,37 +104,13 @@ class Whole(_Named):
         return share(team, data)
 
 
-class Arrays(Whole):
-    """Arrays X and optionally Y, X_val, Y_val that the caller has on rank 0.  name: theirs, for messages.
-
-    columns: of the table that X was made of.
-    """
-
-    def __init__(self, config: Config, held: dict[str, Any], name: str, columns: Columns | None = None) -> None:
-        super().__init__(config)
-        self.held, self.name, self.columns = held, name, columns
-
-    def notes(self, seconds: float) -> list[str]:
-        """`Whole.notes`, but that nothing was read."""
-        return super().notes(0.0)
-
-    def _read(self) -> Dataset:
-        from macmpi.data.parts import scaled_as
-        from macmpi.data.user_file import of_table, raw_arrays
-        from macmpi.data.whole import made_of
-
-        config, wanted = self.config, self.wanted
-        raw = of_table(raw_arrays(self.held, Path(self.name), has_labels(config), missing=wanted.missing), self.columns)
-        return made_of(scaled_as(raw, config.data, wanted), config.data, config.model.precision, wanted)
-
-
 class Sharded(_Named):
     """A data set of which each rank reads its own rows alone; of a classifier rank 0 reads all labels, too."""
 
     def sizes(self) -> Sizes:
-        from macmpi.data.shards import survey
+        from macmpi.data.loading import survey
 
-        self._sizes = survey(self.config.data, has_labels(self.config), self.wanted)
+        self._sizes = survey(self.config.data, self.wanted)
         return self._sizes
 
     def notes(self, seconds: float) -> list[str]:
@@ -141,27 +119,20 @@ class Sharded(_Named):
 
     def outline(self) -> Dataset:
         """The outline has no points and is not scaled."""
-        from macmpi.data.shards import blank
+        from macmpi.data.loading import blank
 
         return blank(self._sizes)
 
     def load(self, team: Team, points: Partitions) -> Dataset:
-        from macmpi.data.shards import load
+        from macmpi.data.loading import load_rows
 
         classes = team.from_root(lambda: self._sizes.classes)
-        return load(self.config.data, classes, self.config.model.precision, points, team, self.wanted)
+        return load_rows(self.config.data, classes, self.config.model.precision, points, team, self.wanted)
 
 
 Source = Whole | Sharded
 
 
-def source_of(config: Config) -> Source:
-    """The data set that a config names."""
-    return Sharded(config) if config.parallel.data == "sharded" else Whole(config)
-
-
-def has_labels(config: Config) -> bool:
-    """The targets are classes."""
-    from macmpi.nets.losses import loss_of
-
-    return loss_of(config).labels
+def source_of(config: Config, points: Points | None = None) -> Source:
+    """The data set that a config names, or the points that the caller has on rank 0."""
+    return Sharded(config) if config.parallel.data == "sharded" else Whole(config, points)

@@ -7,16 +7,14 @@ import gzip
 import io
 import json
 import re
-import zlib
 from collections.abc import Sequence
-from csv import Error as CsvError
 from csv import reader
 from pathlib import Path
 from typing import Any
 
 from macmpi import UsageError
+from macmpi.data.reading import told
 from macmpi.data.texts import MISSING, NUMBER, is_number
-from macmpi.files import first_line
 
 CSV, PARQUET = (".csv", ".tsv", ".csv.gz", ".tsv.gz"), (".parquet",)
 
@@ -33,6 +31,7 @@ SEPARATORS = ",;\t|"
 """A .csv file has the one that is most often in its first line, the first of them where none is."""
 
 WORDS = {
+    "CSV parse error: ": "",
     r"Expected (\d+) columns, got (\d+): (.{,60}).*": r"a line has \2 cells, where the first has \1: \3",
     "Empty CSV file.*": "it has no rows",
     "field larger than field limit.*": "a quote in its first line is not closed",
@@ -55,13 +54,12 @@ def read_table(path: Path, typed: bool = True, empty: Sequence[str] = ()) -> Any
     empty: texts that stand for a missing value, besides the usual ones.  Columns that hold an index of pandas are left
     out.  Collective: no.
     """
-    _pyarrow(str(path))
-    import pyarrow as pa
+    pa = _pyarrow(str(path))
+    from pyarrow import parquet
 
-    try:
-        table = _read_parquet(path) if path.name.lower().endswith(PARQUET) else _read_csv(path, typed, empty)
-    except (pa.ArrowException, OSError, EOFError, zlib.error, ValueError, MemoryError, CsvError) as error:
-        raise UsageError(f"{path} cannot be read: {_plain(error)}") from None
+    with told(str(path), WORDS):
+        of_parquet = path.name.lower().endswith(PARQUET)
+        table = parquet.ParquetFile(path).read() if of_parquet else _read_csv(path, typed, empty)
     names = table.column_names
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise UsageError(f"{path}: several columns have the name {json.dumps(twice[0])}; rename them")
@@ -109,12 +107,6 @@ def _pyarrow(name: str) -> Any:
             f"{name}: tables are read and written by pyarrow, which is missing: pip install pyarrow"
         ) from None
     return pa
-
-
-def _read_parquet(path: Path) -> Any:
-    from pyarrow import parquet
-
-    return parquet.ParquetFile(path).read()
 
 
 def _read_csv(path: Path, typed: bool, empty: Sequence[str]) -> Any:
@@ -177,15 +169,3 @@ def _in_utf8(content: bytes) -> bytes:
         line = content[: error.start].count(b"\n") + 1
         raise ValueError(f"line {line} is no UTF-8, perhaps Latin-1: save the file as UTF-8") from None
     return content
-
-
-def _plain(error: Exception) -> str:
-    """Says what is wrong, in a line without the words of the library."""
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    if isinstance(error, MemoryError):
-        return "it holds more than fits into memory"
-    said = first_line(error).removeprefix("CSV parse error: ")
-    for pattern, words in WORDS.items():
-        said = re.sub(pattern, words, said)
-    return said

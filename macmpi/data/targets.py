@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,38 +11,37 @@ from macmpi import UsageError
 from macmpi.config import Config
 from macmpi.config.auto import AUTO, IN_THE_PAPER, Decision
 from macmpi.data.checks import columns
-from macmpi.data.gathered import check_whole, gathered
+from macmpi.data.gathered import ARGUMENTS, Points, gathered
 from macmpi.data.named_sets import NAMED_SETS
-from macmpi.data.reading import read_file, read_headers
 from macmpi.data.scaling import Scaling
-from macmpi.files import DAMAGE
-from macmpi.nets.losses import loss_of
+from macmpi.nets.losses import LOSSES, Loss, loss_of
 from macmpi.typing import Array
 
 FEW = 50
 """One column of whole numbers, of any type, with at most this many different ones may be classes."""
 
 
-def with_loss(config: Config) -> tuple[Config, list[Decision]]:
+def with_loss(config: Config, points: Points | None = None) -> tuple[Config, list[Decision]]:
     """The config with a loss in the place of "auto", and that decision: classes for truth values, numbers else.
 
-    Raises UsageError where whole numbers may be either.  Cost: whole numbers are read.  Collective: no (rank 0).
+    points: those that the caller has.  Raises UsageError where whole numbers may be either.  Cost: whole numbers are
+    read.  Collective: no (rank 0).
     """
-    if config.parallel.data == "sharded":
-        check_whole(config.data.source)
+    data, Y, sharded = config.data, None, config.parallel.data == "sharded"
+    if points is not None and sharded:
+        raise UsageError('parallel.data = "sharded" reads files: save the arrays, and name the file in config')
     if config.model.loss != AUTO:
         return config, []  # and Y is not read
-    found = gathered(config.data, config.loss.missing)
-    if found is None:
-        return loss_for(config, _targets(config.data.source), config.data.source)
-    names = f" (target {', '.join(config.data.targets)})" if config.data.targets else ""
-    return loss_for(config, found.arrays.get("Y"), f"{config.data.source}{names}")
+    if points is not None:
+        return loss_for(config, points.arrays.get("Y"), ARGUMENTS)
+    if data.source not in NAMED_SETS:
+        Y = gathered(data, config.loss.missing, sharded).arrays.get("Y")
+    names = f" (target {', '.join(data.targets)})" if data.targets else ""
+    return loss_for(config, Y, f"{data.source}{names}")
 
 
 def loss_for(config: Config, Y: Any, source: str) -> tuple[Config, list[Decision]]:
     """Decides as `with_loss` does, for targets Y: an array, an HDF5 dataset, or None.  source: their name."""
-    if config.model.loss != AUTO:
-        return config, []
     kind = "" if Y is None or not Y.shape or not len(Y) or columns(Y) != 1 else Y.dtype.kind
     loss: Any = "cross_entropy" if kind in ("b", "S", "U", "O") else "squared"
     why = "the targets are numbers" if Y is not None else IN_THE_PAPER
@@ -74,17 +71,6 @@ def _amounts(found: Array, rows: int, source: str) -> str:
     )
 
 
-def _targets(source: str) -> Any:
-    """Y of the user's own file, or None: an array, or of HDF5 a dataset.  Mistakes are left to who reads the data."""
-    path = Path(source)
-    if source in NAMED_SETS or path.suffix not in (".h5", ".hdf5", ".npz"):
-        return None
-    try:
-        return (read_file if path.suffix == ".npz" else read_headers)(path, ("Y",)).get("Y")
-    except (UsageError, *DAMAGE):
-        return None
-
-
 # --- what they have to be ---------------------------------------------------------------------------------------------
 
 
@@ -92,33 +78,29 @@ def _targets(source: str) -> Any:
 class Wanted:
     """A config asks this of its data.
 
-    Of targets: missing: NaN stands for none.  scaled: they may be shifted and scaled.  admits: tells of each number
-    whether it is one; None: every number is.  words: what they are; loss: its name.  Of inputs: sequences: an array of
-    three dimensions holds steps x features, which the first layer reads one after the other.  like: the scaling of
-    inputs and of targets of the model that training starts from, if it starts from one.
+    loss, name: the loss, which says what targets have to be, and its name.  sequences: an array of three dimensions
+    holds steps x features, which the first layer reads one after the other.  like: the scaling of inputs and of targets
+    of the model that training starts from, if it starts from one.
     """
 
-    missing: bool = False
-    scaled: bool = True
-    admits: Callable[[Array], Array] | None = None
-    words: str = ""
-    loss: str = ""
+    loss: Loss = LOSSES["squared"]
+    name: str = "squared"
     sequences: bool = False
     like: tuple[Scaling, Scaling] | None = None
 
     def check(self, Y: Array, source: str, autoencoder: bool) -> None:
         """Raises UsageError, naming the first, where targets (n, L) as they are trained on are none that it takes."""
-        if self.admits is None:
+        if self.loss.scaled:
             return
-        bad = np.argwhere(~(self.admits(Y) | np.isnan(Y)))
+        bad = np.argwhere(~(self.loss.admits(Y) | np.isnan(Y)))
         if not len(bad):
             return
         row, column = bad[0].tolist()
         of = "an input, scaled, which an autoencoder takes for its target," if autoencoder else "a target"
         remedy = 'with another data.scale, or model.loss = "squared"' if autoencoder else 'use model.loss = "squared"'
         raise UsageError(
-            f'data.source = "{source}": model.loss = "{self.loss}" takes {self.words}, and {of} of column {column} is '
-            f"{Y[row, column]:g}; {remedy}"
+            f'data.source = "{source}": model.loss = "{self.name}" takes {self.loss.targets}, and {of} of column '
+            f"{column} is {Y[row, column]:g}; {remedy}"
         )
 
 
@@ -127,13 +109,9 @@ NUMBERS = Wanted()
 
 
 def wanted_by(config: Config, like: tuple[Scaling, Scaling] | None = None) -> Wanted:
-    """Says what a config asks of its data; of labels, checked as such, nothing more.  like: as in `Wanted`."""
-    loss, hidden = loss_of(config), config.model.hidden
-    sequences = isinstance(hidden, list) and any(config.model.recurrences[:1])
-    if loss.labels:
-        return Wanted(sequences=sequences, like=like)
-    admits = None if loss.scaled else loss.admits
-    return Wanted(loss.missing, loss.scaled, admits, loss.targets, config.model.loss, sequences, like)
+    """Says what a config asks of its data.  like: as in `Wanted`."""
+    sequences = isinstance(config.model.hidden, list) and any(config.model.recurrences[:1])
+    return Wanted(loss_of(config), config.model.loss, sequences, like)
 
 
 def check_known(known: bool, name: str) -> None:

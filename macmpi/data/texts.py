@@ -10,6 +10,8 @@ import datetime
 import re
 from collections.abc import Collection, Mapping
 
+from macmpi import listed
+
 MISSING = [
     *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA"),
     *("NULL", "NaN", "None", "n/a", "nan", "null"),
@@ -46,9 +48,6 @@ CODE = re.compile(r"\s*0\d", re.ASCII)
 
 MANY_NUMBERS = 10
 """Text of more different numbers than these, which most of the values are, is measured: the rest are slips."""
-
-NAMED = 3
-"""Texts that a message names."""
 
 
 class Unclear(Exception):
@@ -183,5 +182,4 @@ def _order(counts: Collection[str]) -> str:
 
 def _named(texts: Collection[str]) -> str:
     """The first few of some texts, quoted."""
-    shown = sorted(texts)[:NAMED]
-    return ", ".join(f"{text!r:.40}" for text in shown) + (", ..." if len(texts) > NAMED else "")
+    return listed([f"{text!r:.40}" for text in sorted(texts)], 3)

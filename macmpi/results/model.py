@@ -14,8 +14,9 @@ import numpy as np
 from macmpi import UsageError, many, shown
 from macmpi.data.checks import as_array, as_rows
 from macmpi.data.dataset import Dataset
-from macmpi.data.frames import Columns, is_frame
+from macmpi.data.frames import Columns
 from macmpi.data.scaling import Scaling
+from macmpi.data.series import is_frame
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import Map
 from macmpi.nets.losses.by_output import LINKS

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from macmpi import UsageError, many
 from macmpi.console import warn
+from macmpi.data.source import source_of
 from macmpi.parallel.clock import now
 from macmpi.training.process import StopRequest, Wish
 
 if TYPE_CHECKING:
     from macmpi.config import Config
     from macmpi.config.auto import Decision, Sizes
+    from macmpi.data.gathered import Points
     from macmpi.data.scaling import Scaling
     from macmpi.data.source import Source
     from macmpi.parallel.team import Team
@@ -120,28 +122,25 @@ def bytes_in(text: str) -> float:
 
 
 def planned(
-    config: Config,
-    team: Team,
-    with_loss: Callable[[Config], tuple[Config, list[Decision]]],
-    source_of: Callable[[Config], Source],
-    start: Model | None = None,
+    config: Config, team: Team, points: Points | None = None, start: Model | None = None
 ) -> tuple[Plan, Source, str]:
     """The plan of a config, the data that it is for, and lines that say what these hold and what stands for "auto".
 
-    with_loss: the config with a loss, by the kind of the targets, on rank 0; source_of: the data of such a config;
-    start: the model that training starts from, in the place of a file, on rank 0.  Raises UsageError.  Collective: yes.
+    points: those that the caller has in the place of a file, start: the model that training starts from, in the place
+    of a file, on rank 0.  Raises UsageError.  Collective: yes.
     """
     from macmpi.config.auto import in_short
 
     began = now()
 
     def with_values() -> tuple[Config, list[Decision]]:
-        from macmpi.data.connections import with_connections
+        from macmpi.data.reading import with_connections
+        from macmpi.data.targets import with_loss
 
-        return with_loss(with_connections(config))
+        return with_loss(with_connections(config), points)
 
     known, decisions = team.from_root(with_values)
-    source = source_of(known)
+    source = source_of(known, points)
     source.like = team.from_root(lambda: _scaling_of_start(known, start))
     sizes = team.from_root(source.sizes)
     notes = source.notes(now() - began)

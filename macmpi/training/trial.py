@@ -13,9 +13,9 @@ import numpy as np
 from macmpi import UsageError, many
 from macmpi.config import Config
 from macmpi.config.auto import Sizes
-from macmpi.data.connections import with_connections
+from macmpi.data.parts import split_sizes
+from macmpi.data.reading import with_connections
 from macmpi.data.source import Source, source_of
-from macmpi.data.split import sizes as split_sizes
 from macmpi.data.targets import with_loss
 from macmpi.methods.choose import Method, choose
 from macmpi.methods.starts import Origin, start

@@ -108,13 +108,13 @@ def cell(seconds: float, validation: float) -> str:
 def reference(study: who.Study) -> dict[str, float]:
     """What E1 train is compared with, by name."""
     from macmpi import config
-    from macmpi.data import whole
+    from macmpi.data.loading import load
     from macmpi.nets.build import build_chain
     from macmpi.nets.losses import loss_of
     from macmpi.results import scores
 
     keys = config.read(Path(study.config), [])
-    dataset = whole.load(keys.data)
+    dataset = load(keys.data)
     chain = build_chain(keys.model, dataset.X.shape[1], dataset.Y.shape[1])
     return {level.name: level.value for level in scores.levels(chain, dataset, loss_of(keys))}
 

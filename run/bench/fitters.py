@@ -28,8 +28,10 @@ import numpy as np
 import macmpi
 from macmpi.config import Data
 from macmpi.data.dataset import Dataset
-from macmpi.data.whole import load
+from macmpi.data.loading import load
+from macmpi.data.targets import Wanted
 from macmpi.nets.layers.trees import Trees
+from macmpi.nets.losses import LOSSES
 from macmpi.parallel.streams import stream
 from macmpi.solvers.fitters import FITTERS
 from macmpi.solvers.fitters.by_scikit_learn import Forest, row, seed_of
@@ -187,11 +189,12 @@ def main() -> None:
     for what, table in (("labels", labels), ("codes", codes)):
         if args.only not in (None, what):
             continue
+        wanted = Wanted(LOSSES["cross_entropy" if what == "labels" else "squared"])
         for name in args.data:
             for depth in args.depth:
                 found: Found = defaultdict(list)
                 for split in range(SPLITS[name]):
-                    table(load(Data(source=name, seed=split), what == "labels"), depth, found)
+                    table(load(Data(source=name, seed=split), wanted), depth, found)
                 print(f"{what}, {name}, {TREES} trees of depth {depth}")
                 for line, values in found.items():
                     print(f"  {line:44s} {np.mean(values):8.3f}", flush=True)

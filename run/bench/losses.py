@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 
 import macmpi
 from macmpi import config
-from macmpi.data.whole import load
+from macmpi.data.loading import load
 from macmpi.parallel.clock import now
 
 SEEDS = (0, 1, 2)

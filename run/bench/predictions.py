@@ -17,7 +17,7 @@ from speedup import check_cluster
 
 from macmpi import config as configs
 from macmpi.config.auto import Sizes
-from macmpi.data.split import sizes
+from macmpi.data.parts import split_sizes
 from macmpi.plan.cost import Machine, predicted
 from macmpi.plan.estimate import estimate
 from macmpi.plan.plan import make_plan
@@ -56,7 +56,7 @@ def main() -> None:
             parts = {"parts": max(args.ranks), "batch": args.batch * ranks, "batch_max": args.batch * ranks}
             own = {"stochastic": parts} if tables["method"]["name"] == "stochastic" else {}
             config = configs.validate({"model": NET, **tables, **own}, "predictions")
-            train, held = sizes(args.points, config.data)
+            train, held = split_sizes(args.points, config.data)
             began = time.perf_counter()
             whole = Sizes(COLUMNS, COLUMNS, train, held, autoencoder=True)
             plan = make_plan(resolve(config, whole), train, held, ranks)

@@ -19,7 +19,7 @@ from pages import blocks_of_page
 
 import macmpi
 from macmpi.config import Data
-from macmpi.data.whole import load
+from macmpi.data.loading import load
 
 FITTER, W_SOLVER, Z_SOLVER, TRAINER, LAYER, ACTIVATION, LOSS = (
     f"docs/extending/{name}.md" for name in ("fitter", "w_solver", "z_solver", "trainer", "layer", "activation", "loss")

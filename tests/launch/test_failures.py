@@ -136,7 +136,7 @@ def test_a_model_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("case", "reader"), [("autoencoder", "macmpi.data.whole.load"), ("sharded", "macmpi.data.shards.survey")]
+    ("case", "reader"), [("autoencoder", "macmpi.data.loading.load"), ("sharded", "macmpi.data.loading.survey")]
 )
 def test_the_deadline_of_the_config_holds_while_data_are_read(
     case: str, reader: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

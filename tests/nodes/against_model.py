@@ -16,7 +16,7 @@ import numpy as np
 from plans import plan_of
 
 from macmpi import config
-from macmpi.data import whole
+from macmpi.data.loading import load
 from macmpi.plan.cost import Machine, gather, predicted
 
 FITTED, HELD_OUT = (0.02, 0.08), (0.04, 0.16)
@@ -71,7 +71,7 @@ def exchanged(where: Path, name: str, settings: Sequence[str], machine: Machine,
     """Seconds of the exchanges of an iteration of a config."""
     with chdir(where):
         keys = config.read(Path(name), [s for s in settings if s != "--set"])
-        data = whole.load(keys.data)
+        data = load(keys.data)
     plan = plan_of(keys, *data.sizes.counts, ranks)
     return predicted(plan, 1e9, machine).exchange
 

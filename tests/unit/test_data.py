@@ -14,17 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scalings import fit_scaling
+from targets import CLASSES
 
 from macmpi import UsageError
 from macmpi.config import Data
 from macmpi.data.checks import as_rows
-from macmpi.data.dataset import Dataset
-from macmpi.data.parts import drawn_of, parts_of, raw_of
-from macmpi.data.reading import Raw, read_file
+from macmpi.data.dataset import Dataset, Raw
+from macmpi.data.loading import load, survey
+from macmpi.data.parts import drawn, parts_of, raw_of
+from macmpi.data.reading import read_file
 from macmpi.data.scaling import FARTHEST, Scaling, spread_rows
-from macmpi.data.shards import survey
-from macmpi.data.split import drawn
-from macmpi.data.whole import load
 from macmpi.parallel.tiles import Tile
 from macmpi.predict import read_points
 from macmpi.typing import Array
@@ -353,7 +352,7 @@ def test_a_split_takes_each_point_once(n: int, fraction: float, seed: int) -> No
     assert sorted([*train, *held]) == list(range(n))
     if len(train) < 2:
         return
-    parts = parts_of(Raw(X, Y=10.0 * X), config, drawn_of)
+    parts = parts_of(Raw({"X": X, "Y": 10.0 * X}), config, rows)
     for side, where in (("", train), ("_val", held)):
         assert_array_equal(parts[f"X{side}"].whole(), X[where])
         assert_array_equal(parts[f"Y{side}"].whole(), 10.0 * X[where])
@@ -517,7 +516,7 @@ def test_digits() -> None:
     assert data.X.max() == 1.0
     assert_array_equal(data.scaling_x.scale, 1.0)
     assert data.shape == (8, 8)
-    classes = load(Data(source="digits"), labels=True)
+    classes = load(Data(source="digits"), wanted=CLASSES)
     groups = classes.groups
     assert groups is not None
     for Y, numbers in ((classes.Y, groups[0]), (classes.Y_val, groups[1])):
@@ -533,7 +532,7 @@ def test_a_value_above_the_limit_is_refused_with_the_limit_and_the_remedy(
     path = write(X=X)
 
     def opened_and_read() -> None:
-        parts = parts_of(raw_of(of(path), False, unread=True), of(path), lambda raw, config: (range(16), range(16, 20)))
+        parts = parts_of(raw_of(of(path), by_rows=True), of(path), [range(16), range(16, 20)])
         parts["X"].read(Tile(0, 16))
 
     for read in (lambda: load(of(path)), opened_and_read):
@@ -553,7 +552,7 @@ def test_a_value_above_the_limit_is_refused_with_the_limit_and_the_remedy(
 )
 def test_a_file_without_points_is_refused_with_what_it_holds(names: list[str], says: str, write: Write) -> None:
     path = write(**{name: np.zeros((4, 2)) for name in names})
-    for read in (lambda: load(of(path)), lambda: survey(of(path), labels=False), lambda: read_points(path, "X", [])):
+    for read in (lambda: load(of(path)), lambda: survey(of(path)), lambda: read_points(path, "X", [])):
         with pytest.raises(UsageError) as refused:
             read()
         assert f"there is no dataset X; {says}" in str(refused.value)
@@ -673,7 +672,7 @@ def test_the_seed_draws_the_order_of_the_coil_images(coil: tuple[Array, Array]) 
 
 
 def test_coil_brings_its_labels(coil: tuple[Array, Array]) -> None:
-    data, plain = load(Data(source="coil"), labels=True), load(Data(source="coil"))
+    data, plain = load(Data(source="coil"), wanted=CLASSES), load(Data(source="coil"))
     assert_array_equal(data.classes, np.arange(1, 21))
     assert_array_equal(data.X, plain.X)
     assert data.classes is not None

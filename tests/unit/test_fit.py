@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_info
 
 import macmpi
 from macmpi import MacmpiWarning, UsageError
-from macmpi.api.live import Live, picture
+from macmpi.api.live import drawing, picture
 from macmpi.config import Config, Run
 from macmpi.parallel.kernels import limited
 from macmpi.results.card import record_in
@@ -478,5 +478,5 @@ def test_a_live_picture_is_made_once_and_then_updated(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("macmpi.api.live.EVERY", 0.0)
     told: list[int] = []
-    short(X, NUMBERS, callback=Live(Shown()).hears(lambda record: told.append(record["iteration"])))
+    short(X, NUMBERS, callback=drawing(lambda record: told.append(record["iteration"]), Shown()))
     assert len(pages) == len(told) == 6

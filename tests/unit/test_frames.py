@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from macmpi import UsageError
-from macmpi.data.frames import Column, Columns, is_frame
-from macmpi.data.series import series_of
+from macmpi.config import Data
+from macmpi.data.frames import Column, Columns, columns_of
+from macmpi.data.series import is_frame, series_of
 
 pa = pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")
@@ -141,9 +143,9 @@ def test_a_new_table_may_hold_what_the_training_table_does_not() -> None:
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 
-def refusal(frame: Any, **keys: Any) -> str:
+def refusal(frame: Any, without: Sequence[str] = (), **keys: Any) -> str:
     with pytest.raises(UsageError) as caught:
-        Columns.of(frame, name="people.csv", **keys)
+        Columns.of(frame, Data(**keys), without, "people.csv")
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -176,7 +178,7 @@ def test_missing_values_can_be_refused() -> None:
     assert "column age has 2 missing values" in text
     assert "column city has 1 missing value" in text
     assert "height" not in text
-    columns = Columns.of(table.drop_columns(["age", "city"]), missing="refuse")
+    columns = Columns.of(table.drop_columns(["age", "city"]), Data(missing="refuse"))
     assert columns.each == (Column("height", "number"),)
     with pytest.raises(UsageError, match=r"new\.csv: column height has 1 missing value, the first in row 1"):
         columns.encode(pa.table({"height": [1.0, None]}), "new.csv")
@@ -234,6 +236,10 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "pip install narwhals" in refusal(tables_example())
 
 
+def described(text: str) -> Columns:
+    return columns_of(np.frombuffer(text.encode(), np.uint8), 1)
+
+
 GOOD_COLUMN = {"name": "a", "kind": "number", "categories": [], "fill": 1.0, "missing": 0}
 
 
@@ -260,12 +266,12 @@ GOOD_COLUMN = {"name": "a", "kind": "number", "categories": [], "fill": 1.0, "mi
     ids=str,
 )
 def test_descriptions_that_others_wrote_are_checked(changed: dict[str, Any]) -> None:
-    assert Columns.loads(json.dumps([GOOD_COLUMN])).names == ["a"]
+    assert described(json.dumps([GOOD_COLUMN])).names == ["a"]
     with pytest.raises(ValueError, match="columns are"):
-        Columns.loads(json.dumps([{**GOOD_COLUMN, **changed}]))
+        described(json.dumps([{**GOOD_COLUMN, **changed}]))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", "3", "[3]", '["a"]', "[" * 10**5, json.dumps([GOOD_COLUMN] * 2)])
 def test_what_describes_no_columns_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
-        Columns.loads(text)
+        described(text)

@@ -16,10 +16,10 @@ from macmpi import UsageError, config, fetch
 from macmpi.config import Config, Data
 from macmpi.data.gathered import openml_file
 from macmpi.data.images import images_of
-from macmpi.data.library_sets import read_library_set
+from macmpi.data.loading import load
+from macmpi.data.named_sets import read_library_set
 from macmpi.data.source import Whole
 from macmpi.data.targets import with_loss
-from macmpi.data.whole import load
 from macmpi.parallel import command
 
 Image = pytest.importorskip("PIL.Image")
@@ -120,9 +120,9 @@ def test_folders_that_hold_no_images_of_one_kind(tmp_path: Path) -> None:
     assert "b.png cannot be read: " in refusal(Data(source=str(tmp_path / "bad")))
     draw(tmp_path / "deep" / "a.png")
     Image.fromarray(np.ones((3, 4), np.int32), mode="I").save(tmp_path / "deep" / "b.tif")
-    assert "b.tif has pixels of mode I" in refusal(Data(source=str(tmp_path / "deep")))
+    assert "b.tif: it has pixels of mode I" in refusal(Data(source=str(tmp_path / "deep")))
     draw(tmp_path / "flat" / "a.png")
-    assert "put images into folders, one a class" in refusal(Data(source=str(tmp_path / "flat")), "cross_entropy")
+    assert "of images folders, one a class" in refusal(Data(source=str(tmp_path / "flat")), "cross_entropy")
 
 
 @pytest.mark.parametrize("name", ["images", "a.npy", "sklearn:iris", "openml:credit-g"])

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from launch.here import run_here
 from scipy.io import savemat
+from targets import CLASSES
 
 from macmpi import UsageError, config, fetch
 from macmpi.config import Data
-from macmpi.data import shards
-from macmpi.data.whole import load
+from macmpi.data import loading
 from macmpi.parallel.points import partition_points
 from macmpi.parallel.team import Team
 
@@ -50,14 +50,14 @@ def mat() -> bytes:
 
 
 def whole(path: Path) -> None:
-    load(Data(source=str(path)), labels=True)
+    loading.load(Data(source=str(path)), CLASSES)
 
 
 def sharded(path: Path) -> None:
     source = Data(source=str(path))
-    found = shards.survey(source, labels=True)
+    found = loading.survey(source, CLASSES)
     n, n_val = (partition_points(size, 1, sharded=True) for size in found.counts[2:])
-    shards.load(source, found.classes, "float64", (n, n_val), Team())
+    loading.load_rows(source, found.classes, "float64", (n, n_val), Team(), CLASSES)
 
 
 def as_config(path: Path) -> None:

@@ -13,7 +13,7 @@ from plans import plan_of as planned_of
 import macmpi
 from macmpi import UsageError, config
 from macmpi.config import Sparse
-from macmpi.data.connections import with_connections
+from macmpi.data.reading import with_connections
 from macmpi.half_steps.ends import random_weights
 from macmpi.nets.build import build_chain
 from macmpi.plan.plan import Plan

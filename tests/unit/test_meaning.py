@@ -20,13 +20,14 @@ from numpy.testing import assert_array_equal
 import macmpi
 from macmpi import MacmpiWarning, UsageError, config
 from macmpi.config import Config, Data
-from macmpi.data.frames import Columns
+from macmpi.data.frames import Columns, columns_of
+from macmpi.data.loading import load
+from macmpi.data.parts import drawn
 from macmpi.data.source import Whole
-from macmpi.data.split import drawn
 from macmpi.data.tables import read_table
-from macmpi.data.targets import Wanted, with_loss
+from macmpi.data.targets import Wanted, wanted_by, with_loss
 from macmpi.data.texts import Unclear, kind_of_texts
-from macmpi.data.whole import load
+from macmpi.nets.losses import LOSSES
 
 pa = pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")
@@ -41,7 +42,7 @@ DAYS = st.dates(datetime.date(1901, 1, 1), datetime.date(2100, 1, 1))
 def data_of(path: Path, loss: str = "auto", **keys: Any) -> tuple[Config, Any]:
     """The config with a loss, and the data set, of a file."""
     found, _ = with_loss(Config(data=Data(str(path), **keys), model=config.Model(loss=loss)))  # type: ignore[arg-type]
-    return found, load(found.data, found.model.loss == "cross_entropy")
+    return found, load(found.data, wanted_by(found))
 
 
 # --- types ------------------------------------------------------------------------------------------------------------
@@ -253,8 +254,8 @@ def test_a_slip_among_numbers_is_refused_and_numbers_are_no_categories(numbers: 
     with pytest.raises(Unclear, match="holds numbers, and"):
         kind_of_texts(counted([*numbers, slip]))
     frame = pd.DataFrame({"a": [*numbers, slip]})
-    assert Columns.of(frame, empty=[slip]).each[0].kind == "number"
-    assert Columns.of(frame, categories=["a"]).each[0].kind == "category"
+    assert Columns.of(frame, Data(empty=[slip])).each[0].kind == "number"
+    assert Columns.of(frame, Data(categories=["a"])).each[0].kind == "category"
     comma = [number.replace(".", ",") for number in numbers]
     columns = Columns.of(pd.DataFrame({"a": comma}))
     assert_array_equal(columns.encode(pd.DataFrame({"a": comma}))[:, 0], np.array(numbers, float))
@@ -308,7 +309,7 @@ def test_dates_and_times_in_forms_that_are_not_read_are_no_categories(form: str,
     with pytest.raises(Unclear, match=r"write 2024-12-31|name the column in data\.categories"):
         kind_of_texts(counted([day.strftime(form) for day in days]))
     frame = pd.DataFrame({"d": [day.strftime(form) for day in days]})
-    assert Columns.of(frame, categories=["d"]).each[0].kind == "category"
+    assert Columns.of(frame, Data(categories=["d"])).each[0].kind == "category"
 
 
 @pytest.mark.parametrize("texts", [["1.2.3", "10.20.30"], ["2000-2005"], ["20-25", "25-30"], ["5 years"]])
@@ -323,7 +324,7 @@ def test_a_category_is_read_from_a_csv_file_whatever_word_it_is(values: list[str
     frame = pd.DataFrame({"s": values, "x": np.arange(len(values), dtype=float)})
     with TemporaryDirectory() as folder:
         frame.to_csv(Path(folder) / "t.csv", index=False)
-        columns = Columns.of(frame, categories=["s"])
+        columns = Columns.of(frame, Data(categories=["s"]))
         assert_array_equal(columns.encode(read_table(Path(folder) / "t.csv", typed=False)), columns.encode(frame))
 
 
@@ -363,8 +364,10 @@ def test_declared_classes_keep_their_type(labels: list[Any], random: np.random.G
     frame = pd.DataFrame(random.normal(size=(60, 2)), columns=["a", "b"])
     short = {"run.max_iterations": 1}
     by_type = macmpi.fit(frame.assign(y=pd.Categorical(labels * 20)), "y", config=short)
-    by_key = macmpi.fit(frame.assign(y=labels * 20), "y", config={**short, "data.categories": ["y"]})
-    for model in (by_type, by_key):
+    given, keys = frame.assign(y=labels * 20), {**short, "data.categories": ["y"]}
+    held = (None, given, (given, np.array(labels * 20)))
+    by_key, by_table, by_arrays = (macmpi.fit(given, "y", validation=v, config=keys) for v in held)
+    for model in (by_type, by_key, by_table, by_arrays):
         assert model.classes is not None
         assert model.classes.tolist() == sorted(set(labels))
         assert type(model.predict(frame)[0].item()) is type(labels[0])
@@ -417,7 +420,7 @@ def test_declared_fills_scales_and_offsets_of_hdf5_are_heeded(tmp_path: Path) ->
         file.create_dataset("Y", data=np.where(raw[:, 0] == 6, -999, raw[:, 0]), fillvalue=-999)
     with pytest.raises(UsageError, match=r"dataset Y is nan at \[3, 0\]"):
         data_of(tmp_path / "x.h5", scale="none")
-    found = load(Data(str(tmp_path / "x.h5"), scale="none"), wanted=Wanted(missing=True))
+    found = load(Data(str(tmp_path / "x.h5"), scale="none"), wanted=Wanted(replace(LOSSES["squared"], missing=True)))
     X = np.concatenate([found.X, found.X_val])
     assert sorted(X[:, 0]) == sorted(0.5 * raw[:, 0] + 3.0)
 
@@ -447,8 +450,10 @@ def test_what_a_file_declares_is_heeded_or_refused(attributes: dict[str, Any], s
 def test_arrays_that_are_not_read_are_named(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", X=np.arange(20.0).reshape(10, 2), labels=np.zeros(10), more=np.zeros(3))
     said = "not read: labels, more of x.npz; points are X, Y, X_val, Y_val, weights, weights_val"
+    source = Whole(Config(data=Data(str(tmp_path / "x.npz"))))
+    source.sizes()
     with pytest.warns(MacmpiWarning, match=said):
-        assert Whole(Config(data=Data(str(tmp_path / "x.npz")))).notes(0.0) == []
+        assert source.notes(0.0) == []
     with pytest.warns(MacmpiWarning, match=said):
         macmpi.fit(config={"data.source": str(tmp_path / "x.npz"), "run.max_iterations": 1})
 
@@ -473,12 +478,11 @@ def test_an_index_that_was_saved_is_left_out(index: Any) -> None:
 
 
 def test_a_folder_does_not_shadow_a_named_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from macmpi.data.gathered import kind_of_source
-
     monkeypatch.chdir(tmp_path)
     (tmp_path / "digits").mkdir()
-    assert kind_of_source("digits") is None
-    assert kind_of_source("./digits") is not None
+    assert load(Data("digits")).shape == (8, 8)
+    with pytest.raises(UsageError, match="holds no images"):
+        load(Data("./digits"))
 
 
 # --- text of many values ----------------------------------------------------------------------------------------------
@@ -496,7 +500,7 @@ def test_text_of_many_values_has_columns_for_the_frequent_and_shares_them_for_th
     assert "288 different texts" in columns.notes[0]
     found = columns.encode(frame)
     assert_array_equal(found[:, :76].sum(axis=1), 1.0)
-    assert Columns.loads(columns.dumps()) == columns
+    assert columns_of(columns.as_array(), len(columns.names)) == columns
     assert columns.encode(frame[::-1]).tobytes() == found[::-1].tobytes()
 
 
@@ -517,7 +521,7 @@ def test_text_that_names_the_rows_is_left_out() -> None:
 
 @pytest.mark.parametrize("values", [[None] * 9, [float("nan")] * 9, [pd.NA] * 9, [pd.NaT] * 9, [""] * 9], ids=str)
 def test_a_column_without_values_is_left_out(values: list[Any]) -> None:
-    columns = Columns.of(pd.DataFrame({"none": values, "x": np.arange(9.0)}), empty=[""])
+    columns = Columns.of(pd.DataFrame({"none": values, "x": np.arange(9.0)}), Data(empty=[""]))
     assert columns.names == ["x"]
     assert columns.notes == ("column none has no values, and is left out",)
 

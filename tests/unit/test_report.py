@@ -26,7 +26,7 @@ from scalings import fit_scaling
 import macmpi
 from macmpi import UsageError, config, report, run
 from macmpi.data.dataset import Dataset
-from macmpi.data.whole import load
+from macmpi.data.loading import load
 from macmpi.nets.build import build_chain
 from macmpi.nets.losses import CrossEntropy, Squared
 from macmpi.parallel.team import Team

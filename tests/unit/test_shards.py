@@ -11,12 +11,12 @@ import h5py
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from targets import CLASSES, wanted_of
 from unit.crew import crew
 
 from macmpi import UsageError
 from macmpi.config import Data
-from macmpi.data import parts, shards
-from macmpi.data import whole as wholes
+from macmpi.data import loading, parts
 from macmpi.data.dataset import WEIGHTS, Dataset
 from macmpi.parallel.points import partition_points
 from macmpi.parallel.tiles import Tile
@@ -75,9 +75,9 @@ def loaded(config: Data, ranks: int, labels: bool = False, dtype: str = "float64
     """What each rank reads, or the error that it raises."""
 
     def work(team: Any) -> Dataset:
-        found = team.from_root(lambda: shards.survey(config, labels))
+        found = team.from_root(lambda: loading.survey(config, wanted_of(labels)))
         n, n_val = (partition_points(size, ranks, sharded=True) for size in found.counts[2:])
-        return shards.load(config, found.classes, dtype, (n, n_val), team)
+        return loading.load_rows(config, found.classes, dtype, (n, n_val), team, wanted_of(labels))
 
     return crew(ranks, work)
 
@@ -102,7 +102,7 @@ def weighted(name: str) -> bool:
 def test_the_ranks_rows_are_together_those_of_one_process(name: str, scale: Any, tmp_path: Path) -> None:
     labels = "labels" in name
     config = Data(write(tmp_path, FILES[name]), scale=scale)
-    whole, sums = wholes.load(config, labels), set()
+    whole, sums = loading.load(config, wanted_of(labels)), set()
     for ranks in RANKS:
         parts = loaded(config, ranks, labels)
         for key, found in together(parts).items():
@@ -129,7 +129,7 @@ def test_the_ranks_rows_are_together_those_of_one_process(name: str, scale: Any,
 @pytest.mark.parametrize("name", ["split by the file", "drawn regression"])
 def test_every_choice_of_points_is_that_of_one_process(name: str, keys: dict[str, Any], tmp_path: Path) -> None:
     config = Data(write(tmp_path, FILES[name]), **keys)
-    whole = wholes.load(config)
+    whole = loading.load(config)
     for key, found in together(loaded(config, 3)).items():
         assert_allclose(found, getattr(whole, key), rtol=1e-12, atol=1e-12)
 
@@ -193,7 +193,7 @@ def test_what_a_dataset_declares_of_its_numbers_is_heeded_by_ranks_too(tmp_path:
     source = write(tmp_path, FILES["drawn labels"])
     with h5py.File(source, "r+") as file:
         file["X"].attrs.update(scale_factor=0.5, add_offset=-3.0)
-    whole, parts = wholes.load(Data(source), labels=True), loaded(Data(source), 3, labels=True)
+    whole, parts = loading.load(Data(source), CLASSES), loaded(Data(source), 3, labels=True)
     assert_allclose(np.concatenate([part.X for part in parts]), whole.X, rtol=1e-12, atol=1e-12)
     assert {part.sha256 for part in parts} == {whole.sha256}
     with h5py.File(source, "r+") as file:
@@ -258,7 +258,7 @@ def test_bad_data_are_refused_on_all_ranks_as_on_one(name: str, tmp_path: Path) 
     arrays, named = REFUSED[name]
     config, labels = Data(write(tmp_path, arrays)), name.startswith("labels")
     with pytest.raises(UsageError):
-        wholes.load(config, labels)
+        loading.load(config, wanted_of(labels))
     errors = loaded(config, 3, labels)
     assert len({str(error) for error in errors}) == 1
     for error in errors:
@@ -296,15 +296,15 @@ def test_a_chunk_that_is_damaged(tmp_path: Path) -> None:
 
 
 def test_a_file_that_one_rank_cannot_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source, calls, raw_of = write(tmp_path, FILES["drawn"]), [], shards.raw_of
+    source, calls, raw_of = write(tmp_path, FILES["drawn"]), [], loading.raw_of
 
-    def failing(config: Data, labels: bool, unread: bool, wanted: Any) -> Any:
+    def failing(config: Data, wanted: Any, by_rows: bool) -> Any:
         calls.append(1)
         if len(calls) == 3:
             raise UsageError(f"{config.source} cannot be read: not from here")
-        return raw_of(config, labels, unread, wanted)
+        return raw_of(config, wanted, by_rows)
 
-    monkeypatch.setattr(shards, "raw_of", failing)
+    monkeypatch.setattr(loading, "raw_of", failing)
     for error in loaded(Data(source), 3):
         assert "not from here" in str(error)
 
@@ -314,9 +314,9 @@ def mixed(sources: list[str], labels: bool) -> list[Any]:
 
     def work(team: Any) -> Dataset:
         config = Data(sources[team.rank], scale="none")
-        found = team.from_root(lambda: shards.survey(config, labels))
+        found = team.from_root(lambda: loading.survey(config, wanted_of(labels)))
         n, n_val = (partition_points(size, team.size, sharded=True) for size in found.counts[2:])
-        return shards.load(config, found.classes, "float64", (n, n_val), team)
+        return loading.load_rows(config, found.classes, "float64", (n, n_val), team, wanted_of(labels))
 
     return crew(len(sources), work)
 
@@ -362,9 +362,9 @@ def test_the_survey_of_a_check_knows_sizes_classes_and_whether_a_model_fits(tmp_
     """Against the data set that is read whole."""
     for name in ("regression", "labels", "drawn"):
         config, labels = Data(write(tmp_path, FILES[name])), name == "labels"
-        found, whole = shards.survey(config, labels), wholes.load(config, labels)
+        found, whole = loading.survey(config, wanted_of(labels)), loading.load(config, wanted_of(labels))
         assert found.counts == whole.sizes.counts
         assert_array_equal(found.classes, whole.classes)
-        blank = shards.blank(found)
+        blank = loading.blank(found)
         assert [A.shape[1] for A in (blank.X, blank.Y)] == list(found.counts[:2])
         assert_array_equal(blank.scaling_y.apply(np.ones((1, found.n_out))), 1.0)

@@ -14,13 +14,13 @@ from numpy.testing import assert_array_equal
 from unit.crew import crew
 
 from macmpi.config import Data
-from macmpi.data import parts, shards, split
-from macmpi.data.split import RowSet, drawn
+from macmpi.data import loading, parts
+from macmpi.data.parts import RowSet, drawn
 from macmpi.parallel.points import partition_points
 from macmpi.parallel.streams import stream
 from macmpi.parallel.tiles import Tile
 
-MANY = 3 * 8 * split.BYTES + 5
+MANY = 3 * 8 * parts.BYTES + 5
 """Rows whose bits are several blocks."""
 
 
@@ -40,13 +40,13 @@ def test_bits_are_the_permutations_rows(n: int, points: int, validation: float) 
     for whole, rows in zip(by_permutation(n, config), drawn(n, config), strict=True):
         assert len(rows) == len(whole)
         assert_array_equal(rows[:], whole)
-    assert split.sizes(n, config) == tuple(map(len, by_permutation(n, config)))
+    assert parts.split_sizes(n, config) == tuple(map(len, by_permutation(n, config)))
 
 
 @pytest.mark.parametrize("share", [0.0, 1e-5, 0.3, 1.0])
 def test_runs_of_rows_are_those_of_the_list(share: float, random: np.random.Generator) -> None:
     among = random.uniform(size=MANY) < share
-    among[[0, 8 * split.BYTES - 1, 8 * split.BYTES]] = share > 0.0
+    among[[0, 8 * parts.BYTES - 1, 8 * parts.BYTES]] = share > 0.0
     rows, whole = RowSet(np.packbits(among)), np.flatnonzero(among)
     cuts = [0, 1, *random.integers(0, len(whole) + 1, size=20).tolist(), len(whole) - 1, len(whole), len(whole) + 9]
     for a in cuts:
@@ -60,16 +60,16 @@ def test_one_rank_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         file["X"] = np.arange(1203.0)[:, None]
     config, drawers = Data(str(tmp_path / "points.h5"), scale="none"), []
 
-    def noted(raw: Any, keys: Data) -> Any:
+    def noted(*given: Any) -> Any:
         drawers.append(threading.get_ident())
-        return drawn(len(raw.X), keys)
+        return drawn(*given)
 
-    monkeypatch.setattr(shards, "drawn_of", noted)
+    monkeypatch.setattr(parts, "drawn", noted)
 
     def work(team: Any) -> tuple[int, Any]:
-        found = team.from_root(lambda: shards.survey(config, False))
+        found = team.from_root(lambda: loading.survey(config))
         partitions = [partition_points(size, 3, sharded=True) for size in found.counts[2:]]
-        return threading.get_ident(), shards.load(config, found.classes, "float64", partitions, team)
+        return threading.get_ident(), loading.load_rows(config, found.classes, "float64", partitions, team)
 
     found = crew(3, work)
     assert drawers == [found[0][0]]
@@ -83,10 +83,10 @@ def test_a_rank_that_is_given_the_bits_needs_no_memory_for_all_rows(tmp_path: Pa
     with h5py.File(tmp_path / "points.h5", "w") as file:
         file["X"] = np.zeros((n, 1), np.int8)
     config = Data(str(tmp_path / "points.h5"))
-    for rows in (drawn(n, config), split.counted(n, config)):
+    for rows in (drawn(n, config), [range(size) for size in parts.split_sizes(n, config)]):
         tracemalloc.start()
-        shards.survey(config, False)
-        found = parts.parts_of(parts.raw_of(config, False, unread=True), config, lambda n, keys, rows=rows: rows)  # type: ignore[misc]
+        loading.survey(config)
+        found = parts.parts_of(parts.raw_of(config, by_rows=True), config, rows)
         found["X"].read(Tile(700_000, 700_100))
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()

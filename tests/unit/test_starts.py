@@ -15,8 +15,8 @@ from tolerance import assert_within, gamma
 from macmpi import UsageError
 from macmpi.config import Config, Method, Model, Penalty, Start
 from macmpi.data.dataset import Dataset
+from macmpi.data.reading import read_codes
 from macmpi.data.scaling import Scaling
-from macmpi.data.user_file import read_codes
 from macmpi.half_steps.w_step import fit
 from macmpi.mac import Mac
 from macmpi.methods.embedding import elastic_embedding, principal_codes

@@ -18,11 +18,11 @@ import macmpi
 from macmpi import UsageError, config
 from macmpi.config import Config, Data
 from macmpi.data.frames import Columns
+from macmpi.data.loading import load
 from macmpi.data.scaling import FARTHEST
 from macmpi.data.source import Sharded, Whole
 from macmpi.data.tables import MISSING, read_table, table_bytes, targets_within
-from macmpi.data.targets import with_loss
-from macmpi.data.whole import load
+from macmpi.data.targets import wanted_by, with_loss
 
 pa = pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")
@@ -89,8 +89,8 @@ def refusal(data: Data, loss: str = "auto") -> str:
 def test_csv_parquet_and_arrays_of_the_encoded_columns_are_one_data_set(folder: Path, target: Any) -> None:
     """Scaled points, digest and all: what reads a table adds nothing but the encoding."""
     of_csv, of_parquet = (keys(folder / f"people.{kind}", target, scale="standard") for kind in ("csv", "parquet"))
-    labels = decided(of_csv).model.loss == "cross_entropy"
-    first, second = load(of_csv, labels), load(of_parquet, labels)
+    wanted = wanted_by(decided(of_csv))
+    first, second = load(of_csv, wanted), load(of_parquet, wanted)
     frame = pd.read_csv(folder / "people.csv")
     names = [target] if isinstance(target, str) else target
     columns = Columns.of(frame, without=["id", *ANSWERS])
@@ -99,7 +99,7 @@ def test_csv_parquet_and_arrays_of_the_encoded_columns_are_one_data_set(folder: 
     if names:
         arrays["Y"] = frame[names].to_numpy()[:, 0] if len(names) == 1 else frame[names].to_numpy(float)
     np.savez(folder / "arrays.npz", **{k: a.astype(str) if a.dtype == object else a for k, a in arrays.items()})
-    third = load(Data(source=str(folder / "arrays.npz"), scale="standard"), labels)
+    third = load(Data(source=str(folder / "arrays.npz"), scale="standard"), wanted)
     assert first.sha256 == second.sha256 == third.sha256
     for name in ("X", "Y", "X_val", "Y_val"):
         assert_array_equal(getattr(first, name), getattr(third, name))
@@ -202,9 +202,7 @@ def test_text_is_no_amount_and_amounts_are_no_labels(folder: Path) -> None:
         keys(folder / "people.csv", "verdict"), "squared"
     )
     assert "class labels are whole numbers" in refusal(keys(folder / "people.csv", "amount"), "cross_entropy")
-    assert "needs class labels: name their column in data.target" in refusal(
-        keys(folder / "people.csv", []), "cross_entropy"
-    )
+    assert "of a table a column that data.target names" in refusal(keys(folder / "people.csv", []), "cross_entropy")
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
@@ -215,7 +213,7 @@ def test_names_that_the_table_does_not_have(folder: Path) -> None:
     assert f"data.target: {path} has no column 'amuont'; did you mean 'amount'?" in refusal(keys(path, "amuont"))
     assert "data.ignore: " in refusal(Data(source=str(path), ignore=["ids"]))
     assert "it has id, age, income" in refusal(Data(source=str(path), ignore=["zzzzzz"]))
-    assert "column 'age' is a target; take it out of one" in refusal(
+    assert "column 'age' stands in data.target; take it out of one" in refusal(
         Data(source=str(path), target="age", ignore=["age"])
     )
 
@@ -234,10 +232,10 @@ def test_ranks_cannot_read_their_rows_of_a_table(folder: Path, kind: str) -> Non
     data = keys(folder / f"people.{kind}", "amount")
     for loss in ("auto", "squared"):
         asked = replace(Config(data=data), parallel=config.Parallel("sharded"), model=config.Model(loss=loss))  # type: ignore[arg-type]
-        with pytest.raises(UsageError, match=r'is read whole; use parallel\.data = "node"'):
-            with_loss(asked)
-        with pytest.raises(UsageError, match="or write the points to an HDF5 file"):
-            Sharded(asked).sizes()
+        with pytest.raises(
+            UsageError, match=r'is read whole; use parallel\.data = "node".*or write the points to an HDF5'
+        ):
+            Sharded(with_loss(asked)[0]).sizes()
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from unit.crew import crew
 
 import macmpi
 from macmpi import UsageError, config
-from macmpi.data import shards, whole
+from macmpi.data import loading
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.data.targets import wanted_by
@@ -54,16 +54,16 @@ def with_loss(given: config.Config, loss: str, **keys: Any) -> config.Config:
 
 
 def loaded(given: config.Config, **keys: Any) -> Dataset:
-    return whole.load(given.data, wanted=wanted_by(given), **keys)
+    return loading.load(given.data, wanted=wanted_by(given), **keys)
 
 
 def on_ranks(given: config.Config, ranks: int) -> list[Any]:
     """What each rank reads of sharded data, or the error that it raises."""
 
     def work(team: Any) -> Dataset:
-        sizes = team.from_root(lambda: shards.survey(given.data, False))
+        sizes = team.from_root(lambda: loading.survey(given.data))
         n, n_val = (partition_points(size, ranks, sharded=True) for size in sizes.counts[2:])
-        return shards.load(given.data, None, "float64", (n, n_val), team, wanted_by(given))
+        return loading.load_rows(given.data, None, "float64", (n, n_val), team, wanted_by(given))
 
     return crew(ranks, work)
 

@@ -5,19 +5,22 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from macmpi.data import usps_large
-from macmpi.data.usps_large import CHUNK, SIDE, made
+from macmpi.config import Data
+from macmpi.data import named_sets
+from macmpi.data.named_sets import CHUNK, SIDE, large_images, made
 
 RAMP = (np.arange(40 * 256, dtype=np.uint64) ** 2 % 256).astype(np.uint8).reshape(40, 16, 16)
+ROWS = np.resize(np.arange(40), CHUNK)
 
 
 def test_it_has_the_same_bytes_everywhere() -> None:
     """A digest that a machine of another make gives as well: nothing here depends on a library of mathematics."""
-    found = made(RAMP, 0, CHUNK)
+    found = made(RAMP, ROWS)
     assert found.shape == (CHUNK, SIDE, SIDE)
     assert (
         hashlib.sha256(found.tobytes()).hexdigest()
@@ -26,9 +29,8 @@ def test_it_has_the_same_bytes_everywhere() -> None:
 
 
 def test_a_part_of_it_is_the_same_made_alone() -> None:
-    images = np.resize(RAMP, (CHUNK, 16, 16))
-    both = made(images, 0, 2 * CHUNK)
-    assert_array_equal(both[CHUNK:], made(images, CHUNK, CHUNK))
+    both = made(RAMP, np.r_[ROWS, ROWS])
+    assert_array_equal(both[:CHUNK], made(RAMP, ROWS))
     assert (both[:CHUNK] != both[CHUNK:]).any(axis=(1, 2)).all()
 
 
@@ -36,27 +38,34 @@ def test_it_is_kept_once_made_and_made_again_where_it_is_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(usps_large, "TRAINING", CHUNK)
-    monkeypatch.setattr(usps_large, "HELD", CHUNK)
-    labels = np.arange(40) % 10
-    digest = hashlib.sha256(np.concatenate([made(RAMP, 0, CHUNK), made(RAMP, CHUNK, CHUNK)]).data).hexdigest()
-    monkeypatch.setattr(usps_large, "SHA256", digest)
+    monkeypatch.setenv("MACMPI_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(named_sets, "SHA256", hashlib.sha256(made(RAMP, ROWS).data).hexdigest())
     calls: list[int] = []
-    monkeypatch.setattr(usps_large, "made", lambda *words: calls.append(1) or made(*words))
-
-    def read() -> list[np.ndarray]:
-        train, held = usps_large.usps_large(tmp_path / "data", (RAMP, labels), (RAMP, labels))
-        return [*train, *held]
-
-    first, kept = read(), tmp_path / "macmpi" / usps_large.FILE
-    assert len(calls) == 2
-    for one, other in zip(first, read(), strict=True):
-        assert_array_equal(one, other)
-    assert len(calls) == 2
+    monkeypatch.setattr(named_sets, "made", lambda *words: calls.append(1) or made(*words))
+    first, kept = large_images(RAMP, ROWS), tmp_path / "macmpi" / named_sets.LARGE
+    assert len(calls) == 1
+    assert_array_equal(first, large_images(RAMP, ROWS))
+    assert len(calls) == 1
     content = bytearray(kept.read_bytes())
     content[len(content) // 2] ^= 1
     kept.write_bytes(content)
-    for one, other in zip(first, read(), strict=True):
-        assert_array_equal(one, other)
-    assert len(calls) == 4
-    assert_array_equal(first[1][:40], labels)
+    assert_array_equal(first, large_images(RAMP, ROWS))
+    assert len(calls) == 2
+
+
+def test_its_points_are_those_of_usps_in_turn_with_their_labels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MACMPI_DATA", str(tmp_path))
+    monkeypatch.setattr(named_sets, "TRAINING", 2 * 5000)
+    monkeypatch.setattr(named_sets, "HELD", 300)
+    monkeypatch.setattr(named_sets, "large_images", lambda images, rows: np.resize(images[rows], (10_300, SIDE, SIDE)))
+    digits = np.repeat(np.arange(10, dtype=np.uint8), 1100)
+    with h5py.File(tmp_path / "usps.h5", "w") as file:
+        file["images"], file["labels"] = np.resize(RAMP, (11_000, 16, 16)), digits
+    raw = named_sets.read_usps_large(Data("usps-large"), labels=True)
+    assert raw.arrays["X"].shape == (10_000, SIDE * SIDE)
+    assert raw.arrays["X_val"].shape == (300, SIDE * SIDE)
+    train, held = named_sets._usps_parts(digits, 0)
+    assert_array_equal(raw.arrays["Y"][:, 0], np.r_[digits[train], digits[train]])
+    assert_array_equal(raw.arrays["groups_val"], digits[held][:300])

@@ -14,13 +14,14 @@ import pytest
 from launch.cases import assert_same_content, assert_same_run, snapshot
 from launch.here import run_here
 from launch.launching import Outcome
+from targets import wanted_of
 from unit.crew import crew
 
 import macmpi
 from macmpi import MacmpiError, UsageError, fetch, files, init, predict, report
 from macmpi.config import Data
 from macmpi.config.whole import KINDS, changes
-from macmpi.data import shards, whole
+from macmpi.data import loading
 from macmpi.parallel.points import partition_points
 from macmpi.training import launch, loop
 from macmpi.training.held import NAMES
@@ -409,13 +410,13 @@ def test_data_have_one_sum_however_they_are_held(kind: str, seed: int, tmp_path:
             for name, A in held.items():
                 file[name] = A
         config = Data(source=str(tmp_path / "x.h5"), **keys)
-        data = whole.load(config, labels)
+        data = loading.load(config, wanted_of(labels))
         found = {data.sha256}
         for count in ranks:
             points = tuple(partition_points(len(A), count, sharded=True) for A in (data.X, data.X_val))
 
             def load(team: Any, points: Any = points) -> None:
-                found.add(shards.load(config, data.classes, np.float32, points, team).sha256)
+                found.add(loading.load_rows(config, data.classes, np.float32, points, team, wanted_of(labels)).sha256)
 
             assert crew(count, load) == [None] * count
         return found

@@ -1,7 +1,7 @@
-"""Data of which each rank reads, checks and scales its own rows alone, tile by tile.
+"""A data set is loaded, that is read, checked, split and scaled: whole by one process, or by each rank its own rows.
 
-Scaling comes from sums, least and largest values of each block of points, which are exchanged: nothing of a point ever
-leaves its rank, and the same bits come out on any number of ranks.
+Ranks that read their own rows do so tile by tile.  Scaling comes from sums, least and largest values of each block of
+points, which are exchanged: nothing of a point ever leaves its rank, and the same bits come out on any number of ranks.
 """
 
 from __future__ import annotations
@@ -13,46 +13,54 @@ from typing import Any
 
 import numpy as np
 
+from macmpi import UsageError
 from macmpi.config import Data
 from macmpi.config.auto import Sizes
-from macmpi.data.alike import check_same_data, opened_alike
+from macmpi.data.alike import block_sum, check_same_data, opened_alike, sum_of_blocks
 from macmpi.data.checks import check_single, check_some, check_units, check_varied, largest, not_negative
-from macmpi.data.dataset import WEIGHTS, Dataset, share_arrays
-from macmpi.data.parts import (
-    SIDES,
-    Part,
-    Parts,
-    block_sum,
-    classes_in,
-    drawn_of,
-    of_outputs,
-    parts_of,
-    raw_of,
-    sum_of_blocks,
-)
-from macmpi.data.reading import Raw
+from macmpi.data.dataset import POINTS, SIDES, WEIGHTS, Dataset, Raw, share_arrays
+from macmpi.data.gathered import Points
+from macmpi.data.parts import Part, Parts, RowSet, classes_in, of_outputs, parts_of, raw_of, rows_of, split_of
 from macmpi.data.scaling import AS_IS, Rows, Scaling, ScalingRule, spread_rows, unscaled
-from macmpi.data.split import RowSet, counted
 from macmpi.data.targets import NUMBERS, Wanted, check_known, check_seen
-from macmpi.data.user_file import POINTS
 from macmpi.parallel import tiles
-from macmpi.parallel.points import Partitions, PointPartition
+from macmpi.parallel.points import Partitions, partition_points
 from macmpi.parallel.shared_work import TreeSum
-from macmpi.parallel.team import Team
+from macmpi.parallel.team import Team, on_root
 from macmpi.parallel.tiles import Tile
 from macmpi.typing import Array
 
 
-def survey(config: Data, labels: bool, wanted: Wanted = NUMBERS) -> Sizes:
+def load(config: Data, wanted: Wanted = NUMBERS, dtype: Any = np.float64, points: Points | None = None) -> Dataset:
+    """The data set of a config, checked, split and scaled.  wanted: what the config asks of it.
+
+    points: those that the caller has, in its place.  Raises UsageError.  Collective: no (rank 0).
+    """
+    raw = raw_of(config, wanted) if points is None else rows_of(points, config, wanted)
+    parts = parts_of(raw, config, split_of(raw, config), wanted.loss.missing)
+    classes = classes_in(parts, raw, config.source)
+    partitions = partition_points(len(parts["X"]), 1), partition_points(len(parts["X_val"]), 1)
+    found = Reader(partitions, Team(), dtype, config, whole=True).dataset(raw, parts, classes, wanted)
+    w = found.weights
+    if classes is not None and w is not None and np.count_nonzero(found.Y[w > 0.0].any(axis=0)) < 2:
+        raise UsageError(f"{config.source}: all training points with a weight above 0 are of one class")
+    groups, order = (
+        (parts[name].whole(), parts[f"{name}_val"].whole()) if name in parts else None for name in ("groups", "order")
+    )
+    of_pictures = replace(found, groups=groups, order=order, shape=raw.shape)
+    return replace(of_pictures, drawn="X_val" not in raw.arrays, columns=raw.columns, steps=raw.steps)
+
+
+def survey(config: Data, wanted: Wanted = NUMBERS) -> Sizes:
     """Sizes and classes, found without reading the points.  Cost: of a classifier all labels are read.
 
     wanted: what the config asks of them.  Raises UsageError for all that headers tell.  Collective: no (rank 0).
     """
-    raw = raw_of(config, labels, unread=True, wanted=wanted)
-    parts = parts_of(raw, config, drawn_of if labels else lambda raw, config: counted(len(raw.X), config))
+    raw = raw_of(config, wanted, by_rows=True)
+    parts = parts_of(raw, config, split_of(raw, config, draw=wanted.loss.labels))
     X, Y, classes = parts["X"], parts.get("Y"), classes_in(parts, raw, config.source)
     n_out = len(classes) if classes is not None else (Y or X).width
-    counts, weighted = (X.width, n_out, len(X), len(parts["X_val"])), raw.weights is not None
+    counts, weighted = (X.width, n_out, len(X), len(parts["X_val"])), "weights" in raw.arrays
     return Sizes(*counts, Y is None, classes, raw.shape, weighted, weighted_outputs=of_outputs(parts))
 
 
@@ -63,26 +71,25 @@ def blank(sizes: Sizes) -> Dataset:
     return Dataset(X, Y, X, Y, of_x, of_y, sha256="", classes=sizes.classes)
 
 
-def load(
+def load_rows(
     config: Data, classes: Array | None, dtype: Any, points: Partitions, team: Team, wanted: Wanted = NUMBERS
 ) -> Dataset:
-    """This rank's rows of a data set, checked and scaled.  classes: of labels; wanted: what the loss asks of targets.
+    """This rank's rows of a data set, checked and scaled.  classes: of labels; wanted: what the config asks.
 
     Raises UsageError on all ranks if one of them finds something wrong.  Collective: yes.
     """
-    raw = opened_alike(lambda: raw_of(config, classes is not None, unread=True, wanted=wanted), config, team)
-    rows = _drawn(raw, config, team)
-    parts = team.all_or_raise(lambda: parts_of(raw, config, lambda raw, keys: rows, wanted.missing))
+    raw = opened_alike(lambda: raw_of(config, wanted, by_rows=True), config, team)
+    rows = split_of(raw, config) if "X_val" in raw.arrays else _drawn(raw, config, team)
+    parts = team.all_or_raise(lambda: parts_of(raw, config, rows, wanted.loss.missing))
     read = [(part, points[name.endswith("_val")]) for name, part in parts.items() if name in POINTS]
     check_same_data(raw, read, config, team)
     return Reader(points, team, dtype, config).dataset(raw, parts, classes, wanted)
 
 
 def _drawn(raw: Raw, config: Data, team: Team) -> list[RowSet]:
-    """Rank 0 alone draws which rows are for training and for validation; none where X_val is.  Collective: yes."""
-    own: list[Array] = []
-    team.from_root(lambda: own.extend(rows.bits for rows in (drawn_of(raw, config) if raw.X_val is None else ())))
-    return [RowSet(bits) for bits in share_arrays(team, own)]
+    """Rank 0 alone draws which rows are for training and for validation.  Collective: yes."""
+    own = on_root(team, lambda: [rows.bits for rows in split_of(raw, config) if isinstance(rows, RowSet)])
+    return [RowSet(bits) for bits in share_arrays(team, own or [])]
 
 
 class Reader:
@@ -111,7 +118,7 @@ class Reader:
             scaling_y = unscaled(len(classes))
             names = classes if raw.names is None else raw.names[classes]
         elif targets:
-            rule = raw.scale_y if wanted.scaled else AS_IS
+            rule = raw.scale_y if wanted.loss.scaled else AS_IS
             Y, Y_val, scaling_y = self._side(parts, "Y", rule, wanted, varied=True)
             if of_outputs(parts):
                 outputs = Y.shape[1]
@@ -205,7 +212,7 @@ class Reader:
             return table
 
         joins = (np.minimum, np.maximum, np.add, np.add, np.add)
-        low, high, total, seen, weight = self._table(among, width, look, joins)
+        low, high, total, seen, weight = self._table(width, look, joins)
         ends = [0, *(np.searchsorted(rows, among.held(r).stop).item() for r in range(self.team.size))]
         self.team.gather_rows(sample, np.diff(ends).tolist())
         mass = seen if self._own_weights is None else np.where(weight > 0.0, weight, 1.0)
@@ -227,15 +234,14 @@ class Reader:
             found: Array = np.sum(sums, axis=0)
             return found[None]
 
-        return self._table(self.points[0], part.width, look, (np.add,))[0]
+        return self._table(part.width, look, (np.add,))[0]
 
-    def _table(
-        self, among: PointPartition, width: int, look: Callable[[list[Tile]], Array], joins: Sequence[np.ufunc]
-    ) -> list[Array]:
-        """look(tiles) (rows, width) of each block, its tiles counted over all points: row r of all blocks, joined by
-        joins[r] (width,), in the order of the blocks, or up a tree of more than `tiles.BLOCKS`.
+    def _table(self, width: int, look: Callable[[list[Tile]], Array], joins: Sequence[np.ufunc]) -> list[Array]:
+        """look(tiles) (rows, width) of each block of training rows, its tiles counted over all points: row r of all
+        blocks, joined by joins[r] (width,), in the order of the blocks, or up a tree of more than `tiles.BLOCKS`.
         """
-        run, rows = among.runs[self.team.rank], len(joins)
+        among, rows = self.points[0], len(joins)
+        run = among.runs[self.team.rank]
         own = np.zeros((len(run), rows, width))
 
         def fill() -> None:
