@@ -15,7 +15,7 @@ import numpy as np
 from macmpi import UsageError, shown
 from macmpi.config import Config, Data, read_table, validate
 from macmpi.config.auto import decide_net
-from macmpi.config.model import GIVEN
+from macmpi.config.model import GIVEN as MASK_GIVEN
 from macmpi.config.whole import given as keys_of
 from macmpi.data.checks import as_array
 from macmpi.data.frames import Columns
@@ -146,7 +146,7 @@ def _net_of(start: Model) -> dict[str, Any]:
     found = {"activation": layers} if len(layers) == len(hidden) else {}
     if len(chain.blocks) == len(hidden) + 1:
         masks = [m.own.connected for m in chain.blocks[:-1]]
-        tables = [None if M is None else f"{GIVEN}{as_text(M[:, :-1])}" for M in masks]
+        tables = [None if M is None else f"{MASK_GIVEN}{as_text(M[:, :-1])}" for M in masks]
         hidden = [{"units": n, "connections": t} if t else n for n, t in zip(hidden, tables, strict=True)]
     return {"hidden": hidden, **found}
 

@@ -100,7 +100,7 @@ def scored(parts: Parts, weights: Array, data: Dataset) -> Numbers | Labels:
         F = plan.chain.forward(blocks, data.X_val[rows])
         return sums_of(data.Y_val[rows], F if labels else LINKS[loss.link](F), labels, at(data.weights_val, rows))
 
-    none = data.Y_val[:0]
+    none = np.empty((0, L))
     sums = parts.evaluation.total(points, part, len(sums_of(none, none, labels)))
     classes = np.arange(L) if labels and data.classes is None else data.classes
     return scores_of(sums, data.scaling_y.scale, classes)
