@@ -12,11 +12,10 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from macmpi import MacmpiError, UsageError, __version__, many
 from macmpi.console import guard, program, say, warn
-from macmpi.data.source import source_of
 from macmpi.parallel.allowance import cores
 from macmpi.parallel.clock import now
 from macmpi.parallel.command import by_all_ranks, parsed, parser_of, set_threads
@@ -25,10 +24,6 @@ from macmpi.parallel.mpi import STOPPED, launch
 from macmpi.parallel.team import Team
 from macmpi.training.request import MachineQuestion, Request, machine_question, planned
 from macmpi.training.time_limit import seconds_left, seconds_of
-
-if TYPE_CHECKING:
-    from macmpi.config import Config
-    from macmpi.config.auto import Decision
 
 QUESTION = {
     "ranks": "ranks",
@@ -151,7 +146,7 @@ def run(team: Team, argv: list[str], began: float | None = None) -> int:
 
         team.from_root(lambda: say("\n".join(answer(config, args.question, team.size))))
         return 0
-    plan, source, chosen = planned(config, team, _with_loss, source_of)
+    plan, source, chosen = planned(config, team)
     if args.explain:
         from macmpi.config.auto import explained
 
@@ -171,12 +166,6 @@ def run(team: Team, argv: list[str], began: float | None = None) -> int:
     from macmpi.training.launch import launch_training
 
     return launch_training(request, source, plan, team).code
-
-
-def _with_loss(config: Config) -> tuple[Config, list[Decision]]:
-    from macmpi.data.targets import with_loss
-
-    return with_loss(config)
 
 
 def main() -> None:

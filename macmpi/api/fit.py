@@ -19,8 +19,8 @@ from macmpi.api.on_ranks import fit_on_ranks
 from macmpi.config import Config
 from macmpi.console import warn
 from macmpi.data.checks import as_flag
-from macmpi.data.source import Arrays, Source, source_of
-from macmpi.data.targets import loss_for, with_loss
+from macmpi.data.source import Arrays, Source
+from macmpi.data.targets import loss_for
 from macmpi.files import as_path
 from macmpi.parallel.clock import now
 from macmpi.parallel.kernels import limited
@@ -126,7 +126,7 @@ def _planned(config: Config, points: Points | None, team: Team, start: Model | N
     if named and not config.data.source:
         raise UsageError("there are no points: give X, or a config that names data")
     if named:
-        return planned(config, team, with_loss, source_of, start)
+        return planned(config, team, start)
     if config.parallel.data == "sharded":
         raise UsageError('parallel.data = "sharded" reads files: save the arrays, and name the file in config')
     arrays = dict(points.arrays) if points else {}
@@ -134,7 +134,7 @@ def _planned(config: Config, points: Points | None, team: Team, start: Model | N
     def source(settled: Config) -> Source:
         return Arrays(settled, arrays, ARRAYS, points.columns if points else None)
 
-    return planned(config, team, lambda asked: loss_for(asked, arrays.get("Y"), ARRAYS), source, start)
+    return planned(config, team, start, lambda asked: loss_for(asked, arrays.get("Y"), ARRAYS), source)
 
 
 ENDS = {

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from macmpi import UsageError, many
 from macmpi.console import warn
+from macmpi.data.source import Source, source_of
 from macmpi.parallel.clock import now
 from macmpi.training.process import StopRequest, Wish
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from macmpi.config import Config
     from macmpi.config.auto import Decision, Sizes
     from macmpi.data.scaling import Scaling
-    from macmpi.data.source import Source
     from macmpi.parallel.team import Team
     from macmpi.plan.plan import Plan
     from macmpi.results.model import Model
@@ -122,14 +122,15 @@ def bytes_in(text: str) -> float:
 def planned(
     config: Config,
     team: Team,
-    with_loss: Callable[[Config], tuple[Config, list[Decision]]],
-    source_of: Callable[[Config], Source],
     start: Model | None = None,
+    with_loss: Callable[[Config], tuple[Config, list[Decision]]] | None = None,
+    source_of: Callable[[Config], Source] = source_of,
 ) -> tuple[Plan, Source, str]:
     """The plan of a config, the data that it is for, and lines that say what these hold and what stands for "auto".
 
-    with_loss: the config with a loss, by the kind of the targets, on rank 0; source_of: the data of such a config;
-    start: the model that training starts from, in the place of a file, on rank 0.  Raises UsageError.  Collective: yes.
+    start: the model that training starts from, in the place of a file, on rank 0; with_loss, on rank 0: the config with
+    a loss, by the kind of the targets, where the config does not name them; source_of: the data of such a config.
+    Raises UsageError.  Collective: yes.
     """
     from macmpi.config.auto import in_short
 
@@ -137,8 +138,9 @@ def planned(
 
     def with_values() -> tuple[Config, list[Decision]]:
         from macmpi.data.connections import with_connections
+        from macmpi.data.targets import with_loss as by_targets
 
-        return with_loss(with_connections(config))
+        return (with_loss or by_targets)(with_connections(config))
 
     known, decisions = team.from_root(with_values)
     source = source_of(known)
