@@ -12,7 +12,7 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from macmpi import MacmpiError, UsageError, __version__, many
 from macmpi.console import guard, program, say, warn
@@ -23,9 +23,6 @@ from macmpi.parallel.mpi import STOPPED, launch
 from macmpi.parallel.team import Team
 from macmpi.training.request import MachineQuestion, Request, machine_question, planned
 from macmpi.training.time_limit import seconds_left, seconds_of
-
-if TYPE_CHECKING:
-    pass
 
 QUESTION = {
     "ranks": "ranks",

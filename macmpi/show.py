@@ -19,7 +19,7 @@ from macmpi.console import decimals, duration, printable
 from macmpi.files import first_line
 from macmpi.parallel.command import by_one_process, parser_of
 from macmpi.parallel.kernels import described
-from macmpi.results.card import Card, Error, Record, evenly, plain
+from macmpi.results.card import Card, Record, evenly, plain
 from macmpi.results.model import Model
 from macmpi.results.model_file import load
 
@@ -90,23 +90,11 @@ def card_lines(card: Card) -> Iterator[tuple[str, str]]:
     if training.ridges:
         yield "", f"ridges selected: {', '.join(f'{ridge:g}' for ridge in training.ridges)}"
     for name, error in card.errors.items():
-        yield f"E1 of {name}", error_line(error)
+        yield f"E1 of {name}", str(error)
     for i, line in enumerate(_texts(card.scores.get("lines"))):
         yield "" if i else "scores", line if i else f"{line}   (best weights, validation points)"
     yield from curve_lines(card.curve)
     yield from machine_lines(card.machine)
-
-
-def error_line(error: Error) -> str:
-    """Training and validation error, shares of misclassified points and of weights that are 0."""
-    parts = []
-    for name in ("training", "validation"):
-        value, wrong = getattr(error, name), getattr(error, f"wrong_{name}")
-        if value is not None:
-            parts.append(f"{name} {decimals(value)}" + ("" if wrong is None else f" ({wrong:.2%} wrong)"))
-    if error.zeros is not None:
-        parts.append(f"{error.zeros:.1%} of the weights 0")
-    return "   ".join(parts) or "-"
 
 
 def curve_lines(curve: Sequence[Record]) -> Iterator[tuple[str, str]]:

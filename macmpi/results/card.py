@@ -16,8 +16,10 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from macmpi.config.tables import Interval
+from macmpi.console import decimals
 from macmpi.files import RUN
 from macmpi.results.scores import Labels, Numbers
+from macmpi.state import Errors
 
 NAME = "card"
 """The attribute of model.h5."""
@@ -87,6 +89,22 @@ class Error(Finite):
     wrong_training: float | None = None
     wrong_validation: float | None = None
     zeros: float | None = None
+
+    @classmethod
+    def of(cls, errors: Errors) -> Error:
+        """The errors of a state, as a card has them."""
+        wrong = errors.wrong_train, errors.wrong_validation
+        return cls(errors.train, errors.validation, *wrong, errors.zeros)
+
+    def __str__(self) -> str:
+        of_train, of_validation = (self.training, self.wrong_training), (self.validation, self.wrong_validation)
+        parts = []
+        for name, (value, wrong) in (("train", of_train), ("validation", of_validation)):
+            if value is not None:
+                parts.append(f"{name} {decimals(value):>9}" + ("" if wrong is None else f" ({wrong:.2%} wrong)"))
+        if self.zeros is not None:
+            parts.append(f"{self.zeros:.1%} of the weights under l1 or group_lasso are 0")
+        return "   ".join(parts) or "-"
 
 
 @dataclass(frozen=True)

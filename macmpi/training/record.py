@@ -15,7 +15,7 @@ from macmpi.account import Account
 from macmpi.console import decimals, duration, say, warn
 from macmpi.data.dataset import Dataset
 from macmpi.plan.plan import Plan
-from macmpi.results.card import record_in
+from macmpi.results.card import Error, record_in
 from macmpi.results.scores import Labels, Numbers
 from macmpi.state import Errors, State
 from macmpi.training.weights import Best
@@ -174,22 +174,11 @@ def closing(
     why = reason.get(state.finished, state.finished) or "stopped"
     lines = [
         f"{head} ({why}) after {many(state.iteration, 'iteration')}, {duration(state.seconds)} of training",
-        *_errors(account.end + (", the best" if best.last else ""), errors),
+        f"  {account.end + (', the best' if best.last else ''):28s} E1 {Error.of(errors)}",
     ]
     if best.constant:
         lines.append("  nothing better than a constant was learnt from these points: the model predicts that constant")
     elif not best.last:
-        lines += _errors(f"the best, iteration {best.iteration}", best.errors)
+        lines.append(f"  {f'the best, iteration {best.iteration}':28s} E1 {Error.of(best.errors)}")
     own = scores.lines() if scores else []
     return lines + [f"  {'' if i else 'validation points':28s} {line}" for i, line in enumerate(own)]
-
-
-def _errors(name: str, errors: Errors) -> list[str]:
-    lines = [f"  {name:28s} E1 train {decimals(errors.train):>9}   validation {decimals(errors.validation):>9}"]
-    if errors.wrong_train is not None and errors.wrong_validation is not None:
-        lines.append(
-            f"  {'  misclassified':28s}    train {errors.wrong_train:9.2%}   validation {errors.wrong_validation:9.2%}"
-        )
-    if errors.zeros is not None:
-        lines.append(f"  {'  weights that are 0':28s} {errors.zeros:.1%} of those under l1 or group_lasso")
-    return lines

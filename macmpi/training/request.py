@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from macmpi import UsageError, many
 from macmpi.console import warn
-from macmpi.data.source import source_of
+from macmpi.data.source import Source, source_of
 from macmpi.parallel.clock import now
 from macmpi.training.process import StopRequest, Wish
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from macmpi.config.auto import Decision, Sizes
     from macmpi.data.gathered import Points
     from macmpi.data.scaling import Scaling
-    from macmpi.data.source import Source
     from macmpi.parallel.team import Team
     from macmpi.plan.plan import Plan
     from macmpi.results.model import Model

@@ -228,10 +228,7 @@ TOLD = ("data_sha256", "start_sha256", "ranks", "threads", "started")
 def card_of(plan: Plan, data: Dataset, end: End, facts: dict[str, Any]) -> Card:
     """The card of a run that has ended.  facts: the provenance of its last launch."""
     best, of, chain = end.best, plan.begun.resolved, plan.chain
-    errors = {
-        name: Error(e.train, e.validation, e.wrong_train, e.wrong_validation, e.zeros)
-        for name, e in (("last", end.errors), ("best", best.errors))
-    }
+    errors = {"last": Error.of(end.errors), "best": Error.of(best.errors)}
     training = Training(
         method=of.method.name,
         iterations=end.after.iteration,
