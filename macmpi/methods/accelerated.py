@@ -132,16 +132,14 @@ class Accelerated(Mac):
         plan, data, last = self.plan, self.data, len(self.plan.chain.sites)
         segment, weights = plan.chain.segments[last], self.parts.weights(state)
         outputs = [block_views(flat, plan.chain.block_shapes) for flat in flats]
-        X, Y, points = (
-            (data.X_val, data.Y_val, plan.work.validation) if validation else (data.X, data.Y, plan.work.train)
-        )
-        w, loss = data.weights_val if validation else data.weights, plan.resolved.loss
+        X, Y = (data.X_val, data.Y_val) if validation else (data.X, data.Y)
+        points, w = (plan.work.validation, data.weights_val) if validation else (plan.work.train, data.weights)
 
         def part(rows: slice) -> list[float]:
             A = plan.chain.coordinates(weights, X[rows])[-1] if validation else self.parts.inputs(last, state)[rows]
             found: list[float] = []
             for F in (segment.forward(own, A) for own in outputs):
-                found += net_sums(loss, Y[rows], F, at(w, rows))
+                found += net_sums(plan.resolved.loss, Y[rows], F, at(w, rows))
             return found
 
         sums = self.parts.evaluation.total(points, part, 3 * len(flats)).reshape(-1, 3).tolist()

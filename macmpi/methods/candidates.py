@@ -135,9 +135,8 @@ class Comparing:
         if not part.leading:
             return self.given.features[segment]
         basis, centres = part.maps[0], self.plan.centres(part.weighted[0], inputs, None)
-        return self.given.parts.points.rows(
-            lambda rows: basis.forward(centres, inputs[rows]), basis.n_out, inputs.dtype
-        )
+        by_points = self.given.parts.points.rows
+        return by_points(lambda rows: basis.forward(centres, inputs[rows]), basis.n_out, inputs.dtype)
 
     def gram(self, gram: Gram, over_points: OverPoints) -> None:
         """The Gram of the largest candidate, or some rows of it.  Collective: where `over_points` is."""
@@ -208,12 +207,8 @@ class Comparing:
         """
         assert job.units is not None
         k, rows, parts, state = job.segment, job.units.rows, self.given.parts, self.given.state
-        own, T, Phi, bias = (
-            self.candidates[k],
-            unit_targets(self.given, k, rows),
-            self.features[k],
-            self.plan.chain.views[k].bias,
-        )
+        own, bias = self.candidates[k], self.plan.chain.views[k].bias
+        T, Phi = unit_targets(self.given, k, rows), self.features[k]
         (crossed,) = parts.over_points(lambda points: (adjoint(T[points], Phi[points], bias),))
         squares = np.einsum("nh,nh->", T, T, dtype=float)
         found = list[Array]()

@@ -10,7 +10,6 @@ from macmpi.data.dataset import Dataset
 from macmpi.half_steps.ends import random_start, start_at, start_from
 from macmpi.half_steps.errors import errors_of
 from macmpi.half_steps.parts import Parts
-from macmpi.mac import Mac
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
@@ -110,6 +109,11 @@ class Nested(Generic[Own]):
 
 
 METHODS = Table(
+    mac="macmpi.mac:Mac",
+    accelerated="macmpi.methods.accelerated:Accelerated",
+    selection="macmpi.methods.selection:Selection",
+    units="macmpi.methods.unit_selection:UnitSelection",
+    accelerated_units="macmpi.methods.unit_selection:AcceleratedUnitSelection",
     stochastic="macmpi.methods.stochastic.method:Stochastic",
     sgd="macmpi.methods.backprop:Sgd",
     adam="macmpi.methods.backprop:Adam",
@@ -117,31 +121,17 @@ METHODS = Table(
     lbfgs="macmpi.methods.backprop:Lbfgs",
     alternating="macmpi.methods.alternating:Alternating",
 )
-"""The methods in the place of MAC, by the words of `method.name`; only that of a run is loaded, to start sooner."""
+"""The methods by the words of `method.name`, and variants of MAC; only that of a run is loaded, to start sooner."""
 
 
 def choose(plan: Plan, data: Dataset, team: Team, clock: Clock) -> Method:
     """The method of a plan.  Collective: yes."""
-    method: Method
-    if (name := plan.resolved.method.name) in METHODS:
-        method = METHODS[name](plan, data, team, clock)
-    elif plan.resolved.selection.criterion == "none":
-        method = half_steps(plan, data, team, clock)
-    elif places(plan.resolved):
-        from macmpi.methods.unit_selection import UnitSelection
-
-        method = UnitSelection(plan, lambda made: half_steps(made, data, team, clock))
-    else:
-        from macmpi.methods.selection import Selection
-
-        method = Selection(plan, data, team, clock)
+    of = plan.resolved
+    word: str = of.method.name
+    accelerated = of.method.acceleration in ("feasible", "momentum")
+    if word == "mac" and of.selection.criterion != "none":
+        word = "selection" if not places(of) else "accelerated_units" if accelerated else "units"
+    elif word == "mac" and accelerated:
+        word = "accelerated"
+    method: Method = METHODS[word](plan, data, team, clock)
     return method
-
-
-def half_steps(plan: Plan, data: Dataset, team: Team, clock: Clock) -> Mac:
-    """MAC, accelerated or not.  Collective: yes."""
-    if plan.resolved.method.acceleration in ("feasible", "momentum"):
-        from macmpi.methods.accelerated import Accelerated
-
-        return Accelerated(plan, data, team, clock)
-    return Mac(plan, data, team, clock)

@@ -183,8 +183,7 @@ def greedy(method: Method) -> Array:
     """
     of, chain, data, team = method.plan.resolved, method.plan.chain, method.parts.data, method.parts.team
     keys = of.start
-    begun = method.start(range_of(keys), False, keys.seed)
-    flat = begun.weights.astype(np.float64)
+    flat = method.start(range_of(keys), False, keys.seed).weights.astype(np.float64)
     weights = block_views(flat, chain.block_shapes)
     K = len(of.units)
     both = mirrored(of)

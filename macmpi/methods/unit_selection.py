@@ -15,19 +15,21 @@ outputs (docs/studies/sizes.md has figures).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from macmpi.account import Account
-from macmpi.half_steps.parts import Parts
+from macmpi.data.dataset import Dataset
 from macmpi.mac import Mac
+from macmpi.methods.accelerated import Accelerated
 from macmpi.methods.candidates import CRITERIA, Kept, moments, prefixes, ranked
+from macmpi.parallel.clock import Clock
+from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
 from macmpi.plan.selectable import Place, places
-from macmpi.state import Errors, MacState, Pause, State, block_views, never
+from macmpi.state import MacState, Pause, State, block_views, never
 from macmpi.typing import Array
 
 ITERATIONS = 5
@@ -65,68 +67,24 @@ class Candidate(NamedTuple):
     saved: float
 
 
-class UnitSelection:
-    """A Method around MAC: behind an iteration in `every`, units are selected.  A selection never raises E1 + C.
+class UnitSelection(Mac):
+    """MAC behind an iteration in `every` of which units are selected.  A selection never raises E1 + C.
 
-    inside: makes MAC, accelerated or not, of a plan; what is not done here in an own way it does.  Collective: where a
-    method says so.
+    inside: trains nets of other sizes.  Collective: where a method says so.
     """
 
-    def __init__(self, plan: Plan, inside: Callable[[Plan], Mac]) -> None:
-        self.mac = inside(plan)
-        self.data, self.team, self.clock = self.mac.data, self.mac.team, self.mac.clock
-        self.begun, self.inside, self.places = plan.begun, inside, places(plan.begun.resolved)
-        self.keys = self.begun.resolved.selection
+    inside: ClassVar[type[Mac]] = Mac
+
+    def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
+        super().__init__(plan, data, team, clock)
+        self.begun, self.places, self.keys = plan.begun, places(plan.begun.resolved), plan.begun.resolved.selection
         self.price = CRITERIA[self.keys.criterion](plan.n_train) * self.keys.epsilons(1)[0]
         self.changed: bool | None = None
         self.trained = 0
 
-    @property
-    def parts(self) -> Parts:
-        """The parts of the MAC inside.  Collective: no."""
-        return self.mac.parts
-
-    @property
-    def plan(self) -> Plan:
-        """The plan of the MAC inside.  Collective: no."""
-        return self.mac.plan
-
-    @property
-    def account(self) -> Account:
-        """Passes on to MAC.  Collective: no."""
-        return self.mac.account
-
-    def start(self, range_: float, gradient_step: bool, seed: int) -> State[MacState]:
-        """Passes on to MAC.  Collective: yes."""
-        return self.mac.start(range_, gradient_step, seed)
-
-    def start_at(self, weights: Array, gradient_step: bool) -> State[MacState]:
-        """Passes on to MAC.  Collective: yes."""
-        return self.mac.start_at(weights, gradient_step)
-
-    def start_from(self, codes: Array, seed: int, range_: float) -> State[MacState]:
-        """Passes on to MAC.  Collective: yes."""
-        return self.mac.start_from(codes, seed, range_)
-
-    def begin(self, state: State[Any]) -> None:
-        """Passes on to MAC.  Collective: yes."""
-        self.mac.begin(state)
-
-    def move_multipliers(self, state: State[Any]) -> None:
-        """Passes on to MAC.  Collective: yes."""
-        self.mac.move_multipliers(state)
-
-    def evaluate(self, state: State[Any], feasible: bool = False) -> Errors:
-        """Passes on to MAC.  Collective: yes."""
-        return self.mac.evaluate(state, feasible)
-
-    def finish(self, state: State[Any]) -> State[Any]:
-        """Passes on to MAC.  Collective: yes."""
-        return self.mac.finish(state)
-
     def notes(self) -> dict[str, Any]:
         """For the record: C per point, the sizes, what a selection did, and iterations of its nets.  Collective: no."""
-        said = {"cost": self._cost(self.plan), "units": self._sizes(self.mac)}
+        said = {"cost": self._cost(self.plan), "units": self._sizes(self)}
         if self.changed is None:
             return said
         return said | {"phase": "selection", "changed": self.changed, "trained": self.trained}
@@ -142,10 +100,10 @@ class UnitSelection:
         """C per point.  Collective: no."""
         return self.price * plan.offsets.weights[-1] / plan.n_train
 
-    def sweep(self, state: State[MacState], pause: Pause = never) -> bool:
+    def sweep(self, state: State[Any], pause: Pause = never) -> bool:
         """One iteration; `changed` then says whether it changed the architecture.  Collective: yes."""
         self.changed, self.trained = None, 0
-        if not self.mac.sweep(state, pause):
+        if not super().sweep(state, pause):
             return False
         times, rest = divmod(state.iteration, self.keys.every)
         if not rest and times.bit_count() == 1:
@@ -154,12 +112,12 @@ class UnitSelection:
 
     def _select(self, state: State[MacState]) -> None:
         """Each layer takes its best candidate, or stays as it is.  Collective: yes."""
-        net = first = Net(self.mac, state, [self._value(self.mac, state)])
+        net = first = Net(self, state, [self._value(self, state)])
         for place in reversed(self.places):
             net = self._chosen(place, net)
         self.changed = net is not first
         if self.changed:
-            self.mac = net.method
+            self.plan, self.parts = net.method.plan, net.method.parts
             state.weights, state.Z, state.own = net.state.weights, net.state.Z, net.state.own
             state.history.forget()
 
@@ -271,9 +229,15 @@ class UnitSelection:
 
     def _net(self, of: Net, sizes: Sequence[int], weights: Array) -> Net:
         """The net of some sizes and weights (flat), with feasible coordinates.  Collective: yes."""
-        method = self.inside(self.begun.resized(sizes))
+        method = self.inside(self.begun.resized(sizes), self.data, self.team, self.clock)
         made = method.start_at(weights, gradient_step=False)
         made.own.sizes = np.array(sizes)
         state = replace(of.state, weights=made.weights, Z=made.Z, own=made.own, history=replace(of.state.history))
         method.begin(state)
         return Net(method, state, [self._value(method, state)])
+
+
+class AcceleratedUnitSelection(UnitSelection, Accelerated):
+    """Accelerated MAC behind an iteration in `every` of which units are selected.  Collective: as UnitSelection."""
+
+    inside: ClassVar[type[Mac]] = Accelerated

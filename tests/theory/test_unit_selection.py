@@ -103,7 +103,7 @@ def test_what_a_candidate_is_said_to_have_is_what_its_net_has(setting: str) -> N
     method, state = selecting(every=100, **SETTINGS[setting])
     for _ in range(2):
         method.sweep(state)
-    net = Net(method.mac, state, [0.0])
+    net = Net(method, state, [0.0])
     for place in method.places:
         hidden = units(method)
         found = method._candidates(place, net)

@@ -206,9 +206,8 @@ class Stochastic(Nested[StochasticState]):
         own = self.moves.places[self.team.rank]
         runs = ((place, D[place]) for place in own) if measure else self.directions.runs(*of)
         length = STRIDE * state.own.length * self.damping.of_loss(loss, state.own.measured, state.own.level)
-        self.moves.step(
-            state, self.schedule.rate(state), self.schedule.momentum(state.iteration), runs, length, go=not adapt
-        )
+        rate, kept = self.schedule.rate(state), self.schedule.momentum(state.iteration)
+        self.moves.step(state, rate, kept, runs, length, go=not adapt)
         state.own.steps += 1
         if adapt:  # the tapes see the weights: before these move
             self.moves.show(state.own.step)

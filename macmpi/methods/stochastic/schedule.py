@@ -109,13 +109,8 @@ class Minibatches:
         """
         epoch = self.epoch(iteration)
         if self._orders[0] != epoch:
-            self._orders = (
-                epoch,
-                {
-                    part: own.start + stream(self.plan.seed, "epoch", epoch, part).permutation(len(own))
-                    for part, own in self.own.items()
-                },
-            )
+            random = {part: stream(self.plan.seed, "epoch", epoch, part) for part in self.own}
+            self._orders = epoch, {i: own.start + random[i].permutation(len(own)) for i, own in self.own.items()}
         count, orders = self.of_epoch(epoch), self._orders[1].items()
         return {part: own[len(own) * place // count : len(own) * (place + 1) // count] for part, own in orders}
 

@@ -93,27 +93,26 @@ class Sample:
         self.over: OverPoints = over_parts(tree, lambda i: [self._places[i]])
         self.roughly = over_parts(tree, lambda i: [self._places[i]], self.X.dtype)
 
-    def through(self, chain: Chain, weights: list[Array], maps: int) -> Array:
-        """The outputs of the first maps, whose weights must not have changed since the last time.
+    def _by_part(self, make: Callable[[slice], Array], width: int) -> Array:
+        """Gives make(rows) for all points, part by part: the bits do not depend on which parts a rank has."""
+        found = np.empty((len(self.X), width), self.X.dtype)
+        for own in self._places.values():
+            found[own] = make(own)
+        return found
 
-        Part by part, so that the bits do not depend on which parts a rank has.
-        """
+    def through(self, chain: Chain, weights: list[Array], maps: int) -> Array:
+        """The outputs of the first maps, whose weights must not have changed since the last time."""
         if maps > self._through:
-            further, dtype = chain.part(self._through, maps), self._A.dtype
-            A, weights = np.empty((len(self._A), further.n_out), dtype), [W.astype(dtype, copy=False) for W in weights]
-            for own in self._places.values():
-                A[own] = further.forward(weights, self._A[own])
-            self._through, self._A = maps, A
+            further, before = chain.part(self._through, maps), self._A
+            given = [W.astype(before.dtype, copy=False) for W in weights]
+            self._A = self._by_part(lambda own: further.forward(given, before[own]), further.n_out)
+            self._through = maps
         return self._A
 
     def mapped(self, V: Array, c: Array) -> Array:
-        """V x + c for V (h, D) and c (h,): (n, h), in the precision of the points, part by part as `through` has it."""
+        """V x + c for V (h, D) and c (h,): (n, h), in the precision of the points."""
         V, c = V.astype(self.X.dtype, copy=False), c.astype(self.X.dtype, copy=False)
-        found = np.empty((len(self.X), len(V)), self.X.dtype)
-        for own in self._places.values():
-            np.matmul(self.X[own], V.T, out=found[own])
-        found += c
-        return found
+        return self._by_part(lambda own: self.X[own] @ V.T + c, len(V))
 
     def fit(self, map_: Map, A: Array, T: Array, W: Array, found: Array, team: Team) -> None:
         """W <- argmin sum_n ||t_n - W [a_n, 1]||^2 + RIDGE ||V||^2, W = [V, c]: each rank solves for some units.
