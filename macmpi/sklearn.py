@@ -75,7 +75,7 @@ class _Net(BaseEstimator):  # type: ignore[misc]
 
     def _iterations(self) -> list[dict[str, Any]]:
         check_is_fitted(self, "model_")
-        return [record for record in self.model_.history if record["phase"] == "iteration"]
+        return [record for record in self.model_.history if record["phase"] in ("iteration", "selection")]
 
     def _train(self, X: Array, Y: Array | None, weights: Any) -> None:
         """Trains `model_`.  Raises ValueError."""

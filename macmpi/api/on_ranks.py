@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,11 +23,11 @@ from macmpi.data.gathered import ARGUMENTS, COLUMNS, KEYS, Points
 from macmpi.data.series import USUAL
 from macmpi.machine.lock import Lock, is_abandoned
 from macmpi.parallel.launchers import mpiexec, of_its_own, started
-from macmpi.results.card import record_in
+from macmpi.results.card import NAME, record_in
 from macmpi.results.model import Model
 from macmpi.results.model_file import load, save_model
 from macmpi.training.held import check_inputs
-from macmpi.training.process import ANSWERED, interruptible
+from macmpi.training.process import ANSWERED, INTERRUPTED, interruptible
 from macmpi.training.request import MOST_RANKS, Callback, Request
 
 MEMORY = Path("/dev/shm")
@@ -81,8 +82,7 @@ def fit_on_ranks(ranks: int, config: Config, points: Points | None, request: Req
         if request.max_time < float("inf"):
             command += ["--max-time", f"{request.max_time:g}"]
         curve = Tail(output / "curve.jsonl", since=(folder / "fit.toml").stat().st_mtime_ns)
-        code = _follow(command, folder, curve, request.callback)
-        return _outcome(code, folder, output)
+        return _outcome(*_follow(command, folder, curve, request.callback), folder, output)
 
 
 def checked(ranks: int) -> str:
@@ -158,8 +158,22 @@ class Tail:
         return whole.decode(errors="replace").splitlines()
 
 
-def _follow(command: list[str], folder: Path, curve: Tail, callback: Callback | None) -> int:
-    """Runs the command and says what it says; each record goes to the callback.  A first Ctrl-C asks it for an end."""
+def _why(ended: str, wish: str) -> str:
+    """Says why ranks ended: they know of the signal alone, and not that the callback wished it."""
+    return wish if ended == INTERRUPTED else ended
+
+
+def _records(curve: Tail, wish: str) -> list[dict[str, Any]]:
+    """The records that have been added to a curve."""
+    found = [record for record in map(record_in, curve.lines()) if record is not None]
+    return [record | {"ended": _why(record["ended"], wish)} if "ended" in record else record for record in found]
+
+
+def _follow(command: list[str], folder: Path, curve: Tail, callback: Callback | None) -> tuple[int, str]:
+    """Runs the command and says what it says; each record goes to the callback.  A first Ctrl-C asks it for an end.
+
+    The exit code, and why it was asked for one: "" where it was not.
+    """
     out, err, alone = Tail(folder / "out"), folder / "err", of_its_own(os.environ)
     with out.path.open("wb") as stdout, err.open("wb") as stderr, interruptible() as wish:
         process = subprocess.Popen(
@@ -172,12 +186,12 @@ def _follow(command: list[str], folder: Path, curve: Tail, callback: Callback | 
                 for line in out.lines():
                     if not line.startswith(f"model: {folder}"):  # which is gone when the fit has ended
                         say(line)
-                for line in curve.lines():
-                    if callback and callback(record_in(line) or {}):
+                for record in _records(curve, wish.why):
+                    if callback and callback(record):
                         wish.why = wish.why or ANSWERED
                 if ended:
-                    code = process.returncode
-                    return STOPPED if told and code not in OWN else code  # it may come before ranks can listen
+                    code = process.returncode  # the signal may come before ranks can listen
+                    return STOPPED if told and code not in OWN else code, wish.why
                 if wish.asked and not told:
                     process.send_signal(STOP)
                     told = True
@@ -189,7 +203,7 @@ def _follow(command: list[str], folder: Path, curve: Tail, callback: Callback | 
                 process.wait()
 
 
-def _outcome(code: int, folder: Path, output: Path) -> Model:
+def _outcome(code: int, wish: str, folder: Path, output: Path) -> Model:
     """The model that the ranks have left.  Raises what they failed of."""
     said = (folder / "err").read_text(encoding="utf-8", errors="replace").strip()
     began, kept = (folder / "fit.toml").stat().st_mtime_ns, output / "model.h5"  # not that of a run before this fit
@@ -198,8 +212,14 @@ def _outcome(code: int, folder: Path, output: Path) -> Model:
             if line.startswith("macmpi: "):
                 warn(line.removeprefix("macmpi: "))
         model = load(kept)
-        records = map(record_in, Tail(output / "curve.jsonl").lines())
-        return replace(model, history=[record for record in records if record is not None])
+        card = model.card
+        assert card is not None, "a run leaves a card"
+        card = replace(card, training=replace(card.training, ended=_why(card.training.ended, wish)))
+        return replace(
+            model,
+            attributes={**model.attributes, NAME: card.to_json()},
+            history=_records(Tail(output / "curve.jsonl"), wish),
+        )
     if code == STOPPED:
         raise MacmpiError("the ranks were stopped before there was a model")
     own = said[said.rfind("macmpi: ") :].removeprefix("macmpi: ") if "macmpi: " in said else said

@@ -272,9 +272,10 @@ def _end(partial: Path, iteration: int, keep: int, run: str) -> None:
 def check_same_folder(folder: Path, team: Team) -> None:
     """Raises UsageError, naming ranks and hosts, where some do not see rank 0's folder, which need not be there yet.
 
-    In the nearest folder that is there, rank 0 makes a file for a moment, and the others look for it.  Collective: yes.
+    In the nearest folder that is there, that of the checkpoints first, rank 0 makes a file for a moment, and the others
+    look for it.  Collective: yes.
     """
-    places = [folder, *folder.absolute().parents]
+    places = [folder / "checkpoints", folder, *folder.absolute().parents]
 
     def mark() -> tuple[int, str]:
         number, there = next(pair for pair in enumerate(places) if os.path.isdir(pair[1]))
@@ -302,16 +303,19 @@ def check_same_folder(folder: Path, team: Team) -> None:
 def check_same_checkpoint(path: Path, team: Team) -> None:
     """Raises UsageError, naming ranks and hosts, where some have no such file, or another one than rank 0.
 
-    The seals are compared.  Collective: yes.
+    The seals are compared, once that of a copy has been verified.  Collective: yes.
     """
+    first = team.from_root(lambda: files.identity(path))
 
     def seal() -> str:
         try:
             with path.open("rb") as file:
+                if files.identity(path) != first:
+                    files.verify(file)
                 file.seek(-32, os.SEEK_END)
                 return file.read().hex()
         except OSError as error:
-            raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+            raise UsageError(f"{path} cannot be read: {error.strerror or first_line(error)}") from None
 
     own = team.all_or_raise(seal)
     check_alike(team, own, lambda who, _: UsageError(f"{path}: {who} found another checkpoint there than rank 0"))

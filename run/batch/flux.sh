@@ -112,9 +112,9 @@ for ((start = 0; ; start++)); do
             "${python[@]}" -m macmpi.run "$config" --resume auto --max-time "$limit" --since "$began" "$@" &
         pid=$!
         [ "$signals" -eq 0 ] || tell
-        seen=-1
-        while [ "$seen" -ne "$signals" ]; do # a signal ends wait, and not the ranks
-            seen=$signals
+        alive=yes code=255
+        while [ -n "$alive" ] && [ "$code" -gt 128 ]; do # a signal ends wait, also one before it, and not the ranks
+            kill -0 "$pid" 2> /dev/null || alive=''
             wait "$pid"
             code=$?
         done

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import uuid
+import warnings
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -108,16 +109,26 @@ def test_ranks_that_a_fit_starts_give_the_model_of_one_process(tmp_path: Path, m
 
 @pytest.mark.launch
 def test_ranks_are_stopped_by_a_callback_and_by_ctrl_c_with_the_model_so_far(tmp_path: Path) -> None:
+    told: list[dict[str, Any]] = []
+
     def wish(record: dict[str, Any]) -> bool:
+        told.append(record)
         return record["iteration"] >= 2
 
     def interrupt(record: dict[str, Any]) -> None:
+        told.append(record)
         if record["iteration"] == 2 and record["phase"] == "iteration":
             signal.raise_signal(signal.SIGINT)
 
-    for callback in (wish, interrupt):
-        model = macmpi.fit(X, CLASSES, config=LONG, ranks=2, callback=callback)
+    for callback, why in ((wish, "callback"), (interrupt, "interrupted")):
+        told.clear()
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            model = macmpi.fit(X, CLASSES, config=LONG, ranks=2, callback=callback)
+        assert told == model.history
         assert model.history[-1]["phase"] == "postprocess"
+        assert model.history[-1]["ended"] == model.card.training.ended == why
+        assert any("the fit was interrupted" in str(one.message) for one in warned) == (why == "interrupted")
         assert set(model.predict(X)) <= set(CLASSES)
 
 

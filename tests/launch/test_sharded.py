@@ -117,6 +117,11 @@ def test_a_rank_that_sees_another_folder_another_file_or_none_is_named_before_an
     assert "other data there than rank 0 (other rows" in run_elsewhere(tmp_path, *absolute, code=2).err
     shutil.copy(tmp_path / "points.h5", there)
     assert "do not write to one folder" in run_elsewhere(tmp_path, "--output", "run", code=2).err
+    (tmp_path / "on").mkdir()
+    (tmp_path / "on" / "checkpoints").symlink_to("/proc/self/cwd/disk")  # of each node
+    for place in (tmp_path, there):
+        (place / "disk").mkdir()
+    assert "do not write to one folder" in run_elsewhere(tmp_path, "--output", tmp_path / "on", code=2).err
     run_elsewhere(tmp_path, *absolute, code=0)
     run_here("sharded.toml", "--output", "straight", "--iterations", 2, cwd=tmp_path, code=0)
     assert_same_run(tmp_path / "run", tmp_path / "straight")
@@ -137,5 +142,9 @@ def test_a_rank_that_sees_another_checkpoint_or_none_is_named(tmp_path: Path) ->
     resume = ("--resume", f"run/checkpoints/{checkpoints(tmp_path / 'run')[0].name}", "--output", tmp_path / "run")
     error = run_elsewhere(tmp_path, *resume, "--set", "start.seed=1", code=2).err
     assert "found another checkpoint there than rank 0" in error
+    copy = bytearray(checkpoints(tmp_path / "run")[0].read_bytes())
+    copy[len(copy) // 2] ^= 1
+    checkpoints(there / "run")[0].write_bytes(copy)
+    assert "cannot be read" in run_elsewhere(tmp_path, *resume, "--set", "start.seed=1", code=2).err
     checkpoints(there / "run")[0].unlink()
     assert "cannot be read" in run_elsewhere(tmp_path, *resume, "--set", "start.seed=1", code=2).err

@@ -64,6 +64,14 @@ def test_an_estimator_is_the_fit_of_its_points() -> None:
     assert_array_equal(found.classes_, ["large", "small"])
 
 
+def test_iterations_that_select_units_are_iterations_too() -> None:
+    selection = {"criterion": "aic", "epsilon2": [0.1], "sizes": [[2, 4, 6]], "every": 2}
+    config = {"method.name": "mac", "selection": selection}
+    found = MACRegressor(hidden=[6], layers="tanh", max_iter=5, config=config, random_state=0).fit(X, NUMBERS)
+    assert "selection" in {record["phase"] for record in found.model_.history}
+    assert found.n_iter_ == len(found.loss_curve_) == len(found.validation_curve_) == 5
+
+
 def test_probabilities_are_in_the_order_of_the_classes() -> None:
     """Of more than ten numbers, whose order as text is another."""
     labels = np.arange(240) % 12
