@@ -43,13 +43,15 @@ def read_table(path: Path) -> dict[str, Any]:
         if os.path.isdir(path):
             text = f"{path} is a folder; name a config, as {path / 'config.toml'} of a run"
         raise UsageError(text) from None
-    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, thousands of digits or brackets
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is not TOML: it is no UTF-8; save it so") from None
+    except (ValueError, RecursionError) as error:  # not TOML, thousands of digits or brackets
         raise UsageError(f"{path} is not TOML: {error}") from None
-    _lengthen(table)
+    lengthen(table)
     return table
 
 
-def _lengthen(table: dict[str, Any]) -> None:
+def lengthen(table: dict[str, Any]) -> None:
     """`data = "path"` means `data.source = "path"`."""
     if isinstance(table.get("data"), str):
         table["data"] = {"source": table["data"]}
@@ -76,7 +78,7 @@ def _set(table: dict[str, Any], setting: str) -> None:
             f"--set {' '.join(setting.split())} is not TOML: {error}; write --set table.key=value, "
             "and strings in two pairs of quotes: --set data.source='\"x.h5\"'"
         ) from None
-    _lengthen(given)
+    lengthen(given)
     for name, value in given.items():
         if isinstance(value, dict) and isinstance(table.get(name), dict):
             table[name].update(value)

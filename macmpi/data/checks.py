@@ -18,6 +18,7 @@ from macmpi import UsageError, caution, many, shown
 from macmpi.config import Data
 from macmpi.data.dataset import WEIGHTS
 from macmpi.data.reading import contents
+from macmpi.data.texts import plain_text
 from macmpi.typing import Array
 
 GROUPS = ("groups", "groups_val")
@@ -31,6 +32,8 @@ HUGE_SINGLE = 1e12
 
 EXACT = 2.0**53
 """From here on float64 rounds whole numbers."""
+
+OF_TRAINING = "in the training points (where these are drawn, another data.seed draws others)"
 
 MOST_CLASSES = 10_000
 """Targets are one-hot, so that every class is an output."""
@@ -181,7 +184,7 @@ def _plain(A: Any, array: Array, name: str) -> Array:
         one, other = (next(value for value in flat if (_kind(value) == "text") is is_text) for is_text in (False, True))
         raise UsageError(f"{name} holds {shown(one)} and {shown(other)}: make numbers or text of all of them")
     if "text" in kinds:
-        return np.array(flat).reshape(array.shape) if array.dtype.kind in "OT" else array
+        return np.array([plain_text(value) for value in flat]).reshape(array.shape)
     if kinds == {"truth"}:
         return array.astype(bool)
     try:
@@ -346,7 +349,8 @@ def classes_of(
 def check_varied(low: Array, high: Array, name: str, source: str) -> None:
     """Raises UsageError where the least and the largest number of every column (D,) of the training points agree."""
     if not (high > low).any():
-        raise UsageError(f'data.source = "{source}": every column of {name.rsplit(" ", 1)[-1]} is constant')
+        name = name.rsplit(" ", 1)[-1]
+        raise UsageError(f'data.source = "{source}": every column of {name} is constant {OF_TRAINING}')
 
 
 def check_single(largest: float, source: str) -> None:

@@ -188,9 +188,9 @@ class Columns:
         found: list[Column] = []
         wrong: dict[str, str] = {}
         notes: list[str] = []
-        for place, (key, one) in enumerate(series.items()):
+        for key, one in series.items():
             try:
-                if place == 0 and len(series) > 1 and is_index(key, one):
+                if len(series) > 1 and is_index(key, one):
                     notes.append(f"column {key!r} only numbers the rows, and is left out")
                     continue
                 held = _held(one, tuple(empty), key in categories)
@@ -376,9 +376,9 @@ def _said(column: Column, held: _Held) -> list[str]:
     if column.hashed:
         rest = len(held.counts) - len(column.categories)
         found.append(f"holds {len(held.counts):,} different texts: those in few rows, {rest:,}, share {HASHED} columns")
-    if column.kind == "number" and held.series.dtype.is_integer():
-        exact = held.series.drop_nulls().to_numpy()
-        if len(exact) and float(max(-int(exact.min()), int(exact.max()))) > EXACT:
+    if column.kind == "number" and not held.series.dtype.is_float():
+        whole = (one for one in values(held.series, held.empty) if one is not None and not isinstance(one, str | float))
+        if max(map(abs, whole), default=0) > EXACT:
             found.append("holds whole numbers beyond 2^53, which are rounded: subtract the least, or leave it out")
     return found
 

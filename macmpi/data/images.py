@@ -92,7 +92,7 @@ def _images_in(folder: Path) -> list[Path]:
 def _looked_at(Image: Any, path: Path) -> tuple[str, tuple[int, int]]:
     """Mode and size (width, height) of an image, upright; a palette of greys is grey.  Raises UsageError."""
     with told(str(path)), Image.open(path) as image:
-        mode, size, wrong = _mode(image), _upright_size(image), _unread(image)
+        wrong, mode, size = _unread(image), _mode(image), _upright_size(image)  # the last forgets how it is stored
     if wrong:
         raise UsageError(f"{path} {wrong}")
     return mode, size

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from macmpi import UsageError
-from macmpi.data.texts import missing_in, moment_of, number_of, truth_of
+from macmpi.data.texts import missing_in, moment_of, number_of, plain_text, truth_of
 from macmpi.typing import Array
 
 DAY = 86_400_000_000
@@ -85,8 +85,8 @@ def is_categorical(series: Any) -> bool:
 
 
 def is_index(name: str, series: Any) -> bool:
-    """Tells whether a first column is an index that was saved: it has no name, and another whole number in each row."""
-    if name.strip() and not name.startswith("Unnamed: 0"):
+    """Tells whether a column is an index that was saved: it has no name, and another whole number in each row."""
+    if name.strip() and not name.startswith("Unnamed: "):
         return False
     dtype = series.dtype
     if not dtype.is_numeric() or series.is_null().any():
@@ -140,6 +140,8 @@ def _kind_of_values(found: list[Any]) -> str:
     kinds = {_kind_of_value(kind) for kind in {type(value) for value in found if value is not None}}
     if len(kinds) <= 1:
         return kinds.pop() if kinds else "nothing"
+    if kinds == {"truth", "number"}:  # as NumPy takes them
+        return "number"
     return "category" if kinds <= {"truth", "number", "category"} else "other"
 
 
@@ -149,6 +151,8 @@ def _kind_of_value(of: type) -> str:
 
 def text_of(value: Any) -> str:
     """A value as the name of a category: 1 and 1.0 are one, as are Python's and NumPy's."""
+    if isinstance(value, str | bytes):
+        return plain_text(value)
     value = value.item() if isinstance(value, np.generic) else value
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 

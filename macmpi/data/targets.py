@@ -12,7 +12,7 @@ import numpy as np
 from macmpi import UsageError
 from macmpi.config import Config
 from macmpi.config.auto import AUTO, IN_THE_PAPER, Decision
-from macmpi.data.checks import columns
+from macmpi.data.checks import OF_TRAINING, columns
 from macmpi.data.gathered import check_whole, gathered
 from macmpi.data.named_sets import NAMED_SETS
 from macmpi.data.reading import read_file, read_headers
@@ -94,8 +94,8 @@ class Wanted:
 
     Of targets: missing: NaN stands for none.  scaled: they may be shifted and scaled.  admits: tells of each number
     whether it is one; None: every number is.  words: what they are; loss: its name.  Of inputs: sequences: an array of
-    three dimensions holds steps x features, which the first layer reads one after the other.  like: the scaling of
-    inputs and of targets of the model that training starts from, if it starts from one.
+    three dimensions holds this many steps x features, which the first layer reads one after the other; 0: none.  like:
+    the scaling of inputs and of targets of the model that training starts from, if it starts from one.
     """
 
     missing: bool = False
@@ -103,7 +103,7 @@ class Wanted:
     admits: Callable[[Array], Array] | None = None
     words: str = ""
     loss: str = ""
-    sequences: bool = False
+    sequences: int = 0
     like: tuple[Scaling, Scaling] | None = None
 
     def check(self, Y: Array, source: str, autoencoder: bool) -> None:
@@ -129,7 +129,8 @@ NUMBERS = Wanted()
 def wanted_by(config: Config, like: tuple[Scaling, Scaling] | None = None) -> Wanted:
     """Says what a config asks of its data; of labels, checked as such, nothing more.  like: as in `Wanted`."""
     loss, hidden = loss_of(config), config.model.hidden
-    sequences = isinstance(hidden, list) and any(config.model.recurrences[:1])
+    first = config.model.recurrences[0] if isinstance(hidden, list) and hidden else None
+    sequences = first.steps if first else 0
     if loss.labels:
         return Wanted(sequences=sequences, like=like)
     admits = None if loss.scaled else loss.admits
@@ -150,4 +151,4 @@ def check_seen(counts: Array, name: str) -> None:
     none = np.flatnonzero(counts == 0)
     if len(none):
         which = f"column {none[0]}" + (f" and {len(none) - 1} more" if len(none) > 1 else "")
-        raise UsageError(f"{name}: {which} is missing at every training point; leave it out")
+        raise UsageError(f"{name}: {which} has no number {OF_TRAINING}; leave it out")

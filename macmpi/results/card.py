@@ -163,7 +163,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(inside) for inside in value]
     if isinstance(value, np.generic):
-        return plain(value.item())
+        return plain(float(value) if isinstance(value, np.longdouble) else value.item())
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
