@@ -14,19 +14,21 @@ from typing import Any
 import numpy as np
 
 from macmpi import UsageError, shown
-from macmpi.config import Config, Data, layer_tables, read_table, validate
+from macmpi.config import Config, Data, layer_tables, lengthen, read_table, validate
 from macmpi.config.auto import decide_net
 from macmpi.config.whole import given as keys_of
 from macmpi.data.checks import as_array
 from macmpi.data.frame_targets import targets_of, weights_of
 from macmpi.data.frames import Columns
 from macmpi.data.gathered import KEYS, OF_TABLES, check_keys, of_frame
+from macmpi.data.reading import told
 from macmpi.data.series import is_frame, is_series, series_of
 from macmpi.files import as_path
 from macmpi.nets.layers import Map
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.masked import as_text
 from macmpi.results.model import Model
+from macmpi.results.model_file import load
 from macmpi.typing import Array
 
 ARRAYS = "the arguments of fit"
@@ -48,9 +50,12 @@ def config_of(
     or None leave the settings alone.  Raises UsageError with all mistakes in one message.  Collective: no.
     """
     table, name = _table(settings)
-    if isinstance(start, Model):
-        hidden, layers = _net_of(start, hidden, layers)
-        for key, value in _tables_of(start).items():
+    if start is not None:
+        place = start if isinstance(start, Model) else as_path(start, "start.model")
+        with told("start.model"):
+            model = place if isinstance(place, Model) else load(place)
+        hidden, layers = _net_of(model, hidden, layers)
+        for key, value in _tables_of(model).items():
             if key not in table.get("model", {}):
                 _set(table, f"model.{key}", value)
     own = {
@@ -64,6 +69,8 @@ def config_of(
         own |= {"start.method": "model", "start.model": path}
     if seed is not None:
         own |= {"data.seed": seed, "start.seed": seed}
+    if validation is not None and not np.isscalar(validation) and not isinstance(settings, Config):
+        _check_once(table, "data.validation", "points")
     for key, given in own.items():
         value = _plain(given, key)
         if value is not None and not (isinstance(value, str) and value == "auto"):
@@ -112,6 +119,7 @@ def _table(settings: Settings | None) -> tuple[dict[str, Any], str]:
                 _set(table, f"{key}.{inner}", _plain(one, f"{key}.{inner}"))
         else:
             table[key] = _plain(value, key)
+    lengthen(table)
     return table, "config and the arguments of fit"
 
 

@@ -26,7 +26,7 @@ from macmpi.results.card import record_in
 from macmpi.results.model import Model
 from macmpi.results.model_file import load, save_model
 from macmpi.training.held import check_inputs
-from macmpi.training.process import ANSWERED, interruptible
+from macmpi.training.process import ANSWERED, INTERRUPTED, interruptible
 from macmpi.training.request import MOST_RANKS, Callback, Request
 
 MEMORY = Path("/dev/shm")
@@ -80,8 +80,8 @@ def fit_on_ranks(ranks: int, config: Config, points: Points | None, request: Req
         if request.max_time < float("inf"):
             command += ["--max-time", f"{request.max_time:g}"]
         curve = Tail(output / "curve.jsonl", since=(folder / "fit.toml").stat().st_mtime_ns)
-        code = _follow(command, folder, curve, request.callback)
-        return _outcome(code, folder, output)
+        code, why = _follow(command, folder, curve, request.callback)
+        return _outcome(code, folder, output, why)
 
 
 def checked(ranks: int) -> str:
@@ -157,8 +157,11 @@ class Tail:
         return whole.decode(errors="replace").splitlines()
 
 
-def _follow(command: list[str], folder: Path, curve: Tail, callback: Callback | None) -> int:
-    """Runs the command and says what it says; each record goes to the callback.  A first Ctrl-C asks it for an end."""
+def _follow(command: list[str], folder: Path, curve: Tail, callback: Callback | None) -> tuple[int, str]:
+    """Runs the command and says what it says; each record goes to the callback.  A first Ctrl-C asks it for an end.
+
+    Its exit code, and why it was asked for an end.
+    """
     out, err, alone = Tail(folder / "out"), folder / "err", of_its_own(os.environ)
     with out.path.open("wb") as stdout, err.open("wb") as stderr, interruptible() as wish:
         process = subprocess.Popen(
@@ -176,7 +179,7 @@ def _follow(command: list[str], folder: Path, curve: Tail, callback: Callback | 
                         wish.why = wish.why or ANSWERED
                 if ended:
                     code = process.returncode
-                    return STOPPED if told and code not in OWN else code  # it may come before ranks can listen
+                    return STOPPED if told and code not in OWN else code, wish.why  # before ranks can listen
                 if wish.asked and not told:
                     process.send_signal(STOP)
                     told = True
@@ -188,16 +191,19 @@ def _follow(command: list[str], folder: Path, curve: Tail, callback: Callback | 
                 process.wait()
 
 
-def _outcome(code: int, folder: Path, output: Path) -> Model:
-    """The model that the ranks have left.  Raises what they failed of."""
+def _outcome(code: int, folder: Path, output: Path, why: str) -> Model:
+    """The model that the ranks have left.  why: they were asked for an end.  Raises what they failed of."""
     said = (folder / "err").read_text(encoding="utf-8", errors="replace").strip()
     if code in (0, 70, 75) and _is_newer(output / "model.h5", folder / "fit.toml"):
         for line in said.splitlines():
             if line.startswith("macmpi: "):
                 warn(line.removeprefix("macmpi: "))
         model = load(output / "model.h5")
-        records = map(record_in, Tail(output / "curve.jsonl").lines())
-        return replace(model, history=[record for record in records if record is not None])
+        records = [record for line in Tail(output / "curve.jsonl").lines() if (record := record_in(line)) is not None]
+        if why == ANSWERED and (card := model.card) is not None and card.training.ended == INTERRUPTED:  # by STOP
+            records[-1]["ended"] = why
+            model = replace(model, card_text=replace(card, training=replace(card.training, ended=why)).to_json())
+        return replace(model, history=records)
     if code == STOPPED:
         raise MacmpiError("the ranks were stopped before there was a model")
     own = said[said.rfind("macmpi: ") :].removeprefix("macmpi: ") if "macmpi: " in said else said

@@ -22,9 +22,9 @@ from macmpi.config.tables import (
 from macmpi.config.whole import Config, dump, flat
 
 if TYPE_CHECKING:
-    from macmpi.config.reading import from_settings, known_keys, read, read_table, validate
+    from macmpi.config.reading import from_settings, known_keys, lengthen, read, read_table, validate
 
-READING = ("from_settings", "known_keys", "read", "read_table", "validate")
+READING = ("from_settings", "known_keys", "lengthen", "read", "read_table", "validate")
 """Functions that read a config are imported when one of them is asked for: rank 0 alone reads."""
 
 

@@ -115,8 +115,9 @@ def test_ranks_are_stopped_by_a_callback_and_by_ctrl_c_with_the_model_so_far(tmp
         if record["iteration"] == 2 and record["phase"] == "iteration":
             signal.raise_signal(signal.SIGINT)
 
-    for callback in (wish, interrupt):
+    for callback, why in ((wish, "callback"), (interrupt, "interrupted")):
         model = macmpi.fit(X, CLASSES, config=LONG, ranks=2, callback=callback)
+        assert model.card.training.ended == model.history[-1]["ended"] == why
         assert model.history[-1]["phase"] == "postprocess"
         assert set(model.predict(X)) <= set(CLASSES)
 
