@@ -234,8 +234,13 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
             w = w if own is None else weights_of(own if w is None else own * w, X, "class_weight")
         if w is not None and not np.ptp(numbers[w > 0.0]):
             raise ValueError("sample_weight or class_weight: all points with a weight above 0 are of one class")
+        before: Any = getattr(self, "classes_", None)
         self.classes_ = classes
-        self._train(X, numbers, w)
+        try:
+            self._train(X, numbers, w)
+        except ValueError:
+            self.classes_ = before  # as `model_` is
+            raise
         return self
 
     def _weights_of_classes(self, labels: list[Any], counts: Array) -> Any:

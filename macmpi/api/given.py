@@ -20,11 +20,13 @@ from macmpi.config.whole import given as keys_of
 from macmpi.data.checks import as_array
 from macmpi.data.frames import Columns
 from macmpi.data.gathered import ARGUMENTS, OF_TABLES, Points, answers_of, check_keys, of_frame
+from macmpi.data.reading import told
 from macmpi.data.series import is_frame, is_series, series_of, targets_of
 from macmpi.files import as_path
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.masked import as_text
 from macmpi.results.model import Model
+from macmpi.results.model_file import load
 from macmpi.typing import Array
 
 GIVEN = "the argument start"
@@ -45,8 +47,10 @@ def config_of(
     given = flat(settings)
     if isinstance(hidden, Integral) and not isinstance(hidden, bool):
         hidden = [int(hidden)]
-    if isinstance(start, Model):
-        net = _net_of(start)
+    if start is not None:
+        place = start if isinstance(start, Model) else as_path(start, "start.model")
+        with told("start.model"):
+            net = _net_of(place if isinstance(place, Model) else load(place))
         hidden = net.pop("hidden") if _is_auto(hidden) else hidden
         layers = net.pop("activation", "auto") if _is_auto(layers) else layers
         given = {f"model.{key}": net[key] for key in net.keys() - {"hidden", "activation"}} | given
@@ -57,17 +61,15 @@ def config_of(
         "data.validation": validation if np.isscalar(validation) else None,
     }
     if start is not None:
-        path = GIVEN if isinstance(start, Model) else str(as_path(start, "start.model"))
-        own |= {"start.method": "model", "start.model": path}
+        own |= {"start.method": "model", "start.model": GIVEN if isinstance(start, Model) else str(place)}
     if seed is not None:
         own |= {"data.seed": seed, "start.seed": seed}
+    if validation is not None and not np.isscalar(validation) and not isinstance(settings, Config):
+        _check_once(given, "data.validation", "points")
     for key, argument in own.items():
         value = _plain(argument, key)
         if value is not None and not _is_auto(value):
-            if given.get(key) not in (None, "auto", value):  # nobody could tell which of them counts
-                raise UsageError(
-                    f"{key} = {shown(given[key])} in config, and {shown(value)} by an argument: give one of them"
-                )
+            _check_once(given, key, value)
             given[key] = value
     tables: dict[str, Any] = {}
     for key, value in given.items():
@@ -76,8 +78,14 @@ def config_of(
             tables[name] = value
         elif isinstance(tables.setdefault(name, {}), dict):
             tables[name][inner] = value
-    place = settings if isinstance(settings, str | Path) else "config"
-    return validate(tables, ARGUMENTS if settings is None else f"{place} and {ARGUMENTS}")
+    named = settings if isinstance(settings, str | Path) else "config"
+    return validate(tables, ARGUMENTS if settings is None else f"{named} and {ARGUMENTS}")
+
+
+def _check_once(given: dict[str, Any], key: str, value: Any) -> None:
+    """Raises UsageError where the settings say otherwise than an argument: nobody could tell which of them counts."""
+    if given.get(key) not in (None, "auto", value):
+        raise UsageError(f"{key} = {shown(given[key])} in config, and {shown(value)} by an argument: give one of them")
 
 
 def keys_given(settings: Settings | None) -> list[str]:
@@ -107,6 +115,7 @@ def flat(settings: Settings | None) -> dict[str, Any]:
         if not isinstance(key, str):
             raise UsageError(f'config: its keys are text, as "method.name", and one is {shown(key)}')
         of_table = isinstance(value, Mapping) and "." not in key
+        key = "data.source" if key == "data" and isinstance(value, str) else key
         own = {f"{key}.{inner}": one for inner, one in value.items()} if of_table else {key: value}
         found |= {name: _plain(one, name) for name, one in own.items()}
     return found

@@ -68,6 +68,7 @@ def in_python(text: str, given: Collection[str] = ()) -> str:
     """
     arguments = {key: name for key, name in ARGUMENTS.items() if key not in given} | OTHERS.get()
     keys = "|".join(re.escape(key) for key in sorted(arguments, key=len, reverse=True))
+    text = re.sub(r"^: ", "the arguments of fit: ", text)  # of points without a source
     said = re.sub(rf"(?<![\w.])({keys})(?![\w-])", lambda found: arguments[found[0]], text)
     said = re.sub(r"\b(\w+) or \1\b", r"\1", said)
     said = re.sub(

@@ -43,7 +43,9 @@ def read_table(path: Path) -> dict[str, Any]:
         if os.path.isdir(path):
             text = f"{path} is a folder; name a config, as {path / 'config.toml'} of a run"
         raise UsageError(text) from None
-    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, thousands of digits or brackets
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is not TOML: it is no UTF-8; save it so") from None
+    except (ValueError, RecursionError) as error:  # not TOML, thousands of digits or brackets
         raise UsageError(f"{path} is not TOML: {error}") from None
     _lengthen(table)
     return table

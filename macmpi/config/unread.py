@@ -67,7 +67,8 @@ def ignored(config: Config) -> list[str]:
         "model.examples": not kinds & {"kernel_ridge", "nearest_neighbours"},
         "method.acceleration": method != "mac",
         "start.range": start == "staged",
-        "start.gradient_step": start == "staged" or (method == "stochastic" and start in ("auto", "uniform")),
+        "start.gradient_step": start in ("staged", "model")
+        or (method == "stochastic" and start in ("auto", "uniform")),
         "start.width": start != "elastic_embedding",
         "start.weights": start != "model",
     }

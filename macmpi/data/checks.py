@@ -17,6 +17,7 @@ from macmpi import UsageError, caution, listed, many, shown
 from macmpi.config import Data
 from macmpi.data.dataset import GROUPS, WEIGHTS
 from macmpi.data.series import EXACT
+from macmpi.data.texts import plain_text
 from macmpi.typing import Array
 
 HUGE = 1e100
@@ -24,6 +25,8 @@ HUGE = 1e100
 
 HUGE_SINGLE = 1e12
 """The limit for scaled data that are held in single precision."""
+
+OF_TRAINING = "in the training points (where these are drawn, another data.seed draws others)"
 
 MOST_CLASSES = 10_000
 """Targets are one-hot, so that every class is an output."""
@@ -174,7 +177,7 @@ def _plain(A: Any, array: Array, name: str) -> Array:
         text, other = flat[each.index("text")], next(v for v, kind in zip(flat, each, strict=True) if kind != "text")
         raise UsageError(f"{name} holds {shown(other)} and {shown(text)}: make numbers or text of all of them")
     if "text" in kinds:
-        return np.array(flat).reshape(array.shape) if array.dtype.kind in "OT" else array
+        return np.array([plain_text(value) for value in flat]).reshape(array.shape)
     if kinds == {"truth"}:
         return array.astype(bool)
     try:
@@ -328,7 +331,8 @@ def classes_of(
 def check_varied(low: Array, high: Array, name: str, source: str) -> None:
     """Raises UsageError where the least and the largest number of every column (D,) of the training points agree."""
     if not (high > low).any():
-        raise UsageError(f'data.source = "{source}": every column of {name.rsplit(" ", 1)[-1]} is constant')
+        name = name.rsplit(" ", 1)[-1]
+        raise UsageError(f'data.source = "{source}": every column of {name} is constant {OF_TRAINING}')
 
 
 def check_single(largest: float, source: str) -> None:

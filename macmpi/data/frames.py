@@ -170,8 +170,8 @@ class Columns:
         found: list[Column] = []
         wrong: dict[str, str] = {}
         notes: list[str] = []
-        for place, (key, one) in enumerate(series.items()):
-            if place == 0 and len(series) > 1 and is_index(key, one):
+        for key, one in series.items():
+            if len(series) > 1 and is_index(key, one):
                 notes.append(f"column {key!r} only numbers the rows, and is left out")
                 continue
             try:
@@ -304,9 +304,9 @@ def _read(key: str, series: Any, table: str, config: Data) -> tuple[Column | Non
     if hashed:
         rest = len(counts) - len(categories)
         said.append(f"holds {len(counts):,} different texts: those in few rows, {rest:,}, share {HASHED} columns")
-    if kind == "number" and series.dtype.is_integer():
-        exact = series.drop_nulls().to_numpy()
-        if len(exact) and float(max(-int(exact.min()), int(exact.max()))) > EXACT:
+    if kind == "number" and not series.dtype.is_float():
+        whole = (one for one in values(series, empty) if one is not None and not isinstance(one, str | float))
+        if max(map(abs, whole), default=0) > EXACT:
             said.append("holds whole numbers beyond 2^53, which are rounded: subtract the least, or leave it out")
     return column, said
 

@@ -118,9 +118,15 @@ def scaled_as(raw: Raw, config: Data, wanted: Wanted) -> Raw:
     """The arrays, to be scaled as data.scale says, and as the net reads them."""
     if config.scale != "auto":
         raw = replace(raw, scale=ScalingRule(config.scale), scale_y=ScalingRule(config.scale, targets=True))
-    if wanted.sequences and raw.shape is not None:  # steps x features, and no picture
-        scale = replace(raw.scale, images=False, features=raw.shape[-1])
-        raw = replace(raw, shape=None, steps=raw.shape[0], scale=scale)
+    steps, shape = wanted.sequences, raw.shape
+    if steps and shape is not None and steps == shape[0]:  # steps x features, and no picture
+        scale = replace(raw.scale, images=False, features=shape[-1])
+        raw = replace(raw, shape=None, steps=steps, scale=scale)
+    elif steps and shape is not None and raw.scale.kind == "auto":
+        raise UsageError(
+            f'data.source = "{config.source}": X holds {shape[0]} steps a point, and the first layer has steps = '
+            f'{steps}: give it as many, or, of images, data.scale = "range"'
+        )
     if wanted.like is not None:
         of_x, of_y = wanted.like
         raw = replace(raw, scale=replace(raw.scale, like=of_x), scale_y=replace(raw.scale_y, like=of_y))

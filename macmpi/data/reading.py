@@ -29,7 +29,8 @@ from macmpi.typing import Array
 def check_there(path: Path, key: str) -> None:
     """Raises UsageError, naming the config's key, unless there is such a file; names that no file can have are none."""
     if not os.path.isfile(path):
-        raise UsageError(f"{key}: {os.path.abspath(path)} does not exist")
+        why = "is no file" if os.path.exists(path) else "does not exist"
+        raise UsageError(f"{key}: {os.path.abspath(path)} {why}")
 
 
 def names_in(path: Path) -> list[str]:
@@ -130,7 +131,10 @@ def declared(array: Array, facts: dict[str, Any]) -> Array:
 def read_array(path: Path) -> Array:
     """The array of an .npy file.  Nothing is ever unpickled.  Raises UsageError."""
     with told(str(path), {".*(allow_pickle|Object arrays).*": "it holds Python objects, or is no .npy file"}):
-        return np.asarray(np.load(path, allow_pickle=False))
+        found = np.load(path, allow_pickle=False)
+        if not isinstance(found, np.ndarray):
+            raise ValueError("it is an .npz file: name it so")
+        return found
 
 
 def read_headers(path: Path, names: tuple[str, ...]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from macmpi import UsageError
 from macmpi.config import Data
-from macmpi.data.texts import Unclear, kind_of_texts, missing_in, moment_of, number_of, truth_of
+from macmpi.data.texts import Unclear, kind_of_texts, missing_in, moment_of, number_of, plain_text, truth_of
 from macmpi.typing import Array
 
 EXACT = 2.0**53
@@ -91,8 +91,8 @@ def is_categorical(series: Any) -> bool:
 
 
 def is_index(name: str, series: Any) -> bool:
-    """Tells whether a first column is an index that was saved: it has no name, and another whole number in each row."""
-    if name.strip() and not name.startswith("Unnamed: 0"):
+    """Tells whether a column is an index that was saved: it has no name, and another whole number in each row."""
+    if name.strip() and not name.startswith("Unnamed: "):
         return False
     dtype = series.dtype
     if not dtype.is_numeric() or series.is_null().any():
@@ -147,11 +147,15 @@ def _kind_of_values(found: list[Any]) -> str:
     kinds = {next((kind for kind, own in SCALARS.items() if issubclass(of, own)), "other") for of in types}
     if len(kinds) <= 1:
         return kinds.pop() if kinds else "nothing"
+    if kinds == {"truth", "number"}:  # as NumPy takes them
+        return "number"
     return "category" if kinds <= {"truth", "number", "category"} else "other"
 
 
 def text_of(value: Any) -> str:
     """A value as the name of a category: 1 and 1.0 are one, as are Python's and NumPy's."""
+    if isinstance(value, str | bytes):
+        return plain_text(value)
     value = value.item() if isinstance(value, np.generic) else value
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 

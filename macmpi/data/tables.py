@@ -8,6 +8,7 @@ import io
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from csv import reader
 from pathlib import Path
 from typing import Any
@@ -30,13 +31,20 @@ QUOTED = re.compile(r'"[^"]*"')
 SEPARATORS = ",;\t|"
 """A .csv file has the one that is most often in its first line, the first of them where none is."""
 
+SEPARATOR = re.compile(rb"(?:\xef\xbb\xbf)?sep=([,;\t|])\r?\n")
+"""A line before the names that spreadsheets write, and read."""
+
 WORDS = {
     "CSV parse error: ": "",
     r"Expected (\d+) columns, got (\d+): (.{,60}).*": r"a line has \2 cells, where the first has \1: \3",
     "Empty CSV file.*": "it has no rows",
     "field larger than field limit.*": "a quote in its first line is not closed",
+    "Not a gzipped file.*": "it is not compressed by gzip, as its name says",
 }
 """Patterns of what libraries say of a file, and the words that stand in their place."""
+
+PACKED = (b"\x1f\x8b", b"PK\3\4", b"PAR1", b"BZh", b"\xfd7zXZ")
+"""Files of gzip, zip (and Excel), Parquet, bzip2 and xz begin so."""
 
 LARGEST = 2**31 - 1
 """Bytes of the largest block that pyarrow reads: the kind of a column is told by all of its block."""
@@ -122,11 +130,14 @@ def _read_csv(path: Path, typed: bool, empty: Sequence[str]) -> Any:
         raise ValueError("it holds zero bytes, and is no text, or UTF-16 without its mark: save it as UTF-8")
     if b"\r" in content and b"\n" not in content:
         content = content.replace(b"\r", b"\n")
+    told = SEPARATOR.match(content)
+    content = content[told.end() :] if told else content
     names = HEAD.match(content)[0].decode("utf-8-sig").rstrip("\r")  # type: ignore[index]
     if not names.strip():
         raise ValueError("its first line is empty; it should hold the names of the columns")
     unquoted = QUOTED.sub("", names)
     separator = "\t" if ".tsv" in path.name.lower() else max(SEPARATORS, key=unquoted.count)
+    separator = told[1].decode() if told else separator
     given = next(reader(io.StringIO(names, newline=""), delimiter=separator))
     if all(is_number(name) for name in given):
         raise ValueError(f"its first line holds numbers ({names:.40}); it should hold the names of the columns")
@@ -154,18 +165,25 @@ def _typed(column: Any) -> Any:
     if not len(known) or not compute.all(compute.match_substring_regex(known, f"^({NUMBER})$")).as_py():
         return column
     text = compute.utf8_trim_whitespace(column)
-    if compute.all(compute.match_substring_regex(known, r"^-?[0-9]{1,18}$")).as_py():
-        return text.cast(pa.int64())
+    if compute.all(compute.match_substring_regex(known, r"^-?[0-9]+$")).as_py():
+        for whole in (pa.int64(), pa.uint64()):
+            with suppress(pa.ArrowInvalid):
+                return text.cast(whole)
+        return column  # of more than 64 bits
     return compute.replace_substring_regex(text, r"^\+", "").cast(pa.float64())
 
 
 def _in_utf8(content: bytes) -> bytes:
     """The text of a file in UTF-8, which may have been in UTF-16.  Raises ValueError for other encodings."""
-    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return content.decode("utf-16").encode()
+    if content.startswith(PACKED):
+        raise ValueError("it is compressed, or no text: give it the name of what it is, as .csv.gz or .parquet")
     try:
+        if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            return content.decode("utf-16").encode()
         content.decode()
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        raise ValueError(f"line {line} is no UTF-8, perhaps Latin-1: save the file as UTF-8") from None
+        raise ValueError(
+            f"line {line} is no {error.encoding.upper()}, perhaps Latin-1: save the file as UTF-8"
+        ) from None
     return content

@@ -10,7 +10,7 @@ import numpy as np
 from macmpi import UsageError
 from macmpi.config import Config
 from macmpi.config.auto import AUTO, IN_THE_PAPER, Decision
-from macmpi.data.checks import columns
+from macmpi.data.checks import OF_TRAINING, columns
 from macmpi.data.gathered import ARGUMENTS, Points, gathered
 from macmpi.data.named_sets import NAMED_SETS
 from macmpi.data.scaling import Scaling
@@ -79,13 +79,13 @@ class Wanted:
     """A config asks this of its data.
 
     loss, name: the loss, which says what targets have to be, and its name.  sequences: an array of three dimensions
-    holds steps x features, which the first layer reads one after the other.  like: the scaling of inputs and of targets
-    of the model that training starts from, if it starts from one.
+    holds this many steps x features, which the first layer reads one after the other; 0: none.  like: the scaling of
+    inputs and of targets of the model that training starts from, if it starts from one.
     """
 
     loss: Loss = LOSSES["squared"]
     name: str = "squared"
-    sequences: bool = False
+    sequences: int = 0
     like: tuple[Scaling, Scaling] | None = None
 
     def check(self, Y: Array, source: str, autoencoder: bool) -> None:
@@ -110,8 +110,9 @@ NUMBERS = Wanted()
 
 def wanted_by(config: Config, like: tuple[Scaling, Scaling] | None = None) -> Wanted:
     """Says what a config asks of its data.  like: as in `Wanted`."""
-    sequences = isinstance(config.model.hidden, list) and any(config.model.recurrences[:1])
-    return Wanted(loss_of(config), config.model.loss, sequences, like)
+    hidden = config.model.hidden
+    first = config.model.recurrences[0] if isinstance(hidden, list) and hidden else None
+    return Wanted(loss_of(config), config.model.loss, first.steps if first else 0, like)
 
 
 def check_known(known: bool, name: str) -> None:
@@ -128,4 +129,4 @@ def check_seen(counts: Array, name: str) -> None:
     none = np.flatnonzero(counts == 0)
     if len(none):
         which = f"column {none[0]}" + (f" and {len(none) - 1} more" if len(none) > 1 else "")
-        raise UsageError(f"{name}: {which} is missing at every training point; leave it out")
+        raise UsageError(f"{name}: {which} has no number {OF_TRAINING}; leave it out")

@@ -26,8 +26,11 @@ NUMBER = r"[+-]?(([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?|[iI]nf(inity)?|I
 PLAIN = re.compile(rf"\s*{NUMBER}\s*", re.ASCII)
 WITH_COMMA = re.compile(r"\s*[+-]?(\d+,?\d*|,\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?\s*", re.ASCII)
-SIGNS, DIGITS = "%$€£¥ ", "+-0123456789., "
-"""Signs of units that stand before or behind numbers, and what numbers are written with."""
+MEASURED = re.compile(
+    r"\s*(?P<word>[^\W\d_]{1,4}\.?\s?)?[^\w\s]{0,2}\s?"
+    r"(?P<number>\d{1,3}([.,'\u2019_\s]\d{3})+([.,]\d+)?|\d+([.,]\d+)?)(?P<unit>\D{0,12})"
+)
+"""A number with a sign or a currency before it, thousands in any form, and a unit behind it."""
 
 DATE = re.compile(r"\s*(\d{1,2})([./-])(\d{1,2})\2(\d{4})(?:[ T](\d{1,2}):(\d{2})(?::(\d{2}))?)?\s*", re.ASCII)
 """A date whose year stands last, and perhaps the time."""
@@ -50,8 +53,17 @@ MANY_NUMBERS = 10
 """Text of more different numbers than these, which most of the values are, is measured: the rest are slips."""
 
 
+NAMED = 3
+"""Different texts, or units, that are few."""
+
+
 class Unclear(Exception):
     """The text of a column can be read in several ways, or in none: why, and what helps."""
+
+
+def plain_text(value: str | bytes) -> str:
+    """Text as `str` itself: bytes are UTF-8, and a member of an enumeration of texts is what it holds, not its name."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str.__str__(value)
 
 
 def is_number(text: str) -> bool:
@@ -147,24 +159,36 @@ def kind_of_texts(counts: Mapping[str, int]) -> tuple[str, str]:
 
 
 def _check_slips(counts: Mapping[str, int], numbers: Collection[str], others: Collection[str]) -> None:
-    """Raises Unclear where numbers are written with thousands or units, or where most of the values are numbers."""
+    """Raises Unclear where numbers have thousands or units, and where most values, not all, are numbers or dates."""
     if all(THOUSANDS.fullmatch(text) for text in others):
         raise Unclear(f"holds numbers with thousands, as {_named(others)}: write them without commas")
-    codes = any(CODE.match(text) for text in counts)
-    units = {text.strip().lstrip(DIGITS) for text in others}
-    unit = units.pop() if len(units) == 1 and not codes else ""
-    bare = {text.strip().removesuffix(unit).strip(SIGNS).strip() for text in others}
-    if len(bare) > MANY_NUMBERS and all(is_number(text) or WITH_COMMA.fullmatch(text) for text in bare):
+    if any(CODE.match(text) for text in counts):
+        return
+    if _are_measured(others):
         raise Unclear(
-            f"holds numbers with signs or units, as {_named(others)}: write plain numbers, or name the column in "
-            "data.categories"
+            f"holds numbers with signs or units, as {_named(others)}: write plain numbers, or name the "
+            "column in data.categories"
         )
-    rows = sum(counts[text] for text in numbers)
-    if not codes and len(numbers) > MANY_NUMBERS and 2 * rows > sum(counts.values()):
-        raise Unclear(
-            f"holds numbers, and {_named(others)}: write a number there, or nothing where it is missing (data.empty = "
-            "[...] lists texts that stand for a missing value), or name the column in data.categories"
-        )
+    commas = {text for text in others if WITH_COMMA.fullmatch(text)}
+    dates = {text for text in others if _moment(text, "") or DATE.fullmatch(text)}
+    for what, known in (("number", {*numbers, *commas}), ("date", dates)):
+        rest, rows = counts.keys() - known, sum(counts[text] for text in known)
+        few = len(rest) <= NAMED or 2 * rows > sum(counts.values())
+        if rest and few and len(known) > MANY_NUMBERS:
+            raise Unclear(
+                f"holds {what}s, and {_named(rest)}: write a {what} there, or nothing where it is missing (data.empty "
+                "= [...] lists texts that stand for a missing value), or name the column in data.categories"
+            )
+
+
+def _are_measured(texts: Collection[str]) -> bool:
+    """Tells whether texts are many numbers with thousands, signs or few units; after words, such as USD, fractions."""
+    found = [match for text in texts if (match := MEASURED.fullmatch(text))]
+    numbers, units = ({match[name].strip() for match in found} for name in ("number", "unit"))
+    if len(found) < len(texts) or len(numbers) <= MANY_NUMBERS or len(units) > NAMED:
+        return False
+    broken = sum(not number.isdigit() for number in numbers)
+    return not any(match["word"] for match in found) or 2 * broken > len(numbers)
 
 
 def _order(counts: Collection[str]) -> str:

@@ -86,7 +86,7 @@ def start(method: Method, origin: Origin) -> State[Any]:
     elif method.parts.team.rank == 0:
         flat[:] = (staged if keys.method == "staged" else pca)(method)
     method.parts.team.share_array(flat)
-    return method.start_at(flat, keys.gradient_step and keys.method != "staged")
+    return method.start_at(flat, keys.gradient_step and keys.method not in ("staged", "model"))
 
 
 def range_of(keys: Start) -> float:

@@ -5,6 +5,7 @@ Whatever a value is, no error of a library and none of Python's own comes out.
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import decimal
 import importlib
@@ -21,10 +22,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from launch.here import run_here
 from launch.launching import run_program
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 import macmpi
 from macmpi import MacmpiWarning, UsageError, init, report, shown
+from macmpi.config import Data
 from macmpi.config.unread import GONE
 from macmpi.data.checks import as_array
 from macmpi.data.reading import read_file
@@ -32,6 +34,7 @@ from macmpi.data.reading import read_file
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
 pytest.importorskip("sklearn")
+from macmpi import sklearn  # noqa: E402
 from macmpi.sklearn import MACAutoencoder, MACClassifier, MACRegressor  # noqa: E402
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=200)
@@ -220,11 +223,110 @@ def test_an_estimator_refuses_keys_that_its_arguments_give(keys: dict[str, Any],
         ({"X": X, "Y": Y, "overwrite": True}, "overwrite = True .* give output"),
         ({"X": TABLE, "Y": Y, "weights": np.ones(30), "config": {"data.weights": "a"}}, 'data.weights = "a" in config'),
         ({"X": X, "Y": Y, "seed": 3, "config": {"data.seed": 4}}, "data.seed = 4 in config, and 3 by an argument"),
+        ({"X": X, "Y": Y, "validation": (X, Y), "config": {"data.validation": 0.4}}, "data.validation = 0.4 in config"),
+        ({"X": TABLE, "Y": "a", "config": {"data.target": "b"}}, r"data.target = \['b'\] in config, and Y is given"),
     ],
 )
 def test_arguments_that_would_not_be_read_are_refused(arguments: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         macmpi.fit(**arguments)
+
+
+KEYS_OF_DATA: dict[str, tuple[Any, str]] = {
+    "data.source": ("digits", ""),
+    "data.target": ("y", "table"),
+    "data.weights": ("w", "table"),
+    "data.ignore": (["c"], "table"),
+    "data.categories": (["k"], "table"),
+    "data.empty": (["u"], "table"),
+    "data.missing": ("refuse", "table"),
+    "data.image_size": ([4, 4], ""),
+    "data.validation": (0.5, "table array"),
+    "data.points": (9, "table array estimator"),
+    "data.seed": (3, "table array"),
+    "data.scale": ("range", "table array estimator"),
+}
+"""A value of each key of [data], and the ways in that read it; the others refuse it."""
+
+POINTS = TABLE.assign(y=Y, w=1.0 + np.arange(30) % 2, t=["u", "v", "v"] * 10, k=np.arange(30) % 3)
+
+
+SINGLE_KEYS = ("data.target", "data.missing")
+"""Keys that do not go with the others."""
+
+
+def test_every_key_of_data_is_here() -> None:
+    assert {*KEYS_OF_DATA} == {f"data.{key.name}" for key in dataclasses.fields(Data)}
+
+
+@pytest.mark.parametrize("key", KEYS_OF_DATA)
+@pytest.mark.parametrize("way", ["table", "table alone", "array", "estimator"])
+def test_a_key_of_data_is_read_or_refused_by_its_name(way: str, key: str) -> None:
+    """What it is read for changes the model, or which points there are."""
+    value, read = KEYS_OF_DATA[key]
+
+    def fitted(**keys: Any) -> macmpi.Model:
+        if way == "estimator":
+            return MACRegressor([3], max_iter=1, random_state=0, config={"run.refit": False, **keys}).fit(X, Y).model_
+        points = (POINTS, "y") if way == "table" else (POINTS,) if way == "table alone" else (X, Y)
+        return macmpi.fit(*points, config={**ONE, **keys})
+
+    if way.split()[0] in read.split():
+        if (way, key) == ("table", "data.target"):
+            assert fitted(**{key: value}) == fitted()
+        elif key == "data.missing":
+            with pytest.raises(UsageError, match="missing"):
+                macmpi.fit(POINTS.assign(a=np.where(X[:, 0] > 1.0, np.nan, 1.0)), "y", config={**ONE, key: value})
+        else:
+            assert fitted(**{key: value}) != fitted()
+    else:
+        with pytest.raises((UsageError, ValueError), match=rf"{key}\b"):
+            fitted(**{key: value})
+
+
+@pytest.mark.parametrize("ranks", [None, 1])
+def test_the_keys_of_a_table_are_read_by_ranks_too(ranks: int | None) -> None:
+    keys = {key: value for key, (value, read) in KEYS_OF_DATA.items() if "table" in read and key not in SINGLE_KEYS}
+    assert macmpi.fit(POINTS, "y", ranks=ranks, config={**ONE, **keys}) == macmpi.fit(
+        POINTS, "y", config={**ONE, **keys}
+    )
+
+
+@pytest.mark.parametrize("key", sklearn.OWN)
+def test_keys_that_are_arguments_of_an_estimator_are_refused_with_the_argument(key: str) -> None:
+    for kind, targets in ESTIMATORS.items():
+        with pytest.raises(ValueError, match=f"config: {key} is the argument {sklearn.OWN[key]} of {kind.__name__}"):
+            kind(config={key: 4}).fit(X, targets)
+
+
+@pytest.mark.parametrize("loss", ["squared", "cross_entropy", "poisson"])
+@pytest.mark.parametrize("method", ["auto", "adam", "mac"])
+def test_a_start_is_the_model_itself_by_every_way_in(method: str, loss: str, tmp_path: Path) -> None:
+    """Its last weights, by which no validation point was seen, as they are; its net, where none is asked for."""
+    targets = {"squared": Y, "cross_entropy": LABELS, "poisson": np.round(np.exp(X[:, 0]))}[loss]
+    keys = {"method.name": method, "run.max_iterations": 6}
+    first = macmpi.fit(X, targets, hidden=[4], layers="tanh", loss=loss, output=tmp_path / "r", config=keys)
+    path = tmp_path / "r" / "model.h5"
+    macmpi.save(first, str(tmp_path / "saved.h5"))
+    begun = []
+    for start in (
+        first,
+        path,
+        str(path),
+        macmpi.load(str(path)),
+        macmpi.load(str(path), "best"),
+        tmp_path / "saved.h5",
+    ):
+        model = macmpi.fit(X, targets, loss=loss, start=start, config={"method.name": method, "run.max_iterations": 0})
+        assert model.chain == first.chain
+        begun.append(model.history[0]["E1_val"])
+    assert_allclose(begun, first.card.errors["last"].validation, rtol=1e-9)
+
+
+def test_a_short_key_of_a_file_is_one_of_a_mapping(tmp_path: Path) -> None:
+    np.savez(tmp_path / "points.npz", X=X, Y=Y)
+    short, long = (macmpi.fit(config={key: str(tmp_path / "points.npz"), **ONE}) for key in ("data", "data.source"))
+    assert short == long
 
 
 @pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import os
@@ -283,6 +284,28 @@ def test_ctrl_c_gives_the_model_so_far_and_a_second_one_interrupts(monkeypatch: 
     assert signal.getsignal(signal.SIGINT) is before
 
 
+WAYS_TO_END: dict[str, tuple[dict[str, Any], str]] = {
+    "max_iterations": ({"config": {"run.max_iterations": 2}}, "its last iteration"),
+    "max_time": ({"max_time": 1e-9}, "stopped by max_time"),
+    "interrupted": ({"callback": lambda r: r["iteration"] == 1 and signal.raise_signal(signal.SIGINT)}, "interrupted"),
+    "callback": ({"callback": lambda r: r["iteration"] == 1}, ""),
+    "converged": ({"config": {"stochastic.patience": 1}}, ""),
+}
+
+
+@pytest.mark.parametrize("why", WAYS_TO_END)
+def test_card_history_and_a_warning_say_why_a_fit_ended(why: str) -> None:
+    """A warning is none where the callback has wished so, or the error had settled."""
+    keys, says = WAYS_TO_END[why]
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        model = macmpi.fit(X, NUMBERS, hidden=[5], **keys)
+    assert model.card is not None
+    assert model.card.training.ended == model.history[-1]["ended"] == why
+    found = [str(one.message) for one in told if issubclass(one.category, MacmpiWarning)]
+    assert len(found) == bool(says) and all(says in one for one in found)
+
+
 # --- manners ----------------------------------------------------------------------------------------------------------
 
 
@@ -379,6 +402,27 @@ def test_a_model_goes_through_pickle_and_a_file(tmp_path: Path) -> None:
         assert_array_equal(other.predict(X), model.predict(X))
         assert_array_equal(other.probabilities(X), model.probabilities(X))
         assert other.card == model.card
+
+
+def test_models_are_values_and_their_files_keep_all_weights(tmp_path: Path) -> None:
+    """Equal are those that predict the same, whichever way they went."""
+    models = [short(X, CLASSES, config={"run.refit": True}, seed=seed) for seed in (0, 0, 1)]
+    assert models[0] == models[1] != models[2]
+    assert len(set(models)) == 2
+    assert models[0] != 3 and models[0] is not None
+    model = models[0]
+    assert [*model.kept] == ["last", "best", "refit"] and model.in_use == "refit"
+    macmpi.save(model, str(tmp_path / "own.h5"))
+    macmpi.save(macmpi.load(str(tmp_path / "own.h5"), "best"), str(tmp_path / "again.h5"))
+    for name in model.kept:
+        for other in (
+            macmpi.load(str(tmp_path / "own.h5"), name),
+            macmpi.load(str(tmp_path / "again.h5")).with_weights(name),
+            pickle.loads(pickle.dumps(model)).with_weights(name),
+            copy.deepcopy(model).with_weights(name),
+        ):
+            assert other == model.with_weights(name)
+            assert (other == model) is (name == "refit")
 
 
 def test_the_package_offers_what_it_has() -> None:

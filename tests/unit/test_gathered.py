@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 import sys
+import zlib
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +14,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from macmpi import UsageError, config, fetch
+import macmpi
+from macmpi import UsageError, config, fetch, predict
 from macmpi.config import Config, Data
 from macmpi.data.gathered import openml_file
 from macmpi.data.images import images_of
@@ -123,6 +126,66 @@ def test_folders_that_hold_no_images_of_one_kind(tmp_path: Path) -> None:
     assert "b.tif: it has pixels of mode I" in refusal(Data(source=str(tmp_path / "deep")))
     draw(tmp_path / "flat" / "a.png")
     assert "of images folders, one a class" in refusal(Data(source=str(tmp_path / "flat")), "cross_entropy")
+
+
+def png_of_16_bits(path: Path, pixels: np.ndarray) -> None:
+    """Pixels (h, w, 3) as a colour picture, which Pillow reads as one of 8 bits."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    head = struct.pack(">IIBBBBB", pixels.shape[1], pixels.shape[0], 16, 2, 0, 0, 0)
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
+    parts = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + parts)
+
+
+def test_what_would_be_lost_of_a_picture_is_refused(tmp_path: Path) -> None:
+    """Wherever it stands among the others: its transparency, its 16 bits, its further pictures."""
+    random = np.random.default_rng(0)
+    for name, says in (
+        ("alpha.png", "transparent"),
+        ("deep.png", "16 bits"),
+        ("more.gif", "holds 2 pictures"),
+        ("more.tif", "holds 2 pictures"),
+    ):
+        for order in ("0", "z"):
+            folder = tmp_path / f"{name} {order}"
+            draw(folder / "k.png")
+            path, pixels = folder / f"{order}{name}", random.integers(0, 256, (3, 4, 4), dtype=np.uint8)
+            if name == "alpha.png":
+                Image.fromarray(pixels, mode="RGBA").save(path)
+            elif name == "deep.png":
+                png_of_16_bits(path, random.integers(0, 2**16, (3, 4, 3)))
+            else:
+                one, two = (Image.fromarray(A) for A in (pixels[..., 0], 255 - pixels[..., 0]))
+                one.save(path, save_all=True, append_images=[two])
+            assert f"{path} " in refusal(Data(source=str(folder)))
+            assert says in refusal(Data(source=str(folder)))
+
+
+def test_a_palette_of_greys_is_grey_and_one_of_colours_is_not(tmp_path: Path) -> None:
+    pixels = draw(tmp_path / "grey" / "a.png")
+    Image.fromarray(pixels).convert("P", palette=Image.Palette.ADAPTIVE).save(tmp_path / "grey" / "b.png")
+    found, _ = images_of(tmp_path / "grey", [])
+    assert_array_equal(found, np.stack([pixels, pixels]))
+    Image.fromarray(np.stack([pixels] * 2 + [255 - pixels], 2)).quantize(256).save(tmp_path / "grey" / "c.png")
+    assert images_of(tmp_path / "grey", [])[0].shape == (3, 3, 4, 3)
+
+
+def test_a_folder_of_images_is_predicted_as_it_was_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Resized as then; the classes are those of its folders."""
+    for i in range(12):
+        draw(tmp_path / "images" / "ab"[i % 2] / f"{i}.png", (6, 5), seed=i)
+    settings = {"data.source": str(tmp_path / "images"), "data.image_size": [3, 4], "run.max_iterations": 1}
+    macmpi.save(macmpi.fit(config=settings), str(tmp_path / "m.h5"))
+    monkeypatch.setattr(
+        "sys.argv", ["p", *(str(tmp_path / name) for name in ("m.h5", "images")), "--output", str(tmp_path / "o.npy")]
+    )
+    predict.main()
+    expected = macmpi.load(str(tmp_path / "m.h5")).predict(images_of(tmp_path / "images", [3, 4])[0])
+    assert_array_equal(np.load(tmp_path / "o.npy"), expected)
+    assert set(expected) <= {"a", "b"}
 
 
 @pytest.mark.parametrize("name", ["images", "a.npy", "sklearn:iris", "openml:credit-g"])

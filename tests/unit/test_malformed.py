@@ -157,6 +157,39 @@ def test_an_npz_with_such_a_member(kind: str, name: str, folder: Path) -> None:
     assert message.startswith("macmpi: made.npz cannot be read: ")
 
 
+NAMES = {
+    "x.npz": ("an .npy file", lambda file: np.save(file, X)),
+    "x.npy": ("it is an .npz file: name it so", lambda file: np.savez(file, X=X)),
+    "x.csv.gz": ("it is not compressed by gzip", lambda file: file.write(b"a,b\n1,2\n")),
+    "x.csv": ("it is compressed, or no text", lambda file: np.savez(file, X=X)),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_of_another_kind_than_its_name_says(name: str, folder: Path) -> None:
+    says, write = NAMES[name]
+    with (folder / name).open("wb") as file:
+        write(file)
+    assert says in refusal(folder, f'data="{name}"')
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.npy", "x.parquet", "x.npz"])
+def test_a_folder_or_nothing_in_the_place_of_a_file(name: str, folder: Path) -> None:
+    missing = refusal(folder, f'data="{name}"')
+    assert "does not exist" in missing
+    (folder / name).mkdir()
+    assert "is no file" in (found := refusal(folder, f'data="{name}"')) or "holds no images" in found
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_a_config_may_begin_with_a_byte_order_mark(mark: bytes, folder: Path) -> None:
+    content = (folder / "points.toml").read_bytes()
+    (folder / "marked.toml").write_bytes(mark + content)
+    run_here("marked.toml", "--check", cwd=folder, code=0)
+    (folder / "wide.toml").write_bytes(content.decode().encode("utf-16"))
+    assert "wide.toml is not TOML: it is no UTF-8; save it so" in refusal(folder, file="wide.toml")
+
+
 DEEP = ".".join("a" * 3000)
 
 

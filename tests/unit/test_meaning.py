@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import datetime
+import decimal
+import enum
 import io
+import re
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -118,6 +121,27 @@ def test_numbers_beyond_what_float64_tells_apart_are_said() -> None:
     assert Columns.of(big[["x"]]).notes == ()
 
 
+@pytest.mark.parametrize("beyond", [2**53 + 1, 2**62 + 1, 2**63 + 1, 2**64 - 1, -(2**60) - 1])
+def test_numbers_beyond_what_float64_tells_apart_are_said_however_they_are_kept(beyond: int, tmp_path: Path) -> None:
+    held = [beyond, 7, 9]
+    tables: list[Any] = [pd.DataFrame({"t": held}), pd.DataFrame({"t": held}, dtype=object)]
+    tables += [pl.from_pandas(tables[0]), pa.Table.from_pandas(tables[0])]
+    tables.append(pa.table({"t": pa.array(map(decimal.Decimal, held), pa.decimal128(30, 2))}))
+    tables[0].to_csv(tmp_path / "t.csv", index=False)
+    tables[0].to_parquet(tmp_path / "t.parquet")
+    tables += [read_table(tmp_path / name) for name in ("t.csv", "t.parquet")]
+    for table in tables:
+        columns = Columns.of(table)
+        assert "column t holds whole numbers beyond 2^53" in columns.notes[0]
+        assert_array_equal(columns.encode(table)[:, 0], np.array([float(one) for one in held]))
+
+
+def test_whole_numbers_that_no_type_of_64_bits_holds_are_no_floats(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("\n".join(["t", *(str(10**25 + i) for i in range(30))]) + "\n")
+    with pytest.raises(UsageError, match="column t holds numbers as text"):
+        Columns.of(read_table(tmp_path / "t.csv"))
+
+
 # --- other rows, other keeping ----------------------------------------------------------------------------------------
 
 CELLS = {
@@ -177,6 +201,20 @@ def test_a_row_means_the_same_alone_and_however_it_is_kept(tmp_path: Path) -> No
             assert columns.encode(frame).tobytes() == whole[i : i + 1].tobytes()
 
     law()
+
+
+@pytest.mark.parametrize("validation", ["read_csv", "text", "polars", "arrow"])
+def test_a_validation_table_is_read_by_the_columns_of_the_training_table(validation: str) -> None:
+    frame = pd.DataFrame(FIXED).loc[[0, 1] * 10].assign(y=np.linspace(0.0, 1.0, 20))
+    frame["size"] = frame["size"].astype(float)
+    few = frame[:9:2]  # which hold no 0A, nor unknown
+    copy: Any = pd.read_csv(io.StringIO(few.to_csv(index=False)))
+    copy = {"text": lambda t: t.astype({"code": str}), "polars": pl.from_pandas, "arrow": pa.Table.from_pandas}.get(
+        validation, lambda t: t
+    )(copy)
+    short = {"run.max_iterations": 1, "run.refit": False}
+    one, other = (macmpi.fit(frame, "y", validation=table, config=short) for table in (few, copy))
+    assert one.history[0]["E1_val"] == other.history[0]["E1_val"]
 
 
 def test_a_column_of_which_no_value_was_seen_is_named() -> None:
@@ -373,6 +411,44 @@ def test_declared_classes_keep_their_type(labels: list[Any], random: np.random.G
         assert type(model.predict(frame)[0].item()) is type(labels[0])
 
 
+class Verdict(str, enum.Enum):  # noqa: UP042 - its str() is its name
+    GUILTY, FREE = "guilty of something", "free"
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        ([b"b", b"a"], ["a", "b"]),
+        ([Verdict.GUILTY, Verdict.FREE], ["free", "guilty of something"]),
+        ([np.str_("b"), "a"], ["a", "b"]),
+        ([True, 2], [1, 2]),
+        ([True, 0.5 * 4], [1.0, 2.0]),
+        (pd.Categorical(["lo", "hi"], categories=["lo", "mid", "hi"], ordered=True), ["hi", "lo"]),
+        (np.array([0, 1], np.longdouble), [0.0, 1.0]),
+    ],
+    ids=str,
+)
+def test_labels_mean_the_same_by_every_way_in(labels: Any, classes: list[Any], random: np.random.Generator) -> None:
+    """Arrays, a column of a table, an estimator; and what is predicted are the labels."""
+    sklearn = pytest.importorskip("macmpi.sklearn")
+    X, y = random.normal(size=(40, 2)), pd.Series(labels).loc[[0, 1] * 20].array
+    y = (
+        labels[[0, 1] * 20]
+        if isinstance(labels, np.ndarray)
+        else y
+        if isinstance(labels, pd.Categorical)
+        else [*labels] * 20
+    )
+    short = {"run.max_iterations": 1}
+    found = [macmpi.fit(X, y, loss="cross_entropy", config=short), sklearn.MACClassifier([3], max_iter=1).fit(X, y)]
+    if not isinstance(labels[0], bytes):
+        frame = pd.DataFrame(X, columns=["a", "b"]).assign(y=y)
+        found.append(macmpi.fit(frame, "y", loss="cross_entropy", config=short))
+    for model in found:
+        assert (model.classes if isinstance(model, macmpi.Model) else model.classes_).tolist() == classes
+        assert set(model.predict(X).tolist()) <= set(classes)
+
+
 def test_classes_without_weight_are_no_second_class(random: np.random.Generator) -> None:
     X, y = random.normal(size=(60, 2)), np.array(["a", "b"] * 30)
     with pytest.raises(UsageError, match="all training points with a weight above 0 are of one class"):
@@ -407,6 +483,15 @@ def test_the_draw_leaves_every_class_a_training_point(
     few = replace(keys, points=points)
     if len(counts) <= points <= len(train) and n - len(counts) >= len(held):
         assert set(labels[drawn(n, few, labels)[0][:]]) == set(labels)
+
+
+@pytest.mark.parametrize("Y", [np.r_[np.zeros(38), 1.5, 2.5], np.c_[np.r_[np.full(39, np.nan), 1.0], np.arange(40.0)]])
+def test_a_draw_that_leaves_nothing_to_learn_is_named(Y: Any, random: np.random.Generator) -> None:
+    """The seeds are some of those that leave both of the last two rows out of training."""
+    for seed in (2, 19):
+        with pytest.raises(UsageError, match="where these are drawn, another seed draws others") as refused:
+            macmpi.fit(random.normal(size=(40, 2)), Y, seed=seed, hidden=[2], config={"loss.missing": True})
+        assert re.match("the arguments of fit: |Y: ", str(refused.value))
 
 
 # --- what files say ---------------------------------------------------------------------------------------------------
@@ -477,6 +562,15 @@ def test_an_index_that_was_saved_is_left_out(index: Any) -> None:
     assert Columns.of(pd.read_csv(io.StringIO(frame.to_csv()))).names == ["time", "x"]
 
 
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_table_that_was_saved_several_times_has_no_index_left(times: int, random: np.random.Generator) -> None:
+    frame = pd.DataFrame({"x": random.normal(size=30), "y": np.arange(30)})
+    for _ in range(times):
+        frame = pd.read_csv(io.StringIO(frame.to_csv()))
+    assert Columns.of(frame).names == ["x", "y"]
+    assert Columns.of(frame[[*frame.columns[::-1]]]).names == ["y", "x"]
+
+
 def test_a_folder_does_not_shadow_a_named_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "digits").mkdir()
@@ -529,7 +623,7 @@ def test_a_column_without_values_is_left_out(values: list[Any]) -> None:
 def test_sequences_are_scaled_feature_by_feature(tmp_path: Path, random: np.random.Generator) -> None:
     X = np.stack([random.normal(size=(40, 5)), 1e5 * random.normal(size=(40, 5))], axis=2)
     np.savez(tmp_path / "x.npz", X=X, Y=X[:, -1].sum(axis=1))
-    found = load(Data(str(tmp_path / "x.npz")), wanted=Wanted(sequences=True))
+    found = load(Data(str(tmp_path / "x.npz")), wanted=Wanted(sequences=5))
     scale = found.scaling_x.scale.reshape(5, 2)
     assert_array_equal(scale, np.tile(scale[0], (5, 1)))
     assert scale[0, 1] > 1e4 * scale[0, 0]
@@ -542,3 +636,13 @@ def test_sequences_are_scaled_feature_by_feature(tmp_path: Path, random: np.rand
     source.sizes()
     assert source.notes(0.0) == ["inputs are 5 steps of 2 features, each scaled alike in all steps"]
     assert load(Data(str(tmp_path / "x.npz"))).shape == (5, 2)
+
+
+@pytest.mark.parametrize("steps", [2, 3, 10])
+def test_sequences_of_other_steps_than_the_first_layer_reads_are_refused(
+    steps: int, random: np.random.Generator
+) -> None:
+    X, y = random.normal(size=(30, 5, 2)), random.normal(size=30)
+    net = {"hidden": [{"recurrent": 3, "steps": steps}], "config": {"run.max_iterations": 1}}
+    with pytest.raises(UsageError, match=f"X holds 5 steps a point, and the first layer has steps = {steps}"):
+        macmpi.fit(X, y, **net)  # type: ignore[arg-type]

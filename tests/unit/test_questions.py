@@ -72,6 +72,8 @@ def test_what_helps_where_a_node_has_too_little(
         (("--ranks", 4, "--nodes", 5, *LARGE), "a node has at least a rank"),
         (("--ranks", 10**9, *LARGE), "--ranks 1000000000: plans are made for up to 131,072 ranks"),
         (("--points", 1, "--columns", 3), "--points 1"),
+        (("--points", 10**23, "--columns", 3), "are at most"),
+        (("--ranks", 10**23, *LARGE), "are at most"),
         (("--points", 100, "--columns", -3), "--columns -3"),
         (("--columns", 3, "--set", 'data.source="digits"'), "give both"),
         (("--points", 100, "--outputs", 3, "--set", 'data.source="digits"'), "--outputs goes with --columns"),

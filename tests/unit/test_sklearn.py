@@ -124,6 +124,61 @@ def test_a_warm_start_goes_on_and_a_cold_one_begins_again() -> None:
     assert firsts[1][1] < firsts[1][0]
 
 
+@pytest.mark.parametrize("kind", [MACRegressor, MACClassifier, MACAutoencoder])
+def test_each_warm_fit_begins_where_the_last_one_ended(kind: Any) -> None:
+    """Where that was refitted on all points, with the weights of before, which have not seen the validation points."""
+    given = {MACRegressor: (X, NUMBERS), MACClassifier: (X, CLASSES), MACAutoencoder: (X,)}[kind]
+    model = kind([2 if kind is MACAutoencoder else 6], max_iter=8, random_state=0, warm_start=True)
+    for fits in range(4):
+        before = model.model_.card.errors["last"].validation if fits else 0.0
+        refitted = fits and "refit" in model.model_.kept
+        model.fit(*given)
+        if fits:
+            assert_allclose(model.model_.history[0]["E1_val"], before, rtol=1e-9)
+        elif kind is not MACAutoencoder:
+            assert refitted == 0 and "refit" in model.model_.kept
+
+
+@pytest.mark.parametrize("state", [None, 0])
+def test_a_warm_fit_takes_a_new_batch_and_another_draw(state: int | None) -> None:
+    """Of inputs with long tails, too, which the net knows in the scaling of its first fit."""
+    tailed = np.column_stack([X, np.exp(4.0 * X[:, 0])])
+    model = MACRegressor([6], max_iter=4, random_state=state, warm_start=True)
+    for rows in (slice(None), slice(None), slice(0, 70), slice(40, None)):
+        model.fit(tailed[rows], NUMBERS[rows], np.ones(len(NUMBERS[rows])))
+    assert np.isfinite(model.predict(tailed)).all()
+
+
+def test_a_net_keeps_its_classes_and_an_estimator_those_of_its_net() -> None:
+    """A warm fit of other classes is refused, and a fit that fails leaves what there was."""
+    model = MACClassifier(**SHORT, warm_start=True).fit(X, CLASSES)
+    before = model.predict(X)
+    for labels in (np.where(CLASSES == "large", "small", "tiny"), np.arange(120) % 3, CLASSES == "large"):
+        with pytest.raises(ValueError, match="warm_start: the net knows the classes"):
+            model.fit(X, labels)
+    with pytest.raises(ValueError, match=r"hidden\.0"):
+        model.set_params(hidden=[0], warm_start=False).fit(X, np.arange(120) % 3)
+    assert_array_equal(model.classes_, ["large", "small"])
+    assert_array_equal(model.predict(X), before)
+
+
+def test_a_class_without_weight_stays_a_class() -> None:
+    labels = np.arange(120) % 3
+    model = MACClassifier(**SHORT).fit(X, labels, (labels != 1).astype(float))
+    assert_array_equal(model.classes_, [0, 1, 2])
+    found = model.predict_proba(X)
+    assert_array_equal(found[:, 1], 0.0)
+    assert_allclose(found.sum(axis=1), 1.0)
+    assert set(model.predict(X).tolist()) <= {0, 2}
+
+
+@pytest.mark.parametrize("changed", [{"hidden": [7]}, {"layers": "tanh"}, {"hidden": [6, 6]}])
+def test_a_net_that_does_not_fit_is_refused_in_the_words_of_the_estimator(changed: dict[str, Any]) -> None:
+    model = MACRegressor(**SHORT, layers="relu", warm_start=True).fit(X, NUMBERS)
+    with pytest.raises(ValueError, match=r"^warm_start: it is another net .* hidden and layers must agree$"):
+        model.set_params(**changed).fit(X, NUMBERS)
+
+
 def test_random_states_repeat_a_fit() -> None:
     first, again, other = (MACRegressor(**SHORT | {"random_state": s}).fit(X, NUMBERS).predict(X) for s in (1, 1, 2))
     assert_array_equal(first, again)

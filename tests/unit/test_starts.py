@@ -157,11 +157,10 @@ def test_greedy_layers_keep_to_the_largest_mu(mu_max: float, monkeypatch: pytest
 def test_a_model_starts_with_its_weights() -> None:
     given, _ = begun(MIRRORED, method="uniform", seed=4)
     keys = {"method": "model", "model": "model.h5"}
-    found, mac = begun(MIRRORED, origin=given.weights, gradient_step=False, **keys)
+    found, _ = begun(MIRRORED, origin=given.weights, gradient_step=False, **keys)
     assert_array_equal(found.weights, given.weights)
     assert_array_equal(found.Z, given.Z)
-    stepped = begun(MIRRORED, origin=given.weights, **keys)
-    assert error(stepped) < error((found, mac))
+    assert_array_equal(begun(MIRRORED, origin=given.weights, **keys)[0].weights, given.weights)
 
 
 # --- the coordinates of a code ----------------------------------------------------------------------------------------

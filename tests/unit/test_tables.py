@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import sys
 from dataclasses import replace
@@ -252,6 +253,12 @@ def test_ranks_cannot_read_their_rows_of_a_table(folder: Path, kind: str) -> Non
         ("\n1,2\n", "its first line is empty"),
         ("a,a\n1,2\n", 'several columns have the name "a"'),
         ("a,b\n1,caf\xe9\n".encode("latin-1"), "line 2 is no UTF-8"),
+        ("gr\xf6\xdfe,b\n1,2\n".encode("latin-1"), "line 1 is no UTF-8"),
+        ("a,b\n1,2\n".encode("utf-16")[:-1], "is no UTF-16"),
+        ("a,b\n1,2\n\x1b[31m1,2,3\n", r"a line has 3 cells, where the first has 2: \x1b[31m1,2,3"),
+        (gzip.compress(b"a,b\n1,2\n"), "it is compressed, or no text"),
+        (b"PK\3\4" + bytes(99), "it is compressed, or no text"),
+        (b"PAR1" + bytes(99), "it is compressed, or no text"),
     ],
 )
 def test_what_is_no_csv_file(tmp_path: Path, content: Any, says: str) -> None:
@@ -293,6 +300,16 @@ def test_keys_that_a_source_does_not_read_are_refused(folder: Path, source: str,
 def test_the_separator_is_found(tmp_path: Path, separator: str) -> None:
     (tmp_path / "a.csv").write_text(f"a{separator}b\n1{separator}x\n")
     assert read_table(tmp_path / "a.csv").to_pylist() == [{"a": 1, "b": "x"}]
+
+
+@pytest.mark.parametrize("coding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("ends", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("first", ["", "sep=;\n"])
+def test_a_text_file_is_read_in_the_codings_that_say_what_they_are(
+    first: str, ends: str, coding: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_bytes(f"{first}a,\u00e9;b;c\n1;x;2\n".replace("\n", ends).encode(coding))
+    assert read_table(tmp_path / "a.csv").to_pylist() == [{"a,\u00e9": 1, "b": "x", "c": 2}]
 
 
 @pytest.mark.parametrize("name", ["a.csv", "A.CSV", "a.csv.gz", "a.tsv", "a.tsv.gz", "a.parquet", "a.b.parquet"])
@@ -410,6 +427,26 @@ def test_predictions_of_a_table_have_names(trained: Path, run: str, what: str, n
         table = read_table(trained / output)
         assert table.column_names[: len(names)] == names
         assert_array_equal(np.column_stack(list(table.to_pydict().values())), expected.reshape(len(new), -1))
+
+
+def test_a_table_without_rows_has_predictions_without_rows(trained: Path) -> None:
+    people()[:0].to_csv(trained / "none.csv", index=False)
+    pd.read_csv(trained / "people.csv")[:0].to_parquet(trained / "none.parquet")
+    for source, run in (("none.csv", "amount"), ("none.parquet", "verdict")):
+        assert predict(trained, f"{run}/model.h5", source, "--output", "none.csv.gz", "--overwrite") == (0, "")
+        assert list(pd.read_csv(trained / "none.csv.gz").columns) == ["prediction"]
+        assert len(macmpi.load(str(trained / run / "model.h5")).predict(people()[:0])) == 0
+
+
+def test_columns_whose_names_would_clash_are_all_written(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": ["x", "y"] * 20, "a_x": np.arange(40.0), "b": ["x_y", "z"] * 20, "b_x": ["y", "w"] * 20})
+    model = macmpi.fit(frame, config={"run.max_iterations": 1})
+    macmpi.save(model, str(tmp_path / "m.h5"))
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    assert predict(tmp_path, "m.h5", "t.csv", "--output", "o.csv") == (0, "")
+    found = pd.read_csv(tmp_path / "o.csv")
+    assert list(found.columns) == ["a_x", "a_y", "a_x_2", "b_x_y", "b_z", "b_x_w", "b_x_y_2"]
+    assert_array_equal(found.to_numpy(), model.predict(frame))
 
 
 @pytest.mark.parametrize(
