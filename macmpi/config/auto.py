@@ -98,7 +98,8 @@ def decide(
     for key, value, why in by_loss(decided, n_in, autoencoder):
         deciding.settle(f"penalty.{key}", value, why)
     if config.method.acceleration == AUTO:
-        deciding.settle("method.acceleration", *acceleration(decided, autoencoder))
+        numbers = _kind(decided, autoencoder) == "numbers" and not decided.penalty.gradients
+        deciding.settle("method.acceleration", *(("momentum", "for numbers") if numbers else ("none", IN_THE_PAPER)))
     return deciding.config, deciding.found
 
 
@@ -206,13 +207,6 @@ def by_loss(config: Config, n_in: int, autoencoder: bool) -> Iterator[tuple[str,
     for key, value in values.items():
         if getattr(penalty, key) == AUTO:
             yield key, min(value, penalty.mu_max) if key == "mu0" else value, why
-
-
-def acceleration(config: Config, autoencoder: bool) -> tuple[str, str]:
-    """method.acceleration and why: momentum where numbers are the targets.  Collective: no."""
-    if _kind(config, autoencoder) == "numbers" and not config.penalty.gradients:
-        return "momentum", "for numbers"
-    return "none", IN_THE_PAPER
 
 
 def _kind(config: Config, autoencoder: bool) -> str:

@@ -7,20 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from macmpi import many
-from macmpi.config.tables import (
-    Ge,
-    Gt,
-    Le,
-    Len,
-    Lt,
-    NotNegative,
-    PositiveInt,
-    Predicate,
-    Seed,
-    Table,
-    Width,
-    extensions,
-)
+from macmpi.config.tables import Ge, Gt, Le, Len, Lt, NotNegative, PositiveInt, Predicate, Table, Width, extensions
 
 
 @dataclass(frozen=True)
@@ -92,7 +79,7 @@ class Sparse(Table):
     share: Annotated[float, Gt(0.0), Le(1.0)] = 0.1
     width: PositiveInt = 5
     groups: NotNegative = 0
-    seed: Seed = 0
+    seed: NotNegative = 0
     image: list[PositiveInt] = field(default_factory=list)
 
     def __post_init__(self) -> None:

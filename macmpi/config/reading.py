@@ -162,8 +162,9 @@ def _tagged(choices: list[Any]) -> dict[str, Any]:
     first = OR_AUTO if "auto" in kinds else -1
 
     def meant(value: Any) -> int:
-        kind = table_meant(value).__name__ if isinstance(value, dict) else "list" if isinstance(value, list) else "one"
-        kind = "auto" if value == "auto" and "auto" in kinds else kind
+        table = table_meant(value).__name__ if isinstance(value, dict) else ""
+        kind = "list" if isinstance(value, list | dict) else "auto" if value == "auto" and "auto" in kinds else "one"
+        kind = table if table in kinds else kind
         return first - (kinds.index(kind) if kind in kinds else 0)
 
     tagged = {first - i: choice for i, choice in enumerate(choices)}
@@ -212,9 +213,8 @@ def _like(name: str, keys: list[str]) -> list[str]:
 
 def _everywhere(name: str) -> str:
     """The keys of all tables that may be meant, in words."""
-    return " or ".join(
-        _like(name, [f"{table}.{key}" for table in reversed(known_keys([])) for key in known_keys([table])])
-    )
+    keys = [f"{table}.{key}" for table in reversed(known_keys([])) for key in known_keys([table])]
+    return " or ".join(_like(name, keys))
 
 
 def _unknown(where: list[str]) -> str:

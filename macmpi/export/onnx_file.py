@@ -54,15 +54,9 @@ def written(model: Model, precision: str, decoder: bool = False) -> tuple[bytes,
         outputs["codes"] = (g.node("Identity", codes, name="codes"), g.number, ["N", n_code])
     if (size := sum(constant.ByteSize() for constant in g.constants.values())) > LARGEST:
         raise UsageError(f"the net has {size:,} bytes of weights; an ONNX file holds {LARGEST:,}")
-    tensor = onnx.helper.make_tensor_value_info
-    graph = onnx.helper.make_graph(
-        g.nodes,
-        "macmpi",
-        [tensor(name, g.number, ["N", columns])],
-        [tensor(*output) for output in outputs.values()],
-        list(g.constants.values()),
-        doc_string=f"{model.sizes} {model.task}",
-    )
+    tensor, said = onnx.helper.make_tensor_value_info, f"{model.sizes} {model.task}"
+    inputs, results = [tensor(name, g.number, ["N", columns])], [tensor(*output) for output in outputs.values()]
+    graph = onnx.helper.make_graph(g.nodes, "macmpi", inputs, results, list(g.constants.values()), doc_string=said)
     versions = [onnx.helper.make_opsetid("", OPSET)]
     made_by = {"producer_name": "macmpi", "producer_version": __version__}
     file = onnx.helper.make_model(graph, opset_imports=versions, ir_version=IR, **made_by)

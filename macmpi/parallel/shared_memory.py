@@ -74,9 +74,8 @@ class Node:
         self._here = ranks_here(mpi, comm)
         first = self._here.Get_rank() == 0
         leading = comm.Split(0 if first else mpi.UNDEFINED, comm.Get_rank())
-        led = np.full(1, team.rank, np.int64)
-        self._finish(self._here.Ibcast([led, mpi.INT64_T], root=0), "the first rank of its node")
-        leaders = np.full(team.size, led[0])
+        (leader,) = self._here.Get_group().Translate_ranks([0], comm.Get_group())
+        leaders = np.full(team.size, leader, np.int64)
         self._finish(comm.Iallgather(mpi.IN_PLACE, [leaders, 1, mpi.INT64_T]), "the nodes")
         self.nodes = sorted(set(leaders.tolist()))
         nodes = [self.nodes.index(leader) for leader in leaders.tolist()]
