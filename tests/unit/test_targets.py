@@ -151,7 +151,7 @@ def test_a_column_that_no_training_point_has_is_refused(ranks: int, tmp_path: Pa
             loaded(given)
         found = [caught.value]
     for error in found:
-        assert "column 1 is missing at every training point; leave it out" in str(error)
+        assert "column 1 is missing, or weighs 0, at every training point; leave it out" in str(error)
 
 
 @pytest.mark.parametrize("method", ["mac", "stochastic", "adam", "lbfgs"])
