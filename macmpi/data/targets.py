@@ -129,4 +129,4 @@ def check_seen(counts: Array, name: str) -> None:
     none = np.flatnonzero(counts == 0)
     if len(none):
         which = f"column {none[0]}" + (f" and {len(none) - 1} more" if len(none) > 1 else "")
-        raise UsageError(f"{name}: {which} has no number {OF_TRAINING}; leave it out")
+        raise UsageError(f"{name}: {which} is missing, or weighs 0, {OF_TRAINING}; leave it out")

@@ -213,7 +213,7 @@ ALONE: dict[str, dict[str, str]] = {}
 
 def run_alone(world: Any) -> None:
     """Every choice that runs, in one process, each on one rank: waiting for each other leaves the cores free."""
-    taken = {choice.name: choice for choices in on_ranks(EVERYWHERE in os.environ).values() for choice in choices}
+    taken = {choice.name: choice for size in NODES for choice in chosen(size)}
     mine = {name: bits(taken[name].plan(1), taken[name], Team()) for name in sorted(taken)[world.rank :: world.size]}
     others = world.Ibarrier()
     while not others.Test():

@@ -151,7 +151,7 @@ def test_a_column_that_no_training_point_has_is_refused(ranks: int, tmp_path: Pa
             loaded(given)
         found = [caught.value]
     for error in found:
-        assert "column 1 has no number in the training points" in str(error)
+        assert "column 1 is missing, or weighs 0, in the training points (where" in str(error)
 
 
 @pytest.mark.parametrize("method", ["mac", "stochastic", "adam", "lbfgs"])
