@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from macmpi import UsageError
+from macmpi.data.checks import as_array
 from macmpi.data.series import is_categorical, kind_of, numbers, text_of, values
 from macmpi.data.texts import Unclear, kind_of_texts
 from macmpi.typing import Array
@@ -69,6 +70,9 @@ def _target(series: Any, place: str, missing: bool, classes: bool, empty: tuple[
             return np.array(words, dtype=str)
     if kind == "number" and series.dtype.is_integer() and not series.is_null().any():
         return np.asarray(series.to_numpy())
+    held = values(series, empty) if kind == "number" and not series.dtype.is_numeric() else []
+    if held and all(isinstance(value, int) for value in held):
+        return as_array(held, place)
     found = numbers(series, kind, place, form, empty)
     if missing and np.isnan(found).any():
         return found
