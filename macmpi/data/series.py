@@ -274,6 +274,9 @@ def _target(series: Any, place: str, missing: bool, classes: bool, empty: Collec
             return np.array(words, dtype=str)
     if kind == "number" and series.dtype.is_integer() and not series.is_null().any():
         return np.asarray(series.to_numpy())
+    held = values(series, empty) if kind == "number" and not series.dtype.is_numeric() else []
+    if held and all(isinstance(value, int) for value in held) and (whole := np.array(held)).dtype.kind in "iu":
+        return whole
     found = numbers(series, kind, place, form, empty)
     if missing and np.isnan(found).any():
         return found

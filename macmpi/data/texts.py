@@ -27,7 +27,7 @@ PLAIN = re.compile(rf"\s*{NUMBER}\s*", re.ASCII)
 WITH_COMMA = re.compile(r"\s*[+-]?(\d+,?\d*|,\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?\s*", re.ASCII)
 MEASURED = re.compile(
-    r"\s*(?P<word>[^\W\d_]{1,4}\.?\s?)?[^\w\s]{0,2}\s?"
+    r"\s*(?P<word>[^\W\d_]{1,4}\.?\s?)?[^\w\s\[#]{0,2}\s?"
     r"(?P<number>\d{1,3}([.,'\u2019_\s]\d{3})+([.,]\d+)?|\d+([.,]\d+)?)(?P<unit>\D{0,12})"
 )
 """A number with a sign or a currency before it, thousands in any form, and a unit behind it."""

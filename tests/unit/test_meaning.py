@@ -422,6 +422,7 @@ class Verdict(str, enum.Enum):  # noqa: UP042 - its str() is its name
         ([Verdict.GUILTY, Verdict.FREE], ["free", "guilty of something"]),
         ([np.str_("b"), "a"], ["a", "b"]),
         ([True, 2], [1, 2]),
+        (np.array([3, 5], object), [3, 5]),
         ([True, 0.5 * 4], [1.0, 2.0]),
         (pd.Categorical(["lo", "hi"], categories=["lo", "mid", "hi"], ordered=True), ["hi", "lo"]),
         (np.array([0, 1], np.longdouble), [0.0, 1.0]),
@@ -445,7 +446,9 @@ def test_labels_mean_the_same_by_every_way_in(labels: Any, classes: list[Any], r
         frame = pd.DataFrame(X, columns=["a", "b"]).assign(y=y)
         found.append(macmpi.fit(frame, "y", loss="cross_entropy", config=short))
     for model in found:
-        assert (model.classes if isinstance(model, macmpi.Model) else model.classes_).tolist() == classes
+        own: Any = model.classes if isinstance(model, macmpi.Model) else model.classes_
+        assert own.tolist() == classes
+        assert own.dtype.kind == np.array(classes).dtype.kind
         assert set(model.predict(X).tolist()) <= set(classes)
 
 

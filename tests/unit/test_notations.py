@@ -60,7 +60,9 @@ def test_numbers_in_a_notation_that_is_not_read_are_neither_categories_nor_names
     assert Columns.of(pd.DataFrame({"a": texts * 2}), categories=["a"]).each[0].kind == "category"
 
 
-@pytest.mark.parametrize("names", ["person {}", "t{}", "R2-{}", "10.0.{}.1", "{}-17", "a{}@b.c", "{}/50"])
+@pytest.mark.parametrize(
+    "names", ["person {}", "t{}", "R2-{}", "10.0.{}.1", "{}-17", "a{}@b.c", "{}/50", "#{}", "[{},]", "No. {}"]
+)
 def test_names_that_hold_numbers_are_no_numbers(names: str) -> None:
     assert kind_of_texts(counted([names.format(i) for i in range(40)])) == ("category", "")
 
