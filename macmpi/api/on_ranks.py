@@ -103,10 +103,7 @@ def checked(ranks: int) -> str:
 def _folder(points: Points | None) -> Iterator[Path]:
     """A folder in memory, if there is space for the points, that is removed at the end, however this process ends."""
     needed = 1.1 * sum(array.nbytes for array in (points.arrays if points else {}).values()) + 2**20
-    where = None
-    if os.access(MEMORY, os.W_OK):
-        status = os.statvfs(MEMORY)
-        where = MEMORY if status.f_bavail * status.f_frsize > 2.0 * needed else None
+    where = MEMORY if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 2.0 * needed else None
     remove_abandoned(MEMORY)
     folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=where))
     words = [sys.executable, "-m", "macmpi.api.cleaner", str(os.getpid()), str(folder)]
@@ -160,7 +157,7 @@ class Tail:
 
 def _why(ended: str, wish: str) -> str:
     """Says why ranks ended: they know of the signal alone, and not that the callback wished it."""
-    return wish if ended == INTERRUPTED else ended
+    return wish or ended if ended == INTERRUPTED else ended
 
 
 def _records(curve: Tail, wish: str) -> list[dict[str, Any]]:
@@ -189,9 +186,8 @@ def _follow(command: list[str], folder: Path, curve: Tail, callback: Callback | 
                 for record in _records(curve, wish.why):
                     if callback and callback(record):
                         wish.why = wish.why or ANSWERED
-                if ended:
-                    code = process.returncode  # the signal may come before ranks can listen
-                    return STOPPED if told and code not in OWN else code, wish.why
+                if ended:  # it may come before ranks can listen
+                    return STOPPED if told and process.returncode not in OWN else process.returncode, wish.why
                 if wish.asked and not told:
                     process.send_signal(STOP)
                     told = True

@@ -120,7 +120,15 @@ def test_ranks_are_stopped_by_a_callback_and_by_ctrl_c_with_the_model_so_far(tmp
         if record["iteration"] == 2 and record["phase"] == "iteration":
             signal.raise_signal(signal.SIGINT)
 
-    for callback, why in ((wish, "callback"), (interrupt, "interrupted")):
+    def signal_the_ranks(record: dict[str, Any]) -> None:
+        told.append(record)
+        if record["iteration"] == 2 and record["phase"] == "iteration":
+            children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+            for child in (int(c) for c in children if b"macmpi.run" in Path(f"/proc/{c}/cmdline").read_bytes()):
+                os.kill(child, signal.SIGUSR1)
+
+    wishes = (wish, "callback"), (interrupt, "interrupted"), (signal_the_ranks, "interrupted")
+    for callback, why in wishes:
         told.clear()
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
