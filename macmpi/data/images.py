@@ -110,8 +110,8 @@ def _mode(image: Any) -> str:
 def _unread(image: Any) -> str:
     """Says what an image holds that would be lost, and what helps; "" where all of it is read."""
     mode, tiles = str(image.mode), str(getattr(image, "tile", ""))
-    if mode not in GREY + COLOUR or "16" in tiles:
-        return f"has pixels of mode {mode}{', 16 bits' * ('16' in tiles)}; 8 bits a channel are read: convert it"
+    if mode not in GREY + COLOUR or ";16" in tiles:
+        return f"has pixels of mode {mode}{', 16 bits' * (';16' in tiles)}; 8 bits a channel are read: convert it"
     if getattr(image, "n_frames", 1) > 1:
         return f"holds {image.n_frames} pictures, and one a file is read: save them one by one"
     if "transparency" in image.info or mode in ("LA", "PA", "RGBA"):
