@@ -108,8 +108,8 @@ def _mode(image: Any) -> str:
 def _check(image: Any) -> None:
     """Raises UsageError where an image holds what would be lost."""
     mode, tiles = str(image.mode), str(getattr(image, "tile", ""))
-    if mode not in GREY + COLOUR or "16" in tiles:
-        held = f"{mode}{', 16 bits' * ('16' in tiles)}"
+    if mode not in GREY + COLOUR or ";16" in tiles:
+        held = f"{mode}{', 16 bits' * (';16' in tiles)}"
         raise UsageError(f"it has pixels of mode {held}; 8 bits a channel are read: convert it")
     if getattr(image, "n_frames", 1) > 1:
         raise UsageError(f"it holds {image.n_frames} pictures, and one a file is read: save them one by one")

@@ -164,13 +164,14 @@ def test_what_would_be_lost_of_a_picture_is_refused(tmp_path: Path) -> None:
             assert says in refusal(Data(source=str(folder)))
 
 
-def test_a_palette_of_greys_is_grey_and_one_of_colours_is_not(tmp_path: Path) -> None:
-    pixels = draw(tmp_path / "grey" / "a.png")
+@pytest.mark.parametrize("size", [(4, 3), (16, 16), (160, 116)])
+def test_a_palette_of_greys_is_grey_and_one_of_colours_is_not(size: tuple[int, int], tmp_path: Path) -> None:
+    pixels = draw(tmp_path / "grey" / "a.png", size)
     Image.fromarray(pixels).convert("P", palette=Image.Palette.ADAPTIVE).save(tmp_path / "grey" / "b.png")
     found, _ = images_of(tmp_path / "grey", [])
     assert_array_equal(found, np.stack([pixels, pixels]))
     Image.fromarray(np.stack([pixels] * 2 + [255 - pixels], 2)).quantize(256).save(tmp_path / "grey" / "c.png")
-    assert images_of(tmp_path / "grey", [])[0].shape == (3, 3, 4, 3)
+    assert images_of(tmp_path / "grey", [])[0].shape == (3, *pixels.shape, 3)
 
 
 def test_a_folder_of_images_is_predicted_as_it_was_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
