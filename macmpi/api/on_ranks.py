@@ -201,6 +201,7 @@ def _follow(command: list[str], folder: Path, curve: Tail, callback: Callback | 
 def _outcome(code: int, wish: str, folder: Path, output: Path) -> Model:
     """The model that the ranks have left.  Raises what they failed of."""
     said = (folder / "err").read_text(encoding="utf-8", errors="replace").strip()
+    said = said.replace(f'data.source = "{folder / POINTS}"', ARRAYS).replace(str(folder / POINTS), ARRAYS)
     if code in (0, 70, 75) and _is_newer(output / "model.h5", folder / "fit.toml"):
         for line in said.splitlines():
             if line.startswith("macmpi: "):
@@ -213,7 +214,6 @@ def _outcome(code: int, wish: str, folder: Path, output: Path) -> Model:
     if code == STOPPED:
         raise MacmpiError("the ranks were stopped before there was a model")
     own = said[said.rfind("macmpi: ") :].removeprefix("macmpi: ") if "macmpi: " in said else said
-    own = own.replace(f'data.source = "{folder / POINTS}"', ARRAYS).replace(str(folder / POINTS), ARRAYS)
     raise ERRORS.get(code, MacmpiError)(own or f"the ranks ended with exit code {code}")
 
 
