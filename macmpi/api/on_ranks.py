@@ -202,6 +202,7 @@ def _follow(command: list[str], folder: Path, curve: Tail, callback: Callback | 
 def _outcome(code: int, wish: str, folder: Path, output: Path) -> Model:
     """The model that the ranks have left.  Raises what they failed of."""
     said = (folder / "err").read_text(encoding="utf-8", errors="replace").strip()
+    said = said.replace(f'data.source = "{folder / POINTS}"', ARGUMENTS).replace(str(folder / POINTS), ARGUMENTS)
     began, kept = (folder / "fit.toml").stat().st_mtime_ns, output / "model.h5"  # not that of a run before this fit
     if code in (0, 70, STOPPED) and os.path.exists(kept) and kept.stat().st_mtime_ns >= began:
         for line in said.splitlines():
@@ -219,5 +220,4 @@ def _outcome(code: int, wish: str, folder: Path, output: Path) -> Model:
     if code == STOPPED:
         raise MacmpiError("the ranks were stopped before there was a model")
     own = said[said.rfind("macmpi: ") :].removeprefix("macmpi: ") if "macmpi: " in said else said
-    own = own.replace(f'data.source = "{folder / POINTS}"', ARGUMENTS).replace(str(folder / POINTS), ARGUMENTS)
     raise ERRORS.get(code, MacmpiError)(own or f"the ranks ended with exit code {code}")

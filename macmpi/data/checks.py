@@ -324,7 +324,8 @@ def classes_of(
             "learn: leave these points out, or put some of them into X and Y"
         )
     if unseen and not drawn:
-        caution(f"{source}: no validation point is of the classes {unseen}: how well they are learnt is not measured")
+        said = f"no validation point is of the classes {unseen}: how well they are learnt is not measured"
+        caution(f'data.source = "{source}": {said}')
     return classes
 
 

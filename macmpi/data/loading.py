@@ -43,7 +43,7 @@ def load(config: Data, wanted: Wanted = NUMBERS, dtype: Any = np.float64, points
     found = Reader(partitions, Team(), dtype, config, whole=True).dataset(raw, parts, classes, wanted)
     w = found.weights
     if classes is not None and w is not None and np.count_nonzero(found.Y[w > 0.0].any(axis=0)) < 2:
-        raise UsageError(f"{config.source}: all training points with a weight above 0 are of one class")
+        raise UsageError(f'data.source = "{config.source}": all training points with a weight above 0 are of one class')
     groups, order = (
         (parts[name].whole(), parts[f"{name}_val"].whole()) if name in parts else None for name in ("groups", "order")
     )

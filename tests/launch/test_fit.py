@@ -127,12 +127,14 @@ def test_ranks_are_stopped_by_a_callback_and_by_ctrl_c_with_the_model_so_far(tmp
             for child in (int(c) for c in children if b"macmpi.run" in Path(f"/proc/{c}/cmdline").read_bytes()):
                 os.kill(child, signal.SIGUSR1)
 
+    alike = X[CLASSES == "one"][:9], CLASSES[CLASSES == "one"][:9]
     wishes = (wish, "callback"), (interrupt, "interrupted"), (signal_the_ranks, "interrupted")
     for callback, why in wishes:
         told.clear()
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
-            model = macmpi.fit(X, CLASSES, config=LONG, ranks=2, callback=callback)
+            model = macmpi.fit(X, CLASSES, validation=alike, config=LONG, ranks=2, callback=callback)
+        assert any(str(one.message).startswith("the arguments of fit: no validation point is") for one in warned)
         assert told == model.history
         assert model.history[-1]["phase"] == "postprocess"
         assert model.history[-1]["ended"] == model.card.training.ended == why

@@ -370,6 +370,7 @@ def test_given_validation_labels_are_classes_of_the_training_points(labels: list
     told = [str(one.message) for one in said if "no validation point is of the classes" in str(one.message)]
     lost = [one for one in "abc" if one not in labels]
     assert len(told) == bool(lost)
+    assert all(text.startswith("the arguments of fit: no validation point") for text in told)
     for one in lost:
         assert re.search(rf"classes .*\b({one}|{ord(one)})\b", told[0])
 

@@ -160,7 +160,7 @@ def test_what_would_be_lost_of_a_picture_is_refused(tmp_path: Path) -> None:
             else:
                 one, two = (Image.fromarray(A) for A in (pixels[..., 0], 255 - pixels[..., 0]))
                 one.save(path, save_all=True, append_images=[two])
-            assert f"{path} " in refusal(Data(source=str(folder)))
+            assert f"{path}: it " in refusal(Data(source=str(folder)))
             assert says in refusal(Data(source=str(folder)))
 
 

@@ -13,6 +13,7 @@ from numpy.testing import assert_array_equal
 
 import macmpi
 from macmpi import UsageError
+from macmpi.config import Data
 from macmpi.data.frames import Columns
 from macmpi.data.texts import Unclear, kind_of_texts
 
@@ -57,7 +58,7 @@ def test_numbers_in_a_notation_that_is_not_read_are_neither_categories_nor_names
     texts = [notation.format(x) if isinstance(notation, str) else notation(x) for x in numbers]
     with pytest.raises(Unclear, match=r"write plain numbers|without commas"):
         kind_of_texts(counted(texts))
-    assert Columns.of(pd.DataFrame({"a": texts * 2}), categories=["a"]).each[0].kind == "category"
+    assert Columns.of(pd.DataFrame({"a": texts * 2}), Data(categories=["a"])).each[0].kind == "category"
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def test_a_slip_among_dates_is_refused_and_dates_are_no_categories(days: list[An
         with pytest.raises(Unclear, match="date"):
             kind_of_texts(counted([day.strftime(form) for day in days] + [slip]))
     frame = pd.DataFrame({"d": [*map(str, days), slip]})
-    assert Columns.of(frame, empty=[slip]).each[0].kind == "date"
+    assert Columns.of(frame, Data(empty=[slip])).each[0].kind == "date"
 
 
 @often
