@@ -193,9 +193,8 @@ def contenders(name: str, tuned: int) -> list[str]:
 def of_page(page: Path, without: list[str]) -> list[dict[str, Any]]:
     """Means of a page written earlier, but for some contenders: rows of no split, with the commits that it names."""
     text = page.read_text().partition(PUBLIC)[0]
-    named = text.split("Commits:")[1].split("Written")[0]
-    commits = dict(re.findall(r"([^;:]+?) at ([0-9a-f, -]+?(?:dirty)?)(?=;|\.)", named))
-    commits = {" ".join(who.split()): " ".join(found.split()) for who, found in commits.items()}
+    named = " ".join(text.split("Commits:")[1].split("Written")[0].split())
+    commits = {who.strip(): at for who, at in re.findall(r"([^;:]+?) at ([0-9a-f, -]+?(?:dirty)?)(?=;|\.)", named)}
     lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
     heads, rows = lines[0][1::2], []
     for name, *cells in lines[1:]:

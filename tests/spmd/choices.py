@@ -351,8 +351,9 @@ def weighted_outputs(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iter
     yield OUTPUTS, {"model.hidden": [3], "method.name": "alternating", "model.activation": "linear"}
     yield OUTPUTS, {"model.loss": "huber", **own, "w_step.schedule": "ring", "w_step.batch": 9, "w_step.rate": 0.01}
     yield OUTPUTS_COUNTS, {**counts, **own}
-    for keys in ({}, own, {"parallel.data": "node"}, {"start.method": "greedy"}):
+    for keys in ({}, own, {"parallel.data": "node"}):
         yield OUTPUTS_COUNTS, {**counts, **drawn, **keys}
+    yield OUTPUTS_COUNTS, {**counts, "start.method": "greedy"}
     yield OUTPUTS, {"method.name": "lbfgs", "model.sites": "none"}
     yield OUTPUTS, {"model.hidden": [5], "model.activation": "binary", "penalty.mu0": 0.1}
     recurrent = [Recurrent(4, 3)]
