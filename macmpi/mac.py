@@ -58,7 +58,7 @@ class Mac:
         return start_from(self.parts, codes, seed, range_)
 
     def start(self, range_: float, gradient_step: bool, seed: int) -> State[MacState]:
-        """Random weights (range 0: of `initial.RANGE`), one gradient step, feasible coordinates.  Collective: yes."""
+        """Random weights (range 0: of `ends.RANGE`), one gradient step, feasible coordinates.  Collective: yes."""
         return self.start_at(random_start(self.parts, range_, seed), gradient_step)
 
     def start_at(self, weights: Array, gradient_step: bool) -> State[MacState]:

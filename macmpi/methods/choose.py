@@ -75,7 +75,7 @@ class Nested(Generic[Own]):
         raise NotImplementedError
 
     def start(self, range_: float, gradient_step: bool, seed: int) -> State[Own]:
-        """Random weights (range 0: of `initial.RANGE`), one gradient step.  Collective: yes."""
+        """Random weights (range 0: of `ends.RANGE`), one gradient step.  Collective: yes."""
         return self.start_at(random_start(self.parts, range_, seed), gradient_step)
 
     def start_at(self, weights: Array, gradient_step: bool) -> State[Own]:

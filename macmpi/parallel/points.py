@@ -151,11 +151,11 @@ class Points:
         return over_parts(self._tree, lambda b: [t.rows for t in tiles.chunks_within(summed.block(b, rank))])
 
     def here(self, rows: Rows) -> Rows:
-        """Rows that are made, made at once; of sharded points, of which there may be many, later.  Collective: no."""
+        """Make rows at once if points are replicated; leave those of sharded points until read.  Collective: no."""
         return rows if self._own.sharded or isinstance(rows, np.ndarray) else rows[EVERY]
 
     def hold(self, rows: Rows, out: Any = None, most: float = np.inf) -> Rows:
-        """Rows that are made, each of its own points by each rank, for all; of sharded points later, and so of many.
+        """Make rows once, each rank those of its own points, unless points are sharded or the rows exceed `most` bytes.
 
         out: as of `rows`; most: bytes of all of them.  Collective: yes.
         """

@@ -1,4 +1,4 @@
-"""The cost model asked further: ParMAC's model beside it, several iterations, more points, and how far ranks help."""
+"""Compare the cost model with ParMAC's; ask it for several iterations, more points, and how far ranks help."""
 
 from __future__ import annotations
 

@@ -460,7 +460,7 @@ STOPPING, ENDING = ("USR1", "USR2", "XCPU"), ("TERM", "INT", "HUP")
 def test_a_signal_to_the_shell_alone_stops_the_ranks_which_are_awaited(script: str, sent: str, tmp_path: Path) -> None:
     """Again and again while they write their checkpoint.  It goes on but after a signal that is for ever.
 
-    A signal that comes as another one is dealt with may end the shell's next wait at once.
+    A signal that comes while another one is handled may end the shell's next wait at once.
     """
     until = tmp_path / "until"
     command, env = job(script, tmp_path, 75, UNTIL=str(until))

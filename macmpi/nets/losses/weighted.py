@@ -143,7 +143,7 @@ class WeightedOutputs(ByOutput):
         return self.of.curvatures(Y, F)
 
     def _where_seen(self, of: Callable[[Array, Array], Array], Y: Array, F: Array) -> Array:
-        """v of(y, F), 0 where v is."""
+        """v of(y, F), which is 0 wherever the weight v is 0, whatever y is there."""
         y, v = np.split(Y, 2, axis=1)
         return v * of(np.where(v > 0.0, y, STAND_IN), F)
 
