@@ -250,7 +250,7 @@ class State(Generic[Held]):
     weights (flat), Z (N, H_1 + ... + H_K), in the precision of the run; mu of the next half step; position: the half
     step or the minibatch that comes next in the iteration under way; mu_done: mu of the iteration done last (0: none
     yet), which the postprocessing uses; seconds: training time so far; finished: why the run ended, or "".  Arrays are
-    global and the same on every rank, but for sharded rows of points.
+    global and the same on every rank, but for rows of points, of which a rank may hold its own alone.
     """
 
     weights: Array

@@ -50,5 +50,5 @@ def plan_of(
 
 
 def changed(plan: Plan, **values: Any) -> Plan:
-    """A plan with other values in what its config says: `changed(plan, placement="sharded")`."""
+    """A plan with other values in what its config says: `changed(plan, autoencoder=True)`."""
     return replace(plan, resolved=replace(plan.resolved, **values))

@@ -497,6 +497,30 @@ def test_names_and_texts_keep_to_the_words_of_the_field() -> None:
     assert wrong == []
 
 
+def test_few_files_name_where_rows_of_points_live() -> None:
+    """Others ask a placement what follows from it.  In code, texts and docstrings; names of settings apart, no synonym.
+
+    Properties of a placement that come near to naming one are asked by the plan and by who keeps files, where work is
+    divided and memory is counted.
+    """
+    naming = re.compile(r"sharded|per_node")
+    assert files_with(naming) <= {
+        *("parallel.placement", "config.tables"),
+        *("data.source", "data.gathered", "data.targets", "data.checks"),
+    }
+    assert files_with(re.compile(r"\.sums_alone\b")) <= {
+        *("parallel.placement", "parallel.points", "plan.work", "plan.cost", "plan.parts"),
+    }
+    assert files_with(re.compile(r"\.spreads\b")) <= {"plan.estimate", "training.trial"}
+    assert files_with(re.compile(r"\.by_all\b")) <= {"training.held", "training.checkpoint"}
+    assert files_with(re.compile(r"\.own_copies\b")) <= {"plan.estimate", "plan.cost"}
+
+
+def files_with(words: re.Pattern[str]) -> set[str]:
+    """The modules whose text has such words."""
+    return {module(path) for path in trees() if words.search(path.read_text(encoding="utf-8"))}
+
+
 # --- configs, and what the README promises ----------------------------------------------------------------------------
 
 

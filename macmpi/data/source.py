@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from macmpi import caution, many
+from macmpi import UsageError, caution, many
 
 if TYPE_CHECKING:
     from macmpi.config import Config
@@ -69,6 +69,10 @@ class Whole(_Named):
             self._data = load(self.config.data, self.wanted, self.config.model.precision, self.points)
         return self._data
 
+    def whole(self) -> Dataset:
+        """All points, read by this process alone.  Raises UsageError.  Collective: no."""
+        return self.outline()
+
     def notes(self, seconds: float) -> list[str]:
         """Lines for the head of the table, on rank 0, once the data are read.  seconds: that took so long.
 
@@ -122,6 +126,9 @@ class Sharded(_Named):
         from macmpi.data.loading import blank
 
         return blank(self._sizes)
+
+    def whole(self) -> Dataset:
+        raise UsageError('of a sharded run (parallel.data = "sharded") they are not read here')
 
     def load(self, team: Team, points: Partitions) -> Dataset:
         from macmpi.data.loading import load_rows

@@ -44,7 +44,7 @@ def start_at(parts: Parts, weights: Array, gradient_step: bool) -> State[MacStat
     """The given weights (flat), one gradient step, feasible coordinates, no multipliers.  Collective: yes.
 
     Where a layer has no derivative there is no gradient step.  Weights that have bounds are moved into them, and zeros
-    of sparse layers stay.  Unless points are sharded, rank 0 alone computes the gradient.
+    of sparse layers stay.  Rank 0 alone computes the gradient where it has all points.
     """
     plan, state = parts.plan, parts.new_state(weights)
     for k, segment in enumerate(plan.chain.segments):

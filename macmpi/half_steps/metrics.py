@@ -66,7 +66,7 @@ def renew_metric(parts: Parts, state: State[MacState]) -> None:
 
 
 def _variance(points: Points, weights: Array | None, z: Array) -> Array:
-    """The variance of each column over all points, as they weigh.  Collective: where points are sharded."""
+    """The variance of each column over all points, as they weigh.  Collective: where no rank sums alone."""
 
     def sums(of: Callable[[slice], Array]) -> Array:
         (found,) = points.over(lambda rows: (total_of(of(rows), at(weights, rows)),))

@@ -90,7 +90,7 @@ class Parts:
     def features(self, k: int, state: State[Any]) -> Rows:
         """Segment k's regression reads z_{k-1} or what the maps before the regression make of it.
 
-        Of sharded points, which may be many, it is made where it is needed.  Collective: yes.
+        Where rows are not kept it is made when it is read.  Collective: yes.
         """
         segment, A, weights = self.plan.chain.segments[k], self.inputs(k, state), self.weights(state)
         if not segment.feature_maps:
@@ -101,7 +101,7 @@ class Parts:
     def unfolded(self, k: int, A: Rows) -> Rows:
         """The rows that the weights of segment k's units multiply, all of a point in one: (N, P D).
 
-        Of sharded points, and of many patches, they are made where they are needed.  Collective: yes.
+        Where rows, or many patches, are not kept they are made when they are read.  Collective: yes.
         """
         if not self.plan.resolved.regressions[k].by_unit:
             return A

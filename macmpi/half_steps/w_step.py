@@ -96,7 +96,7 @@ class Solving:
         return self.factors.get(k)
 
     def solve(self, job: Job) -> None:
-        """A regression.  Collective: where points are sharded."""
+        """A regression.  Collective: where no rank sums alone."""
         plan, over_points = self.given.parts.plan, self.given.parts.over_points
         own = plan.resolved.regressions[job.segment]
         if own.by_rows and job.units is not None:

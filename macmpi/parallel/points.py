@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from macmpi.parallel import balance, tiles
+from macmpi.parallel.placement import EVERYWHERE, Placement
 from macmpi.parallel.shared_work import Pieces, Products, TreeSum, over_parts
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Cut, Tile
@@ -26,14 +27,14 @@ class PointPartition:
     """Tiles of points assigned to ranks: whole blocks, contiguous, so that one in-place gather exchanges their rows.
 
     tiles: of all points; blocks: runs of tiles; runs: of blocks, one for each rank.  Of many points neither tiles nor
-    blocks are kept, each is made when it is asked for.  Sums over points add block by block.  sharded: a rank holds the
-    rows of its own blocks alone; rows are then counted from the first of these.
+    blocks are kept, each is made when it is asked for.  Sums over points add block by block.  placement: says which
+    rows a rank holds; they are counted from the first of these.
     """
 
     tiles: Cut
     blocks: Cut
     runs: tuple[Tile, ...]
-    sharded: bool = False
+    placement: Placement = EVERYWHERE
 
     @property
     def n(self) -> int:
@@ -55,7 +56,7 @@ class PointPartition:
 
     def held(self, rank: int) -> Tile:
         """The points whose rows a rank holds."""
-        return self.own(rank) if self.sharded else Tile(0, self.n)
+        return self.placement.held(self.own(rank), self.n)
 
     def blocks_of(self, rank: int) -> list[tuple[int, tuple[Tile, ...]]]:
         """Number and tiles of each block of a rank, the tiles as rows of what it holds."""
@@ -68,7 +69,7 @@ class PointPartition:
 
     def held_blocks(self, rank: int) -> list[tuple[int, Tile]]:
         """Number and rows of each block that a rank holds."""
-        run = self.runs[rank] if self.sharded else Tile(0, len(self.blocks))
+        run = self.placement.held(self.runs[rank], len(self.blocks))
         return [(b, self.block(b, rank)) for b in range(run.start, run.stop)]
 
     def tiles_of(self, rank: int) -> list[Tile]:
@@ -91,22 +92,22 @@ def partition_points(
     n: int,
     ranks: int,
     blocks: int | None = None,
-    sharded: bool = False,
+    placement: Placement = EVERYWHERE,
     tiled: Callable[[int], Cut] = tiles.point_tiles,
 ) -> PointPartition:
     """Points in at most `blocks` blocks, those of `tiles.block_count` unless it is given."""
     of_points = tiled(n)
     cut = tiles.cut(len(of_points), tiles.block_count(n) if blocks is None else blocks)
-    return PointPartition(of_points, cut, balance.contiguous_runs(len(cut), ranks), sharded)
+    return PointPartition(of_points, cut, balance.contiguous_runs(len(cut), ranks), placement)
 
 
 class Points:
-    """Replicated, every rank has all rows and sums by itself; sharded, it has its own, and sums are exchanged.
+    """The points as a rank sees them: rows that it writes, has made and kept, and sums over, wherever others live.
 
     count: how many rows this rank holds; own: which of them are its own points'; sample: evenly spaced points, as rows
     of what it holds; average: a mean over the sample; over: a sum over all points; jointly: a sum over all points for
     which each rank does its share; weight: the sum of the points' weights, their number where all are 1.  `jointly`
-    and averages are collective, `over` where points are sharded.
+    and averages are collective, `over` where no rank sums alone.  summing: this rank takes part in `once`.
 
     train: of the points; summed: as `jointly` sums over them; widest: bytes of its widest sum.  weights: of the points
     that this rank holds, (N,): the sample is spaced evenly along their running sum, as that of w_n copies would be.
@@ -133,7 +134,8 @@ class Points:
             self.sample = spaced_along(weights, sums, np.arange(size) * self.weight / size, train, team.rank)
         self.count, self.own = len(held), train.own(team.rank).after(held.start).rows
         self._own, self._summed, self._team, self._widest = train, summed, team, widest
-        if not train.sharded:
+        self._place, self.summing = train.placement, train.placement.has_sums(team)
+        if self._place.sums_alone:
             self.average: Average = OverSample(team)
             self.over, self.in_pieces = sum_over([tile.rows for tile in tiles.point_chunks(train.n)]), ALONE
             return
@@ -151,33 +153,35 @@ class Points:
         return over_parts(self._tree, lambda b: [t.rows for t in tiles.chunks_within(summed.block(b, rank))])
 
     def here(self, rows: Rows) -> Rows:
-        """Make rows at once if points are replicated; leave those of sharded points until read.  Collective: no."""
-        return rows if self._own.sharded or isinstance(rows, np.ndarray) else rows[EVERY]
+        """Makes rows at once where rows that are made are kept, else when they are read.  Collective: no."""
+        return rows[EVERY] if self._place.keeps(0, 0) else rows
 
     def hold(self, rows: Rows, out: Any = None, most: float = np.inf) -> Rows:
-        """Make rows once, each rank those of its own points, unless points are sharded or the rows exceed `most` bytes.
+        """Makes rows once, each rank those of its own points, where at most `most` bytes of rows are kept.
 
         out: as of `rows`; most: bytes of all of them.  Collective: yes.
         """
-        large = rows.shape[0] * rows.shape[1] * rows.dtype.itemsize > most
-        if self._own.sharded or large or isinstance(rows, np.ndarray):
+        count = rows.shape[0] * rows.shape[1] * rows.dtype.itemsize
+        if isinstance(rows, np.ndarray) or not self._place.keeps(count, most):
             return rows
         return self.rows(rows.make, rows.shape[1], rows.dtype, out)
 
     @contextmanager
     def writing(self, rows: Array) -> Iterator[None]:
-        """Inside, each rank writes its own points' rows and reads no others; then all are here.  Collective: yes."""
-        self._team.fence(rows)
-        yield
-        if not self._own.sharded:
-            self._team.gather_rows(rows, self._own.row_counts)
-
-    def spare(self, rows: Array) -> Array:
-        """Rows of the same shape to be written; of sharded points, which memory may not hold twice, these themselves.
+        """Inside, each rank writes its own points' rows and reads no others; then they are published.
 
         Collective: yes.
         """
-        return rows if self._own.sharded else self._team.array(rows.shape, rows.dtype)
+        self._team.fence(rows)
+        yield
+        self._place.publish(self._team, rows, self._own.row_counts)
+
+    def spare(self, rows: Array) -> Array:
+        """Rows of the same shape to be written; these themselves where memory may not hold them twice.
+
+        Collective: yes.
+        """
+        return self._place.spare(self._team, rows)
 
     def once(self, count: int, make: Callable[[], Array]) -> Array:
         """Numbers (count,) that are made of sums over all points (`over`): by rank 0 for all, or by all jointly.
@@ -185,41 +189,37 @@ class Points:
         Collective: yes.
         """
         found = np.zeros(count)
-        if self._own.sharded or self._team.rank == 0:
+        if self.summing:
             found[:] = make()
-        if not self._own.sharded:
-            self._team.share_array(found)
+        self._place.share_sums(self._team, found)
         return found
 
     def rows(self, make: Callable[[slice], Array], width: int, dtype: np.dtype, out: Array | None = None) -> Array:
         """make(rows) of every point that this rank holds, tile by tile: (N, width).
 
-        Each rank makes those of its own points; replicated, all get all, and the ranks of a node may share them.
+        Each rank makes those of its own points, which are published.
         out: what an earlier call gave, and nobody needs any more.  Collective: yes.
         """
         own, team = self._own, self._team
         if out is None:
-            shape = self.count, width
-            out = np.empty(shape, dtype) if own.sharded else team.array(shape, dtype)
+            out = self._place.array(team, (self.count, width), dtype)
         else:
             team.fence(out)
         for tile in own.tiles_of(team.rank):
             out[tile.rows] = make(tile.rows)
-        if not own.sharded:
-            team.gather_rows(out, own.row_counts)
+        self._place.publish(team, out, own.row_counts)
         return out
 
 
 def block_sums(weights: Array, train: PointPartition, team: Team) -> Array:
-    """The running sum of the points' weights at the end of each block: (blocks,).  Collective: where sharded.
+    """The running sum of the points' weights at the end of each block: (blocks,).  Collective: yes.
 
     weights: of the points that this rank holds.
     """
     sums = np.zeros((len(train.blocks), 1))
-    for b, block in train.held_blocks(team.rank):
-        sums[b] = weights[block.rows].sum()
-    if train.sharded:
-        team.gather_rows(sums, train.block_counts)
+    for b in range(train.runs[team.rank].start, train.runs[team.rank].stop):
+        sums[b] = weights[train.block(b, team.rank).rows].sum()
+    team.gather_rows(sums, train.block_counts)
     return np.cumsum(sums[:, 0])
 
 

@@ -13,6 +13,7 @@ from macmpi.demand import Demand
 from macmpi.nets.build import is_basis
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import Map
+from macmpi.parallel.placement import PLACEMENTS
 from macmpi.plan.resolved import Resolved
 
 Setting = tuple[str, Any]
@@ -121,9 +122,8 @@ def of_ways(config: Config) -> Iterator[Asked]:
         yield Asked(Demand.RING, said("w_step.schedule", "ring"), (("w_step.schedule", "units"),))
     if config.method.name == "alternating":
         yield Asked(Demand.HALVES, 'method.name = "alternating"', (("method.name", "mac"),))
-    demands = {"replicated": Demand.REPLICATED, "node": Demand.NODE, "sharded": Demand.SHARDED}
-    others = tuple(("parallel.data", word) for word in demands if word != places)
-    yield Asked(demands[places], said("parallel.data", places), others)
+    others = tuple(("parallel.data", word) for word in PLACEMENTS if word != places)
+    yield Asked(Demand[places.upper()], said("parallel.data", places), others)
 
 
 def of_schedule(config: Config) -> Iterator[Asked]:

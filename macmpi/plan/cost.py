@@ -18,6 +18,7 @@ from math import ceil, log2
 from macmpi.config import NESTED
 from macmpi.parallel import balance, tiles
 from macmpi.parallel.exchange import group_size, messages
+from macmpi.parallel.placement import EVERYWHERE, Placement
 from macmpi.parallel.shared_work import alone
 from macmpi.plan.directions import DirectionWork, assign_inverses, damped, inverse_flops, sides_of
 from macmpi.plan.estimate import flops_of_half_steps, subtrees
@@ -87,12 +88,12 @@ class Seconds:
 
 @dataclass(frozen=True)
 class Round:
-    """seconds: of each rank between two exchanges; bytes: what is exchanged then; once: a node has one copy of it;
-    verb: "gather", "columns", or "shift" to the next rank; times: how often the round comes."""
+    """seconds: of each rank between two exchanges; bytes: what is exchanged then; place: says how many copies of it
+    there are; verb: "gather", "columns", or "shift" to the next rank; times: how often the round comes."""
 
     seconds: Sequence[float]
     bytes: int
-    once: bool = False
+    place: Placement = EVERYWHERE
     verb: str = "gather"
     times: int = 1
 
@@ -101,9 +102,9 @@ class Round:
         return self.times * max(self.seconds)
 
 
-def gather(machine: Machine, count: int, ranks: int, once: bool = False) -> float:
+def gather(machine: Machine, count: int, ranks: int, place: Placement = EVERYWHERE) -> float:
     """Seconds in which every rank, or once each node, gets the parts of `count` bytes that the others have."""
-    copies = ceil(ranks / machine.cores) if once else ranks
+    copies = place.copies(ranks, machine.cores)
     ready = machine.handshake if copies > 1 and count > machine.eager else 0.0
     return machine.alpha * ceil(log2(ranks)) + machine.beta * count * (copies - 1) / copies + ready
 
@@ -115,29 +116,27 @@ def exchange(machine: Machine, round_: Round, ranks: int) -> float:
     group = group_size(ranks)
     steps, levels = (messages(ranks, group), 1 + (group > 1)) if round_.verb == "columns" else (1, 1)
     scattered = machine.alpha * steps + machine.beta * levels * round_.bytes / ranks
-    each = gather(machine, round_.bytes, ranks, round_.once) if round_.verb == "gather" else scattered
+    each = gather(machine, round_.bytes, ranks, round_.place) if round_.verb == "gather" else scattered
     meeting = machine.alpha if machine.meeting is None else machine.meeting
     return round_.times * (each + meeting * ceil(log2(ranks)))
 
 
 def _summed(own: Sequence[float], width: int, times: int, leaves: int, plan: Plan) -> list[Round]:
     """The rounds of sums of `width` numbers over `leaves` blocks: each rank's own, then its columns of all."""
-    rows = subtrees(leaves, plan.ranks)
+    rows, place = subtrees(leaves, plan.ranks), plan.placement
     if plan.ranks == 1 or alone(rows, width):
-        return [Round(own, 8 * width * rows, plan.per_node, times=times)]
-    first = Round(own, 8 * width * rows, plan.per_node, "gather" if plan.per_node else "columns", times)
-    return [first, Round((0.0,) * plan.ranks, 8 * width, plan.per_node, times=times)]
+        return [Round(own, 8 * width * rows, place, times=times)]
+    first = Round(own, 8 * width * rows, place, "columns" if place.own_copies else "gather", times)
+    return [first, Round((0.0,) * plan.ranks, 8 * width, place, times=times)]
 
 
 def rounds(work: Work, plan: Plan) -> list[Round]:
     """The Z-step's round, then those of each phase of the W-step's work list.  Cost: that of assigning the work."""
-    item, moved = plan.dtype.itemsize, 0 if plan.sharded else plan.n_train * sum(plan.chain.site_sizes)
+    item, place, coordinates = plan.dtype.itemsize, plan.placement, plan.n_train * sum(plan.chain.site_sizes)
     none, maps = (0.0,) * plan.ranks, [m for s in plan.chain.segments[1:] for m in s.maps]
-    curved = [m for m in maps if plan.sharded and "linear" not in m.capabilities]
-    found = [Round([work.point * count for count in plan.work.train.row_counts], item * moved, plan.per_node)]
-    for m in (
-        curved if isinstance(plan.resolved.z_solver, GaussNewtonZ) else ()
-    ):  # of which its preconditioner has means
+    found = [Round([work.point * n for n in plan.work.train.row_counts], item * place.moved(coordinates), place)]
+    means = isinstance(plan.resolved.z_solver, GaussNewtonZ) and not place.sums_alone  # of its preconditioner
+    for m in (m for m in maps if means and "linear" not in m.capabilities):
         found += _summed(none, m.n_out**2, 1, len(plan.work.summed.blocks), plan)
     for phase in work.tasks(plan).phases:
         for task in phase.joint:
@@ -148,7 +147,7 @@ def rounds(work: Work, plan: Plan) -> list[Round]:
             what, parts = phase.exchange or Exchange("nothing")
             count = sum(p.stop - p.start for rank in parts for p in rank) * (8 if what == "grams" else item)
             each = [sum(map(work.of, own)) for own in phase.own]
-            found.append(Round(each, count, what == "grams" and plan.per_node))
+            found.append(Round(each, count, place if what == "grams" else EVERYWHERE))
     return found
 
 
@@ -238,8 +237,8 @@ def _passes(plan: Plan, rate: float) -> list[Round]:
         directions = [2.0 * work.cost(jobs) / BLAS_SHARE / rate for jobs in work.assigned(plan.ranks)]
         costs, squares = inverse_flops(chain.block_shapes, layers), sum(h * h + d * d for h, d in chain.block_shapes)
         inverses = [sum(costs[j] for j in own) / rate for own in assign_inverses(costs, plan.ranks)]
-        other.append(Round(directions, item * weights, plan.per_node, times=times))
-        other.append(Round(inverses, item * squares, plan.per_node, times=-(-times // REMADE_LATER)))
+        other.append(Round(directions, item * weights, plan.placement, times=times))
+        other.append(Round(inverses, item * squares, plan.placement, times=-(-times // REMADE_LATER)))
     elif name in ("sgd", "adam"):
         times = -(-plan.n_train // min(of.baseline.batch, plan.n_train))
         points, blocks = points / times, min(SHARED, of.baseline.batch, plan.n_train)

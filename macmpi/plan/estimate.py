@@ -11,6 +11,7 @@ from macmpi import UsageError, many
 from macmpi.config import NESTED
 from macmpi.nets.chain import Chain
 from macmpi.parallel import balance, launchers, tiles
+from macmpi.parallel.placement import PLACEMENTS
 from macmpi.parallel.shared_memory import PLACE, free_bytes
 from macmpi.parallel.shared_work import alone
 from macmpi.plan.choices import KEPT
@@ -38,18 +39,19 @@ def check_memory(plan: Plan, here: int = 1) -> None:
     need, (have, whose) = least_bytes(plan), launchers.memory()
     if need > (mapped := launchers.memory_of_a_process()):
         have, whose = mapped, "ulimit -v allows a process"
-    together = 1 if plan.per_node else min(here, plan.ranks)
+    place, together = plan.placement, plan.placement.copies(min(here, plan.ranks), here)
     if need * together <= have:
         return
     what = f"model.hidden needs about {need / 1e9:,.0f} GB a rank for {many(plan.n_train, 'point')}"
     if need > have or together == 1:
-        ranks = ", or more ranks" if plan.sharded else ""
+        ranks = ", or more ranks" if place.spreads else ""
         remedy = f"fewer hidden units, or fewer points (data.points){ranks}"
-        if together > 1 and plan.sharded:
+        if together > 1 and place.spreads:
             remedy = "more ranks on more machines, or fewer hidden units"
         raise UsageError(f"{what}, and {whose} {have / 1e9:,.1f} GB: {remedy}")
     most = int(have // need)
-    other = "" if plan.sharded else ', or parallel.data = "node" (one copy a machine) or "sharded" (each rank its rows)'
+    others = " or ".join(f'"{name}" ({PLACEMENTS[name].words})' for name in place.others)
+    other = f", or parallel.data = {others}" if others else ""
     raise UsageError(
         f"{what}, {need * together / 1e9:,.0f} GB for the {together} ranks of this machine, and {whose} "
         f"{have / 1e9:,.1f} GB: at most {many(most, 'rank')} on a machine, so more machines{other}"
@@ -83,9 +85,8 @@ def estimate(plan: Plan) -> tuple[list[str], float]:
     coordinates = plan.n_train * sum(plan.chain.site_sizes)
     shares_of_ranks, memory = (_without_coordinates if nested else _with_coordinates)(plan)
     on_node = ""
-    if plan.per_node:
-        needed = node_bytes(plan) / 1e6
-        on_node = f", {needed:,.0f} MB a node ({free_bytes() / 1e6:,.0f} MB free in {PLACE})"
+    if needed := node_bytes(plan):
+        on_node = f", {needed / 1e6:,.0f} MB a node ({free_bytes() / 1e6:,.0f} MB free in {PLACE})"
     return [
         f"net          {sizes}, {weights:,} weights",
         f"points       {plan.n_train:,} training, {plan.n_val:,} validation; {coordinates:,} coordinates",
@@ -112,11 +113,11 @@ def _with_coordinates(plan: Plan) -> Estimate:
     travelling = (s for k, s in enumerate(chain.segments) if plan.resolved.travels(k))
     data += n * sum(s.n_in + 1 for s in travelling)  # in the units' coordinates
     factors = 2 * plan.offsets.grams[-1] + 4 * max(s.n_in + 2 for s in chain.segments) ** 2
-    factors += 0 if plan.per_node else sums_bytes(plan) // 8
+    own = plan.placement.own_copies
+    factors += own * sums_bytes(plan) // 8
     memory = plan.dtype.itemsize * (held * 1.1 + data + 7.0 * n * widest) + 8.0 * (6 * weights + factors) + 210e6
     memory += rounded + plan.dtype.itemsize * n * patches_width(plan)
-    if plan.per_node:
-        memory -= plan.dtype.itemsize * (held + data) + 8.0 * plan.offsets.grams[-1] + rounded
+    memory -= (1 - own) * (plan.dtype.itemsize * (held + data) + 8.0 * plan.offsets.grams[-1] + rounded)
     z_share = max(plan.work.train.row_counts) / N
     w_costs = [sum(j.cost for j in work.jobs_of(rank)) for rank in range(plan.ranks)]
     w_share = max(w_costs) / sum(w_costs)
@@ -151,9 +152,9 @@ def flops_of_half_steps(plan: Plan) -> tuple[float, list[float]]:
 
 
 def _columns(plan: Plan, job: Job) -> int:
-    """Counts the columns over its points that a rank keeps while it does a job: of sharded points often none."""
+    """Counts the columns over its points that a rank keeps while it does a job; none that it makes again."""
     exact = plan.resolved.regressions[job.segment].solver.exact
-    if plan.sharded and (exact or plan.resolved.travels(job.segment)):
+    if (exact or plan.resolved.travels(job.segment)) and not plan.placement.keeps(0, 0):
         return 0
     if plan.resolved.regressions[job.segment].by_fitter:
         return 2 * plan.chain.segments[job.segment].n_out
@@ -167,7 +168,7 @@ def _without_coordinates(plan: Plan) -> Estimate:
     chain, N, item, name = plan.chain, plan.n_train, plan.dtype.itemsize, plan.resolved.method.name
     weights, squares = plan.offsets.weights[-1], sum(h * h + d * d for h, d in chain.block_shapes)
     n, n_val = (len(points.held(0)) for points in (plan.work.train, plan.work.validation))
-    data = 0 if plan.per_node else (n + n_val) * (chain.n_in + _targets(plan))
+    data = plan.placement.own_copies * (n + n_val) * (chain.n_in + _targets(plan))
     kept = BUFFERS * weights
     if name == "stochastic":
         share = max(plan.work.parts.row_counts) / N
@@ -186,10 +187,14 @@ def _without_coordinates(plan: Plan) -> Estimate:
 
 
 def node_bytes(plan: Plan) -> float:
-    """The ranks of a node share points, coordinates (twice, at the end), multipliers, a W-step's features, and
-    rounded; Grams and, twice, factors of large ones; features, Grams, factors, nets that a selection tries; two arrays
-    in turn for sums of Grams, of minibatches for sums, directions, inverses, metrics; weights, average, last step.
+    """Counts the bytes that the ranks of a node share, 0.0 where they share none.
+
+    They are points, coordinates (twice, at the end), multipliers, a W-step's features, and rounded; Grams and, twice,
+    factors of large ones; features, Grams, factors, nets that a selection tries; two arrays in turn for sums of Grams,
+    of minibatches for sums, directions, inverses, metrics; weights, average, last step.
     """
+    if plan.placement.own_copies:
+        return 0.0
     chain, N = plan.chain, plan.n_train
     sites = sum(chain.site_sizes)
     kept = 2 * sites if plan.resolved.schedule.multipliers else sites
@@ -225,7 +230,7 @@ def patches_width(plan: Plan) -> int:
     """Columns of the patches that a W-step keeps.  Collective: no."""
     views = zip(plan.chain.views, plan.resolved.regressions, strict=True)
     widths = (view.width for view, own in views if own.by_unit and view.width > view.map.columns)
-    return sum(w for w in widths if not plan.sharded and plan.n_train * w * plan.dtype.itemsize <= KEPT)
+    return sum(w for w in widths if plan.placement.keeps(plan.n_train * w * plan.dtype.itemsize, KEPT))
 
 
 def _targets(plan: Plan) -> int:
@@ -249,7 +254,7 @@ def sums_bytes(plan: Plan) -> int:
     if plan.ranks == 1:
         return 0
     rows = subtrees(len(of.blocks), plan.ranks)
-    if plan.per_node or alone(rows, widest // 8):
+    if not plan.placement.own_copies or alone(rows, widest // 8):
         return rows * widest
     own = max(len(tiles.nodes(len(of.blocks), run)) for run in of.runs[:SEEN])
     return (own + rows // plan.ranks + 2) * widest

@@ -63,5 +63,6 @@ def minibatch_parts(of: Resolved, n_train: int) -> int:
     if of.method.name != "stochastic":
         return 0
     keys = of.stochastic
-    light = of.placement != "sharded" and FLOPS * keys.batch * of.chain.whole.multiplications < LIGHT
-    return min((1 if light else SHARED) if keys.parts == "auto" else keys.parts, n_train)
+    light = FLOPS * keys.batch * of.chain.whole.multiplications < LIGHT
+    auto = max(1 if light else SHARED, of.placement.least_parts)
+    return min(auto if keys.parts == "auto" else keys.parts, n_train)

@@ -14,6 +14,7 @@ from macmpi.config import NESTED
 from macmpi.demand import USUAL, Demand, Demands
 from macmpi.nets.chain import Chain
 from macmpi.nets.losses import weighted_outputs
+from macmpi.parallel.placement import PLACEMENTS
 from macmpi.plan.asked import Setting, said
 from macmpi.plan.choices import z_name
 from macmpi.plan.resolved import Resolved
@@ -57,6 +58,9 @@ MOVED = USUAL - NO_DERIVATIVES - {D.SELECTED, D.MULTIPLIERS, D.NO_CONSTRAINTS}
 RECORDED = USUAL - NO_DERIVATIVES - ONE_NET - {D.ACCELERATED, D.NO_CONSTRAINTS}
 UNLIKE = USUAL - {D.RIDGE_OF_OBJECTIVE, D.RESTRAINED, D.SHARED}
 REFIT = USUAL - ONE_NET - {D.SHARDED, D.MULTIPLIERS, D.SETTLING, D.GIVEN_START, D.HALVES}
+
+ALL_POINTS = tuple(name for name, place in PLACEMENTS.items() if place.sums_alone)
+"""Placements in which a rank sees all points."""
 
 BY_SLOPES = Row(NESTED_ALONE - {D.SHARDED}, "it trains all layers by their derivatives", ("mac", "stochastic"))
 MOVING = Row(MOVED, "it moves feasible coordinates along their derivatives", ("none",))
@@ -111,7 +115,9 @@ TABLE: dict[str, dict[Any, Row]] = {
     },
     "run.refit": {True: Row(REFIT, "it repeats the run on other points", (False,))},
     "parallel.data": {
-        "sharded": Row(USUAL - {D.CENTRES}, "layers are fitted by sums over points", ("replicated", "node"))
+        name: Row(USUAL - {D.CENTRES}, "layers are fitted by sums over points", ALL_POINTS)
+        for name in PLACEMENTS
+        if name not in ALL_POINTS
     },
 }
 """The demands that a value of a key handles; other values of these keys handle all.  A part of the run as a whole."""

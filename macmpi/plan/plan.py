@@ -13,6 +13,7 @@ from macmpi.config.whole import one_layer, resized
 from macmpi.nets.build import is_basis
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import Map
+from macmpi.parallel.placement import Placement
 from macmpi.parallel.streams import stream
 from macmpi.plan.minibatches import minibatch_parts
 from macmpi.plan.resolve import resolve
@@ -53,14 +54,9 @@ class Plan:
         return self.resolved.start.seed
 
     @property
-    def sharded(self) -> bool:
-        """Each rank holds its own points; all ranks do every regression jointly, and no result is exchanged."""
-        return self.resolved.placement == "sharded"
-
-    @property
-    def per_node(self) -> bool:
-        """A node has one copy of points and coordinates."""
-        return self.resolved.placement == "node"
+    def placement(self) -> Placement:
+        """The placement says where rows of points live."""
+        return self.resolved.placement
 
     @cached_property
     def minibatch_parts(self) -> int:
@@ -76,7 +72,7 @@ class Plan:
     def work(self) -> Work:
         """The work of each rank: its points, and its tasks in a W-step."""
         sizes = self.n_train, self.n_val, self.ranks
-        return Work(self.resolved, self.offsets, *sizes, self.sharded, self.minibatch_parts)
+        return Work(self.resolved, self.offsets, *sizes, self.minibatch_parts)
 
     @cached_property
     def features(self) -> tuple[Segment, ...]:

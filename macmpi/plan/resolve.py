@@ -12,6 +12,7 @@ from macmpi.config.auto import Decision, Sizes, decide
 from macmpi.config.unread import ignored
 from macmpi.nets.build import build_chain
 from macmpi.nets.losses import loss_of
+from macmpi.parallel.placement import PLACEMENTS
 from macmpi.plan.choices import fitters, longer, named_by, without_half_steps
 from macmpi.plan.refusing import Pair, can_refit, refuse, unhandled
 from macmpi.plan.resolved import Resolved
@@ -65,7 +66,7 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> R
         autoencoder=sizes.autoencoder,
         dtype=np.dtype(config.model.precision),
         longer=longer(config),
-        placement=config.parallel.data,
+        placement=PLACEMENTS[config.parallel.data],
         repeatable=repeatable,
         gains=gains,
         **told,  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ from macmpi.config import Baseline, Config, Method, Run, Selection, Start, Stoch
 from macmpi.config.auto import Decision
 from macmpi.nets.chain import Chain
 from macmpi.nets.losses import Loss
+from macmpi.parallel.placement import Placement
 from macmpi.plan.penalty import Quadratic
 from macmpi.plan.shaping import Shaping
 from macmpi.solvers import WSolver, ZSolver
@@ -66,7 +67,7 @@ class Resolved:
     ring: trains the segments of inexact solvers, which then travel round a ring of blocks of points; None: none does.
     method, stochastic, baseline, selection, start, run: the values of these tables.  repeatable: it can be repeated on
     other points; gains: by that on all points, since those for validation were drawn from points with targets.
-    placement: parallel.data.
+    placement: parallel.data says where rows of points live.
     config: this one, without the half steps' keys where there are none; another net is resolved from it.
     Two are equal whose runs are, however their configs say it.
     """
@@ -97,7 +98,7 @@ class Resolved:
     selection: Selection
     start: Start
     run: Run
-    placement: str
+    placement: Placement
     repeatable: bool
     gains: bool
 

@@ -12,6 +12,7 @@ import numpy as np
 from macmpi.demand import Demand
 from macmpi.nets.chain import Chain
 from macmpi.parallel import tiles
+from macmpi.parallel.placement import Placement
 from macmpi.parallel.points import PointPartition, partition_points
 from macmpi.plan.resolved import Regression, Resolved
 from macmpi.plan.work_lists import Factor, Gram, Job, Layer, Tour, WorkList, all_jointly, each_its_own, trained
@@ -21,7 +22,7 @@ from macmpi.plan.work_lists import Factor, Gram, Job, Layer, Tour, WorkList, all
 class Work:
     """Point partitions and work lists: what sizes and the number of ranks make of a config, each made once.
 
-    sharded: each rank holds its own points alone.  minibatch_parts: 0 without minibatches.
+    minibatch_parts: 0 without minibatches.
     """
 
     resolved: Resolved
@@ -29,18 +30,20 @@ class Work:
     n_train: int
     n_val: int
     ranks: int
-    sharded: bool = False
     minibatch_parts: int = 0
 
     @property
     def chain(self) -> Chain:
         return self.resolved.chain
 
+    @property
+    def placement(self) -> Placement:
+        return self.resolved.placement
+
     def _training(self, blocks: int) -> PointPartition:
-        """The training points in at most `blocks` blocks; sharded, they lie where they lie: in the same ones always."""
-        if self.sharded:
-            blocks = self.minibatch_parts or tiles.sum_blocks(self.n_train)
-        return partition_points(self.n_train, self.ranks, blocks, self.sharded)
+        """The training points in at most `blocks` blocks, or in the same ones always where they stay with a rank."""
+        only = self.minibatch_parts or tiles.sum_blocks(self.n_train)
+        return partition_points(self.n_train, self.ranks, self.placement.blocks(blocks, only), self.placement)
 
     @cached_property
     def train(self) -> PointPartition:
@@ -60,11 +63,12 @@ class Work:
     @cached_property
     def validation(self) -> PointPartition:
         """The validation points whose errors are a rank's to compute."""
-        return self._only_evaluated(self.n_val) or partition_points(self.n_val, self.ranks, sharded=self.sharded)
+        n, place = self.n_val, self.placement
+        return self._only_evaluated(n) or partition_points(n, self.ranks, placement=place)
 
     def _only_evaluated(self, n: int) -> PointPartition | None:
         """Few points of a stochastic run, in larger and fewer tiles: errors are summed over them, and nothing else."""
-        few = self.minibatch_parts and not self.sharded and n <= tiles.FEW
+        few = self.minibatch_parts and self.placement.sums_alone and n <= tiles.FEW
         return partition_points(n, self.ranks, tiled=tiles.large_tiles) if few else None
 
     @cached_property
@@ -101,7 +105,7 @@ class Work:
         made = [k for k in sorted({*segments, *fresh}) if self._by_unit(k) or self.chain.segments[k].leading]
         large = [Factor(k) for k in sorted(segments) if self.offsets.large(k)]
         old, new = ([factor for factor in large if (factor.segment in fresh) == again] for again in (False, True))
-        if not self.sharded:
+        if self.placement.sums_alone:
             return WorkList(each_its_own(jobs, grams, old, new, self.ranks), tuple(made))
         away = tuple(job for job in jobs if self.resolved.travels(job.segment))
         here = [job for job in jobs if not self.resolved.travels(job.segment)]
@@ -137,17 +141,17 @@ class Work:
             return tiles.cut(units, 1)
         solver = self.resolved.regressions[segment].solver
         if solver.exact or Demand.RESTRAINED in solver.handles:
-            return tiles.evenly(units, units if self.sharded else tiles.EXACT_WIDTH)
+            return tiles.evenly(units, tiles.EXACT_WIDTH if self.placement.sums_alone else units)
         return tiles.unit_tiles(units)
 
     def grams(self, segment: int) -> list[Gram]:
-        """The Gram that the segment's units share: whole, or by rows where it is large and each rank has all points."""
+        """The Gram that the segment's units share: whole, or by rows where it is large and each rank sums alone."""
         (rows, width), system = self.offsets.gram_shapes[segment], self.resolved.regressions[segment].system
         start = self.offsets.grams[segment]
         if not system:
             return []
         P = self.chain.views[segment].rows_per_point
-        if self.sharded or not self.offsets.large(segment):
+        if not (self.placement.sums_alone and self.offsets.large(segment)):
             return [Gram(segment, None, self.offsets.gram(segment), P * system.cost(width))]
         return [
             Gram(segment, t, slice(start + t.start * width, start + t.stop * width), P * system.cost(width, t.rows))

@@ -1,7 +1,7 @@
 """Checkpoints: a State as named values, and written down so that a crash at any moment leaves a good one behind.
 
-Those of sharded runs hold what all ranks share as ever, and the rows of points in plain datasets whose place in the
-file is known: each rank writes its own there, in its turn.  Rank 0 makes the file under a temporary name, seals it and
+Where no rank has the rows of all points these lie in plain datasets whose place in the file is known, and the rest as
+ever: each rank writes its own rows there, in its turn.  Rank 0 makes the file under a temporary name, seals it and
 renames it when all have written.
 """
 
@@ -168,30 +168,6 @@ def newest(folder: Path, without_points: bool = False) -> tuple[Path, State[Any]
 # --- by all ranks -----------------------------------------------------------------------------------------------------
 
 
-def save_by_all(
-    folder: Path, state: State[Any], attributes: dict[str, Any], keep: int, points: PointPartition | None, team: Team
-) -> None:
-    """`save`, where with `points` each rank holds the rows of its own ones.  Raises StorageError.  Collective: yes."""
-    if points is None:
-        team.from_root(lambda: _stored(save, folder, state, attributes, keep))
-        return
-    n, first, partial = points.n, points.own(team.rank).start, files.partial_of(folder / "sharded", attributes[RUN])
-
-    def write() -> None:
-        _stored(_write, partial, places, state, first)
-
-    try:
-        partial, places = team.from_root(lambda: _stored(_begin, partial, state, attributes, n))
-        for rank in range(team.size):  # the others wait
-            team.all_or_raise(write if rank == team.rank else lambda: None)
-        team.from_root(lambda: _stored(_end, partial, state.iteration, keep, attributes[RUN]))
-    except StorageError:
-        if team.rank == 0:
-            with suppress(OSError):
-                partial.unlink(missing_ok=True)
-        raise
-
-
 def _stored(step: Callable[..., Any], *words: Any) -> Any:
     """Calls the step; an OSError becomes the StorageError that all ranks can be told of."""
     try:
@@ -269,35 +245,21 @@ def _end(partial: Path, iteration: int, keep: int, run: str) -> None:
     prune(path.parent, path, keep, run)
 
 
-def check_same_folder(folder: Path, team: Team) -> None:
-    """Raises UsageError, naming ranks and hosts, where some do not see rank 0's folder, which need not be there yet.
+def rows_of(path: Path, state: State[Any], points: PointPartition, rank: int) -> State[Any]:
+    """The state of a checkpoint, read without what belongs to points, with this rank's rows of that.
 
-    In the nearest folder that is there, that of the checkpoints first, rank 0 makes a file for a moment, and the others
-    look for it.  Collective: yes.
+    Raises UsageError.  Collective: no.
     """
-    places = [folder / "checkpoints", folder, *folder.absolute().parents]
-
-    def mark() -> tuple[int, str]:
-        number, there = next(pair for pair in enumerate(places) if os.path.isdir(pair[1]))
-        try:
-            file, path = tempfile.mkstemp(".tmp", ".macmpi-", there)
-        except OSError as error:
-            raise UsageError(f"cannot write to {there}: {error.strerror}; name another folder with --output") from None
-        os.close(file)
-        return number, os.path.basename(path)
-
-    def refused(who: str, _: str) -> UsageError:
-        return UsageError(
-            f'{folder}: rank 0 and {who} do not write to one folder there; with parallel.data = "sharded" all ranks '
-            "write checkpoints: name a folder that all see with --output"
-        )
-
-    number, name = team.from_root(mark)
-    path = places[number] / name
-    seen = os.path.exists(path) and os.access(path.parent, os.W_OK)
-    team.barrier("the folder")  # all have looked
-    team.from_root(lambda: path.unlink(missing_ok=True))
-    check_alike(team, str(seen), refused)
+    held = points.held(rank)
+    try:
+        with files.opened(path) as file:
+            wide = {name: files.dataset(file, name) for name in by_point(type(state.own))}
+            rows = {name: A[held.rows] if A.ndim == 2 else A[()] for name, A in wide.items()}
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+    except DAMAGE as error:
+        raise UsageError(f"{path} cannot be read: {first_line(error)}") from None
+    return with_rows(state, rows)
 
 
 def check_same_checkpoint(path: Path, team: Team) -> None:
@@ -321,33 +283,112 @@ def check_same_checkpoint(path: Path, team: Team) -> None:
     check_alike(team, own, lambda who, _: UsageError(f"{path}: {who} found another checkpoint there than rank 0"))
 
 
-def rows_of(path: Path, state: State[Any], points: PointPartition, rank: int) -> State[Any]:
-    """The state of a checkpoint, read without what belongs to points, with this rank's rows of that.
+# --- by whom ----------------------------------------------------------------------------------------------------------
 
-    Raises UsageError.  Collective: no.
-    """
-    held = points.held(rank)
-    try:
-        with files.opened(path) as file:
-            wide = {name: files.dataset(file, name) for name in by_point(type(state.own))}
-            rows = {name: A[held.rows] if A.ndim == 2 else A[()] for name, A in wide.items()}
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
-    except DAMAGE as error:
-        raise UsageError(f"{path} cannot be read: {first_line(error)}") from None
-    return with_rows(state, rows)
+Found = tuple[Path, State[Any], dict[str, Any]] | None
+"""A checkpoint to go on from, on rank 0."""
 
 
-def state_of(found: tuple[Path, State[Any], Any] | None, plan: Plan, team: Team) -> State[Any] | None:
-    """Rank 0's checkpoint on every rank, with the coordinates of the points that it holds.  Collective: yes."""
-    path, state, _ = found or (None, None, None)
-    rows = []
-    if state is not None and not plan.sharded:
-        own = rows_of_points(state)
-        rows, state = list(own.values()), with_rows(state, dict.fromkeys(own))
-    path, state = team.from_root(lambda: (path, state))
-    if path is None or state is None:
-        return None
-    if plan.sharded:
-        return team.all_or_raise(lambda: rows_of(path, state, plan.work.train, team.rank))
-    return with_rows(state, dict(zip(rows_of_points(state), share_arrays(team, rows), strict=True)))
+class ByRank0:
+    """Rank 0 has the rows of all points: it writes and reads a checkpoint whole."""
+
+    def check(self, folder: Path, path: Callable[[], Path | None], team: Team) -> None:
+        """Raises UsageError where ranks do not see what they have to.  path(): rank 0's checkpoint.  Collective: yes.
+
+        folder: of the run, which need not be there yet.
+        """
+
+    def save(self, folder: Path, state: State[Any], attributes: dict[str, Any], keep: int, team: Team) -> None:
+        """`save` as an act of all ranks.  Raises StorageError.  Collective: yes."""
+        team.from_root(lambda: _stored(save, folder, state, attributes, keep))
+
+    def handed_out(self, found: Found, team: Team) -> State[Any] | None:
+        """Rank 0's checkpoint on every rank, with the rows of the points that it holds.  Collective: yes."""
+        rows, state = list[Array](), None
+        if found is not None:
+            own = rows_of_points(found[1])
+            rows, state = list(own.values()), with_rows(found[1], dict.fromkeys(own))
+        state = team.from_root(lambda: state)
+        if state is None:
+            return None
+        return with_rows(state, dict(zip(rows_of_points(state), share_arrays(team, rows), strict=True)))
+
+    def codes(self, state: State[Any]) -> Array | None:
+        """The coordinates of all points; None where no rank has them.  Collective: no."""
+        return state.Z
+
+
+class ByAll(ByRank0):
+    """Each rank writes and reads the rows of its own points.  place: why."""
+
+    def __init__(self, points: PointPartition, place: str) -> None:
+        self.points, self.place = points, place
+
+    def check(self, folder: Path, path: Callable[[], Path | None], team: Team) -> None:
+        self.check_folder(folder, team)
+        if found := team.from_root(path):
+            check_same_checkpoint(found, team)
+
+    def save(self, folder: Path, state: State[Any], attributes: dict[str, Any], keep: int, team: Team) -> None:
+        n, first = self.points.n, self.points.own(team.rank).start
+        partial = files.partial_of(folder / "rows", attributes[RUN])
+
+        def write() -> None:
+            _stored(_write, partial, places, state, first)
+
+        try:
+            partial, places = team.from_root(lambda: _stored(_begin, partial, state, attributes, n))
+            for rank in range(team.size):  # the others wait
+                team.all_or_raise(write if rank == team.rank else lambda: None)
+            team.from_root(lambda: _stored(_end, partial, state.iteration, keep, attributes[RUN]))
+        except StorageError:
+            if team.rank == 0:
+                with suppress(OSError):
+                    partial.unlink(missing_ok=True)
+            raise
+
+    def handed_out(self, found: Found, team: Team) -> State[Any] | None:
+        path, state = team.from_root(lambda: found[:2] if found else (None, None))
+        if path is None or state is None:
+            return None
+        return team.all_or_raise(lambda: rows_of(path, state, self.points, team.rank))
+
+    def codes(self, state: State[Any]) -> None:
+        pass
+
+    def check_folder(self, folder: Path, team: Team) -> None:
+        """Raises UsageError, naming ranks and hosts, where some do not see rank 0's folder.
+
+        It need not be there yet.  In the nearest folder that is there, that of the checkpoints first, rank 0 makes a
+        file for a moment, and the others look for it.  Collective: yes.
+        """
+        places = [folder / "checkpoints", folder, *folder.absolute().parents]
+
+        def mark() -> tuple[int, str]:
+            number, there = next(pair for pair in enumerate(places) if os.path.isdir(pair[1]))
+            try:
+                file, path = tempfile.mkstemp(".tmp", ".macmpi-", there)
+            except OSError as error:
+                raise UsageError(
+                    f"cannot write to {there}: {error.strerror}; name another folder with --output"
+                ) from None
+            os.close(file)
+            return number, os.path.basename(path)
+
+        def refused(who: str, _: str) -> UsageError:
+            return UsageError(
+                f"{folder}: rank 0 and {who} do not write to one folder there; with parallel.data = "
+                f'"{self.place}" all ranks write checkpoints: name a folder that all see with --output'
+            )
+
+        number, name = team.from_root(mark)
+        path = places[number] / name
+        seen = os.path.exists(path) and os.access(path.parent, os.W_OK)
+        team.barrier("the folder")  # all have looked
+        team.from_root(lambda: path.unlink(missing_ok=True))
+        check_alike(team, str(seen), refused)
+
+
+def keeper_of(plan: Plan) -> ByRank0:
+    """Says who writes and reads the checkpoints of a run.  Collective: no."""
+    return ByAll(plan.work.train, plan.placement.name) if plan.placement.by_all else ByRank0()

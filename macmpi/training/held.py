@@ -121,12 +121,9 @@ def check_inputs(folder: Path, inputs: Iterable[Path], of: Resolved | None = Non
             )
 
 
-def judge(folder: Path, asked: Request, of: Resolved, without_points: bool = False) -> Held:
-    """Finds what a folder holds for a run of this config.  Raises UsageError where the run would go wrong there.
-
-    without_points: as of `checkpoint.read`.
-    """
-    resume = asked.resume
+def judge(folder: Path, asked: Request, of: Resolved) -> Held:
+    """Finds what a folder holds for a run of this config.  Raises UsageError where the run would go wrong there."""
+    resume, without_points = asked.resume, of.placement.by_all
     found = None if resume == "auto" else _named(resume, without_points)
     run, there = run_in(folder)
     named = of.settings

@@ -20,7 +20,7 @@ from macmpi.plan.estimate import node_bytes
 from macmpi.plan.plan import Plan
 from macmpi.plan.resolved import Resolved
 from macmpi.results import model, model_file
-from macmpi.training.checkpoint import check_same_checkpoint, check_same_folder, state_of
+from macmpi.training.checkpoint import keeper_of
 from macmpi.training.loop import DIVERGED, Job, train
 from macmpi.training.request import Outcome, Request
 from macmpi.training.run_directory import Nowhere, RunDirectory, provenance
@@ -31,11 +31,10 @@ def launch_training(request: Request, source: Source, plan: Plan, team: Team) ->
     of, computed_on = plan.resolved, arithmetics(team)
     directory = Nowhere() if request.output is None else RunDirectory(request.output)
     with directory.lock:
-        on_root(team, lambda: directory.judge(request, of, plan.sharded))
-        if plan.sharded and request.output is not None:
-            check_same_folder(request.output, team)
-            if path := team.from_root(lambda: directory.held.found and directory.held.found[0]):
-                check_same_checkpoint(path, team)
+        on_root(team, lambda: directory.judge(request, of))
+        keeper = keeper_of(plan)
+        if request.output is not None:
+            keeper.check(request.output, lambda: directory.held.found and directory.held.found[0], team)
         data = loaded(plan, source, team)
 
         def begun() -> tuple[Origin, dict[str, Any]]:
@@ -47,7 +46,7 @@ def launch_training(request: Request, source: Source, plan: Plan, team: Team) ->
 
         origin, facts = on_root(team, begun) or (Origin(), {})
         team.from_root(lambda: name_unread(of))
-        state = state_of(directory.held.found, plan, team)
+        state = keeper.handed_out(directory.held.found, team)
         directory.held = replace(directory.held, found=None)
         if state is not None and (selected := state.own.architecture).units:
             plan = plan.resized(*selected)
@@ -56,7 +55,7 @@ def launch_training(request: Request, source: Source, plan: Plan, team: Team) ->
 
 def loaded(plan: Plan, source: Source, team: Team) -> Dataset:
     """The points, in memory that the ranks of a node share where the plan wants that.  Collective: yes."""
-    if plan.per_node:
+    if node_bytes(plan):
         team.share_memory(team.from_root(lambda: node_bytes(plan)))
     return source.load(team, (plan.work.train, plan.work.validation))
 

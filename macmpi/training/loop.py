@@ -21,7 +21,7 @@ from macmpi.plan.plan import Plan
 from macmpi.results.scores import levels
 from macmpi.state import Errors, State
 from macmpi.training import finite, process
-from macmpi.training.checkpoint import digest, state_of
+from macmpi.training.checkpoint import digest, keeper_of
 from macmpi.training.process import ANSWERED, INTERRUPTED
 from macmpi.training.record import Curve, changed, closing, columns_of, describe, record_of
 from macmpi.training.request import Outcome, Request
@@ -82,8 +82,8 @@ class Training:
         self.why_stopped = ""
         self.unsaved = False
         resumed = None if job.state is None else job.state.iteration
-        parts, loss, known = method.parts, plan.resolved.loss, plan.sharded or team.rank == 0
-        self.levels = levels(plan.chain, data, loss, parts.over_points, parts.points.weight) if known else []
+        points, loss = method.parts.points, plan.resolved.loss
+        self.levels = levels(plan.chain, data, loss, points.over, points.weight) if points.summing else []
         self.constant = team.from_root(lambda: self.levels[0].value)
         columns = columns_of(plan, method.account)
         self.curve = Curve(job.directory.curve, resumed, columns, team.rank == 0, job.directory.run)
@@ -270,7 +270,7 @@ class Training:
         def keep(begun: State[Any]) -> None:
             self.team.from_root(lambda: directory.keep_refit(begun, of))
 
-        begun = state_of(found, self.plan, self.team)
+        begun = keeper_of(self.plan).handed_out(found, self.team)
         done = refit(self.data, self.method, best, iterations, lambda: self._wishes()[0], begun, keep)
         if done is not None:
             self._say(f"  {done}")

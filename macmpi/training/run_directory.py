@@ -34,6 +34,7 @@ from macmpi.results.model import Model
 from macmpi.results.scores import Labels, Numbers
 from macmpi.state import Errors, State
 from macmpi.training import checkpoint
+from macmpi.training.checkpoint import keeper_of
 from macmpi.training.held import CONFIG, PROVENANCE, Held, ends, files_in, judge, launches, sealed
 from macmpi.training.request import Request
 from macmpi.training.weights import Best, Refit
@@ -58,14 +59,14 @@ class RunDirectory:
         self.held = Held()
         self._signs: Any = None
 
-    def judge(self, asked: Request, of: Resolved, without_points: bool) -> None:
+    def judge(self, asked: Request, of: Resolved) -> None:
         """Finds what the folder holds for a run of this config, as of `held.judge`, under the lock if it is there.
 
         Raises UsageError, also where another run is using the folder.
         """
         self.lock.take()
         self._signs = signs(files_in(self.path))
-        self.held = judge(self.path, asked, of, without_points)
+        self.held = judge(self.path, asked, of)
         self.run = self.held.run or self.run
 
     def check_data(self, facts: dict[str, Any], source: str) -> None:
@@ -131,11 +132,11 @@ class RunDirectory:
 
         It says of which config and data (sha256) it is: a run of others cannot go on from it.  Collective: yes.
         """
-        of, points = plan.begun.resolved, plan.work.train if plan.sharded else None
+        of = plan.begun.resolved
         sums = {"data_sha256": sha256, "start_sha256": self.start_sha256}
         labels = {files.RUN: self.run, "config": json.dumps(of.settings), **sums}
         try:
-            checkpoint.save_by_all(self.checkpoints, state, labels, of.run.keep_checkpoints, points, team)
+            keeper_of(plan).save(self.checkpoints, state, labels, of.run.keep_checkpoints, team)
         except StorageError as error:
             text = f"the checkpoint of iteration {state.iteration} could not be written: {error}"
         else:
@@ -274,7 +275,7 @@ def ended(directory: RunDirectory | Nowhere, plan: Plan, data: Dataset, end: End
         **({"refit_iterations": refit.iterations, "refit_E1": refit.error} if refit else {}),
     }
     try:
-        model_file.save(directory.model, model, labels, None if plan.sharded else end.state.Z)
+        model_file.save(directory.model, model, labels, keeper_of(plan).codes(end.state))
         if end.is_whole:
             directory.refit.unlink(missing_ok=True)
     except OSError as error:
@@ -289,7 +290,7 @@ def write_start(directory: RunDirectory | Nowhere, plan: Plan, data: Dataset, st
         return
     model, labels = Model.of(plan.chain, {"last": state.weights}, data, plan.resolved.loss.link), {"iteration": 0}
     try:
-        model_file.save(directory.start, model, {files.RUN: directory.run} | labels, None if plan.sharded else state.Z)
+        model_file.save(directory.start, model, {files.RUN: directory.run} | labels, keeper_of(plan).codes(state))
     except OSError as error:
         warn(f"{directory.start} could not be written: {error.strerror}; training goes on")
 

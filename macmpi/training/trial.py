@@ -72,7 +72,7 @@ def _folder(request: Request, plan: Plan) -> str:
     """Says what becomes of the output folder.  Collective: no."""
     assert request.output is not None, "the command line has an output"
     try:
-        return f"{request.output}: {judge(request.output, request, plan.resolved, plan.sharded)}"
+        return f"{request.output}: {judge(request.output, request, plan.resolved)}"
     except UsageError as error:
         return str(error)
 
@@ -181,8 +181,7 @@ def _plan(config: Config, sizes: Sizes, ranks: int) -> Plan:
 
 def bytes_of_node(plan: Plan, nodes: int) -> float:
     """The bytes of the busiest of some nodes: of its ranks, and of what these share.  Collective: no."""
-    shared = estimate.node_bytes(plan) if plan.per_node else 0.0
-    return -(-plan.ranks // nodes) * estimate.estimate(plan)[1] + shared
+    return -(-plan.ranks // nodes) * estimate.estimate(plan)[1] + estimate.node_bytes(plan)
 
 
 def _ways(plan: Plan, config: Config, sizes: Sizes, nodes: int, memory: float) -> Iterator[str]:
@@ -197,10 +196,10 @@ def _ways(plan: Plan, config: Config, sizes: Sizes, nodes: int, memory: float) -
     P, each = plan.ranks, estimate.estimate(plan)[1]
     if (most := int((memory - bytes_of_node(plan, P) + each) // each)) >= 1:
         yield f"more nodes (at least {-(-P // most):,} for {many(P, 'rank')})"
-    more = range(1, (MOST_RANKS // P).bit_length()) if plan.sharded and most < 1 else ()
+    more = range(1, (MOST_RANKS // P).bit_length()) if plan.placement.spreads and most < 1 else ()
     if found := next((P << i for i in more if fits(config, P << i, P << i)), None):
         yield f"more ranks and nodes ({found:,} are enough, a rank a node)"
-    for data in ("node", "sharded"):
-        other = replace(config, parallel=replace(config.parallel, data=data))
-        if not plan.sharded and data != config.parallel.data and fits(other, P, nodes):
+    for data in plan.placement.others:
+        other = replace(config, parallel=replace(config.parallel, data=data))  # type: ignore[arg-type]
+        if fits(other, P, nodes):
             yield f'parallel.data = "{data}"'

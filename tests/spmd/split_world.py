@@ -136,7 +136,7 @@ def on_nodes(team: MPITeam) -> MPITeam:
 
 def bits(plan: Plan, choice: Choice, team: Team) -> dict[str, str]:
     """A short run, every array and number of it."""
-    if plan.per_node and isinstance(team, MPITeam):
+    if not plan.placement.own_copies and isinstance(team, MPITeam):
         team = on_nodes(team)
         team.set_clock(None, 100.0)
         data = share(team, choice.data if team.rank == 0 else None)
@@ -144,11 +144,11 @@ def bits(plan: Plan, choice: Choice, team: Team) -> dict[str, str]:
         clock: Clock = Uneven(team)
     else:
         data, clock = held(choice.data, plan, team), Clock()
-        if isinstance(team, MPITeam) and not plan.sharded:
+        if isinstance(team, MPITeam) and not plan.placement.spreads:
             team = strict(team, plan)
     method = choose(plan, data, team, clock)
     state = start(method, choice.origin)
-    if plan.per_node and isinstance(team, MPITeam) and state.Z.size:
+    if not plan.placement.own_copies and isinstance(team, MPITeam) and state.Z.size:
         assert team._node and team._node.holds(state.Z)
     method.begin(state)
     feasible = not coordinates_first(plan)
@@ -178,12 +178,12 @@ def held(data: Dataset, plan: Plan, team: Team) -> Dataset:
     w = None if data.weights is None else data.weights[train]
     w_val = None if data.weights_val is None else data.weights_val[validation]
     weighed = {"weights": w, "weights_val": w_val}
-    return data if not plan.sharded else replace(data, X=X, Y=Y, X_val=X_val, Y_val=Y_val, **weighed)
+    return data if not plan.placement.spreads else replace(data, X=X, Y=Y, X_val=X_val, Y_val=Y_val, **weighed)
 
 
 def whole(state: State, plan: Plan, team: Team) -> State:
     """The state with the coordinates of all points: only here are they ever gathered."""
-    if not plan.sharded:
+    if not plan.placement.spreads:
         return state
     found = {}
     for name, rows in rows_of_points(state).items():

@@ -20,8 +20,11 @@ from targets import CLASSES
 from macmpi import UsageError, config, fetch
 from macmpi.config import Data
 from macmpi.data import loading
+from macmpi.parallel.placement import PLACEMENTS
 from macmpi.parallel.points import partition_points
 from macmpi.parallel.team import Team
+
+SHARDED = PLACEMENTS["sharded"]
 
 X = np.random.default_rng(0).normal(size=(12, 3))
 ARRAYS = {"X": X, "Y": np.arange(12) % 3, "X_val": X[:4], "Y_val": np.arange(4) % 3}
@@ -56,7 +59,7 @@ def whole(path: Path) -> None:
 def sharded(path: Path) -> None:
     source = Data(source=str(path))
     found = loading.survey(source, CLASSES)
-    n, n_val = (partition_points(size, 1, sharded=True) for size in found.counts[2:])
+    n, n_val = (partition_points(size, 1, placement=SHARDED) for size in found.counts[2:])
     loading.load_rows(source, found.classes, "float64", (n, n_val), Team(), CLASSES)
 
 

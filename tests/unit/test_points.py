@@ -8,8 +8,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from plans import changed, plan_of
 
 from macmpi.config import Config, Method, Model
+from macmpi.parallel.placement import EVERYWHERE, PLACEMENTS
 from macmpi.parallel.points import Points, partition_points
 from macmpi.parallel.team import Team
+
+SHARDED = PLACEMENTS["sharded"]
 
 SIZES = [1, 2, 37, 99, 100, 101, 513, 5000]
 
@@ -24,7 +27,7 @@ class Rank(Team):
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5, 12, 60])
 @pytest.mark.parametrize("n", SIZES)
 def test_each_point_is_held_by_one_rank_and_each_sample_point_too(n: int, ranks: int) -> None:
-    partition = partition_points(n, ranks, sharded=True)
+    partition = partition_points(n, ranks, placement=SHARDED)
     held = [partition.held(r) for r in range(ranks)]
     assert [i for tile in held for i in range(tile.start, tile.stop)] == list(range(n))
     assert [len(tile) for tile in held] == list(partition.row_counts)
@@ -44,7 +47,8 @@ def test_sums_and_means_over_points(n: int, parts: int) -> None:
     """A partial of several arrays, one of none, and the mean and the rows of the sample."""
     A = np.random.default_rng(n).normal(size=(n, 3))
     whole, sharded = (
-        Points(partition, partition, Team()) for partition in (partition_points(n, 1, parts, s) for s in (False, True))
+        Points(partition, partition, Team())
+        for partition in (partition_points(n, 1, parts, place) for place in (EVERYWHERE, SHARDED))
     )
     seen: list[int] = []
 
@@ -70,7 +74,7 @@ def test_sharded_jobs_are_done_by_all_ranks_and_exchange_nothing() -> None:
         model=Model([40, 7, 100], sites=["before", "after", "none"], activation="sigmoid"), method=Method("mac")
     )
     plans = [plan_of(config, 4, 33, 400, 11, ranks) for ranks in (1, 3)]
-    sharded = [changed(p, placement="sharded") for p in plans]
+    sharded = [changed(p, placement=SHARDED) for p in plans]
     for p in sharded:
         for partition in (p.work.w_step, p.work.first_gram, p.work.regressions([1])):
             assert not any(phase.own or (phase.exchange and phase.exchange.parts) for phase in partition.phases)

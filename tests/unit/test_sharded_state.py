@@ -18,11 +18,14 @@ from unit.test_checkpoint import assert_same, state
 
 from macmpi import StorageError, files
 from macmpi.config import Config, Method, Run
+from macmpi.parallel.placement import PLACEMENTS
 from macmpi.parallel.points import partition_points
 from macmpi.state import State, StochasticState
 from macmpi.training import checkpoint
 from macmpi.training.checkpoint import rows_of, rows_of_points, with_rows
 from macmpi.training.run_directory import RunDirectory
+
+SHARDED = PLACEMENTS["sharded"]
 
 N = 211
 SHA256 = "0123abcd" * 8
@@ -43,14 +46,14 @@ def full(kind: str = "multipliers", iteration: int = 3) -> State:
 
 
 def own(whole: State, ranks: int, rank: int) -> State:
-    rows = partition_points(N, ranks, sharded=True).held(rank).rows
+    rows = partition_points(N, ranks, placement=SHARDED).held(rank).rows
     parts = rows_of_points(whole)
     return with_rows(whole, {name: A[rows] if A.ndim == 2 else A for name, A in parts.items()})
 
 
 def save(folder: Path, whole: State, ranks: int, last: bool = False) -> list[Any]:
-    directory, work = RunDirectory(folder), SimpleNamespace(train=partition_points(N, ranks, sharded=True))
-    plan: Any = SimpleNamespace(begun=SimpleNamespace(resolved=CONFIG), sharded=True, work=work)
+    directory, work = RunDirectory(folder), SimpleNamespace(train=partition_points(N, ranks, placement=SHARDED))
+    plan: Any = SimpleNamespace(begun=SimpleNamespace(resolved=CONFIG), placement=SHARDED, work=work)
 
     def work(team: Any) -> None:
         directory.save(own(whole, ranks, team.rank), plan, SHA256, team, last)
@@ -75,7 +78,7 @@ def test_it_reads_back_equal_on_any_number_of_ranks(kind: str, ranks: int, tmp_p
     shared, _ = checkpoint.read(path, without_points=True)
     assert not any(A.size for A in rows_of_points(shared).values())
     for readers in (1, 2, 5, 20):
-        partition = partition_points(N, readers, sharded=True)
+        partition = partition_points(N, readers, placement=SHARDED)
         for rank in range(readers):
             assert_same(rows_of(path, shared, partition, rank), own(whole, readers, rank))
 

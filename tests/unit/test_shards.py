@@ -18,8 +18,11 @@ from macmpi import UsageError
 from macmpi.config import Data
 from macmpi.data import loading, parts
 from macmpi.data.dataset import WEIGHTS, Dataset
+from macmpi.parallel.placement import PLACEMENTS
 from macmpi.parallel.points import partition_points
 from macmpi.parallel.tiles import Tile
+
+SHARDED = PLACEMENTS["sharded"]
 
 RANKS = (1, 3, 5)
 N, D = 1203, 6
@@ -76,7 +79,7 @@ def loaded(config: Data, ranks: int, labels: bool = False, dtype: str = "float64
 
     def work(team: Any) -> Dataset:
         found = team.from_root(lambda: loading.survey(config, wanted_of(labels)))
-        n, n_val = (partition_points(size, ranks, sharded=True) for size in found.counts[2:])
+        n, n_val = (partition_points(size, ranks, placement=SHARDED) for size in found.counts[2:])
         return loading.load_rows(config, found.classes, dtype, (n, n_val), team, wanted_of(labels))
 
     return crew(ranks, work)
@@ -315,7 +318,7 @@ def mixed(sources: list[str], labels: bool) -> list[Any]:
     def work(team: Any) -> Dataset:
         config = Data(sources[team.rank], scale="none")
         found = team.from_root(lambda: loading.survey(config, wanted_of(labels)))
-        n, n_val = (partition_points(size, team.size, sharded=True) for size in found.counts[2:])
+        n, n_val = (partition_points(size, team.size, placement=SHARDED) for size in found.counts[2:])
         return loading.load_rows(config, found.classes, "float64", (n, n_val), team, wanted_of(labels))
 
     return crew(len(sources), work)

@@ -16,9 +16,12 @@ from unit.crew import crew
 from macmpi.config import Data
 from macmpi.data import loading, parts
 from macmpi.data.parts import RowSet, drawn
+from macmpi.parallel.placement import PLACEMENTS
 from macmpi.parallel.points import partition_points
 from macmpi.parallel.streams import stream
 from macmpi.parallel.tiles import Tile
+
+SHARDED = PLACEMENTS["sharded"]
 
 MANY = 3 * 8 * parts.BYTES + 5
 """Rows whose bits are several blocks."""
@@ -68,7 +71,7 @@ def test_one_rank_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
     def work(team: Any) -> tuple[int, Any]:
         found = team.from_root(lambda: loading.survey(config))
-        partitions = [partition_points(size, 3, sharded=True) for size in found.counts[2:]]
+        partitions = [partition_points(size, 3, placement=SHARDED) for size in found.counts[2:]]
         return threading.get_ident(), loading.load_rows(config, found.classes, "float64", partitions, team)
 
     found = crew(3, work)

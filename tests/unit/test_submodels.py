@@ -20,6 +20,7 @@ from macmpi.half_steps.w_problems import layer_gram
 from macmpi.mac import Mac
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
+from macmpi.parallel.placement import EVERYWHERE
 from macmpi.parallel.streams import stream
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
@@ -61,8 +62,8 @@ def ring_of(mac: Mac, jobs: tuple[Job, ...], ranks: int) -> Ring:
 def round_the_ring(name: str, team: Team) -> Array:
     """The weights of all jobs.  A rank has all points here, and takes its jobs through its own blocks alone."""
     mac, state, jobs = begun(name)
-    plan = changed(replace(mac.plan, ranks=team.size), placement="replicated")
-    points = replace(replace(mac.plan, ranks=team.size).work.train, sharded=False)
+    plan = changed(replace(mac.plan, ranks=team.size), placement=EVERYWHERE)
+    points = replace(replace(mac.plan, ranks=team.size).work.train, placement=EVERYWHERE)
     ring, solver = ring_of(mac, jobs, team.size), mac.plan.resolved.ring
     assert solver is not None
     plan.work.__dict__["train"] = points  # the blocks of sharded points, by the rows of all

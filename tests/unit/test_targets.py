@@ -20,9 +20,12 @@ from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.data.targets import wanted_by
 from macmpi.nets.losses import LINKS, LOSSES
+from macmpi.parallel.placement import PLACEMENTS
 from macmpi.parallel.points import partition_points
 from macmpi.results.scores import numbers_of, numbers_sums
 from macmpi.typing import Array
+
+SHARDED = PLACEMENTS["sharded"]
 
 TRUTH = np.random.default_rng(0).integers(2, size=(60, 3)).astype(float)
 COUNTS = np.random.default_rng(1).poisson(3.0, (60, 3)).astype(float)
@@ -62,7 +65,7 @@ def on_ranks(given: config.Config, ranks: int) -> list[Any]:
 
     def work(team: Any) -> Dataset:
         sizes = team.from_root(lambda: loading.survey(given.data))
-        n, n_val = (partition_points(size, ranks, sharded=True) for size in sizes.counts[2:])
+        n, n_val = (partition_points(size, ranks, placement=SHARDED) for size in sizes.counts[2:])
         return loading.load_rows(given.data, None, "float64", (n, n_val), team, wanted_by(given))
 
     return crew(ranks, work)

@@ -10,8 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from macmpi.parallel import balance, tiles
+from macmpi.parallel.placement import EVERYWHERE, PLACEMENTS
 from macmpi.parallel.points import partition_points
 from macmpi.parallel.tiles import Tile
+
+SHARDED = PLACEMENTS["sharded"]
 
 SIZES = st.integers(1, 30_000)
 RANKS = st.integers(1, 60)
@@ -62,7 +65,7 @@ MANY = st.integers(1, 10**9)
 @given(n=MANY, rank_counts=st.lists(st.integers(1, 20_000), min_size=2, max_size=2))
 def test_blocks_depend_on_the_points_alone(n: int, rank_counts: list[int]) -> None:
     """48 up to 49,152 points, then doubled; so sums have the same bits on any number of ranks."""
-    one, other = (partition_points(n, ranks, sharded=True) for ranks in rank_counts)
+    one, other = (partition_points(n, ranks, placement=SHARDED) for ranks in rank_counts)
     assert (one.tiles, one.blocks) == (other.tiles, other.blocks)
     count = tiles.block_count(n)
     assert len(one.blocks) == min(count, len(tiles.point_tiles(n)))
@@ -79,7 +82,7 @@ def test_blocks_depend_on_the_points_alone(n: int, rank_counts: list[int]) -> No
 def test_every_point_has_one_rank_and_none_has_many_more_than_another(n: int, ranks: int, sharded: bool) -> None:
     """Runs of points one behind the other, from the first to the last; the busiest rank has at most a block more than
     its even share, and blocks are alike but for a tile."""
-    points = partition_points(n, ranks, sharded=sharded)
+    points = partition_points(n, ranks, placement=SHARDED if sharded else EVERYWHERE)
     owned = [points.own(rank) for rank in range(ranks)]
     assert owned[0].start == 0
     assert owned[-1].stop == n

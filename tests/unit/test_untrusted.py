@@ -16,11 +16,14 @@ from numpy.testing import assert_array_equal
 import macmpi
 from macmpi import UsageError, files, run
 from macmpi.data.reading import read_file
+from macmpi.parallel.placement import PLACEMENTS
 from macmpi.parallel.points import partition_points
 from macmpi.parallel.team import Team
 from macmpi.state import MacState, State
 from macmpi.training import checkpoint
 from macmpi.training.checkpoint import rows_of
+
+SHARDED = PLACEMENTS["sharded"]
 
 TERABYTES = (1 << 30, 1 << 12)
 
@@ -184,7 +187,7 @@ def test_the_rows_of_a_checkpoint_with_a_seal(name: str, lie: Callable[[h5py.Fil
     path.write_bytes(body.getvalue())
     shared, _ = checkpoint.read(path, without_points=True)
     with pytest.raises(UsageError, match=rf"{path.name}: .*{LIES[lie]}"):
-        rows_of(path, shared, partition_points(4, 2, sharded=True), 1)
+        rows_of(path, shared, partition_points(4, 2, placement=SHARDED), 1)
 
 
 @pytest.mark.parametrize("sharded", [False, True])
@@ -197,7 +200,7 @@ def test_temporary_names_that_point_elsewhere_are_not_followed(
     monkeypatch.setattr(files, "new_id", lambda: run_id)
     (folder / "new" / "checkpoints").mkdir(parents=True)
     names = ("provenance.json", "config.toml", "curve.jsonl", "start.h5", "model.h5", "checkpoints/iteration-000001.h5")
-    paths = [folder / "new" / f"{name}.{run_id}.tmp" for name in (*names, "checkpoints/sharded")]
+    paths = [folder / "new" / f"{name}.{run_id}.tmp" for name in (*names, "checkpoints/rows")]
     for path in paths:
         path.symlink_to(folder / "precious")
     kind = "sharded" if sharded else "replicated"

@@ -64,7 +64,7 @@ STATES: dict[str, Callable[[Path], object]] = {
 PLACES = (
     *(*NAMES, "lock", *(f"{name}.tmp" for name in NAMES)),
     *("checkpoints/iteration-000001.h5", "checkpoints/iteration-000009.h5", "checkpoints/iteration-99.h5"),
-    *("checkpoints/iteration-000001.h5.tmp", "checkpoints/sharded.tmp", "checkpoints/notes", "notes", "report/a.png"),
+    *("checkpoints/iteration-000001.h5.tmp", "checkpoints/rows.tmp", "checkpoints/notes", "notes", "report/a.png"),
 )
 
 

@@ -1,0 +1,151 @@
+"""Placements: each rank makes the rows of its own points, and a placement says who has them then.
+
+A run's placement is named by `parallel.data` and found here by that name; nobody else compares names.  Others ask what
+follows from it: how many copies a node has, which rows a rank holds, what an exchange moves, who takes part in a sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from macmpi.parallel.team import Team
+from macmpi.parallel.tiles import Tile
+
+
+class Placement:
+    """Every rank has the rows of all points: what a rank has made of its own ones is published.
+
+    name: as parallel.data has it; words: in a few words for a person.
+    sums_alone: each rank sums over all points by itself; else all ranks do it jointly.
+    own_copies: 1 where a rank has the rows that it holds to itself, 0 where the ranks of a node share one copy.
+    spreads: more ranks hold fewer rows each.
+    by_all: no rank has all rows that a file holds: each reads and writes those of its own points.
+    least_parts: the fewest parts of a minibatch that several ranks can be given.
+    others: placements that may hold less, by name.
+    """
+
+    name = "replicated"
+    words = "each rank all rows"
+    sums_alone = True
+    own_copies = 1
+    spreads = False
+    by_all = False
+    least_parts = 1
+    others: tuple[str, ...] = ("node", "sharded")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+    def copies(self, ranks: int, a_node: int) -> int:
+        """Counts the copies of what ranks exchange, where a node has `a_node` of them.  Collective: no."""
+        return ranks
+
+    def held(self, own: Tile, n: int) -> Tile:
+        """Gives which of n indices a rank holds, of which `own` are its own.  Collective: no."""
+        return Tile(0, n)
+
+    def moved(self, count: int) -> int:
+        """Counts what is exchanged of `count` numbers that ranks have made of their points.  Collective: no."""
+        return count
+
+    def keeps(self, count: float, most: float) -> bool:
+        """Tells whether `count` bytes of rows are kept once they are made, if `most` are; else they are made again.
+
+        Collective: no.
+        """
+        return count <= most
+
+    def blocks(self, wanted: int, only: int) -> int:
+        """Gives the number of blocks of the points, `only` where the rows of a block stay with one rank.
+
+        Collective: no.
+        """
+        return wanted
+
+    def most_ranks(self, parts: int) -> float:
+        """Counts the ranks that can take part where points are cut into some parts.  Collective: no."""
+        return float("inf")
+
+    def array(self, team: Team, shape: Sequence[int], dtype: Any) -> Any:
+        """Makes memory for rows of the points that a rank holds.  Collective: yes."""
+        return team.array(shape, dtype)
+
+    def spare(self, team: Team, rows: Any) -> Any:
+        """Makes memory for rows like these, or gives these where memory may not hold them twice.  Collective: yes."""
+        return self.array(team, rows.shape, rows.dtype)
+
+    def publish(self, team: Team, rows: Any, counts: Sequence[int]) -> None:
+        """Gives the rows of its own points, `counts` of each rank, to all that hold them.  Collective: yes."""
+        team.gather_rows(rows, counts)
+
+    def has_sums(self, team: Team) -> bool:
+        """Tells whether this rank takes part where numbers are made of sums over all points.  Collective: no."""
+        return team.rank == 0
+
+    def share_sums(self, team: Team, found: Any) -> None:
+        """Gives such numbers to the ranks that took no part.  Collective: yes."""
+        team.share_array(found)
+
+
+class OneANode(Placement):
+    """Every rank has the rows of all points, in one copy that the ranks of a node share."""
+
+    name = "node"
+    words = "one copy a machine"
+    own_copies = 0
+    others = ("sharded",)
+
+    def copies(self, ranks: int, a_node: int) -> int:
+        return -(-ranks // a_node)
+
+
+class Sharded(Placement):
+    """Each rank has the rows of its own points, and nothing is published: every sum over points is made jointly."""
+
+    name = "sharded"
+    words = "each rank its rows"
+    sums_alone = False
+    spreads = True
+    by_all = True
+    least_parts = 2
+    others = ()
+
+    def held(self, own: Tile, n: int) -> Tile:
+        return own
+
+    def moved(self, count: int) -> int:
+        return 0
+
+    def keeps(self, count: float, most: float) -> bool:
+        return False
+
+    def blocks(self, wanted: int, only: int) -> int:
+        return only
+
+    def most_ranks(self, parts: int) -> float:
+        return parts
+
+    def array(self, team: Team, shape: Sequence[int], dtype: Any) -> Any:
+        import numpy as np
+
+        return np.empty(shape, dtype)
+
+    def spare(self, team: Team, rows: Any) -> Any:
+        return rows
+
+    def publish(self, team: Team, rows: Any, counts: Sequence[int]) -> None:
+        pass
+
+    def has_sums(self, team: Team) -> bool:
+        return True
+
+    def share_sums(self, team: Team, found: Any) -> None:
+        pass
+
+
+PLACEMENTS: dict[str, Placement] = {place.name: place for place in (Placement(), OneANode(), Sharded())}
+"""By the name that parallel.data has for it."""
+
+EVERYWHERE = PLACEMENTS["replicated"]
+"""Every rank has all rows, where nothing else is said."""
