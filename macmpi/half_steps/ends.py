@@ -9,7 +9,6 @@ import numpy as np
 from macmpi.half_steps.metrics import renew_metric
 from macmpi.half_steps.parts import Parts
 from macmpi.half_steps.w_step import fit, solve
-from macmpi.nets.layers import existing
 from macmpi.parallel.streams import stream
 from macmpi.plan.plan import Plan
 from macmpi.solvers.w_problem import SegmentProblem, gradients
@@ -136,6 +135,6 @@ def random_block(plan: Plan, block: int, range_: float, seed: int) -> np.ndarray
     h, d = plan.chain.block_shapes[block]
     if block in plan.resolved.trainers or plan.chain.blocks[block].fitter:
         return np.zeros(h * d)
-    map_ = plan.chain.blocks[block]
+    map_ = plan.chain.blocks[block].own
     drawn = stream(seed, "start", block).uniform(-1.0, 1.0, (h, d)) * (range_ / np.sqrt(map_.fan_in))
-    return np.ravel(existing(map_, drawn))
+    return np.ravel(map_.zero_missing(drawn))

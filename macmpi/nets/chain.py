@@ -97,13 +97,13 @@ class Chain:
 
     @property
     def existing(self) -> int:
-        """The number of weights, without those that masks leave out."""
+        """The number of weights, without those that do not exist."""
         sizes = zip(self.blocks, self.block_shapes, strict=True)
-        return sum(h * d if m.connected is None else int(m.connected.sum()) for m, (h, d) in sizes)
+        return sum(int(np.count_nonzero(m.own.zero_missing(np.ones(shape, bool)))) for m, shape in sizes)
 
     def inputs(self, block: int) -> int:
         """The numbers that a row of a parameter block multiplies: of a linear map its columns but for the biases."""
-        return self.blocks[block].columns
+        return self.blocks[block].own.columns
 
     @cached_property
     def n_in(self) -> int:

@@ -41,9 +41,14 @@ class RegressionView:
         return self.map.positions * len(self.segments)
 
     @property
-    def exists(self) -> Array | None:
-        """Marks the weights that exist, of their shape; None where all do."""
-        return self.map.connected
+    def sparse(self) -> bool:
+        """Some of its weights do not exist."""
+        return any(map_.connected is not None for segment in self.segments for map_ in segment.fitted)
+
+    def existing(self, units: slice) -> Array | None:
+        """Marks the weights of units that exist, of their shape; None where all do."""
+        marks = self.map.connected
+        return None if marks is None else marks[units]
 
     @property
     def bias(self) -> bool:
@@ -58,9 +63,9 @@ class RegressionView:
         return same and first.separable and (not others or self.map.positions == 1)
 
     @property
-    def plain(self) -> bool:
+    def dense(self) -> bool:
         """It has one row a point, all weights exist, and no trainer fits a layer behind it."""
-        return self.rows_per_point == 1 and self.exists is None and not self.segments[0].trailing
+        return self.rows_per_point == 1 and not self.sparse and not self.segments[0].trailing
 
     @property
     def width(self) -> int:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from macmpi.reductions import EVERY
 from macmpi.typing import Array
 
 
@@ -43,7 +44,8 @@ class Map(Protocol):
         "bits"             the outputs are 0 or 1;
         "adds"             B = a + c of [a, c];
         "transposed"       B = A V: the weights [V, c] are those of an affine map the other way, and c is not read.
-    own -- the map within, of one that passes other columns on behind those of another map; else the map itself.
+    own -- the map within, of one that passes other columns on behind those of another map; else the map itself.  It
+        alone knows its weights: positions, columns, multiplications, penalised, fan_in and connected are asked of it.
     trained_as -- the name of the activation.Function under which the weights before this map are fitted; "" if they
         cannot be.
     parameter_shape -- shape of the weights, one row a unit where there are "units", or None when there are none.
@@ -54,7 +56,7 @@ class Map(Protocol):
         weights begin at 0, with which forward must give something.
     fan_in -- random weights begin within start.range / sqrt(fan_in); one number, or one for each unit, (h, 1).
     connected -- where weights exist, of their shape: the others are 0 and stay 0; None where all do.  Such a map is
-        "linear" or has "patches", and has "units".
+        "linear" or has "patches", and has "units".  Others ask `zero_missing`, or the view of the map's regression.
     """
 
     @property
@@ -95,6 +97,10 @@ class Map(Protocol):
 
     @property
     def connected(self) -> Array | None: ...
+
+    def zero_missing(self, W: Array, units: slice = EVERY) -> Array:
+        """W, `units` of the weights or of something of their shape: in place 0 where a weight does not exist."""
+        ...
 
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
         """B (n, n_out)."""
@@ -176,6 +182,11 @@ class Kind:
     def connected(self) -> Array | None:
         return None
 
+    def zero_missing(self, W: Array, units: slice = EVERY) -> Array:
+        if self.connected is not None:
+            W *= self.connected[units]
+        return W
+
     def unfold(self, A: Array) -> Array:
         return A
 
@@ -233,11 +244,6 @@ def build(spec: dict[str, Any]) -> Map:
     """The map of a spec.  Raises KeyError for an unknown kind.  Collective: no."""
     arguments = dict(spec)
     return registered(KINDS, "macmpi.maps", arguments.pop("kind"))(**arguments)
-
-
-def existing(map_: Map, W: Array) -> Array:
-    """Weights, 0 where a map has none (`connected`)."""
-    return W if map_.connected is None else W * map_.connected
 
 
 def is_plain(map_: Map) -> bool:
