@@ -11,7 +11,7 @@ from macmpi.half_steps.metrics import metrics, shift, unit_metric
 from macmpi.half_steps.parts import First, Parts
 from macmpi.nets.joint import Joint, JointLoss
 from macmpi.nets.losses import Metric, Squared
-from macmpi.nets.regression import columns, joined
+from macmpi.nets.regression import joined
 from macmpi.plan.work_lists import Job, WorkList
 from macmpi.reductions import EVERY, Made, Rows
 from macmpi.solvers.grams import LayerGram, by_row
@@ -78,7 +78,7 @@ def measured(parts: Parts, state: State[MacState]) -> tuple[tuple[Metric, ...], 
 def targets(given: WInputs, k: int) -> Rows:
     """Segment k has to give z_k - u_k, or y.  Collective: no."""
     sites = given.parts.plan.chain.site_columns
-    return given.parts.data.Y if k == len(sites) else columns(given.coordinates, sites[k])
+    return given.parts.data.Y if k == len(sites) else given.coordinates[:, sites[k]]
 
 
 def targets_of_group(given: WInputs, k: int) -> Rows:

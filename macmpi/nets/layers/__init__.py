@@ -54,6 +54,8 @@ class Map(Protocol):
     penalised -- where a ridge holds, of the weights' shape; all but the last column of a map with "bias".
     fitter -- the word of the fitter that finds the weights where the config names none; "" where a W-solver does.  Its
         weights begin at 0, with which forward must give something.
+    memory -- the weights behind it that multiply the state of a recurrent layer begin as this share of the matrix that
+        `remembered` gives; 0 where they begin like all others.
     fan_in -- random weights begin within start.range / sqrt(fan_in); one number, or one for each unit, (h, 1).
     connected -- where weights exist, of their shape: the others are 0 and stay 0; None where all do.  Such a map is
         "linear" or has "patches", and has "units".  Others ask `zero_missing`, or the view of the map's regression.
@@ -91,6 +93,9 @@ class Map(Protocol):
 
     @property
     def fitter(self) -> str: ...
+
+    @property
+    def memory(self) -> float: ...
 
     @property
     def fan_in(self) -> int | Array: ...
@@ -137,6 +142,10 @@ class Map(Protocol):
         """Mean over the rows of A of J^T M J, for M (n_out, n_out) symmetric; (n_in, n_in)."""
         ...
 
+    def remembered(self, random: Any) -> Array:
+        """Weights of a state with which its length is kept, times `memory`: (units, units), of a random stream."""
+        ...
+
     def spec(self) -> dict[str, Any]:
         """{"kind": ..., **arguments} rebuilds the map; plain numbers and strings only."""
         ...
@@ -150,6 +159,7 @@ class Kind:
 
     kind: ClassVar[str]
     fitter: str = ""
+    memory: float = 0.0
 
     @property
     def own(self: Map) -> Map:
@@ -215,6 +225,9 @@ class Kind:
 
     def pullback(self, W: Any, A: Array, M: Array) -> Array:
         raise self._lacks("derivative")
+
+    def remembered(self, random: Any) -> Array:
+        raise self._lacks("memory")
 
     def _lacks(self, what: str) -> NotImplementedError:
         return NotImplementedError(f"{self.kind} has no {what}")
