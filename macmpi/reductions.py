@@ -41,6 +41,7 @@ OverPoints = Callable[[Partial], tuple[Array, ...]]
 class Made:
     """Rows (N, H) that are made when they are asked for, some at a time, and never all kept.
 
+    They are read like an array: `rows[some]` are made now, `rows[:, columns]` and `rows.reshape` when they are read.
     make(rows): some of them.
     """
 
@@ -48,11 +49,25 @@ class Made:
     shape: tuple[int, int]
     dtype: np.dtype
 
-    def __getitem__(self, rows: Any) -> Array:
-        return self.make(rows)
+    def __getitem__(self, places: Any) -> Any:
+        match places:
+            case (_, columns):
+                shape = len(self), len(range(self.shape[1])[columns])
+                return Made(lambda rows: self.make(rows)[:, columns], shape, self.dtype)
+        return self.make(places)
 
     def __len__(self) -> int:
         return self.shape[0]
+
+    def reshape(self, count: int, width: int) -> Made:
+        """Each row as several of `width` numbers, `count` in all, to be made by runs of whole rows of before."""
+        each = self.shape[1] // width
+
+        def make(rows: Any) -> Array:
+            whole = rows if rows == EVERY else slice(rows.start // each, rows.stop // each)
+            return self.make(whole).reshape(-1, width)
+
+        return Made(make, (count, width), self.dtype)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return np.asarray(self.make(EVERY), dtype)

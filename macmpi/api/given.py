@@ -24,7 +24,6 @@ from macmpi.data.reading import told
 from macmpi.data.series import is_frame, is_series, series_of, targets_of
 from macmpi.files import as_path
 from macmpi.nets.layers.activation import Activation
-from macmpi.nets.layers.masked import as_text
 from macmpi.results.model import Model
 from macmpi.results.model_file import load
 from macmpi.typing import Array
@@ -154,9 +153,9 @@ def _net_of(start: Model) -> dict[str, Any]:
     layers = [m.own.name for m in chain.maps[:-1] if isinstance(m.own, Activation)]
     found = {"activation": layers} if len(layers) == len(hidden) else {}
     if len(chain.blocks) == len(hidden) + 1:
-        masks = [m.own.connected for m in chain.blocks[:-1]]
-        tables = [None if M is None else f"{MASK_GIVEN}{as_text(M[:, :-1])}" for M in masks]
-        hidden = [{"units": n, "connections": t} if t else n for n, t in zip(hidden, tables, strict=True)]
+        masks = [m.own.spec().get("mask") for m in chain.blocks[:-1]]
+        pairs = zip(hidden, masks, strict=True)
+        hidden = [{"units": n, "connections": f"{MASK_GIVEN}{mask}"} if mask else n for n, mask in pairs]
     return {"hidden": hidden, **found}
 
 

@@ -9,7 +9,6 @@ import numpy as np
 from macmpi.half_steps.metrics import renew_metric
 from macmpi.half_steps.parts import Parts
 from macmpi.half_steps.w_step import fit, solve
-from macmpi.nets.layers import existing
 from macmpi.parallel.streams import stream
 from macmpi.plan.plan import Plan
 from macmpi.solvers.w_problem import SegmentProblem, gradients
@@ -121,14 +120,14 @@ def random_weights(plan: Plan, range_: float, seed: int) -> np.ndarray:
 def remember(plan: Plan, flat: np.ndarray, seed: int) -> None:
     """Recurrent weights begin as a share of a matrix that keeps the length of a state, in place.
 
-    It is the identity under activations that have no upper bound, as Le, Jaitly and Hinton (2015) have it, and a random
-    orthogonal matrix under others.  Collective: no.
+    It is the identity under activations that have no upper bound, and a random orthogonal matrix under others.
+    Collective: no.
     """
-    for block, first in plan.chain.memories.items():
-        units = first.n_out - first.n_in
-        Q, R = np.linalg.qr(stream(seed, "memory", block).standard_normal((units, units)))
-        W = flat[plan.offsets.block(block)].reshape(plan.chain.block_shapes[block])
-        W[:, :units] = first.memory * (np.eye(units) if first.identity else Q * np.sign(np.diag(R)))
+    chain = plan.chain
+    for first, block in zip(chain.maps, chain.whole.blocks[1:], strict=False):
+        if first.memory and block is not None:
+            state = first.remembered(stream(seed, "memory", block))
+            flat[plan.offsets.block(block)].reshape(chain.block_shapes[block])[:, : len(state)] = state
 
 
 def random_block(plan: Plan, block: int, range_: float, seed: int) -> np.ndarray:
@@ -136,6 +135,6 @@ def random_block(plan: Plan, block: int, range_: float, seed: int) -> np.ndarray
     h, d = plan.chain.block_shapes[block]
     if block in plan.resolved.trainers or plan.chain.blocks[block].fitter:
         return np.zeros(h * d)
-    map_ = plan.chain.blocks[block]
+    map_ = plan.chain.blocks[block].own
     drawn = stream(seed, "start", block).uniform(-1.0, 1.0, (h, d)) * (range_ / np.sqrt(map_.fan_in))
-    return np.ravel(existing(map_, drawn))
+    return np.ravel(map_.zero_missing(drawn))

@@ -127,7 +127,7 @@ def ridge_gradient(parts: Parts, state: State[MacState]) -> Array:
     for k, regression in enumerate(plan.resolved.regressions):
         apart = k < len(forms) and regression.by_unit and plan.resolved.shaping.scale == "unit"
         for b, ridge in zip(plan.chain.trained(k), plan.ridges(k, state.mu), strict=True):
-            V = np.where(plan.chain.blocks[b].penalised, weights[b].astype(float), 0.0)
+            V = np.where(plan.chain.blocks[b].own.penalised, weights[b].astype(float), 0.0)
             weighed = times(V.T, forms[k].M).T if apart else plan.weight_of(k, state.mu) * V
             out[plan.offsets.block(b)] += ridge * weighed.ravel()
     return out

@@ -143,7 +143,7 @@ class Parts:
             weight = plan.weight_of(k, state.mu)
             for b, ridge in zip(plan.chain.trained(k), plan.ridges(k, state.mu), strict=True):
                 squares = np.square(weights[b], dtype=float)
-                total += 0.5 * ridge * weight * float(squares.sum(where=plan.chain.blocks[b].penalised))
+                total += 0.5 * ridge * weight * float(squares.sum(where=plan.chain.blocks[b].own.penalised))
         return total
 
     def shaping_of(self, state: State[Any], segments: Sequence[int]) -> float:
@@ -153,7 +153,7 @@ class Parts:
             weight = plan.weight_of(k, state.mu)
             for b, restraint in zip(plan.chain.trained(k), plan.restraints(k, state.mu), strict=True):
                 W = weights[b].astype(float, copy=False)
-                total += weight * float(restraint.penalty(W, plan.chain.blocks[b].penalised).sum())
+                total += weight * float(restraint.penalty(W, plan.chain.blocks[b].own.penalised).sum())
         return total
 
     def confined(self, weights: Array, by: Array | None = None) -> Array:
@@ -163,7 +163,7 @@ class Parts:
         """
         plan, found = self.plan, weights.copy()
         for b in plan.resolved.shaping.restrained:
-            place, marks = plan.offsets.block(b), plan.chain.blocks[b].penalised
+            place, marks = plan.offsets.block(b), plan.chain.blocks[b].own.penalised
             asked, W = plan.resolved.shaping.asked(b), found[plan.offsets.block(b)].reshape(marks.shape)
             if by is not None and (asked.l1 > 0.0 or asked.group > 0.0):
                 W[marks & (by[place].reshape(marks.shape) == 0.0)] = 0.0
@@ -178,7 +178,7 @@ class Parts:
         blocks = self.plan.resolved.shaping.sparse
         if not blocks:
             return None
-        maps = [self.plan.chain.blocks[b] for b in blocks]
-        marks = [m.penalised if m.connected is None else m.penalised & m.connected for m in maps]
+        maps = [self.plan.chain.blocks[b].own for b in blocks]
+        marks = [map_.zero_missing(map_.penalised.copy()) for map_ in maps]
         found, count = zeros([weights[b] for b in blocks], marks)
         return found / count

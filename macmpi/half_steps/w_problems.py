@@ -11,11 +11,11 @@ from macmpi.half_steps.metrics import metrics, shift, unit_metric
 from macmpi.half_steps.parts import First, Parts
 from macmpi.nets.joint import Joint, JointLoss
 from macmpi.nets.losses import Metric, Squared
-from macmpi.nets.regression import columns, joined
+from macmpi.nets.regression import joined
 from macmpi.plan.work_lists import Job, WorkList
 from macmpi.reductions import EVERY, Made, Rows
-from macmpi.solvers.grams import by_row
-from macmpi.solvers.w_problem import LayerGram, SegmentProblem, UnitProblem, WProblem
+from macmpi.solvers.grams import LayerGram, by_row
+from macmpi.solvers.w_problem import SegmentProblem, UnitProblem, WProblem
 from macmpi.state import MacState, State
 from macmpi.typing import Array
 
@@ -78,7 +78,7 @@ def measured(parts: Parts, state: State[MacState]) -> tuple[tuple[Metric, ...], 
 def targets(given: WInputs, k: int) -> Rows:
     """Segment k has to give z_k - u_k, or y.  Collective: no."""
     sites = given.parts.plan.chain.site_columns
-    return given.parts.data.Y if k == len(sites) else columns(given.coordinates, sites[k])
+    return given.parts.data.Y if k == len(sites) else given.coordinates[:, sites[k]]
 
 
 def targets_of_group(given: WInputs, k: int) -> Rows:
@@ -109,13 +109,14 @@ def layer_gram(given: WInputs, k: int) -> LayerGram:
     G = grams[plan.offsets.gram(k)].reshape(plan.offsets.gram_shapes[k])
     dtype = np.dtype(np.float32) if plan.resolved.regressions[k].single else plan.dtype
     ridge = plan.unit_ridge(k, given.state.mu)
-    return LayerGram(G, ridge, dtype, plan.chain.views[k].bias, plan.chain.segments[k].activation)
+    view = plan.chain.views[k]
+    return LayerGram(G, ridge, dtype, view.bias, plan.chain.segments[k].activation, view.sparse)
 
 
 def w_problem(given: WInputs, job: Job, factor: Any = None) -> WProblem:
     """The regression of a job's weights, from the present ones.  factor: what is made of its Gram.  Collective: no.
 
-    Its points are the positions of all points.
+    Its points are the rows of all points.
     """
     k, parts, plan, state = job.segment, given.parts, given.parts.plan, given.state
     view, ridge, flat = plan.chain.views[k], plan.unit_ridge(k, state.mu), state.weights[job.place]
@@ -133,9 +134,9 @@ def w_problem(given: WInputs, job: Job, factor: Any = None) -> WProblem:
         return SegmentProblem(given.features[k], T, ridge, *of, **alike)
     A, rounded = view.by_row(given.features[k]), view.by_row(given.rounded[k])
     T, start = unit_targets(given, k, job.units.rows), flat.reshape(-1, view.shapes[0][1])
-    exists, shared = None if view.exists is None else view.exists[job.units.rows], layer_gram(given, k).G
-    activation = view.segments[0].activation
-    return UnitProblem(A, T, ridge, start, activation, rounded, shared, restraints[0], exists, **alike)
+    exists, activation = view.existing(job.units.rows), view.segments[0].activation
+    alike["shared"] = layer_gram(given, k).G
+    return UnitProblem(A, T, ridge, start, activation, rounded, restraints[0], exists, **alike)
 
 
 def _net_and_loss(given: WInputs, k: int) -> tuple[Any, Any]:

@@ -90,9 +90,9 @@ class Solving:
 
     def _factor(self, k: int, in_pieces: InPieces = ALONE) -> Any:
         plan, gram = self.given.parts.plan, layer_gram(self.given, k)
-        system, masked = plan.resolved.regressions[k].system, plan.chain.views[k].exists is not None
+        system = plan.resolved.regressions[k].system
         if system and k not in self.factors:
-            self.factors[k] = system.of_masks(gram) if masked else system.factor(gram, in_pieces)
+            self.factors[k] = system.prepare(gram, in_pieces)
         return self.factors.get(k)
 
     def solve(self, job: Job) -> None:

@@ -35,7 +35,8 @@ from macmpi.plan.selectable import FEWEST, STEP, ridges_of, widths_of
 from macmpi.plan.work_lists import Exchange, Gram, Job, Layer, WorkList
 from macmpi.reductions import ALONE, InPieces, OverPoints, Rows
 from macmpi.solvers.closed_form import Factor, NormalEquations
-from macmpi.solvers.w_problem import LayerGram, UnitProblem, values
+from macmpi.solvers.grams import LayerGram
+from macmpi.solvers.w_problem import UnitProblem, values
 from macmpi.typing import Array
 
 CRITERIA: dict[str, Callable[[int], float]] = {

@@ -264,7 +264,8 @@ def staged(method: Method) -> Array:
 def sample_of(map_: Map, A: Array, random: Stream) -> Array:
     """Some of the rows that a map's weights multiply, those of whole points drawn again: (rows, columns), float64."""
     units = (map_.parameter_shape or (0, 0))[0]
-    points = max(NUMBERS // (map_.positions * map_.columns), -(-units // map_.positions))
+    of_one = map_.unfold(A[:1])
+    points = max(NUMBERS // of_one.size, -(-units // len(of_one)))
     rows = map_.unfold(A[random.permutation(len(A))[:points]])
     chosen: Array = rows[random.permutation(len(rows))[: max(ROWS, units)]].astype(np.float64)
     return chosen

@@ -14,7 +14,6 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from macmpi.nets.layers import Map
-from macmpi.nets.layers.recurrent import FirstState
 from macmpi.nets.regression import RegressionView
 from macmpi.nets.segment import Columns
 from macmpi.nets.segment import Segment as Segment
@@ -97,13 +96,13 @@ class Chain:
 
     @property
     def existing(self) -> int:
-        """The number of weights, without those that masks leave out."""
+        """The number of weights, without those that do not exist."""
         sizes = zip(self.blocks, self.block_shapes, strict=True)
-        return sum(h * d if m.connected is None else int(m.connected.sum()) for m, (h, d) in sizes)
+        return sum(int(np.count_nonzero(m.own.zero_missing(np.ones(shape, bool)))) for m, shape in sizes)
 
     def inputs(self, block: int) -> int:
         """The numbers that a row of a parameter block multiplies: of a linear map its columns but for the biases."""
-        return self.blocks[block].columns
+        return self.blocks[block].own.columns
 
     @cached_property
     def n_in(self) -> int:
@@ -153,16 +152,6 @@ class Chain:
     def site_columns(self) -> tuple[slice, ...]:
         """The columns of z_1, ..., z_K among the coordinates (N, H_1 + ... + H_K)."""
         return tuple(slice(a, b) for a, b in pairwise(accumulate(self.site_sizes, initial=0)))
-
-    @property
-    def memories(self) -> dict[int, FirstState]:
-        """The first state before each block of recurrent weights that begin as a share of a matrix."""
-        found: dict[int, FirstState] = {}
-        for map_, b in zip(self.maps, self.whole.blocks[1:], strict=False):
-            match map_:
-                case FirstState() if map_.memory and b is not None:
-                    found[b] = map_
-        return found
 
     @property
     def ends_affine(self) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -41,9 +40,14 @@ class RegressionView:
         return self.map.positions * len(self.segments)
 
     @property
-    def exists(self) -> Array | None:
-        """Marks the weights that exist, of their shape; None where all do."""
-        return self.map.connected
+    def sparse(self) -> bool:
+        """Some of its weights do not exist."""
+        return any(map_.connected is not None for segment in self.segments for map_ in segment.fitted)
+
+    def existing(self, units: slice) -> Array | None:
+        """Marks the weights of units that exist, of their shape; None where all do."""
+        marks = self.map.connected
+        return None if marks is None else marks[units]
 
     @property
     def bias(self) -> bool:
@@ -58,9 +62,9 @@ class RegressionView:
         return same and first.separable and (not others or self.map.positions == 1)
 
     @property
-    def plain(self) -> bool:
+    def dense(self) -> bool:
         """It has one row a point, all weights exist, and no trainer fits a layer behind it."""
-        return self.rows_per_point == 1 and self.exists is None and not self.segments[0].trailing
+        return self.rows_per_point == 1 and not self.sparse and not self.segments[0].trailing
 
     @property
     def width(self) -> int:
@@ -69,7 +73,8 @@ class RegressionView:
 
     def design(self, A: Rows) -> Rows:
         """Features (n, D) as what the weights of units multiply, all rows of a point in one.  Collective: no."""
-        map_, inputs = self.map, A if self.map.n_in == A.shape[1] else columns(A, slice(self.map.n_in))
+        map_ = self.map
+        inputs = A if map_.n_in == A.shape[1] else A[:, : map_.n_in]
         if map_.positions == 1:
             return inputs
         return Made(lambda rows: map_.unfold(inputs[rows]).reshape(-1, self.width), (len(A), self.width), A.dtype)
@@ -77,29 +82,31 @@ class RegressionView:
     def by_row(self, A: Rows, units: slice = EVERY) -> Rows:
         """Numbers of points (n, P w) as numbers of rows, `units` of w: (n P, units).  Collective: no.
 
-        A copy where memory asks for one.  Of rows that are made, runs of whole points can be asked for.
+        Of rows that are made, runs of whole points can be asked for.
         """
-        return by_position(A, self.rows_per_point, units)
+        P = self.rows_per_point
+        found: Rows = (A if P == 1 else A.reshape(len(A) * P, A.shape[1] // P))[:, units]
+        return found
 
     def over_rows(self, over_points: OverPoints) -> OverPoints:
         """Sums over points as sums over their rows.  Collective: where `over_points` is."""
-        return over_positions(over_points, self.rows_per_point)
+        P = self.rows_per_point
+
+        def over(partial: Partial) -> tuple[Array, ...]:
+            return over_points(lambda rows: partial(slice(rows.start * P, rows.stop * P)))
+
+        return over_points if P == 1 else over
 
     def targets(self, T: Rows, passed: Rows | None, units: slice = EVERY) -> Rows:
         """The targets of units, by row: those of the segments, less what is added to the units.  Collective: no.
 
         T: of the segments, one after the other; passed: what the map is given, of which the segment adds some.
         """
-        T = self.by_row(columns(T, slice(self.map.n_out * len(self.segments))), units)
+        T = self.by_row(T[:, : self.map.n_out * len(self.segments)], units)
         if passed is None:
             return T
-        added = [self.by_row(columns(passed, own), units) for own in self.segments[0].added]
+        added = [self.by_row(passed[:, own], units) for own in self.segments[0].added]
         return Made(lambda rows: T[rows] - sum(part[rows] for part in added), T.shape, T.dtype)
-
-
-def columns(A: Rows, some: slice) -> Rows:
-    """Some columns of rows: a view where they are at hand.  Collective: no."""
-    return by_position(A, 1, some)
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
@@ -108,36 +115,3 @@ def joined(parts: Sequence[Rows]) -> Rows:
         return parts[0]
     width = sum(part.shape[1] for part in parts)
     return Made(lambda rows: np.hstack([part[rows] for part in parts]), (len(parts[0]), width), parts[0].dtype)
-
-
-def by_position(A: Rows, positions: int, units: slice = EVERY) -> Rows:
-    """Rows (n, P w) as (n P, w): at each position `units` of w numbers.  Collective: no."""
-    width = A.shape[1] // positions
-
-    def taken(rows: Array) -> Array:
-        pixels = rows.reshape(len(rows), positions, width)[:, :, units]
-        return pixels.reshape(-1, pixels.shape[2])
-
-    match A:
-        case Made():
-            shape = len(A) * positions, len(range(width)[units])
-            return Made(lambda rows: taken(A[_points(rows, positions)]), shape, A.dtype)
-    return A[:, units] if positions == 1 else taken(A)
-
-
-def _points(rows: Any, positions: int) -> Any:
-    """The points of a run of rows."""
-    if positions == 1 or rows == EVERY:
-        return rows
-    return slice(rows.start // positions, rows.stop // positions)
-
-
-def over_positions(over_points: OverPoints, positions: int) -> OverPoints:
-    """Sums over points as sums over their rows, P of each.  Collective: where `over_points` is."""
-    if positions == 1:
-        return over_points
-
-    def over(partial: Partial) -> tuple[Array, ...]:
-        return over_points(lambda rows: partial(slice(rows.start * positions, rows.stop * positions)))
-
-    return over

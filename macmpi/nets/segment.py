@@ -145,7 +145,7 @@ class Segment:
     @property
     def multiplications(self) -> int:
         """Multiplications of a pass with the segment's weights, a point."""
-        return sum(m.multiplications for m in self.maps)
+        return sum(m.own.multiplications for m in self.maps)
 
     def part(self, start: int, stop: int) -> Segment:
         """Its maps start, ..., stop - 1."""

@@ -93,7 +93,7 @@ def speaks() -> bool:
     and left: only a process that holds its launcher's socket, or is below the one that srun has started, was started
     by it, and so was the first.  Collective: no.
     """
-    return started(os.environ)[1] == 0 or not (_connected(os.environ.get(SOCKET, "")) or in_task())
+    return started(os.environ)[1] == 0 or not (_is_socket(os.environ.get(SOCKET, "")) or in_task())
 
 
 def in_task() -> bool:
@@ -142,7 +142,7 @@ def mpiexec() -> str | None:
     return str(own) if os.path.exists(own) else shutil.which("mpiexec")
 
 
-def _connected(text: str) -> bool:
+def _is_socket(text: str) -> bool:
     try:
         return stat.S_ISSOCK(os.fstat(int(text)).st_mode)
     except (OSError, ValueError, OverflowError):

@@ -62,10 +62,10 @@ def _of_layers(config: Config, chain: Chain) -> Iterator[Asked]:
     fitted = [m for s in chain.segments for m in s.fitted]
     another = "a layer of another kind there"
     for demand, what, maps in (
-        (Demand.CONVOLUTIONS, "convolutions", [m for m in chain.blocks if m.positions > 1]),
-        (Demand.SPARSE, "sparse layers", [m for m in chain.blocks if m.connected is not None]),
+        (Demand.CONVOLUTIONS, "convolutions", [m for m in chain.blocks if "patches" in m.own.capabilities]),
+        (Demand.SPARSE, "sparse layers", [view.map for view in chain.views if view.sparse]),
         (Demand.OTHER_LAYERS, "", [m for m in fitted if "linear" not in m.capabilities]),
-        (Demand.NOT_AFFINE, "", [m for m in chain.blocks if m.columns and not _affine(m.own)]),
+        (Demand.NOT_AFFINE, "", [m for m in chain.blocks if m.own.columns and not _affine(m.own)]),
         (Demand.NO_FILTERS, "", [m for m in chain.blocks[:-1] if not _has_filters(m)]),
         (Demand.NO_WEIGHT_SLOPES, "", [m for m in weighted if "weight_jacobian" not in m.capabilities]),
         (Demand.NO_SLOPES, "", [m for m in chain.maps if "jacobian" not in m.capabilities]),
@@ -199,7 +199,7 @@ def asked_of_segment(of: Resolved, k: int, asked_of_run: Sequence[Asked]) -> Ite
     if of.ring is None:
         reaching.add(Demand.SHARDED)
     yield from (one for one in asked_of_run if one.demand in reaching)
-    if any(m.connected is not None for m in segment.fitted):
+    if of.chain.views[k].sparse:
         yield Asked(Demand.SPARSE, f"a sparse layer of {place}", words="a layer that reads all its inputs")
     if not regression.by_unit and not regression.by_fitter:
         yield Asked(Demand.INSEPARABLE, f"the units of {place}, which do not separate (it {_why(of, k)})")

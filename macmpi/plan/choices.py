@@ -54,7 +54,7 @@ def regressions(
         if name := fitter_of(fitted_by, segment.weighted):
             own_fitter = fitter(name)
             by = ByFitter(own_fitter)
-            apart = by if by.by_rows and segment.fitted[0].fitter else None
+            apart = by if hasattr(own_fitter, "fit_rows") and segment.fitted[0].fitter else None
             found.append(Regression(name, False, by, by, own_fitter, apart))
             continue
         restrained = bool(set(segment.regressed) & set(shaping.restrained))

@@ -42,7 +42,7 @@ def choose_sides(
 ) -> list[tuple[bool, bool]]:
     """Chooses by counted flops: M^-1 costs 2 h^2 times d on a gradient (h, d), times n on its factor (n, h); G^-1 2 d^2
     times h or n.  points: of a minibatch; identity: layers whose metric M is the identity; shared: layers whose weights
-    are shared over positions, so that factors have many rows, or whose gradient is no product of factors (`is_plain`).
+    a convolution shares, so that factors have many rows, or whose gradient is no product of factors (`is_plain`).
     """
     return [
         (points < FEWER * d and k not in (*identity, *shared), points < FEWER * h and k not in shared)

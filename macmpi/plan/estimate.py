@@ -75,7 +75,7 @@ def least_bytes(plan: Plan) -> float:
 
 def widest_image(chain: Chain) -> int:
     """The numbers of the largest image between convolutions, of which stochastic MAC has a metric.  Collective: no."""
-    return max((m.n_out for m in chain.blocks if m.positions > 1), default=0)
+    return max((m.n_out for m in chain.blocks if "patches" in m.own.capabilities), default=0)
 
 
 def estimate(plan: Plan) -> tuple[list[str], float]:

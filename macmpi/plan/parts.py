@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from macmpi.config import NESTED
 from macmpi.demand import USUAL, Demand, Demands
 from macmpi.nets.chain import Chain
-from macmpi.nets.losses import weighted_outputs
 from macmpi.parallel.placement import PLACEMENTS
 from macmpi.plan.asked import Setting, said
 from macmpi.plan.choices import z_name
@@ -192,7 +191,7 @@ def _has_centres(chain: Chain) -> bool:
 def _loss(of: Resolved) -> Part:
     loss = of.loss
     lacks = {D.MISSING} if not loss.missing else set()
-    if weighted_outputs(loss) is loss:
+    if not loss.by_output:
         lacks |= {D.WEIGHTED_OUTPUTS}
     if loss.link != "identity":
         lacks |= {D.OUTPUT}

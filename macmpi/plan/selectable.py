@@ -49,7 +49,7 @@ def fits_ridges(of: Resolved) -> dict[int, int]:
     return {
         k: segment.regressed[0]
         for k, (segment, own) in enumerate(zip(of.chain.segments, of.regressions, strict=True))
-        if own.name == "closed_form" and of.chain.views[k].plain
+        if own.name == "closed_form" and of.chain.views[k].dense
     }
 
 

@@ -49,7 +49,8 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
             f'there are {n_train:,}; use "pca", or fewer points (data.points)'
         )
     for map_ in chain.blocks[:-1] if start == "staged" else ():
-        count, patches = (map_.parameter_shape or (0, 0))[0], n_train * map_.positions
+        count = (map_.parameter_shape or (0, 0))[0]
+        patches = n_train * (map_.own.n_out // count if "patches" in map_.own.capabilities else 1)
         if count > patches:
             raise UsageError(
                 f'start.method = "staged" finds the {count:,} units of a layer ({map_.spec()["kind"]}) among '

@@ -120,7 +120,7 @@ class Work:
             return []
         if not self._by_unit(segment):
             place = slice(bounds[blocks[0]], bounds[blocks[-1] + 1])
-            sizes = zip(shapes, (self.chain.blocks[b] for b in blocks), strict=True)
+            sizes = zip(shapes, (self.chain.blocks[b].own for b in blocks), strict=True)
             efforts = [m.multiplications / (h * d) * solver.effort(d, h, self.n_train) for (h, d), m in sizes]
             if self.resolved.regressions[segment].by_rows:
                 ((rows, width),), first = shapes, place.start

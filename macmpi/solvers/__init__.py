@@ -76,7 +76,7 @@ class WSolver:
     handles -- what may be demanded of it (macmpi/demand.py):
         SHARDED: it reads the points through sums over runs of them alone;
         RESTRAINED: it heeds the problem's restraints (l1, groups, bounds);
-        SPARSE: weights that do not exist stay 0 (UnitProblem.connected, Map.connected);
+        SPARSE: weights that do not exist stay 0 (UnitProblem.exists, Map.zero_missing);
         WEIGHTED: it heeds the weights of points: the problem's `point_weights` (which `partial`, `weigh` and `loss_at`
             do);
     system -- the Gram that the units of a layer share, or None where they share nothing.

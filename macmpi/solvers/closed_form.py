@@ -14,8 +14,8 @@ from macmpi.parallel.lapack import blas, solved_rows
 from macmpi.reductions import ALONE, InPieces, OverPoints
 from macmpi.solvers import BY_SUMS, PASS, WSolver
 from macmpi.solvers.cholesky import NORMAL, jitter, regular_factor
-from macmpi.solvers.grams import System, groups, scattered
-from macmpi.solvers.w_problem import LayerGram, UnitProblem
+from macmpi.solvers.grams import LayerGram, System, scattered
+from macmpi.solvers.w_problem import UnitProblem
 from macmpi.typing import Array
 
 REGULAR = 1e-8
@@ -74,7 +74,7 @@ class ClosedForm(WSolver):
 
     def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
         ridge, W = problem.ridge, np.asarray(problem.start, dtype=np.float64)
-        cut, mask = tiles.solved_tiles(len(W)), problem.connected
+        cut = tiles.solved_tiles(len(W))
 
         def product(rows: slice) -> tuple[Array, ...]:
             """T^T [A, 1], without a ridge R^T [A, 1]."""
@@ -84,11 +84,10 @@ class ClosedForm(WSolver):
         (crossed,) = over_points(product)
 
         def solved(i: int) -> Array:
-            own, right = W[cut[i].rows], crossed[cut[i].rows]
-            if mask is None:
-                return self._moved(problem, problem.shared, problem.factor, own, right)
-            parts = groups(mask[cut[i].rows], problem.factor)
-            return scattered(parts, own, lambda one, V: self._moved(problem, one.G, one.factor, V, right[one.places]))
+            units = cut[i].rows
+            right, parts = crossed[units], problem.parts(units)
+            moved = lambda one, V: self._moved(problem, one.G, one.factor, V, right[one.places])  # noqa: E731
+            return scattered(parts, W[units], moved)
 
         return problem.in_pieces.rows([tile.rows for tile in cut], W.shape[1], solved)
 

@@ -12,9 +12,8 @@ from macmpi.nets.design import gram as gram_of
 from macmpi.nets.design import gram_rows
 from macmpi.nets.tape import Step
 from macmpi.parallel.lapack import blas, lapack
-from macmpi.reductions import ALONE, InPieces, OverPoints, Rows
+from macmpi.reductions import ALONE, EVERY, InPieces, OverPoints, Rows
 from macmpi.solvers.cholesky import PRECONDITIONER, jitter, regular_factor, whole
-from macmpi.solvers.w_problem import LayerGram
 from macmpi.typing import Array
 
 FASTER = 0.5
@@ -22,6 +21,22 @@ FASTER = 0.5
 
 GRAM = 1.8
 """A Gram costs this a point, in units of its columns squared."""
+
+
+@dataclass(frozen=True)
+class LayerGram:
+    """The units of a layer share G = [A, 1]^T [A, 1] (or A^T A: bias), and what their regressions have alike.
+
+    G (D + 1, D + 1): from the diagonal on at least; dtype: of the inputs A; activation: of the units; sparse: each unit
+    reads some of the inputs.
+    """
+
+    G: Array
+    ridge: float
+    dtype: np.dtype
+    bias: bool = True
+    activation: str = "linear"
+    sparse: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,13 +86,13 @@ class System:
         L = regular_factor(gram.G, gram.ridge + jitter(gram.G, PRECONDITIONER, gram.dtype), in_pieces)
         return L if whole(len(L)) else np.asfortranarray(np.tril(L))
 
-    def of_masks(self, gram: LayerGram) -> Any:
-        """In the place of the factor, for units that read some inputs each: all that solvers need for any of these."""
-        return Subsystems(self, gram)
+    def prepare(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Any:
+        """The factor, or of a sparse layer the factors for each set of inputs.  Collective: where `in_pieces` is."""
+        return Subsystems(self, gram) if gram.sparse else self.factor(gram, in_pieces)
 
 
 KEPT = 2**24
-"""Numbers of submatrices and their factors that are kept for the next units with the same mask."""
+"""Numbers of submatrices and their factors that are kept for the next units with the same inputs."""
 
 
 class Subsystems:
@@ -87,7 +102,15 @@ class Subsystems:
         self._system, self._gram, self._size = system, gram, 0
         self._made: dict[bytes, tuple[Array, Any]] = {}
 
-    def of(self, columns: Array) -> tuple[Array, Any]:
+    def units(self, marks: Array) -> list[Alike]:
+        """Units by equal marks of what they read.  Cost: d^3 / 3 flops for d inputs that no unit before has read."""
+        found = []
+        for rows in alike(marks):
+            columns = np.flatnonzero(marks[rows[0]])
+            found.append(Alike((rows[:, None], columns), *self._of(columns)))
+        return found
+
+    def _of(self, columns: Array) -> tuple[Array, Any]:
         """G of these columns, in their order, from the diagonal on at least, and its factor.  Collective: no."""
         found = self._made.get(columns.tobytes())
         if found is None:
@@ -164,45 +187,35 @@ def alike(marks: Array) -> list[Array]:
     return [np.array(rows) for rows in groups.values()]
 
 
-class Alike(NamedTuple):
-    """Units with equal masks: their rows, the columns of their weights, the Gram of these columns and its factor.
+WHOLE = EVERY, EVERY
 
-    factor: what a solver's system has made of the Gram, or what else is made of that.
+
+class Alike(NamedTuple):
+    """Units that read the same inputs: their weights' places in a matrix of all, these inputs' Gram, and its factor.
+
+    places: WHOLE where all units read all inputs.  factor: what a solver's system has made of the Gram, or what else is
+    made of that.
     """
 
-    rows: Array
-    columns: Array
+    places: tuple[Any, Any]
     G: Array
     factor: Any
 
-    @property
-    def places(self) -> tuple[Array, Array]:
-        """Their weights in a matrix of all."""
-        return self.rows[:, None], self.columns
-
-
-def groups(connected: Array, systems: Subsystems) -> list[Alike]:
-    """The units of a mask, by equal masks.  Cost: d^3 / 3 flops for a mask of d inputs that is new."""
-    found = []
-    for rows in alike(connected):
-        columns = np.flatnonzero(connected[rows[0]])
-        found.append(Alike(rows, columns, *systems.of(columns)))
-    return found
-
 
 def scattered(parts: Sequence[Alike], R: Array, made: Callable[[Alike, Array], Array]) -> Array:
-    """Gives made(part, its weights of R) at those places, 0 elsewhere."""
+    """Gives made(part, its weights of R) at the places of each part, 0 elsewhere."""
+    if parts[0].places is WHOLE:
+        return made(parts[0], R)
     found = np.zeros_like(R)
     for part in parts:
         found[part.places] = made(part, R[part.places])
     return found
 
 
-class MaskedWhitening(Whitening):
-    """The whitening of each unit's own weights, in the submatrix of its mask."""
+class UnitWhitening:
+    """The whitening of each unit's own weights, in the Gram of what it reads: none where units share no Gram."""
 
     def __init__(self, parts: Sequence[Alike]) -> None:
-        super().__init__(None)
         self._parts = [part._replace(factor=Whitening(part.factor)) for part in parts]
 
     def into(self, theta: Array) -> Array:
@@ -213,10 +226,3 @@ class MaskedWhitening(Whitening):
 
     def pull(self, G: Array) -> Array:
         return scattered(self._parts, G, lambda part, own: part.factor.pull(own))
-
-
-def whitening(problem: Any) -> Whitening:
-    """The coordinates in which a W-problem's units have the identity for a Gram: none where they share no Gram."""
-    if problem.factor is None or problem.connected is None:
-        return Whitening(problem.factor)
-    return MaskedWhitening(groups(problem.connected, problem.factor))

@@ -56,7 +56,8 @@ def form_of(G: Array, added: Array | float) -> Form:
 class Quadratic:
     """Rows W (w, P) of such a problem; penalised (w, P): where the restraint holds.
 
-    connected: where weights exist; the others are 0 and stay 0.  Where the restraint joins rows, they have one scale.
+    exists: marks the weights that exist; the others are 0 and stay 0.  Where the restraint joins rows, they have one
+    scale.
     """
 
     form: Form
@@ -65,15 +66,15 @@ class Quadratic:
     scale: Array
     penalised: Array
     restraint: Restraint
-    connected: Array | None = None
+    exists: Array | None = None
 
     def of(self, rows: slice | Array) -> Quadratic:
         """Some rows; of a restraint that joins them all."""
         if self.restraint.joins:
             return self
         start, slope, scale, penalised = (A[rows] for A in (self.start, self.slope, self.scale, self.penalised))
-        connected = None if self.connected is None else self.connected[rows]
-        return Quadratic(self.form, start, slope, scale, penalised, self.restraint, connected)
+        exists = None if self.exists is None else self.exists[rows]
+        return Quadratic(self.form, start, slope, scale, penalised, self.restraint, exists)
 
     @cached_property
     def l1(self) -> Array:
@@ -89,8 +90,8 @@ class Quadratic:
     def bounds(self) -> tuple[Array, Array]:
         """Least and most of each weight, (w, P) each."""
         low, high = self.restraint.limits(self.start, self.penalised)
-        if self.connected is not None:
-            low, high = (np.where(self.connected, bound, 0.0) for bound in (low, high))
+        if self.exists is not None:
+            low, high = (np.where(self.exists, bound, 0.0) for bound in (low, high))
         return low, high
 
     def solved(self, rounds: int, tolerance: float, to_the_end: bool) -> Array:

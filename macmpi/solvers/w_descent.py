@@ -13,7 +13,7 @@ from macmpi.parallel.streams import stream
 from macmpi.reductions import OverPoints
 from macmpi.solvers import BY_SUMS, WSolver, improved
 from macmpi.solvers.descent import LBFGS, Conjugate, Direction, minimise
-from macmpi.solvers.grams import System, whitening
+from macmpi.solvers.grams import System, UnitWhitening
 from macmpi.solvers.w_problem import WProblem, gradients, values
 from macmpi.typing import Array
 
@@ -37,7 +37,7 @@ class GradientW(WSolver):
 
     def solve(self, problem: WProblem, over_points: OverPoints) -> Array:
         start = np.asarray(problem.start, dtype=np.float64)
-        whitened = whitening(problem)
+        whitened = UnitWhitening(problem.parts())
         begun = problem.in_pieces.agreed(whitened.into(start))
 
         def slopes(phi: Array) -> tuple[Array, Array]:
@@ -92,7 +92,7 @@ class SGDW(WSolver):
     system: ClassVar[System] = System()
 
     def solve(self, problem: WProblem, over_points: OverPoints) -> Array:
-        whitened, N, weight = whitening(problem), len(problem.targets), problem.rows
+        whitened, N, weight = UnitWhitening(problem.parts()), len(problem.targets), problem.rows
         phi = whitened.into(np.asarray(problem.start, dtype=np.float64))
         velocity, scale = np.zeros_like(phi), float(N) if problem.factor is not None else N / weight
 

@@ -17,8 +17,8 @@ from macmpi.reductions import ALONE, InPieces, OverPoints
 from macmpi.solvers import BY_SUMS, ELEMENTWISE, PASS, SINGLE, WSolver
 from macmpi.solvers.cholesky import SEGMENT, jitter
 from macmpi.solvers.descent import conjugate_gradients, line_search
-from macmpi.solvers.grams import System, groups, inputs_gram, scattered
-from macmpi.solvers.w_problem import LayerGram, SegmentProblem, UnitProblem, gradients, values
+from macmpi.solvers.grams import LayerGram, System, inputs_gram, scattered
+from macmpi.solvers.w_problem import SegmentProblem, UnitProblem, gradients, values
 from macmpi.typing import Array
 
 
@@ -87,12 +87,9 @@ class GaussNewtonW(WSolver):
         problem, ridge, agreed = fit.problem, fit.problem.ridge, fit.problem.in_pieces.agreed
         residual, slopes = over_points(fit.gradient)
         residual[:, :-1] -= ridge * W[:, :-1]
-        scale, mask = np.maximum(slopes / problem.rows, 1e-30)[:, None], problem.connected
-        parts = None if mask is None else groups(mask, problem.factor)
+        scale, parts = np.maximum(slopes / problem.rows, 1e-30)[:, None], problem.parts()
 
         def precondition(R: Array) -> Array:
-            if parts is None:
-                return solved_rows(problem.factor, R) / scale
             return scattered(parts, R, lambda part, own: solved_rows(part.factor, own)) / scale
 
         def product(P: Array, last: bool) -> tuple[Array, Array | None, Array]:
@@ -267,11 +264,12 @@ class HessianFreeW(WSolver):
             scale[np.diag_indices_from(scale)] += ridge + jitter(scale, SEGMENT)
             inverses.append(np.linalg.inv(scale))
 
-        masks = [1.0 if m.connected is None else m.connected for m in problem.segment.fitted]
+        maps = problem.segment.fitted
 
         def precondition(R: Array) -> Array:
-            blocks = zip(problem.blocks(R[0]), inverses, masks, strict=True)
-            return np.concatenate([np.ravel((B @ M if M.size > 1 else M * B) * mask) for B, M, mask in blocks])[None]
+            blocks = zip(problem.blocks(R[0]), inverses, maps, strict=True)
+            found = [map_.zero_missing(B @ M if M.size > 1 else M * B) for B, M, map_ in blocks]
+            return np.concatenate([np.ravel(B) for B in found])[None]
 
         agreed = problem.in_pieces.agreed
 

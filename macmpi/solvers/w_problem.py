@@ -19,7 +19,8 @@ from macmpi.nets.chain import Segment
 from macmpi.nets.design import adjoint, apply, column_dots, ridge_value
 from macmpi.nets.layers.activation import function
 from macmpi.nets.losses import Loss, weighted
-from macmpi.reductions import ALONE, InPieces, OverPoints, Rows
+from macmpi.reductions import ALONE, EVERY, InPieces, OverPoints, Rows
+from macmpi.solvers.grams import WHOLE, Alike
 from macmpi.typing import Array
 
 
@@ -70,7 +71,7 @@ class Asked(NamedTuple):
 
     penalised: Array
     restraint: Restraint
-    connected: Array | None
+    exists: Array | None
 
 
 def together(joins: bool, values: Array, by: Callable[[Array], Any] = np.sum) -> Array:
@@ -85,28 +86,16 @@ def zeros(weights: Sequence[Array], penalised: Sequence[Array]) -> tuple[int, in
 
 
 @dataclass(frozen=True)
-class LayerGram:
-    """The units of a layer share G = [A, 1]^T [A, 1] (or A^T A: bias), and what their regressions have alike.
-
-    G (D + 1, D + 1): from the diagonal on at least; dtype: of the inputs A; activation: of the units.
-    """
-
-    G: Array
-    ridge: float
-    dtype: np.dtype
-    bias: bool = True
-    activation: str = "linear"
-
-
-@dataclass(frozen=True)
 class WProblem:
     """A W-solver is given min over each row of theta (m, P) of its objective, a sum over points, from theta = start.
 
     inputs (N, D), targets (N, w); ridge: of each unit or of the segment; key: names the random streams of a stochastic
-    solver: (seed, iteration, segment); factor: what the solver's system has made of the layer's Gram, or None; points:
-    their number, where this rank holds only some of them (0: it holds all), or the sum of their weights; in_pieces: how
-    ranks that solve it together share what does not depend on points, and agree on what they decide; point_weights:
-    (N,), None where all are 1.
+        solver: (seed, iteration, segment);
+    shared: the Gram of the layer's inputs, from the diagonal on at least, or None; factor: what the solver's system has
+        made of it, or None;
+    points: their number, where this rank holds only some of them (0: it holds all), or the sum of their weights;
+    in_pieces: how ranks that solve it together share what does not depend on points, and agree on what they decide;
+    point_weights: (N,), None where all are 1.
 
     by_unit -- its rows are units.
     """
@@ -117,6 +106,7 @@ class WProblem:
     start: Array
     _: KW_ONLY
     key: tuple[int, ...] = ()
+    shared: Any = None
     factor: Any = None
     points: float = 0
     in_pieces: InPieces = ALONE
@@ -131,6 +121,10 @@ class WProblem:
     def weights_at(self, rows: Any) -> Array | None:
         """The weights of some points, None where all are 1."""
         return None if self.point_weights is None else self.point_weights[rows]
+
+    def parts(self, units: slice = EVERY) -> list[Alike]:
+        """Some of its units, those together that read the same inputs."""
+        return [Alike(WHOLE, self.shared, self.factor)]
 
     def partial(self, theta: Array, rows: Any, slope: bool) -> tuple[Array, ...]:
         """Contribution of some points: the objective (m,) and, if asked for, its gradient (m, P), without the ridge."""
@@ -162,18 +156,22 @@ class UnitProblem(WProblem):
 
     w_n the weight of a point, 1 where there are none.  The ridge leaves the biases c alone.  Units are independent: the
     answer for some units is those rows of the answer.  `activation` is the name of an activation.  rounded: the inputs
-    as directions may read them.  `shared` is their Gram, from the diagonal on at least, and `factor` what the solver's
-    system has made of it.  Without biases W is V, (w, D).  restraint: what else is asked of V; only of solvers that
-    handle RESTRAINED.  connected: where weights exist, of the shape of W; the others are 0 and stay 0, only of solvers
-    that handle SPARSE.
+    as directions may read them.  Without biases W is V, (w, D).  restraint: what else is asked of V; only of solvers
+    that handle RESTRAINED.  exists: marks the weights that exist, of the shape of W; the others are 0 and stay 0, only
+    of solvers that handle SPARSE.
     """
 
     activation: str
     rounded: Rows | None = None
-    shared: Any = None
     restraint: Restraint = FREE
-    connected: Array | None = None
+    exists: Array | None = None
     by_unit: ClassVar[bool] = True
+
+    def parts(self, units: slice = EVERY) -> list[Alike]:
+        if self.exists is None:
+            return super().parts(units)
+        found: list[Alike] = self.factor.units(self.exists[units])
+        return found
 
     @property
     def read(self) -> Rows:
@@ -207,7 +205,7 @@ class UnitProblem(WProblem):
     @property
     def asked(self) -> list[Asked]:
         """The demands on the one block of weights that there is."""
-        return [Asked(self.penalised, self.restraint, self.connected)]
+        return [Asked(self.penalised, self.restraint, self.exists)]
 
     def blocks(self, theta: Array) -> list[Array]:
         """The blocks of weights that theta (m, P) consists of, views: this one."""
@@ -228,8 +226,8 @@ class UnitProblem(WProblem):
         q *= slopes()
         G = np.zeros(theta.shape)
         G -= adjoint(q, self.inputs[rows], self.bias)
-        if self.connected is not None:
-            G *= self.connected
+        if self.exists is not None:
+            G *= self.exists
         return errors, G
 
     def ridge_part(self, theta: Array) -> tuple[Array, Array]:

@@ -15,9 +15,9 @@ from macmpi.parallel import tiles
 from macmpi.reductions import ALONE, InPieces, OverPoints
 from macmpi.solvers import BY_SUMS, WSolver
 from macmpi.solvers.cholesky import NORMAL, PRECONDITIONER, jitter
-from macmpi.solvers.grams import System, inputs_gram
+from macmpi.solvers.grams import LayerGram, System, inputs_gram
 from macmpi.solvers.shrinkage import Form, Quadratic, form_of
-from macmpi.solvers.w_problem import LayerGram, WProblem, together, values
+from macmpi.solvers.w_problem import WProblem, together, values
 from macmpi.typing import Array
 
 TRIALS, TRIALS_EXACT = 10, 2
@@ -50,7 +50,7 @@ class MeasuringGram(System):
         added[: len(G) - gram.bias] += ridge
         return form_of(G, added)
 
-    def of_masks(self, gram: LayerGram) -> Form:
+    def prepare(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Form:
         """The whole form: weights that do not exist are held at 0, and the others have its submatrix."""
         return self.factor(gram)
 

@@ -36,7 +36,8 @@ from macmpi.nets.layers.trees import Trees
 from macmpi.nets.losses import LOSSES, Loss, Metric, metric, times
 from macmpi.reductions import OverPoints, sum_over
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
-from macmpi.solvers.w_problem import LayerGram, SegmentProblem, UnitProblem
+from macmpi.solvers.grams import LayerGram
+from macmpi.solvers.w_problem import SegmentProblem, UnitProblem
 from macmpi.solvers.z_gauss_newton import Linearised
 from macmpi.solvers.z_problem import ZProblem
 from macmpi.typing import Array
@@ -388,9 +389,9 @@ def sharing(solver: Any, problem: UnitProblem, over_points: OverPoints) -> UnitP
 def factored(solver: Any, problem: UnitProblem) -> UnitProblem:
     """The problem with the factor of the Gram that it has."""
     dtype = problem.read.dtype
-    gram = LayerGram(problem.shared, problem.ridge, dtype, problem.bias, problem.activation)
-    factor = solver.system.factor if problem.connected is None else solver.system.of_masks
-    return replace(problem, factor=factor(gram))
+    sparse = problem.exists is not None
+    gram = LayerGram(problem.shared, problem.ridge, dtype, problem.bias, problem.activation, sparse)
+    return replace(problem, factor=solver.system.prepare(gram))
 
 
 def summed(n: int, chunks: int) -> OverPoints:

@@ -20,7 +20,7 @@ from macmpi.reductions import InPieces, Make
 from macmpi.solvers import cholesky as module
 from macmpi.solvers.cholesky import cholesky, panels
 from macmpi.solvers.closed_form import ClosedForm
-from macmpi.solvers.w_problem import LayerGram
+from macmpi.solvers.grams import LayerGram
 from macmpi.typing import Array
 
 

@@ -9,8 +9,7 @@ from numpy.testing import assert_allclose
 
 from macmpi.solvers import W_SOLVERS
 from macmpi.solvers.cholesky import PRECONDITIONER
-from macmpi.solvers.grams import Whitening
-from macmpi.solvers.w_problem import LayerGram
+from macmpi.solvers.grams import LayerGram, Whitening
 from macmpi.typing import Array
 
 RIDGES = [0.0, 1e-3, 7.0]

@@ -20,10 +20,10 @@ from macmpi.nets.losses import (
     Loss,
     Root,
     Squared,
+    WeightedOutputs,
     dense,
     metric,
     times,
-    weighted_outputs,
 )
 from macmpi.nets.losses.constant import best_constant
 from macmpi.results.scores import all_at_hand
@@ -337,7 +337,7 @@ def test_a_weight_for_each_output_multiplies_what_the_output_adds(name: str, ran
     loss = named(name)
     Y, F = taken_by(loss, random.normal(size=(6, SIZE))), random.normal(size=(6, SIZE))
     V = random.uniform(0.1, 3.0, size=Y.shape) * (random.uniform(size=Y.shape) > 0.3)
-    weighs, T = weighted_outputs(loss), np.hstack([np.where(V > 0.0, Y, np.nan), V])
+    weighs, T = WeightedOutputs(loss), np.hstack([np.where(V > 0.0, Y, np.nan), V])
     each = [loss.value(Y[:, [c]], F[:, [c]]) for c in range(SIZE)]
     assert_allclose(weighs.value(T, F), np.sum(V.T * np.array(each), axis=0), rtol=1e-13)
     assert_allclose(weighs.residual(T, F), V * loss.residual(Y, F), rtol=1e-13)
@@ -356,5 +356,5 @@ def test_a_weight_for_each_output_multiplies_what_the_output_adds(name: str, ran
 
 def test_the_best_constant_of_weighted_outputs_is_the_mean_as_they_weigh(random: np.random.Generator) -> None:
     Y, V, w = random.normal(size=(50, SIZE)), random.uniform(0.0, 2.0, (50, SIZE)), random.uniform(0.0, 2.0, 50)
-    found = best_constant(weighted_outputs(Squared()), np.hstack([Y, V]), all_at_hand(50), float(w.sum()), w)
+    found = best_constant(WeightedOutputs(Squared()), np.hstack([Y, V]), all_at_hand(50), float(w.sum()), w)
     assert_allclose(found, np.average(Y, axis=0, weights=w[:, None] * V), rtol=1e-12)

@@ -122,8 +122,8 @@ def test_the_weights_multiply_unfolded_inputs_position_by_position(example: MapE
     m, A, W = example.map, example.A, example.W
     assert W is not None
     rows, biases = m.unfold(A), W[:, -1] if "bias" in m.capabilities else 0.0
-    assert rows.shape == (len(A) * m.positions, m.columns)
-    expected = rows @ W[:, : m.columns].T + biases
+    assert rows.shape == (len(A) * m.own.positions, m.own.columns)
+    expected = rows @ W[:, : m.own.columns].T + biases
     assert_allclose(m.forward(W, A), expected.reshape(len(A), m.n_out), rtol=1e-12, atol=1e-12)
 
 

@@ -63,7 +63,7 @@ def masked(
 ) -> tuple[UnitProblem, OverPoints]:
     over_points = summed(len(A), 2)
     rounded = A.astype(np.float32) if solver.system.single else None
-    problem = UnitProblem(A, T, ridge, W, activation, rounded, connected=connected)
+    problem = UnitProblem(A, T, ridge, W, activation, rounded, exists=connected)
     return sharing(solver, problem, over_points), over_points
 
 

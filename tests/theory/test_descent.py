@@ -132,7 +132,7 @@ def test_the_first_gradient_step_keeps_zeros() -> None:
     """A run that goes on from sparse weights loses none of their zeros before its first half step."""
     mac = method(l1=1.0, ridge_until_mu=100.0, mu0=1e3, ridge_scale="objective")
     sparse = mac.start(2.0, False, 0).weights
-    marks = np.concatenate([np.ravel(m.penalised) for m in mac.plan.chain.blocks])
+    marks = np.concatenate([np.ravel(m.own.penalised) for m in mac.plan.chain.blocks])
     sparse[np.flatnonzero(marks)[::3]] = 0.0
     found = mac.start_at(sparse.copy(), True).weights
     assert (found != sparse).any()

@@ -14,8 +14,8 @@ import macmpi
 from macmpi import UsageError, config
 from macmpi.config import Model
 from macmpi.nets.build import build_chain
+from macmpi.nets.chain import Chain
 from macmpi.nets.layers.convolution import Convolution, TransposedConvolution
-from macmpi.nets.regression import by_position, over_positions
 from macmpi.reductions import Made, sum_over
 from macmpi.results import pictures, reading
 
@@ -107,15 +107,16 @@ def test_mistakes_in_a_layer_are_named_with_its_number(keys: dict[str, object], 
 
 
 def test_rows_of_positions_are_those_of_points(random: np.random.Generator) -> None:
+    (view,) = Chain((Convolution(2, 2, 1, 3, 1),), ()).views
     A = random.normal(size=(5, 12))
     made = Made(lambda rows: A[rows], A.shape, A.dtype)
     expected = A.reshape(20, 3)
-    for rows in (by_position(A, 4), by_position(made, 4)):
+    for rows in (view.by_row(A), view.by_row(made)):
         assert_array_equal(np.asarray(rows), expected)
         assert_array_equal(rows[4:12], expected[4:12])
         assert len(rows) == 20
-    assert_array_equal(by_position(made, 4, slice(1, 3))[8:16], expected[8:16, 1:3])
-    (total,) = over_positions(sum_over([slice(0, 2), slice(2, 5)]), 4)(lambda rows: (expected[rows].sum(axis=0),))
+    assert_array_equal(view.by_row(made, slice(1, 3))[8:16], expected[8:16, 1:3])
+    (total,) = view.over_rows(sum_over([slice(0, 2), slice(2, 5)]))(lambda rows: (expected[rows].sum(axis=0),))
     assert_allclose(total, expected.sum(axis=0), rtol=1e-14)
 
 

@@ -35,7 +35,7 @@ def test_weights_fill_a_range_that_goes_by_the_fan_in(name: str) -> None:
     for b, (h, d) in enumerate(plan.chain.block_shapes):
         if b in plan.resolved.trainers:
             continue
-        found, bound = random_block(plan, b, 3.0, 7), 3.0 / np.sqrt(plan.chain.blocks[b].fan_in)
+        found, bound = random_block(plan, b, 3.0, 7), 3.0 / np.sqrt(plan.chain.blocks[b].own.fan_in)
         assert found.shape == (h * d,)
         assert 0.95 * bound < found.max() <= bound
         assert -bound <= found.min() < -0.95 * bound

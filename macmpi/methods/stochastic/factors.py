@@ -204,7 +204,7 @@ def _put_carried(i: int, M: Array, seen: Seen, share: float, out: Array) -> None
 
 
 def shared_metric(M: Array, units: int) -> Array:
-    """The mean over positions of the metric of the units there: M (P units, P units) -> (units, units)."""
+    """The mean over pixels of the metric of the units there: M (P units, P units) -> (units, units)."""
     if len(M) == units:
         return M
     blocks = M.reshape(-1, units, len(M) // units, units)

@@ -135,8 +135,7 @@ class Directions:
                         left *= scale
                     if not inputs:
                         G.of_rows(left, D)
-                if (mask := self.plan.chain.blocks[k].connected) is not None:
-                    D *= mask[units]  # weights that a sparse layer has not stay 0
+                self.plan.chain.blocks[k].own.zero_missing(D, units)
             yield place, flat
 
 

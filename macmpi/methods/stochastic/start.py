@@ -46,7 +46,7 @@ POINTS = 4000
 """Points of the fits of a start."""
 
 MOST_APART = 16
-"""Weights that are shared over P positions are fitted to one point in P, at least to one in this number."""
+"""Weights that multiply P rows of a point are fitted to one point in P, at least to one in this number."""
 
 RIDGE = 1.0
 """The ridge of the fits."""
@@ -120,7 +120,7 @@ class Sample:
         A, T: inputs and targets of the map, a row a point of the sample.  found: of W's shape, shared by the ranks of a
         node.  Collective: yes.  Cost: D^3 / 3 flops, and 2 D^2 h owners.
         """
-        apart = min(map_.positions, MOST_APART)
+        apart = min(T.shape[1] // len(W), MOST_APART)
 
         def part(rows: slice) -> tuple[Array, Array]:
             inputs = map_.unfold(A[rows][::apart])

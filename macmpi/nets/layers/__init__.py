@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from macmpi.reductions import EVERY
 from macmpi.typing import Array
 
 
@@ -43,7 +44,8 @@ class Map(Protocol):
         "bits"             the outputs are 0 or 1;
         "adds"             B = a + c of [a, c];
         "transposed"       B = A V: the weights [V, c] are those of an affine map the other way, and c is not read.
-    own -- the map within, of one that passes other columns on behind those of another map; else the map itself.
+    own -- the map within, of one that passes other columns on behind those of another map; else the map itself.  It
+        alone knows its weights: positions, columns, multiplications, penalised, fan_in and connected are asked of it.
     trained_as -- the name of the activation.Function under which the weights before this map are fitted; "" if they
         cannot be.
     parameter_shape -- shape of the weights, one row a unit where there are "units", or None when there are none.
@@ -52,9 +54,11 @@ class Map(Protocol):
     penalised -- where a ridge holds, of the weights' shape; all but the last column of a map with "bias".
     fitter -- the word of the fitter that finds the weights where the config names none; "" where a W-solver does.  Its
         weights begin at 0, with which forward must give something.
+    memory -- the weights behind it that multiply the state of a recurrent layer begin as this share of the matrix that
+        `remembered` gives; 0 where they begin like all others.
     fan_in -- random weights begin within start.range / sqrt(fan_in); one number, or one for each unit, (h, 1).
     connected -- where weights exist, of their shape: the others are 0 and stay 0; None where all do.  Such a map is
-        "linear" or has "patches", and has "units".
+        "linear" or has "patches", and has "units".  Others ask `zero_missing`, or the view of the map's regression.
     """
 
     @property
@@ -91,10 +95,17 @@ class Map(Protocol):
     def fitter(self) -> str: ...
 
     @property
+    def memory(self) -> float: ...
+
+    @property
     def fan_in(self) -> int | Array: ...
 
     @property
     def connected(self) -> Array | None: ...
+
+    def zero_missing(self, W: Array, units: slice = EVERY) -> Array:
+        """W, `units` of the weights or of something of their shape: in place 0 where a weight does not exist."""
+        ...
 
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
         """B (n, n_out)."""
@@ -131,6 +142,10 @@ class Map(Protocol):
         """Mean over the rows of A of J^T M J, for M (n_out, n_out) symmetric; (n_in, n_in)."""
         ...
 
+    def remembered(self, random: Any) -> Array:
+        """Weights of a state with which its length is kept, times `memory`: (units, units), of a random stream."""
+        ...
+
     def spec(self) -> dict[str, Any]:
         """{"kind": ..., **arguments} rebuilds the map; plain numbers and strings only."""
         ...
@@ -144,6 +159,7 @@ class Kind:
 
     kind: ClassVar[str]
     fitter: str = ""
+    memory: float = 0.0
 
     @property
     def own(self: Map) -> Map:
@@ -176,6 +192,11 @@ class Kind:
     def connected(self) -> Array | None:
         return None
 
+    def zero_missing(self, W: Array, units: slice = EVERY) -> Array:
+        if self.connected is not None:
+            W *= self.connected[units]
+        return W
+
     def unfold(self, A: Array) -> Array:
         return A
 
@@ -205,6 +226,9 @@ class Kind:
     def pullback(self, W: Any, A: Array, M: Array) -> Array:
         raise self._lacks("derivative")
 
+    def remembered(self, random: Any) -> Array:
+        raise self._lacks("memory")
+
     def _lacks(self, what: str) -> NotImplementedError:
         return NotImplementedError(f"{self.kind} has no {what}")
 
@@ -233,11 +257,6 @@ def build(spec: dict[str, Any]) -> Map:
     """The map of a spec.  Raises KeyError for an unknown kind.  Collective: no."""
     arguments = dict(spec)
     return registered(KINDS, "macmpi.maps", arguments.pop("kind"))(**arguments)
-
-
-def existing(map_: Map, W: Array) -> Array:
-    """Weights, 0 where a map has none (`connected`)."""
-    return W if map_.connected is None else W * map_.connected
 
 
 def is_plain(map_: Map) -> bool:

@@ -43,30 +43,6 @@ class Carrying(Kind):
     def trained_as(self) -> str:
         return self.map.trained_as
 
-    @property
-    def positions(self) -> int:
-        return self.map.positions
-
-    @property
-    def columns(self) -> int:
-        return self.map.columns
-
-    @property
-    def multiplications(self) -> int:
-        return self.map.multiplications
-
-    @property
-    def penalised(self) -> Array:
-        return self.map.penalised
-
-    @property
-    def connected(self) -> Array | None:
-        return self.map.connected
-
-    @property
-    def fan_in(self) -> int | Array:
-        return self.map.fan_in
-
     def unfold(self, A: Array) -> Array:
         return self.map.unfold(A[:, : self.map.n_in])
 

@@ -102,7 +102,7 @@ class Convolution(Shared):
 
     @property
     def positions(self) -> int:
-        return self.patches.positions
+        return self.patches.count
 
     @property
     def patches(self) -> Patches:
@@ -159,10 +159,10 @@ class GroupedConvolution(Convolution):
         return self.columns // self.groups
 
     def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:
-        return super().weight_jvp(W, A, dW * self.connected)
+        return super().weight_jvp(W, A, self.zero_missing(dW.copy()))
 
     def weight_vjp(self, W: Any, A: Array, dB: Array) -> Array:
-        return super().weight_vjp(W, A, dB) * self.connected
+        return self.zero_missing(super().weight_vjp(W, A, dB))
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ class TransposedConvolution(Shared):
     @property
     def _numbers(self) -> int:
         """The numbers of an image's patches."""
-        return self.patches.positions * self.patches.columns
+        return self.patches.count * self.patches.columns
 
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
         B = self.tangent(W, A, A).jvp(A)

@@ -37,10 +37,10 @@ class Masked(Affine):
         return read
 
     def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:
-        return apply(A, dW * self.connected)
+        return apply(A, self.zero_missing(dW.copy()))
 
     def weight_vjp(self, W: Any, A: Array, dB: Array) -> Array:
-        return adjoint(dB, A) * self.connected
+        return self.zero_missing(adjoint(dB, A))
 
 
 def as_text(connections: Array) -> str:

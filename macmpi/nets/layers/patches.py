@@ -35,8 +35,8 @@ class Patches:
         return self.kernel**2 * self.channels
 
     @property
-    def positions(self) -> int:
-        """Patches of an image."""
+    def count(self) -> int:
+        """The number of an image's patches."""
         down, across = self.shape
         return down * across
 
@@ -55,7 +55,7 @@ class Patches:
         return side, slice(before, before + size)
 
     def cut(self, A: Array) -> Array:
-        """The patches of images A (n, n_in): (n positions, columns), position by position.  Cost: a copy."""
+        """The patches of images A (n, n_in): (n count, columns), image by image.  Cost: a copy."""
         (tall, rows), (wide, columns) = self._span(self.height), self._span(self.width)
         padded = np.zeros((len(A), tall, wide, self.channels), A.dtype)
         padded[:, rows, columns] = A.reshape(len(A), self.height, self.width, self.channels)

@@ -36,14 +36,14 @@ class Pooling(Kind):
 
     @property
     def n_out(self) -> int:
-        return self.patches.positions * self.channels
+        return self.patches.count * self.channels
 
     def shares(self, A: Array) -> Array:
         """The share of each number that its patch takes: (n, n_in)."""
         raise NotImplementedError
 
     def _pixels(self, A: Array) -> Array:
-        """The pixels of each patch: (n positions, size^2, channels)."""
+        """The pixels of each patch: (n patches, size^2, channels)."""
         return self.patches.cut(A).reshape(-1, self.size**2, self.channels)
 
     def _sums(self, A: Array) -> Array:
@@ -86,7 +86,7 @@ class SumPooling(Pooling):
     kind: ClassVar[str] = "sum_pooling"
 
     def shares(self, A: Array) -> Array:
-        inside = self.patches.add(np.ones((self.patches.positions, self.patches.columns), A.dtype))
+        inside = self.patches.add(np.ones((self.patches.count, self.patches.columns), A.dtype))
         return np.repeat(inside, len(A), axis=0)
 
 

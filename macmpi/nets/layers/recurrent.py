@@ -29,6 +29,11 @@ class FirstState(Kind):
     def n_out(self) -> int:
         return self.units + self.n_in
 
+    def remembered(self, random: Any) -> Array:
+        """`memory` times the identity, as Le, Jaitly and Hinton (2015) have it, or a random orthogonal matrix."""
+        Q, R = np.linalg.qr(random.standard_normal((self.units, self.units)))
+        return self.memory * (np.eye(self.units) if self.identity else Q * np.sign(np.diag(R)))
+
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
         B = np.zeros((len(A), self.n_out), A.dtype)
         B[:, self.units :] = A

@@ -41,7 +41,7 @@ class Root(Protocol):
 class Loss(Protocol):
     """A loss of targets Y (n, L) and outputs F (n, L), never below 0 and convex in F, or nearly so.
 
-    by_output -- it is a sum over outputs; labels -- targets are classes, one-hot;
+    by_output -- it is a sum over outputs, a ByOutput; labels -- targets are classes, one-hot;
     unit_hessian -- B is the identity, of every point;
     curvature -- B^T B is its "hessian", a "majoriser" (the loss lies nowhere above 1/2 ||q - B dF||^2 + constant), or a
         "bound" of the Hessian at the outputs from above;
@@ -70,6 +70,10 @@ class Loss(Protocol):
 
     def admits(self, Y: Array) -> Array:
         """Tells which targets it takes, number by number; of NaN anything."""
+        ...
+
+    def width(self, Y: Array) -> int:
+        """The number of outputs that it compares with these targets."""
         ...
 
     def value(self, Y: Array, F: Array) -> Array:
@@ -105,9 +109,12 @@ class EveryNumber:
     def admits(self, Y: Array) -> Array:
         return np.ones(Y.shape, dtype=bool)
 
+    def width(self, Y: Array) -> int:
+        return Y.shape[1]
+
 
 from macmpi.nets.losses.by_output import LINKS as LINKS  # noqa: E402
-from macmpi.nets.losses.by_output import Absolute, Huber, Logistic, Poisson  # noqa: E402  # noqa: E402
+from macmpi.nets.losses.by_output import Absolute, Huber, Logistic, Poisson  # noqa: E402
 from macmpi.nets.losses.by_output import ByOutput as ByOutput  # noqa: E402
 from macmpi.nets.losses.cross_entropy import CrossEntropy as CrossEntropy  # noqa: E402
 from macmpi.nets.losses.squared import Metric as Metric  # noqa: E402
@@ -117,7 +124,6 @@ from macmpi.nets.losses.squared import metric as metric  # noqa: E402
 from macmpi.nets.losses.squared import times as times  # noqa: E402
 from macmpi.nets.losses.weighted import WeightedOutputs as WeightedOutputs  # noqa: E402
 from macmpi.nets.losses.weighted import weighted as weighted  # noqa: E402
-from macmpi.nets.losses.weighted import weighted_outputs as weighted_outputs  # noqa: E402
 
 LOSSES: dict[str, Loss] = {
     "squared": Squared(),
@@ -138,13 +144,16 @@ def loss_named(name: str) -> Loss:
     return found
 
 
-def loss_of(config: Config, by_output: bool = False) -> Loss:
+def loss_of(config: Config, weighted_outputs: bool = False) -> Loss:
     """The loss of a config, with those numbers of [loss] that it has a field for, where they are given.
 
-    by_output: targets have a weight for each point and output, [Y, V].  Collective: no.
+    weighted_outputs: targets have a weight for each point and output, [Y, V].  Collective: no.
     """
     found: Any = loss_named(config.model.loss)
     own = {field.name for field in fields(found)}
     given = {name: value for name, value in vars(config.loss).items() if name in own and value}
-    chosen: Loss = replace(found, **given)
-    return weighted_outputs(chosen) if by_output else chosen
+    chosen: Any = replace(found, **given)
+    if weighted_outputs and chosen.by_output:
+        chosen = WeightedOutputs(chosen, missing=chosen.missing)
+    loss: Loss = chosen
+    return loss

@@ -6,7 +6,6 @@ import numpy as np
 
 from macmpi.nets.design import total_of
 from macmpi.nets.losses import Loss, weighted
-from macmpi.nets.losses.weighted import width
 from macmpi.reductions import OverPoints
 from macmpi.typing import Array
 
@@ -35,7 +34,7 @@ def by_newton(loss: Loss, Y: Array, over: OverPoints, weights: Array | None = No
 
     weights: of the points.  Collective: where `over` is.
     """
-    c = np.zeros(width(loss, Y))
+    c = np.zeros(loss.width(Y))
     for _ in range(ROUNDS):
         slope, curvature = over(lambda rows, c=c: _sums(loss, Y[rows], c, _at(weights, rows))[1:])  # type: ignore[misc]
         step = slope / np.maximum(curvature, np.finfo(float).tiny)

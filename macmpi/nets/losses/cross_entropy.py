@@ -70,6 +70,9 @@ class CrossEntropy:
     def admits(self, Y: Array) -> Array:
         return (Y == 0.0) | (Y == 1.0)
 
+    def width(self, Y: Array) -> int:
+        return Y.shape[1]
+
     def value(self, Y: Array, F: Array) -> Array:
         largest = _largest(F)
         shifted = F - F[largest][:, None]

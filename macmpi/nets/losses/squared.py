@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 
 from macmpi.nets.design import row_dots
 from macmpi.nets.layers import Tangent
-from macmpi.nets.losses import EveryNumber, Root
-from macmpi.nets.losses.by_output import DiagonalRoot
+from macmpi.nets.losses import Root
+from macmpi.nets.losses.by_output import ByOutput, DiagonalRoot
 from macmpi.nets.tape import compose
 from macmpi.typing import Array
 
@@ -79,17 +78,14 @@ class SquaredRoot:
 
 
 @dataclass(frozen=True)
-class Squared(EveryNumber):
+class Squared(ByOutput):
     """1/2 (y - f)^T M (y - f), M the identity unless a metric is given.
 
-    missing: of the identity alone, NaN among the targets stands for none.
+    missing: of the identity alone, NaN among the targets stands for none.  `values`, `slopes` and `curvatures` are of
+    each output under the identity.
     """
 
     metric: Metric = field(default_factory=lambda: metric(1.0))
-    missing: bool = False
-    by_output: ClassVar[bool] = True
-    labels: ClassVar[bool] = False
-    curvature: ClassVar[str] = "hessian"
 
     @property
     def unit_hessian(self) -> bool:
@@ -100,8 +96,17 @@ class Squared(EveryNumber):
         return self.metric.M.ndim == 0 and bool(self.metric.M == 1.0)
 
     @property
-    def stiffness(self) -> float:
+    def stiffness(self) -> float:  # type: ignore[override]
         return float(np.abs(self.metric.M).max())
+
+    def values(self, Y: Array, F: Array) -> Array:
+        return 0.5 * np.square(Y - F)
+
+    def slopes(self, Y: Array, F: Array) -> Array:
+        return F - Y
+
+    def curvatures(self, Y: Array, F: Array) -> Array:
+        return np.ones_like(F)
 
     def value(self, Y: Array, F: Array) -> Array:
         return self._value(self._off(Y, F))

@@ -11,7 +11,6 @@ import numpy as np
 from macmpi.nets.layers import Tangent
 from macmpi.nets.losses import Loss, Root
 from macmpi.nets.losses.by_output import STAND_IN, ByOutput
-from macmpi.nets.losses.squared import Squared
 from macmpi.nets.tape import compose
 from macmpi.typing import Array
 
@@ -99,24 +98,11 @@ class Weighted:
 # --- outputs ----------------------------------------------------------------------------------------------------------
 
 
-class Squares(ByOutput):
-    """The squared error as a sum over outputs: 1/2 (y - f)^2, slope f - y, curvature 1."""
-
-    def values(self, Y: Array, F: Array) -> Array:
-        return 0.5 * np.square(Y - F)
-
-    def slopes(self, Y: Array, F: Array) -> Array:
-        return F - Y
-
-    def curvatures(self, Y: Array, F: Array) -> Array:
-        return np.ones_like(F)
-
-
 @dataclass(frozen=True)
 class WeightedOutputs(ByOutput):
     """sum_l v_nl loss(y_nl, f_nl) of targets [Y, V], (n, 2 L): a target whose v is 0 is none.
 
-    of: the loss of an output; what it declares holds here too.
+    of: the loss, a sum over outputs; what it declares holds here too.
     """
 
     of: ByOutput
@@ -133,6 +119,9 @@ class WeightedOutputs(ByOutput):
     def link(self) -> str:  # type: ignore[override]
         return self.of.link
 
+    def width(self, Y: Array) -> int:
+        return Y.shape[1] // 2
+
     def values(self, Y: Array, F: Array) -> Array:
         return self.of.values(Y, F)
 
@@ -146,22 +135,3 @@ class WeightedOutputs(ByOutput):
         """v of(y, F), which is 0 wherever the weight v is 0, whatever y is there."""
         y, v = np.split(Y, 2, axis=1)
         return v * of(np.where(v > 0.0, y, STAND_IN), F)
-
-
-def width(loss: Any, Y: Array) -> int:
-    """The number of outputs that a loss compares with these targets."""
-    columns = Y.shape[1]
-    match loss:
-        case WeightedOutputs():
-            return columns // 2
-    return columns
-
-
-def weighted_outputs(loss: Any) -> Any:
-    """The loss of targets [Y, V]; one that is no sum over outputs stays as it is, and does not handle them."""
-    match loss:
-        case ByOutput():
-            return WeightedOutputs(loss, missing=loss.missing)
-        case Squared():
-            return WeightedOutputs(Squares(), missing=loss.missing)
-    return loss

@@ -7,7 +7,7 @@ point of the group "macmpi.fitters" (docs/extending/fitter.md); the contract tes
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, cast, runtime_checkable
+from typing import Any, ClassVar, Protocol, cast
 
 import numpy as np
 
@@ -44,7 +44,6 @@ class Fitter(Protocol):
         ...
 
 
-@runtime_checkable
 class FitsRows(Protocol):
     """A fitter of rows of weights that do not depend on each other, as the trees of a forest: ranks share them."""
 
@@ -76,16 +75,8 @@ class ByFitter(WSolver):
         theta = _checked(problem, found, shape).reshape(1, -1)
         return theta if self.fitter.descends else improved(problem, theta, over_points)
 
-    @property
-    def by_rows(self) -> bool:
-        """It fits some rows of the weights apart from the others."""
-        match self.fitter:
-            case FitsRows():
-                return True
-        return False
-
     def rows(self, problem: SegmentProblem, rows: slice) -> Array:
-        """New weights of some rows, kept or not once all are known.  Cost: the fitter's."""
+        """New weights of some rows by a fitter that `FitsRows`, kept or not once all are known.  Cost: the fitter's."""
         segment, ((count, width),) = problem.segment, problem.shapes
         A, fitter = segment.features([], problem.inputs[:]), cast(FitsRows, self.fitter)
         target, weighing = problem.targets[:], _weighing(problem)
