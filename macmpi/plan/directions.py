@@ -116,13 +116,13 @@ def forms_of(plan: Plan) -> CurvatureForms:
     return curvature_forms(plan.chain, of.loss, of.autoencoder, points)
 
 
-def explained(plan: Plan) -> list[str]:
+def explained_forms(plan: Plan) -> list[str]:
     """Lines that say each layer's form and why, comments of a config; none for other methods.  Collective: no."""
     if plan.resolved.method.name != "stochastic":
         return []
     shapes = plan.chain.block_shapes
     lines = [
-        f"# layer {k + 1}, {h} x {d}: {form.words} # {form.why}"
+        f"# layer {k + 1}, {h} x {d}: {form.words}: {form.why}"
         for k, ((h, d), form) in enumerate(zip(shapes, forms_of(plan).layers, strict=True))
     ]
     return ["# curvature: G of a layer's inputs, M of its outputs", *lines]

@@ -65,7 +65,7 @@ AVERAGE_WINDOW = 8.0
 # Half, double: not recorded.
 RIDGE_SHARE = 0.5
 
-# The first ridge times the number of points is at most this: the prior of a weight that is worth so many points.
+# The first ridge times the number of points is at most this: the prior of a weight that is worth this number of points.
 # Chosen on: not recorded (commit d2efce03).
 # Half, double: not recorded.
 RIDGE_PRIOR = 10.0

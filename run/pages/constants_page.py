@@ -1,6 +1,6 @@
 """docs/algorithms/constants.md: the numbers of stochastic MAC that were tuned, of macmpi/plan/tuned.py.
 
-    python run/pages/constants_page.py          # writes the page; make docs does it too
+python run/pages/constants_page.py          # writes the page; make docs does it too
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ SOURCE, PAGE = ROOT / "macmpi" / "plan" / "tuned.py", ROOT / "docs" / "algorithm
 
 HEAD = """# Constants of stochastic MAC
 
-Nothing in the formulas of [stochastic MAC](stochastic.md) says what these numbers should be: they were tuned, or set by
-judgement, and no key changes them. "Chosen on" says on which nets and data, "half" and "double" what these do, as far as
-the logs or the history of commits know it. Errors are E1 per point, training / validation. USPS is `run/usps_fast.toml`,
-large `run/large_fast.toml`, tables are [small public ones](../log/few_points.md); one run of seed 0 unless seeds are
-named. The page is made of `macmpi/plan/tuned.py` (`python run/pages/constants_page.py`).
+Nothing in the formulas of [stochastic MAC](stochastic.md) says what these numbers should be: they were tuned, or set
+by judgement, and no key changes them. "Chosen on" says on which nets and data, "half" and "double" what these do, as
+far as the logs or the history of commits know it. Errors are E1 per point, training / validation. USPS is
+`run/usps_fast.toml`, large `run/large_fast.toml`, tables are [small public ones](../log/few_points.md); one run of
+seed 0 unless seeds are named. The page is made of `macmpi/plan/tuned.py` (`python run/pages/constants_page.py`).
 """
 
 
@@ -58,7 +58,7 @@ def page() -> str:
             rows.append([f"`{each.name}`", f"`{each.value}`", *each[2:]])
             continue
         if rows:
-            parts.append(table(["constant", "value", "what it is", "chosen on", "half", "double"], rows))
+            parts.append(table(["constant", "value", "what it is", "chosen on", "half", "double"], rows) + "\n")
             rows = []
         if each:
             parts.append(f"## {each}\n")

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
+from plans import plan_of
 from unit.played import data_of, played
 
 from macmpi.config import Config, Method, Model, Run, Stochastic
@@ -17,7 +18,7 @@ from macmpi.methods.stochastic.layers import Layout
 from macmpi.nets.build import build_chain
 from macmpi.nets.losses import loss_of
 from macmpi.plan import tuned
-from macmpi.plan.directions import curvature_forms
+from macmpi.plan.directions import curvature_forms, explained_forms
 from macmpi.typing import Array
 
 D, R = 40, 5
@@ -105,11 +106,21 @@ def test_wide_grams_and_metrics_of_dense_nets_are_inverted_in_eigenvectors() -> 
     assert all(0 < tuned.LOW_RANK_SHARE * rank <= side for rank, side in zip(ranks, sides, strict=True) if rank)
     regression = curvature_forms(chain, loss, False, 250.0)
     assert not any(form.spectral for form in regression.layers) and not regression.dense_autoencoder
-    assert all(
-        of.ranks[side] for of, form in zip(regression.layers, found.layers) for side in (0, 1) if form.ranks[side]
-    )
+    also = [rank for form in regression.layers for rank in form.ranks]
+    assert all(wide for rank, wide in zip(ranks, also, strict=True) if rank)
     layout = Layout(chain.block_shapes, found.layers)
     assert layout.squares[-1][-1].stop == sum(side * (rank or side) for rank, side in zip(ranks, sides, strict=True))
+
+
+def test_each_layer_is_explained_with_a_reason_of_its_own() -> None:
+    config = Config(model=Model([9, 3, 8], "sigmoid"), method=Method("stochastic"))
+    first, *layers = explained_forms(plan_of(config, 20, 20, 500, 50, 1))
+    assert len(layers) == 4 and all(line.startswith("# ") for line in (first, *layers))
+    assert "by shifts, G whole, M whole: it reads the inputs" in layers[0]
+    assert "in the eigenvectors of G and M: " in layers[1]
+    assert "M the identity: a linear output layer of the squared error" in layers[3]
+    assert "regressions" in explained_forms(plan_of(config, 20, 3, 500, 50, 1))[1]
+    assert explained_forms(plan_of(Config(method=Method("mac")), 20, 20, 500, 50, 1)) == []
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])

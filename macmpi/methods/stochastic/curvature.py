@@ -115,7 +115,7 @@ class RunningCurvature:
         self.team.gather_parts(state.own.grams, self._grams)
 
     def refresh(self, tapes: Tapes, probed: float, damping: float, state: Running, eigenvectors: bool = True) -> None:
-        """What layers make of their Grams and metrics: each side by one rank, then Allgatherv.
+        """Layers make again what they need of their Grams and metrics: each side by one rank, then Allgatherv.
 
         eigenvectors: those of layers that are damped in them are made again, too.  Collective: yes.
         """

@@ -11,7 +11,7 @@ and its W-step each to first order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -152,7 +152,13 @@ def metrics(loss: Loss, tape: Tape, over: Averages, kept: Container[int]) -> tup
         elif i:
             M = over.mean(partial(_put_carried, i, M), step.varying)
         known = False
-    forms = {k: sum(matrices[1:], matrices[0]) / len(matrices) for k, matrices in found.items()}
+    return _with_transposed({k: sum(own[1:], own[0]) / len(own) for k, own in found.items()}, transposed, dtype)
+
+
+def _with_transposed(
+    forms: dict[int, Array], transposed: Mapping[int, tuple[Array, Array]], dtype: np.dtype
+) -> tuple[dict[int, Array], dict[int, Array]]:
+    """The metrics with s Z, and M / s to add to Grams, for Z and M of weights that a later map has transposed."""
     added = dict[int, Array]()
     for k, (Z, M) in transposed.items():
         s = max(float(np.trace(forms[k])), 1e-30) / max(float(np.trace(Z)), 1e-30)

@@ -45,7 +45,7 @@ Pair = tuple[Array, Array]
 
 
 class Amount(NamedTuple):
-    """How much curvature is damped: the damping, and q of the damping in eigenvectors (inverses.py)."""
+    """The damping of curvature, and q of the damping in eigenvectors (inverses.py)."""
 
     damping: float
     cross: float
@@ -281,5 +281,5 @@ Each = TypeVar("Each")
 
 
 def _pairs(sides: Sequence[Each]) -> list[tuple[Each, Each]]:
-    """What is of G and of M of each layer."""
+    """Pairs those of G and of M of each layer."""
     return list(zip(sides[::2], sides[1::2], strict=True))

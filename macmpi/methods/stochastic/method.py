@@ -198,7 +198,7 @@ class Stochastic(Nested[StochasticState]):
         return due.refresh
 
     def terms(self, iteration: int) -> Terms:
-        """What slopes of an iteration have in them.  Collective: no."""
+        """The inverses and the ridge that slopes of an iteration have in them.  Collective: no."""
         return Terms(self.directions.sides(self._scaled_points(iteration)), self._ridge(iteration))
 
     def _ridge(self, iteration: int) -> float:

@@ -31,7 +31,7 @@ Drawn = dict[int, Array]
 
 
 class Terms(NamedTuple):
-    """What the slopes of an epoch have in them: the inverses of `sides`, applied point by point, and the ridge."""
+    """Slopes of an epoch have these in them: the inverses of `sides`, applied point by point, and the ridge."""
 
     sides: Sides
     ridge: float
