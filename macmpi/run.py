@@ -148,8 +148,9 @@ def run(team: Team, argv: list[str], began: float | None = None) -> int:
     plan, source, chosen = planned(config, team)
     if args.explain:
         from macmpi.config.auto import explained
+        from macmpi.plan.directions import explained_forms
 
-        team.from_root(lambda: say("\n".join(explained(plan.resolved.decisions))))
+        team.from_root(lambda: say("\n".join([*explained(plan.resolved.decisions), *explained_forms(plan)])))
         return 0
     request = Request(
         *(began, args.output, args.resume, args.overwrite, args.max_time, tuple(args.argv), chosen),

@@ -234,6 +234,21 @@ def test_no_module_is_long() -> None:
     assert {name: length for name, length in lengths.items() if length > LONGEST} == {}
 
 
+def functions(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Name and length of each function: the lines of its body, from the first to the last, without the docstring."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+            yield node.name, (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
+
+
+def test_no_function_of_stochastic_mac_is_long() -> None:
+    """A step, and each of what it consists of, is read at once."""
+    own = {path: tree for path, tree in trees().items() if module(path).startswith("methods.stochastic.")}
+    assert len(own) > 5
+    assert [(path.name, *found) for path, tree in own.items() for found in functions(tree) if found[1] > 30] == []
+
+
 def test_the_package_itself_imports_nothing() -> None:
     """So that rank 0 can refuse a config before NumPy is loaded: __init__, run, team, config and theirs are light."""
     ranks = ("team", "mpi", "exchange", "shared_memory", "clock", "launchers", "__init__")
@@ -411,7 +426,7 @@ def conditional(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, ast.AST]
             "methods/choose",
             "methods/unit_selection",
         ),
-        *("methods/stochastic/curvature", "methods/stochastic/method"),
+        *("methods/stochastic/curvature", "methods/stochastic/method", "methods/stochastic/gauss_newton"),
     ),
 )
 def test_a_collective_is_never_where_a_rank_may_miss_it(name: str) -> None:
@@ -461,7 +476,9 @@ def public_docstrings(path: Path) -> Iterator[tuple[str, str]]:
         "half_steps/ring/parmac",
         "methods/alternating",
         "methods/stochastic/curvature",
+        "methods/stochastic/gauss_newton",
         "methods/stochastic/method",
+        "methods/stochastic/minibatch_pass",
         "methods/accelerated",
         "methods/backprop",
     ],

@@ -20,9 +20,10 @@ from macmpi.parallel import balance, tiles
 from macmpi.parallel.exchange import group_size, messages
 from macmpi.parallel.placement import EVERYWHERE, Placement
 from macmpi.parallel.shared_work import alone
-from macmpi.plan.directions import DirectionWork, assign_inverses, damped, inverse_flops, sides_of
+from macmpi.plan import tuned
+from macmpi.plan.directions import DirectionWork, assign_inverses, forms_of, inverse_flops, sides_of
 from macmpi.plan.estimate import flops_of_half_steps, subtrees
-from macmpi.plan.minibatches import REMADE_LATER, SHARED, minibatch
+from macmpi.plan.minibatches import SHARED, minibatch
 from macmpi.plan.plan import Plan
 from macmpi.plan.work_lists import Exchange, Gram, Job, Task, Tour, WorkList
 from macmpi.solvers.z_gauss_newton import GaussNewtonZ
@@ -231,14 +232,14 @@ def _passes(plan: Plan, rate: float) -> list[Round]:
         points = minibatch(keys, plan.n_train, 0, of.loss.labels)
         of_epoch = max(int(plan.n_train // points), 1)
         times, blocks = max(of_epoch // min(keys.records, of_epoch), 1), len(plan.work.parts.blocks)
-        layers = damped(chain, of.loss, of.autoencoder, plan.n_train / of_epoch)
+        layers = forms_of(plan).layers
         work = DirectionWork(chain.block_shapes, layers, sides_of(chain, layers, points))
         flops += 2.0 * work.by_point
         directions = [2.0 * work.cost(jobs) / BLAS_SHARE / rate for jobs in work.assigned(plan.ranks)]
         costs, squares = inverse_flops(chain.block_shapes, layers), sum(h * h + d * d for h, d in chain.block_shapes)
         inverses = [sum(costs[j] for j in own) / rate for own in assign_inverses(costs, plan.ranks)]
         other.append(Round(directions, item * weights, plan.placement, times=times))
-        other.append(Round(inverses, item * squares, plan.placement, times=-(-times // REMADE_LATER)))
+        other.append(Round(inverses, item * squares, plan.placement, times=-(-times // tuned.REMADE_LATER)))
     elif name in ("sgd", "adam"):
         times = -(-plan.n_train // min(of.baseline.batch, plan.n_train))
         points, blocks = points / times, min(SHARED, of.baseline.batch, plan.n_train)

@@ -1,30 +1,140 @@
-"""Stochastic MAC damps each layer in a way that is chosen here, and shares the work of inverses and directions.
+"""Stochastic MAC damps each layer in a form that is chosen here, and shares the work of inverses and directions.
 
 Each layer is damped by two shifts, or in the eigenvectors of its Gram and metric; wide Grams and metrics with shifts
 are inverted in their leading eigenvectors alone.  Work is in counted flops or multiplications.  Inverses are counted in
-one order everywhere: of G_1, M_1, G_2, M_2, ....  The method and the cost model ask here (methods/stochastic,
-plan/cost.py).
+one order everywhere: of G_1, M_1, G_2, M_2, ....  The method, the cost model and `--explain` ask here
+(methods/stochastic, plan/cost.py, run.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain as joined
 
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import is_plain
 from macmpi.nets.losses import Loss
 from macmpi.parallel import balance, tiles
+from macmpi.plan import tuned
+from macmpi.plan.minibatches import minibatch
+from macmpi.plan.plan import Plan
+
+# --- forms of curvature -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LayerForm:
+    """The form in which the curvature of a layer is damped: of its Gram G (d, d) and its metric M (h, h).
+
+    spectral: in the eigenvectors of both; otherwise each is shifted and inverted by itself.
+    identity: M is the identity.
+    ranks: of G and of M, the number of leading eigenvectors that its inverse is made of; None: all of the matrix.
+    why: the reason, for `--explain`.
+    """
+
+    spectral: bool = False
+    identity: bool = False
+    ranks: tuple[int | None, int | None] = (None, None)
+    why: str = ""
+
+    @property
+    def words(self) -> str:
+        """The form, for `--explain`."""
+        if self.spectral:
+            return "in the eigenvectors of G and M"
+        G, M = (f"in {rank} leading eigenvectors" if rank else "whole" for rank in self.ranks)
+        return f"by shifts, G {G}, M {'the identity' if self.identity else M}"
+
+
+@dataclass(frozen=True)
+class CurvatureForms:
+    """The form of each layer, counted as parameter blocks are.
+
+    dense_autoencoder: the net is an autoencoder of dense layers: narrow ones are spectral, and a layer with an identity
+    metric is damped by the formula of these.
+    """
+
+    layers: tuple[LayerForm, ...]
+    dense_autoencoder: bool = False
+
+
+def curvature_forms(chain: Chain, loss: Loss, autoencoder: bool, points: float) -> CurvatureForms:
+    """Chooses each layer's form by counted flops.  points: of a minibatch.  Collective: no.
+
+    Inverses in leading eigenvectors, and in the eigenvectors of both, are of nets whose layers are all dense and have
+    weights of their own.
+    """
+    last, blocks = chain.whole.blocks[-1], [b for b in chain.whole.blocks if b is not None]
+    bare = chain.maps[-1].parameter_shape is not None and loss.unit_hessian
+    dense = all({"linear", "bias"} <= m.capabilities for m in chain.blocks) and len(blocks) == len(set(blocks))
+
+    def form(k: int, h: int, d: int) -> LayerForm:
+        identity = bare and k == last
+        if not dense:
+            return LayerForm(identity=identity, why="some layers are not dense, or share weights")
+        why = _why_shifted(h, d, autoencoder, k == blocks[0], identity, points)
+        if not why:
+            return LayerForm(spectral=True, why="an autoencoder's layer that is cheap to turn into eigenvectors")
+        G, M = (side // tuned.LOW_RANK_SHARE if side >= tuned.LOW_RANK_WIDE else None for side in (d, h))
+        return LayerForm(identity=identity, ranks=(G, None if identity else M), why=why)
+
+    return CurvatureForms(tuple(form(k, *shape) for k, shape in enumerate(chain.block_shapes)), dense and autoencoder)
+
+
+def _why_shifted(h: int, d: int, autoencoder: bool, first: bool, identity: bool, points: float) -> str:
+    """Says why a dense layer (h, d) is damped by shifts, or nothing where it is damped in eigenvectors.
+
+    Turning a layer costs 4 h d (h + d) flops, passes of n points forth and back 6 n h d.
+    """
+    if identity:
+        return "a linear output layer of the squared error"
+    if not autoencoder:
+        return "regressions and labels are damped by shifts"
+    if first:
+        return "it reads the inputs, whose directions of little variance are mostly noise"
+    if 4 * (h + d) > tuned.SPECTRAL_TURNS * 6 * points:
+        return "turning it into eigenvectors would take longer than passing a minibatch through it"
+    return ""
+
+
+def least_part(plan: Plan) -> int:
+    """Points of the smallest part of the training points, which gives at least one to each minibatch."""
+    parts = plan.work.parts
+    return min(len(parts.points(b, b + 1)) for b in range(len(parts.blocks)))
+
+
+def minibatches_of(plan: Plan, epoch: int, least: int) -> int:
+    """Minibatches of an epoch.  least: `least_part`.  Collective: no."""
+    n = plan.n_train
+    return max(min(n // minibatch(plan.resolved.stochastic, n, epoch, plan.resolved.loss.labels), least), 1)
+
+
+def forms_of(plan: Plan) -> CurvatureForms:
+    """The forms of a plan's layers, for the minibatches of its first epoch.  Collective: no."""
+    of, points = plan.resolved, plan.n_train / minibatches_of(plan, 0, least_part(plan))
+    return curvature_forms(plan.chain, of.loss, of.autoencoder, points)
+
+
+def explained_forms(plan: Plan) -> list[str]:
+    """Lines that say each layer's form and why, comments of a config; none for other methods.  Collective: no."""
+    if plan.resolved.method.name != "stochastic":
+        return []
+    shapes = plan.chain.block_shapes
+    lines = [
+        f"# layer {k + 1}, {h} x {d}: {form.words}: {form.why}"
+        for k, ((h, d), form) in enumerate(zip(shapes, forms_of(plan).layers, strict=True))
+    ]
+    return ["# curvature: G of a layer's inputs, M of its outputs", *lines]
+
+
+# --- directions -------------------------------------------------------------------------------------------------------
 
 Sides = Sequence[tuple[bool, bool]]
 """Tells of each layer whether its M^-1, and its G^-1, are applied to the factors of a gradient, point by point."""
 
 Job = tuple[int, slice]
 """A layer and some of its units."""
-
-FEWER = 0.75
-"""An inverse is applied to factors where they have fewer rows than this share of the product's."""
 
 UNITS = 100
 """Units of a layer whose directions are one product."""
@@ -44,32 +154,34 @@ def choose_sides(
     times h or n.  points: of a minibatch; identity: layers whose metric M is the identity; shared: layers whose weights
     a convolution shares, so that factors have many rows, or whose gradient is no product of factors (`is_plain`).
     """
+    share = tuned.FACTORS_FEWER
     return [
-        (points < FEWER * d and k not in (*identity, *shared), points < FEWER * h and k not in shared)
+        (points < share * d and k not in (*identity, *shared), points < share * h and k not in shared)
         for k, (h, d) in enumerate(shapes)
     ]
 
 
-def sides_of(chain: Chain, layers: Damped, points: float) -> Sides:
+def sides_of(chain: Chain, layers: Sequence[LayerForm], points: float) -> Sides:
     """Chooses the inverses that a minibatch of some points applies to the factors of its gradient.  Collective: no."""
     numbers = chain.whole.blocks
-    shared = [k for k, m in enumerate(chain.blocks) if not is_plain(m) or numbers.count(k) > 1]
-    return choose_sides(chain.block_shapes, points, list(layers.identity), [*shared, *layers.spectral])
+    alone = [is_plain(m) and numbers.count(k) == 1 and not layers[k].spectral for k, m in enumerate(chain.blocks)]
+    identity = [k for k, form in enumerate(layers) if form.identity]
+    return choose_sides(chain.block_shapes, points, identity, [k for k, plain in enumerate(alone) if not plain])
 
 
 @dataclass(frozen=True)
 class DirectionWork:
     """Directions of layers (h, d), whose gradients have the inverses of `sides` in them already.  Collective: no."""
 
-    shapes: tuple[tuple[int, int], ...]
-    layers: Damped
+    shapes: Sequence[tuple[int, int]]
+    layers: Sequence[LayerForm]
     sides: Sides
 
     def assigned(self, ranks: int) -> list[list[Job]]:
         """The jobs of each rank: single runs of units, or whole layers of those whose units read all of their layer's
         slope, whichever keeps the busiest rank less busy.
         """
-        runs = [tiles.unit_tiles(h, h if k in self.layers.spectral else UNITS) for k, (h, _) in enumerate(self.shapes)]
+        runs = [tiles.unit_tiles(h, h if self.layers[k].spectral else UNITS) for k, (h, _) in enumerate(self.shapes)]
         single = [[(k, run.rows)] for k, own in enumerate(runs) for run in own]
         whole = [[(k, run.rows) for run in own] for k, own in enumerate(runs)]
         kept = [own for own in whole if not self.reads_own_units(own[0][0])]
@@ -87,37 +199,38 @@ class DirectionWork:
         sizes = [(k, self.shapes[k][1] * (units.stop - units.start)) for k, units in jobs]
         whole = {k for k, _ in sizes if not self.reads_own_units(k)}
         read = sum(h * d for h, d in (self.shapes[k] for k in whole)) + sum(n for k, n in sizes if k not in whole)
-        begun = sum(TURNINGS if k in self.layers.spectral else 1 for k, _ in sizes)
+        begun = sum(TURNINGS if self.layers[k].spectral else 1 for k, _ in sizes)
         within = sum(self._within(k) * self.shapes[k][1] for k in whole)
         return BEGUN * begun + JOINED * read + within + sum(self._effort(k) * n for k, n in sizes)
 
     def _within(self, k: int) -> float:
         """Multiplications for each column of a whole slope, whose product with leading eigenvectors all units share."""
-        return float(self.layers.low_rank.get(2 * k + 1, 0) * self.shapes[k][0])
+        return float((self.layers[k].ranks[1] or 0) * self.shapes[k][0])
 
     def _effort(self, k: int) -> float:
         """Multiplications for each weight of layer k, less `_within`."""
         (h, d), (_, inputs) = self.shapes[k], self.sides[k]
-        left = 0.0 if self.reads_own_units(k) else self.applied(2 * k + 1, h) - self._within(k) / h
-        right = 0.0 if inputs else self.applied(2 * k, d)
-        return (TURNED if k in self.layers.spectral else 1.0) * (left + right) + MOVED
-
-    def applied(self, j: int, side: int) -> float:
-        """Multiplications for each number of an array that the j-th inverse of G_1, M_1, ... is applied to."""
-        rank = self.layers.low_rank.get(j)
-        return float(side) if rank is None else 2.0 * rank + PASSED
+        rank_of_inputs, rank_of_outputs = self.layers[k].ranks
+        left = 0.0 if self.reads_own_units(k) else applied(rank_of_outputs, h) - self._within(k) / h
+        right = 0.0 if inputs else applied(rank_of_inputs, d)
+        return (TURNED if self.layers[k].spectral else 1.0) * (left + right) + MOVED
 
     @property
     def by_point(self) -> float:
         """Multiplications of the inverses that are applied point by point, for each point."""
         found = 0.0
-        for k, ((h, d), (outputs, inputs)) in enumerate(zip(self.shapes, self.sides, strict=True)):
-            found += outputs * h * self.applied(2 * k + 1, h) + inputs * d * self.applied(2 * k, d)
+        for (h, d), (outputs, inputs), form in zip(self.shapes, self.sides, self.layers, strict=True):
+            found += outputs * h * applied(form.ranks[1], h) + inputs * d * applied(form.ranks[0], d)
         return found
 
     def reads_own_units(self, k: int) -> bool:
         """The directions of a unit of layer k read its own slope alone: M_k^-1 is in it already, or a number."""
-        return self.sides[k][0] or k in self.layers.identity
+        return self.sides[k][0] or self.layers[k].identity
+
+
+def applied(rank: int | None, side: int) -> float:
+    """Multiplications for each number of an array that an inverse (side, side) is applied to, whole or of a rank."""
+    return float(side) if rank is None else 2.0 * rank + PASSED
 
 
 def _first(group: Sequence[Job]) -> tuple[int, int]:
@@ -125,6 +238,8 @@ def _first(group: Sequence[Job]) -> tuple[int, int]:
     k, units = group[0]
     return k, units.start
 
+
+# --- inverses ---------------------------------------------------------------------------------------------------------
 
 DECOMPOSED = 4.0
 """Eigenvectors of all of a matrix cost this many times as much as an inverse."""
@@ -139,18 +254,23 @@ PRODUCTS = 5.0
 """Products of a matrix with its leading eigenvectors, to renew them and their eigenvalues."""
 
 
-def inverse_flops(shapes: Sequence[tuple[int, int]], layers: Damped) -> list[float]:
-    """Flops of each inverse of layers of these shapes (h, d); of an identity metric 1.  Collective: no."""
+def inverse_flops(shapes: Sequence[tuple[int, int]], layers: Sequence[LayerForm]) -> list[float]:
+    """Flops of each inverse of layers of these shapes (h, d), of G_1, M_1, G_2, ...; of an identity metric 1.
 
-    def flops(j: int, side: int) -> float:
-        if j % 2 and j // 2 in layers.identity:
-            return 1.0
-        if j in layers.low_rank:
-            return 2.0 * PRODUCTS * side**2 * layers.low_rank[j]
-        effort = DECOMPOSED if j // 2 in layers.spectral else DOUBLE if j // 2 in layers.identity else 1.0
+    Collective: no.
+    """
+
+    def flops(form: LayerForm, rank: int | None, side: int) -> float:
+        if rank is not None:
+            return 2.0 * PRODUCTS * side**2 * rank
+        effort = DECOMPOSED if form.spectral else DOUBLE if form.identity else 1.0
         return 2.0 * effort * side**2 * (side + SLOW)
 
-    return [flops(2 * k + i, side) for k, (h, d) in enumerate(shapes) for i, side in enumerate((d, h))]
+    found = list[float]()
+    for (h, d), form in zip(shapes, layers, strict=True):
+        G, M = form.ranks
+        found += flops(form, G, d), 1.0 if form.identity else flops(form, M, h)
+    return found
 
 
 def assign_inverses(costs: Sequence[float], ranks: int) -> tuple[tuple[int, ...], ...]:
@@ -163,54 +283,3 @@ def assign_inverses(costs: Sequence[float], ranks: int) -> tuple[tuple[int, ...]
     paired = tuple(tuple(j for k in rank for j in (2 * k, 2 * k + 1)) for rank in layers)
     busiest, least = (max(sum(costs[j] for j in rank) for rank in owners) for owners in (paired, apart))
     return paired if busiest <= (1.0 + balance.IN_ORDER) * least else apart
-
-
-TURNS = 2.0
-"""The most that a layer's slope may cost to be turned into eigenvectors and back, in passes of a minibatch forth and
-back through the layer."""
-
-WIDE, LEADING = 384, 8
-"""A Gram or metric of at least WIDE columns is inverted in the LEADING-th part of its eigenvectors."""
-
-
-@dataclass(frozen=True)
-class Damped:
-    """identity: layers whose metric is the identity: a linear output layer of the squared error; spectral: other layers
-    that are damped in eigenvectors (methods/stochastic/inverses.py); dense: the net is an autoencoder of dense layers:
-    narrow ones are spectral, and layers of an identity metric are damped by the same formula.  low_rank: of G_1, M_1,
-    G_2, M_2, ..., counted from 0, those that are inverted in leading eigenvectors (the same place), and
-    in how many.
-    """
-
-    identity: frozenset[int]
-    spectral: frozenset[int]
-    dense: bool
-    low_rank: Mapping[int, int] = field(default_factory=dict)
-
-
-def damped(chain: Chain, loss: Loss, autoencoder: bool, points: float) -> Damped:
-    """Chooses by counted flops.  points: n, of a minibatch.  Collective: no.
-
-    Turning a layer (h, d) costs 4 h d (h + d), passes of n points forth and back 6 n h d.  The layer that reads the
-    inputs has shifts: inputs have directions of little variance, mostly noise, which are better damped.  So have all
-    layers where some are neither dense nor sparse, or share weights, and all of regressions and labels.  Wide ones are
-    inverted in leading eigenvectors wherever all layers are dense.
-    """
-    last = chain.whole.blocks[-1]
-    bare = last is not None and chain.maps[-1].parameter_shape is not None and loss.unit_hessian
-    identity = frozenset({last} if bare and last is not None else ())
-    blocks = [b for b in chain.whole.blocks if b is not None]
-    dense = all({"linear", "bias"} <= m.capabilities for m in chain.blocks) and len(blocks) == len(set(blocks))
-    if not dense:
-        return Damped(identity, frozenset(), False)
-    spectral = _narrow(chain, blocks[0], points) - identity if autoencoder else frozenset[int]()
-    sides = ((j, side) for k, (h, d) in enumerate(chain.block_shapes) for j, side in ((2 * k, d), (2 * k + 1, h)))
-    wide = {j: side // LEADING for j, side in sides if side >= WIDE and j // 2 not in spectral}
-    known = {2 * k + 1 for k in identity}
-    return Damped(identity, spectral, autoencoder, {j: r for j, r in wide.items() if j not in known})
-
-
-def _narrow(chain: Chain, first: int, points: float) -> frozenset[int]:
-    """Layers after the first whose slopes are cheap to turn into eigenvectors.  Collective: no."""
-    shapes = enumerate(chain.block_shapes)
-    return frozenset(k for k, (h, d) in shapes if k != first and 4 * (h + d) <= TURNS * 6 * points)

@@ -17,6 +17,7 @@ from macmpi.methods.stochastic.method import Stochastic as Method_
 from macmpi.nets.build import build_chain
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
+from macmpi.plan import tuned
 from macmpi.typing import Array
 
 D, N = 9, 700
@@ -77,7 +78,7 @@ def test_pre_activations_that_carry_are_the_leading_components() -> None:
     P = X @ V.T + c
     bound = of_product(np.abs(X), np.abs(V.T)).max() * N
     assert_within(P.mean(axis=0), 0.0, bound + 1e-12 * np.abs(c).max())
-    assert_allclose(np.sqrt((P**2).mean()), components.CARRIED * components.SCALES.get("tanh", components.USUAL))
+    assert_allclose(np.sqrt((P**2).mean()), tuned.CARRIED * tuned.START_SCALE)
     outside = np.linalg.eigh(np.cov(X.T, bias=True))[1][:, : D - 4]
     assert np.abs(V @ outside).max() < 1e-9 * np.abs(V).max()
     assert np.linalg.matrix_rank(V) == 4
@@ -89,8 +90,8 @@ def test_wide_layers_are_random_on_the_scale_of_the_points() -> None:
     drawn = W[:, -1].copy()
     components.spread(W, np.c_[A, np.ones(N)].T @ np.c_[A, np.ones(N)] / N, 0.5)
     P = A @ W[:, :-1].T + W[:, -1]
-    assert_allclose(P.std(axis=0).mean(), components.WIDE * 0.5)
-    assert_allclose(P.mean(axis=0), components.BIASES * 0.5 * drawn * np.sqrt(3.0 * D), atol=1e-9)
+    assert_allclose(P.std(axis=0).mean(), tuned.SPREAD * 0.5)
+    assert_allclose(P.mean(axis=0), tuned.SPREAD_BIASES * 0.5 * drawn * np.sqrt(3.0 * D), atol=1e-9)
 
 
 @pytest.mark.parametrize(("model", "inputs", "yes"), [

@@ -9,14 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
+from plans import plan_of
 from unit.played import data_of, played
 
 from macmpi.config import Config, Method, Model, Run, Stochastic
-from macmpi.methods.stochastic.inverses import COLD, Dense, Layout, LowRank, leading, shares
+from macmpi.methods.stochastic.inverses import Dense, LowRank, leading, shares
+from macmpi.methods.stochastic.layers import Layout
 from macmpi.nets.build import build_chain
 from macmpi.nets.losses import loss_of
-from macmpi.plan import directions
-from macmpi.plan.directions import LEADING, damped
+from macmpi.plan import tuned
+from macmpi.plan.directions import curvature_forms, explained_forms
 from macmpi.typing import Array
 
 D, R = 40, 5
@@ -86,7 +88,7 @@ def test_subspace_iteration_finds_the_leading_eigenvectors() -> None:
     ratio = values[R] / values[R - 1]
     start = np.random.default_rng(0).normal(size=(D, R))
     tangent = np.linalg.norm(U[:, R:].T @ start, 2) / np.linalg.svd(U[:, :R].T @ start)[1].min()
-    assert angle(U[:, :R], V) <= 100.0 * tangent * ratio**COLD
+    assert angle(U[:, :R], V) <= 100.0 * tangent * ratio**tuned.PRODUCTS_COLD
     assert_allclose(V.T @ V, np.eye(R), atol=1e-12)
     assert (found <= values[0] * (1.0 + 1e-12)).all()
     assert_allclose(np.sort(found)[::-1], values[:R], rtol=1e-6)
@@ -96,22 +98,35 @@ def test_wide_grams_and_metrics_of_dense_nets_are_inverted_in_eigenvectors() -> 
     """Not those that a metric is known of, nor of layers that are damped in all of their eigenvectors."""
     config = Config(model=Model([1000, 500, 30, 500, 1000], "sigmoid"))
     chain, loss = build_chain(config.model, 784, 784), loss_of(config)
-    found = damped(chain, loss, True, 250.0)
+    found = curvature_forms(chain, loss, True, 250.0)
+    ranks = [rank for form in found.layers for rank in form.ranks]
     sides = [side for h, d in chain.block_shapes for side in (d, h)]
-    assert found.spectral == {2, 3}
-    assert set(found.low_rank) == {0, 1, 2, 3, 8, 9, 10}
-    assert all(0 < LEADING * r <= sides[j] for j, r in found.low_rank.items())
-    regression = damped(chain, loss, False, 250.0)
-    assert not regression.spectral and not regression.dense
-    assert set(found.low_rank) <= set(regression.low_rank)
-    layout = Layout(chain.block_shapes, found.low_rank)
-    assert layout.squares[-1].stop == sum(side * found.low_rank.get(j, side) for j, side in enumerate(sides))
+    assert [k for k, form in enumerate(found.layers) if form.spectral] == [2, 3]
+    assert [j for j, rank in enumerate(ranks) if rank] == [0, 1, 2, 3, 8, 9, 10]
+    assert all(0 < tuned.LOW_RANK_SHARE * rank <= side for rank, side in zip(ranks, sides, strict=True) if rank)
+    regression = curvature_forms(chain, loss, False, 250.0)
+    assert not any(form.spectral for form in regression.layers) and not regression.dense_autoencoder
+    also = [rank for form in regression.layers for rank in form.ranks]
+    assert all(wide for rank, wide in zip(ranks, also, strict=True) if rank)
+    layout = Layout(chain.block_shapes, found.layers)
+    assert layout.squares[-1][-1].stop == sum(side * (rank or side) for rank, side in zip(ranks, sides, strict=True))
+
+
+def test_each_layer_is_explained_with_a_reason_of_its_own() -> None:
+    config = Config(model=Model([9, 3, 8], "sigmoid"), method=Method("stochastic"))
+    first, *layers = explained_forms(plan_of(config, 20, 20, 500, 50, 1))
+    assert len(layers) == 4 and all(line.startswith("# ") for line in (first, *layers))
+    assert "by shifts, G whole, M whole: it reads the inputs" in layers[0]
+    assert "in the eigenvectors of G and M: " in layers[1]
+    assert "M the identity: a linear output layer of the squared error" in layers[3]
+    assert "regressions" in explained_forms(plan_of(config, 20, 3, 500, 50, 1))[1]
+    assert explained_forms(plan_of(Config(method=Method("mac")), 20, 20, 500, 50, 1)) == []
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_any_number_of_ranks_gives_the_same_bits(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("WIDE", 6), ("LEADING", 3), ("TURNS", 0.0)):
-        monkeypatch.setattr(directions, name, value)
+    for name, value in (("LOW_RANK_WIDE", 6), ("LOW_RANK_SHARE", 3), ("SPECTRAL_TURNS", 0.0)):
+        monkeypatch.setattr(tuned, name, value)
     config = Config(
         model=Model([9, 3, 8], "sigmoid", precision=precision),  # type: ignore[arg-type]
         method=Method("stochastic"),

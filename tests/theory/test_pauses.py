@@ -14,9 +14,9 @@ from theory.nets import points
 from macmpi.config import Config, Method
 from macmpi.config.whole import resized
 from macmpi.methods.choose import choose
-from macmpi.methods.stochastic import method as stochastic
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
+from macmpi.plan import tuned
 from macmpi.state import Z_STEP, Architecture, State
 from macmpi.training import checkpoint
 from macmpi.training.checkpoint import contents
@@ -72,7 +72,7 @@ def method_of(config: Config, data: Any, state: State | None = None) -> Any:
 def test_a_run_that_pauses_wherever_it_may_has_the_bits_of_one_that_never_does(
     tables: dict[str, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stochastic, "REMADE", 4)
+    monkeypatch.setattr(tuned, "REMADE", 4)
     config, data = begun(tables)
     straight = method_of(config, data)
     first = straight.start(1.0, True, 0) if "centres" not in tables["model"] else _codes(straight)

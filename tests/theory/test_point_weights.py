@@ -18,10 +18,10 @@ from macmpi.data.dataset import Dataset
 from macmpi.mac import Mac
 from macmpi.methods.choose import choose
 from macmpi.methods.embedding import principal_codes
-from macmpi.methods.stochastic import looks
 from macmpi.nets.losses import LOSSES
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
+from macmpi.plan import tuned
 from macmpi.results.scores import levels, scores_of, sums_of
 from macmpi.solvers import W_SOLVERS
 from macmpi.state import MacState, State
@@ -221,7 +221,7 @@ def test_steps_of_stochastic_mac_on_all_points_are_those_of_copies(
     loss: str, activation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     total = int(COUNTS.sum())
-    monkeypatch.setattr(looks, "PROBED", total)
+    monkeypatch.setattr(tuned, "PROBED", total)
     config = Config(
         model=Model([6, 5], ["tanh", activation], loss=loss),  # type: ignore[arg-type]
         method=Method("stochastic"),

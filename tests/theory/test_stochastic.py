@@ -18,21 +18,13 @@ from theory.nets import ACTIVATIONS, VALUES
 
 from macmpi.config import Config, Method, Model, Run, Start, Stochastic
 from macmpi.data.dataset import Dataset
-from macmpi.methods.stochastic import curvature, inverses, looks, moves
-from macmpi.methods.stochastic import method as stochastic
-from macmpi.methods.stochastic.factors import (
-    Averages,
-    Noted,
-    OfSeen,
-    Seen,
-    metrics,
-    probed_of,
-    put_slopes,
-)
-from macmpi.methods.stochastic.inverses import Layout, shifted_inverse, shifts
-from macmpi.methods.stochastic.method import ADAPT
+from macmpi.methods.stochastic import inverses
+from macmpi.methods.stochastic.factors import Averages, OfSeen, Seen, metrics, probed_of, put_slopes
+from macmpi.methods.stochastic.gauss_newton import Points
+from macmpi.methods.stochastic.inverses import shifted_inverse, shifts
+from macmpi.methods.stochastic.layers import Layout, layer_curvature
 from macmpi.methods.stochastic.method import Stochastic as Method_
-from macmpi.methods.stochastic.schedule import STRIDE, Damping
+from macmpi.methods.stochastic.schedule import Damping
 from macmpi.nets.losses import LOSSES
 from macmpi.nets.tape import Tape
 from macmpi.parallel import balance, tiles
@@ -40,8 +32,8 @@ from macmpi.parallel.clock import Clock
 from macmpi.parallel.shared_work import Rows, Sum
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
-from macmpi.plan import directions
-from macmpi.plan.directions import assign_inverses
+from macmpi.plan import tuned
+from macmpi.plan.directions import CurvatureForms, LayerForm, assign_inverses
 from macmpi.reductions import EVERY
 from macmpi.solvers.cholesky import inverse
 from macmpi.solvers.grams import solve_rows
@@ -55,7 +47,7 @@ SIZES = (6, [5, 2, 4])
 @pytest.fixture(autouse=True)
 def few_are_probed(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that Grams and metrics are of some points of a part alone."""
-    monkeypatch.setattr(looks, "PROBED", 7)
+    monkeypatch.setattr(tuned, "PROBED", 7)
 
 
 def data_of(loss: str, n: int = 90) -> Dataset:
@@ -77,7 +69,7 @@ def method_of(loss: str = "squared", activation: str = "sigmoid", n: int = 90, *
         stochastic=Stochastic(**{"batch": 30, "parts": 2, "ridge": 0.0, **keys}),  # type: ignore[arg-type]
         run=Run(max_iterations=5),
     )
-    plan = plan_of(config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
+    plan = plan_of(config, *data.sizes.counts, 1, autoencoder=False)
     method = Method_(plan, data, Team(), Clock())
     return method, method.start(2.0, False, 1)
 
@@ -215,11 +207,12 @@ def test_an_inverse_may_be_applied_to_the_factors_of_a_gradient(
     some eigenvectors.
     """
     if low_rank:
-        for name, value in (("WIDE", 3), ("LEADING", 2), ("TURNS", 0.0)):
-            monkeypatch.setattr(directions, name, value)
+        for name, value in (("LOW_RANK_WIDE", 3), ("LOW_RANK_SHARE", 2), ("SPECTRAL_TURNS", 0.0)):
+            monkeypatch.setattr(tuned, name, value)
     method, state = method_of(loss)
     method.step(halves(np.arange(30)), state)
-    inverses = method.curvature.inverses(state)
+    inverses = [layer.inverses for layer in method.curvature.layers(state)]
+    forms = method.curvature.forms.layers
     found = []
     for of in (PRODUCTS, method.directions.sides(points)):
         slopes, part = np.zeros_like(state.weights), np.full_like(state.weights, np.nan)
@@ -228,9 +221,9 @@ def test_an_inverse_may_be_applied_to_the_factors_of_a_gradient(
             slopes += part
         found.append(method.directions.whole(joined(slopes), 20.0, 0.01, of, state).copy())
     np.testing.assert_allclose(*found, rtol=1e-9, atol=1e-13)
-    assert bool(method.layout.low_rank) == low_rank
+    assert any(any(form.ranks) for form in forms) == low_rank
     chosen = sum(map(sum, method.directions.sides(points)))
-    always = (loss == "squared") + 2 * len(method.curvature.damped.spectral)
+    always = (loss == "squared") + 2 * sum(form.spectral for form in forms)
     assert chosen == {1.0: 8 - always, 1e9: 0}.get(points, chosen)
 
 
@@ -243,7 +236,7 @@ def test_the_model_along_a_way_is_that_of_gauss_and_newton(loss: str, ridge: flo
     way, gradient = random.normal(size=state.weights.shape), np.zeros_like(state.weights)
     found = seen(method, state.weights, slice(9))
     tape = found.tape
-    slope, curvature = method._along(way, {0: found, 1: found}, 18.0, ridge, 0.3, state)
+    slope, curvature = method.model.along(way, Points({}, {0: found, 1: found}, 18.0, ridge, 0.3), state)
     add_gradient(method, tape, found.Y, gradient)
     gradient = gradient / 9.0 + ridge * not_biases(method) * state.weights
     change = tape.weight_jvp(method.layout.blocks(way))
@@ -264,12 +257,12 @@ def test_a_length_is_the_minimum_of_the_model_at_the_points_probed(weighted: boo
     method, state = method_of()
     method.few = True
     if weighted:
-        method.looks.point_weights = np.random.default_rng(5).uniform(0.1, 3.0, len(method.data.X))
+        method.passes.point_weights = np.random.default_rng(5).uniform(0.1, 3.0, len(method.data.X))
     before, rows, slope, curved = state.weights.copy(), halves(np.arange(30)), 0.0, 0.0
     method.step(rows, state)
-    way = (state.weights - before) / (STRIDE * state.own.length)
+    way = (state.weights - before) / (tuned.STRIDE * state.own.length)
     for own in rows.values():
-        few = own[probed_of(15, method.looks.point_weights[own] if weighted else None, 7)]
+        few = own[probed_of(15, method.passes.point_weights[own] if weighted else None, 7)]
         assert len(few) == 7
         tape = method.plan.chain.whole.tape(method.layout.blocks(before), method.data.X[few])
         change = tape.weight_jvp(method.layout.blocks(way))
@@ -293,7 +286,7 @@ def test_a_step_goes_along_the_direction_and_the_last_step(ridge: float) -> None
         state.own.steps = i
         direction = method.directions.whole(joined(gradient), 30.0, damping + ridge, PRODUCTS, state)
         state.own.steps = i + 1
-        expected = method.schedule.momentum(0) * last + STRIDE * state.own.length * direction
+        expected = method.schedule.momentum(0) * last + tuned.STRIDE * state.own.length * direction
         deviation("step of stochastic MAC", state.weights - before, expected)
 
 
@@ -314,21 +307,22 @@ def test_the_damping_is_told_the_decrease_of_loss_and_ridge(loss: str, monkeypat
     counted = not_biases(method)
     monkeypatch.setattr(Damping, "adapted", lambda self, damping, ratio, count: (told.append(ratio), damping)[1])
     predictions: list[float] = []
-    adapt = method._adapt
+    along = method.model.along
 
-    def spied(rows: Any, tapes: Any, n: float, predicted: float, *rest: Any) -> None:
-        predictions.append(predicted)
-        adapt(rows, tapes, n, predicted, *rest)
+    def spied(*of: Any) -> tuple[float, float]:
+        slope, curvature = along(*of)
+        predictions.append(slope - 0.5 * curvature)
+        return slope, curvature
 
-    monkeypatch.setattr(method, "_adapt", spied)
-    for i in range(ADAPT):
+    monkeypatch.setattr(method.model, "along", spied)
+    for i in range(tuned.ADAPTED):
         before = state.weights.copy()
         method.step(halves(np.arange(i, 30 + i)), state)
-    seen = slice(ADAPT - 1, 29 + ADAPT)
+    seen = slice(tuned.ADAPTED - 1, 29 + tuned.ADAPTED)
     objectives = [
         error(method, flat, seen) / 30.0 + ridge / 2.0 * float(counted @ flat**2) for flat in (before, state.weights)
     ]
-    assert told == pytest.approx([(objectives[0] - objectives[1]) / predictions[0]], rel=1e-7)
+    assert told == pytest.approx([(objectives[0] - objectives[1]) / predictions[-1]], rel=1e-7)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -338,22 +332,22 @@ def test_the_decrease_is_that_of_the_points_probed(weighted: bool, monkeypatch: 
     method, state = method_of()
     method.few = True
     if weighted:
-        method.looks.point_weights = np.random.default_rng(5).uniform(0.1, 3.0, len(method.data.X))
+        method.passes.point_weights = np.random.default_rng(5).uniform(0.1, 3.0, len(method.data.X))
     monkeypatch.setattr(Damping, "adapted", lambda self, damping, ratio, count: (told.append(ratio), damping)[1])
-    along, predictions = method._along, list[float]()
+    along, predictions = method.model.along, list[float]()
 
     def spied(*of: Any) -> tuple[float, float]:
         slope, curvature = along(*of)
         predictions.append(slope - 0.5 * curvature)
         return slope, curvature
 
-    monkeypatch.setattr(method, "_along", spied)
-    for i in range(ADAPT):
+    monkeypatch.setattr(method.model, "along", spied)
+    for i in range(tuned.ADAPTED):
         before = state.weights.copy()
         method.step(halves(np.arange(i, 30 + i)), state)
     decrease = 0.0
-    for own in halves(np.arange(ADAPT - 1, 29 + ADAPT)).values():
-        few = own[probed_of(15, method.looks.point_weights[own] if weighted else None, 7)]
+    for own in halves(np.arange(tuned.ADAPTED - 1, 29 + tuned.ADAPTED)).values():
+        few = own[probed_of(15, method.passes.point_weights[own] if weighted else None, 7)]
         outputs = (
             method.plan.chain.forward(method.layout.blocks(W), method.data.X[few]) for W in (before, state.weights)
         )
@@ -379,7 +373,7 @@ def test_the_run_shows_and_keeps_the_average() -> None:
 
 
 def test_a_state_between_two_epochs_holds_all_that_the_next_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stochastic, "REMADE", 4)
+    monkeypatch.setattr(tuned, "REMADE", 4)
     method, state = method_of()
     for _ in range(2):
         method.sweep(state)
@@ -396,9 +390,9 @@ def test_a_state_between_two_epochs_holds_all_that_the_next_needs(monkeypatch: p
 @pytest.mark.parametrize("loss", LOSSES)
 def test_statistics_are_running_means_over_minibatches(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """However late the parts are added up; but for the inputs themselves, whose Gram is that of all points."""
-    monkeypatch.setattr(curvature, "MEMORY", 0.7)
-    monkeypatch.setattr(stochastic, "RENEWED", 1)
-    monkeypatch.setattr(stochastic, "REMADE", 100)
+    monkeypatch.setattr(tuned, "GRAM_MEMORY", 0.7)
+    monkeypatch.setattr(tuned, "NOTED", 1)
+    monkeypatch.setattr(tuned, "REMADE", 100)
     method, state = method_of(loss)
     means = [np.zeros((d, d)) for _, d in method.layout.shapes]
     for i in range(5):
@@ -431,16 +425,20 @@ def test_grams_are_those_of_the_layers_inputs(times: int) -> None:
     """Of each minibatch by its weight, whether rows are multiplied now or later; and then of none."""
     method, state = method_of()
     shapes = method.layout.shapes
-    noted = Noted(1, [d for _, d in shapes[1:]])
+    forms = CurvatureForms((LayerForm(),) * len(shapes))
+    layers = [layer_curvature(k, forms, d, [0]) for k, (_, d) in enumerate(shapes)]
     expected = [np.zeros((d, d)) for _, d in shapes]
     for i in range(times):
         X = method.data.X[9 * i : 9 * i + 9]
-        noted.note(Seen(method.plan.chain.whole.tape(method.parts.weights(state), X), X, X, slice(0, 5)), 0.5, 0.9)
+        seen = Seen(method.plan.chain.whole.tape(method.parts.weights(state), X), X, X, slice(0, 5))
+        for layer in layers:
+            layer.note(0, seen, 0.5, 0.9)
         expected = [0.9 * G + 0.5 * A.T @ A for G, A in zip(expected, inputs(method, state, X[:5]), strict=True)]
     for result in (expected, [np.zeros_like(G) for G in expected]):
-        flat = np.full(sum(d * d for _, d in shapes[1:]), np.nan)
-        noted.put(flat)
-        np.testing.assert_allclose(flat, np.concatenate([np.ravel(G) for G in result[1:]]), rtol=1e-12)
+        for layer, G in zip(layers, result, strict=True):
+            found = np.full(G.shape, np.nan)
+            layer.running[0].put(found)
+            np.testing.assert_allclose(found, G, rtol=1e-12)
 
 
 def test_an_epoch_goes_on_from_its_position() -> None:
@@ -482,7 +480,7 @@ def test_an_epoch_after_lost_weights_begins_again_at_the_best_ones(validation: f
     best = state.history.best_weights.copy()
     method.sweep(state)
     state.own.average[:] += 1e3 if far else 0.0
-    state.note_validation(validation * moves.LOST)
+    state.note_validation(validation * tuned.LOST)
     assert_array_equal(state.history.best_weights, best)
     taken, damping = state.own.steps, state.own.damping
     method.sweep(state)
@@ -632,10 +630,10 @@ def test_each_inverse_is_one_ranks_and_no_rank_has_much_more_than_it_must(
 
 
 def test_the_layout_covers_both_buffers() -> None:
-    layout = Layout(((3, 5), (2, 4)), {})
-    assert (layout.weights[-1].stop, layout.grams[-1].stop, layout.squares[-1].stop) == (23, 41, 25 + 9 + 16 + 4)
+    layout = Layout(((3, 5), (2, 4)), [LayerForm(), LayerForm()])
+    assert (layout.weights[-1].stop, layout.grams[-1].stop, layout.squares[-1][-1].stop) == (23, 41, 25 + 9 + 16 + 4)
     flat = np.arange(23.0)
     assert [b.shape for b in layout.blocks(flat)] == [(3, 5), (2, 4)]
     np.testing.assert_array_equal(flat[layout.place(1, slice(1, 2))], layout.blocks(flat)[1][1])
-    assert [a.shape for a in layout.square_blocks(np.zeros(54))] == [(5, 5), (3, 3), (4, 4), (2, 2)]
+    assert [a.shape for pair in layout.square_blocks(np.zeros(54)) for a in pair] == [(5, 5), (3, 3), (4, 4), (2, 2)]
     assert [a.shape for a in layout.gram_blocks(np.zeros(41))] == [(5, 5), (4, 4)]

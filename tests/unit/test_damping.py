@@ -5,12 +5,13 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from macmpi.methods.stochastic.schedule import LEAST, MOST, Damping
+from macmpi.methods.stochastic.schedule import Damping
+from macmpi.plan import tuned
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=100)
 asked = st.sampled_from([0.0, 1e-4, 0.3])
 dampings = st.builds(Damping, st.sampled_from([0, 2, 10, 1000]), st.sampled_from([0.25, 1.0, 3.0]), asked)
-present = st.floats(1e-12, MOST)
+present = st.floats(1e-12, tuned.DAMPING_MOST)
 losses = st.floats(1e-9, 1e3)
 ratios = st.floats(-1e6, 1e6)
 minibatches = st.integers(1, 50)
@@ -32,7 +33,7 @@ def test_a_step_is_damped_less_the_lower_the_loss_of_labels_is_but_never_by_noth
     found: Damping, damping: float, one: float, two: float
 ) -> None:
     low, high = (found.of_length(damping, loss) for loss in sorted((one, two)))
-    assert LEAST * damping <= low <= high <= damping
+    assert tuned.LEARNT_LEAST * damping <= low <= high <= damping
     assert found.classes or low == damping
 
 
@@ -53,7 +54,7 @@ def test_the_better_a_step_was_predicted_the_less_damping(
     found: Damping, damping: float, one: float, two: float, count: int
 ) -> None:
     worse, better = (found.adapted(damping, ratio, count) for ratio in sorted((one, two)))
-    assert 0.0 < better <= worse <= MOST
+    assert 0.0 < better <= worse <= tuned.DAMPING_MOST
 
 
 @often
@@ -68,4 +69,4 @@ def test_success_lowers_the_damping_to_the_least_and_failure_raises_it_to_the_mo
     elif ratio >= 0.25:
         assert after == damping
     else:
-        assert after > damping or damping == after == MOST
+        assert after > damping or damping == after == tuned.DAMPING_MOST

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from macmpi.plan.directions import BEGUN, JOINED, Damped, DirectionWork
+from macmpi.plan.directions import BEGUN, JOINED, DirectionWork, LayerForm
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=60)
 sizes = st.lists(st.integers(1, 700), min_size=2, max_size=6)
@@ -23,7 +23,8 @@ def test_every_unit_has_one_rank(units: list[int], ranks: int, data: st.DataObje
     spectral = frozenset(data.draw(st.sets(st.sampled_from(layers))))
     chosen = [data.draw(st.tuples(st.booleans(), st.booleans())) for _ in layers]
     sides = [(False, False) if k in spectral else pair for k, pair in enumerate(chosen)]
-    work = DirectionWork(shapes, Damped(frozenset({layers[-1]}) - spectral, spectral, True), sides)
+    forms = [LayerForm(spectral=k in spectral, identity=k == layers[-1] and k not in spectral) for k in layers]
+    work = DirectionWork(shapes, forms, sides)
     owners = work.assigned(ranks)
     assert len(owners) == ranks
     given_out = sorted((k, own.start, own.stop) for jobs in owners for k, own in jobs)
@@ -38,7 +39,7 @@ def test_every_unit_has_one_rank(units: list[int], ranks: int, data: st.DataObje
 @pytest.mark.parametrize("scaled", [False, True])
 def test_units_whose_layer_is_read_whole_are_kept_together_where_that_is_even(scaled: bool) -> None:
     """Two ranks, two equal layers: each rank has one, and reads its slope alone."""
-    work = DirectionWork(((300, 301), (300, 301)), Damped(frozenset(), frozenset(), True), [(scaled, scaled)] * 2)
+    work = DirectionWork(((300, 301), (300, 301)), [LayerForm()] * 2, [(scaled, scaled)] * 2)
     first, second = ({k for k, _ in jobs} for jobs in work.assigned(2))
     assert not first & second
 
@@ -47,10 +48,10 @@ def test_what_all_units_of_a_layer_share_is_counted_once_for_each_rank() -> None
     """The product of a slope (h, d) with r leading eigenvectors of its metric, where its units need it: r h d."""
     h, d, r = 600, 101, 75
     sides = [(False, True)]
-    low = DirectionWork(((h, d),), Damped(frozenset(), frozenset(), False, {1: r}), sides)
+    low = DirectionWork(((h, d),), [LayerForm(ranks=(None, r))], sides)
     half, other, both = ([(0, units)] for units in (slice(0, 300), slice(300, 600), slice(0, 600)))
     apart = low.cost(half) + low.cost(other) - low.cost(both)
     joined, begun = JOINED * h * d, BEGUN
     assert apart == pytest.approx(r * h * d + joined + begun)
-    own = DirectionWork(((h, d),), Damped(frozenset(), frozenset(), False, {1: r}), [(True, True)])
+    own = DirectionWork(((h, d),), [LayerForm(ranks=(None, r))], [(True, True)])
     assert own.cost(half) + own.cost(other) - own.cost(both) == pytest.approx(begun)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 import tomllib
+from ast import literal_eval
 from pathlib import Path
 
 import config_page
+import constants_page
 import paper_page
 import pytest
 import refusals_page
 import results_page
 from pages_of_evidence import LARGEST
+
+from macmpi.plan import tuned
 
 ROOT = Path(__file__).resolve().parents[2]
 WIDTH, README_LINES = 120, 120
@@ -77,6 +81,20 @@ def test_every_key_stands_on_the_page_that_the_index_names() -> None:
 def test_the_page_of_refusals_has_the_messages_of_macmpi() -> None:
     """`make docs` writes it."""
     assert refusals_page.PAGE.read_text(encoding="utf-8") == refusals_page.page()
+
+
+def test_the_page_of_constants_has_all_tuned_numbers_with_what_they_were_chosen_on() -> None:
+    """`make docs` writes it."""
+    values = {name: value for name, value in vars(tuned).items() if name.isupper()}
+    found = constants_page.constants(constants_page.SOURCE.read_text(encoding="utf-8"))
+    texts = {each.name: each.value for each in found if isinstance(each, constants_page.Constant)}
+    assert {name: literal_eval(re.sub(r"frozenset\((.*)\)", r"\1", text)) for name, text in texts.items()} == values
+    assert constants_page.PAGE.read_text(encoding="utf-8") == constants_page.page()
+
+
+def test_a_tuned_number_without_its_origin_is_no_constant() -> None:
+    with pytest.raises(ValueError, match="STRIDE: what it is"):
+        list(constants_page.constants("head\n\n# A share.\n# Half, double: not recorded.\nSTRIDE = 0.7\n"))
 
 
 GENERATED = {"paper": paper_page, "results": results_page}

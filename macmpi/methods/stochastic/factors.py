@@ -11,14 +11,14 @@ and its W-step each to first order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from macmpi.methods.stochastic.inverses import Inverse
+from macmpi.methods.stochastic.inverses import GRAM, METRIC, Inverse
 from macmpi.nets.design import adjoint
 from macmpi.nets.layers import is_plain
 from macmpi.nets.losses import Loss
@@ -26,12 +26,7 @@ from macmpi.nets.tape import Step, Tape
 from macmpi.parallel.shared_work import Rows
 from macmpi.plan.directions import Sides
 from macmpi.reductions import EVERY
-from macmpi.state import block_views
 from macmpi.typing import Array
-
-ROWS = 1024
-"""Rows of a layer, or as many as it has columns, that are multiplied before their Gram is asked for: a product of fewer
-rows would take longer, and more rows would be kept than a Gram or a minibatch has numbers."""
 
 
 @dataclass(frozen=True)
@@ -91,14 +86,15 @@ class Averages(NamedTuple):
     product: Callable[[Array, Array | None, Rows | None], Array]
 
 
-def put_slopes(seen: Seen, inverses: Sequence[Inverse], sides: Sides, out: Sequence[Array]) -> None:
+def put_slopes(seen: Seen, inverses: Sequence[Sequence[Inverse]], sides: Sides, out: Sequence[Array]) -> None:
     """Puts the sum over points of M_k^-1 (dE1/dW_k) G_k^-1 into `out`, each inverse only where `sides` says so.
 
     dE1/dW_k = Q^T [A, 1], for the derivatives Q (n, h) of the losses by the layer's outputs and its inputs A:
 
         M^-1 (Q^T [A, 1]) G^-1 = (Q M^-1)^T ([A, 1] G^-1).
 
-    inverses: of G_1, M_1, G_2, M_2, ....  Cost: 4 n d h flops a layer, and 2 n h^2, 2 n d^2 for its inverses.
+    inverses: of G and M of each layer that `sides` asks for.
+    Cost: 4 n d h flops a layer, and 2 n h^2, 2 n d^2 for its inverses.
     """
     put = set[int]()
     for step, Q in seen.tape.backwards(-seen.residual):
@@ -113,9 +109,9 @@ def put_slopes(seen: Seen, inverses: Sequence[Inverse], sides: Sides, out: Seque
             out[k][:] = step.map.weight_vjp(step.W, step.A, Q)
             continue
         if outputs:
-            Q = inverses[2 * k + 1].of_rows(Q)
+            Q = inverses[k][METRIC].of_rows(Q)
         if inputs:
-            np.matmul(Q.T, inverses[2 * k].of_rows(step.A), out=out[k])
+            np.matmul(Q.T, inverses[k][GRAM].of_rows(step.A), out=out[k])
         else:
             adjoint(Q, step.A, out=out[k])
 
@@ -156,7 +152,13 @@ def metrics(loss: Loss, tape: Tape, over: Averages, kept: Container[int]) -> tup
         elif i:
             M = over.mean(partial(_put_carried, i, M), step.varying)
         known = False
-    forms = {k: sum(matrices[1:], matrices[0]) / len(matrices) for k, matrices in found.items()}
+    return _with_transposed({k: sum(own[1:], own[0]) / len(own) for k, own in found.items()}, transposed, dtype)
+
+
+def _with_transposed(
+    forms: dict[int, Array], transposed: Mapping[int, tuple[Array, Array]], dtype: np.dtype
+) -> tuple[dict[int, Array], dict[int, Array]]:
+    """The metrics with s Z, and M / s to add to Grams, for Z and M of weights that a later map has transposed."""
     added = dict[int, Array]()
     for k, (Z, M) in transposed.items():
         s = max(float(np.trace(forms[k])), 1e-30) / max(float(np.trace(Z)), 1e-30)
@@ -210,69 +212,3 @@ def shared_metric(M: Array, units: int) -> Array:
     blocks = M.reshape(-1, units, len(M) // units, units)
     found: Array = np.einsum("phpk->hk", blocks) / len(blocks)
     return found
-
-
-class Noted:
-    """The last layers of a net: of each (d, d) the Gram of what has been noted.  Collective: no.
-
-    first: the block of the first of them; columns: d of each, with the bias.
-    """
-
-    def __init__(self, first: int, columns: Sequence[int]) -> None:
-        self.first, self._layers = first, [_Layer(d) for d in columns]
-        self._shapes = [(d, d) for d in columns]
-
-    def note(self, seen: Seen, weight: float, left: float) -> None:
-        """All Grams: `left` of what was there, and `weight` times the sum over the probed points of [a, 1] [a, 1]^T.
-
-        Cost: a copy of their inputs, and n d^2 flops a layer, later.
-        """
-        for layer in self._layers:
-            layer.fade(left)
-        for step in seen.tape.steps:
-            if step.block is not None and step.block >= self.first and "transposed" not in step.map.capabilities:
-                self._layers[step.block - self.first].add(step.map.unfold(step.A[seen.probed]), weight)
-
-    def put(self, flat: Array) -> None:
-        """Puts the Grams, one behind the other, into `flat`, and begins again with nothing."""
-        for layer, G in zip(self._layers, block_views(flat, self._shapes), strict=True):
-            layer.put(G)
-
-
-class _Layer:
-    """Rows of one layer's inputs and their weights, and the Gram of earlier ones."""
-
-    def __init__(self, columns: int) -> None:
-        self.columns = columns
-        self._clear()
-
-    def _clear(self) -> None:
-        self._rows: list[Array] = []
-        self._weights: list[float] = []
-        self._gram: Array | None = None
-
-    def fade(self, left: float) -> None:
-        self._weights = [left * weight for weight in self._weights]
-        if self._gram is not None:
-            self._gram *= left
-
-    def add(self, A: Array, weight: float) -> None:
-        self._rows.append(A.copy())
-        self._weights.append(weight)
-        if sum(map(len, self._rows)) >= max(self.columns, ROWS):
-            G = np.empty((self.columns, self.columns), A.dtype)
-            self.put(G)
-            self._gram = G
-
-    def put(self, out: Array) -> None:
-        """Puts the Gram into `out` (d, d), of each row times the root of its weight, and forgets it."""
-        scaled, start = np.empty((sum(map(len, self._rows)), self.columns), out.dtype), 0
-        for A, weight in zip(self._rows, self._weights, strict=True):
-            root, stop = np.sqrt(weight), start + len(A)
-            np.multiply(A, root, out=scaled[start:stop, :-1])
-            scaled[start:stop, -1] = root
-            start = stop
-        np.matmul(scaled.T, scaled, out=out)
-        if self._gram is not None:
-            out += self._gram
-        self._clear()

@@ -1,4 +1,6 @@
-"""Damped inverses of a layer's Gram G and metric M, of which a layer's kind is settled once (plan/directions.py).
+"""Damped inverses of a layer's Gram G and metric M, as matrices, and the formulas of both kinds of damping.
+
+Which of them a layer has is chosen once (plan/directions.py), and layers.py asks for it.
 
 - All of (A + s I)^-1; where the metric is the identity, a multiple of it.
 - A wide A is inverted in its leading eigenvectors U alone, its other eigenvalues count as one:
@@ -15,16 +17,15 @@
   q = 1 are the two damped inverses (M + a I)^-1 and (G + b I)^-1: far more than m l + damping where one of both is
   large and the other small, so that steps are short which the model can be trusted with.  q = 0 is
   (M (x) G + damping I)^-1, which rectifiers do not survive: the metric of units that few points pass is uncertain.  So
-  q falls from 1, when Grams are those of a few minibatches, to CROSS.
+  q falls from 1, when Grams are those of a few minibatches, to CROSS_LEAST.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, pairwise
 from typing import Protocol
 
 import numpy as np
@@ -33,15 +34,12 @@ from numpy.linalg import LinAlgError
 from macmpi.nets.design import apply
 from macmpi.parallel.lapack import lapack
 from macmpi.parallel.streams import stream
+from macmpi.plan import tuned
 from macmpi.solvers.cholesky import inverse
-from macmpi.state import block_views
 from macmpi.typing import Array
 
-WARM, COLD = 1, 4
-"""Products with A that renew eigenvectors: known ones of an A that has moved a little, and random ones."""
-
-CROSS, FALLING = 0.1, 10.0
-"""The least q, and the steps after which q has fallen to a half."""
+GRAM, METRIC = 0, 1
+"""The sides of a layer: its inputs, with the Gram G (d, d), and its outputs, with the metric M (h, h)."""
 
 Spectrum = tuple[Array, Array]
 """Eigenvalues (n,) and eigenvectors (n, n), a column each."""
@@ -85,8 +83,8 @@ class Dense:
         return lambda units, out: np.matmul(self.matrix[units], S, out=out)
 
 
-class Multiple(Dense):
-    """A multiple of the identity, as A is."""
+class Identity(Dense):
+    """The inverse of a multiple of the identity, as A is: another multiple."""
 
     def renew(self, A: Array, shift: float, last: Array) -> None:
         self.matrix.fill(0.0)
@@ -136,57 +134,6 @@ class LowRank:
         return found
 
 
-class Layout:
-    """Places of the layers' numbers in flat buffers: weights (h, d), d with the bias, Grams (d, d), and inverses.
-
-    low_rank: of the inverses of G_1, M_1, G_2, M_2, ... those that are made of eigenvectors, and of how many; identity:
-    layers whose metric is the identity.  squares: of the inverses, in that order, (n, n), or of some eigenvectors
-    (n, r); spectra: of eigenvalues, or of LowRank.shares, as `squares` has their eigenvectors.
-    """
-
-    def __init__(
-        self, shapes: tuple[tuple[int, int], ...], low_rank: Mapping[int, int], identity: Container[int] = ()
-    ) -> None:
-        self.shapes, self.low_rank, self.identity = shapes, low_rank, identity
-        self.sides = [n for h, d in shapes for n in (d, h)]
-        self._grams = [(d, d) for _, d in shapes]
-        self._squares = [(n, low_rank.get(j, n)) for j, n in enumerate(self.sides)]
-        self.weights, self.grams, self.squares = map(_runs, (shapes, self._grams, self._squares))
-        self.spectra = _runs([(n, 1) for n in self.sides])
-
-    def place(self, layer: int, rows: slice) -> slice:
-        """Gives the place of some rows of a layer's weights."""
-        start, d = self.weights[layer].start, self.shapes[layer][1]
-        return slice(start + rows.start * d, start + rows.stop * d)
-
-    def blocks(self, flat: Array) -> list[Array]:
-        """Views (h, d) of the weights, or of anything of their shape."""
-        return list(block_views(flat, self.shapes))
-
-    def gram_blocks(self, flat: Array) -> list[Array]:
-        """Views G_k (d, d)."""
-        return list(block_views(flat, self._grams))
-
-    def square_blocks(self, flat: Array) -> list[Array]:
-        """Views of the inverses of G_1, M_1, G_2, M_2, ...: (n, n), or some eigenvectors (n, r)."""
-        return list(block_views(flat, self._squares))
-
-    def inverses(self, flat: Array, spectra: Array) -> list[Inverse]:
-        """The inverses of G_1, M_1, G_2, M_2, ..., each of its kind; not of layers that are damped in eigenvectors."""
-
-        def kind(j: int, square: Array) -> Inverse:
-            if j in self.low_rank:
-                return LowRank(square, spectra[self.spectra[j]][: self.low_rank[j] + 1], j)
-            known = j // 2 in self.identity
-            return Multiple(square) if known and j % 2 else Dense(square, double=known)
-
-        return [kind(j, square) for j, square in enumerate(self.square_blocks(flat))]
-
-
-def _runs(shapes: Sequence[tuple[int, int]]) -> list[slice]:
-    return [slice(a, b) for a, b in pairwise(accumulate((h * d for h, d in shapes), initial=0))]
-
-
 def shifts(G: Array, M: Array, damping: float) -> tuple[float, float]:
     """b and a with a b = damping, and b / a the ratio of the mean eigenvalues of G and M."""
     means = [max(float(np.trace(A)) / len(A), 1e-30) for A in (G, M)]
@@ -214,9 +161,9 @@ def leading(A: Array, known: Array, j: int) -> Spectrum:
     known: eigenvectors to begin at, or zeros; then random ones of a stream of j.  Cost: 2 d^2 r flops for each of two
     products, of five without a beginning.  Collective: no.
     """
-    times, V = WARM, known
+    times, V = tuned.PRODUCTS_WARM, known
     if not known.any():
-        times, V = COLD, stream(0, "eigenvectors", j).standard_normal(known.shape).astype(known.dtype)
+        times, V = tuned.PRODUCTS_COLD, stream(0, "eigenvectors", j).standard_normal(known.shape).astype(known.dtype)
     for _ in range(times):
         V = np.linalg.qr(A @ V).Q
     values, turn = decomposed(V.T @ (A @ V))
@@ -240,8 +187,8 @@ def shares(A: Array, spectrum: Spectrum, shift: float) -> Array:
 
 
 def cross(steps: int) -> float:
-    """q after some steps: FALLING / (FALLING + steps), at least CROSS."""
-    return max(CROSS, FALLING / (FALLING + steps))
+    """q after some steps: CROSS_FALLING / (CROSS_FALLING + steps), at least CROSS_LEAST."""
+    return max(tuned.CROSS_LEAST, tuned.CROSS_FALLING / (tuned.CROSS_FALLING + steps))
 
 
 def identity_shifts(shifts: tuple[float, float], damping: float, q: float) -> tuple[float, float]:

@@ -13,6 +13,7 @@ bits on any number of ranks.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
@@ -23,26 +24,28 @@ from macmpi.half_steps.ends import random_block, remember
 from macmpi.methods.choose import Nested
 from macmpi.methods.stochastic import moves as moving
 from macmpi.methods.stochastic import start as opening
-from macmpi.methods.stochastic.curvature import RunningCurvature, Tapes
-from macmpi.methods.stochastic.looks import Drawn, Looks
-from macmpi.methods.stochastic.schedule import STRIDE, Damping, Minibatches, Running, Schedule, schedule_of, steadied
-from macmpi.nets.losses import weighted
-from macmpi.parallel.balance import contiguous_runs
+from macmpi.methods.stochastic.curvature import RunningCurvature
+from macmpi.methods.stochastic.gauss_newton import GaussNewton, Points
+from macmpi.methods.stochastic.minibatch_pass import FACTS, Drawn, MinibatchPass, Passed, Terms
+from macmpi.methods.stochastic.schedule import (
+    Damping,
+    Due,
+    Minibatches,
+    Running,
+    Schedule,
+    due_at,
+    schedule_of,
+    steadied,
+)
 from macmpi.parallel.clock import Clock, now
 from macmpi.parallel.shared_work import TreeSum
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
-from macmpi.plan.directions import damped
-from macmpi.plan.minibatches import ADAPT, EARLY, FACTS, MEASURE, REMADE, REMADE_LATER, RENEWED
+from macmpi.plan import tuned
+from macmpi.plan.directions import forms_of
 from macmpi.plan.plan import Plan
 from macmpi.state import Pause, StochasticState, never
 from macmpi.typing import Array
-
-LEVEL = 0.1
-"""The share of a new loss in its running mean."""
-
-FIRST = 3
-"""The first minibatches have inverses of their own, each."""
 
 
 class Stochastic(Nested[StochasticState]):
@@ -52,28 +55,22 @@ class Stochastic(Nested[StochasticState]):
         super().__init__(plan, data, team, clock)
         keys, self.partition = plan.resolved.stochastic, plan.work.parts
         self.rows = {b: Tile(own[0].start, own[-1].stop) for b, own in self.partition.blocks_of(team.rank)}
-        least_part = min(len(self.partition.points(b, b + 1)) for b in range(len(self.partition.blocks)))
-        self.minibatches = Minibatches(plan, self.rows, least_part)
-        batch = self.minibatches.points(0)
-        layers = damped(plan.chain, plan.resolved.loss, data.autoencoder, batch)
+        self.minibatches = Minibatches(plan, self.rows)
+        forms, batch = forms_of(plan), self.minibatches.points(0)
         count = plan.offsets.weights[-1]
         widest = count + FACTS, sum(d * d for _, d in plan.chain.block_shapes)
         gradients, self.sum = (TreeSum(len(self.partition.blocks), team, plan.dtype.itemsize * w) for w in widest)
-        self.curvature = RunningCurvature(plan, layers, self.rows, self.sum, clock)
-        self.layout = self.curvature.layout
+        self.curvature = RunningCurvature(plan, forms, self.rows, self.sum, clock)
+        self.layout, self.model = self.curvature.layout, GaussNewton(data, self.curvature)
         self.ridge = schedule_of(keys.ridge, plan.n_train, plan.chain.n_in, data.autoencoder)
         self.directions = moving.Directions(self.curvature, self._scaled_points(0))
         self.moves = moving.Moves(team, self.directions.places)
-        self._shares = [run.rows for run in contiguous_runs(count, self.sum.leaves)]
-        self._held = np.ones(count, bool)  # by the ridge: all but biases
-        for held in self.layout.blocks(self._held):
-            held[:, -1] = False
         classes = plan.chain.n_out if plan.resolved.loss.labels else 0
         slope = team.from_root(lambda: opening.slope(plan.chain))
-        self.damping = Damping(classes, slope, keys.damping, data.autoencoder, batch, layers.dense)
-        self.schedule = Schedule(self.minibatches, keys.averaging, layers.dense)
+        self.damping = Damping(classes, slope, keys.damping, data.autoencoder, batch, forms.dense_autoencoder)
+        self.schedule = Schedule(self.minibatches, keys.averaging, forms.dense_autoencoder)
         heavy = None if data.weights is None else data.weights * (plan.n_train / self.parts.points.weight)
-        self.looks = Looks(data, self.curvature, gradients, heavy)
+        self.passes = MinibatchPass(data, self.curvature, gradients, heavy)
         self.few = data.autoencoder and not self.ridge.at(0)
 
     @property
@@ -118,7 +115,7 @@ class Stochastic(Nested[StochasticState]):
         return self._started(weights, self._sample(), gradient_step)
 
     def _sample(self) -> opening.Sample:
-        return opening.Sample(self.data, self.rows, self.sum, self.looks.point_weights)
+        return opening.Sample(self.data, self.rows, self.sum, self.passes.point_weights)
 
     def _started(self, weights: Array, sample: opening.Sample, fitted: bool = True) -> Running:
         """fitted: the output layer is (of labels 0).  sample: no further through the net than the weights before have
@@ -133,7 +130,7 @@ class Stochastic(Nested[StochasticState]):
                 empty = self.layout.blocks(self.directions.empty())[-1]
                 opening.fit_output(chain, found, loss, sample, empty, self.team)
         state.own.average, state.own.step = state.weights.copy(), np.zeros_like(state.weights)
-        self.curvature.begin(state, self.data.X, self.looks.point_weights)
+        self.curvature.begin(state, self.data.X, self.passes.point_weights)
         return state
 
     def begin(self, state: Running) -> None:
@@ -170,107 +167,81 @@ class Stochastic(Nested[StochasticState]):
 
     def step(self, rows: Drawn, state: Running) -> bool:
         """One minibatch of this rank's rows by part; True if the State is whole: Grams folded.  Collective: yes."""
-        ridge = self.ridge.at(self.minibatches.epoch(state.iteration))
-        early = state.own.steps < FIRST
-        spectra = early or state.own.steps % REMADE_LATER == 0 or not state.own.inverses[0]
-        renew = spectra or (state.own.steps < EARLY and state.own.steps % REMADE == 0)
-        adapt = (state.own.steps + 1) % ADAPT == 0
-        sides = self.directions.sides(self._scaled_points(state.iteration))
-        with self.clock("z"):
-            look = self.looks.losses(rows, state) if renew else self.looks.with_slopes(rows, sides, ridge, state)
-        loss, n, tapes = look.loss, look.n, look.tapes
-        if state.own.steps and moving.gone_wrong(loss, look.square, n, state.own.level):
+        own, due, terms = state.own, due_at(state), self.terms(state.iteration)
+        passed = self._look(rows, due, terms, state)
+        if own.steps and moving.gone_wrong(passed.loss, passed.square, passed.n, own.level):
             moving.take_back(self.moves, state)
             return False
-        level = state.own.level
-        state.own.level = level + LEVEL * (min(loss, moving.SURGE * level) - level) if state.own.steps else loss
-        if early or state.own.steps % RENEWED == 0:
-            self.curvature.note(tapes, look.probed, state)
-        damping = self.damping.of_inverses(state.own.damping, state.own.level) + ridge
-        if renew:
-            self.curvature.factor(tapes, look.probed, damping, state, spectra)
+        own.level = moving.running_loss(passed.loss, state)
+        if due.note:
+            self.curvature.note(passed.tapes, passed.probed, state)
+        if due.refresh:
+            damping = self.damping.of_inverses(own.damping, own.level) + terms.ridge
+            self.curvature.refresh(passed.tapes, passed.probed, damping, state, due.eigenvectors)
+        points = self._points(rows, passed, due, terms.ridge, state)
         with self.clock("z"):
-            slopes = self.looks.slopes(look, sides, ridge, state)
-        of = (slopes, n, damping, sides, state)
-        damping = self.damping.of_length(state.own.damping, state.own.level) + ridge
-        measure = renew or state.own.steps % MEASURE == 0
-        few = self.few and (measure or adapt)
-        some, count = ({i: seen.few for i, seen in tapes.items()}, look.probed) if few else (tapes, n)
-        if measure:
-            D = self.directions.whole(*of)
-            slope, curvature = self._along(D, some, count, ridge, damping, state)
-            found = slope / curvature if curvature > 0.0 else 0.0
-            steady = few and self.schedule.dense and not early
-            state.own.length = steadied(state.own.length, found) if steady else found
-            state.own.measured = loss
-        own = self.moves.places[self.team.rank]
-        runs = ((place, D[place]) for place in own) if measure else self.directions.runs(*of)
-        length = STRIDE * state.own.length * self.damping.of_loss(loss, state.own.measured, state.own.level)
+            slopes = self.passes.slopes(passed, terms, state)
+        of = (slopes, passed.n, points.damping, terms.sides, state)
+        runs = (
+            self._measured(self.directions.whole(*of), passed.loss, points, due, state)
+            if due.measure
+            else self.directions.runs(*of)
+        )
+        length = tuned.STRIDE * own.length * self.damping.of_loss(passed.loss, own.measured, own.level)
         rate, kept = self.schedule.rate(state), self.schedule.momentum(state.iteration)
-        self.moves.step(state, rate, kept, runs, length, go=not adapt)
-        state.own.steps += 1
-        if adapt:  # the tapes see the weights: before these move
-            self.moves.show(state.own.step)
-            slope, curvature = self._along(state.own.step, some, count, ridge, damping, state)
-            self.moves.go(state)
-        self.moves.show(state.weights)
-        if adapt:
-            points = {i: own[tapes[i].probed] for i, own in rows.items()} if few else rows
-            self._adapt(points, some, count, slope - 0.5 * curvature, ridge, state)
-        return renew
+        self.moves.step(state, rate, kept, runs, length, go=not due.adapt)
+        if due.adapt:
+            self._adapt(points, state)
+        else:
+            self.moves.show(state.weights)
+        own.steps += 1
+        return due.refresh
+
+    def terms(self, iteration: int) -> Terms:
+        """The inverses and the ridge that slopes of an iteration have in them.  Collective: no."""
+        return Terms(self.directions.sides(self._scaled_points(iteration)), self._ridge(iteration))
+
+    def _ridge(self, iteration: int) -> float:
+        return self.ridge.at(self.minibatches.epoch(iteration))
 
     def _scaled_points(self, iteration: int) -> float:
         """Points of a minibatch to whose slopes inverses may be applied: with a ridge to the whole gradient alone."""
-        ridge = self.ridge.at(self.minibatches.epoch(iteration))
-        return np.inf if ridge else self.minibatches.points(iteration)
+        return np.inf if self._ridge(iteration) else self.minibatches.points(iteration)
 
-    def _along(
-        self, way: Array, tapes: Tapes, n: float, ridge: float, damping: float, state: Running
-    ) -> tuple[float, float]:
-        """b and h of the damped Gauss-Newton model -b t + 1/2 h t^2 along a way w of the weights.  Collective: yes.
-
-        h = mean of (J w)^T B^T B (J w) + damping w^T w, b = mean of r^T J w - ridge W^T w, r: minus the loss's slope.
-        """
-        blocks = self.layout.blocks(way)
-
-        def add(i: int, out: Array) -> None:
-            seen, own = tapes[i], self._shares[i]
-            change = seen.tape.weight_jvp(blocks)
-            loss = weighted(self.plan.resolved.loss, seen.weights)
-            curved = np.vdot(change, loss.root(seen.Y, seen.tape.F).normal(change))
-            pull = self._pull(state.weights[own], way, own) if ridge else 0.0
-            out += curved, np.vdot(change, seen.residual), np.vdot(way[own], way[own]), pull
-
+    def _look(self, rows: Drawn, due: Due, terms: Terms, state: Running) -> Passed:
+        """Slopes too, but where inverses that go into them are made again.  Collective: yes."""
         with self.clock("z"):
-            curved, falls, square, pull = self.sum(add, 4).tolist()
-        return falls / n - ridge * pull, curved / n + damping * square
+            return self.passes.losses(rows, state) if due.refresh else self.passes.with_slopes(rows, terms, state)
 
-    def _pull(self, W: Array, way: Array, own: slice) -> float:
-        """W . P for a share of the weights and a way P of theirs, without biases: the slope of ||W||^2 / 2 along it.
+    def _points(self, rows: Drawn, passed: Passed, due: Due, ridge: float, state: Running) -> Points:
+        """The points that give length and decrease: of autoencoders without a ridge those probed.  Collective: no.
 
-        Ranks add up what each makes of its share, for processors round it in different ways.  Collective: no.
+        Where a ridge balances the mean slope of all points, that of some may lead uphill.
         """
-        return float(np.vdot(W * self._held[own], way[own]))
+        damping = self.damping.of_length(state.own.damping, state.own.level) + ridge
+        if not self.few or not (due.measure or due.adapt):
+            return Points(rows, passed.tapes, passed.n, ridge, damping)
+        probed = {i: own[passed.tapes[i].probed] for i, own in rows.items()}
+        return Points(probed, {i: seen.few for i, seen in passed.tapes.items()}, passed.probed, ridge, damping)
 
-    def _adapt(self, rows: Drawn, tapes: Tapes, n: float, predicted: float, ridge: float, state: Running) -> None:
-        """The damping, from the decrease of the loss at n points and of the ridge against the predicted one.
+    def _measured(self, D: Array, loss: float, points: Points, due: Due, state: Running) -> Iterator[moving.Run]:
+        """The runs of a whole direction, along which the length of a step is measured.  Collective: yes."""
+        slope, curvature = self.model.along(D, points, state)
+        length = slope / curvature if curvature > 0.0 else 0.0
+        steady = self.few and self.schedule.dense_autoencoder and not due.fresh
+        state.own.length = steadied(state.own.length, length) if steady else length
+        state.own.measured = loss
+        return ((place, D[place]) for place in self.moves.places[self.team.rank])
 
-        That of the ridge is (lambda / 2) (||W||^2 - ||W - P||^2) = lambda (W - P / 2) . P, for the weights W after a
-        step P.  rows: this rank's of these points, by part; tapes: before the step.  Collective: yes.
+    def _adapt(self, points: Points, state: Running) -> None:
+        """The weights take the last step; the damping follows the decrease against the predicted one.  Collective: yes.
+
+        The tapes of the points see the weights, which move behind the model.
         """
-        weights, chain, step = self.weights(state), self.plan.chain, state.own.step
-
-        def add(i: int, out: Array) -> None:
-            seen = tapes[i]
-            loss = weighted(self.plan.resolved.loss, seen.weights)
-            moved = chain.forward(weights, self.data.X[rows[i]])
-            before, after = (loss.value(seen.Y, F).sum(dtype=float) for F in (seen.tape.F, moved))
-            own = self._shares[i]
-            grown = self._pull(state.weights[own] - 0.5 * step[own], step, own) if ridge else 0.0
-            out += before - after, grown
-
-        with self.clock("z"):
-            fallen, grown = self.sum(add, 2).tolist()
-        fallen = fallen / n - ridge * grown
+        self.moves.show(state.own.step)
+        slope, curvature = self.model.along(state.own.step, points, state)
+        self.moves.go(state)
+        self.moves.show(state.weights)
+        predicted, fallen = slope - 0.5 * curvature, self.model.decrease(points, state)
         ratio = fallen / predicted if predicted > 0.0 else 0.0
-        state.own.damping = self.damping.adapted(state.own.damping, ratio, ADAPT)
+        state.own.damping = self.damping.adapted(state.own.damping, ratio, tuned.ADAPTED)

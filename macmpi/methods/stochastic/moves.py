@@ -3,8 +3,8 @@
     D_k = -M_k^-1 (dE1/dW_k) G_k^-1 of each layer k,
     P <- y P + x D,   W <- W + P,   average <- average + rate (W - average)
 
-for the last step P.  Directions of layers that are damped in eigenvectors (inverses.py) are made as whole ones, those
-of the others in runs of units (plan/directions.py): the same products on any number of ranks.  Weights travel after
+for the last step P.  Directions of layers that are damped in eigenvectors (layers.py) are made as whole ones, those of
+the others in runs of units (plan/directions.py): the same products on any number of ranks.  Weights travel after
 each step; average and last step where a State must be whole, or where all of the step is looked along.  A run goes
 back from a step that has gone wrong, and from an epoch that has lost the weights.
 """
@@ -12,19 +12,21 @@ back from a step that has gone wrong, and from an epoch that has lost the weight
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 
 from macmpi.half_steps.evaluation import Evaluation
 from macmpi.methods.stochastic.curvature import RunningCurvature
-from macmpi.methods.stochastic.inverses import SomeRows, cross, put_direction
-from macmpi.methods.stochastic.schedule import MOST, Running
+from macmpi.methods.stochastic.inverses import cross
+from macmpi.methods.stochastic.layers import Amount, Gradient
+from macmpi.methods.stochastic.schedule import Running
 from macmpi.parallel import tiles
 from macmpi.parallel.shared_work import Sum, Turns, commonly
 from macmpi.parallel.team import Team
+from macmpi.plan import tuned
 from macmpi.plan.directions import DirectionWork, Sides, sides_of
-from macmpi.reductions import EVERY
 from macmpi.state import block_views
 from macmpi.typing import Array
 
@@ -33,16 +35,6 @@ Run = tuple[slice, Array]
 
 PIECE = 1 << 15
 """Numbers that are moved at a time."""
-
-SURGE, SURE = 3.0, 3.0
-"""A loss above SURGE times its running mean, and SURE standard errors above it, tells of a step gone wrong."""
-
-LOST = 10.0
-"""Weights are lost whose validation error is this many times that of the best ones, and whose training error is above
-theirs too."""
-
-MORE = 10.0
-"""The damping afterwards, in that before."""
 
 
 class Directions:
@@ -53,7 +45,7 @@ class Directions:
 
     def __init__(self, curvature: RunningCurvature, points: float) -> None:
         self.curvature, self.plan, self.layout = curvature, curvature.plan, curvature.layout
-        self.team, self.clock, self.damped = curvature.team, curvature.clock, curvature.damped
+        self.team, self.clock, self.forms = curvature.team, curvature.clock, curvature.forms.layers
         self._sides: dict[float, Sides] = {}
         self._turns = Turns(self.team, self.plan.dtype.itemsize * self.layout.weights[-1].stop)
         self.assign(points)
@@ -63,7 +55,7 @@ class Directions:
 
         All ranks must have all of what they move: others may move it from now on.  Collective: no.
         """
-        self.units = DirectionWork(self.layout.shapes, self.damped, self.sides(points)).assigned(self.team.size)
+        self.units = DirectionWork(self.layout.shapes, self.forms, self.sides(points)).assigned(self.team.size)
         self.places = [tiles.merged(self.layout.place(k, units) for k, units in rank) for rank in self.units]
         runs = (self.layout.place(k, units) for k, units in self.units[self.team.rank])
         longest = max((place.stop - place.start for place in runs), default=0)
@@ -75,7 +67,7 @@ class Directions:
         Collective: no.
         """
         if points not in self._sides:
-            self._sides[points] = sides_of(self.plan.chain, self.damped, points)
+            self._sides[points] = sides_of(self.plan.chain, self.forms, points)
         return self._sides[points]
 
     def empty(self) -> Array:
@@ -100,43 +92,19 @@ class Directions:
 
         slopes: summed over n points, with the inverses of `sides` in them already.  Collective: no.
         """
-        inverses, scale, q = self.curvature.inverses(state), -1.0 / n, cross(state.own.steps)
-
-        @lru_cache(maxsize=1)
-        def slope(k: int) -> Array:
-            """The slope (h, d) of a layer, joined when it is first asked for."""
-            place = self.layout.weights[k]
-            flat = slopes.part(place, np.empty(place.stop - place.start, slopes.rows.dtype))
-            return flat.reshape(self.layout.shapes[k])
-
-        @lru_cache(maxsize=1)
-        def by_rows(k: int) -> SomeRows:
-            """Some rows of M_k^-1 times the slope."""
-            return inverses[2 * k + 1].times(slope(k))
-
-        for k, units in self.units[self.team.rank]:
-            place, d = self.layout.place(k, units), self.layout.shapes[k][1]
-            flat = self._memory[: place.stop - place.start] if out is None else out[place]
-            D = flat.reshape(-1, d)
+        layers, amount = self.curvature.layers(state), Amount(damping, cross(state.own.steps))
+        for k, runs in groupby(self.units[self.team.rank], itemgetter(0)):
+            shape, map_ = self.layout.shapes[k], self.plan.chain.blocks[k].own
             with self.clock("w"):
-                if k in self.damped.spectral:
-                    gram, metric = self.curvature.spectra(k, state)
-                    put_direction(slope(k), n, metric, gram, damping, q, D)
-                else:
-                    (G, M), (outputs, inputs) = inverses[2 * k : 2 * k + 2], sides[k]
-                    left = D if inputs else np.empty_like(D)
-                    if outputs or k in self.damped.identity:
-                        own = slopes.part(place, left.reshape(-1)).reshape(-1, d)
-                        np.multiply(own, scale, out=left)
-                    if not outputs and k in self.damped.identity:
-                        M.times(left)(EVERY, left)
-                    elif not outputs:
-                        by_rows(k)(units, left)
-                        left *= scale
-                    if not inputs:
-                        G.of_rows(left, D)
-                self.plan.chain.blocks[k].own.zero_missing(D, units)
-            yield place, flat
+                put = layers[k].precondition(Gradient(slopes, self.layout.weights[k], shape, n, sides[k]), amount)
+            for _, units in runs:
+                place = self.layout.place(k, units)
+                flat = self._memory[: place.stop - place.start] if out is None else out[place]
+                D = flat.reshape(-1, shape[1])
+                with self.clock("w"):
+                    put(units, D)
+                    map_.zero_missing(D, units)
+                yield place, flat
 
 
 class Moves:
@@ -209,7 +177,16 @@ def gone_wrong(loss: float, square: float, n: float, level: float) -> bool:
     if not np.isfinite(square):
         return True
     error = np.sqrt(max(square - loss * loss, 0.0) / n)
-    return not (loss <= SURGE * level or loss - level <= SURE * error)
+    return not (loss <= tuned.SURGE * level or loss - level <= tuned.SURGE_ERRORS * error)
+
+
+def running_loss(loss: float, state: Running) -> float:
+    """The running mean of losses, with that of a minibatch, which counts as SURGE times the mean at most.
+
+    Collective: no.
+    """
+    level = state.own.level
+    return level + tuned.LEVEL_SHARE * (min(loss, tuned.SURGE * level) - level) if state.own.steps else loss
 
 
 def take_back(moves: Moves, state: Running) -> None:
@@ -225,7 +202,7 @@ def is_lost(evaluation: Evaluation, state: Running) -> bool:
     the net where the validation error is as high as that.  Collective: yes.
     """
     history, shapes = state.history, evaluation.plan.chain.block_shapes
-    if not history.e1_val > LOST * history.best_e1_val:
+    if not history.e1_val > tuned.LOST * history.best_e1_val:
         return False
     now, best = (evaluation.nested(block_views(flat, shapes)).error for flat in (state.result, history.best_weights))
     return now > best
@@ -239,5 +216,5 @@ def begin_again(moves: Moves, state: Running) -> None:
 
 
 def _with_more_damping(state: Running, level: float) -> None:
-    state.own.damping, state.own.level = min(MORE * state.own.damping, MOST), level
+    state.own.damping, state.own.level = min(tuned.DAMPING_RAISED * state.own.damping, tuned.DAMPING_MOST), level
     state.own.inverses, state.own.length = np.zeros_like(state.own.inverses), 0.0

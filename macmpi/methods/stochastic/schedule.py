@@ -4,12 +4,14 @@ In the long run a direction counts STRIDE / (1 - momentum) times the minimum alo
 momentum, keep to the minibatch at hand.  Larger minibatches fit points that they have not seen less well, and momentum
 makes up for that; they are less noisy too, so that an average need not remember as many of them, and it is less late.
 
-The ridge is (lambda / 2) ||W||^2 for each point's loss, never on the biases.  It begins at SHARE D / N for D columns of
-X, at most at PRIOR / N, the prior of a weight that is worth about PRIOR points, and falls by FALL an epoch: a path from
-small weights to those that the points alone ask for.  Early stopping, on the validation points, ends it where more
-freedom no longer helps, and the weights that are kept are the best on the way.
+The ridge is (lambda / 2) ||W||^2 for each point's loss, never on the biases.  It begins at RIDGE_SHARE D / N for D
+columns of X, at most at RIDGE_PRIOR / N, the prior of a weight that is worth about RIDGE_PRIOR points, and falls by
+RIDGE_FALL an epoch: a path from small weights to those that the points alone ask for.  Early stopping, on the
+validation points, ends it where more freedom no longer helps, and the weights that are kept are the best on the way.
 
 The damping is that at first, in inverses, in a step's length, and after a look at its success.
+
+The numbers stand in plan/tuned.py, with what they were chosen on.
 """
 
 from __future__ import annotations
@@ -17,11 +19,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from macmpi.parallel.streams import stream
 from macmpi.parallel.tiles import Tile
-from macmpi.plan.minibatches import minibatch
+from macmpi.plan import tuned
+from macmpi.plan.directions import least_part, minibatches_of
 from macmpi.plan.plan import Plan
 from macmpi.state import State, StochasticState
 from macmpi.typing import Array
@@ -29,57 +32,40 @@ from macmpi.typing import Array
 Running = State[StochasticState]
 """The State of a stochastic run."""
 
-STRIDE, MOMENTUM, LONGER, LONGEST = 0.7, 0.6, 0.7, 0.82
-"""Shares of the minimum along the direction and of the last step that a step takes.  LONGER: of autoencoders of dense
-layers, whose model is the best (plan/directions.py), at first, and LONGEST once minibatches have twice their first
-size."""
 
-SHORTEST = 14
-"""Minibatches that an average of the weights remembers at least."""
+class Due(NamedTuple):
+    """A minibatch does this besides a step.  Collective: no.
 
-WINDOW = 8.0
-"""The first averages are over about the WINDOW-th part of all steps."""
+    refresh: inverses are made again, and with `eigenvectors` those too; of a `fresh` one they are its own.
+    note: Grams are renewed; measure: the length of a step is; adapt: the damping.
+    """
 
-SHARE, PRIOR, FALL = 0.5, 10.0, 0.9
-"""The first ridge times the number of points, for each column of X and at most; its factor from epoch to epoch."""
+    fresh: bool
+    refresh: bool
+    eigenvectors: bool
+    note: bool
+    measure: bool
+    adapt: bool
 
-CODES, DENSE, NUMBERS, LABELS = 8e-3, 1.6e-2, 0.1, 0.3
-"""The first damping for activations with a slope of 1: of autoencoders, of those of dense layers, of
-regressions, of labels.
 
-A minibatch of few targets, and labels most of all, is fitted too well by a step with little damping: the next ones
-undo it, the iterate is far worse than its average, and rectifiers die one by one.
-"""
-
-ENOUGH, FEWEST = 400.0, 10.0
-"""Labels in minibatches of fewer points than ENOUGH are damped by as much more, by FEWEST at most: they are noisier."""
-
-SETTLED = 0.2
-"""The share of the first damping that remains at least."""
-
-LEARNT = 0.02
-"""Below this mean loss of labels a step's length is less damped too, by the loss: curvature falls with it, and damping
-that stays would shorten steps more and more.  From there on minibatches differ by the few points that are not learnt,
-and the length that suits one is too long for another, whose loss is higher (`of_loss`)."""
-
-LEAST = 1e-5
-"""The least share of a length's damping that remains."""
-
-PATIENCE = 0.9
-"""The damping changes by this factor for each minibatch since the last look."""
-
-MOST = 1e6
-"""The damping grows to this at most."""
+def due_at(state: Running) -> Due:
+    """Says what the next minibatch does, by the steps so far.  Collective: no."""
+    steps = state.own.steps
+    fresh = steps < tuned.FRESH
+    eigenvectors = fresh or steps % tuned.REMADE_LATER == 0 or not state.own.inverses[0]
+    refresh = eigenvectors or (steps < tuned.EARLY and steps % tuned.REMADE == 0)
+    note, measure = fresh or steps % tuned.NOTED == 0, refresh or steps % tuned.MEASURED == 0
+    return Due(fresh, refresh, eigenvectors, note, measure, adapt=(steps + 1) % tuned.ADAPTED == 0)
 
 
 class Minibatches:
     """Every iteration takes its share of an epoch's minibatches, a `records`-th part.  Collective: no.
 
-    own: this rank's points of each of its parts; least_part: the points of the smallest part of all.
+    own: this rank's points of each of its parts.
     """
 
-    def __init__(self, plan: Plan, own: Mapping[int, Tile], least_part: int) -> None:
-        self.plan, self.keys, self.own, self.least_part = plan, plan.resolved.stochastic, own, least_part
+    def __init__(self, plan: Plan, own: Mapping[int, Tile]) -> None:
+        self.plan, self.keys, self.own, self._least_part = plan, plan.resolved.stochastic, own, least_part(plan)
         self.iterations = min(self.keys.records, self.of_epoch(0))
         self._orders: tuple[int, dict[int, Array]] = (-1, {})
 
@@ -89,8 +75,7 @@ class Minibatches:
 
     def of_epoch(self, epoch: int) -> int:
         """Minibatches of an epoch.  Every part gives at least a point to each."""
-        n = self.plan.n_train
-        return max(min(n // minibatch(self.keys, n, epoch, self.plan.resolved.loss.labels), self.least_part), 1)
+        return minibatches_of(self.plan, epoch, self._least_part)
 
     def points(self, iteration: int) -> float:
         """Points of a minibatch, on average."""
@@ -127,19 +112,21 @@ def steadied(last: float, found: float) -> float:
 class Schedule:
     """Momentum and averages of each iteration.  Collective: no.
 
-    asked: the share of an average that a minibatch leaves, or "auto"; dense: an autoencoder of dense layers.
+    asked: the share of an average that a minibatch leaves, or "auto".
+    dense_autoencoder: the net is an autoencoder of dense layers, whose model is the best: momentum is larger.
     """
 
     minibatches: Minibatches
     asked: float | Literal["auto"]
-    dense: bool
+    dense_autoencoder: bool
 
     def momentum(self, iteration: int) -> float:
         """The share of the last step that a step of an iteration takes."""
-        if not self.dense:
-            return MOMENTUM
+        if not self.dense_autoencoder:
+            return tuned.MOMENTUM
         grown = self.minibatches.points(iteration) / self.minibatches.points(0) - 1.0
-        return LONGER + (LONGEST - LONGER) * min(grown, 1.0)
+        first = tuned.MOMENTUM_DENSE_AUTOENCODER
+        return first + (tuned.MOMENTUM_GROWN - first) * min(grown, 1.0)
 
     def averaging(self, iteration: int) -> float:
         """The share of the average that a minibatch of an iteration leaves.
@@ -149,13 +136,17 @@ class Schedule:
         """
         if self.asked != "auto":
             return self.asked
-        of_epoch = self.minibatches.of_epoch(self.minibatches.epoch(iteration) if self.dense else 0)
-        return 1.0 - 1.0 / max(of_epoch / 2, SHORTEST)
+        of_epoch = self.minibatches.of_epoch(self.minibatches.epoch(iteration) if self.dense_autoencoder else 0)
+        return 1.0 - 1.0 / max(of_epoch / 2, tuned.AVERAGE_LEAST)
 
     def rate(self, state: Running) -> float:
         """The share that the next average takes of the weights."""
         steps = state.own.steps
-        return max(1.0 - self.averaging(state.iteration), WINDOW / (steps - 1 + WINDOW)) if steps else 0.0
+        return (
+            max(1.0 - self.averaging(state.iteration), tuned.AVERAGE_WINDOW / (steps - 1 + tuned.AVERAGE_WINDOW))
+            if steps
+            else 0.0
+        )
 
     def words(self, iterations: int) -> str:
         """The share for the log, in the first and in the last of some iterations."""
@@ -172,7 +163,7 @@ class RidgeSchedule:
 
     def at(self, epoch: int) -> float:
         """lambda of an epoch, counted from 0."""
-        return self.first * FALL**epoch if self.asked is None else self.asked
+        return self.first * tuned.RIDGE_FALL**epoch if self.asked is None else self.asked
 
     @property
     def words(self) -> str:
@@ -186,7 +177,7 @@ def schedule_of(asked: float | str, n: int, columns: int, autoencoder: bool) -> 
 
     An autoencoder has none: its code holds its weights back.
     """
-    first = min(SHARE * columns, PRIOR) / n
+    first = min(tuned.RIDGE_SHARE * columns, tuned.RIDGE_PRIOR) / n
     if asked == "auto":
         return RidgeSchedule(first, 0.0 if autoencoder else None)
     return RidgeSchedule(first, float(asked))
@@ -194,28 +185,32 @@ def schedule_of(asked: float | str, n: int, columns: int, autoencoder: bool) -> 
 
 @dataclass(frozen=True)
 class Damping:
-    """classes: of labels, 0 without; slope: the activations' steepest; first: as asked for, or 0; code: the targets
-    are the inputs; batch: points of a minibatch at first; dense: an autoencoder of dense layers (plan/directions.py).
+    """The damping of curvature: at first, in inverses, in the length of a step, and as steps succeed.
+
+    classes: of labels, 0 without.  slope: the activations' steepest.  first_asked: the first damping, 0 for the usual.
+    code: the targets are the inputs.  batch: points of a minibatch at first.
+    dense_autoencoder: the net is an autoencoder of dense layers.  Collective: no.
     """
 
     classes: int
     slope: float
     first_asked: float = 0.0
     code: bool = False
-    batch: float = ENOUGH
-    dense: bool = False
+    batch: float = tuned.LABELS_ENOUGH
+    dense_autoencoder: bool = False
 
     @property
     def first(self) -> float:
         """The curvature goes by squares of slopes: so does this, unless it is asked for."""
-        noise = min(max(ENOUGH / self.batch, 1.0), FEWEST)
-        codes = DENSE if self.dense else CODES
-        usual = LABELS * noise if self.classes else codes if self.code else NUMBERS
+        noise = min(max(tuned.LABELS_ENOUGH / self.batch, 1.0), tuned.LABELS_NOISIEST)
+        codes = tuned.DAMPING_DENSE_AUTOENCODER if self.dense_autoencoder else tuned.DAMPING_AUTOENCODER
+        numbers = codes if self.code else tuned.DAMPING_NUMBERS
+        usual = tuned.DAMPING_LABELS * noise if self.classes else numbers
         return self.first_asked or usual * self.slope**2
 
     @property
     def least(self) -> float:
-        return SETTLED * self.first
+        return tuned.DAMPING_SETTLED * self.first
 
     def of_inverses(self, damping: float, loss: float) -> float:
         """The curvature of labels falls with the loss, which begins at log(classes): so does this."""
@@ -223,7 +218,7 @@ class Damping:
 
     def of_length(self, damping: float, loss: float) -> float:
         """Less once the labels are learnt."""
-        return damping * max(min(loss / LEARNT, 1.0), LEAST) if self.classes else damping
+        return damping * max(min(loss / tuned.LEARNT, 1.0), tuned.LEARNT_LEAST) if self.classes else damping
 
     def of_loss(self, loss: float, measured: float, level: float) -> float:
         """The share of a length that a minibatch takes: of labels that are learnt measured / loss, at most 1.
@@ -231,10 +226,12 @@ class Damping:
         loss: of the minibatch; measured: of that whose length it was; level: the running mean of losses.  Directions
         grow with the loss, and curvature does, so that the minimum along them comes sooner by their ratio.
         """
-        return min(max(level / LEARNT, 1.0) * measured / loss, 1.0) if self.classes and loss > 0.0 else 1.0
+        return min(max(level / tuned.LEARNT, 1.0) * measured / loss, 1.0) if self.classes and loss > 0.0 else 1.0
 
     def adapted(self, damping: float, ratio: float, minibatches: int) -> float:
         """Less where the decrease was near the predicted one (ratio), down to the least; more where it was not."""
-        if ratio > 0.75:
-            return max(damping * PATIENCE**minibatches, min(self.least, damping))
-        return damping if ratio >= 0.25 else min(damping / PATIENCE**minibatches, MOST)
+        if ratio > tuned.DECREASE_GOOD:
+            return max(damping * tuned.DAMPING_CHANGE**minibatches, min(self.least, damping))
+        if ratio >= tuned.DECREASE_POOR:
+            return damping
+        return min(damping / tuned.DAMPING_CHANGE**minibatches, tuned.DAMPING_MOST)

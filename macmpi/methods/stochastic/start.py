@@ -9,8 +9,8 @@ inputs, A what a layer reads, s its activation's `scale`, a layer is of one of t
 - no wider than what it reads: its pre-activations are principal components of X, all that fit through the layers up to
   here, in random rotation: P = s CARRIED C R / rms(C R), small enough to pass the activation nearly undistorted, by
   least squares on A;
-- wider: random weights, scaled so that the points spread its pre-activations by s WIDE (standard deviation, mean over
-  the units), centred, with random biases of deviation s BIASES.
+- wider: random weights, scaled so that the points spread its pre-activations by s SPREAD (standard deviation, mean over
+  the units), centred, with random biases of deviation s SPREAD_BIASES.
 
 Narrow layers lose nothing that principal components keep, however many there are; wide ones are varied features, on the
 scale on which the points differ.  With the output layer fitted (fit_output) the net begins well below PCA where layers
@@ -37,41 +37,14 @@ from macmpi.parallel.balance import assign_by_cost, contiguous_runs
 from macmpi.parallel.shared_work import TreeSum, over_parts
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile, cut
+from macmpi.plan import tuned
 from macmpi.reductions import OverPoints
 from macmpi.solvers.cholesky import jitter, regular_factor
 from macmpi.solvers.grams import solve_rows
 from macmpi.typing import Array
 
-POINTS = 4000
-"""Points of the fits of a start."""
-
-MOST_APART = 16
-"""Weights that multiply P rows of a point are fitted to one point in P, at least to one in this number."""
-
-RIDGE = 1.0
-"""The ridge of the fits."""
-
 RUNS = 4
 """Runs of a layer's units that are assigned to ranks."""
-
-RANGES, RANGE = {"sigmoid": 6.0}, 1.7
-"""Range of random weights times sqrt(fan-in): wide where the slope at 0 is 1/4, else about Glorot and Bengio's."""
-
-TIED = 1.0
-"""Range of the weights of tied layers: wider ones make the outputs of the decoder many times too large."""
-
-SCALES, USUAL = {"sigmoid": 1.0}, 0.5
-"""Scale s of an activation's argument: tanh(x) = 2 sigmoid(2 x) - 1.  The first principal component of a code has this
-deviation, where the activation is still nearly linear."""
-
-CARRIED = 0.6
-"""Deviation of pre-activations that carry components, over s: larger ones are distorted layer after layer."""
-
-WIDE, BIASES = 1.0, 1.5
-"""Deviations, over s, of what the points and of what the random biases give to the pre-activations of wide layers."""
-
-ONE_SIDED, SHIFT = frozenset({"relu", "leaky_relu"}), 2.0
-"""Activations whose carrying units are shifted by SHIFT deviations, so that most points lie on the side of slope 1."""
 
 
 class Sample:
@@ -83,7 +56,7 @@ class Sample:
     """
 
     def __init__(self, data: Dataset, rows: dict[int, Tile], tree: TreeSum, weights: Array | None = None) -> None:
-        share = -(-POINTS // tree.leaves)
+        share = -(-tuned.START_POINTS // tree.leaves)
         taken = {i: _spread(own, share, weights) for i, own in rows.items()}
         ends = np.cumsum([0, *map(len, taken.values())]).tolist()
         self._places = {i: slice(a, b) for i, a, b in zip(taken, ends, ends[1:], strict=False)}
@@ -115,20 +88,20 @@ class Sample:
         return self._by_part(lambda own: self.X[own] @ V.T + c, len(V))
 
     def fit(self, map_: Map, A: Array, T: Array, W: Array, found: Array, team: Team) -> None:
-        """W <- argmin sum_n ||t_n - W [a_n, 1]||^2 + RIDGE ||V||^2, W = [V, c]: each rank solves for some units.
+        """W <- argmin sum_n ||t_n - W [a_n, 1]||^2 + START_RIDGE ||V||^2, W = [V, c]: each rank solves for some units.
 
         A, T: inputs and targets of the map, a row a point of the sample.  found: of W's shape, shared by the ranks of a
         node.  Collective: yes.  Cost: D^3 / 3 flops, and 2 D^2 h owners.
         """
-        apart = min(T.shape[1] // len(W), MOST_APART)
+        apart = min(T.shape[1] // len(W), tuned.START_APART)
 
         def part(rows: slice) -> tuple[Array, Array]:
             inputs = map_.unfold(A[rows][::apart])
             return gram(inputs), adjoint(T[rows][::apart].reshape(-1, len(W)), inputs)
 
         G, crossed = self.roughly(part)
-        added = np.full(len(G), RIDGE + jitter(G, 0.0, A.dtype))
-        added[-1] -= RIDGE
+        added = np.full(len(G), tuned.START_RIDGE + jitter(G, 0.0, A.dtype))
+        added[-1] -= tuned.START_RIDGE
         lower = regular_factor(G, added)
         units = cut(len(crossed), RUNS)
         runs = contiguous_runs(len(units), team.size)
@@ -169,7 +142,9 @@ def scale_random(chain: Chain, weights: list[Array], range_: float) -> None:
     """
     tied = any("transposed" in m.capabilities for m in chain.maps)
     for block, W in enumerate(weights):
-        W *= range_ or (TIED if tied else RANGES.get(_after(chain, block), RANGE))
+        W *= range_ or (
+            tuned.START_RANGE_TIED if tied else tuned.START_RANGES.get(_after(chain, block), tuned.START_RANGE)
+        )
 
 
 def code_of(chain: Chain) -> int | None:
@@ -192,7 +167,7 @@ def slope(chain: Chain) -> float:
 
 
 def principal_code(chain: Chain, block: int, weights: list[Array], sample: Sample) -> None:
-    """The code's units: principal directions of their inputs, the first with the deviation of `SCALES`.
+    """The code's units: principal directions of their inputs, the first with the deviation of START_SCALES.
 
     v_h = spread u_h / sqrt(l_1), c_h = -v_h^T mean (+ its deviation, one-sided), for directions u_h and variances l_h.
     Collective: yes.  Cost: n d^2 flops and an eigen-decomposition of (d, d).
@@ -203,7 +178,7 @@ def principal_code(chain: Chain, block: int, weights: list[Array], sample: Sampl
     found = components_of(total / total[-1, -1])
     if not found.variances[0] > 0.0:
         return
-    scale = SCALES.get(after, USUAL) / np.sqrt(found.variances[0])
+    scale = _scale(after) / np.sqrt(found.variances[0])
     W[:, :-1] = scale * found.directions[: len(W)]
     W[:, -1] = -W[:, :-1] @ found.mean
     if after == "relu":  # most points lie on the side that has a slope
@@ -224,6 +199,11 @@ def _after(chain: Chain, block: int) -> str:
     """The activation that follows a block of weights, where it is first."""
     place = chain.whole.blocks.index(block) + 1
     return chain.maps[place].trained_as if place < len(chain.maps) else ""
+
+
+def _scale(after: str) -> float:
+    """The scale s of the argument of an activation."""
+    return tuned.START_SCALES.get(after, tuned.START_SCALE)
 
 
 class Components(NamedTuple):
@@ -261,7 +241,7 @@ def start_layers(chain: Chain, weights: list[Array], sample: Sample, empty: list
         kept = min(kept, len(W))
         if len(W) > width:
             (G,) = (total,) if block == 0 else sample.roughly(partial(_gram, A))
-            spread(W, np.asarray(G / G[-1, -1], np.float64), SCALES.get(after, USUAL))
+            spread(W, np.asarray(G / G[-1, -1], np.float64), _scale(after))
         else:
             V, c = carrying(found, W[:, :kept], after)
             if block == 0:
@@ -285,24 +265,24 @@ def carrying(found: Components, drawn: Array, after: str) -> tuple[Array, Array]
     m = drawn.shape[1]
     Q, _ = np.linalg.qr(np.asarray(drawn, np.float64))
     spreads = np.sqrt(Q**2 @ found.variances[:m])
-    length = CARRIED * SCALES.get(after, USUAL) / np.sqrt(np.mean(spreads**2))
+    length = tuned.CARRIED * _scale(after) / np.sqrt(np.mean(spreads**2))
     V = length * (Q @ found.directions[:m])
-    shift = SHIFT * length * spreads if after in ONE_SIDED else 0.0
+    shift = tuned.SHIFT * length * spreads if after in tuned.ONE_SIDED else 0.0
     return V, shift - V @ found.mean
 
 
 def spread(W: Array, G: Array, scale: float) -> None:
     """Scales and centres random units [V, c], in place: G is the mean of [a, 1]^T [a, 1] over their inputs a.
 
-    Then the mean over units of the deviation of V a is WIDE scale, and V a + c has the means BIASES scale u, for c
-    drawn as u sqrt(1 / (3 d)), u of deviation 1 and d inputs.
+    Then the mean over units of the deviation of V a is SPREAD scale, and V a + c has the means SPREAD_BIASES scale u,
+    for c drawn as u sqrt(1 / (3 d)), u of deviation 1 and d inputs.
     """
     V, mean = W[:, :-1].astype(np.float64), G[-1, :-1]
     drawn = W[:, -1] * np.sqrt(3.0 * V.shape[1])
     variances = ((V @ (G[:-1, :-1] - np.outer(mean, mean))) * V).sum(axis=1)
     deviation = float(np.sqrt(np.maximum(variances, 0.0)).mean())
-    V *= WIDE * scale / deviation if deviation > 0.0 else 1.0
-    W[:, :-1], W[:, -1] = V, BIASES * scale * drawn - V @ mean
+    V *= tuned.SPREAD * scale / deviation if deviation > 0.0 else 1.0
+    W[:, :-1], W[:, -1] = V, tuned.SPREAD_BIASES * scale * drawn - V @ mean
 
 
 def _gram(A: Array, rows: slice) -> tuple[Array]:

@@ -1,6 +1,6 @@
-"""A look at a minibatch: the net at its points, their losses, and the slopes of the weights, summed over parts.
+"""A minibatch passes through the net and back: losses at its points and slopes of the weights, summed over parts.
 
-Slopes need the inverses that are applied to them, and where these are made again, they need the look: two exchanges.
+Slopes need the inverses that are applied to them, and where these are made again, they need the losses: two exchanges.
 In all other steps losses and slopes are summed together, in one.
 """
 
@@ -19,18 +19,28 @@ from macmpi.methods.stochastic.factors import Seen, probed_of
 from macmpi.methods.stochastic.schedule import Running
 from macmpi.nets.losses import weighted
 from macmpi.parallel.shared_work import Sum, TreeSum
+from macmpi.plan import tuned
 from macmpi.plan.directions import Sides
-from macmpi.plan.minibatches import FACTS, PROBED
 from macmpi.typing import Array
+
+FACTS = 4
+"""Numbers of a pass: the sums of losses and of their squares, points that are probed, and all points."""
 
 Drawn = dict[int, Array]
 """This rank's points of a minibatch, by part."""
 
 
-class Look(NamedTuple):
+class Terms(NamedTuple):
+    """Slopes of an epoch have these in them: the inverses of `sides`, applied point by point, and the ridge."""
+
+    sides: Sides
+    ridge: float
+
+
+class Passed(NamedTuple):
     """The mean loss of a minibatch and the mean square of losses, points probed and all points, of all ranks.
 
-    tapes: of this rank's parts; slopes: summed over points, to be read until the next are; None: not summed yet.
+    tapes: of this rank's parts.  slopes: summed over points, to be read until the next are; None: not summed yet.
     """
 
     tapes: Tapes
@@ -41,10 +51,10 @@ class Look(NamedTuple):
     slopes: Sum | None = None
 
 
-class Looks:
-    """Looks at minibatches of some parts.  Collective: where a method says so.
+class MinibatchPass:
+    """Passes minibatches of some parts through the net.  Collective: where a method says so.
 
-    gradients: sums over parts, as wide as the weights and FACTS more.
+    gradients: sums over parts, as wide as the weights and FACTS more.  point_weights: of the points, of a mean of 1.
     """
 
     def __init__(
@@ -54,22 +64,24 @@ class Looks:
         self._gradients, self.point_weights = gradients, point_weights
         self._width = self.layout.weights[-1].stop
 
-    def losses(self, rows: Drawn, state: Running) -> Look:
-        """A look at this rank's rows by part, without slopes.  Collective: yes."""
+    def losses(self, rows: Drawn, state: Running) -> Passed:
+        """Passes this rank's rows by part, without slopes.  Collective: yes."""
         tapes: Tapes = {}
 
         def add(i: int, out: Array) -> None:
             out += self._at(i, rows, state, tapes, 1.0)
 
         total, squares, probed, n = self.curvature.sum(add, FACTS).tolist()
-        return Look(tapes, total / n, squares / n, probed, n)
+        return Passed(tapes, total / n, squares / n, probed, n)
 
-    def with_slopes(self, rows: Drawn, sides: Sides, ridge: float, state: Running) -> Look:
-        """A look with slopes, in one exchange.  Losses come in the weights' precision and in units of their running
-        mean: their squares would overflow single precision where targets are large.  Collective: yes.
+    def with_slopes(self, rows: Drawn, terms: Terms, state: Running) -> Passed:
+        """Passes them with slopes, in one exchange.  Collective: yes.
+
+        Losses come in the weights' precision and in units of their running mean: their squares would overflow single
+        precision where targets are large.
         """
         tapes: Tapes = {}
-        unit, width, put_slopes = state.own.level or 1.0, self._width, self._putting(tapes, sides, ridge, state)
+        unit, width, put_slopes = state.own.level or 1.0, self._width, self._putting(tapes, terms, state)
 
         def put(i: int, out: Array) -> None:
             out[width:] = self._at(i, rows, state, tapes, unit)
@@ -77,16 +89,16 @@ class Looks:
 
         slopes = self._gradients.exchanged(put, width + FACTS, self.plan.dtype, sets=True)
         total, squares, probed, n = slopes.part(slice(width, None), np.empty(FACTS, self.plan.dtype)).tolist()
-        return Look(tapes, unit * total / n, unit * unit * squares / n, probed, n, slopes)
+        return Passed(tapes, unit * total / n, unit * unit * squares / n, probed, n, slopes)
 
-    def slopes(self, look: Look, sides: Sides, ridge: float, state: Running) -> Sum:
-        """The slopes of a look, summed now if they are not there yet, with the inverses of `sides` in them.
+    def slopes(self, passed: Passed, terms: Terms, state: Running) -> Sum:
+        """The slopes of a pass, summed now if they are not there yet.
 
         They are to be read until the next ones are summed.  Collective: yes.
         """
-        if look.slopes is not None:
-            return look.slopes
-        put = self._putting(look.tapes, sides, ridge, state)
+        if passed.slopes is not None:
+            return passed.slopes
+        put = self._putting(passed.tapes, terms, state)
         return self._gradients.exchanged(put, self._width, self.plan.dtype, sets=True)
 
     def _at(self, i: int, rows: Drawn, state: Running, tapes: Tapes, unit: float) -> tuple[float, float, float, float]:
@@ -96,18 +108,19 @@ class Looks:
         tape, Y = self.plan.chain.whole.tape(weights, X), X if self.data.autoencoder else self.data.Y[own]
         w = at(self.point_weights, own)
         losses, residual = weighted(self.plan.resolved.loss, w).with_residual(Y, tape.F)
-        losses, tapes[i] = losses.astype(float) / unit, Seen(tape, Y, residual, probed_of(len(own), w, PROBED), w)
+        losses, tapes[i] = losses.astype(float) / unit, Seen(tape, Y, residual, probed_of(len(own), w, tuned.PROBED), w)
         return float(losses.sum()), float(losses @ losses), tapes[i].count, len(own)
 
-    def _putting(self, tapes: Tapes, sides: Sides, ridge: float, state: Running) -> Callable[[int, Array], None]:
+    def _putting(self, tapes: Tapes, terms: Terms, state: Running) -> Callable[[int, Array], None]:
         """Gives what puts a part's slopes into an array; those of the ridge, which have no factors, are added whole."""
-        inverses, weights = self.curvature.inverses(state), self.layout.blocks(state.weights)
+        weights = self.layout.blocks(state.weights)
+        inverses = [layer.inverses for layer in self.curvature.layers(state)]
 
         def put(i: int, out: Array) -> None:
             slopes = self.layout.blocks(out)
-            factors.put_slopes(tapes[i], inverses, sides, slopes)
-            if ridge:
+            factors.put_slopes(tapes[i], inverses, terms.sides, slopes)
+            if terms.ridge:
                 for W, G in zip(weights, slopes, strict=True):
-                    G[:, :-1] += np.asarray(len(tapes[i].Y) * ridge, G.dtype) * W[:, :-1]
+                    G[:, :-1] += np.asarray(len(tapes[i].Y) * terms.ridge, G.dtype) * W[:, :-1]
 
         return put

@@ -1,0 +1,365 @@
+"""Numbers of stochastic MAC that were tuned, or set by judgement: nothing in the formulas says what they should be.
+
+The formulas stand where they are used (methods/stochastic, plan/directions.py, plan/minibatches.py) and read these
+numbers as `tuned.NAME`.  Numbers that only share work among ranks, which change no result, stay with that work.
+
+Each number has a comment: what it is; "Chosen on": the nets, data and seeds; "Half" and "Double": what these do.
+"not recorded" where neither the logs (docs/log/) nor the history of commits says so.  Errors are E1 per point, training
+/ validation.  Nets and data: "USPS" is run/usps_fast.toml, "large" run/large_fast.toml, "tables" are small public ones
+(docs/log/few_points.md), "shapes" the nets of docs/log/shapes.md; one run of seed 0 unless seeds are named.
+
+docs/algorithms/constants.md is made of this file: python run/pages/constants_page.py.
+"""
+
+from __future__ import annotations
+
+# --- steps ---
+
+# A step takes this share of the minimum of the Gauss-Newton model along its direction.
+# Chosen on: USPS, 20 epochs; kept on large, and on USPS with seeds 0, 1, 2 (docs/log/stochastic.md, minibatches.md).
+# Half: 0.4: E1 = 2 after 15 epochs instead of 16.5, but validation there 3.02 instead of 2.90.
+# Double: not recorded; 0.85 on large after two epochs: 2.582 / 2.770 instead of 2.551 / 2.745.
+STRIDE = 0.7
+
+# The share of the last step that a step takes (momentum).
+# Chosen on: USPS, 20 epochs (docs/log/stochastic.md).
+# Half: not recorded.
+# Double: 0.8 with a stride of 0.4: E1 = 2 after 16 epochs instead of 16.5, validation 2.90; 0.8 to 0.95 gained nothing.
+MOMENTUM = 0.6
+
+# Momentum of an autoencoder of dense layers, whose model is the best, at first.
+# Chosen on: USPS with growing minibatches, seeds 0 and 1; large (docs/log/minibatches.md).
+# Half: not recorded; 0.6 on USPS: E1 = 2 after 16.25 epochs instead of 16.5, validation 2.953 instead of 2.914.
+# Double: not recorded; 0.8 from the start on large: E1 = 3 after 25.9 s instead of 20.1 s.
+MOMENTUM_DENSE_AUTOENCODER = 0.7
+
+# The same once minibatches have twice their first size.
+# Chosen on: USPS, seeds 0, 1, 2; large (docs/log/minibatches.md).
+# Half: not recorded.
+# Double: not recorded; 0.85 on USPS: E1 = 2 after 71 to 72 quarters of an epoch instead of 68 to 71, validation 2.94.
+MOMENTUM_GROWN = 0.82
+
+# Every MEASURED-th minibatch measures the length of a step.
+# Chosen on: USPS (docs/log/stochastic.md).
+# Half: not recorded.
+# Double: every fifth: 4 % fewer seconds, but 3 % higher after five epochs with tanh and after ten on digits.
+MEASURED = 3
+
+# --- average of the weights ---
+
+# Minibatches that an average of the weights remembers at least.
+# Chosen on: USPS with growing minibatches, seeds 0 and 1 (docs/log/minibatches.md).
+# Half: not recorded; 10: E1 = 2 after 16 and 15 epochs instead of 16 and 15.25, validation 2.92 either way.
+# Double: not recorded; 20: 16.25 and 16 epochs, validation 2.91; 40 on large: as half of an epoch.
+AVERAGE_LEAST = 14
+
+# The first averages are over about the AVERAGE_WINDOW-th part of all steps.
+# Chosen on: not recorded.
+# Half, double: not recorded.
+AVERAGE_WINDOW = 8.0
+
+# --- ridge ---
+
+# The first ridge times the number of points, for each column of the inputs.
+# Chosen on: not recorded (commit d2efce03).
+# Half, double: not recorded.
+RIDGE_SHARE = 0.5
+
+# The first ridge times the number of points is at most this: the prior of a weight that is worth this number of points.
+# Chosen on: not recorded (commit d2efce03).
+# Half, double: not recorded.
+RIDGE_PRIOR = 10.0
+
+# The factor of the ridge from epoch to epoch.
+# Chosen on: tables, splits 100 to 114 (docs/log/few_points.md).
+# Half: not recorded; 0.95, half of the fall: 0.99 of the errors on seven tables, no gain on eight others; 1: 1.02.
+# Double: not recorded.
+RIDGE_FALL = 0.9
+
+# --- damping ---
+
+# The first damping of an autoencoder, for activations with a slope of 1.
+# Chosen on: USPS with sigmoids, tanh and rectifiers, digits (docs/log/stochastic.md).
+# Half: not recorded; 0.0005 with rectifiers: 2.366, 3.547 after 16 epochs instead of 2.337, 3.362 with 0.002.
+# Double: 0.01 with tanh: 2.310, 2.997 instead of 2.298, 3.052 with 0.005.
+DAMPING_AUTOENCODER = 8e-3
+
+# The same of an autoencoder of dense layers.
+# Chosen on: USPS, 30 epochs (docs/log/stochastic.md, "Damping in eigenvectors").
+# Half: not recorded.
+# Double: times 2 and 4 with eigenvectors made twice as often: 1.823 / 2.793 and 1.841 / 2.778 instead of 1.827 / 2.845.
+DAMPING_DENSE_AUTOENCODER = 1.6e-2
+
+# The same of a regression.  A minibatch of few targets, and labels most of all, is fitted too well by a step with
+# little damping: the next ones undo it, the iterate is far worse than its average, and rectifiers die one by one.
+# Chosen on: not recorded; it was 0.008 (CHANGELOG.md).
+# Half: not recorded.
+# Double: three times, on tables: no change of the errors (docs/log/few_points.md).
+DAMPING_NUMBERS = 0.1
+
+# The same of labels.
+# Chosen on: not recorded; it was 0.02 (CHANGELOG.md).
+# Half: not recorded.
+# Double: three times, on tables: no change of the errors (docs/log/few_points.md).
+DAMPING_LABELS = 0.3
+
+# Labels in minibatches of fewer points than this are damped by as much more, since they are noisier.
+# Chosen on: small sets with labels, 11 % fewer wrong (commit 6cbf1ac4).
+# Half, double: not recorded.
+LABELS_ENOUGH = 400.0
+
+# They are damped at most this many times more.
+# Chosen on: small sets with labels (commit 6cbf1ac4).
+# Half, double: not recorded.
+LABELS_NOISIEST = 10.0
+
+# The share of the first damping that remains at least.
+# Chosen on: not recorded; checked on large (docs/log/minibatches.md).
+# Half: 0.08 on large after two epochs: 2.641 / 2.857 instead of 2.593 / 2.782.
+# Double: 0.4 on large after an epoch: 3.077 / 3.235 instead of 3.074 / 3.245.
+DAMPING_SETTLED = 0.2
+
+# The damping changes by this factor for each minibatch since the last look at its success.
+# Chosen on: not recorded; Martens and Grosse (2015) have 0.95.
+# Half, double: not recorded.
+DAMPING_CHANGE = 0.9
+
+# The damping falls where the decrease is more than this share of the predicted one.
+# Chosen on: not recorded; the usual rule of Levenberg and Marquardt.
+# Half, double: not recorded.
+DECREASE_GOOD = 0.75
+
+# The damping grows where the decrease is less than this share of the predicted one.
+# Chosen on: not recorded; the usual rule of Levenberg and Marquardt.
+# Half, double: not recorded.
+DECREASE_POOR = 0.25
+
+# Every ADAPTED-th minibatch compares the decrease with the predicted one.
+# Chosen on: not recorded.
+# Half, double: not recorded.
+ADAPTED = 10
+
+# The damping grows to this at most.
+# Chosen on: not recorded; a bound that ends no run.
+# Half, double: not recorded.
+DAMPING_MOST = 1e6
+
+# Below this mean loss of labels a step's length is less damped too, by the loss: curvature falls with it, and damping
+# that stays would shorten steps more and more.  From there on minibatches differ by the few points that are not learnt,
+# and the length that suits one is too long for another, whose loss is higher.
+# Chosen on: USPS and digits with labels, five nets, six seeds each (docs/log/shapes.md, "Labels that are learnt").
+# Half: not recorded.
+# Double: 0.05 and 0.1: the training error of two runs of fifteen rose.
+LEARNT = 0.02
+
+# The least share of a length's damping that remains once labels are learnt.
+# Chosen on: USPS and digits with labels, seeds 0, 1, 2 (docs/log/stochastic.md).
+# Half: none at all: the loss rose once by a hundred times.
+# Double: not recorded.
+LEARNT_LEAST = 1e-5
+
+# q of the damping in eigenvectors falls to this.
+# Chosen on: USPS, 30 epochs (docs/log/stochastic.md, "Damping in eigenvectors").
+# Half: 0, with rectifiers: units were lost, 3.50 / 4.04 after five epochs instead of 2.74 / 3.45.
+# Double: 0.25, without a fall: 1.904 / 2.850 instead of 1.880 / 2.831.
+CROSS_LEAST = 0.1
+
+# The steps after which q has fallen to a half.
+# Chosen on: USPS; without a fall 3.266 / 3.692 after an epoch instead of 3.165 / 3.610 (docs/log/stochastic.md).
+# Half, double: not recorded.
+CROSS_FALLING = 10.0
+
+# --- steps that go wrong ---
+
+# A loss above this many times its running mean tells of a step gone wrong.
+# Chosen on: not recorded.
+# Half, double: not recorded.
+SURGE = 3.0
+
+# And this many standard errors above it.
+# Chosen on: not recorded.
+# Half, double: not recorded.
+SURGE_ERRORS = 3.0
+
+# The share of a new loss in its running mean.
+# Chosen on: not recorded.
+# Half, double: not recorded.
+LEVEL_SHARE = 0.1
+
+# Weights are lost whose validation error is this many times that of the best ones, and whose training error is above
+# theirs too.
+# Chosen on: rectifiers on inputs with heavy tails (commits 1b1c988f, d544edc9).
+# Half, double: not recorded.
+LOST = 10.0
+
+# The damping after weights that were lost, or a step that was taken back, in that before.
+# Chosen on: not recorded (commit 1b1c988f).
+# Half, double: not recorded.
+DAMPING_RAISED = 10.0
+
+# --- curvature ---
+
+# The share of running Grams that is left when a minibatch renews them.
+# Chosen on: USPS, 20 epochs (docs/log/stochastic.md).
+# Half: not recorded.
+# Double: 0.95, 20 renewals instead of 10: E1 = 2 after 16.5 epochs instead of 16, validation 2.895 instead of 2.877.
+GRAM_MEMORY = 0.9
+
+# Every NOTED-th minibatch renews Grams.
+# Chosen on: not recorded.
+# Half, double: not recorded.
+NOTED = 2
+
+# Points of each part that Grams and metrics are taken from, and lengths of autoencoders without a ridge.
+# Chosen on: USPS, 20 epochs (docs/log/stochastic.md).
+# Half: not recorded.
+# Double: 125 points for lengths: E1 = 2 after as many epochs, 2.895 instead of 2.884 there.
+PROBED = 64
+
+# The first minibatches have inverses of their own, each.
+# Chosen on: not recorded.
+# Half, double: not recorded.
+FRESH = 3
+
+# Minibatches that share metrics and inverses, of the first EARLY ones.
+# Chosen on: USPS, 20 epochs (docs/log/stochastic.md).
+# Half: each minibatch its own: no gain.
+# Double: 20 from the first minibatch on: E1 = 2 after 16.75 epochs instead of 16.5.
+REMADE = 10
+
+# Minibatches that share metrics and inverses later, a multiple; eigenvectors are shared by these from the start.
+# Chosen on: USPS, 20 epochs (docs/log/stochastic.md).
+# Half: 10: 1.823 / 2.793 instead of 1.827 / 2.845 after 30 epochs with twice the damping.
+# Double: 40: 1.833 / 2.856 instead of 1.827 / 2.845.
+REMADE_LATER = 20
+
+# Minibatches in which inverses are made more often.
+# Chosen on: USPS, 20 epochs (docs/log/stochastic.md).
+# Half, double: not recorded.
+EARLY = 100
+
+# A layer's slope may cost at most this to be turned into eigenvectors and back, in passes of a minibatch forth and back
+# through the layer.
+# Chosen on: not recorded (commit 75d74d41).
+# Half, double: not recorded.
+SPECTRAL_TURNS = 2.0
+
+# A Gram or metric of at least this many columns is inverted in its leading eigenvectors.
+# Chosen on: labels with 784-500-10 and a regression with two layers of 800 (docs/log/stochastic.md).
+# Half: 250 columns and a third, on USPS: E1 = 2 after 16 epochs instead of 15.25.
+# Double: never, on labels: 0.0071 / 0.1126 in 24.0 s instead of 0.0073 / 0.1108 in 18.5 s.
+LOW_RANK_WIDE = 384
+
+# And it has one eigenvector for this many columns.
+# Chosen on: labels with 784-500-10 and a regression with two layers of 800 (docs/log/stochastic.md).
+# Half, double: not recorded.
+LOW_RANK_SHARE = 8
+
+# Products with a matrix that has moved a little, which renew its known eigenvectors.
+# Chosen on: not recorded (commit 6fc15ef6).
+# Half: impossible.
+# Double: not recorded.
+PRODUCTS_WARM = 1
+
+# Products with a matrix that find its eigenvectors from random ones.
+# Chosen on: not recorded (commit 6fc15ef6).
+# Half, double: not recorded.
+PRODUCTS_COLD = 4
+
+# An inverse is applied to the factors of a gradient where they have fewer rows than this share of the product's.
+# Chosen on: not recorded; seconds only.
+# Half, double: not recorded.
+FACTORS_FEWER = 0.75
+
+# --- minibatches ---
+
+# Points of a minibatch of few points.
+# Chosen on: tables, splits 100 to 114 (docs/log/few_points.md).
+# Half: 16: 1.18 of the errors, since one table loses its weights.
+# Double: 64: 0.99 on seven tables, 1.04 on the sets below 1,200 points.
+BATCH_LEAST = 32
+
+# Minibatches that the first epochs have at least, unless they would be smaller than BATCH_LEAST: of numbers.
+# Chosen on: USPS (docs/log/minibatches.md).
+# Half: 10, 500 points on USPS: E1 = 2 after 17.25 epochs instead of 15.25, validation 2.991 instead of 2.894.
+# Double: 40, 125 points on USPS: the same seconds.
+EPOCH_LEAST = 20
+
+# The same of labels, which need fewer steps.
+# Chosen on: not recorded (commit 8bda1ea2).
+# Half, double: not recorded.
+EPOCH_LEAST_LABELS = 10
+
+# Minibatches that an epoch keeps, however much they grow, unless they would be smaller than BATCH_LEAST.
+# Chosen on: USPS, seeds 0 and 1 (docs/log/minibatches.md).
+# Half: not recorded; 4: E1 = 2 after 69 to 72 quarters of an epoch instead of 68 to 71, validation alike.
+# Double: 10: 2.18 to 2.35 s to E1 = 2 instead of 1.88 to 2.14.
+EPOCH_GROWN = 5
+
+# --- start ---
+
+# Points of the fits of a start.
+# Chosen on: not recorded (commit ca0da5fe).
+# Half, double: not recorded.
+START_POINTS = 4000
+
+# Weights that are shared over P positions are fitted to one point in P, at least to one in this number.
+# Chosen on: not recorded.
+# Half, double: not recorded.
+START_APART = 16
+
+# The ridge of the fits.
+# Chosen on: not recorded.
+# Half, double: not recorded.
+START_RIDGE = 1.0
+
+# The range of random weights times sqrt(fan-in) before an activation whose slope at 0 is 1/4: wide.
+# Chosen on: USPS (docs/log/stochastic.md).
+# Half, double: not recorded.
+START_RANGES = {"sigmoid": 6.0}
+
+# The same before other activations: about Glorot and Bengio's.
+# Chosen on: not recorded; Glorot and Bengio (2010).
+# Half, double: not recorded.
+START_RANGE = 1.7
+
+# The same of tied layers: wider ones make the outputs of the decoder many times too large.
+# Chosen on: not recorded.
+# Half, double: not recorded.
+START_RANGE_TIED = 1.0
+
+# The scale s of an activation's argument, since tanh(x) = 2 sigmoid(2 x) - 1.  The first principal component of a code
+# has this deviation, where the activation is still nearly linear.
+# Chosen on: not recorded.
+# Half, double: not recorded.
+START_SCALES = {"sigmoid": 1.0}
+
+# The same of other activations.
+# Chosen on: not recorded.
+# Half, double: not recorded.
+START_SCALE = 0.5
+
+# The deviation of pre-activations that carry components, over s: larger ones are distorted layer after layer.
+# Chosen on: USPS, and twelve layers of 100 units (docs/algorithms/stochastic.md; commit ca0da5fe).
+# Half, double: not recorded.
+CARRIED = 0.6
+
+# The deviation, over s, of what the points give to the pre-activations of wide layers.
+# Chosen on: USPS (commit ca0da5fe).
+# Half, double: not recorded.
+SPREAD = 1.0
+
+# The same of the random biases.
+# Chosen on: USPS (commit ca0da5fe).
+# Half, double: not recorded.
+SPREAD_BIASES = 1.5
+
+# The carrying units of these activations are shifted, so that most points lie on the side of slope 1.
+# Chosen on: not recorded (commit ca0da5fe).
+# Half, double: not recorded.
+ONE_SIDED = frozenset({"relu", "leaky_relu"})
+
+# By this many deviations.
+# Chosen on: not recorded (commit ca0da5fe).
+# Half, double: not recorded.
+SHIFT = 2.0

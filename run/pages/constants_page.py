@@ -1,0 +1,69 @@
+"""docs/algorithms/constants.md: the numbers of stochastic MAC that were tuned, of macmpi/plan/tuned.py.
+
+python run/pages/constants_page.py          # writes the page; make docs does it too
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from pages_of_evidence import table
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE, PAGE = ROOT / "macmpi" / "plan" / "tuned.py", ROOT / "docs" / "algorithms" / "constants.md"
+
+HEAD = """# Constants of stochastic MAC
+
+Nothing in the formulas of [stochastic MAC](stochastic.md) says what these numbers should be: they were tuned, or set
+by judgement, and no key changes them. "Chosen on" says on which nets and data, "half" and "double" what these do, as
+far as the logs or the history of commits know it. Errors are E1 per point, training / validation. USPS is
+`run/usps_fast.toml`, large `run/large_fast.toml`, tables are [small public ones](../log/few_points.md); one run of
+seed 0 unless seeds are named. The page is made of `macmpi/plan/tuned.py` (`python run/pages/constants_page.py`).
+"""
+
+
+class Constant(NamedTuple):
+    """A number of the table: its name and value as in Python, what it is, and what is known of it."""
+
+    name: str
+    value: str
+    what: str
+    chosen: str
+    half: str
+    double: str
+
+
+def constants(source: str) -> Iterator[Constant | str]:
+    """Each constant of the source, and before those of a part the part's title.  Raises ValueError for a gap."""
+    for paragraph in source.split("\n\n")[1:]:
+        if title := re.fullmatch(r"# --- (.*) ---", paragraph.strip()):
+            yield title[1].capitalize()
+        elif found := re.search(r"^([A-Z][A-Z_]*) = (.+)$", paragraph, re.MULTILINE):
+            text = " ".join(re.findall(r"^# (.*)$", paragraph, re.MULTILINE))
+            words = re.fullmatch(r"(.+) Chosen on: (.+) (?:Half, double: (.+)|Half: (.+) Double: (.+))", text)
+            if words is None:
+                raise ValueError(f"{found[1]}: what it is, and lines for Chosen on, Half, Double, in this order")
+            what, chosen, both, half, double = words.groups()
+            yield Constant(found[1], found[2], what, chosen, both or half, both or double)
+
+
+def page() -> str:
+    parts: list[str] = [HEAD]
+    rows: list[list[str]] = []
+    for each in [*constants(SOURCE.read_text(encoding="utf-8")), ""]:
+        if isinstance(each, Constant):
+            rows.append([f"`{each.name}`", f"`{each.value}`", *each[2:]])
+            continue
+        if rows:
+            parts.append(table(["constant", "value", "what it is", "chosen on", "half", "double"], rows) + "\n")
+            rows = []
+        if each:
+            parts.append(f"## {each}\n")
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
