@@ -16,7 +16,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
-from tempfile import gettempdir
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,12 +25,6 @@ from macmpi.typing import Array
 
 if TYPE_CHECKING:
     import h5py
-
-
-def cache() -> Path:
-    """The folder in which a user's programs keep what they can make again."""
-    own = os.path.expanduser("~/.cache")  # stays as it is for a user whom this system does not know
-    return Path(os.environ.get("XDG_CACHE_HOME") or (own if os.path.isabs(own) else gettempdir()), "macmpi")
 
 
 LOCKING = "HDF5_USE_FILE_LOCKING"

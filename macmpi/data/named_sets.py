@@ -1,29 +1,23 @@
-"""Data sets that have a name: where their files lie, and what is made of them.
-
-The large set of digits is made from USPS by small random changes of place, size, slant and shape.  Only additions,
-products, quotients and roundings of float64 make it, whose results IEEE 754 prescribes: the same bytes everywhere.
-"""
+"""Data sets that have a name: where their files lie, and what is made of them."""
 
 from __future__ import annotations
 
 import difflib
-import hashlib
 import os
 import re
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from macmpi import MacmpiError, UsageError
+from macmpi import UsageError
 from macmpi.config import Data
 from macmpi.data.dataset import SIDES, Raw
 from macmpi.data.reading import read_file
-from macmpi.files import cache, first_line, image, replace_file
-from macmpi.parallel.streams import Stream, stream
+from macmpi.files import first_line
+from macmpi.parallel.streams import stream
 from macmpi.typing import Array
 
 FOLDER_VARIABLE = "MACMPI_DATA"
@@ -59,10 +53,10 @@ def _bundled_digits() -> Array:
 def read_usps(config: Data, labels: bool) -> Raw:
     """USPS as in section 4.2: 5,000 + 5,000 images of 16 x 16 pixels in [0, 1], equal over digits."""
     images, digits = _read_fetched("usps")
-    return _pictures(images / 255.0, digits, _usps_parts(digits, config.seed), labels)
+    return _pictures(images / 255.0, digits, usps_parts(digits, config.seed), labels)
 
 
-def _usps_parts(digits: Array, seed: int) -> tuple[Array, Array]:
+def usps_parts(digits: Array, seed: int) -> tuple[Array, Array]:
     """The 5,000 images to train on, and those to validate with."""
     random = stream(seed, "split")
     drawn = [random.permutation(np.flatnonzero(digits == digit))[:1000] for digit in range(10)]
@@ -71,12 +65,10 @@ def _usps_parts(digits: Array, seed: int) -> tuple[Array, Array]:
 
 
 def read_usps_large(config: Data, labels: bool) -> Raw:
-    """60,000 + 10,000 images of 28 x 28 pixels in [0, 1], in single precision, made from those of `read_usps`."""
-    images, digits = _read_fetched("usps", "usps-large")
-    train, held = _usps_parts(digits, 0)
-    rows = np.r_[np.resize(train, TRAINING), np.resize(held, HELD)]
-    X = large_images(images, rows).astype(np.float32) / np.float32(255.0)
-    return _pictures(X, digits[rows], [slice(TRAINING), slice(TRAINING, None)], labels)
+    """60,000 + 10,000 images of 28 x 28 pixels in [0, 1], in single precision, which were made from those of USPS."""
+    images, digits = _read_fetched("usps-large")
+    X = images.astype(np.float32) / np.float32(255.0)
+    return _pictures(X, digits, [slice(60_000), slice(60_000, None)], labels)
 
 
 def read_coil(config: Data, labels: bool) -> Raw:
@@ -95,22 +87,29 @@ NAMED_SETS: dict[str, Callable[[Data, bool], Raw]] = {
     "coil": read_coil,
 }
 
-FILES = {"usps": "usps.h5", "coil": "coil20.h5"}
+FILES = {"usps": "usps.h5", "usps-large": "usps-large.h5", "coil": "coil20.h5"}
 
-CONTENTS = {"usps": ((16, 16), ("labels",)), "coil": ((32, 32), ("object", "pose"))}
+CONTENTS = {
+    "usps": ((16, 16), ("labels",)),
+    "usps-large": ((28, 28), ("labels",)),
+    "coil": ((32, 32), ("object", "pose")),
+}
 """Height and width of their images, which are (N, height, width), and datasets of N whole numbers."""
 
 
-def _read_fetched(name: str, source: str = "") -> list[Array]:
-    """The arrays of a fetched set.  source: the set that is made of it.  Raises UsageError."""
+def _read_fetched(name: str) -> list[Array]:
+    """The arrays of a set that was fetched, or made from one.  Raises UsageError."""
     path = folder() / FILES[name]
+    verb, command = "fetch", f"python -m macmpi.fetch {name}"
+    if name == "usps-large":
+        verb, command = "make", "python run/bench/usps_large.py"
     if not os.path.isfile(path):
         raise UsageError(
-            f'data.source = "{source or name}": {path} does not exist; fetch it (python -m macmpi.fetch {name}) or set '
+            f'data.source = "{name}": {path} does not exist; {verb} it ({command}) or set '
             f"{FOLDER_VARIABLE} to the folder of {path.name} (data/README.md says where the data come from)"
         )
     shape, numbers = CONTENTS[name]
-    arrays, again = read_file(path, ("images", *numbers)), f"make the file again: python -m macmpi.fetch {name}"
+    arrays, again = read_file(path, ("images", *numbers)), f"make the file again: {command}"
     for dataset in ("images", *numbers):
         if dataset not in arrays:
             raise UsageError(f"{path}: there is no dataset {dataset}; {again}")
@@ -135,112 +134,6 @@ def _pictures(images: Array, classes: Array, parts: Sequence[Any], labels: bool,
         own["Y"] = groups.astype(np.float64)[:, None]
     arrays = {f"{name}{side}": A[rows] for side, rows in zip(SIDES, parts, strict=False) for name, A in own.items()}
     return Raw(arrays, labels=labels, shape=images.shape[1:])
-
-
-# --- the large set ----------------------------------------------------------------------------------------------------
-
-TRAINING, HELD = 60_000, 10_000
-"""Images to train on and to validate with."""
-
-SIDE = 28
-"""Height and width of an image."""
-
-CHUNK = 500
-"""Images that are made at a time, from a random stream of their own."""
-
-PIXEL = 0.75
-"""Pixels of USPS that a pixel is wide: the digit is about 20 pixels high, as in the middle of a frame."""
-
-SHIFT, SCALE, TURN, SHEAR, BEND = 1.5, 0.15, 0.13, 0.2, 1.1
-"""The most of each change: pixels of USPS; a share; the tangent of half an angle; a share; pixels of USPS."""
-
-KNOTS = 4
-"""Rows and columns of the grid of displacements that bends an image."""
-
-MARGIN = 3
-"""Pixels of background around an image of USPS, which every pixel further out is like."""
-
-LARGE = "usps-large.h5"
-"""The set is kept under this name once it is made."""
-
-SHA256 = "8efe372694ef34ead4c0cc3ccbb46e0bc59a4c9d77297379a576fe8d0f8f1254"
-"""The digest that all 70,000 images must have."""
-
-
-def large_images(images: Array, rows: Array) -> Array:
-    """The images of the large set, (70000, 28, 28) uint8: those to train on and then those to validate with.
-
-    They are read from the folder or from the user's cache; where they are in neither, or damaged, they are `made` (10
-    s) and kept in the cache, if it takes them.  Collective: no (rank 0).
-    """
-    kept = cache() / LARGE
-    for place in (folder() / LARGE, kept):
-        with suppress(UsageError, KeyError):  # it is not there, or something else is
-            found = read_file(place, ("images",))["images"]
-            if hashlib.sha256(np.ascontiguousarray(found).data).hexdigest() == SHA256:
-                return found
-    found = made(images, rows)
-    with suppress(OSError, MacmpiError):
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(kept, image({"images": found}, {"source": "macmpi, from USPS"}))
-    return found
-
-
-def made(images: Array, rows: Array) -> Array:
-    """Images (N, 28, 28) uint8, each made of one (16, 16) of USPS.  Cost: about 0.1 ms an image.  Collective: no.
-
-    rows: (N,), which of them.
-    """
-    found = np.empty((len(rows), SIDE, SIDE), np.uint8)
-    for start in range(0, len(rows), CHUNK):
-        part = slice(start, start + CHUNK)
-        found[part] = changed(images[rows[part]], stream(0, "usps-large", start // CHUNK))
-    return found
-
-
-def changed(images: Array, random: Stream) -> Array:
-    """Changes each of n images (n, 16, 16) at random: (n, 28, 28) uint8."""
-    n, side = len(images), images.shape[1]
-
-    def between(most: float, *shape: int) -> Array:
-        return most * (2.0 * random.random((n, *shape)) - 1.0)
-
-    size, turn, shear = 1.0 + between(SCALE, 1, 1), between(TURN, 1, 1), between(SHEAR, 1, 1)
-    cosine, sine = (1.0 - turn * turn) / (1.0 + turn * turn), 2.0 * turn / (1.0 + turn * turn)
-    place = PIXEL * (np.arange(SIDE) - 0.5 * (SIDE - 1))
-    y, x = place[:, None], place[None, :]
-    x = x + shear * y
-    down, right = size * (cosine * y + sine * x), size * (cosine * x - sine * y)
-    knots = between(BEND, 2, KNOTS, KNOTS)
-    middle = 0.5 * (side - 1) + MARGIN
-    down, right = (to + between(SHIFT, 1, 1) + _smooth(knots[:, i]) + middle for i, to in enumerate((down, right)))
-    return _sampled(np.pad(images, ((0, 0), (MARGIN, MARGIN), (MARGIN, MARGIN))), down, right)
-
-
-def _smooth(knots: Array) -> Array:
-    """(n, KNOTS, KNOTS) displacements at the knots -> (n, 28, 28), between them by a smooth step."""
-    at = np.arange(SIDE) * ((KNOTS - 1) / (SIDE - 1))
-    below = np.minimum(at.astype(int), KNOTS - 2)
-    t = at - below
-    t = t * t * (3.0 - 2.0 * t)
-    rows = knots[:, below] + t[:, None] * (knots[:, below + 1] - knots[:, below])
-    return rows[:, :, below] + t * (rows[:, :, below + 1] - rows[:, :, below])
-
-
-def _sampled(images: Array, down: Array, right: Array) -> Array:
-    """The values of images (n, h, w) at places between their pixels, (n, 28, 28) uint8."""
-    last = images.shape[1] - 1
-    down, right = (np.minimum(np.maximum(to, 0.0), last - 1e-9) for to in (down, right))
-    i, j = down.astype(int), right.astype(int)
-    s, t = down - i, right - j
-    values, n = images.astype(np.float64), np.arange(len(images))[:, None, None]
-
-    def row(i: Array) -> Array:
-        left = values[n, i, j]
-        return left + t * (values[n, i, j + 1] - left)
-
-    upper = row(i)
-    return np.rint(upper + s * (row(i + 1) - upper)).astype(np.uint8)
 
 
 # --- those of scikit-learn --------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import pwd
 import sys
 from pathlib import Path
 
@@ -62,16 +61,6 @@ def test_a_class_whose_folder_s_name_is_not_text_is_refused(tmp_path: Path) -> N
         Image.fromarray(np.zeros((4, 4), np.uint8)).save(tmp_path / name / "1.png")
     with pytest.raises(UsageError, match="whose name is not UTF-8: rename it"):
         images_of(tmp_path, [])
-
-
-def test_a_user_without_a_name_and_a_home_has_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(user: int) -> pwd.struct_passwd:
-        raise KeyError(user)
-
-    for variable in ("HOME", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setattr(pwd, "getpwuid", unknown)
-    assert files.cache().is_absolute()
 
 
 @pytest.mark.parametrize("wrong", [errno.EINVAL, errno.EOPNOTSUPP, errno.EIO])

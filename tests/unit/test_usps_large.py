@@ -1,4 +1,4 @@
-"""The large set made from USPS: the same bytes everywhere, kept once made, made again where that file is damaged."""
+"""The large set made from USPS: the same bytes everywhere, read as the program wrote it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+import usps_large
 from numpy.testing import assert_array_equal
+from targets import CLASSES
+from usps_large import CHUNK, SIDE, made
 
+from macmpi import UsageError
 from macmpi.config import Data
-from macmpi.data import named_sets
-from macmpi.data.named_sets import CHUNK, SIDE, large_images, made
+from macmpi.data.loading import load
+from macmpi.data.named_sets import usps_parts
 
 RAMP = (np.arange(40 * 256, dtype=np.uint64) ** 2 % 256).astype(np.uint8).reshape(40, 16, 16)
 ROWS = np.resize(np.arange(40), CHUNK)
@@ -34,38 +38,31 @@ def test_a_part_of_it_is_the_same_made_alone() -> None:
     assert (both[:CHUNK] != both[CHUNK:]).any(axis=(1, 2)).all()
 
 
-def test_it_is_kept_once_made_and_made_again_where_it_is_damaged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("MACMPI_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr(named_sets, "SHA256", hashlib.sha256(made(RAMP, ROWS).data).hexdigest())
-    calls: list[int] = []
-    monkeypatch.setattr(named_sets, "made", lambda *words: calls.append(1) or made(*words))
-    first, kept = large_images(RAMP, ROWS), tmp_path / "macmpi" / named_sets.LARGE
-    assert len(calls) == 1
-    assert_array_equal(first, large_images(RAMP, ROWS))
-    assert len(calls) == 1
-    content = bytearray(kept.read_bytes())
-    content[len(content) // 2] ^= 1
-    kept.write_bytes(content)
-    assert_array_equal(first, large_images(RAMP, ROWS))
-    assert len(calls) == 2
-
-
 def test_its_points_are_those_of_usps_in_turn_with_their_labels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MACMPI_DATA", str(tmp_path))
-    monkeypatch.setattr(named_sets, "TRAINING", 2 * 5000)
-    monkeypatch.setattr(named_sets, "HELD", 300)
-    monkeypatch.setattr(named_sets, "large_images", lambda images, rows: np.resize(images[rows], (10_300, SIDE, SIDE)))
+    monkeypatch.setattr(usps_large, "made", lambda images, rows: np.resize(images[rows], (len(rows), SIDE, SIDE)))
+    monkeypatch.setattr(usps_large.sys, "argv", ["usps_large.py"])
     digits = np.repeat(np.arange(10, dtype=np.uint8), 1100)
     with h5py.File(tmp_path / "usps.h5", "w") as file:
         file["images"], file["labels"] = np.resize(RAMP, (11_000, 16, 16)), digits
-    raw = named_sets.read_usps_large(Data("usps-large"), labels=True)
-    assert raw.arrays["X"].shape == (10_000, SIDE * SIDE)
-    assert raw.arrays["X_val"].shape == (300, SIDE * SIDE)
-    train, held = named_sets._usps_parts(digits, 0)
-    assert_array_equal(raw.arrays["Y"][:, 0], np.r_[digits[train], digits[train]])
-    assert_array_equal(raw.arrays["groups_val"], digits[held][:300])
+    with pytest.raises(SystemExit, match=r"is usps\.h5 the right file"):
+        usps_large.main()
+    with pytest.raises(UsageError, match=r"usps-large\.h5 does not exist; make it"):
+        load(Data("usps-large", points=3))
+    train, held = usps_parts(digits, 0)
+    monkeypatch.setattr(usps_large, "SHA256", digest_of(train, held))
+    usps_large.main()
+    found = load(Data("usps-large", points=5100), CLASSES, np.float32)
+    assert found.X.shape == (5100, SIDE * SIDE)
+    assert len(found.X_val) == 10_000
+    assert_array_equal(found.Y.argmax(axis=1), np.r_[digits[train], digits[train]][:5100])
+    assert_array_equal(found.Y_val.argmax(axis=1)[:6000], np.r_[digits[held], digits[held]][:6000])
+
+
+def digest_of(train: np.ndarray, held: np.ndarray) -> str:
+    """The digest of the images that stand for those that are made."""
+    rows = np.r_[np.resize(train, 60_000), np.resize(held, 10_000)]
+    images = np.resize(np.resize(RAMP, (11_000, 16, 16))[rows], (70_000, SIDE, SIDE))
+    return hashlib.sha256(images.data).hexdigest()
