@@ -137,6 +137,8 @@ class RunDirectory:
         try:
             checkpoint.save_by_all(self.checkpoints, state, labels, of.run.keep_checkpoints, points, team)
         except StorageError as error:
+            if not error.agreed:
+                raise
             text = f"the checkpoint of iteration {state.iteration} could not be written: {error}"
         else:
             return True
