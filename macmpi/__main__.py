@@ -9,19 +9,8 @@ from types import ModuleType
 
 from macmpi import __version__
 from macmpi.console import guard, say, warn
+from macmpi.parallel.command import COMMANDS
 from macmpi.parallel.launchers import speaks
-
-COMMANDS = {
-    "init": "write a commented config for a data file, or print a documented one or a job script",
-    "run": "train a net as a config says; under mpiexec on all its ranks",
-    "report": "draw what runs have left behind",
-    "predict": "apply a trained net to the points of a file",
-    "show": "say what a model.h5 is and how it was trained",
-    "export": "write a trained net for other programs",
-    "fetch": "download a named data set",
-    "doctor": "are machine, MPI and folder fit for a run?",
-}
-"""Each is `macmpi.NAME`, a module or a package with a __main__, with a function `main`."""
 
 
 def module_of(name: str) -> ModuleType:

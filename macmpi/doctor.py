@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import platform
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 from macmpi import MacmpiError, __version__
 from macmpi.console import guard, say
 from macmpi.machine.hosts import FAULT, Finding, kernel, machines, ranks, shared_memory, start_up, version_of
-from macmpi.parallel.command import by_all_ranks, parsed, parser_of, set_threads
+from macmpi.parallel.command import by_all_ranks, parsed, set_threads
 from macmpi.parallel.launchers import mpiexec, speaks
 from macmpi.parallel.mpi import BINDINGS, launch
 from macmpi.parallel.team import Team
@@ -65,7 +63,7 @@ def exchange(team: Team) -> Finding:
         return Finding("Iallgatherv", "one rank: nothing to exchange (mpiexec -n N python -m macmpi.doctor)")
     small = np.ones((SMALL_ROWS * team.size, 1))
     large = np.ones((max(LARGE_BYTES // 8000 // team.size, 1) * team.size, 1000))
-    latency, seconds = (_median(team, A) for A in (small, large))
+    latency, seconds = [_median(team, A) for A in (small, large)]
     bandwidth = large.nbytes / seconds
     found = f"{1e6 * latency:,.0f} microseconds, {bandwidth / 1e9:.2f} GB/s ({large.nbytes / 1e6:.0f} MB)"
     slow = latency > SLOW_LATENCY or bandwidth < SLOW_BANDWIDTH
@@ -102,15 +100,9 @@ def _median(team: Team, array: Any) -> float:
     return sorted(taken)[REPEATS // 2]
 
 
-def parser() -> argparse.ArgumentParser:
-    p = parser_of("doctor", __doc__, "2 usage or a fault", allow_abbrev=False)
-    p.add_argument("--output", type=Path, default=Path(), metavar="DIR", help="the folder for runs (default: this one)")
-    return p
-
-
 def examine(team: Team, argv: list[str]) -> int:
     """All findings, printed; 0, or 2 where there is a fault.  Collective: yes."""
-    output = team.from_root(lambda: parsed(parser(), argv).output)
+    output = team.from_root(lambda: parsed("doctor", argv).output)
     from macmpi.machine.storage import folder, hdf5
 
     hosts = machines(team)

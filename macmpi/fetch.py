@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import io
 import os
@@ -20,7 +19,7 @@ from macmpi.data.images import pillow
 from macmpi.data.named_sets import FILES, PREFIX, folder, library_set
 from macmpi.data.tables import table_bytes
 from macmpi.files import first_line, image, replace_file
-from macmpi.parallel.command import by_one_process, parser_of
+from macmpi.parallel.command import Namespace, by_one_process
 from macmpi.typing import Array
 
 USPS_URL = "https://cs.nyu.edu/~roweis/data/usps_all.mat"
@@ -171,25 +170,10 @@ def _download(url: str, sha256: str | None) -> Path:
 SETS: dict[str, Callable[[Path, Path | None], Path]] = {"usps": fetch_usps, "coil": fetch_coil}
 
 
-def _name(text: str) -> str:
-    """A set that can be fetched.  Raises argparse.ArgumentTypeError."""
-    if text in SETS or text.startswith((OPENML, PREFIX)):
-        return text
-    raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(SETS)}, openml:NAME and sklearn:NAME")
-
-
-def parser() -> argparse.ArgumentParser:
-    ends = "2 usage, data or network, 74 the data could not be written"
-    p = parser_of("fetch", "Download and convert a named data set.", ends)
-    p.add_argument("name", type=_name, metavar="NAME", help=f"{', '.join(SETS)}, openml:NAME[@VERSION] or sklearn:NAME")
-    p.add_argument(
-        "--file", type=Path, metavar="FILE", help="usps_all.mat or coil-20-proc.zip: use it instead of downloading it"
-    )
-    return p
-
-
-def fetched(args: argparse.Namespace) -> str:
+def fetched(args: Namespace) -> str:
     """Fetch a set, and say where it is.  Raises UsageError and StorageError."""
+    if args.name not in SETS and not args.name.startswith((OPENML, PREFIX)):
+        raise UsageError(f"{args.name!r} is none of {', '.join(SETS)}, openml:NAME and sklearn:NAME")
     if args.name not in SETS and args.file is not None:
         raise UsageError(f"--file is for {' and '.join(SETS)}: leave it out")
     try:
@@ -205,7 +189,7 @@ def fetched(args: argparse.Namespace) -> str:
 
 
 def main() -> None:
-    by_one_process(parser, fetched)
+    by_one_process("fetch", fetched)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import shlex
 import textwrap
@@ -24,7 +23,7 @@ from macmpi.data.dataset import Dataset
 from macmpi.data.source import source_of
 from macmpi.data.targets import with_loss
 from macmpi.files import check_output, write_output
-from macmpi.parallel.command import by_one_process, parser_of
+from macmpi.parallel.command import Namespace, by_one_process
 from macmpi.plan.estimate import check_memory
 from macmpi.plan.plan import Plan
 from macmpi.plan.resolve import resolve
@@ -78,21 +77,7 @@ class Found:
         return both if self.config.model.loss == "cross_entropy" else both[::-1]
 
 
-def parser() -> argparse.ArgumentParser:
-    description = "Write a commented config for a data set, from what is found there; or print a documented one."
-    p = parser_of("init", description, "2 usage or data, 74 the config could not be written")
-    asked = p.add_mutually_exclusive_group(required=True)
-    asked.add_argument("data", nargs="?", metavar="DATA", help='a data file, or a name of data.source, as "digits"')
-    asked.add_argument("--list", action="store_true", help="print the names of the documented configs, a line for each")
-    asked.add_argument("--config", metavar="NAME", help="print this one of them; defaults: every key, explained")
-    asked.add_argument("--batch", metavar="NAME", help="print a job script: slurm, pbs, lsf, flux, or apptainer")
-    p.add_argument("--output", type=Path, metavar="FILE.toml", help="default: the name of the data, here")
-    p.add_argument("--set", action="append", default=[], metavar="TABLE.KEY=VALUE", help="give this key in the config")
-    p.add_argument("--overwrite", action="store_true", help="replace the config that is there already")
-    return p
-
-
-def brought_along(args: argparse.Namespace) -> str:
+def brought_along(args: Namespace) -> str:
     """The text that is asked for of what macmpi brings along.  Raises UsageError."""
     asked = "--list" if args.list else f"--config {args.config}" if args.config else f"--batch {args.batch}"
     for option, value in (("--output", args.output), ("--set", args.set), ("--overwrite", args.overwrite)):
@@ -188,7 +173,7 @@ def _line(setting: str, comment: str) -> list[str]:
     return wrapper.wrap(comment) or [setting]
 
 
-def begun(args: argparse.Namespace) -> str:
+def begun(args: Namespace) -> str:
     """Writes a config and says what comes next, or gives what macmpi brings along.  Raises UsageError, StorageError."""
     if args.data is None:
         return brought_along(args).rstrip("\n")
@@ -211,7 +196,7 @@ def begun(args: argparse.Namespace) -> str:
 
 
 def main() -> None:
-    by_one_process(parser, begun)
+    by_one_process("init", begun)
 
 
 if __name__ == "__main__":

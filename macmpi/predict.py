@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import os
 import tomllib
@@ -16,35 +15,13 @@ from macmpi.data.images import images_of
 from macmpi.data.reading import check_there, contents, read_array, read_file
 from macmpi.data.tables import CSV, PARQUET, is_table, read_table, table_bytes
 from macmpi.files import check_output, image, write_output
-from macmpi.parallel.command import by_one_process, parser_of
-from macmpi.results.model import PREFERRED, Model
+from macmpi.parallel.command import Namespace, by_one_process
+from macmpi.results.model import Model
 from macmpi.results.model_file import load
 from macmpi.typing import Array
 
-ACTIONS = ("predict", "probabilities", "encode", "decode", "reconstruct")
 ARRAYS = (".npy", ".npz", ".h5", ".hdf5")
 SUFFIXES = (*ARRAYS, *CSV, *PARQUET)
-
-
-def parser() -> argparse.ArgumentParser:
-    ends = "2 usage, model or data, 74 the output could not be written"
-    p = parser_of("predict", "Apply a trained net to the points of a file.", ends)
-    p.add_argument("model", type=Path, metavar="MODEL", help="model.h5 of a run directory")
-    p.add_argument(
-        "data", type=Path, metavar="DATA", help=".npy, .npz or .h5 with a dataset X, .csv, .parquet, a folder of images"
-    )
-    p.add_argument(
-        "--output",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help=".npy, .npz or .h5 (dataset Y), .csv or .parquet (columns with names)",
-    )
-    p.add_argument("--overwrite", action="store_true", help="replace the file that is there already")
-    p.add_argument("--what", choices=ACTIONS, default="predict", help="default: predict")
-    p.add_argument("--weights", choices=PREFERRED, help="default: the refit, else the best on validation")
-    p.add_argument("--dataset", default="X", metavar="NAME", help="dataset to read (default: X)")
-    return p
 
 
 def read_points(path: Path, dataset: str, size: list[int]) -> Any:
@@ -92,7 +69,7 @@ def packed(path: Path, Y: Array, names: list[str]) -> bytes:
     return buffer.getvalue()
 
 
-def predicted(args: argparse.Namespace) -> str:
+def predicted(args: Namespace) -> str:
     """Write the outputs, and say of how many points.  Raises UsageError and StorageError."""
     check_output(args.output, SUFFIXES, (args.model, args.data), args.overwrite)
     model = load(args.model, args.weights)
@@ -108,7 +85,7 @@ def predicted(args: argparse.Namespace) -> str:
 
 
 def main() -> None:
-    by_one_process(parser, predicted)
+    by_one_process("predict", predicted)
 
 
 if __name__ == "__main__":

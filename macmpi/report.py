@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import base64
 import os
 import re
@@ -15,7 +14,7 @@ from macmpi import StorageError, UsageError, __version__
 from macmpi.config.whole import flat
 from macmpi.console import decimals, warn
 from macmpi.files import readable, replace_file
-from macmpi.parallel.command import by_one_process, parser_of
+from macmpi.parallel.command import Namespace, by_one_process
 from macmpi.results.reading import Result, read, scores_at
 
 if TYPE_CHECKING:
@@ -41,14 +40,6 @@ h2 { font-size: 1.15rem; margin: 0 0 0.5rem; }
 @media print { :root { color-scheme: light; } body { max-width: none; margin: 0; font-size: 10pt; } }
 """
 """The page is shown in light and in dark, on screens and on paper."""
-
-
-def parser() -> argparse.ArgumentParser:
-    ends = "2 usage or runs, 74 the pictures could not be written"
-    p = parser_of("report", "Draw what runs have left behind.", ends)
-    p.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run directory")
-    p.add_argument("--output", type=Path, metavar="DIR", help="where to write (default: report/ in the first run's)")
-    return p
 
 
 def named(paths: Iterable[Path]) -> dict[Path, str]:
@@ -150,7 +141,7 @@ def write(results: Sequence[Result], folder: Path, missing: Sequence[str]) -> li
     return list(written)
 
 
-def reported(args: argparse.Namespace) -> str:
+def reported(args: Namespace) -> str:
     """Draw the runs, and name the files of the report.  Raises UsageError and StorageError."""
     if args.output and os.path.lexists(args.output) and not os.path.isdir(args.output):
         raise UsageError(f"--output {args.output} is a file; name a folder")
@@ -162,7 +153,7 @@ def reported(args: argparse.Namespace) -> str:
 
 
 def main() -> None:
-    by_one_process(parser, reported)
+    by_one_process("report", reported)
 
 
 if __name__ == "__main__":

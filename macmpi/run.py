@@ -7,90 +7,29 @@ from macmpi.training import process
 if __name__ == "__main__":
     process.hold_stop_signals()  # they wait from the first line on: loading what follows takes a while
 
-import argparse
 import os
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from macmpi import MacmpiError, UsageError, __version__, many
-from macmpi.console import guard, program, say, warn
+from macmpi import MacmpiError, UsageError, many
+from macmpi.console import guard, say, warn
 from macmpi.parallel.clock import now
-from macmpi.parallel.command import by_all_ranks, parsed, parser_of, set_threads
+from macmpi.parallel.command import Namespace, by_all_ranks, parsed, set_threads
 from macmpi.parallel.launchers import cores, in_task, speaks
 from macmpi.parallel.mpi import STOPPED, launch
 from macmpi.parallel.team import Team
 from macmpi.training.request import MachineQuestion, Request, machine_question, planned
-from macmpi.training.time_limit import seconds_left, seconds_of
+from macmpi.training.time_limit import seconds_left
 
-QUESTION = {
-    "ranks": "ranks",
-    "nodes": "nodes that they are on (1)",
-    "points": "rows of the data",
-    "columns": "columns of X",
-    "outputs": "columns of Y, or classes; without it an autoencoder",
-}
-
-
-def whole(text: str) -> int:
-    """A whole number, 1000000 or 1e6.  Raises ValueError."""
-    number = int(float(text)) if "e" in text.lower() else int(text)
-    if "e" in text.lower() and number != float(text):
-        raise ValueError
-    return number
-
-
-def parser() -> argparse.ArgumentParser:
-    description = (
-        "Train a deeply nested net by the method of auxiliary coordinates (MAC).  On many ranks: mpiexec -n 12 "
-        f"{program('run')} CONFIG.toml.  {program('init')} --config defaults (run/defaults.toml) explains every key."
-    )
-    ends = "2 usage, config or data, 70 internal error, 74 the last save failed, 75 stopped, --resume auto goes on"
-    p = parser_of("run", description, ends, allow_abbrev=False)
-    p.add_argument("config", type=Path, metavar="CONFIG.toml", help="a file, or the name of a documented config")
-    p.add_argument("--set", action="append", default=[], metavar="TABLE.KEY=VALUE", help="override a key; a TOML value")
-    p.add_argument("--output", type=Path, metavar="DIR", help="run directory (default: runs/<name of the config>)")
-    p.add_argument("--resume", default="no", metavar="auto|PATH|no", help="go on from the newest checkpoint, or PATH")
-    p.add_argument("--overwrite", action="store_true", help="remove the run that the run directory holds already")
-    p.add_argument("--iterations", type=int, metavar="N", help="end after N iterations as if they were all")
-    p.add_argument(
-        "--max-time",
-        type=_seconds,
-        metavar="T",
-        default=float("inf"),
-        help="stop in time: seconds, MM:SS, H:MM:SS, 2h30m, unlimited, or auto: before the batch system ends the job",
-    )
-    p.add_argument("--since", type=whole, metavar="MOMENT", help="count --max-time from there (seconds since 1970)")
-    p.add_argument(
-        "--when-stopped",
-        choices=("checkpoint", "model"),
-        default="checkpoint",
-        help="model: a run that is stopped also leaves the best model so far",
-    )
-    p.add_argument("--check", action="store_true", help="check config and data, print sizes and costs, write nothing")
-    question = p.add_argument_group("with --check, of a machine and of data that need not be at hand")
-    for name, text in QUESTION.items():
-        question.add_argument(f"--{name}", type=whole, metavar=name[0].upper(), help=text)
-    question.add_argument("--memory", metavar="64G", help="memory of a node (this machine's)")
-    p.add_argument("--explain", action="store_true", help='say what "auto" stands for, why, and how to pin it')
-    p.add_argument("--version", action="version", version=f"macmpi {__version__}")
-    return p
-
-
-def _seconds(text: str) -> float | str:
-    """Seconds of "90", "1:30", "3:50:00", "2h30m" or "unlimited"; "auto" stays."""
-    total = text if text == "auto" else seconds_of(text)
-    if not total:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a time: seconds, MM:SS, H:MM:SS, D-HH:MM:SS, 2h30m, unlimited or auto"
-        )
-    return total
+QUESTION = ("ranks", "nodes", "points", "columns", "outputs")
+"""Options of --check about a machine or data that need not be at hand; --memory is one more."""
 
 
 def settle(argv: list[str]) -> tuple[Any, ...]:
     """The command line and the config, refused where they are wrong.  On rank 0, before the others import NumPy."""
-    args = parsed(parser(), argv)
+    args = parsed("run", argv)
     from macmpi import config as configs
     from macmpi.config.documented import found, meant
 
@@ -123,7 +62,7 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
     return args, config
 
 
-def _question(args: argparse.Namespace) -> MachineQuestion | None:
+def _question(args: Namespace) -> MachineQuestion | None:
     """The question to --check about other ranks, nodes and data; None where there is none.  Raises UsageError."""
     if args.check and args.explain:
         raise UsageError("--check and --explain: give one of them at a time")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,7 @@ import numpy as np
 from macmpi import UsageError, many
 from macmpi.console import decimals, duration, printable
 from macmpi.files import first_line
-from macmpi.parallel.command import by_one_process, parser_of
+from macmpi.parallel.command import Namespace, by_one_process
 from macmpi.parallel.kernels import described
 from macmpi.results.card import Card, Record, evenly, plain
 from macmpi.results.model import Model
@@ -34,15 +32,6 @@ ROWS = 5
 
 LABEL = 14
 """Signs before what is said."""
-
-
-def parser() -> argparse.ArgumentParser:
-    description = "Show what a trained net is, what it was trained on, how, and how well."
-    p = parser_of("show", description, "2 usage or model")
-    p.add_argument("model", type=Path, metavar="MODEL.h5", help="model.h5 of a run directory")
-    p.add_argument("--config", action="store_true", help="print the config alone, as TOML: it trains the net again")
-    p.add_argument("--json", action="store_true", help="print everything as JSON")
-    return p
 
 
 # --- the parts --------------------------------------------------------------------------------------------------------
@@ -177,7 +166,7 @@ def as_json(model: Model, numbers: dict[str, Any]) -> str:
     return json.dumps(plain(found), indent=1, allow_nan=False)
 
 
-def told(args: argparse.Namespace) -> str:
+def told(args: Namespace) -> str:
     """The answer of the command.  Raises UsageError."""
     if args.config and args.json:
         raise UsageError("--config and --json: give one of them; the JSON holds the config too")
@@ -203,7 +192,7 @@ def told(args: argparse.Namespace) -> str:
 
 
 def main() -> None:
-    by_one_process(parser, told)
+    by_one_process("show", told)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from macmpi.results.model_file import load, save_model
 from macmpi.training.held import check_inputs
 from macmpi.training.process import ANSWERED, INTERRUPTED, interruptible
 from macmpi.training.request import MOST_RANKS, Callback, Request
+from macmpi.training.time_limit import LEAST
 
 MEMORY = Path("/dev/shm")
 """Files of this folder are kept in memory."""
@@ -80,7 +81,7 @@ def fit_on_ranks(ranks: int, config: Config, points: Points | None, request: Req
         command = [launcher, "-n", str(ranks), sys.executable, "-m", "macmpi.run", str(folder / "fit.toml")]
         command += ["--output", str(output), "--when-stopped", "model"] + ["--overwrite"] * request.overwrite
         if request.max_time < float("inf"):
-            command += ["--max-time", f"{request.max_time:g}"]
+            command += ["--max-time", f"{max(request.max_time, LEAST)}"]
         curve = Tail(output / "curve.jsonl", since=(folder / "fit.toml").stat().st_mtime_ns)
         return _outcome(*_follow(command, folder, curve, request.callback), folder, output)
 

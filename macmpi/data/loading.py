@@ -114,7 +114,7 @@ class Reader:
         outputs, targets, names, of_x = 0, "Y" in parts, classes, NUMBERS if "Y" in parts else wanted
         X, X_val, scaling_x = Y, Y_val, scaling_y = self._side(parts, "X", raw.scale, of_x, varied=not targets)
         if classes is not None:
-            Y, Y_val = (self._filled(parts, name, len(classes), lambda y: y == classes) for name in ("Y", "Y_val"))
+            Y, Y_val = [self._filled(parts, name, len(classes), lambda y: y == classes) for name in ("Y", "Y_val")]
             scaling_y = unscaled(len(classes))
             names = classes if raw.names is None else raw.names[classes]
         elif targets:
@@ -132,6 +132,7 @@ class Reader:
         """The weights of this rank's training and validation rows (n,), None where those of all ranks are 1.
 
         Of weights (n, L) of outputs these are the means over the outputs, of which each weight is a share.
+        Collective: yes.
         """
         found = list[Array | None]()
         for name, what in zip(WEIGHTS, ("training", "validation"), strict=True):
@@ -166,7 +167,7 @@ class Reader:
     ) -> tuple[Array, Array, Scaling]:
         """Scaled training and validation rows, and the scaling, which the training rows determine.
 
-        wanted: what these rows have to be; varied: raise UsageError if all columns are constant.
+        wanted: what these rows have to be; varied: raise UsageError if all columns are constant.  Collective: yes.
         """
         part, held, source = parts[name], parts[f"{name}_val"], self.config.source
         rows = Rows.of(part.whole(), self._own_weights, rule.features) if self.whole else self._rows(part, rule)
@@ -185,14 +186,17 @@ class Reader:
             wanted.check(scaled, source, autoencoder=part.missing is None)
             return scaled
 
-        train, validation = (self._filled(parts, f"{name}{side}", part.width, made) for side in SIDES)
+        train, validation = [self._filled(parts, f"{name}{side}", part.width, made) for side in SIDES]
         if held.gaps:
             known = self.team.max_over_ranks({"known": float(not np.isnan(validation).all())})["known"]
             self.team.all_or_raise(lambda: check_known(bool(known), held.name))
         return train, validation, scaling
 
     def _rows(self, part: Part, rule: ScalingRule) -> Rows:
-        """One pass over the rows for ranges, means and a sample; one more for each mean of a function of them."""
+        """One pass over the rows for ranges, means and a sample; one more for each mean of a function of them.
+
+        Collective: yes, and so is the mean.
+        """
         among, width = self.points[0], part.width
         rows, d = spread_rows(among.n), rule.features or width
         sample = np.zeros((len(rows), width))
@@ -226,7 +230,10 @@ class Reader:
         return Rows(low, high, seen, steps[spread_rows(len(steps))], mean)
 
     def _total(self, part: Part, function: Callable[[Array], Array], d: int) -> Array:
-        """The sum over the training rows of a function of rows (n, d), of the numbers that are there, as they weigh."""
+        """The sum over the training rows of a function of rows (n, d), of the numbers that are there, as they weigh.
+
+        Collective: yes.
+        """
 
         def look(block: list[Tile]) -> Array:
             tiles_ = ((part.read(tile), self._weights_at(tile)) for tile in block)
@@ -239,6 +246,7 @@ class Reader:
     def _table(self, width: int, look: Callable[[list[Tile]], Array], joins: Sequence[np.ufunc]) -> list[Array]:
         """look(tiles) (rows, width) of each block of training rows, its tiles counted over all points: row r of all
         blocks, joined by joins[r] (width,), in the order of the blocks, or up a tree of more than `tiles.BLOCKS`.
+        Collective: yes.
         """
         among, rows = self.points[0], len(joins)
         run = among.runs[self.team.rank]
@@ -266,7 +274,7 @@ class Reader:
     def _filled(
         self, parts: Parts, name: str, width: int, made: Callable[[Array], Array], dtype: np.dtype | None = None
     ) -> Array:
-        """made(rows) of this rank's rows (n, width), in the precision of the run."""
+        """made(rows) of this rank's rows (n, width), in the precision of the run.  Collective: yes."""
         part, among = parts[name], self.points[name.endswith("_val")]
         own, run = among.own(self.team.rank), among.runs[self.team.rank]
         out, sums = np.empty((len(own), width), dtype or self.dtype), np.zeros((len(among.blocks), 32), np.uint8)

@@ -131,6 +131,7 @@ class Sharded(_Named):
         raise UsageError('of a sharded run (parallel.data = "sharded") they are not read here')
 
     def load(self, team: Team, points: Partitions) -> Dataset:
+        """The rows that this rank holds, checked and scaled.  Raises UsageError on all ranks.  Collective: yes."""
         from macmpi.data.loading import load_rows
 
         classes = team.from_root(lambda: self._sizes.classes)

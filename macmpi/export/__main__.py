@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 from macmpi import NumericalError
 from macmpi.export.onnx_file import TOLERANCE, compare, onnx_runner, written
 from macmpi.files import check_output, write_output
-from macmpi.parallel.command import by_one_process, parser_of
-from macmpi.results.model import PREFERRED
+from macmpi.parallel.command import Namespace, by_one_process
 from macmpi.results.model_file import load
 
 
-def parser() -> argparse.ArgumentParser:
-    ends = "2 usage or model, 70 the file would not compute what macmpi computes, 74 it could not be written"
-    p = parser_of("export", "Write a trained net as an ONNX graph, for programs without macmpi.", ends)
-    p.add_argument("model", type=Path, metavar="MODEL.h5", help="model.h5 of a run directory")
-    p.add_argument("--to", choices=("onnx",), default="onnx", help="the format (default: onnx)")
-    p.add_argument("--output", type=Path, metavar="FILE", help="default: next to the model, as model.onnx")
-    p.add_argument("--overwrite", action="store_true", help="replace the file that is there already")
-    p.add_argument("--weights", choices=PREFERRED, help="default: the refit, else the best on validation")
-    p.add_argument(
-        "--precision",
-        choices=("float64", "float32"),
-        default="float64",
-        help=f"of the arithmetic; float64 (default) keeps {TOLERANCE:g} for every net, float32 takes half the space",
-    )
-    p.add_argument("--decoder", action="store_true", help="from codes to outputs, in place of the whole net")
-    return p
-
-
-def exported(args: argparse.Namespace) -> str:
+def exported(args: Namespace) -> str:
     """Write the file, once it is compared, and say what it is.  Raises UsageError, NumericalError and StorageError."""
     ending = "_decoder.onnx" if args.decoder else ".onnx"
     output: Path = args.output or args.model.with_name(args.model.stem + ending)
@@ -55,7 +35,7 @@ def exported(args: argparse.Namespace) -> str:
 
 
 def main() -> None:
-    by_one_process(parser, exported)
+    by_one_process("export", exported)
 
 
 if __name__ == "__main__":

@@ -139,7 +139,7 @@ def keep_better(parts: Parts, before: Array, state: State[MacState], segments: S
     plan = parts.plan
     quantised = [k for k, segment in enumerate(plan.chain.segments) if segment.trailing]
     for k in quantised if segments is None else segments:
-        old, new = (_segment_error(parts, k, flat, state) for flat in (before, state.weights))
+        old, new = [_segment_error(parts, k, flat, state) for flat in (before, state.weights)]
         if not new <= old:
             for b in plan.chain.segments[k].weighted:
                 state.weights[plan.offsets.block(b)] = before[plan.offsets.block(b)]

@@ -202,6 +202,7 @@ def greedy(method: Method) -> Array:
 
 
 def _trained(layer: Mac, keys: Start) -> State[Any]:
+    """The state of an autoencoder of one layer after `GREEDY` iterations.  Collective: yes."""
     state = layer.start(range_of(keys), True, keys.seed)
     layer.begin(state)
     for i in range(GREEDY):

@@ -149,6 +149,7 @@ class Points:
 
     @cached_property
     def jointly(self) -> OverPoints:
+        """A sum over all points for which each rank does its share.  Collective: what is made, not the making."""
         summed, rank = self._summed, self._team.rank
         return over_parts(self._tree, lambda b: [t.rows for t in tiles.chunks_within(summed.block(b, rank))])
 

@@ -67,9 +67,10 @@ def train(job: Job, plan: Plan, data: Dataset, team: Team) -> Outcome:
 
 
 class Training:
-    """The loop around a method: records, decisions, checkpoints."""
+    """The loop around a method: records, decisions, checkpoints.  Collective: where a method says so."""
 
     def __init__(self, job: Job, data: Dataset, team: Team, clock: Clock, method: Method) -> None:
+        """Computes the errors to compare with, and opens the curve.  Collective: yes."""
         self.job, self.data, self.team, self.clock = job, data, team, clock
         self.method, plan = method, method.plan
         request = job.request
@@ -183,7 +184,10 @@ class Training:
         return stop
 
     def _sweep(self, state: State[Any]) -> bool:
-        """The method's sweep; a rank whose library stops at numbers that are not finite says where, for all."""
+        """The method's sweep; a rank whose library stops at numbers that are not finite says where, for all.
+
+        Collective: yes.
+        """
         try:
             return self.method.sweep(state, lambda: self._pause(state))
         except Exception as error:
@@ -294,6 +298,7 @@ class Training:
         return (far and best.iteration == 0) or state.finished == DIVERGED
 
     def _record(self, state: State[Any], phase: str, errors: Errors) -> None:
+        """Notes the validation error in the history and keeps a record of the state, on the curve.  Collective: yes."""
         timings = self.team.max_over_ranks(self.clock.take())
         if phase != "postprocess":
             poor = is_poor(errors.train - errors.ridge, self.constant)
@@ -326,6 +331,7 @@ class Training:
         check_alike(self.team, digest(state, *more), error)
 
     def _save(self, state: State[Any], last: bool) -> None:
+        """Writes a checkpoint of numbers that all ranks have alike.  last: of this launch.  Collective: yes."""
         began = now()
         self._check_alike(state)
         self.unsaved = not self.job.directory.save(state, self.plan, self.data.sha256, self.team, last)

@@ -138,6 +138,8 @@ class RunDirectory:
         try:
             keeper_of(plan).save(self.checkpoints, state, labels, of.run.keep_checkpoints, team)
         except StorageError as error:
+            if not error.agreed:
+                raise
             text = f"the checkpoint of iteration {state.iteration} could not be written: {error}"
         else:
             return True

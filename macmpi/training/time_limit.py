@@ -11,8 +11,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from macmpi import UsageError
+from macmpi import UsageError, shown
 from macmpi.parallel.clock import now
+from macmpi.parallel.command import TIMES
 from macmpi.parallel.launchers import parent_of
 from macmpi.training.process import age
 
@@ -61,15 +62,17 @@ def seconds_of(text: str) -> float | None:
     return total if len(parts) <= 4 and 0.0 <= total < float("inf") and min(parts) >= 0.0 and whole else None
 
 
-def seconds_left(limit: float | str, since: float | None) -> float:
-    """Seconds that a run has, of a limit in seconds or "auto", which count from a moment (None: from the present one).
+def seconds_left(limit: str, since: float | None) -> float:
+    """Seconds that a run has, of a limit as `seconds_of` or "auto", counted from a moment (None: from the present one).
 
     Of "auto" they count from the start of the job, wherever in it the run begins.  Raises UsageError.
     """
     ran = None if since is None else max(time.time() - since, 0.0)
-    if isinstance(limit, str):
+    if limit == "auto":
         return time_left(job_age() if ran is None else ran)
-    return max(limit - (ran or 0.0), LEAST)
+    if not (seconds := seconds_of(limit)):
+        raise UsageError(f"--max-time {shown(limit)} is not a time: {TIMES}")
+    return max(seconds - (ran or 0.0), LEAST)
 
 
 def job_age() -> float:

@@ -25,7 +25,7 @@ import pytest
 
 from macmpi import UsageError
 from macmpi.config.documented import scripts, text_of
-from macmpi.run import parser
+from macmpi.parallel.command import parser_of
 from macmpi.training import time_limit
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -192,7 +192,7 @@ def test_a_script_runs_the_program_so_that_it_can_stop_and_go_on(script: str, tm
     assert options[:3] == ["--resume", "auto", "--max-time"]
     assert options[4] == "--since" and options[5].isdecimal()
     assert options[6:] == ["--set", "start.seed=3"]
-    described = parser().format_help()
+    described = parser_of("run").format_help()
     assert all(option in described for option in options if option.startswith("--"))
 
 
@@ -267,7 +267,7 @@ def test_a_further_start_in_a_job_has_what_is_left_of_its_time(
     for taken in (0.0, 700.0, 2900.0, 5000.0):
         monkeypatch.setattr(time_limit.time, "time", lambda: 1_000_000.0 + taken)  # noqa: B023
         left = 3000.0 - taken
-        args = parser().parse_args(lines[1][3:])
+        args = parser_of("run").parse_args(lines[1][3:])
         expected = max(left - min(margin, 0.1 * left), time_limit.LEAST)
         assert time_limit.seconds_left(args.max_time, args.since) == pytest.approx(expected)
 

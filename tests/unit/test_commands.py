@@ -10,8 +10,9 @@ import pytest
 from launch.launching import environment, run_program
 
 from macmpi import __main__ as commands
-from macmpi import run
 from macmpi.console import program
+from macmpi.parallel.command import ACTIONS, ARGUMENTS, COMMANDS, ONE_OF, WEIGHTS, parser_of
+from macmpi.results.model import PREFERRED, Model
 
 BY_NAME, ROOT = ("-m", "macmpi"), Path(__file__).resolve().parents[2]
 
@@ -29,15 +30,15 @@ def test_help_names_every_command(
 ) -> None:
     assert ended(monkeypatch, *words) == 0
     out = capsys.readouterr().out
-    for name, text in commands.COMMANDS.items():
+    for name, text in COMMANDS.items():
         assert f"\n  {name:12s}{text}\n" in out
 
 
 def test_every_command_of_the_package_is_in_the_table_and_can_be_called() -> None:
     mains = {path.stem for path in (ROOT / "macmpi").glob("*.py") if "\ndef main() -> None:" in path.read_text()}
     mains |= {path.parent.name for path in (ROOT / "macmpi").glob("*/__main__.py")}
-    assert mains - {"__main__"} == commands.COMMANDS.keys()
-    for name in commands.COMMANDS:
+    assert mains - {"__main__"} == COMMANDS.keys()
+    for name in COMMANDS:
         assert callable(commands.module_of(name).main)
 
 
@@ -61,8 +62,20 @@ def test_what_is_no_command_is_refused(
     assert done.out == ""
 
 
+def test_an_argument_of_several_commands_is_said_once_and_every_row_is_of_a_command() -> None:
+    rows = [(command, form.split()[0]) for commands, form, _, _ in ARGUMENTS for command in commands.split()]
+    assert len(set(rows)) == len(rows)
+    assert (
+        {command for command, _ in rows} == COMMANDS.keys() == {parser_of(name).prog.split(".")[1] for name in COMMANDS}
+    )
+    assert {(name, argument) for name, own in ONE_OF.items() for argument in own} <= set(rows)
+    assert len({(form, text) for _, form, text, _ in ARGUMENTS}) == len(ARGUMENTS)
+    assert WEIGHTS == PREFERRED
+    assert all(callable(getattr(Model, action)) for action in ACTIONS)
+
+
 def test_usage_names_the_command_as_it_was_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert program("run") == run.parser().prog == "python -m macmpi.run"
+    assert program("run") == parser_of("run").prog == "python -m macmpi.run"
     monkeypatch.setattr(sys, "argv", ["macmpi run", "my.toml"])
     assert program("predict") == "macmpi predict"
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from macmpi import UsageError, run
+from macmpi.parallel.command import parser_of
 from macmpi.parallel.team import Team
 from macmpi.training import time_limit
 
@@ -39,7 +40,7 @@ def test_the_seconds_left(variable: str, value: str, left: float, monkeypatch: p
     """A minute is kept for the end, of a short job a tenth."""
     monkeypatch.setenv(variable, value)
     assert time_limit.time_left(0.0) == left
-    args = run.parser().parse_args(["c.toml", "--max-time", "auto"])
+    args = parser_of("run").parse_args(["c.toml", "--max-time", "auto"])
     assert time_limit.seconds_left(args.max_time, args.since) == left
 
 
@@ -118,14 +119,14 @@ def test_slurm_is_asked_for_the_one_task_of_an_array(tmp_path: Path, monkeypatch
     [("90", 90.0), ("1:30", 90.0), ("2h30m", 9000.0), ("1-12", 129600.0), ("1-00:30", 88200.0), ("1-0:0:1", 86401.0)],
 )
 def test_what_is_a_time(text: str, seconds: float) -> None:
-    assert run.parser().parse_args(["c.toml", "--max-time", text]).max_time == seconds
+    assert time_limit.seconds_left(text, None) == seconds
 
 
-def test_every_form_of_a_time_is_documented_where_a_user_looks(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        run.parser().parse_args(["c.toml", "--max-time", "soon"])
+def test_every_form_of_a_time_is_documented_where_a_user_looks() -> None:
+    with pytest.raises(UsageError, match="--max-time 'soon' is not a time") as refused:
+        time_limit.seconds_left("soon", None)
     page = Path(__file__).resolve().parents[2] / "docs" / "reliability.md"
-    for text in (run.parser().format_help(), capsys.readouterr().err, page.read_text(encoding="utf-8")):
+    for text in (parser_of("run").format_help(), str(refused.value), page.read_text(encoding="utf-8")):
         assert re.search(r"(?<!:)\bMM:SS", text) and "H:MM:SS" in text and "seconds" in text
 
 
@@ -154,9 +155,8 @@ def test_every_form_of_a_time_is_documented_where_a_user_looks(capsys: pytest.Ca
     ],
 )
 def test_what_is_no_time(text: str) -> None:
-    with pytest.raises(SystemExit) as end:
-        run.parser().parse_args(["c.toml", "--max-time", text])
-    assert end.value.code == 2
+    with pytest.raises(UsageError, match=r"^--max-time "):
+        time_limit.seconds_left(text, None)
 
 
 @pytest.mark.parametrize(("variable", "name"), time_limit.JOBS.items())
@@ -177,9 +177,9 @@ def test_a_limit_counts_from_the_moment_that_is_given_or_from_the_start_of_the_j
     """A limit of seconds otherwise from now, a limit that is a moment from nowhere."""
     left = time_limit.seconds_left
     monkeypatch.setattr(time_limit, "job_age", lambda: 900.0)
-    assert [left(600.0, since) for since in (None, 999_900.0, 1_000_001.0)] == [600.0, 500.0, 600.0]
-    assert [left(600.0, since) for since in (999_400.0, 0.0)] == [time_limit.LEAST] * 2
-    assert left(float("inf"), 999_900.0) == float("inf") == left("auto", 999_900.0)
+    assert [left("600", since) for since in (None, 999_900.0, 1_000_001.0)] == [600.0, 500.0, 600.0]
+    assert [left("600", since) for since in (999_400.0, 0.0)] == [time_limit.LEAST] * 2
+    assert left("unlimited", 999_900.0) == float("inf") == left("auto", 999_900.0)
     monkeypatch.setenv("PBS_WALLTIME", "7200")
     assert [left("auto", since) for since in (None, 999_900.0)] == [7200.0 - 900.0 - 60.0, 7200.0 - 100.0 - 60.0]
     monkeypatch.setenv("SLURM_JOB_END_TIME", "1003600")
@@ -189,7 +189,7 @@ def test_a_limit_counts_from_the_moment_that_is_given_or_from_the_start_of_the_j
 @pytest.mark.parametrize("text", ["soon", "nan", "inf", "1.5", ""])
 def test_what_is_no_moment(text: str) -> None:
     with pytest.raises(SystemExit) as end:
-        run.parser().parse_args(["c.toml", "--since", text])
+        parser_of("run").parse_args(["c.toml", "--since", text])
     assert end.value.code == 2
 
 

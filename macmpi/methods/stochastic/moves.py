@@ -119,7 +119,7 @@ class Moves:
     def share(self, state: Running) -> None:
         """From now on the ranks of a node have one copy of weights, average and last step.  Collective: yes."""
         private = state.weights, state.own.average, state.own.step
-        state.weights, state.own.average, state.own.step = (commonly(self.team, flat) for flat in private)
+        state.weights, state.own.average, state.own.step = [commonly(self.team, flat) for flat in private]
 
     def _own(self) -> Iterator[slice]:
         """The own units' places in pieces."""
@@ -204,7 +204,7 @@ def is_lost(evaluation: Evaluation, state: Running) -> bool:
     history, shapes = state.history, evaluation.plan.chain.block_shapes
     if not history.e1_val > tuned.LOST * history.best_e1_val:
         return False
-    now, best = (evaluation.nested(block_views(flat, shapes)).error for flat in (state.result, history.best_weights))
+    now, best = [evaluation.nested(block_views(flat, shapes)).error for flat in (state.result, history.best_weights)]
     return now > best
 
 

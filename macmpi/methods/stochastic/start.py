@@ -56,6 +56,7 @@ class Sample:
     """
 
     def __init__(self, data: Dataset, rows: dict[int, Tile], tree: TreeSum, weights: Array | None = None) -> None:
+        """Takes the rows of this rank.  Collective: no, though the sums that it makes ready are."""
         share = -(-tuned.START_POINTS // tree.leaves)
         taken = {i: _spread(own, share, weights) for i, own in rows.items()}
         ends = np.cumsum([0, *map(len, taken.values())]).tolist()
