@@ -1,9 +1,10 @@
 """Demands: a net, a loss, the data or a schedule ask them of every part of a run, and parts say which they handle.
 
 A part of a run (a method, a start, a solver, a schedule, a selection, ...) declares the demands that it handles, and a
-config that demands another is refused (macmpi/plan/refusing.py).  So a new demand is refused by every part until the
+config that demands another is refused (macmpi/plan/resolve.py).  So a new demand is refused by every part until the
 part lists it, and a new part is refused with every demand that it does not list.  To add a demand: a member here, and
-in macmpi/plan/asked.py when a config asks for it, and how it is switched off.
+in macmpi/plan/parts.py (a value of a key) or macmpi/plan/demands.py (a net, its data) when a config asks for it, and
+how it is switched off.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from enum import Enum
 
 
 class Demand(Enum):
-    """Something that not every part of a run can handle; the value is its name in tables."""
+    """Something that not every part of a run can handle; the value is its name in tables.
+
+    Of several demands that a part does not handle the first in this order is named.
+    """
 
     SKIPS = "skips"
     SHARED = "weights that layers share"
@@ -21,41 +25,41 @@ class Demand(Enum):
     OTHER_LAYERS = "layers that are not dense"
     NOT_AFFINE = "layers that do not multiply [inputs, 1]"
     NO_FILTERS = "layers without filters or codewords"
-    NO_SLOPES = "layers without derivatives in their inputs"
     NO_WEIGHT_SLOPES = "layers without derivatives in their weights"
-    SLOPES_LACKING = "layers without derivatives behind coordinates"
-    INNER_BASIS = "radial basis functions in a net with coordinates"
+    NO_SLOPES = "layers without derivatives in their inputs"
     CENTRES = "layers of centres, codewords or bits"
+    INNER_BASIS = "radial basis functions in a net with coordinates"
     ALL_POINTS = "centres that are all points"
-    INSEPARABLE = "units that are not fitted one by one"
-    INEXACT = "hidden layers that are not fitted in closed form"
     OUTPUT = "an activation of the outputs"
     MISSING = "missing targets"
     WEIGHTED = "weights of points"
     WEIGHTED_OUTPUTS = "weights of points and outputs"
-    RESTRAINED = "l1, groups or bounds"
-    FITTED = "layers that fitters fit"
-    RIDGE_OF_OBJECTIVE = "a ridge of the objective"
-    RIDGE_OF_UNITS = "a ridge of each unit's own regression"
-    NO_CLOSED_FORM = "linear layers without their closed form"
-    METRIC = "a metric of the constraints"
-    MULTIPLIERS = "multipliers"
-    NO_CONSTRAINTS = "a net without constraints"
-    SEVERAL_SITES = "several sites"
-    SITE_OF_BITS = "a site of bits"
-    SITE_OF_NUMBERS = "a site of numbers"
-    SETTLING = "a mu that grows once the error settles"
-    COUNTED = "a mu that grows after a number of iterations"
-    GRADIENTS = "gradients of E_Q"
-    ACCELERATED = "acceleration"
-    RING = "a ring of blocks of points"
     SELECTED = "a selection of centres or ridges"
     SELECTED_UNITS = "a selection of layers' sizes"
     GIVEN_START = "a start that the config names a file for, or an embedding"
+    ACCELERATED = "acceleration"
+    RESTRAINED = "l1, groups or bounds"
+    RING = "a ring of blocks of points"
     HALVES = "halves of a net that are fitted in turn"
     REPLICATED = "points that every rank holds"
     NODE = "points that a node holds once"
     SHARDED = "points that ranks hold apart"
+    METRIC = "a metric of the constraints"
+    MULTIPLIERS = "multipliers"
+    COUNTED = "a mu that grows after a number of iterations"
+    SETTLING = "a mu that grows once the error settles"
+    GRADIENTS = "gradients of E_Q"
+    NO_CONSTRAINTS = "a net without constraints"
+    SEVERAL_SITES = "several sites"
+    SITE_OF_BITS = "a site of bits"
+    SITE_OF_NUMBERS = "a site of numbers"
+    SLOPES_LACKING = "layers without derivatives behind coordinates"
+    FITTED = "layers that fitters fit"
+    RIDGE_OF_OBJECTIVE = "a ridge of the objective"
+    RIDGE_OF_UNITS = "a ridge of each unit's own regression"
+    NO_CLOSED_FORM = "linear layers without their closed form"
+    INEXACT = "hidden layers that are not fitted in closed form"
+    INSEPARABLE = "units that are not fitted one by one"
 
 
 Demands = frozenset[Demand]

@@ -90,7 +90,7 @@ COMMANDS = {"run", "predict", "report", "show", "export", "init", "fetch", "doct
 MATHEMATICS = (
     *("typing", "reductions", "state", "mac", "nets.", "solvers.", "half_steps.", "methods."),
     *("plan.plan", "plan.work", "plan.work_lists", "plan.resolved", "plan.penalty"),
-    *("plan.asked", "plan.structure"),
+    *("plan.parts", "plan.structure"),
 )
 """Modules, or packages with a dot behind them, that know no MPI, no files and no clocks."""
 

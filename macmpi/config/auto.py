@@ -11,12 +11,12 @@ error falls no more.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, get_args
 
 from macmpi.config.model import LAYERS, Activation
 from macmpi.config.tables import HALF_STEPS, PAPER, extensions
-from macmpi.config.whole import Config, given, toml
+from macmpi.config.whole import Config, given, toml, with_value
 
 COORDINATES = (*HALF_STEPS, "selection", "model.sites", "model.fitters", "method.acceleration")
 """Tables and keys that only methods with coordinates read."""
@@ -73,8 +73,7 @@ class _Deciding:
 
     def settle(self, key: str, value: Any, why: str) -> None:
         """Gives a key, "table.key", its value."""
-        table, _, name = key.partition(".")
-        self.config = replace(self.config, **{table: replace(getattr(self.config, table), **{name: value})})
+        self.config = with_value(self.config, key, value)
         self.found.append(Decision(key, value, why))
 
 

@@ -66,6 +66,12 @@ def flat(config: Config) -> dict[str, Any]:
     return {f"{t}.{k}": v for t, keys in asdict(config).items() for k, v in keys.items()}
 
 
+def with_value(config: Config, key: str, value: Any) -> Config:
+    """The config with another value of one key, "table.key".  Raises ValueError where its table refuses it."""
+    table, _, name = key.partition(".")
+    return replace(config, **{table: replace(getattr(config, table), **{name: value})})
+
+
 def toml(value: Any) -> str:
     """A number, string, list or table as TOML: JSON, but for tables and a control character that it leaves alone."""
     if isinstance(value, dict):

@@ -1,25 +1,35 @@
-"""The parts of a run that a config names, and the demands that each of them handles.
+"""A value of a key handles demands and asks for one: methods, starts, schedules, metrics, refits and the places of points.
 
-Solvers, fitters and losses declare theirs in their classes (`handles`); those of methods, starts, schedules, metrics,
-selections and refits are the table here.
+The parts of a run that a config names declare the demands that they handle, here or, of solvers, fitters and losses, in
+their classes (`handles`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from operator import attrgetter
+from typing import Any, NamedTuple, get_args
 
-from macmpi.config import NESTED
+from macmpi.config import NESTED, Activation, Config, Penalty
+from macmpi.config.whole import toml
 from macmpi.demand import USUAL, Demand, Demands
-from macmpi.nets.chain import Chain
 from macmpi.parallel.placement import PLACEMENTS
-from macmpi.plan.asked import Setting, said
-from macmpi.plan.choices import z_name
-from macmpi.plan.resolved import Resolved
-from macmpi.solvers import W_SOLVERS
 
 D = Demand
+
+Setting = tuple[str, Any]
+"""A key, "table.key", and a value."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A demand, what asks for it, and what switches it off: settings, or words where no setting does."""
+
+    demand: Demand
+    by: str
+    off: tuple[Setting, ...] = ()
+    words: str = ""
 
 
 @dataclass(frozen=True)
@@ -38,11 +48,17 @@ class Part:
 
 
 class Row(NamedTuple):
-    """A value of a key handles these demands, does this, and may be replaced by these values, the nearest first."""
+    """A value of a key handles these demands, does this, and may be replaced by these values, the nearest first.
 
-    handles: Demands
+    asks: the demand that it asks the other parts for itself; off: the values that switch that off, where they are not
+    those that replace it.
+    """
+
+    handles: Demands = USUAL
     why: str = ""
     instead: tuple[Any, ...] = ()
+    asks: Demand | None = None
+    off: tuple[Any, ...] = ()
 
 
 NO_DERIVATIVES: Demands = frozenset({D.NO_SLOPES, D.NO_WEIGHT_SLOPES})
@@ -62,11 +78,12 @@ ALL_POINTS = tuple(name for name, place in PLACEMENTS.items() if place.sums_alon
 """Placements in which a rank sees all points."""
 
 BY_SLOPES = Row(NESTED_ALONE - {D.SHARDED}, "it trains all layers by their derivatives", ("mac", "stochastic"))
-MOVING = Row(MOVED, "it moves feasible coordinates along their derivatives", ("none",))
+MOVING = Row(MOVED, "it moves feasible coordinates along their derivatives", ("none",), D.ACCELERATED)
+GIVEN: tuple[Any, ...] = ("pca", "uniform"), D.GIVEN_START, ("uniform", "pca")
+"""The starts in the place of one that is given coordinates or weights, and the demand of that one."""
 
 TABLE: dict[str, dict[Any, Row]] = {
     "method.name": {
-        "mac": Row(USUAL),
         "stochastic": Row(
             NESTED_ALONE - {D.NOT_AFFINE},
             "it trains dense layers with biases, by their derivatives",
@@ -80,6 +97,7 @@ TABLE: dict[str, dict[Any, Row]] = {
             - {D.GRADIENTS, D.SHARDED},
             "it fits an encoder and a decoder of the code in turn, without a penalty",
             ("mac",),
+            D.HALVES,
         ),
     },
     "start.method": {
@@ -108,123 +126,97 @@ TABLE: dict[str, dict[Any, Row]] = {
         "elastic_embedding": Row(
             USUAL - {D.SHARED, D.SHARDED, D.WEIGHTED},
             "it places points by their neighbours alone, on ranks that hold all of them",
-            ("pca", "uniform"),
+            *GIVEN,
         ),
-        "file": Row(USUAL - {D.SHARED, D.SHARDED}, "it gives coordinates of all points", ("pca", "uniform")),
+        "file": Row(USUAL - {D.SHARED, D.SHARDED}, "it gives coordinates of all points", *GIVEN),
+        "model": Row(USUAL, "", *GIVEN),
     },
     "run.refit": {True: Row(REFIT, "it repeats the run on other points", (False,))},
     "parallel.data": {
-        name: Row(USUAL - {D.CENTRES}, "layers are fitted by sums over points", ALL_POINTS)
-        for name in PLACEMENTS
-        if name not in ALL_POINTS
+        name: Row(
+            USUAL if place.sums_alone else USUAL - {D.CENTRES},
+            "layers are fitted by sums over points",
+            ALL_POINTS,
+            D[name.upper()],
+            tuple(other for other in PLACEMENTS if other != name),
+        )
+        for name, place in PLACEMENTS.items()
     },
+    "loss.missing": {True: Row(asks=D.MISSING, off=(False,))},
+    "model.tied": {True: Row(asks=D.SHARED, off=(False,))},
+    "model.output": {word: Row(asks=D.OUTPUT, off=("linear",)) for word in get_args(Activation) if word != "linear"},
 }
-"""The demands that a value of a key handles; other values of these keys handle all.  A part of the run as a whole."""
+"""Key -> value -> the demands that it handles, and the one that it asks for; values without a row handle all and ask nothing."""
 
 HALF_STEPS: dict[str, dict[Any, Row]] = {
     "method.acceleration": {"feasible": MOVING, "momentum": MOVING},
     "penalty.method": {
-        "augmented_lagrangian": Row(USUAL - {D.NO_CONSTRAINTS}, "multipliers are those of constraints", ("quadratic",))
+        "augmented_lagrangian": Row(
+            USUAL - {D.NO_CONSTRAINTS}, "multipliers are those of constraints", ("quadratic",), D.MULTIPLIERS
+        )
     },
     "penalty.metric": {
-        "variance": Row(UNLIKE, "it weighs the units of a layer unlike", ("identity",)),
-        "curvature": Row(UNLIKE - {D.SKIPS, D.INEXACT}, "it couples the units of a layer", ("variance", "identity")),
+        "variance": Row(UNLIKE, "it weighs the units of a layer unlike", ("identity",), D.METRIC),
+        "curvature": Row(
+            UNLIKE - {D.SKIPS, D.INEXACT},
+            "it couples the units of a layer",
+            ("variance", "identity"),
+            D.METRIC,
+            ("identity",),
+        ),
     },
     "penalty.stop": {
         "gradient": Row(
             RECORDED - {D.MULTIPLIERS, D.COUNTED, D.RIDGE_OF_UNITS, D.RESTRAINED, D.FITTED},
             "it follows a path of stationary points of one E_Q + ridge",
             ("validation",),
+            D.GRADIENTS,
         )
     },
     "penalty.gradients": {
-        True: Row(RECORDED, "they are those of E_Q over weights and coordinates of one net", (False,))
+        True: Row(RECORDED, "they are those of E_Q over weights and coordinates of one net", (False,), D.GRADIENTS)
     },
     "w_step.schedule": {
         "ring": Row(
             USUAL - {D.CONVOLUTIONS, D.SPARSE, D.SKIPS, D.SHARED, D.RESTRAINED, D.REPLICATED, D.NODE},
             "units of dense layers, trained by minibatches, go round the ranks that hold the points",
             ("units",),
+            D.RING,
         )
     },
+    "w_step.linear_solver": {"same": Row(asks=D.NO_CLOSED_FORM, off=("closed_form",))},
 }
 """Keys that a method without coordinates does not read, in the same form."""
 
 SELECTION = USUAL - {D.SHARED, D.RESTRAINED, D.WEIGHTED, D.WEIGHTED_OUTPUTS, D.MISSING, D.METRIC}
 
 
-def parts(of: Resolved) -> Iterator[Part]:
-    """The parts of the run as a whole.  Collective: no."""
-    config = of.config
-    nested = config.method.name in NESTED
-    for key, rows in (TABLE if nested else TABLE | HALF_STEPS).items():
-        table, name = key.split(".")
-        value = getattr(getattr(config, table), name)
+def said(key: str, value: Any) -> str:
+    """A setting as a config has it.  Collective: no."""
+    return f"{key} = {toml(value)}"
+
+
+def rows_of(config: Config, tables: dict[str, dict[Any, Row]] = TABLE | HALF_STEPS) -> Iterator[tuple[str, Any, Row]]:
+    """The keys whose value has a row: key, value, row."""
+    for key, rows in tables.items():
+        value = attrgetter(key)(config)
         if row := rows.get(value):
-            yield Part(said(key, value), row.handles, row.why, tuple((key, other) for other in row.instead))
-    criterion = config.selection.criterion
+            yield key, value, row
+
+
+def asked_by_keys(config: Config) -> Iterator[Asked]:
+    """The demands of single keys, whatever the net and the data are.  Collective: no."""
+    nested, penalty = config.method.name in NESTED, config.penalty
+    for key, value, row in rows_of(config):
+        if row.asks and not (nested and key.startswith("penalty.")):
+            yield Asked(row.asks, said(key, value), tuple((key, other) for other in row.off or row.instead))
+    criterion, sizes = config.selection.criterion, config.selection.sizes
     if criterion != "none":
-        lacks = {D.MULTIPLIERS} if config.selection.sizes and not _has_centres(of.chain) else {D.NO_CLOSED_FORM}
-        if config.selection.ridges:
-            lacks |= {D.SHARDED}
-        why = "it compares nets by one sum of squares over all points and outputs, fitted with a ridge alone"
-        yield Part(said("selection.criterion", criterion), SELECTION - lacks, why, (("selection.criterion", "none"),))
-    yield _loss(of)
-    if config.model.fitters != "auto":
-        why = "each fits the weights of one layer"
-        yield Part(said("model.fitters", config.model.fitters), USUAL - {D.SHARED}, why, (("model.fitters", "auto"),))
-    for key in config.penalty.shaping[:1]:
-        yield Part(f"penalty.{key}", USUAL - {D.SHARED}, "it is fitted to one layer's weights")
-    if of.trainers:
-        weighs = all(trainer.copies for trainer in of.trainers.values())
-        handles = USUAL if weighs else USUAL - {D.WEIGHTED}
-        why = "it finds centres without weighing points"
-        yield Part(said("model.centres", config.model.centres), handles, why, (("model.centres", "subset"),))
-    if not nested:
-        yield _z_solver(of)
-
-
-def _has_centres(chain: Chain) -> bool:
-    return any("centres" in m.capabilities for m in chain.blocks)
-
-
-def _loss(of: Resolved) -> Part:
-    loss = of.loss
-    lacks = {D.MISSING} if not loss.missing else set()
-    if not loss.by_output:
-        lacks |= {D.WEIGHTED_OUTPUTS}
-    if loss.link != "identity":
-        lacks |= {D.OUTPUT}
-    why = "a point has one label" if loss.labels else f"its outputs end in a {loss.link} of their own"
-    return Part(said("model.loss", of.config.model.loss), USUAL - lacks, why)
-
-
-def _z_solver(of: Resolved) -> Part:
-    name, solver = z_name(of.config, of.chain), of.z_solver
-    others = tuple(("z_step.solver", word) for word in ("auto", "binary") if word != of.config.z_step.solver)
-    why = "it takes one site of bits" if D.SITE_OF_BITS in solver.handles else "it moves numbers by derivatives"
-    return Part(said("z_step.solver", name), solver.handles, why, others, _author(solver))
-
-
-def part_of_segment(of: Resolved, k: int) -> Part:
-    """The solver or fitter of a segment's regression.  Collective: no."""
-    regression, solver = of.regressions[k], of.regressions[k].solver
-    if regression.by_fitter:
-        handles: Demands = getattr(regression.fitter, "handles", frozenset())
-        text = f'the fitter "{regression.name}" of segment {k + 1}'
-        return Part(
-            text, handles, "it is given all points at once", (("model.fitters", "auto"),), _author(regression.fitter)
-        )
-    handles = solver.handles | ({D.INSEPARABLE} if "segment" in solver.takes else set())
-    named = of.config.w_step.solver == regression.name
-    text = said("w_step.solver", regression.name) if named else f'the W-solver "{regression.name}" of segment {k + 1}'
-    others = [("w_step.solver", word) for word in ("auto", *W_SOLVERS) if word not in (regression.name, "closed_form")]
-    if named and D.SHARDED not in handles:
-        others.insert(1, ("w_step.schedule", "ring"))
-    return Part(text, handles, "", tuple(others), _author(solver))
-
-
-def _author(solver: Any) -> str:
-    """The class of a part that another package gives."""
-    kind = type(getattr(solver, "inner", solver))
-    return "" if kind.__module__.startswith("macmpi.") else kind.__qualname__
+        off = (("selection.criterion", "none"),)
+        yield Asked(D.SELECTED_UNITS if sizes else D.SELECTED, said("selection.criterion", criterion), off)
+    for key in penalty.shaping[:1]:
+        yield Asked(D.RESTRAINED, f"penalty.{key}", ((f"penalty.{key}", vars(Penalty())[key]),))
+    if not nested and (every := penalty.value("mu_every")) > 0:
+        yield Asked(D.COUNTED, said("penalty.mu_every", every), (("penalty.mu_every", 0),))
+    elif config.method.name == "mac":
+        yield Asked(D.SETTLING, "penalty.mu_every = 0", (("penalty.mu_every", 10),))

@@ -1,20 +1,30 @@
-"""A config becomes values here alone: "auto" is decided, the net is built, what does not go together is refused."""
+"""A config becomes values here alone: "auto" is decided, the net is built, what does not go together is refused.
+
+One loop refuses demands of a config that a part of the run does not handle.  A remedy is a setting that puts another
+part in the place of this one, or that switches the demand off, and only one that was tried: with it the config is
+accepted, or refused for something else.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from macmpi import UsageError
 from macmpi.config import NESTED, Config, dump, flat
 from macmpi.config.auto import Decision, Sizes, decide
+from macmpi.config.tables import SHAPING
 from macmpi.config.unread import ignored
+from macmpi.config.whole import toml, with_value
+from macmpi.demand import Demand
 from macmpi.nets.build import build_chain
 from macmpi.nets.losses import loss_of
 from macmpi.parallel.placement import PLACEMENTS
 from macmpi.plan.choices import fitters, longer, named_by, without_half_steps
-from macmpi.plan.refusing import Pair, can_refit, refuse, unhandled
+from macmpi.plan.demands import parts
+from macmpi.plan.parts import REFIT, Asked, Part, Setting, asked_by_keys
 from macmpi.plan.resolved import Resolved
 from macmpi.plan.selectable import check_selection
 from macmpi.plan.structure import check_choices, check_fitters, check_layers
@@ -27,6 +37,12 @@ FEW = 5000
 """"auto" refits where there are no more points than this, training and validation points together."""
 
 
+REMEDIES = 2
+"""At most this many settings that put another part in the place of the refused one are offered."""
+
+Pair = tuple[Part, Asked]
+
+
 def resolve(config: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> Resolved:
     """Settles all that a config says of a run on data of these sizes.
 
@@ -34,8 +50,8 @@ def resolve(config: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> R
     Cost: a fraction of a second.  Collective: no.
     """
     found = _settled(config, sizes, decided)
-    for pair in unhandled(found, sizes):
-        refuse(pair, config, lambda other: _pairs(other, sizes))
+    for pair in _unhandled(found, sizes):
+        raise _refused(pair, config, sizes)
     check_selection(found)
     return found
 
@@ -46,7 +62,7 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> R
     repeatable = can_refit(config)
     gains = repeatable and sizes.drawn and not sizes.autoencoder and config.method.name == "stochastic"
     if gains and config.run.refit == "auto" and (n := sizes.n_train + sizes.n_val) <= FEW:
-        config = replace(config, run=replace(config.run, refit=True))
+        config = with_value(config, "run.refit", True)
         why = f"{n:,} points are few (up to {FEW:,}): those for validation are worth a second training"
         others.append(Decision("run.refit", True, why))
     told = {"settings": flat(config), "text": dump(config), "unread": tuple(ignored(config))}
@@ -77,9 +93,77 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> R
     return found
 
 
+def can_refit(config: Config) -> bool:
+    """Tells whether a run can be repeated on other points: its schedule and its start do not depend on them."""
+    return all(one.demand in REFIT for one in asked_by_keys(config))
+
+
+def _unhandled(of: Resolved, sizes: Sizes) -> list[Pair]:
+    """Each part with a demand that it does not handle.  sizes: of the data."""
+    return [(part, one) for part, asked in parts(of, sizes) for one in asked if one.demand not in part.handles]
+
+
+class Refused(UsageError):
+    """A part does not handle a demand.  settings: the remedies that the message offers, each one alone.
+
+    As every known error it is made of its text alone, so that it reaches another process whole.
+    """
+
+    part: Part
+    demand: Demand
+    settings: list[Setting]
+
+
+def _refused(pair: Pair, config: Config, sizes: Sizes) -> Refused:
+    """The error of a part and a demand that it does not handle, with the remedies that work."""
+    part, demand = pair
+    tried = [_tried(pair, config, sizes, settings) for settings in (part.others, demand.off)]
+    settings = [*tried[0].accepted[:REMEDIES], *tried[1].accepted]
+    if not settings and not demand.words:
+        settings = [*tried[0].other[:REMEDIES], *tried[1].other]
+    remedies = list(_written(settings)) or [demand.words]
+    if part.author:
+        remedies.append(f"let {part.author}.handles have Demand.{demand.demand.name} if it does handle that")
+    why = f": {part.why}" if part.why else ""
+    text = f"{part.said} does not go with {demand.by}{why}; use {', or '.join(filter(None, remedies))}"
+    error = Refused(text)
+    error.part, error.demand, error.settings = part, demand.demand, settings
+    return error
+
+
+def _written(settings: Sequence[Setting]) -> Iterator[str]:
+    """Remedies in words: the values of a key together."""
+    for key in dict.fromkeys(key for key, _ in settings):
+        values = [value for name, value in settings if name == key]
+        bounds = key.split(".")[0] == "penalty" and key.split(".")[1] in SHAPING
+        yield f"no {key}" if bounds else f"{key} = {' or '.join(map(toml, values))}"
+
+
+class _Tried(NamedTuple):
+    """Settings with which the config is accepted, and those with which something else is refused."""
+
+    accepted: list[Setting]
+    other: list[Setting]
+
+
+def _tried(pair: Pair, config: Config, sizes: Sizes, settings: Sequence[Setting]) -> _Tried:
+    """Each setting is tried alone."""
+    found = _Tried([], [])
+    for setting in settings:
+        try:
+            left = _pairs(with_value(config, *setting), sizes)
+        except (UsageError, ValueError):
+            continue
+        if not left:
+            found.accepted.append(setting)
+        elif (pair[0].said, pair[1].demand) not in [(part.said, asked.demand) for part, asked in left]:
+            found.other.append(setting)
+    return found
+
+
 def _pairs(config: Config, sizes: Sizes) -> list[Pair]:
     """The parts of a config that do not handle a demand.  Raises UsageError where it is refused for what it is."""
     found = _settled(config, sizes)
-    if not (pairs := list(unhandled(found, sizes))):
+    if not (pairs := _unhandled(found, sizes)):
         check_selection(found)
     return pairs

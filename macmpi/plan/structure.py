@@ -1,4 +1,4 @@
-"""Refuses what numbers, kinds and order of a net's layers rule out; plan/refusing.py what does not go together."""
+"""Refuses what numbers, kinds and order of a net's layers rule out; plan/resolve.py what does not go together."""
 
 from __future__ import annotations
 

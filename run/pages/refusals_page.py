@@ -41,7 +41,7 @@ forest or boosted trees.
 PARTS = """## Parts, and what they do not go with
 
 Each part of a run says which demands it handles (`macmpi/demand.py`, `macmpi/plan/parts.py`); a config that demands
-another is refused by one loop (`macmpi/plan/refusing.py`), which offers only remedies that it has tried: another part,
+another is refused by one loop (`macmpi/plan/resolve.py`), which offers only remedies that it has tried: another part,
 or the demand switched off. The parts that are not listed handle all of them. A solver, fitter or loss of another
 package declares its own ([extending](extending/index.md)), and is refused with what it does not declare.
 """

@@ -30,10 +30,11 @@ from unit.played import played
 
 from macmpi import UsageError
 from macmpi.config.auto import decide
+from macmpi.config.whole import with_value
 from macmpi.data.dataset import Dataset
 from macmpi.demand import USUAL, Demand, Demands
 from macmpi.plan import parts
-from macmpi.plan.refusing import Refused, with_setting
+from macmpi.plan.resolve import Refused
 from macmpi.solvers import W_SOLVERS
 
 D = Demand
@@ -194,7 +195,7 @@ def test_each_remedy_that_a_message_offers_is_accepted_and_runs(name: str) -> No
         plan_of(TABLE[name].keys)
     except Refused as refused:
         for setting in refused.settings:
-            config, _ = decide(with_setting(configured(TABLE[name].keys), setting), 4)
+            config, _ = decide(with_value(configured(TABLE[name].keys), *setting), 4)
             try:
                 planned_of(config, 4, 3, 37, 11, 1)
             except Refused as other:

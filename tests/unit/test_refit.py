@@ -15,8 +15,7 @@ from numpy.testing import assert_array_equal
 import macmpi
 from macmpi.config import Config, Method, Parallel, Penalty, Run, Selection, Start
 from macmpi.config.auto import Sizes
-from macmpi.plan.refusing import can_refit
-from macmpi.plan.resolve import FEW, resolve
+from macmpi.plan.resolve import FEW, can_refit, resolve
 from macmpi.plan.resolved import Resolved
 from macmpi.results.reading import read
 from macmpi.state import Errors

@@ -26,7 +26,7 @@ from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.kernels import Kernels
 from macmpi.plan import resolve, selectable, shaping, structure
 from macmpi.plan.plan import Plan
-from macmpi.plan.refusing import Refused
+from macmpi.plan.resolve import Refused
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=400)

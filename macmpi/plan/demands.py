@@ -1,0 +1,233 @@
+"""A net, its data and its schedule ask demands of the parts of a run, which are named here: of the run, of segments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from macmpi.config import NESTED, Config
+from macmpi.config.auto import Sizes
+from macmpi.demand import USUAL, Demand, Demands
+from macmpi.nets.build import is_basis
+from macmpi.nets.chain import Chain
+from macmpi.nets.layers import Map
+from macmpi.plan.choices import z_name
+from macmpi.plan.parts import HALF_STEPS, SELECTION, TABLE, Asked, Part, Setting, asked_by_keys, rows_of, said
+from macmpi.plan.resolved import Resolved
+from macmpi.solvers import W_SOLVERS
+
+D = Demand
+
+ROWS_OF_WEIGHTS = frozenset({"bias", "units"})
+"""A layer of filters or words has a row [v, c] for each, which gives one output at each position."""
+
+
+BITS_FIRST = 'a binary layer as the first of model.hidden, with model.sites = "after" there and "none" elsewhere'
+
+
+def asked(of: Resolved, sizes: Sizes) -> list[Asked]:
+    """Gives what a run as a whole is asked to handle, in the order of `Demand`.
+
+    sizes: of the data.  Collective: no.
+    """
+    config, chain = of.config, of.chain
+    found = [*asked_by_keys(config), *_of_layers(config, chain)]
+    if sizes.weighted:
+        found.append(Asked(D.WEIGHTED, "data with weights of points", words="data without weights"))
+    if sizes.weighted_outputs:
+        by = "data with a weight for each point and output"
+        found.append(Asked(D.WEIGHTED_OUTPUTS, by, words="data with one weight a point, (N,)"))
+    if config.method.name not in NESTED:
+        found += [*_of_sites(config, chain), *_of_regressions(of)]
+    order = list(Demand)
+    return sorted(found, key=lambda one: order.index(one.demand))
+
+
+def _of_layers(config: Config, chain: Chain) -> Iterator[Asked]:
+    model = config.model
+    if model.skips:
+        yield Asked(D.SKIPS, "model.skips", (("model.skips", []),))
+    if chain.numbers and not model.tied:
+        yield Asked(D.SHARED, "a recurrent layer", words="a dense layer in its place")
+    weighted = [m for m in chain.maps if m.parameter_shape is not None]
+    fitted = [m for s in chain.segments for m in s.fitted]
+    another = "a layer of another kind there"
+    for demand, what, maps in (
+        (D.CONVOLUTIONS, "convolutions", [m for m in chain.blocks if "patches" in m.own.capabilities]),
+        (D.SPARSE, "sparse layers", [view.map for view in chain.views if view.sparse]),
+        (D.OTHER_LAYERS, "", [m for m in fitted if "linear" not in m.capabilities]),
+        (D.NOT_AFFINE, "", [m for m in chain.blocks if m.own.columns and not _affine(m.own)]),
+        (D.NO_FILTERS, "", [m for m in chain.blocks[:-1] if not _has_filters(m)]),
+        (D.NO_WEIGHT_SLOPES, "", [m for m in weighted if "weight_jacobian" not in m.capabilities]),
+        (D.NO_SLOPES, "", [m for m in chain.maps if "jacobian" not in m.capabilities]),
+        (D.CENTRES, "", [m for m in chain.maps if {"centres", "bits"} & m.capabilities]),
+    ):
+        if maps:
+            kind = maps[0].spec()["kind"]
+            yield Asked(demand, what or f"a layer of the kind {kind}", words=another)
+    if chain.sites and any(is_basis(m) for m in chain.blocks):
+        yield Asked(D.INNER_BASIS, "radial basis functions", words=another)
+    if model.each("centres", 1) == ["points"]:
+        yield Asked(D.ALL_POINTS, 'model.centres = "points"', tuple(("model.centres", w) for w in ("kmeans", "subset")))
+
+
+def _affine(map_: Map) -> bool:
+    return "bias" in map_.capabilities and bool({"patches", "linear"} & map_.capabilities)
+
+
+def _has_filters(map_: Map) -> bool:
+    return map_.capabilities >= ROWS_OF_WEIGHTS and bool({"patches", "linear"} & map_.capabilities)
+
+
+def _of_sites(config: Config, chain: Chain) -> Iterator[Asked]:
+    if not chain.sites:
+        others = tuple(("model.sites", word) for word in ("after", "before"))
+        yield Asked(D.NO_CONSTRAINTS, 'model.sites = "none"', others)
+    if len(chain.sites) > 1:
+        one = tuple(_one_site(len(config.model.units)))
+        yield Asked(D.SEVERAL_SITES, f"{len(chain.sites)} sites", one, BITS_FIRST)
+    ends = {"bits" in s.maps[-1].capabilities for s in chain.segments[:-1]}
+    if True in ends:
+        yield Asked(D.SITE_OF_BITS, "coordinates that are bits", words="a layer that gives numbers there")
+    if False in ends:
+        yield Asked(D.SITE_OF_NUMBERS, "coordinates that are numbers", words=BITS_FIRST)
+    for k, segment in enumerate(chain.segments[1:], start=2):
+        for map_ in (m for m in segment.maps if "jacobian" not in m.capabilities):
+            kind = f"a layer of the kind {map_.spec()['kind']} in segment {k}"
+            first = "it as the first of model.hidden, with no site before it"
+            yield Asked(D.SLOPES_LACKING, kind, words=first)
+
+
+def _one_site(layers: int) -> Iterator[Setting]:
+    """Coordinates behind one layer alone, whichever that is."""
+    for i in range(layers):
+        yield "model.sites", ["after" if k == i else "none" for k in range(layers)]
+
+
+def _of_regressions(of: Resolved) -> Iterator[Asked]:
+    penalty, model = of.config.penalty, of.config.model
+    if model.fitters != "auto":
+        yield Asked(D.FITTED, "model.fitters", (("model.fitters", "auto"),))
+    elif any(r.by_fitter for r in of.regressions):
+        yield Asked(D.FITTED, "a layer that a fitter fits", words="a layer of another kind there")
+    demands, scale = {"objective": D.RIDGE_OF_OBJECTIVE, "unit": D.RIDGE_OF_UNITS}, penalty.ridge_scale
+    if scale in demands and max(penalty.each("ridge", 1)) > 0.0:
+        others = tuple(("penalty.ridge_scale", word) for word in demands if word != scale)
+        yield Asked(demands[scale], said("penalty.ridge_scale", scale), others)
+    if not all(r.solver.exact for r in of.regressions[:-1]):
+        others = (("model.sites", "before"), ("w_step.linear_solver", "closed_form"))
+        yield Asked(D.INEXACT, "hidden layers that are not fitted in closed form", others)
+
+
+def _asked_of_segment(of: Resolved, k: int, asked_of_run: Sequence[Asked]) -> Iterator[Asked]:
+    """Gives what the regression of segment k, counted from 0, is asked to handle.  Collective: no."""
+    segment, regression, place = of.chain.segments[k], of.regressions[k], f"segment {k + 1}"
+    reaching = {D.WEIGHTED, D.RING}
+    if len(of.chain.sites) in of.chain.groups[k]:
+        reaching.add(D.WEIGHTED_OUTPUTS)
+    if set(segment.regressed) & set(of.shaping.restrained):
+        reaching.add(D.RESTRAINED)
+    if of.ring is None:
+        reaching.add(D.SHARDED)
+    yield from (one for one in asked_of_run if one.demand in reaching)
+    if of.chain.views[k].sparse:
+        yield Asked(D.SPARSE, f"a sparse layer of {place}", words="a layer that reads all its inputs")
+    if not regression.by_unit and not regression.by_fitter:
+        yield Asked(D.INSEPARABLE, f"the units of {place}, which do not separate (it {_why(of, k)})")
+
+
+def _why(of: Resolved, k: int) -> str:
+    """Says why the units of a segment are not fitted one by one: "ends in softmax"."""
+    config, chain = of.config, of.chain
+    segment, last = chain.segments[k], k == len(chain.sites)
+    if len(chain.groups[k]) > 1:
+        return "shares its weights with another"
+    if len(segment.weighted) > 1:
+        return f"holds {len(segment.weighted)} layers between two sites"
+    offered = segment.fitted[0].capabilities
+    if lacking := sorted({"units", "bias", *({"linear"} if "patches" not in offered else ())} - offered):
+        return f"is {segment.fitted[0].spec()['kind']}, without '{lacking[0]}'"
+    own = f'model.loss = "{config.model.loss}"{" with missing outputs" if config.loss.missing else ""}'
+    return f"ends in {own}" if last and segment.separable else "ends in softmax"
+
+
+def parts(of: Resolved, sizes: Sizes) -> Iterator[tuple[Part, Sequence[Asked]]]:
+    """The parts of a run with what each is asked to handle.  sizes: of the data.  Collective: no."""
+    whole = asked(of, sizes)
+    yield from ((part, whole) for part in _parts_of_run(of))
+    if of.method.name not in NESTED:
+        for k in (k for k, group in enumerate(of.chain.groups) if group):
+            yield _part_of_segment(of, k), list(_asked_of_segment(of, k, whole))
+
+
+def _parts_of_run(of: Resolved) -> Iterator[Part]:
+    config = of.config
+    nested = config.method.name in NESTED
+    for key, value, row in rows_of(config, TABLE if nested else TABLE | HALF_STEPS):
+        yield Part(said(key, value), row.handles, row.why, tuple((key, other) for other in row.instead))
+    criterion = config.selection.criterion
+    if criterion != "none":
+        lacks = {D.MULTIPLIERS} if config.selection.sizes and not _has_centres(of.chain) else {D.NO_CLOSED_FORM}
+        if config.selection.ridges:
+            lacks |= {D.SHARDED}
+        why = "it compares nets by one sum of squares over all points and outputs, fitted with a ridge alone"
+        yield Part(said("selection.criterion", criterion), SELECTION - lacks, why, (("selection.criterion", "none"),))
+    yield _loss(of)
+    if config.model.fitters != "auto":
+        why = "each fits the weights of one layer"
+        yield Part(said("model.fitters", config.model.fitters), USUAL - {D.SHARED}, why, (("model.fitters", "auto"),))
+    for key in config.penalty.shaping[:1]:
+        yield Part(f"penalty.{key}", USUAL - {D.SHARED}, "it is fitted to one layer's weights")
+    if of.trainers:
+        weighs = all(trainer.copies for trainer in of.trainers.values())
+        handles = USUAL if weighs else USUAL - {D.WEIGHTED}
+        why = "it finds centres without weighing points"
+        yield Part(said("model.centres", config.model.centres), handles, why, (("model.centres", "subset"),))
+    if not nested:
+        yield _z_solver(of)
+
+
+def _has_centres(chain: Chain) -> bool:
+    return any("centres" in m.capabilities for m in chain.blocks)
+
+
+def _loss(of: Resolved) -> Part:
+    loss = of.loss
+    lacks = {D.MISSING} if not loss.missing else set()
+    if not loss.by_output:
+        lacks |= {D.WEIGHTED_OUTPUTS}
+    if loss.link != "identity":
+        lacks |= {D.OUTPUT}
+    why = "a point has one label" if loss.labels else f"its outputs end in a {loss.link} of their own"
+    return Part(said("model.loss", of.config.model.loss), USUAL - lacks, why)
+
+
+def _z_solver(of: Resolved) -> Part:
+    name, solver = z_name(of.config, of.chain), of.z_solver
+    others = tuple(("z_step.solver", word) for word in ("auto", "binary") if word != of.config.z_step.solver)
+    why = "it takes one site of bits" if D.SITE_OF_BITS in solver.handles else "it moves numbers by derivatives"
+    return Part(said("z_step.solver", name), solver.handles, why, others, _author(solver))
+
+
+def _part_of_segment(of: Resolved, k: int) -> Part:
+    """The solver or fitter of a segment's regression.  Collective: no."""
+    regression, solver = of.regressions[k], of.regressions[k].solver
+    if regression.by_fitter:
+        handles: Demands = getattr(regression.fitter, "handles", frozenset())
+        text = f'the fitter "{regression.name}" of segment {k + 1}'
+        return Part(
+            text, handles, "it is given all points at once", (("model.fitters", "auto"),), _author(regression.fitter)
+        )
+    handles = solver.handles | ({D.INSEPARABLE} if "segment" in solver.takes else set())
+    named = of.config.w_step.solver == regression.name
+    text = said("w_step.solver", regression.name) if named else f'the W-solver "{regression.name}" of segment {k + 1}'
+    others = [("w_step.solver", word) for word in ("auto", *W_SOLVERS) if word not in (regression.name, "closed_form")]
+    if named and D.SHARDED not in handles:
+        others.insert(1, ("w_step.schedule", "ring"))
+    return Part(text, handles, "", tuple(others), _author(solver))
+
+
+def _author(solver: Any) -> str:
+    """The class of a part that another package gives."""
+    kind = type(getattr(solver, "inner", solver))
+    return "" if kind.__module__.startswith("macmpi.") else kind.__qualname__
