@@ -275,10 +275,13 @@ FEW_ROUNDS = {
 
 def configure() -> None:
     """Before MPI is loaded: on one node a transport that needs a fifth of the shared memory, and exchanges of few
-    rounds where ranks share cores, since a rank that waits there sleeps between two rounds (clock.py).
+    rounds where ranks share cores, since a rank that waits there sleeps between two rounds (clock.py).  Open MPI is
+    kept from a component that complains of itself whenever ranks share memory, and has no part in that.
 
     All ranks must take the same algorithm; on one node they come to the same one.  Collective: no.
     """
+    if "PMIX_RANK" in os.environ:  # its launchers set it, mpiexec as well as srun
+        os.environ.setdefault("OMPI_MCA_osc", "^ucx")
     bundled = glob.glob(os.path.join(sys.prefix, "lib", "libmpi.so*"))
     one_node = os.environ.get("MPI_LOCALNRANKS") == os.environ.get("PMI_SIZE")
     if bundled and one_node and not {"MPI4PY_LIBMPI", NETMOD} & set(os.environ) and _has_loopback():

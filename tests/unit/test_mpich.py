@@ -62,6 +62,14 @@ def test_nothing_else_is_changed(environment: dict[str, str], wheel: Path, monke
     assert configured(monkeypatch, wheel, environment) == environment
 
 
+@pytest.mark.parametrize("chosen", [None, "ucx"])
+def test_open_mpi_is_kept_from_a_component_that_complains(
+    chosen: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"PMIX_RANK": "0"} | ({"OMPI_MCA_osc": chosen} if chosen else {})
+    assert configured(monkeypatch, tmp_path, given) == given | {"OMPI_MCA_osc": chosen or "^ucx"}
+
+
 # --- a library by another name ----------------------------------------------------------------------------------------
 
 
