@@ -39,6 +39,9 @@ OTHERS = r"SLURM|SRUN_|PBS_|LSB_|FLUX_|COBALT_|PE_HOSTFILE|PALS_|PMI|PRTE_|OMPI_
 OWN = r"SLURM_CONF|OMPI_ALLOW_RUN_AS_ROOT|OMPI_PREFIX|\w+_MCA_"
 """The user or the site says those of them that begin so."""
 
+ITS_OWN_WORDS = re.compile(r"^(-{74}$|\[[\w.-]+:\d+\] |\[warn\] )", re.MULTILINE)
+"""Open MPI's launcher begins lines of its own so, behind the last words of a rank that has ended."""
+
 HERE_ALONE = {"HYDRA_LAUNCHER": "fork", "I_MPI_HYDRA_BOOTSTRAP": "fork"}
 """With these an mpiexec of MPICH, and of Intel MPI, starts its ranks as its own children."""
 

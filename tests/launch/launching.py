@@ -42,12 +42,13 @@ class Launcher:
     """What an mpiexec does of its own accord, whatever the program.
 
     passes_on: signals of which it tells the ranks, and then ends with their code; of others it ends at once, with
-    another one.  needs: without them it starts nothing.  words: what it says itself, on standard error, of ranks that
-    have ended in error.
+    another one.  needs: without them it starts nothing.  removes: the ranks' shared memory, which therefore outlives a
+    launcher that is killed too.  words: what it says itself, on standard error, of ranks that have ended in error.
     """
 
     passes_on: frozenset[signal.Signals]
     needs: frozenset[str]
+    removes: bool
     words: re.Pattern[str]
 
     def without_its_words(self, text: str) -> str:
@@ -58,12 +59,14 @@ LAUNCHERS = {
     "mpich": Launcher(
         passes_on=frozenset({signal.SIGUSR1, signal.SIGTERM, signal.SIGINT}),
         needs=frozenset(),
+        removes=False,
         words=re.compile(r"(?!)"),
     ),
     "openmpi": Launcher(
         passes_on=frozenset({signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU}),
         needs=frozenset({"HOME", "network"}),
-        words=re.compile(r"^-{74}\n(?:(?!-{74}\n).*\n)+-{74}\n|^\[[\w.-]+:\d+\] .*\n", re.MULTILINE),
+        removes=True,
+        words=re.compile(r"^-{74}\n(?:(?!-{74}\n).*\n)+-{74}\n|^\[(?:[\w.-]+:\d+|warn)\] .*\n", re.MULTILINE),
     ),
 }
 """docs/reliability.md and docs/clusters.md tell users of these differences."""
