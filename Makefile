@@ -18,11 +18,12 @@
 # make results the benchmarks of docs/results.md; ONLY=speedup one of them (hours; stops and goes on)
 # make same-bits COMMIT=main   whether every feature still gives the results of another commit, bit for bit (minutes)
 # make fuzz   200 generated data sets: no run may end worse than a constant and say that it is done
+# make MPI=openmpi test   any of these with Open MPI, in an environment of its own, .venv-openmpi; MPI=impi: Intel MPI
 # make clean  remove the environment and the runs
 
 PYTHON ?= python3
-VENV ?= .venv
 MPI ?= mpich
+VENV ?= .venv$(if $(filter-out mpich,$(MPI)),-$(MPI))
 RANKS ?= 2
 BIN := $(VENV)/bin
 WORKERS ?= 2
@@ -30,6 +31,12 @@ POOL ?= 4
 # Files in the order that they are named: first those that take long, last those that fill the cores to the end.
 IN_POOL = -n $(POOL) --dist loadfile --no-loadscope-reorder
 PURE := tests/contracts tests/theory tests/unit tests/test_architecture.py
+
+ifeq ($(MPI),openmpi)  # what it wants as root, and with more ranks than cores
+export OMPI_ALLOW_RUN_AS_ROOT ?= 1
+export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM ?= 1
+export PRTE_MCA_rmaps_default_mapping_policy ?= :oversubscribe
+endif
 
 # Otherwise every rank of every launch compiles the package.
 unexport PYTHONDONTWRITEBYTECODE

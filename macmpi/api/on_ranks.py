@@ -22,7 +22,7 @@ from macmpi.console import say, warn
 from macmpi.data.gathered import ARGUMENTS, COLUMNS, KEYS, Points
 from macmpi.data.series import USUAL
 from macmpi.machine.lock import Lock, is_abandoned
-from macmpi.parallel.launchers import mpiexec, of_its_own, started
+from macmpi.parallel.launchers import ITS_OWN_WORDS, mpiexec, of_its_own, started
 from macmpi.results.card import NAME, record_in
 from macmpi.results.model import Model
 from macmpi.results.model_file import load, save_model
@@ -221,4 +221,5 @@ def _outcome(code: int, wish: str, folder: Path, output: Path) -> Model:
     if code == STOPPED:
         raise MacmpiError("the ranks were stopped before there was a model")
     own = said[said.rfind("macmpi: ") :].removeprefix("macmpi: ") if "macmpi: " in said else said
+    own = ITS_OWN_WORDS.split(own)[0].rstrip() or said
     raise ERRORS.get(code, MacmpiError)(own or f"the ranks ended with exit code {code}")

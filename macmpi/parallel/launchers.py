@@ -39,6 +39,9 @@ OTHERS = r"SLURM|SRUN_|PBS_|LSB_|FLUX_|COBALT_|PE_HOSTFILE|PALS_|PMI|PRTE_|OMPI_
 OWN = r"SLURM_CONF|OMPI_ALLOW_RUN_AS_ROOT|OMPI_PREFIX|\w+_MCA_"
 """The user or the site says those of them that begin so."""
 
+ITS_OWN_WORDS = re.compile(r"^(-{74}$|\[[\w.-]+:\d+\] |\[warn\] )", re.MULTILINE)
+"""Open MPI's launcher begins lines of its own so, behind the last words of a rank that has ended."""
+
 HERE_ALONE = {"HYDRA_LAUNCHER": "fork", "I_MPI_HYDRA_BOOTSTRAP": "fork"}
 """With these an mpiexec of MPICH, and of Intel MPI, starts its ranks as its own children."""
 
@@ -90,10 +93,11 @@ def speaks() -> bool:
     """Tells whether this process is to say what all of its launch have met: the first of them does.
 
     So does any that may have no launch around it, but its variables alone, as of a shell that a launcher has started
-    and left: only a process that holds its launcher's socket, or is below the one that srun has started, was started
-    by it, and so was the first.  Collective: no.
+    and left: only a process that holds its launcher's socket, or whose parent is one, or that is below the one that
+    srun has started, was started by it, and so was the first.  Collective: no.
     """
-    return started(os.environ)[1] == 0 or not (_is_socket(os.environ.get(SOCKET, "")) or in_task())
+    launched = _is_socket(os.environ.get(SOCKET, "")) or _program(os.getppid()) in PROXIES or in_task()
+    return started(os.environ)[1] == 0 or not launched
 
 
 def in_task() -> bool:
@@ -157,8 +161,9 @@ CGROUPS = Path("/sys/fs/cgroup")
 """Linux names the control groups of a process in the first, and mounts all of them in the second: version 2 as one
 tree, version 1 as one tree for each controller."""
 
-PROXY = "hydra_pmi_proxy"
-"""MPICH's mpiexec starts its ranks of a machine by a process of this name."""
+PROXIES = ("hydra_pmi_proxy", "prterun", "prted")
+"""Names of the processes by which an mpiexec starts its ranks of a machine: of MPICH, of Open MPI on its own machine,
+and of Open MPI on another one."""
 
 
 class Memory(NamedTuple):
@@ -202,11 +207,15 @@ def memory_of_a_process() -> float:
 
 def _launcher() -> int:
     """The process that has started the ranks of this machine, or this one."""
-    with suppress(OSError):
-        for pid in ancestors():
-            if Path(f"/proc/{pid}/comm").read_text().strip() == PROXY:
-                return pid
-    return 0
+    return next((pid for pid in ancestors() if _program(pid) in PROXIES), 0)
+
+
+def _program(pid: int) -> str:
+    """The name of what a process runs; "" where that cannot be known."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
 
 
 def _quotas() -> Iterator[float]:

@@ -264,6 +264,9 @@ def die(team: Team, error: BaseException) -> NoReturn:
 SEGMENTS = "/dev/shm/mpich_sh"
 """Their names begin so: ..m_ of the transport, ..ar_ of windows, which MPICH unlinks itself once they are mapped."""
 
+REMOVED = "/dev/shm/sm_segment"
+"""Open MPI's begin so.  Its launcher removes them, unless it is killed together with the ranks."""
+
 NETMOD = "MPIR_CVAR_CH4_NETMOD"
 
 FEW_ROUNDS = {
@@ -275,10 +278,13 @@ FEW_ROUNDS = {
 
 def configure() -> None:
     """Before MPI is loaded: on one node a transport that needs a fifth of the shared memory, and exchanges of few
-    rounds where ranks share cores, since a rank that waits there sleeps between two rounds (clock.py).
+    rounds where ranks share cores, since a rank that waits there sleeps between two rounds (clock.py).  Open MPI is
+    kept from a component that complains of itself whenever ranks share memory, and has no part in that.
 
     All ranks must take the same algorithm; on one node they come to the same one.  Collective: no.
     """
+    if "PMIX_RANK" in os.environ:  # its launchers set it, mpiexec as well as srun
+        os.environ.setdefault("OMPI_MCA_osc", "^ucx")
     bundled = glob.glob(os.path.join(sys.prefix, "lib", "libmpi.so*"))
     one_node = os.environ.get("MPI_LOCALNRANKS") == os.environ.get("PMI_SIZE")
     if bundled and one_node and not {"MPI4PY_LIBMPI", NETMOD} & set(os.environ) and _has_loopback():
@@ -316,22 +322,22 @@ def misnamed(reason: str) -> str:
 
 
 def leftovers() -> list[str]:
-    """Segments of MPICH that no process of this machine maps any more.  Collective: no."""
+    """Segments of MPICH and of Open MPI that no process of this machine maps any more.  Collective: no."""
     used: set[str] = set()
     for maps in glob.glob("/proc/[0-9]*/maps"):
         with suppress(OSError):
-            used |= _segments(Path(maps))
-    return sorted(set(glob.glob(f"{SEGMENTS}*")) - used)
+            used |= _segments(Path(maps), SEGMENTS) | _segments(Path(maps), REMOVED)
+    return sorted({*glob.glob(f"{SEGMENTS}*"), *glob.glob(f"{REMOVED}*")} - used)
 
 
-def _segments(maps: Path) -> set[str]:
-    """The segments that a process maps."""
-    return {line.split(maxsplit=5)[5] for line in maps.read_text().splitlines() if SEGMENTS in line}
+def _segments(maps: Path, names: str) -> set[str]:
+    """The segments of such names that a process maps."""
+    return {line.split(maxsplit=5)[5] for line in maps.read_text().splitlines() if names in line}
 
 
 def unname_shared_memory() -> None:
     """Unlink the segments that MPICH has mapped: they live as long as the ranks, however these end.  Collective: no."""
     with suppress(OSError):
-        for path in _segments(Path("/proc/self/maps")):
+        for path in _segments(Path("/proc/self/maps"), SEGMENTS):
             with suppress(OSError):
                 os.unlink(path)

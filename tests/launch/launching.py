@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -35,6 +36,44 @@ OPEN_MPI = {
 }
 """What Open MPI wants as root and with more ranks than cores; MPICH does not look at it."""
 
+
+@dataclass(frozen=True)
+class Launcher:
+    """What an mpiexec does of its own accord, whatever the program.
+
+    passes_on: signals of which it tells the ranks, and then ends with their code; of others it ends at once, with
+    another one.  needs: without them it starts nothing.  removes: the ranks' shared memory, which therefore outlives a
+    launcher that is killed too.  words: what it says itself, on standard error, of ranks that have ended in error.
+    """
+
+    passes_on: frozenset[signal.Signals]
+    needs: frozenset[str]
+    removes: bool
+    words: re.Pattern[str]
+
+    def without_its_words(self, text: str) -> str:
+        return self.words.sub("", text)
+
+
+LAUNCHERS = {
+    "mpich": Launcher(
+        passes_on=frozenset({signal.SIGUSR1, signal.SIGTERM, signal.SIGINT}),
+        needs=frozenset(),
+        removes=False,
+        words=re.compile(r"(?!)"),
+    ),
+    "openmpi": Launcher(
+        passes_on=frozenset({signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU}),
+        needs=frozenset({"HOME", "network"}),
+        removes=True,
+        words=re.compile(r"^-{74}\n(?:(?!-{74}\n).*\n)+-{74}\n|^\[(?:[\w.-]+:\d+|warn)\] .*\n", re.MULTILINE),
+    ),
+}
+"""docs/reliability.md and docs/clusters.md tell users of these differences."""
+
+LAUNCHER = LAUNCHERS["openmpi" if MPIEXEC.with_name("prterun").exists() else "mpich"]
+"""The one of this environment; Intel's is MPICH's."""
+
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 LIMIT = 60.0
@@ -43,8 +82,8 @@ LIMIT = 60.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a launch ended.  left: the process ids that outlived the launcher by more than five seconds; shared: the
-    segments of shared memory that nobody maps any more."""
+    """How a launch ended.  err: without what the launcher has said itself; left: the process ids that outlived the
+    launcher by more than five seconds; shared: the segments of shared memory that nobody maps any more."""
 
     code: int
     out: str
@@ -116,7 +155,8 @@ class Running:
         except subprocess.TimeoutExpired:
             pytest.fail(f"still running after {timeout:g} s: {self.process.args}\n" + "\n".join(self.text()))
         self.left = self.gone(5.0)
-        return Outcome(code, *self.text(), self.left, sorted(self.abandoned()))
+        out, err = self.text()
+        return Outcome(code, out, LAUNCHER.without_its_words(err), self.left, sorted(self.abandoned()))
 
     def abandoned(self) -> set[str]:
         """New segments of shared memory that nobody maps, at two looks: other launches come and go at the same time."""
@@ -171,9 +211,13 @@ def launched(
                     Path(path).unlink(missing_ok=True)
 
 
+SEGMENTS = ("/dev/shm/mpich_sh", "/dev/shm/sm_segment")
+"""Names of MPICH's segments of shared memory, and of Open MPI's, begin so."""
+
+
 def _shared_memory() -> set[str]:
     """Killed and aborted runs leave these behind."""
-    return set(glob.glob("/dev/shm/mpich_sh*"))
+    return {path for start in SEGMENTS for path in glob.glob(f"{start}*")}
 
 
 def _in_use() -> set[str]:
@@ -182,7 +226,7 @@ def _in_use() -> set[str]:
     for path in glob.glob("/proc/[0-9]*/maps"):
         try:
             with open(path) as file:
-                found.update(line.split()[5] for line in file if "/dev/shm/mpich_sh" in line)
+                found.update(line.split()[5] for line in file if any(start in line for start in SEGMENTS))
         except OSError:
             continue
     return found

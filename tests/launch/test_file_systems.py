@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -73,6 +74,33 @@ def test_files_are_written_where_there_is_no_fsync(tmp_path: Path) -> None:
     run_program("sharded.toml", "--iterations", 1, cwd=tmp_path, env=env, code=0)
     files = ("runs/sharded/model.h5", "points.h5", "--output", "out.npz")
     run_program(*files, cwd=tmp_path, program=("-m", "macmpi.predict"), env=env, code=0)
+
+
+NO_MORE_THAN_OTHERS = ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
+"""root may enter any folder unless these rights are taken from it."""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("macmpi.run", "closed/few.toml"),
+        ("macmpi.run", "few.toml", "--output", "closed/run"),
+        ("macmpi.run", "few.toml", "--set", 'data.source="closed/points.npz"'),
+        ("macmpi.predict", "closed/model.h5", "points.npz", "--output", "out.npz"),
+        ("macmpi.report", "closed"),
+    ],
+)
+def test_a_folder_that_one_may_not_enter_is_refused_in_one_line(words: tuple[str, ...], tmp_path: Path) -> None:
+    write_case(tmp_path, "few")
+    (tmp_path / "closed").mkdir()
+    (tmp_path / "closed").chmod(0)
+    try:
+        outcome = run_program(cwd=tmp_path, program=("-m", *words), prefix=NO_MORE_THAN_OTHERS, code=2)
+    finally:
+        (tmp_path / "closed").chmod(0o700)
+    assert outcome.err.startswith("macmpi: ") and outcome.err.count("\n") == 1, outcome.err
+    assert "closed" in outcome.err
+    assert not list((tmp_path / "closed").iterdir())
 
 
 def test_the_doctor_says_that_there_are_no_locks(no_locks: dict[str, str], tmp_path: Path) -> None:

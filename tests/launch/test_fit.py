@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from launch.launching import MARK, environment, run_program
+from launch.launching import MARK, OPEN_MPI, environment, run_program
 from numpy.testing import assert_array_equal
 
 import macmpi
@@ -30,6 +30,14 @@ X = RANDOM.normal(size=(90, 4))
 CLASSES = np.array(["one", "two", "three"])[np.digitize(X[:, 0] - X[:, 1], [-0.5, 0.5])]
 SHORT = {"run.max_iterations": 6}
 LONG = {"run.max_iterations": 10**6, "stochastic.patience": 10**6}
+
+
+@pytest.fixture(autouse=True)
+def launched_by_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root too: a fit in this process starts an mpiexec with its variables."""
+    for name, value in OPEN_MPI.items():
+        monkeypatch.setenv(name, value)
+
 
 SPMD = """
 import numpy as np

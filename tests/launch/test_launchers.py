@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from launch.cases import assert_same_run, snapshot, write_case
 from launch.here import run_here
-from launch.launching import run_program
+from launch.launching import LAUNCHER, run_program
 
 pytestmark = pytest.mark.launch
 
@@ -42,7 +42,9 @@ def test_links_between_nodes_decide_nothing_on_one_node(network: str, tmp_path: 
     prefix = ("unshare", "-rn") if network == "down" else ()
     if prefix and subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode:
         pytest.skip("no network of its own for a process here")
-    run_program("few.toml", "--iterations", 1, ranks=2, cwd=tmp_path, prefix=prefix, env=env, code=0)
+    outcome = run_program("few.toml", "--iterations", 1, ranks=2, cwd=tmp_path, prefix=prefix, env=env)
+    starts = network == "up" or "network" not in LAUNCHER.needs
+    assert (outcome.code == 0) == (tmp_path / "runs").exists() == starts, outcome.err
 
 
 def test_ranks_that_are_bound_to_cores_share_those_of_their_launcher(tmp_path: Path) -> None:

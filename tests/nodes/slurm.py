@@ -367,6 +367,24 @@ def requeued(slurm: Slurm, where: Path) -> None:
     stopped_and_resumed(slurm, where, job, config)
 
 
+@CASES.case("scontrol suspend, for longer than run.deadline", "goes on where it was once it is resumed, same bits")
+def suspended(slurm: Slurm, where: Path) -> None:
+    config, deadline = endless(where), 10.0
+    config.write_text(config.read_text().replace("[run]", f"[run]\ndeadline = {deadline}"))
+    job = submit(slurm, where, config.name, "--output", "run")
+    under_way(slurm, where, job)
+    slurm.run("scontrol", "suspend", job)
+    slurm.until(lambda: slurm.job(job)["JobState"] == "SUSPENDED", "suspension")
+    time.sleep(5.0)  # Slurm stops the processes two seconds after it has told them
+    reached = under_way(slurm, where, job)
+    time.sleep(2.0 * deadline)
+    assert under_way(slurm, where, job) == reached, "it was not suspended"
+    slurm.run("scontrol", "resume", job)
+    under_way(slurm, where, job, reached + 2)
+    slurm.run("scancel", "--signal=USR1", job)
+    assert "no answer" not in stopped_and_resumed(slurm, where, job, config)
+
+
 @CASES.case("kill -9 of a rank, --retries 1", "a second start in the same job, from the newest checkpoint, same bits")
 def retried(slurm: Slurm, where: Path) -> None:
     config = endless(where)

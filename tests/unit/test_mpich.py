@@ -62,6 +62,14 @@ def test_nothing_else_is_changed(environment: dict[str, str], wheel: Path, monke
     assert configured(monkeypatch, wheel, environment) == environment
 
 
+@pytest.mark.parametrize("chosen", [None, "ucx"])
+def test_open_mpi_is_kept_from_a_component_that_complains(
+    chosen: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"PMIX_RANK": "0"} | ({"OMPI_MCA_osc": chosen} if chosen else {})
+    assert configured(monkeypatch, tmp_path, given) == given | {"OMPI_MCA_osc": chosen or "^ucx"}
+
+
 # --- a library by another name ----------------------------------------------------------------------------------------
 
 
@@ -102,6 +110,7 @@ sys.stdin.read()
 def segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Path]]:
     """Segments by who maps them: this process, another one, nobody; and a file of another name."""
     monkeypatch.setattr(mpi, "SEGMENTS", str(tmp_path / "mpich_sh"))
+    monkeypatch.setattr(mpi, "REMOVED", str(tmp_path / "sm_segment"))
     named = {"own": "mpich_shm_1", "other": "mpich_shar_2", "dead": "mpich_shm_3", "alien": "sem.mpich_sh"}
     found = {who: tmp_path / name for who, name in named.items()}
     for path in found.values():
@@ -118,9 +127,10 @@ def segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[s
 
 def test_leftovers_are_the_segments_that_no_process_maps(segments: dict[str, Path]) -> None:
     assert mpi.leftovers() == [str(segments["dead"])]
-    again = segments["dead"].with_name("mpich_shar_0")
-    again.touch()
-    assert mpi.leftovers() == sorted([str(again), str(segments["dead"])])
+    others = [segments["dead"].with_name(name) for name in ("mpich_shar_0", "sm_segment.host.0.1.0")]
+    for path in others:
+        path.touch()
+    assert mpi.leftovers() == sorted(map(str, [*others, segments["dead"]]))
 
 
 def test_a_rank_unlinks_what_it_maps_and_nothing_else(segments: dict[str, Path]) -> None:

@@ -84,6 +84,18 @@ def test_a_process_that_has_inherited_a_tasks_variables_speaks_for_itself(variab
     assert speaks()
 
 
+@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize("parent", ["prterun", "prted", "hydra_pmi_proxy", "python"])
+def test_of_the_processes_that_an_mpiexec_has_started_the_first_speaks(
+    parent: str, rank: int, variables: pytest.MonkeyPatch
+) -> None:
+    """And so does one that a rank has started, which has inherited its variables."""
+    for name, value in open_mpi(3, rank).items():
+        variables.setenv(name, value)
+    variables.setattr(launchers, "_program", lambda pid: parent if pid == os.getppid() else "")
+    assert speaks() == (rank == 0 or parent == "python")
+
+
 @pytest.mark.parametrize(
     ("environment", "named"),
     [
