@@ -137,7 +137,7 @@ TABLE: dict[str, dict[Any, Row]] = {
             USUAL if place.sums_alone else USUAL - {D.CENTRES},
             "layers are fitted by sums over points",
             ALL_POINTS,
-            D[name.upper()],
+            Demand[name.upper()],
             tuple(other for other in PLACEMENTS if other != name),
         )
         for name, place in PLACEMENTS.items()
