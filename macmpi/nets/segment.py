@@ -183,13 +183,8 @@ class Segment:
 
         The tangent is in the precision of what is fixed, where that is given.
         """
-        tangents, B = [], self._first(A)
-        for i, (map_, b, W) in enumerate(zip(self.maps, self.blocks, self._weights(weights), strict=True)):
-            inputs = self._joined(i, B, A)
-            B = map_.forward(W, inputs)
-            tangent = map_.tangent(W, inputs, B) if fixed is None else fixed.tangent(map_, b, inputs, B)
-            tangents.append(of_first(tangent, self.varying(i), map_.n_in))
-        return B, compose(tangents)
+        tape = self.tape(weights, A, fixed)
+        return tape.F, compose([step.tangent for step in tape.steps])
 
     def varying(self, i: int) -> int:
         """The inputs of map i that are no data."""
@@ -199,14 +194,15 @@ class Segment:
     def _varying(self) -> tuple[int, ...]:
         return tuple(map_.n_in - _width(self.read(i)) for i, map_ in enumerate(self.maps))
 
-    def tape(self, weights: Sequence[Array], A: Array) -> Tape:
-        """f_k(A), linearised in its weights as well."""
+    def tape(self, weights: Sequence[Array], A: Array, fixed: Fixed | None = None) -> Tape:
+        """f_k(A), linearised in its weights as well, with the tangents of `linearise`."""
         steps, B, places = [], self._first(A), {b: i for i, b in enumerate(self.weighted)}
         for i, (map_, b, W) in enumerate(zip(self.maps, self.blocks, self._weights(weights), strict=True)):
             inputs = self._joined(i, B, A)
             B = map_.forward(W, inputs)
             own = self.varying(i)
-            tangent = of_first(map_.tangent(W, inputs, B), own, map_.n_in)
+            tangent = map_.tangent(W, inputs, B) if fixed is None else fixed.tangent(map_, b, inputs, B)
+            tangent = of_first(tangent, own, map_.n_in)
             steps.append(Step(map_, W, inputs, tangent, None if b is None else places[b], own))
         return Tape(B, tuple(steps))
 

@@ -30,6 +30,12 @@ SWEEPS = 2
 SINGLE = 3
 """Weights of a row that may leave 0 or a bound between two of Newton's steps, where it is solved to the end."""
 
+EXACT_ROUNDS, EXACT = 1000, 1e-10
+"""Rounds of Newton's steps and descent at most, and what conditions may lack, of what is solved to the end."""
+
+ROUNDS, NEAR = 2, 0.05
+"""The same of what is solved roughly: where the quadratic is only a model."""
+
 HALVINGS = 20
 """The search for the lowest place along a step halves what is left of it so often."""
 
@@ -56,8 +62,7 @@ def form_of(G: Array, added: Array | float) -> Form:
 class Quadratic:
     """Rows W (w, P) of such a problem; penalised (w, P): where the restraint holds.
 
-    exists: marks the weights that exist; the others are 0 and stay 0.  Where the restraint joins rows, they have one
-    scale.
+    bounds: least and most of each weight, (w, P) each.  Where the restraint joins rows, they have one scale.
     """
 
     form: Form
@@ -66,15 +71,15 @@ class Quadratic:
     scale: Array
     penalised: Array
     restraint: Restraint
-    exists: Array | None = None
+    bounds: tuple[Array, Array]
 
     def of(self, rows: slice | Array) -> Quadratic:
         """Some rows; of a restraint that joins them all."""
         if self.restraint.joins:
             return self
-        start, slope, scale, penalised = (A[rows] for A in (self.start, self.slope, self.scale, self.penalised))
-        exists = None if self.exists is None else self.exists[rows]
-        return Quadratic(self.form, start, slope, scale, penalised, self.restraint, exists)
+        parts = self.start, self.slope, self.scale, self.penalised, *self.bounds
+        start, slope, scale, penalised, low, high = (A[rows] for A in parts)
+        return Quadratic(self.form, start, slope, scale, penalised, self.restraint, (low, high))
 
     @cached_property
     def l1(self) -> Array:
@@ -86,22 +91,15 @@ class Quadratic:
         """Marks the columns that are groups, (P,)."""
         return self.penalised[0] & self.restraint.joins
 
-    @cached_property
-    def bounds(self) -> tuple[Array, Array]:
-        """Least and most of each weight, (w, P) each."""
-        low, high = self.restraint.limits(self.start, self.penalised)
-        if self.exists is not None:
-            low, high = (np.where(self.exists, bound, 0.0) for bound in (low, high))
-        return low, high
-
-    def solved(self, rounds: int, tolerance: float, to_the_end: bool) -> Array:
-        """Rows that lower the objective, or start, which lies within the bounds.
+    def solved(self, to_the_end: bool) -> Array:
+        """Rows that lower the objective, or start, which lies within the bounds; solved to the end or roughly.
 
         A round is one of Newton's steps and coordinate descent: sweeps, or of rows that nothing joins and that are
         solved to the end the few weights that lack most.  Those rows begin with all weights 0: some leave 0 in each
-        round, while back they come one by one.  A row is done where each of its conditions holds to `tolerance` of l1
-        and the groups' size together, or without these of the largest gradient at 0, or to rounding.
+        round, while back they come one by one.  A row is done where each of its conditions holds to a share of l1 and
+        the groups' size together, or without these of the largest gradient at 0, or to rounding.
         """
+        rounds, tolerance = (EXACT_ROUNDS, EXACT) if to_the_end else (ROUNDS, NEAR)
         swept, (low, high) = self.restraint.joins or not to_the_end, self.bounds
         held = self.penalised & (not swept)
         W, live = np.where(held, np.clip(0.0, low, high), self.start), np.arange(len(self.start))

@@ -73,6 +73,13 @@ class Asked(NamedTuple):
     restraint: Restraint
     exists: Array | None
 
+    def limits(self, W: Array) -> tuple[Array, Array]:
+        """Bounds of each weight: those that do not exist have 0 for both."""
+        low, high = self.restraint.limits(W, self.penalised)
+        if self.exists is None:
+            return low, high
+        return np.where(self.exists, low, 0.0), np.where(self.exists, high, 0.0)
+
 
 def together(joins: bool, values: Array, by: Callable[[Array], Any] = np.sum) -> Array:
     """The values of rows; where a restraint joins these, what they are together for each of them."""

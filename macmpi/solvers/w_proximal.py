@@ -33,13 +33,6 @@ FLATTER, STEEPER = 0.1, 16.0
 """From one trial or iteration to the next a curvature changes within these factors; it at least doubles if refused."""
 
 
-EXACT_ROUNDS, EXACT = 1000, 1e-10
-"""Rounds of Newton's steps and sweeps for linear units at most, and what their conditions may lack."""
-
-ROUNDS, NEAR = 2, 0.05
-"""The quadratic of other units is only a model: it is solved roughly."""
-
-
 class MeasuringGram(System):
     """The units of a layer measure their steps in G plus ridge / steepest^2: a unit at its steepest has that."""
 
@@ -181,15 +174,16 @@ class Fit:
         parts = zip(blocks(model.theta), blocks(model.slope), model.forms, self.problem.asked, strict=True)
         for W, own, form, asked in parts:
             some, moved = np.flatnonzero(np.broadcast_to(rows | asked.restraint.joins, len(W))), W.copy()
-            moved[some] = self._solved(Quadratic(form, W, own, np.broadcast_to(scale, len(W)), *asked).of(some))
+            scales, restraint = np.broadcast_to(scale, len(W)), asked.restraint
+            whole = Quadratic(form, W, own, scales, asked.penalised, restraint, asked.limits(W))
+            moved[some] = self._solved(whole.of(some))
             found.append(moved)
         return self.joined(found)
 
     def _solved(self, model: Quadratic) -> Array:
-        (count, width), exact = model.start.shape, self.problem.quadratic
+        count, width = model.start.shape
         runs = [slice(0, count)] if model.restraint.joins else [t.rows for t in tiles.solved_tiles(count)]
-        rounds, lack = (EXACT_ROUNDS, EXACT) if exact else (ROUNDS, NEAR)
-        return self.problem.in_pieces.rows(runs, width, lambda i: model.of(runs[i]).solved(rounds, lack, exact))
+        return self.problem.in_pieces.rows(runs, width, lambda i: model.of(runs[i]).solved(self.problem.quadratic))
 
     def curvature(self, move: Array, forms: Sequence[Form]) -> Array:
         """The moves' squares in the forms, (m,)."""

@@ -21,7 +21,7 @@ from macmpi.export import net, onnx_file
 from macmpi.export.onnx_file import Answers, Runner, answers_of, difference, onnx_runner, points_of
 from macmpi.nets.build import build_chain
 from macmpi.nets.chain import Chain
-from macmpi.nets.layers import KINDS, Kind
+from macmpi.nets.layers import KINDS, Map
 from macmpi.nets.layers.activation import FUNCTIONS
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.losses import LINKS
@@ -257,7 +257,7 @@ def test_a_batch_of_points_is_each_point(random: np.random.Generator) -> None:
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
-class Negation(Kind):
+class Negation(Map):
     """A kind of map of another package."""
 
     kind = "negation"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -28,9 +28,10 @@ class Tangent:
     vjp: Callable[[Array], Array]
 
 
-class Map(Protocol):
-    """One map of a chain.
+class Map:
+    """One map of a chain: a kind of map has no weights, no derivatives and no activation but those that it defines.
 
+    n_in, n_out, capabilities -- fields or properties of each kind.  The fields are the arguments that rebuild a map.
     capabilities -- some of
         "jacobian"         tangent, congruence and pullback exist (a Z-step through the map needs it);
         "weight_jacobian"  weight_jvp and weight_vjp exist (a W-step by regression needs it);
@@ -61,144 +62,24 @@ class Map(Protocol):
         "linear" or has "patches", and has "units".  Others ask `zero_missing`, or the view of the map's regression.
     """
 
-    @property
-    def own(self) -> Map: ...
-
-    @property
-    def n_in(self) -> int: ...
-
-    @property
-    def n_out(self) -> int: ...
-
-    @property
-    def capabilities(self) -> frozenset[str]: ...
-
-    @property
-    def parameter_shape(self) -> tuple[int, int] | None: ...
-
-    @property
-    def trained_as(self) -> str: ...
-
-    @property
-    def positions(self) -> int: ...
-
-    @property
-    def columns(self) -> int: ...
-
-    @property
-    def multiplications(self) -> int: ...
-
-    @property
-    def penalised(self) -> Array: ...
-
-    @property
-    def fitter(self) -> str: ...
-
-    @property
-    def memory(self) -> float: ...
-
-    @property
-    def fan_in(self) -> int | Array: ...
-
-    @property
-    def connected(self) -> Array | None: ...
-
-    def zero_missing(self, W: Array, units: slice = EVERY) -> Array:
-        """W, `units` of the weights or of something of their shape: in place 0 where a weight does not exist."""
-        ...
-
-    def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
-        """B (n, n_out)."""
-        ...
-
-    def unfold(self, A: Array) -> Array:
-        """The rows that the weights multiply, position by position: (n positions, columns)."""
-        ...
-
-    def matrix(self, W: Any) -> Array:
-        """J (n_out, n_in) of a map whose derivative is the same at every point."""
-        ...
-
-    def tangent(self, W: Any, A: Array, B: Array) -> Tangent:
-        """The tangent at A, where B = forward(W, A).  That of a "linear" map, the same at every point, reads neither.
-
-        Cost: one forward's product for each jvp or vjp.
-        """
-        ...
-
-    def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:
-        """dB (n, n_out) for a change dW of the weights."""
-        ...
-
-    def weight_vjp(self, W: Any, A: Array, dB: Array) -> Array:
-        """sum_n dB[n]^T dB/dW, of the weights' shape."""
-        ...
-
-    def congruence(self, W: Any, A: Array, M: Array) -> Array:
-        """Mean over the rows of A of J M J^T, for M (n_in, n_in) symmetric; (n_out, n_out)."""
-        ...
-
-    def pullback(self, W: Any, A: Array, M: Array) -> Array:
-        """Mean over the rows of A of J^T M J, for M (n_out, n_out) symmetric; (n_in, n_in)."""
-        ...
-
-    def remembered(self, random: Any) -> Array:
-        """Weights of a state with which its length is kept, times `memory`: (units, units), of a random stream."""
-        ...
-
-    def spec(self) -> dict[str, Any]:
-        """{"kind": ..., **arguments} rebuilds the map; plain numbers and strings only."""
-        ...
-
-
-class Kind:
-    """A kind of map has no weights, no derivatives and no activation but those that it defines.
-
-    Its fields are the arguments that rebuild it.
-    """
-
     kind: ClassVar[str]
     fitter: str = ""
     memory: float = 0.0
 
+    if TYPE_CHECKING:
+
+        @property
+        def n_in(self) -> int: ...
+
+        @property
+        def n_out(self) -> int: ...
+
+        @property
+        def capabilities(self) -> frozenset[str]: ...
+
     @property
-    def own(self: Map) -> Map:
+    def own(self) -> Map:
         return self
-
-    @property
-    def penalised(self: Map) -> Array:
-        found = np.full(self.parameter_shape or (0, 0), not self.fitter)
-        found[:, -1:] &= "bias" not in self.capabilities
-        return found
-
-    @property
-    def positions(self) -> int:
-        return 1
-
-    @property
-    def columns(self: Map) -> int:
-        return self.n_in
-
-    @property
-    def multiplications(self: Map) -> int:
-        h, d = self.parameter_shape or (0, 0)
-        return self.positions * h * d
-
-    @property
-    def fan_in(self: Map) -> int | Array:
-        return self.n_in
-
-    @property
-    def connected(self) -> Array | None:
-        return None
-
-    def zero_missing(self, W: Array, units: slice = EVERY) -> Array:
-        if self.connected is not None:
-            W *= self.connected[units]
-        return W
-
-    def unfold(self, A: Array) -> Array:
-        return A
 
     @property
     def parameter_shape(self) -> tuple[int, int] | None:
@@ -208,35 +89,107 @@ class Kind:
     def trained_as(self) -> str:
         return ""
 
+    @property
+    def positions(self) -> int:
+        return 1
+
+    @property
+    def columns(self) -> int:
+        return self.n_in
+
+    @property
+    def multiplications(self) -> int:
+        h, d = self.parameter_shape or (0, 0)
+        return self.positions * h * d
+
+    @property
+    def penalised(self) -> Array:
+        found = np.full(self.parameter_shape or (0, 0), not self.fitter)
+        found[:, -1:] &= "bias" not in self.capabilities
+        return found
+
+    @property
+    def fan_in(self) -> int | Array:
+        return self.n_in
+
+    @property
+    def connected(self) -> Array | None:
+        return None
+
+    def zero_missing(self, W: Array, units: slice = EVERY) -> Array:
+        """W, `units` of the weights or of something of their shape: in place 0 where a weight does not exist."""
+        if self.connected is not None:
+            W *= self.connected[units]
+        return W
+
+    def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
+        """B (n, n_out)."""
+        raise NotImplementedError
+
+    def unfold(self, A: Array) -> Array:
+        """The rows that the weights multiply, position by position: (n positions, columns)."""
+        return A
+
     def matrix(self, W: Any) -> Array:
+        """J (n_out, n_in) of a map whose derivative is the same at every point."""
         raise self._lacks("derivative that is the same at every point")
 
     def tangent(self, W: Any, A: Array, B: Array) -> Tangent:
+        """The tangent at A, where B = forward(W, A).  That of a "linear" map, the same at every point, reads neither.
+
+        Cost: one forward's product for each jvp or vjp.
+        """
         raise self._lacks("derivative")
 
     def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:
+        """dB (n, n_out) for a change dW of the weights."""
         raise self._lacks("derivative in weights")
 
     def weight_vjp(self, W: Any, A: Array, dB: Array) -> Array:
+        """sum_n dB[n]^T dB/dW, of the weights' shape."""
         raise self._lacks("derivative in weights")
 
     def congruence(self, W: Any, A: Array, M: Array) -> Array:
+        """Mean over the rows of A of J M J^T, for M (n_in, n_in) symmetric; (n_out, n_out)."""
         raise self._lacks("derivative")
 
     def pullback(self, W: Any, A: Array, M: Array) -> Array:
+        """Mean over the rows of A of J^T M J, for M (n_out, n_out) symmetric; (n_in, n_in)."""
         raise self._lacks("derivative")
 
     def remembered(self, random: Any) -> Array:
+        """Weights of a state with which its length is kept, times `memory`: (units, units), of a random stream."""
         raise self._lacks("memory")
 
     def _lacks(self, what: str) -> NotImplementedError:
         return NotImplementedError(f"{self.kind} has no {what}")
 
     def spec(self) -> dict[str, Any]:
+        """{"kind": ..., **arguments} rebuilds the map; plain numbers and strings only."""
         return {"kind": self.kind, **vars(self)}
 
 
-class SameSize(Kind):
+Kind = Map
+"""Map, for packages that know it by this name."""
+
+
+class SameDerivative(Map):
+    """A map whose derivative J = matrix(W) is the same at every point."""
+
+    def tangent(self, W: Any, A: Array, B: Array) -> Tangent:
+        J = self.matrix(W)
+        return Tangent(jvp=lambda dA: dA @ J.T, vjp=lambda dB: dB @ J)
+
+    def congruence(self, W: Any, A: Array, M: Array) -> Array:
+        J = self.matrix(W)
+        return J @ M @ J.T
+
+    def pullback(self, W: Any, A: Array, M: Array) -> Array:
+        J = self.matrix(W)
+        return J.T @ M @ J
+
+
+class SameSize(Map):
     """A map of `size` inputs to as many outputs, whose derivative is symmetric if it has one."""
 
     size: int

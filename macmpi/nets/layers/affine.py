@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from macmpi.nets.design import adjoint, apply
-from macmpi.nets.layers import Kind, Tangent
+from macmpi.nets.layers import SameDerivative
 from macmpi.typing import Array
 
 
 @dataclass(frozen=True)
-class Affine(Kind):
+class Affine(SameDerivative):
     """b = V a + c, with weights W = [V, c] of shape (n_out, n_in + 1), the bias last.
 
     A forward, a jvp and a vjp cost 2 n n_in n_out flops each.
@@ -34,20 +34,12 @@ class Affine(Kind):
         B += np.ascontiguousarray(W[:, -1])  # read n times over
         return B
 
-    def tangent(self, W: Any, A: Array, B: Array) -> Tangent:
-        V = W[:, :-1]
-        return Tangent(jvp=lambda dA: dA @ V.T, vjp=lambda dB: dB @ V)
+    def matrix(self, W: Any) -> Array:
+        V: Array = W[:, :-1]
+        return V
 
     def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:
         return apply(A, dW)
 
     def weight_vjp(self, W: Any, A: Array, dB: Array) -> Array:
         return adjoint(dB, A)
-
-    def congruence(self, W: Any, A: Array, M: Array) -> Array:
-        V = W[:, :-1]
-        return V @ M @ V.T
-
-    def pullback(self, W: Any, A: Array, M: Array) -> Array:
-        V = W[:, :-1]
-        return V.T @ M @ V

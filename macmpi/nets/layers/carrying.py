@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from macmpi.nets.layers import Kind, Map, Tangent, build
+from macmpi.nets.layers import Map, Tangent, build
 from macmpi.typing import Array
 
 
 @dataclass(frozen=True)
-class Carrying(Kind):
+class Carrying(Map):
     """[b, c] of [a, c]: a map b(a) of the first columns, and the last `carried` columns c as they are."""
 
     map: Map
@@ -80,10 +80,7 @@ class Carrying(Kind):
 
     def _mean_derivative(self, W: Any, A: Array) -> Array:
         """The mean over the rows of J of the map (its n_out, its n_in).  Cost: of most kinds n_out backward passes."""
-        if "linear" in self.map.capabilities:
-            V: Array = W[:, : self.map.n_in]
-            return V
-        if "patches" in self.map.capabilities:
+        if {"linear", "patches"} & self.map.capabilities:
             return self.map.matrix(W)
         own, n_out = self._tangent(W, A, self.forward(W, A)), self.map.n_out
         if "elementwise" in self.map.capabilities:
@@ -109,14 +106,32 @@ def _bordered(inner: Array, corner: Array, rest: Array) -> Array:
     return np.block([[inner, corner], [corner.T, rest]])
 
 
+class Rearranging(Map):
+    """A map F that copies and adds columns, the same at every point: `forward`, and `back`, the transpose of F."""
+
+    capabilities: ClassVar[frozenset[str]] = frozenset({"jacobian"})
+
+    def back(self, dB: Array) -> Array:
+        """F^T dB, row by row: (n, n_out) -> (n, n_in)."""
+        raise NotImplementedError
+
+    def tangent(self, W: Any, A: Array, B: Array) -> Tangent:
+        return Tangent(jvp=lambda dA: self.forward(None, dA), vjp=self.back)
+
+    def congruence(self, W: Any, A: Array, M: Array) -> Array:
+        return self.forward(None, self.forward(None, M).T)
+
+    def pullback(self, W: Any, A: Array, M: Array) -> Array:
+        return self.back(self.back(M).T)
+
+
 @dataclass(frozen=True)
-class Copy(Kind):
+class Copy(Rearranging):
     """[a, m, a] of [a, m]: a copy of the first `size` columns, behind `between` others."""
 
     size: int
     between: int = 0
     kind: ClassVar[str] = "copy"
-    capabilities: ClassVar[frozenset[str]] = frozenset({"jacobian"})
 
     @property
     def n_in(self) -> int:
@@ -129,23 +144,14 @@ class Copy(Kind):
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
         return np.hstack([A, A[:, : self.size]])
 
-    def tangent(self, W: Any, A: Array, B: Array) -> Tangent:
-        return Tangent(jvp=lambda dA: self.forward(None, dA), vjp=self._gathered)
-
-    def _gathered(self, dB: Array) -> Array:
+    def back(self, dB: Array) -> Array:
         dA = dB[:, : self.n_in].copy()
         dA[:, : self.size] += dB[:, self.n_in :]
         return dA
 
-    def congruence(self, W: Any, A: Array, M: Array) -> Array:
-        return self.forward(None, self.forward(None, M).T)
-
-    def pullback(self, W: Any, A: Array, M: Array) -> Array:
-        return self._gathered(self._gathered(M).T)
-
 
 @dataclass(frozen=True)
-class Add(Kind):
+class Add(Rearranging):
     """a + c of [a, c], both of `size` columns."""
 
     size: int
@@ -164,18 +170,15 @@ class Add(Kind):
         found: Array = A[:, : self.size] + A[:, self.size :]
         return found
 
-    def tangent(self, W: Any, A: Array, B: Array) -> Tangent:
-        return Tangent(jvp=lambda dA: self.forward(None, dA), vjp=lambda dB: np.hstack([dB, dB]))
-
-    def congruence(self, W: Any, A: Array, M: Array) -> Array:
-        return self.forward(None, self.forward(None, M).T)
+    def back(self, dB: Array) -> Array:
+        return np.hstack([dB, dB])
 
     def pullback(self, W: Any, A: Array, M: Array) -> Array:
         return np.tile(M, (2, 2))
 
 
 @dataclass(frozen=True)
-class Stack(Kind):
+class Stack(Rearranging):
     """Images of `first` channels and behind them others of `second`, as many `pixels`, as images of both.
 
     [a, c] with the channels of each pixel next to each other becomes [a_p, c_p] pixel by pixel.
@@ -185,7 +188,6 @@ class Stack(Kind):
     first: int
     second: int
     kind: ClassVar[str] = "stack"
-    capabilities: ClassVar[frozenset[str]] = frozenset({"jacobian"})
 
     @property
     def n_in(self) -> int:
@@ -200,16 +202,7 @@ class Stack(Kind):
         one, other = A[:, :own].reshape(n, self.pixels, self.first), A[:, own:].reshape(n, self.pixels, self.second)
         return np.concatenate([one, other], axis=2).reshape(n, self.n_out)
 
-    def _back(self, B: Array) -> Array:
-        n, pixels = len(B), B.reshape(len(B), self.pixels, self.first + self.second)
+    def back(self, dB: Array) -> Array:
+        n, pixels = len(dB), dB.reshape(len(dB), self.pixels, self.first + self.second)
         one, other = pixels[:, :, : self.first], pixels[:, :, self.first :]
         return np.hstack([one.reshape(n, self.pixels * self.first), other.reshape(n, self.pixels * self.second)])
-
-    def tangent(self, W: Any, A: Array, B: Array) -> Tangent:
-        return Tangent(jvp=lambda dA: self.forward(None, dA), vjp=self._back)
-
-    def congruence(self, W: Any, A: Array, M: Array) -> Array:
-        return self.forward(None, self.forward(None, M).T)
-
-    def pullback(self, W: Any, A: Array, M: Array) -> Array:
-        return self._back(self._back(M).T)

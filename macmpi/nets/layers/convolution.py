@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from macmpi.nets.design import adjoint, apply, column_sums
-from macmpi.nets.layers import Kind, Tangent
+from macmpi.nets.layers import SameDerivative, Tangent
 from macmpi.nets.layers.patches import Patches
 from macmpi.typing import Array
 
@@ -18,7 +18,7 @@ CACHED = 2**17
 
 
 @dataclass(frozen=True)
-class Shared(Kind):
+class Shared(SameDerivative):
     """b_p = V a_p + c for each patch a_p of an image, with weights W = [V, c] (units, columns + 1), the bias last.
 
     Outputs are images of `units` channels, one pixel a patch, in rows with the channels last.
@@ -66,14 +66,6 @@ class Shared(Kind):
         """J (n_out, n_in), the same at every point."""
         unit = np.eye(self.n_in, dtype=W.dtype)
         return self.tangent(W, unit, unit).jvp(unit).T
-
-    def congruence(self, W: Any, A: Array, M: Array) -> Array:
-        J = self.matrix(W)
-        return J @ M @ J.T
-
-    def pullback(self, W: Any, A: Array, M: Array) -> Array:
-        J = self.matrix(W)
-        return J.T @ M @ J
 
 
 def _runs(points: int, numbers: int) -> Iterator[slice]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from macmpi.nets.layers import Kind, Tangent
+from macmpi.nets.layers import Map, Tangent
 from macmpi.nets.layers.rbf import GaussianBasis
 from macmpi.typing import Array
 
 
 @dataclass(frozen=True)
-class Kernels(Kind):
+class Kernels(Map):
     """b = sum_m v_m exp(-||(a - c_m) / width||^2), with the weights [c_m, v_m] (examples, n_in + n_out).
 
     Radial basis functions and the linear map that reads them, as one map: a fitter finds both.

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from macmpi.nets.design import squared_distances
-from macmpi.nets.layers import Kind
+from macmpi.nets.layers import Map
 from macmpi.typing import Array
 
 
 @dataclass(frozen=True)
-class Neighbours(Kind):
+class Neighbours(Map):
     """b = the mean of v_m over the k examples c_m nearest to a, with the weights [c_m, v_m] (examples, n_in + n_out).
 
     A forward costs 2 n n_in examples flops.

@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from macmpi.nets.layers import Kind, Tangent
+from macmpi.nets.layers import Map, Tangent
 from macmpi.nets.layers.patches import Patches
 from macmpi.typing import Array
 
 
 @dataclass(frozen=True)
-class Pooling(Kind):
+class Pooling(Map):
     """b = U (s(a) a): sums U over patches of size x size pixels, channel by channel, of the pixels' shares s.
 
     Patches do not overlap; pixels at the lower and right edge that fill none have the share 0.

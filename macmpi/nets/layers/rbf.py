@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from macmpi.nets.design import row_dots, squared_distances
-from macmpi.nets.layers import Kind, Tangent
+from macmpi.nets.layers import Map, Tangent
 from macmpi.typing import Array
 
 
 @dataclass(frozen=True)
-class GaussianBasis(Kind):
+class GaussianBasis(Map):
     """b_h = exp(-||(a - c_h) / width||^2), with the centres c_h as weights C (n_out, n_in).
 
     J = -2/width^2 diag(b) (1 a^T - C).  A forward, a jvp and a vjp cost 2 n n_in n_out flops each, and a forward

@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from macmpi.nets.layers import Kind, Tangent
+from macmpi.nets.layers import Map, Tangent
 from macmpi.typing import Array
 
 
 @dataclass(frozen=True)
-class FirstState(Kind):
+class FirstState(Map):
     """b = [0, a]: `units` zeros, the state before the first step, and the inputs of that step.
 
     memory: the weights that multiply the state begin as this share of a matrix: the identity or an orthogonal one.

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from macmpi.nets.design import column_sums
-from macmpi.nets.layers import Kind, SameSize, Tangent
+from macmpi.nets.layers import SameDerivative, SameSize, Tangent
 from macmpi.typing import Array
 
 
 @dataclass(frozen=True)
-class Transposed(Kind):
+class Transposed(SameDerivative):
     """b = V^T a, with the weights [V, c] (n_in, n_out + 1) of an affine map the other way; its biases c are not read.
 
     A forward, a jvp and a vjp cost 2 n n_in n_out flops each.
@@ -31,9 +31,9 @@ class Transposed(Kind):
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
         return A @ W[:, :-1]
 
-    def tangent(self, W: Any, A: Array, B: Array) -> Tangent:
-        V = W[:, :-1]
-        return Tangent(jvp=lambda dA: dA @ V, vjp=lambda dB: dB @ V.T)
+    def matrix(self, W: Any) -> Array:
+        V: Array = W[:, :-1]
+        return V.T
 
     def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:
         return A @ dW[:, :-1].astype(A.dtype, copy=False)
@@ -42,14 +42,6 @@ class Transposed(Kind):
         found = np.zeros(self.parameter_shape, dB.dtype)
         np.matmul(A.T, dB, out=found[:, :-1])
         return found
-
-    def congruence(self, W: Any, A: Array, M: Array) -> Array:
-        V = W[:, :-1]
-        return V.T @ M @ V
-
-    def pullback(self, W: Any, A: Array, M: Array) -> Array:
-        V = W[:, :-1]
-        return V @ M @ V.T
 
 
 @dataclass(frozen=True)

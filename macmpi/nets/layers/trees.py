@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from macmpi.nets.layers import Kind
+from macmpi.nets.layers import Map
 from macmpi.typing import Array
 
 
 @dataclass(frozen=True)
-class Trees(Kind):
+class Trees(Map):
     """b = sum_t v_t(a), where v_t is what stands in the leaf of tree t in which the point a ends.
 
     A tree is a row of the weights: the columns that its 2^depth - 1 nodes ask for, their thresholds, the values (n_out)

@@ -7,7 +7,7 @@ outputs, write a subclass of ByOutput and add a row to LOSSES, or give it by an 
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -38,7 +38,7 @@ class Root(Protocol):
         ...
 
 
-class Loss(Protocol):
+class Loss:
     """A loss of targets Y (n, L) and outputs F (n, L), never below 0 and convex in F, or nearly so.
 
     by_output -- it is a sum over outputs, a ByOutput; labels -- targets are classes, one-hot;
@@ -53,64 +53,54 @@ class Loss(Protocol):
     """
 
     by_output: ClassVar[bool]
-    labels: ClassVar[bool]
-    curvature: ClassVar[str]
-    link: ClassVar[str]
-    scaled: ClassVar[bool]
-    targets: ClassVar[str]
-
-    @property
-    def missing(self) -> bool: ...
-
-    @property
-    def unit_hessian(self) -> bool: ...
-
-    @property
-    def stiffness(self) -> float: ...
-
-    def admits(self, Y: Array) -> Array:
-        """Tells which targets it takes, number by number; of NaN anything."""
-        ...
-
-    def width(self, Y: Array) -> int:
-        """The number of outputs that it compares with these targets."""
-        ...
-
-    def value(self, Y: Array, F: Array) -> Array:
-        """(n,)."""
-        ...
-
-    def residual(self, Y: Array, F: Array) -> Array:
-        """-gradient with respect to F: (n, L)."""
-        ...
-
-    def with_residual(self, Y: Array, F: Array) -> tuple[Array, Array]:
-        """Value and residual, the same numbers in one pass."""
-        ...
-
-    def root(self, Y: Array, F: Array) -> Root: ...
-
-    def congruence(self, Y: Array, F: Array, M: Array) -> Array:
-        """Mean over rows of B M B^T, (L, L); may be M itself."""
-        ...
-
-    def hessian(self, Y: Array, F: Array) -> Array:
-        """Mean over rows of B^T B, (L, L)."""
-        ...
-
-
-class EveryNumber:
-    """A loss that takes every number as a target, and predicts its outputs."""
-
+    labels: ClassVar[bool] = False
+    curvature: ClassVar[str] = "hessian"
     link: ClassVar[str] = "identity"
     scaled: ClassVar[bool] = True
     targets: ClassVar[str] = "numbers"
 
+    if TYPE_CHECKING:
+
+        @property
+        def missing(self) -> bool: ...
+
+        @property
+        def unit_hessian(self) -> bool: ...
+
+        @property
+        def stiffness(self) -> float: ...
+
     def admits(self, Y: Array) -> Array:
+        """Tells which targets it takes, number by number; of NaN anything."""
         return np.ones(Y.shape, dtype=bool)
 
     def width(self, Y: Array) -> int:
+        """The number of outputs that it compares with these targets."""
         return Y.shape[1]
+
+    def value(self, Y: Array, F: Array) -> Array:
+        """(n,)."""
+        raise NotImplementedError
+
+    def residual(self, Y: Array, F: Array) -> Array:
+        """-gradient with respect to F: (n, L)."""
+        raise NotImplementedError
+
+    def with_residual(self, Y: Array, F: Array) -> tuple[Array, Array]:
+        """Value and residual, the same numbers in one pass."""
+        return self.value(Y, F), self.residual(Y, F)
+
+    def root(self, Y: Array, F: Array) -> Root:
+        """A factor of the curvature at these outputs."""
+        raise NotImplementedError
+
+    def congruence(self, Y: Array, F: Array, M: Array) -> Array:
+        """Mean over rows of B M B^T, (L, L); may be M itself."""
+        raise NotImplementedError
+
+    def hessian(self, Y: Array, F: Array) -> Array:
+        """Mean over rows of B^T B, (L, L)."""
+        raise NotImplementedError
 
 
 from macmpi.nets.losses.by_output import LINKS as LINKS  # noqa: E402

@@ -20,7 +20,7 @@ import numpy as np
 from macmpi.nets.layers import Tangent
 from macmpi.nets.layers.activation import function
 from macmpi.nets.layers.softmax import softmax
-from macmpi.nets.losses import EveryNumber, Root
+from macmpi.nets.losses import Loss, Root
 from macmpi.nets.tape import compose
 from macmpi.typing import Array
 
@@ -52,7 +52,7 @@ class DiagonalRoot:
 
 
 @dataclass(frozen=True)
-class ByOutput(EveryNumber):
+class ByOutput(Loss):
     """sum_l v(y_l, f_l).  A subclass has `values`, `slopes` and `curvatures`, (n, L) each, and says what it declares.
 
     missing: NaN among the targets stands for none.  Fields of a subclass that are keys of [loss] are taken from there.
@@ -60,8 +60,6 @@ class ByOutput(EveryNumber):
 
     missing: bool = field(default=False, kw_only=True)
     by_output: ClassVar[bool] = True
-    labels: ClassVar[bool] = False
-    curvature: ClassVar[str] = "hessian"
     stiffness: ClassVar[float] = 1.0
 
     @property
@@ -86,9 +84,6 @@ class ByOutput(EveryNumber):
 
     def residual(self, Y: Array, F: Array) -> Array:
         return -self._where_seen(self.slopes, Y, F)
-
-    def with_residual(self, Y: Array, F: Array) -> tuple[Array, Array]:
-        return self.value(Y, F), self.residual(Y, F)
 
     def root(self, Y: Array, F: Array) -> Root:
         s = self._roots(Y, F)

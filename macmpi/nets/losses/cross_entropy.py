@@ -10,7 +10,7 @@ import numpy as np
 from macmpi.nets.design import row_dots
 from macmpi.nets.layers import Tangent
 from macmpi.nets.layers.softmax import softmax
-from macmpi.nets.losses import Root
+from macmpi.nets.losses import Loss, Root
 from macmpi.nets.tape import compose
 from macmpi.typing import Array
 
@@ -49,7 +49,7 @@ class CrossEntropyRoot:
 
 
 @dataclass(frozen=True)
-class CrossEntropy:
+class CrossEntropy(Loss):
     """-sum_l y_l log p_l with p = softmax(f), for one-hot targets y.  Gradient p - y, Hessian diag(p) - p p^T.
 
     The rest of 1, without the largest p, is added up, not subtracted: losses far below the rounding of 1 have digits.
@@ -58,7 +58,6 @@ class CrossEntropy:
     by_output: ClassVar[bool] = False
     unit_hessian: ClassVar[bool] = False
     labels: ClassVar[bool] = True
-    curvature: ClassVar[str] = "hessian"
     link: ClassVar[str] = "softmax"
     scaled: ClassVar[bool] = False
     targets: ClassVar[str] = "one label a point"
@@ -69,9 +68,6 @@ class CrossEntropy:
 
     def admits(self, Y: Array) -> Array:
         return (Y == 0.0) | (Y == 1.0)
-
-    def width(self, Y: Array) -> int:
-        return Y.shape[1]
 
     def value(self, Y: Array, F: Array) -> Array:
         largest = _largest(F)
