@@ -26,7 +26,7 @@ from macmpi.methods.stochastic import moves as moving
 from macmpi.methods.stochastic import start as opening
 from macmpi.methods.stochastic.curvature import RunningCurvature
 from macmpi.methods.stochastic.gauss_newton import GaussNewton, Points
-from macmpi.methods.stochastic.minibatch_pass import FACTS, Drawn, MinibatchPass, Passed, Terms
+from macmpi.methods.stochastic.minibatch_pass import FACTS, Drawn, MinibatchPass, Passed
 from macmpi.methods.stochastic.schedule import (
     Damping,
     Due,
@@ -34,7 +34,7 @@ from macmpi.methods.stochastic.schedule import (
     Running,
     Schedule,
     due_at,
-    schedule_of,
+    ridge_schedule,
     steadied,
 )
 from macmpi.parallel.clock import Clock, now
@@ -62,7 +62,7 @@ class Stochastic(Nested[StochasticState]):
         gradients, self.sum = (TreeSum(len(self.partition.blocks), team, plan.dtype.itemsize * w) for w in widest)
         self.curvature = RunningCurvature(plan, forms, self.rows, self.sum, clock)
         self.layout, self.model = self.curvature.layout, GaussNewton(data, self.curvature)
-        self.ridge = schedule_of(keys.ridge, plan.n_train, plan.chain.n_in, data.autoencoder)
+        self.ridge = ridge_schedule(keys.ridge, plan.n_train, plan.chain.n_in, data.autoencoder)
         self.directions = moving.Directions(self.curvature, self._scaled_points(0))
         self.moves = moving.Moves(team, self.directions.places)
         classes = plan.chain.n_out if plan.resolved.loss.labels else 0
@@ -167,8 +167,8 @@ class Stochastic(Nested[StochasticState]):
 
     def step(self, rows: Drawn, state: Running) -> bool:
         """One minibatch of this rank's rows by part; True if the State is whole: Grams folded.  Collective: yes."""
-        own, due, terms = state.own, due_at(state), self.terms(state.iteration)
-        passed = self._look(rows, due, terms, state)
+        own, due, ridge = state.own, due_at(state), self._ridge(state.iteration)
+        passed = self._pass(rows, due, ridge, state)
         if own.steps and moving.gone_wrong(passed.loss, passed.square, passed.n, own.level):
             moving.take_back(self.moves, state)
             return False
@@ -176,12 +176,12 @@ class Stochastic(Nested[StochasticState]):
         if due.note:
             self.curvature.note(passed.tapes, passed.probed, state)
         if due.refresh:
-            damping = self.damping.of_inverses(own.damping, own.level) + terms.ridge
+            damping = self.damping.of_inverses(own.damping, own.level) + ridge
             self.curvature.refresh(passed.tapes, passed.probed, damping, state, due.eigenvectors)
-        points = self._points(rows, passed, due, terms.ridge, state)
+        points = self._points(rows, passed, due, ridge, state)
         with self.clock("z"):
-            slopes = self.passes.slopes(passed, terms, state)
-        of = (slopes, passed.n, points.damping, terms.sides, state)
+            slopes = self.passes.slopes(passed, ridge, state)
+        of = (slopes, passed.n, points.damping, state)
         runs = (
             self._measured(self.directions.whole(*of), passed.loss, points, due, state)
             if due.measure
@@ -197,10 +197,6 @@ class Stochastic(Nested[StochasticState]):
         own.steps += 1
         return due.refresh
 
-    def terms(self, iteration: int) -> Terms:
-        """The inverses and the ridge that slopes of an iteration have in them.  Collective: no."""
-        return Terms(self.directions.sides(self._scaled_points(iteration)), self._ridge(iteration))
-
     def _ridge(self, iteration: int) -> float:
         return self.ridge.at(self.minibatches.epoch(iteration))
 
@@ -208,10 +204,10 @@ class Stochastic(Nested[StochasticState]):
         """Points of a minibatch to whose slopes inverses may be applied: with a ridge to the whole gradient alone."""
         return np.inf if self._ridge(iteration) else self.minibatches.points(iteration)
 
-    def _look(self, rows: Drawn, due: Due, terms: Terms, state: Running) -> Passed:
+    def _pass(self, rows: Drawn, due: Due, ridge: float, state: Running) -> Passed:
         """Slopes too, but where inverses that go into them are made again.  Collective: yes."""
         with self.clock("z"):
-            return self.passes.losses(rows, state) if due.refresh else self.passes.with_slopes(rows, terms, state)
+            return self.passes.losses(rows, state) if due.refresh else self.passes.with_slopes(rows, ridge, state)
 
     def _points(self, rows: Drawn, passed: Passed, due: Due, ridge: float, state: Running) -> Points:
         """The points that give length and decrease: of autoencoders without a ridge those probed.  Collective: no.
