@@ -250,6 +250,22 @@ def test_no_function_of_stochastic_mac_is_long() -> None:
     assert [(path.name, *found) for path, tree in own.items() for found in functions(tree) if found[1] > 30] == []
 
 
+def test_numbers_of_stochastic_mac_that_were_tuned_stand_in_one_table() -> None:
+    """plan/tuned.py; where they are used stand formulas, names, and what only shares work or memory."""
+    others = {"FACTS", "GRAM", "METRIC", "PIECE", "ROWS", "RUNS"}
+    named = {
+        target.id
+        for path, tree in trees().items()
+        if module(path).startswith("methods.stochastic.")
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for each in node.targets
+        for target in ast.walk(each)
+        if isinstance(target, ast.Name) and target.id.isupper()
+    }
+    assert named == others
+
+
 def test_the_package_itself_imports_nothing() -> None:
     """So that rank 0 can refuse a config before NumPy is loaded: __init__, run, team, config and theirs are light."""
     ranks = ("team", "mpi", "exchange", "shared_memory", "clock", "launchers", "__init__")

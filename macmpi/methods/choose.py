@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Generic, Protocol
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from macmpi.account import Account
 from macmpi.data.dataset import Dataset
@@ -18,42 +18,17 @@ from macmpi.solvers import Table
 from macmpi.state import Errors, Own, Pause, State, never
 from macmpi.typing import Array
 
+if TYPE_CHECKING:  # a run loads the module of its own method alone
+    from macmpi.mac import Mac
 
-class Method(Protocol):
-    """A way to train: its plan (which a selection changes), and a State moved from one iteration to the next.
+Method: TypeAlias = "Mac | Nested[Any]"
+"""A way to train: its plan (which a selection changes), and a State moved from one iteration to the next.
 
-    account: what the console says of the method.  start, start_at, start_from: the first State, from random weights
-    (range 0: the method's own), given weights or given coordinates.  sweep: whether the iteration is complete; else
-    `pause` has ended it in the middle, and the next sweep goes on from there.  notes: further keys for the record;
-    "phase" if it is not "iteration".
-    """
-
-    @property
-    def plan(self) -> Plan: ...
-
-    @property
-    def parts(self) -> Parts: ...
-
-    @property
-    def account(self) -> Account: ...
-
-    def start(self, range_: float, gradient_step: bool, seed: int) -> State[Any]: ...
-
-    def start_at(self, weights: Array, gradient_step: bool) -> State[Any]: ...
-
-    def start_from(self, codes: Array, seed: int, range_: float) -> State[Any]: ...
-
-    def begin(self, state: State[Any]) -> None: ...
-
-    def sweep(self, state: State[Any], pause: Pause = never) -> bool: ...
-
-    def move_multipliers(self, state: State[Any]) -> None: ...
-
-    def evaluate(self, state: State[Any], feasible: bool = False) -> Errors: ...
-
-    def notes(self) -> dict[str, Any]: ...
-
-    def finish(self, state: State[Any]) -> State[Any]: ...
+account: what the console says of the method.  start, start_at, start_from: the first State, from random weights (range
+0: the method's own), given weights or given coordinates.  sweep: whether the iteration is complete; else `pause` has
+ended it in the middle, and the next sweep goes on from there.  notes: further keys for the record; "phase" if it is not
+"iteration".
+"""
 
 
 class Nested(Generic[Own]):
@@ -61,6 +36,15 @@ class Nested(Generic[Own]):
 
     Collective: where a method says so.
     """
+
+    @property
+    def account(self) -> Account:
+        """The method, how it ends and how it fails, as the console says it.  Collective: no."""
+        raise NotImplementedError
+
+    def sweep(self, state: State[Own], pause: Pause = never) -> bool:
+        """One iteration; False where `pause` has ended it in the middle.  Collective: yes."""
+        raise NotImplementedError
 
     def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
         self.plan, self.data, self.team, self.clock = plan, data, team, clock

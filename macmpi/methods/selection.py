@@ -89,15 +89,8 @@ class Selection(Mac):
 
     def _present(self) -> Architecture:
         """The net as it is.  Collective: no."""
-        plan, widths = self.plan, all_widths(self.of)
-        for c in self.candidates:
-            if c.widths:
-                widths[width_places(self.of)[c.layer]] = self._width(plan, c)
-        units = tuple(layer.n_out for layer in plan.hidden)
-        return Architecture(units, tuple(widths), tuple(plan.resolved.shaping.ridges))
-
-    def _width(self, plan: Plan, of: Candidates) -> float:
-        return float(plan.chain.segments[of.segment].maps[0].spec()["width"])
+        of = self.plan.resolved
+        return Architecture(tuple(of.units), tuple(all_widths(of)), tuple(of.shaping.ridges))
 
     def sweep(self, state: State[MacState], pause: Pause = never) -> bool:
         """One iteration; `changed` then says whether it changed the architecture.  Collective: yes."""

@@ -5,7 +5,6 @@ And the weights of the best constant, which a run must not do worse than.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -256,7 +255,8 @@ def staged(method: Method) -> Array:
         patches = sample_of(chain.maps[first], A, random)
         elementwise = "elementwise" in chain.maps[first + 1].capabilities
         weights[block][:] = (filters if elementwise else codebook)(patches, len(weights[block]), trainer, random)
-        A = _through(chain.part(first, after), weights, A)
+        layer = chain.part(first, after)
+        A = np.concatenate([layer.forward(weights, A[begin : begin + RUN]) for begin in range(0, len(A), RUN)])
     output = Segment(chain.maps[begins[-1] :], (0, *[None] * (len(chain.maps) - begins[-1] - 1)))
     weights[-1][:] = fitted(output, method.plan.resolved.loss, A, data.Y)
     return flat
@@ -317,12 +317,3 @@ def fitted(output: Segment, loss: Loss, A: Array, Y: Array) -> Array:
     problem = SegmentProblem(A, Y, ridge, np.zeros((1, shape[0] * shape[1])), output, loss, (shape,))
     solver = HessianFreeW(iterations=ITERATIONS, cg_iterations=50, cg_tolerance=0.01, tolerance=1e-4)
     return solver.solve(problem, AT_HAND).reshape(shape)
-
-
-def _through(layer: Segment, weights: Sequence[Array], A: Array) -> Array:
-    """The outputs of a layer, some points at a time."""
-    B = np.empty((len(A), layer.n_out), A.dtype)
-    for first in range(0, len(A), RUN):
-        rows = slice(first, first + RUN)
-        B[rows] = layer.forward(weights, A[rows])
-    return B

@@ -214,15 +214,16 @@ def test_an_inverse_may_be_applied_to_the_factors_of_a_gradient(
     inverses = [layer.inverses for layer in method.curvature.layers(state)]
     forms = method.curvature.forms.layers
     found = []
-    for of in (PRODUCTS, method.directions.sides(points)):
+    for scaled in (np.inf, points):
+        method.directions.assign(scaled)
         slopes, part = np.zeros_like(state.weights), np.full_like(state.weights, np.nan)
         for rows in (slice(9), slice(9, 20)):
-            put_slopes(seen(method, state.weights, rows), inverses, of, method.layout.blocks(part))
+            put_slopes(seen(method, state.weights, rows), inverses, method.curvature.sides, method.layout.blocks(part))
             slopes += part
-        found.append(method.directions.whole(joined(slopes), 20.0, 0.01, of, state).copy())
+        found.append(method.directions.whole(joined(slopes), 20.0, 0.01, state).copy())
     np.testing.assert_allclose(*found, rtol=1e-9, atol=1e-13)
     assert any(any(form.ranks) for form in forms) == low_rank
-    chosen = sum(map(sum, method.directions.sides(points)))
+    chosen = sum(map(sum, method.curvature.sides))
     always = (loss == "squared") + 2 * sum(form.spectral for form in forms)
     assert chosen == {1.0: 8 - always, 1e9: 0}.get(points, chosen)
 
@@ -284,7 +285,9 @@ def test_a_step_goes_along_the_direction_and_the_last_step(ridge: float) -> None
             add_gradient(method, tape, method.data.Y[own], gradient)
         gradient += 30.0 * ridge * not_biases(method) * before
         state.own.steps = i
-        direction = method.directions.whole(joined(gradient), 30.0, damping + ridge, PRODUCTS, state)
+        method.directions.assign(np.inf)
+        direction = method.directions.whole(joined(gradient), 30.0, damping + ridge, state).copy()
+        method.directions.assign(method._scaled_points(0))
         state.own.steps = i + 1
         expected = method.schedule.momentum(0) * last + tuned.STRIDE * state.own.length * direction
         deviation("step of stochastic MAC", state.weights - before, expected)

@@ -21,7 +21,7 @@ from macmpi.parallel.clock import Clock
 from macmpi.parallel.shared_work import Products, Rows, Sum, TreeSum, Turns, commonly, over_parts
 from macmpi.parallel.tiles import Tile
 from macmpi.plan import tuned
-from macmpi.plan.directions import CurvatureForms, assign_inverses, inverse_flops
+from macmpi.plan.directions import CurvatureForms, Sides, assign_inverses, inverse_flops
 from macmpi.plan.plan import Plan
 from macmpi.solvers.grams import by_row
 from macmpi.state import block_views
@@ -38,6 +38,9 @@ class RunningCurvature:
     Grams travel only when they are inverted, on one node only where.  owned: of each rank the sides (layer, GRAM or
     METRIC) that it refreshes.  Collective: where a method says so.
     """
+
+    sides: Sides
+    """The inverses that are applied to the factors of gradients, of the present minibatches."""
 
     def __init__(self, plan: Plan, forms: CurvatureForms, rows: dict[int, Tile], tree: TreeSum, clock: Clock) -> None:
         self.plan, self.forms, self.rows, self.sum = plan, forms, rows, tree

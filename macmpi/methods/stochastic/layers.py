@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -51,29 +51,74 @@ class Amount(NamedTuple):
     cross: float
 
 
+class Layout:
+    """Places of the layers' numbers in flat arrays: weights (h, d), d with the bias, Grams (d, d), and inverses.
+
+    squares: of each layer two, made of G and of M: (n, n), or (n, r) of r leading eigenvectors; spectra: of eigenvalues
+    (n,), or of LowRank.shares, as `squares` has their eigenvectors.
+    """
+
+    def __init__(self, shapes: Sequence[tuple[int, int]], layers: Sequence[LayerForm]) -> None:
+        self.shapes = shapes
+        self._grams = [(d, d) for _, d in shapes]
+        ranks = [rank for form in layers for rank in form.ranks]
+        self._squares = [(n, rank or n) for n, rank in zip([n for h, d in shapes for n in (d, h)], ranks, strict=True)]
+        self.weights, self.grams = _runs(shapes), _runs(self._grams)
+        self.squares = _by_layer(_runs(self._squares))
+        self.spectra = _by_layer(_runs([(n, 1) for n, _ in self._squares]))
+
+    def place(self, layer: int, rows: slice) -> slice:
+        """Gives the place of some rows of a layer's weights."""
+        start, d = self.weights[layer].start, self.shapes[layer][1]
+        return slice(start + rows.start * d, start + rows.stop * d)
+
+    def blocks(self, flat: Array) -> list[Array]:
+        """Views (h, d) of the weights, or of anything of their shape."""
+        return list(block_views(flat, self.shapes))
+
+    def gram_blocks(self, flat: Array) -> list[Array]:
+        """Views G_k (d, d)."""
+        return list(block_views(flat, self._grams))
+
+    def square_blocks(self, flat: Array) -> list[Pair]:
+        """Views of what is made of G and M of each layer: (n, n), or some eigenvectors (n, r)."""
+        return _by_layer(block_views(flat, self._squares))
+
+    def spectrum_blocks(self, flat: Array) -> list[Pair]:
+        """Views (n,) of the eigenvalues of G and M of each layer."""
+        return [(flat[of_G], flat[of_M]) for of_G, of_M in self.spectra]
+
+
+def _runs(shapes: Sequence[tuple[int, int]]) -> list[slice]:
+    return [slice(a, b) for a, b in pairwise(accumulate((h * d for h, d in shapes), initial=0))]
+
+
+def _by_layer(sides: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """Pairs what is of G and of M of each layer."""
+    return list(zip(sides[::2], sides[1::2], strict=True))
+
+
 @dataclass(frozen=True)
 class Gradient:
-    """dE1/dW (h, d) of a layer, summed over n points: the columns `place` of what the ranks have summed.
+    """dE1/dW (h, d) of layer k, summed over n points, in what the ranks have summed.
 
     applied: whether M^-1, and whether G^-1, are in it already.
     """
 
     slopes: Sum
-    place: slice
-    shape: tuple[int, int]
+    layout: Layout
+    k: int
     n: float
     applied: tuple[bool, bool]
 
-    def whole(self) -> Array:
-        """All units (h, d), joined now."""
-        flat = np.empty(self.place.stop - self.place.start, self.slopes.rows.dtype)
-        return self.slopes.part(self.place, flat).reshape(self.shape)
-
     def rows(self, units: slice, out: Array) -> Array:
         """Some units (n, d), to be read only, or in `out`."""
-        start, d = self.place.start, self.shape[1]
-        place = slice(start + units.start * d, start + units.stop * d)
-        return self.slopes.part(place, out.reshape(-1)).reshape(-1, d)
+        return self.slopes.part(self.layout.place(self.k, units), out.reshape(-1)).reshape(out.shape)
+
+    def whole(self) -> Array:
+        """All units, joined now."""
+        shape = self.layout.shapes[self.k]
+        return self.rows(slice(0, shape[0]), np.empty(shape, self.slopes.rows.dtype))
 
 
 PutRows = Callable[[slice, Array], None]
@@ -233,53 +278,3 @@ class RunningGram:
         if self._gram is not None:
             out += self._gram
         self._clear()
-
-
-class Layout:
-    """Places of the layers' numbers in flat arrays: weights (h, d), d with the bias, Grams (d, d), and inverses.
-
-    squares: of each layer two, made of G and of M: (n, n), or (n, r) of r leading eigenvectors; spectra: of eigenvalues
-    (n,), or of LowRank.shares, as `squares` has their eigenvectors.
-    """
-
-    def __init__(self, shapes: Sequence[tuple[int, int]], layers: Sequence[LayerForm]) -> None:
-        self.shapes = shapes
-        self._grams = [(d, d) for _, d in shapes]
-        ranks = [rank for form in layers for rank in form.ranks]
-        self._squares = [(n, rank or n) for n, rank in zip([n for h, d in shapes for n in (d, h)], ranks, strict=True)]
-        self.weights, self.grams = _runs(shapes), _runs(self._grams)
-        self.squares = _pairs(_runs(self._squares))
-        self.spectra = _pairs(_runs([(n, 1) for n, _ in self._squares]))
-
-    def place(self, layer: int, rows: slice) -> slice:
-        """Gives the place of some rows of a layer's weights."""
-        start, d = self.weights[layer].start, self.shapes[layer][1]
-        return slice(start + rows.start * d, start + rows.stop * d)
-
-    def blocks(self, flat: Array) -> list[Array]:
-        """Views (h, d) of the weights, or of anything of their shape."""
-        return list(block_views(flat, self.shapes))
-
-    def gram_blocks(self, flat: Array) -> list[Array]:
-        """Views G_k (d, d)."""
-        return list(block_views(flat, self._grams))
-
-    def square_blocks(self, flat: Array) -> list[Pair]:
-        """Views of what is made of G and M of each layer: (n, n), or some eigenvectors (n, r)."""
-        return _pairs(block_views(flat, self._squares))
-
-    def spectrum_blocks(self, flat: Array) -> list[Pair]:
-        """Views (n,) of the eigenvalues of G and M of each layer."""
-        return [(flat[of_G], flat[of_M]) for of_G, of_M in self.spectra]
-
-
-def _runs(shapes: Sequence[tuple[int, int]]) -> list[slice]:
-    return [slice(a, b) for a, b in pairwise(accumulate((h * d for h, d in shapes), initial=0))]
-
-
-Each = TypeVar("Each")
-
-
-def _pairs(sides: Sequence[Each]) -> list[tuple[Each, Each]]:
-    """Pairs those of G and of M of each layer."""
-    return list(zip(sides[::2], sides[1::2], strict=True))

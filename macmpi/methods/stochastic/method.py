@@ -13,7 +13,7 @@ bits on any number of ranks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from functools import partial
 
 import numpy as np
@@ -26,7 +26,7 @@ from macmpi.methods.stochastic import moves as moving
 from macmpi.methods.stochastic import start as opening
 from macmpi.methods.stochastic.curvature import RunningCurvature
 from macmpi.methods.stochastic.gauss_newton import GaussNewton, Points
-from macmpi.methods.stochastic.minibatch_pass import FACTS, Drawn, MinibatchPass, Passed, Terms
+from macmpi.methods.stochastic.minibatch_pass import FACTS, Drawn, MinibatchPass, Passed
 from macmpi.methods.stochastic.schedule import (
     Damping,
     Due,
@@ -34,7 +34,7 @@ from macmpi.methods.stochastic.schedule import (
     Running,
     Schedule,
     due_at,
-    schedule_of,
+    ridge_schedule,
     steadied,
 )
 from macmpi.parallel.clock import Clock, now
@@ -62,7 +62,7 @@ class Stochastic(Nested[StochasticState]):
         gradients, self.sum = (TreeSum(len(self.partition.blocks), team, plan.dtype.itemsize * w) for w in widest)
         self.curvature = RunningCurvature(plan, forms, self.rows, self.sum, clock)
         self.layout, self.model = self.curvature.layout, GaussNewton(data, self.curvature)
-        self.ridge = schedule_of(keys.ridge, plan.n_train, plan.chain.n_in, data.autoencoder)
+        self.ridge = ridge_schedule(keys.ridge, plan.n_train, plan.chain.n_in, data.autoencoder)
         self.directions = moving.Directions(self.curvature, self._scaled_points(0))
         self.moves = moving.Moves(team, self.directions.places)
         classes = plan.chain.n_out if plan.resolved.loss.labels else 0
@@ -166,9 +166,12 @@ class Stochastic(Nested[StochasticState]):
         self.curvature.complete(state)
 
     def step(self, rows: Drawn, state: Running) -> bool:
-        """One minibatch of this rank's rows by part; True if the State is whole: Grams folded.  Collective: yes."""
-        own, due, terms = state.own, due_at(state), self.terms(state.iteration)
-        passed = self._look(rows, due, terms, state)
+        """One minibatch of this rank's rows by part: look, note, refresh, direct, measure a length, move, adapt.
+
+        True if the State is whole: Grams folded.  Collective: yes.
+        """
+        own, due, ridge = state.own, due_at(state), self._ridge(state.iteration)
+        passed = self._look(rows, due, ridge, state)
         if own.steps and moving.gone_wrong(passed.loss, passed.square, passed.n, own.level):
             moving.take_back(self.moves, state)
             return False
@@ -176,30 +179,15 @@ class Stochastic(Nested[StochasticState]):
         if due.note:
             self.curvature.note(passed.tapes, passed.probed, state)
         if due.refresh:
-            damping = self.damping.of_inverses(own.damping, own.level) + terms.ridge
+            damping = self.damping.of_inverses(own.damping, own.level) + ridge
             self.curvature.refresh(passed.tapes, passed.probed, damping, state, due.eigenvectors)
-        points = self._points(rows, passed, due, terms.ridge, state)
-        with self.clock("z"):
-            slopes = self.passes.slopes(passed, terms, state)
-        of = (slopes, passed.n, points.damping, terms.sides, state)
-        runs = (
-            self._measured(self.directions.whole(*of), passed.loss, points, due, state)
-            if due.measure
-            else self.directions.runs(*of)
-        )
-        length = tuned.STRIDE * own.length * self.damping.of_loss(passed.loss, own.measured, own.level)
-        rate, kept = self.schedule.rate(state), self.schedule.momentum(state.iteration)
-        self.moves.step(state, rate, kept, runs, length, go=not due.adapt)
+        points = self._points(rows, passed, due, ridge, state)
+        direction = self._direction(passed, points, due, state)
+        self._move(direction, passed.loss, due, state)
         if due.adapt:
             self._adapt(points, state)
-        else:
-            self.moves.show(state.weights)
         own.steps += 1
         return due.refresh
-
-    def terms(self, iteration: int) -> Terms:
-        """The inverses and the ridge that slopes of an iteration have in them.  Collective: no."""
-        return Terms(self.directions.sides(self._scaled_points(iteration)), self._ridge(iteration))
 
     def _ridge(self, iteration: int) -> float:
         return self.ridge.at(self.minibatches.epoch(iteration))
@@ -208,10 +196,10 @@ class Stochastic(Nested[StochasticState]):
         """Points of a minibatch to whose slopes inverses may be applied: with a ridge to the whole gradient alone."""
         return np.inf if self._ridge(iteration) else self.minibatches.points(iteration)
 
-    def _look(self, rows: Drawn, due: Due, terms: Terms, state: Running) -> Passed:
-        """Slopes too, but where inverses that go into them are made again.  Collective: yes."""
+    def _look(self, rows: Drawn, due: Due, ridge: float, state: Running) -> Passed:
+        """Losses, and slopes too but where inverses that go into them are made again.  Collective: yes."""
         with self.clock("z"):
-            return self.passes.losses(rows, state) if due.refresh else self.passes.with_slopes(rows, terms, state)
+            return self.passes.losses(rows, state) if due.refresh else self.passes.with_slopes(rows, ridge, state)
 
     def _points(self, rows: Drawn, passed: Passed, due: Due, ridge: float, state: Running) -> Points:
         """The points that give length and decrease: of autoencoders without a ridge those probed.  Collective: no.
@@ -224,14 +212,32 @@ class Stochastic(Nested[StochasticState]):
         probed = {i: own[passed.tapes[i].probed] for i, own in rows.items()}
         return Points(probed, {i: seen.few for i, seen in passed.tapes.items()}, passed.probed, ridge, damping)
 
-    def _measured(self, D: Array, loss: float, points: Points, due: Due, state: Running) -> Iterator[moving.Run]:
-        """The runs of a whole direction, along which the length of a step is measured.  Collective: yes."""
+    def _direction(self, passed: Passed, points: Points, due: Due, state: Running) -> Iterable[moving.Run]:
+        """D of each run of this rank's units; all of it where the length of a step is measured.  Collective: yes."""
+        with self.clock("z"):
+            slopes = self.passes.slopes(passed, points.ridge, state)
+        of = (slopes, passed.n, points.damping, state)
+        if not due.measure:
+            return self.directions.runs(*of)
+        D = self.directions.whole(*of)
         slope, curvature = self.model.along(D, points, state)
         length = slope / curvature if curvature > 0.0 else 0.0
         steady = self.few and self.schedule.dense_autoencoder and not due.fresh
         state.own.length = steadied(state.own.length, length) if steady else length
-        state.own.measured = loss
-        return ((place, D[place]) for place in self.moves.places[self.team.rank])
+        state.own.measured = passed.loss
+        return [(place, D[place]) for place in self.moves.places[self.team.rank]]
+
+    def _move(self, direction: Iterable[moving.Run], loss: float, due: Due, state: Running) -> None:
+        """The last step becomes one along the direction, and is taken, but where the damping adapts: `_adapt` does so.
+
+        Collective: yes.
+        """
+        own = state.own
+        length = tuned.STRIDE * own.length * self.damping.of_loss(loss, own.measured, own.level)
+        rate, kept = self.schedule.rate(state), self.schedule.momentum(state.iteration)
+        self.moves.step(state, rate, kept, direction, length, go=not due.adapt)
+        if not due.adapt:
+            self.moves.show(state.weights)
 
     def _adapt(self, points: Points, state: Running) -> None:
         """The weights take the last step; the damping follows the decrease against the predicted one.  Collective: yes.

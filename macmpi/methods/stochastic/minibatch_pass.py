@@ -20,7 +20,6 @@ from macmpi.methods.stochastic.schedule import Running
 from macmpi.nets.losses import weighted
 from macmpi.parallel.shared_work import Sum, TreeSum
 from macmpi.plan import tuned
-from macmpi.plan.directions import Sides
 from macmpi.typing import Array
 
 FACTS = 4
@@ -28,13 +27,6 @@ FACTS = 4
 
 Drawn = dict[int, Array]
 """This rank's points of a minibatch, by part."""
-
-
-class Terms(NamedTuple):
-    """Slopes of an epoch have these in them: the inverses of `sides`, applied point by point, and the ridge."""
-
-    sides: Sides
-    ridge: float
 
 
 class Passed(NamedTuple):
@@ -74,14 +66,14 @@ class MinibatchPass:
         total, squares, probed, n = self.curvature.sum(add, FACTS).tolist()
         return Passed(tapes, total / n, squares / n, probed, n)
 
-    def with_slopes(self, rows: Drawn, terms: Terms, state: Running) -> Passed:
+    def with_slopes(self, rows: Drawn, ridge: float, state: Running) -> Passed:
         """Passes them with slopes, in one exchange.  Collective: yes.
 
         Losses come in the weights' precision and in units of their running mean: their squares would overflow single
         precision where targets are large.
         """
         tapes: Tapes = {}
-        unit, width, put_slopes = state.own.level or 1.0, self._width, self._putting(tapes, terms, state)
+        unit, width, put_slopes = state.own.level or 1.0, self._width, self._putting(tapes, ridge, state)
 
         def put(i: int, out: Array) -> None:
             out[width:] = self._at(i, rows, state, tapes, unit)
@@ -91,14 +83,14 @@ class MinibatchPass:
         total, squares, probed, n = slopes.part(slice(width, None), np.empty(FACTS, self.plan.dtype)).tolist()
         return Passed(tapes, unit * total / n, unit * unit * squares / n, probed, n, slopes)
 
-    def slopes(self, passed: Passed, terms: Terms, state: Running) -> Sum:
+    def slopes(self, passed: Passed, ridge: float, state: Running) -> Sum:
         """The slopes of a pass, summed now if they are not there yet.
 
         They are to be read until the next ones are summed.  Collective: yes.
         """
         if passed.slopes is not None:
             return passed.slopes
-        put = self._putting(passed.tapes, terms, state)
+        put = self._putting(passed.tapes, ridge, state)
         return self._gradients.exchanged(put, self._width, self.plan.dtype, sets=True)
 
     def _at(self, i: int, rows: Drawn, state: Running, tapes: Tapes, unit: float) -> tuple[float, float, float, float]:
@@ -111,16 +103,16 @@ class MinibatchPass:
         losses, tapes[i] = losses.astype(float) / unit, Seen(tape, Y, residual, probed_of(len(own), w, tuned.PROBED), w)
         return float(losses.sum()), float(losses @ losses), tapes[i].count, len(own)
 
-    def _putting(self, tapes: Tapes, terms: Terms, state: Running) -> Callable[[int, Array], None]:
+    def _putting(self, tapes: Tapes, ridge: float, state: Running) -> Callable[[int, Array], None]:
         """Gives what puts a part's slopes into an array; those of the ridge, which have no factors, are added whole."""
         weights = self.layout.blocks(state.weights)
         inverses = [layer.inverses for layer in self.curvature.layers(state)]
 
         def put(i: int, out: Array) -> None:
             slopes = self.layout.blocks(out)
-            factors.put_slopes(tapes[i], inverses, terms.sides, slopes)
-            if terms.ridge:
+            factors.put_slopes(tapes[i], inverses, self.curvature.sides, slopes)
+            if ridge:
                 for W, G in zip(weights, slopes, strict=True):
-                    G[:, :-1] += np.asarray(len(tapes[i].Y) * terms.ridge, G.dtype) * W[:, :-1]
+                    G[:, :-1] += np.asarray(len(tapes[i].Y) * ridge, G.dtype) * W[:, :-1]
 
         return put

@@ -26,7 +26,7 @@ from macmpi.parallel import tiles
 from macmpi.parallel.shared_work import Sum, Turns, commonly
 from macmpi.parallel.team import Team
 from macmpi.plan import tuned
-from macmpi.plan.directions import DirectionWork, Sides, sides_of
+from macmpi.plan.directions import DirectionWork, sides_of
 from macmpi.state import block_views
 from macmpi.typing import Array
 
@@ -40,35 +40,27 @@ PIECE = 1 << 15
 class Directions:
     """Directions by the inverses of a RunningCurvature.  Collective: where a method says so.
 
-    points: of a minibatch, as `sides` takes them.  places: of each rank's own units in a flat buffer of weights.
+    points: of a minibatch, as `assign` takes them.  places: of each rank's own units in a flat buffer of weights.
     """
 
     def __init__(self, curvature: RunningCurvature, points: float) -> None:
         self.curvature, self.plan, self.layout = curvature, curvature.plan, curvature.layout
         self.team, self.clock, self.forms = curvature.team, curvature.clock, curvature.forms.layers
-        self._sides: dict[float, Sides] = {}
         self._turns = Turns(self.team, self.plan.dtype.itemsize * self.layout.weights[-1].stop)
         self.assign(points)
 
     def assign(self, points: float) -> None:
-        """Assigns units to ranks by their work in minibatches of some points.
+        """Chooses the inverses that minibatches of some points apply to the factors of gradients, and assigns units to
+        ranks by the work that is left.
 
         All ranks must have all of what they move: others may move it from now on.  Collective: no.
         """
-        self.units = DirectionWork(self.layout.shapes, self.forms, self.sides(points)).assigned(self.team.size)
+        self.curvature.sides = sides_of(self.plan.chain, self.forms, points)
+        self.units = DirectionWork(self.layout.shapes, self.forms, self.curvature.sides).assigned(self.team.size)
         self.places = [tiles.merged(self.layout.place(k, units) for k, units in rank) for rank in self.units]
         runs = (self.layout.place(k, units) for k, units in self.units[self.team.rank])
         longest = max((place.stop - place.start for place in runs), default=0)
         self._memory = np.empty(longest, self.plan.dtype)
-
-    def sides(self, points: float) -> Sides:
-        """Chooses the inverses that a minibatch of some points applies to the factors of its gradient.
-
-        Collective: no.
-        """
-        if points not in self._sides:
-            self._sides[points] = sides_of(self.plan.chain, self.forms, points)
-        return self._sides[points]
 
     def empty(self) -> Array:
         """Flat weights, anything in them, shared by the ranks of a node; to be read until the next ones are asked for.
@@ -77,26 +69,24 @@ class Directions:
         """
         return self._turns.array((self.layout.weights[-1].stop,), self.plan.dtype)
 
-    def whole(self, slopes: Sum, n: float, damping: float, sides: Sides, state: Running) -> Array:
+    def whole(self, slopes: Sum, n: float, damping: float, state: Running) -> Array:
         """D of all units, in a flat array to be read before the next one is made.  Collective: yes."""
         found = self.empty()
-        for _ in self.runs(slopes, n, damping, sides, state, found):
+        for _ in self.runs(slopes, n, damping, state, found):
             pass
         self.team.gather_parts(found, self.places)
         return found
 
-    def runs(
-        self, slopes: Sum, n: float, damping: float, sides: Sides, state: Running, out: Array | None = None
-    ) -> Iterator[Run]:
+    def runs(self, slopes: Sum, n: float, damping: float, state: Running, out: Array | None = None) -> Iterator[Run]:
         """D of each run of this rank's units, in `out` (flat) or else in memory that the next run takes again.
 
-        slopes: summed over n points, with the inverses of `sides` in them already.  Collective: no.
+        slopes: summed over n points, with the inverses of curvature.sides in them already.  Collective: no.
         """
         layers, amount = self.curvature.layers(state), Amount(damping, cross(state.own.steps))
         for k, runs in groupby(self.units[self.team.rank], itemgetter(0)):
             shape, map_ = self.layout.shapes[k], self.plan.chain.blocks[k].own
             with self.clock("w"):
-                put = layers[k].precondition(Gradient(slopes, self.layout.weights[k], shape, n, sides[k]), amount)
+                put = layers[k].precondition(Gradient(slopes, self.layout, k, n, self.curvature.sides[k]), amount)
             for _, units in runs:
                 place = self.layout.place(k, units)
                 flat = self._memory[: place.stop - place.start] if out is None else out[place]

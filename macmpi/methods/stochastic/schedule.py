@@ -156,31 +156,30 @@ class Schedule:
 
 @dataclass(frozen=True)
 class RidgeSchedule:
-    """The ridge of each epoch: `asked`, or where nothing is (None) one that falls from `first`."""
+    """The ridge of each epoch: it falls from `first` by the factor `fall`, or stays (1)."""
 
     first: float
-    asked: float | None = None
+    fall: float = 1.0
 
     def at(self, epoch: int) -> float:
         """lambda of an epoch, counted from 0."""
-        return self.first * tuned.RIDGE_FALL**epoch if self.asked is None else self.asked
+        return self.first * self.fall**epoch
 
     @property
     def words(self) -> str:
-        if self.asked is None:
-            return f", ridge {self.first:.2g} falling"
-        return f", ridge {self.asked:g}" if self.asked else ""
+        """The first ridge for the log, nothing without one."""
+        falling = self.fall < 1.0
+        return f", ridge {self.first:.2g} falling" if falling else f", ridge {self.first:g}" if self.first else ""
 
 
-def schedule_of(asked: float | str, n: int, columns: int, autoencoder: bool) -> RidgeSchedule:
+def ridge_schedule(asked: float | str, n: int, columns: int, autoencoder: bool) -> RidgeSchedule:
     """The ridge of a config, a number or "auto", for n points (columns,).
 
     An autoencoder has none: its code holds its weights back.
     """
-    first = min(tuned.RIDGE_SHARE * columns, tuned.RIDGE_PRIOR) / n
-    if asked == "auto":
-        return RidgeSchedule(first, 0.0 if autoencoder else None)
-    return RidgeSchedule(first, float(asked))
+    if asked == "auto" and not autoencoder:
+        return RidgeSchedule(min(tuned.RIDGE_SHARE * columns, tuned.RIDGE_PRIOR) / n, tuned.RIDGE_FALL)
+    return RidgeSchedule(0.0 if asked == "auto" else float(asked))
 
 
 @dataclass(frozen=True)
