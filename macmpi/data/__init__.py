@@ -1,1 +1,1 @@
-"""Data sets: read, checked, split, scaled; replicated or sharded."""
+"""Data sets: read, checked, split, scaled."""

@@ -1,7 +1,7 @@
 """Data are known again by SHA-256, so that ranks that read rows for themselves read what rank 0 would.
 
 The sum of a data set is that of its raw points: not scaled, as float64, in blocks that depend on N alone.  So one data
-set has one sum in whatever type, file and place, held by one rank or by many, replicated or sharded.
+set has one sum in whatever type, file and place, held by one rank or by many.
 
 A node may have another file of that name.  Ranks that reach rank 0's own file, or whose arrays are rank 0's, read the
 same.  Where others do not, as of copies on the disks of nodes, those read the others' rows once more, from rank 0's

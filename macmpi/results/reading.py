@@ -14,7 +14,7 @@ from macmpi import UsageError, config
 from macmpi.config import Config
 from macmpi.data.dataset import Dataset
 from macmpi.data.reading import read_file
-from macmpi.data.source import Whole
+from macmpi.data.source import Source
 from macmpi.nets.build import build_chain
 from macmpi.nets.losses import LINKS, loss_of
 from macmpi.results.card import record_in
@@ -113,7 +113,7 @@ def _data(config: Config, log: Path) -> Dataset:
         raise UsageError(f"{log} does not say which they were ({type(error).__name__})") from None
     if config.parallel.data == "sharded":
         raise UsageError('of a sharded run (parallel.data = "sharded") they are not read here')
-    data = Whole(config).outline()
+    data = Source(config).outline()
     if data.sha256 != sha256:
         raise UsageError(f"they have changed since (data.source = {config.data.source!r})")
     return data

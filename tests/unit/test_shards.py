@@ -298,11 +298,11 @@ def test_a_chunk_that_is_damaged(tmp_path: Path) -> None:
 def test_a_file_that_one_rank_cannot_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, calls, raw_of = write(tmp_path, FILES["drawn"]), [], loading.raw_of
 
-    def failing(config: Data, wanted: Any, by_rows: bool) -> Any:
+    def failing(config: Data, *asked: Any, **keys: Any) -> Any:
         calls.append(1)
         if len(calls) == 3:
             raise UsageError(f"{config.source} cannot be read: not from here")
-        return raw_of(config, wanted, by_rows)
+        return raw_of(config, *asked, **keys)
 
     monkeypatch.setattr(loading, "raw_of", failing)
     for error in loaded(Data(source), 3):
