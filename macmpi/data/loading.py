@@ -1,7 +1,8 @@
 """A data set is loaded, that is read, checked, split and scaled: whole by one process, or by each rank its own rows.
 
-Ranks that read their own rows do so tile by tile.  Scaling comes from sums, least and largest values of each block of
-points, which are exchanged: nothing of a point ever leaves its rank, and the same bits come out on any number of ranks.
+Rows are read tile by tile, whether they are in memory or in a file.  Scaling comes from sums, least and largest values
+of each block of points, which ranks exchange: nothing of a point ever leaves its rank, and the same bits come out on
+any number of ranks, and of one process that has all rows.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from macmpi.data.gathered import Points
 from macmpi.data.parts import Part, Parts, RowSet, classes_in, of_outputs, parts_of, raw_of, split_of
 from macmpi.data.scaling import AS_IS, Rows, Scaling, ScalingRule, spread_rows, unscaled
 from macmpi.data.targets import NUMBERS, Wanted, check_known, check_seen
-from macmpi.parallel import tiles
 from macmpi.parallel.points import Partitions, partition_points
 from macmpi.parallel.shared_work import TreeSum
 from macmpi.parallel.team import Team, on_root
@@ -40,7 +40,7 @@ def load(config: Data, wanted: Wanted = NUMBERS, dtype: Any = np.float64, points
     parts = parts_of(raw, config, split_of(raw, config), wanted.loss.missing)
     classes = classes_in(parts, raw, config.source)
     partitions = partition_points(len(parts["X"]), 1), partition_points(len(parts["X_val"]), 1)
-    found = Reader(partitions, Team(), dtype, config, whole=True).dataset(raw, parts, classes, wanted)
+    found = Reader(partitions, Team(), dtype, config).dataset(raw, parts, classes, wanted)
     w = found.weights
     if classes is not None and w is not None and np.count_nonzero(found.Y[w > 0.0].any(axis=0)) < 2:
         raise UsageError(f'data.source = "{config.source}": all training points with a weight above 0 are of one class')
@@ -97,12 +97,11 @@ def _drawn(raw: Raw, config: Data, team: Team) -> list[RowSet]:
 class Reader:
     """Reads the rows of this rank: passes over its tiles, and tables by block that all ranks share.
 
-    whole: it has all rows at hand, whose means are those of one array.  weights: of this rank's training rows, (n,)
-    float64; None before they are read, and where those of all ranks are 1.
+    weights: of this rank's training rows, (n,) float64; None before they are read, and where those of all ranks are 1.
     """
 
-    def __init__(self, points: Partitions, team: Team, dtype: Any, config: Data, whole: bool = False) -> None:
-        self.points, self.team, self.dtype, self.config, self.whole = points, team, np.dtype(dtype), config, whole
+    def __init__(self, points: Partitions, team: Team, dtype: Any, config: Data) -> None:
+        self.points, self.team, self.dtype, self.config = points, team, np.dtype(dtype), config
         self.weights: Array | None = None
         self._shares: dict[str, Array] = {}
         self._sums: dict[str, tuple[int, Array]] = {}
@@ -172,8 +171,7 @@ class Reader:
         wanted: what these rows have to be; varied: raise UsageError if all columns are constant.
         """
         part, held, source = parts[name], parts[f"{name}_val"], self.config.source
-        whole = Tile(0, len(part))
-        rows = Rows.of(part.read(whole), self.weights, rule.features) if self.whole else self.rows(part, rule)
+        rows = self.rows(part, rule)
 
         def check() -> None:
             check_seen(rows.seen, part.name)
@@ -242,22 +240,17 @@ class Reader:
 
     def _table(self, width: int, look: Callable[[list[Tile]], Array], joins: Sequence[np.ufunc]) -> list[Array]:
         """look(tiles) (rows, width) of each block of training rows, its tiles counted over all points: row r of all
-        blocks, joined by joins[r] (width,), in the order of the blocks, or up a tree of more than `tiles.BLOCKS`.
+        blocks, joined by joins[r] up a tree (width,).
         """
-        among, rows = self.points[0], len(joins)
+        among = self.points[0]
         run = among.runs[self.team.rank]
-        own = np.zeros((len(run), rows, width))
+        own = np.zeros((len(run), len(joins), width))
 
         def fill() -> None:
             for b in range(run.start, run.stop):
                 own[b - run.start] = look(list(among.tiles_in(b)))
 
         self.team.all_or_raise(fill)
-        if len(among.blocks) <= tiles.BLOCKS:
-            table = np.zeros((len(among.blocks), rows, width))
-            table[run.rows] = own
-            self.team.gather_rows(table, among.block_counts)
-            return [join.reduce(table[:, r]) for r, join in enumerate(joins)]
 
         def joined(r: int) -> Array:
             def put(b: int, out: Array) -> None:
@@ -265,7 +258,7 @@ class Reader:
 
             return TreeSum(len(among.blocks), self.team, join=joins[r])(put, width, sets=True)
 
-        return [joined(r) for r in range(rows)]
+        return [joined(r) for r in range(len(joins))]
 
     def _filled(
         self, parts: Parts, name: str, width: int, made: Callable[[Array], Array], dtype: np.dtype | None = None

@@ -223,22 +223,6 @@ class Rows:
     sample: Array
     mean: Callable[[Callable[[Array], Array] | None], Array]
 
-    @classmethod
-    def of(cls, X: Array, weights: Array | None = None, features: int = 0) -> Rows:
-        """The facts of rows X (N, D) that are at hand.  weights: theirs, (N,); features: of a step of sequences."""
-        steps = X.reshape(-1, features or X.shape[1])
-        w = None if weights is None else np.repeat(weights, len(steps) // len(X))
-
-        def mean(function: Callable[[Array], Array] | None) -> Array:
-            G = steps if function is None else function(steps)
-            if w is not None:
-                mass = w @ ~np.isnan(G)
-                return w @ np.nan_to_num(G) / np.where(mass > 0.0, mass, 1.0)
-            return np.nanmean(G, axis=0) if np.isnan(G).any() else G.mean(axis=0)
-
-        low, high, seen = np.fmin.reduce(X), np.fmax.reduce(X), np.count_nonzero(~np.isnan(X), axis=0)
-        return cls(low, high, seen, steps[spread_rows(len(steps))], mean)
-
     def scaling(self, rule: ScalingRule) -> Scaling:
         """The scaling by a rule.  Ranges and quartiles are those of the rows, whatever these weigh.
 
