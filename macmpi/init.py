@@ -20,7 +20,8 @@ from macmpi.config.documented import documented, explanations, listed, scripts, 
 from macmpi.config.whole import given, toml
 from macmpi.console import printable, program
 from macmpi.data.dataset import Dataset
-from macmpi.data.source import source_of
+from macmpi.data.gathered import Points, points_of
+from macmpi.data.source import Source
 from macmpi.data.targets import with_loss
 from macmpi.files import check_output, write_output
 from macmpi.parallel.command import Namespace, by_one_process
@@ -94,18 +95,20 @@ def brought_along(args: Namespace) -> str:
 def look(source: str, settings: list[str]) -> Found:
     """Reads a data set, as a run would.  Raises UsageError where a run on it is refused."""
     config = validate({}, f"{source} and --set", [f"data.source={toml(source)}", *settings])
+    points = points_of(config)
     try:
-        with_loss(config)
+        with_loss(config, points)
     except UsageError:
-        return _either(config)
-    return _found(config)
+        return _either(config, points)
+    return _found(config, points)
 
 
-def _either(config: Config) -> Found:
+def _either(config: Config, points: Points | None) -> Found:
     """Whole numbers, few different ones, are classes if they are numbered without a gap from 0 or 1, else amounts."""
-    numbers = _found(replace(config, model=replace(config.model, loss="squared")), "a few different whole numbers")
+    amounts, labels = (replace(config, model=replace(config.model, loss=loss)) for loss in ("squared", "cross_entropy"))
+    numbers = _found(amounts, points, "a few different whole numbers")
     try:
-        classes = _found(replace(config, model=replace(config.model, loss="cross_entropy")))
+        classes = _found(labels, points)
     except UsageError:  # as where one of them occurs once
         return numbers
     values = np.asarray(classes.data.classes)
@@ -115,10 +118,10 @@ def _either(config: Config) -> Found:
     return replace(classes if numbered else numbers, doubt=doubt)
 
 
-def _found(config: Config, doubt: str = "") -> Found:
+def _found(config: Config, points: Points | None, doubt: str = "") -> Found:
     """All of it, for a run on one rank.  Raises UsageError where no plan can be made."""
-    known, decisions = with_loss(config)
-    source = source_of(known)
+    known, decisions = with_loss(config, points)
+    source = Source(known, points)
     sizes = source.sizes()
     resolved = resolve(known, sizes, decisions)
     check_memory(Plan(resolved, sizes.n_train, sizes.n_val, 1))

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from macmpi.data.scaling import Rows, Scaling, ScalingRule
+from macmpi.config import Data
+from macmpi.data.loading import Reader
+from macmpi.data.parts import Part
+from macmpi.data.scaling import Scaling, ScalingRule
+from macmpi.parallel.points import partition_points
+from macmpi.parallel.team import Team
 from macmpi.typing import Array
 
 
 def fit_scaling(X: Array, rule: ScalingRule | str, weights: Array | None = None) -> Scaling:
     """The scaling of training rows X (N, D), in which numbers of targets may be missing.  weights: theirs, (N,)."""
     rule = ScalingRule(rule) if isinstance(rule, str) else rule
-    return Rows.of(X, weights, rule.features).scaling(rule)
+    points = partition_points(len(X), 1)
+    reader = Reader((points, points), Team(), X.dtype, Data())
+    reader.weights = weights
+    return reader.rows(Part(X, range(len(X)), "X", missing=True), rule).scaling(rule)

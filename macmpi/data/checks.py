@@ -106,8 +106,9 @@ def check_rows(array: Any, name: str, rows: int = 2) -> None:
         text = f"{name} holds {array.dtype}; real numbers are needed"
         if array.dtype.kind in "SUO" and name.endswith(("dataset Y", "dataset Y_val")):
             text += (
-                ': classes that are text need model.loss = "cross_entropy", data that are not sharded, and text in all '
-                "labels; else number them by np.unique(Y, return_inverse=True)[1], those of Y and Y_val together"
+                ': classes that are text need model.loss = "cross_entropy", parallel.data = "replicated" or "node", '
+                "and text in all labels; else number them by np.unique(Y, return_inverse=True)[1], those of Y and "
+                "Y_val together"
             )
         raise UsageError(text)
     if not array.shape:

@@ -24,16 +24,16 @@ POINTS = ("X", "Y", "X_val", "Y_val", *WEIGHTS)
 
 @dataclass(frozen=True)
 class Raw:
-    """Arrays as read, or datasets of an HDF5 file that are still to be read.
+    """Arrays of any type of numbers, or datasets of an HDF5 file, that are converted block by block.
 
-    arrays: X (N, D), and perhaps Y (N, L), weights of the points (N, 1) or of their targets (N, L), and, for pictures,
-    groups (N,), whole numbers, and order (N,), the places of the points on their group's closed curve; by these names
-    and "_val" those of validation points, where these are not to be drawn.  An autoencoder has no Y.
+    arrays: X (N, ...), and perhaps Y (N,) or (N, L), weights of the points (N,) or of their targets (N, L), and, for
+    pictures, groups (N,), whole numbers, and order (N,), the places of the points on their group's closed curve; by
+    these names and "_val" those of validation points, where these are not to be drawn.  An autoencoder has no Y.
 
-    labels: Y holds class labels, (N, 1), given in label_type; names: where they are text, that of labels 0, 1, ...;
-    one_dimensional: the targets, Y or X, are numbers that the file has as (N,); columns: of a table, by which X was
-    made.  shape: height and width, and perhaps channels, of a row that is an image, else None; steps: of rows that are
-    sequences, else 0.
+    labels: Y holds class labels, (N,) or (N, 1), given in label_type; names: where they are text, that of labels 0, 1,
+    ...; one_dimensional: the targets, Y or X, are numbers that the file has as (N,); columns: of a table, by which X
+    was made.  shape: height and width, and perhaps channels, of a row that is an image, else None; steps: of rows that
+    are sequences, else 0.
     """
 
     arrays: dict[str, Any]

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from macmpi import UsageError, listed
-from macmpi.config import Data
+from macmpi.config import Config, Data
 from macmpi.data.checks import columns
 from macmpi.data.dataset import GROUPS, POINTS
 from macmpi.data.frames import Columns, columns_of
@@ -88,12 +88,17 @@ def check_keys(config: Data, keys: Iterable[str] = (), source: str = "") -> None
             raise UsageError(f"data.{key} = {given}: {what} does not read it; leave it out")
 
 
+def points_of(config: Config) -> Points | None:
+    """The points that a config names, None of a named set.  Raises UsageError.  Collective: no (rank 0)."""
+    data = config.data
+    return None if data.source in NAMED_SETS else gathered(data, config.loss.missing, config.parallel.data == "sharded")
+
+
 def gathered(config: Data, missing: bool = False, by_rows: bool = False) -> Points:
     """The arrays of a source that is no named set.  Raises UsageError.  Collective: no.
 
     missing: targets may be NaN.  by_rows: ranks are to read their own rows of it; of an HDF5 file these are its
-    datasets, of which the headers alone are read and checked.  They are kept until `forget`, so that who asks for the
-    targets first reads no file twice.
+    datasets, of which the headers alone are read and checked.
     """
     kind = _kind_of(config, missing, by_rows)
     if by_rows and not kind.by_rows:
@@ -102,27 +107,7 @@ def gathered(config: Data, missing: bool = False, by_rows: bool = False) -> Poin
             '"replicated", or write the points to an HDF5 file (X, and Y)'
         )
     check_keys(config, kind.keys)
-    asked = config, missing, by_rows, _stamp(config.source)
-    if [before for before, _ in _kept] != [asked]:
-        _kept[:] = [(asked, kind.read())]
-    return _kept[0][1]
-
-
-_kept: list[tuple[Any, Points]] = []
-"""The arrays that were gathered last, behind what was asked for: a source, and the state of its file."""
-
-
-def forget() -> None:
-    """Lets go of arrays that `gathered` keeps."""
-    _kept.clear()
-
-
-def _stamp(source: str) -> tuple[int, ...]:
-    try:
-        status = os.stat(source)
-    except (OSError, ValueError):
-        return ()
-    return status.st_ino, status.st_size, status.st_mtime_ns
+    return kind.read()
 
 
 def _kind_of(config: Data, missing: bool, by_rows: bool) -> Kind:

@@ -1,7 +1,8 @@
 """A data set is loaded, that is read, checked, split and scaled: whole by one process, or by each rank its own rows.
 
-Ranks that read their own rows do so tile by tile.  Scaling comes from sums, least and largest values of each block of
-points, which are exchanged: nothing of a point ever leaves its rank, and the same bits come out on any number of ranks.
+Rows are read tile by tile, whether they are in memory or in a file.  Scaling comes from sums, least and largest values
+of each block of points, which ranks exchange: nothing of a point ever leaves its rank, and the same bits come out on
+any number of ranks, and of one process that has all rows.
 """
 
 from __future__ import annotations
@@ -20,10 +21,9 @@ from macmpi.data.alike import block_sum, check_same_data, opened_alike, sum_of_b
 from macmpi.data.checks import check_single, check_some, check_units, check_varied, largest, not_negative
 from macmpi.data.dataset import POINTS, SIDES, WEIGHTS, Dataset, Raw, share_arrays
 from macmpi.data.gathered import Points
-from macmpi.data.parts import Part, Parts, RowSet, classes_in, of_outputs, parts_of, raw_of, rows_of, split_of
+from macmpi.data.parts import Part, Parts, RowSet, classes_in, of_outputs, parts_of, raw_of, split_of
 from macmpi.data.scaling import AS_IS, Rows, Scaling, ScalingRule, spread_rows, unscaled
 from macmpi.data.targets import NUMBERS, Wanted, check_known, check_seen
-from macmpi.parallel import tiles
 from macmpi.parallel.points import Partitions, partition_points
 from macmpi.parallel.shared_work import TreeSum
 from macmpi.parallel.team import Team, on_root
@@ -36,27 +36,29 @@ def load(config: Data, wanted: Wanted = NUMBERS, dtype: Any = np.float64, points
 
     points: those that the caller has, in its place.  Raises UsageError.  Collective: no (rank 0).
     """
-    raw = raw_of(config, wanted) if points is None else rows_of(points, config, wanted)
+    raw = raw_of(config, wanted, points=points)
     parts = parts_of(raw, config, split_of(raw, config), wanted.loss.missing)
     classes = classes_in(parts, raw, config.source)
     partitions = partition_points(len(parts["X"]), 1), partition_points(len(parts["X_val"]), 1)
-    found = Reader(partitions, Team(), dtype, config, whole=True).dataset(raw, parts, classes, wanted)
+    found = Reader(partitions, Team(), dtype, config).dataset(raw, parts, classes, wanted)
     w = found.weights
     if classes is not None and w is not None and np.count_nonzero(found.Y[w > 0.0].any(axis=0)) < 2:
         raise UsageError(f'data.source = "{config.source}": all training points with a weight above 0 are of one class')
     groups, order = (
-        (parts[name].whole(), parts[f"{name}_val"].whole()) if name in parts else None for name in ("groups", "order")
+        (parts[name].whole_numbers(), parts[f"{name}_val"].whole_numbers()) if name in parts else None
+        for name in ("groups", "order")
     )
     of_pictures = replace(found, groups=groups, order=order, shape=raw.shape)
     return replace(of_pictures, drawn="X_val" not in raw.arrays, columns=raw.columns, steps=raw.steps)
 
 
-def survey(config: Data, wanted: Wanted = NUMBERS) -> Sizes:
+def survey(config: Data, wanted: Wanted = NUMBERS, points: Points | None = None) -> Sizes:
     """Sizes and classes, found without reading the points.  Cost: of a classifier all labels are read.
 
-    wanted: what the config asks of them.  Raises UsageError for all that headers tell.  Collective: no (rank 0).
+    wanted: what the config asks of them; points: those that the caller has.  Raises UsageError for all that headers
+    tell.  Collective: no (rank 0).
     """
-    raw = raw_of(config, wanted, by_rows=True)
+    raw = raw_of(config, wanted, True, points)
     parts = parts_of(raw, config, split_of(raw, config, draw=wanted.loss.labels))
     X, Y, classes = parts["X"], parts.get("Y"), classes_in(parts, raw, config.source)
     n_out = len(classes) if classes is not None else (Y or X).width
@@ -95,12 +97,12 @@ def _drawn(raw: Raw, config: Data, team: Team) -> list[RowSet]:
 class Reader:
     """Reads the rows of this rank: passes over its tiles, and tables by block that all ranks share.
 
-    whole: it has all rows at hand, whose means are those of one array.
+    weights: of this rank's training rows, (n,) float64; None before they are read, and where those of all ranks are 1.
     """
 
-    def __init__(self, points: Partitions, team: Team, dtype: Any, config: Data, whole: bool = False) -> None:
-        self.points, self.team, self.dtype, self.config, self.whole = points, team, np.dtype(dtype), config, whole
-        self._own_weights: Array | None = None
+    def __init__(self, points: Partitions, team: Team, dtype: Any, config: Data) -> None:
+        self.points, self.team, self.dtype, self.config = points, team, np.dtype(dtype), config
+        self.weights: Array | None = None
         self._shares: dict[str, Array] = {}
         self._sums: dict[str, tuple[int, Array]] = {}
 
@@ -110,7 +112,7 @@ class Reader:
         Raises UsageError on all ranks if one of them finds something wrong.  Collective: yes.
         """
         w, w_val = self._weights(parts)
-        self._own_weights = w
+        self.weights = w
         outputs, targets, names, of_x = 0, "Y" in parts, classes, NUMBERS if "Y" in parts else wanted
         X, X_val, scaling_x = Y, Y_val, scaling_y = self._side(parts, "X", raw.scale, of_x, varied=not targets)
         if classes is not None:
@@ -158,9 +160,9 @@ class Reader:
 
     def _weights_at(self, tile: Tile) -> Array | None:
         """The weights of a tile of training rows, counted over all of them; None where there are none."""
-        if self._own_weights is None:
+        if self.weights is None:
             return None
-        return self._own_weights[tile.after(self.points[0].own(self.team.rank).start).rows]
+        return self.weights[tile.after(self.points[0].own(self.team.rank).start).rows]
 
     def _side(
         self, parts: Parts, name: str, rule: ScalingRule, wanted: Wanted, varied: bool
@@ -170,7 +172,7 @@ class Reader:
         wanted: what these rows have to be; varied: raise UsageError if all columns are constant.  Collective: yes.
         """
         part, held, source = parts[name], parts[f"{name}_val"], self.config.source
-        rows = Rows.of(part.whole(), self._own_weights, rule.features) if self.whole else self._rows(part, rule)
+        rows = self.rows(part, rule)
 
         def check() -> None:
             check_seen(rows.seen, part.name)
@@ -192,7 +194,7 @@ class Reader:
             self.team.all_or_raise(lambda: check_known(bool(known), held.name))
         return train, validation, scaling
 
-    def _rows(self, part: Part, rule: ScalingRule) -> Rows:
+    def rows(self, part: Part, rule: ScalingRule) -> Rows:
         """One pass over the rows for ranges, means and a sample; one more for each mean of a function of them.
 
         Collective: yes, and so is the mean.
@@ -219,7 +221,7 @@ class Reader:
         low, high, total, seen, weight = self._table(width, look, joins)
         ends = [0, *(np.searchsorted(rows, among.held(r).stop).item() for r in range(self.team.size))]
         self.team.gather_rows(sample, np.diff(ends).tolist())
-        mass = seen if self._own_weights is None else np.where(weight > 0.0, weight, 1.0)
+        mass = seen if self.weights is None else np.where(weight > 0.0, weight, 1.0)
 
         def mean(function: Callable[[Array], Array] | None) -> Array:
             """The mean of sequences is taken over the points, then over the steps."""
@@ -245,23 +247,17 @@ class Reader:
 
     def _table(self, width: int, look: Callable[[list[Tile]], Array], joins: Sequence[np.ufunc]) -> list[Array]:
         """look(tiles) (rows, width) of each block of training rows, its tiles counted over all points: row r of all
-        blocks, joined by joins[r] (width,), in the order of the blocks, or up a tree of more than `tiles.BLOCKS`.
-        Collective: yes.
+        blocks, joined by joins[r] up a tree (width,).  Collective: yes.
         """
-        among, rows = self.points[0], len(joins)
+        among = self.points[0]
         run = among.runs[self.team.rank]
-        own = np.zeros((len(run), rows, width))
+        own = np.zeros((len(run), len(joins), width))
 
         def fill() -> None:
             for b in range(run.start, run.stop):
                 own[b - run.start] = look(list(among.tiles_in(b)))
 
         self.team.all_or_raise(fill)
-        if len(among.blocks) <= tiles.BLOCKS:
-            table = np.zeros((len(among.blocks), rows, width))
-            table[run.rows] = own
-            self.team.gather_rows(table, among.block_counts)
-            return [join.reduce(table[:, r]) for r, join in enumerate(joins)]
 
         def joined(r: int) -> Array:
             def put(b: int, out: Array) -> None:
@@ -269,7 +265,7 @@ class Reader:
 
             return TreeSum(len(among.blocks), self.team, join=joins[r])(put, width, sets=True)
 
-        return [joined(r) for r in range(rows)]
+        return [joined(r) for r in range(len(joins))]
 
     def _filled(
         self, parts: Parts, name: str, width: int, made: Callable[[Array], Array], dtype: np.dtype | None = None

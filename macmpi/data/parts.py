@@ -17,7 +17,7 @@ from macmpi import UsageError, files
 from macmpi.config import Data
 from macmpi.data import checks
 from macmpi.data.dataset import GROUPS, SIDES, WEIGHTS, Raw
-from macmpi.data.gathered import ARGUMENTS, Points, check_keys, forget, gathered
+from macmpi.data.gathered import ARGUMENTS, Points, check_keys, gathered
 from macmpi.data.named_sets import NAMED_SETS
 from macmpi.data.reading import declared, facts_of, told
 from macmpi.data.scaling import ScalingRule
@@ -30,37 +30,27 @@ MOST_CHANNELS = 4
 """Arrays (N, a, b, c) with more in their last place may have their channels elsewhere: they are no known images."""
 
 
-def raw_of(config: Data, wanted: Wanted = NUMBERS, by_rows: bool = False) -> Raw:
+def raw_of(config: Data, wanted: Wanted = NUMBERS, by_rows: bool = False, points: Points | None = None) -> Raw:
     """The arrays of a data set, checked, as rows; by_rows: of an HDF5 file its datasets, unread.
 
-    wanted: what the config asks of them.  Raises UsageError.  Collective: no.
+    wanted: what the config asks of them; points: those that have been read.  Raises UsageError.  Collective: no.
     """
     if config.source in NAMED_SETS:
         check_keys(config)
         return scaled_as(NAMED_SETS[config.source](config, wanted.loss.labels), config, wanted)
-    points = gathered(config, wanted.loss.missing, by_rows)
-    forget()
-    return rows_of(points, config, wanted, by_rows)
-
-
-def rows_of(points: Points, config: Data, wanted: Wanted, by_rows: bool = False) -> Raw:
-    """Arrays of the config's source, or of the caller, checked, as rows; datasets of an HDF5 file stay as they are.
-
-    by_rows: labels are numbers, since no rank sees all that is text.  Raises UsageError.  Collective: no.
-    """
+    points = points or gathered(config, wanted.loss.missing, by_rows)
     held, labels = dict(points.arrays), wanted.loss.labels
-    place = str(Path(config.source)) if config.source else ARGUMENTS
+    place = place_of(config)
     if points.classes and not labels:
         held.pop("Y", None)
-    names = numbered(held) if labels and not by_rows else None
+    names = numbered(held) if labels and not by_rows else None  # no rank sees all that is text
     checks.check_datasets(held, place, labels)
     targets, shape = held.get("Y", held["X"]), image_shape(held["X"])
-    rows = {
-        name: _rows(name, array, place, wanted) if isinstance(array, np.ndarray) else array
-        for name, array in held.items()
-    }
+    for name, array in held.items():
+        if isinstance(array, np.ndarray):
+            _check(name, array, place, wanted)
     found = Raw(
-        rows,
+        held,
         scale=ScalingRule("auto", images=shape is not None, flags=points.columns.flags if points.columns else ()),
         scale_y=ScalingRule("auto", images=image_shape(targets) is not None, targets=True),
         labels=labels,
@@ -73,16 +63,17 @@ def rows_of(points: Points, config: Data, wanted: Wanted, by_rows: bool = False)
     return scaled_as(found, config, wanted)
 
 
-def _rows(name: str, array: Array, place: str, wanted: Wanted) -> Array:
-    """An array of a data set, checked, in the form that it has in a Raw.  Raises UsageError."""
-    called, of_targets = f"{place}: dataset {name}", name in ("Y", "Y_val")
-    if name in GROUPS:
-        return array.astype(np.int64)
-    if name in WEIGHTS:
-        return checks.not_negative(checks.as_rows(array, called, rows=1), called)
-    if wanted.loss.labels and of_targets:
-        return checks.as_labels(array, called)
-    return checks.as_rows(array, called, missing=wanted.loss.missing if of_targets else None)
+def place_of(config: Data) -> str:
+    """The name of the source in messages about its arrays."""
+    return str(Path(config.source)) if config.source else ARGUMENTS
+
+
+def _check(name: str, array: Array, place: str, wanted: Wanted) -> None:
+    """Raises UsageError where an array in memory holds what is no usable number, naming how many of them there are."""
+    of_targets = name in ("Y", "Y_val")
+    if name not in GROUPS and not (of_targets and wanted.loss.labels):
+        missing = wanted.loss.missing if of_targets else None
+        checks.as_rows(array, f"{place}: dataset {name}", 1 if name in WEIGHTS else 2, missing)
 
 
 def image_shape(array: Any) -> tuple[int, ...] | None:
@@ -252,7 +243,7 @@ class Part:
         runs = np.split(rows, np.flatnonzero(np.diff(rows) > GAP) + 1)
         with told(self.name):
             blocks = [self.source[run[0] : run[-1] + 1][run - run[0]] for run in runs]
-            found = declared(np.concatenate(blocks), self._facts).reshape(len(rows), -1).astype(np.float64)
+            found = declared(np.concatenate(blocks), self._facts).reshape(len(rows), -1).astype(np.float64, copy=False)
         checks.check_values(found, self.name, rows, self.missing)
         return found if self.weights is None else np.where(self.weights.read(tile) > 0.0, found, np.nan)
 
@@ -262,11 +253,10 @@ class Part:
             array = declared(np.asarray(self.source[()]), self._facts)
         return checks.as_labels(array, self.name)[np.asarray(self.rows[:])]
 
-    def whole(self) -> Array:
-        """All rows, as they are in an array that has been checked."""
-        rows: Any = self.rows
-        found: Array = self.source[rows.start : rows.stop] if isinstance(rows, range) else self.source[rows[:]]
-        return found if self.weights is None else np.where(self.weights.whole() > 0.0, found, np.nan)
+    def whole_numbers(self) -> Array:
+        """All rows of an array of whole numbers, (n,) int64."""
+        found: Array = self.source[np.asarray(self.rows[:])].astype(np.int64)
+        return found
 
 
 Parts = dict[str, Part]
@@ -302,7 +292,7 @@ def parts_of(raw: Raw, config: Data, rows: Sequence[range | RowSet], missing: bo
                 may_miss = missing if name == "Y" and not raw.labels else None
                 heavy = found.get(f"weights{side}") if name == "Y" else None
                 by_output = heavy if heavy is not None and heavy.width > 1 else None
-                called = f"{config.source}: dataset {held}"
+                called = f"{place_of(config)}: dataset {held}"
                 found[f"{name}{side}"] = Part(raw.arrays[held], own, called, may_miss, by_output)
     return found
 

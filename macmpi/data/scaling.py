@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -208,19 +208,6 @@ def tails_of(sample: Array, low: Array, high: Array, flags: Sequence[bool] = ())
     return Tails(*kept, again.astype(float) if again.any() else None)
 
 
-def standard(
-    mean: Array, deviation: Array, low: Array, high: Array, tails: Tails | None, farthest: float = np.inf
-) -> Scaling:
-    """Mean 0 and deviation 1 of g(x); less where a number would lie farther from 0; a constant column keeps its scale.
-
-    mean, deviation: of g(x); low, high: the least and the largest g(x).  All (D,).  farthest: a scaled number, FARTHEST
-    for inputs: of a column that is the same in all rows but a few these few would else decide over a step.
-    """
-    largest, reach = np.maximum(np.abs(low), np.abs(high)), np.maximum(high - mean, mean - low)
-    scale = np.maximum(deviation, reach / farthest)
-    return Scaling(mean, np.where(deviation <= ROUNDING * largest, 1.0, scale), tails, BEYOND * farthest)
-
-
 @dataclass(frozen=True)
 class Rows:
     """Facts of training rows (N, D), in which numbers of targets may be missing, that decide how they are scaled.
@@ -236,24 +223,13 @@ class Rows:
     sample: Array
     mean: Callable[[Callable[[Array], Array] | None], Array]
 
-    @classmethod
-    def of(cls, X: Array, weights: Array | None = None, features: int = 0) -> Rows:
-        """The facts of rows X (N, D) that are at hand.  weights: theirs, (N,); features: of a step of sequences."""
-        steps = X.reshape(-1, features or X.shape[1])
-        w = None if weights is None else np.repeat(weights, len(steps) // len(X))
-
-        def mean(function: Callable[[Array], Array] | None) -> Array:
-            G = steps if function is None else function(steps)
-            if w is not None:
-                mass = w @ ~np.isnan(G)
-                return w @ np.nan_to_num(G) / np.where(mass > 0.0, mass, 1.0)
-            return np.nanmean(G, axis=0) if np.isnan(G).any() else G.mean(axis=0)
-
-        low, high, seen = np.fmin.reduce(X), np.fmax.reduce(X), np.count_nonzero(~np.isnan(X), axis=0)
-        return cls(low, high, seen, steps[spread_rows(len(steps))], mean)
-
     def scaling(self, rule: ScalingRule) -> Scaling:
-        """The scaling by a rule.  Ranges and quartiles are those of the rows, whatever these weigh."""
+        """The scaling by a rule.  Ranges and quartiles are those of the rows, whatever these weigh.
+
+        "standard" gives g(x) mean 0 and deviation 1, "robust" less where a number would lie farther than FARTHEST from
+        0: of a column that is the same in all rows but a few these few would else decide over a step.  A constant
+        column keeps its scale.
+        """
         D, kind = len(self.low), rule.settled
         d = rule.features or D
         low, high = self.low.reshape(-1, d).min(axis=0), self.high.reshape(-1, d).max(axis=0)
@@ -261,9 +237,11 @@ class Rows:
             return unscaled(D)
         if kind == "range":
             return Scaling(np.full(D, low.min()), np.full(D, (high.max() - low.min()) or 1.0))
-        tails = rule.tails(self.sample, low, high)
+        tails, farthest = rule.tails(self.sample, low, high), FARTHEST if kind == "robust" else np.inf
         mean = self.mean(None if tails is None else tails.apply)
         deviation = np.sqrt(self.mean(lambda A: np.square(compressed(A, tails) - mean)))
-        farthest = FARTHEST if kind == "robust" else np.inf
-        found = standard(mean, deviation, compressed(low, tails), compressed(high, tails), tails, farthest)
-        return replace(found, scale=np.where(rule.flags or False, 1.0, found.scale)).repeated(D // d)
+        low, high = compressed(low, tails), compressed(high, tails)
+        constant = deviation <= ROUNDING * np.maximum(np.abs(low), np.abs(high))
+        scale = np.maximum(deviation, np.maximum(high - mean, mean - low) / farthest)
+        scale = np.where(constant | np.array(rule.flags or False), 1.0, scale)
+        return Scaling(mean, scale, tails, BEYOND * farthest).repeated(D // d)

@@ -1,7 +1,7 @@
 """A run's points come from a source, which says its sizes before anything is allocated, and then loads the points.
 
-Rank 0 reads the data set and shares it (`Whole`), or each rank reads its own rows alone (`Sharded`); `data/checks.py`
-has the checks of both.  This module is light: rank 0 can refuse data before the other ranks import NumPy.
+Rank 0 reads the data set and shares it, or each rank reads its own rows alone: both by one reader, `loading.Reader`.
+This module is light: rank 0 can refuse data before the other ranks import NumPy.
 """
 
 from __future__ import annotations
@@ -25,15 +25,20 @@ SLOW = 1.0
 """Seconds of reading from which on a run says how many there were."""
 
 
-class _Named:
-    """The data set that a config names.
+class Source:
+    """The data set that a config names, or points that the caller has.
 
-    like: the scaling of the model that training starts from, if it starts from one.
+    points: arrays of the caller, or what `points_of` has read of a file, on rank 0; None: they are still to be read.
+    by_rows: each rank reads its own rows alone; of a classifier rank 0 reads all labels, too.  like: the scaling of the
+    model that training starts from, if it starts from one.
     """
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
+    def __init__(self, config: Config, points: Points | None = None) -> None:
+        self.config, self.points = config, points
+        self.by_rows = config.parallel.data == "sharded"
         self.like: tuple[Scaling, Scaling] | None = None
+        self._sizes: Sizes | None = None
+        self._data: Dataset | None = None
 
     @property
     def wanted(self) -> Wanted:
@@ -42,35 +47,36 @@ class _Named:
 
         return wanted_by(self.config, self.like)
 
-
-class Whole(_Named):
-    """A data set that rank 0 reads whole, and shares with all ranks.
-
-    points: those that the caller has as arrays, on rank 0, in the place of a data set that the config names.
-    """
-
-    def __init__(self, config: Config, points: Points | None = None) -> None:
-        super().__init__(config)
-        self.points = points
-        self._data: Dataset | None = None
-
     def sizes(self) -> Sizes:
         """Points, inputs, outputs and classes.  Raises UsageError where data are wrong.  Collective: no (rank 0)."""
-        return self.outline().sizes
+        from macmpi.data.loading import survey
+
+        if self.by_rows and not self.config.data.source:
+            raise UsageError('parallel.data = "sharded" reads files: save the arrays, and name the file in config')
+        if self._sizes is None:
+            own = self.config.data, self.wanted, self.points
+            self._sizes = survey(*own) if self.by_rows else self.outline().sizes
+        return self._sizes
 
     def outline(self) -> Dataset:
-        """A data set of these sizes, with its classes and scaling: here the data themselves.  Raises UsageError.
+        """A data set of these sizes, with its classes and scaling: the data themselves, which are read here.
 
-        Collective: no (rank 0).
+        Of ranks that read their own rows it has no points and is not scaled.  Raises UsageError.  Collective: no (rank
+        0).
         """
-        if self._data is None:
-            from macmpi.data.loading import load
+        from macmpi.data.loading import blank, load
 
+        if self.by_rows:
+            return blank(self.sizes())
+        if self._data is None:
             self._data = load(self.config.data, self.wanted, self.config.model.precision, self.points)
+            self.points = None
         return self._data
 
     def whole(self) -> Dataset:
         """All points, read by this process alone.  Raises UsageError.  Collective: no."""
+        if self.by_rows:
+            raise UsageError('of a sharded run (parallel.data = "sharded") they are not read here')
         return self.outline()
 
     def notes(self, seconds: float) -> list[str]:
@@ -103,44 +109,10 @@ class Whole(_Named):
         points: the partitions of the training and of the validation points.
         """
         from macmpi.data.dataset import share
-
-        data, self._data = self._data, None
-        return share(team, data)
-
-
-class Sharded(_Named):
-    """A data set of which each rank reads its own rows alone; of a classifier rank 0 reads all labels, too."""
-
-    def sizes(self) -> Sizes:
-        from macmpi.data.loading import survey
-
-        self._sizes = survey(self.config.data, self.wanted)
-        return self._sizes
-
-    def notes(self, seconds: float) -> list[str]:
-        """Nothing: the points are still to be read."""
-        return []
-
-    def outline(self) -> Dataset:
-        """The outline has no points and is not scaled."""
-        from macmpi.data.loading import blank
-
-        return blank(self._sizes)
-
-    def whole(self) -> Dataset:
-        raise UsageError('of a sharded run (parallel.data = "sharded") they are not read here')
-
-    def load(self, team: Team, points: Partitions) -> Dataset:
-        """The rows that this rank holds, checked and scaled.  Raises UsageError on all ranks.  Collective: yes."""
         from macmpi.data.loading import load_rows
 
-        classes = team.from_root(lambda: self._sizes.classes)
-        return load_rows(self.config.data, classes, self.config.model.precision, points, team, self.wanted)
-
-
-Source = Whole | Sharded
-
-
-def source_of(config: Config, points: Points | None = None) -> Source:
-    """The data set that a config names, or the points that the caller has on rank 0."""
-    return Sharded(config) if config.parallel.data == "sharded" else Whole(config, points)
+        if self.by_rows:
+            classes = team.from_root(lambda: self.sizes().classes)
+            return load_rows(self.config.data, classes, self.config.model.precision, points, team, self.wanted)
+        data, self._data = self._data, None
+        return share(team, data)

@@ -11,8 +11,7 @@ from macmpi import UsageError
 from macmpi.config import Config
 from macmpi.config.auto import AUTO, IN_THE_PAPER, Decision
 from macmpi.data.checks import OF_TRAINING, columns
-from macmpi.data.gathered import ARGUMENTS, Points, gathered
-from macmpi.data.named_sets import NAMED_SETS
+from macmpi.data.gathered import ARGUMENTS, Points, points_of
 from macmpi.data.scaling import Scaling
 from macmpi.nets.losses import LOSSES, Loss, loss_of
 from macmpi.typing import Array
@@ -24,20 +23,14 @@ FEW = 50
 def with_loss(config: Config, points: Points | None = None) -> tuple[Config, list[Decision]]:
     """The config with a loss in the place of "auto", and that decision: classes for truth values, numbers else.
 
-    points: those that the caller has.  Raises UsageError where whole numbers may be either.  Cost: whole numbers are
-    read.  Collective: no (rank 0).
+    points: those that the caller has, or has read.  Raises UsageError where whole numbers may be either.  Cost: whole
+    numbers are read.  Collective: no (rank 0).
     """
-    data, Y, sharded = config.data, None, config.parallel.data == "sharded"
-    if points is not None and sharded:
-        raise UsageError('parallel.data = "sharded" reads files: save the arrays, and name the file in config')
     if config.model.loss != AUTO:
         return config, []  # and Y is not read
-    if points is not None:
-        return loss_for(config, points.arrays.get("Y"), ARGUMENTS)
-    if data.source not in NAMED_SETS:
-        Y = gathered(data, config.loss.missing, sharded).arrays.get("Y")
-    names = f" (target {', '.join(data.targets)})" if data.targets else ""
-    return loss_for(config, Y, f"{data.source}{names}")
+    points, named = points or points_of(config), config.data.targets
+    names = f" (target {', '.join(named)})" if named and config.data.source else ""
+    return loss_for(config, points and points.arrays.get("Y"), f"{config.data.source or ARGUMENTS}{names}")
 
 
 def loss_for(config: Config, Y: Any, source: str) -> tuple[Config, list[Decision]]:

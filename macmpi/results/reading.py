@@ -14,7 +14,7 @@ from macmpi import UsageError, config
 from macmpi.config import Config
 from macmpi.data.dataset import Dataset
 from macmpi.data.reading import read_file
-from macmpi.data.source import source_of
+from macmpi.data.source import Source
 from macmpi.nets.build import build_chain
 from macmpi.nets.losses import LINKS, loss_of
 from macmpi.results.card import record_in
@@ -111,7 +111,7 @@ def _data(config: Config, log: Path) -> Dataset:
         sha256 = json.loads(log.read_text(encoding="utf-8"))["launches"][-1]["data_sha256"]
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise UsageError(f"{log} does not say which they were ({type(error).__name__})") from None
-    data = source_of(config).whole()
+    data = Source(config).whole()
     if data.sha256 != sha256:
         raise UsageError(f"they have changed since (data.source = {config.data.source!r})")
     return data

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from macmpi import UsageError, many
 from macmpi.console import warn
-from macmpi.data.source import Source, source_of
+from macmpi.data.source import Source
 from macmpi.parallel.clock import now
 from macmpi.training.process import StopRequest, Wish
 
@@ -133,13 +133,17 @@ def planned(
     began = now()
 
     def with_values() -> tuple[Config, list[Decision]]:
+        nonlocal points
+        from macmpi.data.gathered import points_of
         from macmpi.data.reading import with_connections
         from macmpi.data.targets import with_loss
 
-        return with_loss(with_connections(config), points)
+        connected = with_connections(config)
+        points = points or points_of(connected)
+        return with_loss(connected, points)
 
     known, decisions = team.from_root(with_values)
-    source = source_of(known, points)
+    source = Source(known, points)
     source.like = team.from_root(lambda: _scaling_of_start(known, start))
     sizes = team.from_root(source.sizes)
     notes = source.notes(now() - began)

@@ -13,9 +13,10 @@ import numpy as np
 from macmpi import UsageError, many
 from macmpi.config import Config
 from macmpi.config.auto import Sizes
+from macmpi.data.gathered import Points, points_of
 from macmpi.data.parts import split_sizes
 from macmpi.data.reading import with_connections
-from macmpi.data.source import Source, source_of
+from macmpi.data.source import Source
 from macmpi.data.targets import with_loss
 from macmpi.methods.choose import Method, choose
 from macmpi.methods.starts import Origin, start
@@ -137,12 +138,13 @@ def answer(config: Config, asked: MachineQuestion, ranks: int = 1) -> list[str]:
 
     ranks: of the launch, where none are asked.  Raises UsageError.  Collective: no.
     """
-    config = with_connections(config)
+    config, points = with_connections(config), None
     if not asked.without_data:
-        config, _ = with_loss(config)
+        points = points_of(config)
+        config, _ = with_loss(config, points)
     elif config.model.loss == "auto":
         config = replace(config, model=replace(config.model, loss="squared"))
-    sizes, ranks = _sizes_of(config, asked), asked.ranks or ranks
+    sizes, ranks = _sizes_of(config, asked, points), asked.ranks or ranks
     plan, held = _plan(config, sizes, ranks), -(-ranks // asked.nodes)
     memory, whose = Memory(asked.memory, "a node (--memory) has") if asked.memory else launchers.memory()
     need, on_node = bytes_of_node(plan, asked.nodes), many(held, "rank")
@@ -163,11 +165,11 @@ def answer(config: Config, asked: MachineQuestion, ranks: int = 1) -> list[str]:
     ]
 
 
-def _sizes_of(config: Config, asked: MachineQuestion) -> Sizes:
+def _sizes_of(config: Config, asked: MachineQuestion, points: Points | None) -> Sizes:
     """The sizes of data of that many rows, columns and outputs; of the data themselves what is not asked."""
     n_train, n_val = split_sizes(asked.points, config.data) if asked.points else (0, 0)
     if not asked.without_data:
-        read = source_of(config).sizes()
+        read = Source(config, points).sizes()
         return replace(read, n_train=n_train, n_val=n_val) if asked.points else read
     labels, outputs = loss_of(config).labels, asked.outputs or asked.columns
     if labels and asked.outputs < 2:

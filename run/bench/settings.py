@@ -8,7 +8,7 @@ from pathlib import Path
 from macmpi import config as configs
 from macmpi.config.auto import decide
 from macmpi.data.dataset import Dataset
-from macmpi.data.source import Whole
+from macmpi.data.source import Source
 from macmpi.data.targets import with_loss
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.plan.resolve import resolve
@@ -17,12 +17,12 @@ from macmpi.plan.resolve import resolve
 def decided(path: Path, settings: Sequence[str]) -> configs.Config:
     """The config of a file with settings on top.  Cost: its data are read."""
     config, _ = with_loss(configs.read(path, list(settings)))
-    sizes = Whole(config).sizes()
+    sizes = Source(config).sizes()
     return decide(config, sizes.n_in, sizes.autoencoder)[0]
 
 
 def planned(path: Path, settings: Sequence[str]) -> tuple[Plan, Dataset]:
     """The plan of a config on one rank, and its data.  Cost: the data are read."""
     config, _ = with_loss(configs.read(path, list(settings)))
-    data = Whole(config).outline()
+    data = Source(config).outline()
     return make_plan(resolve(config, data.sizes), len(data.X), len(data.X_val), 1), data

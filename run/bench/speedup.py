@@ -46,7 +46,7 @@ from workload import flops, trace  # noqa: E402
 
 from macmpi import UsageError  # noqa: E402
 from macmpi import config as configs  # noqa: E402
-from macmpi.data.source import Whole  # noqa: E402
+from macmpi.data.source import Source  # noqa: E402
 from macmpi.plan.cost import Machine  # noqa: E402
 
 PREDICTED = [1, 2, 4, 8, 12, 16, 24, 48, 96, 192, 384, 768, 1024, 2048, 4096]
@@ -142,7 +142,7 @@ def predictions(problem: Problem, result: dict[str, Any], ranks: Sequence[int], 
 def weak(problem: Problem, ranks: Sequence[int], repeats: int, folder: Path) -> dict[str, Any]:
     """Points in proportion to ranks: the largest number of ranks has all of them."""
     config = configs.read(problem.path, list(problem.settings))
-    whole = len(Whole(config).outline().X)
+    whole = len(Source(config).outline().X)
     kinds = [Kind(r, 1, (*problem.settings, f"data.points={whole * r // max(ranks)}")) for r in ranks]
     found = dict(zip(ranks, measure(problem.path, kinds, problem.iterations, repeats, folder), strict=True))
     result = {

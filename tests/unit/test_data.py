@@ -354,8 +354,8 @@ def test_a_split_takes_each_point_once(n: int, fraction: float, seed: int) -> No
         return
     parts = parts_of(Raw({"X": X, "Y": 10.0 * X}), config, rows)
     for side, where in (("", train), ("_val", held)):
-        assert_array_equal(parts[f"X{side}"].whole(), X[where])
-        assert_array_equal(parts[f"Y{side}"].whole(), 10.0 * X[where])
+        assert_array_equal(parts[f"X{side}"].read(Tile(0, len(where))), X[where])
+        assert_array_equal(parts[f"Y{side}"].read(Tile(0, len(where))), 10.0 * X[where])
 
 
 def test_points_keeps_some_of_the_training_points_in_their_order(write: Write, random: np.random.Generator) -> None:

@@ -21,7 +21,7 @@ from macmpi.data.gathered import openml_file
 from macmpi.data.images import images_of
 from macmpi.data.loading import load
 from macmpi.data.named_sets import read_library_set
-from macmpi.data.source import Whole
+from macmpi.data.source import Source
 from macmpi.data.targets import with_loss
 from macmpi.parallel import command
 
@@ -34,7 +34,7 @@ def decided(data: Data, loss: str = "auto") -> Config:
 
 def refusal(data: Data, loss: str = "auto") -> str:
     with pytest.raises(UsageError) as caught:
-        Whole(decided(data, loss)).sizes()
+        Source(decided(data, loss)).sizes()
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -87,11 +87,11 @@ def test_folders_are_classes_unless_something_else_is_asked_for(tmp_path: Path) 
     data = Data(source=str(tmp_path))
     asked = decided(data)
     assert asked.model.loss == "cross_entropy"
-    found = Whole(asked).outline()
+    found = Source(asked).outline()
     assert found.classes is not None and found.classes.tolist() == ["cat", "dog"]
     for others in (decided(data, "squared"), decided(Data(source=str(tmp_path), target=[]))):
         assert others.model.loss == "squared"
-        assert Whole(others).outline().autoencoder
+        assert Source(others).outline().autoencoder
     assert "whose folders are the classes" in refusal(Data(source=str(tmp_path), target="cat"))
 
 
@@ -207,14 +207,14 @@ datasets = pytest.importorskip("sklearn.datasets")
 def test_sets_of_scikit_learn() -> None:
     iris = decided(Data(source="sklearn:iris"))
     assert iris.model.loss == "cross_entropy"
-    found = Whole(iris).outline()
+    found = Source(iris).outline()
     assert found.classes is not None and found.classes.tolist() == ["setosa", "versicolor", "virginica"]
     assert found.sizes.counts == (4, 3, 120, 30)
-    assert Whole(decided(Data(source="sklearn:diabetes"))).outline().one_dimensional
-    assert Whole(decided(Data(source="sklearn:linnerud"))).sizes().n_out == 3
+    assert Source(decided(Data(source="sklearn:diabetes"))).outline().one_dimensional
+    assert Source(decided(Data(source="sklearn:linnerud"))).sizes().n_out == 3
     digits = Data(source="sklearn:digits")
     assert "Y holds whole numbers, 10 different ones" in refusal(digits)
-    assert Whole(decided(digits, "cross_entropy")).outline().shape == (8, 8)
+    assert Source(decided(digits, "cross_entropy")).outline().shape == (8, 8)
 
 
 @pytest.mark.parametrize(
@@ -279,11 +279,11 @@ def test_a_set_of_openml_is_fetched_once_and_read_from_its_file(
     assert openml == [{"name": "credit-g", "version": asked_for, "as_frame": True}]
     data = Data(source=source)
     assert decided(data).model.loss == "cross_entropy"
-    found = Whole(decided(data)).outline()
+    found = Source(decided(data)).outline()
     assert found.columns is not None and found.columns.names == ["age", "job_a", "job_b"]
     assert found.classes is not None and found.classes.tolist() == ["bad", "good"]
-    assert Whole(decided(Data(source=source, target="age", ignore=["class"]))).outline().one_dimensional
-    assert Whole(decided(Data(source=source, target=[]))).outline().autoencoder
+    assert Source(decided(Data(source=source, target="age", ignore=["class"]))).outline().one_dimensional
+    assert Source(decided(Data(source=source, target=[]))).outline().autoencoder
     assert len(openml) == 1
 
 

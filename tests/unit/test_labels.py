@@ -175,7 +175,7 @@ def test_truth_values_come_back_as_truth_values(suffix: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("suffix", [".npz", ".h5"])
 def test_sharded_labels_that_are_text_are_refused(suffix: str, tmp_path: Path) -> None:
     config = written(tmp_path, suffix, X=points(20), Y=as_text(WORDS, suffix))
-    with pytest.raises(UsageError, match="data that are not sharded"):
+    with pytest.raises(UsageError, match=r'parallel\.data = "replicated" or "node"'):
         survey(config, wanted=CLASSES)
 
 

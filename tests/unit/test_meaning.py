@@ -26,7 +26,7 @@ from macmpi.config import Config, Data
 from macmpi.data.frames import Columns, columns_of
 from macmpi.data.loading import load
 from macmpi.data.parts import drawn
-from macmpi.data.source import Whole
+from macmpi.data.source import Source
 from macmpi.data.tables import read_table
 from macmpi.data.targets import Wanted, wanted_by, with_loss
 from macmpi.data.texts import Unclear, kind_of_texts
@@ -538,7 +538,7 @@ def test_what_a_file_declares_is_heeded_or_refused(attributes: dict[str, Any], s
 def test_arrays_that_are_not_read_are_named(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", X=np.arange(20.0).reshape(10, 2), labels=np.zeros(10), more=np.zeros(3))
     said = "not read: labels, more of x.npz; points are X, Y, X_val, Y_val, weights, weights_val"
-    source = Whole(Config(data=Data(str(tmp_path / "x.npz"))))
+    source = Source(Config(data=Data(str(tmp_path / "x.npz"))))
     source.sizes()
     with pytest.warns(MacmpiWarning, match=said):
         assert source.notes(0.0) == []
@@ -635,7 +635,7 @@ def test_sequences_are_scaled_feature_by_feature(tmp_path: Path, random: np.rand
         "model": config.Model([config.Recurrent(4, 5)], "tanh", loss="squared"),
         "data": Data(str(tmp_path / "x.npz")),
     }
-    source = Whole(Config(**keys))  # type: ignore[arg-type]
+    source = Source(Config(**keys))  # type: ignore[arg-type]
     source.sizes()
     assert source.notes(0.0) == ["inputs are 5 steps of 2 features, each scaled alike in all steps"]
     assert load(Data(str(tmp_path / "x.npz"))).shape == (5, 2)

@@ -14,7 +14,7 @@ import macmpi
 from macmpi import UsageError
 from macmpi.config import Config, Data
 from macmpi.data.loading import load, load_rows, survey
-from macmpi.data.source import Whole
+from macmpi.data.source import Source
 from macmpi.parallel.points import SAMPLE_POINTS, Points, partition_points
 from macmpi.parallel.team import Team
 
@@ -162,7 +162,7 @@ def test_wrong_weights_are_refused(name: str, suffix: str, tmp_path: Path) -> No
     if name == "text" and suffix == ".h5":
         arrays = {"weights": np.full(N, b"a")}
     with pytest.raises(UsageError, match=message):
-        Whole(Config(Data(saved(tmp_path, suffix, X=X, Y=Y, **arrays)))).sizes()
+        Source(Config(Data(saved(tmp_path, suffix, X=X, Y=Y, **arrays)))).sizes()
 
 
 def test_columns_that_are_no_weights_are_refused(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from macmpi.config import Config, Data
 from macmpi.data.frames import Columns
 from macmpi.data.loading import load
 from macmpi.data.scaling import FARTHEST
-from macmpi.data.source import Sharded, Whole
+from macmpi.data.source import Source
 from macmpi.data.tables import MISSING, read_table, table_bytes, targets_within
 from macmpi.data.targets import wanted_by, with_loss
 
@@ -78,7 +78,7 @@ def decided(data: Data, loss: str = "auto") -> Config:
 
 def refusal(data: Data, loss: str = "auto") -> str:
     with pytest.raises(UsageError) as caught:
-        Whole(decided(data, loss)).sizes()
+        Source(decided(data, loss)).sizes()
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -154,7 +154,7 @@ def test_the_type_of_the_target_says_what_is_learnt(
         Data(source=str(folder / "people.csv"), ignore=["id"]) if target == "" else keys(folder / "people.csv", target)
     )
     asked = decided(data)
-    found = Whole(asked).outline()
+    found = Source(asked).outline()
     assert asked.model.loss == loss
     assert (found.Y.shape[1], found.one_dimensional) == shape
     assert found.autoencoder is (not target)
@@ -168,8 +168,8 @@ def test_a_few_whole_numbers_are_asked_about(folder: Path) -> None:
     data = keys(folder / "people.csv", "grade")
     text = refusal(data)
     assert "people.csv (target grade): Y holds whole numbers, 3 different ones from 1 to 3" in text
-    assert Whole(decided(data, "squared")).sizes().n_out == 1
-    assert Whole(decided(data, "cross_entropy")).sizes().n_out == 3
+    assert Source(decided(data, "squared")).sizes().n_out == 1
+    assert Source(decided(data, "cross_entropy")).sizes().n_out == 3
 
 
 def changed(folder: Path, **columns: Any) -> Path:
@@ -225,7 +225,7 @@ def test_missing_values_can_be_refused(folder: Path) -> None:
     for name in ("age", "city"):
         assert f"column {name} has {frame[name].isna().sum()} missing values" in text
     full = changed(folder, age=3.5, city="Rome")
-    assert Whole(decided(keys(full, "amount", missing="refuse"))).sizes().n_in == 4
+    assert Source(decided(keys(full, "amount", missing="refuse"))).sizes().n_in == 4
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
@@ -236,7 +236,7 @@ def test_ranks_cannot_read_their_rows_of_a_table(folder: Path, kind: str) -> Non
         with pytest.raises(
             UsageError, match=r'is read whole; use parallel\.data = "node".*or write the points to an HDF5'
         ):
-            Sharded(with_loss(asked)[0]).sizes()
+            Source(with_loss(asked)[0]).sizes()
 
 
 @pytest.mark.parametrize(
