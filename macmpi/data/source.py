@@ -42,6 +42,9 @@ class _Named:
 
         return wanted_by(self.config, self.like)
 
+    def warn(self) -> None:
+        """Warns of what was left out of the data, or may be read otherwise than it was meant.  Collective: no."""
+
 
 class Whole(_Named):
     """A data set that rank 0 reads whole, and shares with all ranks.
@@ -70,18 +73,12 @@ class Whole(_Named):
         return self._data
 
     def notes(self, seconds: float) -> list[str]:
-        """Lines for the head of the table, on rank 0, once the data are read.  seconds: that took so long.
-
-        Warns of what was left out of a table or a file, or may be read otherwise than it was meant.
-        """
-        from macmpi.data.gathered import unread_in
+        """Lines for the head of the table, on rank 0, once the data are read.  seconds: that took so long."""
         from macmpi.data.named_sets import NAMED_SETS
 
         data, named = self._data, self.config.data
         if data is None:
             return []
-        for note in filter(None, (*(data.columns.notes if data.columns else ()), unread_in(named.source))):
-            caution(note)
         lines = [f"read {named.source} in {seconds:.1f} s"] if named.source and seconds > SLOW else []
         lines += [data.columns.said] if data.columns and data.columns.said else []
         if data.steps:
@@ -92,6 +89,14 @@ class Whole(_Named):
             how = ", all scaled alike" if named.scale == "auto" else ""
             lines.append(f"inputs are images of {data.shape[0]} x {data.shape[1]} pixels{channels}{how}")
         return lines
+
+    def warn(self) -> None:
+        """Warns of columns of a table and datasets of a file.  Collective: no (rank 0, once the data are read)."""
+        from macmpi.data.gathered import unread_in
+
+        columns = self._data.columns if self._data else None
+        for note in filter(None, (*(columns.notes if columns else ()), unread_in(self.config.data.source))):
+            caution(note)
 
     def load(self, team: Team, points: Partitions) -> Dataset:
         """The points that this rank holds, checked and scaled.  Raises UsageError on all ranks.  Collective: yes.
