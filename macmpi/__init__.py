@@ -9,13 +9,19 @@ if TYPE_CHECKING:
 
     from macmpi.api.fit import fit
     from macmpi.results.model import Model
+    from macmpi.results.model_file import load, save
 
 __version__ = "0.2.0"
 
 __all__ = ["MacmpiError", "MacmpiWarning", "Model", "NumericalError", "StorageError", "UsageError"]
 __all__ += ["fit", "load", "save"]
 
-LAZY = {"fit": "macmpi.api.fit", "Model": "macmpi.results.model"}
+LAZY = {
+    "fit": "macmpi.api.fit",
+    "Model": "macmpi.results.model",
+    "load": "macmpi.results.model_file",
+    "save": "macmpi.results.model_file",
+}
 """Names that are imported when they are first asked for: the package itself is light."""
 
 
@@ -93,27 +99,6 @@ class NumericalError(MacmpiError):
     """A value that training depends on is not finite, or the error at the end is far above that of a constant."""
 
     exit_code = 70
-
-
-def load(path: str, weights: str | None = None) -> Model:
-    """The trained net of a model.h5, ready to predict (`macmpi.results.model.Model`).  Needs no MPI.  Collective: no.
-
-    weights: "refit" (trained again on all points), "best" (of the lowest validation error along the run) or "last"
-    (after postprocessing); None: the first of these that the file has.
-    """
-    from macmpi.results.model_file import load as load_model
-
-    return load_model(path, weights)
-
-
-def save(model: Model, path: str) -> None:
-    """Writes a trained net, with its card, to a file that `load` and the commands read.  Needs no MPI.
-
-    Raises UsageError, and StorageError where the file could not be written.  Collective: no.
-    """
-    from macmpi.results.model_file import save_model
-
-    save_model(path, model)
 
 
 def __getattr__(name: str) -> Any:

@@ -190,8 +190,7 @@ class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Array:
         """f(X): (N,) or (N, L), as y was."""
-        points = self._points(X)
-        return self.model_.predict(points)
+        return self.model_.predict(self._points(X))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -264,8 +263,7 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> Array:
         """The probability of each of `classes_`, (N, C); 0 of a class none of whose points had a weight above 0."""
-        points = self._points(X)
-        found = self.model_.probabilities(points)
+        found = self.model_.probabilities(self._points(X))
         whole = np.zeros((len(found), len(self.classes_)))
         whole[:, self.model_.classes] = found
         return whole
@@ -278,8 +276,7 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Array:
         """The most probable label, (N,)."""
-        points = self._points(X)
-        labels: Array = self.classes_[self.model_.predict(points)]
+        labels: Array = self.classes_[self.model_.predict(self._points(X))]
         return labels
 
 
@@ -298,8 +295,7 @@ class MACAutoencoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Net):  
 
     def transform(self, X: Any) -> Array:
         """Codes: (N, D) -> (N, H)."""
-        points = self._points(X)
-        return self.model_.encode(points)
+        return self.model_.encode(self._points(X))
 
     def inverse_transform(self, X: Any) -> Array:
         """Reconstructions of codes: (N, H) -> (N, D)."""

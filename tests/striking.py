@@ -38,7 +38,7 @@ PLACES = {
     "write": "macmpi.files:write_through",
     "rename": "macmpi.files:rename",
     "postprocess": "macmpi.training.loop:Training.finish",
-    "model": "macmpi.results.model_file:save",
+    "model": "macmpi.results.model_file:write",
 }
 """Phase -> the function at which it begins, module:name.  "write" strikes when half of a file is written, "rename" when
 it lies complete next to the old one; both also at start.h5 (iteration 0) and model.h5."""

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -23,11 +22,13 @@ from macmpi.data.gathered import ARGUMENTS, COLUMNS, KEYS, Points
 from macmpi.data.series import USUAL
 from macmpi.machine.lock import Lock, is_abandoned
 from macmpi.parallel.launchers import ITS_OWN_WORDS, mpiexec, of_its_own, started
-from macmpi.results.card import NAME, record_in
+from macmpi.parallel.mpi import STOPPED
+from macmpi.results.card import record_in
 from macmpi.results.model import Model
-from macmpi.results.model_file import load, save_model
+from macmpi.results.model_file import load, save
+from macmpi.results.reading import read_curve
 from macmpi.training.held import check_inputs
-from macmpi.training.process import ANSWERED, INTERRUPTED, interruptible
+from macmpi.training.process import ANSWERED, WHY, interruptible
 from macmpi.training.request import MOST_RANKS, Callback, Request
 from macmpi.training.time_limit import LEAST
 
@@ -49,11 +50,7 @@ POLL = 0.05
 STOP = signal.SIGUSR1
 """Launchers pass it on, and it asks the ranks for an end."""
 
-STOPPED = 75
-OWN = (0, 2, 70, 74, STOPPED)
-"""Exit codes of the program itself."""
-
-ERRORS: dict[int, type[MacmpiError]] = {2: UsageError, 70: NumericalError, 74: StorageError}
+ERRORS: dict[int, type[MacmpiError]] = {kind.exit_code: kind for kind in (UsageError, NumericalError, StorageError)}
 """The error that an exit code stands for."""
 
 
@@ -73,7 +70,7 @@ def fit_on_ranks(ranks: int, config: Config, points: Points | None, request: Req
             done = {key: getattr(USUAL, key) for key in KEYS}  # by which a table became arrays
             settled = replace(settled, data=replace(settled.data, source=str(folder / POINTS), **done))
         if request.start is not None:
-            save_model(folder / "start.h5", request.start)
+            save(request.start, folder / "start.h5")
             settled = replace(settled, start=replace(settled.start, model=str(folder / "start.h5")))
         (folder / "fit.toml").write_text(dump(settled), encoding="utf-8")
         output = request.output or folder / "run"
@@ -83,7 +80,7 @@ def fit_on_ranks(ranks: int, config: Config, points: Points | None, request: Req
         if request.max_time < float("inf"):
             command += ["--max-time", f"{max(request.max_time, LEAST)}"]
         curve = Tail(output / "curve.jsonl", since=(folder / "fit.toml").stat().st_mtime_ns)
-        return _outcome(*_follow(command, folder, curve, request.callback), folder, output)
+        return _outcome(_follow(command, folder, curve, request.callback), folder, output)
 
 
 def checked(ranks: int) -> str:
@@ -156,23 +153,13 @@ class Tail:
         return whole.decode(errors="replace").splitlines()
 
 
-def _why(ended: str, wish: str) -> str:
-    """Says why ranks ended: they know of the signal alone, and not that the callback wished it."""
-    return wish or ended if ended == INTERRUPTED else ended
-
-
-def _records(curve: Tail, wish: str) -> list[dict[str, Any]]:
-    """The records that have been added to a curve."""
-    found = [record for record in map(record_in, curve.lines()) if record is not None]
-    return [record | {"ended": _why(record["ended"], wish)} if "ended" in record else record for record in found]
-
-
-def _follow(command: list[str], folder: Path, curve: Tail, callback: Callback | None) -> tuple[int, str]:
+def _follow(command: list[str], folder: Path, curve: Tail, callback: Callback | None) -> int:
     """Runs the command and says what it says; each record goes to the callback.  A first Ctrl-C asks it for an end.
 
-    The exit code, and why it was asked for one: "" where it was not.
+    Gives the exit code.
     """
-    out, err, alone = Tail(folder / "out"), folder / "err", of_its_own(os.environ)
+    out, err, why = Tail(folder / "out"), folder / "err", folder / "why"
+    alone = of_its_own(os.environ) | {WHY: str(why)}
     with out.path.open("wb") as stdout, err.open("wb") as stderr, interruptible() as wish:
         process = subprocess.Popen(
             command, stdout=stdout, stderr=stderr, stdin=subprocess.DEVNULL, env=alone, start_new_session=True
@@ -184,12 +171,13 @@ def _follow(command: list[str], folder: Path, curve: Tail, callback: Callback | 
                 for line in out.lines():
                     if not line.startswith(f"model: {folder}"):  # which is gone when the fit has ended
                         say(line)
-                for record in _records(curve, wish.why):
+                for record in filter(None, map(record_in, curve.lines())):
                     if callback and callback(record):
                         wish.why = wish.why or ANSWERED
                 if ended:  # it may come before ranks can listen
-                    return STOPPED if told and process.returncode not in OWN else process.returncode, wish.why
+                    return STOPPED if told and process.returncode not in (0, *ERRORS) else process.returncode
                 if wish.asked and not told:
+                    why.write_text(wish.why)
                     process.send_signal(STOP)
                     told = True
                 with suppress(subprocess.TimeoutExpired):
@@ -200,7 +188,7 @@ def _follow(command: list[str], folder: Path, curve: Tail, callback: Callback | 
                 process.wait()
 
 
-def _outcome(code: int, wish: str, folder: Path, output: Path) -> Model:
+def _outcome(code: int, folder: Path, output: Path) -> Model:
     """The model that the ranks have left.  Raises what they failed of."""
     said = (folder / "err").read_text(encoding="utf-8", errors="replace").strip()
     said = said.replace(f'data.source = "{folder / POINTS}"', ARGUMENTS).replace(str(folder / POINTS), ARGUMENTS)
@@ -209,15 +197,7 @@ def _outcome(code: int, wish: str, folder: Path, output: Path) -> Model:
         for line in said.splitlines():
             if line.startswith("macmpi: "):
                 warn(line.removeprefix("macmpi: "))
-        model = load(kept)
-        card = model.card
-        assert card is not None, "a run leaves a card"
-        card = replace(card, training=replace(card.training, ended=_why(card.training.ended, wish)))
-        return replace(
-            model,
-            attributes={**model.attributes, NAME: card.to_json()},
-            history=_records(Tail(output / "curve.jsonl"), wish),
-        )
+        return replace(load(kept), history=read_curve(output / "curve.jsonl")[0])
     if code == STOPPED:
         raise MacmpiError("the ranks were stopped before there was a model")
     own = said[said.rfind("macmpi: ") :].removeprefix("macmpi: ") if "macmpi: " in said else said

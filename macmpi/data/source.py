@@ -80,18 +80,12 @@ class Source:
         return self.outline()
 
     def notes(self, seconds: float) -> list[str]:
-        """Lines for the head of the table, on rank 0, once the data are read.  seconds: that took so long.
-
-        Warns of what was left out of a table or a file, or may be read otherwise than it was meant.
-        """
-        from macmpi.data.gathered import unread_in
+        """Lines for the head of the table, on rank 0, once the data are read.  seconds: that took so long."""
         from macmpi.data.named_sets import NAMED_SETS
 
         data, named = self._data, self.config.data
         if data is None:
             return []
-        for note in filter(None, (*(data.columns.notes if data.columns else ()), unread_in(named.source))):
-            caution(note)
         lines = [f"read {named.source} in {seconds:.1f} s"] if named.source and seconds > SLOW else []
         lines += [data.columns.said] if data.columns and data.columns.said else []
         if data.steps:
@@ -102,6 +96,16 @@ class Source:
             how = ", all scaled alike" if named.scale == "auto" else ""
             lines.append(f"inputs are images of {data.shape[0]} x {data.shape[1]} pixels{channels}{how}")
         return lines
+
+    def warn(self) -> None:
+        """Warns of columns of a table and datasets of a file.  Collective: no (rank 0, once the data are read)."""
+        from macmpi.data.gathered import unread_in
+
+        if self._data is None:
+            return
+        columns = self._data.columns
+        for note in filter(None, (*(columns.notes if columns else ()), unread_in(self.config.data.source))):
+            caution(note)
 
     def load(self, team: Team, points: Partitions) -> Dataset:
         """The points that this rank holds, checked and scaled.  Raises UsageError on all ranks.  Collective: yes.

@@ -35,22 +35,22 @@ LINK = "link"
 UNREADABLE = "it is damaged, or no model.h5, which the command that trained it writes again with --resume auto"
 
 
-def save_model(path: str | Path, model: Model) -> None:
-    """Write a model that `load` reads, with all the weights that it has.  Raises UsageError and StorageError.
+def save(model: Model, path: str | Path) -> None:
+    """Writes a trained net, with its card and all its weights, to a file that `load` and the commands read.
 
-    Collective: no.
+    Needs no MPI.  Raises UsageError, and StorageError where the file could not be written.  Collective: no.
     """
     if not isinstance(model, Model):
         raise UsageError(f"model = {shown(model)}: a Model is needed, as macmpi.fit gives (of an estimator: model_)")
     path = as_path(path, "path")
     in_use = {model.in_use: np.concatenate([W.ravel() for W in model.weights])}
     try:
-        save(path, replace(model, kept=model.kept | in_use), {})
+        write(path, replace(model, kept=model.kept | in_use), {})
     except OSError as error:
         raise StorageError(f"{path} could not be written: {error.strerror}; save it in another place") from error
 
 
-def save(path: Path, model: Model, attributes: dict[str, Any], Z: Array | None = None) -> None:
+def write(path: Path, model: Model, attributes: dict[str, Any], Z: Array | None = None) -> None:
     """Write model.h5: the net, all the weights that it keeps, the scaling, the card, of Z the code.  Raises OSError."""
     chain = model.chain
     arrays = {f"weights/{name}": flat for name, flat in model.kept.items()}
@@ -80,10 +80,10 @@ def save(path: Path, model: Model, attributes: dict[str, Any], Z: Array | None =
 
 
 def load(path: str | Path, weights: str | None = None) -> Model:
-    """The model of a model.h5.
+    """The trained net of a model.h5, ready to predict (`macmpi.results.model.Model`).  Needs no MPI.  Collective: no.
 
-    weights: "refit" (on all points), "best" (on validation) or "last"; None: the first of them that there are.
-    Raises UsageError.  Collective: no.
+    weights: "refit" (trained again on all points), "best" (of the lowest validation error along the run) or "last"
+    (after postprocessing); None: the first of these that the file has.  Raises UsageError.
     """
     path = as_path(path, "path")
     if os.path.isdir(path):

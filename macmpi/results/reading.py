@@ -105,12 +105,20 @@ def read_curve(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     return records, [f"{count} in {path.name}, left out"] if bad else []
 
 
+def launches(log: Path) -> list[Any]:
+    """The entries of a provenance.json; none where it is not there, or damaged."""
+    try:
+        return list(json.loads(log.read_text(encoding="utf-8"))["launches"])
+    except (OSError, LookupError, TypeError, ValueError):
+        return []
+
+
 def _data(config: Config, log: Path) -> Dataset:
     """The data of a run with this log of launches.  Raises UsageError where they are gone or others now."""
     try:
-        sha256 = json.loads(log.read_text(encoding="utf-8"))["launches"][-1]["data_sha256"]
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise UsageError(f"{log} does not say which they were ({type(error).__name__})") from None
+        sha256 = launches(log)[-1]["data_sha256"]
+    except (LookupError, TypeError):
+        raise UsageError(f"{log} does not say which they were") from None
     data = Source(config).whole()
     if data.sha256 != sha256:
         raise UsageError(f"they have changed since (data.source = {config.data.source!r})")

@@ -21,6 +21,7 @@ from macmpi.config.whole import changes, differences
 from macmpi.machine.lock import ELSEWHERE
 from macmpi.plan.resolved import Resolved
 from macmpi.results import model_file
+from macmpi.results.reading import launches
 from macmpi.state import State
 from macmpi.training import checkpoint
 from macmpi.training.request import Request
@@ -182,14 +183,6 @@ def _labels(folder: Path) -> dict[str, Any]:
         return {"config": json.dumps(config), **{name: str(launch[name]) for name in ("data_sha256", "start_sha256")}}
     except (OSError, LookupError, TypeError, ValueError, AttributeError):
         return {}
-
-
-def launches(log: Path) -> list[Any]:
-    """The entries of a provenance.json; none where it is not there, or damaged."""
-    try:
-        return list(json.loads(log.read_text(encoding="utf-8"))["launches"])
-    except (OSError, LookupError, TypeError, ValueError):
-        return []
 
 
 def _config_in(labels: dict[str, Any]) -> dict[str, Any] | None:

@@ -30,8 +30,14 @@ def launch_training(request: Request, source: Source, plan: Plan, team: Team) ->
     """Train as it is asked for.  Raises UsageError, and Done where nothing is left to do.  Collective: yes."""
     of, computed_on = plan.resolved, arithmetics(team)
     directory = Nowhere() if request.output is None else RunDirectory(request.output)
+
+    def judged() -> None:
+        directory.judge(request, of)
+        if directory.held.found is None:  # of data that a run goes on with it has been said
+            source.warn()
+
     with directory.lock:
-        on_root(team, lambda: directory.judge(request, of))
+        on_root(team, judged)
         keeper = keeper_of(plan)
         if request.output is not None:
             keeper.check(request.output, lambda: directory.held.found and directory.held.found[0], team)

@@ -15,6 +15,7 @@ from macmpi.methods.choose import Method, choose
 from macmpi.methods.starts import Origin, coordinates_first, start
 from macmpi.parallel.clock import Clock, now
 from macmpi.parallel.kernels import words
+from macmpi.parallel.mpi import STOPPED
 from macmpi.parallel.team import Team, check_alike, on_root
 from macmpi.plan.penalty import Decision, Progress
 from macmpi.plan.plan import Plan
@@ -22,15 +23,13 @@ from macmpi.results.scores import levels
 from macmpi.state import Errors, State
 from macmpi.training import finite, process
 from macmpi.training.checkpoint import digest, keeper_of
-from macmpi.training.process import ANSWERED, INTERRUPTED
+from macmpi.training.process import ANSWERED
 from macmpi.training.record import Curve, changed, closing, columns_of, describe, record_of
 from macmpi.training.request import Outcome, Request
 from macmpi.training.run_directory import End, Nowhere, RunDirectory, ended, write_start
 from macmpi.training.time_limit import SPARE, Pace
 from macmpi.training.weights import Best, Refit, best_of, is_poor, iterations_of, or_constant, refit, scored
 from macmpi.typing import Array
-
-DONE, FAILED, STOPPED = 0, NumericalError.exit_code, 75
 
 DIVERGED, LATE = "diverged", "max_time"
 """Why a run ends whose numbers are no longer finite, and why one is stopped that has no time left."""
@@ -165,7 +164,7 @@ class Training:
         return False
 
     def _say_stopped(self, where: str) -> None:
-        self.why_stopped = self.stop.why or (LATE if self.pace.late else INTERRUPTED)
+        self.why_stopped = self.stop.why or (LATE if self.pace.late else process.why_stopped())
         way = "" if self.job.directory.path is None else "; the same command with --resume auto goes on"
         self._say(f"stopped {where}{way}")
 
@@ -249,7 +248,7 @@ class Training:
             self._say(f"model: {self.job.directory.model}")
         self.curve.close()
         self.team.from_root(self._check_saved)
-        return Outcome(STOPPED if stopped else FAILED if diverged else DONE, model)
+        return Outcome(STOPPED if stopped else NumericalError.exit_code if diverged else 0, model)
 
     def _wishes(self) -> tuple[bool, bool]:
         """Any rank wishes that the run end now, and a checkpoint is due.  Collective: yes."""

@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from types import FrameType
@@ -84,6 +84,16 @@ def end_with_launcher() -> None:
 INTERRUPTED, ANSWERED = "interrupted", "callback"
 """Why a run was stopped: by a signal, or since a callback answered so."""
 
+WHY = "MACMPI_WHY"
+"""The variable that names a file in which the sender of a stop signal says why; ranks that a fit starts have it."""
+
+
+def why_stopped() -> str:
+    """Says why a stop signal was sent.  Collective: no."""
+    with suppress(KeyError, OSError):
+        return Path(os.environ[WHY]).read_text()
+    return INTERRUPTED
+
 
 class Wish:
     """Somebody may wish that a run stop, in the present iteration or after it.  why: "" as long as nobody does.
@@ -112,7 +122,7 @@ class Wish:
         if not self._came:
             self._first = now()
         self._came.add(number)
-        self.why = INTERRUPTED
+        self.why = why_stopped()
 
 
 class StopRequest(Wish):

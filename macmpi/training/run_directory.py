@@ -31,11 +31,12 @@ from macmpi.plan.resolved import Resolved
 from macmpi.results import model_file
 from macmpi.results.card import About, Card, Error, Training, scores_by_name, thinned
 from macmpi.results.model import Model
+from macmpi.results.reading import launches
 from macmpi.results.scores import Labels, Numbers
 from macmpi.state import Errors, State
 from macmpi.training import checkpoint
 from macmpi.training.checkpoint import keeper_of
-from macmpi.training.held import CONFIG, PROVENANCE, Held, ends, files_in, judge, launches, sealed
+from macmpi.training.held import CONFIG, PROVENANCE, Held, ends, files_in, judge, sealed
 from macmpi.training.request import Request
 from macmpi.training.weights import Best, Refit
 
@@ -114,7 +115,7 @@ class RunDirectory:
 
         This one goes on, with other bits.
         """
-        *_, last = [{}, *launches(self.path / "provenance.json")]
+        *_, last = [{}, *launches(self.path / PROVENANCE)]
         try:
             then, now = ({(kernels.words(f["blas"]), f["arithmetic"]) for f in g["kernels"]} for g in (last, facts))
             was, is_ = (kernels.described(f["kernels"]) for f in (last, facts))
@@ -277,7 +278,7 @@ def ended(directory: RunDirectory | Nowhere, plan: Plan, data: Dataset, end: End
         **({"refit_iterations": refit.iterations, "refit_E1": refit.error} if refit else {}),
     }
     try:
-        model_file.save(directory.model, model, labels, keeper_of(plan).codes(end.state))
+        model_file.write(directory.model, model, labels, keeper_of(plan).codes(end.state))
         if end.is_whole:
             directory.refit.unlink(missing_ok=True)
     except OSError as error:
@@ -292,7 +293,7 @@ def write_start(directory: RunDirectory | Nowhere, plan: Plan, data: Dataset, st
         return
     model, labels = Model.of(plan.chain, {"last": state.weights}, data, plan.resolved.loss.link), {"iteration": 0}
     try:
-        model_file.save(directory.start, model, {files.RUN: directory.run} | labels, keeper_of(plan).codes(state))
+        model_file.write(directory.start, model, {files.RUN: directory.run} | labels, keeper_of(plan).codes(state))
     except OSError as error:
         warn(f"{directory.start} could not be written: {error.strerror}; training goes on")
 

@@ -52,6 +52,7 @@ INSTEAD: dict[str, Literal["pca", "uniform"]] = {"elastic_embedding": "pca", "fi
 def check(request: Request, source: Source, plan: Plan, team: Team) -> list[str]:
     """Lines that say what was chosen, and what the run would take.  Raises UsageError.  Collective: yes."""
     on_root(team, lambda: origin_of(plan, source.outline()))
+    team.from_root(source.warn)
     team.from_root(lambda: name_unread(plan.resolved))
     team.all_or_raise(lambda: None)  # all have planned, and wait: none keeps a core busy that rank 0 measures
     rate = team.from_root(estimate.steady_rate)

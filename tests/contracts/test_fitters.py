@@ -383,7 +383,7 @@ def test_no_w_step_of_a_run_raises_a_segments_error(name: str, keys: dict[str, A
 def test_a_net_with_it_is_saved_and_loaded(name: str, tmp_path: Path) -> None:
     mac, state = begun(name)
     mac.sweep(state)
-    model_file.save(tmp_path / "model.h5", Model.of(mac.plan.chain, {"last": state.weights}, mac.data), {})
+    model_file.write(tmp_path / "model.h5", Model.of(mac.plan.chain, {"last": state.weights}, mac.data), {})
     again = model_file.load(tmp_path / "model.h5")
     assert again.chain.maps == mac.plan.chain.maps
     expected = mac.plan.chain.forward(mac.parts.weights(state), mac.data.X)

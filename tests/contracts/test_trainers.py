@@ -254,7 +254,7 @@ def test_a_users_own_kind_of_weights(method: str, sites: str, monkeypatch: pytes
     for _ in range(3):
         chosen.sweep(begun)
     assert before > chosen.evaluate(begun).E_Q
-    model_file.save(tmp_path / "model.h5", Model.of(chosen.plan.chain, {"last": begun.weights}, data), {})
+    model_file.write(tmp_path / "model.h5", Model.of(chosen.plan.chain, {"last": begun.weights}, data), {})
     assert model_file.load(tmp_path / "model.h5").chain.maps == chosen.plan.chain.maps
 
 

@@ -141,11 +141,13 @@ def test_ranks_are_stopped_by_a_callback_and_by_ctrl_c_with_the_model_so_far(tmp
         told.clear()
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
-            model = macmpi.fit(X, CLASSES, validation=alike, config=LONG, ranks=2, callback=callback)
+            own = {"output": tmp_path / why, "overwrite": True, "callback": callback}
+            model = macmpi.fit(X, CLASSES, validation=alike, config=LONG, ranks=2, **own)
         assert any(str(one.message).startswith("the arguments of fit: no validation point is") for one in warned)
         assert told == model.history
         assert model.history[-1]["phase"] == "postprocess"
         assert model.history[-1]["ended"] == model.card.training.ended == why
+        assert macmpi.load(tmp_path / why / "model.h5").card.training.ended == why
         assert any("the fit was interrupted" in str(one.message) for one in warned) == (why == "interrupted")
         assert set(model.predict(X)) <= set(CLASSES)
 

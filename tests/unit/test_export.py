@@ -30,7 +30,7 @@ from macmpi.nets.chain import Chain
 from macmpi.nets.layers import KINDS, SameSize
 from macmpi.nets.layers.affine import Affine
 from macmpi.results.model import Model
-from macmpi.results.model_file import save
+from macmpi.results.model_file import write
 
 X = np.random.default_rng(3).uniform(-5, 20, (7, 4))
 CLASSES = np.array(["bee", "wasp", "ant"])
@@ -44,7 +44,7 @@ def model(tmp_path: Path) -> Path:
     flat = random.normal(size=sum(h * d for h, d in chain.block_shapes))
     data = Dataset(X, np.eye(3), X, np.eye(3), fit_scaling(X, "standard"), unscaled(3), "", CLASSES)
     path = tmp_path / "model.h5"
-    save(path, Model.of(chain, {"last": flat, "best": 2.0 * flat}, data), {})
+    write(path, Model.of(chain, {"last": flat, "best": 2.0 * flat}, data), {})
     return path
 
 
@@ -141,7 +141,7 @@ def test_what_cannot_be_written_is_refused(
 def test_a_decoder_needs_a_code(model: Path) -> None:
     pytest.importorskip("onnx")
     data = Dataset(X, X, X, X, unscaled(4), unscaled(4), "")
-    save(model, Model.of(Chain((Affine(4, 4),), ()), {"last": np.ones(20)}, data), {})
+    write(model, Model.of(Chain((Affine(4, 4),), ()), {"last": np.ones(20)}, data), {})
     assert "--decoder: this net has no hidden layer" in refused(model, "--decoder")
 
 
@@ -162,7 +162,7 @@ def test_a_net_with_a_layer_of_another_package_is_refused_by_name(model: Path, m
     monkeypatch.setitem(KINDS, "doubling", Doubling)
     data = Dataset(X, X, X, X, unscaled(4), unscaled(4), "")
     chain = Chain((Affine(4, 4), Doubling(4)), ())  # type: ignore[arg-type]
-    save(model, Model.of(chain, {"last": np.ones(20)}, data), {})
+    write(model, Model.of(chain, {"last": np.ones(20)}, data), {})
     assert macmpi.load(str(model)).predict(X).shape == (7, 4)
     assert "layers of the kind 'doubling' of this net cannot be exported" in refused(model)
 

@@ -28,7 +28,6 @@ from macmpi.api.live import drawing, picture
 from macmpi.config import Config, Run
 from macmpi.parallel.kernels import limited
 from macmpi.results.card import record_in
-from macmpi.results.model_file import save_model
 from macmpi.training import process
 
 RANDOM = np.random.default_rng(7)
@@ -216,7 +215,7 @@ def test_a_fit_goes_on_from_a_model(tmp_path: Path) -> None:
     config = {"method.name": "adam", "run.refit": False, "start.gradient_step": False}
     held = X[40:], NUMBERS[40:]
     first = short(X[:40], NUMBERS[:40], layers="tanh", config=config | {"run.max_iterations": 60}, validation=held)
-    save_model(tmp_path / "first.h5", first)
+    macmpi.save(first, tmp_path / "first.h5")
     ways: tuple[dict[str, Any], ...] = (
         {"start": first},
         {"start": tmp_path / "first.h5", "hidden": 5, "layers": "tanh"},
@@ -379,6 +378,17 @@ def test_what_is_said_of_a_table_is_the_same_by_every_way_in(ranks: int | None, 
         said.append([str(one.message) for one in found if issubclass(one.category, MacmpiWarning)])
     assert said[0] == said[1]
     assert "column name names the rows (60 different texts), and is left out" in said[0]
+
+
+def test_what_is_said_of_a_table_is_said_where_a_run_begins(tmp_path: Path) -> None:
+    """Not again where it goes on, nor where a command only explains the config."""
+    lines = [f"{x},,{y}" for x, y in zip(X[:, 0], NUMBERS[:, 0], strict=True)]
+    (tmp_path / "t.csv").write_text("\n".join(["a,none,y", *lines]))
+    (tmp_path / "t.toml").write_text('[data]\nsource = "t.csv"\ntarget = "y"\n[model]\nhidden = [2]\n')
+    said = "column none has no values, and is left out"
+    for words, times in ((["--check"], 1), (["--iterations", 1], 1), (["--explain"], 0)):
+        assert run_here("t.toml", *words, cwd=tmp_path, code=0).err.count(said) == times
+    assert run_here("t.toml", "--iterations", 2, "--resume", "auto", cwd=tmp_path, code=0).err.count(said) == 0
 
 
 def test_what_a_run_warns_of_is_a_warning() -> None:

@@ -540,8 +540,9 @@ def test_arrays_that_are_not_read_are_named(tmp_path: Path) -> None:
     said = "not read: labels, more of x.npz; points are X, Y, X_val, Y_val, weights, weights_val"
     source = Source(Config(data=Data(str(tmp_path / "x.npz"))))
     source.sizes()
+    assert source.notes(0.0) == []
     with pytest.warns(MacmpiWarning, match=said):
-        assert source.notes(0.0) == []
+        source.warn()
     with pytest.warns(MacmpiWarning, match=said):
         macmpi.fit(config={"data.source": str(tmp_path / "x.npz"), "run.max_iterations": 1})
 

@@ -62,7 +62,7 @@ class Saved:
         self.chain = net(4, 4 if targets is None else targets, **changes)
         size = sum(h * w for h, w in self.chain.block_shapes)
         self.weights = {name: random.normal(size=size) for name in ("last", "best")}
-        model_file.save(path, Model.of(self.chain, self.weights, self.data), {"iteration": 3})
+        model_file.write(path, Model.of(self.chain, self.weights, self.data), {"iteration": 3})
 
     def expected(self, X: Array, name: str = "best") -> Array:
         weights = block_views(self.weights[name], self.chain.block_shapes)
@@ -96,7 +96,7 @@ def test_long_tails_are_compressed_on_the_way_in_and_stretched_on_the_way_out(
     tails = Tails(np.array([0.0, 1.0, 0.0, -2.0]), np.array([0.0, 3.0, 0.0, 0.5]))
     of_x = replace(saved.data.scaling_x, tails=tails)
     data = replace(saved.data, scaling_x=of_x, scaling_y=of_x)
-    model_file.save(saved.path, Model.of(saved.chain, saved.weights, data), {})
+    model_file.write(saved.path, Model.of(saved.chain, saved.weights, data), {})
     found, X = model_file.load(saved.path), 10.0 * random.normal(size=(9, 4))
     inputs = (np.where(tails.width > 0, np.arcsinh((X - tails.centre) / [1, 3, 1, 0.5]), X) - of_x.shift) / of_x.scale
     F = saved.chain.forward(block_views(saved.weights["best"], saved.chain.block_shapes), inputs)
@@ -116,7 +116,7 @@ def test_a_file_tells_columns_that_are_compressed_twice(tmp_path: Path, random: 
     once = Tails(np.array([0.0, 1.0, 0.0, -2.0]), np.array([0.0, 3.0, 0.0, 0.5]))
     for tails in (once, replace(once, again=again)):
         data = replace(saved.data, scaling_x=replace(saved.data.scaling_x, tails=tails))
-        model_file.save(saved.path, Model.of(saved.chain, saved.weights, data), {})
+        model_file.write(saved.path, Model.of(saved.chain, saved.weights, data), {})
         found = model_file.load(saved.path).scaling_x
         assert found.compresses_as(data.scaling_x)
         X = 1e5 * random.normal(size=(9, 4))
@@ -178,7 +178,7 @@ def classifier(tmp_path: Path, random: np.random.Generator) -> Saved:
     saved = Saved(tmp_path / "classifier.h5", random, 3, CLASSES)
     unit = Scaling(np.zeros(3), np.ones(3))
     saved.data = replace(saved.data, scaling_y=unit)
-    model_file.save(saved.path, Model.of(saved.chain, saved.weights, saved.data), {})
+    model_file.write(saved.path, Model.of(saved.chain, saved.weights, saved.data), {})
     return saved
 
 
@@ -375,7 +375,7 @@ def test_a_very_deep_net_can_be_saved(tmp_path: Path, random: np.random.Generato
     weights = 0.1 * random.normal(size=sum(h * w for h, w in chain.block_shapes))
     unit = Scaling(np.zeros(2), np.ones(2))
     X = random.normal(size=(3, 2))
-    model_file.save(tmp_path / "deep.h5", Model.of(chain, {"last": weights}, Dataset(X, X, X, X, unit, unit, "")), {})
+    model_file.write(tmp_path / "deep.h5", Model.of(chain, {"last": weights}, Dataset(X, X, X, X, unit, unit, "")), {})
     loaded = model_file.load(tmp_path / "deep.h5")
     assert_array_equal(loaded.predict(X), chain.forward(block_views(weights, chain.block_shapes), X))
 

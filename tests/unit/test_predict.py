@@ -23,7 +23,7 @@ from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
 from macmpi.predict import main
 from macmpi.results.model import Model
-from macmpi.results.model_file import save
+from macmpi.results.model_file import write
 
 X = np.random.default_rng(3).uniform(-5, 20, (7, 4))
 
@@ -36,7 +36,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     scaling = fit_scaling(X, "standard")
     data = Dataset(X, X, X, X, scaling, scaling, "")
     path = tmp_path_factory.mktemp("model") / "model.h5"
-    save(path, Model.of(chain, {"last": flat, "best": 2.0 * flat}, data), {})
+    write(path, Model.of(chain, {"last": flat, "best": 2.0 * flat}, data), {})
     return path
 
 
@@ -88,7 +88,7 @@ def test_a_classifiers_labels_and_probabilities(what: str, tmp_path: Path) -> No
     flat = np.random.default_rng(1).normal(size=sum(h * d for h, d in chain.block_shapes))
     scaling, Y = fit_scaling(X, "standard"), np.eye(3)[[0, 1, 2, 0, 1, 2, 0]]
     data = Dataset(X, Y, X, Y, scaling, fit_scaling(Y, "none"), "", np.array([-3.0, 0.0, 7.0]))
-    save(tmp_path / "model.h5", Model.of(chain, {"last": flat}, data), {})
+    write(tmp_path / "model.h5", Model.of(chain, {"last": flat}, data), {})
     np.save(tmp_path / "x.npy", X)
     done = predict(tmp_path / "model.h5", tmp_path / "x.npy", "--output", tmp_path / "y.npy", "--what", what)
     assert done.returncode == 0, done.stderr

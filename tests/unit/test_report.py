@@ -219,14 +219,14 @@ def test_without_a_site_at_the_code_there_are_no_codes(runs: Path) -> None:
 def test_a_start_that_cannot_be_written_is_a_warning(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole = model_file.save
+    whole = model_file.write
 
     def save(path: Path, *arguments: Any) -> None:
         if path.name == "start.h5":
             raise OSError(28, "No space left on device")
         whole(path, *arguments)
 
-    monkeypatch.setattr(model_file, "save", save)
+    monkeypatch.setattr(model_file, "write", save)
     folder = train(tmp_path / "full", NET)
     assert "start.h5 could not be written: No space left on device; training goes on" in capsys.readouterr().err
     assert not (folder / "start.h5").exists()
