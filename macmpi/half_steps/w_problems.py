@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from macmpi.half_steps.metrics import metrics, shift, unit_metric
 from macmpi.half_steps.parts import Inputs, Parts
+from macmpi.half_steps.z_problems import metrics, shift, unit_metric
 from macmpi.nets.joint import Joint, JointLoss
 from macmpi.nets.losses import Metric, Squared
 from macmpi.nets.regression import columns, joined
