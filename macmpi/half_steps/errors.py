@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from macmpi.half_steps.metrics import metrics
 from macmpi.half_steps.parts import Parts
-from macmpi.half_steps.z_problems import ZInputs, prepare_z, z_inputs, z_problem
+from macmpi.half_steps.z_problems import ZInputs, metrics, prepare_z, z_inputs, z_problem
 from macmpi.nets.losses import times
 from macmpi.parallel.shared_work import TreeSum
 from macmpi.plan.plan import Plan

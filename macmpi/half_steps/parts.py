@@ -11,6 +11,7 @@ import numpy as np
 from macmpi.data.dataset import Dataset
 from macmpi.half_steps.evaluation import Evaluation
 from macmpi.nets.chain import with_data
+from macmpi.nets.regression import joined
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.points import Points
 from macmpi.parallel.shared_work import Pieces
@@ -24,15 +25,16 @@ from macmpi.typing import Array
 
 
 @dataclass(frozen=True)
-class First:
-    """The first segment's regression reads these features, which change with the layers before it alone.
+class Inputs:
+    """A segment's regression reads these: its inputs, or what the maps before the regression make of them.
 
-    unfolded: the rows that its weights multiply; rounded: these as directions and Grams read them; factor: what has
-    been made of its Gram for a ridge.
+    features: by points; design: the rows that its weights multiply, all of a point in one, (N, P D); rounded: the
+    design as directions and Grams read it.  ridge, factor: of the first segment, whose inputs stay between iterations,
+    what has been made of its Gram for a ridge.
     """
 
     features: Rows
-    unfolded: Rows
+    design: Rows
     rounded: Rows
     ridge: float = float("nan")
     factor: Any = None
@@ -52,9 +54,9 @@ class Parts:
         self.points = Points(work.train, work.summed, team, widest, data.weights)
         self.over_points, self.in_pieces = self.points.over, Pieces(team)
         self.evaluation = Evaluation(plan, data, team, self.points.weight)
-        self._unfolded: dict[int, Any] = {}
+        self._designs: dict[int, Any] = {}
         self._rounded: dict[int, Array] = {}
-        self._first: First | None = None
+        self._first: Inputs | None = None
 
     def weights(self, state: State[Any]) -> tuple[Array, ...]:
         """W_1, ..., W_{K+1} as views of the state's flat buffer.  Collective: no."""
@@ -98,40 +100,44 @@ class Parts:
         width = segment.maps[segment.feature_maps].n_in
         return self.points.hold(Made(lambda rows: segment.features(weights, A[rows]), (len(A), width), A.dtype))
 
-    def unfolded(self, k: int, A: Rows) -> Rows:
-        """The rows that the weights of segment k's units multiply, all of a point in one: (N, P D).
+    def inputs_of_group(self, k: int, state: State[Any]) -> Inputs:
+        """The regression of segment k reads the inputs of all segments that share its weights, side by side.
 
-        Where rows, or many patches, are not kept they are made when they are read.  Collective: yes.
+        Where units are fitted one by one, or others are trained before, these are features.  Collective: yes.
         """
-        if not self.plan.resolved.regressions[k].by_unit:
-            return A
-        self._unfolded[k] = self.points.hold(self.plan.chain.views[k].design(A), self._unfolded.get(k), KEPT)
-        return self._unfolded[k]
+        group, segment = self.plan.chain.groups[k], self.plan.chain.segments[k]
+        featured = self.plan.resolved.regressions[k].by_unit or segment.leading
+        read = self.features if featured else self.inputs
+        A = self.points.here(joined([read(j, state) for j in group]))
+        return self._designed(k, A) if featured else Inputs(A, A, A)
 
-    def rounded(self, k: int, A: Rows) -> Rows:
-        """Features as directions and Grams of segment k read them: in single precision where they are rounded.
+    def _designed(self, k: int, A: Rows) -> Inputs:
+        """Features of segment k, their design, and that in single precision where directions and Grams are rounded.
 
-        The memory of an earlier copy is used again.  Collective: yes.
+        Where rows, or many patches, are not kept a design is made when it is read; the memory of an earlier copy is used
+        again.  Collective: yes.
         """
-        if not self.plan.resolved.regressions[k].single:
-            return A
-        single = np.dtype(np.float32)
-        self._rounded[k] = self.points.rows(lambda rows: A[rows], A.shape[1], single, self._rounded.get(k))
-        return self._rounded[k]
+        design, own = A, self.plan.resolved.regressions[k]
+        if own.by_unit and len(self.plan.chain.groups[k]) == 1:
+            design = self.points.hold(self.plan.chain.views[k].design(A), self._designs.get(k), KEPT)
+            self._designs[k] = design
+        if not own.single:
+            return Inputs(A, design, design)
+        made = self.points.rows(lambda rows: design[rows], design.shape[1], np.dtype(np.float32), self._rounded.get(k))
+        self._rounded[k] = made
+        return Inputs(A, design, made)
 
-    def begin_first(self, state: State[Any]) -> First:
+    def begin_first(self, state: State[Any]) -> Inputs:
         """Makes what stays between iterations: at first, and where layers before it are trained.  Collective: yes."""
         A = self.features(0, state)
-        if len(self.plan.chain.groups[0]) > 1:  # its regression reads more than these
-            return self.keep(First(A, A, A))
-        unfolded = self.unfolded(0, A)
-        return self.keep(First(A, unfolded, self.rounded(0, unfolded)))
+        shared = len(self.plan.chain.groups[0]) > 1  # its regression reads more than these
+        return self.keep(Inputs(A, A, A) if shared else self._designed(0, A))
 
-    def first(self, state: State[Any]) -> First:
+    def first(self, state: State[Any]) -> Inputs:
         """Gives what stays between iterations, as it was kept last.  Collective: yes."""
         return self._first or self.begin_first(state)
 
-    def keep(self, first: First) -> First:
+    def keep(self, first: Inputs) -> Inputs:
         """Hand `first` on to the half steps that follow.  Collective: no."""
         self._first = first
         return first

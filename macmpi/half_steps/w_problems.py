@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from macmpi.half_steps.metrics import metrics, shift, unit_metric
-from macmpi.half_steps.parts import First, Parts
+from macmpi.half_steps.parts import Inputs, Parts
+from macmpi.half_steps.z_problems import metrics, shift, unit_metric
 from macmpi.nets.joint import Joint, JointLoss
 from macmpi.nets.losses import Metric, Squared
 from macmpi.nets.regression import joined
@@ -24,20 +24,17 @@ from macmpi.typing import Array
 class WInputs:
     """The regressions of a work list are made of this, and of the weights and Grams of the state.
 
-    coordinates: z_k - u_k of all sites; first: what never changes, if it is needed; features, rounded:
-    what each segment multiplies, by points, and that as directions and Grams read it; cores: the targets of this rank's
-    regressions that a quantiser follows; passed: what comes before units that something is added to, all of it.
+    coordinates: z_k - u_k of all sites; first: what never changes, if it is needed; inputs: what each segment's
+    regression reads; cores: the targets of this rank's regressions that a quantiser follows.
     """
 
     parts: Parts
     state: State[MacState]
     metrics: tuple[Metric, ...]
     coordinates: Rows
-    first: First | None = None
-    features: dict[int, Rows] = field(default_factory=dict)
-    rounded: dict[int, Rows] = field(default_factory=dict)
+    first: Inputs | None = None
+    inputs: dict[int, Inputs] = field(default_factory=dict)
     cores: dict[int, Array] = field(default_factory=dict)
-    passed: dict[int, Rows] = field(default_factory=dict)
 
 
 def prepare_w(parts: Parts, work: WorkList, state: State[MacState]) -> WInputs:
@@ -45,21 +42,9 @@ def prepare_w(parts: Parts, work: WorkList, state: State[MacState]) -> WInputs:
     forms, Z = measured(parts, state) if work.jobs else ((), state.Z)
     first = parts.first(state) if 0 in work.features else None
     given = WInputs(parts, state, forms, Z, first)
-    groups = parts.plan.chain.groups
-    for k in work.segments | work.fresh:
-        inputs = parts.points.here(joined([parts.inputs(j, state) for j in groups[k]]))
-        given.features[k] = given.rounded[k] = inputs
-    for k in work.features:
-        if len(groups[k]) > 1:
-            given.features[k] = parts.points.here(joined([parts.features(j, state) for j in groups[k]]))
-            given.rounded[k] = parts.rounded(k, given.features[k])
-            continue
-        kept = None if k else first
-        made = kept.features if kept else parts.features(k, state)
-        if parts.plan.resolved.regressions[k].by_unit and parts.plan.chain.segments[k].added:
-            given.passed[k] = made
-        given.features[k] = kept.unfolded if kept else parts.unfolded(k, made)
-        given.rounded[k] = kept.rounded if kept else parts.rounded(k, given.features[k])
+    alone = len(parts.plan.chain.groups[0]) == 1
+    for k in sorted(work.segments | work.fresh):
+        given.inputs[k] = first if first and k == 0 and alone else parts.inputs_of_group(k, state)
     for k in {job.segment for job in work.jobs_of(parts.team.rank)}:
         if parts.plan.chain.segments[k].trailing:
             given.cores[k] = _core_targets(given, k)
@@ -89,7 +74,8 @@ def targets_of_group(given: WInputs, k: int) -> Rows:
 def unit_targets(given: WInputs, k: int, units: slice) -> Rows:
     """Units of segment k's regression have to give the targets of the segment, less what is added.  Collective: no."""
     T = given.cores[k] if k in given.cores else targets_of_group(given, k)
-    return given.parts.points.here(given.parts.plan.chain.views[k].targets(T, given.passed.get(k), units))
+    passed = given.inputs[k].features if given.parts.plan.chain.segments[k].added else None
+    return given.parts.points.here(given.parts.plan.chain.views[k].targets(T, passed, units))
 
 
 def _core_targets(given: WInputs, k: int) -> Array:
@@ -131,8 +117,8 @@ def w_problem(given: WInputs, job: Job, factor: Any = None) -> WProblem:
     if job.units is None:
         T, (segments, loss) = parts.points.here(targets_of_group(given, k)), _net_and_loss(given, k)
         of = flat[None], segments, loss, view.shapes, plan.ridges(k, state.mu), restraints
-        return SegmentProblem(given.features[k], T, ridge, *of, **alike)
-    A, rounded = view.by_row(given.features[k]), view.by_row(given.rounded[k])
+        return SegmentProblem(given.inputs[k].design, T, ridge, *of, **alike)
+    A, rounded = view.by_row(given.inputs[k].design), view.by_row(given.inputs[k].rounded)
     T, start = unit_targets(given, k, job.units.rows), flat.reshape(-1, view.shapes[0][1])
     exists, activation = view.existing(job.units.rows), view.segments[0].activation
     alike["shared"] = layer_gram(given, k).G

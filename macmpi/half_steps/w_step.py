@@ -77,7 +77,9 @@ class Solving:
         assert system is not None
         view = plan.chain.views[k]
         weights = by_row(self.given.parts.data.weights, view.rows_per_point * self.given.parts.points.count)
-        found = system.sum(view.by_row(self.given.rounded[k]), view.over_rows(over_points), view.bias, rows, weights)
+        found = system.sum(
+            view.by_row(self.given.inputs[k].rounded), view.over_rows(over_points), view.bias, rows, weights
+        )
         if rows is None and team.common(grams):
             own = balance.contiguous_runs(len(found), team.size)[team.rank].rows
             grams[gram.place].reshape(found.shape)[own] = found[own]

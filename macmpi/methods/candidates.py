@@ -134,7 +134,7 @@ class Comparing:
         """Phi (N, M) of the largest candidate.  Collective: yes."""
         part, inputs = self.plan.chain.segments[segment], self.given.parts.inputs(segment, self.given.state)
         if not part.leading:
-            return self.given.features[segment]
+            return self.given.inputs[segment].design
         basis, centres = part.maps[0], self.plan.centres(part.weighted[0], inputs, None)
         by_points = self.given.parts.points.rows
         return by_points(lambda rows: basis.forward(centres, inputs[rows]), basis.n_out, inputs.dtype)
@@ -222,7 +222,7 @@ class Comparing:
             found.append(0.5 * (squares - gains))
         W = parts.weights(state)[self.plan.chain.segments[k].regressed[0]][rows]
         ridge = 0.0 if own.ridges else self.ridges[k][0]
-        present = values(UnitProblem(self.given.features[k], T, ridge, W, "linear"), W, parts.over_points).sum()
+        present = values(UnitProblem(self.given.inputs[k].design, T, ridge, W, "linear"), W, parts.over_points).sum()
         return np.concatenate([[present], *found])
 
 

@@ -224,7 +224,7 @@ class Selection(Mac):
             return {}
         work, shaping = self.plan.work.regressions(list(chosen)), self.plan.resolved.shaping
         ridges = {k: [self._own(c, shaping.ridges[shaping.layers.index(c.block)], state.mu)] for k, c in chosen.items()}
-        trial = Comparing(self.plan, given, work, {}, ridges, given.features)
+        trial = Comparing(self.plan, given, work, {}, ridges, {k: own.design for k, own in given.inputs.items()})
         carry_out(work, trial, self.parts.points, self.team, self.clock)
         first = {job.segment: job for job in sorted(work.jobs, key=lambda job: job.place.start, reverse=True)}
         return {k: float(trial.found(first[k])[0]) for k in chosen}

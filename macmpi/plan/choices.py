@@ -1,42 +1,24 @@
-"""A config names the schedule of the penalty, the solvers of each segment, the trainers and fitters of layers."""
+"""A config names the schedule of the penalty, the solvers, trainers and fitters of layers, ridges and restraints."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields, replace
 from typing import Any
 
-from macmpi.config import NESTED, Config, Model, WStep
+from macmpi import UsageError, many
+from macmpi.config import NESTED, Config, Model, Penalty, WStep
+from macmpi.config.tables import FAR
 from macmpi.nets.build import layers_of
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import registered
 from macmpi.nets.losses import Loss
-from macmpi.plan.penalty import AugmentedLagrangian, Patient, Quadratic, Stationary
+from macmpi.plan.penalty import AugmentedLagrangian, Patient, Quadratic, Shaping, Stationary
 from macmpi.plan.resolved import Regression
-from macmpi.plan.shaping import Shaping, shaping_of
-from macmpi.solvers import W_SOLVERS, Z_SOLVERS, Thresholded, WSolver
+from macmpi.solvers import W_SOLVERS, Z_SOLVERS, Thresholded, WSolver, ZSolver
 from macmpi.solvers.centres import TRAINERS, Trainer
 from macmpi.solvers.fitters import FITTERS, ByFitter, Fitter
-from macmpi.solvers.w_descent import SGDW
-
-
-def named_by(config: Config, chain: Chain, loss: Loss, fitted_by: dict[int, str]) -> dict[str, Any]:
-    """Makes the values that a config names for a chain, fields of `Resolved`.  Raises UsageError.  Collective: no.
-
-    fitted_by: the fitter of each parameter block that has one, by name.
-    """
-    penalty, layers = config.penalty, tuple(sorted({b for segment in chain.segments for b in segment.regressed}))
-    shaping = shaping_of(penalty, layers, config.model.tied)
-    return {
-        "loss": loss,
-        "schedule": schedule_of(config, loss),
-        "shaping": shaping,
-        "z_solver": solver(registered(Z_SOLVERS, "macmpi.z_solvers", z_name(config, chain)), config.z_step),
-        "regressions": regressions(config, chain, loss, shaping, fitted_by),
-        "trainers": trainers(config.model, chain),
-        "stage": trainer(config.model.each("centres", 1)[0]),
-        "metric": penalty.metric if chain.sites else "identity",  # without constraints there is none to measure
-        "ring": solver(SGDW, config.w_step) if config.w_step.schedule == "ring" else None,
-    }
+from macmpi.solvers.w_problem import Restraint
 
 
 def regressions(
@@ -51,7 +33,7 @@ def regressions(
             first = next(i for i, group in enumerate(chain.groups) if k in group)
             found.append(replace(found[first], by_unit=False))
             continue
-        if name := fitter_of(fitted_by, segment.weighted):
+        if name := next((fitted_by[b] for b in segment.weighted if b in fitted_by), ""):
             own_fitter = fitter(name)
             by = ByFitter(own_fitter)
             apart = by if hasattr(own_fitter, "fit_rows") and segment.fitted[0].fitter else None
@@ -122,6 +104,12 @@ def z_name(config: Config, chain: Chain) -> str:
     return "binary" if bits else "gauss_newton"
 
 
+def z_solver(config: Config, chain: Chain) -> ZSolver:
+    """The solver of that name, of macmpi or of another package."""
+    found: ZSolver = solver(registered(Z_SOLVERS, "macmpi.z_solvers", z_name(config, chain)), config.z_step)
+    return found
+
+
 def trainers(model: Model, chain: Chain) -> dict[int, Trainer]:
     """A trainer for each parameter block that has centres."""
     blocks = [b for b, m in enumerate(chain.blocks) if "centres" in m.capabilities]
@@ -154,11 +142,6 @@ def fitter(name: str) -> Fitter:
     """The fitter of a name, of macmpi or of another package.  Collective: no."""
     found: Fitter = registered(FITTERS, "macmpi.fitters", name)()
     return found
-
-
-def fitter_of(names: dict[int, str], segment_blocks: tuple[int, ...]) -> str:
-    """The fitter of a segment, by name, or "".  Collective: no."""
-    return next((names[b] for b in segment_blocks if b in names), "")
 
 
 def w_choice(keys: WStep, segment: Segment, alone: bool, restrained: bool) -> tuple[str, bool]:
@@ -198,3 +181,59 @@ def without_half_steps(config: Config) -> Config:
     penalty = replace(config.penalty, method="quadratic", metric="identity")
     model, z_step = replace(config.model, sites="none", fitters="auto"), replace(config.z_step, solver="auto")
     return replace(config, model=model, penalty=penalty, z_step=z_step)
+
+
+LISTS = ("ridge", "l1", "group_lasso", "weights_min", "weights_max")
+"""Keys of [penalty] that may be a list, a value for each layer whose weights regressions fit."""
+
+
+def shaping_of(penalty: Penalty, layers: tuple[int, ...], tied: bool = False) -> Shaping:
+    """The config's [penalty], for the parameter blocks that regressions fit.  Collective: no.
+
+    tied: layers of a decoder have the weights of the encoder's.  Raises UsageError for lists of another length than
+    there are layers, and for sizes that contradict.
+    """
+    if tied and isinstance(penalty.value("ridge"), list):
+        raise UsageError(
+            "model.tied = true and a list penalty.ridge: a layer and the one tied to it have one ridge; give one number"
+        )
+    for key in LISTS:
+        given = penalty.value(key)
+        if isinstance(given, list) and len(given) != len(layers):
+            raise UsageError(
+                f"penalty.{key} has {many(len(given), 'value')}, and the net has {many(len(layers), 'layer')} whose "
+                f"weights regressions fit; give one value, or {len(layers)}"
+            )
+    keys = (penalty.each(key, len(layers)) for key in ("l1", "group_lasso", "weights_min", "weights_max"))
+    restraints = tuple(
+        Restraint(l1, group, _bound(least), _bound(most)) for l1, group, least, most in zip(*keys, strict=True)
+    )
+    ridges = tuple(penalty.each("ridge", len(layers)))
+    until_mu = math.inf if penalty.stop == "gradient" else penalty.ridge_until_mu  # one objective for all mu
+    found = Shaping(ridges, restraints, penalty.value("ridge_scale"), until_mu, layers)
+    _check_sizes(found)
+    return found
+
+
+def _bound(value: float) -> float:
+    return math.copysign(math.inf, value) if abs(value) >= FAR else value
+
+
+def _check_sizes(shaping: Shaping) -> None:
+    for layer, asked in enumerate(shaping.restraints, start=1):
+        shrinks = "penalty.l1" if asked.l1 > 0.0 else "penalty.group_lasso" if asked.group > 0.0 else ""
+        if asked.least > asked.most:
+            raise UsageError(
+                f"penalty.weights_min = {asked.least:g} is above penalty.weights_max = {asked.most:g} (layer {layer}); "
+                "use a smaller weights_min"
+            )
+        if shrinks and not asked.least <= 0.0 <= asked.most:
+            raise UsageError(
+                f"{shrinks} draws weights to 0, which penalty.weights_min and weights_max leave out (layer {layer}); "
+                "use bounds around 0, or leave them out"
+            )
+        if asked.joins and (asked.most != float("inf") or asked.least not in (0.0, float("-inf"))):
+            raise UsageError(
+                f"penalty.group_lasso shrinks the weights of an input together, and bounds other than "
+                f"weights_min = 0 move them one by one (layer {layer}); use penalty.l1, or leave the bounds out"
+            )

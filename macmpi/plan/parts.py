@@ -1,4 +1,4 @@
-"""A value of a key handles demands and asks for one: methods, starts, schedules, metrics, refits, placements of points.
+"""A value of a key handles demands, and asks for one: a method, a start, a schedule, a metric, a place of the points.
 
 The parts of a run that a config names declare the demands that they handle, here or, of solvers, fitters and losses, in
 their classes (`handles`).
@@ -146,7 +146,10 @@ TABLE: dict[str, dict[Any, Row]] = {
     "model.tied": {True: Row(asks=D.SHARED, off=(False,))},
     "model.output": {word: Row(asks=D.OUTPUT, off=("linear",)) for word in get_args(Activation) if word != "linear"},
 }
-"""Key -> value -> the demands that it handles, and the one that it asks for; values without a row ask nothing, handle all."""
+"""Key -> value -> the demands that it handles, and the one that it asks for.
+
+Values without a row handle all and ask nothing.
+"""
 
 HALF_STEPS: dict[str, dict[Any, Row]] = {
     "method.acceleration": {"feasible": MOVING, "momentum": MOVING},

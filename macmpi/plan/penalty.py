@@ -1,4 +1,7 @@
-"""The constrained problem as a sequence of unconstrained ones: penalty, multipliers, and when each moves."""
+"""The constrained problem as a sequence of unconstrained ones, and what is asked of the weights in each of them.
+
+Penalty, multipliers, and when each moves; ridge and restraints of each layer, in the units of its own regression.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import math
 from dataclasses import dataclass
 
 from macmpi import NumericalError
+from macmpi.solvers.w_problem import FREE, Restraint
 
 
 @dataclass(frozen=True)
@@ -150,3 +154,54 @@ class AugmentedLagrangian(Quadratic):
 
     def _move_multipliers(self, progress: Progress) -> bool:
         return progress.move <= self.enough**2 * progress.reference
+
+
+# --- ridge and restraints ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Shaping:
+    """Ridge and restraint of each layer that a regression fits, never on the biases; layers: by parameter block.
+
+    scale "objective": the W-step minimises E_Q + ridge/2 ||V||^2 + l1 ||V||_1 + group sum_j ||V[:, j]||, so a hidden
+    unit's own regression 1/2 sum r^2 has the sizes ridge/mu, l1/mu and group/mu, an output unit's those themselves.
+    scale "unit": each unit's own regression has these sizes, whatever mu is.
+    Once mu exceeds `until_mu` nothing shrinks weights, and those that l1 or groups have made 0 stay 0.
+    """
+
+    ridges: tuple[float, ...]
+    restraints: tuple[Restraint, ...]
+    scale: str
+    until_mu: float
+    layers: tuple[int, ...]
+
+    def ridge(self, block: int, mu: float, output: bool) -> float:
+        """Ridge of a unit's own regression, 1/2 sum r^2 + ridge/2 ||v||^2."""
+        return self.own(self.ridges[self.layers.index(block)], mu, output)
+
+    def restraint(self, block: int, mu: float, output: bool) -> Restraint:
+        """The restraint of a layer's own regression."""
+        asked = self.asked(block)
+        l1, group = (self.own(size, mu, output) for size in (asked.l1, asked.group))
+        held = mu > self.until_mu and (asked.l1 > 0.0 or asked.group > 0.0)
+        return Restraint(l1, group, asked.least, asked.most, held)
+
+    def asked(self, block: int) -> Restraint:
+        """The restraint as the config asks for it."""
+        return self.restraints[self.layers.index(block)] if block in self.layers else FREE
+
+    def own(self, size: float, mu: float, output: bool) -> float:
+        """A size as the layer's own regression has it."""
+        if mu > self.until_mu:
+            return 0.0
+        return size / mu if self.scale == "objective" and not output else size
+
+    @property
+    def sparse(self) -> tuple[int, ...]:
+        """The layers whose weights are to become exactly 0."""
+        return tuple(b for b in self.layers if self.asked(b).l1 > 0.0 or self.asked(b).group > 0.0)
+
+    @property
+    def restrained(self) -> tuple[int, ...]:
+        """The layers of which more is asked than a ridge."""
+        return tuple(b for b, restraint in zip(self.layers, self.restraints, strict=True) if restraint != FREE)

@@ -22,12 +22,13 @@ from macmpi.demand import Demand
 from macmpi.nets.build import build_chain
 from macmpi.nets.losses import loss_of
 from macmpi.parallel.placement import PLACEMENTS
-from macmpi.plan.choices import fitters, longer, named_by, without_half_steps
+from macmpi.plan import choices
 from macmpi.plan.demands import parts
 from macmpi.plan.parts import REFIT, Asked, Part, Setting, asked_by_keys
 from macmpi.plan.resolved import Resolved
 from macmpi.plan.selectable import check_selection
 from macmpi.plan.structure import check_choices, check_fitters, check_layers
+from macmpi.solvers.w_descent import SGDW
 
 TABLES = ("method", "stochastic", "baseline", "selection", "start", "run")
 """Tables of which a run reads the keys themselves."""
@@ -67,12 +68,14 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> R
         others.append(Decision("run.refit", True, why))
     told = {"settings": flat(config), "text": dump(config), "unread": tuple(ignored(config))}
     if config.method.name in NESTED:
-        config = without_half_steps(config)
+        config = choices.without_half_steps(config)
     chain = build_chain(config.model, sizes.n_in, sizes.n_out)
     check_layers(config, chain, sizes.n_train)
-    loss, fitted_by = loss_of(config, sizes.weighted_outputs), fitters(config.model, chain)
+    loss, fitted_by = loss_of(config, sizes.weighted_outputs), choices.fitters(config.model, chain)
     if config.method.name not in NESTED:
         check_fitters(fitted_by, config, chain, loss)
+    penalty, layers = config.penalty, tuple(sorted({b for segment in chain.segments for b in segment.regressed}))
+    shaping = choices.shaping_of(penalty, layers, config.model.tied)
     found = Resolved(
         config=config,
         decisions=(*decided, *others),
@@ -81,12 +84,20 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> R
         activations=tuple(kind for _, kind, _ in config.model.layers()),
         autoencoder=sizes.autoencoder,
         dtype=np.dtype(config.model.precision),
-        longer=longer(config),
+        loss=loss,
+        schedule=choices.schedule_of(config, loss),
+        longer=choices.longer(config),
+        shaping=shaping,
+        z_solver=choices.z_solver(config, chain),
+        regressions=choices.regressions(config, chain, loss, shaping, fitted_by),
+        trainers=choices.trainers(config.model, chain),
+        stage=choices.trainer(config.model.each("centres", 1)[0]),
+        metric=penalty.metric if chain.sites else "identity",  # without constraints there is none to measure
+        ring=choices.solver(SGDW, config.w_step) if config.w_step.schedule == "ring" else None,
         placement=PLACEMENTS[config.parallel.data],
         repeatable=repeatable,
         gains=gains,
         **told,  # type: ignore[arg-type]
-        **named_by(config, chain, loss, fitted_by),
         **{name: getattr(config, name) for name in TABLES},
     )
     check_choices(found)

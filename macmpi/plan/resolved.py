@@ -12,8 +12,7 @@ from macmpi.config.auto import Decision
 from macmpi.nets.chain import Chain
 from macmpi.nets.losses import Loss
 from macmpi.parallel.placement import Placement
-from macmpi.plan.penalty import Quadratic
-from macmpi.plan.shaping import Shaping
+from macmpi.plan.penalty import Quadratic, Shaping
 from macmpi.solvers import WSolver, ZSolver
 from macmpi.solvers.centres import Trainer
 from macmpi.solvers.fitters import ByFitter, Fitter

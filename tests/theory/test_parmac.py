@@ -111,7 +111,7 @@ def test_one_block_and_one_minibatch_are_plain_descent(activation: Any, rounds: 
     for k in (0, 1):
         (job,) = mac.plan.work.jobs(k)
         share = mac.plan.work.grams(k)[0].place
-        features = given(mac, state).features[k]
+        features = given(mac, state).inputs[k].design
         state.own.grams[share] = solver.system.sum(features, mac.parts.points.over).ravel()
         expected.append(solver.solve(w_problem(mac, job, state), mac.parts.points.over))
     before = state.weights.copy()

@@ -15,7 +15,7 @@ from theory.nets import ACTIVATIONS, points
 from macmpi import UsageError, config
 from macmpi.config import Config
 from macmpi.data.dataset import Dataset
-from macmpi.half_steps.metrics import renew_metric
+from macmpi.half_steps.z_problems import renew_metric
 from macmpi.mac import Mac
 from macmpi.nets.layers.convolution import Convolution
 from macmpi.parallel.clock import Clock

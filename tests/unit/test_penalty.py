@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from macmpi import NumericalError
 from macmpi.config import Config, Method, Model, Penalty
 from macmpi.nets.losses import LOSSES
-from macmpi.plan.choices import longer, schedule_of
-from macmpi.plan.penalty import AugmentedLagrangian, Decision, Patient, Progress, Quadratic
-from macmpi.plan.shaping import Shaping, shaping_of
+from macmpi.plan.choices import longer, schedule_of, shaping_of
+from macmpi.plan.penalty import AugmentedLagrangian, Decision, Patient, Progress, Quadratic, Shaping
 from macmpi.solvers.w_problem import Restraint
 from macmpi.state import Record, State
 

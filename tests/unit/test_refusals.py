@@ -24,7 +24,7 @@ from macmpi.nets.chain import Chain
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.kernels import Kernels
-from macmpi.plan import resolve, selectable, shaping, structure
+from macmpi.plan import choices, resolve, selectable, structure
 from macmpi.plan.plan import Plan
 from macmpi.plan.resolve import Refused
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
@@ -53,7 +53,7 @@ def test_each_remedy_is_accepted(name: str) -> None:
         planned({**TABLE[name].keys, **remedy})
 
 
-MODULES = (structure, selectable, images, skips, build, shaping)
+MODULES = (structure, selectable, images, skips, build, choices)
 
 
 def test_the_table_has_a_row_for_every_refusal_of_a_config() -> None:

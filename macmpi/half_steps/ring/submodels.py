@@ -71,7 +71,7 @@ class Units(Whole):
     """A layer of units; its features [A, 1] L^-T, which phi multiplies, are made once: n (D + 1) numbers."""
 
     def __init__(self, k: int, given: WInputs, here: Sequence[Tile]) -> None:
-        plan, inputs = given.parts.plan, given.features[k]
+        plan, inputs = given.parts.plan, given.inputs[k].design
         super().__init__(given)
         self._k = k
         self._points, self._ridge = plan.n_train, plan.unit_ridge(k, given.state.mu)
