@@ -44,12 +44,14 @@ class Launcher:
     passes_on: signals of which it tells the ranks, and then ends with their code; of others it ends at once, with
     another one.  needs: without them it starts nothing.  removes: the ranks' shared memory, which therefore outlives a
     launcher that is killed too.  words: what it says itself, on standard error, of ranks that have ended in error.
+    pmi: how its ranks find each other under srun, which then takes its place.
     """
 
     passes_on: frozenset[signal.Signals]
     needs: frozenset[str]
     removes: bool
     words: re.Pattern[str]
+    pmi: str
 
     def without_its_words(self, text: str) -> str:
         return self.words.sub("", text)
@@ -61,12 +63,14 @@ LAUNCHERS = {
         needs=frozenset(),
         removes=False,
         words=re.compile(r"(?!)"),
+        pmi="pmi2",
     ),
     "openmpi": Launcher(
         passes_on=frozenset({signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU}),
         needs=frozenset({"HOME", "network"}),
         removes=True,
         words=re.compile(r"^-{74}\n(?:(?!-{74}\n).*\n)+-{74}\n|^\[(?:[\w.-]+:\d+|warn)\] .*\n", re.MULTILINE),
+        pmi="pmix",
     ),
 }
 """docs/reliability.md and docs/clusters.md tell users of these differences."""

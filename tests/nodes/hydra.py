@@ -27,7 +27,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before NumPy comes: runs in this pro
 from against_model import CLOSE, FITTED, HELD_OUT, SIZES, Gatherings, exchanged, fitted
 from launch.cases import assert_same_run, checkpoints, curve, points, write_case, write_h5
 from launch.here import run_here
-from launch.launching import LAUNCHER_VARIABLES, MPIEXEC
+from launch.launching import LAUNCHER, LAUNCHER_VARIABLES, LAUNCHERS, MPIEXEC
 from namespaces import Nodes, lacking
 from outcomes import Cases, closed, folder, parsed, tried, versions
 from slow_links import OVER, SlowLinks
@@ -53,7 +53,7 @@ EXCHANGE = Path(__file__).with_name("exchange.py")
 IN_LEVELS = Path(__file__).parents[1] / "launch" / "in_levels.py"
 LIMIT = 240.0
 
-LAUNCHER = """#!/bin/bash
+SSH = """#!/bin/bash
 # mpiexec calls it as it would ssh: [options] HOST COMMAND
 while [ "${{1#-}}" != "$1" ]; do shift; done
 pid=$(cat "{folder}/$1.pid") || exit 1
@@ -74,7 +74,7 @@ class Machines:
     def __enter__(self) -> Machines:
         self.nodes.__enter__()
         script = self.folder / "launcher"
-        script.write_text(LAUNCHER.format(folder=self.folder))
+        script.write_text(SSH.format(folder=self.folder))
         script.chmod(0o755)
         for name in NAMES:
             self.note(name)
@@ -339,7 +339,8 @@ def signalled(machines: Machines, where: Path) -> None:
 
 def main() -> None:
     args = parsed((__doc__ or "").splitlines()[0])
-    if why := lacking():
+    other = "" if LAUNCHER is LAUNCHERS["mpich"] else "the mpiexec of MPICH or Intel MPI is needed to reach these nodes"
+    if why := lacking() or other:
         print(f"test-nodes: {why}", file=sys.stderr)
         sys.exit(2)
     chosen = [case for case in CASES if args.only in case.name]

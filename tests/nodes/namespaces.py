@@ -28,7 +28,7 @@ HOLD += ("--uts", "--ipc", "--mount", "env", "--ignore-signal=CHLD", "sleep", "i
 """The first process of a node; the children that others leave behind are its own, and it keeps no dead ones."""
 
 INSIDE = """
-mount -t tmpfs tmpfs /dev/shm && mount -t tmpfs tmpfs /run && mkdir /run/cgroup &&
+mount -t tmpfs tmpfs /dev/shm && mount -t tmpfs tmpfs /run && mkdir /run/cgroup /run/tmp &&
 mount --rbind /sys/fs/cgroup /run/cgroup && mount -t sysfs sysfs /sys && mount --rbind /run/cgroup /sys/fs/cgroup &&
 mount --bind {hosts} /etc/hosts && hostname {name} &&
 ip link set lo up

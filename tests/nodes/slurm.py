@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from launch.cases import assert_same_run, checkpoints, curve, hdf5, write_case
 from launch.here import run_here
-from launch.launching import HOOK
+from launch.launching import HOOK, LAUNCHER
 from outcomes import ROOT, Cases, closed, folder, parsed, tried, versions
 from slurm_cluster import Slurm, missing
 
@@ -122,7 +122,7 @@ for _name, _layout in LAYOUTS.items():
 @CASES.case("wrong config, srun --kill-on-bad-exit without the script", "exit code 2 and the message arrive")
 def wrong_plain(slurm: Slurm, where: Path) -> None:
     (where / "bad.toml").write_text(MISTAKE)
-    line = f"srun --mpi=pmi2 --kill-on-bad-exit=1 {sys.executable} -m macmpi.run bad.toml"
+    line = f"srun --mpi={LAUNCHER.pmi} --kill-on-bad-exit=1 {sys.executable} -m macmpi.run bad.toml"
     job = slurm.submit(*THREE, "--job-name=macmpi", "--output=%x-%j.out", f"--wrap={line}", cwd=where)
     assert ended(slurm, where, job, "FAILED", 2).count(NAMED) == 1
 
@@ -328,7 +328,10 @@ print("fitted", macmpi.fit(X, X[:, :2], ranks=2, max_time=60.0).predict(X).shape
 @CASES.case("fit(ranks=2) in a job, by itself and within srun", "a model each time, of ranks on the same node")
 def fitted(slurm: Slurm, where: Path) -> None:
     (where / "fit.py").write_text(FIT)
-    lines = [f"{start} timeout 60 {sys.executable} fit.py" for start in ("", "srun --mpi=none", "srun --mpi=pmi2 -n1")]
+    lines = [
+        f"{start} timeout 60 {sys.executable} fit.py"
+        for start in ("", "srun --mpi=none", f"srun --mpi={LAUNCHER.pmi} -n1")
+    ]
     layout = ("--nodes=1", "--ntasks=1", "--cpus-per-task=2", "--job-name=macmpi", "--output=%x-%j.out")
     job = slurm.submit(*layout, f"--wrap={' && '.join(lines)}", cwd=where)
     assert ended(slurm, where, job, "COMPLETED", 0).count("fitted (40, 2)") == 3
@@ -481,7 +484,10 @@ def main() -> None:
         used = versions(slurm=slurm.run("sinfo", "--version").split()[-1])
         rows = tried(chosen, args.times, slurm, place)
     what = "run/batch/slurm.sh under a Slurm of three nodes, each of 4 cores, in namespaces of one machine"
-    closed("slurm", "make test-slurm", what, rows, used, not args.only)
+    name, command = "slurm", "make test-slurm"
+    if "openmpi" in used:
+        name, command = "slurm-openmpi", "make MPI=openmpi test-slurm"
+    closed(name, command, what, rows, used, not args.only)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import secrets
@@ -14,11 +15,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from launch.launching import LAUNCHER, OPEN_MPI
 from namespaces import Nodes, lacking
 
 HEAD = "head"
 DAEMONS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol", "scancel")
 PACKAGES = "apt-get install slurm-wlm munge iproute2"
+PMIX = "/usr/lib/*/pmix2/lib/libpmix.so"
+"""Debian's Slurm loads it by this name where ranks find each other by pmix."""
 
 CREDENTIAL = 5
 """Seconds that a credential of a job lasts: a requeued job waits for its end, 120 where nobody says otherwise."""
@@ -30,7 +34,7 @@ SlurmdUser=root
 AuthType=auth/munge
 CredType=cred/munge
 AuthInfo=cred_expire={credential}
-MpiDefault=none
+MpiDefault={default}
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
@@ -43,6 +47,7 @@ MessageTimeout=60
 SlurmctldTimeout=10
 KillWait=15
 StateSaveLocation={folder}/state
+TmpFS=/run/tmp
 SlurmdSpoolDir={folder}/spool-%n
 SlurmctldPidFile=/run/slurmctld.pid
 SlurmdPidFile=/run/slurmd.pid
@@ -60,12 +65,15 @@ LIMIT = 120.0
 def missing() -> str:
     """Says what this machine lacks for a Slurm; "" where it lacks nothing."""
     absent = [name for name in DAEMONS if shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin") is None]
+    if LAUNCHER.pmi == "pmix" and not glob.glob(PMIX):
+        absent.append("libpmix-dev")
     return lacking() or (f"not installed: {', '.join(absent)} (Debian: {PACKAGES})" if absent else "")
 
 
 class Slurm:
     """The cluster, while the context lasts.  count, cores: nodes that compute, and cores of each.
 
+    It names no way for ranks to find each other where slurm.sh does so, by pmi2.
     folder: for its files, those of the daemons included.  Raises RuntimeError where it does not come up.
     """
 
@@ -77,7 +85,8 @@ class Slurm:
         self.daemons: dict[tuple[str, str], subprocess.Popen[Any]] = {}
 
     def __enter__(self) -> Slurm:
-        text = CONFIG.format(folder=self.folder, nodes=",".join(self.names), cores=self.cores, credential=CREDENTIAL)
+        own = {"default": "none" if LAUNCHER.pmi == "pmi2" else LAUNCHER.pmi, "credential": CREDENTIAL}
+        text = CONFIG.format(folder=self.folder, nodes=",".join(self.names), cores=self.cores, **own)
         self.config.write_text(text)
         (self.folder / "state").mkdir()
         (self.folder / "key").write_bytes(secrets.token_bytes(128))
@@ -140,7 +149,7 @@ class Slurm:
         """The variables of a shell on the cluster: none of another launcher, Slurm or MPI."""
         own = {k: v for k, v in os.environ.items() if not re.match(r"SLURM|SBATCH|SRUN|PMI|OMPI|MPI|MACMPI_FAULT", k)}
         path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
-        return own | {"SLURM_CONF": str(self.config), "PATH": path, "OPENBLAS_NUM_THREADS": "1"} | changes
+        return own | OPEN_MPI | {"SLURM_CONF": str(self.config), "PATH": path, "OPENBLAS_NUM_THREADS": "1"} | changes
 
     def run(self, *words: object, cwd: Path | None = None, check: bool = True, **changes: str) -> str:
         """A command on the first node."""
