@@ -102,7 +102,8 @@ def _folder(points: Points | None) -> Iterator[Path]:
     """A folder in memory, if there is space for the points, that is removed at the end, however this process ends."""
     needed = 1.1 * sum(array.nbytes for array in (points.arrays if points else {}).values()) + 2**20
     where = MEMORY if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 2.0 * needed else None
-    remove_abandoned(MEMORY)
+    for place in (MEMORY, Path(tempfile.gettempdir())):  # where there is no space in memory
+        remove_abandoned(place)
     folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=where))
     words = [sys.executable, "-m", "macmpi.api.cleaner", str(os.getpid()), str(folder)]
     cleaner = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True)

@@ -114,7 +114,7 @@ class Parts:
     def _designed(self, k: int, A: Rows) -> Inputs:
         """Features of segment k, their design, and that in single precision where directions and Grams are rounded.
 
-        Where rows, or many patches, are not kept a design is made when it is read; the memory of an earlier copy is used
+        Where rows, or many patches, are not kept a design is made when it is read; an earlier copy's memory is used
         again.  Collective: yes.
         """
         design, own = A, self.plan.resolved.regressions[k]

@@ -44,10 +44,10 @@ def launch_training(request: Request, source: Source, plan: Plan, team: Team) ->
         data = loaded(plan, source, team)
 
         def begun() -> tuple[Origin, dict[str, Any]]:
-            """Rank 0's.  With the model that a run begins with its points are scaled, also when it goes on."""
-            begun_with = sum_of((data.scaling_x, data.scaling_y)) if of.start.method == "model" else ""
-            sums = {"data_sha256": data.sha256, "start_sha256": begun_with}
-            facts = provenance(computed_on, of.run.threads, (BINDINGS, team.library), sums, list(request.command))
+            """Rank 0's."""
+            facts = provenance(
+                computed_on, of.run.threads, (BINDINGS, team.library), sums_of(data, of), list(request.command)
+            )
             return prepare(directory, plan, data, facts, request.start), facts
 
         origin, facts = on_root(team, begun) or (Origin(), {})
@@ -64,6 +64,12 @@ def loaded(plan: Plan, source: Source, team: Team) -> Dataset:
     if node_bytes(plan):
         team.share_memory(team.from_root(lambda: node_bytes(plan)))
     return source.load(team, (plan.work.train, plan.work.validation))
+
+
+def sums_of(data: Dataset, of: Resolved) -> dict[str, str]:
+    """SHA-256 of the data, and of the model's scaling where a run begins with one, by which its points are scaled."""
+    begun_with = sum_of((data.scaling_x, data.scaling_y)) if of.start.method == "model" else ""
+    return {"data_sha256": data.sha256, "start_sha256": begun_with}
 
 
 def name_unread(of: Resolved) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from macmpi import UsageError, many
 from macmpi.config import Config
 from macmpi.config.auto import Sizes
+from macmpi.data.dataset import Dataset
 from macmpi.data.gathered import Points, points_of
 from macmpi.data.parts import split_sizes
 from macmpi.data.reading import with_connections
@@ -31,10 +32,10 @@ from macmpi.plan.plan import Plan, make_plan
 from macmpi.plan.resolve import resolve
 from macmpi.plan.resolved import Resolved
 from macmpi.state import State
-from macmpi.training.held import judge
-from macmpi.training.launch import loaded, name_unread, origin_of
+from macmpi.training.launch import loaded, name_unread, origin_of, sums_of
 from macmpi.training.process import ready_memory, ready_products
 from macmpi.training.request import MOST_RANKS, MachineQuestion, Request
+from macmpi.training.run_directory import RunDirectory
 
 BUDGET = 3.0
 """Seconds that the trial may take, by the prediction and once it runs."""
@@ -53,6 +54,7 @@ def check(request: Request, source: Source, plan: Plan, team: Team) -> list[str]
     """Lines that say what was chosen, and what the run would take.  Raises UsageError.  Collective: yes."""
     on_root(team, lambda: origin_of(plan, source.outline()))
     team.from_root(source.warn)
+    output = team.from_root(lambda: _folder(request, plan, source.outline()))
     team.from_root(lambda: name_unread(plan.resolved))
     team.all_or_raise(lambda: None)  # all have planned, and wait: none keeps a core busy that rank 0 measures
     rate = team.from_root(estimate.steady_rate)
@@ -66,15 +68,20 @@ def check(request: Request, source: Source, plan: Plan, team: Team) -> list[str]
         *request.chosen.replace("\n  ", "\n").splitlines(),
         *team.from_root(lambda: estimate.estimate(plan)[0]),
         f"iteration    {took}",
-        f"output       {team.from_root(lambda: _folder(request, plan))}",
+        f"output       {output}",
     ]
 
 
-def _folder(request: Request, plan: Plan) -> str:
-    """Says what becomes of the output folder.  Collective: no."""
+def _folder(request: Request, plan: Plan, data: Dataset) -> str:
+    """Says what becomes of the output folder.  Nothing is known of data that no rank reads whole.  Collective: no."""
     assert request.output is not None, "the command line has an output"
+    directory, of = RunDirectory(request.output), plan.resolved
     try:
-        return f"{request.output}: {judge(request.output, request, plan.resolved)}"
+        with directory.lock:
+            directory.judge(request, of)
+            if not plan.placement.by_all:
+                directory.check_data(sums_of(data, of), of.settings["data.source"])
+        return f"{request.output}: {directory.held}"
     except UsageError as error:
         return str(error)
 

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 import warnings
@@ -195,8 +196,15 @@ def test_what_a_job_and_a_launch_have_said_goes_and_what_user_and_site_say_stays
     assert HERE_ALONE.items() <= kept.items()
 
 
-def test_folders_of_fits_that_were_killed_are_removed_by_the_next_one(tmp_path: Path) -> None:
-    """Those whose lock nobody holds; what has no lock, or another name, stays."""
+@pytest.mark.parametrize("where", ["memory", "usual"])
+def test_folders_of_fits_that_were_killed_are_removed_by_the_next_one(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those whose lock nobody holds, in memory and where a fit lies that has no space there; all else stays."""
+    (tmp_path / "next").mkdir()
+    places = {"memory": tmp_path / "next", "usual": tmp_path / "next"} | {where: tmp_path}
+    monkeypatch.setattr(on_ranks, "MEMORY", places["memory"])
+    monkeypatch.setattr(tempfile, "tempdir", str(places["usual"]))
     own = on_ranks.PREFIX
     killed, alive, young, other = (tmp_path / name for name in (f"{own}a", f"{own}b", f"{own}c", "other"))
     for folder in (killed, alive, young, other):
@@ -207,8 +215,9 @@ def test_folders_of_fits_that_were_killed_are_removed_by_the_next_one(tmp_path: 
     subprocess.run([sys.executable, "-c", claim], check=True)
     with Lock(alive / on_ranks.LOCK) as lock:
         lock.claim()
-        on_ranks.remove_abandoned(tmp_path)
-        assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in (alive, young, other))
+        with on_ranks._folder(None) as own_one:
+            left = {path.name for path in tmp_path.iterdir()} - {"next", own_one.name}
+        assert left == {path.name for path in (alive, young, other)}
 
 
 KILLED_FIT = """

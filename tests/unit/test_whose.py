@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -380,6 +381,12 @@ def test_check_says_what_becomes_of_the_folder_and_leaves_it(place: Path) -> Non
     assert "run/model.h5 is no file of a run" in go(place, "--check", "--resume", "auto").out
     (place / "run" / "model.h5").write_bytes(before["run/model.h5"])
     assert snapshot(place) == before
+    with (place / "run" / "lock").open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert "run is in use by the run of host" in go(place, "--check", "--resume", "auto").out
+    np.savez(place / "p.npz", X=np.random.default_rng(1).random((30, 4)))
+    assert "cannot resume run: the data have changed" in go(place, "--check", "--resume", "auto").out
+    assert "run: the run begins again" in go(place, "--check", "--overwrite").out
 
 
 # --- sums of data -----------------------------------------------------------------------------------------------------
