@@ -42,7 +42,7 @@ MOMENTUM_GROWN = 0.82
 # Every MEASURED-th minibatch measures the length of a step.
 # Chosen on: USPS (docs/log/stochastic.md).
 # Half: not recorded.
-# Double: not recorded; every fifth: 4 % fewer seconds, but 3 % higher after five epochs with tanh and after ten on digits.
+# Double: not recorded; every fifth: 4 % fewer seconds, but E1 3 % higher with tanh and on digits.
 MEASURED = 3
 
 # --- average of the weights ---
