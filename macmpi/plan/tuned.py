@@ -17,14 +17,14 @@ from __future__ import annotations
 
 # A step takes this share of the minimum of the Gauss-Newton model along its direction.
 # Chosen on: USPS, 20 epochs; kept on large, and on USPS with seeds 0, 1, 2 (docs/log/stochastic.md, minibatches.md).
-# Half: 0.4: E1 = 2 after 15 epochs instead of 16.5, but validation there 3.02 instead of 2.90.
+# Half: not recorded; 0.4: E1 = 2 after 15 epochs instead of 16.5, but validation there 3.02 instead of 2.90.
 # Double: not recorded; 0.85 on large after two epochs: 2.582 / 2.770 instead of 2.551 / 2.745.
 STRIDE = 0.7
 
 # The share of the last step that a step takes (momentum).
 # Chosen on: USPS, 20 epochs (docs/log/stochastic.md).
 # Half: not recorded.
-# Double: 0.8 with a stride of 0.4: E1 = 2 after 16 epochs instead of 16.5, validation 2.90; 0.8 to 0.95 gained nothing.
+# Double: not recorded; 0.8 with a stride of 0.4: E1 = 2 after 16 epochs instead of 16.5, validation 2.90.
 MOMENTUM = 0.6
 
 # Momentum of an autoencoder of dense layers, whose model is the best, at first.
@@ -42,7 +42,7 @@ MOMENTUM_GROWN = 0.82
 # Every MEASURED-th minibatch measures the length of a step.
 # Chosen on: USPS (docs/log/stochastic.md).
 # Half: not recorded.
-# Double: every fifth: 4 % fewer seconds, but 3 % higher after five epochs with tanh and after ten on digits.
+# Double: not recorded; every fifth: 4 % fewer seconds, but E1 3 % higher with tanh and on digits.
 MEASURED = 3
 
 # --- average of the weights ---
@@ -81,7 +81,7 @@ RIDGE_FALL = 0.9
 # The first damping of an autoencoder, for activations with a slope of 1.
 # Chosen on: USPS with sigmoids, tanh and rectifiers, digits (docs/log/stochastic.md).
 # Half: not recorded; 0.0005 with rectifiers: 2.366, 3.547 after 16 epochs instead of 2.337, 3.362 with 0.002.
-# Double: 0.01 with tanh: 2.310, 2.997 instead of 2.298, 3.052 with 0.005.
+# Double: not recorded; 0.01 with tanh: 2.310, 2.997 instead of 2.298, 3.052 with 0.005.
 DAMPING_AUTOENCODER = 8e-3
 
 # The same of an autoencoder of dense layers.
@@ -94,13 +94,13 @@ DAMPING_DENSE_AUTOENCODER = 1.6e-2
 # little damping: the next ones undo it, the iterate is far worse than its average, and rectifiers die one by one.
 # Chosen on: not recorded; it was 0.008 (CHANGELOG.md).
 # Half: not recorded.
-# Double: three times, on tables: no change of the errors (docs/log/few_points.md).
+# Double: not recorded; three times, on tables: no change of the errors (docs/log/few_points.md).
 DAMPING_NUMBERS = 0.1
 
 # The same of labels.
 # Chosen on: not recorded; it was 0.02 (CHANGELOG.md).
 # Half: not recorded.
-# Double: three times, on tables: no change of the errors (docs/log/few_points.md).
+# Double: not recorded; three times, on tables: no change of the errors (docs/log/few_points.md).
 DAMPING_LABELS = 0.3
 
 # Labels in minibatches of fewer points than this are damped by as much more, since they are noisier.
@@ -115,7 +115,7 @@ LABELS_NOISIEST = 10.0
 
 # The share of the first damping that remains at least.
 # Chosen on: not recorded; checked on large (docs/log/minibatches.md).
-# Half: 0.08 on large after two epochs: 2.641 / 2.857 instead of 2.593 / 2.782.
+# Half: not recorded; 0.08 on large after two epochs: 2.641 / 2.857 instead of 2.593 / 2.782.
 # Double: 0.4 on large after an epoch: 3.077 / 3.235 instead of 3.074 / 3.245.
 DAMPING_SETTLED = 0.2
 
@@ -149,19 +149,19 @@ DAMPING_MOST = 1e6
 # and the length that suits one is too long for another, whose loss is higher.
 # Chosen on: USPS and digits with labels, five nets, six seeds each (docs/log/shapes.md, "Labels that are learnt").
 # Half: not recorded.
-# Double: 0.05 and 0.1: the training error of two runs of fifteen rose.
+# Double: not recorded; 0.05 and 0.1: the training error of two runs of fifteen rose.
 LEARNT = 0.02
 
 # The least share of a length's damping that remains once labels are learnt.
 # Chosen on: USPS and digits with labels, seeds 0, 1, 2 (docs/log/stochastic.md).
-# Half: none at all: the loss rose once by a hundred times.
+# Half: not recorded; none at all, with an earlier rule: the loss rose once by a hundred times.
 # Double: not recorded.
 LEARNT_LEAST = 1e-5
 
 # q of the damping in eigenvectors falls to this.
 # Chosen on: USPS, 30 epochs (docs/log/stochastic.md, "Damping in eigenvectors").
-# Half: 0, with rectifiers: units were lost, 3.50 / 4.04 after five epochs instead of 2.74 / 3.45.
-# Double: 0.25, without a fall: 1.904 / 2.850 instead of 1.880 / 2.831.
+# Half: not recorded; 0, with rectifiers: units were lost, 3.50 / 4.04 after five epochs instead of 2.74 / 3.45.
+# Double: not recorded; 0.25, without a fall: 1.904 / 2.850 instead of 1.880 / 2.831.
 CROSS_LEAST = 0.1
 
 # The steps after which q has fallen to a half.
@@ -213,7 +213,7 @@ NOTED = 2
 # Points of each part that Grams and metrics are taken from, and lengths of autoencoders without a ridge.
 # Chosen on: USPS, 20 epochs (docs/log/stochastic.md).
 # Half: not recorded.
-# Double: 125 points for lengths: E1 = 2 after as many epochs, 2.895 instead of 2.884 there.
+# Double: 125 points for lengths: E1 = 2 after 16.5 epochs instead of 16.75, validation 2.895 instead of 2.884.
 PROBED = 64
 
 # The first minibatches have inverses of their own, each.
@@ -223,7 +223,7 @@ FRESH = 3
 
 # Minibatches that share metrics and inverses, of the first EARLY ones.
 # Chosen on: USPS, 20 epochs (docs/log/stochastic.md).
-# Half: each minibatch its own: no gain.
+# Half: not recorded; each minibatch its own: no gain.
 # Double: 20 from the first minibatch on: E1 = 2 after 16.75 epochs instead of 16.5.
 REMADE = 10
 
@@ -246,8 +246,8 @@ SPECTRAL_TURNS = 2.0
 
 # A Gram or metric of at least this many columns is inverted in its leading eigenvectors.
 # Chosen on: labels with 784-500-10 and a regression with two layers of 800 (docs/log/stochastic.md).
-# Half: 250 columns and a third, on USPS: E1 = 2 after 16 epochs instead of 15.25.
-# Double: never, on labels: 0.0071 / 0.1126 in 24.0 s instead of 0.0073 / 0.1108 in 18.5 s.
+# Half: not recorded; 250 columns and a third, on USPS: E1 = 2 after 16 epochs instead of 15.25.
+# Double: not recorded; never, on labels: 0.0071 / 0.1126 in 24.0 s instead of 0.0073 / 0.1108 in 18.5 s.
 LOW_RANK_WIDE = 384
 
 # And it has one eigenvector for this many columns.
@@ -293,7 +293,7 @@ EPOCH_LEAST_LABELS = 10
 # Minibatches that an epoch keeps, however much they grow, unless they would be smaller than BATCH_LEAST.
 # Chosen on: USPS, seeds 0 and 1 (docs/log/minibatches.md).
 # Half: not recorded; 4: E1 = 2 after 69 to 72 quarters of an epoch instead of 68 to 71, validation alike.
-# Double: 10: 2.18 to 2.35 s to E1 = 2 instead of 1.88 to 2.14.
+# Double: 10: 2.19 to 2.39 s to E1 = 2 instead of 1.88 to 2.14.
 EPOCH_GROWN = 5
 
 # --- start ---
