@@ -147,7 +147,7 @@ class Points:
 
     @cached_property
     def _own_tree(self) -> TreeSum:
-        """The same tree as the ranks climb it that take part in a sum: this one alone, or all."""
+        """A tree of the same blocks, of the ranks that take part in a sum: this one alone, or all."""
         team = self._place.summing(self._team)
         return self._tree if team is self._team else TreeSum(len(self._summed.blocks), team)
 
