@@ -11,7 +11,6 @@ import numpy as np
 from macmpi.half_steps.parts import Parts
 from macmpi.half_steps.z_problems import ZInputs, metrics, prepare_z, z_inputs, z_problem
 from macmpi.nets.losses import times
-from macmpi.parallel.shared_work import TreeSum
 from macmpi.plan.plan import Plan
 from macmpi.state import Errors, Gradients, MacState, State
 from macmpi.typing import Array
@@ -78,16 +77,15 @@ def slopes_of(parts: Parts, state: State[MacState]) -> tuple[Array, Array, Array
     two weights' sums for each of a rank's blocks.  Collective: yes.
     """
     plan, given = parts.plan, prepare_z(parts, state)
-    P, train = plan.offsets.weights[-1], plan.work.train
-    own = dict(train.blocks_of(parts.team.rank))
+    P, sums = plan.offsets.weights[-1], plan.work.train.tile_sums(parts.team)
+    own = dict(enumerate(plan.work.train.tiles_of(parts.team.rank), sums.own.start))
 
-    def add(block: int, out: Array) -> None:
-        for tile in own[block]:
-            _add_points(given, tile.rows, out[:P], out[P : 2 * P], out[2 * P :])
+    def add(i: int, out: Array) -> None:
+        _add_points(given, own[i].rows, out[:P], out[P : 2 * P], out[2 * P :])
 
-    sums = TreeSum(len(train.blocks), parts.team)(add, 2 * P + NUMBERS)
+    found = sums(add, 2 * P + NUMBERS)
     shrinks = ridge_gradient(parts, state)
-    return sums[:P] + shrinks, sums[P : 2 * P] + shrinks, sums[2 * P :]
+    return found[:P] + shrinks, found[P : 2 * P] + shrinks, found[2 * P :]
 
 
 def _add_points(given: ZInputs, rows: slice, by_w: Array, nested: Array, numbers: Array) -> None:

@@ -9,10 +9,10 @@ import numpy as np
 
 from macmpi.data.dataset import Dataset
 from macmpi.nets.losses import Loss, times
-from macmpi.parallel import tiles
 from macmpi.parallel.points import PointPartition
 from macmpi.parallel.shared_work import TreeSum
 from macmpi.parallel.team import Team
+from macmpi.parallel.tiles import Cut
 from macmpi.plan.plan import Plan
 from macmpi.solvers.descent import parabola_minimum
 from macmpi.solvers.z_problem import ZProblem
@@ -52,28 +52,19 @@ class Evaluation:
 
     def __init__(self, plan: Plan, data: Dataset, team: Team, weight: float) -> None:
         self.plan, self.data, self.team, self.weight = plan, data, team, weight
-        self._trees: dict[int, TreeSum] = {}
+        self._trees: dict[tuple[Cut, Cut], TreeSum] = {}
 
     def total(self, points: PointPartition, part: Callable[[slice], list[float] | Array], width: int) -> Array:
-        """part(rows) (width,) over all points: tile by tile in each block, then block by block; of more blocks than
-        `tiles.BLOCKS` up a tree, so that no rank needs all of them.  Collective: yes.
-        """
-        if (count := len(points.blocks)) > tiles.BLOCKS:
-            own = dict(points.blocks_of(self.team.rank))
+        """part(rows) (width,) over all points: tile by tile, up one tree.  Collective: yes."""
+        key = points.tiles, points.blocks
+        if key not in self._trees:
+            self._trees[key] = points.tile_sums(self.team)
+        own = dict(enumerate(points.tiles_of(self.team.rank), self._trees[key].own.start))
 
-            def add(b: int, out: Array) -> None:
-                for tile in own[b]:
-                    out += part(tile.rows)
+        def put(i: int, out: Array) -> None:
+            out[:] = part(own[i].rows)
 
-            if count not in self._trees:
-                self._trees[count] = TreeSum(count, self.team)
-            return self._trees[count](add, width)
-        sums = np.zeros((count, width))
-        for b, block in points.blocks_of(self.team.rank):
-            for tile in block:
-                sums[b] += part(tile.rows)
-        self.team.gather_rows(sums, points.block_counts)
-        return sums.sum(axis=0)
+        return self._trees[key](put, width, sets=True)
 
     def nested(self, weights: Sequence[Array], validation: bool = False) -> NetErrors:
         """E1 (eq. 1) per point on either set: sum w_n loss_n / sum w_n for weights w, and misclassified points alike.

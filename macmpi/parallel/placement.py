@@ -79,6 +79,10 @@ class Placement:
         """Gives the rows of its own points, `counts` of each rank, to all that hold them.  Collective: yes."""
         team.gather_rows(rows, counts)
 
+    def summing(self, team: Team) -> Team:
+        """Gives the ranks that sum over all points together: this one alone, or all of them.  Collective: no."""
+        return Team()
+
     def has_sums(self, team: Team) -> bool:
         """Tells whether this rank takes part where numbers are made of sums over all points.  Collective: no."""
         return team.rank == 0
@@ -136,6 +140,9 @@ class Sharded(Placement):
 
     def publish(self, team: Team, rows: Any, counts: Sequence[int]) -> None:
         pass
+
+    def summing(self, team: Team) -> Team:
+        return team
 
     def has_sums(self, team: Team) -> bool:
         return True

@@ -15,7 +15,7 @@ from macmpi.parallel.placement import EVERYWHERE, Placement
 from macmpi.parallel.shared_work import Pieces, Products, TreeSum, over_parts
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Cut, Tile
-from macmpi.reductions import ALONE, EVERY, Average, OverPoints, Rows, sum_over
+from macmpi.reductions import Average, OverPoints, Rows
 from macmpi.typing import Array
 
 SAMPLE_POINTS = 100
@@ -27,8 +27,8 @@ class PointPartition:
     """Tiles of points assigned to ranks: whole blocks, contiguous, so that one in-place gather exchanges their rows.
 
     tiles: of all points; blocks: runs of tiles; runs: of blocks, one for each rank.  Of many points neither tiles nor
-    blocks are kept, each is made when it is asked for.  Sums over points add block by block.  placement: says which
-    rows a rank holds; they are counted from the first of these.
+    blocks are kept, each is made when it is asked for.  Sums over points go up a tree of blocks or of tiles.
+    placement: says which rows a rank holds; they are counted from the first of these.
     """
 
     tiles: Cut
@@ -74,6 +74,10 @@ class PointPartition:
 
     def tiles_of(self, rank: int) -> list[Tile]:
         return [tile for _, block in self.blocks_of(rank) for tile in block]
+
+    def tile_sums(self, team: Team) -> TreeSum:
+        """Sums over the tiles up one tree, whichever blocks there are.  Collective: yes."""
+        return TreeSum(len(self.tiles), team, runs=[self.blocks.run(run.start, run.stop) for run in self.runs])
 
     @cached_property
     def block_counts(self) -> tuple[int, ...]:
@@ -121,41 +125,63 @@ class Points:
         widest: int = 0,
         weights: Array | None = None,
     ) -> None:
-        held = train.held(team.rank)
+        held, self._place = train.held(team.rank), train.placement
         self.weight = float(train.n)
         if weights is None:
-            size = min(SAMPLE_POINTS, train.n)
-            everywhere = np.arange(size) * train.n // size
+            self._size = min(SAMPLE_POINTS, train.n)
+            everywhere = np.arange(self._size) * train.n // self._size
             self.sample = everywhere[(everywhere >= held.start) & (everywhere < held.stop)] - held.start
         else:
-            sums = block_sums(weights, train, team)
+            sums = block_sums(weights, summed, team)
             self.weight = float(sums[-1])
-            size = min(SAMPLE_POINTS, max(train.n, int(min(self.weight, SAMPLE_POINTS))))
-            self.sample = spaced_along(weights, sums, np.arange(size) * self.weight / size, train, team.rank)
+            self._size = min(SAMPLE_POINTS, max(train.n, int(min(self.weight, SAMPLE_POINTS))))
+            marks = np.arange(self._size) * self.weight / self._size
+            self.sample = spaced_along(weights, sums, marks, summed, team.rank)
         self.count, self.own = len(held), train.own(team.rank).after(held.start).rows
         self._own, self._summed, self._team, self._widest = train, summed, team, widest
-        self._place, self.summing = train.placement, train.placement.has_sums(team)
-        if self._place.sums_alone:
-            self.average: Average = OverSample(team)
-            self.over, self.in_pieces = sum_over([tile.rows for tile in tiles.point_chunks(train.n)]), ALONE
-            return
-        self.in_pieces = Pieces(team)
-        self.over = self.jointly
-        self.average = OverSampleByBlocks(team, self._tree, self.sample, train.held_blocks(team.rank), size)
+        self.summing, self.in_pieces = self._place.has_sums(team), Pieces(self._place.summing(team))
 
     @cached_property
     def _tree(self) -> TreeSum:
         return TreeSum(len(self._summed.blocks), self._team, self._widest)
 
     @cached_property
+    def _own_tree(self) -> TreeSum:
+        """A tree of the same blocks, of the ranks that take part in a sum: this one alone, or all."""
+        team = self._place.summing(self._team)
+        return self._tree if team is self._team else TreeSum(len(self._summed.blocks), team)
+
+    def _sums(self, tree: TreeSum) -> OverPoints:
+        summed, rank = self._summed, self._team.rank
+        return over_parts(tree, lambda b: [t.rows for t in tiles.chunks_within(summed.block(b, rank))])
+
+    @cached_property
     def jointly(self) -> OverPoints:
         """A sum over all points for which each rank does its share.  Collective: what is made, not the making."""
-        summed, rank = self._summed, self._team.rank
-        return over_parts(self._tree, lambda b: [t.rows for t in tiles.chunks_within(summed.block(b, rank))])
+        return self._sums(self._tree)
+
+    @cached_property
+    def over(self) -> OverPoints:
+        n, alone = self._own.n, self._place.sums_alone
+        if alone and n < len(self._summed.blocks) * tiles.LEAST_ROWS:
+            chunks = tiles.point_chunks(n)
+            return over_parts(TreeSum(len(chunks), Team()), lambda i: [chunks[i].rows])
+        return self._sums(self._own_tree)
+
+    @cached_property
+    def average(self) -> Average:
+        blocks = self._summed.held_blocks(self._team.rank)
+        return OverSample(self._team, self._own_tree, self.sample, blocks, self._size)
 
     def here(self, rows: Rows) -> Rows:
-        """Makes rows at once where rows that are made are kept, else when they are read.  Collective: no."""
-        return rows[EVERY] if self._place.keeps(0, 0) else rows
+        """Makes rows at once, block by block, where rows that are made are kept, else when they are read.
+
+        Collective: no.
+        """
+        if isinstance(rows, np.ndarray) or not self._place.keeps(0, 0):
+            return rows
+        each, blocks = len(rows) // max(self.count, 1), self._summed.held_blocks(self._team.rank)
+        return np.concatenate([rows[each * block.start : each * block.stop] for _, block in blocks])
 
     def hold(self, rows: Rows, out: Any = None, most: float = np.inf) -> Rows:
         """Makes rows once, each rank those of its own points, where at most `most` bytes of rows are kept.
@@ -239,24 +265,13 @@ def spaced_along(weights: Array, sums: Array, marks: Array, train: PointPartitio
 
 
 class OverSample(Average):
-    """Means over a sample that every rank has; products of large matrices are shared.  Collective: yes."""
-
-    def __init__(self, team: Team) -> None:
-        self._products = Products(team)
-
-    def form(self, V: Array, M: Array) -> Array:
-        return self._products.form(V, M)
-
-
-class OverSampleByBlocks(OverSample):
-    """Means over a sample of which each rank holds some.  Collective: yes.
+    """Means over a sample of which a rank holds some; products of large matrices are shared.  Collective: yes.
 
     sample: the rows that this rank holds; blocks: number and rows of each block that it holds; size: of the sample.
     """
 
     def __init__(self, team: Team, tree: TreeSum, sample: Array, blocks: Sequence[tuple[int, Tile]], size: int) -> None:
-        super().__init__(team)
-        self._tree, self._size = tree, size
+        self._products, self._tree, self._size = Products(team), tree, size
         runs = {b: np.searchsorted(sample, [block.start, block.stop]).tolist() for b, block in blocks}
         self._runs = {b: slice(first, last) for b, (first, last) in runs.items() if last > first}
 
@@ -272,3 +287,6 @@ class OverSampleByBlocks(OverSample):
         """Block by block, so that the bits do not depend on which blocks a rank holds.  Collective: no."""
         parts = [part(rows) for rows in self._runs.values()]
         return np.concatenate(parts) if parts else part(slice(0, 0))
+
+    def form(self, V: Array, M: Array) -> Array:
+        return self._products.form(V, M)

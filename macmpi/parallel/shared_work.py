@@ -201,13 +201,15 @@ class TreeSum:
     Of wide sums of many subtrees each rank gets its share of the columns, adds them up, and these are exchanged: so no
     rank ever has the sums of all others, but where the ranks of a node have one copy of them.
 
-    widest: bytes that the largest sum is likely to take; join: what is done instead of adding two sums.
-    Collective: yes, to make one.
+    widest: bytes that the largest sum is likely to take; join: what is done instead of adding two sums; runs: the parts
+    of each rank, even ones unless they are given.  Collective: yes, to make one.
     """
 
-    def __init__(self, leaves: int, team: Team, widest: int = 0, join: Join = np.add) -> None:
+    def __init__(
+        self, leaves: int, team: Team, widest: int = 0, join: Join = np.add, runs: Sequence[Tile] | None = None
+    ) -> None:
         self.leaves, self.team, self._join = leaves, team, join
-        self.runs = balance.contiguous_runs(leaves, team.size)
+        self.runs = balance.contiguous_runs(leaves, team.size) if runs is None else runs
         self._nodes = [tiles.nodes(leaves, run) for run in self.runs]
         self._counts = [len(rank) for rank in self._nodes]
         rows = {node: i for i, node in enumerate(node for rank in self._nodes for node in rank)}
@@ -290,10 +292,10 @@ def _joined(sums: Array, order: Order, join: Join, out: Array | None = None) -> 
 def over_parts(
     tree: TreeSum, slices: Callable[[int], Sequence[slice]], dtype: np.dtype | type = np.float64
 ) -> OverPoints:
-    """A W-solver's sums over points where each rank holds its own: part i's points are the rows slices(i).
+    """A W-solver's sums over points along a tree: part i's points are the rows slices(i).
 
     What is exchanged is sums, of a dtype, however many points there are.  A partial that gives nothing exchanges
-    nothing.  Collective: yes.
+    nothing.  Collective: yes, if the tree is of several ranks.
     """
     own = {i: slices(i) for i in range(tree.own.start, tree.own.stop)}
     first = next((rows for i in own for rows in own[i]), slice(0, 0))

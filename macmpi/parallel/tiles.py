@@ -38,6 +38,9 @@ CHUNK_ROWS = 1280
 SUMMED_ROWS = 512
 """Fewest points of a block whose Gram is worth a sum of its own."""
 
+LEAST_ROWS = 256
+"""Fewest points of a block by which a rank alone sums over all points, as many ranks do; products of fewer are slow."""
+
 SPLIT_EVENLY = 12
 """This many leaves of a tree of sums, or more, are divided in the middle if their number is even."""
 
@@ -120,9 +123,12 @@ def point_tiles(n: int) -> Cut:
     return cut(n, BLOCKS * -(-n // (BLOCKS * MANY_ROWS)))
 
 
-def large_tiles(n: int) -> Cut:
-    """Tiles of at most LARGE points, for sums that are little work: starting on a tile would be most of it."""
-    return cut(n, -(-n // LARGE))
+def large_tiles(n: int, parts: int) -> Cut:
+    """Tiles of at most LARGE points, for sums that are little work: starting on a tile would be most of it.
+
+    Their number is a multiple of `parts`.
+    """
+    return cut(n, parts * -(-n // (parts * LARGE)))
 
 
 def point_chunks(n: int) -> Cut:

@@ -42,13 +42,18 @@ class Work:
 
     def _training(self, blocks: int) -> PointPartition:
         """The training points in at most `blocks` blocks, or in the same ones always where they stay with a rank."""
-        only = self.minibatch_parts or tiles.sum_blocks(self.n_train)
-        return partition_points(self.n_train, self.ranks, self.placement.blocks(blocks, only), self.placement)
+        blocks = self.placement.blocks(blocks, self.minibatch_parts or tiles.sum_blocks(self.n_train))
+        return partition_points(self.n_train, self.ranks, blocks, self.placement, self._tiled)
+
+    def _tiled(self, n: int) -> tiles.Cut:
+        """Few points of a stochastic run in larger and fewer tiles: errors are summed over them, and nothing else."""
+        parts = self.minibatch_parts
+        return tiles.large_tiles(n, parts) if parts and n <= tiles.FEW else tiles.point_tiles(n)
 
     @cached_property
     def train(self) -> PointPartition:
         """The training points whose coordinates and errors are a rank's to compute."""
-        return self._only_evaluated(self.n_train) or self._training(tiles.block_count(self.n_train))
+        return self._training(tiles.block_count(self.n_train))
 
     @cached_property
     def summed(self) -> PointPartition:
@@ -63,13 +68,7 @@ class Work:
     @cached_property
     def validation(self) -> PointPartition:
         """The validation points whose errors are a rank's to compute."""
-        n, place = self.n_val, self.placement
-        return self._only_evaluated(n) or partition_points(n, self.ranks, placement=place)
-
-    def _only_evaluated(self, n: int) -> PointPartition | None:
-        """Few points of a stochastic run, in larger and fewer tiles: errors are summed over them, and nothing else."""
-        few = self.minibatch_parts and self.placement.sums_alone and n <= tiles.FEW
-        return partition_points(n, self.ranks, tiled=tiles.large_tiles) if few else None
+        return partition_points(self.n_val, self.ranks, None, self.placement, self._tiled)
 
     @cached_property
     def w_step(self) -> WorkList:
@@ -141,17 +140,17 @@ class Work:
             return tiles.cut(units, 1)
         solver = self.resolved.regressions[segment].solver
         if solver.exact or Demand.RESTRAINED in solver.handles:
-            return tiles.evenly(units, tiles.EXACT_WIDTH if self.placement.sums_alone else units)
+            return tiles.evenly(units, tiles.EXACT_WIDTH)
         return tiles.unit_tiles(units)
 
     def grams(self, segment: int) -> list[Gram]:
-        """The Gram that the segment's units share: whole, or by rows where it is large and each rank sums alone."""
+        """The Gram that the segment's units share: whole, or by rows where it is large."""
         (rows, width), system = self.offsets.gram_shapes[segment], self.resolved.regressions[segment].system
         start = self.offsets.grams[segment]
         if not system:
             return []
         P = self.chain.views[segment].rows_per_point
-        if not (self.placement.sums_alone and self.offsets.large(segment)):
+        if not self.offsets.large(segment):
             return [Gram(segment, None, self.offsets.gram(segment), P * system.cost(width))]
         return [
             Gram(segment, t, slice(start + t.start * width, start + t.stop * width), P * system.cost(width, t.rows))

@@ -137,7 +137,8 @@ class WorkList:
     @property
     def widest(self) -> int:
         """Bytes of the largest Gram that ranks sum up jointly."""
-        return 8 * max((gram.place.stop - gram.place.start for gram in self.grams if gram.rows is None), default=0)
+        joint = (gram for phase in self.phases for task in phase.joint for gram in _grams(task))
+        return 8 * max((gram.place.stop - gram.place.start for gram in joint), default=0)
 
 
 def _jobs(task: Task) -> Iterator[Job]:

@@ -1,4 +1,4 @@
-"""Sharded points give the curve of replicated ones: only the order of sums differs."""
+"""Sharded points give the bits of replicated ones, on any number of ranks: all sums go up the same trees."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_array_equal
 from plans import plan_of
 from scalings import fit_scaling
+from unit.crew import crew
+from unit.played import held_by
 
 from macmpi.config import Config, Method, Model, Parallel, Penalty, Stochastic
 from macmpi.data.dataset import Dataset
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
+from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
-from macmpi.state import Errors
+from macmpi.typing import Array
 
 LAGRANGIAN = Penalty("augmented_lagrangian")
 CONFIGS = {
@@ -38,6 +41,7 @@ CONFIGS = {
     ),
     "variance": Config(model=Model([5, 3, 5], "tanh"), penalty=Penalty(metric="variance"), method=Method("mac")),
     "classes": Config(model=Model([5, 3], ["relu", "softmax"], loss="cross_entropy"), method=Method("mac")),
+    "l1": Config(model=Model([5, 3, 5], "tanh"), penalty=Penalty(l1=0.01), method=Method("mac")),
     "feasible": Config(model=Model([5, 3, 5], activation="sigmoid"), method=Method(acceleration="feasible")),
     "momentum": Config(
         model=Model([5, 3, 5], sites="before", activation="sigmoid"), method=Method(acceleration="momentum")
@@ -45,7 +49,7 @@ CONFIGS = {
     "stochastic": Config(
         model=Model([5, 3, 5], activation="sigmoid"),
         method=Method("stochastic"),
-        stochastic=Stochastic(batch=20, parts=3, ridge=0.0),
+        stochastic=Stochastic(batch=20, parts=6, ridge=0.0),
     ),
 }
 
@@ -59,26 +63,44 @@ def data_of(config: Config, n: int = 151) -> Dataset:
     return Dataset(X, Y, X_val, X_val if Y is X else Y[:40], *unit, "")
 
 
-def curve(config: Config) -> list[Errors]:
+def bits(config: Config, ranks: int) -> tuple[Array, list[Any]]:
+    """The weights after some iterations and at the end, and all errors, which every rank has."""
     data = data_of(config)
-    plan = plan_of(config, *data.sizes.counts, 1)
-    method = choose(plan, data, Team(), Clock())
-    state = start(method, Origin())
-    found = [method.evaluate(state, feasible=True)]
-    method.begin(state)
-    for _ in range(4):
-        method.sweep(state)
-        found.append(method.evaluate(state))
-        if plan.resolved.schedule.multipliers:
-            method.move_multipliers(state)
-        state.mu *= 3.0
-    return [*found, method.evaluate(method.finish(state), feasible=True)]
+
+    def work(team: Team) -> tuple[Array, list[Any]]:
+        plan = plan_of(config, *data.sizes.counts, ranks)
+        method = choose(plan, held_by(data, plan, team.rank), team, Clock())
+        state = start(method, Origin())
+        method.begin(state)
+        found, weights = [method.evaluate(state, feasible=True)], [state.weights.copy()]
+        for _ in range(3):
+            method.sweep(state)
+            found.append(method.evaluate(state))
+            weights.append(state.weights.copy())
+            if plan.resolved.schedule.multipliers:
+                method.move_multipliers(state)
+            state.mu *= 3.0
+        after = method.finish(state)
+        errors = [*found, method.evaluate(after, feasible=True)]
+        return np.array([*weights, after.weights]), errors
+
+    (weights, errors), *others = crew(ranks, work)
+    for own, seen in others:
+        assert_array_equal(own, weights)
+        assert seen == errors
+    return weights, errors
 
 
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
 @pytest.mark.parametrize("name", CONFIGS)
-def test_the_curve_is_that_of_replicated_points(name: str) -> None:
+def test_the_bits_are_those_of_replicated_points(name: str, ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of the few points here, by blocks as of many."""
+    monkeypatch.setattr(tiles, "LEAST_ROWS", 0)
+    monkeypatch.setattr(tiles, "GRAM_WHOLE", 4)
+    monkeypatch.setattr(tiles, "EXACT_WIDTH", 3)
     config = CONFIGS[name]
-    ours, theirs = (curve(replace(config, parallel=Parallel(kind))) for kind in ("sharded", "replicated"))  # type: ignore[arg-type]
-    values: Any = [[[np.nan if value is None else value for value in errors] for errors in c] for c in (ours, theirs)]
-    assert_allclose(values[0], values[1], rtol=1e-10)
-    assert values[0][-1][0] < values[0][0][0]
+    weights, errors = bits(replace(config, parallel=Parallel("sharded")), ranks)
+    expected, others = bits(config, 1)
+    assert_array_equal(weights, expected)
+    assert errors == others
+    assert errors[-1][0] < errors[0][0]
