@@ -34,7 +34,7 @@ EXACT_ROUNDS, EXACT = 1000, 1e-10
 """Rounds of Newton's steps and descent at most, and what conditions may lack, of what is solved to the end."""
 
 ROUNDS, NEAR = 2, 0.05
-"""The same of what is solved roughly: where the quadratic is only a model."""
+"""Rounds and lack of what is solved roughly, where the quadratic is only a model."""
 
 HALVINGS = 20
 """The search for the lowest place along a step halves what is left of it so often."""
