@@ -153,8 +153,8 @@ def test_a_reader_that_leaves(ranks: int, straight: Path, tmp_path: Path, tally:
     assert untimed(curve(tmp_path / "run")) == untimed(curve(straight))
 
 
-STRANGER = ("setpriv", "--reuid=54321", "--regid=54321", "--clear-groups")
-STRANGER += ("--inh-caps=+dac_override", "--ambient-caps=+dac_override")
+IDS, RIGHTS = ("--reuid=54321", "--regid=54321"), ("--inh-caps=+dac_override", "--ambient-caps=+dac_override")
+STRANGER = ("setpriv", *IDS, "--clear-groups", *RIGHTS)
 """A user whom the system does not know, as in a container, and who may go wherever these tests are."""
 
 
@@ -163,11 +163,9 @@ STRANGER += ("--inh-caps=+dac_override", "--ambient-caps=+dac_override")
 def test_no_home(user: str, ranks: int, straight: Path, tmp_path: Path, tally: Tally) -> None:
     tally.row("locale, console, HOME, paths")
     write_case(tmp_path, CASE)
-    prefix = ("env", "-u", "HOME", "-u", "USER", "-u", "TERM")
-    if user == "unknown":
-        prefix = (*STRANGER, *prefix)
-        if subprocess.run([*STRANGER, "true"], capture_output=True, check=False).returncode:
-            pytest.skip("only root may become a user whom nobody knows")
+    prefix = (*(STRANGER if user == "unknown" else ()), "env", "-u", "HOME", "-u", "USER", "-u", "TERM")
+    if user == "unknown" and subprocess.run([*STRANGER, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("only root may become a user whom nobody knows")
     outcome = run_program(*WORDS, ranks=ranks, cwd=tmp_path, prefix=prefix)
     if ranks and "HOME" in LAUNCHER.needs:
         assert outcome.code and not (tmp_path / "run").exists()
