@@ -5,7 +5,7 @@ set has one sum in whatever type, file and place, held by one rank or by many.
 
 A node may have another file of that name.  Ranks that reach rank 0's own file, or whose arrays are rank 0's, read the
 same.  Where others do not, as of copies on the disks of nodes, those read the others' rows once more, from rank 0's
-file, and digests are compared: copies that are alike pass.
+file, and the sums of blocks are compared: copies that are alike pass.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from macmpi.parallel.points import PointPartition
 from macmpi.parallel.team import Team, check_alike, texts
 from macmpi.typing import Array
 
-Placed = tuple[Part, PointPartition]
-"""Rows, and which rank reads which blocks of them."""
+Placed = tuple[Part, PointPartition, Array]
+"""Rows, which rank reads which blocks of them, and the sum of each block as that rank read it, (blocks, 32)."""
 
 
 def sum_of_blocks(arrays: Mapping[str, tuple[int, Array]], names: Array | None) -> str:
@@ -70,19 +70,21 @@ def opened_alike(read: Callable[[], Raw], config: Data, team: Team) -> Raw:
     return found
 
 
-def check_same_data(raw: Raw, parts: Sequence[Placed], config: Data, team: Team) -> None:
+def check_same_data(raw: Raw, read: Sequence[Placed], config: Data, team: Team) -> None:
     """Raises UsageError on all ranks, naming ranks and hosts, where a rank's rows are not those of rank 0's data.
 
-    Cost: nothing where all ranks reach one file; else digests of all rows, and the ranks with rank 0's file read those
-    of the others, too.  Collective: yes.
+    Cost: nothing where all ranks reach one file; else the ranks with rank 0's file read the rows of the others, too.
+    Collective: yes.
     """
     places = texts(team, _place(raw, config.source)) if team.size > 1 else [""]
     near = [rank for rank, place in enumerate(places) if place == places[0]]
     if len(near) == team.size:
         return
-    own = np.concatenate([_digests(*part, team) for part in parts])
-    again = np.concatenate([_digests(*part, team, near) for part in parts])
-    check_alike(team, "its rows" if np.array_equal(own, again) else "other rows", partial(_refused, config))
+    again = [_read_by(near, part, among, team) for part, among, _ in read]
+    own = [among.runs[team.rank].rows for _, among, _ in read]
+    alike = (np.array_equal(A[rows], sums[rows]) for A, rows, (_, _, sums) in zip(again, own, read, strict=True))
+    same = team.rank in near or all(alike)
+    check_alike(team, "its rows" if same else "other rows", partial(_refused, config))
 
 
 def _refused(config: Data, who: str, said: str) -> UsageError:
@@ -106,18 +108,15 @@ def _place(raw: Raw, source: str) -> str:
     return digest.hexdigest()
 
 
-def _digests(part: Part, among: PointPartition, team: Team, near: Sequence[int] | None = None) -> Array:
-    """SHA-256 of the rows of each of this rank's blocks: as itself reads them, or as the ranks `near` do in its place.
+def _read_by(near: Sequence[int], part: Part, among: PointPartition, team: Team) -> Array:
+    """The sum of each block (blocks, 32) of ranks that are not `near`, as those that are read it, who share them.
 
-    These share the blocks of all others.  Collective: yes.
+    Collective: yes.
     """
     every = np.zeros((len(among.blocks), 32), np.uint8)
-    owned = [list(range(run.start, run.stop)) for run in among.runs]
-    read = owned
-    if near is not None:
-        others = [b for rank, blocks in enumerate(owned) if rank not in near for b in blocks]
-        shares = dict(zip(near, contiguous_runs(len(others), len(near)), strict=True))
-        read = [owned[rank] + others[shares[rank].rows] if rank in near else [] for rank in range(team.size)]
+    others = [b for rank, run in enumerate(among.runs) if rank not in near for b in range(run.start, run.stop)]
+    shares = dict(zip(near, contiguous_runs(len(others), len(near)), strict=True))
+    read = [others[shares[rank].rows] if rank in near else [] for rank in range(team.size)]
 
     def fill() -> None:
         for b in read[team.rank]:
@@ -125,4 +124,4 @@ def _digests(part: Part, among: PointPartition, team: Team, near: Sequence[int] 
 
     team.all_or_raise(fill)
     team.gather_parts(every.reshape(-1), [[slice(32 * b, 32 * b + 32) for b in blocks] for blocks in read])
-    return every[owned[team.rank]]
+    return every

@@ -128,12 +128,8 @@ def as_rows(array: Array, name: str, rows: int = 2, missing: bool | None = None)
     """
     check_rows(array, name, rows)
     numbers = np.ascontiguousarray(array.reshape(len(array), columns(array)), dtype=np.float64)
-    if array.dtype.kind in "iu" and array.dtype.itemsize > 4 and largest(numbers) > EXACT:
-        caution(
-            f"{name} holds whole numbers beyond 2^53, which are rounded to float64: subtract the least, or scale them"
-        )
     check_values(numbers, name, missing=missing)
-    check_units(largest(numbers), name)
+    check_size(largest(numbers), array.dtype, name)
     return numbers
 
 
@@ -217,14 +213,19 @@ def largest(numbers: Array) -> float:
     return max(float(np.fmax.reduce(numbers, axis=None)), -float(np.fmin.reduce(numbers, axis=None)))
 
 
+def usable(numbers: Array, missing: bool | None = None) -> Array:
+    """Tells which numbers are finite and not too large to be squared, or missing where these are allowed."""
+    found: Array = np.abs(numbers) < HUGE
+    return found | np.isnan(numbers) if missing else found
+
+
 def check_values(numbers: Array, name: str, rows: Array | None = None, missing: bool | None = None) -> None:
     """Raises UsageError, naming the first, where numbers (n, D) are not finite or too large to be squared.
 
     rows: which rows of the dataset they are, where they are only some.  missing: NaN is allowed, where that is True; it
     could be, by a key that the message names, where it is False.
     """
-    usable = np.abs(numbers) < HUGE
-    bad = np.argwhere(~(usable | np.isnan(numbers) if missing else usable))
+    bad = np.argwhere(~usable(numbers, missing))
     if not len(bad):
         return
     row, column = bad[0].tolist()
@@ -239,8 +240,15 @@ def check_values(numbers: Array, name: str, rows: Array | None = None, missing: 
     raise UsageError(f"{name} is {value} at {place}; {remedy}")
 
 
-def check_units(largest: float, name: str) -> None:
-    """Raises UsageError where the largest size of a number vanishes when it is squared."""
+def check_size(largest: float, given: Any, name: str) -> None:
+    """Raises UsageError where the largest size of a number vanishes when it is squared; warns where it was rounded.
+
+    given: the type that the numbers were given in.
+    """
+    if given.kind in "iu" and given.itemsize > 4 and largest > EXACT:
+        caution(
+            f"{name} holds whole numbers beyond 2^53, which are rounded to float64: subtract the least, or scale them"
+        )
     if 0.0 < largest < 1.0 / HUGE:
         raise UsageError(f"{name} holds nothing larger than {largest:g}; choose other units")
 

@@ -24,7 +24,7 @@ from macmpi.data.dataset import GROUPS, POINTS
 from macmpi.data.frames import Columns, columns_of
 from macmpi.data.images import images_of
 from macmpi.data.named_sets import NAMED_SETS, PREFIX, folder, read_library_set
-from macmpi.data.reading import check_there, contents, names_in, read_array, read_file, read_headers
+from macmpi.data.reading import check_there, contents, names_in, read_array, read_file
 from macmpi.data.series import USUAL, series_of, targets_of, weights_of
 from macmpi.data.tables import is_table, read_table, targets_within
 from macmpi.files import DAMAGE, first_line
@@ -137,7 +137,7 @@ def _of_file(config: Data, by_rows: bool) -> Points:
         )
     check_there(path, "data.source")
     unread = by_rows and path.suffix != ".npz"
-    held: dict[str, Any] = read_headers(path, POINTS) if unread else read_file(path, (*POINTS, *GROUPS, COLUMNS))
+    held = read_file(path, POINTS if unread else (*POINTS, *GROUPS, COLUMNS), unread)
     meant = {name.lower(): name for name in POINTS}
     for name in names_in(path):
         if (own := meant.get(name.lower(), name)) != name and own not in held:

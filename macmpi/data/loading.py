@@ -18,7 +18,7 @@ from macmpi import UsageError
 from macmpi.config import Data
 from macmpi.config.auto import Sizes
 from macmpi.data.alike import block_sum, check_same_data, opened_alike, sum_of_blocks
-from macmpi.data.checks import check_single, check_some, check_units, check_varied, largest, not_negative
+from macmpi.data.checks import check_single, check_size, check_some, check_varied, largest, not_negative
 from macmpi.data.dataset import POINTS, SIDES, WEIGHTS, Dataset, Raw, share_arrays
 from macmpi.data.gathered import Points
 from macmpi.data.parts import Part, Parts, RowSet, classes_in, of_outputs, parts_of, raw_of, split_of
@@ -83,9 +83,11 @@ def load_rows(
     raw = opened_alike(lambda: raw_of(config, wanted, by_rows=True), config, team)
     rows = split_of(raw, config) if "X_val" in raw.arrays else _drawn(raw, config, team)
     parts = team.all_or_raise(lambda: parts_of(raw, config, rows, wanted.loss.missing))
-    read = [(part, points[name.endswith("_val")]) for name, part in parts.items() if name in POINTS]
+    reader = Reader(points, team, dtype, config)
+    found = reader.dataset(raw, parts, classes, wanted)
+    read = [(parts[name], points[name.endswith("_val")], reader.sums[name]) for name in POINTS if name in parts]
     check_same_data(raw, read, config, team)
-    return Reader(points, team, dtype, config).dataset(raw, parts, classes, wanted)
+    return found
 
 
 def _drawn(raw: Raw, config: Data, team: Team) -> list[RowSet]:
@@ -98,13 +100,14 @@ class Reader:
     """Reads the rows of this rank: passes over its tiles, and tables by block that all ranks share.
 
     weights: of this rank's training rows, (n,) float64; None before they are read, and where those of all ranks are 1.
+    sums: SHA-256 of each block of raw rows of all ranks, (blocks, 32), by the name of the array.
     """
 
     def __init__(self, points: Partitions, team: Team, dtype: Any, config: Data) -> None:
         self.points, self.team, self.dtype, self.config = points, team, np.dtype(dtype), config
         self.weights: Array | None = None
         self._shares: dict[str, Array] = {}
-        self._sums: dict[str, tuple[int, Array]] = {}
+        self.sums: dict[str, Array] = {}
 
     def dataset(self, raw: Raw, parts: Parts, classes: Array | None, wanted: Wanted) -> Dataset:
         """This rank's rows of a data set, checked and scaled.  classes: of labels; wanted: what the loss asks.
@@ -125,7 +128,9 @@ class Reader:
             if of_outputs(parts):
                 outputs = Y.shape[1]
                 Y, Y_val = (self._with_shares(A, name) for A, name in zip((Y, Y_val), WEIGHTS, strict=True))
-        blocks = {name: self._sums[name] for name in ("X", "X_val", "Y", "Y_val", *WEIGHTS) if name in self._sums}
+        weighs = [name for name, own in zip(WEIGHTS, (w, w_val), strict=True) if own is not None]
+        named = [name for name in ("X", "X_val", "Y", "Y_val", *weighs) if name in parts]
+        blocks = {name: (len(parts[name]), self.sums[name]) for name in named}
         sha256 = sum_of_blocks(blocks, None if raw.names is None else names)
         found = Dataset(X, Y, X_val, Y_val, scaling_x, scaling_y, sha256, names, raw.one_dimensional)
         return replace(found, weights=w, weights_val=w_val, outputs=outputs)
@@ -149,8 +154,6 @@ class Reader:
             found.append(own if most["other"] else None)
             if each.shape[1] > 1:
                 self._shares[name] = each / np.where(own > 0.0, own, 1.0)[:, None]
-            if not most["other"]:
-                del self._sums[name]
         return found
 
     def _with_shares(self, Y: Array, name: str) -> Array:
@@ -176,11 +179,11 @@ class Reader:
 
         def check() -> None:
             check_seen(rows.seen, part.name)
-            check_units(float(np.maximum(-rows.low, rows.high).max()), part.name)
+            check_size(float(np.maximum(-rows.low, rows.high).max()), part.source.dtype, part.name)
             if varied:
                 check_varied(rows.low, rows.high, part.name, source)
 
-        self.team.all_or_raise(check)
+        self.team.from_root(check)
         scaling = rows.scaling(rule)
 
         def made(A: Array) -> Array:
@@ -289,7 +292,7 @@ class Reader:
 
         self.team.all_or_raise(fill)
         self.team.gather_rows(sums, among.block_counts)
-        self._sums[name] = among.n, sums
+        self.sums[name] = sums
         return out
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from macmpi import UsageError, files
 from macmpi.config import Data
 from macmpi.data import checks
-from macmpi.data.dataset import GROUPS, SIDES, WEIGHTS, Raw
+from macmpi.data.dataset import SIDES, WEIGHTS, Raw
 from macmpi.data.gathered import ARGUMENTS, Points, check_keys, gathered
 from macmpi.data.named_sets import NAMED_SETS
 from macmpi.data.reading import declared, facts_of, told
@@ -46,9 +46,6 @@ def raw_of(config: Data, wanted: Wanted = NUMBERS, by_rows: bool = False, points
     names = numbered(held) if labels and not by_rows else None  # no rank sees all that is text
     checks.check_datasets(held, place, labels)
     targets, shape = held.get("Y", held["X"]), image_shape(held["X"])
-    for name, array in held.items():
-        if isinstance(array, np.ndarray):
-            _check(name, array, place, wanted)
     found = Raw(
         held,
         scale=ScalingRule("auto", images=shape is not None, flags=points.columns.flags if points.columns else ()),
@@ -66,14 +63,6 @@ def raw_of(config: Data, wanted: Wanted = NUMBERS, by_rows: bool = False, points
 def place_of(config: Data) -> str:
     """The name of the source in messages about its arrays."""
     return str(Path(config.source)) if config.source else ARGUMENTS
-
-
-def _check(name: str, array: Array, place: str, wanted: Wanted) -> None:
-    """Raises UsageError where an array in memory holds what is no usable number, naming how many of them there are."""
-    of_targets = name in ("Y", "Y_val")
-    if name not in GROUPS and not (of_targets and wanted.loss.labels):
-        missing = wanted.loss.missing if of_targets else None
-        checks.as_rows(array, f"{place}: dataset {name}", 1 if name in WEIGHTS else 2, missing)
 
 
 def image_shape(array: Any) -> tuple[int, ...] | None:
@@ -238,13 +227,19 @@ class Part:
         return len(self.rows)
 
     def read(self, tile: Tile) -> Array:
-        """Rows of the part (n, width), float64.  Raises UsageError at the first value that is no usable number."""
+        """Rows of the part (n, width), float64.  Raises UsageError at the first value that is no usable number.
+
+        Of an array in memory the message counts all such values.
+        """
         rows = np.asarray(self.rows[tile.rows])
         runs = np.split(rows, np.flatnonzero(np.diff(rows) > GAP) + 1)
         with told(self.name):
             blocks = [self.source[run[0] : run[-1] + 1][run - run[0]] for run in runs]
             found = declared(np.concatenate(blocks), self._facts).reshape(len(rows), -1).astype(np.float64, copy=False)
-        checks.check_values(found, self.name, rows, self.missing)
+        if not checks.usable(found, self.missing).all():
+            if isinstance(self.source, np.ndarray):
+                checks.as_rows(self.source, self.name, 0, self.missing)
+            checks.check_values(found, self.name, rows, self.missing)
         return found if self.weights is None else np.where(self.weights.read(tile) > 0.0, found, np.nan)
 
     def labels(self) -> Array:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -70,8 +70,11 @@ def told(what: str, instead: Mapping[str, str] = OBJECTS) -> Iterator[None]:
         raise UsageError(f"{what} cannot be read: {said}") from None
 
 
-def read_file(path: Path, names: tuple[str, ...]) -> dict[str, Array]:
-    """The datasets of an HDF5 or npz file that are there.  Nothing is ever unpickled.  Raises UsageError."""
+def read_file(path: Path, names: tuple[str, ...], unread: bool = False) -> dict[str, Any]:
+    """The arrays of an HDF5 or npz file that are there.  Nothing is ever unpickled.  Raises UsageError.
+
+    unread: those of an HDF5 file are datasets of h5py, of which no number has been read.
+    """
     with told(str(path)):
         if path.suffix == ".npz":
             if not is_zipfile(path):
@@ -81,9 +84,13 @@ def read_file(path: Path, names: tuple[str, ...]) -> dict[str, Array]:
             if any(not isinstance(array, np.ndarray) for array in found.values()):  # bytes, of a member that is none
                 raise ValueError("a member of it is no .npy file")
             return found
-        with files.opened(path) as file:
-            held = set(file).intersection(names)
-            return {n: declared(np.asarray(files.array(file, n)), facts_of(file[n])) for n in names if n in held}
+        opened = files.opened(path)
+        with nullcontext(opened) if unread else opened as file:
+            held = {name: files.dataset(file, name) for name in names if name in set(file)}
+            facts = {name: facts_of(dataset) for name, dataset in held.items()}
+            if unread:
+                return held
+            return {name: declared(np.asarray(dataset[()]), facts[name]) for name, dataset in held.items()}
 
 
 def facts_of(dataset: Any) -> dict[str, Any]:
@@ -135,26 +142,6 @@ def read_array(path: Path) -> Array:
         if not isinstance(found, np.ndarray):
             raise ValueError("it is an .npz file: name it so")
         return found
-
-
-def read_headers(path: Path, names: tuple[str, ...]) -> dict[str, Any]:
-    """The datasets of an HDF5 file that are there, as h5py gives them: none of their numbers is read.
-
-    Raises UsageError.
-    """
-    with told(str(path)):
-        file = files.opened(path)
-        held = set(file)
-    return {name: _header(file, name, path) for name in names if name in held}
-
-
-def _header(file: Any, name: str, path: Path) -> Any:
-    with told(str(path)):
-        dataset = files.dataset(file, name)
-        facts_of(dataset)
-    with told(f"{path}: dataset {name}"):
-        dataset.dtype, dataset.shape  # noqa: B018 - h5py reads them here, and keeps them
-    return dataset
 
 
 # --- besides points ---------------------------------------------------------------------------------------------------
