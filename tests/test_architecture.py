@@ -520,7 +520,7 @@ def public_docstrings(path: Path) -> Iterator[tuple[str, str]]:
         "half_steps/parts",
         "half_steps/ends",
         "half_steps/errors",
-        "half_steps/ring/parmac",
+        "half_steps/ring",
         "methods/alternating",
         "methods/stochastic/curvature",
         "methods/stochastic/gauss_newton",

@@ -11,7 +11,7 @@ from macmpi import many
 from macmpi.half_steps.carry_out import carry_out, exchanged, located
 from macmpi.half_steps.evaluation import at, sum_by_weight
 from macmpi.half_steps.parts import Parts
-from macmpi.half_steps.ring import parmac
+from macmpi.half_steps.ring import travel
 from macmpi.half_steps.w_problems import WInputs, layer_gram, measured, prepare_w, targets, w_problem
 from macmpi.parallel import balance
 from macmpi.plan.plan import Plan
@@ -116,7 +116,7 @@ class Solving:
 
     def tour(self, jobs: Sequence[Job]) -> None:
         """Regressions on their way round the ring.  Collective: yes."""
-        parmac.solve(self.given, jobs)
+        travel(self.given, jobs)
 
     def train(self, layer: Layer) -> None:
         """A layer that no regression fits.  Collective: no."""

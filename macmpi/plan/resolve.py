@@ -50,14 +50,25 @@ def resolve(config: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> R
     decided: what the data have decided before.  Raises UsageError, naming a remedy, for what does not fit together.
     Cost: a fraction of a second.  Collective: no.
     """
-    found = _settled(config, sizes, decided)
-    for pair in _unhandled(found, sizes):
+    found, unhandled = _checked(config, sizes, decided)
+    for pair in unhandled:
         raise _refused(pair, config, sizes)
-    check_selection(found)
     return found
 
 
-def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> Resolved:
+def _checked(config: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> tuple[Resolved, list[Pair]]:
+    """The values of a config, and each part with a demand that it does not handle.
+
+    Raises UsageError where the config is refused for what its net, or its selection, is.
+    """
+    found = _settled(config, sizes, decided)
+    pairs = [(part, one) for part, asked in parts(found, sizes) for one in asked if one.demand not in part.handles]
+    if not pairs:
+        check_selection(found)
+    return found, pairs
+
+
+def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision]) -> Resolved:
     """All of it, but for what does not go together.  Raises UsageError for sizes, numbers and orders of layers."""
     config, others = decide(given, sizes.n_in, sizes.autoencoder, sizes.shape)
     repeatable = can_refit(config)
@@ -70,8 +81,8 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> R
     if config.method.name in NESTED:
         config = choices.without_half_steps(config)
     chain = build_chain(config.model, sizes.n_in, sizes.n_out)
-    check_layers(config, chain, sizes.n_train)
     loss, fitted_by = loss_of(config, sizes.weighted_outputs), choices.fitters(config.model, chain)
+    check_layers(config, chain, sizes.n_train)
     if config.method.name not in NESTED:
         check_fitters(fitted_by, config, chain, loss)
     penalty, layers = config.penalty, tuple(sorted({b for segment in chain.segments for b in segment.regressed}))
@@ -107,11 +118,6 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> R
 def can_refit(config: Config) -> bool:
     """Tells whether a run can be repeated on other points: its schedule and its start do not depend on them."""
     return all(one.demand in REFIT for one in asked_by_keys(config))
-
-
-def _unhandled(of: Resolved, sizes: Sizes) -> list[Pair]:
-    """Each part with a demand that it does not handle.  sizes: of the data."""
-    return [(part, one) for part, asked in parts(of, sizes) for one in asked if one.demand not in part.handles]
 
 
 class Refused(UsageError):
@@ -162,7 +168,7 @@ def _tried(pair: Pair, config: Config, sizes: Sizes, settings: Sequence[Setting]
     found = _Tried([], [])
     for setting in settings:
         try:
-            left = _pairs(with_value(config, *setting), sizes)
+            _, left = _checked(with_value(config, *setting), sizes)
         except (UsageError, ValueError):
             continue
         if not left:
@@ -170,11 +176,3 @@ def _tried(pair: Pair, config: Config, sizes: Sizes, settings: Sequence[Setting]
         elif (pair[0].said, pair[1].demand) not in [(part.said, asked.demand) for part, asked in left]:
             found.other.append(setting)
     return found
-
-
-def _pairs(config: Config, sizes: Sizes) -> list[Pair]:
-    """The parts of a config that do not handle a demand.  Raises UsageError where it is refused for what it is."""
-    found = _settled(config, sizes)
-    if not (pairs := _unhandled(found, sizes)):
-        check_selection(found)
-    return pairs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from macmpi.half_steps.ring.submodels import Ring
+from macmpi.half_steps.ring import Ring
 from macmpi.parallel import balance, tiles
 from macmpi.plan.work_lists import Job
 

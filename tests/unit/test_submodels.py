@@ -15,7 +15,7 @@ from theory.test_sharded import data_of
 from unit.crew import crew
 
 from macmpi.config import Config, Method, Model, Parallel, Start, WStep
-from macmpi.half_steps.ring.submodels import Ring, Submodels
+from macmpi.half_steps.ring import Ring, Submodels
 from macmpi.half_steps.w_problems import layer_gram
 from macmpi.mac import Mac
 from macmpi.parallel import tiles

@@ -1,11 +1,14 @@
-"""The submodels on their way round the ring of ParMAC, and as a rank sees them: descent on its own points.
+"""ParMAC's W-step: jobs go round the ring of blocks, and each rank trains those that it has on its own points.
+
+A stochastic W-step, for comparison with the exact one by sums over points.  What travels is a job's weights and their
+velocity; points and coordinates stay.
 
 A submodel is a job of the W-step: units of a layer, in coordinates phi in which the Gram of its inputs is the identity,
 or a whole segment, whose phi are its weights as they are.  B blocks of points stand in a ring, contiguous runs of them
 on ranks.  A submodel starts at a block of its own and goes from each block to the next, from the last to the first; a
 round takes it once to each.  What it becomes depends on its way alone.  A rank takes it through all of its own blocks
 before it passes it on: a leg.  So a round is as many passes as there are ranks, whatever B is, and in each leg every
-rank works on what it has.  No communication.
+rank works on what it has.
 """
 
 from __future__ import annotations
@@ -25,33 +28,80 @@ from macmpi.parallel import balance, tiles
 from macmpi.parallel.streams import stream
 from macmpi.parallel.tiles import BLOCKS, Tile
 from macmpi.plan.work_lists import Job
+from macmpi.solvers import better
 from macmpi.solvers.grams import Whitening
 from macmpi.solvers.w_descent import SGDW, Gradient
 from macmpi.solvers.w_problem import UnitProblem
 from macmpi.typing import Array
 
 
+def travel(given: WInputs, jobs: Sequence[Job]) -> None:
+    """e rounds of each job, then its weights to all ranks; a row's start stays where it is no worse.  Collective: yes.
+
+    Cost of a rank, with N/P points, M weights that travel, e rounds: 2 N/P D^2 flops for the features of a layer of D
+    inputs, 4 (e + 1) M N/P for steps and checks; 2 e M numbers are passed on, M gathered at the end.
+    """
+    plan, team = given.parts.plan, given.parts.team
+    points, solver = plan.work.train, plan.resolved.ring
+    assert solver is not None
+    ring = Ring(tuple(jobs), points.runs, solver.iterations)
+    submodels = Submodels(given, ring, team.rank)
+    for leg in range(ring.legs):
+        with np.errstate(over="ignore", invalid="ignore"):
+            for block, cut in points.blocks_of(team.rank):
+                submodels.visit(block, Tile(cut[0].start, cut[-1].stop), leg, solver)
+        if leg + 1 < ring.legs:
+            team.shift_to_next(submodels.flat, submodels.parts(leg))
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = submodels.found()
+    team.gather_parts(found, [[jobs[j].place for j in own] for own in ring.at_home()])
+    _keep_better(given, jobs, found)
+
+
+def _keep_better(given: WInputs, jobs: Sequence[Job], found: Array) -> None:
+    """The weights found, for the rows whose objective has fallen; sums over all points, one exchange."""
+    wholes = [_joined([job for job in jobs if job.segment == k]) for k in sorted({job.segment for job in jobs})]
+    problems = [w_problem(given, job) for job in wholes]
+    starts = [np.array(problem.start, dtype=float) for problem in problems]
+    ends = [found[job.place].reshape(s.shape).astype(float) for job, s in zip(wholes, starts, strict=True)]
+    pairs = [(p, theta) for p, both in zip(problems, zip(starts, ends, strict=True), strict=True) for theta in both]
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = given.parts.over_points(lambda rows: tuple(p.partial(theta, rows, slope=False)[0] for p, theta in pairs))
+        values = [s + p.ridge_part(theta)[0] for s, (p, theta) in zip(sums, pairs, strict=True)]
+    for i, job in enumerate(wholes):
+        given.state.weights[job.place] = better(starts[i], values[2 * i], ends[i], values[2 * i + 1]).ravel()
+
+
+def _joined(jobs: Sequence[Job]) -> Job:
+    """All jobs of a segment as one."""
+    first, last = jobs[0], jobs[-1]
+    units = None if first.units is None or last.units is None else Tile(first.units.start, last.units.stop)
+    return Job(first.segment, units, slice(first.place.start, last.place.stop), 0.0)
+
+
 class Whole:
-    """A segment is trained as a whole, all of its weights at once: phi are these."""
+    """A segment is trained as a whole, all of its weights at once: phi are these.  Collective: no."""
 
     def __init__(self, given: WInputs) -> None:
         self._given = given
 
     def into(self, theta: Array) -> Array:
-        """phi of some weights."""
+        """phi of some weights.  Collective: no."""
         return theta
 
     def back(self, phi: Array) -> Array:
+        """The weights of some phi.  Collective: no."""
         return phi
 
     def fastest(self, points: float, momentum: float) -> float:
-        """The highest rate for minibatches of `points` points."""
+        """The highest rate for minibatches of `points` points.  Collective: no."""
         return float("inf")
 
     def at(self, order: Array) -> Callable[[Job], Gradient]:
         """The gradients of its jobs at some points of this rank, of which minibatches are runs.
 
         The mean gradient of a minibatch, divided by the points' mean weight, and the ridge's share of a point.
+        Collective: no.
         """
 
         def of(job: Job) -> Gradient:
@@ -68,7 +118,10 @@ class Whole:
 
 
 class Units(Whole):
-    """A layer of units; its features [A, 1] L^-T, which phi multiplies, are made once: n (D + 1) numbers."""
+    """A layer of units; its features [A, 1] L^-T, which phi multiplies, are made once: n (D + 1) numbers.
+
+    Collective: no.
+    """
 
     def __init__(self, k: int, given: WInputs, here: Sequence[Tile]) -> None:
         plan, inputs = given.parts.plan, given.inputs[k].design
@@ -94,12 +147,13 @@ class Units(Whole):
         For a linear unit, with the error e of phi and H a minibatch's Gram where that of all points is the identity,
         E||(I - r H) e||^2 = (1 - 2 r + r^2 (1 + width / points)) ||e||^2, least at r = 1 / (1 + width / points); half
         of that.  Momentum makes steps 1 / (1 - momentum) times, a slope s of the activation s^2 times as long.
+        Collective: no.
         """
         noise = 1.0 + self._features.shape[1] / points
         return 0.5 * (1.0 - momentum) / (function(self._activation).steepest ** 2 * noise)
 
     def at(self, order: Array) -> Callable[[Job], Gradient]:
-        """N times the mean gradient of a minibatch, and the ridge's."""
+        """N times the mean gradient of a minibatch, and the ridge's.  Collective: no."""
         A, T = self._features[order], targets(self._given, self._k)[order]
         own = at(self._given.parts.data.weights, order)
 
@@ -121,6 +175,7 @@ class Submodels:
     """The jobs on their way, as this rank sees them.
 
     flat: phi of every job at its place among the weights, then their velocities; of the jobs that this rank has now.
+    Collective: no.
     """
 
     def __init__(self, given: WInputs, ring: Ring, rank: int) -> None:
@@ -144,7 +199,10 @@ class Submodels:
         return 1 if job.units is None else len(job.units)
 
     def parts(self, leg: int) -> dict[int, list[slice]]:
-        """Gives the places in `flat` of what this rank and the one before have in a leg: none asks for others."""
+        """Gives the places in `flat` of what this rank and the one before have in a leg: none asks for others.
+
+        Collective: no.
+        """
         of = {r % self._ring.ranks for r in (self._rank, self._rank - 1)}
         held = {r: [self._ring.jobs[j].place for j in self._ring.at(r, leg)] for r in of}
         return {r: [*places, *(self._velocity_at(place) for place in places)] for r, places in held.items()}
@@ -157,7 +215,7 @@ class Submodels:
     def visit(self, block: int, rows: Tile, leg: int, solver: SGDW) -> None:
         """The minibatches of a block, of which this rank has the rows, for each job that comes to it in this leg.
 
-        Their order is one of the block and the round, whatever the job.
+        Their order is one of the block and the round, whatever the job.  Collective: no.
         """
         ring = self._ring
         here = [(ring.round_of(j, block, leg), ring.jobs[j].segment, j) for j in ring.at(self._rank, leg)]
@@ -176,7 +234,7 @@ class Submodels:
                     self.flat[place] = array.ravel()
 
     def found(self) -> Array:
-        """All weights, flat; again those of the jobs that have come home to this rank."""
+        """All weights, flat; again those of the jobs that have come home to this rank.  Collective: no."""
         weights = self._state.weights.copy()
         for job in self._at_home():
             phi = self.flat[job.place].reshape(self._rows(job), -1)
@@ -197,20 +255,28 @@ class Ring:
 
     @property
     def blocks(self) -> int:
+        """The number of blocks.  Collective: no."""
         return self.runs[-1].stop
 
     @property
     def ranks(self) -> int:
+        """The number of ranks.  Collective: no."""
         return len(self.runs)
 
     @property
     def legs(self) -> int:
-        """Between two legs all ranks pass on what they have; the last leg ends where the first began."""
+        """Between two legs all ranks pass on what they have; the last leg ends where the first began.
+
+        Collective: no.
+        """
         return self.rounds * self.ranks + 1
 
     @cached_property
     def starts(self) -> tuple[int, ...]:
-        """The block that each job starts from: evenly spaced ones, where there are more blocks than jobs."""
+        """The block that each job starts from: evenly spaced ones, where there are more blocks than jobs.
+
+        Collective: no.
+        """
         places = self.blocks if self.blocks <= BLOCKS else min(self.blocks, len(self.jobs))
         owners = balance.assign_by_cost([job.cost for job in self.jobs], places)
         found = {j: place * self.blocks // places for place, owned in enumerate(owners) for j in owned}
@@ -218,16 +284,16 @@ class Ring:
 
     @cached_property
     def homes(self) -> tuple[int, ...]:
-        """The rank that owns the block where each job starts, and where it ends."""
+        """The rank that owns the block where each job starts, and where it ends.  Collective: no."""
         stops = [run.stop for run in self.runs]
         return tuple(bisect_right(stops, b) for b in self.starts)
 
     def at(self, rank: int, leg: int) -> list[int]:
-        """The jobs that a rank has in a leg, by number."""
+        """The jobs that a rank has in a leg, by number.  Collective: no."""
         return [j for j, home in enumerate(self.homes) if (home + leg) % self.ranks == rank]
 
     def at_home(self) -> list[list[int]]:
-        """The jobs of each rank in the first and in the last leg, by number."""
+        """The jobs of each rank in the first and in the last leg, by number.  Collective: no."""
         found: list[list[int]] = [[] for _ in self.runs]
         for j, home in enumerate(self.homes):
             found[home].append(j)
@@ -237,6 +303,7 @@ class Ring:
         """In which round the job comes to a block of the rank that has it in this leg; None if it does not.
 
         At home a leg begins a round at the job's own block, and ends the round before in the blocks before it.
+        Collective: no.
         """
         at_home = leg % self.ranks == 0
         number = leg // self.ranks - (at_home and block < self.starts[job])

@@ -1,1 +1,0 @@
-"""ParMAC's W-step: submodels travel round a ring of ranks, points stay."""
