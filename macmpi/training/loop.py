@@ -233,6 +233,7 @@ class Training:
         if begins and stopped:
             self._say_stopped("before the refit on all points had ended")
             if not self.job.request.ends_with_model:
+                self.team.from_root(self._check_saved)
                 return Outcome(STOPPED)
         self._check_alike(after, best.weights, *([again.weights] if again else []))
         memory = self.team.max_over_ranks({"memory": process.peak_memory()})["memory"]
@@ -271,7 +272,8 @@ class Training:
         self.pace.pause()
 
         def keep(begun: State[Any]) -> None:
-            self.team.from_root(lambda: directory.keep_refit(begun, of))
+            kept = self.team.from_root(lambda: directory.keep_refit(begun, of))
+            self.unsaved = self.unsaved or not kept
 
         begun = keeper_of(self.plan).handed_out(found, self.team)
         done = refit(self.data, self.method, best, iterations, lambda: self._wishes()[0], begun, keep)

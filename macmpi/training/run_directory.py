@@ -161,13 +161,15 @@ class RunDirectory:
             return None
         return (self.refit, state, labels) if labels.get("of") == of else None
 
-    def keep_refit(self, state: State[Any], of: str) -> None:
-        """Write the state in which a refit is stopped; a warning where that fails."""
+    def keep_refit(self, state: State[Any], of: str) -> bool:
+        """Write the state in which a refit is stopped; False with a warning where that fails."""
         content = files.image(*checkpoint.written(state, {files.RUN: self.run, "of": of}), sealed=True)
         try:
             files.replace_file(self.refit, content, self.run)
         except OSError as error:
             warn(f"{self.refit} could not be written: {error.strerror}; the refit begins again")
+            return False
+        return True
 
     def remedy(self) -> str:
         """The run goes on from the newest checkpoint that is left, once its folder can be written to."""
@@ -195,8 +197,9 @@ class Nowhere:
     def refit_of(self, of: str) -> None:
         """There is none."""
 
-    def keep_refit(self, state: State[Any], of: str) -> None:
-        """It is lost."""
+    def keep_refit(self, state: State[Any], of: str) -> bool:
+        """It is lost, as nobody wants to go on with it."""
+        return True
 
     def remedy(self) -> str:
         """Nothing can fail."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -293,11 +294,14 @@ def test_a_refit_that_was_not_wanted_is_made_later(place: Path) -> None:
 
 
 def test_a_refit_without_time_goes_on_where_it_was_stopped(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exit code 75 each time, until it has ended with the bits of a run that had time; a model is whole or none."""
+    """Exit code 75 each time, until it has ended with the bits of a run that had time; a model is whole or none.
+
+    Where its state cannot be kept the last save has failed: no batch script shall begin it again and again.
+    """
     (place / "c.toml").write_text(REFIT % "true")
     go(place, output="straight")
     late, refits = loop.Pace.is_late, []
-    refit = loop.refit
+    refit, replace_file = loop.refit, files.replace_file
 
     def noted(*arguments: Any) -> Any:
         refits.append(arguments[-2] and (arguments[-2].iteration, arguments[-2].position))
@@ -305,7 +309,15 @@ def test_a_refit_without_time_goes_on_where_it_was_stopped(place: Path, monkeypa
             patch.setattr(loop.Pace, "is_late", lambda pace: True)
             return refit(*arguments)
 
+    def full(path: Path, *more: Any) -> None:
+        if path.name == "refit.h5":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        replace_file(path, *more)
+
     monkeypatch.setattr(loop, "refit", noted)
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "replace_file", full)
+        assert "--resume auto goes on from iteration 4" in go(place, output="new", code=74).err
     code, launches = 75, 0
     while code == 75:
         code, launches = go(place, "--resume", "auto", output="new", code=None).code, launches + 1
