@@ -25,7 +25,6 @@ from macmpi.data.parts import Part, Parts, RowSet, classes_in, of_outputs, parts
 from macmpi.data.scaling import AS_IS, Rows, Scaling, ScalingRule, spread_rows, unscaled
 from macmpi.data.targets import NUMBERS, Wanted, check_known, check_seen
 from macmpi.parallel.points import Partitions, partition_points
-from macmpi.parallel.shared_work import TreeSum
 from macmpi.parallel.team import Team, on_root
 from macmpi.parallel.tiles import Tile
 from macmpi.typing import Array
@@ -206,21 +205,15 @@ class Reader:
         rows, d = spread_rows(among.n), rule.features or width
         sample = np.zeros((len(rows), width))
 
-        def look(block: list[Tile]) -> Array:
-            none = np.zeros(width)
-            table = np.stack([np.full(width, np.inf), np.full(width, -np.inf), none, none, none])
-            for tile in block:
-                A, w = part.read(tile), self._weights_at(tile)
-                np.fmin(table[0], np.fmin.reduce(A), out=table[0])
-                np.fmax(table[1], np.fmax.reduce(A), out=table[1])
-                table[2] += _sums(A, w, part.gaps)
-                table[3] += np.count_nonzero(~np.isnan(A), axis=0) if part.gaps else len(A)
-                table[4] += 0.0 if w is None else w @ ~np.isnan(A)
-                first, end = np.searchsorted(rows, (tile.start, tile.stop))
-                sample[first:end] = A[rows[first:end] - tile.start]
-            return table
+        def look(tile: Tile) -> Array:
+            A, w = part.read(tile), self._weights_at(tile)
+            first, end = np.searchsorted(rows, (tile.start, tile.stop))
+            sample[first:end] = A[rows[first:end] - tile.start]
+            there = np.count_nonzero(~np.isnan(A), axis=0) if part.gaps else np.full(width, len(A))
+            weight = np.zeros(width) if w is None else w @ ~np.isnan(A)
+            return np.stack([np.fmin.reduce(A), np.fmax.reduce(A), _sums(A, w, part.gaps), there, weight])
 
-        joins = (np.minimum, np.maximum, np.add, np.add, np.add)
+        joins = (np.fmin, np.fmax, np.add, np.add, np.add)
         low, high, total, seen, weight = self._table(width, look, joins)
         ends = [0, *(np.searchsorted(rows, among.held(r).stop).item() for r in range(self.team.size))]
         self.team.gather_rows(sample, np.diff(ends).tolist())
@@ -240,33 +233,32 @@ class Reader:
         Collective: yes.
         """
 
-        def look(block: list[Tile]) -> Array:
-            tiles_ = ((part.read(tile), self._weights_at(tile)) for tile in block)
-            sums = [_sums(function(A.reshape(-1, d)).reshape(A.shape), w, part.gaps) for A, w in tiles_]
-            found: Array = np.sum(sums, axis=0)
-            return found[None]
+        def look(tile: Tile) -> Array:
+            A = part.read(tile)
+            return _sums(function(A.reshape(-1, d)).reshape(A.shape), self._weights_at(tile), part.gaps)[None]
 
         return self._table(part.width, look, (np.add,))[0]
 
-    def _table(self, width: int, look: Callable[[list[Tile]], Array], joins: Sequence[np.ufunc]) -> list[Array]:
-        """look(tiles) (rows, width) of each block of training rows, its tiles counted over all points: row r of all
-        blocks, joined by joins[r] up a tree (width,).  Collective: yes.
+    def _table(self, width: int, look: Callable[[Tile], Array], joins: Sequence[np.ufunc]) -> list[Array]:
+        """look(tile) (rows, width) of the training rows, tiles counted over all of them: row r of all tiles, joined by
+        joins[r] up one tree (width,), whichever ranks have which tiles.  Collective: yes.
         """
         among = self.points[0]
-        run = among.runs[self.team.rank]
-        own = np.zeros((len(run), len(joins), width))
+        trees = [among.tile_sums(self.team, join) for join in joins]
+        own = trees[0].own
+        table = np.empty((len(own), len(joins), width))
 
         def fill() -> None:
-            for b in range(run.start, run.stop):
-                own[b - run.start] = look(list(among.tiles_in(b)))
+            for row, tile in zip(table, among.tiles[own.rows], strict=True):
+                row[:] = look(tile)
 
         self.team.all_or_raise(fill)
 
         def joined(r: int) -> Array:
-            def put(b: int, out: Array) -> None:
-                out[:] = own[b - run.start, r]
+            def put(i: int, out: Array) -> None:
+                out[:] = table[i - own.start, r]
 
-            return TreeSum(len(among.blocks), self.team, join=joins[r])(put, width, sets=True)
+            return trees[r](put, width, sets=True)
 
         return [joined(r) for r in range(len(joins))]
 

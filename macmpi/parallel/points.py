@@ -12,7 +12,7 @@ import numpy as np
 
 from macmpi.parallel import balance, tiles
 from macmpi.parallel.placement import EVERYWHERE, Placement
-from macmpi.parallel.shared_work import Pieces, Products, TreeSum, over_parts
+from macmpi.parallel.shared_work import Join, Pieces, Products, TreeSum, over_parts
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Cut, Tile
 from macmpi.reductions import Average, OverPoints, Rows
@@ -75,9 +75,10 @@ class PointPartition:
     def tiles_of(self, rank: int) -> list[Tile]:
         return [tile for _, block in self.blocks_of(rank) for tile in block]
 
-    def tile_sums(self, team: Team) -> TreeSum:
-        """Sums over the tiles up one tree, whichever blocks there are.  Collective: yes."""
-        return TreeSum(len(self.tiles), team, runs=[self.blocks.run(run.start, run.stop) for run in self.runs])
+    def tile_sums(self, team: Team, join: Join = np.add) -> TreeSum:
+        """Sums, or what `join` does instead, over the tiles up one tree, whichever blocks there are.  Collective: yes."""
+        runs = [self.blocks.run(run.start, run.stop) for run in self.runs]
+        return TreeSum(len(self.tiles), team, join=join, runs=runs)
 
     @cached_property
     def block_counts(self) -> tuple[int, ...]:
