@@ -76,7 +76,7 @@ class PointPartition:
         return [tile for _, block in self.blocks_of(rank) for tile in block]
 
     def tile_sums(self, team: Team, join: Join = np.add) -> TreeSum:
-        """Sums, or what `join` does instead, over the tiles up one tree, whichever blocks there are.  Collective: yes."""
+        """Sums, or `join`, over the tiles up one tree, whichever blocks there are.  Collective: yes."""
         runs = [self.blocks.run(run.start, run.stop) for run in self.runs]
         return TreeSum(len(self.tiles), team, join=join, runs=runs)
 
@@ -116,6 +116,7 @@ class Points:
 
     train: of the points; summed: as `jointly` sums over them; widest: bytes of its widest sum.  weights: of the points
     that this rank holds, (N,): the sample is spaced evenly along their running sum, as that of w_n copies would be.
+    Collective: yes, to make one of points with weights, and where it is said.
     """
 
     def __init__(

@@ -325,11 +325,13 @@ class ByAll(ByRank0):
         self.points, self.place = points, place
 
     def check(self, folder: Path, path: Callable[[], Path | None], team: Team) -> None:
+        """All ranks have to see one folder, and one checkpoint in it.  Collective: yes."""
         self.check_folder(folder, team)
         if found := team.from_root(path):
             check_same_checkpoint(found, team)
 
     def save(self, folder: Path, state: State[Any], attributes: dict[str, Any], keep: int, team: Team) -> None:
+        """The ranks write their rows into one file, one after the other.  Raises StorageError.  Collective: yes."""
         n, first = self.points.n, self.points.own(team.rank).start
         partial = files.partial_of(folder / "rows", attributes[RUN])
 
@@ -348,6 +350,7 @@ class ByAll(ByRank0):
             raise
 
     def handed_out(self, found: Found, team: Team) -> State[Any] | None:
+        """Each rank reads the rows of its own points.  Collective: yes."""
         path, state = team.from_root(lambda: found[:2] if found else (None, None))
         if path is None or state is None:
             return None

@@ -79,7 +79,7 @@ def _folder(request: Request, plan: Plan, data: Dataset) -> str:
     try:
         with directory.lock:
             directory.judge(request, of)
-            if not plan.placement.by_all:
+            if len(data.X):
                 directory.check_data(sums_of(data, of), of.settings["data.source"])
         return f"{request.output}: {directory.held}"
     except UsageError as error:

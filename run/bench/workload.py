@@ -93,7 +93,7 @@ def timed(plan: Plan, tally: Tally) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(wrap(type(plan.resolved.z_solver), "prepare", "z", lambda *_: 0))
         stack.enter_context(wrap(type(plan.resolved.z_solver), "solve", "point", lambda *_: 0))
-        for name in ("features", "rounded"):
+        for name in ("features", "_designed"):
             stack.enter_context(wrap(Parts, name, "feature", lambda parts, k, *_: k))
         stack.enter_context(wrap(Solving, "_factor", "local", lambda *_: 0))
         for owner, name in ((Evaluation, "total"), (Parts, "feasible")):

@@ -61,7 +61,7 @@ def test_a_run_stopped_and_then_killed_while_it_saves_goes_on_with_its_bits(tmp_
     assert newest.name == f"iteration-{last:06d}.h5"
     with launched(without_end, 2, tmp_path) as running:
         running.until(lambda: checkpoints(tmp_path / "run")[0] > newest, "further checkpoint")
-        running.until(lambda: any(folder.glob("sharded.*.tmp")), "checkpoint under way")
+        running.until(lambda: any(folder.glob("rows.*.tmp")), "checkpoint under way")
         for pid in running.pids():
             os.kill(pid, signal.SIGKILL)
         outcome = running.outcome()

@@ -24,6 +24,7 @@ from macmpi import MacmpiError, UsageError, fetch, files, init, predict, report
 from macmpi.config import Data
 from macmpi.config.whole import KINDS, changes
 from macmpi.data import loading
+from macmpi.parallel.placement import PLACEMENTS
 from macmpi.parallel.points import partition_points
 from macmpi.training import launch, loop
 from macmpi.training.held import NAMES
@@ -432,7 +433,9 @@ def test_data_have_one_sum_however_they_are_held(kind: str, seed: int, tmp_path:
         data = loading.load(config, wanted_of(labels))
         found = {data.sha256}
         for count in ranks:
-            points = tuple(partition_points(len(A), count, sharded=True) for A in (data.X, data.X_val))
+            points = tuple(
+                partition_points(len(A), count, placement=PLACEMENTS["sharded"]) for A in (data.X, data.X_val)
+            )
 
             def load(team: Any, points: Any = points) -> None:
                 found.add(loading.load_rows(config, data.classes, np.float32, points, team, wanted_of(labels)).sha256)
