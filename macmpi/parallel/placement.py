@@ -67,13 +67,9 @@ class Placement:
         """Counts the ranks that can take part where points are cut into some parts.  Collective: no."""
         return float("inf")
 
-    def array(self, team: Team, shape: Sequence[int], dtype: Any) -> Any:
-        """Makes memory for rows of the points that a rank holds.  Collective: yes."""
-        return team.array(shape, dtype)
-
     def spare(self, team: Team, rows: Any) -> Any:
         """Makes memory for rows like these, or gives these where memory may not hold them twice.  Collective: yes."""
-        return self.array(team, rows.shape, rows.dtype)
+        return team.array(rows.shape, rows.dtype)
 
     def publish(self, team: Team, rows: Any, counts: Sequence[int]) -> None:
         """Gives the rows of its own points, `counts` of each rank, to all that hold them.  Collective: yes."""
@@ -86,10 +82,6 @@ class Placement:
     def has_sums(self, team: Team) -> bool:
         """Tells whether this rank takes part where numbers are made of sums over all points.  Collective: no."""
         return team.rank == 0
-
-    def share_sums(self, team: Team, found: Any) -> None:
-        """Gives such numbers to the ranks that took no part.  Collective: yes."""
-        team.share_array(found)
 
 
 class OneANode(Placement):
@@ -130,11 +122,6 @@ class Sharded(Placement):
     def most_ranks(self, parts: int) -> float:
         return parts
 
-    def array(self, team: Team, shape: Sequence[int], dtype: Any) -> Any:
-        import numpy as np
-
-        return np.empty(shape, dtype)
-
     def spare(self, team: Team, rows: Any) -> Any:
         return rows
 
@@ -146,9 +133,6 @@ class Sharded(Placement):
 
     def has_sums(self, team: Team) -> bool:
         return True
-
-    def share_sums(self, team: Team, found: Any) -> None:
-        pass
 
 
 PLACEMENTS: dict[str, Placement] = {place.name: place for place in (Placement(), OneANode(), Sharded())}

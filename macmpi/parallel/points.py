@@ -220,7 +220,7 @@ class Points:
         found = np.zeros(count)
         if self.summing:
             found[:] = make()
-        self._place.share_sums(self._team, found)
+        self._team.share_array(found)
         return found
 
     def rows(self, make: Callable[[slice], Array], width: int, dtype: np.dtype, out: Array | None = None) -> Array:
@@ -231,7 +231,7 @@ class Points:
         """
         own, team = self._own, self._team
         if out is None:
-            out = self._place.array(team, (self.count, width), dtype)
+            out = team.array((self.count, width), dtype)
         else:
             team.fence(out)
         for tile in own.tiles_of(team.rank):
