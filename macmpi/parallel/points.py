@@ -15,7 +15,7 @@ from macmpi.parallel.placement import EVERYWHERE, Placement
 from macmpi.parallel.shared_work import Join, Pieces, Products, TreeSum, over_parts
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Cut, Tile
-from macmpi.reductions import Average, OverPoints, Rows
+from macmpi.reductions import Average, OverPoints, Rows, sum_over
 from macmpi.typing import Array
 
 SAMPLE_POINTS = 100
@@ -166,8 +166,7 @@ class Points:
     def over(self) -> OverPoints:
         n, alone = self._own.n, self._place.sums_alone
         if alone and n < len(self._summed.blocks) * tiles.LEAST_ROWS:
-            chunks = tiles.point_chunks(n)
-            return over_parts(TreeSum(len(chunks), Team()), lambda i: [chunks[i].rows])
+            return sum_over([chunk.rows for chunk in tiles.point_chunks(n)])
         return self._sums(self._own_tree)
 
     @cached_property
