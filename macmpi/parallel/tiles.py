@@ -39,8 +39,10 @@ SUMMED_ROWS = 512
 """Fewest points of a block whose Gram is worth a sum of its own."""
 
 LEAST_ROWS = 1024
-"""Fewest points of a block by which a rank alone sums over all points, as many ranks do.  Products of fewer are slow: by
-12 blocks of 416 of its 5,000 points an iteration of run/usps_mac.toml took a fifth longer."""
+"""Fewest points of a block by which a rank alone sums over all points, as many ranks do.
+
+Products of fewer are slow: by 12 blocks of 416 points each an iteration of run/usps_mac.toml took a fifth longer.
+"""
 
 SPLIT_EVENLY = 12
 """This many leaves of a tree of sums, or more, are divided in the middle if their number is even."""
