@@ -138,9 +138,9 @@ def planned(
         from macmpi.data.reading import with_connections
         from macmpi.data.targets import with_loss
 
-        connected = with_connections(config)
-        points = points or points_of(connected)
-        return with_loss(connected, points)
+        complete = with_connections(config)
+        points = points or points_of(complete)
+        return with_loss(complete, points)
 
     known, decisions = team.from_root(with_values)
     source = Source(known, points)
