@@ -190,7 +190,8 @@ class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Array:
         """f(X): (N,) or (N, L), as y was."""
-        return self.model_.predict(self._points(X))
+        points = self._points(X)
+        return self.model_.predict(points)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -263,7 +264,8 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> Array:
         """The probability of each of `classes_`, (N, C); 0 of a class none of whose points had a weight above 0."""
-        found = self.model_.probabilities(self._points(X))
+        points = self._points(X)
+        found = self.model_.probabilities(points)
         whole = np.zeros((len(found), len(self.classes_)))
         whole[:, self.model_.classes] = found
         return whole
@@ -276,7 +278,8 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Array:
         """The most probable label, (N,)."""
-        labels: Array = self.classes_[self.model_.predict(self._points(X))]
+        points = self._points(X)
+        labels: Array = self.classes_[self.model_.predict(points)]
         return labels
 
 
@@ -295,7 +298,8 @@ class MACAutoencoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Net):  
 
     def transform(self, X: Any) -> Array:
         """Codes: (N, D) -> (N, H)."""
-        return self.model_.encode(self._points(X))
+        points = self._points(X)
+        return self.model_.encode(points)
 
     def inverse_transform(self, X: Any) -> Array:
         """Reconstructions of codes: (N, H) -> (N, D)."""
