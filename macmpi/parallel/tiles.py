@@ -38,10 +38,11 @@ CHUNK_ROWS = 1280
 SUMMED_ROWS = 512
 """Fewest points of a block whose Gram is worth a sum of its own."""
 
-LEAST_ROWS = 1024
+LEAST_ROWS = 512
 """Fewest points of a block by which a rank alone sums over all points, as many ranks do.
 
-Products of fewer are slow: by 12 blocks of 416 points each an iteration of run/usps_mac.toml took a fifth longer.
+Products of fewer are slow: by 12 blocks of 416 points an iteration of run/usps_mac.toml took a fifth longer, by 24 of
+800 and more one on 20,000 points at most 2 percent.
 """
 
 SPLIT_EVENLY = 12
