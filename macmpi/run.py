@@ -33,7 +33,7 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
     from macmpi import config as configs
     from macmpi.config.documented import found, meant
 
-    empty = {"--set": "" in args.set, "--output": args.output == Path(), "--resume": not args.resume}
+    empty = {"--set": "" in args.set, "--output": args.output == "", "--resume": not args.resume}
     for option in (option for option, is_empty in empty.items() if is_empty):
         raise UsageError(f"{option}: a value is needed")
     if args.overwrite and args.resume != "no":

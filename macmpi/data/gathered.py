@@ -237,8 +237,9 @@ def of_frame(frame: Any, config: Data, targets: list[str], missing: bool = False
     for key, names in asked.items():
         for name in names:
             if name not in series:
-                close = difflib.get_close_matches(name, series, n=1)
-                hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(list(series)[:20])}"
+                known = {other.casefold(): other for other in series}
+                close = difflib.get_close_matches(name.casefold(), known, n=1)
+                hint = f"did you mean {known[close[0]]!r}?" if close else f"it has {', '.join(list(series)[:20])}"
                 raise UsageError(f"data.{key}: {source} has no column {name!r}; {hint}")
     _check_once(targets, weights, config.ignore)
     without = {*targets, *weights, *config.ignore}

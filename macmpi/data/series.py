@@ -153,10 +153,12 @@ def _kind_of_values(found: list[Any]) -> str:
 
 
 def text_of(value: Any) -> str:
-    """A value as the name of a category: 1 and 1.0 are one, as are Python's and NumPy's."""
+    """A value as the name of a category: 1 and 1.0 are one, as are Python's and NumPy's, and a day and its midnight."""
     if isinstance(value, str | bytes):
         return plain_text(value)
     value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, datetime.datetime) and value.tzinfo is None and value.time() == datetime.time():
+        value = value.date()
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
@@ -285,10 +287,10 @@ def _target(series: Any, place: str, missing: bool, classes: bool, empty: Collec
 
 
 def _classes(held: list[Any]) -> Array:
-    """Values that are declared to be classes, (N,): as text where one of them is text, else as they are."""
-    if any(isinstance(value, str) for value in held):
-        return np.array([text_of(value) for value in held], dtype=str)
-    return np.array(held, dtype=object)
+    """Values that are declared to be classes, (N,): as they are where all are numbers or truth values, else as text."""
+    if all(isinstance(value, bool | int | float | decimal.Decimal | np.number | np.bool_) for value in held):
+        return np.array(held, dtype=object)
+    return np.array([text_of(value) for value in held], dtype=str)
 
 
 def _check_complete(missing: Array, place: str, otherwise: str = "") -> None:

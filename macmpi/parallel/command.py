@@ -28,6 +28,11 @@ def whole(text: str) -> int:
     return number
 
 
+def path_in(text: str) -> Path | str:
+    """A path, or "" where none was given, which `Path` would take for the folder "."."""
+    return Path(text) if text else text
+
+
 COMMANDS = {
     "init": "write a commented config for a data file, or print a documented one or a job script",
     "run": "train a deeply nested net by the method of auxiliary coordinates (MAC), as a config says",
@@ -58,7 +63,7 @@ ARGUMENTS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("predict", "data DATA", ".npy, .npz or .h5 with a dataset X, .csv, .parquet, a folder of images", PATH),
     ("fetch", "name NAME", "usps, coil, openml:NAME[@VERSION] or sklearn:NAME", {}),
     ("init run", "--set TABLE.KEY=VALUE", "override a key; a TOML value", {"action": "append", "default": []}),
-    ("run", "--output DIR", "run directory (default: runs/<name of the config>)", PATH),
+    ("run", "--output DIR", "run directory (default: runs/<name of the config>)", {"type": path_in}),
     ("init", "--output FILE.toml", "default: the name of the data, here", PATH),
     ("report", "--output DIR", "where to write (default: report/ in the first run's)", PATH),
     ("predict", "--output FILE", ".npy, .npz, .h5 (dataset Y), .csv or .parquet (columns with names)", NEEDED),

@@ -650,3 +650,32 @@ def test_sequences_of_other_steps_than_the_first_layer_reads_are_refused(
     net = {"hidden": [{"recurrent": 3, "steps": steps}], "config": {"run.max_iterations": 1}}
     with pytest.raises(UsageError, match=f"X holds 5 steps a point, and the first layer has steps = {steps}"):
         macmpi.fit(X, y, **net)  # type: ignore[arg-type]
+
+
+@often
+@given(days=st.lists(DAYS, min_size=1, max_size=8, unique=True), rows=st.randoms(use_true_random=False))
+def test_days_that_are_categories_are_the_same_ones_in_every_type(days: list[datetime.date], rows: Any) -> None:
+    """As dates, as moments, as text of a CSV file, as NumPy's: inputs have one code, and classes one name."""
+    drawn_days = [*days, *(rows.choice(days) for _ in range(5))]
+    moments = [datetime.datetime.combine(day, datetime.time()) for day in drawn_days]
+    held = [
+        pl.DataFrame({"d": drawn_days}),
+        pl.DataFrame({"d": moments}),
+        pl.DataFrame({"d": [day.isoformat() for day in drawn_days]}),
+        pd.DataFrame({"d": np.array(drawn_days, dtype="datetime64[s]")}),
+        pd.DataFrame({"d": pd.Series(moments, dtype=object)}),
+    ]
+    columns = Columns.of(held[0], Data(categories=["d"]))
+    for frame in held:
+        assert_array_equal(columns.encode(frame, "x"), columns.encode(held[0], "x"))
+        assert Columns.of(frame, Data(categories=["d"])).each[0].categories == columns.each[0].categories
+
+
+@pytest.mark.parametrize("of", [lambda day: day, pd.Timestamp, np.datetime64, datetime.date.isoformat])
+def test_days_can_be_classes(of: Any, tmp_path: Path) -> None:
+    """A model keeps their names, also in its file."""
+    days = [datetime.date(2024, month, 1) for month in (1, 2, 3)] * 20
+    frame = pd.DataFrame({"x": np.arange(60.0), "d": [of(day) for day in days]})
+    model = macmpi.fit(frame, "d", config={"data.categories": ["d"], "run.max_iterations": 1})
+    macmpi.save(model, tmp_path / "m.h5")
+    assert macmpi.load(tmp_path / "m.h5").classes.tolist() == ["2024-01-01", "2024-02-01", "2024-03-01"]

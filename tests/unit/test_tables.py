@@ -212,6 +212,7 @@ def test_text_is_no_amount_and_amounts_are_no_labels(folder: Path) -> None:
 def test_names_that_the_table_does_not_have(folder: Path) -> None:
     path = folder / "people.csv"
     assert f"data.target: {path} has no column 'amuont'; did you mean 'amount'?" in refusal(keys(path, "amuont"))
+    assert f"data.target: {path} has no column 'AMOUNT'; did you mean 'amount'?" in refusal(keys(path, "AMOUNT"))
     assert "data.ignore: " in refusal(Data(source=str(path), ignore=["ids"]))
     assert "it has id, age, income" in refusal(Data(source=str(path), ignore=["zzzzzz"]))
     assert "column 'age' stands in data.target; take it out of one" in refusal(
