@@ -42,7 +42,7 @@ def check_memory(plan: Plan, here: int = 1) -> None:
     place, together = plan.placement, plan.placement.copies(min(here, plan.ranks), here)
     if need * together <= have:
         return
-    what = f"model.hidden needs about {need / 1e9:,.0f} GB a rank for {many(plan.n_train, 'point')}"
+    what = f"model.hidden needs about {_in_gb(need)} a rank for {many(plan.n_train, 'point')}"
     if need > have or together == 1:
         ranks = ", or more ranks" if place.spreads else ""
         remedy = f"fewer hidden units, or fewer points (data.points){ranks}"
@@ -53,9 +53,13 @@ def check_memory(plan: Plan, here: int = 1) -> None:
     others = " or ".join(f'"{name}" ({PLACEMENTS[name].words})' for name in place.others)
     other = f", or parallel.data = {others}" if others else ""
     raise UsageError(
-        f"{what}, {need * together / 1e9:,.0f} GB for the {together} ranks of this machine, and {whose} "
+        f"{what}, {_in_gb(need * together)} for the {together} ranks of this machine, and {whose} "
         f"{have / 1e9:,.1f} GB: at most {many(most, 'rank')} on a machine, so more machines{other}"
     )
+
+
+def _in_gb(count: float) -> str:
+    return f"{count / 1e9:,.0f} GB" if count >= 1e10 else f"{count / 1e9:.2g} GB"
 
 
 def least_bytes(plan: Plan) -> float:
