@@ -71,8 +71,13 @@ case "$name $*" in
         set -m
         "$@" &
         echo $! > "$CALLS.group"
-        [ "$name" = flux ] || trap 'kill -USR1 -- -$!; got=yes' USR1
-        until { got=''; wait $!; code=$?; [ -z "$got" ]; }; do :; done
+        [ "$name" = flux ] || trap 'kill -USR1 -- -$!' USR1
+        alive=yes code=255
+        while [ -n "$alive" ] && [ "$code" -gt 128 ]; do # a signal that came before the wait ends it as well
+            kill -0 $! 2> /dev/null || alive=''
+            wait $!
+            code=$?
+        done
         exit "$code" ;;
 esac
 """
