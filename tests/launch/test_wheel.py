@@ -54,6 +54,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_command_and_the_documented_configs_come_along(installed: Path, tmp_path: Path) -> None:
     command = installed / "bin" / "macmpi"
+    assert list(installed.glob("lib/python*/site-packages/macmpi/py.typed"))
     place = installed.resolve() / "share" / "macmpi"
     for folder, kinds in (("", ["*.toml"]), ("batch", ["*.sh", "*.def"])):
         brought = {path.name for path in (place / folder).iterdir() if path.is_file()}
