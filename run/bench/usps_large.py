@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from macmpi import UsageError
 from macmpi.data.named_sets import FILES, folder, usps_parts
 from macmpi.data.reading import read_file
 from macmpi.files import image, replace_file
@@ -109,7 +110,10 @@ def rows_of(digits: Array) -> Array:
 
 
 def main() -> None:
-    usps = read_file(folder() / FILES["usps"], ("images", "labels"))
+    try:
+        usps = read_file(folder() / FILES["usps"], ("images", "labels"))
+    except UsageError as error:
+        sys.exit(f"usps_large: {error}; MACMPI_DATA names the folder of usps.h5")
     rows = rows_of(usps["labels"])
     images = made(usps["images"], rows)
     if hashlib.sha256(images.data).hexdigest() != SHA256:
