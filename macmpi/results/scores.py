@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from macmpi import listed, many
 from macmpi.console import decimals
 from macmpi.data.dataset import Dataset
 from macmpi.nets.chain import Chain
@@ -38,6 +39,8 @@ EPS = float(np.finfo(float).eps)
 PCA_LIMIT = 2048
 """The most columns for which principal components are computed."""
 
+UNKNOWN = "no target is known"
+
 
 @dataclass(frozen=True)
 class Numbers:
@@ -55,19 +58,22 @@ class Numbers:
     @property
     def short(self) -> str:
         """RMSE, of a single output, and R^2."""
+        if np.isnan(self.rmse).all():
+            return UNKNOWN
         found = [f"RMSE {self.rmse[0]:.5g}"] if len(self.rmse) == 1 else []
-        return ", ".join(found + ([] if np.isnan(self.total) else [f"R^2 {self.total:.4f}"]))
+        return ", ".join([*found, _r2(self.total)])
 
     def lines(self) -> list[str]:
-        """A line, and one for each of a few outputs."""
-        L = len(self.rmse)
+        """A line, and one for each of a few outputs; of many those of which no target is known are named in one."""
+        L, unknown = len(self.rmse), np.flatnonzero(np.isnan(self.rmse)) + 1
         if L == 1:
             return [_numbers(self.rmse[0], self.mae[0], self.r2[0])]
-        together = "undefined" if np.isnan(self.total) else f"{self.total:.4f}"
-        found = [f"R^2 {together} of {L:,} outputs together"]
+        found = [f"{_r2(self.total)} of {L:,} outputs together"]
         if L <= SHOWN_OUTPUTS:
             rows = zip(self.rmse, self.mae, self.r2, strict=True)
             found += [f"output {i}: {_numbers(*row)}" for i, row in enumerate(rows, start=1)]
+        elif len(unknown):
+            found.append(f"{UNKNOWN} of {many(len(unknown), 'output')}: {listed(unknown.astype(str).tolist())}")
         return found
 
 
@@ -127,10 +133,11 @@ class Labels:
 
 
 def _numbers(rmse: float, mae: float, r2: float) -> str:
-    if np.isnan(rmse):
-        return "no target is known"
-    shown = "R^2 undefined" if np.isnan(r2) else f"R^2 {r2:.4f}"
-    return f"RMSE {rmse:.5g}   MAE {mae:.5g}   {shown}"
+    return UNKNOWN if np.isnan(rmse) else f"RMSE {rmse:.5g}   MAE {mae:.5g}   {_r2(r2)}"
+
+
+def _r2(value: float) -> str:
+    return "R^2 undefined" if np.isnan(value) else f"R^2 {value:.4f}"
 
 
 def numbers_sums(Y: Array, F: Array, weights: Array | None = None) -> Array:

@@ -20,10 +20,10 @@ DEFAULTS = ROOT / "run" / "defaults.toml"
 HEAD = """# Config: which key is where?
 
 A config is a TOML file of tables; what it leaves out has its default. Each table below leads to its keys, with their
-defaults and meanings. `macmpi init --config defaults` prints the file that these pages are made from (`python
-run/pages/config_page.py`), `--explain` says what "auto" stands for in a run, and `--set table.key=value` gives a key
-for one run. An unknown key is refused, with the nearest one that exists. [Choosing](../choosing.md) says which to
-choose for which problem.
+defaults and meanings. A path in it is seen from the folder in which the program is started. `macmpi init --config
+defaults` prints the file that these pages are made from (`python run/pages/config_page.py`), `--explain` says what
+"auto" stands for in a run, and `--set table.key=value` gives a key for one run. An unknown key is refused, with the
+nearest one that exists. [Choosing](../choosing.md) says which to choose for which problem.
 """
 
 PAGES = {

@@ -6,12 +6,13 @@ class in a file of this package and add a row to KINDS; the contract tests then 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from macmpi import UsageError
 from macmpi.reductions import EVERY
 from macmpi.typing import Array
 
@@ -206,10 +207,30 @@ class SameSize(Map):
         return self.congruence(W, A, M)
 
 
+GROUP = "macmpi.maps"
+"""Entry points by which other packages give kinds of map: a kind -> the class."""
+
+
 def build(spec: dict[str, Any]) -> Map:
     """The map of a spec.  Raises KeyError for an unknown kind.  Collective: no."""
     arguments = dict(spec)
-    return registered(KINDS, "macmpi.maps", arguments.pop("kind"))(**arguments)
+    return registered(KINDS, GROUP, arguments.pop("kind"))(**arguments)
+
+
+def from_packages(spec: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The entry points, group and name, by which other packages give a map's kind, its activation, and those within it.
+
+    Collective: no.
+    """
+    from macmpi.nets.layers import activation
+
+    if spec["kind"] not in KINDS:
+        yield GROUP, spec["kind"]
+    elif spec["kind"] == "activation" and spec["name"] not in activation.FUNCTIONS:
+        yield activation.GROUP, spec["name"]
+    for inside in spec.values():
+        if isinstance(inside, dict) and "kind" in inside:
+            yield from from_packages(inside)
 
 
 def is_plain(map_: Map) -> bool:
@@ -223,13 +244,21 @@ def is_dense(map_: Map) -> bool:
 
 
 def registered(table: Mapping[str, Any], group: str, name: str) -> Any:
-    """A row of a table, or what another package gives under that name by an entry point.  Raises KeyError."""
+    """A row of a table, or what another package gives under that name by an entry point.
+
+    Raises KeyError where there is none, UsageError where its package cannot be loaded.
+    """
     if name in table:
         return table[name]
     from importlib import metadata
 
     for entry in metadata.entry_points(group=group, name=name):
-        return entry.load()
+        try:
+            return entry.load()
+        except (ImportError, AttributeError, OSError) as error:
+            raise UsageError(
+                f'"{name}" ({group}, {entry.value}) cannot be loaded: {error}; install that again'
+            ) from None
     raise KeyError(name)
 
 
