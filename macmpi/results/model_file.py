@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -16,7 +17,7 @@ from macmpi.data.frames import columns_of
 from macmpi.data.scaling import Scaling
 from macmpi.files import DAMAGE, RUN, as_path, first_line, image, replace_file
 from macmpi.nets.chain import Chain
-from macmpi.nets.layers import GROUP, Map, build, from_packages
+from macmpi.nets.layers import GROUP, KINDS, Map, activation, build
 from macmpi.nets.losses.by_output import LINKS
 from macmpi.results.card import NAME
 from macmpi.results.model import PREFERRED, Model, codes_of
@@ -145,6 +146,20 @@ def _packages(chain: Chain) -> dict[str, str]:
     needed = {entry for map_ in chain.maps for entry in from_packages(map_.spec())}
     found = [[*entry, _package(*entry)] for entry in sorted(needed)]
     return {PACKAGES: json.dumps(found)} if found else {}
+
+
+def from_packages(spec: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The entry points, group and name, by which other packages give a map's kind, its activation, and those within it.
+
+    Collective: no.
+    """
+    if spec["kind"] not in KINDS:
+        yield GROUP, spec["kind"]
+    elif spec["kind"] == "activation" and spec["name"] not in activation.FUNCTIONS:
+        yield activation.GROUP, spec["name"]
+    for inside in spec.values():
+        if isinstance(inside, dict) and "kind" in inside:
+            yield from from_packages(inside)
 
 
 def _package(group: str, name: str) -> str:

@@ -51,7 +51,7 @@ def test_a_fit_takes_the_config_that_a_run_of_that_name_takes(
     assert config_of(name, "auto", "auto", "auto", None, None, None) == config.read(path, [])
     out = run_here(name, "--iterations", 0, "--set", "model.hidden=[2]", cwd=table, code=0).out
     assert out.splitlines()[0] == f"config: {path}" or name == str(path)
-    brief = macmpi.fit(config=name, hidden=[2], callback=lambda record: True)
+    brief = macmpi.fit(config=name, callback=lambda record: True)
     assert brief.card is not None
     assert brief.card.data.source == config.read(path, []).data.source
 

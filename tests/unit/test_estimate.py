@@ -24,7 +24,7 @@ from macmpi.plan.estimate import PROGRAM, check_memory, idle, least_bytes
 from macmpi.plan.plan import Plan
 
 Tables = dict[str, dict[str, Any]]
-N, N_VAL, D, L = 60_000, 6_000, 5, 3
+N, N_VAL, D, L = 9_000, 900, 5, 3
 LEAST_SHARE = 0.5
 """Of the memory of an iteration, as much at least has been asked for."""
 HALVES = {"model": {"hidden": [2, 6], "activation": ["linear", "tanh"], "sites": ["after", "none"]}}

@@ -6,7 +6,7 @@ class in a file of this package and add a row to KINDS; the contract tests then 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -215,22 +215,6 @@ def build(spec: dict[str, Any]) -> Map:
     """The map of a spec.  Raises KeyError for an unknown kind.  Collective: no."""
     arguments = dict(spec)
     return registered(KINDS, GROUP, arguments.pop("kind"))(**arguments)
-
-
-def from_packages(spec: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The entry points, group and name, by which other packages give a map's kind, its activation, and those within it.
-
-    Collective: no.
-    """
-    from macmpi.nets.layers import activation
-
-    if spec["kind"] not in KINDS:
-        yield GROUP, spec["kind"]
-    elif spec["kind"] == "activation" and spec["name"] not in activation.FUNCTIONS:
-        yield activation.GROUP, spec["name"]
-    for inside in spec.values():
-        if isinstance(inside, dict) and "kind" in inside:
-            yield from from_packages(inside)
 
 
 def is_plain(map_: Map) -> bool:
