@@ -57,7 +57,7 @@ def points(dtype: np.dtype) -> Dataset:
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_rank_has_what_it_is_said_to_need_and_hardly_less(name: str) -> None:
-    """Arrays that Python sees made, in an iteration on many points: no more is asked for, of full MAC not much less."""
+    """Arrays that Python sees made, in an iteration on many points: no more is asked for, of units not much less."""
     whole = configured(CASES[name])
     plan = plan_of(whole, D, L, N, N_VAL, 1)
     tracemalloc.start()
@@ -74,7 +74,7 @@ def test_a_rank_has_what_it_is_said_to_need_and_hardly_less(name: str) -> None:
         tracemalloc.stop()
     needed = least_bytes(plan) - PROGRAM
     assert needed <= peak
-    if whole.method.name == "mac":
+    if whole.method.name == "mac" and all(own.by_unit for own in plan.resolved.regressions):
         assert needed >= LEAST_SHARE * peak
 
 
@@ -102,7 +102,7 @@ def machine_of(gigabytes: float, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_method_without_coordinates_is_not_refused_for_them(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     machine_of(1.0, monkeypatch)
     check_memory(planned(deep(method, "float32")))
-    with pytest.raises(UsageError, match=r"model\.hidden needs about 26 GB a rank for 1,280,000 points"):
+    with pytest.raises(UsageError, match=r"model\.hidden needs about 28 GB a rank for 1,280,000 points"):
         check_memory(planned(deep("mac", "float64")))
 
 
