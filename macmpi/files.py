@@ -319,11 +319,11 @@ def check_folder(folder: Path) -> None:
     try:
         os.close(os.open(there, os.O_TMPFILE | os.O_WRONLY, 0o600))
     except OSError as error:
-        number = error.errno
-        if number in WITH_NAMES:
-            number = 0 if os.access(there, os.W_OK | os.X_OK) else errno.EACCES
-        if number:
-            raise OSError(number, os.strerror(number), str(there)) from None
+        has_names = error.errno in WITH_NAMES
+        if has_names and os.access(there, os.W_OK | os.X_OK):
+            return
+        number = errno.EACCES if has_names else error.errno or errno.EIO
+        raise OSError(number, os.strerror(number), str(there)) from None
 
 
 def write_output(path: Path, content: bytes) -> None:
