@@ -369,6 +369,28 @@ def test_nobody_asks_what_kind_a_layer_or_a_solver_is() -> None:
     assert wrong == []
 
 
+def test_a_kind_of_map_is_known_to_files_of_layers_alone() -> None:
+    """So a new kind is its own file, and the word or the table of config/model.py that names the file.
+
+    Skips are made of kinds of their own; whoever reads a net's activations knows that kind.
+    """
+    kinds = {
+        node.name
+        for here, _, node in nodes()
+        if here.startswith("nets.layers.") and isinstance(node, ast.ClassDef)
+        if any(isinstance(n, ast.AnnAssign) and ast.unparse(n.target) == "kind" and n.value for n in node.body)
+    }
+    assert len(kinds) > 20
+    known = {
+        (here, alias.name)
+        for here, _, node in imports()
+        if isinstance(node, ast.ImportFrom) and not here.startswith("nets.layers.")
+        for alias in node.names
+        if str(node.module).startswith("macmpi.nets.layers") and alias.name in kinds
+    }
+    assert known == {*(("nets.skips", name) for name in ("Add", "Copy", "Stack")), ("api.given", "Activation")}
+
+
 def test_nobody_asks_a_path_what_it_is() -> None:
     """Path.exists and its like raise for a folder that one may not enter and for a name too long; those of os.path say
     no."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from macmpi import shown
-from macmpi.config.model import LOSSES
+from macmpi.config.model import LOSSES, OWNERS
 from macmpi.config.tables import HALF_STEPS, NESTED
 from macmpi.config.whole import Config, given
 
@@ -45,7 +45,8 @@ def ignored(config: Config) -> list[str]:
     kinds = {kind for _, kind, _ in config.model.layers()}
     nested, by_gradient = method in NESTED, config.penalty.stop == "gradient"
     by_counting = nested or penalty.value("mu_every") > 0 or by_gradient
-    unread = dict.fromkeys(HALF_STEPS, nested) | {
+    unread = dict.fromkeys(HALF_STEPS, nested) | {f"model.{key}": not kinds & {*words} for key, words in OWNERS.items()}
+    unread |= {
         "stochastic": method != "stochastic",
         "baseline": method not in ("sgd", "adam"),
         "baseline.patience": method not in ("sgd", "adam", "cg", "lbfgs"),
@@ -55,16 +56,11 @@ def ignored(config: Config) -> list[str]:
         "penalty.ridge_until_mu": nested or by_gradient,
         "penalty.gradient_tolerance": nested or not by_gradient,
         "model.sites": nested,
-        "model.width": not kinds & {"rbf", "kernel_ridge"},
-        "model.centres": start != "staged" and not kinds & {"rbf", "quantise"},
-        "model.words": "quantise" not in kinds,
-        "model.image": not any(config.model.convolutions) and config.model.readout == "dense",
+        "model.centres": start != "staged" and unread["model.centres"],
+        "model.image": not config.model.reads_images and config.model.readout == "dense",
         "loss.threshold": config.model.loss in LOSSES and config.model.loss != "huber",
         "model.fitters": nested,
         "model.joining": not config.model.skips,
-        "model.trees": not kinds & {"forest", "boosted"},
-        "model.depth": not kinds & {"forest", "boosted"},
-        "model.examples": not kinds & {"kernel_ridge", "nearest_neighbours"},
         "method.acceleration": method != "mac",
         "start.range": start == "staged",
         "start.gradient_step": start in ("staged", "model")

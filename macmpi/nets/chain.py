@@ -13,9 +13,9 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
+from macmpi.nets.design import Columns
 from macmpi.nets.layers import Map
 from macmpi.nets.regression import RegressionView
-from macmpi.nets.segment import Columns
 from macmpi.nets.segment import Segment as Segment
 from macmpi.typing import Array
 

@@ -8,9 +8,8 @@ from typing import Any
 from macmpi.config import NESTED, Config
 from macmpi.config.auto import Sizes
 from macmpi.demand import USUAL, Demand, Demands
-from macmpi.nets.build import is_basis
 from macmpi.nets.chain import Chain
-from macmpi.nets.layers import Map
+from macmpi.nets.layers import Map, is_basis
 from macmpi.plan.choices import z_name
 from macmpi.plan.parts import HALF_STEPS, SELECTION, TABLE, Asked, Part, Setting, asked_by_keys, rows_of, said
 from macmpi.plan.resolved import Resolved

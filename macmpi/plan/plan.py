@@ -10,9 +10,8 @@ import numpy as np
 
 from macmpi.config.auto import Sizes
 from macmpi.config.whole import one_layer, resized
-from macmpi.nets.build import is_basis
 from macmpi.nets.chain import Chain, Segment
-from macmpi.nets.layers import Map
+from macmpi.nets.layers import Map, is_basis
 from macmpi.parallel.placement import Placement
 from macmpi.parallel.streams import stream
 from macmpi.plan.minibatches import minibatch_parts
