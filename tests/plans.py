@@ -32,7 +32,7 @@ def resolved_of(
         config = replace(config, start=replace(config.start, method="uniform"))
     same = n_in == n_out if autoencoder is None else autoencoder
     counts = n_in, n_out, n_train, n_val
-    return resolve(config, Sizes(*counts, same, weighted=bool(weighted), weighted_outputs=weighted == "outputs"))
+    return resolve(config, Sizes(*counts, same, weights=n_out if weighted == "outputs" else int(weighted)))
 
 
 def plan_of(

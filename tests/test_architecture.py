@@ -610,6 +610,15 @@ def test_few_files_name_where_rows_of_points_live() -> None:
     assert files_with(re.compile(r"\.own_copies\b")) <= {"plan.estimate", "plan.cost"}
 
 
+def test_few_files_know_that_outputs_have_weights() -> None:
+    """Those that read and score them, that ask for them, and the loss; `Sizes.weights` counts those of a point."""
+    knowing = re.compile(r"\[Y, V\]|WEIGHTED_OUTPUTS|WeightedOutputs|for_weights|weights_in\b|data\.outputs")
+    assert files_with(knowing) <= {
+        *("data.dataset", "data.loading", "nets.losses.__init__", "nets.losses.weighted"),
+        *("demand", "plan.demands", "results.scores"),
+    }
+
+
 def files_with(words: re.Pattern[str]) -> set[str]:
     """The modules whose text has such words."""
     return {module(path) for path in trees() if words.search(path.read_text(encoding="utf-8"))}

@@ -35,8 +35,8 @@ IN_THE_PAPER, AS_THE_DATA = "as in the paper", "as the data have it"
 class Sizes:
     """Inputs, outputs, training and validation points of a data set, a classifier's classes, the shape of images.
 
-    classes: (classes,), an array; None for other data.  weighted: training points have weights that are not all 1;
-    weighted_outputs: and one for each output.  drawn: validation points were drawn from the same set.
+    classes: (classes,), an array; None for other data.  weights: of a training point, 0 where none has any, 1, or one
+    for each output.  drawn: validation points were drawn from the same set.
     """
 
     n_in: int
@@ -46,9 +46,8 @@ class Sizes:
     autoencoder: bool
     classes: Any = None
     shape: tuple[int, ...] | None = None
-    weighted: bool = False
+    weights: int = 0
     drawn: bool = False
-    weighted_outputs: bool = False
 
     @property
     def counts(self) -> tuple[int, int, int, int]:

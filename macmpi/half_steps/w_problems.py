@@ -136,4 +136,5 @@ def _net_and_loss(given: WInputs, k: int) -> tuple[Any, Any]:
         return own[0], losses[0]
     weights = tuple(plan.weight_of(j, state.mu) / plan.weight_of(k, state.mu) for j in group)
     inputs = tuple(given.parts.inputs(j, state).shape[1] for j in group)
-    return Joint(tuple(own), inputs), JointLoss(tuple(losses), weights, tuple(s.n_out for s in own))
+    widths = tuple(s.n_out for s in own), tuple(targets(given, j).shape[1] for j in group)
+    return Joint(tuple(own), inputs), JointLoss(tuple(losses), weights, *widths)

@@ -31,9 +31,9 @@ def asked(of: Resolved, sizes: Sizes) -> list[Asked]:
     """
     config, chain = of.config, of.chain
     found = [*asked_by_keys(config), *_of_layers(config, chain)]
-    if sizes.weighted:
+    if sizes.weights:
         found.append(Asked(D.WEIGHTED, "data with weights of points", words="data without weights"))
-    if sizes.weighted_outputs:
+    if sizes.weights > 1:
         by = "data with a weight for each point and output"
         found.append(Asked(D.WEIGHTED_OUTPUTS, by, words="data with one weight a point, (N,)"))
     if config.method.name not in NESTED:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, get_args
 
 from macmpi.config import NESTED, Activation, Config, Penalty
 from macmpi.config.whole import toml
-from macmpi.demand import USUAL, Demand, Demands
+from macmpi.demand import USUAL, WEIGHTS, Demand, Demands
 from macmpi.parallel.placement import PLACEMENTS
 
 D = Demand
@@ -117,9 +117,7 @@ TABLE: dict[str, dict[Any, Row]] = {
             ("uniform", "pca", "elastic_embedding"),
         ),
         "staged": Row(
-            USUAL
-            - {D.SHARED, D.SPARSE, D.SHARDED, D.WEIGHTED, D.WEIGHTED_OUTPUTS, D.NO_FILTERS, D.ALL_POINTS}
-            - {D.INNER_BASIS},
+            USUAL - {D.SHARED, D.SPARSE, D.SHARDED, D.NO_FILTERS, D.ALL_POINTS} - WEIGHTS - {D.INNER_BASIS},
             "it finds filters and codewords of one layer after the other by k-means, which does not weigh points",
             ("uniform", "pca"),
         ),
@@ -191,7 +189,7 @@ HALF_STEPS: dict[str, dict[Any, Row]] = {
 }
 """Keys that a method without coordinates does not read, in the same form."""
 
-SELECTION = USUAL - {D.SHARED, D.RESTRAINED, D.WEIGHTED, D.WEIGHTED_OUTPUTS, D.MISSING, D.METRIC}
+SELECTION = USUAL - {D.SHARED, D.RESTRAINED, D.MISSING, D.METRIC} - WEIGHTS
 
 
 def said(key: str, value: Any) -> str:

@@ -81,7 +81,7 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision]) -> Resolv
     if config.method.name in NESTED:
         config = choices.without_half_steps(config)
     chain = build_chain(config.model, sizes.n_in, sizes.n_out)
-    loss, fitted_by = loss_of(config, sizes.weighted_outputs), choices.fitters(config.model, chain)
+    loss, fitted_by = loss_of(config, sizes), choices.fitters(config.model, chain)
     check_layers(config, chain, sizes.n_train)
     if config.method.name not in NESTED:
         check_fitters(fitted_by, config, chain, loss)

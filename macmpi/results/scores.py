@@ -14,7 +14,7 @@ import numpy as np
 from macmpi.console import decimals
 from macmpi.data.dataset import Dataset
 from macmpi.nets.chain import Chain
-from macmpi.nets.design import gram, total_of
+from macmpi.nets.design import at, gram, total_of
 from macmpi.nets.losses import LOSSES, Loss, weighted
 from macmpi.nets.losses.constant import best_constant, constant_error
 from macmpi.reductions import OverPoints, sum_over
@@ -171,7 +171,7 @@ def label_sums(Y: Array, F: Array, weights: Array | None = None) -> Array:
     true, named = Y.argmax(axis=1), F.argmax(axis=1)
     hits = true == named
     counts = np.bincount(true, weights, minlength=C)
-    right = np.bincount(true[hits], None if weights is None else weights[hits], minlength=C)
+    right = np.bincount(true[hits], at(weights, hits), minlength=C)
     loss = float(weighted(LOSSES["cross_entropy"], weights).value(Y, F).sum(dtype=float))
     pairs = np.bincount(true * C + named, weights, minlength=C * C) if C <= MOST_CLASSES else np.empty(0)
     return np.concatenate([[loss], counts, right, pairs])
@@ -231,7 +231,7 @@ def levels(chain: Chain, data: Dataset, loss: Loss, over: OverPoints | None = No
     if not (loss.labels or loss.unit_hessian):
         error = constant_error(loss, Y, best_constant(loss, Y, over, n, w), over, n, w)
         return [Level("predict the best constant", error)]
-    (total,) = over(lambda rows: (total_of(Y[rows], None if w is None else w[rows]),))
+    (total,) = over(lambda rows: (total_of(Y[rows], at(w, rows)),))
     mean = total / n
     if loss.labels:
         entropy = -float(np.sum(mean * np.log(np.maximum(mean, 1e-300))))
@@ -239,12 +239,12 @@ def levels(chain: Chain, data: Dataset, loss: Loss, over: OverPoints | None = No
             Level("predict the shares", entropy),
             Level("predict the largest class", float(1.0 - mean.max()), share=True),
         ]
-    (squares,) = over(lambda rows: (total_of(np.square(Y[rows] - mean), None if w is None else w[rows]),))
+    (squares,) = over(lambda rows: (total_of(np.square(Y[rows] - mean), at(w, rows)),))
     spread_out = float(squares.sum()) > n * ((n if w is None else len(Y)) * EPS) ** 2 * float(np.square(mean).sum())
     found = [Level("predict the mean", 0.5 * float(squares.sum()) / n if spread_out else 0.0)]
     if data.autoencoder and len(mean) <= PCA_LIMIT:
         code = min(min(chain.layer_sizes[1:-1]), len(mean))
-        (spread,) = over(lambda rows: (gram(Y[rows] - mean, False, None if w is None else w[rows]),))
+        (spread,) = over(lambda rows: (gram(Y[rows] - mean, False, at(w, rows)),))
         values = np.linalg.eigvalsh(spread)
         lost = max(float(values[: len(values) - code].sum()), 0.0)
         found.append(Level(f"PCA with {code} component{'s' if code > 1 else ''}", 0.5 * lost / n))

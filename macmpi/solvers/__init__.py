@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from macmpi.demand import USUAL, Demand, Demands
+from macmpi.demand import USUAL, WEIGHTS, Demand, Demands
 from macmpi.nets.design import apply, column_dots, ridge_value
 from macmpi.reductions import AT_ONCE, Average, OverPoints
 from macmpi.solvers.grams import System
@@ -36,7 +36,7 @@ CONTINUOUS = USUAL - {Demand.SLOPES_LACKING, Demand.SITE_OF_BITS}
 DISCRETE = USUAL - {Demand.SITE_OF_NUMBERS, Demand.SEVERAL_SITES, Demand.NO_CONSTRAINTS}
 """The demands that Z-solvers handle: those that move numbers by derivatives, and one that searches codes of bits."""
 
-BY_SUMS = frozenset({Demand.SHARDED, Demand.SPARSE, Demand.WEIGHTED, Demand.WEIGHTED_OUTPUTS})
+BY_SUMS = frozenset({Demand.SHARDED, Demand.SPARSE}) | WEIGHTS
 """The demands that macmpi's W-solvers handle: they read points by sums, and heed masks and weights of points."""
 
 
