@@ -51,7 +51,7 @@ def _nested_ridge(parts: Parts, state: State[Any]) -> float:
     if not plan.has_basis or shaping.scale != "objective" or shaping.until_mu == 0.0:
         return 0.0
     at = replace(state, mu=min(state.mu, shaping.until_mu))
-    return parts.ridge_of(at, range(len(plan.chain.segments)))
+    return parts.shaping_of(at, range(len(plan.chain.segments)), ridge_alone=True)
 
 
 NUMBERS = 3

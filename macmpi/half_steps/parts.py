@@ -11,6 +11,8 @@ import numpy as np
 from macmpi.data.dataset import Dataset
 from macmpi.half_steps.evaluation import Evaluation
 from macmpi.nets.chain import with_data
+from macmpi.nets.design import at
+from macmpi.nets.losses import weighted
 from macmpi.nets.regression import joined
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.points import Points
@@ -61,6 +63,10 @@ class Parts:
     def weights(self, state: State[Any]) -> tuple[Array, ...]:
         """W_1, ..., W_{K+1} as views of the state's flat buffer.  Collective: no."""
         return block_views(state.weights, self.plan.chain.block_shapes)
+
+    def loss_at(self, rows: Any) -> Any:
+        """The loss of some training points, as they weigh.  Collective: no."""
+        return weighted(self.plan.resolved.loss, at(self.data.weights, rows))
 
     def new_state(self, weights: Array) -> State[MacState]:
         """The given weights (flat); coordinates and multipliers, if there are any, 0.  Collective: yes."""
@@ -142,25 +148,18 @@ class Parts:
         self._first = first
         return first
 
-    def ridge_of(self, state: State[Any], segments: Sequence[int]) -> float:
-        """sum lambda/2 ||V||^2 over the weights of some segments' regressions.  Collective: no."""
-        plan, weights, total = self.plan, self.weights(state), 0.0
+    def shaping_of(self, state: State[Any], segments: Sequence[int], ridge_alone: bool = False) -> float:
+        """sum lambda/2 ||V||^2 over the weights of some segments' regressions, as it stands in E_Q, and unless
+        `ridge_alone` the penalties of l1 and groups.  Collective: no."""
+        plan, weights, ridges, others = self.plan, self.weights(state), list[float](), list[float]()
         for k in segments:
-            weight = plan.weight_of(k, state.mu)
-            for b, ridge in zip(plan.chain.trained(k), plan.ridges(k, state.mu), strict=True):
-                squares = np.square(weights[b], dtype=float)
-                total += 0.5 * ridge * weight * float(squares.sum(where=plan.chain.blocks[b].own.penalised))
-        return total
-
-    def shaping_of(self, state: State[Any], segments: Sequence[int]) -> float:
-        """The ridge and the penalties of l1 and groups, as they stand in E_Q.  Collective: no."""
-        plan, weights, total = self.plan, self.weights(state), self.ridge_of(state, segments)
-        for k in segments:
-            weight = plan.weight_of(k, state.mu)
-            for b, restraint in zip(plan.chain.trained(k), plan.restraints(k, state.mu), strict=True):
-                W = weights[b].astype(float, copy=False)
-                total += weight * float(restraint.penalty(W, plan.chain.blocks[b].own.penalised).sum())
-        return total
+            weight, restraints = plan.weight_of(k, state.mu), plan.restraints(k, state.mu)
+            for b, ridge, asked in zip(plan.chain.trained(k), plan.ridges(k, state.mu), restraints, strict=True):
+                W, marks = weights[b].astype(float, copy=False), plan.chain.blocks[b].own.penalised
+                ridges.append(0.5 * ridge * weight * float(np.square(W).sum(where=marks)))
+                if asked.l1 or asked.group:
+                    others.append(weight * float(asked.penalty(W, marks).sum()))
+        return sum(ridges if ridge_alone else [*ridges, *others])
 
     def confined(self, weights: Array, by: Array | None = None) -> Array:
         """Flat weights at the nearest place that the restraints allow; where those of `by` are 0, 0.  Collective: no.

@@ -21,8 +21,8 @@ from itertools import groupby
 
 import numpy as np
 
-from macmpi.half_steps.evaluation import at
 from macmpi.half_steps.w_problems import WInputs, layer_gram, targets, w_problem
+from macmpi.nets.design import at
 from macmpi.nets.layers.activation import function
 from macmpi.parallel import balance, tiles
 from macmpi.parallel.streams import stream

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 from macmpi import many
 from macmpi.half_steps.carry_out import carry_out, exchanged, located
-from macmpi.half_steps.evaluation import at, sum_by_weight
 from macmpi.half_steps.parts import Parts
 from macmpi.half_steps.ring import travel
 from macmpi.half_steps.w_problems import WInputs, layer_gram, measured, prepare_w, targets, w_problem
+from macmpi.nets.design import at, total_of
 from macmpi.parallel import balance
 from macmpi.plan.plan import Plan
 from macmpi.plan.work_lists import Exchange, Gram, Job, Layer, WorkList
@@ -159,7 +159,7 @@ def _segment_error(parts: Parts, k: int, flat: Array, state: State[MacState]) ->
     def part(rows: slice) -> list[float]:
         F, own = segment.forward(weights, A[rows]), at(parts.data.weights, rows)
         if last:
-            return [sum_by_weight(parts.plan.resolved.loss.value(T[rows], F), own)]
-        return [0.5 * sum_by_weight(given.metrics[k].square(T[rows] - F), own)]
+            return [float(total_of(parts.plan.resolved.loss.value(T[rows], F), own))]
+        return [0.5 * float(total_of(given.metrics[k].square(T[rows] - F), own))]
 
     return float(parts.evaluation.total(parts.plan.work.train, part, 1)[0])

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from macmpi.half_steps.evaluation import at
 from macmpi.half_steps.parts import Parts
 from macmpi.nets.chain import with_data
-from macmpi.nets.design import total_of
+from macmpi.nets.design import at, total_of
 from macmpi.nets.losses import Metric, metric, times
 from macmpi.parallel.points import Points
 from macmpi.plan.plan import Plan

@@ -26,10 +26,10 @@ from typing import Any
 
 import numpy as np
 
-from macmpi.half_steps.evaluation import NetErrors, at, net_sums
+from macmpi.half_steps.evaluation import NetErrors, net_sums
 from macmpi.half_steps.w_step import fit
 from macmpi.mac import Mac
-from macmpi.nets.losses import weighted
+from macmpi.nets.design import at
 from macmpi.state import AcceleratedState, Errors, MacState, Pause, State, block_views, never
 from macmpi.typing import Array
 
@@ -114,7 +114,7 @@ class Accelerated(Mac):
             probed = slice(rows.start, rows.stop, apart)
             Y, tape = data.Y[probed], plan.chain.whole.tape(self.parts.weights(state), data.X[probed])
             changes = [tape.weight_jvp(way) for way in blocks]
-            loss = weighted(plan.resolved.loss, at(data.weights, probed))
+            loss = self.parts.loss_at(probed)
             residual, root = loss.residual(Y, tape.F), loss.root(Y, tape.F)
             curved = [root.normal(change) for change in changes]
             return np.array([float(np.vdot(a, b)) for a in changes for b in (*curved, residual)])

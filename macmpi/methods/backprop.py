@@ -16,9 +16,7 @@ import numpy as np
 
 from macmpi.account import COORDINATES, FLAT, Account
 from macmpi.data.dataset import Dataset
-from macmpi.half_steps.evaluation import at
 from macmpi.methods.choose import Nested
-from macmpi.nets.losses import weighted
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.shared_work import TreeSum
@@ -80,8 +78,7 @@ class Backprop(Nested[Own]):
         """
         plan, shapes = self.plan, self.plan.chain.block_shapes
         tape = plan.chain.whole.tape(block_views(weights, shapes), self.data.X[rows])
-        loss = weighted(plan.resolved.loss, at(self.data.weights, rows))
-        losses, residual = loss.with_residual(self.data.Y[rows], tape.F)
+        losses, residual = self.parts.loss_at(rows).with_residual(self.data.Y[rows], tape.F)
         for total, part in zip(block_views(out[:-1], shapes), tape.weight_vjp(-residual), strict=True):
             total += part
         out[-1] += losses.sum(dtype=float)

@@ -18,7 +18,7 @@ from macmpi.mac import Mac
 from macmpi.methods.choose import Method
 from macmpi.methods.embedding import elastic_embedding, principal_codes, principal_directions
 from macmpi.nets.chain import Chain, Segment
-from macmpi.nets.design import adjoint, gram, row_dots, squared_distances
+from macmpi.nets.design import adjoint, gram, mean_of, row_dots, squared_distances, weighed
 from macmpi.nets.layers import Map
 from macmpi.nets.losses import Loss
 from macmpi.nets.losses.constant import best_constant, start_targets
@@ -157,7 +157,7 @@ def pca(method: Method) -> Array:
 
 def _project(W: Array, A: Array, keys: Start, layer: int, weights: Array | None = None) -> Array:
     """Fill W with the leading principal directions of A, whose rows have weights; gives the pre-activations."""
-    mean = A.mean(axis=0) if weights is None else weights @ A / weights.sum()
+    mean = mean_of(A, weights)
     spread = np.cov(A - mean, rowvar=False, bias=True, aweights=weights).reshape(A.shape[1], -1)
     variances, directions = principal_directions(spread, len(W))
     if len(directions) < len(W):
@@ -172,7 +172,7 @@ def _least_squares(A: Array, T: Array, weights: Array | None = None) -> Array:
     """W = [V, c] of the ridge regression of T (N, w) on A (N, D), whose rows have weights (N,)."""
     G = gram(A, weights=weights)
     G[np.diag_indices_from(G)] += jitter(G, START)
-    return np.linalg.solve(G, adjoint(T if weights is None else weights[:, None] * T, A).T).T
+    return np.linalg.solve(G, adjoint(weighed(T, weights), A).T).T
 
 
 def greedy(method: Method) -> Array:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from macmpi.nets.design import at, gram_rows, weighed
 from macmpi.nets.design import gram as gram_of
-from macmpi.nets.design import gram_rows
 from macmpi.nets.tape import Step
 from macmpi.parallel.lapack import blas, lapack
 from macmpi.reductions import ALONE, EVERY, InPieces, OverPoints, Rows
@@ -62,7 +62,7 @@ class System:
         """
 
         def part(points: slice) -> tuple[Array, ...]:
-            A, own = inputs[points], None if weights is None else weights[points]
+            A, own = inputs[points], at(weights, points)
             return (gram_of(A, bias, own) if rows is None else gram_rows(A, rows, bias, own),)
 
         (G,) = over_points(part)
@@ -130,8 +130,8 @@ def inputs_gram(step: Step, weights: Array | None = None) -> Array:
     if "linear" in step.map.own.capabilities:
         A = step.map.unfold(step.A)
         return gram_of(A, "bias" in step.map.own.capabilities, by_row(weights, len(A)))
-    squares = np.square(step.A, dtype=float)
-    return np.full((1, 1), (squares if weights is None else weights[:, None] * squares).sum() / step.map.n_in)
+    squares = weighed(np.square(step.A, dtype=float), weights)
+    return np.full((1, 1), squares.sum() / step.map.n_in)
 
 
 def by_row(weights: Array | None, rows: int) -> Array | None:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from macmpi.nets.chain import Segment
-from macmpi.nets.design import adjoint, apply, column_dots, ridge_value
+from macmpi.nets.design import adjoint, apply, at, column_dots, ridge_value, weighed
 from macmpi.nets.layers.activation import function
 from macmpi.nets.losses import Loss, weighted
 from macmpi.reductions import ALONE, EVERY, InPieces, OverPoints, Rows
@@ -127,7 +127,7 @@ class WProblem:
 
     def weights_at(self, rows: Any) -> Array | None:
         """The weights of some points, None where all are 1."""
-        return None if self.point_weights is None else self.point_weights[rows]
+        return at(self.point_weights, rows)
 
     def parts(self, units: slice = EVERY) -> list[Alike]:
         """Some of its units, those together that read the same inputs."""
@@ -187,8 +187,7 @@ class UnitProblem(WProblem):
 
     def weigh(self, R: Array, rows: Any) -> Array:
         """w_n r_n for some points' rows R (n, w), in their precision; R itself where there are no weights."""
-        weights = self.weights_at(rows)
-        return R if weights is None else weights.astype(R.dtype, copy=False)[:, None] * R
+        return weighed(R, self.weights_at(rows))
 
     @property
     def n_in(self) -> int:

@@ -18,10 +18,10 @@ from macmpi import many
 from macmpi.console import decimals
 from macmpi.data.dataset import Dataset, share_arrays
 from macmpi.half_steps.errors import errors_of
-from macmpi.half_steps.evaluation import at
 from macmpi.half_steps.parts import Parts
 from macmpi.methods.choose import Method, choose
 from macmpi.methods.starts import Origin, constant_weights, start
+from macmpi.nets.design import at
 from macmpi.nets.losses import LINKS
 from macmpi.parallel.team import Team
 from macmpi.plan.penalty import Progress

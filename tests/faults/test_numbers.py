@@ -85,7 +85,7 @@ def objective(mac: Mac, state: State) -> float:
     """E_Q, or the augmented Lagrangian, of all points, with the ridge."""
     errors = mac.evaluate(state)
     value = errors.E_Q if errors.lagrangian is None else errors.lagrangian
-    return value * mac.plan.n_train + mac.parts.ridge_of(state, range(len(mac.plan.chain.segments)))
+    return value * mac.plan.n_train + mac.parts.shaping_of(state, range(len(mac.plan.chain.segments)), ridge_alone=True)
 
 
 @pytest.mark.parametrize("net", NETS)

@@ -185,7 +185,10 @@ def test_postprocessing_gives_what_was_shown_or_better(momentum: bool, keys: dic
     last, after = [len(own.plan.chain.sites)], own.finish(state)
 
     def value(flat: Array) -> float:
-        return error(own, flat) + own.parts.ridge_of(replace(state, weights=flat), last) / own.plan.n_train
+        return (
+            error(own, flat)
+            + own.parts.shaping_of(replace(state, weights=flat), last, ridge_alone=True) / own.plan.n_train
+        )
 
     assert value(after.result) <= value(state.own.shown) * (1.0 + 1e-5)
     np.testing.assert_array_equal(after.result, after.weights)

@@ -138,7 +138,7 @@ def e_q(mac: Mac, state: State[Any]) -> float:
         total += 0.5 * state.mu * float(np.square(state.Z[:, columns] - segment.forward(weights, A)).sum())
         A = state.Z[:, columns]
     total += 0.5 * float(np.square(mac.data.Y - chain.segments[-1].forward(weights, A)).sum())
-    return total + mac.parts.ridge_of(state, range(len(chain.segments)))
+    return total + mac.parts.shaping_of(state, range(len(chain.segments)), ridge_alone=True)
 
 
 def begun(mac: Mac, off: float, seed: int = 0) -> State[Any]:

@@ -15,7 +15,7 @@ from macmpi.methods.stochastic.factors import Averages, OfSeen, Seen, metrics
 from macmpi.methods.stochastic.inverses import GRAM, cross
 from macmpi.methods.stochastic.layers import Amount, LayerCurvature, Layout, Pair, layer_curvature
 from macmpi.methods.stochastic.schedule import Running
-from macmpi.nets.design import gram
+from macmpi.nets.design import at, gram
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.shared_work import Products, Rows, Sum, TreeSum, Turns, commonly, over_parts
@@ -78,7 +78,7 @@ class RunningCurvature:
 
             def part(rows: slice) -> tuple[Array, ...]:
                 A = unfold(X[rows])
-                return (gram(A, weights=by_row(None if weights is None else weights[rows], len(A))),)
+                return (gram(A, weights=by_row(at(weights, rows), len(A))),)
 
             (total,) = over(part)
             self.layout.gram_blocks(state.own.grams)[0][:] = total / self.plan.n_train

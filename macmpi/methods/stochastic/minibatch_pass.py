@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from macmpi.data.dataset import Dataset
-from macmpi.half_steps.evaluation import at
 from macmpi.methods.stochastic import factors
 from macmpi.methods.stochastic.curvature import RunningCurvature, Tapes
 from macmpi.methods.stochastic.factors import Seen, probed_of
 from macmpi.methods.stochastic.schedule import Running
+from macmpi.nets.design import at
 from macmpi.nets.losses import weighted
 from macmpi.parallel.shared_work import Sum, TreeSum
 from macmpi.plan import tuned
