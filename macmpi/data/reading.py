@@ -22,7 +22,7 @@ from macmpi.config import Config, Sparse
 from macmpi.config.model import GIVEN, RULES
 from macmpi.data.checks import as_rows
 from macmpi.files import first_line
-from macmpi.nets.layers.masked import as_text
+from macmpi.nets.layers.dense import as_text
 from macmpi.typing import Array
 
 

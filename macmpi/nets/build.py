@@ -11,18 +11,12 @@ from macmpi.config import Convolution, Model, Recurrent
 from macmpi.nets.chain import Chain
 from macmpi.nets.images import convolution, masked, pooling, readout, shape_read
 from macmpi.nets.layers import Map, is_dense, registered
-from macmpi.nets.layers.activation import Activation, is_function
-from macmpi.nets.layers.affine import Affine
+from macmpi.nets.layers.activation import Activation, Binary, Softmax, is_function
+from macmpi.nets.layers.carrying import FirstState
+from macmpi.nets.layers.centres import GaussianBasis, Quantiser
 from macmpi.nets.layers.convolution import Shared
-from macmpi.nets.layers.discrete import Binary, Quantiser
-from macmpi.nets.layers.kernels import Kernels
-from macmpi.nets.layers.linear import Linear
-from macmpi.nets.layers.neighbours import Neighbours
-from macmpi.nets.layers.rbf import GaussianBasis
-from macmpi.nets.layers.recurrent import FirstState
-from macmpi.nets.layers.softmax import Softmax
-from macmpi.nets.layers.tied import Shift, Transposed
-from macmpi.nets.layers.trees import Trees
+from macmpi.nets.layers.dense import Affine, Linear, Shift, Transposed
+from macmpi.nets.layers.fitted import Kernels, Neighbours, Trees
 from macmpi.nets.losses import loss_named
 from macmpi.nets.segment import Columns
 from macmpi.nets.skips import layers_with_skips

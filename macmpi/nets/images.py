@@ -16,8 +16,8 @@ from macmpi.config import Convolution as Layer
 from macmpi.config.model import GIVEN, Sparse
 from macmpi.nets.layers import Map
 from macmpi.nets.layers.convolution import Convolution, GroupedConvolution, Shared, TransposedConvolution
-from macmpi.nets.layers.masked import Masked, as_text, from_text
-from macmpi.nets.layers.pooling import AveragePooling, MaxPooling, SumPooling
+from macmpi.nets.layers.dense import Masked, as_text, from_text
+from macmpi.nets.layers.patches import AveragePooling, MaxPooling, SumPooling
 from macmpi.typing import Array
 
 Shape = tuple[int, int, int]

@@ -17,8 +17,8 @@ from macmpi.config import Model
 from macmpi.nets.images import convolution, masked, pooling, readout, shape_read
 from macmpi.nets.layers import Map
 from macmpi.nets.layers.activation import Activation, is_function
-from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.carrying import Add, Copy, Stack, carry
+from macmpi.nets.layers.dense import Affine
 
 Shape = tuple[int, ...]
 """Height, width and channels of images; () of other numbers."""

@@ -23,7 +23,7 @@ from macmpi.nets.build import build_chain
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import KINDS, Map
 from macmpi.nets.layers.activation import FUNCTIONS
-from macmpi.nets.layers.affine import Affine
+from macmpi.nets.layers.dense import Affine
 from macmpi.nets.losses import LINKS
 from macmpi.results.model import Model
 from macmpi.typing import Array

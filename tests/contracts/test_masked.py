@@ -30,8 +30,7 @@ from macmpi.methods.stochastic.factors import Seen, put_slopes
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import is_plain
 from macmpi.nets.layers.activation import Activation
-from macmpi.nets.layers.affine import Affine
-from macmpi.nets.layers.masked import as_text, from_text
+from macmpi.nets.layers.dense import Affine, as_text, from_text
 from macmpi.nets.losses.squared import Squared
 from macmpi.reductions import OverPoints
 from macmpi.solvers import W_SOLVERS

@@ -26,8 +26,7 @@ from macmpi.mac import Mac
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
 from macmpi.nets.layers.activation import Activation
-from macmpi.nets.layers.affine import Affine
-from macmpi.nets.layers.linear import Linear
+from macmpi.nets.layers.dense import Affine, Linear
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.streams import stream
 from macmpi.parallel.team import Team

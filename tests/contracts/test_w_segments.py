@@ -27,7 +27,7 @@ from contracts.examples import (
 from numpy.testing import assert_allclose
 
 from macmpi.nets.chain import Segment
-from macmpi.nets.layers.affine import Affine
+from macmpi.nets.layers.dense import Affine
 from macmpi.nets.losses import LOSSES, Squared
 from macmpi.reductions import OverPoints
 from macmpi.solvers import W_SOLVERS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from macmpi.nets.layers.masked import as_text
+from macmpi.nets.layers.dense import as_text
 from refused.case import IMAGES, SKIPS, Row
 
 COMBINATIONS = [

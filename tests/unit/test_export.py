@@ -28,7 +28,7 @@ from macmpi.export.net import Graph
 from macmpi.nets.build import build_chain
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import KINDS, SameSize
-from macmpi.nets.layers.affine import Affine
+from macmpi.nets.layers.dense import Affine
 from macmpi.results.model import Model
 from macmpi.results.model_file import write
 

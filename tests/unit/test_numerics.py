@@ -14,7 +14,7 @@ import macmpi
 from macmpi import MacmpiWarning
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers.activation import Activation
-from macmpi.nets.layers.affine import Affine
+from macmpi.nets.layers.dense import Affine
 from macmpi.state import Errors, MacState, State
 from macmpi.training import finite
 

@@ -20,7 +20,7 @@ import macmpi
 from macmpi.data.dataset import Dataset
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers.activation import Activation
-from macmpi.nets.layers.affine import Affine
+from macmpi.nets.layers.dense import Affine
 from macmpi.predict import main
 from macmpi.results.model import Model
 from macmpi.results.model_file import write

@@ -22,8 +22,8 @@ from macmpi.demand import Demand
 from macmpi.nets import build, images, skips
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers.activation import Activation
-from macmpi.nets.layers.affine import Affine
-from macmpi.nets.layers.kernels import Kernels
+from macmpi.nets.layers.dense import Affine
+from macmpi.nets.layers.fitted import Kernels
 from macmpi.plan import choices, resolve, selectable, structure
 from macmpi.plan.plan import Plan
 from macmpi.plan.resolve import Refused

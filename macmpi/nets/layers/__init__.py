@@ -233,21 +233,13 @@ def registered(table: Mapping[str, Any], group: str, name: str) -> Any:
     raise KeyError(name)
 
 
-from macmpi.nets.layers.activation import Activation  # noqa: E402
-from macmpi.nets.layers.affine import Affine  # noqa: E402
-from macmpi.nets.layers.carrying import Add, Copy, Stack, carrying  # noqa: E402
+from macmpi.nets.layers.activation import Activation, Binary, Softmax  # noqa: E402
+from macmpi.nets.layers.carrying import Add, Copy, FirstState, Stack, carrying  # noqa: E402
+from macmpi.nets.layers.centres import GaussianBasis, Quantiser  # noqa: E402
 from macmpi.nets.layers.convolution import Convolution, GroupedConvolution, TransposedConvolution  # noqa: E402
-from macmpi.nets.layers.discrete import Binary, Quantiser  # noqa: E402
-from macmpi.nets.layers.kernels import Kernels  # noqa: E402
-from macmpi.nets.layers.linear import Linear  # noqa: E402
-from macmpi.nets.layers.masked import Masked  # noqa: E402
-from macmpi.nets.layers.neighbours import Neighbours  # noqa: E402
-from macmpi.nets.layers.pooling import AveragePooling, MaxPooling, SumPooling  # noqa: E402
-from macmpi.nets.layers.rbf import GaussianBasis  # noqa: E402
-from macmpi.nets.layers.recurrent import FirstState  # noqa: E402
-from macmpi.nets.layers.softmax import Softmax  # noqa: E402
-from macmpi.nets.layers.tied import Shift, Transposed  # noqa: E402
-from macmpi.nets.layers.trees import Trees  # noqa: E402
+from macmpi.nets.layers.dense import Affine, Linear, Masked, Shift, Transposed  # noqa: E402
+from macmpi.nets.layers.fitted import Kernels, Neighbours, Trees  # noqa: E402
+from macmpi.nets.layers.patches import AveragePooling, MaxPooling, SumPooling  # noqa: E402
 
 KINDS: dict[str, Callable[..., Map]] = {
     "affine": Affine,

@@ -18,8 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from macmpi.nets.layers import Tangent
-from macmpi.nets.layers.activation import function
-from macmpi.nets.layers.softmax import softmax
+from macmpi.nets.layers.activation import function, softmax
 from macmpi.nets.losses import Loss, Root
 from macmpi.nets.tape import compose
 from macmpi.typing import Array

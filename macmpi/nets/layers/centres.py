@@ -1,4 +1,4 @@
-"""Radial basis functions: a layer of Gaussians around centres, which a trainer of their own finds."""
+"""Layers whose weights are points of their input space, which a trainer finds: radial basis functions, codebooks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from macmpi.nets.design import row_dots, squared_distances
-from macmpi.nets.layers import Map, Tangent
+from macmpi.nets.layers import Map, SameSize, Tangent
 from macmpi.typing import Array
 
 
@@ -69,3 +69,24 @@ class GaussianBasis(Map):
         cross = A.T @ (Q @ W)
         total = A.T @ (A * Q.sum(axis=1)[:, None]) - cross - cross.T + W.T @ ((B.T @ B) * M) @ W
         return total * (4.0 / self.width**4 / len(A))
+
+
+@dataclass(frozen=True)
+class Quantiser(SameSize):
+    """b = the codeword nearest to a (the first of equals), with the codebook as weights C (words, size).
+
+    The layer before it is fitted as if it were the identity.  Cost: 2 n words size flops.
+    """
+
+    size: int
+    words: int
+    kind: ClassVar[str] = "quantiser"
+    capabilities: ClassVar[frozenset[str]] = frozenset({"centres"})
+    trained_as: ClassVar[str] = "linear"
+
+    @property
+    def parameter_shape(self) -> tuple[int, int]:
+        return (self.words, self.size)
+
+    def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
+        return W[squared_distances(A, W).argmin(axis=1)].astype(A.dtype, copy=False)
