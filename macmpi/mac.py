@@ -17,12 +17,11 @@ import numpy as np
 
 from macmpi.account import FLAT, SETTLED, Account
 from macmpi.data.dataset import Dataset
-from macmpi.half_steps.carry_out import located
 from macmpi.half_steps.ends import postprocess, random_start, start_at, start_from
 from macmpi.half_steps.errors import errors_of
 from macmpi.half_steps.parts import Parts
-from macmpi.half_steps.w_step import keep_better, solve, words
-from macmpi.half_steps.z_problems import prepare_z, z_inputs, z_problem
+from macmpi.half_steps.problems import prepare_z, z_inputs, z_problem
+from macmpi.half_steps.w_step import keep_better, located, solve, words
 from macmpi.nets.losses import times
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.shared_work import commonly

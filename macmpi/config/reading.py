@@ -16,8 +16,7 @@ from typing import Any
 from macmpi import UsageError
 from macmpi.config.model import TABLES, table_meant, words
 from macmpi.config.tables import solvers
-from macmpi.config.unread import gone
-from macmpi.config.whole import Config, toml
+from macmpi.config.whole import Config, gone, toml
 
 
 def read(path: Path, settings: list[str]) -> Config:

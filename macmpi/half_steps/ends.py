@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from macmpi.half_steps.parts import Parts
+from macmpi.half_steps.problems import renew_metric
 from macmpi.half_steps.w_step import fit, solve
-from macmpi.half_steps.z_problems import renew_metric
 from macmpi.parallel.streams import stream
 from macmpi.plan.plan import Plan
 from macmpi.solvers.w_problem import SegmentProblem, gradients

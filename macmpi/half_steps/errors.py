@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from macmpi.half_steps.parts import Parts
-from macmpi.half_steps.z_problems import ZInputs, metrics, prepare_z, z_inputs, z_problem
+from macmpi.half_steps.problems import ZInputs, metrics, prepare_z, z_inputs, z_problem
 from macmpi.nets.losses import times
 from macmpi.plan.plan import Plan
 from macmpi.state import Errors, Gradients, MacState, State

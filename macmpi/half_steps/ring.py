@@ -22,7 +22,7 @@ from itertools import groupby
 import numpy as np
 
 from macmpi.half_steps.evaluation import at
-from macmpi.half_steps.w_problems import WInputs, layer_gram, targets, w_problem
+from macmpi.half_steps.problems import WInputs, layer_gram, targets, w_problem
 from macmpi.nets.layers.activation import function
 from macmpi.parallel import balance, tiles
 from macmpi.parallel.streams import stream

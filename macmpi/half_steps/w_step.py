@@ -1,21 +1,27 @@
-"""The parts of a W-step, each assigned to ranks: layers that trainers fit, regressions and what their units share."""
+"""The W-step: its work list, phases with an exchange behind each, is carried out rank by rank.
+
+Its tasks are layers that trainers fit, regressions, and what the units of a layer share.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from macmpi import many
-from macmpi.half_steps.carry_out import carry_out, exchanged, located
 from macmpi.half_steps.evaluation import at, sum_by_weight
 from macmpi.half_steps.parts import Parts
+from macmpi.half_steps.problems import WInputs, layer_gram, measured, prepare_w, targets, w_problem
 from macmpi.half_steps.ring import travel
-from macmpi.half_steps.w_problems import WInputs, layer_gram, measured, prepare_w, targets, w_problem
 from macmpi.parallel import balance
+from macmpi.parallel.clock import Clock
+from macmpi.parallel.points import Points
+from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
-from macmpi.plan.work_lists import Exchange, Gram, Job, Layer, WorkList
+from macmpi.plan.work_lists import Exchange, Factor, Gram, Job, Layer, Task, Tour, WorkList
 from macmpi.reductions import ALONE, InPieces, OverPoints
 from macmpi.solvers.grams import by_row
 from macmpi.solvers.w_problem import SegmentProblem
@@ -163,3 +169,68 @@ def _segment_error(parts: Parts, k: int, flat: Array, state: State[MacState]) ->
         return [0.5 * sum_by_weight(given.metrics[k].square(T[rows] - F), own)]
 
     return float(parts.evaluation.total(parts.plan.work.train, part, 1)[0])
+
+
+# --- work lists -------------------------------------------------------------------------------------------------------
+
+
+class Tasks(Protocol):
+    """Each kind of task has a method that does it; results are kept until they are asked for or exchanged."""
+
+    def gram(self, gram: Gram, over_points: OverPoints) -> None: ...
+
+    def factor(self, segment: int) -> None: ...
+
+    def solve(self, job: Job) -> None: ...
+
+    def tour(self, jobs: Sequence[Job]) -> None: ...
+
+    def train(self, layer: Layer) -> None: ...
+
+    def exchange(self, exchange: Exchange) -> None: ...
+
+
+def carry_out(work: WorkList, tasks: Tasks, points: Points, team: Team, clock: Clock) -> None:
+    """Do what a work list asks of this rank, phase by phase.  Collective: yes."""
+    for phase in work.phases:
+        with clock("w"):
+            for task in phase.joint:
+                _do(task, tasks, points.jointly)
+            for task in phase.own[team.rank] if phase.own else ():
+                _do(task, tasks, points.over)
+        if phase.exchange:
+            tasks.exchange(phase.exchange)
+
+
+def _do(task: Task, tasks: Tasks, over_points: OverPoints) -> None:
+    match task:
+        case Gram():
+            tasks.gram(task, over_points)
+        case Factor():
+            tasks.factor(task.segment)
+        case Job():
+            tasks.solve(task)
+        case Tour():
+            tasks.tour(task.jobs)
+        case Layer():
+            tasks.train(task)
+
+
+def exchanged(array: Array, exchange: Exchange, team: Team) -> None:
+    """Give every rank what the others have found of an array, flat.  Collective: yes."""
+    if exchange.parts:
+        team.gather_parts(array, exchange.parts)
+    elif exchange.what == "weights":
+        team.share_array(array)  # what all have found jointly is rounded as on rank 0
+    elif team.common(array):
+        team.fence(array)  # each has written its part
+
+
+@contextmanager
+def located(half: str, *where: Any) -> Iterator[None]:
+    """An error raised inside is `located`: ("Z", rows) or ("W", segment, tile of units).  Collective: no."""
+    try:
+        yield
+    except Exception as error:
+        error.__dict__.setdefault("located", (half, *where))
+        raise

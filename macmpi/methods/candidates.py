@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from macmpi.half_steps.w_problems import WInputs, unit_targets
+from macmpi.half_steps.problems import WInputs, unit_targets
 from macmpi.nets.design import adjoint
 from macmpi.nets.design import gram as gram_of
 from macmpi.parallel.lapack import by_transpose, factored, lapack, solved

@@ -23,8 +23,8 @@ from macmpi.parallel.shared_work import alone
 from macmpi.plan import tuned
 from macmpi.plan.directions import DirectionWork, assign_inverses, forms_of, inverse_flops, sides_of
 from macmpi.plan.estimate import flops_of_half_steps, subtrees
-from macmpi.plan.minibatches import SHARED, minibatch
 from macmpi.plan.plan import Plan
+from macmpi.plan.work import SHARED, minibatch
 from macmpi.plan.work_lists import Exchange, Gram, Job, Task, Tour, WorkList
 from macmpi.solvers.z_gauss_newton import GaussNewtonZ
 

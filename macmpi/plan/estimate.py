@@ -15,8 +15,8 @@ from macmpi.parallel.placement import PLACEMENTS
 from macmpi.parallel.shared_memory import PLACE, free_bytes
 from macmpi.parallel.shared_work import alone
 from macmpi.plan.choices import KEPT
-from macmpi.plan.minibatches import SHARED
 from macmpi.plan.plan import Plan
+from macmpi.plan.work import SHARED
 from macmpi.plan.work_lists import Job
 from macmpi.solvers.descent import PAIRS
 from macmpi.solvers.z_gauss_newton import GaussNewtonZ, flops_a_point

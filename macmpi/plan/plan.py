@@ -15,11 +15,10 @@ from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import Map
 from macmpi.parallel.placement import Placement
 from macmpi.parallel.streams import stream
-from macmpi.plan.minibatches import minibatch_parts
 from macmpi.plan.resolve import resolve
 from macmpi.plan.resolved import Resolved
 from macmpi.plan.structure import check_ranks
-from macmpi.plan.work import Offsets, Work, offsets
+from macmpi.plan.work import Offsets, Work, minibatch_parts, offsets
 from macmpi.solvers.w_problem import Restraint
 
 

@@ -16,8 +16,7 @@ from macmpi import UsageError
 from macmpi.config import NESTED, Config, dump, flat
 from macmpi.config.auto import Decision, Sizes, decide
 from macmpi.config.tables import SHAPING
-from macmpi.config.unread import ignored
-from macmpi.config.whole import toml, with_value
+from macmpi.config.whole import ignored, toml, with_value
 from macmpi.demand import Demand
 from macmpi.nets.build import build_chain
 from macmpi.nets.losses import loss_of

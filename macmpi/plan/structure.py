@@ -10,8 +10,8 @@ from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import Map
 from macmpi.nets.losses import Loss
 from macmpi.plan.choices import fitter
-from macmpi.plan.minibatches import minibatch_parts
 from macmpi.plan.resolved import Resolved
+from macmpi.plan.work import minibatch_parts
 from macmpi.solvers.fitters import FITTERS, Fitter
 
 MOST_EMBEDDED = 20_000

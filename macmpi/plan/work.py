@@ -1,4 +1,4 @@
-"""Work: which rank has which points, and who does what in a W-step."""
+"""Work: which rank has which points, who does what in a W-step, and the sizes and parts of minibatches."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from itertools import accumulate
 
 import numpy as np
 
+from macmpi.config import Stochastic
 from macmpi.demand import Demand
 from macmpi.nets.chain import Chain
 from macmpi.parallel import tiles
 from macmpi.parallel.placement import Placement
 from macmpi.parallel.points import PointPartition, partition_points
+from macmpi.plan import tuned
 from macmpi.plan.resolved import Regression, Resolved
 from macmpi.plan.work_lists import Factor, Gram, Job, Layer, Tour, WorkList, all_jointly, each_its_own, trained
 
@@ -222,3 +224,39 @@ def offsets(chain: Chain, regressions: tuple[Regression, ...]) -> Offsets:
 
 def _bounds(shapes: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
     return tuple(accumulate((a * b for a, b in shapes), initial=0))
+
+
+# --- minibatches ------------------------------------------------------------------------------------------------------
+
+FLOPS, LIGHT = 6.0, 2e7
+"""Flops of a step for each point and weight, and those of a minibatch below which ranks would rather wait than share:
+about a millisecond or two."""
+
+SHARED = 2
+"""Parts of a minibatch that ranks share."""
+
+
+def minibatch(keys: Stochastic, n_train: int, epoch: int, labels: bool) -> int:
+    """Points of a minibatch: at first `batch`, but at most a twentieth of all (of labels a tenth; or BATCH_LEAST); as
+    many more in `grow_every` epochs, and so on, up to `batch_max` and a fifth of all.
+
+    Collective: no.
+    """
+    fewest = tuned.EPOCH_LEAST_LABELS if labels else tuned.EPOCH_LEAST
+    first = min(keys.batch, max(n_train // fewest, tuned.BATCH_LEAST))
+    most = min(keys.batch_max, max(n_train // tuned.EPOCH_GROWN, tuned.BATCH_LEAST, first))
+    return min(int(first * (1.0 + epoch / keys.grow_every)), most)
+
+
+def minibatch_parts(of: Resolved, n_train: int) -> int:
+    """Parts of each minibatch; 0 for methods without them.  Collective: no.
+
+    "auto" is 1 where a minibatch is too little work to be shared, else 2: whatever the number of ranks, since another
+    number of parts gives other bits.
+    """
+    if of.method.name != "stochastic":
+        return 0
+    keys = of.stochastic
+    light = FLOPS * keys.batch * of.chain.whole.multiplications < LIGHT
+    auto = max(1 if light else SHARED, of.placement.least_parts)
+    return min(auto if keys.parts == "auto" else keys.parts, n_train)

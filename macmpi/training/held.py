@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from macmpi import UsageError, files, many
-from macmpi.config.unread import gone
-from macmpi.config.whole import changes, differences
+from macmpi.config.whole import changes, differences, gone
 from macmpi.machine.lock import ELSEWHERE
 from macmpi.plan.resolved import Resolved
 from macmpi.results import model_file

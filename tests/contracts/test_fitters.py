@@ -19,7 +19,7 @@ from macmpi import UsageError, config
 from macmpi.config import FITTERS as NAMES
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
-from macmpi.half_steps.w_problems import prepare_w, w_problem
+from macmpi.half_steps.problems import prepare_w, w_problem
 from macmpi.mac import Mac
 from macmpi.methods.starts import Origin, start
 from macmpi.nets.chain import Segment

@@ -12,7 +12,7 @@ from faults.conftest import Tally
 from theory.nets import AUGMENTED, anywhere, method, points, started
 
 from macmpi.data.dataset import Dataset
-from macmpi.half_steps.z_problems import renew_metric
+from macmpi.half_steps.problems import renew_metric
 from macmpi.mac import Mac
 from macmpi.state import State
 

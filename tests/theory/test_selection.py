@@ -23,8 +23,8 @@ from unit.crew import crew
 from macmpi.config import Config
 from macmpi.config.reading import read
 from macmpi.data.dataset import Dataset
-from macmpi.half_steps.carry_out import carry_out
-from macmpi.half_steps.w_problems import layer_gram
+from macmpi.half_steps.problems import layer_gram
+from macmpi.half_steps.w_step import carry_out
 from macmpi.mac import Mac
 from macmpi.methods.candidates import CRITERIA, Comparing, candidates_of
 from macmpi.methods.selection import Selection

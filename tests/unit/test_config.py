@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from macmpi import UsageError, config, many
 from macmpi.config import Config
 from macmpi.config.reading import known_keys
-from macmpi.config.unread import GONE
-from macmpi.config.whole import changes, differences
+from macmpi.config.whole import GONE, changes, differences
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=80)
 

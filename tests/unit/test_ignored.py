@@ -11,7 +11,7 @@ from launch.here import run_here
 
 from macmpi import config
 from macmpi.config.auto import decide
-from macmpi.config.unread import ignored
+from macmpi.config.whole import ignored
 
 TOLERANCES = ["penalty.tolerance", "penalty.tolerance_decay"]
 
