@@ -135,7 +135,7 @@ VERBS = {
 
 
 def module(path: Path) -> str:
-    """macmpi/solvers/w_descent.py is the module solvers.w_descent, macmpi/solvers/__init__.py solvers.__init__."""
+    """macmpi/solvers/descent.py is the module solvers.descent, macmpi/solvers/__init__.py solvers.__init__."""
     name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
     return "macmpi" if name == "__init__" else name
 

@@ -185,9 +185,9 @@ W_SOLVERS = Table(
     gauss_newton="macmpi.solvers.w_gauss_newton:GaussNewtonW",
     closed_form="macmpi.solvers.closed_form:ClosedForm",
     hessian_free="macmpi.solvers.w_gauss_newton:HessianFreeW",
-    lbfgs="macmpi.solvers.w_descent:LBFGSW",
-    ncg="macmpi.solvers.w_descent:ConjugateGradientW",
-    gradient="macmpi.solvers.w_descent:GradientW",
-    sgd="macmpi.solvers.w_descent:SGDW",
+    lbfgs="macmpi.solvers.descent:LBFGSW",
+    ncg="macmpi.solvers.descent:ConjugateGradientW",
+    gradient="macmpi.solvers.descent:GradientW",
+    sgd="macmpi.solvers.descent:SGDW",
     proximal="macmpi.solvers.w_proximal:ProximalW",
 )
