@@ -213,7 +213,10 @@ def points_of(X: Any, Y: Any, validation: Any, weights: Any, config: Config) -> 
 
 
 def _names(X: Any, Y: Any) -> list[str] | None:
-    """Names of columns, as targets; None of anything else, as of a list with a label for each row of X."""
+    """The names of target columns, where Y is one name, or a list of names of columns of the table X; else None.
+
+    A list of texts with one for each row of X holds labels, not names.
+    """
     if isinstance(Y, str):
         return [Y]
     if is_frame(X) and not is_series(Y) and (isinstance(Y, Sequence) or getattr(Y, "ndim", 0) == 1):

@@ -83,7 +83,8 @@ def decide(
     """The config without "auto", and what was decided.  n_in: columns of X; shape: of its images.  Collective: no."""
     deciding = _Deciding(*decide_net(config, n_in, autoencoder))
     model = deciding.config.model
-    if shape and not model.image and model.reads_images:
+    local = any(layer and layer.connections == "local" for layer in model.sparse)
+    if shape and not model.image and (local or any(model.convolutions)):
         deciding.settle("model.image", [*shape], AS_THE_DATA)
     if config.start.method == AUTO:
         deciding.settle("start.method", *_start(deciding.config))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Literal, TypeVar, get_args
 
 from macmpi import many
 from macmpi.config.tables import Ge, Gt, Le, Len, Lt, NotNegative, PositiveInt, Predicate, Table, Width, extensions
@@ -105,11 +105,6 @@ class Sparse(Table):
 
 TABLES: dict[str, type] = {"recurrent": Recurrent, "connections": Sparse, "channels": Convolution}
 """The tables that a layer of `hidden` may be, each by the key that none of the others has."""
-
-
-def table_meant(value: dict[str, Any]) -> type:
-    """The table that a layer is meant to be, by its keys; a Convolution where none of them tells."""
-    return next((kind for key, kind in TABLES.items() if key in value), Convolution)
 
 
 Layer = PositiveInt | Convolution | Sparse | Recurrent
@@ -271,11 +266,6 @@ class Model(Table):
     def sparse(self) -> list[Sparse | None]:
         """The sparse layer that each hidden layer is, or None."""
         return self._of_kind(Sparse)
-
-    @property
-    def reads_images(self) -> bool:
-        """Some layer sees what it reads as images."""
-        return any(self.convolutions) or any(layer and layer.connections == "local" for layer in self.sparse)
 
     def layers(self) -> list[tuple[int, str, str]]:
         """(units, activation, site) of each hidden layer."""

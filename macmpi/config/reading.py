@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from macmpi import UsageError
-from macmpi.config.model import TABLES, table_meant, words
+from macmpi.config.model import TABLES, Convolution, words
 from macmpi.config.tables import solvers
 from macmpi.config.whole import Config, gone, toml
 
@@ -161,7 +161,8 @@ def _tagged(choices: list[Any]) -> dict[str, Any]:
     first = OR_AUTO if "auto" in kinds else -1
 
     def meant(value: Any) -> int:
-        table = table_meant(value).__name__ if isinstance(value, dict) else ""
+        tables = [kind for key, kind in TABLES.items() if isinstance(value, dict) and key in value]
+        table = [*tables, Convolution][0].__name__ if isinstance(value, dict) else ""
         kind = "list" if isinstance(value, list | dict) else "auto" if value == "auto" and "auto" in kinds else "one"
         kind = table if table in kinds else kind
         return first - (kinds.index(kind) if kind in kinds else 0)

@@ -192,7 +192,10 @@ class Columns:
 
     @classmethod
     def plain(cls, frame: Any, name: str = "X") -> Columns:
-        """Columns that are numbers as they are, none missing: of a table for a model that was trained on an array."""
+        """Takes every column of a frame for numbers as they are, none missing, and looks at none.
+
+        A model that was trained on an array reads a table so.
+        """
         return cls(tuple(Column(key, "number") for key in series_of(frame, name)))
 
     @property

@@ -228,9 +228,10 @@ class Reader:
         return Rows(low, high, seen, steps[spread_rows(len(steps))], mean)
 
     def _total(self, part: Part, function: Callable[[Array], Array], d: int) -> Array:
-        """The sum over the training rows of a function of rows (n, d), of the numbers that are there, as they weigh.
+        """Sums a function of numbers over the training rows, each times its weight; missing numbers are left out.
 
-        Collective: yes.
+        function: of rows of d numbers, (n, d) -> (n, d); a row of the part is one of these, or a sequence of several.
+        Gives a sum for each column of the part, (width,).  Collective: yes.
         """
 
         def look(tile: Tile) -> Array:
@@ -240,8 +241,10 @@ class Reader:
         return self._table(part.width, look, (np.add,))[0]
 
     def _table(self, width: int, look: Callable[[Tile], Array], joins: Sequence[np.ufunc]) -> list[Array]:
-        """look(tile) (rows, width) of the training rows, tiles counted over all of them: row r of all tiles, joined by
-        joins[r] up one tree (width,), whichever ranks have which tiles.  Collective: yes.
+        """Reduces the training rows tile by tile to a row of numbers for each of `joins`: a list of (width,).
+
+        look(tile): what a tile gives to each, (len(joins), width); joins: what joins the r-th rows of all tiles,
+        as by np.add.  They are joined up one tree, whichever ranks have which tiles.  Collective: yes.
         """
         among = self.points[0]
         trees = [among.tile_sums(self.team, join) for join in joins]

@@ -149,18 +149,6 @@ def _affine(g: Graph, A: str, map_: Any, W: Any) -> str:
     return g.node("Gemm", A, g.constant(W[:, :-1]), g.constant(W[:, -1]), transB=1)
 
 
-def _linear(g: Graph, A: str, map_: Any, W: Any) -> str:
-    return g.node("Gemm", A, g.constant(W), transB=1)
-
-
-def _transposed(g: Graph, A: str, map_: Any, W: Any) -> str:
-    return g.node("Gemm", A, g.constant(W[:, :-1]))
-
-
-def _shift(g: Graph, A: str, map_: Any, W: Any) -> str:
-    return g.node("Add", A, g.constant(W[:, 0]))
-
-
 def _columns(g: Graph, A: str, start: int, stop: int) -> str:
     return g.node("Slice", A, *(g.constant(np.array([i])) for i in (start, stop, 1)))
 
@@ -169,18 +157,6 @@ def _carrying(g: Graph, A: str, map_: Any, W: Any) -> str:
     n, inner = map_.map.n_in, map_.map
     found = KINDS[_kind(inner)](g, _columns(g, A, 0, n), inner, W)
     return g.node("Concat", found, _columns(g, A, n, n + map_.carried), axis=1)
-
-
-def _copy(g: Graph, A: str, map_: Any, W: Any) -> str:
-    return g.node("Concat", A, _columns(g, A, 0, map_.size), axis=1)
-
-
-def _add(g: Graph, A: str, map_: Any, W: Any) -> str:
-    return g.node("Add", _columns(g, A, 0, map_.size), _columns(g, A, map_.size, 2 * map_.size))
-
-
-def _first_state(g: Graph, A: str, map_: Any, W: Any) -> str:
-    return g.node("Pad", A, g.constant(np.array([0, map_.units, 0, 0])))
 
 
 def _numbered(map_: Any) -> Array:
@@ -273,10 +249,6 @@ def _quantiser(g: Graph, A: str, map_: Any, W: Any) -> str:
     return g.node("Gather", g.constant(W), nearest, axis=0)
 
 
-def _binary(g: Graph, A: str, map_: Any, W: Any) -> str:
-    return g.node("Cast", g.node("Greater", A, g.constant(0.0)), to=g.number)
-
-
 def _neighbours(g: Graph, A: str, map_: Any, W: Any) -> str:
     """The mean of the values of the nearest examples: TopK gives their distances, and behind these which they are."""
     _, near = _nearness(g, A, W[:, : map_.n_in])
@@ -307,9 +279,9 @@ def _trees(g: Graph, A: str, map_: Any, W: Any) -> str:
 
 KINDS: dict[str, Nodes] = {
     "affine": _affine,
-    "linear": _linear,
-    "transposed": _transposed,
-    "shift": _shift,
+    "linear": lambda g, A, map_, W: g.node("Gemm", A, g.constant(W), transB=1),
+    "transposed": lambda g, A, map_, W: g.node("Gemm", A, g.constant(W[:, :-1])),
+    "shift": lambda g, A, map_, W: g.node("Add", A, g.constant(W[:, 0])),
     "masked": _affine,
     "convolution": _convolution,
     "grouped_convolution": _convolution,
@@ -321,14 +293,14 @@ KINDS: dict[str, Nodes] = {
     "softmax": _softmax,
     "rbf": _basis,
     "quantiser": _quantiser,
-    "binary": _binary,
+    "binary": lambda g, A, map_, W: g.node("Cast", g.node("Greater", A, g.constant(0.0)), to=g.number),
     "carrying": _carrying,
-    "copy": _copy,
-    "add": _add,
+    "copy": lambda g, A, map_, W: g.node("Concat", A, _columns(g, A, 0, map_.size), axis=1),
+    "add": lambda g, A, map_, W: g.node("Add", *(_columns(g, A, i * map_.size, (i + 1) * map_.size) for i in (0, 1))),
     "stack": _stack,
     "trees": _trees,
     "kernels": _kernels,
     "nearest_neighbours": _neighbours,
-    "first_state": _first_state,
+    "first_state": lambda g, A, map_, W: g.node("Pad", A, g.constant(np.array([0, map_.units, 0, 0]))),
 }
 """Kind of map -> its nodes."""

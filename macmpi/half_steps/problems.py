@@ -73,14 +73,8 @@ def z_problem(given: ZInputs, rows: RowIndex, shifted: bool = True) -> ZProblem:
         Y=parts.data.Y[rows],
         Z=given.Z[rows],
         shift=shift(plan, given.metrics, given.multipliers[rows]) if shifted and moves else None,
-        sides=_sides(given, rows),
+        sides=tuple(s.data and parts.data.X[rows, slice(*s.data)] for s in plan.chain.segments[1:]),
     )
-
-
-def _sides(given: ZInputs, rows: RowIndex) -> tuple[Array | None, ...]:
-    """The data that the segments behind the first site read."""
-    read = [segment.data for segment in given.parts.plan.chain.segments[1:]]
-    return tuple(None if data is None else given.parts.data.X[rows, data[0] : data[1]] for data in read)
 
 
 # --- metrics ----------------------------------------------------------------------------------------------------------

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 
@@ -128,13 +127,10 @@ class Segment:
         """Inputs of the core, the data that it reads among them: what the maps before it make of A."""
         if not self.feature_maps:
             return A
-        return self._joined(self.feature_maps, self._before(weights, A), A)
-
-    def _before(self, weights: Sequence[Array], A: Array) -> Array:
         B = self._first(A)
         for i, b in enumerate(self.blocks[: self.feature_maps]):
             B = self.maps[i].forward(None if b is None else weights[b], self._joined(i, B, A))
-        return B
+        return self._joined(self.feature_maps, B, A)
 
     @property
     def rest(self) -> Segment:
@@ -188,11 +184,7 @@ class Segment:
 
     def varying(self, i: int) -> int:
         """The inputs of map i that are no data."""
-        return self._varying[i]
-
-    @cached_property
-    def _varying(self) -> tuple[int, ...]:
-        return tuple(map_.n_in - _width(self.read(i)) for i, map_ in enumerate(self.maps))
+        return self.maps[i].n_in - _width(self.read(i))
 
     def tape(self, weights: Sequence[Array], A: Array, fixed: Fixed | None = None) -> Tape:
         """f_k(A), linearised in its weights as well, with the tangents of `linearise`."""
@@ -218,7 +210,7 @@ class Segment:
                 M = average.form(W[:, : self.varying(i)].T, M)
             else:
                 padded = _padded(M, map_.n_in)
-                M = average.mean(partial(_congruence, map_, W, inputs, padded), (map_.n_out, map_.n_out))
+                M = average.mean(lambda rows: map_.congruence(W, inputs[rows], padded), (map_.n_out, map_.n_out))  # noqa: B023
         return M
 
     def pullback(self, weights: Sequence[Array], A: Array, M: Array, average: Average = AT_ONCE) -> Array:
@@ -228,7 +220,8 @@ class Segment:
             if W is not None and "linear" in map_.capabilities:
                 M = average.form(W[:, :own], M)
             else:
-                M = average.mean(partial(_pullback, map_, W, inputs, M), (map_.n_in, map_.n_in))[:own, :own]
+                shape = map_.n_in, map_.n_in
+                M = average.mean(lambda rows: map_.pullback(W, inputs[rows], M), shape)[:own, :own]  # noqa: B023
         return M
 
     def _seen(
@@ -240,7 +233,7 @@ class Segment:
             W, B = None if b is None else weights[b], self._joined(i, B, A)
             yield map_, W, B
             if i + 1 < len(maps):
-                B = average.rows(partial(_forward, map_, W, B))
+                B = average.rows(lambda rows: map_.forward(W, B[rows]))  # noqa: B023
 
 
 def _width(read: Columns | None) -> int:
@@ -254,18 +247,6 @@ def _padded(M: Array, size: int) -> Array:
     found = np.zeros((size, size), M.dtype)
     found[: len(M), : len(M)] = M
     return found
-
-
-def _forward(map_: Map, W: Any, A: Array, rows: slice) -> Array:
-    return map_.forward(W, A[rows])
-
-
-def _congruence(map_: Map, W: Any, A: Array, M: Array, rows: slice) -> Array:
-    return map_.congruence(W, A[rows], M)
-
-
-def _pullback(map_: Map, W: Any, A: Array, M: Array, rows: slice) -> Array:
-    return map_.pullback(W, A[rows], M)
 
 
 def _regressed(map_: Map) -> bool:

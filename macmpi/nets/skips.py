@@ -66,8 +66,9 @@ def layers_with_skips(model: Model, n_in: int, n_out: int) -> list[list[Map]]:
 
     Raises UsageError.  Collective: no.
     """
-    layers, carried, begins, image = list[list[Map]](), Carried(), list[Map](), _image(model, n_in)
-    read = Read(n_in, image)
+    layers, carried, begins = list[list[Map]](), Carried(), list[Map]()
+    image = (*model.image, 1)[:3] if model.image else ()
+    read = Read(n_in, image if math.prod(image) == n_in else ())
     rows = list(zip(model.layers(), model.sparse, model.convolutions, strict=True))
     for i, ((units, kind, _), sparse, images) in enumerate(rows):
         key = f"model.hidden.{i}"
@@ -99,12 +100,6 @@ def layers_with_skips(model: Model, n_in: int, n_out: int) -> list[list[Map]]:
     _check(model.output, len(rows))
     ends = [] if model.output == "linear" else [Activation(model.output, n_out)]
     return [*layers, [*begins, *copies, last, *ends]]
-
-
-def _image(model: Model, n_in: int) -> Shape:
-    """The inputs as images: () where their shape is not known, or of other numbers."""
-    shape = (*model.image, 1)[:3] if model.image else ()
-    return shape if math.prod(shape) == n_in else ()
 
 
 def _check(kind: str, layer: int) -> None:

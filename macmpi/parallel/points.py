@@ -285,7 +285,10 @@ class OverSample(Average):
         return self._tree(add, int(np.prod(shape))).reshape(shape)
 
     def rows(self, part: Callable[[slice], Array]) -> Array:
-        """Block by block, so that the bits do not depend on which blocks a rank holds.  Collective: no."""
+        """Gives part(rows) for the points of the sample that this rank holds, row by row.  Collective: no.
+
+        `part` is called block by block, so that the bits do not depend on which blocks a rank holds.
+        """
         parts = [part(rows) for rows in self._runs.values()]
         return np.concatenate(parts) if parts else part(slice(0, 0))
 

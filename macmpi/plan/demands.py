@@ -12,7 +12,7 @@ from macmpi.nets.build import is_basis
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import Map
 from macmpi.plan.choices import z_name
-from macmpi.plan.parts import HALF_STEPS, SELECTION, TABLE, Asked, Part, Setting, asked_by_keys, rows_of, said
+from macmpi.plan.parts import HALF_STEPS, SELECTION, TABLE, Asked, Part, asked_by_keys, rows_of, said
 from macmpi.plan.resolved import Resolved
 from macmpi.solvers import W_SOLVERS
 
@@ -84,7 +84,8 @@ def _of_sites(config: Config, chain: Chain) -> Iterator[Asked]:
         others = tuple(("model.sites", word) for word in ("after", "before"))
         yield Asked(D.NO_CONSTRAINTS, 'model.sites = "none"', others)
     if len(chain.sites) > 1:
-        one = tuple(_one_site(len(config.model.units)))
+        layers = range(len(config.model.units))
+        one = tuple(("model.sites", ["after" if k == i else "none" for k in layers]) for i in layers)
         yield Asked(D.SEVERAL_SITES, f"{len(chain.sites)} sites", one, BITS_FIRST)
     ends = {"bits" in s.maps[-1].capabilities for s in chain.segments[:-1]}
     if True in ends:
@@ -96,12 +97,6 @@ def _of_sites(config: Config, chain: Chain) -> Iterator[Asked]:
             kind = f"a layer of the kind {map_.spec()['kind']} in segment {k}"
             first = "it as the first of model.hidden, with no site before it"
             yield Asked(D.SLOPES_LACKING, kind, words=first)
-
-
-def _one_site(layers: int) -> Iterator[Setting]:
-    """Coordinates behind one layer alone, whichever that is."""
-    for i in range(layers):
-        yield "model.sites", ["after" if k == i else "none" for k in range(layers)]
 
 
 def _of_regressions(of: Resolved) -> Iterator[Asked]:
@@ -167,7 +162,8 @@ def _parts_of_run(of: Resolved) -> Iterator[Part]:
         yield Part(said(key, value), row.handles, row.why, tuple((key, other) for other in row.instead))
     criterion = config.selection.criterion
     if criterion != "none":
-        lacks = {D.MULTIPLIERS} if config.selection.sizes and not _has_centres(of.chain) else {D.NO_CLOSED_FORM}
+        centres = any("centres" in m.capabilities for m in of.chain.blocks)
+        lacks = {D.MULTIPLIERS} if config.selection.sizes and not centres else {D.NO_CLOSED_FORM}
         if config.selection.ridges:
             lacks |= {D.SHARDED}
         why = "it compares nets by one sum of squares over all points and outputs, fitted with a ridge alone"
@@ -185,10 +181,6 @@ def _parts_of_run(of: Resolved) -> Iterator[Part]:
         yield Part(said("model.centres", config.model.centres), handles, why, (("model.centres", "subset"),))
     if not nested:
         yield _z_solver(of)
-
-
-def _has_centres(chain: Chain) -> bool:
-    return any("centres" in m.capabilities for m in chain.blocks)
 
 
 def _loss(of: Resolved) -> Part:

@@ -9,7 +9,6 @@ import numpy as np
 
 from macmpi import UsageError, many
 from macmpi.config import NESTED
-from macmpi.nets.chain import Chain
 from macmpi.parallel import balance, launchers, tiles
 from macmpi.parallel.placement import PLACEMENTS
 from macmpi.parallel.shared_memory import PLACE, free_bytes
@@ -73,13 +72,9 @@ def least_bytes(plan: Plan) -> float:
     data = (n + n_val) * (chain.n_in + _targets(plan))
     held = data + n * sites * (2 if plan.resolved.schedule.multipliers else 1) + 2 * plan.offsets.weights[-1]
     if plan.minibatch_parts:
-        held += sum(h * h + d * d for h, d in chain.block_shapes) + 4 * widest_image(chain) ** 2
+        images = [m.n_out for m in chain.blocks if "patches" in m.own.capabilities]  # each has a metric
+        held += sum(h * h + d * d for h, d in chain.block_shapes) + 4 * max(images, default=0) ** 2
     return plan.dtype.itemsize * float(held) + 8.0 * plan.offsets.grams[-1]
-
-
-def widest_image(chain: Chain) -> int:
-    """The numbers of the largest image between convolutions, of which stochastic MAC has a metric.  Collective: no."""
-    return max((m.n_out for m in chain.blocks if "patches" in m.own.capabilities), default=0)
 
 
 def estimate(plan: Plan) -> tuple[list[str], float]:

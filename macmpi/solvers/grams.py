@@ -25,10 +25,14 @@ GRAM = 1.8
 
 @dataclass(frozen=True)
 class LayerGram:
-    """The units of a layer share G = [A, 1]^T [A, 1] (or A^T A: bias), and what their regressions have alike.
+    """The regressions of a layer's units share the Gram G of its inputs A (N, D), and how units read these.
 
-    G (D + 1, D + 1): from the diagonal on at least; dtype: of the inputs A; activation: of the units; sparse: each unit
-    reads some of the inputs.
+    G (D + 1, D + 1): [A, 1]^T [A, 1], of which the part from the diagonal on is known at least;
+    ridge: of each unit's regression;
+    dtype: of A;
+    bias: units have biases; without them G is A^T A (D, D);
+    activation: the name of the units' activation;
+    sparse: each unit reads only some of the inputs.
     """
 
     G: Array
@@ -180,7 +184,10 @@ class Whitening:
 
 
 def alike(marks: Array) -> list[Array]:
-    """Numbers of rows with the same marks, in the order of the first of each."""
+    """Groups the rows of a matrix of truth values that are the same: the indices of each group's rows, ascending.
+
+    Groups are in the order of their first rows.
+    """
     groups: dict[bytes, list[int]] = {}
     for h, row in enumerate(np.packbits(marks, axis=1)):
         groups.setdefault(row.tobytes(), []).append(h)

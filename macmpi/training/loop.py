@@ -157,7 +157,10 @@ class Training:
         return stop
 
     def _diverged(self, state: State[Any], wrong: NumericalError) -> bool:
-        """The run ends with the best weights so far, for numbers are no longer finite.  Collective: no (all alike)."""
+        """Ends the run with the best weights so far, as numbers are no longer finite; rank 0 warns.
+
+        Gives False: the run was not stopped from outside.  Collective: no (all ranks do the same).
+        """
         state.finished = DIVERGED
         if self.team.rank == 0:
             warn(f"{wrong}; the model has the best weights of before, of iteration {state.history.best_iteration}")

@@ -148,7 +148,7 @@ class Moves:
         self.show(state.weights)
 
     def complete(self, state: Running) -> None:
-        """All ranks have all of the State.  Collective: yes."""
+        """Gives all ranks the average and the last step, of which each had its own units.  Collective: yes."""
         self.show(state.own.average)
         self.show(state.own.step)
 

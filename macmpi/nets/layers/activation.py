@@ -43,14 +43,6 @@ def _linear_slope(a: Array, b: Array, out: Array) -> Array:
     return out
 
 
-def _relu(a: Array, out: Array) -> Array:
-    return np.maximum(a, 0.0, out=out)
-
-
-def _relu_slope(a: Array, b: Array, out: Array) -> Array:
-    return np.greater(b, 0.0, out=out, casting="unsafe")
-
-
 LEAK = 0.01
 
 
@@ -85,7 +77,9 @@ FUNCTIONS = {
     "linear": Function(_linear, _linear_slope),
     "sigmoid": Function(_sigmoid, _sigmoid_slope, steepest=0.25),
     "tanh": Function(lambda a, out: np.tanh(a, out=out), _tanh_slope),
-    "relu": Function(_relu, _relu_slope),
+    "relu": Function(
+        lambda a, out: np.maximum(a, 0.0, out=out), lambda a, b, out: np.greater(b, 0.0, out=out, casting="unsafe")
+    ),
     "leaky_relu": Function(_leaky_relu, _leaky_relu_slope),
 }
 
