@@ -24,7 +24,7 @@ from macmpi.half_steps.problems import prepare_z, z_inputs, z_problem
 from macmpi.half_steps.w_step import keep_better, located, solve, words
 from macmpi.nets.losses import times
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.shared_work import commonly
+from macmpi.parallel.shared_work import share_on_node
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
 from macmpi.state import W_STEP, Z_STEP, Errors, MacState, Pause, State, never
@@ -50,7 +50,7 @@ class Mac:
         if not len(state.own.grams):
             state.own.grams = self.parts.no_grams()
             solve(self.parts, self.plan.work.first_gram, state)
-        state.own.grams = commonly(self.team, state.own.grams)
+        state.own.grams = share_on_node(self.team, state.own.grams)
 
     def start_from(self, codes: Array, seed: int, range_: float) -> State[MacState]:
         """The given coordinates (N, sum H), and the weights of a W-step from random ones.  Collective: yes."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from macmpi.config.model import LAYERS, Activation
-from macmpi.config.tables import HALF_STEPS, PAPER, extensions
+from macmpi.config.tables import HALF_STEPS, PAPER_DEFAULTS, extensions
 from macmpi.config.whole import Config, given, toml, with_value
 
 COORDINATES = (*HALF_STEPS, "selection", "model.sites", "model.fitters", "method.acceleration")
@@ -197,7 +197,7 @@ large, codes hardly move.  So mu passes in small steps through where the two mee
 def by_loss(config: Config, n_in: int, autoencoder: bool) -> Iterator[tuple[str, Any, str]]:
     """Each key of [penalty] that says "auto", its value, and why.  n_in: columns of X.  Collective: no."""
     penalty, kind = config.penalty, _kind(config, autoencoder)
-    values: dict[str, Any] = PAPER | {"bits": BITS, FEW: BASIS}.get(kind, {})
+    values: dict[str, Any] = PAPER_DEFAULTS | {"bits": BITS, FEW: BASIS}.get(kind, {})
     if kind in BY_COLUMNS:
         mu0, ridge, most = BY_COLUMNS[kind]
         values = {"mu0": mu0, **SLOWLY, "ridge": min(ridge * n_in, most), "ridge_scale": "objective"}

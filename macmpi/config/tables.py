@@ -73,7 +73,7 @@ def solvers(table: str) -> list[str]:
 
 WSolver = Annotated[str, Predicate(lambda word: word in W_SOLVERS or word in solvers("w_step"))]
 ZSolver = Annotated[str, Predicate(lambda word: word in Z_SOLVERS or word in solvers("z_step"))]
-Own = NotNegative
+IterationCount = NotNegative
 """A number of iterations; 0 stands for the solver's or the method's own default."""
 
 
@@ -151,7 +151,7 @@ class Start(Table):
             raise ValueError('method = "file" and the path of an .h5 or .npz file in `coordinates` go together')
 
 
-PAPER: dict[str, Any] = {
+PAPER_DEFAULTS: dict[str, Any] = {
     "mu0": 10.0,
     "factor": 10.0,
     "mu_every": 0,
@@ -208,7 +208,7 @@ class Penalty(Table):
         found = getattr(self, key)
         if found != "auto":
             return found
-        return min(PAPER[key], self.mu_max) if key == "mu0" else PAPER[key]
+        return min(PAPER_DEFAULTS[key], self.mu_max) if key == "mu0" else PAPER_DEFAULTS[key]
 
     @property
     def shaping(self) -> list[str]:
@@ -222,7 +222,7 @@ class ZStep(Table):
     """The Z-solver finds the coordinates of each point.  A solver takes the keys that it knows."""
 
     solver: ZSolver = "auto"
-    iterations: Own = 0
+    iterations: IterationCount = 0
     relaxation: Annotated[float, Gt(0.0), Lt(2.0)] = 1.5
     cg_iterations: PositiveInt = 4
     cg_tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01
@@ -236,9 +236,9 @@ class WStep(Table):
     solver: WSolver = "auto"
     linear_solver: Literal["closed_form", "same"] = "closed_form"
     schedule: Literal["units", "ring"] = "units"
-    iterations: Own = 0
+    iterations: IterationCount = 0
     relaxation: Annotated[float, Gt(0.0), Lt(2.0)] = 1.0
-    cg_iterations: Own = 0
+    cg_iterations: IterationCount = 0
     cg_tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.1
     cg_precision: Literal["double", "single"] = "double"
     tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01

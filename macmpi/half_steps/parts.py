@@ -18,7 +18,7 @@ from macmpi.parallel.shared_work import Pieces
 from macmpi.parallel.team import Team
 from macmpi.plan.choices import KEPT
 from macmpi.plan.plan import Plan
-from macmpi.reductions import Made, Rows
+from macmpi.reductions import LazyRows, Rows
 from macmpi.solvers.w_problem import zeros
 from macmpi.state import MacState, State, block_views
 from macmpi.typing import Array
@@ -98,7 +98,7 @@ class Parts:
         if not segment.feature_maps:
             return A
         width = segment.maps[segment.feature_maps].n_in
-        return self.points.hold(Made(lambda rows: segment.features(weights, A[rows]), (len(A), width), A.dtype))
+        return self.points.hold(LazyRows(lambda rows: segment.features(weights, A[rows]), (len(A), width), A.dtype))
 
     def inputs_of_group(self, k: int, state: State[Any]) -> Inputs:
         """The regression of segment k reads the inputs of all segments that share its weights, side by side.
@@ -146,8 +146,8 @@ class Parts:
         """sum lambda/2 ||V||^2 over the weights of some segments' regressions.  Collective: no."""
         plan, weights, total = self.plan, self.weights(state), 0.0
         for k in segments:
-            weight = plan.weight_of(k, state.mu)
-            for b, ridge in zip(plan.chain.trained(k), plan.ridges(k, state.mu), strict=True):
+            weight = plan.penalty_weight(k, state.mu)
+            for b, ridge in zip(plan.chain.regressed(k), plan.ridges(k, state.mu), strict=True):
                 squares = np.square(weights[b], dtype=float)
                 total += 0.5 * ridge * weight * float(squares.sum(where=plan.chain.blocks[b].own.penalised))
         return total
@@ -156,8 +156,8 @@ class Parts:
         """The ridge and the penalties of l1 and groups, as they stand in E_Q.  Collective: no."""
         plan, weights, total = self.plan, self.weights(state), self.ridge_of(state, segments)
         for k in segments:
-            weight = plan.weight_of(k, state.mu)
-            for b, restraint in zip(plan.chain.trained(k), plan.restraints(k, state.mu), strict=True):
+            weight = plan.penalty_weight(k, state.mu)
+            for b, restraint in zip(plan.chain.regressed(k), plan.restraints(k, state.mu), strict=True):
                 W = weights[b].astype(float, copy=False)
                 total += weight * float(restraint.penalty(W, plan.chain.blocks[b].own.penalised).sum())
         return total

@@ -22,7 +22,7 @@ from macmpi.nets.regression import joined
 from macmpi.parallel.points import Points
 from macmpi.plan.plan import Plan
 from macmpi.plan.work_lists import Job, WorkList
-from macmpi.reductions import EVERY, Made, Rows
+from macmpi.reductions import EVERY, LazyRows, Rows
 from macmpi.solvers.grams import LayerGram, by_row
 from macmpi.solvers.w_problem import SegmentProblem, UnitProblem, WProblem
 from macmpi.solvers.z_problem import RowIndex, ZProblem
@@ -206,7 +206,7 @@ def measured(parts: Parts, state: State[MacState]) -> tuple[tuple[Metric, ...], 
     forms, Z, u = metrics(parts.plan, state), state.Z, state.own.multipliers
     if not parts.plan.resolved.schedule.multipliers:
         return forms, Z
-    moved = Made(lambda rows: Z[rows] - shift(parts.plan, forms, u[rows]), (len(Z), Z.shape[1]), Z.dtype)
+    moved = LazyRows(lambda rows: Z[rows] - shift(parts.plan, forms, u[rows]), (len(Z), Z.shape[1]), Z.dtype)
     return forms, parts.points.here(moved)
 
 
@@ -278,12 +278,12 @@ def w_problem(given: WInputs, job: Job, factor: Any = None) -> WProblem:
 def _net_and_loss(given: WInputs, k: int) -> tuple[Any, Any]:
     """The segments of a group as one, with their blocks numbered from 0, and the sum of their losses."""
     plan, state = given.parts.plan, given.state
-    numbers, group = {block: i for i, block in enumerate(plan.chain.trained(k))}, plan.chain.groups[k]
+    numbers, group = {block: i for i, block in enumerate(plan.chain.regressed(k))}, plan.chain.groups[k]
     parts = [plan.features[j] if plan.chain.segments[j].leading else plan.chain.segments[j] for j in group]
     own = [replace(s, blocks=tuple(None if b is None else numbers[b] for b in s.blocks)) for s in parts]
     losses = [plan.resolved.loss if j == len(plan.chain.sites) else Squared(unit_metric(plan, j, state)) for j in group]
     if len(group) == 1:
         return own[0], losses[0]
-    weights = tuple(plan.weight_of(j, state.mu) / plan.weight_of(k, state.mu) for j in group)
+    weights = tuple(plan.penalty_weight(j, state.mu) / plan.penalty_weight(k, state.mu) for j in group)
     inputs = tuple(given.parts.inputs(j, state).shape[1] for j in group)
     return Joint(tuple(own), inputs), JointLoss(tuple(losses), weights, tuple(s.n_out for s in own))

@@ -108,7 +108,7 @@ class Solving:
         plan, over_points = self.given.parts.plan, self.given.parts.over_points
         own = plan.resolved.regressions[job.segment]
         if own.by_rows and job.units is not None:
-            whole = replace(job, units=None, place=plan.offsets.block(plan.chain.trained(job.segment)[0]))
+            whole = replace(job, units=None, place=plan.offsets.block(plan.chain.regressed(job.segment)[0]))
             with located("W", job.segment, job.units):
                 found = own.by_rows.rows(cast(SegmentProblem, w_problem(self.given, whole)), job.units.rows)
             self.given.state.weights[job.place] = found.ravel()
@@ -149,7 +149,7 @@ def keep_better(parts: Parts, before: Array, state: State[MacState], segments: S
     for k in quantised if segments is None else segments:
         old, new = [_segment_error(parts, k, flat, state) for flat in (before, state.weights)]
         if not new <= old:
-            for b in plan.chain.segments[k].weighted:
+            for b in plan.chain.segments[k].parameter_blocks:
                 state.weights[plan.offsets.block(b)] = before[plan.offsets.block(b)]
 
 

@@ -101,7 +101,7 @@ class Alternating(Mac):
 
         with self.clock("w"):
             sums = self.parts.evaluation.total(plan.work.train, part, W.size + 1)
-        ridge = plan.unit_ridge(0, state.mu) * plan.weight_of(0, state.mu)
+        ridge = plan.unit_ridge(0, state.mu) * plan.penalty_weight(0, state.mu)
         V = W.copy()
         V[:, n_in:] = 0.0
         return sums[-1] + 0.5 * ridge * float(np.sum(V * V)), sums[:-1] + ridge * V.ravel()

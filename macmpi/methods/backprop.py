@@ -27,7 +27,7 @@ from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
 from macmpi.plan.work import SHARED
 from macmpi.solvers.descent import ARMIJO, PAIRS, inverse_times, pair
-from macmpi.state import AdamState, LineSearchState, Own, Pause, SgdState, State, block_views, never
+from macmpi.state import AdamState, LineSearchState, Pause, RecordT, SgdState, State, block_views, never
 from macmpi.typing import Array
 
 BETA2, EPSILON = 0.999, 1e-8
@@ -51,7 +51,7 @@ GROW, WITHIN = (1.1, 10.0), 0.1
 Kind = TypeVar("Kind", bound=SgdState)
 
 
-class Backprop(Nested[Own]):
+class Backprop(Nested[RecordT]):
     """A baseline sums E1 and its gradient over some points.  Collective: where a method says so.
 
     called, reads: the method's name, and the keys that it reads.

@@ -135,7 +135,7 @@ class Comparing:
         part, inputs = self.plan.chain.segments[segment], self.given.parts.inputs(segment, self.given.state)
         if not part.leading:
             return self.given.inputs[segment].design
-        basis, centres = part.maps[0], self.plan.centres(part.weighted[0], inputs, None)
+        basis, centres = part.maps[0], self.plan.centres(part.parameter_blocks[0], inputs, None)
         by_points = self.given.parts.points.rows
         return by_points(lambda rows: basis.forward(centres, inputs[rows]), basis.n_out, inputs.dtype)
 

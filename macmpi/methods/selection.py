@@ -208,7 +208,7 @@ class Selection(Mac):
             shape = len(ridges[k]), len(c.counts)
             values = 1 + shape[0] * shape[1]
             total = sum((trial.found(job)[:values] for job in jobs), np.zeros(values))
-            total *= self.plan.weight_of(k, mu)
+            total *= self.plan.penalty_weight(k, mu)
             degrees = np.broadcast_to(c.counts.astype(float), shape)
             if c.ridges:
                 degrees = trial.found(jobs[0])[values:].reshape(shape)

@@ -45,7 +45,7 @@ class Joint:
         parts = zip(self.segments, split_columns(self.widths, A), strict=True)
         tapes = tuple(segment.tape(weights, own) for segment, own in parts)
         return JointTape(
-            np.hstack([tape.F for tape in tapes]), tapes, tuple(segment.weighted for segment in self.segments)
+            np.hstack([tape.F for tape in tapes]), tapes, tuple(segment.parameter_blocks for segment in self.segments)
         )
 
 

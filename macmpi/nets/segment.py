@@ -51,7 +51,7 @@ class Segment:
         return None if self.begins or not every else (min(a for a, _ in every), max(b for _, b in every))
 
     @property
-    def weighted(self) -> tuple[int, ...]:
+    def parameter_blocks(self) -> tuple[int, ...]:
         """The segment's parameter blocks, in order, each once."""
         return tuple(sorted({b for b in self.blocks if b is not None}))
 
@@ -188,7 +188,7 @@ class Segment:
 
     def tape(self, weights: Sequence[Array], A: Array, fixed: Fixed | None = None) -> Tape:
         """f_k(A), linearised in its weights as well, with the tangents of `linearise`."""
-        steps, B, places = [], self._first(A), {b: i for i, b in enumerate(self.weighted)}
+        steps, B, places = [], self._first(A), {b: i for i, b in enumerate(self.parameter_blocks)}
         for i, (map_, b, W) in enumerate(zip(self.maps, self.blocks, self._weights(weights), strict=True)):
             inputs = self._joined(i, B, A)
             B = map_.forward(W, inputs)

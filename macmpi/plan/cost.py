@@ -51,7 +51,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Work:
+class Rates:
     """Seconds of an iteration on one rank.  point: of a point in the Z-step, and of its features; factor, unit: of a
     Gram, with its factor where that is large, and of a job of the W-step, for each segment, in units of the cost that
     the plan gives it; shared: of what every rank does for itself.  again: the first segment's Gram is made too."""
@@ -131,7 +131,7 @@ def _summed(own: Sequence[float], width: int, times: int, leaves: int, plan: Pla
     return [first, Round((0.0,) * plan.ranks, 8 * width, place, times=times)]
 
 
-def rounds(work: Work, plan: Plan) -> list[Round]:
+def rounds(work: Rates, plan: Plan) -> list[Round]:
     """The Z-step's round, then those of each phase of the W-step's work list.  Cost: that of assigning the work."""
     item, place, coordinates = plan.dtype.itemsize, plan.placement, plan.n_train * sum(plan.chain.site_sizes)
     none, maps = (0.0,) * plan.ranks, [m for s in plan.chain.segments[1:] for m in s.maps]
@@ -152,7 +152,7 @@ def rounds(work: Work, plan: Plan) -> list[Round]:
     return found
 
 
-def _joint(task: Task, work: Work, plan: Plan) -> list[Round]:
+def _joint(task: Task, work: Rates, plan: Plan) -> list[Round]:
     """The rounds of a task that all ranks do jointly: a Gram, or a job, as sums over points; jobs that go round a ring,
     of which a rank has its share, rounded up, in each leg."""
     none, of = (0.0,) * plan.ranks, plan.work.summed if isinstance(task, Gram) else plan.work.train
@@ -177,7 +177,7 @@ def _joint(task: Task, work: Work, plan: Plan) -> list[Round]:
     return []
 
 
-def predict(work: Work, plan: Plan, machine: Machine) -> Seconds:
+def predict(work: Rates, plan: Plan, machine: Machine) -> Seconds:
     """An iteration on the plan's ranks."""
     return seconds_of(rounds(work, plan), rounds(work, replace(plan, ranks=1)), work.shared, machine)
 
@@ -205,7 +205,7 @@ def predicted(plan: Plan, rate: float, machine: Machine) -> Seconds:
     return seconds_of(found, single, 0.0, machine)
 
 
-def counted(plan: Plan, rate: float) -> Work:
+def counted(plan: Plan, rate: float) -> Rates:
     """Counts what an iteration of half steps is assigned by, on cores of `rate` flop/s.  Collective: no."""
     N, steady, (z, w) = plan.n_train, BLAS_SHARE * rate, flops_of_half_steps(plan)
     z += 2.0 * PASSES.get(plan.resolved.method.acceleration, 0.0) * plan.chain.whole.multiplications
@@ -219,7 +219,7 @@ def counted(plan: Plan, rate: float) -> Work:
         products = plan.chain.views[k].rows_per_point * N * side**2 / rate if made else 0.0
         factor.append((products + large * factored) / made if made else 0.0)
         shared += 0.0 if large else factored
-    return Work(z / steady + SECONDS_A_TILE * len(tiles.point_tiles(N)) / N, tuple(factor), tuple(unit), shared)
+    return Rates(z / steady + SECONDS_A_TILE * len(tiles.point_tiles(N)) / N, tuple(factor), tuple(unit), shared)
 
 
 def _passes(plan: Plan, rate: float) -> list[Round]:

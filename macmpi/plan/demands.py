@@ -137,8 +137,8 @@ def _why(of: Resolved, k: int) -> str:
     segment, last = chain.segments[k], k == len(chain.sites)
     if len(chain.groups[k]) > 1:
         return "shares its weights with another"
-    if len(segment.weighted) > 1:
-        return f"holds {len(segment.weighted)} layers between two sites"
+    if len(segment.parameter_blocks) > 1:
+        return f"holds {len(segment.parameter_blocks)} layers between two sites"
     offered = segment.fitted[0].capabilities
     if lacking := sorted({"units", "bias", *({"linear"} if "patches" not in offered else ())} - offered):
         return f"is {segment.fitted[0].spec()['kind']}, without '{lacking[0]}'"

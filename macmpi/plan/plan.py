@@ -78,7 +78,7 @@ class Plan:
         """The segments without what comes before the weights that a regression fits."""
         return tuple(segment.rest for segment in self.chain.segments)
 
-    def weight_of(self, segment: int, mu: float) -> float:
+    def penalty_weight(self, segment: int, mu: float) -> float:
         """A segment's sum of squares weighs mu in E_Q; 1 for the last, whose loss it is."""
         return mu if segment < len(self.chain.sites) else 1.0
 
@@ -88,12 +88,12 @@ class Plan:
 
     def ridges(self, segment: int, mu: float) -> tuple[float, ...]:
         """The ridge of each layer of a segment's regression (`Shaping`)."""
-        blocks, output = self.chain.trained(segment), segment == len(self.chain.sites)
+        blocks, output = self.chain.regressed(segment), segment == len(self.chain.sites)
         return tuple(self.resolved.shaping.ridge(b, mu, output) for b in blocks)
 
     def restraints(self, segment: int, mu: float) -> tuple[Restraint, ...]:
         """Restraints on the weights of each of these layers: all that is asked of them but the ridge."""
-        blocks, output = self.chain.trained(segment), segment == len(self.chain.sites)
+        blocks, output = self.chain.regressed(segment), segment == len(self.chain.sites)
         return tuple(self.resolved.shaping.restraint(b, mu, output) for b in blocks)
 
     def centres(self, block: int, inputs: np.ndarray, present: np.ndarray | None) -> np.ndarray:

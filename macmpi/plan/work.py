@@ -17,7 +17,7 @@ from macmpi.parallel.placement import Placement
 from macmpi.parallel.points import PointPartition, partition_points
 from macmpi.plan import tuned
 from macmpi.plan.resolved import Regression, Resolved
-from macmpi.plan.work_lists import Factor, Gram, Job, Layer, Tour, WorkList, all_jointly, each_its_own, trained
+from macmpi.plan.work_lists import Factor, Gram, Job, Layer, Tour, WorkList, all_jointly, by_trainers, each_its_own
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Work:
 
     def jobs(self, segment: int) -> list[Job]:
         """The segment's regressions: tiles of units, rows of a fitter, or one for all its weights."""
-        blocks, bounds = self.chain.trained(segment), self.offsets.weights
+        blocks, bounds = self.chain.regressed(segment), self.offsets.weights
         solver, shapes = self.resolved.regressions[segment].solver, self.chain.views[segment].shapes
         if not blocks:
             return []
@@ -138,7 +138,7 @@ class Work:
     def _unit_tiles(self, segment: int, units: int) -> Sequence[tiles.Tile]:
         if self.resolved.travels(segment):
             return tiles.ring_tiles(units, len(self.train.blocks))
-        if self.resolved.shaping.asked(self.chain.trained(segment)[0]).joins:
+        if self.resolved.shaping.asked(self.chain.regressed(segment)[0]).joins:
             return tiles.cut(units, 1)
         solver = self.resolved.regressions[segment].solver
         if solver.exact or Demand.RESTRAINED in solver.handles:
@@ -164,26 +164,27 @@ class Work:
 
     def leading(self, segments: Sequence[int]) -> WorkList:
         """The layers of some segments that trainers fit before the regressions of a W-step."""
-        return self._trained([layer for k in segments for layer in self._layers(k, self.chain.segments[k].leading)])
+        return self._by_trainers([layer for k in segments for layer in self._layers(k, self.chain.segments[k].leading)])
 
     def trailing(self, segments: Sequence[int]) -> WorkList:
         """Layers that trainers fit after the regressions."""
-        return self._trained([layer for k in segments for layer in self._layers(k, self.chain.segments[k].trailing)])
+        maps = {k: self.chain.segments[k].trailing for k in segments}
+        return self._by_trainers([layer for k, own in maps.items() for layer in self._layers(k, own)])
 
     def untrained(self, segment: int, weights: np.ndarray) -> WorkList:
         """A segment's trailing layers whose weights are 0: not yet found."""
         layers = self._layers(segment, self.chain.segments[segment].trailing)
-        return self._trained([layer for layer in layers if not weights[layer.place].any()])
+        return self._by_trainers([layer for layer in layers if not weights[layer.place].any()])
 
     def _layers(self, segment: int, maps: Sequence[int]) -> list[Layer]:
         numbers = ((i, self.chain.segments[segment].blocks[i]) for i in maps)
         placed = [(i, b, self.offsets.block(b)) for i, b in numbers if b is not None]
         return [Layer(segment, i, b, place, float(place.stop - place.start)) for i, b, place in placed]
 
-    def _trained(self, layers: Sequence[Layer]) -> WorkList:
+    def _by_trainers(self, layers: Sequence[Layer]) -> WorkList:
         copies = [self.resolved.trainers[f.block].copies and not f.map for f in layers]  # its inputs are coordinates
         copied, fitted = ([f for f, c in zip(layers, copies, strict=True) if c == which] for which in (True, False))
-        return trained(copied, fitted, self.ranks)
+        return by_trainers(copied, fitted, self.ranks)
 
 
 @dataclass(frozen=True)

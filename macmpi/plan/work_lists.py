@@ -191,7 +191,7 @@ def _joined(*lists: Assigned[Any]) -> Assigned[Any]:
     return tuple(sum(own, ()) for own in zip(*lists, strict=True))
 
 
-def trained(copied: Sequence[Layer], fitted: Sequence[Layer], ranks: int) -> WorkList:
+def by_trainers(copied: Sequence[Layer], fitted: Sequence[Layer], ranks: int) -> WorkList:
     """Layers that trainers fit: `copied` from coordinates by every rank for itself, the others each by one rank."""
     owned = assigned(fitted, ranks)
     own = tuple((*copied, *rank) for rank in owned)

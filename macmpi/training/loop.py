@@ -36,7 +36,7 @@ DIVERGED, LATE = "diverged", "max_time"
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """The launch has settled this for a run that was asked for.  facts: its provenance, on rank 0."""
 
     request: Request
@@ -47,7 +47,7 @@ class Job:
 
 
 @np.errstate(over="ignore", invalid="ignore")  # what is not finite is found and said
-def train(job: Job, plan: Plan, data: Dataset, team: Team) -> Outcome:
+def train(job: TrainingJob, plan: Plan, data: Dataset, team: Team) -> Outcome:
     """Run to the end, or until somebody stops it.  Collective: yes."""
     process.ready_memory()
     process.ready_products()
@@ -68,7 +68,7 @@ def train(job: Job, plan: Plan, data: Dataset, team: Team) -> Outcome:
 class Training:
     """The loop around a method: records, decisions, checkpoints.  Collective: where a method says so."""
 
-    def __init__(self, job: Job, data: Dataset, team: Team, clock: Clock, method: Method) -> None:
+    def __init__(self, job: TrainingJob, data: Dataset, team: Team, clock: Clock, method: Method) -> None:
         """Computes the errors to compare with, and opens the curve.  Collective: yes."""
         self.job, self.data, self.team, self.clock = job, data, team, clock
         self.method, plan = method, method.plan

@@ -82,7 +82,7 @@ def test_the_iterate_never_has_a_larger_error_than_the_alternations_own(keys: di
 @pytest.mark.parametrize("keys", NETS.values(), ids=NETS)
 def test_the_shown_weights_are_the_iterate_with_the_best_output_layer(momentum: bool, keys: dict[str, Any]) -> None:
     own, state = accelerated(momentum, **keys)
-    start, moved = own.plan.offsets.weights[own.plan.chain.segments[-1].weighted[0]], 0
+    start, moved = own.plan.offsets.weights[own.plan.chain.segments[-1].parameter_blocks[0]], 0
     for _ in range(ITERATIONS):
         own.sweep(state)
         np.testing.assert_array_equal(state.own.shown[:start], state.weights[:start])

@@ -157,7 +157,7 @@ def test_the_decoders_half_is_the_least_squares_fit_at_the_present_codes(setting
 def recentred(method: Alternating, state: State) -> State:
     """The state with the decoder's centres of the next iteration, and its weights as they are."""
     moved = deepcopy(state)
-    (block,) = (b for b in method.plan.chain.segments[1].weighted if b in method.plan.resolved.trainers)
+    (block,) = (b for b in method.plan.chain.segments[1].parameter_blocks if b in method.plan.resolved.trainers)
     method.parts.feasible(moved)
     C = method.parts.weights(moved)[block]
     C[:] = method.plan.centres(block, moved.Z, C.copy())

@@ -151,7 +151,7 @@ def test_the_errors_of_all_candidates_are_those_of_single_fits(mu: float, settin
             counts = basis.counts
             assert len(counts) > 4
             squares = sum(trial.objectives(job)[1:] for job in jobs if job.segment == b)
-            found = method.plan.weight_of(b, mu) * squares
+            found = method.plan.penalty_weight(b, mu) * squares
             deviation("errors of candidates", found, [alone(method, state, b, count) for count in counts])
 
 

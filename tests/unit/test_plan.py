@@ -71,7 +71,7 @@ def test_parts_are_where_their_jobs_results_lie(sizes: tuple[int, tuple[int, ...
         for rank, weights in enumerate(weight_parts(work_list)):
             assert weights == tuple(job.place for job in work_list.jobs_of(rank))
             for job in work_list.jobs_of(rank):
-                (block,) = p.chain.segments[job.segment].weighted
+                (block,) = p.chain.segments[job.segment].parameter_blocks
                 assert job.units is not None
                 assert_array_equal(flat[job.place], views[block][job.units.rows].ravel())
 

@@ -18,7 +18,7 @@ from macmpi.methods.stochastic.schedule import Running
 from macmpi.nets.design import gram
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.shared_work import Products, Rows, Sum, TreeSum, Turns, commonly, over_parts
+from macmpi.parallel.shared_work import DoubleBuffer, Products, RowMaker, Sum, TreeSum, over_parts, share_on_node
 from macmpi.parallel.tiles import Tile
 from macmpi.plan import tuned
 from macmpi.plan.directions import CurvatureForms, Sides, assign_inverses, inverse_flops
@@ -47,7 +47,7 @@ class RunningCurvature:
         self.team, self.clock = tree.team, clock
         shapes, item = plan.chain.block_shapes, plan.dtype.itemsize
         self.layout = layout = Layout(shapes, forms.layers)
-        self._inverses = Turns(self.team, item * layout.squares[-1][-1].stop)
+        self._inverses = DoubleBuffer(self.team, item * layout.squares[-1][-1].stop)
         bent = sum(m.n_out**2 for m in plan.chain.maps[1:] if "elementwise" in m.capabilities)
         self._slopes = TreeSum(tree.leaves, self.team, item * bent)
         self._products = Products(self.team, item * max(max(shape) for shape in shapes) ** 2)
@@ -94,7 +94,7 @@ class RunningCurvature:
 
     def share(self, state: Running) -> None:
         """From now on the ranks of a node have one copy of the Grams.  Collective: yes."""
-        state.own.grams = commonly(self.team, state.own.grams)
+        state.own.grams = share_on_node(self.team, state.own.grams)
 
     def fold(self, state: Running) -> None:
         """Adds what is new over all parts to the Grams that this rank inverts.  Collective: yes."""
@@ -172,7 +172,9 @@ class RunningCurvature:
         grams = self.layout.gram_blocks(state.own.grams)
         return {k: (grams[k] + added[k] if k in added else grams[k], M) for k, M in found.items()}
 
-    def _means(self, put: Callable[[OfSeen, int, Array], None], matrices: Sequence[tuple[OfSeen, int]]) -> list[Rows]:
+    def _means(
+        self, put: Callable[[OfSeen, int, Array], None], matrices: Sequence[tuple[OfSeen, int]]
+    ) -> list[RowMaker]:
         """Means of several (n, n) matrices, in one exchange.  put(of, i, out): part i's share.  Collective: yes."""
         shapes = [(n, n) for _, n in matrices]
         *starts, width = accumulate((n * n for n, _ in shapes), initial=0)

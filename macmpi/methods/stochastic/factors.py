@@ -23,7 +23,7 @@ from macmpi.nets.design import adjoint
 from macmpi.nets.layers import is_plain
 from macmpi.nets.losses import Loss
 from macmpi.nets.tape import Step, Tape
-from macmpi.parallel.shared_work import Rows
+from macmpi.parallel.shared_work import RowMaker
 from macmpi.plan.directions import Sides
 from macmpi.reductions import EVERY
 from macmpi.typing import Array
@@ -81,9 +81,9 @@ class Averages(NamedTuple):
     (h, h), None the identity, each element times that of a mean, if any: to be read until the next product is made.
     """
 
-    means: Callable[[Sequence[tuple[OfSeen, int]]], list[Rows]]
+    means: Callable[[Sequence[tuple[OfSeen, int]]], list[RowMaker]]
     mean: Callable[[OfSeen, int], Array]
-    product: Callable[[Array, Array | None, Rows | None], Array]
+    product: Callable[[Array, Array | None, RowMaker | None], Array]
 
 
 def put_slopes(seen: Seen, inverses: Sequence[Sequence[Inverse]], sides: Sides, out: Sequence[Array]) -> None:
