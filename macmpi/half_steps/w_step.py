@@ -175,19 +175,28 @@ def _segment_error(parts: Parts, k: int, flat: Array, state: State[MacState]) ->
 
 
 class Tasks(Protocol):
-    """Each kind of task has a method that does it; results are kept until they are asked for or exchanged."""
+    """Each kind of task has a method that does it; results are kept until they are asked for or exchanged.
 
-    def gram(self, gram: Gram, over_points: OverPoints) -> None: ...
+    Collective: where a method says so.
+    """
 
-    def factor(self, segment: int) -> None: ...
+    def gram(self, gram: Gram, over_points: OverPoints) -> None:
+        """Sums up a Gram, or some rows of it.  Collective: where `over_points` is."""
 
-    def solve(self, job: Job) -> None: ...
+    def factor(self, segment: int) -> None:
+        """Makes what the units of a segment share of its Gram.  Collective: yes."""
 
-    def tour(self, jobs: Sequence[Job]) -> None: ...
+    def solve(self, job: Job) -> None:
+        """Fits the weights of a job.  Collective: where no rank sums alone."""
 
-    def train(self, layer: Layer) -> None: ...
+    def tour(self, jobs: Sequence[Job]) -> None:
+        """Sends jobs round the ring.  Collective: yes."""
 
-    def exchange(self, exchange: Exchange) -> None: ...
+    def train(self, layer: Layer) -> None:
+        """Has a trainer find the weights of a layer.  Collective: no."""
+
+    def exchange(self, exchange: Exchange) -> None:
+        """Gives all ranks what each has found.  Collective: yes."""
 
 
 def carry_out(work: WorkList, tasks: Tasks, points: Points, team: Team, clock: Clock) -> None:
