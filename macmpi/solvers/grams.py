@@ -10,10 +10,11 @@ import numpy as np
 
 from macmpi.nets.design import gram as gram_of
 from macmpi.nets.design import gram_rows
+from macmpi.nets.layers.activation import function
 from macmpi.nets.tape import Step
 from macmpi.parallel.lapack import blas, lapack
 from macmpi.reductions import ALONE, EVERY, InPieces, OverPoints, Rows
-from macmpi.solvers.cholesky import PRECONDITIONER, jitter, regular_factor, whole
+from macmpi.solvers.cholesky import NORMAL, PRECONDITIONER, jitter, regular_factor, symmetric, whole
 from macmpi.typing import Array
 
 FASTER = 0.5
@@ -93,6 +94,28 @@ class System:
     def prepare(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Any:
         """The factor, or of a sparse layer the factors for each set of inputs.  Collective: where `in_pieces` is."""
         return Subsystems(self, gram) if gram.sparse else self.factor(gram, in_pieces)
+
+
+def metric_of(G: Array, added: Array | float) -> Array:
+    """H, symmetric: G, known from the diagonal on at least, with `added` on the diagonal."""
+    H = symmetric(G.T)
+    H[np.diag_indices_from(H)] += added
+    return H
+
+
+class MetricSystem(System):
+    """The units of a layer measure their steps in G plus ridge / steepest^2: a unit at its steepest has that."""
+
+    def factor(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Array:
+        G, ridge = gram.G, gram.ridge / function(gram.activation).steepest ** 2
+        share = NORMAL if gram.activation == "linear" else PRECONDITIONER
+        added = np.full(len(G), jitter(G, share, gram.dtype))
+        added[: len(G) - gram.bias] += ridge
+        return metric_of(G, added)
+
+    def prepare(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Array:
+        """The whole metric: weights that do not exist are held at 0, and the others have its submatrix."""
+        return self.factor(gram)
 
 
 KEPT = 2**24

@@ -257,7 +257,7 @@ class HessianFreeW(WSolver):
         def product(P: Array, rows: slice) -> tuple[Array, ...]:
             tape, root = tapes[rows.start]
             found = tape.weight_vjp(root.normal(tape.weight_jvp(problem.weights(P[0]))))
-            return (np.concatenate([g.ravel() for g in found])[None],)
+            return (problem.joined(found),)
 
         inverses = []
         for scale, ridge in zip(over_points(linearise), problem.ridges_of_blocks, strict=True):
@@ -268,8 +268,7 @@ class HessianFreeW(WSolver):
 
         def precondition(R: Array) -> Array:
             blocks = zip(problem.blocks(R[0]), inverses, maps, strict=True)
-            found = [map_.zero_missing(B @ M if M.size > 1 else M * B) for B, M, map_ in blocks]
-            return np.concatenate([np.ravel(B) for B in found])[None]
+            return problem.joined([map_.zero_missing(B @ M if M.size > 1 else M * B) for B, M, map_ in blocks])
 
         agreed = problem.in_pieces.agreed
 
