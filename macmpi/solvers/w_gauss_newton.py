@@ -254,11 +254,6 @@ class HessianFreeW(WSolver):
             own = problem.weights_at(rows)
             return tuple(tape.scales(lambda step: inputs_gram(step, own)))
 
-        def product(P: Array, rows: slice) -> tuple[Array, ...]:
-            tape, root = tapes[rows.start]
-            found = tape.weight_vjp(root.normal(tape.weight_jvp(problem.weights(P[0]))))
-            return (problem.joined(found),)
-
         inverses = []
         for scale, ridge in zip(over_points(linearise), problem.ridges_of_blocks, strict=True):
             scale[np.diag_indices_from(scale)] += ridge + jitter(scale, SEGMENT)
@@ -273,7 +268,11 @@ class HessianFreeW(WSolver):
         agreed = problem.in_pieces.agreed
 
         def multiplied(P: Array, last: bool) -> tuple[Array, Array | None, Array]:
-            (HP,) = over_points(lambda rows: product(P, rows))
+            def product(rows: slice) -> tuple[Array, ...]:
+                tape, root = tapes[rows.start]
+                return (problem.joined(tape.weight_vjp(root.normal(tape.weight_jvp(problem.weights(P[0]))))),)
+
+            (HP,) = over_points(product)
             HP += problem.ridge_part(P)[1]
             return agreed(row_dots(P, HP)), None if last else HP, P
 

@@ -189,6 +189,16 @@ class SameDerivative(Map):
         return J.T @ M @ J
 
 
+class Sparse(Map):
+    """A map of which some weights do not exist, as a base class before that of the same map with all of them."""
+
+    def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:
+        return super().weight_jvp(W, A, self.zero_missing(dW.copy()))
+
+    def weight_vjp(self, W: Any, A: Array, dB: Array) -> Array:
+        return self.zero_missing(super().weight_vjp(W, A, dB))
+
+
 class SameSize(Map):
     """A map of `size` inputs to as many outputs, whose derivative is symmetric if it has one."""
 

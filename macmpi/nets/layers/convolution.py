@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from macmpi.nets.design import adjoint, apply, column_sums
-from macmpi.nets.layers import SameDerivative, Tangent
+from macmpi.nets.layers import SameDerivative, Sparse, Tangent
 from macmpi.nets.layers.patches import Patches
 from macmpi.typing import Array
 
@@ -130,7 +130,7 @@ class Convolution(Shared):
 
 
 @dataclass(frozen=True)
-class GroupedConvolution(Convolution):
+class GroupedConvolution(Sparse, Convolution):
     """Each unit reads the channels of its own group alone: of one channel a group this is a depthwise convolution.
 
     The channels read and the units fall into `groups` runs of equal length.  Weights of other channels do not exist:
@@ -149,12 +149,6 @@ class GroupedConvolution(Convolution):
     @property
     def fan_in(self) -> int:
         return self.columns // self.groups
-
-    def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:
-        return super().weight_jvp(W, A, self.zero_missing(dW.copy()))
-
-    def weight_vjp(self, W: Any, A: Array, dB: Array) -> Array:
-        return self.zero_missing(super().weight_vjp(W, A, dB))
 
 
 @dataclass(frozen=True)

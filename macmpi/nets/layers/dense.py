@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from macmpi.nets.design import adjoint, apply, column_sums
-from macmpi.nets.layers import SameDerivative, SameSize, Tangent
+from macmpi.nets.layers import SameDerivative, SameSize, Sparse, Tangent
 from macmpi.typing import Array
 
 
@@ -77,7 +77,7 @@ class Linear(SameDerivative):
 
 
 @dataclass(frozen=True)
-class Masked(Affine):
+class Masked(Sparse, Affine):
     """b = V a + c with v_hi = 0 where unit h does not read input i; all biases c exist.
 
     mask: the connections as text (`as_text`).  Weights that do not exist are 0 and stay 0: no derivative has them.
@@ -96,12 +96,6 @@ class Masked(Affine):
         """(n_out, 1)."""
         read: Array = self.connected[:, :-1].sum(axis=1, keepdims=True)
         return read
-
-    def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:
-        return apply(A, self.zero_missing(dW.copy()))
-
-    def weight_vjp(self, W: Any, A: Array, dB: Array) -> Array:
-        return self.zero_missing(adjoint(dB, A))
 
 
 def as_text(connections: Array) -> str:

@@ -14,23 +14,29 @@ from macmpi.typing import Array
 
 
 @dataclass(frozen=True)
-class Kernels(Map):
-    """b = sum_m v_m exp(-||(a - c_m) / width||^2), with the weights [c_m, v_m] (examples, n_in + n_out).
-
-    Radial basis functions and the linear map that reads them, as one map: a fitter finds both.
-    """
+class Examples(Map):
+    """A map by examples c_m and their values v_m, with the weights [c_m, v_m] (examples, n_in + n_out)."""
 
     n_in: int
     n_out: int
     examples: int
-    width: float
-    fitter: str = "kernel_ridge"
-    kind: ClassVar[str] = "kernels"
-    capabilities: ClassVar[frozenset[str]] = frozenset({"jacobian"})
 
     @property
     def parameter_shape(self) -> tuple[int, int]:
         return (self.examples, self.n_in + self.n_out)
+
+
+@dataclass(frozen=True)
+class Kernels(Examples):
+    """b = sum_m v_m exp(-||(a - c_m) / width||^2).
+
+    Radial basis functions and the linear map that reads them, as one map: a fitter finds both.
+    """
+
+    width: float
+    fitter: str = "kernel_ridge"
+    kind: ClassVar[str] = "kernels"
+    capabilities: ClassVar[frozenset[str]] = frozenset({"jacobian"})
 
     @property
     def basis(self) -> GaussianBasis:
@@ -55,23 +61,16 @@ class Kernels(Map):
 
 
 @dataclass(frozen=True)
-class Neighbours(Map):
-    """b = the mean of v_m over the k examples c_m nearest to a, with the weights [c_m, v_m] (examples, n_in + n_out).
+class Neighbours(Examples):
+    """b = the mean of v_m over the k examples c_m nearest to a.
 
     A forward costs 2 n n_in examples flops.
     """
 
-    n_in: int
-    n_out: int
-    examples: int
     k: int = 5
     fitter: str = "nearest_neighbours"
     kind: ClassVar[str] = "nearest_neighbours"
     capabilities: ClassVar[frozenset[str]] = frozenset()
-
-    @property
-    def parameter_shape(self) -> tuple[int, int]:
-        return (self.examples, self.n_in + self.n_out)
 
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
         k = min(self.k, self.examples)
