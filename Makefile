@@ -98,6 +98,7 @@ $(VENV)/.docs: $(VENV)/.installed
 docs: $(VENV)/.docs
 	$(BIN)/python run/pages/config_page.py
 	$(BIN)/python run/pages/refusals_page.py
+	$(BIN)/python run/pages/places_page.py
 	$(BIN)/python run/pages/constants_page.py
 	$(BIN)/python run/pages/checks_page.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

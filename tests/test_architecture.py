@@ -581,7 +581,7 @@ def test_few_files_name_where_rows_of_points_live() -> None:
         *("data.source", "data.gathered", "data.targets", "data.checks"),
     }
     assert files_with(re.compile(r"\.sums_alone\b")) <= {
-        *("parallel.placement", "parallel.points", "plan.work", "plan.cost", "plan.parts"),
+        *("parallel.placement", "parallel.points", "plan.work", "plan.cost"),
     }
     assert files_with(re.compile(r"\.spreads\b")) <= {"plan.estimate", "training.trial"}
     assert files_with(re.compile(r"\.by_all\b")) <= {"training.held", "training.checkpoint"}

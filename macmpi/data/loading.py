@@ -62,7 +62,8 @@ def survey(config: Data, wanted: Wanted = NUMBERS, points: Points | None = None)
     X, Y, classes = parts["X"], parts.get("Y"), classes_in(parts, raw, config.source)
     n_out = len(classes) if classes is not None else (Y or X).width
     counts, weighted = (X.width, n_out, len(X), len(parts["X_val"])), "weights" in raw.arrays
-    return Sizes(*counts, Y is None, classes, raw.shape, weighted, weighted_outputs=of_outputs(parts))
+    drawn = "X_val" not in raw.arrays
+    return Sizes(*counts, Y is None, classes, raw.shape, weighted, drawn, of_outputs(parts))
 
 
 def blank(sizes: Sizes) -> Dataset:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,9 @@ from macmpi.half_steps.evaluation import Evaluation
 from macmpi.nets.chain import with_data
 from macmpi.nets.regression import joined
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.points import Points
+from macmpi.parallel.points import FEW, Points, some
 from macmpi.parallel.shared_work import Pieces
+from macmpi.parallel.streams import stream
 from macmpi.parallel.team import Team
 from macmpi.plan.choices import KEPT
 from macmpi.plan.plan import Plan
@@ -51,7 +52,9 @@ class Parts:
         self.plan, self.data, self.team, self.clock = plan, data, team, clock
         work = plan.work
         widest = max(work.w_step.widest, work.first_gram.widest)
-        self.points = Points(work.train, work.summed, team, widest, data.weights)
+        least = max(FEW, *(h for h, _ in plan.chain.block_shapes))  # of which centres and examples are some
+        few = some(plan.n_train, least, stream(plan.seed, "few"))
+        self.points = Points(work.train, work.summed, team, widest, data.weights, few)
         self.over_points, self.in_pieces = self.points.over, Pieces(team)
         self.evaluation = Evaluation(plan, data, team, self.points.weight)
         self._designs: dict[int, Any] = {}
@@ -61,6 +64,20 @@ class Parts:
     def weights(self, state: State[Any]) -> tuple[Array, ...]:
         """W_1, ..., W_{K+1} as views of the state's flat buffer.  Collective: no."""
         return block_views(state.weights, self.plan.chain.block_shapes)
+
+    def gathered(self, numbers: Array, of_validation: Array) -> Dataset:
+        """Some training and some validation points, by number, as every rank has them.  Collective: yes."""
+        data, work, found = self.data, self.plan.work, dict[str, Any]()
+        for name in data.arrays:
+            points, chosen = (work.validation, of_validation) if name.endswith("_val") else (work.train, numbers)
+            found[name] = points.gathered(vars(data)[name], chosen, self.team)
+        return replace(data, **{"Y": found["X"], "Y_val": found["X_val"], **found}, groups=None, order=None)
+
+    def few(self) -> Dataset:
+        """Points that every rank has: the data, or the points at hand and some for validation.  Collective: yes."""
+        if self.points.few is None:
+            return self.data
+        return self.gathered(self.points.few, some(self.plan.n_val, FEW, stream(self.plan.seed, "few", 1)))
 
     def new_state(self, weights: Array) -> State[MacState]:
         """The given weights (flat); coordinates and multipliers, if there are any, 0.  Collective: yes."""

@@ -16,7 +16,7 @@ from macmpi.half_steps.w_problems import WInputs, layer_gram, measured, prepare_
 from macmpi.parallel import balance
 from macmpi.plan.plan import Plan
 from macmpi.plan.work_lists import Exchange, Gram, Job, Layer, WorkList
-from macmpi.reductions import ALONE, InPieces, OverPoints
+from macmpi.reductions import ALONE, InPieces, Made, OverPoints
 from macmpi.solvers.grams import by_row
 from macmpi.solvers.w_problem import SegmentProblem
 from macmpi.state import MacState, State, block_views
@@ -99,8 +99,9 @@ class Solving:
 
     def solve(self, job: Job) -> None:
         """A regression.  Collective: where no rank sums alone."""
-        plan, over_points = self.given.parts.plan, self.given.parts.over_points
+        plan, points = self.given.parts.plan, self.given.parts.points
         own = plan.resolved.regressions[job.segment]
+        over_points = points.alone if plan.work.at_hand(job.segment) else points.over
         if own.by_rows and job.units is not None:
             whole = replace(job, units=None, place=plan.offsets.block(plan.chain.trained(job.segment)[0]))
             with located("W", job.segment, job.units):
@@ -119,12 +120,20 @@ class Solving:
         travel(self.given, jobs)
 
     def train(self, layer: Layer) -> None:
-        """A layer that no regression fits.  Collective: no."""
+        """A layer that no regression fits: of the points at hand, then of all, where these are some of them.
+
+        Collective: where no rank holds all points.
+        """
         parts, state, plan = self.given.parts, self.given.state, self.given.parts.plan
-        before = plan.chain.segments[layer.segment].part(0, layer.map)
-        inputs = before.forward(parts.weights(state), parts.inputs(layer.segment, state))
+        before, weights = plan.chain.segments[layer.segment].part(0, layer.map), parts.weights(state)
+        A = parts.inputs(layer.segment, state)
         present = state.weights[layer.place].reshape(plan.chain.block_shapes[layer.block])
-        found = plan.centres(layer.block, inputs, present if present.any() else None)
+        at_hand = before.forward(weights, parts.points.at_hand(A))
+        found = plan.centres(layer.block, at_hand, present if present.any() else None)
+        if layer.block in plan.resolved.refined and parts.points.share < 1.0:
+            inputs = Made(lambda rows: before.forward(weights, A[rows]), (len(A), at_hand.shape[1]), A.dtype)
+            refine: Any = plan.resolved.trainers[layer.block]
+            found = refine.by_sums(inputs, parts.points.in_pieces.agreed(found), parts.points.over)
         state.weights[layer.place] = found.ravel()
 
     def exchange(self, exchange: Exchange) -> None:

@@ -60,7 +60,6 @@ def _of_layers(config: Config, chain: Chain) -> Iterator[Asked]:
         (D.NO_FILTERS, "", [m for m in chain.blocks[:-1] if not _has_filters(m)]),
         (D.NO_WEIGHT_SLOPES, "", [m for m in weighted if "weight_jacobian" not in m.capabilities]),
         (D.NO_SLOPES, "", [m for m in chain.maps if "jacobian" not in m.capabilities]),
-        (D.CENTRES, "", [m for m in chain.maps if {"centres", "bits"} & m.capabilities]),
     ):
         if maps:
             kind = maps[0].spec()["kind"]
@@ -122,13 +121,11 @@ def _of_regressions(of: Resolved) -> Iterator[Asked]:
 def _asked_of_segment(of: Resolved, k: int, asked_of_run: Sequence[Asked]) -> Iterator[Asked]:
     """Gives what the regression of segment k, counted from 0, is asked to handle.  Collective: no."""
     segment, regression, place = of.chain.segments[k], of.regressions[k], f"segment {k + 1}"
-    reaching = {D.WEIGHTED, D.RING}
+    reaching = {D.WEIGHTED} if regression.by_fitter else {D.WEIGHTED, D.RING}
     if len(of.chain.sites) in of.chain.groups[k]:
         reaching.add(D.WEIGHTED_OUTPUTS)
     if set(segment.regressed) & set(of.shaping.restrained):
         reaching.add(D.RESTRAINED)
-    if of.ring is None:
-        reaching.add(D.SHARDED)
     yield from (one for one in asked_of_run if one.demand in reaching)
     if of.chain.views[k].sparse:
         yield Asked(D.SPARSE, f"a sparse layer of {place}", words="a layer that reads all its inputs")
@@ -168,8 +165,6 @@ def _parts_of_run(of: Resolved) -> Iterator[Part]:
     criterion = config.selection.criterion
     if criterion != "none":
         lacks = {D.MULTIPLIERS} if config.selection.sizes and not _has_centres(of.chain) else {D.NO_CLOSED_FORM}
-        if config.selection.ridges:
-            lacks |= {D.SHARDED}
         why = "it compares nets by one sum of squares over all points and outputs, fitted with a ridge alone"
         yield Part(said("selection.criterion", criterion), SELECTION - lacks, why, (("selection.criterion", "none"),))
     yield _loss(of)
@@ -216,14 +211,12 @@ def _part_of_segment(of: Resolved, k: int) -> Part:
         handles: Demands = getattr(regression.fitter, "handles", frozenset())
         text = f'the fitter "{regression.name}" of segment {k + 1}'
         return Part(
-            text, handles, "it is given all points at once", (("model.fitters", "auto"),), _author(regression.fitter)
+            text, handles, "it is given points at once", (("model.fitters", "auto"),), _author(regression.fitter)
         )
     handles = solver.handles | ({D.INSEPARABLE} if "segment" in solver.takes else set())
     named = of.config.w_step.solver == regression.name
     text = said("w_step.solver", regression.name) if named else f'the W-solver "{regression.name}" of segment {k + 1}'
-    others = [("w_step.solver", word) for word in ("auto", *W_SOLVERS) if word not in (regression.name, "closed_form")]
-    if named and D.SHARDED not in handles:
-        others.insert(1, ("w_step.schedule", "ring"))
+    others = (("w_step.solver", word) for word in ("auto", *W_SOLVERS) if word not in (regression.name, "closed_form"))
     return Part(text, handles, "", tuple(others), _author(solver))
 
 

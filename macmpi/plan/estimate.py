@@ -12,6 +12,7 @@ from macmpi.config import NESTED
 from macmpi.nets.chain import Chain
 from macmpi.parallel import balance, launchers, tiles
 from macmpi.parallel.placement import PLACEMENTS
+from macmpi.parallel.points import FEW
 from macmpi.parallel.shared_memory import PLACE, free_bytes
 from macmpi.parallel.shared_work import alone
 from macmpi.plan.choices import KEPT
@@ -120,7 +121,7 @@ def _with_coordinates(plan: Plan) -> Estimate:
     own = plan.placement.own_copies
     factors += own * sums_bytes(plan) // 8
     memory = plan.dtype.itemsize * (held * 1.1 + data + 7.0 * n * widest) + 8.0 * (6 * weights + factors) + 210e6
-    memory += rounded + plan.dtype.itemsize * n * patches_width(plan)
+    memory += rounded + plan.dtype.itemsize * (n * patches_width(plan) + _at_hand(plan))
     memory -= (1 - own) * (plan.dtype.itemsize * (held + data) + 8.0 * plan.offsets.grams[-1] + rounded)
     z_share = max(plan.work.train.row_counts) / N
     w_costs = [sum(j.cost for j in work.jobs_of(rank)) for rank in range(plan.ranks)]
@@ -187,7 +188,17 @@ def _without_coordinates(plan: Plan) -> Estimate:
     parts = plan.minibatch_parts
     lazy = f"; {idle} mostly wait: a minibatch is {many(parts, 'part')} (stochastic.parts)" if idle else ""
     shares_of_ranks = [f"ranks        {plan.ranks}; share of the busiest: {share:.1%} of the points{lazy}"]
-    return shares_of_ranks, item * (data + kept) + RESIDENT
+    return shares_of_ranks, item * (data + kept + _at_hand(plan)) + RESIDENT
+
+
+def _at_hand(plan: Plan) -> float:
+    """Counts the numbers of the points at hand that a rank has besides its own, where it does not hold all."""
+    if not plan.placement.spreads:
+        return 0.0
+    chain, fitted = plan.chain, plan.work.at_hand
+    read = [s.n_in + s.n_out for k, s in enumerate(chain.segments) if fitted(k) or s.leading or s.trailing]
+    start = [chain.n_in + _targets(plan)] if plan.resolved.start.method in ("pca", "greedy", "staged") else []
+    return float(min(FEW, plan.n_train) * sum([*read, *start]))
 
 
 def node_bytes(plan: Plan) -> float:
@@ -277,15 +288,18 @@ SEEN = 100
 def idle(plan: Plan) -> str:
     """A line that says how many ranks have no points, and how many ranks have some; "" where all have.
 
-    Not of minibatches, whose parts the method itself speaks of.  Collective: no.
+    Where every rank holds all points the stochastic method itself speaks of the parts of its minibatches.
+    Collective: no.
     """
     without, most = plan.work.train.row_counts.count(0), len(plan.work.train.blocks)
-    if not without or plan.minibatch_parts:
+    parts = plan.minibatch_parts
+    if not without or (parts and not plan.placement.spreads):
         return ""
-    plural = "s" if most > 1 else ""
+    plural, what = "s" if most > 1 else "", "part" if parts else "block"
+    remedy = f", and stochastic.parts = {plan.ranks} would give each some" if parts else ""
     return (
         f"{without:,} of {plan.ranks:,} ranks have no points and wait for the others: {plan.n_train:,} points are "
-        f"{most:,} block{plural}, each of which one rank has; {most:,} rank{plural} would be as fast"
+        f"{most:,} {what}{plural}, each of which one rank has; {most:,} rank{plural} would be as fast{remedy}"
     )
 
 

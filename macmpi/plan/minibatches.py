@@ -29,12 +29,12 @@ def minibatch(keys: Stochastic, n_train: int, epoch: int, labels: bool) -> int:
 def minibatch_parts(of: Resolved, n_train: int) -> int:
     """Parts of each minibatch; 0 for methods without them.  Collective: no.
 
-    "auto" is 1 where a minibatch is too little work to be shared, else 2: whatever the number of ranks, since another
-    number of parts gives other bits.
+    "auto" is 1 where a minibatch is too little work to be shared, else 2, or more where a part stays with a rank:
+    whatever the number of ranks, since another number of parts gives other bits.
     """
     if of.method.name != "stochastic":
         return 0
     keys = of.stochastic
     light = FLOPS * keys.batch * of.chain.whole.multiplications < LIGHT
-    auto = max(1 if light else SHARED, of.placement.least_parts)
+    auto = of.placement.parts(1 if light else SHARED, n_train, minibatch(keys, n_train, 0, of.loss.labels))
     return min(auto if keys.parts == "auto" else keys.parts, n_train)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -13,12 +13,11 @@ from macmpi.config.whole import one_layer, resized
 from macmpi.nets.build import is_basis
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import Map
-from macmpi.parallel.placement import Placement
+from macmpi.parallel.placement import EVERYWHERE, Placement
 from macmpi.parallel.streams import stream
 from macmpi.plan.minibatches import minibatch_parts
 from macmpi.plan.resolve import resolve
 from macmpi.plan.resolved import Resolved
-from macmpi.plan.structure import check_ranks
 from macmpi.plan.work import Offsets, Work, offsets
 from macmpi.solvers.w_problem import Restraint
 
@@ -112,7 +111,11 @@ class Plan:
         """The plan of an autoencoder of hidden layer k alone, of whose inputs `output` is the activation."""
         sizes = Sizes(n_in, n_in, self.n_train, self.n_val, autoencoder=True)
         alone = resolve(one_layer(self.resolved.config, k, output, iterations), sizes)
-        return make_plan(alone, self.n_train, self.n_val, self.ranks)
+        return Plan(replace(alone, placement=self.placement), self.n_train, self.n_val, self.ranks)
+
+    def of_few(self, n_train: int, n_val: int) -> Plan:
+        """This plan on few points, which every rank has."""
+        return Plan(replace(self.resolved, placement=EVERYWHERE), n_train, n_val, self.ranks)
 
     @property
     def has_basis(self) -> bool:
@@ -131,6 +134,5 @@ class Plan:
 
 
 def make_plan(resolved: Resolved, n_train: int, n_val: int, ranks: int) -> Plan:
-    """The plan of a run.  Raises UsageError where ranks would have no points.  Collective: no."""
-    check_ranks(resolved, ranks)
+    """The plan of a run.  Collective: no."""
     return Plan(resolved, n_train, n_val, ranks)

@@ -101,7 +101,8 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision]) -> Resolv
         shaping=shaping,
         z_solver=choices.z_solver(config, chain),
         regressions=choices.regressions(config, chain, loss, shaping, fitted_by),
-        trainers=choices.trainers(config.model, chain),
+        trainers=(trainers := choices.trainers(config.model, chain)),
+        refined=frozenset(b for b, trainer in trainers.items() if hasattr(trainer, "by_sums")),
         stage=choices.trainer(config.model.each("centres", 1)[0]),
         metric=penalty.metric if chain.sites else "identity",  # without constraints there is none to measure
         ring=choices.solver(SGDW, config.w_step) if config.w_step.schedule == "ring" else None,

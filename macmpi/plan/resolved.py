@@ -61,8 +61,9 @@ class Resolved:
     autoencoder: the targets are the inputs.
     schedule: how mu and the multipliers move, and when to stop; longer: the keys by which that is later, in words.
     shaping: what is asked of the weights.
-    regressions: of each segment.  trainers: of the parameter blocks that no regression fits; stage: of the layers of a
-    staged start.  metric: the form in which constraints are measured.
+    regressions: of each segment.  trainers: of the parameter blocks that no regression fits; refined: of these, the
+    blocks whose trainers go on by sums over points; stage: of the layers of a staged start.  metric: the form in which
+    constraints are measured.
     ring: trains the segments of inexact solvers, which then travel round a ring of blocks of points; None: none does.
     method, stochastic, baseline, selection, start, run: the values of these tables.  repeatable: it can be repeated on
     other points; gains: by that on all points, since those for validation were drawn from points with targets.
@@ -88,6 +89,7 @@ class Resolved:
     z_solver: ZSolver
     regressions: tuple[Regression, ...]
     trainers: dict[int, Trainer]
+    refined: frozenset[int]
     stage: Trainer
     metric: str
     ring: SGDW | None
@@ -103,4 +105,5 @@ class Resolved:
 
     def travels(self, segment: int) -> bool:
         """Its regressions go round the ring of blocks; they are not done by all ranks jointly."""
-        return self.ring is not None and not self.regressions[segment].solver.exact
+        own = self.regressions[segment]
+        return self.ring is not None and not (own.solver.exact or own.by_fitter)

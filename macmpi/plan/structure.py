@@ -10,7 +10,6 @@ from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import Map
 from macmpi.nets.losses import Loss
 from macmpi.plan.choices import fitter
-from macmpi.plan.minibatches import minibatch_parts
 from macmpi.plan.resolved import Resolved
 from macmpi.solvers.fitters import FITTERS, Fitter
 
@@ -130,20 +129,10 @@ def check_choices(of: Resolved) -> None:
             raise UsageError(
                 f'w_step.solver = "{regression.name}" cannot train under "{activation}" (segment {k + 1}); use auto'
             )
-    if of.ring and all(r.solver.exact for r in of.regressions):
+    if of.ring and not any(map(of.travels, range(len(of.regressions)))):
         raise UsageError(
             'w_step.schedule = "ring": every layer is linear and fitted in closed form, so that nothing travels; use '
             'w_step.schedule = "units", or w_step.linear_solver = "same"'
-        )
-
-
-def check_ranks(of: Resolved, ranks: int) -> None:
-    """Refuses ranks without points.  Raises UsageError."""
-    parts = minibatch_parts(of, ranks)
-    if of.method.name == "stochastic" and of.placement.most_ranks(parts) < ranks:
-        raise UsageError(
-            f"stochastic.parts = {parts} leaves some of {ranks} ranks without points; "
-            f"use stochastic.parts = {ranks} (or a multiple of it), or fewer ranks"
         )
 
 

@@ -9,13 +9,14 @@ from itertools import accumulate
 
 import numpy as np
 
+from macmpi.config import NESTED
 from macmpi.demand import Demand
 from macmpi.nets.chain import Chain
 from macmpi.parallel import tiles
 from macmpi.parallel.placement import Placement
 from macmpi.parallel.points import PointPartition, partition_points
 from macmpi.plan.resolved import Regression, Resolved
-from macmpi.plan.work_lists import Factor, Gram, Job, Layer, Tour, WorkList, all_jointly, each_its_own, trained
+from macmpi.plan.work_lists import Factor, Gram, Job, Layer, Tour, WorkList, all_jointly, by_one, each_its_own
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,9 @@ class Work:
 
     def _training(self, blocks: int) -> PointPartition:
         """The training points in at most `blocks` blocks, or in the same ones always where they stay with a rank."""
-        blocks = self.placement.blocks(blocks, self.minibatch_parts or tiles.sum_blocks(self.n_train))
+        nested = self.resolved.method.name in NESTED
+        only = self.minibatch_parts or (tiles.block_count if nested else tiles.sum_blocks)(self.n_train)
+        blocks = only if self.resolved.ring else self.placement.blocks(blocks, only)
         return partition_points(self.n_train, self.ranks, blocks, self.placement, self._tiled)
 
     def _tiled(self, n: int) -> tiles.Cut:
@@ -104,12 +107,20 @@ class Work:
         made = [k for k in sorted({*segments, *fresh}) if self._by_unit(k) or self.chain.segments[k].leading]
         large = [Factor(k) for k in sorted(segments) if self.offsets.large(k)]
         old, new = ([factor for factor in large if (factor.segment in fresh) == again] for again in (False, True))
-        if self.placement.sums_alone:
-            return WorkList(each_its_own(jobs, grams, old, new, self.ranks), tuple(made))
         away = tuple(job for job in jobs if self.resolved.travels(job.segment))
-        here = [job for job in jobs if not self.resolved.travels(job.segment)]
-        tasks: list[Job | Tour] = [*here, *([Tour(away)] if away else [])]
-        return WorkList(all_jointly(tasks, grams, old, new), tuple(made))
+        here, tour = [job for job in jobs if job not in away], [Tour(away)] if away else []
+        if self.placement.sums_alone:
+            return WorkList((*each_its_own(here, grams, old, new, self.ranks), *all_jointly(tour)), tuple(made))
+        alone = [job for job in here if self.at_hand(job.segment)]
+        joint = all_jointly([*(job for job in here if job not in alone), *tour], grams, old, new)
+        return WorkList((*joint, *by_one(alone, self.ranks)), tuple(made))
+
+    def at_hand(self, segment: int) -> bool:
+        """Its regression is fitted to the rows of some points at hand, for its solver sums over none, and no rank has
+        those of all.
+        """
+        sums = Demand.SHARDED in self.resolved.regressions[segment].solver.handles
+        return not (self.placement.sums_alone or sums or self.resolved.travels(segment))
 
     def jobs(self, segment: int) -> list[Job]:
         """The segment's regressions: tiles of units, rows of a fitter, or one for all its weights."""
@@ -179,9 +190,11 @@ class Work:
         return [Layer(segment, i, b, place, float(place.stop - place.start)) for i, b, place in placed]
 
     def _trained(self, layers: Sequence[Layer]) -> WorkList:
+        if not self.placement.sums_alone:
+            return WorkList(all_jointly(layers))
         copies = [self.resolved.trainers[f.block].copies and not f.map for f in layers]  # its inputs are coordinates
         copied, fitted = ([f for f, c in zip(layers, copies, strict=True) if c == which] for which in (True, False))
-        return trained(copied, fitted, self.ranks)
+        return WorkList(by_one(fitted, self.ranks, copied))
 
 
 @dataclass(frozen=True)

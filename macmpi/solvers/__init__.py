@@ -74,7 +74,8 @@ class WSolver:
     activations -- the activations it can train units under, or None for all elementwise ones;
     exact -- it ends in the minimum, whatever the start;
     handles -- what may be demanded of it (macmpi/demand.py):
-        SHARDED: it reads the points through sums over runs of them alone;
+        SHARDED: it reads the points through sums over runs of them alone; where no rank holds all, a solver that does
+            not is given the rows of some;
         RESTRAINED: it heeds the problem's restraints (l1, groups, bounds);
         SPARSE: weights that do not exist stay 0 (UnitProblem.exists, Map.zero_missing);
         WEIGHTED: it heeds the weights of points: the problem's `point_weights` (which `partial`, `weigh` and `loss_at`

@@ -268,14 +268,16 @@ class Training:
     def _refit(self, state: State[Any], best: Best, iterations: int) -> Refit | None:
         """The refit, begun or gone on with; None where it must stop, once its state is kept.  Collective: yes."""
         directory, of = self.job.directory, f"{state.fingerprint} {iterations}"
-        found = on_root(self.team, lambda: directory.refit_of(of))
+        keeper, found = keeper_of(self.plan), on_root(self.team, lambda: directory.refit_of(of))
         self.pace.pause()
 
         def keep(begun: State[Any]) -> None:
-            kept = self.team.from_root(lambda: directory.keep_refit(begun, of))
-            self.unsaved = self.unsaved or not kept
+            """One of which no rank has all rows begins again."""
+            if keeper.codes(begun) is not None:
+                kept = self.team.from_root(lambda: directory.keep_refit(begun, of))
+                self.unsaved = self.unsaved or not kept
 
-        begun = keeper_of(self.plan).handed_out(found, self.team)
+        begun = keeper.handed_out(found, self.team)
         done = refit(self.data, self.method, best, iterations, lambda: self._wishes()[0], begun, keep)
         if done is not None:
             self._say(f"  {done}")

@@ -49,7 +49,7 @@ package declares its own ([extending](extending/index.md)), and is refused with 
 LAST = "With files, libraries and layers of other packages"
 
 
-OF_A_SEGMENT = frozenset({D.RESTRAINED, D.WEIGHTED, D.WEIGHTED_OUTPUTS, D.SHARDED, D.RING, D.SPARSE, D.INSEPARABLE})
+OF_A_SEGMENT = frozenset({D.RESTRAINED, D.WEIGHTED, D.WEIGHTED_OUTPUTS, D.RING, D.SPARSE, D.INSEPARABLE})
 """The demands that a W-solver is asked for."""
 
 

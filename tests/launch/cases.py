@@ -99,6 +99,26 @@ CASES = {
         *(403, 40, 9, 0, [7, 5, 7]),
         {"method": {"name": "stochastic"}, "stochastic": {"batch": 50, "parts": 5}, **SHARDED},
     ),
+    "auto_parts": Case(*(403, 40, 9, 0, [7, 5, 7]), {"method": {"name": "stochastic"}, **SHARDED}),
+    "sharded_layers": Case(
+        *(403, 40, 9, 3, [7, 5, 6]),
+        {
+            "model": {"activation": ["quantise", "tanh", "sigmoid"], "words": 9},
+            "penalty": {**SETTLES_SOON, "factor": 3.0},
+            **SHARDED,
+        },
+    ),
+    "sharded_halves": Case(
+        *(403, 0, 6, 0, [30, 2, 20]),
+        {
+            "model": {**BASIS, "centres": ["subset", "kmeans"]},
+            "start": {"method": "pca"},
+            "penalty": {"mu_every": 2, "ridge_scale": "objective"},
+            "method": {"name": "alternating"},
+            **SHARDED,
+        },
+    ),
+    "sharded_adam": Case(*(403, 40, 9, 0, [7, 5, 7]), {"method": {"name": "adam"}, **SHARDED}),
 }
 """hasty: mu goes up at nearly every iteration; few: fewer points, units and tiles than ranks; long: mu creeps up, so
 the run goes on until it is stopped, and it saves every iteration; architecture: its sizes change in iteration 3."""

@@ -75,7 +75,7 @@ def test_all_mistakes_of_a_config_in_one_message(folder: Path) -> None:
 
 
 def test_what_does_not_go_together_is_refused_on_all_ranks(folder: Path) -> None:
-    words = ('start.method="pca"', 'parallel.data="sharded"')
+    words = ('start.method="pca"', "model.tied=true")
     message = refused(folder, *(word for setting in words for word in ("--set", setting)), ranks=2)
     assert "does not go with" in message
 

@@ -18,8 +18,8 @@ COMBINATIONS = [
     '`augmented_lagrangian` with `sites = "none"`',
     '`metric` with `ridge_scale = "objective"`',
     (
-        "`run.refit = true` with coordinates and `penalty.mu_every = 0` or multipliers, with selection, with "
-        "sharded points, with a start from a file, a model or an embedding"
+        "`run.refit = true` with coordinates and `penalty.mu_every = 0` or multipliers, with selection, with a start "
+        "from a file, a model or an embedding"
     ),
     '`metric = "curvature"` where a hidden segment is not linear and exact',
 ]

@@ -10,6 +10,7 @@ from pathlib import Path
 import config_page
 import constants_page
 import paper_page
+import places_page
 import pytest
 import refusals_page
 import results_page
@@ -81,6 +82,15 @@ def test_every_key_stands_on_the_page_that_the_index_names() -> None:
 def test_the_page_of_refusals_has_the_messages_of_macmpi() -> None:
     """`make docs` writes it."""
     assert refusals_page.PAGE.read_text(encoding="utf-8") == refusals_page.page()
+
+
+def test_the_page_of_places_has_what_goes_with_what() -> None:
+    """`make docs` writes it.  What is refused is so wherever the points live."""
+    text = places_page.PAGE.read_text(encoding="utf-8")
+    assert text == places_page.page(text)
+    cells = [cell for row in places_page.cells({}) for cell in row[1:]]
+    assert all(re.fullmatch(r"yes|no \(\d+\)", cell) for cell in cells)
+    assert cells.count("yes") > len(cells) / 2
 
 
 def test_the_page_of_constants_has_all_tuned_numbers_with_what_they_were_chosen_on() -> None:
