@@ -251,8 +251,10 @@ def test_no_function_of_stochastic_mac_is_long() -> None:
 
 
 def test_numbers_of_stochastic_mac_that_were_tuned_stand_in_one_table() -> None:
-    """plan/tuned.py; where they are used stand formulas, names, and what only shares work or memory."""
-    others = {"FACTS", "GRAM", "METRIC", "PIECE", "ROWS", "RUNS"}
+    """plan/tuned.py; where they are used stand formulas, names, what only shares work or memory, and the ends of CG and
+    of a line search.
+    """
+    others = {"FACTS", "GRAM", "METRIC", "PIECE", "ROWS", "RUNS", "CARRIED_ON", "CG_TOLERANCE", "HALVINGS"}
     named = {
         target.id
         for path, tree in trees().items()

@@ -257,9 +257,12 @@ class Method(Table):
 
 @dataclass(frozen=True)
 class Stochastic(Table):
-    """Stochastic MAC: minibatches that grow in `grow_every` epochs, averages, damping, iterations of an epoch."""
+    """Stochastic MAC: minibatches that grow in `grow_every` epochs, averages, damping, iterations of an epoch.
 
-    batch: PositiveInt = 250
+    batch: "all": each step is of all points; then cg_iterations: of the direction of a step.
+    """
+
+    batch: PositiveInt | Literal["all"] = 250
     batch_max: PositiveInt = 1000
     grow_every: PositiveInt = 4
     averaging: Annotated[float, Ge(0.0), Lt(1.0)] | Literal["auto"] = "auto"
@@ -268,9 +271,10 @@ class Stochastic(Table):
     patience: PositiveInt = 20
     records: PositiveInt = 1
     parts: PositiveInt | Literal["auto"] = "auto"
+    cg_iterations: NotNegative = 0
 
     def __post_init__(self) -> None:
-        if self.batch_max < self.batch:
+        if self.batch != "all" and self.batch_max < self.batch:
             raise ValueError(f"batch_max = {self.batch_max} is below batch = {self.batch}: raise batch_max too")
 
 
@@ -324,6 +328,7 @@ class Run(Table):
     """Length of the run and what it leaves behind."""
 
     max_iterations: NotNegative = field(default=400, metadata=END)
+    finish: bool | Literal["auto"] = "auto"
     refit: bool | Literal["auto"] = field(default="auto", metadata=END)
     threads: Annotated[int, Ge(1), Le(1024)] = 1
     checkpoint_minutes: Positive = field(default=10.0, metadata=NOTHING)

@@ -25,6 +25,9 @@ GONE: dict[str, tuple[Any, str]] = {
 }
 """Key -> its last default, and why it has gone."""
 
+OF_MINIBATCHES = ("batch_max", "grow_every", "averaging", "records", "parts")
+"""Keys of [stochastic] that mean nothing where each step is of all points."""
+
 
 def gone(key: str, value: Any) -> str | None:
     """Says what became of a key that has gone: "" at its last default; None of any other key.  Collective: no."""
@@ -44,9 +47,14 @@ def ignored(config: Config) -> list[str]:
     method, start, penalty = config.method.name, config.start.method, config.penalty
     kinds = {kind for _, kind, _ in config.model.layers()}
     nested, by_gradient = method in NESTED, config.penalty.stop == "gradient"
+    ends = method == "mac" and config.run.finish is not False
+    whole = config.stochastic.batch == "all"
     by_counting = nested or penalty.value("mu_every") > 0 or by_gradient
     unread = dict.fromkeys(HALF_STEPS, nested) | {
         "stochastic": method != "stochastic",
+        **{f"stochastic.{key}": whole or method != "stochastic" for key in OF_MINIBATCHES},
+        "stochastic.cg_iterations": not (ends or (whole and method == "stochastic")),
+        **{f"stochastic.{key}": not ends and method != "stochastic" for key in ("damping", "ridge")},
         "baseline": method not in ("sgd", "adam"),
         "baseline.patience": method not in ("sgd", "adam", "cg", "lbfgs"),
         "selection": config.selection.criterion == "none",
@@ -66,6 +74,7 @@ def ignored(config: Config) -> list[str]:
         "model.depth": not kinds & {"forest", "boosted"},
         "model.examples": not kinds & {"kernel_ridge", "nearest_neighbours"},
         "method.acceleration": method != "mac",
+        "run.finish": method != "mac",
         "start.range": start == "staged",
         "start.gradient_step": start in ("staged", "model")
         or (method == "stochastic" and start in ("auto", "uniform")),

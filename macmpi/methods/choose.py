@@ -99,6 +99,7 @@ METHODS = Table(
     units="macmpi.methods.unit_selection:UnitSelection",
     accelerated_units="macmpi.methods.unit_selection:AcceleratedUnitSelection",
     stochastic="macmpi.methods.stochastic.method:Stochastic",
+    all_points="macmpi.methods.stochastic.all_points:AllPoints",
     sgd="macmpi.methods.backprop:Sgd",
     adam="macmpi.methods.backprop:Adam",
     cg="macmpi.methods.backprop:ConjugateGradients",
@@ -117,5 +118,7 @@ def choose(plan: Plan, data: Dataset, team: Team, clock: Clock) -> Method:
         word = "selection" if not places(of) else "accelerated_units" if accelerated else "units"
     elif word == "mac" and accelerated:
         word = "accelerated"
+    elif of.whole_steps:
+        word = "all_points"
     method: Method = METHODS[word](plan, data, team, clock)
     return method

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import ceil, log2
+from math import ceil, inf, log2
 
 from macmpi.config import NESTED
 from macmpi.parallel import balance, tiles
@@ -29,9 +29,11 @@ from macmpi.plan.work_lists import Exchange, Gram, Job, Task, Tour, WorkList
 from macmpi.solvers.z_gauss_newton import GaussNewtonZ
 
 PASSES, GRADIENTS = {"stochastic": 3.7, "feasible": 2.0, "momentum": 4.0}, 3
+WHOLE_STEP, WHOLE_CG = 7.5, 4.0
 BLAS_SHARE, SECONDS_A_TILE, SECONDS_A_BYTE = 0.65, 5e-4, 1.5e-9
 """Passes through the net of a gradient (3 unless named) and of what accelerates half steps; gradients of an iteration
-of all points; the share of dgemm's rate that products reach; what a tile takes, and sgd's or adam's step for a byte."""
+of all points; passes of a step of stochastic MAC on all points, and of each of its CG iterations; the share of dgemm's
+rate that products reach; what a tile takes, and sgd's or adam's step for a byte."""
 
 
 @dataclass(frozen=True)
@@ -233,13 +235,19 @@ def _passes(plan: Plan, rate: float) -> list[Round]:
         of_epoch = max(int(plan.n_train // points), 1)
         times, blocks = max(of_epoch // min(keys.records, of_epoch), 1), len(plan.work.parts.blocks)
         layers = forms_of(plan).layers
-        work = DirectionWork(chain.block_shapes, layers, sides_of(chain, layers, points))
+        work = DirectionWork(chain.block_shapes, layers, sides_of(chain, layers, inf if of.whole_steps else points))
         flops += 2.0 * work.by_point
         directions = [2.0 * work.cost(jobs) / BLAS_SHARE / rate for jobs in work.assigned(plan.ranks)]
         costs, squares = inverse_flops(chain.block_shapes, layers), sum(h * h + d * d for h, d in chain.block_shapes)
         inverses = [sum(costs[j] for j in own) / rate for own in assign_inverses(costs, plan.ranks)]
+        if of.whole_steps:  # each CG iteration has a sum of slopes and a direction of its own
+            times, shared = 1 + keys.cg_iterations, min(tuned.PROBED_WHOLE * blocks / points, 1.0)
+            passes = WHOLE_STEP + WHOLE_CG * keys.cg_iterations
+            flops = 2.0 * (passes * chain.whole.multiplications + shared * squares) / times
+            other += _summed((0.0,) * plan.ranks, squares, 1, blocks, plan)
+        remade = 1 if of.whole_steps else -(-times // tuned.REMADE_LATER)
         other.append(Round(directions, item * weights, plan.placement, times=times))
-        other.append(Round(inverses, item * squares, plan.placement, times=-(-times // tuned.REMADE_LATER)))
+        other.append(Round(inverses, item * squares, plan.placement, times=remade))
     elif name in ("sgd", "adam"):
         times = -(-plan.n_train // min(of.baseline.batch, plan.n_train))
         points, blocks = points / times, min(SHARED, of.baseline.batch, plan.n_train)

@@ -71,10 +71,19 @@ def least_bytes(plan: Plan) -> float:
     chain, sites = plan.chain, sum(plan.chain.site_sizes)
     n, n_val = (len(points.held(0)) for points in (plan.work.train, plan.work.validation))  # rank 0 has as many as any
     data = (n + n_val) * (chain.n_in + _targets(plan))
-    held = data + n * sites * (2 if plan.resolved.schedule.multipliers else 1) + 2 * plan.offsets.weights[-1]
-    if plan.minibatch_parts:
-        held += sum(h * h + d * d for h, d in chain.block_shapes) + 4 * widest_image(chain) ** 2
+    held = data + n * sites * (2.0 if plan.resolved.schedule.multipliers else 1.0) + 2 * plan.offsets.weights[-1]
+    if plan.resolved.method.name == "stochastic":
+        held += sum(h * h + d * d for h, d in chain.block_shapes) + 4 * widest_image(chain) ** 2 + taped(plan)
     return plan.dtype.itemsize * float(held) + 8.0 * plan.offsets.grams[-1]
+
+
+def taped(plan: Plan) -> float:
+    """The numbers of all points in the net that a rank keeps for a step of all points.  Collective: no.
+
+    They are what each map gives, and its derivatives.
+    """
+    outputs = sum(m.n_out for m in plan.chain.maps)
+    return 2.0 * outputs * max(plan.work.parts.row_counts) if plan.resolved.whole_steps else 0.0
 
 
 def widest_image(chain: Chain) -> int:
@@ -176,7 +185,7 @@ def _without_coordinates(plan: Plan) -> Estimate:
     kept = BUFFERS * weights
     if name == "stochastic":
         share = max(plan.work.parts.row_counts) / N
-        kept += 5.0 * squares
+        kept += 5.0 * squares + taped(plan)
     elif name in ("sgd", "adam"):
         parts = min(SHARED, plan.resolved.baseline.batch, N)
         share = -(-parts // plan.ranks) / parts
@@ -185,7 +194,7 @@ def _without_coordinates(plan: Plan) -> Estimate:
         kept += 2.0 * PAIRS * weights
     idle = sum(not rows for rows in plan.work.parts.row_counts) if name == "stochastic" else 0
     parts = plan.minibatch_parts
-    lazy = f"; {idle} mostly wait: a minibatch is {many(parts, 'part')} (stochastic.parts)" if idle else ""
+    lazy = f"; {idle} mostly wait: a minibatch is {many(parts, 'part')} (stochastic.parts)" if idle and parts else ""
     shares_of_ranks = [f"ranks        {plan.ranks}; share of the busiest: {share:.1%} of the points{lazy}"]
     return shares_of_ranks, item * (data + kept) + RESIDENT
 
@@ -208,7 +217,7 @@ def node_bytes(plan: Plan) -> float:
     data = (N + plan.n_val) * (chain.n_in + _targets(plan))
     weights, squares = plan.offsets.weights[-1], sum(h * h + d * d for h, d in chain.block_shapes)
     shared = data + N * (sites + kept + made)
-    if not plan.minibatch_parts:
+    if plan.resolved.method.name != "stochastic":
         selecting = _selecting(plan)
         large = [plan.offsets.gram_shapes[k][1] for k in range(len(chain.segments)) if plan.offsets.large(k)]
         grams = plan.offsets.grams[-1] + 2 * sum(n * n for n in large)
@@ -220,7 +229,8 @@ def node_bytes(plan: Plan) -> float:
             shared += N * (2 * (sites + made) + 3 * max(chain.layer_sizes))
         return float(plan.dtype.itemsize * shared + 4 * N * rounded_width(plan) + 8 * grams + 2 * sums_bytes(plan))
     largest, grams = max(max(shape) for shape in chain.block_shapes) ** 2, sum(d * d for _, d in chain.block_shapes)
-    turns = 2 * (plan.minibatch_parts * max(weights, squares) + weights + squares + largest)
+    parts = plan.minibatch_parts or subtrees(len(plan.work.parts.blocks), plan.ranks)
+    turns = 2 * (parts * max(weights, squares) + weights + squares + largest)
     return float(plan.dtype.itemsize * (shared + turns + 3 * weights + grams))
 
 

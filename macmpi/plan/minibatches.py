@@ -16,10 +16,12 @@ SHARED = 2
 
 def minibatch(keys: Stochastic, n_train: int, epoch: int, labels: bool) -> int:
     """Points of a minibatch: at first `batch`, but at most a twentieth of all (of labels a tenth; or BATCH_LEAST); as
-    many more in `grow_every` epochs, and so on, up to `batch_max` and a fifth of all.
+    many more in `grow_every` epochs, and so on, up to `batch_max` and a fifth of all.  "all" is all of them.
 
     Collective: no.
     """
+    if keys.batch == "all":
+        return n_train
     fewest = tuned.EPOCH_LEAST_LABELS if labels else tuned.EPOCH_LEAST
     first = min(keys.batch, max(n_train // fewest, tuned.BATCH_LEAST))
     most = min(keys.batch_max, max(n_train // tuned.EPOCH_GROWN, tuned.BATCH_LEAST, first))
@@ -27,14 +29,14 @@ def minibatch(keys: Stochastic, n_train: int, epoch: int, labels: bool) -> int:
 
 
 def minibatch_parts(of: Resolved, n_train: int) -> int:
-    """Parts of each minibatch; 0 for methods without them.  Collective: no.
+    """Parts of each minibatch; 0 for methods without them, and for steps of all points.  Collective: no.
 
     "auto" is 1 where a minibatch is too little work to be shared, else 2: whatever the number of ranks, since another
     number of parts gives other bits.
     """
-    if of.method.name != "stochastic":
-        return 0
     keys = of.stochastic
+    if of.method.name != "stochastic" or keys.batch == "all":
+        return 0
     light = FLOPS * keys.batch * of.chain.whole.multiplications < LIGHT
     auto = max(1 if light else SHARED, of.placement.least_parts)
     return min(auto if keys.parts == "auto" else keys.parts, n_train)

@@ -74,6 +74,9 @@ RECORDED = USUAL - NO_DERIVATIVES - ONE_NET - {D.ACCELERATED, D.NO_CONSTRAINTS}
 UNLIKE = USUAL - {D.RIDGE_OF_OBJECTIVE, D.RESTRAINED, D.SHARED}
 REFIT = USUAL - ONE_NET - {D.SHARDED, D.MULTIPLIERS, D.SETTLING, D.GIVEN_START, D.HALVES}
 
+FINISH = NESTED_ALONE - {D.NOT_AFFINE, D.COUNTED, D.GRADIENTS} | {D.ACCELERATED}
+"""Steps of all points go on from the weights with which full MAC has settled, by their derivatives."""
+
 ALL_POINTS = tuple(name for name, place in PLACEMENTS.items() if place.sums_alone)
 """Placements in which a rank sees all points."""
 
@@ -131,6 +134,7 @@ TABLE: dict[str, dict[Any, Row]] = {
         "file": Row(USUAL - {D.SHARED, D.SHARDED}, "it gives coordinates of all points", *GIVEN),
         "model": Row(USUAL, "", *GIVEN),
     },
+    "run.finish": {True: Row(FINISH, "it goes on with dense layers with biases, by their derivatives", (False,))},
     "run.refit": {True: Row(REFIT, "it repeats the run on other points", (False,))},
     "parallel.data": {
         name: Row(

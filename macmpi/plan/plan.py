@@ -27,7 +27,8 @@ from macmpi.solvers.w_problem import Restraint
 class Plan:
     """All that is settled before the first half step, the same on every rank.
 
-    resolved: what the config says.  origin: of a net that a selection has changed the plan that the run began with.
+    resolved: what the config says.  origin: of a net that a selection has changed, or of the steps that full MAC ends
+    with, the plan that the run began with.
     """
 
     resolved: Resolved
@@ -62,6 +63,12 @@ class Plan:
     def minibatch_parts(self) -> int:
         """Parts of a minibatch; 0 without minibatches."""
         return minibatch_parts(self.resolved, self.n_train)
+
+    @cached_property
+    def finishing(self) -> Plan | None:
+        """The plan of the steps of all points with which full MAC ends; None where it ends without."""
+        of = self.resolved.finishing
+        return None if of is None else Plan(of, self.n_train, self.n_val, self.ranks, self.begun)
 
     @cached_property
     def offsets(self) -> Offsets:

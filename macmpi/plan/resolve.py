@@ -8,6 +8,7 @@ accepted, or refused for something else.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -22,9 +23,9 @@ from macmpi.demand import Demand
 from macmpi.nets.build import build_chain
 from macmpi.nets.losses import loss_of
 from macmpi.parallel.placement import PLACEMENTS
-from macmpi.plan import choices
-from macmpi.plan.demands import parts
-from macmpi.plan.parts import REFIT, Asked, Part, Setting, asked_by_keys
+from macmpi.plan import choices, tuned
+from macmpi.plan.demands import asked, parts
+from macmpi.plan.parts import FINISH, REFIT, Asked, Part, Setting, asked_by_keys
 from macmpi.plan.resolved import Resolved
 from macmpi.plan.selectable import check_selection
 from macmpi.plan.structure import check_choices, check_fitters, check_layers
@@ -53,7 +54,31 @@ def resolve(config: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> R
     found, unhandled = _checked(config, sizes, decided)
     for pair in unhandled:
         raise _refused(pair, config, sizes)
-    return found
+    if not _finishes(found, sizes):
+        return found
+    finishing, _ = _checked(finishing_of(found.config), sizes)
+    return replace(found, finishing=finishing)
+
+
+def _finishes(of: Resolved, sizes: Sizes) -> bool:
+    """Full MAC ends with steps of all points: "auto" is so for autoencoders that these can go on with."""
+    if of.method.name != "mac" or of.run.finish != "auto":
+        return of.method.name == "mac" and bool(of.run.finish)
+    return sizes.autoencoder and FINISH.issuperset(one.demand for one in asked(of, sizes))
+
+
+def finishing_of(config: Config) -> Config:
+    """The config of the steps of all points with which full MAC ends.  Collective: no.
+
+    They have the ridge that [stochastic] gives, none by "auto": on weights that have grown without one it would weigh
+    more than the error.
+    """
+    values = {"method.name": "stochastic", "stochastic.batch": "all", "run.refit": False}
+    values |= {"stochastic.patience": tuned.FINISH_PATIENCE}
+    values |= {"stochastic.ridge": 0.0} if config.stochastic.ridge == "auto" else {}
+    for key, value in values.items():
+        config = with_value(config, key, value)
+    return config
 
 
 def _checked(config: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> tuple[Resolved, list[Pair]]:

@@ -67,6 +67,7 @@ class Resolved:
     method, stochastic, baseline, selection, start, run: the values of these tables.  repeatable: it can be repeated on
     other points; gains: by that on all points, since those for validation were drawn from points with targets.
     placement: parallel.data says where rows of points live.
+    finishing: full MAC ends with steps of all points, as these values have them; None: it does not.
     config: this one, without the half steps' keys where there are none; another net is resolved from it.
     Two are equal whose runs are, however their configs say it.
     """
@@ -100,6 +101,12 @@ class Resolved:
     placement: Placement
     repeatable: bool
     gains: bool
+    finishing: Resolved | None = None
+
+    @property
+    def whole_steps(self) -> bool:
+        """Each step of stochastic MAC is of all points."""
+        return self.method.name == "stochastic" and self.stochastic.batch == "all"
 
     def travels(self, segment: int) -> bool:
         """Its regressions go round the ring of blocks; they are not done by all ranks jointly."""

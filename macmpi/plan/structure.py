@@ -140,7 +140,7 @@ def check_choices(of: Resolved) -> None:
 def check_ranks(of: Resolved, ranks: int) -> None:
     """Refuses ranks without points.  Raises UsageError."""
     parts = minibatch_parts(of, ranks)
-    if of.method.name == "stochastic" and of.placement.most_ranks(parts) < ranks:
+    if parts and of.placement.most_ranks(parts) < ranks:
         raise UsageError(
             f"stochastic.parts = {parts} leaves some of {ranks} ranks without points; "
             f"use stochastic.parts = {ranks} (or a multiple of it), or fewer ranks"

@@ -62,8 +62,8 @@ class Work:
 
     @cached_property
     def parts(self) -> PointPartition:
-        """The training points as parts that a minibatch is drawn from."""
-        return self._training(self.minibatch_parts)
+        """The training points as parts that a minibatch, or a step of all points, is summed over."""
+        return self._training(self.minibatch_parts or tiles.sum_blocks(self.n_train))
 
     @cached_property
     def validation(self) -> PointPartition:

@@ -28,6 +28,9 @@ Product = Callable[[Array, bool], tuple[Array, Array | None, Array]]
 ARMIJO = 1e-4
 """A trial step t is good where it lowers the value by this share of t times the slope."""
 
+PLANE_DAMPING = 1e-3
+"""A model in a plane is damped by this, for directions scaled to curvature 1."""
+
 PAIRS, CURVED = 10, 1e-10
 """L-BFGS remembers PAIRS steps s and changes y of the gradient, those with s . y above CURVED ||s|| ||y||."""
 
@@ -196,6 +199,14 @@ def parabola_minimum(f: Numbers, slope: Numbers, t: Numbers, trial: Numbers) -> 
     """
     curvature = trial - f - slope * t
     return np.where(curvature > 0.0, -0.5 * slope * t**2 / np.where(curvature > 0.0, curvature, 1.0), np.inf)
+
+
+def least_in_plane(H: Array, b: Array) -> Array:
+    """argmin 1/2 x^T H x - b^T x, damped by `PLANE_DAMPING` in scale; 0 along what H does not see.  Collective: no."""
+    scale = 1.0 / np.sqrt(np.maximum(np.diag(H), np.finfo(float).tiny))
+    scaled = H * scale[:, None] * scale
+    found: Array = scale * np.linalg.solve(0.5 * (scaled + scaled.T) + PLANE_DAMPING * np.eye(len(b)), b * scale)
+    return found
 
 
 def conjugate_gradients(

@@ -20,7 +20,7 @@ from macmpi.parallel.team import Team, check_alike, on_root
 from macmpi.plan.penalty import Decision, Progress
 from macmpi.plan.plan import Plan
 from macmpi.results.scores import levels
-from macmpi.state import Errors, State
+from macmpi.state import Errors, State, StochasticState
 from macmpi.training import finite, process
 from macmpi.training.checkpoint import digest, keeper_of
 from macmpi.training.process import ANSWERED
@@ -53,12 +53,13 @@ def train(job: Job, plan: Plan, data: Dataset, team: Team) -> Outcome:
     process.ready_products()
     clock = Clock()
     team.set_clock(clock, plan.resolved.run.deadline)
-    method = choose(plan, data, team, clock)
+    finishing = job.state is not None and isinstance(job.state.own, StochasticState) and plan.finishing
+    method = choose(finishing or plan, data, team, clock)
     run = Training(job, data, team, clock, method)
     if job.request.is_program:
         process.spare_living()
     state, stopped = run.begin(), False
-    while not state.finished and not stopped:
+    while not stopped and (not state.finished or run.goes_on(state)):
         stopped = run.iterate(state)
     if stopped and not job.request.ends_with_model:
         return Outcome(STOPPED)
@@ -119,7 +120,7 @@ class Training:
     def iterate(self, state: State[Any]) -> bool:
         """One iteration, its record and rank 0's decision.  True when the run must stop here.  Collective: yes."""
         self.sweep_began, mu = now(), state.mu
-        complete = self._sweep(state)
+        complete = self._turn(state) if state.finished else self._sweep(state)
         worst = self.team.max_over_ranks({"took": now() - self.sweep_began, **finite.bad_places(state, self.first)})
         state.seconds += worst.pop("took")
         wrong = finite.wrong_places(
@@ -181,6 +182,27 @@ class Training:
                 self._save(replace(state, seconds=state.seconds + began - self.sweep_began), last=False)
             self.sweep_began += now() - began
         return stop
+
+    def goes_on(self, state: State[Any]) -> bool:
+        """Full MAC has settled, and the run goes on with steps of all points.  Collective: no."""
+        left = self.plan.resolved.schedule.max_iterations - state.iteration
+        return state.finished == "converged" and self.plan.finishing is not None and left > 0
+
+    def _turn(self, state: State[Any]) -> bool:
+        """An iteration in which full MAC's postprocessed weights become those that steps of all points go on from.
+
+        Collective: yes.
+        """
+        assert self.plan.finishing is not None
+        weights = self.method.finish(state).weights
+        self.method = choose(self.plan.finishing, self.data, self.team, self.clock)
+        begun = self.method.start_at(weights, gradient_step=False)
+        state.weights, state.Z, state.own, state.finished = begun.weights, begun.Z, begun.own, ""
+        state.history.fell_to = float("inf")
+        self.method.begin(state)
+        self._say(f"  {self.method.account.how}")
+        state.completed()
+        return True
 
     def _sweep(self, state: State[Any]) -> bool:
         """The method's sweep; a rank whose library stops at numbers that are not finite says where, for all.

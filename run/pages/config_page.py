@@ -41,14 +41,14 @@ DECIDES = {
     "model": "layers, activations, where coordinates live, the loss",
     "start": "the first weights",
     "method": "full MAC, stochastic MAC or a baseline",
-    "stochastic": "minibatches, damping, ridge, averaging of stochastic MAC",
+    "stochastic": "minibatches or all points, damping, ridge, averaging of stochastic MAC",
     "baseline": "rate and minibatches of SGD, Adam, CG, L-BFGS",
     "penalty": "mu, multipliers, ridge, l1, bounds, when full MAC stops",
     "z_step": "how coordinates are solved for",
     "w_step": "how weights are solved for",
     "selection": "which sizes, widths and ridges are tried, and what a parameter costs",
     "parallel": "what a rank holds",
-    "run": "iterations, refit, threads, checkpoints, deadline",
+    "run": "iterations, finish, refit, threads, checkpoints, deadline",
 }
 """What each table decides."""
 

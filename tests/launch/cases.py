@@ -60,6 +60,7 @@ CASES = {
             "penalty": {"method": "augmented_lagrangian", "tolerance": 0.2, "metric": "variance"},
         },
     ),
+    "finishing": Case(*(150, 50, 9, 0, [7, 4, 7]), {"penalty": {"tolerance": 0.5, "mu_max": 1000.0}}),
     "few": Case(5, 2, 3, 0, [2]),
     "long": Case(
         *(37, 11, 9, 0, [7, 5, 7]),

@@ -183,6 +183,11 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     yield WIDE, {**factors, "stochastic.grow_every": 1}
     yield CLASSES, {**factors, **single, "parallel.data": "node", "model.loss": "cross_entropy"}
     yield WIDE, {"method.name": "stochastic", "stochastic.batch": 8, "stochastic.parts": 3, "model.hidden": [400, 5]}
+    whole = {"method.name": "stochastic", "stochastic.batch": "all"}
+    yield WIDE, whole
+    yield LONG, {**whole, **single, "stochastic.cg_iterations": 2, "parallel.data": "sharded"}
+    yield CLASSES, {**whole, "stochastic.cg_iterations": 2, "model.loss": "cross_entropy", "parallel.data": "node"}
+    yield GAPS, {**whole, "loss.missing": True, "model.activation": "tanh"}
     for i, name in enumerate(("sgd", "adam", "cg", "lbfgs")):
         keys = {"method.name": name, "baseline.batch": 9, "baseline.momentum": 0.5}
         yield WIDE, {**keys, **(single if i % 2 else {})}
@@ -655,7 +660,7 @@ def words(choice: Choice) -> list[str]:
         f"metric={plan.resolved.metric}",
         f"start={c.start.method}",
     ]
-    found += [f"precision={plan.dtype}", f"by={c.method.name}"]
+    found += [f"precision={plan.dtype}", f"by={c.method.name}", *(["batch=all"] if plan.resolved.whole_steps else [])]
     found += [f"acceleration={c.method.acceleration}", f"schedule={c.w_step.schedule}", f"data={c.parallel.data}"]
     trainers = {kind: name for name, kind in TRAINERS.items()}
     found += [f"centres={trainers[type(t)]}" for t in plan.resolved.trainers.values()]

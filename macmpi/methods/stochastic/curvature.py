@@ -11,7 +11,6 @@ from itertools import accumulate
 
 import numpy as np
 
-from macmpi.methods.stochastic.factors import Averages, OfSeen, Seen, metrics
 from macmpi.methods.stochastic.inverses import GRAM, cross
 from macmpi.methods.stochastic.layers import Amount, LayerCurvature, Layout, Pair, layer_curvature
 from macmpi.methods.stochastic.schedule import Running
@@ -24,6 +23,7 @@ from macmpi.plan import tuned
 from macmpi.plan.directions import CurvatureForms, Sides, assign_inverses, inverse_flops
 from macmpi.plan.plan import Plan
 from macmpi.solvers.grams import by_row
+from macmpi.solvers.metrics import Averages, OfSeen, Seen, metrics
 from macmpi.state import block_views
 from macmpi.typing import Array
 
@@ -44,6 +44,7 @@ class RunningCurvature:
 
     def __init__(self, plan: Plan, forms: CurvatureForms, rows: dict[int, Tile], tree: TreeSum, clock: Clock) -> None:
         self.plan, self.forms, self.rows, self.sum = plan, forms, rows, tree
+        self.whole = plan.resolved.whole_steps
         self.team, self.clock = tree.team, clock
         shapes, item = plan.chain.block_shapes, plan.dtype.itemsize
         self.layout = layout = Layout(shapes, forms.layers)
@@ -84,8 +85,11 @@ class RunningCurvature:
             self.layout.gram_blocks(state.own.grams)[0][:] = total / self.plan.n_train
 
     def note(self, tapes: Tapes, probed: float, state: Running) -> None:
-        """Adds a minibatch to the running Grams.  Collective: no."""
-        rate = max(1.0 - tuned.GRAM_MEMORY, 1.0 / (state.own.steps + 1))
+        """Adds a minibatch to the running Grams; all points, of which none are new, take their place.
+
+        Collective: no.
+        """
+        rate = 1.0 if self.whole else max(1.0 - tuned.GRAM_MEMORY, 1.0 / (state.own.steps + 1))
         self._faded *= 1.0 - rate
         with self.clock("z"):
             for i, seen in tapes.items():
@@ -125,7 +129,7 @@ class RunningCurvature:
         self.fold(state)
         if not self._paired:  # shifts take the traces of a Gram and of its metric
             self.complete(state)
-        pairs, amount = self._pairs(tapes, probed, state), Amount(damping, cross(state.own.steps))
+        pairs, amount = self._pairs(tapes, probed, state), self.amount(damping, state)
         last = self.layout.square_blocks(state.own.inverses)
         state.own.inverses = self._inverses.array(state.own.inverses.shape, state.own.inverses.dtype)
         layers = self.layers(state)
@@ -138,6 +142,10 @@ class RunningCurvature:
         changed = [[(k, side) for k, side in rank if forms[k].spectral or forms[k].ranks[side]] for rank in self.owned]
         if any(changed):
             self.team.gather_parts(state.own.spectra, [[spectra[k][side] for k, side in rank] for rank in changed])
+
+    def amount(self, damping: float, state: Running) -> Amount:
+        """The damping, in eigenvectors by how sure Grams are.  Collective: no."""
+        return Amount(damping, tuned.CROSS_LEAST if self.whole else cross(state.own.steps))
 
     def layers(self, state: Running) -> Sequence[LayerCurvature]:
         """The layers, with what they have made in the arrays of a State.  Collective: no."""

@@ -19,8 +19,7 @@ import numpy as np
 
 from macmpi.half_steps.evaluation import Evaluation
 from macmpi.methods.stochastic.curvature import RunningCurvature
-from macmpi.methods.stochastic.inverses import cross
-from macmpi.methods.stochastic.layers import Amount, Gradient
+from macmpi.methods.stochastic.layers import Gradient
 from macmpi.methods.stochastic.schedule import Running
 from macmpi.parallel import tiles
 from macmpi.parallel.shared_work import Sum, Turns, commonly
@@ -82,7 +81,7 @@ class Directions:
 
         slopes: summed over n points, with the inverses of curvature.sides in them already.  Collective: no.
         """
-        layers, amount = self.curvature.layers(state), Amount(damping, cross(state.own.steps))
+        layers, amount = self.curvature.layers(state), self.curvature.amount(damping, state)
         for k, runs in groupby(self.units[self.team.rank], itemgetter(0)):
             shape, map_ = self.layout.shapes[k], self.plan.chain.blocks[k].own
             with self.clock("w"):
