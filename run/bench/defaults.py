@@ -350,7 +350,7 @@ with `early_stopping=True`. The boosted trees know what is a category. "No worse
 means; more than noise is what the differences of the splits leave to chance in one case of twenty at most, by Student's
 t. The limit of numbers that lie far beyond those of training was decided with a view to diamonds, Crime and MCAS, that
 patience waits for the first epoch with a view to Produc; which texts have columns of their own on another table; that
-up to 5,000 points are refitted, and for how long, on splits 100 to 124 of nine of these tables (docs/log/few_points.md,
+up to 5,000 points are refitted, and for how long, on splits 100 to 124 of nine of these tables (log/few_points.md,
 which judges it on other splits of eight others)."""
 
 EARLIER = (

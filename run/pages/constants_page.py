@@ -20,7 +20,7 @@ HEAD = """# Constants of stochastic MAC
 Nothing in the formulas of [stochastic MAC](stochastic.md) says what these numbers should be: they were tuned, or set
 by judgement, and no key changes them. "Chosen on" says on which nets and data, "half" and "double" what these do, as
 far as the logs or the history of commits know it. Errors are E1 per point, training / validation. USPS is
-`run/usps_fast.toml`, large `run/large_fast.toml`, tables are [small public ones](../log/few_points.md); one run of
+`run/usps_fast.toml`, large `run/large_fast.toml`, tables are small public ones (log/few_points.md); one run of
 seed 0 unless seeds are named. The page is made of `macmpi/plan/tuned.py` (`python run/pages/constants_page.py`).
 """
 

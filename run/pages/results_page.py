@@ -29,7 +29,7 @@ speedup"` parts of it; every number comes from the files in docs/results/, which
 with the 1/2; "training / validation" is the end of a run, after postprocessing. Medians are given, with least and
 most in brackets. What a model predicts is marked, and no measurement. [Studies](studies/index.md) answer single
 questions, each by a command of its own; older figures, from other machines and commits, are in the
-[log](log/index.md).
+folder log/.
 """
 
 MISSING = "Not measured yet: `make results ONLY={name}`."

@@ -20,7 +20,7 @@ from macmpi.plan import tuned
 ROOT = Path(__file__).resolve().parents[2]
 WIDTH, README_LINES = 120, 120
 
-PAGES = sorted(path for pattern in ("*.md", "data/*.md", "docs/**/*.md") for path in ROOT.glob(pattern))
+PAGES = sorted(path for pattern in ("*.md", "data/*.md", "docs/**/*.md", "log/*.md") for path in ROOT.glob(pattern))
 PRESENT = [path for path in PAGES if path.parent.name != "log" and path.name != "CHANGELOG.md"]
 """The pages that describe the program as it is."""
 
