@@ -13,7 +13,7 @@
 # make docs   the documentation as a site, in build/site; fails at a link that leads nowhere
 # make speedup  speedup against processors: measured, and predicted beyond the cores there are
 # make compare   MAC against what one would train with instead (an hour or two; installs PyTorch)
-# make bench-defaults   macmpi without tuning against scikit-learn on 23 sets, 21 tables: docs/studies/defaults.md (an hour)
+# make bench-defaults   macmpi without tuning against scikit-learn on 23 sets, 21 tables: docs/defaults.md (an hour)
 # make paper   the paper's figures 2 to 6 and theorem B.3 again: docs/paper.md; ONLY="fig5 theory" some (half an hour)
 # make results the benchmarks of docs/results.md; ONLY=speedup one of them (hours; stops and goes on)
 # make same-bits COMMIT=main   whether every feature still gives the results of another commit, bit for bit (minutes)
@@ -128,7 +128,7 @@ $(VENV)/.bench: $(VENV)/.installed
 	touch $@
 
 bench-defaults: $(VENV)/.bench
-	$(BIN)/python run/bench/defaults.py --tuned 20 --page docs/studies/defaults.md
+	$(BIN)/python run/bench/defaults.py --tuned 20 --page docs/defaults.md
 
 same-bits: $(VENV)/.installed
 	$(BIN)/python run/bench/same_bits.py $(COMMIT) $(CASES)

@@ -9,7 +9,7 @@ through the rest of the net gives E1 + C of each.  That is an upper bound, since
 candidate that seems worse is trained for some iterations, the net as it is too, while the gap between them closes fast.
 
 E_Q + C, which the paper compares, says too little of a hidden layer here: its errors weigh mu, whatever they do to the
-outputs (docs/studies/sizes.md has figures).
+outputs (docs/studies.md has figures).
 """
 
 from __future__ import annotations
