@@ -7,6 +7,7 @@ The combinations are those of tests/refused, which tests/unit/test_refusals.py c
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,8 @@ forest or boosted trees.
 
 PARTS = """## Parts, and what they do not go with
 
-Parts that are not listed handle everything. macmpi offers only remedies that it has tried: another part, or the demand
+Parts that are not listed handle everything. Messages have the reasons of the last column where the tables below have
+"...". macmpi offers only remedies that it has tried: another part, or the demand
 switched off. A solver, fitter or loss of another package declares what it handles ([extending](extending/index.md)).
 """
 
@@ -70,7 +72,9 @@ def handled(solver: Any) -> Demands:
 def parts() -> list[list[str]]:
     """A row for parts that do not handle everything, those that lack the same as one: names, what, and why."""
     tables = {**TABLE, **HALF_STEPS}
-    named = {f"{key} = {as_toml(word)}": tuple(row[:2]) for key, rows in tables.items() for word, row in rows.items()}
+    named = {
+        f"{key} = {json.dumps(word)}": tuple(row[:2]) for key, rows in tables.items() for word, row in rows.items()
+    }
     named["selection.criterion"] = SELECTION, "nets are compared by one sum of squares, fitted with a ridge alone"
     for key, solvers in {"z_step": Z_SOLVERS, "w_step": W_SOLVERS}.items():
         asked = OF_A_SEGMENT if key == "w_step" else USUAL
@@ -92,37 +96,26 @@ def together(said: list[str]) -> str:
     return " or ".join([said[0], *(text.removeprefix(f"{key} = ") for text in said[1:])])
 
 
-def message(keys: Keys) -> str:
-    """What macmpi says of a config.  Raises ValueError where it is not refused."""
+def message(keys: Keys, reasons: set[str]) -> str:
+    """What macmpi says of a config, without reasons that another table has.  Raises ValueError where it is taken."""
     try:
         planned(keys)
     except UsageError as error:
-        return str(error)
+        said = str(error)
+        return next((said.replace(f": {why}; ", ": ...; ") for why in reasons if f": {why}; " in said), said)
     raise ValueError(f"{keys} is not refused")
-
-
-def as_toml(value: Any) -> str:
-    """A value as a config has it."""
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case str():
-            return f'"{value}"'
-        case dict():
-            return "{" + ", ".join(f"{key} = {as_toml(own)}" for key, own in value.items()) + "}"
-        case list() | tuple():
-            return "[" + ", ".join(map(as_toml, value)) + "]"
-    return repr(value)
 
 
 def page() -> str:
     """The whole page, a table for each topic."""
-    found = [HEAD, f"{PARTS}\n{table(('part', 'does not go with', 'since'), parts())}\n"]
+    of_parts = parts()
+    reasons = {why for *_, why in of_parts if why}
+    found = [HEAD, f"{PARTS}\n{table(('part', 'does not go with', 'since'), of_parts)}\n"]
     for title, topic in TOPICS.items():
         cells = []
         for combination in topic.COMBINATIONS:
             row = next(row for row in topic.TABLE.values() if combination.startswith(row.of))
-            cells.append([combination, message(row.keys).replace("|", "\\|")])
+            cells.append([combination, message(row.keys, reasons).replace("|", "\\|")])
         found.append(f"## {title}\n\n{table(('combination', 'macmpi says'), cells)}\n")
     found.append(f"## {LAST}\n\n{table(('combination', 'why', 'remedy'), list(map(list, ELSEWHERE)))}\n")
     return "\n".join(found)

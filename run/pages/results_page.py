@@ -281,16 +281,13 @@ def rivals(found: Found) -> str:
 
 
 def shapes(found: Found) -> str:
-    """The rows of all shapes: errors of training points, unless it says of validation; a star is MAC's start."""
+    """Training errors of all shapes; a star: of a rival that began at MAC's start."""
     rows = [
-        [
-            shape,
-            f"{'validation ' * level.validation}{level.error}{'*' * level.given}",
-            *(c.replace(" s", "") for c in cells),
-        ]
+        [shape, f"{level.error}{'*' * level.given}", *(cell.replace(" s", "") for cell in cells)]
         for shape, level, cells in at_lowest(found)
+        if not level.validation
     ]
-    header = ("shape", "error", "stochastic MAC, s", "best rival from random weights (times)", "from MAC's start")
+    header = ("shape", "E1 train", "stochastic MAC, s", "best rival from random weights (times)", "from MAC's start")
     return table(header, rows)
 
 
@@ -358,7 +355,7 @@ def in_short(found: dict[str, Found]) -> tuple[str, str]:
         level, cells = min((pair for pair in own if pair[0].validation), key=lambda pair: float(pair[0].error))
         missed = re.search(r"[\d.]+(?= at best)", cells[0])
         behind += [f"the {shape}"] if missed else []
-        there = missed[0] if missed else f"there after {cells[0]}"
+        there = missed[0] if missed else f"there {cells[1 + level.given].rpartition('(')[2].rstrip(')')} times faster"
         rows.append([problem, *times, f"{level.of}{OF_START * level.given} {level.error}; MAC {there}"])
     header = ("times faster at the best rival's lowest E1 train", "from random weights", "from MAC's start")
     return answer(levels, random, given, behind), table((*header, "lowest validation error of a rival"), rows)
