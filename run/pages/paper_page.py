@@ -181,9 +181,8 @@ def fig6(found: Found) -> str:
         count, most = list(result["measured"].items())[-1]
         predicted = result.get("predicted", {})
         of12 = f"{sum(predicted['1'].values()) / sum(predicted['12'].values()):.1f}" if "12" in predicted else "-"
-        each = [f"{m['seconds']:.3f} ({m['least']:.3f}-{m['most']:.3f})" for m in (one, most)]
-        rows.append([result["name"], *each, f"{one['seconds'] / most['seconds']:.2f} on {count}", of12])
-    header = ("experiment", "seconds an iteration, one rank", "on all cores", "speedup", "predicted for 12 ranks")
+        rows.append([result["name"], f"{one['seconds'] / most['seconds']:.2f} on {count}", of12])
+    header = ("experiment", "speedup", "predicted for 12 ranks")
     return "\n\n".join(
         [
             "**The paper**: nearly linear in the number of processors, about 6 with 12, on all three experiments.",

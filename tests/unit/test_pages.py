@@ -142,6 +142,19 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert (page.parent / target).exists(), target
 
 
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as links name them, on the site as on the forge."""
+    headings = re.findall(r"^#+ (.+)$", "\n".join(prose(page.read_text(encoding="utf-8"))), re.MULTILINE)
+    words = (re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", heading).lower() for heading in headings)
+    return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", text).strip()) for text in words}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_links_lead_to_headings(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#:]*)#([\w-]+)\)", page.read_text(encoding="utf-8")):
+        assert anchor in anchors(page.parent / target if target else page), f"{target}#{anchor}"
+
+
 @pytest.mark.parametrize("page", PRESENT, ids=named)
 def test_files_that_a_page_names_exist(page: Path) -> None:
     """A file is named from the root, or from a folder of the package; files of the worked example begin with my_."""
