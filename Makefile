@@ -96,7 +96,6 @@ $(VENV)/.docs: $(VENV)/.installed
 	touch $@
 
 docs: $(VENV)/.docs
-	$(BIN)/python run/pages/config_page.py
 	$(BIN)/python run/pages/refusals_page.py
 	$(BIN)/python run/pages/constants_page.py
 	$(BIN)/python run/pages/checks_page.py

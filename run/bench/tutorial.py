@@ -1,7 +1,7 @@
 """The figures of docs/tutorial: macmpi on data that scikit-learn bundles, against what one would use instead.
 
-    python run/bench/tutorial.py digits      # measures, and writes the table into docs/tutorial/digits.md
-    python run/bench/tutorial.py diabetes codes --repeats 2 --pages /tmp    # a trial, into other files
+    python run/bench/tutorial.py digits      # measures, and writes the table of digits into docs/tutorial/cases.md
+    python run/bench/tutorial.py diabetes codes --repeats 2 --page /tmp/cases.md    # a trial, into a copy of the page
 
 All contenders of a split are measured one after the other in one process on one thread, so that what else the machine
 does strikes them alike.  Seconds are CPU seconds of fit and prediction, imports not counted.
@@ -39,8 +39,8 @@ from sklearn.svm import SVC, SVR  # noqa: E402
 
 import macmpi  # noqa: E402
 
-PAGES = Path(__file__).resolve().parents[2] / "docs" / "tutorial"
-BEGIN, END = "<!-- table -->", "<!-- end of table -->"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "tutorial" / "cases.md"
+END = "<!-- end of table -->"
 SETTINGS = 20
 """Settings of the tuned MLP that are tried."""
 
@@ -281,17 +281,18 @@ def table(splits: list[list[Row]]) -> list[str]:
     return lines
 
 
-def into(page: Path, lines: list[str], command: str, repeats: int) -> None:
-    """Replaces the table of a page, and the text that says where it is from."""
+def into(page: Path, case: str, lines: list[str], command: str, repeats: int) -> None:
+    """Replaces the table of a case on a page, and the text that says where it is from."""
+    begin = f"<!-- table of {case} -->"
     head = (
         f"{measured_where()}; commit {commit()}. One thread; the machine was shared, so seconds are rough. Means ± "
         f"deviations over {repeats} splits, a quarter of the points for the test. Written by `{command}`."
     )
     text = page.read_text(encoding="utf-8")
-    own = "\n".join([BEGIN, textwrap.fill(head, 118, break_on_hyphens=False, break_long_words=False), "", *lines, END])
-    changed, count = re.subn(f"{BEGIN}.*?{END}", lambda _: own, text, flags=re.DOTALL)
+    own = "\n".join([begin, textwrap.fill(head, 118, break_on_hyphens=False, break_long_words=False), "", *lines, END])
+    changed, count = re.subn(f"{begin}.*?{END}", lambda _: own, text, flags=re.DOTALL)
     if count != 1:
-        sys.exit(f"{page}: one pair of {BEGIN} and {END} is needed")
+        sys.exit(f"{page}: one pair of {begin} and {END} is needed")
     page.write_text(changed, encoding="utf-8")
 
 
@@ -299,7 +300,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="+", choices=list(CASES))
     parser.add_argument("--repeats", type=int, default=10)
-    parser.add_argument("--pages", type=Path, default=PAGES)
+    parser.add_argument("--page", type=Path, default=PAGE)
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     for case in args.cases:
@@ -309,9 +310,7 @@ def main() -> None:
             print(case, seed, *(f"{name}: {figures}" for name, figures in splits[-1]), sep="\n  ", flush=True)
         lines = table(splits)
         print("\n".join(lines))
-        into(
-            args.pages / f"{case}.md", lines, " ".join(["python", "run/bench/tutorial.py", *sys.argv[1:]]), args.repeats
-        )
+        into(args.page, case, lines, " ".join(["python", "run/bench/tutorial.py", *sys.argv[1:]]), args.repeats)
 
 
 if __name__ == "__main__":

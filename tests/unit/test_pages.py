@@ -7,7 +7,6 @@ import tomllib
 from ast import literal_eval
 from pathlib import Path
 
-import config_page
 import constants_page
 import paper_page
 import pytest
@@ -63,19 +62,12 @@ def test_pages_are_short(page: Path) -> None:
     assert named(page) in LONG or len(page.read_text(encoding="utf-8").splitlines()) <= 200
 
 
-def test_the_pages_of_keys_are_those_of_the_defaults() -> None:
-    """`make docs` writes them."""
-    written = {path: path.read_text(encoding="utf-8") for path in config_page.FOLDER.iterdir()}
-    assert written == config_page.pages(config_page.DEFAULTS.read_text(encoding="utf-8"))
-    assert [path for path, text in written.items() if " |  |" in text] == [], "a key without a meaning"
-
-
-def test_every_key_stands_on_the_page_that_the_index_names() -> None:
-    index = (config_page.FOLDER / "index.md").read_text(encoding="utf-8")
-    for table, keys in tomllib.loads(config_page.DEFAULTS.read_text(encoding="utf-8")).items():
-        (page,) = re.findall(rf"\[`\[{table}\]`\]\((\w+\.md)#{table}\)", index)
-        _, _, behind = (config_page.FOLDER / page).read_text(encoding="utf-8").partition(f"## [{table}]\n")
-        assert re.findall(r"^\| `(\w+)`", behind.split("\n## ")[0], re.MULTILINE) == list(keys)
+def test_the_page_of_keys_leads_from_every_table_to_more_and_shows_all_keys() -> None:
+    """Of run/defaults.toml."""
+    page = (ROOT / "docs" / "config.md").read_text(encoding="utf-8")
+    tables = tomllib.loads((ROOT / "run" / "defaults.toml").read_text(encoding="utf-8"))
+    assert re.findall(r"^\| `\[(\w+)\]` \| .+ \| \[", page, re.MULTILINE) == list(tables)
+    assert '\n--8<-- "run/defaults.toml"\n' in page
 
 
 def test_the_page_of_refusals_has_the_messages_of_macmpi() -> None:
