@@ -5,7 +5,7 @@
 # make test-kernels  the mathematics under several kernels of BLAS, numbers of threads, locales; read-only sources
 # make test-ranks  every choice of the config on 5 ranks and on 2 or 3, where make test takes a cover of pairs
 # make mutants  breaks the package in 60 places, and says which tests notice; ONLY="S1 P2" some of them (ten minutes)
-# make faults the fault suite: every fault in every phase (docs/faults.md); make soak: 200 stops and starts
+# make faults the fault suite: every fault in every phase (tests/faults/README.md); make soak: 200 stops and starts
 # make test-slurm  run/batch/slurm.sh under a real Slurm of three nodes inside this machine (root; Debian: slurm-wlm munge)
 # make test-nodes  mpiexec over three nodes inside this machine: every method, links that are slow, nodes that die (root)
 # make lint   style and types
