@@ -5,7 +5,7 @@
 # make test-kernels  the mathematics under several kernels of BLAS, numbers of threads, locales; read-only sources
 # make test-ranks  every choice of the config on 5 ranks and on 2 or 3, where make test takes a cover of pairs
 # make mutants  breaks the package in 60 places, and says which tests notice; ONLY="S1 P2" some of them (ten minutes)
-# make faults the fault suite: every fault in every phase (docs/faults.md); make soak: 200 stops and starts
+# make faults the fault suite: every fault in every phase (tests/faults/README.md); make soak: 200 stops and starts
 # make test-slurm  run/batch/slurm.sh under a real Slurm of three nodes inside this machine (root; Debian: slurm-wlm munge)
 # make test-nodes  mpiexec over three nodes inside this machine: every method, links that are slow, nodes that die (root)
 # make lint   style and types
@@ -13,7 +13,7 @@
 # make docs   the documentation as a site, in build/site; fails at a link that leads nowhere
 # make speedup  speedup against processors: measured, and predicted beyond the cores there are
 # make compare   MAC against what one would train with instead (an hour or two; installs PyTorch)
-# make bench-defaults   macmpi without tuning against scikit-learn on 23 sets, 21 tables: docs/studies/defaults.md (an hour)
+# make bench-defaults   macmpi without tuning against scikit-learn on 23 sets, 21 tables: docs/defaults.md (an hour)
 # make paper   the paper's figures 2 to 6 and theorem B.3 again: docs/paper.md; ONLY="fig5 theory" some (half an hour)
 # make results the benchmarks of docs/results.md; ONLY=speedup one of them (hours; stops and goes on)
 # make same-bits COMMIT=main   whether every feature still gives the results of another commit, bit for bit (minutes)
@@ -96,11 +96,11 @@ $(VENV)/.docs: $(VENV)/.installed
 	touch $@
 
 docs: $(VENV)/.docs
-	$(BIN)/python run/pages/config_page.py
 	$(BIN)/python run/pages/refusals_page.py
+	$(BIN)/python run/pages/places_page.py
 	$(BIN)/python run/pages/constants_page.py
 	$(BIN)/python run/pages/checks_page.py
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build  # not --quiet: that forgives links that lead nowhere
 
 checks: $(VENV)/.installed
 	$(BIN)/python run/pages/checks_page.py --measure
@@ -128,7 +128,7 @@ $(VENV)/.bench: $(VENV)/.installed
 	touch $@
 
 bench-defaults: $(VENV)/.bench
-	$(BIN)/python run/bench/defaults.py --tuned 20 --page docs/studies/defaults.md
+	$(BIN)/python run/bench/defaults.py --tuned 20 --page docs/defaults.md
 
 same-bits: $(VENV)/.installed
 	$(BIN)/python run/bench/same_bits.py $(COMMIT) $(CASES)

@@ -29,7 +29,7 @@ def usage() -> str:
 
 
 GONE = {
-    "sweep": "GridSearchCV, Optuna or an array job do it: docs/tuning.md",
+    "sweep": "GridSearchCV, Optuna or an array job do it: docs/commands.md",
     "supervise": "batch scripts have --retries, and docs/reliability.md has five lines of shell",
     "completion": "there is no completion for shells any more",
     "configs": "use macmpi init --list, or --config NAME",

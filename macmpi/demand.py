@@ -4,7 +4,7 @@ A part of a run (a method, a start, a solver, a schedule, a selection, ...) decl
 config that demands another is refused (macmpi/plan/resolve.py).  So a new demand is refused by every part until the
 part lists it, and a new part is refused with every demand that it does not list.  To add a demand: a member here, and
 in macmpi/plan/parts.py (a value of a key) or macmpi/plan/demands.py (a net, its data) when a config asks for it, and
-how it is switched off.
+how it is switched off.  SHARDED alone refuses nothing: a solver that does not list it is given rows at hand.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ class Demand(Enum):
     NO_FILTERS = "layers without filters or codewords"
     NO_WEIGHT_SLOPES = "layers without derivatives in their weights"
     NO_SLOPES = "layers without derivatives in their inputs"
-    CENTRES = "layers of centres, codewords or bits"
     INNER_BASIS = "radial basis functions in a net with coordinates"
     ALL_POINTS = "centres that are all points"
     OUTPUT = "an activation of the outputs"
@@ -41,8 +40,6 @@ class Demand(Enum):
     RESTRAINED = "l1, groups or bounds"
     RING = "a ring of blocks of points"
     HALVES = "halves of a net that are fitted in turn"
-    REPLICATED = "points that every rank holds"
-    NODE = "points that a node holds once"
     SHARDED = "points that ranks hold apart"
     METRIC = "a metric of the constraints"
     MULTIPLIERS = "multipliers"
@@ -67,9 +64,10 @@ D = Demand
 
 NETS: Demands = frozenset(
     {D.SKIPS, D.SHARED, D.CONVOLUTIONS, D.SPARSE, D.OTHER_LAYERS, D.NOT_AFFINE, D.NO_FILTERS, D.NO_SLOPES}
-    | {D.NO_WEIGHT_SLOPES, D.SLOPES_LACKING, D.INNER_BASIS, D.CENTRES, D.ALL_POINTS, D.INSEPARABLE, D.INEXACT}
+    | {D.NO_WEIGHT_SLOPES, D.SLOPES_LACKING, D.INNER_BASIS, D.ALL_POINTS, D.INSEPARABLE, D.INEXACT}
 )
-TARGETS: Demands = frozenset({D.OUTPUT, D.MISSING, D.WEIGHTED, D.WEIGHTED_OUTPUTS})
+WEIGHTS: Demands = frozenset({D.WEIGHTED, D.WEIGHTED_OUTPUTS})
+TARGETS: Demands = frozenset({D.OUTPUT, D.MISSING}) | WEIGHTS
 REGRESSIONS: Demands = frozenset(
     {D.RESTRAINED, D.FITTED, D.RIDGE_OF_OBJECTIVE, D.RIDGE_OF_UNITS, D.NO_CLOSED_FORM, D.RING}
 )
@@ -78,6 +76,5 @@ CONSTRAINTS: Demands = frozenset(
     | {D.COUNTED, D.GRADIENTS, D.ACCELERATED}
 )
 WAYS: Demands = frozenset({D.SELECTED, D.SELECTED_UNITS, D.GIVEN_START, D.HALVES})
-PLACES: Demands = frozenset({D.REPLICATED, D.NODE, D.SHARDED})
-USUAL = NETS | TARGETS | REGRESSIONS | CONSTRAINTS | WAYS | PLACES
+USUAL = NETS | TARGETS | REGRESSIONS | CONSTRAINTS | WAYS
 """The demands that parts handle unless something is in the way; a new demand is in none of these sets at first."""

@@ -188,6 +188,9 @@ SEAL = b"macmpi sha256 "
 UNKNOWN = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 """With these errors a file system says that it has no fsync, for folders or at all (FUSE, SMB, 9p)."""
 
+WITH_NAMES = (*UNKNOWN, errno.EISDIR, errno.ENOENT)
+"""With these errors a file system, or an old kernel, says that it has no files without a name (FUSE, NFS)."""
+
 PIECE = 1 << 24
 """Bytes of a file that are read at a time."""
 
@@ -301,6 +304,26 @@ def check_output(path: Path, suffixes: Sequence[str], inputs: Sequence[Path] = (
 def same_file(path: Path, others: Iterable[Path]) -> bool:
     """Tells whether a file is there that one of these names too.  Collective: no."""
     return os.path.exists(path) and any(os.path.exists(other) and path.samefile(other) for other in others)
+
+
+def check_folder(folder: Path) -> None:
+    """Raises OSError where no file can be made in a folder, or no folder where it is not there.  Nothing is made."""
+    there = folder
+    for there in (folder, *folder.absolute().parents):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.lstat(there)
+            break
+    if not os.path.isdir(there):
+        number = errno.EEXIST if there == folder else errno.ENOTDIR
+        raise OSError(number, os.strerror(number), str(there))
+    try:
+        os.close(os.open(there, os.O_TMPFILE | os.O_WRONLY, 0o600))
+    except OSError as error:
+        has_names = error.errno in WITH_NAMES
+        if has_names and os.access(there, os.W_OK | os.X_OK):
+            return
+        number = errno.EACCES if has_names else error.errno or errno.EIO
+        raise OSError(number, os.strerror(number), str(there)) from None
 
 
 def write_output(path: Path, content: bytes) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import shlex
 import textwrap
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -141,9 +140,12 @@ def config_of(found: Found, source: str, path: Path) -> str:
         *(f"#   {printable(line)}" for line in (f"{run} --check", run, f"mpiexec -n 4 {run}")),
         f"# Every key: {program('init')} --config defaults",
     ]
+    stochastic = found.resolved.method.name == "stochastic"
     said, active = explanations() | {"data.source": PLACE}, given(found.config)
     why = {decision.key: decision.why for decision in found.resolved.decisions}
-    values, used = found.resolved.settings, [*active, *_shown(found), *why]
+    idle = () if found.data.drawn else DRAWN
+    shown = [key for key in SHOWN if key not in idle and (stochastic or not key.startswith("stochastic."))]
+    values, used = found.resolved.settings, [*active, *shown, *why]
     for table in dict.fromkeys(key.partition(".")[0] for key in values):
         own = [key for key in values if key.startswith(f"{table}.") and key in used]
         lines += ["", f"[{table}]"] if own else []
@@ -158,14 +160,6 @@ def config_of(found: Found, source: str, path: Path) -> str:
                 mark = "" if key in active else "#"
                 lines += _line(f"{mark}{key.partition('.')[2]} = {toml(values[key])}", comment)
     return "\n".join(lines) + "\n"
-
-
-def _shown(found: Found) -> Iterator[str]:
-    """The keys of `SHOWN` that mean something to this run."""
-    for key in SHOWN:
-        idle = key in DRAWN and not found.data.drawn
-        if not idle and (not key.startswith("stochastic.") or found.resolved.method.name == "stochastic"):
-            yield key
 
 
 def _line(setting: str, comment: str) -> list[str]:

@@ -17,15 +17,14 @@ import numpy as np
 
 from macmpi.account import FLAT, SETTLED, Account
 from macmpi.data.dataset import Dataset
-from macmpi.half_steps.carry_out import located
 from macmpi.half_steps.ends import postprocess, random_start, start_at, start_from
 from macmpi.half_steps.errors import errors_of
 from macmpi.half_steps.parts import Parts
-from macmpi.half_steps.w_step import keep_better, solve, words
-from macmpi.half_steps.z_problems import prepare_z, z_inputs, z_problem
+from macmpi.half_steps.problems import prepare_z, z_inputs, z_problem
+from macmpi.half_steps.w_step import keep_better, located, solve, words
 from macmpi.nets.losses import times
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.shared_work import commonly
+from macmpi.parallel.shared_work import share_on_node
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
 from macmpi.state import W_STEP, Z_STEP, Errors, MacState, Pause, State, never
@@ -51,7 +50,7 @@ class Mac:
         if not len(state.own.grams):
             state.own.grams = self.parts.no_grams()
             solve(self.parts, self.plan.work.first_gram, state)
-        state.own.grams = commonly(self.team, state.own.grams)
+        state.own.grams = share_on_node(self.team, state.own.grams)
 
     def start_from(self, codes: Array, seed: int, range_: float) -> State[MacState]:
         """The given coordinates (N, sum H), and the weights of a W-step from random ones.  Collective: yes."""

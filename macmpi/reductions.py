@@ -38,7 +38,7 @@ OverPoints = Callable[[Partial], tuple[Array, ...]]
 
 
 @dataclass(frozen=True)
-class Made:
+class LazyRows:
     """Rows (N, H) that are made when they are asked for, some at a time, and never all kept.
 
     They are read like an array: `rows[some]` are made now, `rows[:, columns]` and `rows.reshape` when they are read.
@@ -53,13 +53,13 @@ class Made:
         match places:
             case (_, columns):
                 shape = len(self), len(range(self.shape[1])[columns])
-                return Made(lambda rows: self.make(rows)[:, columns], shape, self.dtype)
+                return LazyRows(lambda rows: self.make(rows)[:, columns], shape, self.dtype)
         return self.make(places)
 
     def __len__(self) -> int:
         return self.shape[0]
 
-    def reshape(self, count: int, width: int) -> Made:
+    def reshape(self, count: int, width: int) -> LazyRows:
         """Each row as several of `width` numbers, `count` in all, to be made by runs of whole rows of before."""
         each = self.shape[1] // width
 
@@ -67,13 +67,13 @@ class Made:
             whole = rows if rows == EVERY else slice(rows.start // each, rows.stop // each)
             return self.make(whole).reshape(-1, width)
 
-        return Made(make, (count, width), self.dtype)
+        return LazyRows(make, (count, width), self.dtype)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return np.asarray(self.make(EVERY), dtype)
 
 
-Rows = Array | Made
+Rows = Array | LazyRows
 """These are read by runs of rows."""
 
 

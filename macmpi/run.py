@@ -7,7 +7,6 @@ from macmpi.training import process
 if __name__ == "__main__":
     process.hold_stop_signals()  # they wait from the first line on: loading what follows takes a while
 
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +30,7 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
     """The command line and the config, refused where they are wrong.  On rank 0, before the others import NumPy."""
     args = parsed("run", argv)
     from macmpi import config as configs
-    from macmpi.config.documented import found, meant
+    from macmpi.config import documented
 
     empty = {"--set": "" in args.set, "--output": args.output == "", "--resume": not args.resume}
     for option in (option for option, is_empty in empty.items() if is_empty):
@@ -39,11 +38,8 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
     if args.overwrite and args.resume != "no":
         raise UsageError(f"--overwrite removes the run that --resume {args.resume} would go on from: give one of them")
     args.max_time = seconds_left(args.max_time, args.since)
-    given, args.config = args.config, found(args.config)
-    try:
-        config = configs.read(args.config, args.set)
-    except UsageError as error:
-        raise UsageError(f"{error}{'' if os.path.exists(args.config) else meant(given)}") from None
+    given, (args.config, tables) = args.config, documented.read(args.config)
+    config = configs.validate(tables, f"{args.config} and --set" if args.set else str(args.config), args.set)
     args.question = _question(args)
     if not config.data.source and not (args.question and args.question.without_data):
         named = 'data = "points.npz" (X, and Y but for an autoencoder), or data = "digits" to try'

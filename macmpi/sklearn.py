@@ -21,7 +21,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, check_is_fitted, validate_data
 
-from macmpi import UsageError, many, shown
+from macmpi import UsageError, caution, listed, many, shown
 from macmpi.api.fit import INTERRUPTED, fit
 from macmpi.api.given import flat, keys_given, method_of
 from macmpi.api.heard import OTHERS, in_python
@@ -179,13 +179,23 @@ class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
         return self
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """R^2 of the targets that are known, its mean over the outputs."""
+        """R^2 of the targets that are known, its mean over the outputs that have two; others are named in a warning.
+
+        Raises ValueError where targets are missing and no output has two.
+        """
         predicted, y = (np.asarray(A, dtype=np.float64).reshape(len(X), -1) for A in (self.predict(X), y))
-        weights = None if sample_weight is None else np.asarray(sample_weight)
+        if not np.isnan(y).any():
+            return float(r2_score(y, predicted, sample_weight=sample_weight))
+        weights, known = None if sample_weight is None else np.asarray(sample_weight), ~np.isnan(y)
+        few = [str(i) for i, count in enumerate(known.sum(axis=0), start=1) if count < 2]
+        if len(few) == y.shape[1]:
+            raise ValueError("score: no output of y has two targets that are known, and R^2 needs two; give more rows")
+        if few:
+            caution(f"score: R^2 needs two targets that are known, which y lacks of output {listed(few)}: left out")
         found = []
-        for true, own in zip(y.T, predicted.T, strict=True):
-            seen = ~np.isnan(true)
-            found.append(r2_score(true[seen], own[seen], sample_weight=None if weights is None else weights[seen]))
+        for true, own, seen in zip(y.T, predicted.T, known.T, strict=True):
+            if seen.sum() > 1:
+                found.append(r2_score(true[seen], own[seen], sample_weight=None if weights is None else weights[seen]))
         return float(np.mean(found))
 
     def predict(self, X: Any) -> Array:

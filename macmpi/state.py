@@ -239,12 +239,12 @@ KINDS = (MacState, AcceleratedState, StochasticState, SgdState, AdamState, LineS
 """The records of the methods; a checkpoint names the one that it holds."""
 
 
-Own = TypeVar("Own", bound=Record)
-Held = TypeVar("Held", bound=Record, covariant=True)
+RecordT = TypeVar("RecordT", bound=Record)
+HeldT = TypeVar("HeldT", bound=Record, covariant=True)
 
 
 @dataclass
-class State(Generic[Held]):
+class State(Generic[HeldT]):
     """Weights, coordinates, penalty and history between two steps of a method, and the method's own record.
 
     weights (flat), Z (N, H_1 + ... + H_K), in the precision of the run; mu of the next half step; position: the half
@@ -256,7 +256,7 @@ class State(Generic[Held]):
     weights: Array
     Z: Array = field(metadata=BY_POINT)
     mu: float
-    own: Held
+    own: HeldT
     iteration: int = 0
     position: int = 0
     mu_done: float = 0.0
@@ -282,7 +282,7 @@ class State(Generic[Held]):
         arrays = (np.ascontiguousarray(A).tobytes() for A in (self.weights, self.own.result))
         return hashlib.sha256(b"".join([place.encode(), *arrays])).hexdigest()
 
-    def owned_by(self, own: Own) -> State[Own]:
+    def owned_by(self, own: RecordT) -> State[RecordT]:
         """The weights, coordinates and history as they are, for the method of another record."""
         return replace(self, own=own)  # type: ignore[arg-type, return-value]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from macmpi.config import Config
 from macmpi.config.auto import Sizes, decide_net
-from macmpi.config.tables import PAPER
+from macmpi.config.tables import PAPER_DEFAULTS
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.plan.resolve import resolve
 from macmpi.plan.resolved import Resolved
@@ -22,7 +22,7 @@ def resolved_of(
     """
     config, _ = decide_net(config, n_in)
     if config.method.name == "mac" and config.penalty.stop != "gradient":
-        penalty = {key: value for key, value in PAPER.items() if getattr(config.penalty, key) == "auto"}
+        penalty = {key: value for key, value in PAPER_DEFAULTS.items() if getattr(config.penalty, key) == "auto"}
         if "mu0" in penalty:
             penalty["mu0"] = config.penalty.value("mu0")
         config = replace(config, penalty=replace(config.penalty, **penalty))
@@ -32,7 +32,7 @@ def resolved_of(
         config = replace(config, start=replace(config.start, method="uniform"))
     same = n_in == n_out if autoencoder is None else autoencoder
     counts = n_in, n_out, n_train, n_val
-    return resolve(config, Sizes(*counts, same, weighted=bool(weighted), weighted_outputs=weighted == "outputs"))
+    return resolve(config, Sizes(*counts, same, weights=n_out if weighted == "outputs" else int(weighted)))
 
 
 def plan_of(

@@ -135,7 +135,7 @@ VERBS = {
 
 
 def module(path: Path) -> str:
-    """macmpi/solvers/w_descent.py is the module solvers.w_descent, macmpi/solvers/__init__.py solvers.__init__."""
+    """macmpi/solvers/descent.py is the module solvers.descent, macmpi/solvers/__init__.py solvers.__init__."""
     name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
     return "macmpi" if name == "__init__" else name
 
@@ -252,7 +252,7 @@ def test_no_function_of_stochastic_mac_is_long() -> None:
 
 def test_numbers_of_stochastic_mac_that_were_tuned_stand_in_one_table() -> None:
     """plan/tuned.py; where they are used stand formulas, names, and what only shares work or memory."""
-    others = {"FACTS", "GRAM", "METRIC", "PIECE", "ROWS", "RUNS"}
+    others = {"CARRIED_ON", "CG_TOLERANCE", "FACTS", "GRAM", "HALVINGS", "METRIC", "PIECE", "ROWS", "RUNS"}
     named = {
         target.id
         for path, tree in trees().items()
@@ -367,6 +367,28 @@ def test_nobody_asks_what_kind_a_layer_or_a_solver_is() -> None:
         if called(node) in asking or (isinstance(node, ast.MatchClass) and ast.unparse(node.cls) not in tasks)
     ]
     assert wrong == []
+
+
+def test_a_kind_of_map_is_known_to_files_of_layers_alone() -> None:
+    """So a new kind is its own file, and the word or the table of config/model.py that names the file.
+
+    Skips are made of kinds of their own; whoever reads a net's activations knows that kind.
+    """
+    kinds = {
+        node.name
+        for here, _, node in nodes()
+        if here.startswith("nets.layers.") and isinstance(node, ast.ClassDef)
+        if any(isinstance(n, ast.AnnAssign) and ast.unparse(n.target) == "kind" and n.value for n in node.body)
+    }
+    assert len(kinds) > 20
+    known = {
+        (here, alias.name)
+        for here, _, node in imports()
+        if isinstance(node, ast.ImportFrom) and not here.startswith("nets.layers.")
+        for alias in node.names
+        if str(node.module).startswith("macmpi.nets.layers") and alias.name in kinds
+    }
+    assert known == {*(("nets.skips", name) for name in ("Add", "Copy", "Stack")), ("api.given", "Activation")}
 
 
 def test_nobody_asks_a_path_what_it_is() -> None:
@@ -581,11 +603,20 @@ def test_few_files_name_where_rows_of_points_live() -> None:
         *("data.source", "data.gathered", "data.targets", "data.checks"),
     }
     assert files_with(re.compile(r"\.sums_alone\b")) <= {
-        *("parallel.placement", "parallel.points", "plan.work", "plan.cost", "plan.parts"),
+        *("parallel.placement", "parallel.points", "plan.work", "plan.cost"),
     }
     assert files_with(re.compile(r"\.spreads\b")) <= {"plan.estimate", "training.trial"}
     assert files_with(re.compile(r"\.by_all\b")) <= {"training.held", "training.checkpoint"}
     assert files_with(re.compile(r"\.own_copies\b")) <= {"plan.estimate", "plan.cost"}
+
+
+def test_few_files_know_that_outputs_have_weights() -> None:
+    """Those that read and score them, that ask for them, and the loss; `Sizes.weights` counts those of a point."""
+    knowing = re.compile(r"\[Y, V\]|WEIGHTED_OUTPUTS|WeightedOutputs|for_weights|weights_in\b|data\.outputs")
+    assert files_with(knowing) <= {
+        *("data.dataset", "data.loading", "nets.losses.__init__", "nets.losses.weighted"),
+        *("demand", "plan.demands", "results.scores"),
+    }
 
 
 def files_with(words: re.Pattern[str]) -> set[str]:

@@ -16,6 +16,7 @@ from macmpi.api.given import Layers, Settings, config_of, keys_given, points_of
 from macmpi.api.heard import listening
 from macmpi.api.live import drawing, in_notebook
 from macmpi.api.on_ranks import fit_on_ranks
+from macmpi.config.documented import found
 from macmpi.console import warn
 from macmpi.data.checks import as_flag
 from macmpi.files import as_path
@@ -61,7 +62,8 @@ def fit(
     of the points, (N,) numbers from 0 on, of a table also the name of a column: a point of weight 2 counts as two of it
     (docs/data.md); or of points and outputs, (N, L); those of validation points may follow them,
     (X_val, Y_val, weights_val), without Y (X_val, None, weights_val).
-    config: settings beyond these, as {"method.name": "mac"} or the path of a TOML file; run/defaults.toml explains all.
+    config: settings beyond these, as {"method.name": "mac"}, the path of a TOML file, or the name of a documented
+    config, as "digits_mac"; run/defaults.toml explains all.
     start: a Model, or the path of one, whose weights are trained further.  seed: of the drawn points and weights.
     max_time: seconds, after which the best net so far is given.  Ctrl-C does so, too.
     ranks: processes to start by mpiexec.  comm: a communicator of mpi4py, all of whose ranks call this (X and Y
@@ -92,7 +94,7 @@ def fit(
         is_program=False,
         callback=drawing(callback) if verbose is None and in_notebook() else callback,
         start=start if isinstance(start, Model) else None,
-        inputs=(Path(config),) if isinstance(config, str | Path) else (),
+        inputs=(found(Path(config)),) if isinstance(config, str | Path) else (),
     )
     with listening(verbose is not None and as_flag(verbose, "verbose"), partial(keys_given, config)):
         if ranks is not None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from macmpi import UsageError, shown
-from macmpi.config import Config, Data, read_table, validate
+from macmpi.config import Config, Data, documented, validate
 from macmpi.config.auto import decide_net
 from macmpi.config.model import GIVEN as MASK_GIVEN
 from macmpi.config.whole import given as keys_of
@@ -40,8 +40,9 @@ def config_of(
 ) -> Config:
     """The config of a fit: the arguments, on top of the settings.
 
-    settings: a Config, the path of a TOML file, or a mapping of tables and of "table.key".  Arguments that are "auto"
-    or None leave the settings alone.  Raises UsageError with all mistakes in one message.  Collective: no.
+    settings: a Config, the path of a TOML file, the name of a documented config, or a mapping of tables and of
+    "table.key".  Arguments that are "auto" or None leave the settings alone.  Raises UsageError with all mistakes in
+    one message.  Collective: no.
     """
     given = flat(settings)
     if isinstance(hidden, Integral) and not isinstance(hidden, bool):
@@ -104,7 +105,7 @@ def flat(settings: Settings | None) -> dict[str, Any]:
     if isinstance(settings, Config):
         tables: Mapping[Any, Any] = asdict(settings)
     elif isinstance(settings, str | Path):
-        tables = read_table(as_path(settings, "config"))
+        _, tables = documented.read(as_path(settings, "config"))
     elif isinstance(settings, Mapping):
         tables = settings
     else:
@@ -213,7 +214,10 @@ def points_of(X: Any, Y: Any, validation: Any, weights: Any, config: Config) -> 
 
 
 def _names(X: Any, Y: Any) -> list[str] | None:
-    """Names of columns, as targets; None of anything else, as of a list with a label for each row of X."""
+    """The names of target columns, where Y is one name, or a list of names of columns of the table X; else None.
+
+    A list of texts with one for each row of X holds labels, not names.
+    """
     if isinstance(Y, str):
         return [Y]
     if is_frame(X) and not is_series(Y) and (isinstance(Y, Sequence) or getattr(Y, "ndim", 0) == 1):

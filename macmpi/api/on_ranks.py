@@ -20,7 +20,7 @@ from macmpi.config import Config, dump
 from macmpi.console import say, warn
 from macmpi.data.gathered import ARGUMENTS, COLUMNS, KEYS, Points
 from macmpi.data.series import USUAL
-from macmpi.machine.lock import Lock, is_abandoned
+from macmpi.machine.lock import hold_folder
 from macmpi.parallel.launchers import ITS_OWN_WORDS, mpiexec, of_its_own, started
 from macmpi.parallel.mpi import STOPPED
 from macmpi.results.card import record_in
@@ -40,9 +40,6 @@ POINTS = "points.npz"
 
 PREFIX = "macmpi-fit-"
 """Folders of fits begin so."""
-
-LOCK = "lock"
-"""The file that a fit holds for as long as it lives."""
 
 POLL = 0.05
 """Seconds between two looks at what the ranks have written."""
@@ -99,33 +96,48 @@ def checked(ranks: int) -> str:
 
 @contextmanager
 def _folder(points: Points | None) -> Iterator[Path]:
-    """A folder in memory, if there is space for the points, that is removed at the end, however this process ends."""
+    """A folder in memory, if there is space for the points, that is removed at the end, however this process ends.
+
+    This process holds it for as long as it lives.
+    """
     needed = 1.1 * sum(array.nbytes for array in (points.arrays if points else {}).values()) + 2**20
     where = MEMORY if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 2.0 * needed else None
     for place in (MEMORY, Path(tempfile.gettempdir())):  # where there is no space in memory
         remove_abandoned(place)
-    folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=where))
+    folder, held = _made(where)
     words = [sys.executable, "-m", "macmpi.api.cleaner", str(os.getpid()), str(folder)]
     cleaner = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True)
     try:
-        with Lock(folder / LOCK) as lock:
-            lock.claim()
-            yield folder
+        yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        if held is not None:
+            os.close(held)
         cleaner.kill()
         cleaner.wait()
 
 
-def remove_abandoned(where: Path) -> None:
-    """Removes folders of this user's fits that were killed with all that is theirs: nobody holds their lock.
+def _made(where: Path | None) -> tuple[Path, int | None]:
+    """A new folder, held, and not one that another fit has removed before it was: `remove_abandoned`."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=where))
+        held = hold_folder(folder)
+        if os.path.exists(folder):
+            return folder, held
+        if held is not None:
+            os.close(held)
 
-    Collective: no.
+
+def remove_abandoned(where: Path) -> None:
+    """Removes folders of this user's fits that were killed with all that is theirs: nobody holds them.
+
+    Whatever they hold still: a fit may have been killed as it made its folder, or as it removed it.  Collective: no.
     """
     for path in where.glob(f"{PREFIX}*"):
         with suppress(OSError):
-            if path.stat().st_uid == os.getuid() and is_abandoned(path / LOCK):
-                shutil.rmtree(path)
+            if path.lstat().st_uid == os.getuid() and (held := hold_folder(path, wait=False)) is not None:
+                shutil.rmtree(path, ignore_errors=True)
+                os.close(held)
 
 
 @dataclass

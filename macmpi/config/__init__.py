@@ -21,12 +21,12 @@ from macmpi.config.tables import (
 from macmpi.config.whole import Config, dump, flat
 
 if TYPE_CHECKING:
-    from macmpi.config.reading import read, read_table, validate
+    from macmpi.config.reading import read, validate
 
 
 def __getattr__(name: str) -> Any:
     """Functions that read a config are imported when one of them is asked for: rank 0 alone reads."""
-    if name not in ("read", "read_table", "validate"):
+    if name not in ("read", "validate"):
         raise AttributeError(name)
     from macmpi.config import reading
 

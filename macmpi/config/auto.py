@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from macmpi.config.model import LAYERS, Activation
-from macmpi.config.tables import HALF_STEPS, PAPER, extensions
+from macmpi.config.tables import HALF_STEPS, PAPER_DEFAULTS, extensions
 from macmpi.config.whole import Config, given, toml, with_value
 
 COORDINATES = (*HALF_STEPS, "selection", "model.sites", "model.fitters", "method.acceleration")
@@ -35,8 +35,8 @@ IN_THE_PAPER, AS_THE_DATA = "as in the paper", "as the data have it"
 class Sizes:
     """Inputs, outputs, training and validation points of a data set, a classifier's classes, the shape of images.
 
-    classes: (classes,), an array; None for other data.  weighted: training points have weights that are not all 1;
-    weighted_outputs: and one for each output.  drawn: validation points were drawn from the same set.
+    classes: (classes,), an array; None for other data.  weights: of a training point, 0 where none has any, 1, or one
+    for each output.  drawn: validation points were drawn from the same set.
     """
 
     n_in: int
@@ -46,9 +46,8 @@ class Sizes:
     autoencoder: bool
     classes: Any = None
     shape: tuple[int, ...] | None = None
-    weighted: bool = False
+    weights: int = 0
     drawn: bool = False
-    weighted_outputs: bool = False
 
     @property
     def counts(self) -> tuple[int, int, int, int]:
@@ -196,7 +195,7 @@ large, codes hardly move.  So mu passes in small steps through where the two mee
 def by_loss(config: Config, n_in: int, autoencoder: bool) -> Iterator[tuple[str, Any, str]]:
     """Each key of [penalty] that says "auto", its value, and why.  n_in: columns of X.  Collective: no."""
     penalty, kind = config.penalty, _kind(config, autoencoder)
-    values: dict[str, Any] = PAPER | {"bits": BITS, FEW: BASIS}.get(kind, {})
+    values: dict[str, Any] = PAPER_DEFAULTS | {"bits": BITS, FEW: BASIS}.get(kind, {})
     if kind in BY_COLUMNS:
         mu0, ridge, most = BY_COLUMNS[kind]
         values = {"mu0": mu0, **SLOWLY, "ridge": min(ridge * n_in, most), "ridge_scale": "objective"}

@@ -8,9 +8,11 @@ import re
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import macmpi
 from macmpi import UsageError
+from macmpi.config.reading import read_table
 
 KEYS = "defaults"
 """The name of the file that explains every key."""
@@ -57,8 +59,17 @@ def text_of(name: str, known: dict[str, Path]) -> str:
     return known[stem].read_text(encoding="utf-8")
 
 
+def read(given: Path) -> tuple[Path, dict[str, Any]]:
+    """The file that is meant, as of `found`, and its tables, as they are.  Raises UsageError.  Collective: no."""
+    path = found(given)
+    try:
+        return path, read_table(path)
+    except UsageError as error:
+        raise UsageError(f"{error}{'' if os.path.exists(path) else _meant(given)}") from None
+
+
 def found(given: Path) -> Path:
-    """The file that a command line means: that file, that name with .toml behind it, or a documented config.
+    """The config that is meant: that file, that name with .toml behind it, or a documented config.
 
     Files of the user's go first.  A name that is none of them stays as it is, for who reads it to refuse.
     """
@@ -70,9 +81,9 @@ def found(given: Path) -> Path:
     return own or given
 
 
-def meant(given: Path) -> str:
+def _meant(given: Path) -> str:
     """Says which documented config may be meant by a name that is no file, and where all of them are."""
-    if os.path.exists(given) or len(given.parts) != 1:
+    if len(given.parts) != 1:
         return ""
     close = difflib.get_close_matches(given.stem, documented(), n=1)
     hint = f"did you mean {close[0]}?  " if close else ""

@@ -4,14 +4,70 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
 from macmpi import many
 from macmpi.config.tables import Ge, Gt, Le, Len, Lt, NotNegative, PositiveInt, Predicate, Table, Width, extensions
 
+Activation = Literal["sigmoid", "tanh", "relu", "leaky_relu", "softmax", "linear"]
+FITTED = ("forest", "boosted", "nearest_neighbours", "kernel_ridge")
+FILES = {
+    **dict.fromkeys(("sigmoid", "tanh", "relu", "leaky_relu"), "affine"),
+    "softmax": "softmax",
+    "linear": "affine",
+    "rbf": "rbf",
+    "quantise": "discrete",
+    "binary": "discrete",
+    "forest": "trees",
+    "boosted": "trees",
+    "nearest_neighbours": "neighbours",
+    "kernel_ridge": "kernels",
+}
+"""The words of `activation` -> the file of macmpi/nets/layers that makes the maps of a layer of units."""
+
+LAYERS = tuple(FILES)
+NOT_OF_IMAGES = tuple(word for word, file in FILES.items() if file not in ("affine", "softmax"))
+"""A convolution cannot have these in place of an activation."""
+
+OWNERS = {
+    "width": ("rbf", "kernel_ridge"),
+    "centres": ("rbf", "quantise"),
+    "words": ("quantise",),
+    "trees": ("forest", "boosted"),
+    "depth": ("forest", "boosted"),
+    "examples": ("kernel_ridge", "nearest_neighbours"),
+}
+"""Keys that hidden layers of these words read.  A key may hold one value for all of them, or a list of one for each."""
+
+
+class LayerTable(Table):
+    """A layer of `hidden` that is a table: macmpi/nets/layers/`file`.py makes its maps.
+
+    refused: words that it cannot have for an activation; instead: what it is, and which activation it has.
+    """
+
+    file: ClassVar[str]
+    refused: ClassVar[tuple[str, ...]] = ("softmax", *NOT_OF_IMAGES)
+    instead: ClassVar[str]
+
+    @property
+    def reads_images(self) -> bool:
+        """It sees what it reads as images."""
+        return False
+
+    @property
+    def sequence(self) -> int:
+        """The number of equal parts that its inputs are, read one after the other; 0: all at once."""
+        return 0
+
+    def check_activation(self, kind: str) -> None:
+        """Raises ValueError for an activation that such a layer cannot have."""
+        if kind in self.refused or (kind not in FILES and kind in extensions("macmpi.layers")):
+            raise ValueError(f'activation = "{kind}" where a layer is {self.instead}')
+
 
 @dataclass(frozen=True)
-class Convolution(Table):
+class Convolution(LayerTable):
     """A layer of `channels` images, each a kernel that moves over the images before, `stride` pixels at a time.
 
     upsample: above 1 a transposed convolution, whose images are this many times as high and wide.  padding: "same"
@@ -33,6 +89,17 @@ class Convolution(Table):
     groups: PositiveInt = 1
     image: list[PositiveInt] = field(default_factory=list)
 
+    file: ClassVar[str] = "convolution"
+    refused: ClassVar[tuple[str, ...]] = NOT_OF_IMAGES
+    instead: ClassVar[str] = (
+        'a convolution, which has an elementwise activation or a softmax: use "sigmoid", "tanh", "relu", "leaky_relu", '
+        '"linear" or "softmax" there'
+    )
+
+    @property
+    def reads_images(self) -> bool:
+        return True
+
     def __post_init__(self) -> None:
         if self.upsample > 1 and (self.stride > 1 or self.padding != "same" or self.groups > 1):
             raise ValueError('upsample goes with stride = 1, padding = "same" and groups = 1')
@@ -43,7 +110,7 @@ class Convolution(Table):
 
 
 @dataclass(frozen=True)
-class Recurrent(Table):
+class Recurrent(LayerTable):
     """A layer of `recurrent` units whose state h_t = s(V [h_{t-1}, x_t] + c) reads a share of the inputs at each step.
 
     The inputs are `steps` equal parts x_1, ..., x_T, one after the other; one block of weights is that of all steps,
@@ -55,6 +122,13 @@ class Recurrent(Table):
     steps: Annotated[int, Ge(2), Lt(2**63)]
     memory: Annotated[float, Ge(0.0)] = 1.0
 
+    file: ClassVar[str] = "recurrent"
+    instead: ClassVar[str] = 'recurrent: use an elementwise one, as "tanh"'
+
+    @property
+    def sequence(self) -> int:
+        return self.steps
+
 
 GIVEN = "given "
 """A mask that has been read from its file begins with this: its text follows."""
@@ -64,7 +138,7 @@ RULES = {"random": ("share", "groups", "seed"), "banded": ("width", "groups"), "
 
 
 @dataclass(frozen=True)
-class Sparse(Table):
+class Sparse(LayerTable):
     """A dense layer of `units`, each of which reads the inputs that `connections` name.
 
     connections: "random", a share of all inputs; "banded", `width` neighbouring inputs, windows evenly spaced; "local",
@@ -82,6 +156,9 @@ class Sparse(Table):
     seed: NotNegative = 0
     image: list[PositiveInt] = field(default_factory=list)
 
+    file: ClassVar[str] = "masked"
+    instead: ClassVar[str] = 'sparse: use an elementwise one, as "relu"'
+
     def __post_init__(self) -> None:
         if not self.connections:
             raise ValueError(f"connections is empty: {', '.join(map(repr, RULES))}, or a file")
@@ -96,6 +173,10 @@ class Sparse(Table):
             if getattr(self, key) not in (getattr(type(self), key, None), []):
                 what = f'connections = "{self.connections}" reads {", ".join(read)}' if read else "a file says it all"
                 raise ValueError(f"{what}: leave {key} out")
+
+    @property
+    def reads_images(self) -> bool:
+        return self.connections == "local"
 
     @property
     def masks(self) -> int:
@@ -124,16 +205,13 @@ def units_of(layer: Layer) -> int:
             return layer
 
 
-L = TypeVar("L", bound=Table)
+def file_of(layer: Any, kind: str) -> str:
+    """The file of macmpi/nets/layers that makes the maps of a layer; "" of a word that another package gives.
 
-Activation = Literal["sigmoid", "tanh", "relu", "leaky_relu", "softmax", "linear"]
-FITTED = ("forest", "boosted", "nearest_neighbours", "kernel_ridge")
-LAYERS = (*get_args(Activation), "rbf", "quantise", "binary", *FITTED)
-NOT_OF_IMAGES = ("rbf", "quantise", "binary", *FITTED)
-"""A convolution cannot have these in place of an activation."""
+    layer: an entry of `hidden`, or `readout`; kind: the word of its activation.
+    """
+    return layer.file if isinstance(layer, LayerTable) else FILES.get(kind, "")
 
-NOT_ELEMENTWISE = ("softmax", *NOT_OF_IMAGES)
-"""A sparse or a recurrent layer cannot have these in place of an activation."""
 
 TRAINERS = ("kmeans", "subset", "points")
 LOSSES = ("squared", "cross_entropy", "logistic", "poisson", "huber", "absolute")
@@ -221,24 +299,17 @@ class Model(Table):
                     f"skips has [{first}, {last}]: a layer, 0 for the inputs, and one at least two later, at most "
                     f"{layers}, the output layer"
                 )
-        if self.skips and (self.tied or any(self.recurrences)):
+        if self.skips and (self.tied or any(table.sequence for table in self.tables.values())):
             raise ValueError(
                 "skips join layers with weights of their own: leave skips out, or tied and recurrent layers"
             )
         kinds = [kind for _, kind, _ in self.layers()]
         for kind, layer in zip([*kinds, self.output], [*self.hidden, self.readout], strict=True):
-            if isinstance(layer, Recurrent) and kind in NOT_ELEMENTWISE:
-                raise ValueError(f'activation = "{kind}" where a layer is recurrent: use an elementwise one, as "tanh"')
-            if isinstance(layer, Sparse) and kind in NOT_ELEMENTWISE:
-                raise ValueError(f'activation = "{kind}" where a layer is sparse: use an elementwise one, as "relu"')
-            if isinstance(layer, Convolution) and (kind in NOT_OF_IMAGES or kind in extensions("macmpi.layers")):
-                raise ValueError(
-                    f'activation = "{kind}" where a layer is a convolution, which has an elementwise activation or a '
-                    'softmax: use "sigmoid", "tanh", "relu", "leaky_relu", "linear" or "softmax" there'
-                )
+            if isinstance(layer, LayerTable):
+                layer.check_activation(kind)
         if self.readout != "dense" and self.readout.pool > 1:
             raise ValueError("readout: no layer reads its pool; use stride")
-        for name, owners in (("width", ("rbf", "kernel_ridge")), ("centres", ("rbf", "quantise"))):
+        for name, owners in OWNERS.items():
             given, count = getattr(self, name), sum(kind in owners for kind in kinds)
             if isinstance(given, list) and len(given) != count:
                 raise ValueError(
@@ -252,30 +323,30 @@ class Model(Table):
         assert isinstance(self.hidden, list)
         return [units_of(layer) for layer in self.hidden]
 
-    def _of_kind(self, kind: type[L]) -> list[L | None]:
-        """Each hidden layer that is such a table, None for the others."""
-        assert isinstance(self.hidden, list)
-        return [layer if isinstance(layer, kind) else None for layer in self.hidden]
-
     @property
-    def convolutions(self) -> list[Convolution | None]:
-        """The convolution that each hidden layer is, or None."""
-        return self._of_kind(Convolution)
-
-    @property
-    def recurrences(self) -> list[Recurrent | None]:
-        """The recurrent layer that each hidden layer is, or None."""
-        return self._of_kind(Recurrent)
-
-    @property
-    def sparse(self) -> list[Sparse | None]:
-        """The sparse layer that each hidden layer is, or None."""
-        return self._of_kind(Sparse)
+    def tables(self) -> dict[int, LayerTable]:
+        """The hidden layers that are tables, by their numbers."""
+        return {i: layer for i, layer in enumerate(self.hidden) if isinstance(layer, LayerTable)}
 
     @property
     def reads_images(self) -> bool:
-        """Some layer sees what it reads as images."""
-        return any(self.convolutions) or any(layer and layer.connections == "local" for layer in self.sparse)
+        """Some hidden layer sees what it reads as images."""
+        return any(table.reads_images for table in self.tables.values())
+
+    @property
+    def sequence(self) -> int:
+        """The number of parts of the data that the first layer reads one after the other; 0: none."""
+        return self.tables[0].sequence if 0 in self.tables else 0
+
+    def convolves(self, number: int) -> bool:
+        """Tells whether a layer is a convolution: hidden layer `number`, or behind them the output layer."""
+        return isinstance([*self.hidden, self.readout][number], Convolution)
+
+    def of_layer(self, key: str, i: int) -> Any:
+        """The value of a key of `OWNERS` for hidden layer i, which is one of these."""
+        kinds = [kind for _, kind, _ in self.layers()]
+        count, before = (sum(kind in OWNERS[key] for kind in some) for some in (kinds, kinds[:i]))
+        return self.each(key, count)[before]
 
     def layers(self) -> list[tuple[int, str, str]]:
         """(units, activation, site) of each hidden layer."""

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from macmpi import UsageError
-from macmpi.config.model import TABLES, table_meant, words
+from macmpi.config.model import TABLES, Convolution, words
 from macmpi.config.tables import solvers
-from macmpi.config.unread import gone
-from macmpi.config.whole import Config, toml
+from macmpi.config.whole import Config, gone, toml
 
 
 def read(path: Path, settings: list[str]) -> Config:
@@ -151,19 +150,21 @@ def _of_one_kind(schema: Any) -> Any:
     return _tagged(schema["choices"]) if schema.get("type") == "union" else schema
 
 
-OR_AUTO = -10
+OR_WORD = {-10: "auto", -20: "all"}
 """The place of a mistake has the number of the kind that its value is meant for, a negative one as no index is; of a
-value that may be "auto" too, this one or one below."""
+value that may be a word too, that of the word or at most nine below."""
 
 
 def _tagged(choices: list[Any]) -> dict[str, Any]:
-    """The schema of a value of some kinds: the table or the list that it is, "auto", or else the first of them."""
+    """The schema of a value of some kinds: the table or the list that it is, a word, or else the first of them."""
     kinds = [_kind(choice) for choice in choices]
-    first = OR_AUTO if "auto" in kinds else -1
+    first = next((number for number, word in OR_WORD.items() if word in kinds), -1)
 
     def meant(value: Any) -> int:
-        table = table_meant(value).__name__ if isinstance(value, dict) else ""
-        kind = "list" if isinstance(value, list | dict) else "auto" if value == "auto" and "auto" in kinds else "one"
+        tables = [kind for key, kind in TABLES.items() if isinstance(value, dict) and key in value]
+        table = [*tables, Convolution][0].__name__ if isinstance(value, dict) else ""
+        word = isinstance(value, str) and value in OR_WORD.values() and value in kinds
+        kind = "list" if isinstance(value, list | dict) else value if word else "one"
         kind = table if table in kinds else kind
         return first - (kinds.index(kind) if kind in kinds else 0)
 
@@ -172,9 +173,9 @@ def _tagged(choices: list[Any]) -> dict[str, Any]:
 
 
 def _kind(choice: dict[str, Any]) -> str:
-    """The name of a table, "list", "auto", or "one" for any other value."""
-    if choice.get("expected") == ["auto"]:
-        return "auto"
+    """The name of a table, "list", a word of `OR_WORD`, or "one" for any other value."""
+    if len(words := choice.get("expected", [])) == 1 and words[0] in OR_WORD.values():
+        return str(words[0])
     table = choice.get("ref", choice.get("schema_ref", "")).partition(":")[0].rpartition(".")[2]
     return table or ("list" if choice["type"] == "list" else "one")
 
@@ -230,7 +231,8 @@ def _unknown(where: list[str]) -> str:
 
 def _explain(mistake: Any) -> str:
     place = mistake["loc"] or ("the file",)
-    otherwise = ', or "auto"' if isinstance(place[-1], int) and place[-1] <= OR_AUTO else ""
+    word = OR_WORD.get(-10 * (-place[-1] // 10)) if isinstance(place[-1], int) else None
+    otherwise = f', or "{word}"' if word else ""
     parts = [str(part) for part in place if isinstance(part, str) or part >= 0]
     where = [part if part.isprintable() else repr(part) for part in parts]
     key = ".".join(where)

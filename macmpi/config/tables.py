@@ -73,7 +73,7 @@ def solvers(table: str) -> list[str]:
 
 WSolver = Annotated[str, Predicate(lambda word: word in W_SOLVERS or word in solvers("w_step"))]
 ZSolver = Annotated[str, Predicate(lambda word: word in Z_SOLVERS or word in solvers("z_step"))]
-Own = NotNegative
+IterationCount = NotNegative
 """A number of iterations; 0 stands for the solver's or the method's own default."""
 
 
@@ -151,7 +151,7 @@ class Start(Table):
             raise ValueError('method = "file" and the path of an .h5 or .npz file in `coordinates` go together')
 
 
-PAPER: dict[str, Any] = {
+PAPER_DEFAULTS: dict[str, Any] = {
     "mu0": 10.0,
     "factor": 10.0,
     "mu_every": 0,
@@ -208,7 +208,7 @@ class Penalty(Table):
         found = getattr(self, key)
         if found != "auto":
             return found
-        return min(PAPER[key], self.mu_max) if key == "mu0" else PAPER[key]
+        return min(PAPER_DEFAULTS[key], self.mu_max) if key == "mu0" else PAPER_DEFAULTS[key]
 
     @property
     def shaping(self) -> list[str]:
@@ -222,7 +222,7 @@ class ZStep(Table):
     """The Z-solver finds the coordinates of each point.  A solver takes the keys that it knows."""
 
     solver: ZSolver = "auto"
-    iterations: Own = 0
+    iterations: IterationCount = 0
     relaxation: Annotated[float, Gt(0.0), Lt(2.0)] = 1.5
     cg_iterations: PositiveInt = 4
     cg_tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01
@@ -236,9 +236,9 @@ class WStep(Table):
     solver: WSolver = "auto"
     linear_solver: Literal["closed_form", "same"] = "closed_form"
     schedule: Literal["units", "ring"] = "units"
-    iterations: Own = 0
+    iterations: IterationCount = 0
     relaxation: Annotated[float, Gt(0.0), Lt(2.0)] = 1.0
-    cg_iterations: Own = 0
+    cg_iterations: IterationCount = 0
     cg_tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.1
     cg_precision: Literal["double", "single"] = "double"
     tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01
@@ -257,9 +257,12 @@ class Method(Table):
 
 @dataclass(frozen=True)
 class Stochastic(Table):
-    """Stochastic MAC: minibatches that grow in `grow_every` epochs, averages, damping, iterations of an epoch."""
+    """Stochastic MAC: minibatches that grow in `grow_every` epochs, averages, damping, iterations of an epoch.
 
-    batch: PositiveInt = 250
+    batch: "all": each step is of all points; then cg_iterations: of the direction of a step.
+    """
+
+    batch: PositiveInt | Literal["all"] = 250
     batch_max: PositiveInt = 1000
     grow_every: PositiveInt = 4
     averaging: Annotated[float, Ge(0.0), Lt(1.0)] | Literal["auto"] = "auto"
@@ -268,9 +271,10 @@ class Stochastic(Table):
     patience: PositiveInt = 20
     records: PositiveInt = 1
     parts: PositiveInt | Literal["auto"] = "auto"
+    cg_iterations: NotNegative = 0
 
     def __post_init__(self) -> None:
-        if self.batch_max < self.batch:
+        if self.batch != "all" and self.batch_max < self.batch:
             raise ValueError(f"batch_max = {self.batch_max} is below batch = {self.batch}: raise batch_max too")
 
 
@@ -324,6 +328,7 @@ class Run(Table):
     """Length of the run and what it leaves behind."""
 
     max_iterations: NotNegative = field(default=400, metadata=END)
+    finish: bool | Literal["auto"] = "auto"
     refit: bool | Literal["auto"] = field(default="auto", metadata=END)
     threads: Annotated[int, Ge(1), Le(1024)] = 1
     checkpoint_minutes: Positive = field(default=10.0, metadata=NOTHING)

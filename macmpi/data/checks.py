@@ -51,8 +51,6 @@ def check_datasets(found: Mapping[str, Any], path: str, labels: bool) -> None:
         if name in GROUPS and (array.dtype.kind not in "iu" or array.ndim != 1):
             raise UsageError(f"{called} holds {array.dtype} of shape {array.shape}; integers of shape (N,) are needed")
         check_rows(array, called, rows=1 if one_each else 2)
-        if one_each and columns(array) != 1:
-            _check_output_weights(found, array, called)
     if "weights_val" in found and "X_val" not in found:
         raise UsageError(
             f"{path}: weights_val goes with X_val, and there is none: the validation points are drawn from X, with "
@@ -74,18 +72,6 @@ def check_datasets(found: Mapping[str, Any], path: str, labels: bool) -> None:
             f"{path}: dataset Y has {many(columns(found['Y']), 'column')}; "
             "class labels are one whole number a row (of one-hot rows: Y.argmax(1))"
         )
-
-
-def _check_output_weights(found: Mapping[str, Any], array: Any, called: str) -> None:
-    """Raises UsageError unless weights (N, L) have one for each target, those of validation points as well."""
-    outputs = columns(found["Y"]) if "Y" in found else 1
-    text = f"{called} has shape {tuple(array.shape)}; one weight a point is needed, (N,)"
-    if outputs == 1 and columns(array) == columns(found["X"]) and "Y" not in found:
-        raise UsageError(f"{text}: weights of an autoencoder's outputs need targets of their own, Y = X")
-    if columns(array) != outputs:
-        raise UsageError(text + (f", or one for each of the {outputs} targets, (N, {outputs})" if outputs > 1 else ""))
-    if any(name in found and columns(found[name]) != outputs for name in WEIGHTS):
-        raise UsageError(f"{text}, or one for each of the {outputs} targets in both weights and weights_val")
 
 
 def columns(array: Any) -> int:

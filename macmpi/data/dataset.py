@@ -94,8 +94,8 @@ class Dataset:
     @property
     def sizes(self) -> Sizes:
         counts = self.X.shape[1], self.outputs or self.Y.shape[1], len(self.X), len(self.X_val)
-        weighted = self.weights is not None, self.drawn, self.outputs > 0
-        return Sizes(*counts, self.autoencoder, self.classes, self.shape, *weighted)
+        weights = self.outputs or int(self.weights is not None)
+        return Sizes(*counts, self.autoencoder, self.classes, self.shape, weights, self.drawn)
 
 
 def share(team: Any, data: Dataset | None) -> Dataset:

@@ -20,8 +20,19 @@ import numpy as np
 from macmpi import UsageError, caution, listed, many
 from macmpi.config import Data
 from macmpi.config.tables import Interval, Len
-from macmpi.data.series import EXACT, USUAL, is_categorical, is_index, kind_of, numbers, series_of, text_of, values
-from macmpi.data.texts import FORMS, Unclear, is_number, kind_of_texts, missing_in, number_of, truth_of
+from macmpi.data.series import (
+    EXACT,
+    USUAL,
+    is_categorical,
+    is_index,
+    kind_of,
+    name_of,
+    numbers,
+    series_of,
+    text_of,
+    values,
+)
+from macmpi.data.texts import FORMS, Unclear, is_number, kind_of_texts, missing_in
 from macmpi.typing import Array
 
 MOST_CATEGORIES, FREQUENT, OFTEN, MOST_FREQUENT, HASHED = 100, 50, 10, 300, 16
@@ -113,34 +124,24 @@ class Column:
 
     @cached_property
     def _places(self) -> dict[Any, int]:
-        """The place of each category by its text, and by the number or truth value that it alone says."""
-        said = [_said_by(category) for category in self.categories]
-        once = Counter(said)
-        alone = {value: i for i, value in enumerate(said) if value is not None and once[value] == 1}
-        return alone | {category: i for i, category in enumerate(self.categories)}
+        """The place of each category by the name of its value, and in files of before these names by its own text."""
+        named = {name_of(category): i for i, category in enumerate(self.categories)}
+        return named | {category: i for i, category in enumerate(self.categories)}
 
     def _code(self, value: Any) -> int:
         """The place of a value's category, or of the hash that it shares; UNSEEN, or NO_VALUE of None and words for it.
 
         Such words, as "NA", may be categories themselves.
         """
+        if value is None:
+            return NO_VALUE
         text = value if type(value) is str else text_of(value)
-        found = NO_VALUE if value is None else self._places.get(text, self._places.get(_said_by(text), UNSEEN))
+        found, name = self._places.get(text), name_of(text)
+        if found is None:
+            found = self._places.get(name, UNSEEN)
         if found == UNSEEN and isinstance(value, str) and missing_in(value) is not None:
             return NO_VALUE
-        return len(self.categories) + crc32(text.encode()) % self.hashed if found == UNSEEN and self.hashed else found
-
-
-def _said_by(text: str) -> tuple[str, float] | None:
-    """The number or the truth value that a text says: other types and other files may write the same one in its place.
-
-    None of other texts.
-    """
-    number = number_of(text)
-    if number is not None and number == number:
-        return "number", number
-    truth = truth_of(text)
-    return None if truth is None else ("truth", truth)
+        return len(self.categories) + crc32(name.encode()) % self.hashed if found == UNSEEN and self.hashed else found
 
 
 @dataclass(frozen=True)
@@ -192,7 +193,10 @@ class Columns:
 
     @classmethod
     def plain(cls, frame: Any, name: str = "X") -> Columns:
-        """Columns that are numbers as they are, none missing: of a table for a model that was trained on an array."""
+        """Takes every column of a frame for numbers as they are, none missing, and looks at none.
+
+        A model that was trained on an array reads a table so.
+        """
         return cls(tuple(Column(key, "number") for key in series_of(frame, name)))
 
     @property
@@ -275,9 +279,11 @@ def _read(key: str, series: Any, table: str, config: Data) -> tuple[Column | Non
     if kind == "other":
         raise Unclear(f"holds {series.dtype}, which are neither numbers, truth values, dates nor text")
     if kind == "category":
-        counts = Counter(text_of(value) for value in values(series, empty) if value is not None)
+        texts = Counter(text_of(value) for value in values(series, empty) if value is not None)
+        for text, rows in texts.items():
+            counts[name_of(text)] += rows
         if not (declared or is_categorical(series)):
-            kind, form = _kind_of_text(series, counts)
+            kind, form = _kind_of_text(series, texts)
             if kind == "category" and len(counts) > FEW_CATEGORIES and 2 * len(counts) > counts.total():
                 return None, [f"names the rows ({len(counts):,} different texts), and is left out"]
     categories, hashed, fill, flag = tuple[str, ...](), 0, 0.0, False

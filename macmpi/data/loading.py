@@ -21,7 +21,7 @@ from macmpi.data.alike import block_sum, check_same_data, opened_alike, sum_of_b
 from macmpi.data.checks import check_single, check_size, check_some, check_varied, largest, not_negative
 from macmpi.data.dataset import POINTS, SIDES, WEIGHTS, Dataset, Raw, share_arrays
 from macmpi.data.gathered import Points
-from macmpi.data.parts import Part, Parts, RowSet, classes_in, of_outputs, parts_of, raw_of, split_of
+from macmpi.data.parts import Part, Parts, RowSet, classes_in, parts_of, raw_of, split_of
 from macmpi.data.scaling import AS_IS, Rows, Scaling, ScalingRule, spread_rows, unscaled
 from macmpi.data.targets import NUMBERS, Wanted, check_known, check_seen
 from macmpi.parallel.points import Partitions, partition_points
@@ -36,7 +36,7 @@ def load(config: Data, wanted: Wanted = NUMBERS, dtype: Any = np.float64, points
     points: those that the caller has, in its place.  Raises UsageError.  Collective: no (rank 0).
     """
     raw = raw_of(config, wanted, points=points)
-    parts = parts_of(raw, config, split_of(raw, config), wanted.loss.missing)
+    parts = _parts(raw, config, split_of(raw, config), wanted)
     classes = classes_in(parts, raw, config.source)
     partitions = partition_points(len(parts["X"]), 1), partition_points(len(parts["X_val"]), 1)
     found = Reader(partitions, Team(), dtype, config).dataset(raw, parts, classes, wanted)
@@ -58,11 +58,11 @@ def survey(config: Data, wanted: Wanted = NUMBERS, points: Points | None = None)
     tell.  Collective: no (rank 0).
     """
     raw = raw_of(config, wanted, True, points)
-    parts = parts_of(raw, config, split_of(raw, config, draw=wanted.loss.labels))
+    parts = _parts(raw, config, split_of(raw, config, draw=wanted.loss.labels), wanted)
     X, Y, classes = parts["X"], parts.get("Y"), classes_in(parts, raw, config.source)
     n_out = len(classes) if classes is not None else (Y or X).width
-    counts, weighted = (X.width, n_out, len(X), len(parts["X_val"])), "weights" in raw.arrays
-    return Sizes(*counts, Y is None, classes, raw.shape, weighted, weighted_outputs=of_outputs(parts))
+    drawn = "X_val" not in raw.arrays
+    return Sizes(X.width, n_out, len(X), len(parts["X_val"]), Y is None, classes, raw.shape, weights_in(parts), drawn)
 
 
 def blank(sizes: Sizes) -> Dataset:
@@ -81,7 +81,7 @@ def load_rows(
     """
     raw = opened_alike(lambda: raw_of(config, wanted, by_rows=True), config, team)
     rows = split_of(raw, config) if "X_val" in raw.arrays else _drawn(raw, config, team)
-    parts = team.all_or_raise(lambda: parts_of(raw, config, rows, wanted.loss.missing))
+    parts = team.all_or_raise(lambda: _parts(raw, config, rows, wanted))
     reader = Reader(points, team, dtype, config)
     found = reader.dataset(raw, parts, classes, wanted)
     read = [(parts[name], points[name.endswith("_val")], reader.sums[name]) for name in POINTS if name in parts]
@@ -93,6 +93,34 @@ def _drawn(raw: Raw, config: Data, team: Team) -> list[RowSet]:
     """Rank 0 alone draws which rows are for training and for validation.  Collective: yes."""
     own = on_root(team, lambda: [rows.bits for rows in split_of(raw, config) if isinstance(rows, RowSet)])
     return [RowSet(bits) for bits in share_arrays(team, own or [])]
+
+
+def _parts(raw: Raw, config: Data, rows: Sequence[range | RowSet], wanted: Wanted) -> Parts:
+    """The parts of all arrays that there are; a target of weight 0 is none.  Raises UsageError.  Collective: no."""
+    found = parts_of(raw, config, rows, wanted.loss.missing)
+    for name, side in zip(WEIGHTS, SIDES, strict=True):
+        if name in found and found[name].width > 1:
+            _check_each(found[name], found)
+            found[f"Y{side}"] = replace(found[f"Y{side}"], present=found[name])
+    return found
+
+
+def _check_each(weights: Part, parts: Parts) -> None:
+    """Raises UsageError unless weights (N, L) have one for each target, those of the other points as well."""
+    outputs = parts["Y"].width if "Y" in parts else 1
+    text = f"{weights.name} has shape {tuple(weights.source.shape)}; one weight a point is needed, (N,)"
+    if "Y" not in parts and weights.width == parts["X"].width:
+        raise UsageError(f"{text}: weights of an autoencoder's outputs need targets of their own, Y = X")
+    if weights.width != outputs:
+        raise UsageError(text + (f", or one for each of the {outputs} targets, (N, {outputs})" if outputs > 1 else ""))
+    if any(name in parts and parts[name].width != outputs for name in WEIGHTS):
+        raise UsageError(f"{text}, or one for each of the {outputs} targets in both weights and weights_val")
+
+
+def weights_in(parts: Parts) -> int:
+    """The number of weights of a training point: 0 where none has any, 1, or one for each output.  Collective: no."""
+    own, held = (parts[name].width if name in parts else 0 for name in WEIGHTS)
+    return own or (held if held > 1 else 0)
 
 
 class Reader:
@@ -124,7 +152,7 @@ class Reader:
         elif targets:
             rule = raw.scale_y if wanted.loss.scaled else AS_IS
             Y, Y_val, scaling_y = self._side(parts, "Y", rule, wanted, varied=True)
-            if of_outputs(parts):
+            if weights_in(parts) > 1:
                 outputs = Y.shape[1]
                 Y, Y_val = (self._with_shares(A, name) for A, name in zip((Y, Y_val), WEIGHTS, strict=True))
         weighs = [name for name, own in zip(WEIGHTS, (w, w_val), strict=True) if own is not None]
@@ -228,9 +256,10 @@ class Reader:
         return Rows(low, high, seen, steps[spread_rows(len(steps))], mean)
 
     def _total(self, part: Part, function: Callable[[Array], Array], d: int) -> Array:
-        """The sum over the training rows of a function of rows (n, d), of the numbers that are there, as they weigh.
+        """Sums a function of numbers over the training rows, each times its weight; missing numbers are left out.
 
-        Collective: yes.
+        function: of rows of d numbers, (n, d) -> (n, d); a row of the part is one of these, or a sequence of several.
+        Gives a sum for each column of the part, (width,).  Collective: yes.
         """
 
         def look(tile: Tile) -> Array:
@@ -240,8 +269,10 @@ class Reader:
         return self._table(part.width, look, (np.add,))[0]
 
     def _table(self, width: int, look: Callable[[Tile], Array], joins: Sequence[np.ufunc]) -> list[Array]:
-        """look(tile) (rows, width) of the training rows, tiles counted over all of them: row r of all tiles, joined by
-        joins[r] up one tree (width,), whichever ranks have which tiles.  Collective: yes.
+        """Reduces the training rows tile by tile to a row of numbers for each of `joins`: a list of (width,).
+
+        look(tile): what a tile gives to each, (len(joins), width); joins: what joins the r-th rows of all tiles,
+        as by np.add.  They are joined up one tree, whichever ranks have which tiles.  Collective: yes.
         """
         among = self.points[0]
         trees = [among.tile_sums(self.team, join) for join in joins]

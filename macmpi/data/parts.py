@@ -16,7 +16,7 @@ import numpy as np
 from macmpi import UsageError, files
 from macmpi.config import Data
 from macmpi.data import checks
-from macmpi.data.dataset import SIDES, WEIGHTS, Raw
+from macmpi.data.dataset import SIDES, Raw
 from macmpi.data.gathered import ARGUMENTS, Points, check_keys, gathered
 from macmpi.data.named_sets import NAMED_SETS
 from macmpi.data.reading import declared, facts_of, told
@@ -201,19 +201,20 @@ GAP = 16
 class Part:
     """Some rows, ascending, of an array or of an HDF5 dataset (N, ...), which is read by runs.
 
-    name: for messages; missing: as of `check_values`.  weights: of targets, each by itself; one of weight 0 is NaN.
+    name: for messages; missing: as of `check_values`.  present: has as many numbers; where one is not above 0, that of
+    this part is NaN.
     """
 
     source: Any
     rows: range | RowSet
     name: str
     missing: bool | None = None
-    weights: Part | None = None
+    present: Part | None = None
 
     @property
     def gaps(self) -> bool:
         """Some of its numbers may be NaN."""
-        return bool(self.missing) or self.weights is not None
+        return bool(self.missing) or self.present is not None
 
     @property
     def width(self) -> int:
@@ -240,7 +241,7 @@ class Part:
             if isinstance(self.source, np.ndarray):
                 checks.as_rows(self.source, self.name, 0, self.missing)
             checks.check_values(found, self.name, rows, self.missing)
-        return found if self.weights is None else np.where(self.weights.read(tile) > 0.0, found, np.nan)
+        return found if self.present is None else np.where(self.present.read(tile) > 0.0, found, np.nan)
 
     def labels(self) -> Array:
         """The labels of a part are (n, 1), once all of its dataset have been checked.  Raises UsageError."""
@@ -280,21 +281,14 @@ def parts_of(raw: Raw, config: Data, rows: Sequence[range | RowSet], missing: bo
     given, (n, n_val) = "X_val" in raw.arrays, map(len, rows)
     checks.check_enough(config, n, n_val, len(raw.arrays["X"]) - (0 if given else n_val))
     found: Parts = {}
-    for name in ("X", "weights", "Y", "groups", "order"):
+    for name in ("X", "Y", "weights", "groups", "order"):
         for side, own in zip(SIDES, rows, strict=True):
             held = f"{name}{side}" if given else name
             if held in raw.arrays:
                 may_miss = missing if name == "Y" and not raw.labels else None
-                heavy = found.get(f"weights{side}") if name == "Y" else None
-                by_output = heavy if heavy is not None and heavy.width > 1 else None
                 called = f"{place_of(config)}: dataset {held}"
-                found[f"{name}{side}"] = Part(raw.arrays[held], own, called, may_miss, by_output)
+                found[f"{name}{side}"] = Part(raw.arrays[held], own, called, may_miss)
     return found
-
-
-def of_outputs(parts: Parts) -> bool:
-    """Tells whether weights are those of points and outputs, (N, L).  Collective: no."""
-    return any(name in parts and parts[name].width > 1 for name in WEIGHTS)
 
 
 def classes_in(parts: Parts, raw: Raw, source: str) -> Array | None:

@@ -171,7 +171,7 @@ def with_connections(config: Config) -> Config:
     They are read once: a checkpoint and a model's card hold them, so that a file that has changed is another config.
     """
     hidden = config.model.hidden
-    if hidden == "auto" or not any(config.model.sparse):
+    if hidden == "auto":
         return config
     read = [_read(layer, f"model.hidden.{i}") if isinstance(layer, Sparse) else layer for i, layer in enumerate(hidden)]
     return replace(config, model=replace(config.model, hidden=read))

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import re
 from collections import Counter
 from collections.abc import Callable, Collection
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -162,6 +164,24 @@ def text_of(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
+DIGITS = re.compile(r"\s*([+-]?)0*([0-9]+)\s*", re.ASCII)
+"""Text that says a whole number: its sign and its digits."""
+
+
+@lru_cache(4096)
+def name_of(text: str) -> str:
+    """The name of the category of a text (see `text_of`): True of TRUE, 7 of 007 and 7.0, 2024-12-31 of 31.12.2024.
+
+    What says one number, one truth value or one moment is one category, however it is spelt, for types, programs and
+    files spell it otherwise.
+    """
+    if whole := DIGITS.fullmatch(text):  # of any length
+        return whole[2] if whole[1] != "-" or whole[2] == "0" else f"-{whole[2]}"
+    said = [truth_of(text), number_of(text), moment_of(text)]
+    found = [bool(said[0])] if said[0] is not None else [one for one in said if one is not None and one == one]
+    return text_of(found[0]) if found else text
+
+
 def numbers(series: Any, kind: str, place: str, form: str = "", empty: Collection[str] = ()) -> Array:
     """The values of a column as float64 (N,), NaN where one is missing: dates as days since 1970, true as 1.
 
@@ -290,6 +310,9 @@ def _classes(held: list[Any]) -> Array:
     """Values that are declared to be classes, (N,): as they are where all are numbers or truth values, else as text."""
     if all(isinstance(value, bool | int | float | decimal.Decimal | np.number | np.bool_) for value in held):
         return np.array(held, dtype=object)
+    truths = [truth_of(text_of(value)) for value in held]
+    if None not in truths:
+        return np.array([truth == 1.0 for truth in truths], dtype=object)
     return np.array([text_of(value) for value in held], dtype=str)
 
 

@@ -51,7 +51,7 @@ LARGEST = 2**31 - 1
 
 
 def is_table(path: Path) -> bool:
-    """Tells by its name whether a file is one of these."""
+    """Tells by its name whether a file is a table, in CSV or in Parquet."""
     return path.name.lower().endswith((*CSV, *PARQUET))
 
 

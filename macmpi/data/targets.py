@@ -103,9 +103,7 @@ NUMBERS = Wanted()
 
 def wanted_by(config: Config, like: tuple[Scaling, Scaling] | None = None) -> Wanted:
     """Says what a config asks of its data.  like: as in `Wanted`."""
-    hidden = config.model.hidden
-    first = config.model.recurrences[0] if isinstance(hidden, list) and hidden else None
-    return Wanted(loss_of(config), config.model.loss, first.steps if first else 0, like)
+    return Wanted(loss_of(config), config.model.loss, config.model.sequence, like)
 
 
 def check_known(known: bool, name: str) -> None:

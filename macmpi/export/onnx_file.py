@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from macmpi import UsageError, __version__, many
-from macmpi.export.net import Graph, check_kinds, forward, scaled, unscaled
+from macmpi.export.net import check_kinds, forward, scaled, unscaled
+from macmpi.nets.graph import Graph
 from macmpi.parallel.streams import stream
 from macmpi.results.model import Model
 from macmpi.typing import Array

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from macmpi.half_steps.parts import Parts
+from macmpi.half_steps.problems import renew_metric
 from macmpi.half_steps.w_step import fit, solve
-from macmpi.half_steps.z_problems import renew_metric
 from macmpi.parallel.streams import stream
 from macmpi.plan.plan import Plan
 from macmpi.solvers.w_problem import SegmentProblem, gradients
@@ -71,7 +71,8 @@ REFIT = 1e-4
 def postprocess(parts: Parts, state: State[MacState]) -> State[MacState]:
     """Postprocessing: Z feasible, then a refit of the last layer, kept if E1 + ridge falls.  Collective: yes.
 
-    Without coordinates there is nothing to do.  Sharded coordinates are overwritten: memory may not hold them twice.
+    Without coordinates there is nothing to do.  Those of many points that ranks hold apart are overwritten: memory may
+    not hold them twice.
     The refit is repeated while it lowers E1 + ridge by more than `REFIT`, unless one is exact.
     """
     plan = parts.plan

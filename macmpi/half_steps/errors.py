@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from macmpi.half_steps.parts import Parts
-from macmpi.half_steps.z_problems import ZInputs, metrics, prepare_z, z_inputs, z_problem
+from macmpi.half_steps.problems import ZInputs, metrics, prepare_z, z_inputs, z_problem
 from macmpi.nets.losses import times
 from macmpi.plan.plan import Plan
 from macmpi.state import Errors, Gradients, MacState, State
@@ -51,7 +51,7 @@ def _nested_ridge(parts: Parts, state: State[Any]) -> float:
     if not plan.has_basis or shaping.scale != "objective" or shaping.until_mu == 0.0:
         return 0.0
     at = replace(state, mu=min(state.mu, shaping.until_mu))
-    return parts.ridge_of(at, range(len(plan.chain.segments)))
+    return parts.shaping_of(at, range(len(plan.chain.segments)), ridge_alone=True)
 
 
 NUMBERS = 3
@@ -97,10 +97,10 @@ def _add_points(given: ZInputs, rows: slice, by_w: Array, nested: Array, numbers
     pulls.append(-problem.loss.residual(problem.Y, F[-1]))
     inputs = [problem.X, *(problem.inputs(k, z) for k, z in enumerate(problem.sites(Z), start=1))]
     for segment, A, pull in zip(problem.segments, inputs, pulls, strict=True):
-        _add_blocks(plan, segment.weighted, segment.tape(weights, A).weight_vjp(pull), by_w)
+        _add_blocks(plan, segment.parameter_blocks, segment.tape(weights, A).weight_vjp(pull), by_w)
     tape = chain.whole.tape(weights, parts.data.X[rows])
     exact = -problem.loss.residual(problem.Y, tape.F)
-    _add_blocks(plan, chain.whole.weighted, tape.weight_vjp(exact), nested)
+    _add_blocks(plan, chain.whole.parameter_blocks, tape.weight_vjp(exact), nested)
     ends = [*chain.sites, len(chain.maps)]
     for k in range(len(tangents) - 1, -1, -1):
         for step in reversed(tape.steps[ends[k] : ends[k + 1]]):
@@ -123,8 +123,8 @@ def ridge_gradient(parts: Parts, state: State[MacState]) -> Array:
     out = np.zeros(plan.offsets.weights[-1])
     for k, regression in enumerate(plan.resolved.regressions):
         apart = k < len(forms) and regression.by_unit and plan.resolved.shaping.scale == "unit"
-        for b, ridge in zip(plan.chain.trained(k), plan.ridges(k, state.mu), strict=True):
+        for b, ridge in zip(plan.chain.regressed(k), plan.ridges(k, state.mu), strict=True):
             V = np.where(plan.chain.blocks[b].own.penalised, weights[b].astype(float), 0.0)
-            weighed = times(V.T, forms[k].M).T if apart else plan.weight_of(k, state.mu) * V
+            weighed = times(V.T, forms[k].M).T if apart else plan.penalty_weight(k, state.mu) * V
             out[plan.offsets.block(b)] += ridge * weighed.ravel()
     return out

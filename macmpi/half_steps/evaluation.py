@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from macmpi.data.dataset import Dataset
+from macmpi.nets.design import at, total_of, weighed
 from macmpi.nets.losses import Loss, times
 from macmpi.parallel.points import PointPartition
 from macmpi.parallel.shared_work import TreeSum
@@ -27,21 +28,11 @@ class NetErrors(NamedTuple):
     wrong: float
 
 
-def at(weights: Array | None, rows: Any) -> Array | None:
-    """The weights of some points, None where all are 1.  Collective: no."""
-    return None if weights is None else weights[rows]
-
-
-def sum_by_weight(values: Array, weights: Array | None) -> float:
-    """The sum over points of values (n,), each times its weight.  Collective: no."""
-    return float(values.sum(dtype=float) if weights is None else weights @ values.astype(float, copy=False))
-
-
 def net_sums(loss: Loss, Y: Array, F: Array, weights: Array | None = None) -> list[float]:
     """Sums over points, each times its weight, of losses, of misclassified points, and of 1.  Collective: no."""
     wrong = F.argmax(axis=1) != Y.argmax(axis=1) if loss.labels else np.zeros(len(Y))
-    count = float(len(Y) if weights is None else weights.sum())
-    return [sum_by_weight(loss.value(Y, F), weights), sum_by_weight(wrong, weights), count]
+    count = len(Y) if weights is None else weights.sum()
+    return [float(total) for total in (total_of(loss.value(Y, F), weights), total_of(wrong, weights), count)]
 
 
 class Evaluation:
@@ -118,13 +109,13 @@ class Evaluation:
             missed = p.missed(p.Z, F)
             C = np.hstack(missed)
             own = at(self.data.weights, rows)
-            D = C if own is None else own.astype(C.dtype, copy=False)[:, None] * C
+            D = weighed(C, own)
             work, move = 0.0, 0.0
             if len(multipliers):
                 work = -np.einsum("nh,nh->", multipliers[rows], D, dtype=float)
                 squares = [np.square(times(c, m.M)).sum(axis=1) for c, m in zip(missed, p.metrics, strict=True)]
-                move = sum(sum_by_weight(s, own) for s in squares)
-            whole = sum_by_weight(p.weigh(p.Z, missed, F[-1]), own)
+                move = sum(float(total_of(s, own)) for s in squares)
+            whole = float(total_of(p.weigh(p.Z, missed, F[-1]), own))
             return [whole, np.einsum("nh,nh->", C, D, dtype=float), work, move]
 
         E_Q, constraint, work, move = (self.total(self.plan.work.train, part, 4) / self.weight).tolist()

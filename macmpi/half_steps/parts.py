@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,14 +11,17 @@ import numpy as np
 from macmpi.data.dataset import Dataset
 from macmpi.half_steps.evaluation import Evaluation
 from macmpi.nets.chain import with_data
+from macmpi.nets.design import at
+from macmpi.nets.losses import weighted
 from macmpi.nets.regression import joined
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.points import Points
+from macmpi.parallel.points import FEW, Points, some
 from macmpi.parallel.shared_work import Pieces
+from macmpi.parallel.streams import stream
 from macmpi.parallel.team import Team
 from macmpi.plan.choices import KEPT
 from macmpi.plan.plan import Plan
-from macmpi.reductions import Made, Rows
+from macmpi.reductions import LazyRows, Rows
 from macmpi.solvers.w_problem import zeros
 from macmpi.state import MacState, State, block_views
 from macmpi.typing import Array
@@ -51,7 +54,9 @@ class Parts:
         self.plan, self.data, self.team, self.clock = plan, data, team, clock
         work = plan.work
         widest = max(work.w_step.widest, work.first_gram.widest)
-        self.points = Points(work.train, work.summed, team, widest, data.weights)
+        least = max(FEW, *(h for h, _ in plan.chain.block_shapes))  # of which centres and examples are some
+        few = some(plan.n_train, least, stream(plan.seed, "few"))
+        self.points = Points(work.train, work.summed, team, widest, data.weights, few)
         self.over_points, self.in_pieces = self.points.over, Pieces(team)
         self.evaluation = Evaluation(plan, data, team, self.points.weight)
         self._designs: dict[int, Any] = {}
@@ -61,6 +66,24 @@ class Parts:
     def weights(self, state: State[Any]) -> tuple[Array, ...]:
         """W_1, ..., W_{K+1} as views of the state's flat buffer.  Collective: no."""
         return block_views(state.weights, self.plan.chain.block_shapes)
+
+    def loss_at(self, rows: Any) -> Any:
+        """The loss of some training points, as they weigh.  Collective: no."""
+        return weighted(self.plan.resolved.loss, at(self.data.weights, rows))
+
+    def gathered(self, numbers: Array, of_validation: Array) -> Dataset:
+        """Some training and some validation points, by number, as every rank has them.  Collective: yes."""
+        data, work, found = self.data, self.plan.work, dict[str, Any]()
+        for name in data.arrays:
+            points, chosen = (work.validation, of_validation) if name.endswith("_val") else (work.train, numbers)
+            found[name] = points.gathered(vars(data)[name], chosen, self.team)
+        return replace(data, **{"Y": found["X"], "Y_val": found["X_val"], **found}, groups=None, order=None)
+
+    def few(self) -> Dataset:
+        """Points that every rank has: the data, or the points at hand and some for validation.  Collective: yes."""
+        if self.points.few is None:
+            return self.data
+        return self.gathered(self.points.few, some(self.plan.n_val, FEW, stream(self.plan.seed, "few", 1)))
 
     def new_state(self, weights: Array) -> State[MacState]:
         """The given weights (flat); coordinates and multipliers, if there are any, 0.  Collective: yes."""
@@ -98,7 +121,7 @@ class Parts:
         if not segment.feature_maps:
             return A
         width = segment.maps[segment.feature_maps].n_in
-        return self.points.hold(Made(lambda rows: segment.features(weights, A[rows]), (len(A), width), A.dtype))
+        return self.points.hold(LazyRows(lambda rows: segment.features(weights, A[rows]), (len(A), width), A.dtype))
 
     def inputs_of_group(self, k: int, state: State[Any]) -> Inputs:
         """The regression of segment k reads the inputs of all segments that share its weights, side by side.
@@ -142,25 +165,18 @@ class Parts:
         self._first = first
         return first
 
-    def ridge_of(self, state: State[Any], segments: Sequence[int]) -> float:
-        """sum lambda/2 ||V||^2 over the weights of some segments' regressions.  Collective: no."""
-        plan, weights, total = self.plan, self.weights(state), 0.0
+    def shaping_of(self, state: State[Any], segments: Sequence[int], ridge_alone: bool = False) -> float:
+        """sum lambda/2 ||V||^2 over the weights of some segments' regressions, as it stands in E_Q, and unless
+        `ridge_alone` the penalties of l1 and groups.  Collective: no."""
+        plan, weights, ridges, others = self.plan, self.weights(state), list[float](), list[float]()
         for k in segments:
-            weight = plan.weight_of(k, state.mu)
-            for b, ridge in zip(plan.chain.trained(k), plan.ridges(k, state.mu), strict=True):
-                squares = np.square(weights[b], dtype=float)
-                total += 0.5 * ridge * weight * float(squares.sum(where=plan.chain.blocks[b].own.penalised))
-        return total
-
-    def shaping_of(self, state: State[Any], segments: Sequence[int]) -> float:
-        """The ridge and the penalties of l1 and groups, as they stand in E_Q.  Collective: no."""
-        plan, weights, total = self.plan, self.weights(state), self.ridge_of(state, segments)
-        for k in segments:
-            weight = plan.weight_of(k, state.mu)
-            for b, restraint in zip(plan.chain.trained(k), plan.restraints(k, state.mu), strict=True):
-                W = weights[b].astype(float, copy=False)
-                total += weight * float(restraint.penalty(W, plan.chain.blocks[b].own.penalised).sum())
-        return total
+            weight, restraints = plan.penalty_weight(k, state.mu), plan.restraints(k, state.mu)
+            for b, ridge, asked in zip(plan.chain.regressed(k), plan.ridges(k, state.mu), restraints, strict=True):
+                W, marks = weights[b].astype(float, copy=False), plan.chain.blocks[b].own.penalised
+                ridges.append(0.5 * ridge * weight * float(np.square(W).sum(where=marks)))
+                if asked.l1 or asked.group:
+                    others.append(weight * float(asked.penalty(W, marks).sum()))
+        return sum(ridges if ridge_alone else [*ridges, *others])
 
     def confined(self, weights: Array, by: Array | None = None) -> Array:
         """Flat weights at the nearest place that the restraints allow; where those of `by` are 0, 0.  Collective: no.

@@ -21,16 +21,16 @@ from itertools import groupby
 
 import numpy as np
 
-from macmpi.half_steps.evaluation import at
-from macmpi.half_steps.w_problems import WInputs, layer_gram, targets, w_problem
+from macmpi.half_steps.problems import WInputs, layer_gram, targets, w_problem
+from macmpi.nets.design import at
 from macmpi.nets.layers.activation import function
 from macmpi.parallel import balance, tiles
 from macmpi.parallel.streams import stream
 from macmpi.parallel.tiles import BLOCKS, Tile
 from macmpi.plan.work_lists import Job
 from macmpi.solvers import better
+from macmpi.solvers.descent import SGDW, Gradient
 from macmpi.solvers.grams import Whitening
-from macmpi.solvers.w_descent import SGDW, Gradient
 from macmpi.solvers.w_problem import UnitProblem
 from macmpi.typing import Array
 

@@ -1,22 +1,28 @@
-"""The parts of a W-step, each assigned to ranks: layers that trainers fit, regressions and what their units share."""
+"""The W-step: its work list, phases with an exchange behind each, is carried out rank by rank.
+
+Its tasks are layers that trainers fit, regressions, and what the units of a layer share.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from macmpi import many
-from macmpi.half_steps.carry_out import carry_out, exchanged, located
-from macmpi.half_steps.evaluation import at, sum_by_weight
 from macmpi.half_steps.parts import Parts
+from macmpi.half_steps.problems import WInputs, layer_gram, measured, prepare_w, targets, w_problem
 from macmpi.half_steps.ring import travel
-from macmpi.half_steps.w_problems import WInputs, layer_gram, measured, prepare_w, targets, w_problem
+from macmpi.nets.design import at, total_of
 from macmpi.parallel import balance
+from macmpi.parallel.clock import Clock
+from macmpi.parallel.points import Points
+from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
-from macmpi.plan.work_lists import Exchange, Gram, Job, Layer, WorkList
-from macmpi.reductions import ALONE, InPieces, OverPoints
+from macmpi.plan.work_lists import Exchange, Factor, Gram, Job, Layer, Task, Tour, WorkList
+from macmpi.reductions import ALONE, InPieces, LazyRows, OverPoints
 from macmpi.solvers.grams import by_row
 from macmpi.solvers.w_problem import SegmentProblem
 from macmpi.state import MacState, State, block_views
@@ -99,10 +105,11 @@ class Solving:
 
     def solve(self, job: Job) -> None:
         """A regression.  Collective: where no rank sums alone."""
-        plan, over_points = self.given.parts.plan, self.given.parts.over_points
+        plan, points = self.given.parts.plan, self.given.parts.points
         own = plan.resolved.regressions[job.segment]
+        over_points = points.alone if plan.work.at_hand(job.segment) else points.over
         if own.by_rows and job.units is not None:
-            whole = replace(job, units=None, place=plan.offsets.block(plan.chain.trained(job.segment)[0]))
+            whole = replace(job, units=None, place=plan.offsets.block(plan.chain.regressed(job.segment)[0]))
             with located("W", job.segment, job.units):
                 found = own.by_rows.rows(cast(SegmentProblem, w_problem(self.given, whole)), job.units.rows)
             self.given.state.weights[job.place] = found.ravel()
@@ -119,12 +126,20 @@ class Solving:
         travel(self.given, jobs)
 
     def train(self, layer: Layer) -> None:
-        """A layer that no regression fits.  Collective: no."""
+        """A layer that no regression fits: of the points at hand, then of all, where these are some of them.
+
+        Collective: where no rank holds all points.
+        """
         parts, state, plan = self.given.parts, self.given.state, self.given.parts.plan
-        before = plan.chain.segments[layer.segment].part(0, layer.map)
-        inputs = before.forward(parts.weights(state), parts.inputs(layer.segment, state))
+        before, weights = plan.chain.segments[layer.segment].part(0, layer.map), parts.weights(state)
+        A = parts.inputs(layer.segment, state)
         present = state.weights[layer.place].reshape(plan.chain.block_shapes[layer.block])
-        found = plan.centres(layer.block, inputs, present if present.any() else None)
+        at_hand = before.forward(weights, parts.points.at_hand(A))
+        found = plan.centres(layer.block, at_hand, present if present.any() else None)
+        if layer.block in plan.resolved.refined and parts.points.share < 1.0:
+            inputs = LazyRows(lambda rows: before.forward(weights, A[rows]), (len(A), at_hand.shape[1]), A.dtype)
+            refine: Any = plan.resolved.trainers[layer.block]
+            found = refine.by_sums(inputs, parts.points.in_pieces.agreed(found), parts.points.over)
         state.weights[layer.place] = found.ravel()
 
     def exchange(self, exchange: Exchange) -> None:
@@ -143,7 +158,7 @@ def keep_better(parts: Parts, before: Array, state: State[MacState], segments: S
     for k in quantised if segments is None else segments:
         old, new = [_segment_error(parts, k, flat, state) for flat in (before, state.weights)]
         if not new <= old:
-            for b in plan.chain.segments[k].weighted:
+            for b in plan.chain.segments[k].parameter_blocks:
                 state.weights[plan.offsets.block(b)] = before[plan.offsets.block(b)]
 
 
@@ -159,7 +174,81 @@ def _segment_error(parts: Parts, k: int, flat: Array, state: State[MacState]) ->
     def part(rows: slice) -> list[float]:
         F, own = segment.forward(weights, A[rows]), at(parts.data.weights, rows)
         if last:
-            return [sum_by_weight(parts.plan.resolved.loss.value(T[rows], F), own)]
-        return [0.5 * sum_by_weight(given.metrics[k].square(T[rows] - F), own)]
+            return [float(total_of(parts.plan.resolved.loss.value(T[rows], F), own))]
+        return [0.5 * float(total_of(given.metrics[k].square(T[rows] - F), own))]
 
     return float(parts.evaluation.total(parts.plan.work.train, part, 1)[0])
+
+
+# --- work lists -------------------------------------------------------------------------------------------------------
+
+
+class Tasks(Protocol):
+    """Each kind of task has a method that does it; results are kept until they are asked for or exchanged.
+
+    Collective: where a method says so.
+    """
+
+    def gram(self, gram: Gram, over_points: OverPoints) -> None:
+        """Sums up a Gram, or some rows of it.  Collective: where `over_points` is."""
+
+    def factor(self, segment: int) -> None:
+        """Makes what the units of a segment share of its Gram.  Collective: yes."""
+
+    def solve(self, job: Job) -> None:
+        """Fits the weights of a job.  Collective: where no rank sums alone."""
+
+    def tour(self, jobs: Sequence[Job]) -> None:
+        """Sends jobs round the ring.  Collective: yes."""
+
+    def train(self, layer: Layer) -> None:
+        """Has a trainer find the weights of a layer.  Collective: no."""
+
+    def exchange(self, exchange: Exchange) -> None:
+        """Gives all ranks what each has found.  Collective: yes."""
+
+
+def carry_out(work: WorkList, tasks: Tasks, points: Points, team: Team, clock: Clock) -> None:
+    """Do what a work list asks of this rank, phase by phase.  Collective: yes."""
+    for phase in work.phases:
+        with clock("w"):
+            for task in phase.joint:
+                _do(task, tasks, points.jointly)
+            for task in phase.own[team.rank] if phase.own else ():
+                _do(task, tasks, points.over)
+        if phase.exchange:
+            tasks.exchange(phase.exchange)
+
+
+def _do(task: Task, tasks: Tasks, over_points: OverPoints) -> None:
+    match task:
+        case Gram():
+            tasks.gram(task, over_points)
+        case Factor():
+            tasks.factor(task.segment)
+        case Job():
+            tasks.solve(task)
+        case Tour():
+            tasks.tour(task.jobs)
+        case Layer():
+            tasks.train(task)
+
+
+def exchanged(array: Array, exchange: Exchange, team: Team) -> None:
+    """Give every rank what the others have found of an array, flat.  Collective: yes."""
+    if exchange.parts:
+        team.gather_parts(array, exchange.parts)
+    elif exchange.what == "weights":
+        team.share_array(array)  # what all have found jointly is rounded as on rank 0
+    elif team.common(array):
+        team.fence(array)  # each has written its part
+
+
+@contextmanager
+def located(half: str, *where: Any) -> Iterator[None]:
+    """An error raised inside is `located`: ("Z", rows) or ("W", segment, tile of units).  Collective: no."""
+    try:
+        yield
+    except Exception as error:
+        error.__dict__.setdefault("located", (half, *where))
+        raise

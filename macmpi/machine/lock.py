@@ -57,10 +57,18 @@ class Lock:
             os.close(self._file)
             self._file = None
 
-    def take(self) -> None:
-        """Hold the lock if its file is there.  Nothing is written.  Raises UsageError naming the holder."""
-        with suppress(OSError):
+    def take(self) -> OSError | None:
+        """Hold the lock if its file is there, and gives what will be in the way of `claim`.  Nothing is written.
+
+        Raises UsageError naming the holder.
+        """
+        try:
             self._hold(os.O_RDWR)
+        except (FileNotFoundError, NotADirectoryError):  # a folder can be made, or `files.check_folder` says why not
+            return None
+        except OSError as error:
+            return error
+        return None
 
     def claim(self, run: str = "") -> None:
         """Hold the lock and write down who does, for a run with this id.  Raises UsageError naming the holder, OSError.
@@ -110,19 +118,20 @@ class Lock:
         return found if isinstance(found, dict) and {"host", "pid"} <= found.keys() else {}
 
 
-def is_abandoned(path: Path) -> bool:
-    """Tells whether a lock is there that no process of this node holds, by holding it for a moment.  Collective: no."""
+def hold_folder(folder: Path, wait: bool = True) -> int | None:
+    """Hold a folder by a lock on itself, which no removal of its files ends, until the file that is given is closed.
+
+    None where it cannot be held or, without `wait`, another process of this node holds it.  Collective: no.
+    """
+    file = None
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError:
-        return False
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return bool(Lock._holder(file))
-    except OSError:
-        return False
-    finally:
-        os.close(file)
+        if file is not None:
+            os.close(file)
+        return None
+    return file
 
 
 def _lock(file: int) -> bool:

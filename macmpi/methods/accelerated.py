@@ -26,18 +26,16 @@ from typing import Any
 
 import numpy as np
 
-from macmpi.half_steps.evaluation import NetErrors, at, net_sums
+from macmpi.half_steps.evaluation import NetErrors, net_sums
 from macmpi.half_steps.w_step import fit
 from macmpi.mac import Mac
-from macmpi.nets.losses import weighted
+from macmpi.nets.design import at
+from macmpi.solvers.descent import least_in_plane
 from macmpi.state import AcceleratedState, Errors, MacState, Pause, State, block_views, never
 from macmpi.typing import Array
 
 SAMPLED, MOST_APART = 600, 8
 """The model of E1 is taken from evenly spaced points of each tile: about SAMPLED in all, or one in MOST_APART."""
-
-DAMPING = 1e-3
-"""The model is damped by this, for directions scaled to curvature 1."""
 
 LENGTHS = (1.0, 0.5, 0.25)
 """Shares of the model's step that are tried."""
@@ -114,13 +112,13 @@ class Accelerated(Mac):
             probed = slice(rows.start, rows.stop, apart)
             Y, tape = data.Y[probed], plan.chain.whole.tape(self.parts.weights(state), data.X[probed])
             changes = [tape.weight_jvp(way) for way in blocks]
-            loss = weighted(plan.resolved.loss, at(data.weights, probed))
+            loss = self.parts.loss_at(probed)
             residual, root = loss.residual(Y, tape.F), loss.root(Y, tape.F)
             curved = [root.normal(change) for change in changes]
             return np.array([float(np.vdot(a, b)) for a in changes for b in (*curved, residual)])
 
         sums = self.parts.evaluation.total(plan.work.train, part, c * (c + 1)).reshape(c, c + 1)
-        return self.team.from_root(lambda: minimum(sums[:, :c], sums[:, c]))
+        return self.team.from_root(lambda: least_in_plane(sums[:, :c], sums[:, c]))
 
     def _nested(
         self, flats: Sequence[Array], state: State[AcceleratedState], validation: bool = False
@@ -183,11 +181,3 @@ def _owned(state: State[MacState]) -> State[AcceleratedState]:
 def spacing(n: int) -> int:
     """The model of E1 takes one of this number of points, of n.  Collective: no."""
     return min(max(n // SAMPLED, 1), MOST_APART)
-
-
-def minimum(H: Array, b: Array) -> Array:
-    """argmin 1/2 x^T H x - b^T x, damped by `DAMPING` in scale; 0 along what H does not see.  Collective: no."""
-    scale = 1.0 / np.sqrt(np.maximum(np.diag(H), np.finfo(float).tiny))
-    scaled = H * scale[:, None] * scale
-    found: Array = scale * np.linalg.solve(0.5 * (scaled + scaled.T) + DAMPING * np.eye(len(b)), b * scale)
-    return found

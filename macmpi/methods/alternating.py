@@ -7,11 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from macmpi.account import COORDINATES, Account
-from macmpi.half_steps.evaluation import at
 from macmpi.half_steps.w_step import fit
 from macmpi.mac import Mac
 from macmpi.nets.design import adjoint, apply
-from macmpi.nets.losses import weighted
 from macmpi.state import MacState, Pause, State, never
 from macmpi.typing import Array
 
@@ -90,18 +88,18 @@ class Alternating(Mac):
         plan, chain, weights = self.plan, self.plan.chain, self.parts.weights(state)
         W: Array = flat.reshape(weights[block].shape)
         n_in, decoder = chain.inputs(block), chain.part(chain.sites[0], len(chain.maps))
-        features, Y, loss = self.parts.first(state).features, self.data.Y, plan.resolved.loss
+        features, Y = self.parts.first(state).features, self.data.Y
 
         def part(rows: slice) -> Array:
             A = features[rows]
             F, tangent = decoder.linearise(weights, apply(A, W))
-            own = weighted(loss, at(self.data.weights, rows))
+            own = self.parts.loss_at(rows)
             slope = adjoint(-tangent.vjp(own.residual(Y[rows], F)), A, W.shape[1] > n_in)
             return np.append(slope.ravel(), own.value(Y[rows], F).sum())
 
         with self.clock("w"):
             sums = self.parts.evaluation.total(plan.work.train, part, W.size + 1)
-        ridge = plan.unit_ridge(0, state.mu) * plan.weight_of(0, state.mu)
+        ridge = plan.unit_ridge(0, state.mu) * plan.penalty_weight(0, state.mu)
         V = W.copy()
         V[:, n_in:] = 0.0
         return sums[-1] + 0.5 * ridge * float(np.sum(V * V)), sums[:-1] + ridge * V.ravel()

@@ -16,18 +16,18 @@ import numpy as np
 
 from macmpi.account import COORDINATES, FLAT, Account
 from macmpi.data.dataset import Dataset
-from macmpi.half_steps.evaluation import at
 from macmpi.methods.choose import Nested
+from macmpi.nets.design import at
 from macmpi.nets.losses import weighted
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.shared_work import TreeSum
 from macmpi.parallel.streams import stream
 from macmpi.parallel.team import Team
-from macmpi.plan.minibatches import SHARED
 from macmpi.plan.plan import Plan
+from macmpi.plan.work import SHARED
 from macmpi.solvers.descent import ARMIJO, PAIRS, inverse_times, pair
-from macmpi.state import AdamState, LineSearchState, Own, Pause, SgdState, State, block_views, never
+from macmpi.state import AdamState, LineSearchState, Pause, RecordT, SgdState, State, block_views, never
 from macmpi.typing import Array
 
 BETA2, EPSILON = 0.999, 1e-8
@@ -51,7 +51,7 @@ GROW, WITHIN = (1.1, 10.0), 0.1
 Kind = TypeVar("Kind", bound=SgdState)
 
 
-class Backprop(Nested[Own]):
+class Backprop(Nested[RecordT]):
     """A baseline sums E1 and its gradient over some points.  Collective: where a method says so.
 
     called, reads: the method's name, and the keys that it reads.
@@ -73,15 +73,16 @@ class Backprop(Nested[Own]):
         how = f"{self.called}: {given}" if given else self.called
         return Account(how, "at the end", FLAT, COORDINATES | {"seconds_z"}, stepped, remedy)
 
-    def add_gradient(self, weights: Array, rows: slice | Array, out: Array) -> None:
+    def add_gradient(self, weights: Array, rows: slice | Array, out: Array, of: Dataset | None = None) -> None:
         """Adds the sums over points, as they weigh, of dE1/dW (flat) and of the losses to `out` (P + 1,).
 
+        rows: of this data set, or of the points that this rank holds.
         Cost: three passes through the net.  Collective: no.
         """
-        plan, shapes = self.plan, self.plan.chain.block_shapes
-        tape = plan.chain.whole.tape(block_views(weights, shapes), self.data.X[rows])
-        loss = weighted(plan.resolved.loss, at(self.data.weights, rows))
-        losses, residual = loss.with_residual(self.data.Y[rows], tape.F)
+        plan, shapes, data = self.plan, self.plan.chain.block_shapes, of or self.data
+        tape = plan.chain.whole.tape(block_views(weights, shapes), data.X[rows])
+        loss = weighted(plan.resolved.loss, at(data.weights, rows))
+        losses, residual = loss.with_residual(data.Y[rows], tape.F)
         for total, part in zip(block_views(out[:-1], shapes), tape.weight_vjp(-residual), strict=True):
             total += part
         out[-1] += losses.sum(dtype=float)
@@ -113,11 +114,16 @@ class Minibatches(Backprop[Kind]):
         return True
 
     def step(self, rows: Array, state: State[Kind]) -> None:
-        """One minibatch: its parts assigned to ranks, their sums by Allgatherv.  Collective: yes."""
-        parts = tiles.cut(len(rows), self.sum.leaves)
+        """One minibatch: its parts assigned to ranks, their sums by Allgatherv.  Collective: yes.
+
+        rows: points by number.  Where no rank holds all points, every rank is given those of the minibatch.
+        """
+        parts, data = tiles.cut(len(rows), self.sum.leaves), self.data
+        if self.parts.points.few is not None:
+            data, rows = self.parts.gathered(rows, rows[:0]), np.arange(len(rows))
 
         def add(i: int, out: Array) -> None:
-            self.add_gradient(state.weights, rows[parts[i].rows], out)
+            self.add_gradient(state.weights, rows[parts[i].rows], out, data)
 
         gradient = self.sum(add, self.size + 1, self.plan.dtype)[:-1]
         gradient /= len(rows) * (self.parts.points.weight / self.plan.n_train)
@@ -210,8 +216,10 @@ class Descent(Backprop[LineSearchState]):
     def error(self, weights: Array) -> Array:
         """The gradient of E1 per point, and E1 (P + 1,), in float64.  Cost: three passes.  Collective: yes."""
 
+        blocks = dict(self.plan.work.train.blocks_of(self.team.rank))
+
         def add(block: int, out: Array) -> None:
-            for tile in self.plan.work.train.tiles_in(block):
+            for tile in blocks[block]:
                 self.add_gradient(weights, tile.rows, out)
 
         with self.clock("w"):

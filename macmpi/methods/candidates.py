@@ -26,14 +26,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from macmpi.half_steps.w_problems import WInputs, unit_targets
+from macmpi.half_steps.problems import WInputs, unit_targets
 from macmpi.nets.design import adjoint
 from macmpi.nets.design import gram as gram_of
 from macmpi.parallel.lapack import by_transpose, factored, lapack, solved
 from macmpi.plan.plan import Plan
 from macmpi.plan.selectable import FEWEST, STEP, ridges_of, widths_of
 from macmpi.plan.work_lists import Exchange, Gram, Job, Layer, WorkList
-from macmpi.reductions import ALONE, InPieces, OverPoints, Rows
+from macmpi.reductions import ALONE, InPieces, LazyRows, OverPoints, Rows
 from macmpi.solvers.closed_form import Factor, NormalEquations
 from macmpi.solvers.grams import LayerGram
 from macmpi.solvers.w_problem import UnitProblem, values
@@ -115,7 +115,7 @@ class Comparing:
         self.plan, self.given, self.candidates, self.ridges = largest, given, candidates, ridges
         team = given.parts.team
         self.factors = team.array((largest.offsets.grams[-1],), np.float64)
-        by_rank = [work.jobs_of(rank) for rank in range(team.size)]
+        by_rank = [work.jobs_of(rank) for rank in range(team.size if any(p.own for p in work.phases) else 1)]
         self._counts = [len(jobs) for jobs in by_rank]
         self._numbers = {job.place.start: i for i, job in enumerate(job for jobs in by_rank for job in jobs)}
         widest = max(self._columns(job.segment) for job in work.jobs)
@@ -135,9 +135,10 @@ class Comparing:
         part, inputs = self.plan.chain.segments[segment], self.given.parts.inputs(segment, self.given.state)
         if not part.leading:
             return self.given.inputs[segment].design
-        basis, centres = part.maps[0], self.plan.centres(part.weighted[0], inputs, None)
-        by_points = self.given.parts.points.rows
-        return by_points(lambda rows: basis.forward(centres, inputs[rows]), basis.n_out, inputs.dtype)
+        basis, points = part.maps[0], self.given.parts.points
+        centres = self.plan.centres(part.parameter_blocks[0], points.at_hand(inputs), None)
+        lazy = LazyRows(lambda rows: basis.forward(centres, inputs[rows]), (len(inputs), basis.n_out), inputs.dtype)
+        return points.hold(lazy)
 
     def gram(self, gram: Gram, over_points: OverPoints) -> None:
         """The Gram of the largest candidate, or some rows of it.  Collective: where `over_points` is."""
@@ -175,7 +176,7 @@ class Comparing:
         return np.clip(held, 0.0, counts)
 
     def solve(self, job: Job) -> None:
-        """The objectives of some units, and the degrees of each.  Collective: no."""
+        """The objectives of some units, and the degrees of each.  Collective: where no rank sums alone."""
         k = job.segment
         own = self.candidates.get(k)
         counts = np.array([self.plan.offsets.gram_shapes[k][0]]) if own is None else own.counts
@@ -196,13 +197,18 @@ class Comparing:
 
     def exchange(self, exchange: Exchange) -> None:
         """Rows of Grams, or the table of objectives.  Collective: yes."""
-        if exchange.what == "weights":
-            self.given.parts.team.gather_rows(self._table, self._counts)
+        team = self.given.parts.team
+        if exchange.what == "weights" and exchange.parts:
+            team.gather_rows(self._table, self._counts)
+        elif exchange.what == "weights":
+            team.share_array(self._table)
         elif exchange.parts:
-            self.given.parts.team.gather_parts(self.factors, exchange.parts)
+            team.gather_parts(self.factors, exchange.parts)
 
     def objectives(self, job: Job) -> Array:
-        """Objectives of units as they are, then of candidates: ridge by ridge, all numbers of inputs.  Collective: no.
+        """Objectives of units as they are, then of candidates: ridge by ridge, all numbers of inputs.
+
+        Collective: where no rank sums alone.
 
         1/2 ||T - Phi W^T||^2 + ridge/2 ||V||^2; without the ridge where ridges are compared.
         """
@@ -210,8 +216,12 @@ class Comparing:
         k, rows, parts, state = job.segment, job.units.rows, self.given.parts, self.given.state
         own, bias = self.candidates[k], self.plan.chain.views[k].bias
         T, Phi = unit_targets(self.given, k, rows), self.features[k]
-        (crossed,) = parts.over_points(lambda points: (adjoint(T[points], Phi[points], bias),))
-        squares = np.einsum("nh,nh->", T, T, dtype=float)
+
+        def part(points: slice) -> tuple[Array, ...]:
+            own = T[points]
+            return adjoint(own, Phi[points], bias), np.einsum("nh,nh->", own, own, dtype=float)
+
+        crossed, squares = parts.over_points(part)
         found = list[Array]()
         for ridge in self.ridges[k]:
             root = self.root(k, ridge)

@@ -15,7 +15,7 @@ from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
 from macmpi.plan.selectable import places
 from macmpi.solvers import Table
-from macmpi.state import Errors, Own, Pause, State, never
+from macmpi.state import Errors, Pause, RecordT, State, never
 from macmpi.typing import Array
 
 if TYPE_CHECKING:  # a run loads the module of its own method alone
@@ -31,7 +31,7 @@ ended it in the middle, and the next sweep goes on from there.  notes: further k
 """
 
 
-class Nested(Generic[Own]):
+class Nested(Generic[RecordT]):
     """The nested problem, min over W of E1 (eq. 1): first States, errors and the end of a method without coordinates.
 
     Collective: where a method says so.
@@ -42,7 +42,7 @@ class Nested(Generic[Own]):
         """The method, how it ends and how it fails, as the console says it.  Collective: no."""
         raise NotImplementedError
 
-    def sweep(self, state: State[Own], pause: Pause = never) -> bool:
+    def sweep(self, state: State[RecordT], pause: Pause = never) -> bool:
         """One iteration; False where `pause` has ended it in the middle.  Collective: yes."""
         raise NotImplementedError
 
@@ -54,32 +54,32 @@ class Nested(Generic[Own]):
         """W_1, ..., W_{K+1} as views of the state's flat buffer.  Collective: no."""
         return self.parts.weights(state)
 
-    def new_record(self, weights: Array) -> Own:
+    def new_record(self, weights: Array) -> RecordT:
         """The method's own numbers before its first step from some weights (flat).  Collective: no."""
         raise NotImplementedError
 
-    def start(self, range_: float, gradient_step: bool, seed: int) -> State[Own]:
+    def start(self, range_: float, gradient_step: bool, seed: int) -> State[RecordT]:
         """Random weights (range 0: of `ends.RANGE`), one gradient step.  Collective: yes."""
         return self.start_at(random_start(self.parts, range_, seed), gradient_step)
 
-    def start_at(self, weights: Array, gradient_step: bool) -> State[Own]:
+    def start_at(self, weights: Array, gradient_step: bool) -> State[RecordT]:
         """The given weights (flat), one gradient step.  Collective: yes."""
         return self._owned(start_at(self.parts, weights, gradient_step))
 
-    def start_from(self, codes: Array, seed: int, range_: float) -> State[Own]:
+    def start_from(self, codes: Array, seed: int, range_: float) -> State[RecordT]:
         """The weights of a W-step from random ones; codes: (N, 0).  Collective: yes."""
         return self._owned(start_from(self.parts, codes, seed, range_))
 
-    def _owned(self, state: State[Any]) -> State[Own]:
+    def _owned(self, state: State[Any]) -> State[RecordT]:
         return state.owned_by(self.new_record(state.weights))
 
-    def begin(self, state: State[Own]) -> None:
+    def begin(self, state: State[RecordT]) -> None:
         """Does nothing: no part of a first State is missing.  Collective: no."""
 
-    def move_multipliers(self, state: State[Own]) -> None:
+    def move_multipliers(self, state: State[RecordT]) -> None:
         """Does nothing: there are no multipliers.  Collective: no."""
 
-    def evaluate(self, state: State[Own], feasible: bool = False) -> Errors:
+    def evaluate(self, state: State[RecordT], feasible: bool = False) -> Errors:
         """Errors of the weights that the run shows.  Collective: yes."""
         return errors_of(self.parts, replace(state, weights=state.result), feasible)
 
@@ -87,7 +87,7 @@ class Nested(Generic[Own]):
         """No further keys.  Collective: no."""
         return {}
 
-    def finish(self, state: State[Own]) -> State[Own]:
+    def finish(self, state: State[RecordT]) -> State[RecordT]:
         """The weights that the run shows.  Collective: no."""
         return replace(state, weights=state.result.copy(), mu=state.mu_done or state.mu)
 
@@ -99,6 +99,7 @@ METHODS = Table(
     units="macmpi.methods.unit_selection:UnitSelection",
     accelerated_units="macmpi.methods.unit_selection:AcceleratedUnitSelection",
     stochastic="macmpi.methods.stochastic.method:Stochastic",
+    all_points="macmpi.methods.stochastic.all_points:AllPoints",
     sgd="macmpi.methods.backprop:Sgd",
     adam="macmpi.methods.backprop:Adam",
     cg="macmpi.methods.backprop:ConjugateGradients",
@@ -117,5 +118,7 @@ def choose(plan: Plan, data: Dataset, team: Team, clock: Clock) -> Method:
         word = "selection" if not places(of) else "accelerated_units" if accelerated else "units"
     elif word == "mac" and accelerated:
         word = "accelerated"
+    elif of.whole_steps:
+        word = "all_points"
     method: Method = METHODS[word](plan, data, team, clock)
     return method

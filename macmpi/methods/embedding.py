@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from macmpi.nets.design import mean_of
 from macmpi.parallel.streams import stream
 from macmpi.typing import Array
 
@@ -125,7 +126,7 @@ def principal_directions(C: Array, count: int) -> tuple[Array, Array]:
 
 def _centred(X: Array, weights: Array | None = None) -> Array:
     X = X.astype(np.float64, copy=False)
-    return X - (X.mean(axis=0) if weights is None else weights @ X / weights.sum())
+    return X - mean_of(X, weights)
 
 
 def _signs(directions: Array) -> Array:

@@ -17,10 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from macmpi.data.dataset import Dataset
-from macmpi.half_steps.carry_out import carry_out
 from macmpi.half_steps.parts import Parts
-from macmpi.half_steps.w_problems import WInputs, prepare_w
-from macmpi.half_steps.w_step import fit
+from macmpi.half_steps.problems import WInputs, prepare_w
+from macmpi.half_steps.w_step import carry_out, fit
 from macmpi.mac import Mac
 from macmpi.methods.candidates import Candidates, Comparing, candidates_of
 from macmpi.parallel.clock import Clock
@@ -209,7 +208,7 @@ class Selection(Mac):
             shape = len(ridges[k]), len(c.counts)
             values = 1 + shape[0] * shape[1]
             total = sum((trial.found(job)[:values] for job in jobs), np.zeros(values))
-            total *= self.plan.weight_of(k, mu)
+            total *= self.plan.penalty_weight(k, mu)
             degrees = np.broadcast_to(c.counts.astype(float), shape)
             if c.ridges:
                 degrees = trial.found(jobs[0])[values:].reshape(shape)

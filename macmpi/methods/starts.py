@@ -15,10 +15,10 @@ from macmpi.config import Start
 from macmpi.data.dataset import Dataset
 from macmpi.half_steps.ends import RANGE
 from macmpi.mac import Mac
-from macmpi.methods.choose import Method
+from macmpi.methods.choose import Method, choose
 from macmpi.methods.embedding import elastic_embedding, principal_codes, principal_directions
 from macmpi.nets.chain import Chain, Segment
-from macmpi.nets.design import adjoint, gram, row_dots, squared_distances
+from macmpi.nets.design import adjoint, apply, gram, mean_of, row_dots, squared_distances, weighed
 from macmpi.nets.layers import Map
 from macmpi.nets.losses import Loss
 from macmpi.nets.losses.constant import best_constant, start_targets
@@ -78,14 +78,24 @@ def start(method: Method, origin: Origin) -> State[Any]:
     if keys.method in ("auto", "uniform"):
         return method.start(keys.range, keys.gradient_step, keys.seed)
     flat = np.zeros(method.plan.offsets.weights[-1])
+    few = on_few(method) if keys.method in ("pca", "greedy", "staged") else method
     if keys.method == "greedy":
-        flat[:] = greedy(method)
+        flat[:] = greedy(few)
     elif method.parts.team.rank == 0 and origin.weights is not None:
         flat[:] = origin.weights
     elif method.parts.team.rank == 0:
-        flat[:] = (staged if keys.method == "staged" else pca)(method)
+        flat[:] = (staged if keys.method == "staged" else pca)(few)
     method.parts.team.share_array(flat)
     return method.start_at(flat, keys.gradient_step and keys.method not in ("staged", "model"))
+
+
+def on_few(method: Method) -> Method:
+    """The method on points that every rank has: itself, or of those at hand.  Collective: yes."""
+    parts = method.parts
+    if parts.points.few is None:
+        return method
+    data = parts.few()
+    return choose(method.plan.of_few(len(data.X), len(data.X_val)), data, parts.team, parts.clock)
 
 
 def range_of(keys: Start) -> float:
@@ -100,22 +110,31 @@ def coordinates_first(plan: Plan) -> bool:
 
 
 def codes(method: Method, origin: Origin) -> Array:
-    """Coordinates (N, H) of the net's one site, made by rank 0; of a code of bits their bits.  Collective: yes."""
-    keys, H = method.plan.resolved.start, sum(method.plan.chain.site_sizes)
-    Z: Array = method.parts.team.array((method.plan.n_train, H), np.float64)
+    """Coordinates (N, H) of the net's one site, for the points that this rank holds; of a code of bits their bits.
+
+    Rank 0 makes them.  Of more points than are at hand they are principal components of these.  Collective: yes.
+    """
+    keys, H, parts = method.plan.resolved.start, sum(method.plan.chain.site_sizes), method.parts
+    given = keys.method == "file"
     if not H:
-        return Z
-    if method.parts.team.rank == 0:
-        X = method.parts.data.X.astype(np.float64)
-        if origin.coordinates is not None:
-            Z[:] = origin.coordinates
-        elif keys.method == "pca":
-            Z[:] = principal_codes(X, H, 0.5 * range_of(keys), method.parts.data.weights)
+        return np.zeros((parts.points.count, 0))
+    few, found = method if given else on_few(method), origin.coordinates
+    if parts.team.rank == 0 and not given:
+        X = few.parts.data.X.astype(np.float64)
+        if keys.method == "pca":
+            found = principal_codes(X, H, 0.5 * range_of(keys), few.parts.data.weights)
         else:
-            Z[:] = elastic_embedding(X, H, keys.width, REPULSION, EMBEDDING, keys.seed)
-        if "bits" in method.plan.chain.segments[0].maps[-1].capabilities:
-            Z[:] = np.greater(Z, 0.0 if origin.coordinates is None else 0.5)
-    method.parts.team.share_array(Z)
+            found = elastic_embedding(X, H, keys.width, REPULSION, EMBEDDING, keys.seed)
+    if given or parts.points.share == 1.0:
+        Z = parts.points.given(found, H)
+    else:
+        W = np.zeros((H, method.plan.chain.n_in + 1))
+        if found is not None:
+            W[:] = _least_squares(X, found, few.parts.data.weights)
+        parts.team.share_array(W)
+        Z = parts.points.rows(lambda rows: apply(parts.data.X[rows], W), H, np.dtype(np.float64))
+    if "bits" in method.plan.chain.segments[0].maps[-1].capabilities:
+        np.greater(Z, 0.5 if given else 0.0, out=Z, casting="unsafe")
     return Z
 
 
@@ -157,7 +176,7 @@ def pca(method: Method) -> Array:
 
 def _project(W: Array, A: Array, keys: Start, layer: int, weights: Array | None = None) -> Array:
     """Fill W with the leading principal directions of A, whose rows have weights; gives the pre-activations."""
-    mean = A.mean(axis=0) if weights is None else weights @ A / weights.sum()
+    mean = mean_of(A, weights)
     spread = np.cov(A - mean, rowvar=False, bias=True, aweights=weights).reshape(A.shape[1], -1)
     variances, directions = principal_directions(spread, len(W))
     if len(directions) < len(W):
@@ -172,7 +191,7 @@ def _least_squares(A: Array, T: Array, weights: Array | None = None) -> Array:
     """W = [V, c] of the ridge regression of T (N, w) on A (N, D), whose rows have weights (N,)."""
     G = gram(A, weights=weights)
     G[np.diag_indices_from(G)] += jitter(G, START)
-    return np.linalg.solve(G, adjoint(T if weights is None else weights[:, None] * T, A).T).T
+    return np.linalg.solve(G, adjoint(weighed(T, weights), A).T).T
 
 
 def greedy(method: Method) -> Array:

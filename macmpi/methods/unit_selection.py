@@ -9,7 +9,7 @@ through the rest of the net gives E1 + C of each.  That is an upper bound, since
 candidate that seems worse is trained for some iterations, the net as it is too, while the gap between them closes fast.
 
 E_Q + C, which the paper compares, says too little of a hidden layer here: its errors weigh mu, whatever they do to the
-outputs (docs/studies/sizes.md has figures).
+outputs (docs/studies.md has figures).
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class UnitSelection(Mac):
             T = data.Y
             if not (last and exact):
                 T = parts.points.rows(lambda rows: reads.forward(weights, A[rows]), reads.n_out, dtype)
-            ridge = plan.resolved.shaping.ridge(place.block + 1, net.state.mu, len(after.weighted) == 1)
+            ridge = plan.resolved.shaping.ridge(place.block + 1, net.state.mu, len(after.parameter_blocks) == 1)
             sums = moments(A, T, ridge, parts.points.jointly)
             found = self.team.from_root(lambda: prefixes(sums, ranked(sums), sizes))
             errors = [self._error(net, place, kept, A) for kept in found]
@@ -207,10 +207,10 @@ class UnitSelection(Mac):
         if len(after.maps) > 1 and plan.resolved.regressions[-1].solver.exact:
             inner = after.part(0, len(after.maps) - 1)
             F = parts.points.rows(lambda rows: inner.forward(weights, A[rows][:, kept.inputs]), inner.n_out, A.dtype)
-            ridge = plan.resolved.shaping.ridge(after.weighted[-1], net.state.mu, True)
+            ridge = plan.resolved.shaping.ridge(after.parameter_blocks[-1], net.state.mu, True)
             sums = moments(F, data.Y, ridge, parts.points.jointly)
             (fitted,) = self.team.from_root(lambda: prefixes(sums, np.arange(inner.n_out), [inner.n_out]))
-            weights[after.weighted[-1]] = fitted.weights.astype(A.dtype)
+            weights[after.parameter_blocks[-1]] = fitted.weights.astype(A.dtype)
 
         def part(rows: slice) -> list[float]:
             outputs = after.forward(weights, A[rows][:, kept.inputs])

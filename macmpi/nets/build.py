@@ -2,220 +2,104 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
-from macmpi import UsageError
-from macmpi.config import Convolution, Model, Recurrent
+from macmpi.config import Model
+from macmpi.config.model import file_of
 from macmpi.nets.chain import Chain
-from macmpi.nets.images import convolution, masked, pooling, readout, shape_read
-from macmpi.nets.layers import Map, is_dense, registered
-from macmpi.nets.layers.activation import Activation, is_function
-from macmpi.nets.layers.affine import Affine
-from macmpi.nets.layers.convolution import Shared
-from macmpi.nets.layers.discrete import Binary, Quantiser
-from macmpi.nets.layers.kernels import Kernels
-from macmpi.nets.layers.linear import Linear
-from macmpi.nets.layers.neighbours import Neighbours
-from macmpi.nets.layers.rbf import GaussianBasis
-from macmpi.nets.layers.recurrent import FirstState
-from macmpi.nets.layers.softmax import Softmax
-from macmpi.nets.layers.tied import Shift, Transposed
-from macmpi.nets.layers.trees import Trees
+from macmpi.nets.design import Columns
+from macmpi.nets.layers import Map, is_basis, registered
+from macmpi.nets.layers.activation import is_function
+from macmpi.nets.layers.place import Built, Place, Read
+from macmpi.nets.layers.tied import mirrored, mirrored_blocks
 from macmpi.nets.losses import loss_named
-from macmpi.nets.segment import Columns
-from macmpi.nets.skips import layers_with_skips
+from macmpi.nets.skips import Carried, check_joined
+
+
+@dataclass(frozen=True)
+class Laid:
+    """A layer where it lies: its maps, which begin with those that pool and stack the images before it.
+
+    built: of the layer itself; added: the number of maps in the end that add what skips bring.
+    """
+
+    maps: list[Map]
+    built: Built
+    added: int = 0
 
 
 def build_chain(model: Model, n_in: int, n_out: int) -> Chain:
-    """The hidden layers and the output layer; sites as the config puts them.
+    """The hidden layers and the output layer; sites as the config puts them.  Raises UsageError.  Collective: no.
 
-    A layer of radial basis functions is one map; a linear layer that reads it has no biases; every other layer is an
-    affine map and its activation, or a convolution, its activation and, behind the site, its pooling, but that of a
-    codebook (softmax), which belongs to it: its coordinates are histograms.  Other packages give kinds of layers by
-    entry points of the group "macmpi.layers": functions (inputs, units) -> list of maps.
+    A file of macmpi/nets/layers makes the maps of a layer (`file_of` in config/model.py): of most an affine
+    map or a convolution and its activation.
     """
-    sites, before = list[int](), 0
-    layers = layers_of(model, n_in, n_out)
-    for i, (_, kind, site) in enumerate(model.layers()):
-        before, cell = before + len(layers[i]), model.recurrences[i]
-        steps = cell.steps if cell else 1
+    laid = _laid(model, n_in, n_out)
+    layers, sites, before = _layers(model, laid, n_in), list[int](), 0
+    for (_, _, site), layer, maps in zip(model.layers(), laid, layers, strict=False):
+        before += len(maps)
         if site != "none":
-            adds = sum("adds" in m.own.capabilities for m in layers[i])
-            last = before if site == "after" else before - 1 - adds - histograms(model.convolutions[i], kind)
-            sites += [last - 2 * back for back in reversed(range(steps))]
-    shared = sharing(model, layers)
-    return Chain(tuple(m for maps in layers for m in maps), tuple(sites), shared.numbers, shared.reads)
+            last = before if site == "after" else before - 1 - layer.added - layer.built.behind
+            sites += [last - 2 * back for back in reversed(range(layer.built.steps))]
+    numbers, reads = (mirrored_blocks(layers), ()) if model.tied else _shared(laid)
+    return Chain(tuple(m for maps in layers for m in maps), tuple(sites), tuple(numbers), tuple(reads))
 
 
 def layers_of(model: Model, n_in: int, n_out: int) -> list[list[Map]]:
     """The maps of each hidden layer and of the output layer; a layer begins with the pooling of the one before."""
-    if model.skips:
-        return layers_with_skips(model, n_in, n_out)
-    layers: list[list[Map]] = []
-    size, last, pooled, image = n_in, list[Map](), list[Map](), tuple(model.image)
-    widths, convolutions = iter(model.each("width", len(model.units))), model.convolutions
-    for i, (units, kind, _) in enumerate(model.layers()):
-        layer, key, before = convolutions[i], f"model.hidden.{i}", pooled
-        pooled = []
-        if cell := model.recurrences[i]:
-            last = recurrent(cell, kind, size, i)
-        elif layer is not None:
-            own = convolution(layer, shape_read(layer, image, size, key), key)
-            last = [own, _of_images(kind, own)]
-            pooled, image = pooling(layer, own, key)
-            if histograms(layer, kind):
-                last, pooled = [*last, *pooled], []
-        elif (sparse := model.sparse[i]) is not None:
-            last = [masked(sparse, i, image, size), Activation(kind, units)]
-        elif kind == "rbf":
-            last = [GaussianBasis(size, units, next(widths))]
-        elif kind == "nearest_neighbours":
-            last = [Neighbours(size, units, model.examples)]
-        elif kind == "kernel_ridge":
-            last = [Kernels(size, units, model.examples, next(widths))]
-        elif kind in ("forest", "boosted"):
-            last = [Trees(size, units, model.trees, model.depth, kind)]
-        elif is_function(kind) or kind in AFTER:
-            last = _dense(size, units, kind, model, [*last, *before])
-        else:
-            last = list(registered({}, "macmpi.layers", kind)(size, units))
-        layers.append([*before, *last])
-        size, image = [*last, *pooled][-1].n_out, image if layer is not None else ()
-    if model.readout == "dense":
-        last = _dense(size, n_out, model.output, model, [*last, *pooled])
-    else:
-        own = readout(model.readout, image, size, n_out)
-        last = [own, _of_images(model.output, own)]
-    if model.output == "linear":
-        last.pop()
-    layers.append([*pooled, *last])
-    return tied(model, layers, n_in) if model.tied else layers
+    return _layers(model, _laid(model, n_in, n_out), n_in)
 
 
-AFTER: dict[str, Callable[[int, Model], Map]] = {
-    "softmax": lambda units, model: Softmax(units),
-    "binary": lambda units, model: Binary(units),
-    "quantise": lambda units, model: Quantiser(units, model.words),
-}
-"""These words put another map after the affine one of a layer than an elementwise activation."""
+def _layers(model: Model, laid: list[Laid], n_in: int) -> list[list[Map]]:
+    layers = [layer.maps for layer in laid]
+    return mirrored(model, layers, n_in) if model.tied else layers
 
 
-def histograms(layer: Convolution | None, kind: str) -> bool:
-    """A codebook whose shares are pooled: one number for each word and patch of the image."""
-    return layer is not None and kind == "softmax" and layer.pool > 1
+def _laid(model: Model, n_in: int, n_out: int) -> list[Laid]:
+    """All layers, one after the other, each for what those before it give.  Raises UsageError."""
+    found, carried, begins = list[Laid](), Carried(model), list[Map]()
+    read = Read(n_in, (*model.image, 1)[:3] if model.image else ())
+    unbiased = ("linear", "quantise") if loss_named(model.loss).unit_hessian else ()
+    kinds = [*(kind for _, kind, _ in model.layers()), model.output]
+    layers: Any = zip([*model.hidden, model.readout], kinds, [*model.units, n_out], strict=True)
+    for i, (layer, kind, units) in enumerate(layers):
+        copies, before = carried.copies(read, i), [*(found[-1].maps if found else ()), *begins]
+        biased = kind not in unbiased or not before or not is_basis(before[-1])
+        built = _built(Place(model, i, layer, kind, units, read, biased))
+        maps = [*begins, *copies, *carried.on(built.maps)]
+        if i + 1 == len(kinds) and kind == "linear":
+            maps.pop()
+        given, adds, stacks = carried.joined(read.through(built.maps), i + 2, layer.pool if built.pooled else 1)
+        found.append(Laid([*maps, *adds], built, len(adds)))
+        begins, read = [*carried.on(built.pooled), *stacks], given.through(built.pooled)
+    return found
 
 
-def _of_images(kind: str, own: Shared) -> Map:
-    """The activation of a convolution; a softmax is one of its channels, at each pixel by itself."""
-    return Softmax(own.n_out, math.prod(own.shape)) if kind == "softmax" else Activation(kind, own.n_out)
+def _built(place: Place) -> Built:
+    """The maps of a layer, by the file that its table or its word names, or by another package.
 
-
-def _dense(size: int, units: int, kind: str, model: Model, before: list[Map]) -> list[Map]:
-    reads_basis = bool(before) and is_basis(before[-1])
-    unbiased = reads_basis and kind in ("linear", "quantise") and loss_named(model.loss).unit_hessian
-    after = AFTER[kind](units, model) if kind in AFTER else Activation(kind, units)
-    return [Linear(size, units) if unbiased else Affine(size, units), after]
-
-
-def is_basis(map_: Map) -> bool:
-    """Radial basis functions."""
-    return "centres" in map_.capabilities and "jacobian" in map_.capabilities
-
-
-UNBOUNDED = ("relu", "leaky_relu", "linear")
-"""Activations under which recurrent weights begin as a share of the identity."""
-
-
-@dataclass(frozen=True)
-class Sharing:
-    """The parameter block of each map, and the columns of the data that it reads; () where nothing is shared."""
-
-    numbers: tuple[int | None, ...] = ()
-    reads: tuple[Columns | None, ...] = ()
-
-
-def recurrent(layer: Recurrent, kind: str, size: int, place: int) -> list[Map]:
-    """The maps of a recurrent layer: its first state, then an affine map and its activation for each step.
-
-    Raises UsageError where the inputs are not as many equal parts, or are not the data.
+    Those give kinds of layers by entry points of the group "macmpi.layers": functions (inputs, units) -> list of maps;
+    `inputs` is a number, and has the `shape` of images.  Raises UsageError.
     """
-    key = f"model.hidden.{place}"
-    if place:
-        raise UsageError(f"{key} is recurrent and reads the data step by step; make it the first of model.hidden")
-    inputs, over = divmod(size, layer.steps)
-    if over or not inputs:
-        fitting = [n for n in range(2, size + 1) if size % n == 0]
-        raise UsageError(
-            f"{key}.steps = {layer.steps} does not divide the {size:,} columns of the data into equal parts; "
-            f"use {_some(fitting)}"
-        )
-    units = layer.recurrent
-    step: list[Map] = [Affine(units + inputs, units), Activation(kind, units)]
-    return [FirstState(inputs, units, layer.memory, kind in UNBOUNDED), *step * layer.steps]
+    check_joined(place)
+    file, kind = file_of(place.layer, place.kind), place.kind
+    if not file and not is_function(kind):
+        return Built(list(registered({}, "macmpi.layers", kind)(place.read, place.units)))
+    found: Built = import_module(f"macmpi.nets.layers.{file or 'affine'}").layer(place)
+    return found
 
 
-def _some(numbers: Sequence[int]) -> str:
-    """The first and the last of some numbers."""
-    shown = [*map(str, numbers)] if len(numbers) <= 8 else [*map(str, numbers[:6]), "...", str(numbers[-1])]
-    return " or ".join(shown) if len(shown) < 3 else ", ".join(shown)
-
-
-def tied(model: Model, layers: list[list[Map]], n_in: int) -> list[list[Map]]:
-    """The layers with those of the decoder transposed: of K hidden layers j <= K/2 is tied to layer K + 1 - j.
-
-    Raises UsageError for a net that is no mirror of dense layers.
-    """
-    units, K = model.units, len(model.units)
-    sizes = [n_in, *units, layers[-1][0].n_out]
-    first = [maps[0] for maps in layers]
-    if not all(map(is_dense, first)) or any(model.recurrences):
-        raise UsageError(
-            "model.tied = true makes the decoder the transpose of an encoder of dense layers, and model.hidden has "
-            "others (sparse, recurrent, convolutions, ...); use numbers of units there, or tied = false"
-        )
-    if sizes[0] != sizes[-1]:
-        raise UsageError(
-            f"model.tied = true goes with an autoencoder, and here {sizes[0]:,} columns are to give {sizes[-1]:,} "
-            "targets; use data without targets (data.target = []), or tied = false"
-        )
-    if K % 2 == 0 or sizes != sizes[::-1]:
-        encoder = units[: (K + 1) // 2]
-        raise UsageError(
-            "model.tied = true makes the decoder the transpose of the encoder, and the sizes "
-            f"{'-'.join(map(str, sizes))} are no mirror with one code in the middle; use model.hidden = "
-            f"{[*encoder, *encoder[-2::-1]]}, or tied = false"
-        )
-    half = (K + 1) // 2
-    mirror = [list[Map]([Transposed(m[0].n_in, m[0].n_out), Shift(m[0].n_out), *m[1:]]) for m in layers[half:]]
-    return [*layers[:half], *mirror]
-
-
-def sharing(model: Model, layers: list[list[Map]]) -> Sharing:
-    """The blocks of the maps, those of a decoder next to those that they are tied to, and the data of each step."""
-    if model.tied:
-        return _mirrored(layers)
-    numbers, reads = list[int | None](), list[Columns | None]()
-    for layer, maps in zip([*model.recurrences, None], layers, strict=True):
-        taken = len({b for b in numbers if b is not None})
-        if layer is None:
-            count = iter(range(taken, taken + len(maps)))
-            numbers += [None if m.parameter_shape is None else next(count) for m in maps]
-            reads += [None] * len(maps)
-            continue
-        inputs = maps[0].n_in
-        numbers += [None, *[taken, None] * layer.steps]
-        later = [((t * inputs, (t + 1) * inputs), None) for t in range(1, layer.steps)]
-        reads += [(0, inputs), None, None, *(read for pair in later for read in pair)]
-    return Sharing(tuple(numbers), tuple(reads)) if any(model.recurrences) else Sharing()
-
-
-def _mirrored(layers: list[list[Map]]) -> Sharing:
-    """Layer j has block 2 j; the one tied to it the same, and its biases block 2 j + 1."""
-    half, numbers = len(layers) // 2, list[int | None]()
-    for j, maps in enumerate(layers):
-        own = 2 * j if j < half else 2 * (len(layers) - 1 - j)
-        first = [own] if j < half else [own, own + 1]
-        numbers += [*first, *[None] * (len(maps) - len(first))]
-    return Sharing(tuple(numbers))
+def _shared(laid: list[Laid]) -> tuple[list[int | None], list[Columns | None]]:
+    """The parameter block of each map, and the columns of the data that it reads; none where layers share nothing."""
+    numbers, reads, taken = list[int | None](), list[Columns | None](), 0
+    if not any(layer.built.blocks for layer in laid):
+        return numbers, reads
+    for layer in laid:
+        count = iter(range(len(layer.maps)))
+        own = layer.built.blocks or [None if m.parameter_shape is None else next(count) for m in layer.maps]
+        numbers += [None if b is None else taken + b for b in own]
+        reads += layer.built.reads or [None] * len(layer.maps)
+        taken += len({b for b in own if b is not None})
+    return numbers, reads

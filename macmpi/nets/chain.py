@@ -13,9 +13,9 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
+from macmpi.nets.design import Columns
 from macmpi.nets.layers import Map
 from macmpi.nets.regression import RegressionView
-from macmpi.nets.segment import Columns
 from macmpi.nets.segment import Segment as Segment
 from macmpi.typing import Array
 
@@ -43,7 +43,7 @@ class Chain:
     def blocks(self) -> tuple[Map, ...]:
         """The parameter block b belongs to blocks[b], and to later maps that share it."""
         numbers = self.whole.blocks
-        return tuple(self.maps[numbers.index(b)] for b in self.whole.weighted)
+        return tuple(self.maps[numbers.index(b)] for b in self.whole.parameter_blocks)
 
     @cached_property
     def block_shapes(self) -> tuple[tuple[int, int], ...]:
@@ -69,8 +69,8 @@ class Chain:
         found: list[list[int]] = [[k] for k in range(len(self.segments))]
         for k, segment in enumerate(self.segments):
             for first in range(k):
-                if found[first] and set(segment.weighted) & {
-                    b for j in found[first] for b in self.segments[j].weighted
+                if found[first] and set(segment.parameter_blocks) & {
+                    b for j in found[first] for b in self.segments[j].parameter_blocks
                 }:
                     found[first], found[k] = [*found[first], *found[k]], []
         return tuple(map(tuple, found))
@@ -86,7 +86,7 @@ class Chain:
             found.update(dict.fromkeys(group, view))
         return tuple(found[k] for k in range(len(self.segments)))
 
-    def trained(self, segment: int) -> tuple[int, ...]:
+    def regressed(self, segment: int) -> tuple[int, ...]:
         """The parameter blocks that a segment's regression fits, at the first of those that share its weights."""
         return self.views[segment].blocks if self.groups[segment] else ()
 

@@ -8,10 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from macmpi.typing import Array
+
+Columns = tuple[int, int]
+"""The first of some columns of the data, and the one behind the last."""
 
 SMALL = 1_000_000
 """Products of at most this many multiplications have kernels in some BLAS that copy no operand."""
@@ -101,8 +105,24 @@ def column_sums(A: Array) -> Array:
     return np.ones(len(A), A.dtype) @ A
 
 
+def at(weights: Array | None, rows: Any) -> Array | None:
+    """The weights of some points, None where all are 1.  Collective: no."""
+    return None if weights is None else weights[rows]
+
+
+def weighed(A: Array, weights: Array | None) -> Array:
+    """The rows of A (n, w) times their weights (n,), in the precision of A; A itself where there are none."""
+    return A if weights is None else weights.astype(A.dtype, copy=False)[:, None] * A
+
+
+def mean_of(A: Array, weights: Array | None) -> Array:
+    """The mean of the rows of A (n, w), as they weigh (n,): (w,)."""
+    found: Array = A.mean(axis=0) if weights is None else weights @ A / weights.sum()
+    return found
+
+
 def total_of(A: Array, weights: Array | None = None) -> Array:
-    """The sum of the rows of A (n, w) in float64, each times its weight (n,) if there are weights: (w,)."""
+    """The sum of the rows of A (n, w) or (n,) in float64, each times its weight (n,) if there are weights: (w,)."""
     found: Array = A.sum(axis=0, dtype=float) if weights is None else weights @ A.astype(float, copy=False)
     return found
 

@@ -45,7 +45,7 @@ class Joint:
         parts = zip(self.segments, split_columns(self.widths, A), strict=True)
         tapes = tuple(segment.tape(weights, own) for segment, own in parts)
         return JointTape(
-            np.hstack([tape.F for tape in tapes]), tapes, tuple(segment.weighted for segment in self.segments)
+            np.hstack([tape.F for tape in tapes]), tapes, tuple(segment.parameter_blocks for segment in self.segments)
         )
 
 
@@ -92,15 +92,16 @@ class JointRoot:
 
 @dataclass(frozen=True)
 class JointLoss:
-    """sum_j weight_j loss_j on the outputs of the j-th segment; widths: of the outputs."""
+    """sum_j weight_j loss_j on the outputs of the j-th segment; widths: of the outputs; targets: widths of theirs."""
 
     losses: tuple[Loss, ...]
     weights: tuple[float, ...]
     widths: tuple[int, ...]
+    targets: tuple[int, ...]
 
     def _parts(self, Y: Array, F: Array) -> list[tuple[Loss, float, Array, Array]]:
-        targets = np.split(Y, np.cumsum(self.widths)[:-1], axis=1)  # those of the last may be [Y, V]
-        return list(zip(self.losses, self.weights, targets, split_columns(self.widths, F), strict=True))
+        both = split_columns(self.targets, Y), split_columns(self.widths, F)
+        return list(zip(self.losses, self.weights, *both, strict=True))
 
     def value(self, Y: Array, F: Array) -> Array:
         """The sum of the losses: (n,)."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from macmpi.nets.layers import Map
 from macmpi.nets.segment import Segment
-from macmpi.reductions import EVERY, Made, OverPoints, Partial, Rows
+from macmpi.reductions import EVERY, LazyRows, OverPoints, Partial, Rows
 from macmpi.typing import Array
 
 
@@ -77,7 +77,7 @@ class RegressionView:
         inputs = A if map_.n_in == A.shape[1] else A[:, : map_.n_in]
         if map_.positions == 1:
             return inputs
-        return Made(lambda rows: map_.unfold(inputs[rows]).reshape(-1, self.width), (len(A), self.width), A.dtype)
+        return LazyRows(lambda rows: map_.unfold(inputs[rows]).reshape(-1, self.width), (len(A), self.width), A.dtype)
 
     def by_row(self, A: Rows, units: slice = EVERY) -> Rows:
         """Numbers of points (n, P w) as numbers of rows, `units` of w: (n P, units).  Collective: no.
@@ -106,7 +106,7 @@ class RegressionView:
         if passed is None:
             return T
         added = [self.by_row(passed[:, own], units) for own in self.segments[0].added]
-        return Made(lambda rows: T[rows] - sum(part[rows] for part in added), T.shape, T.dtype)
+        return LazyRows(lambda rows: T[rows] - sum(part[rows] for part in added), T.shape, T.dtype)
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
@@ -114,4 +114,4 @@ def joined(parts: Sequence[Rows]) -> Rows:
     if len(parts) == 1:
         return parts[0]
     width = sum(part.shape[1] for part in parts)
-    return Made(lambda rows: np.hstack([part[rows] for part in parts]), (len(parts[0]), width), parts[0].dtype)
+    return LazyRows(lambda rows: np.hstack([part[rows] for part in parts]), (len(parts[0]), width), parts[0].dtype)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 
+from macmpi.nets.design import Columns
 from macmpi.nets.layers import Map, Tangent
 from macmpi.nets.tape import Fixed, Step, Tape, compose, of_first
 from macmpi.reductions import AT_ONCE, Average
 from macmpi.typing import Array
-
-Columns = tuple[int, int]
-"""The first of some columns of the data, and the one behind the last."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +49,7 @@ class Segment:
         return None if self.begins or not every else (min(a for a, _ in every), max(b for _, b in every))
 
     @property
-    def weighted(self) -> tuple[int, ...]:
+    def parameter_blocks(self) -> tuple[int, ...]:
         """The segment's parameter blocks, in order, each once."""
         return tuple(sorted({b for b in self.blocks if b is not None}))
 
@@ -186,21 +183,18 @@ class Segment:
         tape = self.tape(weights, A, fixed)
         return tape.F, compose([step.tangent for step in tape.steps])
 
-    def varying(self, i: int) -> int:
-        """The inputs of map i that are no data."""
-        return self._varying[i]
-
     @cached_property
-    def _varying(self) -> tuple[int, ...]:
+    def varying(self) -> tuple[int, ...]:
+        """The inputs of each map that are no data."""
         return tuple(map_.n_in - _width(self.read(i)) for i, map_ in enumerate(self.maps))
 
     def tape(self, weights: Sequence[Array], A: Array, fixed: Fixed | None = None) -> Tape:
         """f_k(A), linearised in its weights as well, with the tangents of `linearise`."""
-        steps, B, places = [], self._first(A), {b: i for i, b in enumerate(self.weighted)}
+        steps, B, places = [], self._first(A), {b: i for i, b in enumerate(self.parameter_blocks)}
         for i, (map_, b, W) in enumerate(zip(self.maps, self.blocks, self._weights(weights), strict=True)):
             inputs = self._joined(i, B, A)
             B = map_.forward(W, inputs)
-            own = self.varying(i)
+            own = self.varying[i]
             tangent = map_.tangent(W, inputs, B) if fixed is None else fixed.tangent(map_, b, inputs, B)
             tangent = of_first(tangent, own, map_.n_in)
             steps.append(Step(map_, W, inputs, tangent, None if b is None else places[b], own))
@@ -215,20 +209,20 @@ class Segment:
         """
         for i, (map_, W, inputs) in enumerate(self._seen(weights, A, maps, average)):
             if W is not None and "linear" in map_.capabilities:
-                M = average.form(W[:, : self.varying(i)].T, M)
+                M = average.form(W[:, : self.varying[i]].T, M)
             else:
                 padded = _padded(M, map_.n_in)
-                M = average.mean(partial(_congruence, map_, W, inputs, padded), (map_.n_out, map_.n_out))
+                M = average.mean(partial(_at, map_.congruence, W, inputs, padded), (map_.n_out, map_.n_out))
         return M
 
     def pullback(self, weights: Sequence[Array], A: Array, M: Array, average: Average = AT_ONCE) -> Array:
         """Mean over the rows of A of J_k^T M J_k, the means of the maps taken one after the other."""
         for i, (map_, W, inputs) in reversed(list(enumerate(self._seen(weights, A, None, average)))):
-            own = self.varying(i)
+            own = self.varying[i]
             if W is not None and "linear" in map_.capabilities:
                 M = average.form(W[:, :own], M)
             else:
-                M = average.mean(partial(_pullback, map_, W, inputs, M), (map_.n_in, map_.n_in))[:own, :own]
+                M = average.mean(partial(_at, map_.pullback, W, inputs, M), (map_.n_in, map_.n_in))[:own, :own]
         return M
 
     def _seen(
@@ -240,7 +234,7 @@ class Segment:
             W, B = None if b is None else weights[b], self._joined(i, B, A)
             yield map_, W, B
             if i + 1 < len(maps):
-                B = average.rows(partial(_forward, map_, W, B))
+                B = average.rows(partial(_at, map_.forward, W, B, None))
 
 
 def _width(read: Columns | None) -> int:
@@ -256,16 +250,9 @@ def _padded(M: Array, size: int) -> Array:
     return found
 
 
-def _forward(map_: Map, W: Any, A: Array, rows: slice) -> Array:
-    return map_.forward(W, A[rows])
-
-
-def _congruence(map_: Map, W: Any, A: Array, M: Array, rows: slice) -> Array:
-    return map_.congruence(W, A[rows], M)
-
-
-def _pullback(map_: Map, W: Any, A: Array, M: Array, rows: slice) -> Array:
-    return map_.pullback(W, A[rows], M)
+def _at(of: Callable[..., Array], W: Array | None, A: Array, M: Array | None, rows: slice) -> Array:
+    """Calls a method of a map for its weights, some rows of its inputs A, and M."""
+    return of(W, A[rows], M)
 
 
 def _regressed(map_: Map) -> bool:

@@ -179,7 +179,8 @@ def cores() -> int:
     mpiexec may bind each rank to a core of its own, so the affinity of what has started the ranks counts; without an
     mpiexec that is this process.  Collective: no.
     """
-    of_launch = len(os.sched_getaffinity(_launcher()))
+    launcher = next((pid for pid in ancestors() if _program(pid) in PROXIES), 0)
+    of_launch = len(os.sched_getaffinity(launcher))
     return max(1, min(of_launch, math.ceil(min(_quotas(), default=of_launch))))
 
 
@@ -203,11 +204,6 @@ def memory_of_a_process() -> float:
     """Gives the bytes that one process may map (`ulimit -v`).  Collective: no."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     return math.inf if limit == resource.RLIM_INFINITY else float(limit)
-
-
-def _launcher() -> int:
-    """The process that has started the ranks of this machine, or this one."""
-    return next((pid for pid in ancestors() if _program(pid) in PROXIES), 0)
 
 
 def _program(pid: int) -> str:

@@ -12,6 +12,9 @@ from typing import Any
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
 
+MOST_OF_A_PART, LEAST_OF_A_PART = 2**16, 32
+"""Points of a part that one rank holds, and those that a part gives to a minibatch: products of fewer are slow."""
+
 
 class Placement:
     """Every rank has the rows of all points: what a rank has made of its own ones is published.
@@ -21,7 +24,6 @@ class Placement:
     own_copies: 1 where a rank has the rows that it holds to itself, 0 where the ranks of a node share one copy.
     spreads: more ranks hold fewer rows each.
     by_all: no rank has all rows that a file holds: each reads and writes those of its own points.
-    least_parts: the fewest parts of a minibatch that several ranks can be given.
     others: placements that may hold less, by name.
     """
 
@@ -31,7 +33,6 @@ class Placement:
     own_copies = 1
     spreads = False
     by_all = False
-    least_parts = 1
     others: tuple[str, ...] = ("node", "sharded")
 
     def __repr__(self) -> str:
@@ -63,13 +64,9 @@ class Placement:
         """
         return wanted
 
-    def most_ranks(self, parts: int) -> float:
-        """Counts the ranks that can take part where points are cut into some parts.  Collective: no."""
-        return float("inf")
-
-    def spare(self, team: Team, rows: Any) -> Any:
-        """Makes memory for rows like these, or gives these where memory may not hold them twice.  Collective: yes."""
-        return team.array(rows.shape, rows.dtype)
+    def parts(self, wanted: int, n: int, batch: int) -> int:
+        """Gives the number of parts of n points that minibatches of `batch` points are drawn from.  Collective: no."""
+        return wanted
 
     def publish(self, team: Team, rows: Any, counts: Sequence[int]) -> None:
         """Gives the rows of its own points, `counts` of each rank, to all that hold them.  Collective: yes."""
@@ -104,7 +101,6 @@ class Sharded(Placement):
     sums_alone = False
     spreads = True
     by_all = True
-    least_parts = 2
     others = ()
 
     def held(self, own: Tile, n: int) -> Tile:
@@ -119,11 +115,12 @@ class Sharded(Placement):
     def blocks(self, wanted: int, only: int) -> int:
         return only
 
-    def most_ranks(self, parts: int) -> float:
-        return parts
-
-    def spare(self, team: Team, rows: Any) -> Any:
-        return rows
+    def parts(self, wanted: int, n: int, batch: int) -> int:
+        """A part stays with one rank: at least two, and more of many points, where each gives some to a minibatch."""
+        count = max(wanted, 2)
+        while n > count * MOST_OF_A_PART and batch >= 2 * count * LEAST_OF_A_PART:
+            count *= 2
+        return count
 
     def publish(self, team: Team, rows: Any, counts: Sequence[int]) -> None:
         pass

@@ -13,13 +13,17 @@ import numpy as np
 from macmpi.parallel import balance, tiles
 from macmpi.parallel.placement import EVERYWHERE, Placement
 from macmpi.parallel.shared_work import Join, Pieces, Products, TreeSum, over_parts
+from macmpi.parallel.streams import Stream
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Cut, Tile
-from macmpi.reductions import Average, OverPoints, Rows, sum_over
+from macmpi.reductions import EVERY, Average, OverPoints, Rows, sum_over
 from macmpi.typing import Array
 
 SAMPLE_POINTS = 100
 """Points over which the Z-solver averages its preconditioner."""
+
+FEW = 50_000
+"""Work that reads rows and no sums is given those of at most this many points, where no rank holds all."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,27 @@ class PointPartition:
     def tiles_of(self, rank: int) -> list[Tile]:
         return [tile for _, block in self.blocks_of(rank) for tile in block]
 
+    def gathered(self, rows: Rows, numbers: Array, team: Team) -> Array:
+        """The rows of some points, by number, on every rank: those that it holds, or else each rank's of its own.
+
+        Rows that are made are made tile by tile.  Collective: where no rank holds all rows.
+        """
+        if self.placement.sums_alone:
+            found: Array = rows[numbers]
+            return found
+        first, order = self.held(team.rank).start, np.argsort(numbers, kind="stable")
+        ascending, found = numbers[order], np.empty((len(numbers), *rows.shape[1:]), rows.dtype)
+        held = [Tile(0, len(rows))] if isinstance(rows, np.ndarray) else self.tiles_of(team.rank)
+        for tile in held:
+            a, b = np.searchsorted(ascending, (first + tile.start, first + tile.stop)).tolist()
+            if a < b:
+                found[a:b] = rows[tile.rows if b - a == len(tile) else ascending[a:b] - first]
+        ends = np.searchsorted(ascending, [self.own(rank).stop for rank in range(team.size)])
+        team.gather_rows(found, np.diff(ends, prepend=0).tolist())
+        back = np.empty_like(found)
+        back[order] = found
+        return back
+
     def tile_sums(self, team: Team, join: Join = np.add) -> TreeSum:
         """Sums, or `join`, over the tiles up one tree, whichever blocks there are.  Collective: yes."""
         runs = [self.blocks.run(run.start, run.stop) for run in self.runs]
@@ -106,6 +131,33 @@ def partition_points(
     return PointPartition(of_points, cut, balance.contiguous_runs(len(cut), ranks), placement)
 
 
+def some(n: int, count: int, random: Stream) -> Array:
+    """`count` of n points by number, ascending, one drawn in each of as many even runs; all where there are no more.
+
+    Collective: no.
+    """
+    ends = np.arange(min(count, n) + 1) * n // max(min(count, n), 1)
+    found: Array = ends[:-1] + random.integers(np.diff(ends))
+    return found
+
+
+def appended(sets: Sequence[tuple[PointPartition, Array]], to: PointPartition, team: Team) -> Array:
+    """The rows of several sets of points, one after the other, that a rank holds of them together, as `to` has them.
+
+    Where no rank holds all rows, every rank sees them in runs of FEW, and keeps its own.
+    Collective: where no rank holds all rows.
+    """
+    held, rows, at = to.held(team.rank), sets[0][1], 0
+    out = np.empty((len(held), *rows.shape[1:]), rows.dtype)
+    for points, rows in sets:
+        for run in tiles.cut(points.n, -(-points.n // FEW)):
+            found = points.gathered(rows, np.arange(run.start, run.stop), team)
+            a, b = max(held.start, at + run.start), min(held.stop, at + run.stop)
+            out[a - held.start : max(b, a) - held.start] = found[a - at - run.start : max(b, a) - at - run.start]
+        at += points.n
+    return out
+
+
 class Points:
     """The points as a rank sees them: rows that it writes, has made and kept, and sums over, wherever others live.
 
@@ -116,6 +168,7 @@ class Points:
 
     train: of the points; summed: as `jointly` sums over them; widest: bytes of its widest sum.  weights: of the points
     that this rank holds, (N,): the sample is spaced evenly along their running sum, as that of w_n copies would be.
+    few: the points at hand (`at_hand`), by number; None where this rank holds all.
     Collective: yes, to make one of points with weights, and where it is said.
     """
 
@@ -126,7 +179,9 @@ class Points:
         team: Team,
         widest: int = 0,
         weights: Array | None = None,
+        few: Array | None = None,
     ) -> None:
+        self.few = None if train.placement.sums_alone else few
         held, self._place = train.held(team.rank), train.placement
         self.weight = float(train.n)
         if weights is None:
@@ -169,6 +224,45 @@ class Points:
             return sum_over([chunk.rows for chunk in tiles.point_chunks(n)])
         return self._sums(self._own_tree)
 
+    @property
+    def share(self) -> float:
+        """The points at hand are this share of all.  Collective: no."""
+        return 1.0 if self.few is None else len(self.few) / self._own.n
+
+    @cached_property
+    def alone(self) -> OverPoints:
+        """A sum over the points at hand, by this rank alone.  Collective: no."""
+        if self.few is None:
+            return self.over
+        points = partition_points(len(self.few), 1, tiles.sum_blocks(len(self.few)))
+        return Points(points, points, Team()).over
+
+    def at_hand(self, rows: Rows) -> Array:
+        """Rows for what sums over no points: of all points where this rank holds them, else of `few`, on every rank.
+
+        Collective: where this rank does not hold all.
+        """
+        found: Array = rows[EVERY] if self.few is None else self._own.gathered(rows, self.few, self._team)
+        return found
+
+    def given(self, rows: Array | None, width: int) -> Array:
+        """Rank 0's rows (N, width) of all points, float64: those that this rank holds.  Collective: yes."""
+        if self.few is None:
+            out: Array = self._team.array((self.count, width), np.float64)
+            if rows is not None:
+                out[:] = rows
+            self._team.share_array(out)
+            return out
+        for rank in range(self._team.size):
+            run = self._own.own(rank)
+            part = np.zeros((len(run), width))
+            if rows is not None:
+                part[:] = rows[run.rows]
+            self._team.share_array(part)
+            if rank == self._team.rank:
+                out = part
+        return out
+
     @cached_property
     def average(self) -> Average:
         blocks = self._summed.held_blocks(self._team.rank)
@@ -209,7 +303,10 @@ class Points:
 
         Collective: yes.
         """
-        return self._place.spare(self._team, rows)
+        if self.few is None:
+            spare: Array = self._team.array(rows.shape, rows.dtype)
+            return spare
+        return np.empty_like(rows) if self.share == 1.0 else rows
 
     def once(self, count: int, make: Callable[[], Array]) -> Array:
         """Numbers (count,) that are made of sums over all points (`over`): by rank 0 for all, or by all jointly.
@@ -285,7 +382,10 @@ class OverSample(Average):
         return self._tree(add, int(np.prod(shape))).reshape(shape)
 
     def rows(self, part: Callable[[slice], Array]) -> Array:
-        """Block by block, so that the bits do not depend on which blocks a rank holds.  Collective: no."""
+        """Gives part(rows) for the points of the sample that this rank holds, row by row.  Collective: no.
+
+        `part` is called block by block, so that the bits do not depend on which blocks a rank holds.
+        """
         parts = [part(rows) for rows in self._runs.values()]
         return np.concatenate(parts) if parts else part(slice(0, 0))
 

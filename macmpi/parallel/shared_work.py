@@ -27,11 +27,11 @@ LARGE = 2e7
 """Flops of a product from which on ranks share it: it takes longer than a meeting of them."""
 
 
-Rows = Callable[[slice], Array]
+RowMaker = Callable[[slice], Array]
 """Some rows of a matrix, which are made when they are asked for."""
 
 
-class Turns:
+class DoubleBuffer:
     """Arrays for what ranks exchange, where the ranks of a node can share them in turn one of two pieces of memory.
 
     A rank that has exchanged the present array may write the next one while others still read the present; they have
@@ -66,7 +66,7 @@ class Pieces(InPieces):
     """Blocks assigned to ranks by size; a matrix that they share is written in place.  Collective: yes."""
 
     def __init__(self, team: Team) -> None:
-        self.team, self._turns = team, Turns(team)
+        self.team, self._buffer = team, DoubleBuffer(team)
         self._common: Array | None = None
 
     def matrix(self, rows: int, columns: int) -> Array:
@@ -79,7 +79,7 @@ class Pieces(InPieces):
         owned = assigned(sizes, self.team.size)
         in_place = self.team.size == 1 or self._common is not None
         if not in_place:
-            flat, at = self._turns.array((sum(sizes),), np.float64), 0
+            flat, at = self._buffer.array((sum(sizes),), np.float64), 0
             for i in (i for rank in owned for i in rank):
                 found[i] = flat[at : at + sizes[i]].reshape(blocks[i].shape)
                 at += sizes[i]
@@ -113,13 +113,13 @@ class Products:
     """
 
     def __init__(self, team: Team, capacity: int = 0) -> None:
-        self.team, self._turns = team, Turns(team, capacity)
+        self.team, self._buffer = team, DoubleBuffer(team, capacity)
 
     def form(self, V: Array, M: Array | None) -> Array:
         """V^T M V, or V^T V, to keep.  Collective: yes."""
         return self.weighted(V, M, None).copy()
 
-    def weighted(self, V: Array, M: Array | None, times: Rows | None) -> Array:
+    def weighted(self, V: Array, M: Array | None, times: RowMaker | None) -> Array:
         """V^T M V, each element times that of a matrix, of which a rank asks for the rows that it makes.
 
         It is to be read until the next product is asked for and made.  Collective: yes.
@@ -130,7 +130,7 @@ class Products:
         side = V.shape[1]
         cut = tiles.cut(side, ROWS)
         runs = balance.contiguous_runs(len(cut), self.team.size)
-        product = self._turns.array((side, side), V.dtype)
+        product = self._buffer.array((side, side), V.dtype)
         for tile in cut[runs[self.team.rank].rows]:
             left, own = V[:, tile.rows].T, product[tile.rows]
             np.matmul(left if M is None else left @ M, V, out=own)
@@ -140,7 +140,7 @@ class Products:
         return product
 
 
-def commonly(team: Team, array: Array) -> Array:
+def share_on_node(team: Team, array: Array) -> Array:
     """Move an array to where the ranks of a node have one copy of it, if they share memory.  Collective: yes."""
     if not team.shares or team.common(array):
         return array
@@ -214,7 +214,7 @@ class TreeSum:
         self._counts = [len(rank) for rank in self._nodes]
         rows = {node: i for i, node in enumerate(node for rank in self._nodes for node in rank)}
         self._order = _order(rows, Tile(0, leaves)) if leaves else 0
-        self._turns = Turns(team, widest * len(rows))
+        self._buffer = DoubleBuffer(team, widest * len(rows))
 
     @property
     def own(self) -> Tile:
@@ -236,7 +236,7 @@ class TreeSum:
         """
         counts = self._counts
         if self.team.shares or alone(sum(counts), width):
-            sums, first = self._turns.array((sum(counts), width), dtype), sum(counts[: self.team.rank])
+            sums, first = self._buffer.array((sum(counts), width), dtype), sum(counts[: self.team.rank])
             self._fill_own(add, sums[first:], sets)
             self.team.gather_rows(sums, counts)
         if alone(sum(counts), width):
@@ -249,7 +249,7 @@ class TreeSum:
             rows = np.empty((counts[self.team.rank], width), dtype)
             self._fill_own(add, rows, sets)
             own = self.team.gather_columns(rows, counts, [run.rows for run in columns])
-        total = self._turns.array((width,), dtype)
+        total = self._buffer.array((width,), dtype)
         Sum(own, self._order, self._join).put(slice(None), total[mine])
         self.team.gather_rows(total, [len(run) for run in columns])
         return Sum(total[None], 0, self._join)

@@ -33,7 +33,7 @@ def regressions(
             first = next(i for i, group in enumerate(chain.groups) if k in group)
             found.append(replace(found[first], by_unit=False))
             continue
-        if name := next((fitted_by[b] for b in segment.weighted if b in fitted_by), ""):
+        if name := next((fitted_by[b] for b in segment.parameter_blocks if b in fitted_by), ""):
             own_fitter = fitter(name)
             by = ByFitter(own_fitter)
             apart = by if hasattr(own_fitter, "fit_rows") and segment.fitted[0].fitter else None

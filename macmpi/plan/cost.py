@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import ceil, log2
+from math import ceil, inf, log2
 
 from macmpi.config import NESTED
 from macmpi.parallel import balance, tiles
@@ -23,15 +23,17 @@ from macmpi.parallel.shared_work import alone
 from macmpi.plan import tuned
 from macmpi.plan.directions import DirectionWork, assign_inverses, forms_of, inverse_flops, sides_of
 from macmpi.plan.estimate import flops_of_half_steps, subtrees
-from macmpi.plan.minibatches import SHARED, minibatch
 from macmpi.plan.plan import Plan
+from macmpi.plan.work import SHARED, minibatch
 from macmpi.plan.work_lists import Exchange, Gram, Job, Task, Tour, WorkList
 from macmpi.solvers.z_gauss_newton import GaussNewtonZ
 
 PASSES, GRADIENTS = {"stochastic": 3.7, "feasible": 2.0, "momentum": 4.0}, 3
+WHOLE_STEP, WHOLE_CG = 7.5, 4.0
 BLAS_SHARE, SECONDS_A_TILE, SECONDS_A_BYTE = 0.65, 5e-4, 1.5e-9
 """Passes through the net of a gradient (3 unless named) and of what accelerates half steps; gradients of an iteration
-of all points; the share of dgemm's rate that products reach; what a tile takes, and sgd's or adam's step for a byte."""
+of all points; passes of a step of stochastic MAC on all points, and of each of its CG iterations; the share of dgemm's
+rate that products reach; what a tile takes, and sgd's or adam's step for a byte."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Work:
+class Rates:
     """Seconds of an iteration on one rank.  point: of a point in the Z-step, and of its features; factor, unit: of a
     Gram, with its factor where that is large, and of a job of the W-step, for each segment, in units of the cost that
     the plan gives it; shared: of what every rank does for itself.  again: the first segment's Gram is made too."""
@@ -131,7 +133,7 @@ def _summed(own: Sequence[float], width: int, times: int, leaves: int, plan: Pla
     return [first, Round((0.0,) * plan.ranks, 8 * width, place, times=times)]
 
 
-def rounds(work: Work, plan: Plan) -> list[Round]:
+def rounds(work: Rates, plan: Plan) -> list[Round]:
     """The Z-step's round, then those of each phase of the W-step's work list.  Cost: that of assigning the work."""
     item, place, coordinates = plan.dtype.itemsize, plan.placement, plan.n_train * sum(plan.chain.site_sizes)
     none, maps = (0.0,) * plan.ranks, [m for s in plan.chain.segments[1:] for m in s.maps]
@@ -152,7 +154,7 @@ def rounds(work: Work, plan: Plan) -> list[Round]:
     return found
 
 
-def _joint(task: Task, work: Work, plan: Plan) -> list[Round]:
+def _joint(task: Task, work: Rates, plan: Plan) -> list[Round]:
     """The rounds of a task that all ranks do jointly: a Gram, or a job, as sums over points; jobs that go round a ring,
     of which a rank has its share, rounded up, in each leg."""
     none, of = (0.0,) * plan.ranks, plan.work.summed if isinstance(task, Gram) else plan.work.train
@@ -177,7 +179,7 @@ def _joint(task: Task, work: Work, plan: Plan) -> list[Round]:
     return []
 
 
-def predict(work: Work, plan: Plan, machine: Machine) -> Seconds:
+def predict(work: Rates, plan: Plan, machine: Machine) -> Seconds:
     """An iteration on the plan's ranks."""
     return seconds_of(rounds(work, plan), rounds(work, replace(plan, ranks=1)), work.shared, machine)
 
@@ -205,7 +207,7 @@ def predicted(plan: Plan, rate: float, machine: Machine) -> Seconds:
     return seconds_of(found, single, 0.0, machine)
 
 
-def counted(plan: Plan, rate: float) -> Work:
+def counted(plan: Plan, rate: float) -> Rates:
     """Counts what an iteration of half steps is assigned by, on cores of `rate` flop/s.  Collective: no."""
     N, steady, (z, w) = plan.n_train, BLAS_SHARE * rate, flops_of_half_steps(plan)
     z += 2.0 * PASSES.get(plan.resolved.method.acceleration, 0.0) * plan.chain.whole.multiplications
@@ -219,7 +221,7 @@ def counted(plan: Plan, rate: float) -> Work:
         products = plan.chain.views[k].rows_per_point * N * side**2 / rate if made else 0.0
         factor.append((products + large * factored) / made if made else 0.0)
         shared += 0.0 if large else factored
-    return Work(z / steady + SECONDS_A_TILE * len(tiles.point_tiles(N)) / N, tuple(factor), tuple(unit), shared)
+    return Rates(z / steady + SECONDS_A_TILE * len(tiles.point_tiles(N)) / N, tuple(factor), tuple(unit), shared)
 
 
 def _passes(plan: Plan, rate: float) -> list[Round]:
@@ -233,13 +235,19 @@ def _passes(plan: Plan, rate: float) -> list[Round]:
         of_epoch = max(int(plan.n_train // points), 1)
         times, blocks = max(of_epoch // min(keys.records, of_epoch), 1), len(plan.work.parts.blocks)
         layers = forms_of(plan).layers
-        work = DirectionWork(chain.block_shapes, layers, sides_of(chain, layers, points))
+        work = DirectionWork(chain.block_shapes, layers, sides_of(chain, layers, inf if of.whole_steps else points))
         flops += 2.0 * work.by_point
         directions = [2.0 * work.cost(jobs) / BLAS_SHARE / rate for jobs in work.assigned(plan.ranks)]
         costs, squares = inverse_flops(chain.block_shapes, layers), sum(h * h + d * d for h, d in chain.block_shapes)
         inverses = [sum(costs[j] for j in own) / rate for own in assign_inverses(costs, plan.ranks)]
+        if of.whole_steps:  # each CG iteration has a sum of slopes and a direction of its own
+            times, shared = 1 + keys.cg_iterations, min(tuned.PROBED_WHOLE * blocks / points, 1.0)
+            passes = WHOLE_STEP + WHOLE_CG * keys.cg_iterations
+            flops = 2.0 * (passes * chain.whole.multiplications + shared * squares) / times
+            other += _summed((0.0,) * plan.ranks, squares, 1, blocks, plan)
+        remade = 1 if of.whole_steps else -(-times // tuned.REMADE_LATER)
         other.append(Round(directions, item * weights, plan.placement, times=times))
-        other.append(Round(inverses, item * squares, plan.placement, times=-(-times // tuned.REMADE_LATER)))
+        other.append(Round(inverses, item * squares, plan.placement, times=remade))
     elif name in ("sgd", "adam"):
         times = -(-plan.n_train // min(of.baseline.batch, plan.n_train))
         points, blocks = points / times, min(SHARED, of.baseline.batch, plan.n_train)

@@ -8,11 +8,10 @@ from typing import Any
 from macmpi.config import NESTED, Config
 from macmpi.config.auto import Sizes
 from macmpi.demand import USUAL, Demand, Demands
-from macmpi.nets.build import is_basis
 from macmpi.nets.chain import Chain
-from macmpi.nets.layers import Map
+from macmpi.nets.layers import Map, is_basis
 from macmpi.plan.choices import z_name
-from macmpi.plan.parts import HALF_STEPS, SELECTION, TABLE, Asked, Part, Setting, asked_by_keys, rows_of, said
+from macmpi.plan.parts import HALF_STEPS, SELECTION, TABLE, Asked, Part, asked_by_keys, rows_of, said
 from macmpi.plan.resolved import Resolved
 from macmpi.solvers import W_SOLVERS
 
@@ -32,9 +31,9 @@ def asked(of: Resolved, sizes: Sizes) -> list[Asked]:
     """
     config, chain = of.config, of.chain
     found = [*asked_by_keys(config), *_of_layers(config, chain)]
-    if sizes.weighted:
+    if sizes.weights:
         found.append(Asked(D.WEIGHTED, "data with weights of points", words="data without weights"))
-    if sizes.weighted_outputs:
+    if sizes.weights > 1:
         by = "data with a weight for each point and output"
         found.append(Asked(D.WEIGHTED_OUTPUTS, by, words="data with one weight a point, (N,)"))
     if config.method.name not in NESTED:
@@ -60,7 +59,6 @@ def _of_layers(config: Config, chain: Chain) -> Iterator[Asked]:
         (D.NO_FILTERS, "", [m for m in chain.blocks[:-1] if not _has_filters(m)]),
         (D.NO_WEIGHT_SLOPES, "", [m for m in weighted if "weight_jacobian" not in m.capabilities]),
         (D.NO_SLOPES, "", [m for m in chain.maps if "jacobian" not in m.capabilities]),
-        (D.CENTRES, "", [m for m in chain.maps if {"centres", "bits"} & m.capabilities]),
     ):
         if maps:
             kind = maps[0].spec()["kind"]
@@ -84,7 +82,8 @@ def _of_sites(config: Config, chain: Chain) -> Iterator[Asked]:
         others = tuple(("model.sites", word) for word in ("after", "before"))
         yield Asked(D.NO_CONSTRAINTS, 'model.sites = "none"', others)
     if len(chain.sites) > 1:
-        one = tuple(_one_site(len(config.model.units)))
+        layers = range(len(config.model.units))
+        one = tuple(("model.sites", ["after" if k == i else "none" for k in layers]) for i in layers)
         yield Asked(D.SEVERAL_SITES, f"{len(chain.sites)} sites", one, BITS_FIRST)
     ends = {"bits" in s.maps[-1].capabilities for s in chain.segments[:-1]}
     if True in ends:
@@ -96,12 +95,6 @@ def _of_sites(config: Config, chain: Chain) -> Iterator[Asked]:
             kind = f"a layer of the kind {map_.spec()['kind']} in segment {k}"
             first = "it as the first of model.hidden, with no site before it"
             yield Asked(D.SLOPES_LACKING, kind, words=first)
-
-
-def _one_site(layers: int) -> Iterator[Setting]:
-    """Coordinates behind one layer alone, whichever that is."""
-    for i in range(layers):
-        yield "model.sites", ["after" if k == i else "none" for k in range(layers)]
 
 
 def _of_regressions(of: Resolved) -> Iterator[Asked]:
@@ -122,13 +115,11 @@ def _of_regressions(of: Resolved) -> Iterator[Asked]:
 def _asked_of_segment(of: Resolved, k: int, asked_of_run: Sequence[Asked]) -> Iterator[Asked]:
     """Gives what the regression of segment k, counted from 0, is asked to handle.  Collective: no."""
     segment, regression, place = of.chain.segments[k], of.regressions[k], f"segment {k + 1}"
-    reaching = {D.WEIGHTED, D.RING}
+    reaching = {D.WEIGHTED} if regression.by_fitter else {D.WEIGHTED, D.RING}
     if len(of.chain.sites) in of.chain.groups[k]:
         reaching.add(D.WEIGHTED_OUTPUTS)
     if set(segment.regressed) & set(of.shaping.restrained):
         reaching.add(D.RESTRAINED)
-    if of.ring is None:
-        reaching.add(D.SHARDED)
     yield from (one for one in asked_of_run if one.demand in reaching)
     if of.chain.views[k].sparse:
         yield Asked(D.SPARSE, f"a sparse layer of {place}", words="a layer that reads all its inputs")
@@ -142,8 +133,8 @@ def _why(of: Resolved, k: int) -> str:
     segment, last = chain.segments[k], k == len(chain.sites)
     if len(chain.groups[k]) > 1:
         return "shares its weights with another"
-    if len(segment.weighted) > 1:
-        return f"holds {len(segment.weighted)} layers between two sites"
+    if len(segment.parameter_blocks) > 1:
+        return f"holds {len(segment.parameter_blocks)} layers between two sites"
     offered = segment.fitted[0].capabilities
     if lacking := sorted({"units", "bias", *({"linear"} if "patches" not in offered else ())} - offered):
         return f"is {segment.fitted[0].spec()['kind']}, without '{lacking[0]}'"
@@ -167,9 +158,8 @@ def _parts_of_run(of: Resolved) -> Iterator[Part]:
         yield Part(said(key, value), row.handles, row.why, tuple((key, other) for other in row.instead))
     criterion = config.selection.criterion
     if criterion != "none":
-        lacks = {D.MULTIPLIERS} if config.selection.sizes and not _has_centres(of.chain) else {D.NO_CLOSED_FORM}
-        if config.selection.ridges:
-            lacks |= {D.SHARDED}
+        centres = any("centres" in m.capabilities for m in of.chain.blocks)
+        lacks = {D.MULTIPLIERS} if config.selection.sizes and not centres else {D.NO_CLOSED_FORM}
         why = "it compares nets by one sum of squares over all points and outputs, fitted with a ridge alone"
         yield Part(said("selection.criterion", criterion), SELECTION - lacks, why, (("selection.criterion", "none"),))
     yield _loss(of)
@@ -185,10 +175,6 @@ def _parts_of_run(of: Resolved) -> Iterator[Part]:
         yield Part(said("model.centres", config.model.centres), handles, why, (("model.centres", "subset"),))
     if not nested:
         yield _z_solver(of)
-
-
-def _has_centres(chain: Chain) -> bool:
-    return any("centres" in m.capabilities for m in chain.blocks)
 
 
 def _loss(of: Resolved) -> Part:
@@ -216,14 +202,12 @@ def _part_of_segment(of: Resolved, k: int) -> Part:
         handles: Demands = getattr(regression.fitter, "handles", frozenset())
         text = f'the fitter "{regression.name}" of segment {k + 1}'
         return Part(
-            text, handles, "it is given all points at once", (("model.fitters", "auto"),), _author(regression.fitter)
+            text, handles, "it is given points at once", (("model.fitters", "auto"),), _author(regression.fitter)
         )
     handles = solver.handles | ({D.INSEPARABLE} if "segment" in solver.takes else set())
     named = of.config.w_step.solver == regression.name
     text = said("w_step.solver", regression.name) if named else f'the W-solver "{regression.name}" of segment {k + 1}'
-    others = [("w_step.solver", word) for word in ("auto", *W_SOLVERS) if word not in (regression.name, "closed_form")]
-    if named and D.SHARDED not in handles:
-        others.insert(1, ("w_step.schedule", "ring"))
+    others = (("w_step.solver", word) for word in ("auto", *W_SOLVERS) if word not in (regression.name, "closed_form"))
     return Part(text, handles, "", tuple(others), _author(solver))
 
 

@@ -17,8 +17,8 @@ from macmpi.nets.layers import is_plain
 from macmpi.nets.losses import Loss
 from macmpi.parallel import balance, tiles
 from macmpi.plan import tuned
-from macmpi.plan.minibatches import minibatch
 from macmpi.plan.plan import Plan
+from macmpi.plan.work import minibatch
 
 # --- forms of curvature -----------------------------------------------------------------------------------------------
 

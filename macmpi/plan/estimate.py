@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import time
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
 from macmpi import UsageError, many
 from macmpi.config import NESTED
-from macmpi.nets.chain import Chain
 from macmpi.parallel import balance, launchers, tiles
 from macmpi.parallel.placement import PLACEMENTS
+from macmpi.parallel.points import FEW
 from macmpi.parallel.shared_memory import PLACE, free_bytes
 from macmpi.parallel.shared_work import alone
 from macmpi.plan.choices import KEPT
-from macmpi.plan.minibatches import SHARED
 from macmpi.plan.plan import Plan
+from macmpi.plan.work import SHARED
 from macmpi.plan.work_lists import Job
 from macmpi.solvers.descent import PAIRS
 from macmpi.solvers.z_gauss_newton import GaussNewtonZ, flops_a_point
@@ -27,8 +27,10 @@ PASSES_W = {"closed_form": 2.0, "gauss_newton": 4.0, "hessian_free": 4.0}
 that are not counted; through a segment in its W-step, with other solvers and, besides those of CG, with these."""
 
 BUFFERS = 12.0
-RESIDENT = 120e6
-"""Methods without coordinates have this many arrays of the weights' size; bytes of the program itself."""
+"""Methods without coordinates have this many arrays of the weights' size."""
+
+RESIDENT, PROGRAM = 120e6, 40e6
+"""Bytes of the program itself, as a rank has them in its memory, and those among them that no other process shares."""
 
 
 def check_memory(plan: Plan, here: int = 1) -> None:
@@ -42,28 +44,30 @@ def check_memory(plan: Plan, here: int = 1) -> None:
     place, together = plan.placement, plan.placement.copies(min(here, plan.ranks), here)
     if need * together <= have:
         return
-    what = f"model.hidden needs about {_in_gb(need)} a rank for {many(plan.n_train, 'point')}"
+    what = f"model.hidden needs about {in_gb(need)} a rank for {many(plan.n_train, 'point')}"
     if need > have or together == 1:
         ranks = ", or more ranks" if place.spreads else ""
         remedy = f"fewer hidden units, or fewer points (data.points){ranks}"
         if together > 1 and place.spreads:
             remedy = "more ranks on more machines, or fewer hidden units"
-        raise UsageError(f"{what}, and {whose} {have / 1e9:,.1f} GB: {remedy}")
+        raise UsageError(f"{what}, and {whose} {in_gb(have)}: {remedy}")
     most = int(have // need)
     others = " or ".join(f'"{name}" ({PLACEMENTS[name].words})' for name in place.others)
     other = f", or parallel.data = {others}" if others else ""
     raise UsageError(
-        f"{what}, {_in_gb(need * together)} for the {together} ranks of this machine, and {whose} "
-        f"{have / 1e9:,.1f} GB: at most {many(most, 'rank')} on a machine, so more machines{other}"
+        f"{what}, {in_gb(need * together)} for the {together} ranks of this machine, and {whose} "
+        f"{in_gb(have)}: at most {many(most, 'rank')} on a machine, so more machines{other}"
     )
 
 
-def _in_gb(count: float) -> str:
+def in_gb(count: float) -> str:
+    """Bytes, for a person.  Collective: no."""
     return f"{count / 1e9:,.0f} GB" if count >= 1e10 else f"{count / 1e9:.2g} GB"
 
 
 def least_bytes(plan: Plan) -> float:
-    """A rank holds, whatever it does, its points, their coordinates and multipliers, weights, what these share.
+    """A rank holds, whatever it does, the program, its points, their coordinates and multipliers, weights, what these
+    share, and in a W-step what its regressions read and keep of each point.
 
     A method without coordinates has no sites; the stochastic one makes Grams and metrics.
     Collective: no.
@@ -71,15 +75,34 @@ def least_bytes(plan: Plan) -> float:
     chain, sites = plan.chain, sum(plan.chain.site_sizes)
     n, n_val = (len(points.held(0)) for points in (plan.work.train, plan.work.validation))  # rank 0 has as many as any
     data = (n + n_val) * (chain.n_in + _targets(plan))
-    held = data + n * sites * (2 if plan.resolved.schedule.multipliers else 1) + 2 * plan.offsets.weights[-1]
-    if plan.minibatch_parts:
-        held += sum(h * h + d * d for h, d in chain.block_shapes) + 4 * widest_image(chain) ** 2
-    return plan.dtype.itemsize * float(held) + 8.0 * plan.offsets.grams[-1]
+    held = data + n * sites * (2.0 if plan.resolved.schedule.multipliers else 1.0) + 2 * plan.offsets.weights[-1]
+    if plan.resolved.method.name == "stochastic":
+        images = [m.n_out for m in chain.blocks if "patches" in m.own.capabilities]  # each has a metric
+        held += sum(h * h + d * d for h, d in chain.block_shapes) + 4 * max(images, default=0) ** 2 + taped(plan)
+    found = PROGRAM + plan.dtype.itemsize * float(held) + 8.0 * plan.offsets.grams[-1]
+    if plan.resolved.method.name in NESTED:
+        return found
+    jobs = map(plan.work.w_step.jobs_of, range(plan.ranks))
+    kept = min(max(map(partial(_kept, plan), own), default=0) for own in jobs)
+    return found + n * (plan.dtype.itemsize * made_width(plan) + 4.0 * rounded_width(plan) + kept)
 
 
-def widest_image(chain: Chain) -> int:
-    """The numbers of the largest image between convolutions, of which stochastic MAC has a metric.  Collective: no."""
-    return max((m.n_out for m in chain.blocks if "patches" in m.own.capabilities), default=0)
+def _kept(plan: Plan, job: Job) -> int:
+    """Counts the bytes that Gauss-Newton keeps of a point while it fits a job's units (`Fit`); 0 of other solvers."""
+    own = plan.resolved.regressions[job.segment]
+    if own.name != "gauss_newton" or not job.units:
+        return 0
+    item = plan.dtype.itemsize
+    return plan.chain.views[job.segment].rows_per_point * len(job.units) * (4 * item + 3 * (4 if own.single else item))
+
+
+def taped(plan: Plan) -> float:
+    """The numbers of all points in the net that a rank keeps for a step of all points.  Collective: no.
+
+    They are what each map gives, and its derivatives.
+    """
+    outputs = sum(m.n_out for m in plan.chain.maps)
+    return 2.0 * outputs * max(plan.work.parts.row_counts) if plan.resolved.whole_steps else 0.0
 
 
 def estimate(plan: Plan) -> tuple[list[str], float]:
@@ -113,15 +136,15 @@ def _with_coordinates(plan: Plan) -> Estimate:
     held = n * sum(chain.site_sizes) * (3 if plan.resolved.schedule.multipliers else 1)
     data = (n + n_val) * (chain.n_in + _targets(plan))
     widest = max((_columns(plan, job) for job in work.jobs), default=0)
-    rounded = 4.0 * n * rounded_width(plan)
+    made = n * (plan.dtype.itemsize * made_width(plan) + 4.0 * rounded_width(plan))
     travelling = (s for k, s in enumerate(chain.segments) if plan.resolved.travels(k))
     data += n * sum(s.n_in + 1 for s in travelling)  # in the units' coordinates
     factors = 2 * plan.offsets.grams[-1] + 4 * max(s.n_in + 2 for s in chain.segments) ** 2
     own = plan.placement.own_copies
     factors += own * sums_bytes(plan) // 8
     memory = plan.dtype.itemsize * (held * 1.1 + data + 7.0 * n * widest) + 8.0 * (6 * weights + factors) + 210e6
-    memory += rounded + plan.dtype.itemsize * n * patches_width(plan)
-    memory -= (1 - own) * (plan.dtype.itemsize * (held + data) + 8.0 * plan.offsets.grams[-1] + rounded)
+    memory += plan.dtype.itemsize * _at_hand(plan)
+    memory += made - (1 - own) * (plan.dtype.itemsize * (held + data) + 8.0 * plan.offsets.grams[-1] + made)
     z_share = max(plan.work.train.row_counts) / N
     w_costs = [sum(j.cost for j in work.jobs_of(rank)) for rank in range(plan.ranks)]
     w_share = max(w_costs) / sum(w_costs)
@@ -176,7 +199,7 @@ def _without_coordinates(plan: Plan) -> Estimate:
     kept = BUFFERS * weights
     if name == "stochastic":
         share = max(plan.work.parts.row_counts) / N
-        kept += 5.0 * squares
+        kept += 5.0 * squares + taped(plan)
     elif name in ("sgd", "adam"):
         parts = min(SHARED, plan.resolved.baseline.batch, N)
         share = -(-parts // plan.ranks) / parts
@@ -185,9 +208,19 @@ def _without_coordinates(plan: Plan) -> Estimate:
         kept += 2.0 * PAIRS * weights
     idle = sum(not rows for rows in plan.work.parts.row_counts) if name == "stochastic" else 0
     parts = plan.minibatch_parts
-    lazy = f"; {idle} mostly wait: a minibatch is {many(parts, 'part')} (stochastic.parts)" if idle else ""
+    lazy = f"; {idle} mostly wait: a minibatch is {many(parts, 'part')} (stochastic.parts)" if idle and parts else ""
     shares_of_ranks = [f"ranks        {plan.ranks}; share of the busiest: {share:.1%} of the points{lazy}"]
-    return shares_of_ranks, item * (data + kept) + RESIDENT
+    return shares_of_ranks, item * (data + kept + _at_hand(plan)) + RESIDENT
+
+
+def _at_hand(plan: Plan) -> float:
+    """Counts the numbers of the points at hand that a rank has besides its own, where it does not hold all."""
+    if not plan.placement.spreads:
+        return 0.0
+    chain, fitted = plan.chain, plan.work.at_hand
+    read = [s.n_in + s.n_out for k, s in enumerate(chain.segments) if fitted(k) or s.leading or s.trailing]
+    start = [chain.n_in + _targets(plan)] if plan.resolved.start.method in ("pca", "greedy", "staged") else []
+    return float(min(FEW, plan.n_train) * sum([*read, *start]))
 
 
 def node_bytes(plan: Plan) -> float:
@@ -202,13 +235,11 @@ def node_bytes(plan: Plan) -> float:
     chain, N = plan.chain, plan.n_train
     sites = sum(chain.site_sizes)
     kept = 2 * sites if plan.resolved.schedule.multipliers else sites
-    segments = zip(chain.segments, plan.resolved.regressions, strict=True)
-    made = sum(s.part(0, s.core).n_out for s, own in segments if s.core and (own.by_unit or s.leading))
-    made += patches_width(plan)
+    made = made_width(plan)
     data = (N + plan.n_val) * (chain.n_in + _targets(plan))
     weights, squares = plan.offsets.weights[-1], sum(h * h + d * d for h, d in chain.block_shapes)
     shared = data + N * (sites + kept + made)
-    if not plan.minibatch_parts:
+    if plan.resolved.method.name != "stochastic":
         selecting = _selecting(plan)
         large = [plan.offsets.gram_shapes[k][1] for k in range(len(chain.segments)) if plan.offsets.large(k)]
         grams = plan.offsets.grams[-1] + 2 * sum(n * n for n in large)
@@ -220,7 +251,8 @@ def node_bytes(plan: Plan) -> float:
             shared += N * (2 * (sites + made) + 3 * max(chain.layer_sizes))
         return float(plan.dtype.itemsize * shared + 4 * N * rounded_width(plan) + 8 * grams + 2 * sums_bytes(plan))
     largest, grams = max(max(shape) for shape in chain.block_shapes) ** 2, sum(d * d for _, d in chain.block_shapes)
-    turns = 2 * (plan.minibatch_parts * max(weights, squares) + weights + squares + largest)
+    parts = plan.minibatch_parts or subtrees(len(plan.work.parts.blocks), plan.ranks)
+    turns = 2 * (parts * max(weights, squares) + weights + squares + largest)
     return float(plan.dtype.itemsize * (shared + turns + 3 * weights + grams))
 
 
@@ -230,11 +262,14 @@ def rounded_width(plan: Plan) -> int:
     return sum(view.width for view, own in views if own.single)
 
 
-def patches_width(plan: Plan) -> int:
-    """Columns of the patches that a W-step keeps.  Collective: no."""
-    views = zip(plan.chain.views, plan.resolved.regressions, strict=True)
+def made_width(plan: Plan) -> int:
+    """Columns of the features that a W-step makes and keeps, and of the patches.  Collective: no."""
+    chain, regressions, keeps = plan.chain, plan.resolved.regressions, plan.placement.keeps
+    segments, views = zip(chain.segments, regressions, strict=True), zip(chain.views, regressions, strict=True)
+    features = sum(s.part(0, s.core).n_out for s, own in segments if s.core and (own.by_unit or s.leading))
     widths = (view.width for view, own in views if own.by_unit and view.width > view.map.columns)
-    return sum(w for w in widths if plan.placement.keeps(plan.n_train * w * plan.dtype.itemsize, KEPT))
+    patches = sum(w for w in widths if keeps(plan.n_train * w * plan.dtype.itemsize, KEPT))
+    return patches + features * keeps(0, 0)
 
 
 def _targets(plan: Plan) -> int:
@@ -277,15 +312,18 @@ SEEN = 100
 def idle(plan: Plan) -> str:
     """A line that says how many ranks have no points, and how many ranks have some; "" where all have.
 
-    Not of minibatches, whose parts the method itself speaks of.  Collective: no.
+    Where every rank holds all points the stochastic method itself speaks of the parts of its minibatches.
+    Collective: no.
     """
     without, most = plan.work.train.row_counts.count(0), len(plan.work.train.blocks)
-    if not without or plan.minibatch_parts:
+    parts = plan.minibatch_parts
+    if not without or (parts and not plan.placement.spreads):
         return ""
-    plural = "s" if most > 1 else ""
+    plural, what = "s" if most > 1 else "", "part" if parts else "block"
+    remedy = f", and stochastic.parts = {plan.ranks} would give each some" if parts else ""
     return (
         f"{without:,} of {plan.ranks:,} ranks have no points and wait for the others: {plan.n_train:,} points are "
-        f"{most:,} block{plural}, each of which one rank has; {most:,} rank{plural} would be as fast"
+        f"{most:,} {what}{plural}, each of which one rank has; {most:,} rank{plural} would be as fast{remedy}"
     )
 
 

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, get_args
 
 from macmpi.config import NESTED, Activation, Config, Penalty
 from macmpi.config.whole import toml
-from macmpi.demand import USUAL, Demand, Demands
-from macmpi.parallel.placement import PLACEMENTS
+from macmpi.demand import USUAL, WEIGHTS, Demand, Demands
 
 D = Demand
 
@@ -67,17 +66,17 @@ NO_DERIVATIVES: Demands = frozenset({D.NO_SLOPES, D.NO_WEIGHT_SLOPES})
 NESTED_ALONE = USUAL - NO_DERIVATIVES - {D.RESTRAINED, D.RING, D.ACCELERATED, D.SELECTED, D.SELECTED_UNITS}
 """Methods without coordinates; of the keys of half steps they read none."""
 
-LAYER_BY_LAYER = USUAL - {D.SKIPS, D.SHARED, D.SPARSE, D.OTHER_LAYERS, D.SHARDED}
+LAYER_BY_LAYER = USUAL - {D.SKIPS, D.SHARED, D.SPARSE, D.OTHER_LAYERS}
 ONE_NET = {D.SELECTED, D.SELECTED_UNITS}
 MOVED = USUAL - NO_DERIVATIVES - {D.SELECTED, D.MULTIPLIERS, D.NO_CONSTRAINTS}
 RECORDED = USUAL - NO_DERIVATIVES - ONE_NET - {D.ACCELERATED, D.NO_CONSTRAINTS}
 UNLIKE = USUAL - {D.RIDGE_OF_OBJECTIVE, D.RESTRAINED, D.SHARED}
-REFIT = USUAL - ONE_NET - {D.SHARDED, D.MULTIPLIERS, D.SETTLING, D.GIVEN_START, D.HALVES}
+REFIT = USUAL - ONE_NET - {D.MULTIPLIERS, D.SETTLING, D.GIVEN_START, D.HALVES}
 
-ALL_POINTS = tuple(name for name, place in PLACEMENTS.items() if place.sums_alone)
-"""Placements in which a rank sees all points."""
+FINISH = NESTED_ALONE - {D.NOT_AFFINE, D.COUNTED, D.GRADIENTS} | {D.ACCELERATED}
+"""Steps of all points go on from the weights with which full MAC has settled, by their derivatives."""
 
-BY_SLOPES = Row(NESTED_ALONE - {D.SHARDED}, "it trains all layers by their derivatives", ("mac", "stochastic"))
+BY_SLOPES = Row(NESTED_ALONE, "it trains all layers by their derivatives", ("mac", "stochastic"))
 MOVING = Row(MOVED, "it moves feasible coordinates along their derivatives", ("none",), D.ACCELERATED)
 GIVEN: tuple[Any, ...] = ("pca", "uniform"), D.GIVEN_START, ("uniform", "pca")
 """The starts in the place of one that is given coordinates or weights, and the demand of that one."""
@@ -94,7 +93,7 @@ TABLE: dict[str, dict[Any, Row]] = {
             USUAL
             - ONE_NET
             - {D.SKIPS, D.SHARED, D.NO_SLOPES, D.MULTIPLIERS, D.METRIC, D.RESTRAINED, D.RING, D.ACCELERATED}
-            - {D.GRADIENTS, D.SHARDED},
+            - {D.GRADIENTS},
             "it fits an encoder and a decoder of the code in turn, without a penalty",
             ("mac",),
             D.HALVES,
@@ -108,7 +107,7 @@ TABLE: dict[str, dict[Any, Row]] = {
         ),
         "pca": Row(
             LAYER_BY_LAYER,
-            "it fits dense layers that read one another in turn, on ranks that hold all points",
+            "it fits dense layers that read one another in turn",
             ("uniform", "staged"),
         ),
         "greedy": Row(
@@ -117,31 +116,16 @@ TABLE: dict[str, dict[Any, Row]] = {
             ("uniform", "pca", "elastic_embedding"),
         ),
         "staged": Row(
-            USUAL
-            - {D.SHARED, D.SPARSE, D.SHARDED, D.WEIGHTED, D.WEIGHTED_OUTPUTS, D.NO_FILTERS, D.ALL_POINTS}
-            - {D.INNER_BASIS},
+            USUAL - {D.SHARED, D.SPARSE, D.NO_FILTERS, D.ALL_POINTS} - WEIGHTS - {D.INNER_BASIS},
             "it finds filters and codewords of one layer after the other by k-means, which does not weigh points",
             ("uniform", "pca"),
         ),
-        "elastic_embedding": Row(
-            USUAL - {D.SHARED, D.SHARDED, D.WEIGHTED},
-            "it places points by their neighbours alone, on ranks that hold all of them",
-            *GIVEN,
-        ),
-        "file": Row(USUAL - {D.SHARED, D.SHARDED}, "it gives coordinates of all points", *GIVEN),
+        "elastic_embedding": Row(USUAL - {D.SHARED, D.WEIGHTED}, "it places points by their neighbours alone", *GIVEN),
+        "file": Row(USUAL - {D.SHARED}, "it gives coordinates of all points", *GIVEN),
         "model": Row(USUAL, "", *GIVEN),
     },
+    "run.finish": {True: Row(FINISH, "it goes on with dense layers with biases, by their derivatives", (False,))},
     "run.refit": {True: Row(REFIT, "it repeats the run on other points", (False,))},
-    "parallel.data": {
-        name: Row(
-            USUAL if place.sums_alone else USUAL - {D.CENTRES},
-            "layers are fitted by sums over points",
-            ALL_POINTS,
-            Demand[name.upper()],
-            tuple(other for other in PLACEMENTS if other != name),
-        )
-        for name, place in PLACEMENTS.items()
-    },
     "loss.missing": {True: Row(asks=D.MISSING, off=(False,))},
     "model.tied": {True: Row(asks=D.SHARED, off=(False,))},
     "model.output": {word: Row(asks=D.OUTPUT, off=("linear",)) for word in get_args(Activation) if word != "linear"},
@@ -181,8 +165,8 @@ HALF_STEPS: dict[str, dict[Any, Row]] = {
     },
     "w_step.schedule": {
         "ring": Row(
-            USUAL - {D.CONVOLUTIONS, D.SPARSE, D.SKIPS, D.SHARED, D.RESTRAINED, D.REPLICATED, D.NODE},
-            "units of dense layers, trained by minibatches, go round the ranks that hold the points",
+            USUAL - {D.CONVOLUTIONS, D.SPARSE, D.SKIPS, D.SHARED, D.RESTRAINED},
+            "units of dense layers, trained by minibatches, go from block to block of the points",
             ("units",),
             D.RING,
         )
@@ -191,7 +175,7 @@ HALF_STEPS: dict[str, dict[Any, Row]] = {
 }
 """Keys that a method without coordinates does not read, in the same form."""
 
-SELECTION = USUAL - {D.SHARED, D.RESTRAINED, D.WEIGHTED, D.WEIGHTED_OUTPUTS, D.MISSING, D.METRIC}
+SELECTION = USUAL - {D.SHARED, D.RESTRAINED, D.MISSING, D.METRIC} - WEIGHTS
 
 
 def said(key: str, value: Any) -> str:

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from macmpi.config.auto import Sizes
 from macmpi.config.whole import one_layer, resized
-from macmpi.nets.build import is_basis
 from macmpi.nets.chain import Chain, Segment
-from macmpi.nets.layers import Map
-from macmpi.parallel.placement import Placement
+from macmpi.nets.layers import Map, is_basis
+from macmpi.parallel.placement import EVERYWHERE, Placement
 from macmpi.parallel.streams import stream
-from macmpi.plan.minibatches import minibatch_parts
 from macmpi.plan.resolve import resolve
 from macmpi.plan.resolved import Resolved
-from macmpi.plan.structure import check_ranks
-from macmpi.plan.work import Offsets, Work, offsets
+from macmpi.plan.work import Offsets, Work, minibatch_parts, offsets
 from macmpi.solvers.w_problem import Restraint
 
 
@@ -27,7 +24,8 @@ from macmpi.solvers.w_problem import Restraint
 class Plan:
     """All that is settled before the first half step, the same on every rank.
 
-    resolved: what the config says.  origin: of a net that a selection has changed the plan that the run began with.
+    resolved: what the config says.  origin: of a net that a selection has changed, or of the steps that full MAC ends
+    with, the plan that the run began with.
     """
 
     resolved: Resolved
@@ -64,6 +62,12 @@ class Plan:
         return minibatch_parts(self.resolved, self.n_train)
 
     @cached_property
+    def finishing(self) -> Plan | None:
+        """The plan of the steps of all points with which full MAC ends; None where it ends without."""
+        of = self.resolved.finishing
+        return None if of is None else Plan(of, self.n_train, self.n_val, self.ranks, self.begun)
+
+    @cached_property
     def offsets(self) -> Offsets:
         """The places of weights and Grams in flat buffers."""
         return offsets(self.chain, self.resolved.regressions)
@@ -79,7 +83,7 @@ class Plan:
         """The segments without what comes before the weights that a regression fits."""
         return tuple(segment.rest for segment in self.chain.segments)
 
-    def weight_of(self, segment: int, mu: float) -> float:
+    def penalty_weight(self, segment: int, mu: float) -> float:
         """A segment's sum of squares weighs mu in E_Q; 1 for the last, whose loss it is."""
         return mu if segment < len(self.chain.sites) else 1.0
 
@@ -89,12 +93,12 @@ class Plan:
 
     def ridges(self, segment: int, mu: float) -> tuple[float, ...]:
         """The ridge of each layer of a segment's regression (`Shaping`)."""
-        blocks, output = self.chain.trained(segment), segment == len(self.chain.sites)
+        blocks, output = self.chain.regressed(segment), segment == len(self.chain.sites)
         return tuple(self.resolved.shaping.ridge(b, mu, output) for b in blocks)
 
     def restraints(self, segment: int, mu: float) -> tuple[Restraint, ...]:
         """Restraints on the weights of each of these layers: all that is asked of them but the ridge."""
-        blocks, output = self.chain.trained(segment), segment == len(self.chain.sites)
+        blocks, output = self.chain.regressed(segment), segment == len(self.chain.sites)
         return tuple(self.resolved.shaping.restraint(b, mu, output) for b in blocks)
 
     def centres(self, block: int, inputs: np.ndarray, present: np.ndarray | None) -> np.ndarray:
@@ -112,7 +116,11 @@ class Plan:
         """The plan of an autoencoder of hidden layer k alone, of whose inputs `output` is the activation."""
         sizes = Sizes(n_in, n_in, self.n_train, self.n_val, autoencoder=True)
         alone = resolve(one_layer(self.resolved.config, k, output, iterations), sizes)
-        return make_plan(alone, self.n_train, self.n_val, self.ranks)
+        return Plan(replace(alone, placement=self.placement), self.n_train, self.n_val, self.ranks)
+
+    def of_few(self, n_train: int, n_val: int) -> Plan:
+        """This plan on few points, which every rank has."""
+        return Plan(replace(self.resolved, placement=EVERYWHERE), n_train, n_val, self.ranks)
 
     @property
     def has_basis(self) -> bool:
@@ -131,6 +139,5 @@ class Plan:
 
 
 def make_plan(resolved: Resolved, n_train: int, n_val: int, ranks: int) -> Plan:
-    """The plan of a run.  Raises UsageError where ranks would have no points.  Collective: no."""
-    check_ranks(resolved, ranks)
+    """The plan of a run.  Collective: no."""
     return Plan(resolved, n_train, n_val, ranks)

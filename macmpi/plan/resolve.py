@@ -8,27 +8,27 @@ accepted, or refused for something else.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from macmpi import UsageError
-from macmpi.config import NESTED, Config, dump, flat
+from macmpi.config import NESTED, Config, Start, dump, flat
 from macmpi.config.auto import Decision, Sizes, decide
 from macmpi.config.tables import SHAPING
-from macmpi.config.unread import ignored
-from macmpi.config.whole import toml, with_value
+from macmpi.config.whole import ignored, toml, with_value
 from macmpi.demand import Demand
 from macmpi.nets.build import build_chain
 from macmpi.nets.losses import loss_of
 from macmpi.parallel.placement import PLACEMENTS
-from macmpi.plan import choices
-from macmpi.plan.demands import parts
-from macmpi.plan.parts import REFIT, Asked, Part, Setting, asked_by_keys
+from macmpi.plan import choices, tuned
+from macmpi.plan.demands import asked, parts
+from macmpi.plan.parts import FINISH, REFIT, Asked, Part, Setting, asked_by_keys
 from macmpi.plan.resolved import Resolved
 from macmpi.plan.selectable import check_selection
 from macmpi.plan.structure import check_choices, check_fitters, check_layers
-from macmpi.solvers.w_descent import SGDW
+from macmpi.solvers.descent import SGDW
 
 TABLES = ("method", "stochastic", "baseline", "selection", "start", "run")
 """Tables of which a run reads the keys themselves."""
@@ -53,7 +53,31 @@ def resolve(config: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> R
     found, unhandled = _checked(config, sizes, decided)
     for pair in unhandled:
         raise _refused(pair, config, sizes)
-    return found
+    if not _finishes(found, sizes):
+        return found
+    finishing, _ = _checked(finishing_of(found.config), sizes)
+    return replace(found, finishing=finishing)
+
+
+def _finishes(of: Resolved, sizes: Sizes) -> bool:
+    """Full MAC ends with steps of all points: "auto" is so for autoencoders that these can go on with."""
+    if of.method.name != "mac" or of.run.finish != "auto":
+        return of.method.name == "mac" and bool(of.run.finish)
+    return sizes.autoencoder and FINISH.issuperset(one.demand for one in asked(of, sizes))
+
+
+def finishing_of(config: Config) -> Config:
+    """The config of the steps of all points with which full MAC ends.  Collective: no.
+
+    They have the ridge that [stochastic] gives, none by "auto": on weights that have grown without one it would weigh
+    more than the error.
+    """
+    values = {"method.name": "stochastic", "stochastic.batch": "all", "run.refit": False}
+    values |= {"stochastic.patience": tuned.FINISH_PATIENCE}
+    values |= {"stochastic.ridge": 0.0} if config.stochastic.ridge == "auto" else {}
+    for key, value in values.items():
+        config = with_value(config, key, value)
+    return replace(config, start=Start(seed=config.start.seed))  # they begin with weights, not as the run did
 
 
 def _checked(config: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> tuple[Resolved, list[Pair]]:
@@ -81,7 +105,7 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision]) -> Resolv
     if config.method.name in NESTED:
         config = choices.without_half_steps(config)
     chain = build_chain(config.model, sizes.n_in, sizes.n_out)
-    loss, fitted_by = loss_of(config, sizes.weighted_outputs), choices.fitters(config.model, chain)
+    loss, fitted_by = loss_of(config, sizes), choices.fitters(config.model, chain)
     check_layers(config, chain, sizes.n_train)
     if config.method.name not in NESTED:
         check_fitters(fitted_by, config, chain, loss)
@@ -101,7 +125,8 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision]) -> Resolv
         shaping=shaping,
         z_solver=choices.z_solver(config, chain),
         regressions=choices.regressions(config, chain, loss, shaping, fitted_by),
-        trainers=choices.trainers(config.model, chain),
+        trainers=(trainers := choices.trainers(config.model, chain)),
+        refined=frozenset(b for b, trainer in trainers.items() if hasattr(trainer, "by_sums")),
         stage=choices.trainer(config.model.each("centres", 1)[0]),
         metric=penalty.metric if chain.sites else "identity",  # without constraints there is none to measure
         ring=choices.solver(SGDW, config.w_step) if config.w_step.schedule == "ring" else None,

@@ -15,9 +15,9 @@ from macmpi.parallel.placement import Placement
 from macmpi.plan.penalty import Quadratic, Shaping
 from macmpi.solvers import WSolver, ZSolver
 from macmpi.solvers.centres import Trainer
+from macmpi.solvers.descent import SGDW
 from macmpi.solvers.fitters import ByFitter, Fitter
 from macmpi.solvers.grams import System
-from macmpi.solvers.w_descent import SGDW
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,14 @@ class Resolved:
     autoencoder: the targets are the inputs.
     schedule: how mu and the multipliers move, and when to stop; longer: the keys by which that is later, in words.
     shaping: what is asked of the weights.
-    regressions: of each segment.  trainers: of the parameter blocks that no regression fits; stage: of the layers of a
-    staged start.  metric: the form in which constraints are measured.
+    regressions: of each segment.  trainers: of the parameter blocks that no regression fits; refined: of these, the
+    blocks whose trainers go on by sums over points; stage: of the layers of a staged start.  metric: the form in which
+    constraints are measured.
     ring: trains the segments of inexact solvers, which then travel round a ring of blocks of points; None: none does.
     method, stochastic, baseline, selection, start, run: the values of these tables.  repeatable: it can be repeated on
     other points; gains: by that on all points, since those for validation were drawn from points with targets.
     placement: parallel.data says where rows of points live.
+    finishing: full MAC ends with steps of all points, as these values have them; None: it does not.
     config: this one, without the half steps' keys where there are none; another net is resolved from it.
     Two are equal whose runs are, however their configs say it.
     """
@@ -88,6 +90,7 @@ class Resolved:
     z_solver: ZSolver
     regressions: tuple[Regression, ...]
     trainers: dict[int, Trainer]
+    refined: frozenset[int]
     stage: Trainer
     metric: str
     ring: SGDW | None
@@ -100,7 +103,14 @@ class Resolved:
     placement: Placement
     repeatable: bool
     gains: bool
+    finishing: Resolved | None = None
+
+    @property
+    def whole_steps(self) -> bool:
+        """Each step of stochastic MAC is of all points."""
+        return self.method.name == "stochastic" and self.stochastic.batch == "all"
 
     def travels(self, segment: int) -> bool:
         """Its regressions go round the ring of blocks; they are not done by all ranks jointly."""
-        return self.ring is not None and not self.regressions[segment].solver.exact
+        own = self.regressions[segment]
+        return self.ring is not None and not (own.solver.exact or own.by_fitter)

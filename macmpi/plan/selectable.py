@@ -6,15 +6,13 @@ from dataclasses import dataclass
 
 from macmpi import UsageError, many
 from macmpi.config import Config
-from macmpi.nets.build import is_basis, layers_of
-from macmpi.nets.layers import Map, is_dense
+from macmpi.config.model import OWNERS
+from macmpi.nets.build import layers_of
+from macmpi.nets.layers import Map, is_basis, is_dense
 from macmpi.plan.resolved import Resolved
 
 FEWEST, STEP = 150, 25
 """Without selection.sizes the candidates of a layer of centres are FEWEST, FEWEST + STEP, ..., as in the paper."""
-
-WIDE = ("rbf", "kernel_ridge")
-"""Layers with an entry in a list of model.width."""
 
 
 def each(given: list[float | list[float]], count: int) -> list[list[float]]:
@@ -26,14 +24,14 @@ def each(given: list[float | list[float]], count: int) -> list[list[float]]:
 
 def width_places(of: Resolved) -> dict[int, int]:
     """The hidden layers of radial basis functions, and the place of each in a list of model.width.  Collective: no."""
-    kinds = [(i, kind) for i, (_, kind, _) in enumerate(of.config.model.layers()) if kind in WIDE]
+    kinds = [(i, kind) for i, (_, kind, _) in enumerate(of.config.model.layers()) if kind in OWNERS["width"]]
     return {layer: place for place, (layer, kind) in enumerate(kinds) if kind == "rbf"}
 
 
 def all_widths(of: Resolved) -> list[float]:
     """model.width as a list, an entry for each layer that has one.  Collective: no."""
     model = of.config.model
-    found: list[float] = model.each("width", sum(kind in WIDE for _, kind, _ in model.layers()))
+    found: list[float] = model.each("width", sum(kind in OWNERS["width"] for _, kind, _ in model.layers()))
     return found
 
 
@@ -41,7 +39,7 @@ def widths_of(of: Resolved, layer: int) -> tuple[float, ...]:
     """The candidates of a layer of radial basis functions, the width of the start among them.  Collective: no."""
     places = width_places(of)
     tried = each(of.selection.widths, len(places))[list(places).index(layer)]
-    return tuple(sorted({*tried, all_widths(of)[places[layer]]}))
+    return tuple(sorted({*tried, of.config.model.of_layer("width", layer)}))
 
 
 def fits_ridges(of: Resolved) -> dict[int, int]:

@@ -10,7 +10,6 @@ from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import Map
 from macmpi.nets.losses import Loss
 from macmpi.plan.choices import fitter
-from macmpi.plan.minibatches import minibatch_parts
 from macmpi.plan.resolved import Resolved
 from macmpi.solvers.fitters import FITTERS, Fitter
 
@@ -30,13 +29,13 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
             f'model.precision = "float32" loses the constraints\' digits beyond mu = {FLOAT32_MU:g} '
             f"(penalty.mu_max = {penalty.mu_max:g}); use penalty.mu_max = {FLOAT32_MU:g}, or float64"
         )
-    trained = [m for m in chain.blocks if "centres" in m.capabilities]
-    for map_, name in zip(trained, model.each("centres", len(trained)), strict=True):
+    with_centres = [m for m in chain.blocks if "centres" in m.capabilities]
+    for map_, name in zip(with_centres, model.each("centres", len(with_centres)), strict=True):
         _check_centres(map_, name, n_train)
     if not nested:
         for k, segment in enumerate(chain.segments, start=1):
             _check_trained(config, k, segment)
-    inner = any("jacobian" in m.capabilities for m in trained)
+    inner = any("jacobian" in m.capabilities for m in with_centres)
     of_a_code = start in ("elastic_embedding", "file") or (inner and start == "pca")
     if of_a_code and len(chain.sites) != 1 and (chain.sites or start != "pca"):
         raise UsageError(
@@ -130,20 +129,10 @@ def check_choices(of: Resolved) -> None:
             raise UsageError(
                 f'w_step.solver = "{regression.name}" cannot train under "{activation}" (segment {k + 1}); use auto'
             )
-    if of.ring and all(r.solver.exact for r in of.regressions):
+    if of.ring and not any(map(of.travels, range(len(of.regressions)))):
         raise UsageError(
             'w_step.schedule = "ring": every layer is linear and fitted in closed form, so that nothing travels; use '
             'w_step.schedule = "units", or w_step.linear_solver = "same"'
-        )
-
-
-def check_ranks(of: Resolved, ranks: int) -> None:
-    """Refuses ranks without points.  Raises UsageError."""
-    parts = minibatch_parts(of, ranks)
-    if of.method.name == "stochastic" and of.placement.most_ranks(parts) < ranks:
-        raise UsageError(
-            f"stochastic.parts = {parts} leaves some of {ranks} ranks without points; "
-            f"use stochastic.parts = {ranks} (or a multiple of it), or fewer ranks"
         )
 
 
@@ -160,7 +149,7 @@ def check_fitters(names: dict[int, str], config: Config, chain: Chain, loss: Los
         if own.library and find_spec(own.library) is None:
             missing = "scikit-learn" if own.library == "sklearn" else own.library
             raise UsageError(f"{word}, which needs {missing}, and that is not installed: pip install {missing}")
-        k = next(i for i, s in enumerate(chain.segments) if b in s.weighted)
+        k = next(i for i, s in enumerate(chain.segments) if b in s.parameter_blocks)
         segment, last = chain.segments[k], k + 1 == len(chain.segments)
         after = [m for m in segment.maps[segment.blocks.index(b) + 1 :] if not _does_nothing(m)]
         bits = len(after) == 1 and "bits" in after[0].capabilities
@@ -175,7 +164,7 @@ def check_fitters(names: dict[int, str], config: Config, chain: Chain, loss: Los
                 f"{word}, which is given every target, and with loss.missing = true some are not known; use "
                 'model.fitters = "auto" there'
             )
-        if segment.weighted != (b,):
+        if segment.parameter_blocks != (b,):
             raise UsageError(
                 f"{word}, which needs coordinates on either side, and segment {k + 1} holds another layer too; use "
                 'model.sites = "after" at this layer and at the one before it'

@@ -1,12 +1,12 @@
 """Numbers of stochastic MAC that were tuned, or set by judgement: nothing in the formulas says what they should be.
 
-The formulas stand where they are used (methods/stochastic, plan/directions.py, plan/minibatches.py) and read these
+The formulas stand where they are used (methods/stochastic, plan/directions.py, plan/work.py) and read these
 numbers as `tuned.NAME`.  Numbers that only share work among ranks, which change no result, stay with that work.
 
 Each number has a comment: what it is; "Chosen on": the nets, data and seeds; "Half" and "Double": what these do.
-"not recorded" where neither the logs (docs/log/) nor the history of commits says so.  Errors are E1 per point, training
+"not recorded" where neither the logs (log/) nor the history of commits says so.  Errors are E1 per point, training
 / validation.  Nets and data: "USPS" is run/usps_fast.toml, "large" run/large_fast.toml, "tables" are small public ones
-(docs/log/few_points.md), "shapes" the nets of docs/log/shapes.md; one run of seed 0 unless seeds are named.
+(log/few_points.md), "shapes" the nets of log/shapes.md; one run of seed 0 unless seeds are named.
 
 docs/algorithms/constants.md is made of this file: python run/pages/constants_page.py.
 """
@@ -16,31 +16,31 @@ from __future__ import annotations
 # --- steps ---
 
 # A step takes this share of the minimum of the Gauss-Newton model along its direction.
-# Chosen on: USPS, 20 epochs; kept on large, and on USPS with seeds 0, 1, 2 (docs/log/stochastic.md, minibatches.md).
+# Chosen on: USPS, 20 epochs; kept on large, and on USPS with seeds 0, 1, 2 (log/stochastic.md, minibatches.md).
 # Half: not recorded; 0.4: E1 = 2 after 15 epochs instead of 16.5, but validation there 3.02 instead of 2.90.
 # Double: not recorded; 0.85 on large after two epochs: 2.582 / 2.770 instead of 2.551 / 2.745.
 STRIDE = 0.7
 
 # The share of the last step that a step takes (momentum).
-# Chosen on: USPS, 20 epochs (docs/log/stochastic.md).
+# Chosen on: USPS, 20 epochs (log/stochastic.md).
 # Half: not recorded.
 # Double: not recorded; 0.8 with a stride of 0.4: E1 = 2 after 16 epochs instead of 16.5, validation 2.90.
 MOMENTUM = 0.6
 
 # Momentum of an autoencoder of dense layers, whose model is the best, at first.
-# Chosen on: USPS with growing minibatches, seeds 0 and 1; large (docs/log/minibatches.md).
+# Chosen on: USPS with growing minibatches, seeds 0 and 1; large (log/minibatches.md).
 # Half: not recorded; 0.6 on USPS: E1 = 2 after 16.25 epochs instead of 16.5, validation 2.953 instead of 2.914.
 # Double: not recorded; 0.8 from the start on large: E1 = 3 after 25.9 s instead of 20.1 s.
 MOMENTUM_DENSE_AUTOENCODER = 0.7
 
 # The same once minibatches have twice their first size.
-# Chosen on: USPS, seeds 0, 1, 2; large (docs/log/minibatches.md).
+# Chosen on: USPS, seeds 0, 1, 2; large (log/minibatches.md).
 # Half: not recorded.
 # Double: not recorded; 0.85 on USPS: E1 = 2 after 71 to 72 quarters of an epoch instead of 68 to 71, validation 2.94.
 MOMENTUM_GROWN = 0.82
 
 # Every MEASURED-th minibatch measures the length of a step.
-# Chosen on: USPS (docs/log/stochastic.md).
+# Chosen on: USPS (log/stochastic.md).
 # Half: not recorded.
 # Double: not recorded; every fifth: 4 % fewer seconds, but E1 3 % higher with tanh and on digits.
 MEASURED = 3
@@ -48,14 +48,13 @@ MEASURED = 3
 # --- average of the weights ---
 
 # Minibatches that an average of the weights remembers at least.
-# Chosen on: USPS with growing minibatches, seeds 0 and 1 (docs/log/minibatches.md).
+# Chosen on: USPS with growing minibatches, seeds 0 and 1 (log/minibatches.md).
 # Half: not recorded; 10: E1 = 2 after 16 and 15 epochs instead of 16 and 15.25, validation 2.92 either way.
 # Double: not recorded; 20: 16.25 and 16 epochs, validation 2.91; 40 on large: as half of an epoch.
 AVERAGE_LEAST = 14
 
 # The first averages are over about the AVERAGE_WINDOW-th part of all steps.
-# Chosen on: not recorded.
-# Half, double: not recorded.
+# Chosen on, half, double: not recorded.
 AVERAGE_WINDOW = 8.0
 
 # --- ridge ---
@@ -71,7 +70,7 @@ RIDGE_SHARE = 0.5
 RIDGE_PRIOR = 10.0
 
 # The factor of the ridge from epoch to epoch.
-# Chosen on: tables, splits 100 to 114 (docs/log/few_points.md).
+# Chosen on: tables, splits 100 to 114 (log/few_points.md).
 # Half: not recorded; 0.95, half of the fall: 0.99 of the errors on seven tables, no gain on eight others; 1: 1.02.
 # Double: not recorded.
 RIDGE_FALL = 0.9
@@ -79,13 +78,13 @@ RIDGE_FALL = 0.9
 # --- damping ---
 
 # The first damping of an autoencoder, for activations with a slope of 1.
-# Chosen on: USPS with sigmoids, tanh and rectifiers, digits (docs/log/stochastic.md).
+# Chosen on: USPS with sigmoids, tanh and rectifiers, digits (log/stochastic.md).
 # Half: not recorded; 0.0005 with rectifiers: 2.366, 3.547 after 16 epochs instead of 2.337, 3.362 with 0.002.
 # Double: not recorded; 0.01 with tanh: 2.310, 2.997 instead of 2.298, 3.052 with 0.005.
 DAMPING_AUTOENCODER = 8e-3
 
 # The same of an autoencoder of dense layers.
-# Chosen on: USPS, 30 epochs (docs/log/stochastic.md, "Damping in eigenvectors").
+# Chosen on: USPS, 30 epochs (log/stochastic.md, "Damping in eigenvectors").
 # Half: not recorded.
 # Double: times 2 and 4 with eigenvectors made twice as often: 1.823 / 2.793 and 1.841 / 2.778 instead of 1.827 / 2.845.
 DAMPING_DENSE_AUTOENCODER = 1.6e-2
@@ -94,13 +93,13 @@ DAMPING_DENSE_AUTOENCODER = 1.6e-2
 # little damping: the next ones undo it, the iterate is far worse than its average, and rectifiers die one by one.
 # Chosen on: not recorded; it was 0.008 (CHANGELOG.md).
 # Half: not recorded.
-# Double: not recorded; three times, on tables: no change of the errors (docs/log/few_points.md).
+# Double: not recorded; three times, on tables: no change of the errors (log/few_points.md).
 DAMPING_NUMBERS = 0.1
 
 # The same of labels.
 # Chosen on: not recorded; it was 0.02 (CHANGELOG.md).
 # Half: not recorded.
-# Double: not recorded; three times, on tables: no change of the errors (docs/log/few_points.md).
+# Double: not recorded; three times, on tables: no change of the errors (log/few_points.md).
 DAMPING_LABELS = 0.3
 
 # Labels in minibatches of fewer points than this are damped by as much more, since they are noisier.
@@ -114,7 +113,7 @@ LABELS_ENOUGH = 400.0
 LABELS_NOISIEST = 10.0
 
 # The share of the first damping that remains at least.
-# Chosen on: not recorded; checked on large (docs/log/minibatches.md).
+# Chosen on: not recorded; checked on large (log/minibatches.md).
 # Half: not recorded; 0.08 on large after two epochs: 2.641 / 2.857 instead of 2.593 / 2.782.
 # Double: 0.4 on large after an epoch: 3.077 / 3.235 instead of 3.074 / 3.245.
 DAMPING_SETTLED = 0.2
@@ -135,8 +134,7 @@ DECREASE_GOOD = 0.75
 DECREASE_POOR = 0.25
 
 # Every ADAPTED-th minibatch compares the decrease with the predicted one.
-# Chosen on: not recorded.
-# Half, double: not recorded.
+# Chosen on, half, double: not recorded.
 ADAPTED = 10
 
 # The damping grows to this at most.
@@ -147,43 +145,40 @@ DAMPING_MOST = 1e6
 # Below this mean loss of labels a step's length is less damped too, by the loss: curvature falls with it, and damping
 # that stays would shorten steps more and more.  From there on minibatches differ by the few points that are not learnt,
 # and the length that suits one is too long for another, whose loss is higher.
-# Chosen on: USPS and digits with labels, five nets, six seeds each (docs/log/shapes.md, "Labels that are learnt").
+# Chosen on: USPS and digits with labels, five nets, six seeds each (log/shapes.md, "Labels that are learnt").
 # Half: not recorded.
 # Double: not recorded; 0.05 and 0.1: the training error of two runs of fifteen rose.
 LEARNT = 0.02
 
 # The least share of a length's damping that remains once labels are learnt.
-# Chosen on: USPS and digits with labels, seeds 0, 1, 2 (docs/log/stochastic.md).
+# Chosen on: USPS and digits with labels, seeds 0, 1, 2 (log/stochastic.md).
 # Half: not recorded; none at all, with an earlier rule: the loss rose once by a hundred times.
 # Double: not recorded.
 LEARNT_LEAST = 1e-5
 
 # q of the damping in eigenvectors falls to this.
-# Chosen on: USPS, 30 epochs (docs/log/stochastic.md, "Damping in eigenvectors").
+# Chosen on: USPS, 30 epochs (log/stochastic.md, "Damping in eigenvectors").
 # Half: not recorded; 0, with rectifiers: units were lost, 3.50 / 4.04 after five epochs instead of 2.74 / 3.45.
 # Double: not recorded; 0.25, without a fall: 1.904 / 2.850 instead of 1.880 / 2.831.
 CROSS_LEAST = 0.1
 
 # The steps after which q has fallen to a half.
-# Chosen on: USPS; without a fall 3.266 / 3.692 after an epoch instead of 3.165 / 3.610 (docs/log/stochastic.md).
+# Chosen on: USPS; without a fall 3.266 / 3.692 after an epoch instead of 3.165 / 3.610 (log/stochastic.md).
 # Half, double: not recorded.
 CROSS_FALLING = 10.0
 
 # --- steps that go wrong ---
 
 # A loss above this many times its running mean tells of a step gone wrong.
-# Chosen on: not recorded.
-# Half, double: not recorded.
+# Chosen on, half, double: not recorded.
 SURGE = 3.0
 
 # And this many standard errors above it.
-# Chosen on: not recorded.
-# Half, double: not recorded.
+# Chosen on, half, double: not recorded.
 SURGE_ERRORS = 3.0
 
 # The share of a new loss in its running mean.
-# Chosen on: not recorded.
-# Half, double: not recorded.
+# Chosen on, half, double: not recorded.
 LEVEL_SHARE = 0.1
 
 # Weights are lost whose validation error is this many times that of the best ones, and whose training error is above
@@ -200,41 +195,39 @@ DAMPING_RAISED = 10.0
 # --- curvature ---
 
 # The share of running Grams that is left when a minibatch renews them.
-# Chosen on: USPS, 20 epochs (docs/log/stochastic.md).
+# Chosen on: USPS, 20 epochs (log/stochastic.md).
 # Half: not recorded.
 # Double: 0.95, 20 renewals instead of 10: E1 = 2 after 16.5 epochs instead of 16, validation 2.895 instead of 2.877.
 GRAM_MEMORY = 0.9
 
 # Every NOTED-th minibatch renews Grams.
-# Chosen on: not recorded.
-# Half, double: not recorded.
+# Chosen on, half, double: not recorded.
 NOTED = 2
 
 # Points of each part that Grams and metrics are taken from, and lengths of autoencoders without a ridge.
-# Chosen on: USPS, 20 epochs (docs/log/stochastic.md).
+# Chosen on: USPS, 20 epochs (log/stochastic.md).
 # Half: not recorded.
 # Double: 125 points for lengths: E1 = 2 after 16.5 epochs instead of 16.75, validation 2.895 instead of 2.884.
 PROBED = 64
 
 # The first minibatches have inverses of their own, each.
-# Chosen on: not recorded.
-# Half, double: not recorded.
+# Chosen on, half, double: not recorded.
 FRESH = 3
 
 # Minibatches that share metrics and inverses, of the first EARLY ones.
-# Chosen on: USPS, 20 epochs (docs/log/stochastic.md).
+# Chosen on: USPS, 20 epochs (log/stochastic.md).
 # Half: not recorded; each minibatch its own: no gain.
 # Double: 20 from the first minibatch on: E1 = 2 after 16.75 epochs instead of 16.5.
 REMADE = 10
 
 # Minibatches that share metrics and inverses later, a multiple; eigenvectors are shared by these from the start.
-# Chosen on: USPS, 20 epochs (docs/log/stochastic.md).
+# Chosen on: USPS, 20 epochs (log/stochastic.md).
 # Half: 10: 1.823 / 2.793 instead of 1.827 / 2.845 after 30 epochs with twice the damping.
 # Double: 40: 1.833 / 2.856 instead of 1.827 / 2.845.
 REMADE_LATER = 20
 
 # Minibatches in which inverses are made more often.
-# Chosen on: USPS, 20 epochs (docs/log/stochastic.md).
+# Chosen on: USPS, 20 epochs (log/stochastic.md).
 # Half, double: not recorded.
 EARLY = 100
 
@@ -245,13 +238,13 @@ EARLY = 100
 SPECTRAL_TURNS = 2.0
 
 # A Gram or metric of at least this many columns is inverted in its leading eigenvectors.
-# Chosen on: labels with 784-500-10 and a regression with two layers of 800 (docs/log/stochastic.md).
+# Chosen on: labels with 784-500-10 and a regression with two layers of 800 (log/stochastic.md).
 # Half: not recorded; 250 columns and a third, on USPS: E1 = 2 after 16 epochs instead of 15.25.
 # Double: not recorded; never, on labels: 0.0071 / 0.1126 in 24.0 s instead of 0.0073 / 0.1108 in 18.5 s.
 LOW_RANK_WIDE = 384
 
 # And it has one eigenvector for this many columns.
-# Chosen on: labels with 784-500-10 and a regression with two layers of 800 (docs/log/stochastic.md).
+# Chosen on: labels with 784-500-10 and a regression with two layers of 800 (log/stochastic.md).
 # Half, double: not recorded.
 LOW_RANK_SHARE = 8
 
@@ -274,13 +267,13 @@ FACTORS_FEWER = 0.75
 # --- minibatches ---
 
 # Points of a minibatch of few points.
-# Chosen on: tables, splits 100 to 114 (docs/log/few_points.md).
+# Chosen on: tables, splits 100 to 114 (log/few_points.md).
 # Half: 16: 1.18 of the errors, since one table loses its weights.
 # Double: 64: 0.99 on seven tables, 1.04 on the sets below 1,200 points.
 BATCH_LEAST = 32
 
 # Minibatches that the first epochs have at least, unless they would be smaller than BATCH_LEAST: of numbers.
-# Chosen on: USPS (docs/log/minibatches.md).
+# Chosen on: USPS (log/minibatches.md).
 # Half: 10, 500 points on USPS: E1 = 2 after 17.25 epochs instead of 15.25, validation 2.991 instead of 2.894.
 # Double: 40, 125 points on USPS: the same seconds.
 EPOCH_LEAST = 20
@@ -291,10 +284,45 @@ EPOCH_LEAST = 20
 EPOCH_LEAST_LABELS = 10
 
 # Minibatches that an epoch keeps, however much they grow, unless they would be smaller than BATCH_LEAST.
-# Chosen on: USPS, seeds 0 and 1 (docs/log/minibatches.md).
+# Chosen on: USPS, seeds 0 and 1 (log/minibatches.md).
 # Half: not recorded; 4: E1 = 2 after 69 to 72 quarters of an epoch instead of 68 to 71, validation alike.
 # Double: 10: 2.19 to 2.39 s to E1 = 2 instead of 1.88 to 2.14.
 EPOCH_GROWN = 5
+
+# --- steps of all points ---
+
+# The first ridge of an autoencoder times the number of points.
+# Chosen on: USPS (run/usps_all.toml), 32 steps.
+# Half: not recorded; a sixth, without a fall: 2.025 / 2.965 instead of 2.088 / 2.866; none: 2.089 / 3.287 after 24.
+# Double: not recorded; a third, without a fall: 2.111 / 2.888.
+RIDGE_WHOLE = 1.5
+
+# The factor of that ridge from step to step.
+# Chosen on: USPS (run/usps_all.toml).
+# Half, double: not recorded.
+RIDGE_FALL_WHOLE = 0.95
+
+# Points of each part that Grams and metrics are taken from.
+# Chosen on: USPS (run/usps_all.toml).
+# Half: not recorded; 100, with REMADE_WHOLE = 2, after 24 steps: 2.301 / 2.969 in 7.9 s, not 2.215 / 2.927 in 9.2 s.
+# Double: not recorded.
+PROBED_WHOLE = 1000
+
+# Steps that share Grams, metrics and inverses.
+# Chosen on: not recorded.
+# Half: impossible.
+# Double: see PROBED_WHOLE.
+REMADE_WHOLE = 1
+
+# The damping changes as after this number of minibatches.
+# Chosen on: not recorded; 0.9^4 is about the 2/3 of Levenberg and Marquardt.
+# Half, double: not recorded.
+ADAPTED_WHOLE = 4
+
+# Steps with which full MAC ends go on for this number without a noticeable fall of the validation error.
+# Chosen on: digits (run/digits_mac.toml), by seconds.
+# Half, double: not recorded.
+FINISH_PATIENCE = 5
 
 # --- start ---
 
@@ -304,17 +332,15 @@ EPOCH_GROWN = 5
 START_POINTS = 4000
 
 # Weights that are shared over P positions are fitted to one point in P, at least to one in this number.
-# Chosen on: not recorded.
-# Half, double: not recorded.
+# Chosen on, half, double: not recorded.
 START_APART = 16
 
 # The ridge of the fits.
-# Chosen on: not recorded.
-# Half, double: not recorded.
+# Chosen on, half, double: not recorded.
 START_RIDGE = 1.0
 
 # The range of random weights times sqrt(fan-in) before an activation whose slope at 0 is 1/4: wide.
-# Chosen on: USPS (docs/log/stochastic.md).
+# Chosen on: USPS (log/stochastic.md).
 # Half, double: not recorded.
 START_RANGES = {"sigmoid": 6.0}
 
@@ -324,19 +350,16 @@ START_RANGES = {"sigmoid": 6.0}
 START_RANGE = 1.7
 
 # The same of tied layers: wider ones make the outputs of the decoder many times too large.
-# Chosen on: not recorded.
-# Half, double: not recorded.
+# Chosen on, half, double: not recorded.
 START_RANGE_TIED = 1.0
 
 # The scale s of an activation's argument, since tanh(x) = 2 sigmoid(2 x) - 1.  The first principal component of a code
 # has this deviation, where the activation is still nearly linear.
-# Chosen on: not recorded.
-# Half, double: not recorded.
+# Chosen on, half, double: not recorded.
 START_SCALES = {"sigmoid": 1.0}
 
 # The same of other activations.
-# Chosen on: not recorded.
-# Half, double: not recorded.
+# Chosen on, half, double: not recorded.
 START_SCALE = 0.5
 
 # The deviation of pre-activations that carry components, over s: larger ones are distorted layer after layer.

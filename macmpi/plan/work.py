@@ -1,4 +1,4 @@
-"""Work: which rank has which points, and who does what in a W-step."""
+"""Work: which rank has which points, who does what in a W-step, and the sizes and parts of minibatches."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from itertools import accumulate
 
 import numpy as np
 
+from macmpi.config import NESTED, Stochastic
 from macmpi.demand import Demand
 from macmpi.nets.chain import Chain
 from macmpi.parallel import tiles
 from macmpi.parallel.placement import Placement
 from macmpi.parallel.points import PointPartition, partition_points
+from macmpi.plan import tuned
 from macmpi.plan.resolved import Regression, Resolved
-from macmpi.plan.work_lists import Factor, Gram, Job, Layer, Tour, WorkList, all_jointly, each_its_own, trained
+from macmpi.plan.work_lists import Factor, Gram, Job, Layer, Tour, WorkList, all_jointly, by_one, each_its_own
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,9 @@ class Work:
 
     def _training(self, blocks: int) -> PointPartition:
         """The training points in at most `blocks` blocks, or in the same ones always where they stay with a rank."""
-        blocks = self.placement.blocks(blocks, self.minibatch_parts or tiles.sum_blocks(self.n_train))
+        nested = self.resolved.method.name in NESTED
+        only = self.minibatch_parts or (tiles.block_count if nested else tiles.sum_blocks)(self.n_train)
+        blocks = only if self.resolved.ring else self.placement.blocks(blocks, only)
         return partition_points(self.n_train, self.ranks, blocks, self.placement, self._tiled)
 
     def _tiled(self, n: int) -> tiles.Cut:
@@ -62,8 +66,8 @@ class Work:
 
     @cached_property
     def parts(self) -> PointPartition:
-        """The training points as parts that a minibatch is drawn from."""
-        return self._training(self.minibatch_parts)
+        """The training points as parts that a minibatch, or a step of all points, is summed over."""
+        return self._training(self.minibatch_parts or tiles.sum_blocks(self.n_train))
 
     @cached_property
     def validation(self) -> PointPartition:
@@ -104,16 +108,24 @@ class Work:
         made = [k for k in sorted({*segments, *fresh}) if self._by_unit(k) or self.chain.segments[k].leading]
         large = [Factor(k) for k in sorted(segments) if self.offsets.large(k)]
         old, new = ([factor for factor in large if (factor.segment in fresh) == again] for again in (False, True))
-        if self.placement.sums_alone:
-            return WorkList(each_its_own(jobs, grams, old, new, self.ranks), tuple(made))
         away = tuple(job for job in jobs if self.resolved.travels(job.segment))
-        here = [job for job in jobs if not self.resolved.travels(job.segment)]
-        tasks: list[Job | Tour] = [*here, *([Tour(away)] if away else [])]
-        return WorkList(all_jointly(tasks, grams, old, new), tuple(made))
+        here, tour = [job for job in jobs if job not in away], [Tour(away)] if away else []
+        if self.placement.sums_alone:
+            return WorkList((*each_its_own(here, grams, old, new, self.ranks), *all_jointly(tour)), tuple(made))
+        alone = [job for job in here if self.at_hand(job.segment)]
+        joint = all_jointly([*(job for job in here if job not in alone), *tour], grams, old, new)
+        return WorkList((*joint, *by_one(alone, self.ranks)), tuple(made))
+
+    def at_hand(self, segment: int) -> bool:
+        """Its regression is fitted to the rows of some points at hand, for its solver sums over none, and no rank has
+        those of all.
+        """
+        sums = Demand.SHARDED in self.resolved.regressions[segment].solver.handles
+        return not (self.placement.sums_alone or sums or self.resolved.travels(segment))
 
     def jobs(self, segment: int) -> list[Job]:
         """The segment's regressions: tiles of units, rows of a fitter, or one for all its weights."""
-        blocks, bounds = self.chain.trained(segment), self.offsets.weights
+        blocks, bounds = self.chain.regressed(segment), self.offsets.weights
         solver, shapes = self.resolved.regressions[segment].solver, self.chain.views[segment].shapes
         if not blocks:
             return []
@@ -136,7 +148,7 @@ class Work:
     def _unit_tiles(self, segment: int, units: int) -> Sequence[tiles.Tile]:
         if self.resolved.travels(segment):
             return tiles.ring_tiles(units, len(self.train.blocks))
-        if self.resolved.shaping.asked(self.chain.trained(segment)[0]).joins:
+        if self.resolved.shaping.asked(self.chain.regressed(segment)[0]).joins:
             return tiles.cut(units, 1)
         solver = self.resolved.regressions[segment].solver
         if solver.exact or Demand.RESTRAINED in solver.handles:
@@ -162,26 +174,29 @@ class Work:
 
     def leading(self, segments: Sequence[int]) -> WorkList:
         """The layers of some segments that trainers fit before the regressions of a W-step."""
-        return self._trained([layer for k in segments for layer in self._layers(k, self.chain.segments[k].leading)])
+        return self._by_trainers([layer for k in segments for layer in self._layers(k, self.chain.segments[k].leading)])
 
     def trailing(self, segments: Sequence[int]) -> WorkList:
         """Layers that trainers fit after the regressions."""
-        return self._trained([layer for k in segments for layer in self._layers(k, self.chain.segments[k].trailing)])
+        maps = {k: self.chain.segments[k].trailing for k in segments}
+        return self._by_trainers([layer for k, own in maps.items() for layer in self._layers(k, own)])
 
     def untrained(self, segment: int, weights: np.ndarray) -> WorkList:
         """A segment's trailing layers whose weights are 0: not yet found."""
         layers = self._layers(segment, self.chain.segments[segment].trailing)
-        return self._trained([layer for layer in layers if not weights[layer.place].any()])
+        return self._by_trainers([layer for layer in layers if not weights[layer.place].any()])
 
     def _layers(self, segment: int, maps: Sequence[int]) -> list[Layer]:
         numbers = ((i, self.chain.segments[segment].blocks[i]) for i in maps)
         placed = [(i, b, self.offsets.block(b)) for i, b in numbers if b is not None]
         return [Layer(segment, i, b, place, float(place.stop - place.start)) for i, b, place in placed]
 
-    def _trained(self, layers: Sequence[Layer]) -> WorkList:
+    def _by_trainers(self, layers: Sequence[Layer]) -> WorkList:
+        if not self.placement.sums_alone:
+            return WorkList(all_jointly(layers))
         copies = [self.resolved.trainers[f.block].copies and not f.map for f in layers]  # its inputs are coordinates
         copied, fitted = ([f for f, c in zip(layers, copies, strict=True) if c == which] for which in (True, False))
-        return trained(copied, fitted, self.ranks)
+        return WorkList(by_one(fitted, self.ranks, copied))
 
 
 @dataclass(frozen=True)
@@ -222,3 +237,41 @@ def offsets(chain: Chain, regressions: tuple[Regression, ...]) -> Offsets:
 
 def _bounds(shapes: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
     return tuple(accumulate((a * b for a, b in shapes), initial=0))
+
+
+# --- minibatches ------------------------------------------------------------------------------------------------------
+
+FLOPS, LIGHT = 6.0, 2e7
+"""Flops of a step for each point and weight, and those of a minibatch below which ranks would rather wait than share:
+about a millisecond or two."""
+
+SHARED = 2
+"""Parts of a minibatch that ranks share."""
+
+
+def minibatch(keys: Stochastic, n_train: int, epoch: int, labels: bool) -> int:
+    """Points of a minibatch: at first `batch`, but at most a twentieth of all (of labels a tenth; or BATCH_LEAST); as
+    many more in `grow_every` epochs, and so on, up to `batch_max` and a fifth of all.  "all" is all of them.
+
+    Collective: no.
+    """
+    if keys.batch == "all":
+        return n_train
+    fewest = tuned.EPOCH_LEAST_LABELS if labels else tuned.EPOCH_LEAST
+    first = min(keys.batch, max(n_train // fewest, tuned.BATCH_LEAST))
+    most = min(keys.batch_max, max(n_train // tuned.EPOCH_GROWN, tuned.BATCH_LEAST, first))
+    return min(int(first * (1.0 + epoch / keys.grow_every)), most)
+
+
+def minibatch_parts(of: Resolved, n_train: int) -> int:
+    """Parts of each minibatch; 0 for methods without them, and for steps of all points.  Collective: no.
+
+    "auto" is 1 where a minibatch is too little work to be shared, else 2, or more where a part stays with a rank:
+    whatever the number of ranks, since another number of parts gives other bits.
+    """
+    keys = of.stochastic
+    if of.method.name != "stochastic" or keys.batch == "all":
+        return 0
+    light = FLOPS * keys.batch * of.chain.whole.multiplications < LIGHT
+    auto = of.placement.parts(1 if light else SHARED, n_train, minibatch(keys, n_train, 0, of.loss.labels))
+    return min(auto if keys.parts == "auto" else keys.parts, n_train)

@@ -173,13 +173,20 @@ def each_its_own(
 
 
 def all_jointly(
-    tasks: Sequence[Job | Tour], grams: Sequence[Gram], old: Sequence[Factor], new: Sequence[Factor]
+    tasks: Sequence[Task], grams: Sequence[Gram] = (), old: Sequence[Factor] = (), new: Sequence[Factor] = ()
 ) -> tuple[Phase, ...]:
     """Each rank holds its own points: every sum over points, and so every task, is done by all ranks jointly."""
     return _not_empty(
         Phase((*old, *grams), (), Exchange("grams") if grams else None),
         Phase((*new, *tasks), (), Exchange("weights") if tasks else None),
     )
+
+
+def by_one(jobs: Sequence[Job | Layer], ranks: int, copied: Sequence[Layer] = ()) -> tuple[Phase, ...]:
+    """Jobs or layers each done by one rank, but for layers that every rank copies from coordinates for itself."""
+    owned = assigned(jobs, ranks)
+    own = tuple((*copied, *rank) for rank in owned)
+    return _not_empty(Phase((), own, Exchange("weights", places(owned))))
 
 
 def _not_empty(*phases: Phase) -> tuple[Phase, ...]:
@@ -189,13 +196,6 @@ def _not_empty(*phases: Phase) -> tuple[Phase, ...]:
 def _joined(*lists: Assigned[Any]) -> Assigned[Any]:
     """For each rank what is in one list after the other."""
     return tuple(sum(own, ()) for own in zip(*lists, strict=True))
-
-
-def trained(copied: Sequence[Layer], fitted: Sequence[Layer], ranks: int) -> WorkList:
-    """Layers that trainers fit: `copied` from coordinates by every rank for itself, the others each by one rank."""
-    owned = assigned(fitted, ranks)
-    own = tuple((*copied, *rank) for rank in owned)
-    return WorkList(_not_empty(Phase((), own, Exchange("weights", places(owned)))))
 
 
 def assign_work(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from macmpi.data.frames import columns_of
 from macmpi.data.scaling import Scaling
 from macmpi.files import DAMAGE, RUN, as_path, first_line, image, replace_file
 from macmpi.nets.chain import Chain
-from macmpi.nets.layers import Map, build
+from macmpi.nets.layers import GROUP, KINDS, Map, activation, build
 from macmpi.nets.losses.by_output import LINKS
 from macmpi.results.card import NAME
 from macmpi.results.model import PREFERRED, Model, codes_of
@@ -31,6 +33,9 @@ ENDS = "ends"
 
 LINK = "link"
 """The attribute that says how outputs become predictions; older files, of squared errors and labels, have none."""
+
+PACKAGES = "packages"
+"""The attribute that names the packages that give parts of the net: [group of entry points, name, package]."""
 
 UNREADABLE = "it is damaged, or no model.h5, which the command that trained it writes again with --resume auto"
 
@@ -67,6 +72,7 @@ def write(path: Path, model: Model, attributes: dict[str, Any], Z: Array | None 
         "format": FORMAT,
         "macmpi": __version__,
         "maps": json.dumps([m.spec() for m in chain.maps]),
+        **_packages(chain),
         "sites": json.dumps(chain.sites),
         "numbers": json.dumps(chain.numbers),
         "reads": json.dumps(chain.reads),
@@ -98,6 +104,7 @@ def load(path: str | Path, weights: str | None = None) -> Model:
             specs = json.loads(attributes["maps"], parse_constant=_no_number)
             if int(attributes["format"]) > FORMAT:
                 raise UsageError(f"it was written by macmpi {attributes['macmpi']}; use that version")
+            _check_packages(specs, json.loads(attributes.get(PACKAGES, "[]")))
             shared = (json.loads(attributes.get(name, "[]")) for name in ("numbers", "reads"))  # older files have none
             chain = _chain(specs, json.loads(attributes["sites"]), *shared)
             names = files.names(file, "weights")
@@ -132,6 +139,47 @@ def load(path: str | Path, weights: str | None = None) -> Model:
         raise UsageError(f"{path} is not a model: {first_line(error)}") from None
     kind = of_x, of_y, autoencoder, classes, one_dimensional, columns
     return Model(chain, blocks, *kind, link=link, in_use=weights, kept=kept, attributes=attributes)
+
+
+def _packages(chain: Chain) -> dict[str, str]:
+    """The attribute that says which parts of a net are given by which other packages; none where none are."""
+    needed = {entry for map_ in chain.maps for entry in from_packages(map_.spec())}
+    found = [[*entry, _package(*entry)] for entry in sorted(needed)]
+    return {PACKAGES: json.dumps(found)} if found else {}
+
+
+def from_packages(spec: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The entry points, group and name, by which other packages give a map's kind, its activation, and those within it.
+
+    Collective: no.
+    """
+    if spec["kind"] not in KINDS:
+        yield GROUP, spec["kind"]
+    elif spec["kind"] == "activation" and spec["name"] not in activation.FUNCTIONS:
+        yield activation.GROUP, spec["name"]
+    for inside in spec.values():
+        if isinstance(inside, dict) and "kind" in inside:
+            yield from from_packages(inside)
+
+
+def _package(group: str, name: str) -> str:
+    """The package, with its version, that gives an entry point; "" where none does."""
+    for entry in metadata.entry_points(group=group, name=name):
+        return f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value
+    return ""
+
+
+def _check_packages(specs: list[dict[str, Any]], listed: list[list[str]]) -> None:
+    """Raises UsageError where a part of a net is of a package that is not installed here.
+
+    listed: as of `_packages`; older files have none.
+    """
+    known = {(group, name): f"{package}, " for group, name, package in listed}
+    for group, name in (entry for spec in specs for entry in from_packages(spec)):
+        if not _package(group, name):
+            what = f"there is no {'kind of map' if group == GROUP else 'activation'} {name!r} here"
+            whose = f"{known.get((group, name), '')}the package that gives it (an entry point of {group})"
+            raise UsageError(f"{what}: install {whose}")
 
 
 def _no_number(text: str) -> float:
@@ -177,11 +225,8 @@ def _blocks(flat: Array, chain: Chain) -> tuple[Array, ...]:
     if not np.isfinite(flat).all():
         raise UsageError("it holds weights that are not finite")
     blocks = block_views(flat.astype(np.float64), chain.block_shapes)
-    try:
-        with np.errstate(all="ignore"):
-            chain.forward(blocks, np.zeros((1, chain.n_in)))
-    except KeyError as error:
-        raise ValueError(f"there is no activation {error}") from None
+    with np.errstate(all="ignore"):
+        chain.forward(blocks, np.zeros((1, chain.n_in)))
     return blocks
 
 

@@ -77,7 +77,7 @@ def read(path: Path, name: str) -> Result:
         result.config = config.read(path / "config.toml", [])
         data = _data(result.config, path / "provenance.json")
         chain = build_chain(result.config.model, data.sizes.n_in, data.sizes.n_out)
-        result.levels = levels(chain, data, loss_of(result.config, data.outputs > 0))
+        result.levels = levels(chain, data, loss_of(result.config, data.sizes))
         result.data = data
     except UsageError as error:
         result.missing.append(f"the data, so that only the curves are drawn: {error}")

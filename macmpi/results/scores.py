@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from macmpi import listed, many
 from macmpi.console import decimals
 from macmpi.data.dataset import Dataset
 from macmpi.nets.chain import Chain
-from macmpi.nets.design import gram, total_of
+from macmpi.nets.design import at, gram, total_of
 from macmpi.nets.losses import LOSSES, Loss, weighted
 from macmpi.nets.losses.constant import best_constant, constant_error
 from macmpi.reductions import OverPoints, sum_over
@@ -38,6 +39,8 @@ EPS = float(np.finfo(float).eps)
 PCA_LIMIT = 2048
 """The most columns for which principal components are computed."""
 
+UNKNOWN = "no target is known"
+
 
 @dataclass(frozen=True)
 class Numbers:
@@ -55,19 +58,22 @@ class Numbers:
     @property
     def short(self) -> str:
         """RMSE, of a single output, and R^2."""
+        if np.isnan(self.rmse).all():
+            return UNKNOWN
         found = [f"RMSE {self.rmse[0]:.5g}"] if len(self.rmse) == 1 else []
-        return ", ".join(found + ([] if np.isnan(self.total) else [f"R^2 {self.total:.4f}"]))
+        return ", ".join([*found, _r2(self.total)])
 
     def lines(self) -> list[str]:
-        """A line, and one for each of a few outputs."""
-        L = len(self.rmse)
+        """A line, and one for each of a few outputs; of many those of which no target is known are named in one."""
+        L, unknown = len(self.rmse), np.flatnonzero(np.isnan(self.rmse)) + 1
         if L == 1:
             return [_numbers(self.rmse[0], self.mae[0], self.r2[0])]
-        together = "undefined" if np.isnan(self.total) else f"{self.total:.4f}"
-        found = [f"R^2 {together} of {L:,} outputs together"]
+        found = [f"{_r2(self.total)} of {L:,} outputs together"]
         if L <= SHOWN_OUTPUTS:
             rows = zip(self.rmse, self.mae, self.r2, strict=True)
             found += [f"output {i}: {_numbers(*row)}" for i, row in enumerate(rows, start=1)]
+        elif len(unknown):
+            found.append(f"{UNKNOWN} of {many(len(unknown), 'output')}: {listed(unknown.astype(str).tolist())}")
         return found
 
 
@@ -127,10 +133,11 @@ class Labels:
 
 
 def _numbers(rmse: float, mae: float, r2: float) -> str:
-    if np.isnan(rmse):
-        return "no target is known"
-    shown = "R^2 undefined" if np.isnan(r2) else f"R^2 {r2:.4f}"
-    return f"RMSE {rmse:.5g}   MAE {mae:.5g}   {shown}"
+    return UNKNOWN if np.isnan(rmse) else f"RMSE {rmse:.5g}   MAE {mae:.5g}   {_r2(r2)}"
+
+
+def _r2(value: float) -> str:
+    return "R^2 undefined" if np.isnan(value) else f"R^2 {value:.4f}"
 
 
 def numbers_sums(Y: Array, F: Array, weights: Array | None = None) -> Array:
@@ -171,7 +178,7 @@ def label_sums(Y: Array, F: Array, weights: Array | None = None) -> Array:
     true, named = Y.argmax(axis=1), F.argmax(axis=1)
     hits = true == named
     counts = np.bincount(true, weights, minlength=C)
-    right = np.bincount(true[hits], None if weights is None else weights[hits], minlength=C)
+    right = np.bincount(true[hits], at(weights, hits), minlength=C)
     loss = float(weighted(LOSSES["cross_entropy"], weights).value(Y, F).sum(dtype=float))
     pairs = np.bincount(true * C + named, weights, minlength=C * C) if C <= MOST_CLASSES else np.empty(0)
     return np.concatenate([[loss], counts, right, pairs])
@@ -231,7 +238,7 @@ def levels(chain: Chain, data: Dataset, loss: Loss, over: OverPoints | None = No
     if not (loss.labels or loss.unit_hessian):
         error = constant_error(loss, Y, best_constant(loss, Y, over, n, w), over, n, w)
         return [Level("predict the best constant", error)]
-    (total,) = over(lambda rows: (total_of(Y[rows], None if w is None else w[rows]),))
+    (total,) = over(lambda rows: (total_of(Y[rows], at(w, rows)),))
     mean = total / n
     if loss.labels:
         entropy = -float(np.sum(mean * np.log(np.maximum(mean, 1e-300))))
@@ -239,12 +246,12 @@ def levels(chain: Chain, data: Dataset, loss: Loss, over: OverPoints | None = No
             Level("predict the shares", entropy),
             Level("predict the largest class", float(1.0 - mean.max()), share=True),
         ]
-    (squares,) = over(lambda rows: (total_of(np.square(Y[rows] - mean), None if w is None else w[rows]),))
+    (squares,) = over(lambda rows: (total_of(np.square(Y[rows] - mean), at(w, rows)),))
     spread_out = float(squares.sum()) > n * ((n if w is None else len(Y)) * EPS) ** 2 * float(np.square(mean).sum())
     found = [Level("predict the mean", 0.5 * float(squares.sum()) / n if spread_out else 0.0)]
     if data.autoencoder and len(mean) <= PCA_LIMIT:
         code = min(min(chain.layer_sizes[1:-1]), len(mean))
-        (spread,) = over(lambda rows: (gram(Y[rows] - mean, False, None if w is None else w[rows]),))
+        (spread,) = over(lambda rows: (gram(Y[rows] - mean, False, at(w, rows)),))
         values = np.linalg.eigvalsh(spread)
         lost = max(float(values[: len(values) - code].sum()), 0.0)
         found.append(Level(f"PCA with {code} component{'s' if code > 1 else ''}", 0.5 * lost / n))

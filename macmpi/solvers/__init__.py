@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from macmpi.demand import USUAL, Demand, Demands
+from macmpi.demand import USUAL, WEIGHTS, Demand, Demands
 from macmpi.nets.design import apply, column_dots, ridge_value
 from macmpi.reductions import AT_ONCE, Average, OverPoints
 from macmpi.solvers.grams import System
@@ -36,7 +36,7 @@ CONTINUOUS = USUAL - {Demand.SLOPES_LACKING, Demand.SITE_OF_BITS}
 DISCRETE = USUAL - {Demand.SITE_OF_NUMBERS, Demand.SEVERAL_SITES, Demand.NO_CONSTRAINTS}
 """The demands that Z-solvers handle: those that move numbers by derivatives, and one that searches codes of bits."""
 
-BY_SUMS = frozenset({Demand.SHARDED, Demand.SPARSE, Demand.WEIGHTED, Demand.WEIGHTED_OUTPUTS})
+BY_SUMS = frozenset({Demand.SHARDED, Demand.SPARSE}) | WEIGHTS
 """The demands that macmpi's W-solvers handle: they read points by sums, and heed masks and weights of points."""
 
 
@@ -74,7 +74,8 @@ class WSolver:
     activations -- the activations it can train units under, or None for all elementwise ones;
     exact -- it ends in the minimum, whatever the start;
     handles -- what may be demanded of it (macmpi/demand.py):
-        SHARDED: it reads the points through sums over runs of them alone;
+        SHARDED: it reads the points through sums over runs of them alone; where no rank holds all, a solver that does
+            not is given the rows of some;
         RESTRAINED: it heeds the problem's restraints (l1, groups, bounds);
         SPARSE: weights that do not exist stay 0 (UnitProblem.exists, Map.zero_missing);
         WEIGHTED: it heeds the weights of points: the problem's `point_weights` (which `partial`, `weigh` and `loss_at`
@@ -185,9 +186,9 @@ W_SOLVERS = Table(
     gauss_newton="macmpi.solvers.w_gauss_newton:GaussNewtonW",
     closed_form="macmpi.solvers.closed_form:ClosedForm",
     hessian_free="macmpi.solvers.w_gauss_newton:HessianFreeW",
-    lbfgs="macmpi.solvers.w_descent:LBFGSW",
-    ncg="macmpi.solvers.w_descent:ConjugateGradientW",
-    gradient="macmpi.solvers.w_descent:GradientW",
-    sgd="macmpi.solvers.w_descent:SGDW",
+    lbfgs="macmpi.solvers.descent:LBFGSW",
+    ncg="macmpi.solvers.descent:ConjugateGradientW",
+    gradient="macmpi.solvers.descent:GradientW",
+    sgd="macmpi.solvers.descent:SGDW",
     proximal="macmpi.solvers.w_proximal:ProximalW",
 )

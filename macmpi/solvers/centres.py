@@ -13,7 +13,9 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
+from macmpi.nets.design import squared_distances
 from macmpi.parallel.streams import Stream
+from macmpi.reductions import OverPoints, Rows
 from macmpi.typing import Array
 
 
@@ -21,6 +23,8 @@ class Trainer(Protocol):
     """Finds the weights of one layer from what the layer reads.
 
     copies -- the weights are rows of the inputs: every rank takes them by itself, and nothing is exchanged.
+    by_sums -- (inputs, found, over_points) -> weights, of some: those for points of which no process holds all, by sums
+        over them, from those `found` for some.  Without it these stay.
     """
 
     copies: ClassVar[bool]
@@ -72,6 +76,24 @@ class KMeans:
             if start is None:
                 return kmeans2(inputs, count, iter=self.iterations, minit="++", seed=random)[0]
             return kmeans2(inputs, start, iter=self.iterations, minit="matrix")[0]
+
+    def by_sums(self, inputs: Rows, found: Array, over_points: OverPoints) -> Array:
+        """Lloyd's algorithm from the centres found, each iteration a sum over points.
+
+        Collective: where `over_points` is.
+        """
+
+        def part(rows: slice) -> tuple[Array]:
+            A = np.asarray(inputs[rows], dtype=np.float64)
+            sums = np.zeros((len(found), A.shape[1] + 1))
+            np.add.at(sums, squared_distances(A, found).argmin(axis=1), np.column_stack([A, np.ones(len(A))]))
+            return (sums,)
+
+        for _ in range(self.iterations):
+            (sums,) = over_points(part)
+            there = sums[:, -1] > 0.0  # a cluster without points keeps its centre
+            found = np.where(there[:, None], sums[:, :-1] / np.maximum(sums[:, -1:], 1.0), found)
+        return found
 
 
 TRAINERS: dict[str, Callable[[], Trainer]] = {"kmeans": KMeans, "subset": Subset, "points": Points}

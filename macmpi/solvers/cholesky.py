@@ -67,7 +67,8 @@ def cholesky(H: Array, in_pieces: InPieces = ALONE, added: Array | float = 0.0) 
     diagonal = [first]
     R = in_pieces.matrix(*H.shape)
     for following, after in others:
-        strips, a = _strips(following.stop - following.start), following.start
+        a, side = following.start, following.stop - following.start
+        strips = [slice(start, min(start + LEAST, side)) for start in range(0, side, LEAST)]
         places = [*((panel, c) for c in columns), *((following, slice(a + s.start, a + s.stop)) for s in strips)]
         blocks = [*(R[panel, c] for c in columns), *(R[following, s] for s in strips)]
         in_pieces.fill(blocks, lambda j: _piece(H, R, diagonal[-1], panel, *places[j]))  # noqa: B023
@@ -101,11 +102,6 @@ def _indefinite(row: int) -> LinAlgError:
     return LinAlgError(f"not positive definite: row {row - 1}" if row else "not positive definite on another rank")
 
 
-def _strips(side: int) -> list[slice]:
-    """Columns of a diagonal block, as many as a piece may have at least."""
-    return [slice(a, min(a + LEAST, side)) for a in range(0, side, LEAST)]
-
-
 def _piece(H: Array, R: Array, R_ii: Array, panel: slice, rows: slice, columns: slice) -> Array:
     """R_ii^-T (H_ij - S_i^T S_j) for some columns j of a panel i; of rows behind it H_jj - S_j^T S_j alone.
 
@@ -123,7 +119,10 @@ def whole(n: int) -> bool:
 
 
 def panels(n: int) -> Iterator[tuple[slice, list[slice]]]:
-    """Rows of each panel, and the columns of its pieces: the same for every number of ranks."""
+    """Gives the rows of each panel of a matrix of n rows, and the columns of the pieces that its rest is cut into.
+
+    They are the same for every number of ranks.
+    """
     rows = n if whole(n) else PANEL
     for start in range(0, n, rows):
         stop = min(start + rows, n)

@@ -1,18 +1,25 @@
-"""Many independent problems at once, one a row: linear systems by conjugate gradients, others by lines of descent.
+"""Descents of many independent problems at once, one a row, and the W-solvers that need gradients alone.
 
 Points in the Z-step and units in the W-step are such rows, and so is one whole segment: thousands of small problems
 whose products, values and gradients are cheap together.  Each row has its own step length and its own coefficients;
-rows that are done are masked.
+rows that are done are masked.  Linear systems are solved by conjugate gradients, others by lines of descent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 
+from macmpi.demand import Demand, Demands
 from macmpi.nets.design import row_dots
+from macmpi.parallel.streams import stream
+from macmpi.reductions import OverPoints
+from macmpi.solvers import BY_SUMS, WSolver, improved
+from macmpi.solvers.grams import System, UnitWhitening
+from macmpi.solvers.w_problem import WProblem, gradients, values
 from macmpi.typing import Array
 
 Values = Callable[[Array], Array]
@@ -27,6 +34,9 @@ Product = Callable[[Array, bool], tuple[Array, Array | None, Array]]
 
 ARMIJO = 1e-4
 """A trial step t is good where it lowers the value by this share of t times the slope."""
+
+PLANE_DAMPING = 1e-3
+"""A model in a plane is damped by this, for directions scaled to curvature 1."""
 
 PAIRS, CURVED = 10, 1e-10
 """L-BFGS remembers PAIRS steps s and changes y of the gradient, those with s . y above CURVED ||s|| ||y||."""
@@ -115,8 +125,8 @@ def inverse_times(pairs: Sequence[Pair], G: Array) -> Array:
 
 def minimise(
     direction: Direction,
-    values: Values,
-    gradients: Gradients,
+    objective: Values,
+    with_gradient: Gradients,
     start: Array,
     iterations: int,
     halvings: int,
@@ -129,7 +139,7 @@ def minimise(
     values and gradients are sums that ranks take together.  Collective: where it is.
     """
     X = start.copy()
-    f, G = _finite(*gradients(X))
+    f, G = _finite(*with_gradient(X))
     live = np.ones(len(X), dtype=bool)
     G = agreed(G)
     length = agreed(1.0 / np.maximum(1.0, np.sqrt(row_dots(G, G))))
@@ -143,7 +153,7 @@ def minimise(
         if not live.any():
             break
         trial = length if direction.exact else np.ones(len(X))
-        length, after = line_search(values, X, D, f, slope, trial * live, direction.exact, halvings)
+        length, after = line_search(objective, X, D, f, slope, trial * live, direction.exact, halvings)
         step = np.where((length > 0.0)[:, None], length.astype(X.dtype)[:, None] * D, 0.0).astype(X.dtype, copy=False)
         X += step
         live &= f - after > tolerance * f
@@ -151,7 +161,7 @@ def minimise(
         f = after
         if i + 1 == iterations or not live.any():
             break
-        _, G = _finite(*gradients(X))
+        _, G = _finite(*with_gradient(X))
         G = agreed(G)
         direction.moved(step, G)
     return X, f
@@ -163,7 +173,7 @@ def _finite(f: Array, G: Array) -> tuple[Array, Array]:
 
 
 def line_search(
-    values: Values, X: Array, D: Array, f: Array, slope: Array, first: Array, exact: bool, halvings: int
+    objective: Values, X: Array, D: Array, f: Array, slope: Array, first: Array, exact: bool, halvings: int
 ) -> tuple[Array, Array]:
     """Step lengths (m,) and objectives there.  A trial is kept if it satisfies Armijo's rule, the lowest of them.
 
@@ -176,7 +186,7 @@ def line_search(
         if not pending.any():
             break
         with np.errstate(over="ignore", invalid="ignore"):
-            trial = values(X + t.astype(X.dtype)[:, None] * D)
+            trial = objective(X + t.astype(X.dtype)[:, None] * D)
             good = pending & (trial <= f + ARMIJO * t * slope) & (trial < best)
             parabola = parabola_minimum(f, slope, t, trial)
         best, length = np.where(good, trial, best), np.where(good, t, length)
@@ -196,6 +206,14 @@ def parabola_minimum(f: Numbers, slope: Numbers, t: Numbers, trial: Numbers) -> 
     """
     curvature = trial - f - slope * t
     return np.where(curvature > 0.0, -0.5 * slope * t**2 / np.where(curvature > 0.0, curvature, 1.0), np.inf)
+
+
+def least_in_plane(H: Array, b: Array) -> Array:
+    """argmin 1/2 x^T H x - b^T x, damped by `PLANE_DAMPING` in scale; 0 along what H does not see.  Collective: no."""
+    scale = 1.0 / np.sqrt(np.maximum(np.diag(H), np.finfo(float).tiny))
+    scaled = H * scale[:, None] * scale
+    found: Array = scale * np.linalg.solve(0.5 * (scaled + scaled.T) + PLANE_DAMPING * np.eye(len(b)), b * scale)
+    return found
 
 
 def conjugate_gradients(
@@ -238,3 +256,106 @@ def conjugate_gradients(
             break
         P = preconditioned + np.where(live, ry / np.where(live, ry_old, 1.0), 0.0)[:, None] * P
     return X
+
+
+# --- W-solvers --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GradientW(WSolver):
+    """Steepest descent, step lengths from a parabola, for each row of theta; others descend along their `direction`.
+
+    Units are fitted in coordinates in which the layer's Gram is the identity: features of a sigmoid layer differ in
+    scale by orders of magnitude.  Cost of an iteration: 4 N D w flops, and 2 N D w a trial.
+    """
+
+    iterations: int = 10
+    tolerance: float = 0.01
+    halvings: int = 10
+
+    takes: ClassVar[frozenset[str]] = frozenset({"units", "segment"})
+    handles: ClassVar[Demands] = BY_SUMS
+    system: ClassVar[System] = System()
+    direction: ClassVar[type[Direction]] = Direction
+
+    def solve(self, problem: WProblem, over_points: OverPoints) -> Array:
+        start = np.asarray(problem.start, dtype=np.float64)
+        whitened = UnitWhitening(problem.parts())
+        begun = problem.in_pieces.agreed(whitened.into(start))
+
+        def slopes(phi: Array) -> tuple[Array, Array]:
+            found, G = gradients(problem, whitened.back(phi), over_points)
+            return found, whitened.pull(G)
+
+        def errors(phi: Array) -> Array:
+            return values(problem, whitened.back(phi), over_points)
+
+        limits = self.iterations, self.halvings, self.tolerance
+        found, _ = minimise(self.direction(), errors, slopes, begun, *limits, problem.in_pieces.agreed)
+        moved = (found != begun).any(axis=1)
+        return np.where(moved[:, None], whitened.back(found), start)
+
+
+@dataclass(frozen=True)
+class ConjugateGradientW(GradientW):
+    """Nonlinear conjugate gradient, Polak-Ribiere cut off at 0 (PR+)."""
+
+    direction: ClassVar[type[Direction]] = Conjugate
+
+
+@dataclass(frozen=True)
+class LBFGSW(GradientW):
+    """L-BFGS."""
+
+    direction: ClassVar[type[Direction]] = LBFGS
+
+
+Gradient = Callable[[Array, Any], Array]
+"""The gradient of the objective with respect to phi is taken from some points."""
+
+
+@dataclass(frozen=True)
+class SGDW(WSolver):
+    """theta <- theta - rate v, v <- momentum v + mean gradient of the next `batch` points, for `iterations` epochs.
+    (Mean: divided by their number and by the mean weight of all points.)
+
+    For units in coordinates in which the layer's Gram is N I, so that the rate is a share of a linear unit's own step.
+
+    The order of the points is keyed by the problem, so every tile of a layer sees the same minibatches.  A row keeps
+    its start where the epochs have not lowered its objective.  Cost: 4 N D w flops an epoch, 4 N D w for the checks.
+    """
+
+    iterations: int = 1
+    batch: int = 100
+    rate: float = 0.1
+    momentum: float = 0.9
+
+    takes: ClassVar[frozenset[str]] = frozenset({"units", "segment"})
+    handles: ClassVar[Demands] = (BY_SUMS | {Demand.RING}) - {Demand.SHARDED}
+    system: ClassVar[System] = System()
+
+    def solve(self, problem: WProblem, over_points: OverPoints) -> Array:
+        whitened, N, weight = UnitWhitening(problem.parts()), len(problem.targets), problem.rows
+        phi = whitened.into(np.asarray(problem.start, dtype=np.float64))
+        velocity, scale = np.zeros_like(phi), float(N) if problem.factor is not None else N / weight
+
+        def gradient(phi: Array, rows: Array) -> Array:
+            theta = whitened.back(phi)
+            _, G = problem.partial(theta, rows, slope=True)
+            return scale * whitened.pull(G / len(rows) + problem.ridge_part(theta)[1] / N)
+
+        with np.errstate(over="ignore", invalid="ignore"):
+            for epoch in range(self.iterations):
+                order = stream(problem.key[0] if problem.key else 0, "sgd", *problem.key[1:], epoch).permutation(N)
+                batches = [order[first : first + self.batch] for first in range(0, N, self.batch)]
+                phi, velocity = self.steps(phi, velocity, batches, gradient, self.rate)
+            return improved(problem, whitened.back(phi), over_points)
+
+    def steps(
+        self, phi: Array, velocity: Array, batches: Iterable[Any], gradient: Gradient, rate: float
+    ) -> tuple[Array, Array]:
+        """A step for each minibatch, from phi with a velocity; gives both as they are then."""
+        for rows in batches:
+            velocity = self.momentum * velocity - rate * gradient(phi, rows)
+            phi = phi + velocity
+        return phi, velocity

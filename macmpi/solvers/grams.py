@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from macmpi.nets.design import at, gram_rows, weighed
 from macmpi.nets.design import gram as gram_of
-from macmpi.nets.design import gram_rows
+from macmpi.nets.layers.activation import function
 from macmpi.nets.tape import Step
 from macmpi.parallel.lapack import blas, lapack
 from macmpi.reductions import ALONE, EVERY, InPieces, OverPoints, Rows
-from macmpi.solvers.cholesky import PRECONDITIONER, jitter, regular_factor, whole
+from macmpi.solvers.cholesky import NORMAL, PRECONDITIONER, jitter, regular_factor, symmetric, whole
 from macmpi.typing import Array
 
 FASTER = 0.5
@@ -25,10 +26,14 @@ GRAM = 1.8
 
 @dataclass(frozen=True)
 class LayerGram:
-    """The units of a layer share G = [A, 1]^T [A, 1] (or A^T A: bias), and what their regressions have alike.
+    """The regressions of a layer's units share the Gram G of its inputs A (N, D), and how units read these.
 
-    G (D + 1, D + 1): from the diagonal on at least; dtype: of the inputs A; activation: of the units; sparse: each unit
-    reads some of the inputs.
+    G (D + 1, D + 1): [A, 1]^T [A, 1], of which the part from the diagonal on is known at least;
+    ridge: of each unit's regression;
+    dtype: of A;
+    bias: units have biases; without them G is A^T A (D, D);
+    activation: the name of the units' activation;
+    sparse: each unit reads only some of the inputs.
     """
 
     G: Array
@@ -62,7 +67,7 @@ class System:
         """
 
         def part(points: slice) -> tuple[Array, ...]:
-            A, own = inputs[points], None if weights is None else weights[points]
+            A, own = inputs[points], at(weights, points)
             return (gram_of(A, bias, own) if rows is None else gram_rows(A, rows, bias, own),)
 
         (G,) = over_points(part)
@@ -89,6 +94,28 @@ class System:
     def prepare(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Any:
         """The factor, or of a sparse layer the factors for each set of inputs.  Collective: where `in_pieces` is."""
         return Subsystems(self, gram) if gram.sparse else self.factor(gram, in_pieces)
+
+
+def metric_of(G: Array, added: Array | float) -> Array:
+    """H, symmetric: G, known from the diagonal on at least, with `added` on the diagonal."""
+    H = symmetric(G.T)
+    H[np.diag_indices_from(H)] += added
+    return H
+
+
+class MetricSystem(System):
+    """The units of a layer measure their steps in G plus ridge / steepest^2: a unit at its steepest has that."""
+
+    def factor(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Array:
+        G, ridge = gram.G, gram.ridge / function(gram.activation).steepest ** 2
+        share = NORMAL if gram.activation == "linear" else PRECONDITIONER
+        added = np.full(len(G), jitter(G, share, gram.dtype))
+        added[: len(G) - gram.bias] += ridge
+        return metric_of(G, added)
+
+    def prepare(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Array:
+        """The whole metric: weights that do not exist are held at 0, and the others have its submatrix."""
+        return self.factor(gram)
 
 
 KEPT = 2**24
@@ -130,8 +157,8 @@ def inputs_gram(step: Step, weights: Array | None = None) -> Array:
     if "linear" in step.map.own.capabilities:
         A = step.map.unfold(step.A)
         return gram_of(A, "bias" in step.map.own.capabilities, by_row(weights, len(A)))
-    squares = np.square(step.A, dtype=float)
-    return np.full((1, 1), (squares if weights is None else weights[:, None] * squares).sum() / step.map.n_in)
+    squares = weighed(np.square(step.A, dtype=float), weights)
+    return np.full((1, 1), squares.sum() / step.map.n_in)
 
 
 def by_row(weights: Array | None, rows: int) -> Array | None:
@@ -180,7 +207,10 @@ class Whitening:
 
 
 def alike(marks: Array) -> list[Array]:
-    """Numbers of rows with the same marks, in the order of the first of each."""
+    """Groups the rows of a matrix of truth values that are the same: the indices of each group's rows, ascending.
+
+    Groups are in the order of their first rows.
+    """
     groups: dict[bytes, list[int]] = {}
     for h, row in enumerate(np.packbits(marks, axis=1)):
         groups.setdefault(row.tobytes(), []).append(h)

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from macmpi.demand import Demands
 from macmpi.nets.design import adjoint, apply, column_dots, column_sums, ridge_value, row_dots
+from macmpi.nets.layers import is_dense
 from macmpi.nets.layers.activation import function
 from macmpi.nets.losses import Root
 from macmpi.nets.tape import Tape
 from macmpi.parallel.lapack import solved_rows
-from macmpi.reductions import ALONE, InPieces, OverPoints
+from macmpi.reductions import ALONE, EVERY, InPieces, OverPoints
 from macmpi.solvers import BY_SUMS, ELEMENTWISE, PASS, SINGLE, WSolver
 from macmpi.solvers.cholesky import SEGMENT, jitter
 from macmpi.solvers.descent import conjugate_gradients, line_search
 from macmpi.solvers.grams import LayerGram, System, inputs_gram, scattered
+from macmpi.solvers.metrics import Averages, OfSeen, Seen, metrics, shifted_inverse, shifts
 from macmpi.solvers.w_problem import SegmentProblem, UnitProblem, gradients, values
 from macmpi.typing import Array
+
+SHIFT = 1e-6
+"""A metric and a Gram are damped by this share of the product of their traces, before they are inverted."""
 
 
 class SteepestSystem(System):
@@ -206,11 +212,12 @@ class Fit:
 class HessianFreeW(WSolver):
     """(sum_n J^T B^T B J + ridge) p = -gradient, J the derivative of the segment with respect to all its weights.
 
-    Up to `cg_iterations` CG steps, each block preconditioned by the inverse Gram of its inputs, or where its map is not
-    linear by their mean square; backtracking from 1, and where no step helps once more along the preconditioned
+    Up to `cg_iterations` CG steps, each block B of dense layers preconditioned by M^-1 B G^-1, with its damped metric
+    and the Gram of its inputs (solvers/metrics.py), of other layers by the Gram alone, or where a map is not linear by
+    the mean square of its inputs; backtracking from 1, and where no step helps once more along the preconditioned
     gradient.  CG stops at the square root of rounding: what the outputs do not see (a common shift before a softmax)
     would run away beyond it.
-    Cost of an iteration, with F flops for a pass through the segment: 4 F, 4 F a CG step, and N D^2 for each Gram.
+    Cost of an iteration, with F flops for a pass through the segment: 4 F, 4 F a CG step, and N (D^2 + H^2) a layer.
     """
 
     iterations: int = 1
@@ -254,30 +261,76 @@ class HessianFreeW(WSolver):
             own = problem.weights_at(rows)
             return tuple(tape.scales(lambda step: inputs_gram(step, own)))
 
-        def product(P: Array, rows: slice) -> tuple[Array, ...]:
-            tape, root = tapes[rows.start]
-            found = tape.weight_vjp(root.normal(tape.weight_jvp(problem.weights(P[0]))))
-            return (np.concatenate([g.ravel() for g in found])[None],)
-
+        maps, scales = problem.segment.fitted, over_points(linearise)
+        known = layer_metrics(problem, {start: tape for start, (tape, _) in tapes.items()}, over_points)
         inverses = []
-        for scale, ridge in zip(over_points(linearise), problem.ridges_of_blocks, strict=True):
-            scale[np.diag_indices_from(scale)] += ridge + jitter(scale, SEGMENT)
-            inverses.append(np.linalg.inv(scale))
-
-        maps = problem.segment.fitted
+        for k, (scale, ridge) in enumerate(zip(scales, problem.ridges_of_blocks, strict=True)):
+            if k in known:
+                b, a = shifts(scale, known[k], ridge + SHIFT * float(np.trace(scale) * np.trace(known[k])))
+                inverses.append((shifted_inverse(known[k], a), shifted_inverse(scale, b)))
+            else:
+                scale[np.diag_indices_from(scale)] += ridge + jitter(scale, SEGMENT)
+                inverses.append((np.eye(1), np.linalg.inv(scale)))
 
         def precondition(R: Array) -> Array:
             blocks = zip(problem.blocks(R[0]), inverses, maps, strict=True)
-            found = [map_.zero_missing(B @ M if M.size > 1 else M * B) for B, M, map_ in blocks]
-            return np.concatenate([np.ravel(B) for B in found])[None]
+            return problem.joined([map_.zero_missing(_times(_times(B.T, M).T, G)) for B, (M, G), map_ in blocks])
 
         agreed = problem.in_pieces.agreed
 
         def multiplied(P: Array, last: bool) -> tuple[Array, Array | None, Array]:
-            (HP,) = over_points(lambda rows: product(P, rows))
+            def product(rows: slice) -> tuple[Array, ...]:
+                tape, root = tapes[rows.start]
+                return (problem.joined(tape.weight_vjp(root.normal(tape.weight_jvp(problem.weights(P[0]))))),)
+
+            (HP,) = over_points(product)
             HP += problem.ridge_part(P)[1]
             return agreed(row_dots(P, HP)), None if last else HP, P
 
         tolerance = max(self.cg_tolerance, float(np.sqrt(np.finfo(problem.inputs.dtype).eps)))
         system = np.zeros_like(theta), -G, multiplied, precondition, cg_iterations, tolerance
         return conjugate_gradients(*system, agreed=agreed)
+
+
+def _times(B: Array, A: Array) -> Array:
+    """B A for a matrix A, or a number (1, 1).  Collective: no."""
+    return B @ A if A.size > 1 else A * B
+
+
+def layer_metrics(problem: SegmentProblem, tapes: dict[int, Tape], over_points: OverPoints) -> dict[int, Array]:
+    """M_k of each layer, the mean over all points, as they weigh.
+
+    None where layers are not dense, share their weights, or have others than elementwise maps between them.
+
+    tapes: of the points of each run, by its start.  Collective: where `over_points` is.
+    """
+    segment = problem.segment
+    if not all(map(is_dense, segment.fitted)) or sum(b is not None for b in segment.blocks) > len(segment.fitted):
+        return {}
+    between = [m for m, block in zip(segment.maps, segment.blocks, strict=True) if block is None]
+    if any("elementwise" not in m.capabilities for m in between):
+        return {}
+
+    def means(matrices: Sequence[tuple[OfSeen, int]]) -> list[Any]:
+        def part(rows: slice) -> tuple[Array, ...]:
+            tape, Y, own = tapes[rows.start], problem.targets[rows], problem.weights_at(rows)
+            roots = None if own is None else np.sqrt(own)[:, None]
+            found = [np.zeros((n, n)) for _, n in matrices]
+            for (of, _), out in zip(matrices, found, strict=True):
+                if len(Y):
+                    of(Seen(tape, Y, Y, roots=roots), len(Y) / problem.rows, out)
+            return tuple(found)
+
+        return [M.__getitem__ for M in over_points(part)]
+
+    def mean(of: OfSeen, n: int) -> Array:
+        found: Array = means([(of, n)])[0](EVERY)
+        return found
+
+    def product(V: Array, M: Array | None, below: Any) -> Array:
+        found = V.T @ V if M is None else V.T @ M @ V
+        return found if below is None else found * below(EVERY)
+
+    tape = next(iter(tapes.values()))
+    found, _ = metrics(problem.loss, tape, Averages(means, mean, product), range(len(segment.fitted)))
+    return {k: M.astype(float) for k, M in found.items()}

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from macmpi.nets.chain import Segment
-from macmpi.nets.design import adjoint, apply, column_dots, ridge_value
+from macmpi.nets.design import adjoint, apply, at, column_dots, ridge_value, weighed
 from macmpi.nets.layers.activation import function
 from macmpi.nets.losses import Loss, weighted
 from macmpi.reductions import ALONE, EVERY, InPieces, OverPoints, Rows
@@ -66,7 +66,7 @@ class Restraint:
 FREE = Restraint()
 
 
-class Asked(NamedTuple):
+class RestrainedBlock(NamedTuple):
     """A block of weights, marks of those that ridge and restraint hold for, its restraint, and where weights exist."""
 
     penalised: Array
@@ -127,11 +127,34 @@ class WProblem:
 
     def weights_at(self, rows: Any) -> Array | None:
         """The weights of some points, None where all are 1."""
-        return None if self.point_weights is None else self.point_weights[rows]
+        return at(self.point_weights, rows)
 
     def parts(self, units: slice = EVERY) -> list[Alike]:
         """Some of its units, those together that read the same inputs."""
         return [Alike(WHOLE, self.shared, self.factor)]
+
+    @property
+    def restrained(self) -> list[RestrainedBlock]:
+        """The restraints on each block of weights."""
+        raise NotImplementedError
+
+    def blocks(self, theta: Array) -> list[Array]:
+        """Views of the blocks of weights that theta (m, P) consists of: W_b (H_b, D_b + 1)."""
+        raise NotImplementedError
+
+    def joined(self, blocks: Sequence[Array]) -> Array:
+        """The theta (m, P) that consists of some blocks."""
+        return np.concatenate([W.ravel() for W in blocks]).reshape(self.start.shape)
+
+    def penalties(self, theta: Array) -> list[Array]:
+        """The restraints' penalties, for each block of its rows."""
+        pairs = zip(self.blocks(theta), self.restrained, strict=True)
+        return [block.restraint.penalty(W, block.penalised) for W, block in pairs]
+
+    def inside(self, theta: Array) -> Array:
+        """The nearest theta within the bounds."""
+        pairs = zip(self.blocks(theta), self.restrained, strict=True)
+        return self.joined([block.restraint.inside(W, block.penalised) for W, block in pairs])
 
     def partial(self, theta: Array, rows: Any, slope: bool) -> tuple[Array, ...]:
         """Contribution of some points: the objective (m,) and, if asked for, its gradient (m, P), without the ridge."""
@@ -187,8 +210,7 @@ class UnitProblem(WProblem):
 
     def weigh(self, R: Array, rows: Any) -> Array:
         """w_n r_n for some points' rows R (n, w), in their precision; R itself where there are no weights."""
-        weights = self.weights_at(rows)
-        return R if weights is None else weights.astype(R.dtype, copy=False)[:, None] * R
+        return weighed(R, self.weights_at(rows))
 
     @property
     def n_in(self) -> int:
@@ -210,12 +232,10 @@ class UnitProblem(WProblem):
         return self.activation == "linear"
 
     @property
-    def asked(self) -> list[Asked]:
-        """The demands on the one block of weights that there is."""
-        return [Asked(self.penalised, self.restraint, self.exists)]
+    def restrained(self) -> list[RestrainedBlock]:
+        return [RestrainedBlock(self.penalised, self.restraint, self.exists)]
 
     def blocks(self, theta: Array) -> list[Array]:
-        """The blocks of weights that theta (m, P) consists of, views: this one."""
         return [theta]
 
     def local(self, theta: Array, rows: Any) -> tuple[Array, Array, Callable[[], Array]]:
@@ -267,13 +287,12 @@ class SegmentProblem(WProblem):
         return len(maps) == 1 and "linear" in maps[0].capabilities and self.loss.by_output and self.loss.unit_hessian
 
     @property
-    def asked(self) -> list[Asked]:
-        """The demands on each block of weights."""
+    def restrained(self) -> list[RestrainedBlock]:
         pairs = zip(self.segment.fitted, self.restraints or (FREE,) * len(self.shapes), strict=True)
-        return [Asked(map_.penalised, restraint, map_.connected) for map_, restraint in pairs]
+        return [RestrainedBlock(map_.penalised, restraint, map_.connected) for map_, restraint in pairs]
 
     def blocks(self, theta: Array) -> list[Array]:
-        """Views W_b (H_b, D_b + 1) of a vector (P,), or of (1, P)."""
+        """Blocks of a vector (P,), or of (1, P)."""
         theta, out, at = theta.ravel(), [], 0
         for h, d in self.shapes:
             out.append(theta[at : at + h * d].reshape(h, d))
@@ -291,7 +310,7 @@ class SegmentProblem(WProblem):
             return (loss.value(T, F).sum(keepdims=True),)
         tape = self.segment.tape(self.weights(theta[0]), A)
         found = tape.weight_vjp(-loss.residual(T, tape.F))
-        return loss.value(T, tape.F).sum(keepdims=True), np.concatenate([g.ravel() for g in found])[None]
+        return loss.value(T, tape.F).sum(keepdims=True), self.joined(found)
 
     def loss_at(self, rows: Any) -> Any:
         """The loss of some points, with their weights."""

@@ -1,51 +1,223 @@
-"""W-step under restraints (l1, groups, bounds, zeros that stay): proximal Newton with the layers' Grams as metric."""
+"""W-step under restraints (l1, groups, bounds, zeros that stay): proximal Newton with the layers' Grams as metric.
+
+With a quadratic in the place of the data's part of the objective each step solves for the rows of weights
+
+        min over w_h of -c_h (w_h - a_h)^T + s_h/2 (w_h - a_h) H (w_h - a_h)^T + restraint(v_h),
+
+a: where the rows begin, c: minus the gradient of the smooth part there, s: a row's curvature in units of H.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from macmpi.demand import Demand, Demands
 from macmpi.nets.design import adjoint, column_sums, row_dots
-from macmpi.nets.layers.activation import function
 from macmpi.parallel import tiles
-from macmpi.reductions import ALONE, InPieces, OverPoints
+from macmpi.parallel.lapack import factored, solved, solved_rows
+from macmpi.reductions import OverPoints
 from macmpi.solvers import BY_SUMS, WSolver
 from macmpi.solvers.cholesky import NORMAL, PRECONDITIONER, jitter
-from macmpi.solvers.grams import LayerGram, System, inputs_gram
-from macmpi.solvers.shrinkage import Form, Quadratic, form_of
-from macmpi.solvers.w_problem import WProblem, together, values
+from macmpi.solvers.grams import MetricSystem, System, alike, inputs_gram, metric_of
+from macmpi.solvers.w_problem import Restraint, WProblem, together, values
 from macmpi.typing import Array
 
-TRIALS, TRIALS_EXACT = 10, 2
-"""Curvatures that are tried in an iteration; of linear units, whose own is known, a second against rounding."""
+EXACT, EXACT_ROUNDS, ROUNDS = 1e-11, 300, 6
+"""Conditions may lack this share; rounds at most of a quadratic solved to the end, and of one that is only a model."""
 
-BEARABLE = 2.0
-"""A trial is the last where the curvature along it was at most so much more than was thought."""
+FEW, HALVINGS = 3, 20
+"""Weights of a row that are put in place between two of Newton's steps; halvings of one before it is given up."""
 
-NEARLY = 0.3
-"""A first trial is the last too where the logarithm of the curvature was right within this."""
+ROUNDING = 4.0 * float(np.finfo(float).eps)
+"""Share of its terms that a sum of them may be wrong by, as a rule."""
 
-FLATTER, STEEPER = 0.1, 16.0
-"""From one trial or iteration to the next a curvature changes within these factors; it at least doubles if refused."""
+TRIALS, BEARABLE, NEARLY = 10, 2.0, 0.3
+"""Trials of an iteration at most (of linear units, whose curvature is known, one).  One is the last where the curvature
+along it was at most BEARABLE times what was thought; the first one only if its logarithm was right within NEARLY."""
+
+FLATTER, STEEPER, LEAST = 0.1, 16.0, 0.01
+"""From one trial or iteration to the next a curvature changes within the first two factors, and at least doubles if
+refused.  An iteration begins with at least LEAST times the curvature of a first one."""
 
 
-class MeasuringGram(System):
-    """The units of a layer measure their steps in G plus ridge / steepest^2: a unit at its steepest has that."""
+@dataclass(frozen=True)
+class Quadratic:
+    """Rows W (w, P) of such a problem.  H (P, P): positive definite; penalised (w, P): where the restraint holds;
+    low, high (w, P): bounds of each weight.  Where the restraint joins rows, they have one scale.
+    """
 
-    def factor(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Form:
-        G, ridge = gram.G, gram.ridge / function(gram.activation).steepest ** 2
-        share = NORMAL if gram.activation == "linear" else PRECONDITIONER
-        added = np.full(len(G), jitter(G, share, gram.dtype))
-        added[: len(G) - gram.bias] += ridge
-        return form_of(G, added)
+    H: Array
+    start: Array
+    slope: Array
+    scale: Array
+    penalised: Array
+    low: Array
+    high: Array
+    restraint: Restraint
 
-    def prepare(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Form:
-        """The whole form: weights that do not exist are held at 0, and the others have its submatrix."""
-        return self.factor(gram)
+    def of(self, rows: Array | slice) -> Quadratic:
+        """Some rows; of a restraint that joins them all."""
+        if self.restraint.joins:
+            return self
+        whole = self.start, self.slope, self.scale, self.penalised, self.low, self.high
+        start, slope, scale, penalised, low, high = (part[rows] for part in whole)
+        return Quadratic(self.H, start, slope, scale, penalised, low, high, self.restraint)
+
+    @cached_property
+    def curvature(self) -> Array:
+        """s_h sum_i |H_ij|, (w, P): with these on a diagonal a quadratic that is nowhere below this one's."""
+        return np.multiply.outer(self.scale, np.abs(self.H).sum(axis=0))
+
+    @cached_property
+    def l1(self) -> Array:
+        """The size of l1 at each weight, (w, P)."""
+        return self.restraint.l1 * self.penalised
+
+    @property
+    def grouped(self) -> Array:
+        """Marks the columns that are groups, (P,)."""
+        return self.penalised[0] & self.restraint.joins
+
+    def lengths(self, W: Array) -> Array:
+        """||V_j|| of the columns that are groups, 0 of the others: (P,)."""
+        return np.sqrt(np.square(W).sum(axis=0)) * self.grouped
+
+    def solved(self, to_the_end: bool) -> Array:
+        """Rows that lower the objective, or start, which lies within the bounds; solved to the end or roughly.
+
+        A round is a proximal step, which finds the weights that are 0 or at bounds, and one of Newton's on the others.
+        Rows that nothing joins and that are solved to the end begin with all weights 0, of which the FEW that lack most
+        are put in place: some leave 0 in each round, while back they come one by one.  A row is done where each of its
+        conditions holds to a share of l1 and the groups' size together, or without these of the largest gradient at 0,
+        or to rounding.
+        """
+        few = to_the_end and not self.restraint.joins
+        W = np.where(self.penalised & few, np.clip(0.0, self.low, self.high), self.start)
+        live = np.arange(len(W))
+        for _ in range(EXACT_ROUNDS if to_the_end else ROUNDS):
+            part, V = self.of(live), W[live]
+            gradient = part.scale[:, None] * ((V - part.start) @ self.H) - part.slope
+            near = part.proximal(V, gradient)
+            lack = (part.curvature * np.abs(near - V)).max(axis=1, initial=0.0)
+            going = together(self.restraint.joins, lack, np.max) > part._limit(near)
+            if going.any():
+                begin, gradient = part._few(V, gradient) if few else (near, part._change(V, near, gradient)[1])
+                near = np.where(going[:, None], part._newton(begin, gradient), near)
+            W[live], live = near, live[going]
+            if not len(live):
+                break
+        change, _ = self._change(self.start, W, -self.slope)
+        return np.where((change < 0.0)[:, None], W, self.start)
+
+    def proximal(self, W: Array, gradient: Array) -> Array:
+        """argmin over X of sum_j g_j (x_j - w_j) + m_j/2 (x_j - w_j)^2 + restraint(x), m the `curvature`.
+
+        The objective falls with it, unless each condition of the minimum holds already.
+        """
+        X = self._shrunk(W, gradient, self.curvature, ...)
+        if self.restraint.joins:  # with bounds at 0 alone
+            pull = self.curvature[0] * self.lengths(X)
+            X *= np.maximum(1.0 - self.restraint.group * self.grouped / np.where(pull > 0.0, pull, 1.0), 0.0)
+        return X
+
+    def _shrunk(self, W: Array, gradient: Array, curvature: Array, at: Any) -> Array:
+        """Does so for the weights `at` some places, one by one, without groups."""
+        x = W - gradient / curvature
+        x = np.copysign(np.maximum(np.abs(x) - self.l1[at] / curvature, 0.0), x)
+        return np.clip(x, self.low[at], self.high[at]) + 0.0
+
+    def _few(self, W: Array, gradient: Array) -> tuple[Array, Array]:
+        """Puts the weights of each row that lack most at their minima, FEW one after another; with the new gradient."""
+        W, rows = W.copy(), np.arange(len(W))
+        for _ in range(FEW):
+            columns = (self.curvature * np.abs(self.proximal(W, gradient) - W)).argmax(axis=1)
+            at, curvature = (rows, columns), self.scale * self.H.diagonal()[columns]
+            new = self._shrunk(W[at], gradient[at], curvature, at)
+            gradient = gradient + (self.scale * (new - W[at]))[:, None] * self.H[columns]
+            W[at] = new
+        return W, gradient
+
+    def _limit(self, W: Array) -> Array:
+        """The most that a condition may lack, (w,)."""
+        size, step = self.restraint.l1 + self.restraint.group, np.abs(W - self.start).sum(axis=1, keepdims=True)
+        terms = np.abs(self.slope) + self.curvature * (step + np.abs(W))
+        at_0 = size if size else np.abs(self.slope + self.scale[:, None] * (self.start @ self.H))
+        least = np.maximum(EXACT * np.broadcast_to(at_0, W.shape), ROUNDING * terms)
+        return together(self.restraint.joins, least.max(axis=1), np.max)
+
+    def _change(self, old: Array, new: Array, gradient: Array) -> tuple[Array, Array]:
+        """The change of the objective of each row, or of all joined ones, and the new gradient of its smooth part.
+
+        gradient: that at the old rows.  Each weight's terms are added up first, so that near the minimum a sum is wrong
+        by rounding of the step, not of the weights.
+        """
+        move = new - old
+        curved = self.scale[:, None] * (move @ self.H)
+        change = ((gradient + 0.5 * curved) * move + self.l1 * (np.abs(new) - np.abs(old))).sum(axis=1)
+        if self.restraint.joins:
+            both = self.lengths(old) + self.lengths(new)
+            longer = (move * (new + old)).sum(axis=0) / np.where(both > 0.0, both, 1.0)
+            change[0] += self.restraint.group * longer[self.grouped].sum()
+        return together(self.restraint.joins, change), gradient + curved
+
+    def _newton(self, W: Array, gradient: Array) -> Array:
+        """Each row where a step of Newton's ends, halved until the objective falls, or where it was.
+
+        The step is that of the weights that are free, with their signs; what would change sign, turn round or leave the
+        bounds is put there.
+        """
+        lengths = self.lengths(W)
+        shrink = self.restraint.group * self.grouped / np.where(lengths > 0.0, lengths, np.inf)
+        signed = (W != 0.0) & (self.l1 > 0.0)
+        free = (self.low < W) & (self.high > W) & (signed | (self.l1 == 0.0)) & ((lengths > 0.0) | ~self.grouped)
+        right = -(gradient + shrink * W + self.l1 * np.sign(W)) / self.scale[:, None]
+        step = self._free_step(free, right, shrink / self.scale[0], W / np.where(lengths > 0.0, lengths, np.inf))
+        low = np.where(signed & (W > 0.0), np.maximum(self.low, 0.0), self.low)
+        high = np.where(signed & (W < 0.0), np.minimum(self.high, 0.0), self.high)
+        found, pending = W, np.ones(len(W), dtype=bool)
+        for length in 0.5 ** np.arange(HALVINGS + 1):
+            tried = np.clip(W + length * step, low, high)
+            if self.restraint.joins:
+                tried[:, self.grouped & ((W * tried).sum(axis=0) <= 0.0)] = 0.0
+            better = pending & (self._change(W, tried, gradient)[0] < 0.0)
+            found, pending = np.where(better[:, None], tried, found), pending & ~better
+            if not pending.any():
+                break
+        return found
+
+    def _free_step(self, free: Array, right: Array, bend: Array, U: Array) -> Array:
+        """x with (x H + x B - sum_h (x_h u_h) u B)_F = right_F and 0 elsewhere, F the free weights of each row.
+
+        B = diag(bend), bend_j = group / (s ||V_j||) and u_j = V_j / ||V_j||: the curvature of the groups' lengths, 0
+        without groups.  Without u the rows separate; it comes back by Woodbury's formula, with
+        S_ij = [i = j] / bend_j - sum_h u_hi u_hj (H_h^-1)_ij, H_h of the row's free weights with B added.
+        Cost: P^3 / 3 flops for each set of P free weights, and with groups P^3 more; 4 w P^2.
+        """
+        step, S, U = np.zeros_like(right), np.diag(1.0 / np.where(bend > 0.0, bend, 1.0)), np.where(free, U, 0.0)
+        systems = []
+        for rows in alike(free):
+            own = np.flatnonzero(free[rows[0]])
+            block, at = (own[:, None], own), (rows[:, None], own)
+            M = self.H[block]
+            M.flat[:: len(own) + 1] += bend[own]
+            with suppress(np.linalg.LinAlgError):  # in rounding
+                lower = factored(M) if len(own) else M
+                step[at] = solved_rows(lower, right[at])
+                systems.append((lower, at))
+                if self.restraint.joins:
+                    S[block] -= (U[at].T @ U[at]) * solved(lower, np.eye(len(own)))
+        with suppress(np.linalg.LinAlgError):
+            if self.restraint.joins:
+                U *= solved_rows(factored(S), (U * step).sum(axis=0, keepdims=True))
+                for lower, at in systems:
+                    step[at] += solved_rows(lower, U[at])
+        return step
 
 
 @dataclass(frozen=True)
@@ -53,7 +225,7 @@ class ProximalW(WSolver):
     """The objective plus l1 sum |v| + group sum_j ||V[:, j]||, least <= v <= most, lowered row by row.
 
     An iteration replaces the data's part by its gradient and curvature s_h G, G the Gram of the layer's inputs, and
-    solves that with the restraint (`shrinkage`), so that weights become exactly 0 or reach their bounds.  s_h is 1 for
+    solves that with the restraint (`Quadratic`), so that weights become exactly 0 or reach their bounds.  s_h is 1 for
     linear units, whose quadratic is the objective and is solved to the end, once; else at first the mean of s'^2, then
     what the last trial says.  A trial that does not lower the objective, or met far more curvature, is repeated with a
     larger s_h; the lowest is taken, and the weights stay where none is lower.
@@ -67,7 +239,7 @@ class ProximalW(WSolver):
 
     takes: ClassVar[frozenset[str]] = frozenset({"units", "segment"})
     handles: ClassVar[Demands] = BY_SUMS | {Demand.RESTRAINED}
-    system: ClassVar[System] = MeasuringGram()
+    system: ClassVar[System] = MetricSystem()
 
     def effort(self, n_in: int, units: int, points: int) -> float:
         """Passes over the points, and for each unit a system of about half of its inputs."""
@@ -75,122 +247,95 @@ class ProximalW(WSolver):
 
     def solve(self, problem: WProblem, over_points: OverPoints) -> Array:
         fit: Fit = Fit(problem, over_points) if problem.by_unit else SegmentFit(problem, over_points)
-        theta = fit.inside(np.asarray(problem.start, dtype=np.float64))
-        live, scale = np.ones(len(theta), dtype=bool), np.zeros(len(theta))
+        theta = problem.inside(np.asarray(problem.start, dtype=np.float64))
+        live, scale = np.ones(1, dtype=bool), np.zeros(1)
         for _ in range(1 if fit.problem.quadratic else self.iterations):
             model, first = fit.linearised(theta)
-            scale = np.where(scale > 0.0, np.maximum(scale, fit.least * first), first)
+            scale = np.where(scale > 0.0, np.maximum(scale, LEAST * first), first)
             theta, before, after, scale = fit.lowered(model, scale, live)
-            live &= fit.together(before - after) > self.tolerance * fit.together(before)
+            live = live & (before - after > self.tolerance * before)
             if not live.any():
                 break
         return theta
 
 
 class Model(NamedTuple):
-    """Rows theta, the smooth part of their objectives, minus its gradient, and the forms to measure moves in."""
+    """Rows theta, the smooth part of the objectives, minus its gradient, and each block's metric of moves."""
 
     theta: Array
     smooth: Array
     slope: Array
-    forms: Sequence[Form]
+    metrics: Sequence[Array]
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A W-problem as `ProximalW` reads it, rows theta (m, P) with an objective each: units of one layer, a row each.
+    """A W-problem as `ProximalW` reads it: units of one layer, rows of one block of weights.
 
-    A restraint may join the rows.  Collective: where `over_points` and the problem's `in_pieces` are.
+    Each row has an objective of its own, (m,), unless a restraint joins them all to one, (1,).  Collective: where
+    `over_points` and the problem's `in_pieces` are.
     """
 
     problem: Any
     over_points: OverPoints
-    least: ClassVar[float] = 0.01
 
-    def joined(self, blocks: Sequence[Array]) -> Array:
-        """The rows theta that consist of some blocks."""
-        return np.concatenate([W.ravel() for W in blocks]).reshape(self.problem.start.shape)
-
-    def summed(self, values: Sequence[Array]) -> Array:
-        """A value for each row from those of each block's rows."""
-        return values[0]
-
-    def together(self, values: Array, by: Callable[[Array], Any] = np.sum) -> Array:
-        """The values of rows, or where a restraint joins all of them what these are together: their sum, for all."""
-        return together(self.problem.asked[0].restraint.joins, values, by)
-
-    def smooth(self, theta: Array) -> Array:
-        """The errors and the ridge of each row."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            return values(self.problem, theta, self.over_points)
-
-    def penalty(self, theta: Array) -> Array:
-        """The restraint's penalty of each row."""
-        pairs = zip(self.problem.blocks(theta), self.problem.asked, strict=True)
-        return self.summed([asked.restraint.penalty(W, asked.penalised) for W, asked in pairs])
-
-    def inside(self, theta: Array) -> Array:
-        """The nearest rows within the bounds."""
-        pairs = zip(self.problem.blocks(theta), self.problem.asked, strict=True)
-        return self.joined([asked.restraint.inside(W, asked.penalised) for W, asked in pairs])
+    def summed(self, values: Sequence[Array], by: Callable[..., Any] = np.sum) -> Array:
+        """A value for each objective from those of each block's rows."""
+        apart = self.problem.by_unit and not self.problem.restrained[0].restraint.joins
+        return values[0] if apart else np.array([by([by(part) for part in values])])
 
     def lowered(self, model: Model, scale: Array, live: Array) -> tuple[Array, Array, Array, Array]:
         """Rows after trials, their objectives before and after, and the curvatures that the last trials say.
 
         The second trial has the curvature that the first has met; further ones follow only where one was refused.
         """
-        theta, quadratic = model.theta, self.problem.quadratic
-        objective = model.smooth + self.penalty(theta)
-        found, least, pending = theta.copy(), objective.copy(), live.copy()
-        for attempt in range(TRIALS_EXACT if quadratic else TRIALS):
+        theta = best = model.theta
+        objective = least = model.smooth + self.summed(self.problem.penalties(theta))
+        pending = live & np.ones(len(objective), dtype=bool)
+        for attempt in range(1 if self.problem.quadratic else TRIALS):
             if not pending.any():
                 break
             tried = self.step(model, scale, pending)
-            smooth = self.smooth(tried)
-            now = smooth + self.penalty(tried)
+            with np.errstate(over="ignore", invalid="ignore"):
+                smooth = self.summed([values(self.problem, tried, self.over_points)])
+            now = smooth + self.summed(self.problem.penalties(tried))
             seen = self._seen(model, tried - theta, smooth)
             likely = np.clip(seen, FLATTER * scale, STEEPER * scale)
-            right = np.isfinite(now) & (self.together(now) < self.together(objective)) & (seen <= BEARABLE * scale)
-            taken = pending & np.isfinite(now) & (self.together(now) < self.together(least))
-            found, least = np.where(taken[:, None], tried, found), np.where(taken, now, least)
-            known = (np.abs(np.log(likely / scale)) < NEARLY) | (quadratic or attempt > 0)
-            done = self.together((right & known) | ~(tried != theta).any(axis=1), np.all)
+            right = np.isfinite(now) & (now < objective) & (seen <= BEARABLE * scale)
+            taken = pending & np.isfinite(now) & (now < least)
+            best, least = np.where(taken[:, None], tried, best), np.where(taken, now, least)
+            known = (np.abs(np.log(likely / scale)) < NEARLY) | (attempt > 0)
+            stays = self.summed([(tried == theta).all(axis=1)], np.all)
             scale = np.where(pending, np.where(right, likely, np.maximum(likely, 2.0 * scale)), scale)
-            scale = self.together(scale, np.max)
-            pending &= ~done
-        return found, objective, least, scale
+            pending &= ~((right & known) | stays)
+        return best, objective, least, scale
 
     def _seen(self, model: Model, move: Array, smooth: Array) -> Array:
-        """The curvature along a move, in units of the forms, that its smooth part says."""
-        agreed = self.problem.in_pieces.agreed
-        curved, fall = agreed(self.curvature(move, model.forms)), agreed(row_dots(model.slope, move))
+        """The curvature along a move, in units of the metrics, that its smooth part says."""
+        pairs = zip(self.problem.blocks(move), model.metrics, strict=True)
+        curved = self.problem.in_pieces.agreed(self.summed([row_dots(M @ H, M) for M, H in pairs]))
+        fall = self.problem.in_pieces.agreed(self.summed([row_dots(model.slope, move)]))
         with np.errstate(over="ignore", invalid="ignore"):
             seen = 2.0 * (smooth - model.smooth + fall) / np.where(curved > 0.0, curved, 1.0)
         return np.where(np.isfinite(seen), seen, np.inf)
 
-    def step(self, model: Model, scale: Array, rows: Array) -> Array:
-        """The model's minimum for some rows; the others as they are."""
-        blocks, found = self.problem.blocks, []
-        parts = zip(blocks(model.theta), blocks(model.slope), model.forms, self.problem.asked, strict=True)
-        for W, own, form, asked in parts:
-            some, moved = np.flatnonzero(np.broadcast_to(rows | asked.restraint.joins, len(W))), W.copy()
-            scales, restraint = np.broadcast_to(scale, len(W)), asked.restraint
-            whole = Quadratic(form, W, own, scales, asked.penalised, restraint, asked.limits(W))
-            moved[some] = self._solved(whole.of(some))
+    def step(self, model: Model, scale: Array, pending: Array) -> Array:
+        """The model's minimum for the rows of pending objectives; the others as they are."""
+        blocks, exact, found = self.problem.blocks, self.problem.quadratic, []
+        parts = zip(blocks(model.theta), blocks(model.slope), model.metrics, self.problem.restrained, strict=True)
+        for W, slope, H, block in parts:
+            rows, moved = np.flatnonzero(np.broadcast_to(pending, len(W))), W.copy()
+            scales, (low, high) = np.broadcast_to(scale, len(W)), block.limits(W)
+            part = Quadratic(H, W, slope, scales, block.penalised, low, high, block.restraint).of(rows)
+            count, joins = len(rows), block.restraint.joins
+            runs = [slice(0, count)] if joins else [tile.rows for tile in tiles.solved_tiles(count)]
+            solved = lambda i: part.of(runs[i]).solved(exact)  # noqa: B023, E731
+            moved[rows] = self.problem.in_pieces.rows(runs, W.shape[1], solved)
             found.append(moved)
-        return self.joined(found)
-
-    def _solved(self, model: Quadratic) -> Array:
-        count, width = model.start.shape
-        runs = [slice(0, count)] if model.restraint.joins else [t.rows for t in tiles.solved_tiles(count)]
-        return self.problem.in_pieces.rows(runs, width, lambda i: model.of(runs[i]).solved(self.problem.quadratic))
-
-    def curvature(self, move: Array, forms: Sequence[Form]) -> Array:
-        """The moves' squares in the forms, (m,)."""
-        return row_dots(move @ forms[0].H, move)
+        return self.problem.joined(found)
 
     def linearised(self, theta: Array) -> tuple[Model, Array]:
-        """The model at some rows, and a first curvature of each."""
+        """The model at some rows, and a first curvature of each objective."""
         problem, agreed = self.problem, self.problem.in_pieces.agreed
 
         def partial(rows: slice) -> tuple[Array, ...]:
@@ -202,64 +347,47 @@ class Fit:
         errors, slope, squares = self.over_points(partial)
         scale = np.ones(len(theta)) if problem.quadratic else np.maximum(squares / problem.rows, 1e-30)
         ridge, shrink = problem.ridge_part(theta)
-        first = self.together(agreed(scale), np.max)
-        return Model(theta, agreed(errors + ridge), agreed(slope - shrink), [problem.factor]), first
+        smooth = self.summed([agreed(errors + ridge)])
+        return Model(theta, smooth, agreed(slope - shrink), [problem.factor]), self.summed([agreed(scale)], np.max)
 
 
 @dataclass(frozen=True)
 class SegmentFit(Fit):
-    """All weights of a segment, its blocks, in one row."""
-
-    least: ClassVar[float] = 0.0
-
-    def summed(self, values: Sequence[Array]) -> Array:
-        return np.array([sum(part.sum() for part in values)])
-
-    def curvature(self, move: Array, forms: Sequence[Form]) -> Array:
-        pairs = zip(self.problem.blocks(move), forms, strict=True)
-        return np.array([sum(float(np.vdot(M @ form.H, M)) for M, form in pairs)])
+    """A W-problem of a whole segment: all its weights, block after block, in one row with one objective."""
 
     def linearised(self, theta: Array) -> tuple[Model, Array]:
         problem, agreed = self.problem, self.problem.in_pieces.agreed
 
         def partial(rows: slice) -> tuple[Array, ...]:
             tape = problem.segment.tape(problem.weights(theta[0]), problem.inputs[rows])
-            own = problem.weights_at(rows)
-            return (*problem.partial(theta, rows, slope=True), *tape.scales(lambda step: inputs_gram(step, own)))
+            weights = problem.weights_at(rows)
+            return (*problem.partial(theta, rows, slope=True), *tape.scales(lambda step: inputs_gram(step, weights)))
 
         errors, gradient, *sums = self.over_points(partial)
         ridge, shrink = problem.ridge_part(theta)
         slope, wide = agreed(-gradient - shrink), [d for _, d in problem.shapes]
         grams = [agreed(S) if len(S) > 1 else np.eye(d) * agreed(S)[0, 0] for S, d in zip(sums, wide, strict=True)]
-        model = Model(theta, agreed(errors + ridge), slope, self._forms(grams, np.ones(len(grams))))
-        if not problem.quadratic:
-            model = model._replace(forms=self._forms(grams, self._shares(model, grams)))
-        return model, np.ones(1)
-
-    def _forms(self, grams: Sequence[Array], shares: Array) -> list[Form]:
-        """The Grams, each times its share, and the ridge."""
-        problem, found = self.problem, []
-        least = NORMAL if problem.quadratic else PRECONDITIONER
+        shares = np.ones(len(grams)) if problem.quadratic else self._shares(theta, slope, grams)
+        least, metrics = NORMAL if problem.quadratic else PRECONDITIONER, []
         parts = zip(grams, shares, problem.segment.fitted, problem.ridges_of_blocks, strict=True)
-        for G, share, map_, ridge in parts:
-            held = ridge * map_.penalised.all(axis=0)
-            found.append(form_of(share * G, held + jitter(share * G, least, problem.inputs.dtype)))
-        return found
+        for G, share, map_, of_block in parts:
+            added = of_block * map_.penalised.all(axis=0) + jitter(share * G, least, problem.inputs.dtype)
+            metrics.append(metric_of(share * G, added))
+        return Model(theta, agreed(errors + ridge), slope, metrics), np.ones(1)
 
-    def _shares(self, model: Model, grams: list[Array]) -> Array:
-        """The Gauss-Newton curvature along each block's own step in units of its Gram, so that s = 1 fits them all.
+    def _shares(self, theta: Array, slope: Array, grams: list[Array]) -> Array:
+        """The Gauss-Newton curvature along each block of the slope in units of its Gram, so that s = 1 fits them all.
 
         The square of a sum of blocks is at most their number times the sum of the squares.
         """
-        problem, theta, one = self.problem, model.theta, np.ones(1)
-        moves = problem.blocks(self.step(model, one, one > 0.0) - theta)
+        problem, moves = self.problem, self.problem.blocks(slope)
 
         def partial(rows: slice) -> tuple[Array, ...]:
             tape = problem.segment.tape(problem.weights(theta[0]), problem.inputs[rows])
             root, found = problem.loss_at(rows).root(problem.targets[rows], tape.F), []
             for i in range(len(moves)):
                 alone = [move if i == j else np.zeros_like(move) for j, move in enumerate(moves)]
-                change = tape.weight_jvp(problem.weights(self.joined(alone)))
+                change = tape.weight_jvp(problem.weights(problem.joined(alone)))
                 found.append(float(np.vdot(change, root.normal(change))))
             return (np.array(found),)
 

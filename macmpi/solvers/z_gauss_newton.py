@@ -195,7 +195,7 @@ def dual_preconditioner(
     output = last.maps[-1]
     if sample.loss.unit_hessian and output.n_out > output.n_in and "linear" in output.capabilities:
         M = last.congruence(weights, A, M, len(last.maps) - 1, average)
-        V = weights[last.weighted[-1]][:, : output.n_in]
+        V = weights[last.parameter_blocks[-1]][:, : output.n_in]
         C = np.linalg.solve(np.eye(len(M), dtype=made) + M @ (V.T @ V), M)
         C, V = (0.5 * (C + C.T)).astype(dtype), V.astype(dtype)
         return lambda R: R - ((R @ V) @ C) @ V.T

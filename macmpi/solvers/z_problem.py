@@ -19,7 +19,7 @@ from macmpi.nets.tape import Fixed
 from macmpi.reductions import EVERY
 from macmpi.typing import Array
 
-Rows = Array | slice
+RowIndex = Array | slice
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class ZProblem:
     shift: Array | None = None
     sides: tuple[Array | None, ...] = ()
 
-    def inputs(self, k: int, z: Array, rows: Rows = EVERY) -> Array:
+    def inputs(self, k: int, z: Array, rows: RowIndex = EVERY) -> Array:
         """The inputs of segment k > 0 for coordinates z of the given rows: these, and the data that it reads."""
         side = self.sides[k - 1] if self.sides else None
         return z if side is None else np.hstack([z, side[rows].astype(z.dtype, copy=False)])
@@ -60,7 +60,7 @@ class ZProblem:
         F = self.segments[0].forward(self.weights, self.X)
         return F if self.shift is None else F + self.sites(self.shift)[0]
 
-    def outputs(self, Z: Array, rows: Rows = EVERY) -> list[Array]:
+    def outputs(self, Z: Array, rows: RowIndex = EVERY) -> list[Array]:
         """f_1(x) + u_1, f_2(z_1) + u_2, ..., f_{K+1}(z_K) for coordinates Z of the given rows of the problem."""
         F = [self.first[rows]]
         for k, z in enumerate(self.sites(Z), start=1):
@@ -76,13 +76,13 @@ class ZProblem:
         pairs = [s.linearise(self.weights, A, fixed) for s, A in zip(self.segments[1:], inputs, strict=True)]
         return self._shifted([self.first, *(f for f, _ in pairs)]), [t for _, t in pairs]
 
-    def _shifted(self, F: list[Array], rows: Rows = EVERY) -> list[Array]:
+    def _shifted(self, F: list[Array], rows: RowIndex = EVERY) -> list[Array]:
         if self.shift is not None:
             for f, u in zip(F[1:-1], self.sites(self.shift)[1:], strict=True):
                 f += u[rows]
         return F
 
-    def values(self, Z: Array, rows: Rows = EVERY) -> Array:
+    def values(self, Z: Array, rows: RowIndex = EVERY) -> Array:
         """The objective of eq. (4) at Z (n', sum H) for the given rows of the problem: (n',)."""
         F = self.outputs(Z, rows)
         return self.weigh(Z, self.missed(Z, F), F[-1], rows)
@@ -91,7 +91,7 @@ class ZProblem:
         """c_k = f_k(z_{k-1}) + u_k - z_k from the outputs F."""
         return [f - z for f, z in zip(F[:-1], self.sites(Z), strict=True)]
 
-    def weigh(self, Z: Array, missed: Sequence[Array], F: Array, rows: Rows = EVERY) -> Array:
+    def weigh(self, Z: Array, missed: Sequence[Array], F: Array, rows: RowIndex = EVERY) -> Array:
         """The objective by point from coordinates, the constraints' residuals and the last outputs."""
         total = self.loss.value(self.Y[rows], F)
         for metric, c in zip(self.metrics, missed, strict=True):

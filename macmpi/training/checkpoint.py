@@ -25,7 +25,7 @@ from macmpi.files import DAMAGE, RUN, first_line, image, replace_file, run_of
 from macmpi.parallel.points import PointPartition
 from macmpi.parallel.team import Team, check_alike
 from macmpi.plan.plan import Plan
-from macmpi.state import BY_POINT, KINDS, History, Own, Record, State
+from macmpi.state import BY_POINT, KINDS, History, Record, RecordT, State
 from macmpi.typing import Array
 
 FORMAT = 13
@@ -39,13 +39,13 @@ def contents(state: State[Any]) -> dict[str, Any]:
     return {f.name: getattr(part, f.name) for part in parts for f in fields(part) if f.name not in ("history", "own")}
 
 
-def assembled(values: dict[str, Any], record: type[Own]) -> State[Own]:
+def assembled(values: dict[str, Any], record: type[RecordT]) -> State[RecordT]:
     """The State whose `contents` are the values.  Raises KeyError."""
 
     def made(kind: Any, **more: Any) -> Any:
         return kind(**{f.name: values[f.name] for f in fields(kind) if f.name not in more}, **more)
 
-    whole: State[Own] = made(State, history=made(History), own=made(record))
+    whole: State[RecordT] = made(State, history=made(History), own=made(record))
     return whole
 
 
@@ -72,7 +72,7 @@ def digest(state: State[Any], *more: Array) -> str:
     return found.hexdigest()
 
 
-def with_rows(state: State[Own], rows: dict[str, Any]) -> State[Own]:
+def with_rows(state: State[RecordT], rows: dict[str, Any]) -> State[RecordT]:
     """The State with other rows of its points."""
     return assembled(contents(state) | rows, type(state.own))
 

@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from macmpi import UsageError, files, many
-from macmpi.config.unread import gone
-from macmpi.config.whole import changes, differences
+from macmpi.config.whole import changes, differences, gone
 from macmpi.machine.lock import ELSEWHERE
 from macmpi.plan.resolved import Resolved
 from macmpi.results import model_file
 from macmpi.results.reading import launches
-from macmpi.state import State
+from macmpi.state import MacState, State
 from macmpi.training import checkpoint
 from macmpi.training.request import Request
 
@@ -202,13 +201,14 @@ def ends(of: Resolved) -> dict[str, Any]:
 def _finished(state: State[Any] | None, end: dict[str, Any], resolved: Resolved) -> str:
     """Says why nothing is left to do; "" where a run with this model has not ended as it is wanted.
 
-    state: of the newest checkpoint, if there is one; end: attributes of the model.
+    state: of the newest checkpoint, if there is one: where full MAC has settled without an iteration left to go on with
+    steps of all points, more iterations do.  end: attributes of the model.
     """
     of = end.get(model_file.MADE_FROM)
     if not of or end.get(model_file.ENDS) != json.dumps(ends(resolved)) or (state and of != state.fingerprint):
         return ""
     iteration, why = (state.iteration, state.finished) if state else (end["iteration"], end["finished"])
-    if why == "converged":
+    if why == "converged" and not (state and resolved.finishing and isinstance(state.own, MacState)):
         return (
             f"(settled after {many(iteration, 'iteration')}): nothing is left to do; "
             f"{resolved.longer}, with another --output, trains longer"

@@ -21,7 +21,7 @@ from macmpi.plan.plan import Plan
 from macmpi.plan.resolved import Resolved
 from macmpi.results import model, model_file
 from macmpi.training.checkpoint import keeper_of
-from macmpi.training.loop import DIVERGED, Job, train
+from macmpi.training.loop import DIVERGED, TrainingJob, train
 from macmpi.training.request import Outcome, Request
 from macmpi.training.run_directory import Nowhere, RunDirectory, provenance
 
@@ -56,7 +56,7 @@ def launch_training(request: Request, source: Source, plan: Plan, team: Team) ->
         directory.held = replace(directory.held, found=None)
         if state is not None and (selected := state.own.architecture).units:
             plan = plan.resized(*selected)
-        return train(Job(request, directory, state, origin, facts), plan, data, team)
+        return train(TrainingJob(request, directory, state, origin, facts), plan, data, team)
 
 
 def loaded(plan: Plan, source: Source, team: Team) -> Dataset:

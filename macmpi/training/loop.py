@@ -20,7 +20,7 @@ from macmpi.parallel.team import Team, check_alike, on_root
 from macmpi.plan.penalty import Decision, Progress
 from macmpi.plan.plan import Plan
 from macmpi.results.scores import levels
-from macmpi.state import Errors, State
+from macmpi.state import Errors, State, StochasticState
 from macmpi.training import finite, process
 from macmpi.training.checkpoint import digest, keeper_of
 from macmpi.training.process import ANSWERED
@@ -36,7 +36,7 @@ DIVERGED, LATE = "diverged", "max_time"
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """The launch has settled this for a run that was asked for.  facts: its provenance, on rank 0."""
 
     request: Request
@@ -47,18 +47,19 @@ class Job:
 
 
 @np.errstate(over="ignore", invalid="ignore")  # what is not finite is found and said
-def train(job: Job, plan: Plan, data: Dataset, team: Team) -> Outcome:
+def train(job: TrainingJob, plan: Plan, data: Dataset, team: Team) -> Outcome:
     """Run to the end, or until somebody stops it.  Collective: yes."""
     process.ready_memory()
     process.ready_products()
     clock = Clock()
     team.set_clock(clock, plan.resolved.run.deadline)
-    method = choose(plan, data, team, clock)
+    finishing = job.state is not None and isinstance(job.state.own, StochasticState) and plan.finishing
+    method = choose(finishing or plan, data, team, clock)
     run = Training(job, data, team, clock, method)
     if job.request.is_program:
         process.spare_living()
     state, stopped = run.begin(), False
-    while not state.finished and not stopped:
+    while not stopped and (not state.finished or run.goes_on(state)):
         stopped = run.iterate(state)
     if stopped and not job.request.ends_with_model:
         return Outcome(STOPPED)
@@ -68,7 +69,7 @@ def train(job: Job, plan: Plan, data: Dataset, team: Team) -> Outcome:
 class Training:
     """The loop around a method: records, decisions, checkpoints.  Collective: where a method says so."""
 
-    def __init__(self, job: Job, data: Dataset, team: Team, clock: Clock, method: Method) -> None:
+    def __init__(self, job: TrainingJob, data: Dataset, team: Team, clock: Clock, method: Method) -> None:
         """Computes the errors to compare with, and opens the curve.  Collective: yes."""
         self.job, self.data, self.team, self.clock = job, data, team, clock
         self.method, plan = method, method.plan
@@ -119,7 +120,7 @@ class Training:
     def iterate(self, state: State[Any]) -> bool:
         """One iteration, its record and rank 0's decision.  True when the run must stop here.  Collective: yes."""
         self.sweep_began, mu = now(), state.mu
-        complete = self._sweep(state)
+        complete = self._turn(state) if state.finished else self._sweep(state)
         worst = self.team.max_over_ranks({"took": now() - self.sweep_began, **finite.bad_places(state, self.first)})
         state.seconds += worst.pop("took")
         wrong = finite.wrong_places(
@@ -157,7 +158,10 @@ class Training:
         return stop
 
     def _diverged(self, state: State[Any], wrong: NumericalError) -> bool:
-        """The run ends with the best weights so far, for numbers are no longer finite.  Collective: no (all alike)."""
+        """Ends the run with the best weights so far, as numbers are no longer finite; rank 0 warns.
+
+        Gives False: the run was not stopped from outside.  Collective: no (all ranks do the same).
+        """
         state.finished = DIVERGED
         if self.team.rank == 0:
             warn(f"{wrong}; the model has the best weights of before, of iteration {state.history.best_iteration}")
@@ -181,6 +185,27 @@ class Training:
                 self._save(replace(state, seconds=state.seconds + began - self.sweep_began), last=False)
             self.sweep_began += now() - began
         return stop
+
+    def goes_on(self, state: State[Any]) -> bool:
+        """Full MAC has settled, and the run goes on with steps of all points.  Collective: no."""
+        left = self.plan.resolved.schedule.max_iterations - state.iteration
+        return state.finished == "converged" and self.plan.finishing is not None and left > 0
+
+    def _turn(self, state: State[Any]) -> bool:
+        """An iteration in which full MAC's postprocessed weights become those that steps of all points go on from.
+
+        Collective: yes.
+        """
+        assert self.plan.finishing is not None
+        weights = self.method.finish(state).weights
+        self.method = choose(self.plan.finishing, self.data, self.team, self.clock)
+        begun = self.method.start_at(weights, gradient_step=False)
+        state.weights, state.Z, state.own, state.finished = begun.weights, begun.Z, begun.own, ""
+        state.history.fell_to = float("inf")
+        self.method.begin(state)
+        self._say(f"  {self.method.account.how}")
+        state.completed()
+        return True
 
     def _sweep(self, state: State[Any]) -> bool:
         """The method's sweep; a rank whose library stops at numbers that are not finite says where, for all.
@@ -268,14 +293,16 @@ class Training:
     def _refit(self, state: State[Any], best: Best, iterations: int) -> Refit | None:
         """The refit, begun or gone on with; None where it must stop, once its state is kept.  Collective: yes."""
         directory, of = self.job.directory, f"{state.fingerprint} {iterations}"
-        found = on_root(self.team, lambda: directory.refit_of(of))
+        keeper, found = keeper_of(self.plan), on_root(self.team, lambda: directory.refit_of(of))
         self.pace.pause()
 
         def keep(begun: State[Any]) -> None:
-            kept = self.team.from_root(lambda: directory.keep_refit(begun, of))
-            self.unsaved = self.unsaved or not kept
+            """One of which no rank has all rows begins again."""
+            if keeper.codes(begun) is not None:
+                kept = self.team.from_root(lambda: directory.keep_refit(begun, of))
+                self.unsaved = self.unsaved or not kept
 
-        begun = keeper_of(self.plan).handed_out(found, self.team)
+        begun = keeper.handed_out(found, self.team)
         done = refit(self.data, self.method, best, iterations, lambda: self._wishes()[0], begun, keep)
         if done is not None:
             self._say(f"  {done}")

@@ -63,12 +63,26 @@ class RunDirectory:
     def judge(self, asked: Request, of: Resolved) -> None:
         """Finds what the folder holds for a run of this config, as of `held.judge`, under the lock if it is there.
 
-        Raises UsageError, also where another run is using the folder.
+        Raises UsageError, also where another run is using the folder, or what is to be written there could not be.
         """
-        self.lock.take()
+        in_the_way = self.lock.take()
         self._signs = signs(files_in(self.path))
         self.held = judge(self.path, asked, of)
         self.run = self.held.run or self.run
+        if self.held.finished:
+            return
+        try:
+            if in_the_way:
+                raise in_the_way
+            for folder in (self.path, self.checkpoints):
+                files.check_folder(folder)
+        except OSError as error:
+            raise self._unwritten(error) from None
+
+    def _unwritten(self, error: OSError) -> UsageError:
+        place = error.filename2 or error.filename or self.path
+        move = "move it away or " if isinstance(error, IsADirectoryError | FileExistsError) else ""
+        return UsageError(f"cannot write to {place}: {error.strerror}; {move}name another folder with --output")
 
     def check_data(self, facts: dict[str, Any], source: str) -> None:
         """Raises UsageError where the run of the folder is of other data, or was begun with another model."""
@@ -104,11 +118,7 @@ class RunDirectory:
             text = json.dumps({files.RUN: self.run, "launches": [*launches(log), facts]}, indent=1) + "\n"
             files.replace_file(log, text.encode(), self.run)
         except OSError as error:
-            place = error.filename2 or error.filename or self.path
-            move = "move it away or " if isinstance(error, IsADirectoryError | FileExistsError) else ""
-            raise UsageError(
-                f"cannot write to {place}: {error.strerror}; {move}name another folder with --output"
-            ) from None
+            raise self._unwritten(error) from None
 
     def compare(self, facts: dict[str, Any]) -> str:
         """Says that the launch before ran on other kernels, on any ranks; "" where it did not.

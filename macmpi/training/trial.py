@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from statistics import median
@@ -13,6 +14,7 @@ import numpy as np
 from macmpi import UsageError, many
 from macmpi.config import Config
 from macmpi.config.auto import Sizes
+from macmpi.console import warn
 from macmpi.data.dataset import Dataset
 from macmpi.data.gathered import Points, points_of
 from macmpi.data.parts import split_sizes
@@ -24,7 +26,7 @@ from macmpi.methods.starts import Origin, start
 from macmpi.nets.losses import loss_of
 from macmpi.parallel import launchers
 from macmpi.parallel.clock import Clock, now
-from macmpi.parallel.launchers import Memory
+from macmpi.parallel.launchers import Memory, ranks_here
 from macmpi.parallel.team import Team, on_root
 from macmpi.plan import estimate
 from macmpi.plan.cost import Machine, predicted
@@ -66,10 +68,25 @@ def check(request: Request, source: Source, plan: Plan, team: Team) -> list[str]
         took = f"{found[0]:.2g} s measured here, the median of {found[1]}"
     return [
         *request.chosen.replace("\n  ", "\n").splitlines(),
-        *team.from_root(lambda: estimate.estimate(plan)[0]),
+        *team.from_root(lambda: [*estimate.estimate(plan)[0], f"machine      {_machine(plan, source)}"]),
         f"iteration    {took}",
         f"output       {output}",
     ]
+
+
+def _machine(plan: Plan, source: Source) -> str:
+    """Says what the ranks of this machine need together, and what it has; warns where that is less.  Collective: no."""
+    memory, nodes = launchers.memory(), -(-plan.ranks // (ranks_here(os.environ) if plan.ranks > 1 else 1))
+    need = bytes_of_node(plan, nodes)
+    amounts = _amounts(need, memory)
+    if need > memory.bytes:
+        remedy = _remedy(plan, plan.resolved.config, source.sizes(), nodes, memory.bytes)
+        warn(f"{amounts}: the run may be killed; use {remedy}")
+    return amounts
+
+
+def _amounts(need: float, memory: Memory) -> str:
+    return f"about {estimate.in_gb(need)} a node, and {memory.source} {estimate.in_gb(memory.bytes)}"
 
 
 def _folder(request: Request, plan: Plan, data: Dataset) -> str:
@@ -114,6 +131,8 @@ def _growing(of: Resolved) -> int:
     keys, most = of.stochastic, max(of.run.max_iterations, 1)
     if of.method.name != "stochastic":
         return most
+    if keys.batch == "all":
+        return 0
     return min(math.ceil(keys.grow_every * (keys.batch_max / keys.batch - 1.0)) * keys.records, most)
 
 
@@ -154,12 +173,11 @@ def answer(config: Config, asked: MachineQuestion, ranks: int = 1) -> list[str]:
         config = replace(config, model=replace(config.model, loss="squared"))
     sizes, ranks = _sizes_of(config, asked, points), asked.ranks or ranks
     plan, held = _plan(config, sizes, ranks), -(-ranks // asked.nodes)
-    memory, whose = Memory(asked.memory, "a node (--memory) has") if asked.memory else launchers.memory()
+    memory = Memory(asked.memory, "a node (--memory) has") if asked.memory else launchers.memory()
     need, on_node = bytes_of_node(plan, asked.nodes), many(held, "rank")
-    amounts = f"about {need / 1e9:,.1f} GB a node, and {whose} {memory / 1e9:,.1f} GB"
-    if need > memory:
-        remedies = ", or ".join(_ways(plan, config, sizes, asked.nodes, memory))
-        remedy = f"use {remedies}" if remedies else "fewer hidden units, or fewer points"
+    amounts = _amounts(need, memory)
+    if need > memory.bytes:
+        remedy = f"use {_remedy(plan, config, sizes, asked.nodes, memory.bytes)}"
         raise UsageError(f"{on_node} on a node with {plan.n_train:,} points: {amounts}: {remedy}")
     rate, machine, plans = estimate.steady_rate(), Machine(cores=held), (plan, replace(plan, ranks=1))
     found, alone = (predicted(p, rate, machine).total for p in plans)
@@ -192,6 +210,10 @@ def _plan(config: Config, sizes: Sizes, ranks: int) -> Plan:
 def bytes_of_node(plan: Plan, nodes: int) -> float:
     """The bytes of the busiest of some nodes: of its ranks, and of what these share.  Collective: no."""
     return -(-plan.ranks // nodes) * estimate.estimate(plan)[1] + estimate.node_bytes(plan)
+
+
+def _remedy(plan: Plan, config: Config, sizes: Sizes, nodes: int, memory: float) -> str:
+    return ", or ".join(_ways(plan, config, sizes, nodes, memory)) or "fewer hidden units, or fewer points"
 
 
 def _ways(plan: Plan, config: Config, sizes: Sizes, nodes: int, memory: float) -> Iterator[str]:

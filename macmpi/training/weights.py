@@ -18,11 +18,12 @@ from macmpi import many
 from macmpi.console import decimals
 from macmpi.data.dataset import Dataset, share_arrays
 from macmpi.half_steps.errors import errors_of
-from macmpi.half_steps.evaluation import at
 from macmpi.half_steps.parts import Parts
 from macmpi.methods.choose import Method, choose
 from macmpi.methods.starts import Origin, constant_weights, start
+from macmpi.nets.design import at
 from macmpi.nets.losses import LINKS
+from macmpi.parallel.points import appended
 from macmpi.parallel.team import Team
 from macmpi.plan.penalty import Progress
 from macmpi.plan.plan import Plan
@@ -142,16 +143,19 @@ def iterations_of(of: Resolved, best: Best, errors: Array) -> int:
     return max(int(np.argmin([np.mean(errors[max(i - 1, 0) : i + 2]) for i in range(len(errors))])), 1)
 
 
-def joined(data: Dataset, team: Team) -> Dataset:
+def joined(data: Dataset, plan: Plan, whole: Plan, team: Team) -> Dataset:
     """Training and validation points as training points, in the scaling of the training points.
 
+    plan, whole: of the run, and of these.
     Cost: a copy of all points, one for the ranks of a node if they share memory.  Collective: yes.
     """
+    sets = plan.work.train, plan.work.validation
     pairs = [(data.X, data.X_val)] if data.autoencoder else [(data.X, data.X_val), (data.Y, data.Y_val)]
     if weighted := data.weights is not None or data.weights_val is not None:
         given = (data.weights, data.X), (data.weights_val, data.X_val)
         pairs.append(tuple(np.ones(len(A)) if w is None else w for w, A in given))  # type: ignore[arg-type]
-    found = [np.concatenate(pair) for pair in pairs] if team.rank == 0 or not team.shares else []
+    both = [list(zip(sets, pair, strict=True)) for pair in pairs]
+    found = [appended(of, whole.work.train, team) for of in both] if team.rank == 0 or not team.shares else []
     found = share_arrays(team, found) if team.shares else found
     weights = found.pop() if weighted else None
     return replace(data, X=found[0], Y=found[-1], groups=None, order=None, weights=weights)
@@ -171,10 +175,10 @@ def refit(
     None where it was stopped; `keep` is then given its state, and `begun` is that of one to go on with, on all ranks.
     stopped, keep: collective.  Cost: the iterations, on all points.  Collective: yes.
     """
-    team, clock = first.parts.team, first.parts.clock
-    whole = joined(data, team)
-    method = choose(Plan(first.plan.resolved, len(whole.X), len(data.X_val), team.size), whole, team, clock)
-    of = method.plan.resolved
+    team, clock, of = first.parts.team, first.parts.clock, first.plan.resolved
+    plan = Plan(of, first.plan.n_train + first.plan.n_val, first.plan.n_val, team.size)
+    whole = joined(data, first.plan, plan, team)
+    method = choose(plan, whole, team, clock)
     state = start(method, Origin()) if begun is None else begun
     method.begin(state)
     while state.iteration < iterations:
@@ -185,5 +189,7 @@ def refit(
         state.mu = of.schedule.decide(Progress(state.iteration, state.mu, np.inf, 0.0, best=state.iteration)).mu
     weights = state.result.copy()
     after, before = (_errors(method, state, flat).E_Q for flat in (weights, best.weights))
-    better = team.from_root(lambda: after < min(before, levels(method.plan.chain, whole, of.loss)[0].value))
-    return Refit(weights, state.iteration, after, len(whole.X), better)
+    points = method.parts.points
+    constants = levels(plan.chain, whole, of.loss, points.over, points.weight) if points.summing else []
+    better = team.from_root(lambda: after < min(before, constants[0].value))
+    return Refit(weights, state.iteration, after, plan.n_train, better)

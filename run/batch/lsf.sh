@@ -31,7 +31,7 @@ job=$LSB_JOBID-${LSB_JOBINDEX:-0}
 restarts=-1 # LSF counts them
 
 # A job that another batch system's job has submitted inherits that one's nodes and limit, which mpiexec would heed.
-for name in "${!SLURM@}" "${!SRUN_@}" "${!PBS_@}"; do unset "$name"; done
+for name in "${!SLURM@}" "${!SRUN_@}" "${!PBS_@}" "${!FLUX_@}" "${!COBALT_@}" "${!PE_HOSTFILE@}"; do unset "$name"; done
 
 launcher=(mpiexec -n "${RANKS:-$LSB_DJOB_NUMPROC}")
 before_a_start() {

@@ -28,7 +28,7 @@ job=$PBS_JOBID
 restarts=${MACMPI_RESTARTS:-0}
 
 # A job that another batch system's job has submitted inherits that one's nodes and limit, which mpiexec would heed.
-for name in "${!SLURM@}" "${!SRUN_@}" "${!LSB_@}"; do unset "$name"; done
+for name in "${!SLURM@}" "${!SRUN_@}" "${!LSB_@}" "${!FLUX_@}" "${!COBALT_@}" "${!PE_HOSTFILE@}"; do unset "$name"; done
 
 # Attributes of this job; qstat cuts long values and begins the rest with a tab.
 about=$(qstat -f "$PBS_JOBID" | awk '/^\t/ { printf "%s", substr($0, 2); next } { printf "\n%s", $0 }')

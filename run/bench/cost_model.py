@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil
 
-from macmpi.plan.cost import Machine, Seconds, Work, predict, rounds
+from macmpi.plan.cost import Machine, Rates, Seconds, predict, rounds
 from macmpi.plan.plan import Plan
 
 
@@ -21,24 +21,24 @@ def parmac(ranks: int, units: int, z: float, w: float, machine: Machine, unit_by
     return (z + w) / (z / ranks + ceil(units / ranks) * (w / units + 2.0 * ranks * sent))
 
 
-def grown(work: Work, by: float) -> Work:
+def grown(work: Rates, by: float) -> Rates:
     """The work of `by` times as many points: what is counted by points is a rate already.  Collective: no."""
     factor, unit = (tuple(by * rate for rate in rates) for rates in (work.factor, work.unit))
     return replace(work, factor=factor, unit=unit)
 
 
-def scaled(work: Work, by: float) -> Work:
+def scaled(work: Rates, by: float) -> Rates:
     """Every rate times a number."""
     return replace(grown(work, by), point=by * work.point, shared=by * work.shared)
 
 
-def predict_all(sweeps: Sequence[tuple[Work, Plan]], machine: Machine, ranks: int) -> Seconds:
+def predict_all(sweeps: Sequence[tuple[Rates, Plan]], machine: Machine, ranks: int) -> Seconds:
     """Several iterations, each with the plan that it had, on a given number of ranks."""
     found = [vars(predict(work, replace(plan, ranks=ranks), machine)).values() for work, plan in sweeps]
     return Seconds(*map(sum, zip(*found, strict=True)))
 
 
-def ceiling(work: Work, plan: Plan) -> tuple[float, float, float]:
+def ceiling(work: Rates, plan: Plan) -> tuple[float, float, float]:
     """The largest speedup that any number of ranks reaches: of the Z-step by its points, of the W-step by its units, of
     the whole with what is shared; exchange and crowding left out."""
     most = max(len(plan.work.train.blocks), len(work.tasks(plan).jobs), 1)

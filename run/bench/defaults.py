@@ -195,13 +195,15 @@ def of_page(page: Path, without: list[str]) -> list[dict[str, Any]]:
     text = page.read_text().partition(PUBLIC)[0]
     named = " ".join(text.split("Commits:")[1].split("Written")[0].split())
     commits = {who.strip(): at for who, at in re.findall(r"([^;:]+?) at ([0-9a-f, -]+?(?:dirty)?)(?=;|\.)", named)}
-    lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
-    heads, rows = lines[0][1::2], []
-    for name, *cells in lines[1:]:
-        for who, error, seconds in zip(heads, cells[::2], cells[1::2], strict=True):
-            if who not in without and error != "-":
-                found = {"set": name, "seed": -1, "who": who, "error": float(error), "seconds": float(seconds)}
-                rows.append(found | {"commit": commits[who]})
+    lines = text[text.index("| data set") :].partition("\n\n")[0].splitlines()
+    (_, *heads), _, *of_sets = (line.strip("| ").split(" | ") for line in lines)
+    rows = []
+    for name, *cells in of_sets:
+        for who, cell in zip((head.partition(":")[0] for head in heads), cells, strict=True):
+            if who not in without and cell != "-":
+                error, seconds = map(float, cell.split(", "))
+                rows.append({"set": name, "seed": -1, "who": who, "error": error, "seconds": seconds})
+                rows[-1]["commit"] = commits[who]
     return rows
 
 
@@ -230,32 +232,33 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
     """Markdown: mean errors and CPU seconds, then how often macmpi is no worse and better than each contender."""
     found = means(rows)
     others = [who for who in (FULL, MLP, TUNED, TREES, LINEAR) if any(who in row for row in found.values())]
-    lines = [f"| data set | {OURS} | s | " + " | ".join(f"{who} | s" for who in others) + " |"]
-    lines.append("|---|" + "---|" * (2 + 2 * len(others)))
+    lines = [f"| data set | {OURS}: error, CPU seconds | {' | '.join(others)} |"]
+    lines.append("|---|" + "---|" * (1 + len(others)))
     for name, row in found.items():
-        cells = ["{:.4g} | {:.1f}".format(*row[who]) if who in row else "- | -" for who in (OURS, *others)]
+        cells = ["{:.4g}, {:.1f}".format(*row[who]) if who in row else "-" for who in (OURS, *others)]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    lines += ["", "All splits:", "", *compared(found, others)]
+    lines += [
+        "",
+        f"| {OURS} against | no worse | better | within 3 % | its CPU seconds in theirs |",
+        "|---|---|---|---|---|",
+    ]
+    against = [(who, who, found) for who in others]
     if apart := [row for row in rows if row["seed"] >= UNSEEN]:
         own = [who for who in others if any(row["who"] == who for row in apart)]
-        lines += ["", f"Splits from {UNSEEN} on alone:", "", *compared(means(apart), own)]
+        against += [(f"{who}, splits from {UNSEEN} on", who, means(apart)) for who in own]
+    for title, who, some in against:
+        pairs = [(row[OURS][1], row[who][1]) for row in some.values() if who in row]
+        ratio = math.exp(sum(math.log(a / b) for a, b in pairs) / len(pairs))
+        lines.append(f"| {title} | {' | '.join(compared(some, who))} | {ratio:.2f} |")
     return lines
 
 
-def compared(found: dict[str, dict[str, tuple[float, float]]], others: list[str]) -> list[str]:
-    """A line for each other contender: on how many sets macmpi is no worse, and its CPU seconds."""
-    lines = []
-    for who in others:
-        pairs = [(row[OURS], row[who]) for row in found.values() if who in row]
-        no_worse = sum(a[0] <= b[0] * (1.0 + SAME) for a, b in pairs)
-        better = sum(a[0] < b[0] * (1.0 - SAME) for a, b in pairs)
-        near = sum(a[0] <= 1.03 * b[0] for a, b in pairs)
-        ratio = math.exp(sum(math.log(a[1] / b[1]) for a, b in pairs) / len(pairs))
-        lines.append(
-            f"- against {who}: no worse on {no_worse}, better on {better}, within 3 % on {near} of {len(pairs)}; "
-            f"{ratio:.2f} of its CPU seconds (geometric mean)"
-        )
-    return lines
+def compared(found: dict[str, dict[str, tuple[float, float]]], who: str) -> list[str]:
+    """On how many sets macmpi is no worse than a contender, better, and within 3 %."""
+    pairs = [(row[OURS][0], row[who][0]) for row in found.values() if who in row]
+    no_worse = sum(a <= b * (1.0 + SAME) for a, b in pairs)
+    better = sum(a < b * (1.0 - SAME) for a, b in pairs)
+    return [f"{no_worse} of {len(pairs)}", str(better), str(sum(a <= 1.03 * b for a, b in pairs))]
 
 
 def spread(rows: list[dict[str, Any]], sizes: dict[str, tuple[int, int]]) -> list[str]:
@@ -278,17 +281,21 @@ def spread(rows: list[dict[str, Any]], sizes: dict[str, tuple[int, int]]) -> lis
         cells = [_median(list(found[who].values())) if who in found else "-" for who in (OURS, *others)]
         size = "{:,}, {}".format(*sizes[name])
         lines.append(f"| {name}: {TABLES[name].target} | {size} | {' | '.join(cells)} |")
-    said = ((line.partition("; ")[0], who) for line, who in zip(compared(means(rows), others), others, strict=True))
-    found = [f"{line}; by more than noise {_beyond_noise(errors, who)}" for line, who in said]
-    return [*lines, "", *(textwrap.fill(line, 118, subsequent_indent="  ") for line in found)]
+    lines += ["", f"| {OURS} against | no worse | better | within 3 % | beyond noise: worse on | better |"]
+    lines += ["|---|---|---|---|---|---|"]
+    for who in others:
+        cells = [*compared(means(rows), who), *_beyond_noise(errors, who)]
+        lines.append(f"| {who} | {' | '.join(cells)} |")
+    return lines
 
 
 def _median(errors: list[float]) -> str:
-    return f"{np.median(errors):.4g} ({min(errors):.3g} to {max(errors):.3g})"
+    least, most = (f"{float(f'{error:.3g}'):,g}" for error in (min(errors), max(errors)))
+    return f"{np.median(errors):.4g} ({least}-{most})"
 
 
-def _beyond_noise(errors: dict[str, dict[str, dict[int, float]]], who: str) -> str:
-    """Names the tables on which macmpi is worse than a contender by more than chance, and counts those where better.
+def _beyond_noise(errors: dict[str, dict[str, dict[int, float]]], who: str) -> tuple[str, str]:
+    """The tables on which macmpi is worse than a contender by more than chance, and how many those where better are.
 
     By chance: the mean of the splits' differences is 0 (Student's t, at 5 %).
     """
@@ -303,7 +310,7 @@ def _beyond_noise(errors: dict[str, dict[str, dict[int, float]]], who: str) -> s
                 worse.append(name)
             else:
                 better += 1
-    return f"worse on {', '.join(worse) or 'none'}, better on {better}"
+    return ", ".join(worse) or "none", str(better)
 
 
 def commit() -> str:
@@ -329,33 +336,39 @@ def measured_where() -> str:
     return f"{cpu}, {load}; scikit-learn {sklearn.__version__}; {datetime.now(UTC):%Y-%m-%d}"
 
 
-TITLE = "# Defaults against other people's defaults"
+TITLE = "# Without tuning, against others' defaults"
 
-HEAD = """The machine: {where}. Commits: {commits}. Written by `{command}`. Errors are means over {repeats} splits of
-each set, a quarter of it for the test: root mean squared error, of several outputs each in its deviation, or per cent
-of wrong labels. Seconds are CPU seconds of a whole process on one thread. `run/bench/data_sets.py` makes the sets.
-The ridges, the damping, the schedule of full MAC and when to refit were chosen with a view to the errors on splits 0
-to 2 of some of these sets, the minibatches and the patience of labels on splits 0 to 3, none set by set; that the
-first minibatches of numbers stay at a twentieth of the points was decided on all splits. "full MAC" is macmpi with
-`method.name = "mac"`.{rest}"""
+MEASURED = """<details markdown="1">
+<summary>How it was measured</summary>
+
+{measured}
+
+</details>"""
+
+HEAD = """Means over {repeats} splits of each set, a quarter of it for the test: root mean squared error, of several
+outputs each in its deviation, or per cent of wrong labels, and CPU seconds of a whole process on one thread. "full
+MAC" is macmpi with `method.name = "mac"`; `run/bench/data_sets.py` makes the sets."""
+
+CHOSEN = """Machine: {where}. Commits: {commits}. Written by `{command}`.{rest} Ridges, damping, the schedule of full
+MAC and when to refit were chosen with a view to splits 0 to 2 of some of these sets, minibatches and the patience of
+labels to splits 0 to 3, none set by set; that the first minibatches of numbers stay at a twentieth of the points, on
+all splits."""
 
 PUBLIC = "## Public tables as they come"
 
-OF_TABLES = """The machine: {where}. The commits: {commits}. Written by `{command}`. Errors are medians over {repeats}
-splits, in brackets the least and the greatest: root mean squared error, or per cent of wrong labels. The tables hold
-text, whole numbers and gaps; `run/bench/public_tables.py` has their list, and how they were chosen before anything was
-trained on them. macmpi reads the training rows as a CSV file, with nothing but the target and the loss given. The MLP
-is scikit-learn's behind one column a category, the mean in gaps, and scaled numbers and targets; "stopped early" is
-with `early_stopping=True`. The boosted trees know what is a category. "No worse", "better" and "within 3 %" compare
-means; more than noise is what the differences of the splits leave to chance in one case of twenty at most, by Student's
-t. The limit of numbers that lie far beyond those of training was decided with a view to diamonds, Crime and MCAS, that
-patience waits for the first epoch with a view to Produc; which texts have columns of their own on another table; that
-up to 5,000 points are refitted, and for how long, on splits 100 to 124 of nine of these tables (docs/log/few_points.md,
-which judges it on other splits of eight others)."""
+OF_TABLES = """Medians over {repeats} splits, in brackets the least and the greatest, of root mean squared errors or
+per cent of wrong labels. The tables hold text, whole numbers and gaps, and were chosen before anything was trained on
+them (`run/bench/public_tables.py`). macmpi reads the training rows as a CSV file, with nothing but target and loss
+given. The MLP is scikit-learn's, behind one column a category, the mean in gaps and scaled numbers and targets;
+"stopped early" is with `early_stopping=True`. The boosted trees know what is a category."""
 
-EARLIER = (
-    " Contenders with other commits than macmpi's were measured at those, and are means of that time, seconds too."
-)
+CHOSEN_OF_TABLES = """Machine: {where}. Commits: {commits}. Written by `{command}`. Comparisons are of means; beyond
+noise is what the differences of the splits leave to chance in one case of twenty at most, by Student's t. With a view
+to some of these tables were decided: the limit of numbers far beyond those of training (diamonds, Crime, MCAS), that
+patience waits for the first epoch (Produc), which texts have columns of their own (another), and refits of up to
+5,000 points (splits 100 to 124 of nine, judged on others: log/few_points.md)."""
+
+EARLIER = " Contenders with other commits than macmpi's are means of the time of those, seconds too."
 
 
 def main() -> None:
@@ -409,25 +422,55 @@ Rows = list[dict[str, Any]]
 
 
 def page(command: str, sets: tuple[Rows, list[str]], tables: tuple[Rows, list[str]], earlier: str = "") -> str:
-    """The Markdown of the page: a section of the sets, one of the public tables, each of rows and lines made of them.
+    """The Markdown of the page: an answer, a section of the sets, one of the public tables, of rows and lines of each.
 
     earlier: a page whose sections stay where there are no rows.
     """
 
-    def wrapped(text: str, rows: Rows, rest: str = "") -> str:
+    def section(about: str, chosen: str, rows: Rows, lines: list[str]) -> str:
         commits = "; ".join(
             f"{who} at {', '.join(of_contender(rows, who))}" for who in dict.fromkeys(row["who"] for row in rows)
         )
-        repeats = len({row["seed"] for row in rows if row["seed"] >= 0})
-        text = text.format(commits=commits, repeats=repeats, command=command, where=measured_where(), rest=rest)
-        return textwrap.fill(" ".join(text.split()), 118, break_on_hyphens=False, break_long_words=False)
+        named = {
+            **{"commits": commits, "command": command, "where": measured_where(), "rest": EARLIER if earlier else ""},
+            "repeats": len({row["seed"] for row in rows if row["seed"] >= 0}),
+        }
+        about, chosen = (
+            textwrap.fill(" ".join(text.format(**named).split()), 118, break_on_hyphens=False, break_long_words=False)
+            for text in (about, chosen)
+        )
+        return "\n".join([about, "", *lines, "", MEASURED.format(measured=chosen)])
 
     first, _, second = (part.strip() for part in earlier.partition(PUBLIC))
+    first = first[first.index("Means over") :] if "Means over" in first else ""
     if sets[0]:
-        first = "\n".join([TITLE, "", wrapped(HEAD, sets[0], EARLIER if earlier else ""), "", *sets[1]])
+        first = section(HEAD, CHOSEN, *sets)
     if tables[0]:
-        second = "\n".join([wrapped(OF_TABLES, tables[0]), "", *tables[1]])
-    return f"{first or TITLE}\n" + (f"\n{PUBLIC}\n\n{second}\n" if second else "")
+        second = section(OF_TABLES, CHOSEN_OF_TABLES, *tables)
+    parts = [TITLE, answer(first, second), first, *([PUBLIC, second] if second else [])]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def answer(first: str, second: str) -> str:
+    """What the tables of the sets and of the public ones say against the MLP and against boosted trees."""
+    own = []
+    for part in (first, second):
+        rows = [line.strip("| ").split(" | ") for line in part.splitlines() if " of " in line and line.startswith("|")]
+        own.append({name: cells for name, *cells in rows})
+    said = []
+    for who, words in (
+        (MLP, f"Without tuning {OURS} is no worse than scikit-learn's MLP"),
+        (TREES, "It is no worse than its boosted trees"),
+    ):
+        of = [
+            f"{part[who][0]} {what}"
+            for part, what in zip(own, ("data sets", "public tables"), strict=True)
+            if who in part
+        ]
+        said += [f"{words} on {' and on '.join(of)}."] if of else []
+    worse = own[1].get(TREES, ["", "", "", "none"])[3]
+    said += [f"By more than noise it is worse than these on {worse.replace(', ', ' and ')}."] if worse != "none" else []
+    return textwrap.fill(" ".join(said), 118)
 
 
 if __name__ == "__main__":

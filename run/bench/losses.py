@@ -1,4 +1,4 @@
-"""What other losses than the squared error are good for, on real data: the figures of docs/studies/losses.md.
+"""What other losses than the squared error are good for, on real data: the figures of docs/studies.md.
 
     MACMPI_DATA=... python run/bench/losses.py [outliers|missing|labels|counts ...]
 

@@ -5,7 +5,7 @@
 Every shape is run/usps_fast.toml, or run/large_fast.toml, with other data or another net; no key of the method differs.
 Each rival is tuned by successive halving over its learning rate and minibatch, from wide random weights, and again from
 stochastic MAC's start, for which it pays nothing; all judge averaged weights.  Muon and SOAP are left out of the large
-net for their cost: an epoch of Muon takes 90 to 394 s there (docs/studies/optimisers.md), of Adam 18; of the wide net
+net for their cost: an epoch of Muon takes 90 to 394 s there (docs/results.md), of Adam 18; of the wide net
 SOAP's takes 23, Adam's 2.  Adam's two rates both run to the end there, ten minutes: early errors choose the wrong one.
 """
 

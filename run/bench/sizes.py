@@ -1,4 +1,4 @@
-"""The sizes that a selection takes, against a grid of trained nets: the figures of docs/studies/sizes.md.
+"""The sizes that a selection takes, against a grid of trained nets: the figures of docs/studies.md.
 
     MACMPI_DATA=... python run/bench/sizes.py [--output runs/sizes.jsonl]
 

@@ -1,7 +1,7 @@
-"""The figures of docs/tutorial: macmpi on data that scikit-learn bundles, against what one would use instead.
+"""The table of docs/tutorial/codes.md: codes of bits by macmpi, against what one would use instead.
 
-    python run/bench/tutorial.py digits      # measures, and writes the table into docs/tutorial/digits.md
-    python run/bench/tutorial.py diabetes codes --repeats 2 --pages /tmp    # a trial, into other files
+    python run/bench/tutorial.py                                     # measures, and writes the table into the page
+    python run/bench/tutorial.py --repeats 2 --page /tmp/codes.md    # a trial, into a copy of the page
 
 All contenders of a split are measured one after the other in one process on one thread, so that what else the machine
 does strikes them alike.  Seconds are CPU seconds of fit and prediction, imports not counted.
@@ -25,25 +25,17 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
 
 import numpy as np  # noqa: E402
-from defaults import LINEAR, MLP, OURS, TREES, TUNED, commit, measured_where, peer  # noqa: E402
-from sklearn.datasets import load_diabetes, load_digits  # noqa: E402
+from defaults import OURS, commit, measured_where  # noqa: E402
+from sklearn.datasets import load_digits  # noqa: E402
 from sklearn.decomposition import PCA  # noqa: E402
-from sklearn.dummy import DummyRegressor  # noqa: E402
 from sklearn.linear_model import Ridge  # noqa: E402
 from sklearn.model_selection import GridSearchCV, ShuffleSplit, train_test_split  # noqa: E402
-from sklearn.neighbors import KNeighborsClassifier  # noqa: E402
 from sklearn.neural_network import MLPRegressor  # noqa: E402
-from sklearn.pipeline import make_pipeline  # noqa: E402
-from sklearn.preprocessing import StandardScaler  # noqa: E402
-from sklearn.svm import SVC, SVR  # noqa: E402
 
 import macmpi  # noqa: E402
 
-PAGES = Path(__file__).resolve().parents[2] / "docs" / "tutorial"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "tutorial" / "codes.md"
 BEGIN, END = "<!-- table -->", "<!-- end of table -->"
-SETTINGS = 20
-"""Settings of the tuned MLP that are tried."""
-
 NEIGHBOURS = 10
 BITS = (8, 16, 32)
 RECIPE = {
@@ -70,72 +62,12 @@ Array = np.ndarray
 Row = tuple[str, dict[str, float]]
 """A contender, and its figures by name; the last is its CPU seconds."""
 
-Fit = Callable[[Array, Array], Any]
-
 
 def timed(do: Callable[[], Any]) -> tuple[Any, float]:
     """The answer, and the CPU seconds that it took."""
     began = time.process_time()
     found = do()
     return found, time.process_time() - began
-
-
-def predictions(make: Fit, X: Array, y: Array, X_test: Array) -> tuple[Array, float]:
-    return timed(lambda: make(X, y).predict(X_test))
-
-
-# --- labels, numbers --------------------------------------------------------------------------------------------------
-
-
-def digits(seed: int) -> list[Row]:
-    """Wrong labels of a split of the digits, per cent."""
-    X, y = load_digits(return_X_y=True)
-    X, X_test, y, y_test = train_test_split(X, y, test_size=0.25, random_state=seed, stratify=y)
-
-    def ours(X: Array, y: Array) -> Any:
-        return macmpi.fit(X, y, loss="cross_entropy", seed=seed)
-
-    def of_images(X: Array, y: Array) -> Any:
-        return macmpi.fit(X.reshape(-1, 8, 8), y, loss="cross_entropy", seed=seed)
-
-    contenders: dict[str, Fit] = {
-        OURS: ours,
-        f"{OURS}, as images": of_images,
-        "support vectors, Gaussian": SVC().fit,
-        "nearest neighbour": KNeighborsClassifier(1).fit,
-        **{name: peer(name, "labels", seed, SETTINGS).fit for name in (MLP, TUNED, TREES, LINEAR)},
-    }
-    found = {name: predictions(make, X, y, X_test) for name, make in contenders.items()}
-    return [
-        (name, {"wrong labels, %": 100.0 * float(np.mean(p != y_test)), "CPU s": seconds})
-        for name, (p, seconds) in found.items()
-    ]
-
-
-def diabetes(seed: int) -> list[Row]:
-    """R^2 and root mean squared error of a split of the diabetes data."""
-    X, y = load_diabetes(return_X_y=True)
-    X, X_test, y, y_test = train_test_split(X, y, test_size=0.25, random_state=seed)
-
-    def ours(X: Array, y: Array) -> Any:
-        return macmpi.fit(X, y, seed=seed)
-
-    contenders: dict[str, Fit] = {
-        OURS: ours,
-        **{name: peer(name, "regression", seed, SETTINGS).fit for name in (LINEAR, MLP, TUNED, TREES)},
-        "support vectors, Gaussian": make_pipeline(StandardScaler(), SVR(C=100.0)).fit,
-        "the mean": DummyRegressor().fit,
-    }
-    found = {name: predictions(make, X, y, X_test) for name, make in contenders.items()}
-    return [(name, {**errors(p, y_test), "CPU s": seconds}) for name, (p, seconds) in found.items()]
-
-
-def errors(predicted: Array, wanted: Array) -> dict[str, float]:
-    squares = np.mean((predicted - wanted) ** 2)
-    return {"RMSE": float(np.sqrt(squares)), "R^2": float(1.0 - squares / wanted.var())}
-
-
-# --- codes ------------------------------------------------------------------------------------------------------------
 
 
 def codes(seed: int) -> list[Row]:
@@ -262,8 +194,6 @@ def scores(code: Array, code_test: Array, y: Array, y_test: Array, X_test: Array
 
 # --- pages ------------------------------------------------------------------------------------------------------------
 
-CASES: dict[str, Callable[[int], list[Row]]] = {"digits": digits, "diabetes": diabetes, "codes": codes}
-
 
 def table(splits: list[list[Row]]) -> list[str]:
     """Markdown: the mean and the deviation over the splits of each figure of each contender; seconds as means."""
@@ -297,21 +227,17 @@ def into(page: Path, lines: list[str], command: str, repeats: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cases", nargs="+", choices=list(CASES))
     parser.add_argument("--repeats", type=int, default=10)
-    parser.add_argument("--pages", type=Path, default=PAGES)
+    parser.add_argument("--page", type=Path, default=PAGE)
     args = parser.parse_args()
     warnings.simplefilter("ignore")
-    for case in args.cases:
-        splits = []
-        for seed in range(args.repeats):
-            splits.append(CASES[case](seed))
-            print(case, seed, *(f"{name}: {figures}" for name, figures in splits[-1]), sep="\n  ", flush=True)
-        lines = table(splits)
-        print("\n".join(lines))
-        into(
-            args.pages / f"{case}.md", lines, " ".join(["python", "run/bench/tutorial.py", *sys.argv[1:]]), args.repeats
-        )
+    splits = []
+    for seed in range(args.repeats):
+        splits.append(codes(seed))
+        print(seed, *(f"{name}: {figures}" for name, figures in splits[-1]), sep="\n  ", flush=True)
+    lines = table(splits)
+    print("\n".join(lines))
+    into(args.page, lines, " ".join(["python", "run/bench/tutorial.py", *sys.argv[1:]]), args.repeats)
 
 
 if __name__ == "__main__":

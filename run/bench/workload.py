@@ -29,7 +29,7 @@ from macmpi.parallel.clock import Clock, now
 from macmpi.parallel.points import Points
 from macmpi.parallel.shared_work import Products
 from macmpi.parallel.team import Team
-from macmpi.plan.cost import Work
+from macmpi.plan.cost import Rates
 from macmpi.plan.plan import Plan
 from macmpi.reductions import InPieces
 from macmpi.solvers.grams import System
@@ -109,7 +109,7 @@ def timed(plan: Plan, tally: Tally) -> Iterator[None]:
         yield
 
 
-def trace(path: Path, settings: Sequence[str], iterations: int) -> list[tuple[Work, Plan, float]]:
+def trace(path: Path, settings: Sequence[str], iterations: int) -> list[tuple[Rates, Plan, float]]:
     """For each iteration but the first: its work, the plan that it had (on one rank), its seconds."""
     method, state, clock = begun(path, settings)
     found = []
@@ -128,7 +128,7 @@ def trace(path: Path, settings: Sequence[str], iterations: int) -> list[tuple[Wo
     return found
 
 
-def rates(plan: Plan, tally: Tally, z: float, w: float, took: float, again: bool) -> Work:
+def rates(plan: Plan, tally: Tally, z: float, w: float, took: float, again: bool) -> Rates:
     """Seconds of an iteration divided by what the plan says that each thing costs.
 
     z, w, took: seconds of the half steps and of the iteration.  Time of a half step outside the calls that are
@@ -153,7 +153,7 @@ def rates(plan: Plan, tally: Tally, z: float, w: float, took: float, again: bool
     def of_segment(k: int) -> float:
         return rest * tally.seconds["unit", k] / sum(job.cost for job in tasks.jobs if job.segment == k)
 
-    return Work(
+    return Rates(
         point=(z - tally.of("z") + passes + made) / plan.n_train,
         factor=tuple(map(of_gram, range(len(width)))),
         unit=tuple(map(of_segment, range(len(width)))),

@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path += [str(ROOT / "tests"), str(ROOT / "run" / "bench")]
 
 from evidence import THREADS, commit, where  # noqa: E402
-from pages_of_evidence import source, table  # noqa: E402
-from theory.checks import FORMULAS  # noqa: E402
+from pages_of_evidence import place, table, versions, wrapped  # noqa: E402
+from theory.checks import FORMULAS, ROUNDING  # noqa: E402
 
 FOLDER = ROOT / "docs" / "algorithms"
 PAGE, FIGURES = FOLDER / "checks.md", FOLDER / "checks.json"
@@ -30,22 +30,18 @@ TESTS = ROOT / "tests" / "theory"
 
 HEAD = """# Formulas, checked by computation
 
-Every formula below is computed twice: by the program, and by a few lines in `tests/theory`. Those of objectives,
-derivatives, layers, half steps and starts share no code with the program; those of selection, steps of stochastic MAC
-and baselines are put together from parts of it, such as the gradient of a minibatch, that other rows check. Derivatives
-are taken by a complex step, Im f(x + ih) / h with h = 1e-30, where the function is analytic: nothing is subtracted, so
-they are exact to rounding. Elsewhere they are central differences, extrapolated (Richardson).
+Every formula below is computed twice, by the program and by a few lines in `tests/theory`, and both agree to rounding.
+Those of objectives, derivatives, layers, half steps and starts share no code with the program. Those of selection,
+steps of stochastic MAC and baselines are put together from parts of it that other rows check.
 
-"Found" is the largest difference in all of these comparisons, relative to the largest number of the independent
-computation; 1.1e-16 is the rounding of one operation in double precision. The tests fail above "bound", which is at
-most 100 times what was found, or 1e-12. What the formulas are used for, and laws without a formula (no half step raises
-E_Q; any number of ranks gives the same bits), are other tests.
+"Found" is the largest difference, relative to the largest number of the independent computation, of so many
+comparisons; 1.1e-16 is the rounding of one operation. Tests fail above 1e-12, or above the bound in brackets, which is
+at most 100 times what was found. Complex steps, Im f(x + ih) / h with h = 1e-30, subtract nothing, and are exact to
+rounding. Laws without a formula (no half step raises E_Q; any number of ranks gives the same bits) are other tests.
 """
 
-END = """`make checks` runs these tests and writes this page; `make test` runs them too, `make test-thorough` with more
-cases.
-`multipliers of the path` is no rounding error: it is what is left at mu = 1e5 of a deviation that falls like 1 / mu
-([convergence](convergence.md)).
+END = """`multipliers of the path` is no rounding error, but what is left at mu = 1e5 of a deviation that falls like 1 /
+mu ([convergence](convergence.md)). `make checks` runs these tests and writes this page; `make test` runs them too.
 """
 
 
@@ -70,7 +66,11 @@ def measure() -> None:
     FIGURES.write_text("{\n" + ",\n".join([*lines, ' "found": {\n' + ",\n".join(rows) + "\n }"]) + "\n}\n", "utf-8")
 
 
-def place(of: str) -> str:
+FEW = 4
+"""Ways to compute again that fewer formulas have stand in one table."""
+
+
+def stands(of: str) -> str:
     """A number of the paper, or a link to a page."""
     if not of.endswith(".md"):
         return of
@@ -79,20 +79,23 @@ def place(of: str) -> str:
 
 
 def page() -> str:
-    """The whole page."""
+    """The whole page, a table for each way to compute again."""
     figures: dict[str, Any] = json.loads(FIGURES.read_text(encoding="utf-8"))
-    rows = []
+    by_means: dict[str, list[list[str]]] = {}
     for row in FORMULAS.values():
         found = figures["found"][row.name]
         size = f"{found['deviation']:.1e}" if found["deviation"] else "0"
-        test = found["test"].replace("::", "`, `")
+        bound = f" ({row.bound:g})" if row.bound != ROUNDING else ""
         text = f"`{row.formula.replace('|', chr(92) + '|')}`"
-        rows.append(
-            [row.name, text, place(row.place), row.means, f"{size} of {found['times']}", f"{row.bound:g}", f"`{test}`"]
-        )
-    header = ("formula", "what is computed", "where it stands", "computed again by", "found", "bound", "test")
-    text = source({**figures, "steps": {}})
-    return "\n".join([HEAD, table(header, rows), "", END, text, "", "```", "make checks", "```", ""])
+        test = f"`{found['test'].rpartition('::')[2]}`"
+        cells = [row.name, text, stands(row.place), f"{size}{bound} of {found['times']}", test]
+        by_means.setdefault(row.means, []).append(cells)
+    header = ("formula", "what is computed", "where it stands", "found", "test")
+    rare = {means: by_means.pop(means) for means in [m for m, rows in by_means.items() if len(rows) < FEW]}
+    by_means["otherwise"] = [[f"{own[0]}: {means}", *own[1:]] for means, rows in rare.items() for own in rows]
+    tables = [f"## {means[0].upper()}{means[1:]}\n\n{table(header, rows)}\n" for means, rows in by_means.items()]
+    source = wrapped(f"{place(figures)}; {versions({'': figures}).removeprefix(': ')}")
+    return "\n".join([HEAD, *tables, END, source, ""])
 
 
 if __name__ == "__main__":

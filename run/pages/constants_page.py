@@ -17,11 +17,13 @@ SOURCE, PAGE = ROOT / "macmpi" / "plan" / "tuned.py", ROOT / "docs" / "algorithm
 
 HEAD = """# Constants of stochastic MAC
 
-Nothing in the formulas of [stochastic MAC](stochastic.md) says what these numbers should be: they were tuned, or set
-by judgement, and no key changes them. "Chosen on" says on which nets and data, "half" and "double" what these do, as
-far as the logs or the history of commits know it. Errors are E1 per point, training / validation. USPS is
-`run/usps_fast.toml`, large `run/large_fast.toml`, tables are [small public ones](../log/few_points.md); one run of
-seed 0 unless seeds are named. The page is made of `macmpi/plan/tuned.py` (`python run/pages/constants_page.py`).
+Nothing in the formulas of [stochastic MAC](stochastic.md) says what these {count} numbers should be, and no key changes
+them: they were tuned, or set by judgement. Most were chosen on one net, the autoencoder of USPS digits. The last column
+has on what, and what half, double and other values do; where it says nothing, nothing was recorded.
+
+Errors are E1 per point, training / validation. USPS is `run/usps_fast.toml`, large `run/large_fast.toml`, tables are
+small public ones (log/few_points.md); one run of seed 0 unless seeds are named. The page is made of
+`macmpi/plan/tuned.py` (`python run/pages/constants_page.py`).
 """
 
 
@@ -43,6 +45,7 @@ def constants(source: str) -> Iterator[Constant | str]:
             yield title[1].capitalize()
         elif found := re.search(r"^([A-Z][A-Z_]*) = (.+)$", paragraph, re.MULTILINE):
             text = " ".join(re.findall(r"^# (.*)$", paragraph, re.MULTILINE))
+            text = re.sub("Chosen on, half, double: (.+)", r"Chosen on: \1 Half, double: \1", text)
             words = re.fullmatch(r"(.+) Chosen on: (.+) (?:Half, double: (.+)|Half: (.+) Double: (.+))", text)
             if words is None:
                 raise ValueError(f"{found[1]}: what it is, and lines for Chosen on, Half, Double, in this order")
@@ -50,15 +53,22 @@ def constants(source: str) -> Iterator[Constant | str]:
             yield Constant(found[1], found[2], what, chosen, both or half, both or double)
 
 
+def known(each: Constant) -> str:
+    """What a constant was chosen on and what other values do, without what is not recorded."""
+    said = [re.sub(r"^not recorded[;.]?\s*(?:\((.*)\)\.)?", r"\1", text) for text in dict.fromkeys(each[3:])]
+    return " ".join(f"{text[0].upper()}{text[1:].removesuffix('.')}." for text in said if text)
+
+
 def page() -> str:
-    parts: list[str] = [HEAD]
-    rows: list[list[str]] = []
-    for each in [*constants(SOURCE.read_text(encoding="utf-8")), ""]:
+    found = list(constants(SOURCE.read_text(encoding="utf-8")))
+    count = sum(isinstance(each, Constant) for each in found)
+    parts, rows = [HEAD.format(count=count)], list[list[str]]()
+    for each in [*found, ""]:
         if isinstance(each, Constant):
-            rows.append([f"`{each.name}`", f"`{each.value}`", *each[2:]])
+            rows.append([f"`{each.name}`", f"`{each.value}`", each.what, known(each)])
             continue
         if rows:
-            parts.append(table(["constant", "value", "what it is", "chosen on", "half", "double"], rows) + "\n")
+            parts.append(table(["constant", "value", "what it is", "chosen on; other values"], rows) + "\n")
             rows = []
         if each:
             parts.append(f"## {each}\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
@@ -26,26 +27,44 @@ CROWDED = 0.5
 """A load average above the number of cores by this says that processes waited for a core."""
 
 
-def source(found: Found) -> str:
-    """Machine, BLAS kernel, commit, date and versions, in a paragraph of lines that are not long."""
-    machine, versions = found["machine"], found["versions"]
-    cores = f"{machine['cores']} core{'s' * (machine['cores'] != 1)}"
-    named = ", ".join(f"{name} {version}" for name, version in versions.items())
-    text = (
-        f"Machine: {machine['processor']}, {cores}, {machine['memory_gb']} GB; BLAS kernel: "
-        f"{found['blas']}; commit {found['commit']}, {found['date']}; {named}."
-    )
+def place(found: Found) -> str:
+    """Machine, BLAS kernel, commit and date, in a few words."""
+    cores, kernel = found["machine"]["cores"], found["blas"].rpartition("(")[2].rstrip(")")
+    many = f"{cores} core{'s' * (cores != 1)}"
+    return f"{found['machine']['processor']}, {many}, kernel {kernel}, commit {found['commit']}, {found['date']}"
+
+
+def fold(found: Found, said: Sequence[str] = ()) -> str:
+    """Where a section comes from, in a line that opens what else is said of it, the load and the commands."""
     busy = max((step.get("load_before", 0.0) for step in found["steps"].values()), default=0.0)
-    if busy > machine["cores"] + CROWDED:
-        text += f" Other programs ran on this machine (load {busy:.1f}): its seconds are too long."
-    elif busy > CROWDED:
-        text += f" Load average before a step at most {busy:.1f}, the step before it included."
-    return wrapped(text)
+    waited = busy > found["machine"]["cores"] + CROWDED
+    load = f"Load up to {busy:.1f}{', so seconds are too long' * waited}."
+    paragraphs = [wrapped(text) for text in (*said, *[load] * (busy > CROWDED))]
+    start = f'<details markdown="1">\n<summary>{place(found)}</summary>'
+    return "\n\n".join([start, *paragraphs, commands(found), "</details>"])
+
+
+def versions(found: Mapping[str, Found]) -> str:
+    """Memory, BLAS and versions of all that was measured, a paragraph for those that share them."""
+    titles: dict[str, list[str]] = {}
+    for name, own in found.items():
+        of = ", ".join(f"{package} {version}" for package, version in own["versions"].items())
+        titles.setdefault(f"{own['machine']['memory_gb']} GB; {own['blas']}; {of}", []).append(name)
+    return "\n\n".join(wrapped(f"{', '.join(names)}: {of}.") for of, names in titles.items())
 
 
 def commands(found: Found) -> str:
-    """The command of each step, in a block."""
-    lines = dict.fromkeys(typed(step["command"]) for step in found["steps"].values())
+    """The command of each step, in a block; those that differ in a seed as one."""
+    seeds: dict[str, list[str]] = {}
+    for step in found["steps"].values():
+        line = typed(step["command"])
+        seed = re.search(r"start\.seed=(\d+)", line)
+        own = seeds.setdefault(line.replace(seed[0], "start.seed=S") if seed else line, [])
+        own += [seed[1]] if seed else []
+    lines = [
+        f"{line}   # S = {', '.join(own)}" if len(own) > 1 else line.replace("seed=S", f"seed={''.join(own)}")
+        for line, own in seeds.items()
+    ]
     return "\n".join(["```", *lines, "```"])
 
 

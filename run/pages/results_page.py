@@ -5,16 +5,18 @@
 
 from __future__ import annotations
 
+import math
+import re
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import paper_pictures
 from matplotlib.figure import Figure
-from pages_of_evidence import Found, at, commands, end, read, save, source, swept, table, wrapped
+from pages_of_evidence import Found, at, end, fold, read, save, swept, table, versions, wrapped
 
 from macmpi.results import figures
 
@@ -24,12 +26,13 @@ FOLDER = ROOT / "docs" / "results"
 
 HEAD = """# Results
 
-How good and how fast macmpi is. `make results` measures all of it and writes this page, `make results ONLY="usps
-speedup"` parts of it; every number comes from the files in docs/results/, which hold every repeat. E1 is per point,
-with the 1/2; "training / validation" is the end of a run, after postprocessing. Medians are given, with least and
-most in brackets. What a model predicts is marked, and no measurement. [Studies](studies/index.md) answer single
-questions, each by a command of its own; older figures, from other machines and commits, are in the
-[log](log/index.md).
+{answer}
+
+`make results` measures all of it and writes this page, `make results ONLY="usps speedup"` parts of it, from the files
+in docs/results/, which hold every repeat. E1 is per point, with the 1/2; "training / validation" is the end of a run,
+after postprocessing. Figures are medians, with least and most in brackets; what a model predicts is marked. A line
+below each table says on what it was measured, and opens the commands. [Defaults](defaults.md) compares fits without
+tuning, [studies](studies.md) answer single questions; older figures are in the folder log/.
 """
 
 MISSING = "Not measured yet: `make results ONLY={name}`."
@@ -48,61 +51,59 @@ def ends(found: Found) -> str:
         groups.setdefault(name.rpartition("-")[0], []).append(step)
     rows = []
     for name, steps in groups.items():
-        first = [spread([at(s, i) for s in steps], ".2f") for i in (1, 2, 3)]
-        pairs = ", ".join(f"{end(s)['E1_train']:.3f} / {end(s)['E1_val']:.3f}" for s in steps)
+        first = ", ".join(f"{statistics.median(at(s, i) for s in steps):.2f}" for i in (1, 2, 3))
+        errors = [spread([end(s)[key] for s in steps], ".3f") for key in ("E1_train", "E1_val")]
         counts = sorted({swept(s)[-1]["iteration"] for s in steps})
-        rows.append(
-            [
-                f"`{name}`",
-                *first,
-                pairs,
-                "-".join(map(str, counts[:: max(len(counts) - 1, 1)])),
-                spread([end(s)["seconds"] for s in steps]),
-                spread([s["processor_seconds"] for s in steps]),
-            ]
-        )
-    header = ("config", "E1 after 1", "2", "3", "E1 at the end, seed by seed", "iterations", "seconds of training")
+        iterations = "-".join(map(str, counts[:: max(len(counts) - 1, 1)]))
+        rows.append([f"`{name}`", first, *errors, iterations, spread([end(s)["seconds"] for s in steps])])
     levels_of = paper_pictures.constant(next(iter(found["steps"].values()))).items()
     levels = ", ".join(f"{name} {value:.3f}" for name, value in levels_of)
-    return f"To compare with: {levels}.\n\n" + table((*header, "processor seconds"), rows)
+    header = ("config", "E1 after 1, 2, 3", "end: training", "validation", "iterations", "seconds of training")
+    return f"To compare with: {levels}.\n\n" + table(header, rows)
 
 
 def curves(found: Found) -> str:
-    levels = (8.0, 6.0, 5.0, 4.0, 3.0, 2.0)
+    levels = (6.0, 5.0, 4.0, 3.0, 2.0)
     rows = []
     for name, step in found["steps"].items():
         cells = []
         for level in levels:
-            there = next((r for r in swept(step) if r["E1_train"] <= level), None)
+            there = next((r for r in step["curve"] if r["E1_train"] <= level and r["phase"] != "postprocess"), None)
             cells.append(f"{there['seconds']:.2f}, {there['E1_val']:.2f}" if there else "never")
         rows.append([f"`{name}`", *cells, f"{end(step)['E1_train']:.3f} / {end(step)['E1_val']:.3f}"])
     header = ("config, one rank", *(f"E1 <= {level:g}" for level in levels), "end")
     return (
         table(header, rows)
-        + "\n\nCells: seconds of training, validation error there. Adam and L-BFGS are macmpi's own."
+        + "\n\nCells: seconds of training, a start that trains included, and validation error there. Adam and L-BFGS "
+        "are\nmacmpi's own, at the rates of their configs; tuned ones are in the first tables."
     )
 
 
 def cost(found: Found) -> str:
     rows = []
     for name, step in found["steps"].items():
-        for ranks, own in of_ranks(step["rows"]).items():
-            column = {key: [r[key] for r in own] for key in ("seconds", "gflop", "seconds_z", "seconds_w", "idle")}
-            memory = max(r["memory_mb"] for r in own)
+        by_ranks = of_ranks(step["rows"])
+        one = by_ranks[min(by_ranks)]
+        shares = [
+            f"{statistics.median(r[key] for r in one) / statistics.median(r['seconds'] for r in one):.0%}"
+            for key in ("seconds_z", "seconds_w")
+        ]
+        for ranks, own in by_ranks.items():
+            cells = shares if own is one else ["", ""]
             rows.append(
                 [
-                    f"`{name.removeprefix('cost-')}`",
+                    f"`{name.removeprefix('cost-')}`" if own is one else "",
                     ranks,
-                    spread(column["seconds"]),
-                    *(f"{statistics.median(column[key]):.3f}" for key in ("seconds_z", "seconds_w")),
-                    f"{statistics.median(column['idle']):.1%}",
-                    f"{ranks * statistics.median(column['gflop']):.1f}",
-                    f"{memory:.0f}",
+                    *cells,
+                    f"{statistics.median(r['idle'] for r in own):.1%}",
+                    f"{ranks * statistics.median(r['gflop'] for r in own):.1f}",
+                    f"{max(r['memory_mb'] for r in own):.0f}",
                 ]
             )
-    header = ("config", "ranks", "seconds an iteration", "Z-step", "W-step", "exchange and waiting")
-    return table((*header, "GFLOP-equivalents", "MB a rank"), rows) + (
-        "\n\nGFLOP-equivalents: seconds times the machine's own dgemm rate with each launch, over all ranks."
+    header = ("config", "ranks", "Z-step", "W-step", "exchange and waiting", "GFLOP-equivalents", "MB a rank")
+    return table(header, rows) + (
+        "\n\nShares of an iteration, whose seconds are in [speedup](#speedup); the rest is evaluation.\n"
+        "GFLOP-equivalents: seconds times the machine's own dgemm rate with each launch, over all ranks."
     )
 
 
@@ -133,23 +134,17 @@ def startup(found: Found) -> str:
 def speedup(found: Found) -> str:
     rows = []
     for result in paper_pictures.scaling(found):
-        one = result["measured"]["1"]["seconds"]
+        one = result["measured"]["1"]
         for count, m in result["measured"].items():
+            if m is one:
+                continue
             held = result.get("held_out", {}).get(count)
             error = f"{held / m['seconds'] - 1.0:+.1%}" if held else "-"
-            rows.append(
-                [
-                    result["name"],
-                    count,
-                    f"{m['seconds']:.3f} ({m['least']:.3f}-{m['most']:.3f})",
-                    f"{one / m['seconds']:.2f}",
-                    f"{one / m['seconds'] / int(count):.3f}",
-                    error,
-                    f"{m['others']:.2f}",
-                ]
-            )
-    header = ("experiment", "ranks", "seconds an iteration", "speedup", "efficiency", "model against measurement")
-    return table((*header, "cores that others kept busy"), rows)
+            times = one["seconds"] / m["seconds"]
+            each = [f"{t['seconds']:.3f} ({t['least']:.3f}-{t['most']:.3f})" for t in (one, m)]
+            rows.append([f"`{result['name']}`", count, *each, f"{times:.2f}", f"{times / int(count):.3f}", error])
+    header = ("experiment", "ranks", "seconds an iteration, one rank", "on these ranks", "speedup", "efficiency")
+    return table((*header, "model's error"), rows)
 
 
 def weak(found: Found) -> str:
@@ -157,9 +152,11 @@ def weak(found: Found) -> str:
     for result in paper_pictures.scaling(found):
         one = result["measured"]["1"]["seconds"]
         for count, m in result["measured"].items():
-            points = f"{result['points'][count]:,}"
-            rows.append([result["name"], count, points, f"{m['seconds']:.3f}", f"{one / m['seconds']:.2f}"])
-    return table(("experiment", "ranks", "points", "seconds an iteration", "efficiency"), rows)
+            if count != "1":
+                points = f"{result['points'][count]:,}"
+                seconds = f"{one:.3f}, {m['seconds']:.3f}"
+                rows.append([f"`{result['name']}`", count, points, seconds, f"{one / m['seconds']:.2f}"])
+    return table(("experiment", "ranks", "points", "seconds an iteration, one rank and these", "efficiency"), rows)
 
 
 def coil(found: Found) -> str:
@@ -203,10 +200,11 @@ def selection(found: Found) -> str:
 
 
 def growth(found: Found) -> str:
-    rows = []
-    for points, method, each in grown(found):
-        rows.append([method, f"{points:,}", spread(each)])
-    return table(("method", "points", "seconds for 10,000 points"), rows)
+    by: dict[str, list[str]] = {}
+    counts = dict.fromkeys(points for points, _, _ in grown(found))
+    for _, method, each in grown(found):
+        by.setdefault(method, []).append(spread(each))
+    return table(("seconds for 10,000 points", *(f"of {n:,}" for n in counts)), [[m, *own] for m, own in by.items()])
 
 
 def grown(found: Found) -> Iterator[tuple[int, str, list[float]]]:
@@ -221,21 +219,96 @@ def grown(found: Found) -> Iterator[tuple[int, str, list[float]]]:
 def compared(found: Found) -> str:
     """The last table that was printed: its rows may have been printed one by one before."""
     (step,) = found["steps"].values()
-    rows = step["rows"]
-    said = [wrapped(line) for line in step["said"]]
-    return "\n\n".join([table(*last_table(rows)), *said, *noted(found)])
+    return table(*last_table(step["rows"]))
 
 
-def noted(found: Found) -> list[str]:
-    """The paragraph on how something was measured, if there is one."""
-    return [wrapped(found["note"])] if "note" in found else []
+class Rival(NamedTuple):
+    """A rival at a level of the table of rivals: seconds, validation error, and how many times stochastic MAC's."""
+
+    name: str
+    seconds: str
+    validation: str
+    times: float
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.seconds}, {self.validation} ({self.times:.1f})"
+
+
+def at_levels(found: Found) -> Iterator[tuple[str, str, list[Rival]]]:
+    """Levels of the table of rivals, with stochastic MAC's cell and the rivals that come to it."""
+    (step,) = found["steps"].values()
+    header, rows = last_table(step["rows"])
+    for row in rows:
+        cells = {
+            head.partition(":")[0]: re.fullmatch(r"([\d.]+), ([\d.]+) \(([\d.]+)\)", c)
+            for head, c in zip(header, row, strict=True)
+        }
+        yield row[0], row[1], [Rival(name, m[1], m[2], float(m[3])) for name, m in cells.items() if m]
+
+
+OF_START = ", from MAC's start"
+
+
+def rivals(found: Found) -> str:
+    """The best rival at each level, from random weights and from stochastic MAC's start, then each rival."""
+    levels, of_rival = [], dict[str, dict[str, Rival]]()
+    for level, ours, known in at_levels(found):
+        best = [
+            min((r for r in known if (OF_START in r.name) == given), key=lambda r: r.times, default="-")
+            for given in (False, True)
+        ]
+        levels.append([level, ours, *(str(rival).replace(OF_START, "") for rival in best)])
+        for rival in known:
+            of_rival.setdefault(rival.name, {})[level] = rival
+    header = ("E1 train <=", "stochastic MAC: s, validation", "best from random weights (times)", "from MAC's start")
+    some = [level for level, *_ in levels if level in ("4", "3", "2")]
+    each = (
+        [
+            [
+                name,
+                *(f"{own[level].times:.1f}" if level in own else "never" for level in some),
+                own[some[-1]].validation if some[-1] in own else "-",
+            ]
+            for name, own in of_rival.items()
+        ]
+        if some
+        else []
+    )
+    tables = [table(header, levels)]
+    if each:
+        tables.append(table(("rival: times slower at", *some, f"validation error at {some[-1]}"), each))
+    return "\n\n".join(tables)
 
 
 def shapes(found: Found) -> str:
-    """The tables of all shapes as one, and what is to be said of how they were measured."""
-    steps = [last_table(step["rows"]) for step in found["steps"].values()]
-    rows = [row for _, some in steps for row in some]
-    return "\n\n".join([table(steps[0][0], rows), *noted(found)])
+    """Training errors of all shapes; a star: of a rival that began at MAC's start."""
+    rows = [
+        [shape, f"{level.error}{'*' * level.given}", *(cell.replace(" s", "") for cell in cells)]
+        for shape, level, cells in at_lowest(found)
+        if not level.validation
+    ]
+    header = ("shape", "E1 train", "stochastic MAC, s", "best rival from random weights (times)", "from MAC's start")
+    return table(header, rows)
+
+
+class Level(NamedTuple):
+    """An error of a shape's table: of which points, whose lowest it is ("" if none's), whether from MAC's start."""
+
+    validation: bool
+    error: str
+    of: str
+    given: bool
+
+
+def at_lowest(found: Found) -> Iterator[tuple[str, Level, list[str]]]:
+    """Shape, level, and the cells of stochastic MAC and of the best rivals."""
+    for step in found["steps"].values():
+        for shape, level, *cells in last_table(step["rows"])[1]:
+            said = re.fullmatch(
+                r"E1 (train|validation) ([\d.e-]+)(?: \(the lowest of (.+?)(, from MAC's start)?\))?", level
+            )
+            assert said is not None, level
+            yield shape, Level(said[1] == "validation", said[2], said[3] or "", bool(said[4])), cells
 
 
 def last_table(rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
@@ -244,33 +317,99 @@ def last_table(rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
     return rows[ruled - 1], rows[ruled + 1 :]
 
 
-KFAC = (
+PROBLEMS = {
+    "large": "a large autoencoder, 2.8 million weights",
+    "wide": "an autoencoder with two layers of 2,000",
+    "narrow-deep": "an autoencoder with twelve layers of 100",
+    "regression": "a regression, 100,000 points",
+    "classification": "labels of 60,000 images",
+    "digits": "a small autoencoder of digits",
+}
+"""What the shapes are."""
+
+
+def in_short(found: dict[str, Found]) -> tuple[str, str]:
+    """The answer of the page, and the table of how many times faster stochastic MAC is."""
+    levels = list(at_levels(found["rivals"]))
+    random, given = (
+        [min((r.times for r in known if (OF_START in r.name) == start), default=math.inf) for _, _, known in levels]
+        for start in (False, True)
+    )
+    last, ours, known = levels[-1]
+    best = min(known, key=lambda rival: float(rival.validation))
+    rows = [
+        [
+            f"the autoencoder of USPS, at {last}",
+            *(f"{times[-1]:.1f}" if times[-1] < math.inf else "never" for times in (random, given)),
+            f"{best.name} {best.validation}; MAC {ours.partition(', ')[2]}",
+        ]
+    ]
+    behind = []
+    for shape, problem in PROBLEMS.items():
+        own = [(level, cells) for name, level, cells in at_lowest(found["shapes"]) if name == shape and level.of]
+        times = []
+        for level, cells in own:
+            said = re.fullmatch(r"(\S+) .*\(([\d.]+)\)", cells[1 + level.given])
+            if not level.validation:
+                times.append(f"{said[2]} ({said[1]})" if said and float(said[2]) else "a rival's start is its lowest")
+        level, cells = min((pair for pair in own if pair[0].validation), key=lambda pair: float(pair[0].error))
+        missed = re.search(r"[\d.]+(?= at best)", cells[0])
+        behind += [f"the {shape}"] if missed else []
+        there = missed[0] if missed else f"there {cells[1 + level.given].rpartition('(')[2].rstrip(')')} times faster"
+        rows.append([problem, *times, f"{level.of}{OF_START * level.given} {level.error}; MAC {there}"])
+    header = ("times faster at the best rival's lowest E1 train", "from random weights", "from MAC's start")
+    return answer(levels, random, given, behind), table((*header, "lowest validation error of a rival"), rows)
+
+
+def answer(
+    levels: list[tuple[str, str, list[Rival]]], random: list[float], given: list[float], behind: list[str]
+) -> str:
+    """Three sentences.
+
+    random, given: how many times slower the best rival is at each level, from random weights and from MAC's start.
+    behind: where a rival's validation error is lower.
+    """
+    at_once = [level for (level, _, _), times in zip(levels, given, strict=True) if times == 0.0]
+    slower = [times for times in given if 0.0 < times < math.inf]
+    ours = [times for times in random if times < math.inf]
+    where = " and ".join(", ".join(behind).rsplit(", ", 1))
+    return wrapped(
+        f"On the autoencoder of USPS digits stochastic MAC is {min(random):.2g} to {max(ours):.2g} times faster than "
+        "the best tuned optimiser from random weights. Given its start, the best rival is "
+        f"{f'at {at_once[-1]} at once, and ' if at_once else ''}{min(slower):.2g} to {max(slower):.2g} times slower "
+        f"below. On {where or 'no problem'} a rival's validation error is lower in the end: the table."
+    )
+
+
+SHORT = (
     "Stochastic MAC is of the family of K-FAC (Martens and Grosse, 2015); its map-by-map curvature is that of KFRA "
-    "(Botev, Ritter and Barber, 2017)."
+    "(Botev, Ritter and Barber, 2017). All have one core, single precision and one final run; seconds are the "
+    "processor's, of training alone. Rivals are tuned, over 2 to 24 settings, and given MAC's start they pay nothing "
+    'for it. "Averaged": judged by an exponential average of the weights (0.99 a step), as stochastic MAC is; '
+    '"decaying": besides, rates that fall in a line to 0 over 40, 120 or 240 epochs. The wide and the large net have '
+    "Adam alone, for the cost of the steps of Muon and SOAP."
 )
-"""The family of the method that is compared."""
+"""How the comparisons with rivals are to be read."""
 
 SHAPES = (
-    "Data and nets of the shapes, and the rivals, are in `run/bench/shapes.py`. Levels are errors that are given, and "
-    "the lowest that any rival from random weights, or from stochastic MAC's start, has within its seconds. The large "
-    "and the wide net have Adam alone, for the cost of the steps of Muon and SOAP."
+    "Data, nets and rivals are in `run/bench/shapes.py`: `run/usps_fast.toml` with other data or another net and no "
+    "other key of the method. Levels are given, or the lowest of a rival within its seconds; a star: of one that "
+    "began at MAC's start. In brackets how many times slower the rival is."
 )
 """How the table of shapes is to be read."""
 
-SECONDS = " One core each, single precision, one final run; seconds are the processor's, of training alone."
-
 SECTIONS: dict[str, tuple[str, Callable[[Found], str], str]] = {
+    "rivals": ("Against Adam and the optimisers of today, tuned", rivals, ""),
+    "shapes": ("Nets and data of other shapes", shapes, SHAPES),
+    "tasks": ("Other tasks: defaults against a tuned Adam", compared, ""),
     "usps": ("Errors: autoencoders of USPS digits, four seeds", ends, ""),
     "classify": ("Errors: labels of USPS digits, four seeds", ends, ""),
-    "curves": ("Learning curves against seconds", curves, KFAC),
-    "rivals": ("Against Adam and the optimisers of today, tuned", compared, KFAC + SECONDS),
-    "tasks": ("Other tasks: defaults against a tuned Adam", compared, KFAC + SECONDS),
-    "shapes": ("Nets and data of other shapes: defaults against tuned optimisers", shapes, SHAPES + SECONDS),
+    "curves": ("Learning curves against seconds", curves, ""),
+    "speedup": ("Speedup", speedup, "Dots are measured; lines are predictions of the cost model, and no measurements."),
+    "weak": ("As many points on each rank", weak, ""),
     "cost": ("An iteration of full MAC", cost, ""),
     "start": ("From the launch to the first iteration", start, ""),
     "startup": ("Many ranks on few cores: a run of no iterations", startup, ""),
-    "speedup": ("Speedup", speedup, "Dots are measured; lines are predictions of the cost model, and no measurements."),
-    "weak": ("As many points on each rank", weak, ""),
     "growth": ("Sharded points: cost against their number", growth, ""),
     "coil": ("Radial basis functions: COIL-20", coil, ""),
     "selection": ("Architectures that are selected", selection, ""),
@@ -313,15 +452,20 @@ def of_growth(found: Found) -> Figure:
 
 def page(found: dict[str, Found]) -> str:
     """The whole page."""
-    parts: list[Any] = [HEAD]
+    said, short = in_short(found) if {"rivals", "shapes"} <= found.keys() else ("", "")
+    parts = [HEAD.format(answer=said)]
+    if short:
+        parts += [f"## In short\n\n{short}\n", f"{wrapped(SHORT)}\n"]
     for name, (title, text, more) in SECTIONS.items():
         parts.append(f"## {title}\n")
         if name not in found:
             parts.append(MISSING.format(name=name) + "\n")
             continue
-        parts += [f"{text(found[name])}\n", *([f"{wrapped(more)}\n"] if more else [])]
+        own = found[name]
+        parts += [f"{text(own)}\n", *([f"{wrapped(more)}\n"] if more else [])]
         parts += [f"![{alt}](results/{file})\n" for file, alt in FILES.get(name, {}).items()]
-        parts += [f"{source(found[name])}\n", f"{commands(found[name])}\n"]
+        parts.append(f"{fold(own, [own['note']] if 'note' in own else [])}\n")
+    parts.append(f"## Versions\n\n{versions(found)}\n")
     return "\n".join(parts)
 
 

@@ -19,12 +19,11 @@ from macmpi.nets.build import build_chain
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import KINDS, Map, Tangent
 from macmpi.nets.layers.activation import FUNCTIONS, Activation
-from macmpi.nets.layers.affine import Affine
+from macmpi.nets.layers.affine import Affine, Linear
 from macmpi.nets.layers.carrying import Add, Carrying, Copy, Stack
 from macmpi.nets.layers.convolution import Convolution, GroupedConvolution, TransposedConvolution
 from macmpi.nets.layers.discrete import Binary, Quantiser
 from macmpi.nets.layers.kernels import Kernels
-from macmpi.nets.layers.linear import Linear
 from macmpi.nets.layers.masked import Masked, as_text
 from macmpi.nets.layers.neighbours import Neighbours
 from macmpi.nets.layers.pooling import AveragePooling, MaxPooling, SumPooling

@@ -17,7 +17,7 @@ from macmpi import UsageError, config
 from macmpi.config import Recurrent
 from macmpi.config.auto import decide
 from macmpi.data.scaling import Scaling, Tails, unscaled
-from macmpi.export import net, onnx_file
+from macmpi.export import onnx_file
 from macmpi.export.onnx_file import Answers, Runner, answers_of, difference, onnx_runner, points_of
 from macmpi.nets.build import build_chain
 from macmpi.nets.chain import Chain
@@ -77,13 +77,14 @@ def assert_computes(model: Model, X: Array, precision: str = "float64") -> Answe
 
 
 def test_every_kind_of_layer_every_activation_and_every_link_has_its_nodes() -> None:
-    assert net.KINDS.keys() == KINDS.keys()
-    assert net.ACTIVATIONS.keys() == FUNCTIONS.keys()
+    shown = [MAPS[kind][0](np.random.default_rng(0)).map for kind in KINDS]
+    assert [map_.kind for map_ in shown if type(map_).export is Map.export] == []
+    assert [name for name, function in FUNCTIONS.items() if function.export is None] == []
     assert {"identity", "softmax", *onnx_file.LINKS} == set(LINKS)
 
 
 @pytest.mark.parametrize("precision", ["float64", "float32"])
-@pytest.mark.parametrize("case", cases(net.KINDS, MAPS))
+@pytest.mark.parametrize("case", cases(KINDS, MAPS))
 def test_a_layer(case: tuple[str, int], precision: str, random: np.random.Generator) -> None:
     """Each between two affine maps.  Of single precision no points are near a jump: where a layer has jumps, no law."""
     example = example_of(case, MAPS, "MAPS")(random)
@@ -125,8 +126,8 @@ def test_the_nets_of_the_documented_configs(path: Path, random: np.random.Genera
     """Each with its layers, dense ones some tens of units wide at most."""
     settings, n_in = config.read(path, []), 12
     labels = settings.model.loss == "cross_entropy"
-    recurrent = settings.model.hidden != "auto" and any(settings.model.recurrences)
-    if settings.model.hidden != "auto" and any(settings.model.convolutions):
+    recurrent = settings.model.sequence
+    if settings.model.reads_images:
         n_in = 256
     if recurrent:
         n_in = 2 * settings.model.hidden[0].steps
@@ -267,7 +268,7 @@ class Negation(Map):
 
 def test_kinds_of_other_packages_are_refused_by_name(random: np.random.Generator) -> None:
     chain = Chain((Affine(4, 2), Negation(), Affine(2, 3)), ())  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="kind 'negation' of this net cannot be exported, only these: affine, linear"):
+    with pytest.raises(UsageError, match="kind 'negation' of this net cannot be exported, only these: activation, "):
         onnx_file.written(model_of(chain, random), "float64")
 
 

@@ -19,7 +19,7 @@ from macmpi import UsageError, config
 from macmpi.config import FITTERS as NAMES
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
-from macmpi.half_steps.w_problems import prepare_w, w_problem
+from macmpi.half_steps.problems import prepare_w, w_problem
 from macmpi.mac import Mac
 from macmpi.methods.starts import Origin, start
 from macmpi.nets.chain import Segment
@@ -364,7 +364,7 @@ def test_no_w_step_of_a_run_raises_a_segments_error(name: str, keys: dict[str, A
     mac, state = begun(name, keys)
     work, moved = mac.plan.work.w_step, False
     job = next(j for j in work.jobs if mac.plan.resolved.regressions[j.segment].by_fitter)
-    (block,) = mac.plan.chain.trained(job.segment)
+    (block,) = mac.plan.chain.regressed(job.segment)
     job = replace(job, units=None, place=mac.plan.offsets.block(block))  # all rows that are fitted apart
     for _ in range(3):
         mac.z_step(state)
@@ -413,7 +413,7 @@ def test_a_list_names_layers_not_blocks_of_weights(case: str) -> None:
     plan = plan_of(whole, 4, 3, 60, 9, 1)
     assert fitters(whole.model, plan.chain) == expected
     own = zip(plan.chain.segments, plan.resolved.regressions, strict=True)
-    assert {s.weighted[0]: r.name for s, r in own if r.by_fitter} == expected
+    assert {s.parameter_blocks[0]: r.name for s, r in own if r.by_fitter} == expected
 
 
 def test_a_fitter_of_the_outputs_is_refused_targets_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:

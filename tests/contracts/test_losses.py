@@ -20,12 +20,12 @@ from macmpi.nets.losses import (
     Loss,
     Root,
     Squared,
-    WeightedOutputs,
     dense,
     metric,
     times,
 )
 from macmpi.nets.losses.constant import best_constant
+from macmpi.nets.losses.weighted import WeightedOutputs
 from macmpi.results.scores import all_at_hand
 from macmpi.typing import Array
 

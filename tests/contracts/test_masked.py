@@ -26,7 +26,7 @@ from contracts.examples import (
 from numpy.testing import assert_allclose, assert_array_equal
 
 from macmpi.demand import Demand
-from macmpi.methods.stochastic.factors import Seen, put_slopes
+from macmpi.methods.stochastic.factors import put_slopes
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import is_plain
 from macmpi.nets.layers.activation import Activation
@@ -36,6 +36,7 @@ from macmpi.nets.losses.squared import Squared
 from macmpi.reductions import OverPoints
 from macmpi.solvers import W_SOLVERS
 from macmpi.solvers.closed_form import ClosedForm
+from macmpi.solvers.metrics import Seen
 from macmpi.solvers.w_problem import Restraint, SegmentProblem, UnitProblem, gradients, values
 from macmpi.typing import Array
 

@@ -155,6 +155,6 @@ def test_the_segments_make_up_the_chain(cut: str, random: np.random.Generator) -
         A = segment.forward(weights, A)
     assert_allclose(A, chain.forward(weights, X), rtol=1e-13, atol=1e-14)
     assert_allclose(chain.whole.forward(weights, X), A, rtol=1e-13, atol=1e-14)
-    assert sum((s.weighted for s in chain.segments), ()) == tuple(range(4))
+    assert sum((s.parameter_blocks for s in chain.segments), ()) == tuple(range(4))
     assert chain.site_sizes == tuple(Z.shape[1] for Z in chain.coordinates(weights, X))
     assert chain.layer_sizes == (4, 5, 3, 6, 2)

@@ -26,8 +26,7 @@ from macmpi.mac import Mac
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
 from macmpi.nets.layers.activation import Activation
-from macmpi.nets.layers.affine import Affine
-from macmpi.nets.layers.linear import Linear
+from macmpi.nets.layers.affine import Affine, Linear
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.streams import stream
 from macmpi.parallel.team import Team
@@ -217,7 +216,7 @@ def offer(monkeypatch: pytest.MonkeyPatch, things: dict[tuple[str, str], Any]) -
 
     def entry_points(group: str, name: str | None = None) -> list[Any]:
         return [
-            SimpleNamespace(name=n, load=lambda thing=thing: thing)
+            SimpleNamespace(name=n, value="elsewhere", dist=None, load=lambda thing=thing: thing)
             for (g, n), thing in things.items()
             if g == group and name in (None, n)
         ]

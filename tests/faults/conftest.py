@@ -1,4 +1,4 @@
-"""The table that `make faults` prints: for each row of docs/faults.md the cases tried, those lost, the seconds."""
+"""The table that `make faults` prints: for each row of README.md the cases tried, those lost, the seconds."""
 
 from __future__ import annotations
 

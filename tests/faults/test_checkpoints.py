@@ -262,8 +262,10 @@ def test_read_only_at_the_start(mounts: Path, half: Path, tally: Tally) -> None:
     shutil.copytree(half, mounts, dirs_exist_ok=True)
     words = (f"{CASE}.toml", "--output", "run", "--iterations", ITERATIONS, *OFTEN, "--resume", "auto")
     prefix = namespace(mounts, "mount --bind run run && mount -o remount,ro,bind run")
+    foreseen = run_program(*words, "--check", ranks=2, cwd=mounts, prefix=prefix, code=0)
     outcome = run_program(*words, ranks=2, cwd=mounts, prefix=prefix, code=2)
-    assert len(re.findall(r"macmpi: cannot write to run/\S+: Read-only file system", outcome.err)) == 1
+    (said,) = re.findall(r"macmpi: (cannot write to run/\S+: Read-only file system.*)", outcome.err)
+    assert re.findall(r"^output +(.*)", foreseen.out, re.MULTILINE) == [said]
     for saved in checkpoints(half / "run"):
         assert_same_content(saved, mounts / "run" / "checkpoints" / saved.name)
 

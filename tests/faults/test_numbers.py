@@ -12,7 +12,7 @@ from faults.conftest import Tally
 from theory.nets import AUGMENTED, anywhere, method, points, started
 
 from macmpi.data.dataset import Dataset
-from macmpi.half_steps.z_problems import renew_metric
+from macmpi.half_steps.problems import renew_metric
 from macmpi.mac import Mac
 from macmpi.state import State
 
@@ -85,7 +85,7 @@ def objective(mac: Mac, state: State) -> float:
     """E_Q, or the augmented Lagrangian, of all points, with the ridge."""
     errors = mac.evaluate(state)
     value = errors.E_Q if errors.lagrangian is None else errors.lagrangian
-    return value * mac.plan.n_train + mac.parts.ridge_of(state, range(len(mac.plan.chain.segments)))
+    return value * mac.plan.n_train + mac.parts.shaping_of(state, range(len(mac.plan.chain.segments)), ridge_alone=True)
 
 
 @pytest.mark.parametrize("net", NETS)

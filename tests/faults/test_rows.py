@@ -1,4 +1,4 @@
-"""The table of docs/faults.md names tests by words of pytest: each row has tests of its own, and no other row's."""
+"""The table of README.md names tests by words of pytest: each row has tests of its own, and no other row's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_a_row_alone_can_be_run() -> None:
     command = [sys.executable, "-m", "pytest", "tests/faults", "--collect-only", "-p", "no:cacheprovider"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     tests = re.findall(r"^tests/faults/(\w+)[.]py::(.*)$", listed, re.MULTILINE)
-    rows = ROW.findall((ROOT / "docs" / "faults.md").read_text())
+    rows = ROW.findall((ROOT / "tests" / "faults" / "README.md").read_text())
     assert len(rows) > 20
     taken: dict[tuple[str, str], str] = {}
     for file, words in rows:

@@ -60,6 +60,7 @@ CASES = {
             "penalty": {"method": "augmented_lagrangian", "tolerance": 0.2, "metric": "variance"},
         },
     ),
+    "finishing": Case(*(150, 50, 9, 0, [7, 4, 7]), {"penalty": {"tolerance": 0.5, "mu_max": 1000.0}}),
     "few": Case(5, 2, 3, 0, [2]),
     "long": Case(
         *(37, 11, 9, 0, [7, 5, 7]),
@@ -99,6 +100,26 @@ CASES = {
         *(403, 40, 9, 0, [7, 5, 7]),
         {"method": {"name": "stochastic"}, "stochastic": {"batch": 50, "parts": 5}, **SHARDED},
     ),
+    "auto_parts": Case(*(403, 40, 9, 0, [7, 5, 7]), {"method": {"name": "stochastic"}, **SHARDED}),
+    "sharded_layers": Case(
+        *(403, 40, 9, 3, [7, 5, 6]),
+        {
+            "model": {"activation": ["quantise", "tanh", "sigmoid"], "words": 9},
+            "penalty": {**SETTLES_SOON, "factor": 3.0},
+            **SHARDED,
+        },
+    ),
+    "sharded_halves": Case(
+        *(403, 0, 6, 0, [30, 2, 20]),
+        {
+            "model": {**BASIS, "centres": ["subset", "kmeans"]},
+            "start": {"method": "pca"},
+            "penalty": {"mu_every": 2, "ridge_scale": "objective"},
+            "method": {"name": "alternating"},
+            **SHARDED,
+        },
+    ),
+    "sharded_adam": Case(*(403, 40, 9, 0, [7, 5, 7]), {"method": {"name": "adam"}, **SHARDED}),
 }
 """hasty: mu goes up at nearly every iteration; few: fewer points, units and tiles than ranks; long: mu creeps up, so
 the run goes on until it is stopped, and it saves every iteration; architecture: its sizes change in iteration 3."""

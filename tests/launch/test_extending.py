@@ -21,8 +21,9 @@ import macmpi
 from macmpi.config import Data
 from macmpi.data.loading import load
 
-FITTER, W_SOLVER, Z_SOLVER, TRAINER, LAYER, ACTIVATION, LOSS = (
-    f"docs/extending/{name}.md" for name in ("fitter", "w_solver", "z_solver", "trainer", "layer", "activation", "loss")
+FITTER, W_SOLVER, Z_SOLVER, TRAINER, LAYER, ACTIVATION, LOSS, IMAGES = (
+    f"docs/extending/{name}.md"
+    for name in ("fitter", "w_solver", "z_solver", "trainer", "layer", "activation", "loss", "image_layer")
 )
 ONE_BY_ONE = Path(__file__).with_name("one_by_one.py")
 
@@ -113,7 +114,7 @@ SHORT = {
     "layer, lbfgs": Short(LAYER, ["w_step.solver=lbfgs"]),
     "layer, sgd, before": Short(LAYER, ["w_step.solver=sgd", "model.sites=before"]),
     "loss": Short(LOSS, ["model.loss=upper"]),
-    **{page: Short(page, []) for page in (FITTER, W_SOLVER, Z_SOLVER, TRAINER, ACTIVATION)},
+    **{page: Short(page, []) for page in (FITTER, W_SOLVER, Z_SOLVER, TRAINER, ACTIVATION, IMAGES)},
     **{
         f"w_solver, {key}": Short(W_SOLVER, [key, "method.acceleration=none"], 6, None, (3,))
         for key in ("model.sites=none", "parallel.data=sharded")
@@ -212,7 +213,7 @@ def test_a_loss_that_is_nowhere_is_named_with_the_words_that_there_are(losses: P
 
 # --- docs/extending ---------------------------------------------------------------------------------------------------
 
-PAGES = (FITTER, W_SOLVER, Z_SOLVER, TRAINER, ACTIVATION)
+PAGES = (FITTER, W_SOLVER, Z_SOLVER, TRAINER, ACTIVATION, IMAGES)
 
 
 @pytest.fixture(params=PAGES)

@@ -23,7 +23,7 @@ from numpy.testing import assert_array_equal
 import macmpi
 from macmpi import UsageError
 from macmpi.api import on_ranks
-from macmpi.machine.lock import Lock
+from macmpi.machine.lock import hold_folder
 from macmpi.parallel.launchers import HERE_ALONE, of_its_own
 
 RANDOM = np.random.default_rng(11)
@@ -200,24 +200,93 @@ def test_what_a_job_and_a_launch_have_said_goes_and_what_user_and_site_say_stays
 def test_folders_of_fits_that_were_killed_are_removed_by_the_next_one(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those whose lock nobody holds, in memory and where a fit lies that has no space there; all else stays."""
+    """Those that nobody holds, in memory and where a fit lies that has no space there; all else stays."""
     (tmp_path / "next").mkdir()
     places = {"memory": tmp_path / "next", "usual": tmp_path / "next"} | {where: tmp_path}
     monkeypatch.setattr(on_ranks, "MEMORY", places["memory"])
     monkeypatch.setattr(tempfile, "tempdir", str(places["usual"]))
     own = on_ranks.PREFIX
-    killed, alive, young, other = (tmp_path / name for name in (f"{own}a", f"{own}b", f"{own}c", "other"))
-    for folder in (killed, alive, young, other):
+    killed, alive, other = (tmp_path / name for name in (f"{own}a", f"{own}b", "other"))
+    for folder in (killed, alive, other):
         folder.mkdir()
         (folder / on_ranks.POINTS).touch()
-    path = str(killed / on_ranks.LOCK)
-    claim = f"from pathlib import Path; from macmpi.machine.lock import Lock; Lock(Path({path!r})).claim()"
-    subprocess.run([sys.executable, "-c", claim], check=True)
-    with Lock(alive / on_ranks.LOCK) as lock:
-        lock.claim()
-        with on_ranks._folder(None) as own_one:
-            left = {path.name for path in tmp_path.iterdir()} - {"next", own_one.name}
-        assert left == {path.name for path in (alive, young, other)}
+    (tmp_path / f"{own}c").symlink_to(other)
+    held = hold_folder(alive)
+    with on_ranks._folder(None) as own_one:
+        left = {path.name for path in tmp_path.iterdir()} - {"next", own_one.name}
+    assert held is not None
+    os.close(held)
+    assert left == {alive.name, other.name, f"{own}c"}
+    assert (other / on_ranks.POINTS).exists()
+
+
+KILLED_MAKERS = """
+import os, subprocess, sys, tempfile
+from pathlib import Path
+from types import SimpleNamespace
+from macmpi.api import on_ranks
+
+where = Path(sys.argv[1])
+on_ranks.MEMORY, tempfile.tempdir = where / "memory", str(where)
+nobody = SimpleNamespace(kill=lambda: None, wait=lambda: None)
+on_ranks.subprocess = SimpleNamespace(Popen=lambda *words, **keys: nobody, DEVNULL=None)
+
+def make(calls):
+    def kill(event, arguments):
+        nonlocal calls
+        if event in ("os.mkdir", "fcntl.flock", "os.remove", "os.rmdir"):
+            calls -= 1
+            if calls < 0:
+                os.kill(os.getpid(), 9)
+
+    sys.addaudithook(kill)
+    with on_ranks._folder(None) as folder:
+        (folder / "points.npz").touch()
+        (folder / "run").mkdir()
+        (folder / "run" / "model.h5").touch()
+    os._exit(0)
+
+code, calls = 9, 0
+while code == 9:
+    if (pid := os.fork()) == 0:
+        make(calls)
+    code, calls = os.waitpid(pid, 0)[1], calls + 1
+    print(code, len(list(where.iterdir())), end=" ")
+    on_ranks.remove_abandoned(where)
+    print(len(list(where.iterdir())))
+"""
+
+
+def test_whenever_a_fit_is_killed_the_next_one_removes_its_folder(tmp_path: Path) -> None:
+    """Before and behind each step of making it and of removing it; its watcher has been killed, too."""
+    words = [sys.executable, "-c", KILLED_MAKERS, str(tmp_path)]
+    said = subprocess.run(words, env=environment(), capture_output=True, text=True, check=True).stdout
+    found = [[int(number) for number in line.split()] for line in said.splitlines()]
+    assert found == [[9, 0, 0], *[[9, 1, 0]] * (len(found) - 2), [0, 0, 0]]
+    assert len(found) >= 7, "made, held, filled, and emptied file by file"
+
+
+def test_a_folder_that_is_removed_before_it_is_held_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By another fit, which takes it for one of a fit that was killed."""
+    hold = on_ranks.hold_folder
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def late(folder: Path, wait: bool = True) -> int | None:
+        if wait and not taken:
+            taken.append(folder)
+            on_ranks.remove_abandoned(tmp_path)
+        return hold(folder, wait)
+
+    taken: list[Path] = []
+    monkeypatch.setattr(on_ranks, "hold_folder", late)
+    folder, held = on_ranks._made(None)
+    assert taken != [folder]
+    assert held is not None
+    on_ranks.remove_abandoned(tmp_path)
+    assert [*tmp_path.iterdir()] == [folder]
+    os.close(held)
 
 
 KILLED_FIT = """

@@ -26,7 +26,7 @@ FIRST = "docs/commands.md"
 TUTORIAL = sorted({path.name for path in (ROOT / "docs" / "tutorial").glob("*.md")} - {"index.md"})
 """Its pages but the first, which test_tutorial_page.py runs."""
 
-PAGES = ("docs/data.md", "docs/export.md", "docs/tuning.md", *(f"docs/tutorial/{name}" for name in TUTORIAL))
+PAGES = ("docs/data.md", "docs/export.md", *(f"docs/tutorial/{name}" for name in TUTORIAL))
 
 NEEDS = {"--to onnx": "onnx"} | {word: word for word in ("onnxruntime", "onnx2torch", "tensorboardX", "optuna")}
 """Text of a line or a block -> the library without which it is left out; the extra `test` has none of them."""

@@ -73,13 +73,17 @@ def executed(notebook: Any, folder: Path) -> Any:
 
 
 def words(cell: Any) -> set[str]:
-    """The words of a cell's texts.  Numbers differ from machine to machine, as its name and its BLAS kernel do."""
+    """The words of a cell's texts.  Numbers differ from machine to machine, as its name and its BLAS kernel do.
+
+    So does whose limit of memory counts there.
+    """
     texts = []
     for output in cell.get("outputs", ()):
         data = output.get("data", {})
         texts += [output.get("text", ""), "<picture>" * ("image/png" in data)]
         texts += [] if "image/png" in data else [data.get("text/html", "") or data.get("text/plain", "")]
     plain = re.sub(r"<style.*?</style>|<svg.*?</svg>|<(?!picture)[^>]*>", " ", " ".join(texts), flags=re.DOTALL)
+    plain = re.sub(r"^machine .*$", "", plain, flags=re.MULTILINE)
     return set(re.findall(r"[A-Za-z_]{3,}", plain))
 
 

@@ -18,8 +18,12 @@ COMBINATIONS = [
     '`augmented_lagrangian` with `sites = "none"`',
     '`metric` with `ridge_scale = "objective"`',
     (
-        "`run.refit = true` with coordinates and `penalty.mu_every = 0` or multipliers, with selection, with "
-        "sharded points, with a start from a file, a model or an embedding"
+        "`run.refit = true` with coordinates and `penalty.mu_every = 0` or multipliers, with selection, with a start "
+        "from a file, a model or an embedding"
+    ),
+    (
+        "`run.finish = true` with layers that are no dense ones or convolutions, with `mu_every`, `stop`, selection, "
+        "l1, groups or bounds"
     ),
     '`metric = "curvature"` where a hidden segment is not linear and exact',
 ]
@@ -135,6 +139,18 @@ TABLE = {
         (),
         ({"run.refit": False}, {"penalty.mu_every": 5}),
         "`run.refit = true` with",
+    ),
+    "a finish that would move what the schedule holds": Row(
+        {"run.finish": True, "penalty.mu_every": 5},
+        (),
+        ({"run.finish": False}, {"penalty.mu_every": 0}),
+        "`run.finish = true` with",
+    ),
+    "a finish without the bounds": Row(
+        {"run.finish": True, "penalty.l1": 0.1},
+        (),
+        ({"run.finish": False}, {"penalty.l1": 0.0}),
+        "`run.finish = true` with",
     ),
     "curvature and the objective's ridge": Row(
         {"penalty.metric": "curvature", "penalty.ridge_scale": "objective", "model.sites": "before"},

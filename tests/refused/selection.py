@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from macmpi import config
-from refused.case import CODES, FOREST, IMAGES, OWN, RIDGES, SELECTED, UNITS, Row
+from refused.case import CODES, FOREST, IMAGES, RIDGES, SELECTED, UNITS, Row
 
 COMBINATIONS = [
     (
@@ -18,7 +18,7 @@ COMBINATIONS = [
     "`selection.widths` or `selection.ridges` with `selection.sizes` for dense layers",
     (
         "`selection.widths` or `selection.ridges` of another number of layers than there are, of layers without "
-        "radial basis functions (widths) or that no closed form fits (ridges), or of sharded points"
+        "radial basis functions (widths) or that no closed form fits (ridges)"
     ),
     (
         "`selection.sizes` with another number of lists than there are hidden layers, or candidates above a "
@@ -141,12 +141,6 @@ TABLE = {
         RIDGES | {"selection.ridges": [[0.1], [0.1], []], "model.sites": ["before", "after"]},
         ("has candidates for layer 2", "not fitted in closed form", "give it the empty list []"),
         ({"selection.ridges": [[0.1], [], []]},),
-        "`selection.widths` or `selection.ridges` of",
-    ),
-    "ridges of sharded points": Row(
-        RIDGES | OWN,
-        (),
-        ({"parallel.data": "replicated"}, {"parallel.data": "node"}),
         "`selection.widths` or `selection.ridges` of",
     ),
     "ridges without a price": Row(

@@ -183,6 +183,11 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     yield WIDE, {**factors, "stochastic.grow_every": 1}
     yield CLASSES, {**factors, **single, "parallel.data": "node", "model.loss": "cross_entropy"}
     yield WIDE, {"method.name": "stochastic", "stochastic.batch": 8, "stochastic.parts": 3, "model.hidden": [400, 5]}
+    whole = {"method.name": "stochastic", "stochastic.batch": "all"}
+    yield WIDE, whole
+    yield LONG, {**whole, **single, "stochastic.cg_iterations": 2, "parallel.data": "sharded"}
+    yield CLASSES, {**whole, "stochastic.cg_iterations": 2, "model.loss": "cross_entropy", "parallel.data": "node"}
+    yield GAPS, {**whole, "loss.missing": True, "model.activation": "tanh"}
     for i, name in enumerate(("sgd", "adam", "cg", "lbfgs")):
         keys = {"method.name": name, "baseline.batch": 9, "baseline.momentum": 0.5}
         yield WIDE, {**keys, **(single if i % 2 else {})}
@@ -278,8 +283,7 @@ def masks(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[
         for place in ("replicated", "sharded"):
             yield WIDE, {**code, **keys, "parallel.data": place}
     for solver in (*WHOLE, *APART):
-        place = next(places) if Demand.SHARDED in W_SOLVERS[solver].handles else "node"  # type: ignore[attr-defined]
-        yield SMALL, {**narrow, "model.activation": "tanh", "w_step.solver": solver, "parallel.data": place}
+        yield SMALL, {**narrow, "model.activation": "tanh", "w_step.solver": solver, "parallel.data": next(places)}
     yield CLASSES, {**narrow, "model.activation": "relu", "model.loss": "cross_entropy", "model.sites": "none"}
     for keys in ({"penalty.l1": 0.05}, {"penalty.group_lasso": 0.05}, {"method.acceleration": "momentum"}):
         yield WIDE, {**code, **keys, "parallel.data": next(places)}
@@ -452,6 +456,17 @@ def sharded(
     drawn = {"method.name": "stochastic", "stochastic.batch": 9, "stochastic.parts": 5}
     yield SMALL, {**own, **drawn, "model.activation": "tanh"}
     yield CLASSES, {**own, **drawn, **single, "model.loss": "cross_entropy"}
+    for i, name in enumerate(("sgd", "adam", "cg", "lbfgs")):
+        yield (WIDE, SMALL)[i % 2], {**own, "method.name": name, "baseline.batch": 9}
+    codes = {"model.activation": ["quantise", "tanh"], "model.words": 6}
+    yield SMALL, {**own, **codes, "model.centres": "kmeans"}
+    yield WIDE, {**own, "model.hidden": [5], "model.activation": "binary", "penalty.mu0": 0.1, "start.method": "pca"}
+    yield SMALL, {**own, "model.activation": ["forest", "kernel_ridge"], "model.trees": 3, "model.examples": 9}
+    yield SMALL, {**own, "w_step.solver": "sgd", "start.method": "greedy"}
+    for method in ("mac", "alternating"):
+        yield WIDE, {**own, **BASIS, "method.name": method, "model.hidden": [50, 2, 45]}
+    yield SMALL, {**own, **BASIS, **SELECTING}
+    yield SMALL, {"w_step.schedule": "ring", "parallel.data": "node", "w_step.batch": 9, "w_step.rate": 0.05}
 
 
 def basis_functions(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
@@ -655,7 +670,7 @@ def words(choice: Choice) -> list[str]:
         f"metric={plan.resolved.metric}",
         f"start={c.start.method}",
     ]
-    found += [f"precision={plan.dtype}", f"by={c.method.name}"]
+    found += [f"precision={plan.dtype}", f"by={c.method.name}", *(["batch=all"] if plan.resolved.whole_steps else [])]
     found += [f"acceleration={c.method.acceleration}", f"schedule={c.w_step.schedule}", f"data={c.parallel.data}"]
     trainers = {kind: name for name, kind in TRAINERS.items()}
     found += [f"centres={trainers[type(t)]}" for t in plan.resolved.trainers.values()]

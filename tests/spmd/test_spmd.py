@@ -57,13 +57,12 @@ def test_verbs_and_method_are_those_of_one_process(ranks: int, verdicts: Verdict
 
 
 def test_every_method_ran_with_every_place_of_the_data(verdicts: Verdicts) -> None:
-    """On 2, 3 and 5 ranks; points of which each rank holds its own go with two methods alone (docs/refusals.md)."""
+    """On 2, 3 and 5 ranks."""
     methods, places = get_args(get_type_hints(Method)["name"]), get_args(get_type_hints(Parallel)["data"])
-    refused = {(f"by={name}", "data=sharded") for name in set(methods) - {"mac", "stochastic"}}
     every = set(product([f"by={name}" for name in methods if name != "auto"], [f"data={place}" for place in places]))
     for ranks in (2, 3, 5):
         found = {pair for name in checked(verdicts, ranks) for pair in product(name.split(), repeat=2)}
-        assert found & every == every - refused
+        assert found & every == every
 
 
 @pytest.mark.skipif(not EVERYWHERE, reason="make test-ranks")

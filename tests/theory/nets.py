@@ -15,7 +15,7 @@ from targets import taken_by
 from macmpi.config import Config, Method, Model, Penalty, WStep, ZStep
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
-from macmpi.half_steps.z_problems import renew_metric
+from macmpi.half_steps.problems import renew_metric
 from macmpi.mac import Mac
 from macmpi.nets.losses import LOSSES
 from macmpi.parallel.clock import Clock

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from macmpi.half_steps import w_problems, z_problems
-from macmpi.half_steps.w_problems import WInputs, layer_gram, prepare_w
-from macmpi.half_steps.z_problems import z_inputs
+from macmpi.half_steps import problems
+from macmpi.half_steps.problems import WInputs, layer_gram, prepare_w, z_inputs
 from macmpi.mac import Mac
 from macmpi.plan.work_lists import Job
 from macmpi.solvers.z_problem import ZProblem
@@ -15,7 +14,7 @@ from macmpi.state import State
 
 def z_problem(mac: Mac, rows: Any, state: State[Any]) -> ZProblem:
     """Eq. (4) for some points."""
-    return z_problems.z_problem(z_inputs(mac.parts, state), rows)
+    return problems.z_problem(z_inputs(mac.parts, state), rows)
 
 
 def given(mac: Mac, state: State[Any]) -> WInputs:
@@ -27,4 +26,4 @@ def w_problem(mac: Mac, job: Job, state: State[Any]) -> Any:
     """The regression of a job, with what is made of its Gram."""
     inputs, k = given(mac, state), job.segment
     system = mac.plan.resolved.regressions[k].system
-    return w_problems.w_problem(inputs, job, system.factor(layer_gram(inputs, k)) if system else None)
+    return problems.w_problem(inputs, job, system.factor(layer_gram(inputs, k)) if system else None)

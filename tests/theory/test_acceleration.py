@@ -12,9 +12,10 @@ import pytest
 from theory.nets import feasible, method
 
 from macmpi.mac import Mac
-from macmpi.methods.accelerated import DAMPING, Accelerated, spacing
+from macmpi.methods.accelerated import Accelerated, spacing
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
+from macmpi.solvers.descent import PLANE_DAMPING
 from macmpi.state import State, block_views
 from macmpi.training import checkpoint
 from macmpi.training.checkpoint import contents
@@ -82,7 +83,7 @@ def test_the_iterate_never_has_a_larger_error_than_the_alternations_own(keys: di
 @pytest.mark.parametrize("keys", NETS.values(), ids=NETS)
 def test_the_shown_weights_are_the_iterate_with_the_best_output_layer(momentum: bool, keys: dict[str, Any]) -> None:
     own, state = accelerated(momentum, **keys)
-    start, moved = own.plan.offsets.weights[own.plan.chain.segments[-1].weighted[0]], 0
+    start, moved = own.plan.offsets.weights[own.plan.chain.segments[-1].parameter_blocks[0]], 0
     for _ in range(ITERATIONS):
         own.sweep(state)
         np.testing.assert_array_equal(state.own.shown[:start], state.weights[:start])
@@ -130,7 +131,7 @@ def test_the_step_ends_in_the_minimum_of_its_model(loss: str) -> None:
     def model(x: Array) -> float:
         dF = x[0] * J[0] + x[1] * J[1]
         curved = own.plan.resolved.loss.root(Y, tape.F).normal(dF)
-        damping = DAMPING * float(np.dot(scale, np.square(x)))
+        damping = PLANE_DAMPING * float(np.dot(scale, np.square(x)))
         return float(
             -np.vdot(own.plan.resolved.loss.residual(Y, tape.F), dF) + 0.5 * np.vdot(dF, curved) + 0.5 * damping
         )
@@ -185,7 +186,10 @@ def test_postprocessing_gives_what_was_shown_or_better(momentum: bool, keys: dic
     last, after = [len(own.plan.chain.sites)], own.finish(state)
 
     def value(flat: Array) -> float:
-        return error(own, flat) + own.parts.ridge_of(replace(state, weights=flat), last) / own.plan.n_train
+        return (
+            error(own, flat)
+            + own.parts.shaping_of(replace(state, weights=flat), last, ridge_alone=True) / own.plan.n_train
+        )
 
     assert value(after.result) <= value(state.own.shown) * (1.0 + 1e-5)
     np.testing.assert_array_equal(after.result, after.weights)

@@ -66,7 +66,9 @@ def places(method: Mac) -> list[slice]:
 def nested(method: Alternating, state: State) -> float:
     """E1 of any net with the ridge that its regressions have."""
     errors = method.evaluate(state)
-    return (errors.train - errors.ridge) * method.plan.n_train + method.parts.ridge_of(state, [0, 1])
+    return (errors.train - errors.ridge) * method.plan.n_train + method.parts.shaping_of(
+        state, [0, 1], ridge_alone=True
+    )
 
 
 def encoder_function(method: Alternating, state: State) -> tuple[Array, Any]:
@@ -109,7 +111,7 @@ def test_the_gradient_goes_through_any_decoder_and_leaves_biases_out_of_the_ridg
     method, state, _ = alternating(data, off=0.3, model={**OTHERS[other], "loss": loss}, penalty={"ridge": 0.5})
     flat, function = encoder_function(method, state)
     value, slope = function()
-    assert_allclose(value + method.parts.ridge_of(state, [1]), nested(method, state), rtol=1e-10)
+    assert_allclose(value + method.parts.shaping_of(state, [1], ridge_alone=True), nested(method, state), rtol=1e-10)
     deviation(
         "gradient of the encoder", slope, [richardson(partial(moved, flat, i, function)) for i in range(len(flat))]
     )
@@ -157,7 +159,7 @@ def test_the_decoders_half_is_the_least_squares_fit_at_the_present_codes(setting
 def recentred(method: Alternating, state: State) -> State:
     """The state with the decoder's centres of the next iteration, and its weights as they are."""
     moved = deepcopy(state)
-    (block,) = (b for b in method.plan.chain.segments[1].weighted if b in method.plan.resolved.trainers)
+    (block,) = (b for b in method.plan.chain.segments[1].parameter_blocks if b in method.plan.resolved.trainers)
     method.parts.feasible(moved)
     C = method.parts.weights(moved)[block]
     C[:] = method.plan.centres(block, moved.Z, C.copy())

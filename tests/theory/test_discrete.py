@@ -23,7 +23,7 @@ from theory.nets import (
     work,
 )
 
-from macmpi.half_steps.z_problems import renew_metric
+from macmpi.half_steps.problems import renew_metric
 from macmpi.mac import Mac
 from macmpi.state import State
 from macmpi.typing import Array

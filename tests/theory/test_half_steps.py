@@ -201,7 +201,7 @@ def test_the_order_of_the_points_does_not_matter(run: str) -> None:
 def test_a_layer_without_coordinates_joins_the_next_one(loss: str) -> None:
     """Its weights join the next layer's, and the start is the same net with fewer coordinates."""
     together, apart = (method((5, 4, 3), "tanh", sites=["after", s, "after"], loss=loss) for s in ("none", "after"))
-    assert [len(s.weighted) for s in together.plan.chain.segments] == [1, 2, 1]
+    assert [len(s.parameter_blocks) for s in together.plan.chain.segments] == [1, 2, 1]
     one, two = started(together), started(apart)
     assert_array_equal(one.weights, two.weights)
     assert_array_equal(one.Z, np.delete(two.Z, np.s_[5:9], axis=1))

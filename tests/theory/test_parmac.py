@@ -80,7 +80,7 @@ def objective(mac: Mac, state: State) -> float:
     """What a W-step minimises: E_Q, with multipliers the Lagrangian, and the ridge as configured; sums."""
     errors = mac.evaluate(state)
     value = errors.E_Q if errors.lagrangian is None else errors.lagrangian
-    return value * mac.plan.n_train + mac.parts.ridge_of(state, range(len(mac.plan.chain.segments)))
+    return value * mac.plan.n_train + mac.parts.shaping_of(state, range(len(mac.plan.chain.segments)), ridge_alone=True)
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -23,8 +23,8 @@ from unit.crew import crew
 from macmpi.config import Config
 from macmpi.config.reading import read
 from macmpi.data.dataset import Dataset
-from macmpi.half_steps.carry_out import carry_out
-from macmpi.half_steps.w_problems import layer_gram
+from macmpi.half_steps.problems import layer_gram
+from macmpi.half_steps.w_step import carry_out
 from macmpi.mac import Mac
 from macmpi.methods.candidates import CRITERIA, Comparing, candidates_of
 from macmpi.methods.selection import Selection
@@ -151,7 +151,7 @@ def test_the_errors_of_all_candidates_are_those_of_single_fits(mu: float, settin
             counts = basis.counts
             assert len(counts) > 4
             squares = sum(trial.objectives(job)[1:] for job in jobs if job.segment == b)
-            found = method.plan.weight_of(b, mu) * squares
+            found = method.plan.penalty_weight(b, mu) * squares
             deviation("errors of candidates", found, [alone(method, state, b, count) for count in counts])
 
 

@@ -76,7 +76,7 @@ def tied(weights: Sequence[Array]) -> Layers:
 
 
 def ridge(mac: Mac, state: State) -> float:
-    return mac.parts.ridge_of(state, range(len(mac.plan.chain.segments)))
+    return mac.parts.shaping_of(state, range(len(mac.plan.chain.segments)), ridge_alone=True)
 
 
 @pytest.mark.parametrize(("kind", "activation", "sites"), covering(KINDS, ACTIVATIONS, SITES))
@@ -147,7 +147,7 @@ def test_the_gradient_of_the_nested_error_is_that_of_differences(kind: str, acti
 
 
 def test_the_curvature_of_weighted_squares_is_how_their_residual_changes(random: np.random.Generator) -> None:
-    loss = JointLoss((LOSSES["squared"], LOSSES["squared"]), (2.5, 0.3), (2, 3))
+    loss = JointLoss((LOSSES["squared"], LOSSES["squared"]), (2.5, 0.3), (2, 3), (2, 3))
     Y, F, dF = random.normal(size=(3, 7, 5))
     change = loss.residual(Y, F) - loss.residual(Y, F + dF)
     assert_allclose(loss.root(Y, F).normal(dF), change, rtol=0.0, atol=1e-13 * np.abs(change).max())

@@ -15,7 +15,7 @@ from theory.nets import ACTIVATIONS, points
 from macmpi import UsageError, config
 from macmpi.config import Config
 from macmpi.data.dataset import Dataset
-from macmpi.half_steps.z_problems import renew_metric
+from macmpi.half_steps.problems import renew_metric
 from macmpi.mac import Mac
 from macmpi.nets.layers.convolution import Convolution
 from macmpi.parallel.clock import Clock
@@ -138,7 +138,7 @@ def e_q(mac: Mac, state: State[Any]) -> float:
         total += 0.5 * state.mu * float(np.square(state.Z[:, columns] - segment.forward(weights, A)).sum())
         A = state.Z[:, columns]
     total += 0.5 * float(np.square(mac.data.Y - chain.segments[-1].forward(weights, A)).sum())
-    return total + mac.parts.ridge_of(state, range(len(chain.segments)))
+    return total + mac.parts.shaping_of(state, range(len(chain.segments)), ridge_alone=True)
 
 
 def begun(mac: Mac, off: float, seed: int = 0) -> State[Any]:
@@ -201,7 +201,7 @@ def test_a_linear_units_targets_are_what_is_not_added(name: str) -> None:
 
 
 def test_what_units_are_fitted_to_is_the_rest(random: np.random.Generator) -> None:
-    from macmpi.half_steps.w_problems import prepare_w, w_problem
+    from macmpi.half_steps.problems import prepare_w, w_problem
 
     mac = method(configured("residual", "tanh"))
     state = begun(mac, 0.4)

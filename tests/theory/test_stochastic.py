@@ -18,10 +18,8 @@ from theory.nets import ACTIVATIONS, VALUES
 
 from macmpi.config import Config, Method, Model, Run, Start, Stochastic
 from macmpi.data.dataset import Dataset
-from macmpi.methods.stochastic import inverses
-from macmpi.methods.stochastic.factors import Averages, OfSeen, Seen, metrics, probed_of, put_slopes
+from macmpi.methods.stochastic.factors import probed_of, put_slopes
 from macmpi.methods.stochastic.gauss_newton import Points
-from macmpi.methods.stochastic.inverses import shifted_inverse, shifts
 from macmpi.methods.stochastic.layers import Layout, layer_curvature
 from macmpi.methods.stochastic.method import Stochastic as Method_
 from macmpi.methods.stochastic.schedule import Damping
@@ -29,14 +27,16 @@ from macmpi.nets.losses import LOSSES
 from macmpi.nets.tape import Tape
 from macmpi.parallel import balance, tiles
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.shared_work import Rows, Sum
+from macmpi.parallel.shared_work import RowMaker, Sum
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
 from macmpi.plan import tuned
 from macmpi.plan.directions import CurvatureForms, LayerForm, assign_inverses
 from macmpi.reductions import EVERY
+from macmpi.solvers import metrics as solver_metrics
 from macmpi.solvers.cholesky import inverse
 from macmpi.solvers.grams import solve_rows
+from macmpi.solvers.metrics import Averages, OfSeen, Seen, metrics, shifted_inverse, shifts
 from macmpi.state import State
 from macmpi.training.checkpoint import contents
 from macmpi.typing import Array
@@ -133,7 +133,7 @@ def averages_of(known: Seen) -> Averages:
         put(known, 1.0, found)
         return found
 
-    def product(V: Array, M: Array | None, times: Rows | None) -> Array:
+    def product(V: Array, M: Array | None, times: RowMaker | None) -> Array:
         found = V.T @ V if M is None else V.T @ M @ V
         return found if times is None else times(EVERY) * found
 
@@ -556,7 +556,7 @@ def test_an_inverse_that_single_precision_cannot_give_is_made_in_double(monkeypa
             raise np.linalg.LinAlgError
         return inverse(S)
 
-    monkeypatch.setattr(inverses, "inverse", strict)
+    monkeypatch.setattr(solver_metrics, "inverse", strict)
     A = np.random.default_rng(0).normal(size=(40, 9)).astype(np.float32)
     A = A @ A.T
     exact = np.linalg.inv(A.astype(np.float64) + 1e-4 * np.eye(40))

@@ -27,7 +27,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import macmpi
 from macmpi import MacmpiWarning, UsageError, init, report, shown
 from macmpi.config import Data
-from macmpi.config.unread import GONE
+from macmpi.config.whole import GONE
 from macmpi.data.checks import as_array
 from macmpi.data.reading import read_file
 

@@ -15,13 +15,13 @@ from plans import plan_of
 from macmpi import UsageError, config
 from macmpi.config.auto import decide
 from macmpi.config.model import LAYERS, Activation
-from macmpi.config.tables import PAPER
+from macmpi.config.tables import PAPER_DEFAULTS
 from macmpi.data.targets import FEW, with_loss
 
 ALWAYS = ("method.name", "model.hidden", "model.activation", "model.loss", "start.method")
 """Keys with "auto" that nothing but the sizes of the data is needed for."""
 
-OF_MAC = (*(f"penalty.{key}" for key in PAPER), "method.acceleration", "model.sites")
+OF_MAC = (*(f"penalty.{key}" for key in PAPER_DEFAULTS), "method.acceleration", "model.sites")
 """Those that full MAC alone reads."""
 
 WORDS = ("kmeans", "subset", "points")
@@ -106,7 +106,7 @@ FULL: dict[str, Any] = {"method": {"name": "mac"}}
 def test_the_penalty_is_the_papers_where_no_other_was_measured(tables: dict[str, Any], loss: str) -> None:
     given = config.validate(FULL | tables | {"model": {"loss": loss} | tables.get("model", {})}, "this test")
     found = decide(given, 9)[0]
-    assert {key: getattr(found.penalty, key) for key in PAPER} == PAPER
+    assert {key: getattr(found.penalty, key) for key in PAPER_DEFAULTS} == PAPER_DEFAULTS
     assert found.method.acceleration == "none"
 
 
@@ -123,7 +123,7 @@ def test_fewer_centres_than_points_have_a_path_in_small_steps(centres: Any, code
     if codebook and not isinstance(centres, str):
         net["centres"] = ["kmeans" if first == "points" else "points", *centres]
     found, decisions = decide(config.validate(FULL | {"model": net}, "this test"), 9, autoencoder)
-    assert {key: getattr(found.penalty, key) for key in PAPER} == PAPER | {"factor": factor}
+    assert {key: getattr(found.penalty, key) for key in PAPER_DEFAULTS} == PAPER_DEFAULTS | {"factor": factor}
     (why,) = [d.why for d in decisions if d.key == "penalty.factor"]
     assert ("fewer centres" in why) == (factor < 10.0)
 

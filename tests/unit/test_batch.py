@@ -430,6 +430,14 @@ def test_what_belongs_to_an_enclosing_job_neither_reaches_nor_decides(script: st
         assert inside.calls == straight.calls
 
 
+@pytest.mark.parametrize(("script", "own"), [("pbs", "PBS_"), ("lsf", "LSB_")])
+def test_the_nodes_of_no_other_batch_system_reach_mpiexec(script: str, own: str, tmp_path: Path) -> None:
+    names = {"SLURM_NODELIST", "LSB_HOSTS", "PBS_NODEFILE", "FLUX_JOB_ID", "COBALT_NODEFILE", "PE_HOSTFILE"}
+    others = {name: str(tmp_path) for name in names if not name.startswith(own)}
+    ((_, seen),) = run(script, tmp_path, 75, **others, FOREIGN=f"^({'|'.join(others)})$").of("seen")
+    assert seen.split() == []
+
+
 def test_ranks_are_not_told_what_their_script_was_told(tmp_path: Path) -> None:
     """They may submit jobs, whose limit and number of restarts are others."""
     told = {"MACMPI_RESTARTS": "3", "MAX_TIME": "60", "RANKS": "3", "MOST_RESTARTS": "9", "SCRIPT": "run/batch/pbs.sh"}

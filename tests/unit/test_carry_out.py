@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from unit.crew import crew
 
-from macmpi.half_steps.carry_out import carry_out, exchanged, located
+from macmpi.half_steps.w_step import carry_out, exchanged, located
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.points import Points, partition_points
 from macmpi.parallel.team import Team

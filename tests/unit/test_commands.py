@@ -49,7 +49,7 @@ def test_every_command_of_the_package_is_in_the_table_and_can_be_called() -> Non
         (["my.toml"], "'my.toml' is no command; did you mean macmpi run my.toml?"),
         (["xyzzy"], "'xyzzy' is no command; known here: "),
         (["batch"], "'batch' has gone: use macmpi init --batch NAME"),
-        (["sweep"], "docs/tuning.md"),
+        (["sweep"], "docs/commands.md"),
         ([], "a command is needed"),
     ],
 )

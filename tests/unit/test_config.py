@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from macmpi import UsageError, config, many
 from macmpi.config import Config
 from macmpi.config.reading import known_keys
-from macmpi.config.unread import GONE
-from macmpi.config.whole import changes, differences
+from macmpi.config.whole import GONE, changes, differences
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=80)
 
@@ -115,7 +114,6 @@ MISTAKES: dict[str, list[Any]] = {
     **{
         f"stochastic.{name}": NOT_A_COUNT
         for name in (
-            "batch",
             "batch_max",
             "grow_every",
             "patience",
@@ -123,6 +121,8 @@ MISTAKES: dict[str, list[Any]] = {
             "parts",
         )
     },
+    "stochastic.batch": ["All", "", *(value for value in NOT_A_COUNT if not isinstance(value, str))],
+    "stochastic.cg_iterations": NOT_OWN,
     "stochastic.averaging": [value for value in NOT_A_FRACTION if not isinstance(value, str)] + ["Auto", ""],
     **{f"stochastic.{name}": NOT_POSITIVE[1:] for name in ("damping",)},
     **{f"baseline.{name}": NOT_A_COUNT for name in ("batch", "patience")},
@@ -135,6 +135,7 @@ MISTAKES: dict[str, list[Any]] = {
     "selection.sizes": [5, "50", True],
     "selection.widths": [5.0, "2", True],
     "selection.ridges": [0.1, "2", True],
+    "run.finish": ["yes", 1, 0.5, []],
     "run.refit": ["yes", 1, 0.5, []],
     "run.max_iterations": [-1, 3.0, True, "3", NAN],
     "run.threads": [1025, *NOT_A_COUNT],
@@ -326,7 +327,10 @@ def test_a_slip_of_the_pen_gets_a_suggestion(key: str, folder: Path) -> None:
         ("[penalty]\nhidden = [3]", "penalty.hidden: unknown key; did you mean model.hidden?"),
         ("rate = 0.1", "rate: unknown key; did you mean baseline.rate or w_step.rate?"),
         ("[method]\nmax_iterations = 9", "did you mean run.max_iterations?"),
-        ("[method]\niterations = 9", "did you mean run.max_iterations or w_step.iterations or w_step.cg_iterations?"),
+        (
+            "[method]\niterations = 9",
+            "did you mean run.max_iterations or stochastic.cg_iterations or w_step.iterations?",
+        ),
         ("[run]\nmax_iter = 9", "did you mean run.max_iterations?"),
         ("[stochastic]\nbatch_size = 9", "did you mean stochastic.batch?"),
         ("[model]\nunits = 9", "known here: hidden, activation"),

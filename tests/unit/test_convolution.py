@@ -16,7 +16,7 @@ from macmpi.config import Model
 from macmpi.nets.build import build_chain
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers.convolution import Convolution, TransposedConvolution
-from macmpi.reductions import Made, sum_over
+from macmpi.reductions import LazyRows, sum_over
 from macmpi.results import pictures, reading
 
 LAYER = {"channels": 3, "kernel": 3}
@@ -109,7 +109,7 @@ def test_mistakes_in_a_layer_are_named_with_its_number(keys: dict[str, object], 
 def test_rows_of_positions_are_those_of_points(random: np.random.Generator) -> None:
     (view,) = Chain((Convolution(2, 2, 1, 3, 1),), ()).views
     A = random.normal(size=(5, 12))
-    made = Made(lambda rows: A[rows], A.shape, A.dtype)
+    made = LazyRows(lambda rows: A[rows], A.shape, A.dtype)
     expected = A.reshape(20, 3)
     for rows in (view.by_row(A), view.by_row(made)):
         assert_array_equal(np.asarray(rows), expected)

@@ -52,7 +52,6 @@ ASKING: dict[Demand, Keys] = {
     D.NO_WEIGHT_SLOPES: CODES,
     D.SLOPES_LACKING: {"model.activation": ["tanh", "quantise"], "model.words": 8},
     D.INNER_BASIS: BASIS,
-    D.CENTRES: CODES,
     D.ALL_POINTS: {"model.centres": "points"},
     D.INSEPARABLE: {"model.sites": ["none", "after"]},
     D.INEXACT: {"model.activation": "tanh"},
@@ -80,9 +79,6 @@ ASKING: dict[Demand, Keys] = {
     D.SELECTED_UNITS: UNITS,
     D.GIVEN_START: {"start.method": "model", "start.model": "model.h5"},
     D.HALVES: HALVES,
-    D.REPLICATED: {"parallel.data": "replicated"},
-    D.NODE: {"parallel.data": "node"},
-    D.SHARDED: OWN,
 }
 """Keys of a config that asks for a demand; "weighted": its data have weights of points, or of points and "outputs"."""
 
@@ -96,7 +92,6 @@ def handles_of(solver: Any) -> Demands:
 ALSO: Keys = {
     "run.refit": {"penalty.mu_every": 3},
     "penalty.stop": {"penalty.ridge_scale": "objective"},
-    "w_step.schedule": OWN,
 }
 """What else a part needs to be there."""
 
@@ -106,7 +101,7 @@ PARTS: dict[str, tuple[Keys, Demands]] = {
         for key, rows in (parts.TABLE | parts.HALF_STEPS).items()
         for value, row in rows.items()
     },
-    "selection": (RIDGES, parts.SELECTION - {D.NO_CLOSED_FORM, D.SHARDED}),
+    "selection": (RIDGES, parts.SELECTION - {D.NO_CLOSED_FORM}),
     **{
         f"solver {name}": ({"w_step.solver": name}, handles_of(W_SOLVERS[name]))
         for name in sorted(W_SOLVERS.keys() - {"closed_form"})
@@ -114,7 +109,7 @@ PARTS: dict[str, tuple[Keys, Demands]] = {
 }
 PARTS["start.method file"][0]["start.coordinates"] = "z.h5"
 
-OF_A_SEGMENT = {D.RESTRAINED, D.WEIGHTED, D.WEIGHTED_OUTPUTS, D.SHARDED, D.RING, D.SPARSE, D.INSEPARABLE}
+OF_A_SEGMENT = {D.RESTRAINED, D.WEIGHTED, D.WEIGHTED_OUTPUTS, D.RING, D.SPARSE, D.INSEPARABLE}
 """The demands that the solver of a segment is asked for."""
 
 PAIRS = [
@@ -128,7 +123,7 @@ PAIRS = [
 def together(name: str, demand: Demand) -> Keys:
     """A config with the part that asks for the demand."""
     own = PARTS[name][0]
-    return ASKING[demand] | own if name.startswith(("method.name", "start", "parallel")) else own | ASKING[demand]
+    return ASKING[demand] | own if name.startswith(("method.name", "start")) else own | ASKING[demand]
 
 
 def plan_of(keys: Keys) -> None:
@@ -171,7 +166,8 @@ def test_a_config_asks_for_the_demand_and_some_net_has_it(demand: Demand) -> Non
 
 
 def test_every_demand_is_asked_for_here() -> None:
-    assert ASKING.keys() == set(Demand)
+    """Of rows at hand nobody is asked: a solver that does not sum over points is given them."""
+    assert ASKING.keys() == set(Demand) - {D.SHARDED}
 
 
 # --- remedies ---------------------------------------------------------------------------------------------------------

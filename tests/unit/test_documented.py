@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from launch.here import run_here
 
+import macmpi
 from macmpi import UsageError, config
+from macmpi.api.given import config_of
 from macmpi.config import documented
 
 RUN = Path(__file__).resolve().parents[2] / "run"
@@ -37,6 +39,32 @@ def test_a_run_says_which_config_it_found(table: Path) -> None:
     assert "config:" not in run_here("points.toml", *brief, cwd=table, code=0).out
     assert run_here("points", *brief, "--overwrite", cwd=table, code=0).out.startswith("config: points.toml\n")
     assert not run_here("digits_mac", "--explain", cwd=table, code=0).out.startswith("config:"), "it is to be pasted"
+
+
+@pytest.mark.parametrize("name", ["digits_mac", "digits_mac.toml", "points"])
+def test_a_fit_takes_the_config_that_a_run_of_that_name_takes(
+    name: str, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of the current folder first, then the documented one."""
+    monkeypatch.chdir(table)
+    path, _ = documented.read(Path(name))
+    assert config_of(name, "auto", "auto", "auto", None, None, None) == config.read(path, [])
+    out = run_here(name, "--iterations", 0, "--set", "model.hidden=[2]", cwd=table, code=0).out
+    assert out.splitlines()[0] == f"config: {path}" or name == str(path)
+    brief = macmpi.fit(config=name, callback=lambda record: True)
+    assert brief.card is not None
+    assert brief.card.data.source == config.read(path, []).data.source
+
+
+def test_a_name_that_is_no_config_is_refused_in_the_words_of_a_run(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(table)
+    said = run_here("digit_mac", cwd=table, code=2).err
+    with pytest.raises(UsageError) as refused:
+        macmpi.fit(config="digit_mac")
+    assert said == f"macmpi: {refused.value}\n"
+    assert "did you mean digits_mac?" in said
 
 
 def test_the_text_of_a_config_is_that_config(tmp_path: Path) -> None:

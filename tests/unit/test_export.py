@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -23,11 +22,12 @@ from macmpi import config
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import unscaled
 from macmpi.export import __main__ as export
-from macmpi.export import net, onnx_file
-from macmpi.export.net import Graph
+from macmpi.export import onnx_file
 from macmpi.nets.build import build_chain
 from macmpi.nets.chain import Chain
+from macmpi.nets.graph import Graph
 from macmpi.nets.layers import KINDS, SameSize
+from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
 from macmpi.results.model import Model
 from macmpi.results.model_file import write
@@ -186,15 +186,15 @@ def test_files_that_are_no_models_are_refused(spoil: str, model: Path) -> None:
 # --- what does not compute the model ----------------------------------------------------------------------------------
 
 
-def off_by(shift: float) -> Callable[[Graph, str], str]:
-    """The nodes of tanh(a) + shift."""
-    return lambda g, A: g.node("Add", g.node("Tanh", A), g.constant(shift))
+def off(map_: Activation, g: Graph, A: str, W: Any) -> str:
+    """The nodes of tanh(a) + 1e-3."""
+    return g.node("Add", g.node("Tanh", A), g.constant(1e-3))
 
 
 def test_a_file_that_computes_something_else_is_not_written(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
-    monkeypatch.setitem(net.ACTIVATIONS, "tanh", off_by(1e-3))
+    monkeypatch.setattr(Activation, "export", off)
     assert "the exported net is not that of macmpi" in refused(model, code=70)
     assert not model.with_name("model.onnx").exists()
     done = exported(model, "--precision", "float32")

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from launch.here import run_here
 
-from macmpi.config.unread import GONE
-from macmpi.config.whole import toml
+from macmpi.config.whole import GONE, toml
 from macmpi.files import run_of
 from macmpi.results.reading import read
 from macmpi.training import checkpoint

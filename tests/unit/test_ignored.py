@@ -11,7 +11,7 @@ from launch.here import run_here
 
 from macmpi import config
 from macmpi.config.auto import decide
-from macmpi.config.unread import ignored
+from macmpi.config.whole import ignored
 
 TOLERANCES = ["penalty.tolerance", "penalty.tolerance_decay"]
 
@@ -54,6 +54,17 @@ TABLE: list[tuple[str, dict[str, dict[str, Any]], list[str]]] = [
     ("stochastic", {"start": {"method": "pca", "gradient_step": False}}, []),
     ("mac", {"model": {"hidden": [4]}, "selection": {**SIZES, "every": 3}}, []),
     ("mac", {"start": {"method": "greedy", "width": 2.0}}, ["start.width"]),
+    ("mac", {"run": {"finish": False}}, []),
+    ("adam", {"run": {"finish": False}}, ["run.finish"]),
+    ("mac", {"stochastic": {"cg_iterations": 9, "damping": 1.0, "ridge": 0.1}}, []),
+    ("mac", {"run": {"finish": False}, "stochastic": {"damping": 1.0}}, ["stochastic.damping"]),
+    ("stochastic", {"stochastic": {"batch": "all", "cg_iterations": 3, "damping": 1.0, "patience": 3}}, []),
+    (
+        "stochastic",
+        {"stochastic": {"batch": "all", "records": 3, "parts": 7}},
+        ["stochastic.records", "stochastic.parts"],
+    ),
+    ("stochastic", {"stochastic": {"cg_iterations": 3}}, ["stochastic.cg_iterations"]),
 ]
 
 

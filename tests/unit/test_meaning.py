@@ -679,3 +679,60 @@ def test_days_can_be_classes(of: Any, tmp_path: Path) -> None:
     model = macmpi.fit(frame, "d", config={"data.categories": ["d"], "run.max_iterations": 1})
     macmpi.save(model, tmp_path / "m.h5")
     assert macmpi.load(tmp_path / "m.h5").classes.tolist() == ["2024-01-01", "2024-02-01", "2024-03-01"]
+
+
+SPELT: dict[str, list[Any]] = {
+    "truth": [(str, lambda one: f"{one}".upper(), lambda one: f"{one}".lower()), (True, False)],
+    "number": [(repr, lambda x: f"{x:.2f}", lambda x: f"+{x:e}", lambda x: f" {x:g}"), (0.25, 1.0, 7.0, 1000.0)],
+    "digits": [(str, lambda i: f"00{i}", lambda i: f"{i}.0"), (0, 1, 7, 10**6)],
+    "day": [
+        (str, lambda day: day.strftime("%d.%m.%Y"), lambda day: f"{day:%Y/%m/%d}", lambda day: f"{day} 00:00:00"),
+        (datetime.date(2020, 12, 31), datetime.date(1999, 5, 6)),
+    ],
+    "text": [(str,), ("Oslo", "Rome", "136A")],
+}
+"""Kinds of values: how each may be spelt, and some of them."""
+
+
+@pytest.mark.parametrize("kinds", [*SPELT, "all"])
+@pytest.mark.timeout(300)  # some seconds on a free core
+def test_one_value_is_one_category_however_it_is_spelt_and_by_every_way_in(kinds: str, tmp_path: Path) -> None:
+    """A CSV file that macmpi, pandas, polars or pyarrow reads, its text, a Parquet file, and each row alone."""
+    from pyarrow import csv as arrow_csv
+
+    path = tmp_path / "t.csv"
+    of = SPELT if kinds == "all" else {kinds: SPELT[kinds]}
+    cell = st.sampled_from(sorted(of)).flatmap(
+        lambda kind: st.tuples(*(st.sampled_from(own) for own in of[kind][::-1]))
+    )
+    declared = Data(categories=["c"])
+
+    @settings(often, max_examples=20)
+    @given(st.lists(cell, min_size=2, max_size=12))
+    def law(cells: list[Any]) -> None:
+        path.write_text("\n".join(["c", *(spell(value) for value, spell in cells)]) + "\n")
+        text = pd.read_csv(path, dtype=str)
+        text.to_parquet(tmp_path / "t.parquet")
+        tables = [read_table(path), pd.read_csv(path), pl.read_csv(path, infer_schema_length=None), text]
+        tables += [arrow_csv.read_csv(path), pl.from_pandas(text), read_table(tmp_path / "t.parquet")]
+        columns = Columns.of(tables[0], declared)
+        assert len(columns.names) == len({(isinstance(value, bool), value) for value, _ in cells})
+        whole = columns.encode(tables[0])
+        for table in tables[1:]:
+            assert Columns.of(table, declared) == columns
+            assert_array_equal(columns.encode(table), whole)
+        for row in range(len(cells)):
+            assert_array_equal(columns.encode(text[row : row + 1]), whole[row : row + 1])
+
+    law()
+
+
+@pytest.mark.parametrize(
+    "words", [["True", "false"], ["TRUE", "False"], [True, False], ["true", True, "FALSE"]], ids=str
+)
+def test_declared_classes_that_say_truth_are_truth_values_by_every_way_in(words: list[Any], tmp_path: Path) -> None:
+    frame = pd.DataFrame({"x": np.arange(12.0 * len(words)), "y": words * 12})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    keys = {"data.categories": ["y"], "run.max_iterations": 1}
+    for table in (frame, read_table(tmp_path / "t.csv"), pl.read_csv(tmp_path / "t.csv")):
+        assert macmpi.fit(table, "y", config=keys).classes.tolist() == [False, True]  # type: ignore[union-attr]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import invalidate_caches
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling, Tails
 from macmpi.nets.build import build_chain
 from macmpi.nets.chain import Chain
+from macmpi.nets.layers import build
 from macmpi.results import model, model_file
 from macmpi.results.model import Model
 from macmpi.state import MacState, State, block_views
@@ -282,6 +285,76 @@ def test_a_folder_is_told_from_a_file_that_is_missing(autoencoder: Saved) -> Non
     with pytest.raises(UsageError) as caught:
         model_file.load(folder)
     assert str(caught.value) == f"{folder} is not a model: it is a folder; name {folder / 'model.h5'}"
+
+
+GATES = """
+from dataclasses import dataclass
+from typing import ClassVar
+import numpy as np
+from macmpi.nets.layers.activation import Function
+from macmpi.nets.layers.affine import Affine
+
+@dataclass(frozen=True)
+class Gate(Affine):
+    kind: ClassVar[str] = "gate"
+
+swish = Function(lambda a, out: np.multiply(a, 0.5, out=out), lambda a, b, out: out)
+"""
+
+
+@pytest.fixture
+def gates(tmp_path: Path, random: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model with a map within another and an activation of a package, which lies in the folder "site"."""
+    site = tmp_path / "site"
+    (site / "my_gates-1.2.dist-info").mkdir(parents=True)
+    (site / "my_gates.py").write_text(GATES)
+    for name, text in (
+        ("METADATA", "Metadata-Version: 2.1\nName: my-gates\nVersion: 1.2\n"),
+        ("entry_points.txt", "[macmpi.maps]\ngate = my_gates:Gate\n[macmpi.activations]\nswish = my_gates:swish\n"),
+    ):
+        (site / "my_gates-1.2.dist-info" / name).write_text(text)
+    monkeypatch.syspath_prepend(site)
+    maps = [{"kind": "gate", "n_in": 4, "n_out": 3}, {"kind": "activation", "name": "swish", "size": 3}]
+    inner = {"kind": "carrying", "map": {"kind": "gate", "n_in": 2, "n_out": 1}, "carried": 1}
+    chain = Chain(tuple(map(build, [*maps, inner])), (2,))
+    weights = {"last": random.normal(size=sum(h * w for h, w in chain.block_shapes))}
+    model_file.write(tmp_path / "gates.h5", Model.of(chain, weights, dataset(random, 4, 2)), {})
+    assert model_file.load(tmp_path / "gates.h5").predict(np.zeros((2, 4))).shape == (2, 2)
+    return tmp_path / "gates.h5"
+
+
+def lacking(path: Path) -> str:
+    with pytest.raises(UsageError) as refused:
+        model_file.load(path)
+    assert "damaged" not in str(refused.value)
+    return str(refused.value)
+
+
+def test_a_package_that_is_not_installed_is_named_with_the_remedy(gates: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the file that it has written; by the entry point alone where an older file does not say whose that is."""
+    site = gates.parent / "site"
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place != str(site)])
+    said = "here: install my-gates 1.2, the package that gives it (an entry point of macmpi.maps)"
+    assert lacking(gates) == f"{gates}: there is no kind of map 'gate' {said}"
+    with h5py.File(gates, "r+") as file:
+        del file.attrs[model_file.PACKAGES]
+    assert "'gate' here: install the package that gives it (an entry point of macmpi.maps)" in lacking(gates)
+    with h5py.File(gates, "r+") as file:
+        specs = json.loads(file.attrs["maps"])
+        specs[0]["kind"] = specs[2]["map"]["kind"] = "affine"
+        file.attrs["maps"] = json.dumps(specs)
+    assert "there is no activation 'swish' here" in lacking(gates)
+
+
+def test_a_package_that_cannot_be_loaded_is_named(gates: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "my_gates")
+    (gates.parent / "site" / "my_gates.py").write_text("import a_library_that_is_gone\n")
+    invalidate_caches()
+    assert "cannot be loaded: No module named 'a_library_that_is_gone'; install that again" in lacking(gates)
+
+
+def test_models_of_macmpi_s_own_parts_name_no_package(autoencoder: Saved) -> None:
+    assert model_file.PACKAGES not in model_file.load(autoencoder.path).attributes
 
 
 def test_a_bit_that_has_changed_in_the_weights_is_damage(autoencoder: Saved) -> None:

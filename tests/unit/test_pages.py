@@ -7,9 +7,9 @@ import tomllib
 from ast import literal_eval
 from pathlib import Path
 
-import config_page
 import constants_page
 import paper_page
+import places_page
 import pytest
 import refusals_page
 import results_page
@@ -20,7 +20,7 @@ from macmpi.plan import tuned
 ROOT = Path(__file__).resolve().parents[2]
 WIDTH, README_LINES = 120, 120
 
-PAGES = sorted(path for pattern in ("*.md", "data/*.md", "docs/**/*.md") for path in ROOT.glob(pattern))
+PAGES = sorted(path for pattern in ("*.md", "data/*.md", "docs/**/*.md", "log/*.md") for path in ROOT.glob(pattern))
 PRESENT = [path for path in PAGES if path.parent.name != "log" and path.name != "CHANGELOG.md"]
 """The pages that describe the program as it is."""
 
@@ -63,24 +63,26 @@ def test_pages_are_short(page: Path) -> None:
     assert named(page) in LONG or len(page.read_text(encoding="utf-8").splitlines()) <= 200
 
 
-def test_the_pages_of_keys_are_those_of_the_defaults() -> None:
-    """`make docs` writes them."""
-    written = {path: path.read_text(encoding="utf-8") for path in config_page.FOLDER.iterdir()}
-    assert written == config_page.pages(config_page.DEFAULTS.read_text(encoding="utf-8"))
-    assert [path for path, text in written.items() if " |  |" in text] == [], "a key without a meaning"
-
-
-def test_every_key_stands_on_the_page_that_the_index_names() -> None:
-    index = (config_page.FOLDER / "index.md").read_text(encoding="utf-8")
-    for table, keys in tomllib.loads(config_page.DEFAULTS.read_text(encoding="utf-8")).items():
-        (page,) = re.findall(rf"\[`\[{table}\]`\]\((\w+\.md)#{table}\)", index)
-        _, _, behind = (config_page.FOLDER / page).read_text(encoding="utf-8").partition(f"## [{table}]\n")
-        assert re.findall(r"^\| `(\w+)`", behind.split("\n## ")[0], re.MULTILINE) == list(keys)
+def test_the_page_of_keys_leads_from_every_table_to_more_and_shows_all_keys() -> None:
+    """Of run/defaults.toml."""
+    page = (ROOT / "docs" / "config.md").read_text(encoding="utf-8")
+    tables = tomllib.loads((ROOT / "run" / "defaults.toml").read_text(encoding="utf-8"))
+    assert re.findall(r"^\| `\[(\w+)\]` \| .+ \| \[", page, re.MULTILINE) == list(tables)
+    assert '\n--8<-- "run/defaults.toml"\n' in page
 
 
 def test_the_page_of_refusals_has_the_messages_of_macmpi() -> None:
     """`make docs` writes it."""
     assert refusals_page.PAGE.read_text(encoding="utf-8") == refusals_page.page()
+
+
+def test_the_page_of_places_has_what_goes_with_what() -> None:
+    """`make docs` writes it.  What is refused is so wherever the points live."""
+    text = places_page.PAGE.read_text(encoding="utf-8")
+    assert text == places_page.page(text)
+    cells = [cell for row in places_page.cells({}) for cell in row[1:]]
+    assert all(re.fullmatch(r"yes|no \(\d+\)", cell) for cell in cells)
+    assert cells.count("yes") > len(cells) / 2
 
 
 def test_the_page_of_constants_has_all_tuned_numbers_with_what_they_were_chosen_on() -> None:
@@ -142,6 +144,19 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert (page.parent / target).exists(), target
 
 
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as links name them, on the site as on the forge."""
+    headings = re.findall(r"^#+ (.+)$", "\n".join(prose(page.read_text(encoding="utf-8"))), re.MULTILINE)
+    words = (re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", heading).lower() for heading in headings)
+    return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", text).strip()) for text in words}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_links_lead_to_headings(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#:]*)#([\w-]+)\)", page.read_text(encoding="utf-8")):
+        assert anchor in anchors(page.parent / target if target else page), f"{target}#{anchor}"
+
+
 @pytest.mark.parametrize("page", PRESENT, ids=named)
 def test_files_that_a_page_names_exist(page: Path) -> None:
     """A file is named from the root, or from a folder of the package; files of the worked example begin with my_."""
@@ -161,20 +176,36 @@ def test_names_that_a_page_places_in_a_file_are_there(page: Path) -> None:
             assert re.search(rf"\b{word}\b", path.read_text(encoding="utf-8")), f"{name} in {place}"
 
 
-STUDIES = [p for p in sorted((ROOT / "docs" / "studies").glob("*.md")) if p.name != "index.md"]
+STUDIES = [ROOT / "docs" / f"{name}.md" for name in ("studies", "defaults")]
 
 
 @pytest.mark.parametrize("page", STUDIES, ids=named)
 def test_tables_of_studies_say_where_they_come_from(page: Path) -> None:
-    """A table of measurements names machine, BLAS kernel and commit: in columns, or in the text before it."""
-    text = page.read_text(encoding="utf-8")
-    for section in re.split(r"^##? ", text, flags=re.MULTILINE)[1:]:
-        before = ""
-        for block in section.split("\n\n"):
-            before += block.split("|", 1)[0]
-            if "|---" in block:
-                header = block[block.index("|") :].splitlines()[0]
-                source = header if "| machine |" in header else before
-                assert "machine" in source or re.search(r"\b[AB],\s+kernel", source), header
-                assert "kernel" in source, header
-                assert "commit" in source, header
+    """A section with a table of measurements names machine, BLAS kernel and commit."""
+    sections = re.split(r"^## ", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    measured = [section for section in sections if "|---" in section]
+    assert len(measured) >= 2
+    for section in measured:
+        assert re.search(r"\b[Mm]achine\b", section), section
+        assert re.search(r"\bkernel\b", section), section
+        assert re.search(r"\b[Cc]ommits?\b", section), section
+
+
+END_OF = re.compile(r"`(?:run/)?(\w+?)(?:\.toml)?`[^\d`]{1,30}?(\d\.\d{3} / \d\.\d{3})")
+"""A documented config, and the training and validation error that a page gives it."""
+
+
+def test_the_errors_of_a_config_are_those_of_the_results_on_every_page() -> None:
+    found: dict[str, set[str]] = {}
+    for page in PRESENT:
+        for name, errors in END_OF.findall(page.read_text(encoding="utf-8")):
+            found.setdefault(name, set()).add(errors)
+    measured = results_page.read(results_page.FOLDER)["curves"]["steps"]
+    ends = {
+        name: {f"{step['curve'][-1][key]:.3f}" for key in ("E1_train", "E1_val")} for name, step in measured.items()
+    }
+    assert {"usps_fast", "usps_mac"} <= found.keys() & ends.keys()
+    assert {name: own for name, own in found.items() if len(own) > 1} == {}
+    assert {
+        name: own for name in found.keys() & ends.keys() for own in found[name] if set(own.split(" / ")) != ends[name]
+    } == {}

@@ -58,6 +58,30 @@ def scaled(weak: bool) -> Found:
     return found | {"predicted": predicted, "held_out": {"2": 0.51}, "parmac": {"1": 1.0, "12": 9.0}}
 
 
+RIVALS = [
+    ["4", "printed before"],
+    [
+        "E1 train <=",
+        "stochastic MAC: s, validation",
+        "A: s, validation (times)",
+        "A, from MAC's start: s, validation (times)",
+    ],
+    ["---"] * 4,
+    ["4", "0.10, 4.10", "3.00, 4.20 (30.0)", "0.00, 4.10 (0.0)"],
+    ["3", "1.00, 3.30", "8.40, 3.10 (8.4)", "1.20, 3.20 (1.2)"],
+    ["2", "2.00, 2.90", "> 32 (> 16.0)", "7.00, 2.80 (3.5)"],
+]
+SHAPES = [
+    ["shape", "level", "stochastic MAC", "best rival from random weights (times)", "best from stochastic MAC's start"],
+    ["---"] * 5,
+    ["wide", "E1 train 5", "1.00 s", "A 9.00 s (9.0)", "A 0.00 s (0.0)"],
+    ["wide", "E1 train 0.5 (the lowest of A)", "2.00 s", "A 8.00 s (4.0)", "A 3.00 s (1.5)"],
+    ["wide", "E1 train 0.4 (the lowest of B, from MAC's start)", "3.00 s", "> 9 s (> 3.0)", "B 6.00 s (2.0)"],
+    ["wide", "E1 validation 0.7 (the lowest of A)", "4.00 s", "A 9.00 s (2.2)", "> 9 s (> 2.2)"],
+    ["wide", "E1 validation 0.8 (the lowest of B, from MAC's start)", "3.00 s", "A 8.00 s (2.7)", "B 7.00 s (2.3)"],
+]
+
+
 def outcome(step: Step, random: np.random.Generator) -> Found:
     """All that any of the functions that read a step's folder gives."""
     side = 4
@@ -68,8 +92,9 @@ def outcome(step: Step, random: np.random.Generator) -> Found:
     timed |= {"processor_seconds": 8.0, "each": 4.0, "head": 5.0, "cores": 2}
     timings = [{"ranks": r, **timed, "start": 0.4} for r in (1, 2, 2)]
     sizes = [{"points": n, "method": m, "seconds": [3.0, 0.5], "memory": "1 MB"} for m in "ab" for n in (10, 1000)]
-    compared = [["8", "0.1, 7.0"], ["E1 train <=", "ours"], ["---", "---"], ["8", "0.1, 7.0"]]
-    rows = compared if "compare.py" in step.command[0] else sizes if "growth.py" in step.command[0] else timings
+    rows = sizes if "growth.py" in step.command[0] else timings
+    if "compare.py" in step.command[0]:
+        rows = SHAPES if "shapes" in step.command else RIVALS
     return {
         **{
             "command": " ".join(("python", *step.command)),
@@ -98,8 +123,8 @@ def test_a_section_is_written_and_drawn(module: Any, benchmark: Benchmark, tmp_p
     text = page.page({benchmark.name: found})
     title = page.SECTIONS[benchmark.name][0]
     own = text.split(f"## {title}\n")[1].split("\n## ")[0]
-    assert "commit c0ffee00, 2026-11-24" in own
-    assert "openblas 0 (Haswell)" in own
+    assert "A, 2 cores, kernel Haswell, commit c0ffee00, 2026-11-24" in own
+    assert "openblas 0 (Haswell); numpy 9" in text
     assert page.MISSING.format(name=benchmark.name) not in text
     assert max(len(line) for line in own.splitlines() if not line.startswith(("|", "python", "mpiexec", "!"))) <= 120
     shown = (paper_pictures if module is paper else results_page).FILES.get(benchmark.name, {})
@@ -108,6 +133,32 @@ def test_a_section_is_written_and_drawn(module: Any, benchmark: Benchmark, tmp_p
     for file, figure in pictures.items():
         save(figure, tmp_path / file)
         assert 1000 < (tmp_path / file).stat().st_size <= LARGEST
+
+
+def short(monkeypatch: pytest.MonkeyPatch, shapes: list[list[str]]) -> str:
+    """The page of made-up rivals and of one shape, up to the first section."""
+    monkeypatch.setattr(results_page, "PROBLEMS", {"wide": "a wide net"})
+    steps = {"rivals": RIVALS, "shapes": shapes}
+    found = {
+        name: {"commit": "c", "date": "d", **WHERE, "steps": {"s": {"command": "c", "rows": rows}}}
+        for name, rows in steps.items()
+    }
+    return " ".join(results_page.page(found).split("\n## Against")[0].split())
+
+
+def test_the_page_begins_with_how_many_times_faster_in_three_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = short(monkeypatch, SHAPES)
+    assert "stochastic MAC is 8.4 to 30 times faster than the best tuned optimiser from random weights. " in text
+    assert "Given its start, the best rival is at 4 at once, and 1.2 to 3.5 times slower below. " in text
+    assert "On no problem a rival's validation error is lower" in text
+    assert "| the autoencoder of USPS, at 2 | never | 3.5 | A, from MAC's start 2.80; MAC 2.90 |" in text
+    assert "| a wide net | 4.0 (A) | 2.0 (B) | A 0.7; MAC there 2.2 times faster |" in text
+    missed = [
+        [*row[:2], "never: 0.75 at best", *row[3:]] if row[1].startswith("E1 validation 0.7") else row for row in SHAPES
+    ]
+    text = short(monkeypatch, missed)
+    assert "On the wide a rival's validation error is lower" in text
+    assert "A 0.7; MAC 0.75 |" in text
 
 
 @pytest.mark.parametrize("module", PAGES, ids=lambda module: module.__name__)

@@ -21,7 +21,7 @@ from macmpi.parallel.points import partition_points
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
 from macmpi.plan.work_lists import Exchange, Gram, Job, Layer, WorkList
-from macmpi.solvers.w_descent import LBFGSW, SGDW
+from macmpi.solvers.descent import LBFGSW, SGDW
 from macmpi.state import block_views
 
 MIXED = ["none", "before", "after"]
@@ -71,7 +71,7 @@ def test_parts_are_where_their_jobs_results_lie(sizes: tuple[int, tuple[int, ...
         for rank, weights in enumerate(weight_parts(work_list)):
             assert weights == tuple(job.place for job in work_list.jobs_of(rank))
             for job in work_list.jobs_of(rank):
-                (block,) = p.chain.segments[job.segment].weighted
+                (block,) = p.chain.segments[job.segment].parameter_blocks
                 assert job.units is not None
                 assert_array_equal(flat[job.place], views[block][job.units.rows].ravel())
 

@@ -44,7 +44,7 @@ def test_files_hold_them_beside_the_points(suffix: str, tmp_path: Path) -> None:
     found = load(Data(saved(tmp_path, suffix, **given, weights=W, weights_val=W_VAL)))
     assert_array_equal(found.weights, W)
     assert_array_equal(found.weights_val, W_VAL)
-    assert found.sha256 != plain.sha256 and found.sizes.weighted and not plain.sizes.weighted
+    assert found.sha256 != plain.sha256 and (found.sizes.weights, plain.sizes.weights) == (1, 0)
     half = load(Data(saved(tmp_path, suffix, **given, weights=W[:, None])))
     assert_array_equal(half.weights, W)
     assert half.weights_val is None
@@ -208,7 +208,7 @@ def test_weights_of_outputs_stand_behind_the_targets(sharded: bool, tmp_path: Pa
     else:
         found = load(data)
         sizes = found.sizes
-    assert sizes.weighted_outputs and sizes.weighted and sizes.n_out == found.outputs == 2
+    assert sizes.weights == sizes.n_out == found.outputs == 2
     means = EACH.mean(axis=1)
     assert_allclose(found.weights, means)
     assert_allclose(found.Y[:, 2:] * means[:, None], EACH)

@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from plans import changed, plan_of
+from unit.crew import crew
 
 from macmpi.config import Config, Method, Model
-from macmpi.parallel.placement import EVERYWHERE, PLACEMENTS
-from macmpi.parallel.points import Points, partition_points
+from macmpi.parallel import points as of_points
+from macmpi.parallel.placement import EVERYWHERE, PLACEMENTS, Placement
+from macmpi.parallel.points import Points, appended, partition_points, some
+from macmpi.parallel.streams import stream
 from macmpi.parallel.team import Team
+from macmpi.reductions import LazyRows
 
 SHARDED = PLACEMENTS["sharded"]
 
@@ -67,6 +71,54 @@ def test_sums_and_means_over_points(n: int, parts: int) -> None:
         mean = points.average.mean(lambda rows, B=B: B[rows].T @ B[rows] / len(B[rows]), (3, 3))  # type: ignore[misc]
         assert_allclose(mean, B.T @ B / len(B), rtol=1e-10, atol=1e-12)
         assert_array_equal(points.average.rows(lambda rows, B=B: 2.0 * B[rows]), 2.0 * B)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
+@pytest.mark.parametrize("place", [EVERYWHERE, SHARDED], ids=str)
+def test_rows_of_some_points_are_those_on_every_rank(place: Placement, ranks: int) -> None:
+    """In any order, of rows that are there or made, of numbers too; rank 0's are given back to their ranks."""
+    A = np.random.default_rng(0).normal(size=(403, 3))
+    numbers = np.random.default_rng(1).permutation(403)[:70]
+
+    def work(team: Team) -> None:
+        partition = partition_points(403, ranks, placement=place)
+        held = A[partition.held(team.rank).rows]
+        made = LazyRows(lambda rows: 2.0 * held[rows], held.shape, held.dtype)
+        assert_array_equal(partition.gathered(held, numbers, team), A[numbers])
+        assert_array_equal(partition.gathered(held[:, 0], numbers, team), A[numbers, 0])
+        assert_array_equal(partition.gathered(made, numbers, team), 2.0 * A[numbers])
+        points = Points(partition, partition, team, few=some(403, 50, stream(0, "few")))
+        assert_array_equal(points.given(A if team.rank == 0 else None, 3), held)
+        (total,) = points.alone(lambda rows: (points_at_hand[rows].sum(axis=0),))
+        assert_allclose(total, points_at_hand.sum(axis=0))
+
+    points_at_hand = A if place is EVERYWHERE else A[some(403, 50, stream(0, "few"))]
+    assert crew(ranks, work) == [None] * ranks
+
+
+@pytest.mark.parametrize("count", [1, 7, 99, 100, 1000])
+def test_points_are_drawn_from_even_runs_and_are_all_where_there_are_few(count: int) -> None:
+    found = some(100, count, stream(3, "few"))
+    assert len(found) == min(count, 100)
+    runs = np.arange(len(found) + 1) * 100 // len(found)
+    assert ((runs[:-1] <= found) & (found < runs[1:])).all()
+    if count == 7:
+        assert (found != some(100, count, stream(4, "few"))).any()
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
+@pytest.mark.parametrize("place", [EVERYWHERE, SHARDED], ids=str)
+def test_sets_of_points_one_after_the_other(place: Placement, ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_points, "FEW", 30)
+    A, B = (np.random.default_rng(n).normal(size=(n, 2)) for n in (151, 64))
+
+    def work(team: Team) -> None:
+        first, second, both = (partition_points(n, ranks, placement=place) for n in (151, 64, 215))
+        sets = [(p, C[p.held(team.rank).rows]) for p, C in ((first, A), (second, B))]
+        found = appended(sets, both, team)
+        assert_array_equal(found, np.concatenate([A, B])[both.held(team.rank).rows])
+
+    assert crew(ranks, work) == [None] * ranks
 
 
 def test_sharded_jobs_are_done_by_all_ranks_and_exchange_nothing() -> None:

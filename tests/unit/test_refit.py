@@ -100,6 +100,20 @@ def test_it_has_the_same_bits_on_any_number_of_ranks(tmp_path: Path) -> None:
         assert_array_equal(weights(alone, name), weights(together, name))
 
 
+@pytest.mark.parametrize("way", [STOCHASTIC | {"stochastic.parts": 2}, SLOWLY], ids=str)
+def test_of_points_that_ranks_hold_apart_it_is_that_of_all_of_them(way: dict[str, Any], tmp_path: Path) -> None:
+    """Training and validation points are dealt out again; one that was stopped begins again."""
+    with np.load(table(tmp_path)) as held, h5py.File(tmp_path / "points.h5", "w") as file:
+        for name, array in held.items():
+            file[name] = array
+    keys = way | {"run.refit": "true", "data.source": "points.h5"}
+    alone = trained(tmp_path, "run", dict(keys))
+    options = ("--output", "apart", *words(COMMON | keys | {"parallel.data": "sharded"}))
+    run_program("run.toml", *options, ranks=3, cwd=tmp_path, code=0)
+    found, expected = (weights(path, "refit") for path in (tmp_path / "apart" / "model.h5", alone))
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+
+
 def test_a_run_that_is_stopped_in_it_begins_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table(tmp_path)
     keys = STOCHASTIC | {"run.refit": "true"}
@@ -163,7 +177,7 @@ def test_by_itself_it_happens_where_points_are_what_is_lacking(
         (FEW, {"run": Run(refit=False)}, {}, False),
         (FEW, {"method": Method("adam")}, {}, "auto"),
         (FEW, {"start": Start("model", model="m.h5")}, {}, "auto"),
-        (FEW, {"parallel": Parallel("sharded")}, {}, "auto"),
+        (FEW, {"parallel": Parallel("sharded")}, {}, True),
         (FEW, {}, {"drawn": False}, "auto"),
         (FEW, {}, {"autoencoder": True}, "auto"),
     ],
@@ -191,7 +205,6 @@ def test_it_happens_where_it_is_asked_for_and_never_where_nothing_was_learnt() -
 @pytest.mark.parametrize(
     "table",
     [
-        {"parallel": Parallel("sharded")},
         {"selection": Selection("aic")},
         {"start": Start("model", model="m.h5")},
         {"method": Method("mac")},

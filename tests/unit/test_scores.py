@@ -80,3 +80,23 @@ def test_an_output_of_which_no_target_is_known_has_no_scores() -> None:
     assert found.lines()[1] == "output 1: no target is known"
     nothing = scores.numbers_of(scores.numbers_sums(Y[:, [0, 0]], np.zeros((N, 2))), np.ones(2))
     assert nothing.lines()[0] == "R^2 undefined of 2 outputs together"
+
+
+@pytest.mark.parametrize("L", [1, 3, scores.SHOWN_OUTPUTS + 4])
+@pytest.mark.parametrize("unknown", ["one", "all"])
+def test_what_is_not_known_is_said_in_words_and_the_rest_is_scored_alone(L: int, unknown: str) -> None:
+    """No nan is printed, no warning is given, and the outputs that are known have the scores that they have alone."""
+    lost = slice(0, 1) if unknown == "one" else slice(0, L)
+    random = np.random.default_rng(L)
+    Y, F = random.normal(size=(2, N, L))
+    Y[:, lost] = np.nan
+    found = scores.numbers_of(scores.numbers_sums(Y, F), np.ones(L))
+    said = " ".join([found.short, *found.lines()])
+    assert "nan" not in said
+    assert "no target is known" in said
+    if not np.isnan(Y).all():
+        known = scores.numbers_of(scores.numbers_sums(Y[:, 1:], F[:, 1:]), np.ones(L - 1))
+        assert_allclose(found.rmse[1:], known.rmse)
+        assert found.total == pytest.approx(known.total)
+        assert found.short.endswith(f"R^2 {known.total:.4f}")
+        assert L <= scores.SHOWN_OUTPUTS or found.lines()[1] == "no target is known of 1 output: 1"

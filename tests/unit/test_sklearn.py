@@ -336,6 +336,12 @@ def test_targets_may_be_missing_where_the_config_says_so() -> None:
         found.score(X, y),
         np.mean([r2_score(y[seen, j], found.predict(X)[seen, j]) for j, seen in enumerate((known, ...))]),
     )
+    few = y.copy()
+    few[1:, 0] = np.nan
+    with pytest.warns(MacmpiWarning, match=r"two targets that are known, which y lacks of output 1: left out"):
+        assert found.score(X, few) == pytest.approx(r2_score(y[:, 1], found.predict(X)[:, 1]))
+    with pytest.raises(ValueError, match="no output of y has two targets that are known"):
+        found.score(X, np.full_like(y, np.nan))
     for config in ({}, {"loss.missing": False}):
         with pytest.raises(ValueError, match="NaN"):
             MACRegressor(**SHORT, config=config).fit(X, y)

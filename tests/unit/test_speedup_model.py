@@ -15,8 +15,8 @@ from macmpi.config import Config, Method, Model
 from macmpi.parallel import shared_work, tiles
 from macmpi.plan.cost import (
     Machine,
+    Rates,
     Round,
-    Work,
     exchange,
     predict,
     rounds,
@@ -35,9 +35,9 @@ def plan_of(ranks: int, points: int = 960, hidden: tuple[int, ...] = (64, 32)) -
     )
 
 
-def work_of(plan: Plan, point: float = 1e-3, factor: float = 2e-6, unit: float = 1e-4, shared: float = 0.0) -> Work:
+def work_of(plan: Plan, point: float = 1e-3, factor: float = 2e-6, unit: float = 1e-4, shared: float = 0.0) -> Rates:
     segments = len(plan.chain.segments)
-    return Work(point, (factor,) * segments, (unit,) * segments, shared)
+    return Rates(point, (factor,) * segments, (unit,) * segments, shared)
 
 
 @given(st.floats(0.0, 1.0), st.integers(2, 4096))

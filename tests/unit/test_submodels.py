@@ -15,8 +15,8 @@ from theory.test_sharded import data_of
 from unit.crew import crew
 
 from macmpi.config import Config, Method, Model, Parallel, Start, WStep
+from macmpi.half_steps.problems import layer_gram
 from macmpi.half_steps.ring import Ring, Submodels
-from macmpi.half_steps.w_problems import layer_gram
 from macmpi.mac import Mac
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock

@@ -14,9 +14,8 @@ from macmpi.config import Config, Method, Model, Penalty, Start
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.half_steps import w_step
-from macmpi.half_steps.w_problems import layer_gram, targets
+from macmpi.half_steps.problems import layer_gram, metrics, targets
 from macmpi.half_steps.w_step import solve
-from macmpi.half_steps.z_problems import metrics
 from macmpi.mac import Mac
 from macmpi.methods.starts import Origin, start
 from macmpi.nets.design import split_columns

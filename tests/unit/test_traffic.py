@@ -12,7 +12,7 @@ from unit.played import data_of, played
 
 from macmpi.config import Config, Method, Model, Parallel, WStep
 from macmpi.parallel import shared_work
-from macmpi.plan.cost import Work, rounds
+from macmpi.plan.cost import Rates, rounds
 from macmpi.plan.plan import Plan
 
 N = 1200
@@ -42,7 +42,7 @@ def exchanged(config: Config, ranks: int, monkeypatch: pytest.MonkeyPatch) -> li
 
 def planned(plan: Plan) -> int:
     none = (0.0,) * len(plan.chain.segments)
-    return sum(r.times for r in rounds(Work(0.0, none, none, 0.0), plan) if r.bytes)
+    return sum(r.times for r in rounds(Rates(0.0, none, none, 0.0), plan) if r.bytes)
 
 
 @pytest.mark.parametrize("table", [0, shared_work.TABLE])

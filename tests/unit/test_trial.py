@@ -11,6 +11,8 @@ from launch.launching import run_program
 from plans import plan_of
 
 from macmpi import config
+from macmpi.parallel import launchers
+from macmpi.parallel.launchers import Memory
 from macmpi.parallel.team import Team
 from macmpi.training import trial
 from macmpi.training.trial import TIMED, tried
@@ -40,6 +42,17 @@ def test_points_that_are_divided_or_shared_are_timed_as_they_lie(data: str, rank
     words = ("points.toml", "--check", "--set", f"parallel.data={data}")
     out = (run_program(*words, ranks=ranks, cwd=table, code=0) if ranks else run_here(*words, cwd=table, code=0)).out
     assert re.search(r"^iteration +[\d.e-]+ s measured here", out, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("gigabytes", "enough"), [(1000.0, True), (0.1, False)])
+def test_what_the_machine_has_is_said_and_warned_of(
+    gigabytes: float, enough: bool, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launchers, "memory", lambda: Memory(gigabytes * 1e9, "Slurm's --mem allows"))
+    found = run_here("points.toml", "--check", cwd=table, code=0)
+    said = rf"about 0\.\d+ GB a node, and Slurm's --mem allows {gigabytes:,g} GB"
+    assert re.search(rf"^machine +{said}$", found.out, re.MULTILINE)
+    assert found.err == "" if enough else re.fullmatch(rf"macmpi: {said}: the run may be killed; use .*\n", found.err)
 
 
 def test_another_start_is_timed_where_the_one_asked_for_needs_a_file(table: Path) -> None:

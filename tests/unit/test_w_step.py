@@ -181,7 +181,7 @@ def segment_error(mac: Mac, weights: Array, state: State) -> float:
 def test_a_segment_with_a_quantiser_keeps_the_better_of_its_weights(name: str, seed: int) -> None:
     mac = method(**CODEWORDS[name])
     state, random = anywhere(mac, seed), np.random.default_rng(seed)
-    first = slice(0, mac.plan.offsets.weights[mac.plan.chain.segments[0].weighted[-1] + 1])
+    first = slice(0, mac.plan.offsets.weights[mac.plan.chain.segments[0].parameter_blocks[-1] + 1])
     before = state.weights.copy()
     state.weights += 0.3 * random.normal(size=before.shape)
     found, rest = state.weights.copy(), slice(first.stop, None)
@@ -196,7 +196,7 @@ def test_weights_that_are_no_numbers_are_not_kept() -> None:
     mac = method(**CODEWORDS["code"])
     state = anywhere(mac)
     before = state.weights.copy()
-    for b in mac.plan.chain.segments[0].weighted:
+    for b in mac.plan.chain.segments[0].parameter_blocks:
         state.weights[slice(*mac.plan.offsets.weights[b : b + 2])] = np.nan
     keep_better(mac.parts, before, state)
     assert_array_equal(state.weights, before)

@@ -248,13 +248,13 @@ def test_a_run_whose_checkpoints_are_gone_is_finished_and_nothing_else(place: Pa
 
 def test_keys_of_the_result_are_refused_and_those_of_the_end_go_on(place: Path) -> None:
     others = {"max_iterations": "2", "refit": "false", "threads": "2", "checkpoint_minutes": "1.0"}
-    others |= {"keep_checkpoints": "1", "deadline": "99.0"}
+    others |= {"keep_checkpoints": "1", "deadline": "99.0", "finish": "false"}
     assert {f"run.{key}" for key in others} == {key for key in KINDS if key.startswith("run.")}
     for key, value in others.items():
         folder = Path(shutil.copytree(place, place.parent / key))
         words = ("--resume", "auto", "--set", f"run.{key}={value}")
         outcome = go(folder, *words, code=2 if changes(f"run.{key}") == "result" else 0)
-        said = {"result": f"run.{key} (was 1, is 2)", "end": "model: run/model.h5", "nothing": "is finished"}
+        said = {"result": f"run.{key} (was ", "end": "model: run/model.h5", "nothing": "is finished"}
         assert said[changes(f"run.{key}")] in outcome.out + outcome.err
         if changes(f"run.{key}") == "end":
             assert "is finished" in go(folder, *words).out
@@ -400,6 +400,57 @@ def test_check_says_what_becomes_of_the_folder_and_leaves_it(place: Path) -> Non
     np.savez(place / "p.npz", X=np.random.default_rng(1).random((30, 4)))
     assert "cannot resume run: the data have changed" in go(place, "--check", "--resume", "auto").out
     assert "run: the run begins again" in go(place, "--check", "--overwrite").out
+
+
+def unlisted(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.symlink_to(path.parent / "nowhere")
+
+
+IN_THE_WAY: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "a file": ("new", lambda place: (place / "new").write_text("mine")),
+    "a file above it": ("c.toml/deep/new", lambda place: None),
+    "a link to nothing": ("new", lambda place: unlisted(place / "new")),
+    "a file for the checkpoints": ("run", lambda place: (shutil.rmtree(place / "run"), (place / "run").mkdir())),
+    "a folder for the lock": ("new", lambda place: (place / "new" / "lock").mkdir(parents=True)),
+    "a link for the lock": ("run", lambda place: unlisted(place / "run" / "lock")),
+    "a name too long": ("n" * 300, lambda place: None),
+    "read-only": ("run", lambda place: None),
+    "read-only above it": ("new/run", lambda place: None),
+    "without files that have no names": ("new/run", lambda place: None),
+}
+
+
+@pytest.mark.parametrize("case", IN_THE_WAY)
+def test_check_refuses_the_folder_that_a_run_refuses(case: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the same words, and neither makes anything."""
+    output, make = IN_THE_WAY[case]
+    make(place)
+    if case == "a file for the checkpoints":
+        (place / "run" / "checkpoints").write_text("mine")
+    opened, errors = os.open, {"without": errno.EOPNOTSUPP, "read": errno.EROFS}
+    number = errors.get(case.split("-")[0].split()[0])
+
+    def refused(path: Any, flags: int, *more: Any, **keys: Any) -> int:
+        if number and flags & (os.O_TMPFILE if number == errno.EOPNOTSUPP else os.O_RDWR | os.O_WRONLY):
+            raise OSError(number, os.strerror(number), str(path))
+        return opened(path, flags, *more, **keys)
+
+    before = snapshot(place)
+    words = ("--resume", "auto", "--iterations", "2")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refused)
+        patch.setattr(os, "access", lambda path, mode: number != errno.EOPNOTSUPP)
+        checked = go(place, "--check", *words, output=output).out.splitlines()[-1]
+        said = go(place, *words, output=output, code=2).err
+    assert said == f"macmpi: {checked.removeprefix('output').strip()}\n"
+    assert "name another folder with --output" in said
+    assert snapshot(place) == before
+
+
+def test_what_a_finished_run_has_left_need_not_be_writable(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "check_folder", lambda folder: 1 / 0)
+    assert "run is finished" in go(place, "--resume", "auto").out
 
 
 # --- sums of data -----------------------------------------------------------------------------------------------------

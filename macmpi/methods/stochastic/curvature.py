@@ -11,19 +11,19 @@ from itertools import accumulate
 
 import numpy as np
 
-from macmpi.methods.stochastic.factors import Averages, OfSeen, Seen, metrics
 from macmpi.methods.stochastic.inverses import GRAM, cross
 from macmpi.methods.stochastic.layers import Amount, LayerCurvature, Layout, Pair, layer_curvature
 from macmpi.methods.stochastic.schedule import Running
-from macmpi.nets.design import gram
+from macmpi.nets.design import at, gram
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.shared_work import Products, Rows, Sum, TreeSum, Turns, commonly, over_parts
+from macmpi.parallel.shared_work import DoubleBuffer, Products, RowMaker, Sum, TreeSum, over_parts, share_on_node
 from macmpi.parallel.tiles import Tile
 from macmpi.plan import tuned
 from macmpi.plan.directions import CurvatureForms, Sides, assign_inverses, inverse_flops
 from macmpi.plan.plan import Plan
 from macmpi.solvers.grams import by_row
+from macmpi.solvers.metrics import Averages, OfSeen, Seen, metrics
 from macmpi.state import block_views
 from macmpi.typing import Array
 
@@ -44,10 +44,11 @@ class RunningCurvature:
 
     def __init__(self, plan: Plan, forms: CurvatureForms, rows: dict[int, Tile], tree: TreeSum, clock: Clock) -> None:
         self.plan, self.forms, self.rows, self.sum = plan, forms, rows, tree
+        self.whole = plan.resolved.whole_steps
         self.team, self.clock = tree.team, clock
         shapes, item = plan.chain.block_shapes, plan.dtype.itemsize
         self.layout = layout = Layout(shapes, forms.layers)
-        self._inverses = Turns(self.team, item * layout.squares[-1][-1].stop)
+        self._inverses = DoubleBuffer(self.team, item * layout.squares[-1][-1].stop)
         bent = sum(m.n_out**2 for m in plan.chain.maps[1:] if "elementwise" in m.capabilities)
         self._slopes = TreeSum(tree.leaves, self.team, item * bent)
         self._products = Products(self.team, item * max(max(shape) for shape in shapes) ** 2)
@@ -78,14 +79,17 @@ class RunningCurvature:
 
             def part(rows: slice) -> tuple[Array, ...]:
                 A = unfold(X[rows])
-                return (gram(A, weights=by_row(None if weights is None else weights[rows], len(A))),)
+                return (gram(A, weights=by_row(at(weights, rows), len(A))),)
 
             (total,) = over(part)
             self.layout.gram_blocks(state.own.grams)[0][:] = total / self.plan.n_train
 
     def note(self, tapes: Tapes, probed: float, state: Running) -> None:
-        """Adds a minibatch to the running Grams.  Collective: no."""
-        rate = max(1.0 - tuned.GRAM_MEMORY, 1.0 / (state.own.steps + 1))
+        """Adds a minibatch to the running Grams; all points, of which none are new, take their place.
+
+        Collective: no.
+        """
+        rate = 1.0 if self.whole else max(1.0 - tuned.GRAM_MEMORY, 1.0 / (state.own.steps + 1))
         self._faded *= 1.0 - rate
         with self.clock("z"):
             for i, seen in tapes.items():
@@ -94,7 +98,7 @@ class RunningCurvature:
 
     def share(self, state: Running) -> None:
         """From now on the ranks of a node have one copy of the Grams.  Collective: yes."""
-        state.own.grams = commonly(self.team, state.own.grams)
+        state.own.grams = share_on_node(self.team, state.own.grams)
 
     def fold(self, state: Running) -> None:
         """Adds what is new over all parts to the Grams that this rank inverts.  Collective: yes."""
@@ -125,7 +129,7 @@ class RunningCurvature:
         self.fold(state)
         if not self._paired:  # shifts take the traces of a Gram and of its metric
             self.complete(state)
-        pairs, amount = self._pairs(tapes, probed, state), Amount(damping, cross(state.own.steps))
+        pairs, amount = self._pairs(tapes, probed, state), self.amount(damping, state)
         last = self.layout.square_blocks(state.own.inverses)
         state.own.inverses = self._inverses.array(state.own.inverses.shape, state.own.inverses.dtype)
         layers = self.layers(state)
@@ -138,6 +142,10 @@ class RunningCurvature:
         changed = [[(k, side) for k, side in rank if forms[k].spectral or forms[k].ranks[side]] for rank in self.owned]
         if any(changed):
             self.team.gather_parts(state.own.spectra, [[spectra[k][side] for k, side in rank] for rank in changed])
+
+    def amount(self, damping: float, state: Running) -> Amount:
+        """The damping, in eigenvectors by how sure Grams are.  Collective: no."""
+        return Amount(damping, tuned.CROSS_LEAST if self.whole else cross(state.own.steps))
 
     def layers(self, state: Running) -> Sequence[LayerCurvature]:
         """The layers, with what they have made in the arrays of a State.  Collective: no."""
@@ -172,7 +180,9 @@ class RunningCurvature:
         grams = self.layout.gram_blocks(state.own.grams)
         return {k: (grams[k] + added[k] if k in added else grams[k], M) for k, M in found.items()}
 
-    def _means(self, put: Callable[[OfSeen, int, Array], None], matrices: Sequence[tuple[OfSeen, int]]) -> list[Rows]:
+    def _means(
+        self, put: Callable[[OfSeen, int, Array], None], matrices: Sequence[tuple[OfSeen, int]]
+    ) -> list[RowMaker]:
         """Means of several (n, n) matrices, in one exchange.  put(of, i, out): part i's share.  Collective: yes."""
         shapes = [(n, n) for _, n in matrices]
         *starts, width = accumulate((n * n for n, _ in shapes), initial=0)

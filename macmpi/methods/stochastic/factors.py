@@ -1,7 +1,7 @@
-"""A minibatch gives a net's gradient, the Grams of each layer's inputs and the metrics of its outputs.
+"""The slopes of a minibatch, with the inverses of Grams and metrics applied to their factors; the points probed.
 
-For layer k with inputs [a, 1] and outputs s: G_k = mean of [a, 1] [a, 1]^T, and M_k the mean curvature of the loss with
-respect to s, carried back from the outputs map by map: M <- mean of J^T M J.  The direction of the weights,
+For layer k with inputs [a, 1] and outputs s: G_k = mean of [a, 1] [a, 1]^T, and M_k the metric of s (solvers/metrics).
+The direction of the weights,
 
     D_k = -(M_k + a_k I)^-1 (dE1/dW_k) (G_k + b_k I)^-1,   a_k b_k = damping,
 
@@ -11,79 +11,31 @@ and its W-step each to first order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 
 from macmpi.methods.stochastic.inverses import GRAM, METRIC, Inverse
 from macmpi.nets.design import adjoint
 from macmpi.nets.layers import is_plain
-from macmpi.nets.losses import Loss
-from macmpi.nets.tape import Step, Tape
-from macmpi.parallel.shared_work import Rows
 from macmpi.plan.directions import Sides
-from macmpi.reductions import EVERY
+from macmpi.solvers.metrics import Seen
 from macmpi.typing import Array
 
 
-@dataclass(frozen=True)
-class Seen:
-    """The net at some points, their targets, and minus the derivative of their losses by its outputs (n, n_out).
+def probed_of(n: int, weights: Array | None, most: int, ordered: bool = False) -> slice | Array:
+    """Chooses at most `most` of n points in a random order: the first ones; of `ordered` ones some, evenly spaced.
 
-    Grams and metrics are taken from the points `probed`, of which weighted ones may be some several times.  weights: of
-    the points, their mean over all is 1; None where all are.
-    """
-
-    tape: Tape
-    Y: Array
-    residual: Array
-    probed: slice | Array = field(default_factory=lambda: EVERY)
-    weights: Array | None = None
-
-    @property
-    def count(self) -> int:
-        """Number of points that are probed."""
-        return len(self.Y[self.probed])
-
-    @property
-    def few(self) -> Seen:
-        """The net at the points that are probed, all of weight 1."""
-        rows = self.probed
-        heavy = 1.0 if self.weights is None else self.weights[rows, None].astype(self.residual.dtype, copy=False)
-        return Seen(self.tape.of_rows(rows), self.Y[rows], self.residual[rows] / heavy, EVERY)
-
-
-def probed_of(n: int, weights: Array | None, most: int) -> slice | Array:
-    """Chooses at most `most` of n points in a random order: the first ones.  Where they weigh differently (n,), as many
-    as `most`, spaced evenly along the running sum of their weights: heavy points several times.
+    Where they weigh differently (n,), it is as many as `most`, spaced evenly along the running sum of their weights:
+    heavy points several times.
     """
     if weights is None:
-        return slice(0, most)
+        return slice(0, None, max(-(-n // most), 1)) if ordered else slice(0, most)
     sums = np.cumsum(weights)
     count = most if n and sums[-1] > 0.0 else 0
     marks = (np.arange(count) + 0.5) / most
     found: Array = np.minimum(np.searchsorted(sums, marks * (sums[-1] if n else 0.0)), n - 1)
     return found
-
-
-OfSeen = Callable[[Seen, float, Array], None]
-"""Puts into an array a share of a matrix that is a mean over the probed ones of the points that were seen."""
-
-
-class Averages(NamedTuple):
-    """Means over all probed points, and products of large matrices, that ranks make together.  Collective: yes.
-
-    means: of several (n, n) matrices, given with their n, in one exchange: functions that give some of their rows until
-    the metrics are made; mean: of one matrix, all of it; product: V^T M V for the weights V (h, d) without biases and M
-    (h, h), None the identity, each element times that of a mean, if any: to be read until the next product is made.
-    """
-
-    means: Callable[[Sequence[tuple[OfSeen, int]]], list[Rows]]
-    mean: Callable[[OfSeen, int], Array]
-    product: Callable[[Array, Array | None, Rows | None], Array]
 
 
 def put_slopes(seen: Seen, inverses: Sequence[Sequence[Inverse]], sides: Sides, out: Sequence[Array]) -> None:
@@ -114,101 +66,3 @@ def put_slopes(seen: Seen, inverses: Sequence[Sequence[Inverse]], sides: Sides, 
             np.matmul(Q.T, inverses[k][GRAM].of_rows(step.A), out=out[k])
         else:
             adjoint(Q, step.A, out=out[k])
-
-
-def metrics(loss: Loss, tape: Tape, over: Averages, kept: Container[int]) -> tuple[dict[int, Array], dict[int, Array]]:
-    """M_k (h, h) of each layer k that is kept, from means over the probed points of each tape; `tape` is any of them.
-
-    Weights that a later map has transposed, of outputs V^T z, add s Z to their metric, for Z the mean of z z^T, and the
-    metric of these outputs over s to their Gram: what comes second.  s makes both parts of the metric equally large.
-
-    Elementwise maps need only the mean of their slopes' products, whatever M is: theirs come in one exchange with the
-    loss's curvature, if that is not the identity.  Cost: n h^2 flops a layer for its slopes, and 4 h h' max(h, h')
-    between two layers.  Collective: as `over` is.
-    """
-    dtype, width = tape.F.dtype, tape.F.shape[1]
-    bent = {i: step.map.n_out for i, step in enumerate(tape.steps) if i and "elementwise" in step.map.capabilities}
-    known = loss.unit_hessian
-    curved = [] if known else [(partial(_put_curvature, loss), width)]
-    averaged = over.means([*curved, *((partial(_put_products, i), n) for i, n in bent.items())])
-    M = np.eye(width, dtype=dtype) if known else averaged[0](EVERY).astype(dtype, copy=False)
-    products = dict(zip(bent, averaged[len(curved) :], strict=True))
-    found, transposed = dict[int, list[Array]](), dict[int, tuple[Array, Array]]()
-    multiplied = set[int]()
-    for i, step in reversed(list(enumerate(tape.steps))):
-        if step.block is not None and "transposed" in step.map.capabilities:
-            Z = over.mean(partial(_put_squares, i), step.map.n_in)
-            if step.block in kept:
-                transposed[step.block] = Z, M.copy()
-        elif step.W is not None and step.block is not None and step.block in kept:
-            own = step.map.own.n_out
-            found.setdefault(step.block, []).append(shared_metric(M[:own, :own], len(step.W)).copy())
-        if i in bent:
-            M = M if i in multiplied else products[i](EVERY) * M
-        elif i and (V := _matrix(step)) is not None:
-            below = products.get(i - 1) if tape.steps[i - 1].block is None else None
-            M = over.product(V, None if known else M, below)
-            multiplied |= set() if below is None else {i - 1}
-        elif i:
-            M = over.mean(partial(_put_carried, i, M), step.varying)
-        known = False
-    return _with_transposed({k: sum(own[1:], own[0]) / len(own) for k, own in found.items()}, transposed, dtype)
-
-
-def _with_transposed(
-    forms: dict[int, Array], transposed: Mapping[int, tuple[Array, Array]], dtype: np.dtype
-) -> tuple[dict[int, Array], dict[int, Array]]:
-    """The metrics with s Z, and M / s to add to Grams, for Z and M of weights that a later map has transposed."""
-    added = dict[int, Array]()
-    for k, (Z, M) in transposed.items():
-        s = max(float(np.trace(forms[k])), 1e-30) / max(float(np.trace(Z)), 1e-30)
-        forms[k] = forms[k] + np.asarray(s, dtype) * Z
-        added[k] = np.pad(M / np.asarray(s, dtype), (0, 1))
-    return forms, added
-
-
-def _matrix(step: Step) -> Array | None:
-    """V of a map V a + c of the inputs that vary; None of other maps."""
-    if step.W is None:
-        return None
-    if "linear" in step.map.capabilities:
-        return step.W[:, : step.varying]
-    return step.map.matrix(step.W) if "patches" in step.map.capabilities else None
-
-
-def _put_curvature(loss: Loss, seen: Seen, share: float, out: Array) -> None:
-    """The mean curvature of the losses by the outputs."""
-    out[:] = loss.hessian(seen.Y[seen.probed], seen.tape.F[seen.probed])
-    out *= share
-
-
-def _put_products(i: int, seen: Seen, share: float, out: Array) -> None:
-    """The mean of s s^T over the slopes s of the elementwise map i of a tape."""
-    steps, rows = seen.tape.steps, seen.probed
-    step, B = steps[i], steps[i + 1].A if i + 1 < len(steps) else seen.tape.F
-    tangent = step.map.tangent(step.W, step.A[rows], B[rows, : step.map.n_out])
-    D = tangent.vjp(np.full((seen.count, step.map.n_out), np.sqrt(share / seen.count), B.dtype))
-    np.matmul(D.T, D, out=out)
-
-
-def _put_squares(i: int, seen: Seen, share: float, out: Array) -> None:
-    """The mean of a a^T over the inputs a of map i of a tape."""
-    A = seen.tape.steps[i].A[seen.probed]
-    np.matmul(A.T, A, out=out)
-    out *= share / max(len(A), 1)
-
-
-def _put_carried(i: int, M: Array, seen: Seen, share: float, out: Array) -> None:
-    """The mean of J^T M J for map i of a tape."""
-    step = seen.tape.steps[i]
-    out[:] = step.map.pullback(step.W, step.A[seen.probed], M)[: step.varying, : step.varying]
-    out *= share
-
-
-def shared_metric(M: Array, units: int) -> Array:
-    """The mean over pixels of the metric of the units there: M (P units, P units) -> (units, units)."""
-    if len(M) == units:
-        return M
-    blocks = M.reshape(-1, units, len(M) // units, units)
-    found: Array = np.einsum("phpk->hk", blocks) / len(blocks)
-    return found

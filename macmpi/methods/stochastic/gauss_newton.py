@@ -8,6 +8,7 @@ step's length is b / h, and the damping follows the actual decrease against the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -48,19 +49,48 @@ class GaussNewton:
 
     def along(self, way: Array, points: Points, state: Running) -> tuple[float, float]:
         """b and h along a way of the weights (flat).  Collective: yes."""
-        blocks = self.layout.blocks(way)
+        slopes, curvatures = self.within([way], points, state)
+        return float(slopes[0]), float(curvatures[0, 0])
+
+    def within(self, ways: Sequence[Array], points: Points, state: Running) -> tuple[Array, Array]:
+        """b (c,) and h (c, c) of c ways of the weights (flat), each by itself and every two.  Collective: yes."""
+        blocks, c = [self.layout.blocks(way) for way in ways], len(ways)
 
         def add(i: int, out: Array) -> None:
             seen, own = points.tapes[i], self._shares[i]
-            change = seen.tape.weight_jvp(blocks)
+            changes = [seen.tape.weight_jvp(block) for block in blocks]
             loss = weighted(self.plan.resolved.loss, seen.weights)
-            curved = np.vdot(change, loss.root(seen.Y, seen.tape.F).normal(change))
-            pull = self._pull(state.weights[own], way, own) if points.ridge else 0.0
-            out += curved, np.vdot(change, seen.residual), np.vdot(way[own], way[own]), pull
+            root, rows = loss.root(seen.Y, seen.tape.F), out.reshape(c, 2 * c + 2)
+            for row, way, change in zip(rows, ways, changes, strict=True):
+                curved = root.normal(change)
+                row[:c] += [np.vdot(other, curved) for other in changes]
+                row[c : 2 * c] += [np.vdot(other[own], way[own]) for other in ways]
+                pull = self._pull(state.weights[own], way, own) if points.ridge else 0.0
+                row[2 * c :] += np.vdot(change, seen.residual), pull
 
         with self.clock("z"):
-            curved, falls, square, pull = self.sum(add, 4).tolist()
+            found = self.sum(add, c * (2 * c + 2)).reshape(c, 2 * c + 2)
+        curved, square, (falls, pull) = found[:, :c], found[:, c : 2 * c], found[:, 2 * c :].T
         return falls / points.n - points.ridge * pull, curved / points.n + points.damping * square
+
+    def product(self, way: Array, points: Points) -> Array:
+        """H w along a way w (flat), with damping and ridge, in the precision of the weights.  Collective: yes.
+
+        Cost: two passes of the points forth and two back.
+        """
+        blocks = self.layout.blocks(way)
+
+        def put(i: int, out: Array) -> None:
+            seen = points.tapes[i]
+            root = weighted(self.plan.resolved.loss, seen.weights).root(seen.Y, seen.tape.F)
+            curved = seen.tape.weight_vjp(root.normal(seen.tape.weight_jvp(blocks)))
+            np.concatenate([own.ravel() for own in curved], out=out)
+
+        with self.clock("z"):
+            found = self.sum(put, len(way), way.dtype, sets=True)
+        found /= points.n
+        found += (points.damping + points.ridge * self._held).astype(way.dtype) * way
+        return found
 
     def decrease(self, points: Points, state: Running) -> float:
         """The decrease of the loss, and of the ridge, by the last step, which the weights have taken.  Collective: yes.
@@ -81,6 +111,10 @@ class GaussNewton:
         with self.clock("z"):
             fallen, grown = self.sum(add, 2).tolist()
         return fallen / points.n - points.ridge * grown
+
+    def ridge_value(self, W: Array) -> float:
+        """||W||^2 / 2 of all weights but biases (flat).  Collective: no."""
+        return 0.5 * self._pull(W, W, slice(None))
 
     def _pull(self, W: Array, way: Array, own: slice) -> float:
         """W . P for a share of the weights and a way P of theirs, without biases: the slope of ||W||^2 / 2 along it.

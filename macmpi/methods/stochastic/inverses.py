@@ -23,7 +23,6 @@ Which of them a layer has is chosen once (plan/directions.py), and layers.py ask
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -35,7 +34,7 @@ from macmpi.nets.design import apply
 from macmpi.parallel.lapack import lapack
 from macmpi.parallel.streams import stream
 from macmpi.plan import tuned
-from macmpi.solvers.cholesky import inverse
+from macmpi.solvers.metrics import shifted_inverse
 from macmpi.typing import Array
 
 GRAM, METRIC = 0, 1
@@ -132,27 +131,6 @@ class LowRank:
     def _scaled(self) -> Array:
         found: Array = self.U * self.shares[:-1]
         return found
-
-
-def shifts(G: Array, M: Array, damping: float) -> tuple[float, float]:
-    """b and a with a b = damping, and b / a the ratio of the mean eigenvalues of G and M."""
-    means = [max(float(np.trace(A)) / len(A), 1e-30) for A in (G, M)]
-    ratio, root = np.sqrt(means[0] / means[1]), np.sqrt(damping)
-    return float(ratio * root), float(root / ratio)
-
-
-def shifted_inverse(A: Array, shift: float, double: bool = False) -> Array:
-    """(A + shift I)^-1 in the precision of A, or in float64 where that fails, or where it is asked for.
-
-    In single precision it fails where the largest eigenvalue is some 1e5 times the shift, as in wide layers and where
-    the metric is the identity.  Cost: 4/3 n^3 flops.
-    """
-    for precision in (np.float64,) if double else (A.dtype, np.float64):
-        shifted = A.astype(precision)
-        shifted[np.diag_indices_from(A)] += shift
-        with suppress(LinAlgError):
-            return inverse(shifted)
-    return np.linalg.pinv(shifted)
 
 
 def leading(A: Array, known: Array, j: int) -> Spectrum:

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from macmpi.methods.stochastic.factors import Seen
 from macmpi.methods.stochastic.inverses import (
     GRAM,
     METRIC,
@@ -28,11 +27,11 @@ from macmpi.methods.stochastic.inverses import (
     decomposed,
     identity_shifts,
     put_direction,
-    shifts,
 )
 from macmpi.parallel.shared_work import Sum
 from macmpi.plan.directions import CurvatureForms, LayerForm
 from macmpi.reductions import EVERY
+from macmpi.solvers.metrics import Seen, shifts
 from macmpi.state import block_views
 from macmpi.typing import Array
 

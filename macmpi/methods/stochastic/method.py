@@ -62,7 +62,9 @@ class Stochastic(Nested[StochasticState]):
         gradients, self.sum = (TreeSum(len(self.partition.blocks), team, plan.dtype.itemsize * w) for w in widest)
         self.curvature = RunningCurvature(plan, forms, self.rows, self.sum, clock)
         self.layout, self.model = self.curvature.layout, GaussNewton(data, self.curvature)
-        self.ridge = ridge_schedule(keys.ridge, plan.n_train, plan.chain.n_in, data.autoencoder)
+        self.ridge = ridge_schedule(
+            keys.ridge, plan.n_train, plan.chain.n_in, data.autoencoder, plan.resolved.whole_steps
+        )
         self.directions = moving.Directions(self.curvature, self._scaled_points(0))
         self.moves = moving.Moves(team, self.directions.places)
         classes = plan.chain.n_out if plan.resolved.loss.labels else 0

@@ -6,27 +6,28 @@ In all other steps losses and slopes are summed together, in one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from macmpi.data.dataset import Dataset
-from macmpi.half_steps.evaluation import at
 from macmpi.methods.stochastic import factors
 from macmpi.methods.stochastic.curvature import RunningCurvature, Tapes
-from macmpi.methods.stochastic.factors import Seen, probed_of
+from macmpi.methods.stochastic.factors import probed_of
 from macmpi.methods.stochastic.schedule import Running
+from macmpi.nets.design import at
 from macmpi.nets.losses import weighted
 from macmpi.parallel.shared_work import Sum, TreeSum
 from macmpi.plan import tuned
+from macmpi.solvers.metrics import Seen
 from macmpi.typing import Array
 
 FACTS = 4
 """Numbers of a pass: the sums of losses and of their squares, points that are probed, and all points."""
 
-Drawn = dict[int, Array]
-"""This rank's points of a minibatch, by part."""
+Drawn = Mapping[int, Any]
+"""This rank's points of a minibatch, by part: their numbers, or a slice where they are all of it."""
 
 
 class Passed(NamedTuple):
@@ -54,7 +55,7 @@ class MinibatchPass:
     ) -> None:
         self.plan, self.data, self.curvature, self.layout = curvature.plan, data, curvature, curvature.layout
         self._gradients, self.point_weights = gradients, point_weights
-        self._width = self.layout.weights[-1].stop
+        self._width, self._whole = self.layout.weights[-1].stop, self.plan.resolved.whole_steps
 
     def losses(self, rows: Drawn, state: Running) -> Passed:
         """Passes this rank's rows by part, without slopes.  Collective: yes."""
@@ -100,8 +101,9 @@ class MinibatchPass:
         tape, Y = self.plan.chain.whole.tape(weights, X), X if self.data.autoencoder else self.data.Y[own]
         w = at(self.point_weights, own)
         losses, residual = weighted(self.plan.resolved.loss, w).with_residual(Y, tape.F)
-        losses, tapes[i] = losses.astype(float) / unit, Seen(tape, Y, residual, probed_of(len(own), w, tuned.PROBED), w)
-        return float(losses.sum()), float(losses @ losses), tapes[i].count, len(own)
+        probed = probed_of(len(X), w, *((tuned.PROBED_WHOLE, True) if self._whole else (tuned.PROBED, False)))
+        losses, tapes[i] = losses.astype(float) / unit, Seen(tape, Y, residual, probed, w)
+        return float(losses.sum()), float(losses @ losses), tapes[i].count, len(X)
 
     def _putting(self, tapes: Tapes, ridge: float, state: Running) -> Callable[[int, Array], None]:
         """Gives what puts a part's slopes into an array; those of the ridge, which have no factors, are added whole."""

@@ -19,11 +19,10 @@ import numpy as np
 
 from macmpi.half_steps.evaluation import Evaluation
 from macmpi.methods.stochastic.curvature import RunningCurvature
-from macmpi.methods.stochastic.inverses import cross
-from macmpi.methods.stochastic.layers import Amount, Gradient
+from macmpi.methods.stochastic.layers import Gradient
 from macmpi.methods.stochastic.schedule import Running
 from macmpi.parallel import tiles
-from macmpi.parallel.shared_work import Sum, Turns, commonly
+from macmpi.parallel.shared_work import DoubleBuffer, Sum, share_on_node
 from macmpi.parallel.team import Team
 from macmpi.plan import tuned
 from macmpi.plan.directions import DirectionWork, sides_of
@@ -46,7 +45,7 @@ class Directions:
     def __init__(self, curvature: RunningCurvature, points: float) -> None:
         self.curvature, self.plan, self.layout = curvature, curvature.plan, curvature.layout
         self.team, self.clock, self.forms = curvature.team, curvature.clock, curvature.forms.layers
-        self._turns = Turns(self.team, self.plan.dtype.itemsize * self.layout.weights[-1].stop)
+        self._buffer = DoubleBuffer(self.team, self.plan.dtype.itemsize * self.layout.weights[-1].stop)
         self.assign(points)
 
     def assign(self, points: float) -> None:
@@ -67,7 +66,7 @@ class Directions:
 
         Collective: yes.
         """
-        return self._turns.array((self.layout.weights[-1].stop,), self.plan.dtype)
+        return self._buffer.array((self.layout.weights[-1].stop,), self.plan.dtype)
 
     def whole(self, slopes: Sum, n: float, damping: float, state: Running) -> Array:
         """D of all units, in a flat array to be read before the next one is made.  Collective: yes."""
@@ -82,7 +81,7 @@ class Directions:
 
         slopes: summed over n points, with the inverses of curvature.sides in them already.  Collective: no.
         """
-        layers, amount = self.curvature.layers(state), Amount(damping, cross(state.own.steps))
+        layers, amount = self.curvature.layers(state), self.curvature.amount(damping, state)
         for k, runs in groupby(self.units[self.team.rank], itemgetter(0)):
             shape, map_ = self.layout.shapes[k], self.plan.chain.blocks[k].own
             with self.clock("w"):
@@ -109,7 +108,7 @@ class Moves:
     def share(self, state: Running) -> None:
         """From now on the ranks of a node have one copy of weights, average and last step.  Collective: yes."""
         private = state.weights, state.own.average, state.own.step
-        state.weights, state.own.average, state.own.step = [commonly(self.team, flat) for flat in private]
+        state.weights, state.own.average, state.own.step = [share_on_node(self.team, flat) for flat in private]
 
     def _own(self) -> Iterator[slice]:
         """The own units' places in pieces."""
@@ -148,7 +147,7 @@ class Moves:
         self.show(state.weights)
 
     def complete(self, state: Running) -> None:
-        """All ranks have all of the State.  Collective: yes."""
+        """Gives all ranks the average and the last step, of which each had its own units.  Collective: yes."""
         self.show(state.own.average)
         self.show(state.own.step)
 

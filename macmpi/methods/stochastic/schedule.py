@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from macmpi.parallel.streams import stream
 from macmpi.parallel.tiles import Tile
@@ -86,12 +86,14 @@ class Minibatches:
         count, share = self.of_epoch(self.epoch(iteration)), iteration % self.iterations
         return range(count * share // self.iterations, count * (share + 1) // self.iterations)
 
-    def drawn(self, iteration: int, place: int) -> dict[int, Array]:
+    def drawn(self, iteration: int, place: int) -> dict[int, Any]:
         """This rank's points, by part, of the minibatch at a place of the iteration's epoch.
 
         Each epoch draws an order of each part again, of which a minibatch takes its share: points stay with the rank
         that holds them, and each part has its place in every minibatch.
         """
+        if self.plan.resolved.whole_steps:
+            return {part: own.rows for part, own in self.own.items()}
         epoch = self.epoch(iteration)
         if self._orders[0] != epoch:
             random = {part: stream(self.plan.seed, "epoch", epoch, part) for part in self.own}
@@ -172,11 +174,14 @@ class RidgeSchedule:
         return f", ridge {self.first:.2g} falling" if falling else f", ridge {self.first:g}" if self.first else ""
 
 
-def ridge_schedule(asked: float | str, n: int, columns: int, autoencoder: bool) -> RidgeSchedule:
+def ridge_schedule(asked: float | str, n: int, columns: int, autoencoder: bool, whole: bool = False) -> RidgeSchedule:
     """The ridge of a config, a number or "auto", for n points (columns,).
 
-    An autoencoder has none: its code holds its weights back.
+    An autoencoder has none, for its code holds its weights back, unless each step is of all points, `whole`, whose
+    noise would do so too.
     """
+    if asked == "auto" and autoencoder and whole:
+        return RidgeSchedule(tuned.RIDGE_WHOLE / n, tuned.RIDGE_FALL_WHOLE)
     if asked == "auto" and not autoencoder:
         return RidgeSchedule(min(tuned.RIDGE_SHARE * columns, tuned.RIDGE_PRIOR) / n, tuned.RIDGE_FALL)
     return RidgeSchedule(0.0 if asked == "auto" else float(asked))

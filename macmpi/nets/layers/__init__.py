@@ -1,19 +1,31 @@
 """Kinds of map, the pieces a chain is made of, and what each declares that it can do.
 
-A map takes points as rows, A (n, n_in), and its weights, and gives B (n, n_out).  To add a kind, write one
-class in a file of this package and add a row to KINDS; the contract tests then pick it up by themselves.
+A map takes points as rows, A (n, n_in), and its weights, and gives B (n, n_out).  To add a kind, write a file of this
+package.  A class of a map that has a `kind` is found by it; its `export` adds what it computes to a graph in ONNX; the
+file's `layer` makes the maps of a layer that a config asks for, and refuses what does not fit (`Place`).  A line of
+macmpi/config/model.py names the file for a word or a table; the contract tests pick the kind up by themselves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from macmpi import UsageError
+from macmpi.nets.graph import Graph as Graph
 from macmpi.reductions import EVERY
 from macmpi.typing import Array
+
+Shape = tuple[int, ...]
+"""Height, width and channels of images; () of other numbers."""
+
+KINDS: dict[str, Callable[..., Map]] = {}
+"""Kind of map -> its class, or what else makes it of the arguments of its spec: all kinds of this package."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +77,11 @@ class Map:
     kind: ClassVar[str]
     fitter: str = ""
     memory: float = 0.0
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "kind" in vars(cls) and cls.__module__.startswith(f"{__name__}."):
+            KINDS[cls.kind] = cls
 
     if TYPE_CHECKING:
 
@@ -157,6 +174,14 @@ class Map:
         """Mean over the rows of A of J^T M J, for M (n_out, n_out) symmetric; (n_in, n_in)."""
         raise self._lacks("derivative")
 
+    def images(self, shape: Shape) -> Shape:
+        """The shape of the images that it gives where it reads some of `shape`; () where it gives other numbers."""
+        return ()
+
+    def export(self, g: Graph, A: str, W: Any) -> str:
+        """Adds what it computes to a graph: the name of its inputs (n, n_in) -> that of its outputs (n, n_out)."""
+        raise self._lacks("graph")
+
     def remembered(self, random: Any) -> Array:
         """Weights of a state with which its length is kept, times `memory`: (units, units), of a random stream."""
         raise self._lacks("memory")
@@ -174,7 +199,14 @@ Kind = Map
 
 
 class SameDerivative(Map):
-    """A map whose derivative J = matrix(W) is the same at every point."""
+    """A map whose derivative J = matrix(W) is the same at every point, and which is linear in its weights."""
+
+    def matrix(self, W: Any) -> Array:
+        unit = np.eye(self.n_in, dtype=W.dtype)
+        return self.tangent(W, unit, unit).jvp(unit).T
+
+    def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:
+        return self.forward(dW.astype(A.dtype, copy=False), A)
 
     def tangent(self, W: Any, A: Array, B: Array) -> Tangent:
         J = self.matrix(W)
@@ -187,6 +219,16 @@ class SameDerivative(Map):
     def pullback(self, W: Any, A: Array, M: Array) -> Array:
         J = self.matrix(W)
         return J.T @ M @ J
+
+
+class Sparse(Map):
+    """A map without some of the weights of another class, its next base: no derivative has them."""
+
+    def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:
+        return super().weight_jvp(W, A, self.zero_missing(dW.copy()))
+
+    def weight_vjp(self, W: Any, A: Array, dB: Array) -> Array:
+        return self.zero_missing(super().weight_vjp(W, A, dB))
 
 
 class SameSize(Map):
@@ -202,14 +244,21 @@ class SameSize(Map):
     def n_out(self) -> int:
         return self.size
 
+    def images(self, shape: Shape) -> Shape:
+        return shape
+
     def pullback(self, W: Any, A: Array, M: Array) -> Array:
         return self.congruence(W, A, M)
+
+
+GROUP = "macmpi.maps"
+"""Entry points by which other packages give kinds of map: a kind -> the class."""
 
 
 def build(spec: dict[str, Any]) -> Map:
     """The map of a spec.  Raises KeyError for an unknown kind.  Collective: no."""
     arguments = dict(spec)
-    return registered(KINDS, "macmpi.maps", arguments.pop("kind"))(**arguments)
+    return registered(KINDS, GROUP, arguments.pop("kind"))(**arguments)
 
 
 def is_plain(map_: Map) -> bool:
@@ -222,56 +271,32 @@ def is_dense(map_: Map) -> bool:
     return is_plain(map_) and "bias" in map_.capabilities
 
 
+def is_basis(map_: Map) -> bool:
+    """Radial basis functions."""
+    return "centres" in map_.capabilities and "jacobian" in map_.capabilities
+
+
 def registered(table: Mapping[str, Any], group: str, name: str) -> Any:
-    """A row of a table, or what another package gives under that name by an entry point.  Raises KeyError."""
+    """A row of a table, or what another package gives under that name by an entry point.
+
+    Raises KeyError where there is none, UsageError where its package cannot be loaded.
+    """
     if name in table:
         return table[name]
     from importlib import metadata
 
     for entry in metadata.entry_points(group=group, name=name):
-        return entry.load()
+        try:
+            return entry.load()
+        except (ImportError, AttributeError, OSError) as error:
+            raise UsageError(
+                f'"{name}" ({group}, {entry.value}) cannot be loaded: {error}; install that again'
+            ) from None
     raise KeyError(name)
 
 
-from macmpi.nets.layers.activation import Activation  # noqa: E402
-from macmpi.nets.layers.affine import Affine  # noqa: E402
-from macmpi.nets.layers.carrying import Add, Copy, Stack, carrying  # noqa: E402
-from macmpi.nets.layers.convolution import Convolution, GroupedConvolution, TransposedConvolution  # noqa: E402
-from macmpi.nets.layers.discrete import Binary, Quantiser  # noqa: E402
-from macmpi.nets.layers.kernels import Kernels  # noqa: E402
-from macmpi.nets.layers.linear import Linear  # noqa: E402
-from macmpi.nets.layers.masked import Masked  # noqa: E402
-from macmpi.nets.layers.neighbours import Neighbours  # noqa: E402
-from macmpi.nets.layers.pooling import AveragePooling, MaxPooling, SumPooling  # noqa: E402
-from macmpi.nets.layers.rbf import GaussianBasis  # noqa: E402
-from macmpi.nets.layers.recurrent import FirstState  # noqa: E402
-from macmpi.nets.layers.softmax import Softmax  # noqa: E402
-from macmpi.nets.layers.tied import Shift, Transposed  # noqa: E402
-from macmpi.nets.layers.trees import Trees  # noqa: E402
+from macmpi.nets.layers.place import Built as Built  # noqa: E402
+from macmpi.nets.layers.place import Place as Place  # noqa: E402
 
-KINDS: dict[str, Callable[..., Map]] = {
-    "affine": Affine,
-    "linear": Linear,
-    "masked": Masked,
-    "convolution": Convolution,
-    "grouped_convolution": GroupedConvolution,
-    "transposed_convolution": TransposedConvolution,
-    "average_pooling": AveragePooling,
-    "max_pooling": MaxPooling,
-    "sum_pooling": SumPooling,
-    "activation": Activation,
-    "softmax": Softmax,
-    "rbf": GaussianBasis,
-    "quantiser": Quantiser,
-    "binary": Binary,
-    "carrying": carrying,
-    "copy": Copy,
-    "add": Add,
-    "stack": Stack,
-    "trees": Trees,
-    "kernels": Kernels,
-    "nearest_neighbours": Neighbours,
-    "transposed": Transposed,
-    "shift": Shift,
-    "first_state": FirstState,
-}
+for _file in iter_modules(__path__):
+    import_module(f"{__name__}.{_file.name}")

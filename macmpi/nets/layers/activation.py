@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from macmpi.nets.layers import SameSize, Tangent, registered
+from macmpi.nets.layers import Graph, SameSize, Tangent, registered
 from macmpi.typing import Array
 
 
@@ -68,24 +68,31 @@ def _leaky_relu_slope(a: Array, b: Array, out: Array) -> Array:
     return out
 
 
+def _leaky_relu_export(g: Graph, A: str) -> str:
+    """max(a, 0) + slope min(a, 0): onnxruntime has no LeakyRelu of float64."""
+    zero = g.constant(0.0)
+    return g.node("Add", g.node("Max", A, zero), g.node("Mul", g.node("Min", A, zero), g.constant(LEAK)))
+
+
 @dataclass(frozen=True)
 class Function:
     """value(a, out): s(a), for `out` may be a; slope(a, b, out): s'(a), from a and b = s(a).  Both write to `out`.
 
-    steepest: the largest |s'|.
+    steepest: the largest |s'|.  export: adds s to a graph, as `Map.export` does; None where it cannot be exported.
     """
 
     value: Callable[[Array, Array], Array]
     slope: Callable[[Array, Array, Array], Array]
     steepest: float = 1.0
+    export: Callable[[Graph, str], str] | None = None
 
 
 FUNCTIONS = {
-    "linear": Function(_linear, _linear_slope),
-    "sigmoid": Function(_sigmoid, _sigmoid_slope, steepest=0.25),
-    "tanh": Function(lambda a, out: np.tanh(a, out=out), _tanh_slope),
-    "relu": Function(_relu, _relu_slope),
-    "leaky_relu": Function(_leaky_relu, _leaky_relu_slope),
+    "linear": Function(_linear, _linear_slope, export=lambda g, A: A),
+    "sigmoid": Function(_sigmoid, _sigmoid_slope, 0.25, lambda g, A: g.node("Sigmoid", A)),
+    "tanh": Function(lambda a, out: np.tanh(a, out=out), _tanh_slope, export=lambda g, A: g.node("Tanh", A)),
+    "relu": Function(_relu, _relu_slope, export=lambda g, A: g.node("Relu", A)),
+    "leaky_relu": Function(_leaky_relu, _leaky_relu_slope, export=_leaky_relu_export),
 }
 
 
@@ -136,3 +143,7 @@ class Activation(SameSize):
     def congruence(self, W: Any, A: Array, M: Array) -> Array:
         D = self.slope(A, self.forward(None, A))
         return (D.T @ D) * (M / len(D))
+
+    def export(self, g: Graph, A: str, W: Any) -> str:
+        found = function(self.name).export
+        return super().export(g, A, W) if found is None else found(g, A)

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from macmpi.nets.layers import Map, Tangent, build
+from macmpi.nets.graph import numbered
+from macmpi.nets.layers import KINDS, Graph, Map, Tangent, build
 from macmpi.typing import Array
 
 
@@ -88,6 +89,11 @@ class Carrying(Map):
         units = np.eye(n_out, dtype=A.dtype)
         return np.stack([own.vjp(np.tile(unit, (len(A), 1))).mean(axis=0) for unit in units])
 
+    def export(self, g: Graph, A: str, W: Any) -> str:
+        n = self.map.n_in
+        found = self.map.export(g, g.columns(A, 0, n), W)
+        return g.node("Concat", found, g.columns(A, n, n + self.carried), axis=1)
+
     def spec(self) -> dict[str, Any]:
         return {"kind": self.kind, "map": self.map.spec(), "carried": self.carried}
 
@@ -95,6 +101,9 @@ class Carrying(Map):
 def carrying(map: dict[str, Any], carried: int) -> Carrying:
     """The map of a spec.  Collective: no."""
     return Carrying(build(map), carried)
+
+
+KINDS[Carrying.kind] = carrying
 
 
 def carry(map_: Map, carried: int) -> Map:
@@ -144,6 +153,9 @@ class Copy(Rearranging):
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
         return np.hstack([A, A[:, : self.size]])
 
+    def export(self, g: Graph, A: str, W: Any) -> str:
+        return g.node("Concat", A, g.columns(A, 0, self.size), axis=1)
+
     def back(self, dB: Array) -> Array:
         dA = dB[:, : self.n_in].copy()
         dA[:, : self.size] += dB[:, self.n_in :]
@@ -169,6 +181,9 @@ class Add(Rearranging):
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
         found: Array = A[:, : self.size] + A[:, self.size :]
         return found
+
+    def export(self, g: Graph, A: str, W: Any) -> str:
+        return g.node("Add", g.columns(A, 0, self.size), g.columns(A, self.size, 2 * self.size))
 
     def back(self, dB: Array) -> Array:
         return np.hstack([dB, dB])
@@ -201,6 +216,11 @@ class Stack(Rearranging):
         n, own = len(A), self.pixels * self.first
         one, other = A[:, :own].reshape(n, self.pixels, self.first), A[:, own:].reshape(n, self.pixels, self.second)
         return np.concatenate([one, other], axis=2).reshape(n, self.n_out)
+
+    def export(self, g: Graph, A: str, W: Any) -> str:
+        """It puts the numbers in another order."""
+        places = self.forward(W, numbered(self.n_in))[0] - 1.0
+        return g.node("Gather", A, g.constant(places.astype(int)), axis=1)
 
     def back(self, dB: Array) -> Array:
         n, pixels = len(dB), dB.reshape(len(dB), self.pixels, self.first + self.second)

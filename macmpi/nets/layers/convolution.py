@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
+from macmpi import UsageError, many
 from macmpi.nets.design import adjoint, apply, column_sums
-from macmpi.nets.layers import SameDerivative, Tangent
+from macmpi.nets.graph import numbered
+from macmpi.nets.layers import Built, Graph, Place, SameDerivative, Shape, Sparse, Tangent
+from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.patches import Patches
+from macmpi.nets.layers.pooling import pooling
+from macmpi.nets.layers.softmax import Softmax
 from macmpi.typing import Array
 
 CACHED = 2**17
@@ -36,6 +42,9 @@ class Shared(SameDerivative):
         """Height and width of the images that it gives."""
         raise NotImplementedError
 
+    def images(self, shape: Shape) -> Shape:
+        return *self.shape, self.units
+
     @property
     def n_in(self) -> int:
         return self.height * self.width * self.channels
@@ -59,13 +68,9 @@ class Shared(SameDerivative):
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
         raise NotImplementedError
 
-    def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:
-        return self.forward(dW.astype(A.dtype, copy=False), A)
-
-    def matrix(self, W: Any) -> Array:
-        """J (n_out, n_in), the same at every point."""
-        unit = np.eye(self.n_in, dtype=W.dtype)
-        return self.tangent(W, unit, unit).jvp(unit).T
+    def export(self, g: Graph, A: str, W: Any) -> str:
+        products = g.node("MatMul", g.gathered(A, self.unfold(numbered(self.n_in))), g.constant(W[:, :-1].T))
+        return g.rows(g.node("Add", products, g.constant(W[:, -1])), self.n_out)
 
 
 def _runs(points: int, numbers: int) -> Iterator[slice]:
@@ -130,7 +135,7 @@ class Convolution(Shared):
 
 
 @dataclass(frozen=True)
-class GroupedConvolution(Convolution):
+class GroupedConvolution(Sparse, Convolution):
     """Each unit reads the channels of its own group alone: of one channel a group this is a depthwise convolution.
 
     The channels read and the units fall into `groups` runs of equal length.  Weights of other channels do not exist:
@@ -149,12 +154,6 @@ class GroupedConvolution(Convolution):
     @property
     def fan_in(self) -> int:
         return self.columns // self.groups
-
-    def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:
-        return super().weight_jvp(W, A, self.zero_missing(dW.copy()))
-
-    def weight_vjp(self, W: Any, A: Array, dB: Array) -> Array:
-        return self.zero_missing(super().weight_vjp(W, A, dB))
 
 
 @dataclass(frozen=True)
@@ -182,9 +181,9 @@ class TransposedConvolution(Shared):
         return self.height * self.upsample, self.width * self.upsample
 
     @property
-    def patches(self) -> Patches:
-        """The patches of an image that it gives, one for each pixel of what it reads."""
-        return Patches(*self.shape, self.units, self.kernel, self.upsample)
+    def there(self) -> Convolution:
+        """The convolution of the images that it gives, whose transpose it is."""
+        return Convolution(*self.shape, self.units, self.channels, self.kernel, self.upsample)
 
     def unfold(self, A: Array) -> Array:
         (tall, wide), u = self.shape, self.upsample
@@ -200,11 +199,6 @@ class TransposedConvolution(Shared):
         V = W[:, :-1].reshape(self.units, self.kernel, self.kernel, self.channels)
         return np.ascontiguousarray(V[:, ::-1, ::-1].transpose(3, 1, 2, 0)).reshape(self.channels, -1)
 
-    @property
-    def _numbers(self) -> int:
-        """The numbers of an image's patches."""
-        return self.patches.count * self.patches.columns
-
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
         B = self.tangent(W, A, A).jvp(A)
         pixels = B.reshape(-1, self.units)
@@ -212,20 +206,57 @@ class TransposedConvolution(Shared):
         return B
 
     def tangent(self, W: Any, A: Array, B: Array) -> Tangent:
-        S = self._spreading(W)
-
-        def jvp(dA: Array) -> Array:
-            spread = lambda dA: self.patches.add(dA.reshape(-1, self.channels) @ S)  # noqa: E731
-            return _by_runs(dA, self.n_out, self._numbers, spread)
-
-        def vjp(dB: Array) -> Array:
-            return _by_runs(dB, self.n_in, self._numbers, lambda dB: self.patches.cut(dB) @ S.T)
-
-        return Tangent(jvp, vjp)
+        there = self.there.tangent(np.pad(self._spreading(W), ((0, 0), (0, 1))), B, A)
+        return Tangent(there.vjp, there.jvp)
 
     def weight_vjp(self, W: Any, A: Array, dB: Array) -> Array:
-        total = np.zeros((self.channels, self.patches.columns), dB.dtype)
-        for rows in _runs(len(A), self._numbers):
-            total += A[rows].reshape(-1, self.channels).T @ self.patches.cut(dB[rows])
+        there, total = self.there, np.zeros((self.channels, self.there.columns), dB.dtype)
+        for rows in _runs(len(A), there.positions * there.columns):
+            total += A[rows].reshape(-1, self.channels).T @ there.unfold(dB[rows])
         turned = total.reshape(self.channels, self.kernel, self.kernel, self.units)[:, ::-1, ::-1].transpose(3, 1, 2, 0)
         return np.hstack([turned.reshape(self.units, -1), column_sums(dB.reshape(-1, self.units))[:, None]])
+
+
+def layer(place: Place) -> Built:
+    """A convolution, its activation, and what pools its images, behind its site but for a codebook's.
+
+    A softmax is one of the channels, at each pixel by itself.  Raises UsageError where images do not fit.
+    """
+    own = _of(place)
+    if place.last and own.n_out != place.units:
+        raise UsageError(
+            f"{place.key} gives {own.shape[0]} x {own.shape[1]} pixels of {own.units} channels, {own.n_out:,} numbers, "
+            f'and the targets have {place.units:,}; use other strides, or readout = "dense"'
+        )
+    pooled = pooling(place.layer.pooling, (*own.shape, own.units), place.layer.pool, place.key)
+    if place.kind != "softmax":
+        return Built([own, Activation(place.kind, own.n_out)], pooled)
+    return Built([own, Softmax(own.n_out, math.prod(own.shape)), *pooled], behind=len(pooled))
+
+
+def _of(place: Place) -> Shared:
+    """The map of a layer of convolutions.  Raises UsageError where no patch fits."""
+    asked, key, (height, width, channels) = place.layer, place.key, place.shape
+    size = height, width, channels, asked.channels, asked.kernel
+    if asked.upsample > 1:
+        return TransposedConvolution(*size, asked.upsample)
+    widest = 2 * max(height, width) - 1
+    if asked.kernel > widest:
+        raise UsageError(
+            f"{key}.kernel = {asked.kernel}: of images of {height} x {width} pixels no patch sees more than "
+            f"{widest} x {widest}; use a smaller kernel"
+        )
+    if channels % asked.groups:
+        raise UsageError(
+            f"{key}.groups = {asked.groups} does not divide the {many(channels, 'channel')} that the layer reads; use "
+            f"groups = {channels} (a depthwise convolution), or 1"
+        )
+    found = Convolution(*size, asked.stride, asked.padding)
+    if asked.groups > 1:
+        found = GroupedConvolution(*size, asked.stride, asked.padding, asked.groups)
+    if not math.prod(found.shape):
+        raise UsageError(
+            f"{key}: images of {height} x {width} pixels hold no patch of {asked.kernel} x {asked.kernel}; "
+            'use a smaller kernel, or padding = "same"'
+        )
+    return found

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from macmpi.nets.design import squared_distances
-from macmpi.nets.layers import SameSize
+from macmpi.nets.layers import Built, Graph, Place, SameSize
+from macmpi.nets.layers.affine import dense
 from macmpi.typing import Array
 
 
@@ -32,6 +33,10 @@ class Quantiser(SameSize):
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
         return W[squared_distances(A, W).argmin(axis=1)].astype(A.dtype, copy=False)
 
+    def export(self, g: Graph, A: str, W: Any) -> str:
+        nearest = g.node("ArgMin", g.nearness(A, W)[1], axis=1, keepdims=0)
+        return g.node("Gather", g.constant(W), nearest, axis=0)
+
 
 @dataclass(frozen=True)
 class Binary(SameSize):
@@ -44,3 +49,11 @@ class Binary(SameSize):
 
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
         return np.greater(A, 0.0, out=np.empty_like(A) if out is None else out, casting="unsafe")
+
+    def export(self, g: Graph, A: str, W: Any) -> str:
+        return g.node("Cast", g.node("Greater", A, g.constant(0.0)), to=g.number)
+
+
+def layer(place: Place) -> Built:
+    """A dense layer whose outputs become bits, or codewords."""
+    return dense(place, Binary(place.units) if place.kind == "binary" else Quantiser(place.units, place.model.words))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from macmpi.nets.layers import Map, Tangent
+from macmpi.nets.layers import Built, Graph, Map, Place, Tangent
 from macmpi.nets.layers.rbf import GaussianBasis
 from macmpi.typing import Array
 
@@ -49,3 +49,12 @@ class Kernels(Map):
     def pullback(self, W: Any, A: Array, M: Array) -> Array:
         V = W[:, self.n_in :]
         return self.basis.pullback(W[:, : self.n_in], A, V @ M @ V.T)
+
+    def export(self, g: Graph, A: str, W: Any) -> str:
+        found = self.basis.export(g, A, W[:, : self.n_in])
+        return g.node("Gemm", found, g.constant(W[:, self.n_in :]))
+
+
+def layer(place: Place) -> Built:
+    """A kernel machine, as many outputs as units."""
+    return Built([Kernels(place.n_in, place.units, place.model.examples, place.model.of_layer("width", place.number))])

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import math
 import zlib
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from macmpi.nets.design import adjoint, apply
+from macmpi import UsageError, many
+from macmpi.config.model import GIVEN
+from macmpi.config.model import Sparse as Asked
+from macmpi.nets.layers import Built, Place, Shape, Sparse
+from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
 from macmpi.typing import Array
 
 
 @dataclass(frozen=True)
-class Masked(Affine):
+class Masked(Sparse, Affine):
     """b = V a + c with v_hi = 0 where unit h does not read input i; all biases c exist.
 
     mask: the connections as text (`as_text`).  Weights that do not exist are 0 and stay 0: no derivative has them.
@@ -35,12 +41,6 @@ class Masked(Affine):
         """(n_out, 1)."""
         read: Array = self.connected[:, :-1].sum(axis=1, keepdims=True)
         return read
-
-    def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:
-        return apply(A, self.zero_missing(dW.copy()))
-
-    def weight_vjp(self, W: Any, A: Array, dB: Array) -> Array:
-        return self.zero_missing(adjoint(dB, A))
 
 
 def as_text(connections: Array) -> str:
@@ -67,4 +67,83 @@ def _connected(text: str, units: int, inputs: int) -> Array:
     found = np.ones((units, inputs + 1), dtype=bool)
     found[:, :-1] = from_text(text, units, inputs)
     found.flags.writeable = False
+    return found
+
+
+def layer(place: Place) -> Built:
+    """A sparse layer: connections are random, in a band, local in images, or given.
+
+    Raises UsageError where they do not fit.
+    """
+    text = as_text(_connections(place.layer, place))
+    return Built([Masked(place.n_in, place.units, text), Activation(place.kind, place.units)])
+
+
+def _connections(asked: Asked, place: Place) -> Array:
+    """Marks the inputs that each unit reads: (units, inputs)."""
+    inputs, key = place.n_in, place.key
+    if asked.connections == "random":
+        found = drawn(asked.masks, inputs, max(round(asked.share * inputs), 1), asked.seed, place.number)
+    elif asked.connections == "banded":
+        _check_width(asked, inputs, key)
+        found = _windows(asked.masks, inputs, asked.width)
+    elif asked.connections == "local":
+        found = _local(asked, place.shape, key)
+    else:
+        return _given(asked, inputs, key)
+    marks: Array = found[np.arange(asked.units) * asked.masks // asked.units]
+    return marks
+
+
+def drawn(masks: int, inputs: int, count: int, seed: int, number: int) -> Array:
+    """Masks (masks, inputs) of `count` connections each, in a stream of this layer's own.
+
+    Drawn from hashes, so that every version of NumPy gives the same.  Collective: no.
+    """
+    key = f"macmpi connections {seed} {number}".encode()
+    keys = np.frombuffer(hashlib.shake_256(key).digest(8 * masks * inputs), "<u8").reshape(masks, inputs)
+    found = np.zeros((masks, inputs), dtype=bool)
+    np.put_along_axis(found, np.argsort(keys, axis=1, kind="stable")[:, :count], True, axis=1)
+    return found
+
+
+def _windows(masks: int, inputs: int, width: int) -> Array:
+    """Windows of neighbouring inputs, the first at the beginning and the last at the end: (masks, inputs)."""
+    starts = np.arange(masks) * (inputs - width) // max(masks - 1, 1)
+    offset = np.arange(inputs) - starts[:, None]
+    found: Array = (offset >= 0) & (offset < width)
+    return found
+
+
+def _local(asked: Asked, shape: Shape, key: str) -> Array:
+    """Square windows of pixels in a square grid, row by row: (masks, inputs)."""
+    height, width, channels = shape
+    _check_width(asked, min(height, width), key)
+    side = math.isqrt(asked.masks)
+    rows, columns = (_windows(side, n, asked.width) for n in (height, width))
+    pixels = rows[:, None, :, None] & columns[None, :, None, :]
+    return np.repeat(pixels.reshape(side * side, height * width), channels, axis=1)
+
+
+def _check_width(asked: Asked, most: int, key: str) -> None:
+    if asked.width > most:
+        raise UsageError(f"{key}.width = {asked.width}: there are {most} to choose from; use width = {most}, or less")
+
+
+def _given(asked: Asked, inputs: int, key: str) -> Array:
+    """The connections of a file that has been read."""
+    text = asked.connections.removeprefix(GIVEN)
+    if text == asked.connections:
+        raise UsageError(
+            f'{key}.connections = "{text}" is no file that has been read; use "random", "banded" or "local"'
+        )
+    try:
+        found = from_text(text, asked.units, inputs)
+    except ValueError:
+        raise UsageError(
+            f"{key}.connections are not those of {asked.units} units that read {inputs:,} inputs; "
+            f"give a matrix of {many(asked.units, 'row')} and {many(inputs, 'column')}"
+        ) from None
+    if lonely := np.flatnonzero(~found.any(axis=1)).tolist():
+        raise UsageError(f"{key}.connections: unit {lonely[0]} reads nothing; give each row a connection")
     return found

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from macmpi.nets.design import squared_distances
-from macmpi.nets.layers import Map
+from macmpi.nets.layers import Built, Graph, Map, Place
 from macmpi.typing import Array
 
 
@@ -36,3 +36,16 @@ class Neighbours(Map):
         nearest = np.argpartition(squared_distances(A, W[:, : self.n_in]), k - 1, axis=1)[:, :k]
         found: Array = W[:, self.n_in :][np.sort(nearest, axis=1)].mean(axis=1)
         return found.astype(A.dtype, copy=False)
+
+    def export(self, g: Graph, A: str, W: Any) -> str:
+        """TopK gives the distances of the nearest examples, and behind these which they are."""
+        _, near = g.nearness(A, W[:, : self.n_in])
+        count, names = g.constant(np.array([min(self.k, self.examples)])), [f"{near}_nearest", f"{near}_which"]
+        g.nodes.append(g.onnx.helper.make_node("TopK", [near, count], names, names[0], largest=0))
+        values = g.node("Gather", g.constant(W[:, self.n_in :]), names[1], axis=0)
+        return g.node("ReduceMean", values, axes=[1], keepdims=0)
+
+
+def layer(place: Place) -> Built:
+    """Means over the nearest examples, as many outputs as units."""
+    return Built([Neighbours(place.n_in, place.units, place.model.examples)])

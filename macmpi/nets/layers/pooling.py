@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from macmpi.nets.layers import Map, Tangent
+from macmpi import UsageError
+from macmpi.nets.graph import numbered
+from macmpi.nets.layers import Graph, Map, Shape, Tangent
 from macmpi.nets.layers.patches import Patches
 from macmpi.typing import Array
 
@@ -38,6 +42,9 @@ class Pooling(Map):
     def n_out(self) -> int:
         return self.patches.count * self.channels
 
+    def images(self, shape: Shape) -> Shape:
+        return *self.patches.shape, self.channels
+
     def shares(self, A: Array) -> Array:
         """The share of each number that its patch takes: (n, n_in)."""
         raise NotImplementedError
@@ -50,21 +57,20 @@ class Pooling(Map):
         """U A, row by row: (n, n_in) -> (n, n_out)."""
         return self._pixels(A).sum(axis=1).reshape(len(A), self.n_out)
 
-    @property
-    def _owner(self) -> Array:
-        """The output whose patch holds each input; 0 where none does: (n_in,)."""
-        row, column, channel = np.unravel_index(np.arange(self.n_in), (self.height, self.width, self.channels))
-        down, across = self.patches.shape
-        row, column = row // self.size, column // self.size
-        found: Array = np.where((row < down) & (column < across), (row * across + column) * self.channels + channel, 0)
-        return found
+    def _spread(self, B: Array) -> Array:
+        """U^T B, row by row: (n, n_out) -> (n, n_in)."""
+        return self.patches.add(np.tile(B.reshape(-1, self.channels), self.size**2))
 
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
         return self._sums(self.shares(A) * A)
 
     def tangent(self, W: Any, A: Array, B: Array) -> Tangent:
-        shares, owner = self.shares(A), self._owner
-        return Tangent(jvp=lambda dA: self._sums(shares * dA), vjp=lambda dB: shares * dB[:, owner])
+        shares = self.shares(A)
+        return Tangent(jvp=lambda dA: self._sums(shares * dA), vjp=lambda dB: shares * self._spread(dB))
+
+    def _cut(self, g: Graph, A: str) -> str:
+        """Adds the pixels of each patch to a graph: (n, patches, size^2, channels)."""
+        return g.gathered(A, self.patches.cut(numbered(self.n_in)).reshape(-1, self.size**2, self.channels))
 
     def _together(self, A: Array) -> Array:
         """Mean over points of the products of two inputs' shares: (n_in, n_in).  Cost: 2 n n_in^2 flops."""
@@ -75,8 +81,7 @@ class Pooling(Map):
         return self._sums(self._sums(self._together(A) * M).T)
 
     def pullback(self, W: Any, A: Array, M: Array) -> Array:
-        owner = self._owner
-        return self._together(A) * M[np.ix_(owner, owner)]
+        return self._together(A) * self._spread(self._spread(M.T).T)
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,10 @@ class SumPooling(Pooling):
         inside = self.patches.add(np.ones((self.patches.count, self.patches.columns), A.dtype))
         return np.repeat(inside, len(A), axis=0)
 
+    def export(self, g: Graph, A: str, W: Any) -> str:
+        """ReduceSum has its axes as an input."""
+        return g.rows(g.node("ReduceSum", self._cut(g, A), g.constant(np.array([2])), keepdims=0), self.n_out)
+
 
 @dataclass(frozen=True)
 class AveragePooling(SumPooling):
@@ -98,6 +107,9 @@ class AveragePooling(SumPooling):
 
     def shares(self, A: Array) -> Array:
         return super().shares(A) / self.size**2
+
+    def export(self, g: Graph, A: str, W: Any) -> str:
+        return g.rows(g.node("ReduceMean", self._cut(g, A), axes=[2], keepdims=0), self.n_out)
 
 
 @dataclass(frozen=True)
@@ -111,3 +123,21 @@ class MaxPooling(Pooling):
         chosen = np.zeros_like(pixels)
         np.put_along_axis(chosen, pixels.argmax(axis=1, keepdims=True), 1.0, axis=1)
         return self.patches.add(chosen)
+
+    def export(self, g: Graph, A: str, W: Any) -> str:
+        return g.rows(g.node("ReduceMax", self._cut(g, A), axes=[2], keepdims=0), self.n_out)
+
+
+POOLING: dict[str, Callable[..., Pooling]] = {"max": MaxPooling, "average": AveragePooling, "sum": SumPooling}
+
+
+def pooling(word: str, shape: Shape, size: int, key: str) -> list[Map]:
+    """The map that pools images, none where patches are single pixels.  Raises UsageError.  Collective: no."""
+    if size == 1:
+        return []
+    found = POOLING[word](*shape, size)
+    if not math.prod(found.patches.shape):
+        raise UsageError(
+            f"{key}.pool = {size}: its images have {shape[0]} x {shape[1]} pixels; use a smaller pool, or none"
+        )
+    return [found]

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from macmpi.nets.design import row_dots, squared_distances
-from macmpi.nets.layers import Map, Tangent
+from macmpi.nets.layers import Built, Graph, Map, Place, Tangent
 from macmpi.typing import Array
 
 
@@ -69,3 +69,14 @@ class GaussianBasis(Map):
         cross = A.T @ (Q @ W)
         total = A.T @ (A * Q.sum(axis=1)[:, None]) - cross - cross.T + W.T @ ((B.T @ B) * M) @ W
         return total * (4.0 / self.width**4 / len(A))
+
+    def export(self, g: Graph, A: str, W: Any) -> str:
+        A, near = g.nearness(A, W)
+        own = g.node("ReduceSum", g.node("Mul", A, A), g.constant(np.array([1])), keepdims=1)
+        distances = g.node("Max", g.node("Add", near, own), g.constant(0.0))
+        return g.node("Exp", g.node("Mul", distances, g.constant(-1.0 / self.width**2)))
+
+
+def layer(place: Place) -> Built:
+    """Radial basis functions, which need no activation."""
+    return Built([GaussianBasis(place.n_in, place.units, place.model.of_layer("width", place.number))])

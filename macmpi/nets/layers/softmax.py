@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from macmpi.nets.design import row_dots
-from macmpi.nets.layers import SameSize, Tangent
+from macmpi.nets.layers import Built, Graph, Place, SameSize, Tangent
+from macmpi.nets.layers.affine import dense
 from macmpi.typing import Array
 
 
@@ -79,3 +80,13 @@ class Softmax(SameSize):
     def _by_group(self, A: Array) -> Array:
         """A row for each group: (n groups, size / groups)."""
         return A.reshape(-1, self.size // self.groups)
+
+    def export(self, g: Graph, A: str, W: Any) -> str:
+        if self.groups == 1:
+            return g.node("Softmax", A, axis=1)
+        return g.rows(g.node("Softmax", g.rows(A, self.n_in // self.groups), axis=1), self.n_out)
+
+
+def layer(place: Place) -> Built:
+    """A dense layer whose units share 1."""
+    return dense(place, Softmax(place.units))

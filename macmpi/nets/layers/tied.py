@@ -1,4 +1,4 @@
-"""Tied weights: a map that multiplies by the transpose of another's weights, and the biases that follow it."""
+"""Tied weights: a map that multiplies by the transpose of another's, its biases, and a decoder of such maps."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from macmpi import UsageError
+from macmpi.config import Model
 from macmpi.nets.design import column_sums
-from macmpi.nets.layers import SameDerivative, SameSize, Tangent
+from macmpi.nets.layers import Graph, Map, SameDerivative, SameSize, Tangent, is_dense
 from macmpi.typing import Array
 
 
@@ -35,13 +37,13 @@ class Transposed(SameDerivative):
         V: Array = W[:, :-1]
         return V.T
 
-    def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:
-        return A @ dW[:, :-1].astype(A.dtype, copy=False)
-
     def weight_vjp(self, W: Any, A: Array, dB: Array) -> Array:
         found = np.zeros(self.parameter_shape, dB.dtype)
         np.matmul(A.T, dB, out=found[:, :-1])
         return found
+
+    def export(self, g: Graph, A: str, W: Any) -> str:
+        return g.node("Gemm", A, g.constant(W[:, :-1]))
 
 
 @dataclass(frozen=True)
@@ -78,3 +80,45 @@ class Shift(SameSize):
 
     def congruence(self, W: Any, A: Array, M: Array) -> Array:
         return M.copy()
+
+    def export(self, g: Graph, A: str, W: Any) -> str:
+        return g.node("Add", A, g.constant(W[:, 0]))
+
+
+def mirrored(model: Model, layers: list[list[Map]], n_in: int) -> list[list[Map]]:
+    """The layers with those of the decoder transposed: of K hidden layers j <= K/2 is tied to layer K + 1 - j.
+
+    Raises UsageError for a net that is no mirror of dense layers.
+    """
+    units, K = model.units, len(model.units)
+    sizes = [n_in, *units, layers[-1][0].n_out]
+    if not all(is_dense(maps[0]) for maps in layers):
+        raise UsageError(
+            "model.tied = true makes the decoder the transpose of an encoder of dense layers, and model.hidden has "
+            "others (sparse, recurrent, convolutions, ...); use numbers of units there, or tied = false"
+        )
+    if sizes[0] != sizes[-1]:
+        raise UsageError(
+            f"model.tied = true goes with an autoencoder, and here {sizes[0]:,} columns are to give {sizes[-1]:,} "
+            "targets; use data without targets (data.target = []), or tied = false"
+        )
+    if K % 2 == 0 or sizes != sizes[::-1]:
+        encoder = units[: (K + 1) // 2]
+        raise UsageError(
+            "model.tied = true makes the decoder the transpose of the encoder, and the sizes "
+            f"{'-'.join(map(str, sizes))} are no mirror with one code in the middle; use model.hidden = "
+            f"{[*encoder, *encoder[-2::-1]]}, or tied = false"
+        )
+    half = (K + 1) // 2
+    mirror = [list[Map]([Transposed(m[0].n_in, m[0].n_out), Shift(m[0].n_out), *m[1:]]) for m in layers[half:]]
+    return [*layers[:half], *mirror]
+
+
+def mirrored_blocks(layers: list[list[Map]]) -> list[int | None]:
+    """Layer j has parameter block 2 j; the one tied to it the same, and its biases block 2 j + 1."""
+    half, numbers = len(layers) // 2, list[int | None]()
+    for j, maps in enumerate(layers):
+        own = 2 * j if j < half else 2 * (len(layers) - 1 - j)
+        first = [own] if j < half else [own, own + 1]
+        numbers += [*first, *[None] * (len(maps) - len(first))]
+    return numbers

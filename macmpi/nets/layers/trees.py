@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from macmpi.nets.layers import Map
+from macmpi.nets.layers import Built, Graph, Map, Place
 from macmpi.typing import Array
 
 
@@ -47,3 +47,26 @@ class Trees(Map):
                 at = 2 * at + 1 + (A[rows, own[at]] > thresholds[at])
             B += leaves.reshape(-1, self.n_out)[at - self.nodes]
         return B
+
+    def export(self, g: Graph, A: str, W: Any) -> str:
+        """All trees at once: the node of each point and tree, (n, trees), level by level from the roots."""
+        trees, nodes, whole = len(W), self.nodes, g.onnx.TensorProto.INT64
+        columns = g.constant(np.clip(W[:, :nodes], 0, self.n_in - 1).astype(int).ravel())
+        thresholds = g.constant(W[:, nodes : 2 * nodes].ravel())
+        first = np.arange(trees)[None]
+        one, two, begins = g.constant(np.array(1)), g.constant(np.array(2)), g.constant(first * nodes)
+        points = g.node("Slice", g.node("Shape", A), *(g.constant(np.array([i])) for i in (0, 1)))
+        at = g.node("Expand", g.constant(0 * first), g.node("Concat", points, g.constant(np.array([trees])), axis=0))
+        for _ in range(self.depth):
+            node = g.node("Add", at, begins)
+            asked = g.node("GatherElements", A, g.node("Gather", columns, node), axis=1)
+            above = g.node("Cast", g.node("Greater", asked, g.node("Gather", thresholds, node)), to=whole)
+            at = g.node("Add", g.node("Add", g.node("Mul", at, two), one), above)
+        leaf = g.node("Add", at, g.constant(first * (nodes + 1) - nodes))
+        values = g.node("Gather", g.constant(W[:, 2 * nodes :].reshape(-1, self.n_out)), leaf, axis=0)
+        return g.node("ReduceSum", values, g.constant(np.array([1])), keepdims=0)
+
+
+def layer(place: Place) -> Built:
+    """A sum of trees, which a forest or boosting grows."""
+    return Built([Trees(place.n_in, place.units, place.model.trees, place.model.depth, place.kind)])

@@ -7,35 +7,47 @@ outputs, write a subclass of ByOutput and add a row to LOSSES, or give it by an 
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from macmpi.config import Config
+from macmpi.config.auto import Sizes
 from macmpi.nets.layers import Tangent, registered
+from macmpi.nets.tape import compose
 from macmpi.typing import Array
 
 
-class Root(Protocol):
-    """A factor B of a loss's curvature, B^T B, at one set of outputs.
+class Root:
+    """A factor B of a loss's curvature, B^T B, at one set of outputs: a dataclass of arrays.
 
     residual (n, L): q with B^T q = -gradient, so that near the outputs the loss is 1/2 ||q - B dF||^2 + constant.
     """
 
-    @property
-    def residual(self) -> Array: ...
+    if TYPE_CHECKING:
 
-    def after(self, tangent: Tangent) -> Tangent:
-        """B J for a tangent J of the outputs."""
-        ...
+        @property
+        def residual(self) -> Array: ...
+
+    def times(self, dF: Array) -> Array:
+        """B dF, row by row."""
+        raise NotImplementedError
+
+    def transposed(self, dF: Array) -> Array:
+        """B^T dF, row by row; of a symmetric B `times`."""
+        return self.times(dF)
 
     def normal(self, dF: Array) -> Array:
         """B^T B dF, row by row."""
-        ...
+        raise NotImplementedError
 
-    def astype(self, dtype: np.dtype | type) -> Root:
-        """Round the root to a precision, or return it as it is where it has that."""
-        ...
+    def after(self, tangent: Tangent) -> Tangent:
+        """B J for a tangent J of the outputs."""
+        return compose([tangent, Tangent(self.times, self.transposed)])
+
+    def astype(self, dtype: np.dtype | type, copy: bool = False) -> Self:
+        """The root in a precision."""
+        return self.__class__(*(part.astype(dtype, copy=copy) for part in vars(self).values()))
 
 
 class Loss:
@@ -112,7 +124,7 @@ from macmpi.nets.losses.squared import Squared as Squared  # noqa: E402
 from macmpi.nets.losses.squared import dense as dense  # noqa: E402
 from macmpi.nets.losses.squared import metric as metric  # noqa: E402
 from macmpi.nets.losses.squared import times as times  # noqa: E402
-from macmpi.nets.losses.weighted import WeightedOutputs as WeightedOutputs  # noqa: E402
+from macmpi.nets.losses.weighted import for_weights as for_weights  # noqa: E402
 from macmpi.nets.losses.weighted import weighted as weighted  # noqa: E402
 
 LOSSES: dict[str, Loss] = {
@@ -134,16 +146,13 @@ def loss_named(name: str) -> Loss:
     return found
 
 
-def loss_of(config: Config, weighted_outputs: bool = False) -> Loss:
+def loss_of(config: Config, sizes: Sizes | None = None) -> Loss:
     """The loss of a config, with those numbers of [loss] that it has a field for, where they are given.
 
-    weighted_outputs: targets have a weight for each point and output, [Y, V].  Collective: no.
+    sizes: of the data whose targets it is to compare.  Collective: no.
     """
     found: Any = loss_named(config.model.loss)
     own = {field.name for field in fields(found)}
     given = {name: value for name, value in vars(config.loss).items() if name in own and value}
-    chosen: Any = replace(found, **given)
-    if weighted_outputs and chosen.by_output:
-        chosen = WeightedOutputs(chosen, missing=chosen.missing)
-    loss: Loss = chosen
-    return loss
+    loss: Loss = replace(found, **given)
+    return loss if sizes is None else for_weights(loss, sizes.weights)

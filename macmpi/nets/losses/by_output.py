@@ -17,11 +17,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from macmpi.nets.layers import Tangent
 from macmpi.nets.layers.activation import function
 from macmpi.nets.layers.softmax import softmax
 from macmpi.nets.losses import Loss, Root
-from macmpi.nets.tape import compose
 from macmpi.typing import Array
 
 SMALLEST = 1e-12
@@ -32,23 +30,17 @@ STAND_IN = 1.0
 
 
 @dataclass(frozen=True)
-class DiagonalRoot:
+class DiagonalRoot(Root):
     """B = diag(s), s (n, L)."""
 
     residual: Array
     s: Array
 
-    def astype(self, dtype: np.dtype | type) -> DiagonalRoot:
-        return self if self.s.dtype == dtype else DiagonalRoot(self.residual.astype(dtype), self.s.astype(dtype))
+    def times(self, dF: Array) -> Array:
+        return self.s * dF
 
     def normal(self, dF: Array) -> Array:
         return self.s * self.s * dF
-
-    def after(self, tangent: Tangent) -> Tangent:
-        def product(dF: Array) -> Array:
-            return self.s * dF
-
-        return compose([tangent, Tangent(product, product)])
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from macmpi.nets.design import total_of
+from macmpi.nets.design import at, total_of
 from macmpi.nets.losses import Loss, weighted
 from macmpi.reductions import OverPoints
 from macmpi.typing import Array
@@ -24,7 +24,7 @@ def best_constant(loss: Loss, Y: Array, over: OverPoints, n: float, weights: Arr
     """
     if not (loss.labels or loss.unit_hessian):
         return by_newton(loss, Y, over, weights)
-    (total,) = over(lambda rows: (total_of(Y[rows], _at(weights, rows)),))
+    (total,) = over(lambda rows: (total_of(Y[rows], at(weights, rows)),))
     mean: Array = total / n
     return np.log(np.maximum(mean, RARE)) if loss.labels else mean
 
@@ -36,7 +36,7 @@ def by_newton(loss: Loss, Y: Array, over: OverPoints, weights: Array | None = No
     """
     c = np.zeros(loss.width(Y))
     for _ in range(ROUNDS):
-        slope, curvature = over(lambda rows, c=c: _sums(loss, Y[rows], c, _at(weights, rows))[1:])  # type: ignore[misc]
+        slope, curvature = over(lambda rows, c=c: _sums(loss, Y[rows], c, at(weights, rows))[1:])  # type: ignore[misc]
         step = slope / np.maximum(curvature, np.finfo(float).tiny)
         c = c + step
         if not np.abs(step).max() > NEAR:
@@ -48,7 +48,7 @@ def constant_error(loss: Loss, Y: Array, c: Array, over: OverPoints, n: float, w
     """E1 per point of a constant; n, weights: as of `best_constant`.  Collective: where `over` is."""
 
     def part(rows: slice) -> tuple[Array, ...]:
-        own = weighted(loss, _at(weights, rows))
+        own = weighted(loss, at(weights, rows))
         T = _wide(Y[rows])
         return (own.value(T, np.broadcast_to(c, (len(T), len(c)))).sum(keepdims=True),)
 
@@ -69,7 +69,7 @@ def start_targets(loss: Loss, Y: Array, over: OverPoints, weights: Array | None 
     F = np.broadcast_to(c, (len(Y), len(c)))
     if loss.link != "identity":
         return F
-    n, _, curvature = over(lambda rows: _sums(loss, Y[rows], c, _at(weights, rows)))
+    n, _, curvature = over(lambda rows: _sums(loss, Y[rows], c, at(weights, rows)))
     found: Array = F + loss.residual(_wide(Y), F) * (n / np.maximum(curvature, NEAR))
     return found
 
@@ -81,10 +81,6 @@ def _sums(loss: Loss, Y: Array, c: Array, weights: Array | None) -> tuple[Array,
     curvature = n * np.diag(own.hessian(_wide(Y), F)) if n else np.zeros(len(c))
     weight = float(n) if weights is None else float(weights.sum())
     return np.array([weight]), own.residual(_wide(Y), F).sum(axis=0), curvature
-
-
-def _at(weights: Array | None, rows: slice) -> Array | None:
-    return None if weights is None else weights[rows]
 
 
 def _wide(Y: Array) -> Array:

@@ -8,10 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from macmpi.nets.design import row_dots
-from macmpi.nets.layers import Tangent
 from macmpi.nets.layers.softmax import softmax
 from macmpi.nets.losses import Loss, Root
-from macmpi.nets.tape import compose
 from macmpi.typing import Array
 
 
@@ -21,31 +19,23 @@ def _largest(A: Array) -> tuple[Array, Array]:
 
 
 @dataclass(frozen=True)
-class CrossEntropyRoot:
+class CrossEntropyRoot(Root):
     """B = (I - s s^T) diag(s), with s = sqrt(p): B^T B = diag(p) - p p^T."""
 
     residual: Array
     s: Array
-
-    def astype(self, dtype: np.dtype | type) -> CrossEntropyRoot:
-        return self if self.s.dtype == dtype else CrossEntropyRoot(self.residual.astype(dtype), self.s.astype(dtype))
 
     def normal(self, dF: Array) -> Array:
         P = self.s * self.s
         dF = dF - dF[_largest(P)][:, None]  # what all outputs gain alike changes nothing
         return P * (dF - row_dots(P, dF)[:, None])
 
-    def after(self, tangent: Tangent) -> Tangent:
-        s = self.s
+    def times(self, dF: Array) -> Array:
+        U = self.s * dF
+        return U - self.s * row_dots(self.s, U)[:, None]
 
-        def jvp(dF: Array) -> Array:
-            U = s * dF
-            return U - s * row_dots(s, U)[:, None]
-
-        def vjp(V: Array) -> Array:
-            return s * (V - s * row_dots(s, V)[:, None])
-
-        return compose([tangent, Tangent(jvp, vjp)])
+    def transposed(self, dF: Array) -> Array:
+        return self.s * (dF - self.s * row_dots(self.s, dF)[:, None])
 
 
 @dataclass(frozen=True)

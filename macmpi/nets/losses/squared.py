@@ -10,7 +10,6 @@ from macmpi.nets.design import row_dots
 from macmpi.nets.layers import Tangent
 from macmpi.nets.losses import Root
 from macmpi.nets.losses.by_output import ByOutput, DiagonalRoot
-from macmpi.nets.tape import compose
 from macmpi.typing import Array
 
 
@@ -52,29 +51,21 @@ def dense(M: Array, size: int) -> Array:
 
 
 @dataclass(frozen=True)
-class SquaredRoot:
+class SquaredRoot(Root):
     """B = M^(1/2)."""
 
     residual: Array
     weight: Array
     squared_weight: Array
 
-    def astype(self, dtype: np.dtype | type) -> SquaredRoot:
-        if self.residual.dtype == dtype:
-            return self
-        return SquaredRoot(*(A.astype(dtype) for A in (self.residual, self.weight, self.squared_weight)))
+    def times(self, dF: Array) -> Array:
+        return times(dF, self.weight)
 
     def normal(self, dF: Array) -> Array:
         return dF if self.squared_weight.ndim == 0 and self.squared_weight == 1.0 else times(dF, self.squared_weight)
 
     def after(self, tangent: Tangent) -> Tangent:
-        if self.weight.ndim == 0 and self.weight == 1.0:
-            return tangent
-
-        def product(dF: Array) -> Array:
-            return times(dF, self.weight)
-
-        return compose([tangent, Tangent(product, product)])
+        return tangent if self.weight.ndim == 0 and self.weight == 1.0 else super().after(tangent)
 
 
 @dataclass(frozen=True)

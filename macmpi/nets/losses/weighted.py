@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from macmpi.nets.layers import Tangent
 from macmpi.nets.losses import Loss, Root
 from macmpi.nets.losses.by_output import STAND_IN, ByOutput
-from macmpi.nets.tape import compose
 from macmpi.typing import Array
 
 
@@ -24,34 +22,26 @@ def weighted(loss: Any, weights: Array | None) -> Any:
 
 
 @dataclass(frozen=True)
-class WeightedRoot:
+class WeightedRoot(Root):
     """sqrt(w_n) B of each point; roots: sqrt(w_n) as a column (n, 1)."""
 
-    root: Any
+    root: Root
     roots: Array
 
     @property
     def residual(self) -> Array:
         """sqrt(w_n) q."""
-        found: Array = self.roots * self.root.residual
-        return found
+        return self.roots * self.root.residual
 
-    def astype(self, dtype: np.dtype | type) -> Root:
-        """Rounds it to a precision."""
-        return WeightedRoot(self.root.astype(dtype), self.roots.astype(dtype))
+    def times(self, dF: Array) -> Array:
+        return self.roots * self.root.times(dF)
+
+    def transposed(self, dF: Array) -> Array:
+        return self.root.transposed(self.roots * dF)
 
     def normal(self, dF: Array) -> Array:
         """w_n B^T B dF."""
-        found: Array = np.square(self.roots) * self.root.normal(dF)
-        return found
-
-    def after(self, tangent: Tangent) -> Tangent:
-        """sqrt(w_n) B J."""
-
-        def product(dF: Array) -> Array:
-            return self.roots * dF
-
-        return compose([self.root.after(tangent), Tangent(product, product)])
+        return np.square(self.roots) * self.root.normal(dF)
 
 
 @dataclass(frozen=True)
@@ -96,6 +86,15 @@ class Weighted:
 
 
 # --- outputs ----------------------------------------------------------------------------------------------------------
+
+
+def for_weights(loss: Any, weights: int) -> Loss:
+    """The loss of data with `weights` weights of a point: where each output has one, its targets are [Y, V].
+
+    Collective: no.
+    """
+    found: Loss = WeightedOutputs(loss, missing=loss.missing) if weights > 1 and loss.by_output else loss
+    return found
 
 
 @dataclass(frozen=True)

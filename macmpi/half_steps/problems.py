@@ -1,0 +1,327 @@
+"""Problems of a state, pure functions of what a half step prepares once.
+
+Z-problems, eq. (4), are those of some points, with the forms M_k in which the constraints z_k - f_k are measured;
+W-problems, eq. (3), are the regressions of units and segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from macmpi.half_steps.parts import Inputs, Parts
+from macmpi.nets.chain import with_data
+from macmpi.nets.design import at, total_of
+from macmpi.nets.joint import Joint, JointLoss
+from macmpi.nets.losses import Metric, Squared, metric, times
+from macmpi.nets.regression import joined
+from macmpi.parallel.points import Points
+from macmpi.plan.plan import Plan
+from macmpi.plan.work_lists import Job, WorkList
+from macmpi.reductions import ALONE, LazyRows, Rows
+from macmpi.solvers.grams import LayerGram, by_row
+from macmpi.solvers.w_problem import SegmentProblem, UnitProblem, WProblem
+from macmpi.solvers.z_problem import RowIndex, ZProblem
+from macmpi.state import MacState, State
+from macmpi.typing import Array
+
+# --- Z-problems -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ZInputs:
+    """The Z-problems of a half step are made of this.
+
+    weights: of each block; Z and multipliers of all points that this rank holds (the latter may be empty); metrics:
+    mu M_k of each site; features: what the first segment's regression multiplies.
+    """
+
+    parts: Parts
+    weights: tuple[Array, ...]
+    Z: Array
+    multipliers: Array
+    metrics: tuple[Metric, ...]
+    features: Rows
+
+
+def prepare_z(parts: Parts, state: State[MacState]) -> ZInputs:
+    """Prepares a Z-step, with the metric of its mu.  Collective: yes."""
+    renew_metric(parts, state)
+    return z_inputs(parts, state)
+
+
+def z_inputs(parts: Parts, state: State[MacState]) -> ZInputs:
+    """Collects what the Z-problems of the present state are made of.  Collective: yes."""
+    weights, forms = parts.weights(state), metrics(parts.plan, state)
+    return ZInputs(parts, weights, state.Z, state.own.multipliers, forms, parts.first(state).features)
+
+
+def z_problem(given: ZInputs, rows: RowIndex, shifted: bool = True) -> ZProblem:
+    """Eq. (4) for some points; without the shift by multipliers where `shifted` is False.  Collective: no."""
+    parts, plan, moves = given.parts, given.parts.plan, given.parts.plan.resolved.schedule.multipliers
+    return ZProblem(
+        segments=(plan.features[0], *plan.chain.segments[1:]),
+        sizes=plan.chain.site_sizes,
+        weights=given.weights,
+        loss=plan.resolved.loss,
+        metrics=given.metrics,
+        X=given.features[rows],
+        Y=parts.data.Y[rows],
+        Z=given.Z[rows],
+        shift=shift(plan, given.metrics, given.multipliers[rows]) if shifted and moves else None,
+        sides=tuple(s.data and parts.data.X[rows, slice(*s.data)] for s in plan.chain.segments[1:]),
+    )
+
+
+# --- metrics ----------------------------------------------------------------------------------------------------------
+
+
+FLOOR, DAMPING = 1e-2, 0.1
+"""Bounds of the metrics: least variance, in shares of a site's largest; identity added to a mean curvature of 1."""
+
+
+def metrics(plan: Plan, state: State[MacState]) -> tuple[Metric, ...]:
+    """mu M_k of each site.  Collective: no."""
+    if plan.resolved.metric == "identity":
+        return (metric(state.mu, plan.dtype),) * len(plan.chain.sites)
+    forms, at = [], 0
+    for h in plan.chain.site_sizes:
+        shape = (h, h) if plan.resolved.metric == "curvature" else (h,)
+        size = int(np.prod(shape))
+        forms.append(metric(state.mu * state.own.metric[at : at + size].reshape(shape), plan.dtype))
+        at += size
+    return tuple(forms)
+
+
+def unit_metric(plan: Plan, k: int, state: State[MacState]) -> Metric:
+    """The form in which a hidden segment's own regression is measured: M_k without mu.  Collective: no."""
+    if plan.resolved.metric == "identity":
+        return metric(1.0, plan.dtype)
+    return metric(state.own.metric[plan.chain.site_columns[k]], plan.dtype)
+
+
+def shift(plan: Plan, forms: tuple[Metric, ...], multipliers: Array) -> Array:
+    """u_k = M_k^-1 lambda_k of some points (n, sum H).  Collective: no."""
+    sites = zip(plan.chain.site_columns, forms, strict=True)
+    return np.hstack([times(multipliers[:, columns], form.inverse) for columns, form in sites])
+
+
+def renew_metric(parts: Parts, state: State[MacState]) -> None:
+    """The forms M_k at each new mu, from the state as it is then; within fixed bounds.
+
+    "variance": 1 / variance of each coordinate.  "curvature": about the sample's mean of Phi_k^T Phi_k, damped.
+    Both are scaled to a mean eigenvalue of 1.  Collective: yes.
+    """
+    plan, points, own = parts.plan, parts.points, state.own
+    if plan.resolved.metric == "identity" or own.metric_mu == state.mu:
+        return
+    sites = [state.Z[:, columns] for columns in plan.chain.site_columns]
+    if plan.resolved.metric == "variance":
+        variances = [_variance(points, parts.data.weights, z) for z in sites]
+        forms = [1.0 / np.maximum(v, FLOOR * v.max() or 1.0) for v in variances]
+    else:
+        forms = _curvatures(parts, [W.astype(float) for W in parts.weights(state)], sites)
+    scaled = [F / (np.trace(F) / len(F) if F.ndim == 2 else F.mean()) for F in forms]
+    own.metric, own.metric_mu = parts.in_pieces.agreed(np.concatenate([F.ravel() for F in scaled])), state.mu
+
+
+def _variance(points: Points, weights: Array | None, z: Array) -> Array:
+    """The variance of each column over all points, as they weigh.  Collective: where no rank sums alone."""
+
+    def sums(of: Callable[[slice], Array]) -> Array:
+        (found,) = points.over(lambda rows: (total_of(of(rows), at(weights, rows)),))
+        return found / points.weight
+
+    mean = sums(lambda rows: z[rows])
+    return sums(lambda rows: np.square(z[rows] - mean))
+
+
+def _curvatures(parts: Parts, weights: list[Array], sites: list[Array]) -> list[Array]:
+    """M_k = E[J_{k+1}^T M_{k+1} J_{k+1}] of each site, damped, from the loss's mean curvature on.  Collective: yes.
+
+    The means of the maps one after the other: E[Phi_k^T Phi_k] only where their derivatives are alike at all points.
+    """
+    plan, points = parts.plan, parts.points
+    average, segments = points.average, plan.chain.segments
+    X, Y = parts.data.X[points.sample], parts.data.Y[points.sample]
+    inputs = [with_data(s, z[points.sample], X).astype(float) for s, z in zip(segments[1:], sites, strict=True)]
+    F = average.rows(lambda rows: segments[-1].forward(weights, inputs[-1][rows]))
+    M = average.mean(lambda rows: plan.resolved.loss.hessian(Y[rows], F[rows]), (F.shape[1], F.shape[1]))
+    forms: list[Array] = []
+    for segment, A in zip(reversed(segments[1:]), reversed(inputs), strict=True):
+        M = segment.pullback(weights, A, M, average)
+        forms.insert(0, _damped(M))
+    return forms
+
+
+def _damped(M: Array) -> Array:
+    """M scaled to a mean eigenvalue of 1, negative ones left out, plus DAMPING I; I where M is nothing but rounding."""
+    values, vectors = np.linalg.eigh(0.5 * (M + M.T))
+    values = np.maximum(values, 0.0)
+    mean = values.mean()
+    scaled = values / mean if mean > np.finfo(float).tiny else np.ones(len(M))
+    return (vectors * (scaled + DAMPING)) @ vectors.T
+
+
+# --- W-problems -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WInputs:
+    """The regressions of a work list are made of this, and of the weights and Grams of the state.
+
+    coordinates: z_k - u_k of all sites; first: what never changes, if it is needed; inputs: what each segment's
+    regression reads; cores: the targets of this rank's regressions that a quantiser follows; at_hand: of regressions
+    that are fitted to points at hand.
+    """
+
+    parts: Parts
+    state: State[MacState]
+    metrics: tuple[Metric, ...]
+    coordinates: Rows
+    first: Inputs | None = None
+    inputs: dict[int, Inputs] = field(default_factory=dict)
+    cores: dict[int, Rows] = field(default_factory=dict)
+    at_hand: dict[int, AtHand] = field(default_factory=dict)
+
+
+class AtHand(NamedTuple):
+    """The rows of the points at hand: what a regression reads, its targets, weights (n,) where there are some."""
+
+    inputs: Inputs
+    targets: Array
+    weights: Array | None
+
+
+def prepare_w(parts: Parts, work: WorkList, state: State[MacState]) -> WInputs:
+    """Prepares the regressions of a work list: features by points, then Allgatherv.  Collective: yes."""
+    forms, Z = measured(parts, state) if work.jobs else ((), state.Z)
+    first = parts.first(state) if 0 in work.features else None
+    given = WInputs(parts, state, forms, Z, first)
+    alone = len(parts.plan.chain.groups[0]) == 1
+    for k in sorted(work.segments | work.fresh):
+        given.inputs[k] = first if first and k == 0 and alone else parts.inputs_of_group(k, state)
+    own = {job.segment for job in work.jobs_of(parts.team.rank)}
+    for k in sorted(work.segments):
+        at_hand = parts.plan.work.at_hand(k)
+        if parts.plan.chain.segments[k].trailing and (at_hand or k in own):
+            given.cores[k] = _core_targets(given, k)
+        if at_hand:
+            given.at_hand[k] = _at_hand(given, k)
+    return given
+
+
+def _at_hand(given: WInputs, k: int) -> AtHand:
+    """Gathers what the regression of a segment reads of the points at hand.  Collective: yes."""
+    own, regression = given.inputs[k], given.parts.plan.resolved.regressions[k]
+    gather, share, w = given.parts.points.at_hand, given.parts.points.share, given.parts.data.weights
+    features = gather(own.features)
+    design = features if own.design is own.features else gather(own.design)
+    rounded = design if own.rounded is own.design else gather(own.rounded)
+    T = given.cores[k] if regression.by_unit and k in given.cores else targets_of_group(given, k)
+    weights = None if w is None else gather(w)
+    if share < 1.0 and not regression.by_fitter:  # the ridge is that of all points
+        weights = (np.ones(len(features)) if weights is None else weights) / share
+    return AtHand(Inputs(features, design, rounded), gather(T), weights)
+
+
+def measured(parts: Parts, state: State[MacState]) -> tuple[tuple[Metric, ...], Rows]:
+    """The metrics, and z_k - u_k of all sites.  Collective: no."""
+    forms, Z, u = metrics(parts.plan, state), state.Z, state.own.multipliers
+    if not parts.plan.resolved.schedule.multipliers:
+        return forms, Z
+    moved = LazyRows(lambda rows: Z[rows] - shift(parts.plan, forms, u[rows]), (len(Z), Z.shape[1]), Z.dtype)
+    return forms, parts.points.here(moved)
+
+
+def targets(given: WInputs, k: int) -> Rows:
+    """Segment k has to give z_k - u_k, or y.  Collective: no."""
+    sites = given.parts.plan.chain.site_columns
+    return given.parts.data.Y if k == len(sites) else given.coordinates[:, sites[k]]
+
+
+def targets_of_group(given: WInputs, k: int) -> Rows:
+    """The targets of segment k and of those that share its weights, one after the other.  Collective: no."""
+    return joined([targets(given, j) for j in given.parts.plan.chain.groups[k]])
+
+
+def unit_targets(given: WInputs, k: int, units: slice) -> Rows:
+    """Units of segment k's regression have to give the targets of the segment, less what is added.  Collective: no."""
+    few, inputs = given.at_hand.get(k), given.inputs[k]
+    T = few.targets if few else given.cores[k] if k in given.cores else targets_of_group(given, k)
+    passed = (few.inputs if few else inputs).features if given.parts.plan.chain.segments[k].added else None
+    return given.parts.points.here(given.parts.plan.chain.views[k].targets(T, passed, units))
+
+
+def _core_targets(given: WInputs, k: int) -> Rows:
+    """t + (a - q(a)), the targets of segment k's regression under a quantiser q; t are those of the segment.
+
+    With a the present outputs of the regression, the present weights then stay where they are once q(a) = t.
+    """
+    segment, weights = given.parts.plan.chain.segments[k], given.parts.weights(given.state)
+    weights, T = tuple(W.copy() for W in weights), targets(given, k)  # others are solved for before these are read
+    A, after = given.parts.inputs(k, given.state), segment.core + 1
+
+    def make(rows: Any) -> Array:
+        a = segment.part(0, after).forward(weights, A[rows])
+        found: Array = T[rows] + a - segment.part(after, len(segment.maps)).forward(weights, a)
+        return found
+
+    return given.parts.points.here(LazyRows(make, (len(A), segment.n_out), A.dtype))
+
+
+def layer_gram(given: WInputs, k: int) -> LayerGram:
+    """The units of a segment share this, at the present Grams.  Collective: no."""
+    plan, grams = given.parts.plan, given.state.own.grams
+    G = grams[plan.offsets.gram(k)].reshape(plan.offsets.gram_shapes[k])
+    dtype = np.dtype(np.float32) if plan.resolved.regressions[k].single else plan.dtype
+    ridge = plan.unit_ridge(k, given.state.mu)
+    view = plan.chain.views[k]
+    return LayerGram(G, ridge, dtype, view.bias, plan.chain.segments[k].activation, view.sparse)
+
+
+def w_problem(given: WInputs, job: Job, factor: Any = None) -> WProblem:
+    """The regression of a job's weights, from the present ones.  factor: what is made of its Gram.  Collective: no.
+
+    Its points are the rows of all points.
+    """
+    k, parts, plan, state = job.segment, given.parts, given.parts.plan, given.state
+    view, ridge, flat = plan.chain.views[k], plan.unit_ridge(k, state.mu), state.weights[job.place]
+    restraints, P = plan.restraints(k, state.mu), 1 if job.units is None else view.rows_per_point
+    few = given.at_hand.get(k)
+    inputs, weights = (few.inputs, few.weights) if few else (given.inputs[k], parts.data.weights)
+    alike: dict[str, Any] = {
+        "key": (plan.seed, state.iteration, k),
+        "factor": factor,
+        "points": P * parts.points.weight,
+        "in_pieces": ALONE if few else parts.points.in_pieces,
+        "point_weights": by_row(weights, P * len(inputs.features)),
+    }
+    if job.units is None:
+        T = few.targets if few else parts.points.here(targets_of_group(given, k))
+        segments, loss = _net_and_loss(given, k)
+        of = flat[None], segments, loss, view.shapes, plan.ridges(k, state.mu), restraints
+        return SegmentProblem(inputs.design, T, ridge, *of, **alike)
+    A, rounded = view.by_row(inputs.design), view.by_row(inputs.rounded)
+    T, start = unit_targets(given, k, job.units.rows), flat.reshape(-1, view.shapes[0][1])
+    exists, activation = view.existing(job.units.rows), view.segments[0].activation
+    alike["shared"] = layer_gram(given, k).G
+    return UnitProblem(A, T, ridge, start, activation, rounded, restraints[0], exists, **alike)
+
+
+def _net_and_loss(given: WInputs, k: int) -> tuple[Any, Any]:
+    """The segments of a group as one, with their blocks numbered from 0, and the sum of their losses."""
+    plan, state = given.parts.plan, given.state
+    numbers, group = {block: i for i, block in enumerate(plan.chain.regressed(k))}, plan.chain.groups[k]
+    parts = [plan.features[j] if plan.chain.segments[j].leading else plan.chain.segments[j] for j in group]
+    own = [replace(s, blocks=tuple(None if b is None else numbers[b] for b in s.blocks)) for s in parts]
+    losses = [plan.resolved.loss if j == len(plan.chain.sites) else Squared(unit_metric(plan, j, state)) for j in group]
+    if len(group) == 1:
+        return own[0], losses[0]
+    weights = tuple(plan.penalty_weight(j, state.mu) / plan.penalty_weight(k, state.mu) for j in group)
+    inputs = tuple(given.parts.inputs(j, state).shape[1] for j in group)
+    widths = tuple(s.n_out for s in own), tuple(targets(given, j).shape[1] for j in group)
+    return Joint(tuple(own), inputs), JointLoss(tuple(losses), weights, *widths)

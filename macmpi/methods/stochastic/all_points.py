@@ -1,0 +1,149 @@
+"""Stochastic MAC on all points at once: the same half steps without noise, so that every step lowers the error.
+
+With the curvature M (x) G of each layer and the last step P, both of all points,
+
+    D = -(M (x) G + damping)^-1 dE1/dW,   W <- W + t (x D + y P),
+
+(x, y) the minimum in that plane of the damped Gauss-Newton model of E1; or where `cg_iterations` are asked for, D is
+made of the model itself: (H + damping) D = -dE1/dW by conjugate gradients from CARRIED_ON P, preconditioned as above
+(Martens, 2010).  t is halved until E1, with its ridge, falls.  The damping follows the actual decrease against the
+predicted one (Levenberg; Marquardt), and never falls below a floor: without one the net fits its training points alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from macmpi.account import Account
+from macmpi.methods.stochastic import start as opening
+from macmpi.methods.stochastic.gauss_newton import Points
+from macmpi.methods.stochastic.method import Stochastic
+from macmpi.methods.stochastic.minibatch_pass import Drawn, Passed
+from macmpi.methods.stochastic.schedule import Running
+from macmpi.nets.design import row_dots
+from macmpi.parallel.shared_work import Sum
+from macmpi.plan import tuned
+from macmpi.solvers.descent import conjugate_gradients, least_in_plane
+from macmpi.state import Pause, never, nothing
+from macmpi.typing import Array
+
+HALVINGS = 8
+"""A step is halved at most this many times, until it lowers the objective."""
+
+CARRIED_ON, CG_TOLERANCE = 0.95, 0.05
+"""CG begins at the one share of the last step (Martens, 2010), and ends where the preconditioned residual has fallen to
+the other."""
+
+
+class AllPoints(Stochastic):
+    """A step of all points as a Method: an iteration is one.  Collective: where a method says so.
+
+    Every rank moves all weights: of D all have all, and lengths are rank 0's.
+    """
+
+    _passed: Passed | None = None
+    """All points have passed the net at the present weights; None: not yet."""
+
+    @property
+    def account(self) -> Account:
+        """Its damping, and how its directions are made.  Collective: no."""
+        cg = self.plan.resolved.stochastic.cg_iterations
+        made = f", directions by {cg} CG iterations" if cg else ""
+        how = f"stochastic MAC, all points at once: damping {self.damping.first:g}{made}{self.ridge.words}"
+        return replace(super().account, how=how, end="at the end")
+
+    def _scaled_points(self, iteration: int) -> float:
+        """Inverses are applied to whole gradients.  Collective: no."""
+        return np.inf
+
+    def _started(self, weights: Array, sample: opening.Sample, fitted: bool = True) -> Running:
+        """Weights alone, without an average.  Collective: yes."""
+        state = super()._started(weights, sample, fitted)
+        state.own.average = nothing()
+        return state
+
+    def begin(self, state: Running) -> None:
+        """Puts Grams where the ranks of a node share them.  Collective: yes."""
+        self.curvature.share(state)
+
+    def sweep(self, state: Running, pause: Pause = never) -> bool:
+        """One step; where no length of it lowers the objective, none, and more damping.  Collective: yes.
+
+        Cost: nine passes through the net, and four for each CG iteration.
+        """
+        own, ridge, rows = state.own, self.ridge.at(state.own.steps), self.minibatches.drawn(state.iteration, 0)
+        passed = self._passed or self._pass(rows, state)
+        error, before = self._objective(passed, ridge, state), state.weights.copy()
+        points = Points(rows, passed.tapes, passed.n, ridge, self.damping.of_length(own.damping, passed.loss) + ridge)
+        if own.steps % tuned.REMADE_WHOLE == 0 or not own.step.any():
+            damping = self.damping.of_inverses(own.damping, passed.loss) + ridge
+            self.curvature.note(passed.tapes, passed.probed, state)
+            self.curvature.refresh(passed.tapes, passed.probed, damping, state)
+            self.curvature.complete(state)
+        own.step, predicted = self._planned(passed, points, state)
+        del passed, points
+        for halvings in range(HALVINGS + 1):
+            np.add(before, own.step, out=state.weights)
+            self._passed = None  # no two tapes at a time
+            self._passed = self._pass(rows, state)
+            if (fallen := error - self._objective(self._passed, ridge, state)) > 0.0:
+                own.damping = self.damping.adapted(
+                    own.damping, 0.0 if halvings else fallen / predicted, tuned.ADAPTED_WHOLE
+                )
+                break
+            own.step *= 0.5
+        else:
+            state.weights[:], own.step, self._passed = before, np.zeros_like(before), None
+            own.damping = min(tuned.DAMPING_RAISED * own.damping, tuned.DAMPING_MOST)
+        own.steps += 1
+        state.completed()
+        return True
+
+    def _pass(self, rows: Drawn, state: Running) -> Passed:
+        """All points at the present weights.  Collective: yes."""
+        with self.clock("z"):
+            return self.passes.losses(rows, state)
+
+    def _objective(self, passed: Passed, ridge: float, state: Running) -> float:
+        """E1 and the ridge.  Collective: yes, where there is a ridge."""
+        return passed.loss + (ridge and ridge * self.team.from_root(lambda: self.model.ridge_value(state.weights)))
+
+    def _planned(self, passed: Passed, points: Points, state: Running) -> tuple[Array, float]:
+        """The step to the minimum of the model in the plane of a direction and the last step, and the decrease there.
+
+        Collective: yes.
+        """
+        with self.clock("z"):
+            slopes = self.passes.slopes(passed, points.ridge, state)
+        if self.plan.resolved.stochastic.cg_iterations:
+            gradient = slopes.put(slice(None), np.empty_like(state.weights)) / float(passed.n)
+            direction = self._solved(gradient, points, state)
+        else:
+            direction = self.directions.whole(slopes, passed.n, points.damping, state).copy()
+        ways = [direction, state.own.step] if state.own.step.any() else [direction]
+        b, H = self.model.within(ways, points, state)
+        lengths = self.team.from_root(lambda: least_in_plane(H, b))
+        step = sum(x * way for x, way in zip(lengths.astype(direction.dtype), ways, strict=True))
+        return step, float(lengths @ b - 0.5 * lengths @ H @ lengths)
+
+    def _solved(self, gradient: Array, points: Points, state: Running) -> Array:
+        """p of (H + damping) p = -gradient, by CG from a share of the last step.  Collective: yes."""
+        agreed, dtype = self.parts.in_pieces.agreed, gradient.dtype
+        start, R = CARRIED_ON * state.own.step, -gradient
+        if start.any():
+            R -= self.model.product(start, points)
+
+        def product(P: Array, last: bool) -> tuple[Array, Array | None, Array]:
+            HP = self.model.product(P[0].astype(dtype, copy=False), points)[None]
+            return agreed(row_dots(P, HP)), None if last else HP, P
+
+        def precondition(R: Array) -> Array:
+            return -self.directions.whole(Sum(R, 0, np.add), 1.0, points.damping, state)[None]
+
+        iterations = self.plan.resolved.stochastic.cg_iterations
+        solved = conjugate_gradients(
+            start[None], R[None], product, precondition, iterations, CG_TOLERANCE, agreed=agreed
+        )
+        return solved[0]
