@@ -102,7 +102,7 @@ def test_it_has_the_same_bits_on_any_number_of_ranks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("way", [STOCHASTIC | {"stochastic.parts": 2}, SLOWLY], ids=str)
 def test_of_points_that_ranks_hold_apart_it_is_that_of_all_of_them(way: dict[str, Any], tmp_path: Path) -> None:
-    """Training and validation points are dealt out again; one that was stopped begins again."""
+    """Training and validation points are assigned to ranks again; one that was stopped begins again."""
     with np.load(table(tmp_path)) as held, h5py.File(tmp_path / "points.h5", "w") as file:
         for name, array in held.items():
             file[name] = array
