@@ -319,6 +319,18 @@ REMADE_WHOLE = 1
 # Half, double: not recorded.
 ADAPTED_WHOLE = 4
 
+# A step is halved at most this many times, until it lowers the objective.
+# Chosen on, half, double: not recorded.
+HALVINGS_WHOLE = 8
+
+# CG begins at this share of the last step (Martens, 2010).
+# Chosen on, half, double: not recorded.
+CARRIED_ON = 0.95
+
+# CG ends once the preconditioned residual has fallen to this share.
+# Chosen on, half, double: not recorded.
+CG_TOLERANCE = 0.05
+
 # Steps with which full MAC ends go on for this number without a noticeable fall of the validation error.
 # Chosen on: digits (run/digits_mac.toml), by seconds.
 # Half, double: not recorded.

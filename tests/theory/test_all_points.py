@@ -102,7 +102,7 @@ def test_the_model_of_all_points_is_the_dense_one(loss: str, ridge: float) -> No
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_cg_finds_the_step_of_levenberg_and_marquardt(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(all_points, "CG_TOLERANCE", 1e-10)
+    monkeypatch.setattr(all_points.tuned, "CG_TOLERANCE", 1e-10)
     method, state = method_of(loss, cg_iterations=300, damping=0.3)
     moved(state)
     before, last = state.weights.copy(), 1e-3 * np.random.default_rng(3).normal(size=state.weights.shape)

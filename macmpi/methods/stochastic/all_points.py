@@ -5,7 +5,7 @@ With the curvature M (x) G of each layer and the last step P, both of all points
     D = -(M (x) G + damping)^-1 dE1/dW,   W <- W + t (x D + y P),
 
 (x, y) the minimum in that plane of the damped Gauss-Newton model of E1; or where `cg_iterations` are asked for, D is
-made of the model itself: (H + damping) D = -dE1/dW by conjugate gradients from CARRIED_ON P, preconditioned as above
+made of the model itself: (H + damping) D = -dE1/dW by conjugate gradients from a share of P, preconditioned as above
 (Martens, 2010).  t is halved until E1, with its ridge, falls.  The damping follows the actual decrease against the
 predicted one (Levenberg; Marquardt), and never falls below a floor: without one the net fits its training points alone.
 """
@@ -28,13 +28,6 @@ from macmpi.plan import tuned
 from macmpi.solvers.descent import conjugate_gradients, least_in_plane
 from macmpi.state import Pause, never, nothing
 from macmpi.typing import Array
-
-HALVINGS = 8
-"""A step is halved at most this many times, until it lowers the objective."""
-
-CARRIED_ON, CG_TOLERANCE = 0.95, 0.05
-"""CG begins at the one share of the last step (Martens, 2010), and ends where the preconditioned residual has fallen to
-the other."""
 
 
 class AllPoints(Stochastic):
@@ -84,7 +77,7 @@ class AllPoints(Stochastic):
             self.curvature.complete(state)
         own.step, predicted = self._planned(passed, points, state)
         del passed, points
-        for halvings in range(HALVINGS + 1):
+        for halvings in range(tuned.HALVINGS_WHOLE + 1):
             np.add(before, own.step, out=state.weights)
             self._passed = None  # no two tapes at a time
             self._passed = self._pass(rows, state)
@@ -131,7 +124,7 @@ class AllPoints(Stochastic):
     def _solved(self, gradient: Array, points: Points, state: Running) -> Array:
         """p of (H + damping) p = -gradient, by CG from a share of the last step.  Collective: yes."""
         agreed, dtype = self.parts.in_pieces.agreed, gradient.dtype
-        start, R = CARRIED_ON * state.own.step, -gradient
+        start, R = tuned.CARRIED_ON * state.own.step, -gradient
         if start.any():
             R -= self.model.product(start, points)
 
@@ -144,6 +137,6 @@ class AllPoints(Stochastic):
 
         iterations = self.plan.resolved.stochastic.cg_iterations
         solved = conjugate_gradients(
-            start[None], R[None], product, precondition, iterations, CG_TOLERANCE, agreed=agreed
+            start[None], R[None], product, precondition, iterations, tuned.CG_TOLERANCE, agreed=agreed
         )
         return solved[0]
