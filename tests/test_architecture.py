@@ -608,6 +608,7 @@ def test_few_files_name_where_rows_of_points_live() -> None:
     assert files_with(re.compile(r"\.spreads\b")) <= {"plan.estimate", "training.trial"}
     assert files_with(re.compile(r"\.by_all\b")) <= {"training.held", "training.checkpoint"}
     assert files_with(re.compile(r"\.own_copies\b")) <= {"plan.estimate", "plan.cost"}
+    assert files_with(re.compile(r"\.subset is\b")) <= {"parallel.points", "half_steps.parts"}
 
 
 def test_few_files_know_that_outputs_have_weights() -> None:

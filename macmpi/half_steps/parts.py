@@ -15,7 +15,7 @@ from macmpi.nets.design import at
 from macmpi.nets.losses import weighted
 from macmpi.nets.regression import joined
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.points import FEW, Points, some
+from macmpi.parallel.points import MOST_AT_HAND, Points, some
 from macmpi.parallel.shared_work import Pieces
 from macmpi.parallel.streams import stream
 from macmpi.parallel.team import Team
@@ -54,9 +54,9 @@ class Parts:
         self.plan, self.data, self.team, self.clock = plan, data, team, clock
         work = plan.work
         widest = max(work.w_step.widest, work.first_gram.widest)
-        least = max(FEW, *(h for h, _ in plan.chain.block_shapes))  # of which centres and examples are some
-        few = some(plan.n_train, least, stream(plan.seed, "few"))
-        self.points = Points(work.train, work.summed, team, widest, data.weights, few)
+        least = max(MOST_AT_HAND, *(h for h, _ in plan.chain.block_shapes))  # of which centres and examples are some
+        subset = some(plan.n_train, least, stream(plan.seed, "few"))
+        self.points = Points(work.train, work.summed, team, widest, data.weights, subset)
         self.over_points, self.in_pieces = self.points.over, Pieces(team)
         self.evaluation = Evaluation(plan, data, team, self.points.weight)
         self._designs: dict[int, Any] = {}
@@ -79,11 +79,20 @@ class Parts:
             found[name] = points.gathered(vars(data)[name], chosen, self.team)
         return replace(data, **{"Y": found["X"], "Y_val": found["X_val"], **found}, groups=None, order=None)
 
-    def few(self) -> Dataset:
+    def minibatch(self, numbers: Array) -> tuple[Dataset, Array]:
+        """A data set that this rank has with some points, given by number, and their rows in it.
+
+        Collective: where no rank holds all points.
+        """
+        if self.points.subset is None:
+            return self.data, numbers
+        return self.gathered(numbers, numbers[:0]), np.arange(len(numbers))
+
+    def at_hand(self) -> Dataset:
         """Points that every rank has: the data, or the points at hand and some for validation.  Collective: yes."""
-        if self.points.few is None:
+        if self.points.subset is None:
             return self.data
-        return self.gathered(self.points.few, some(self.plan.n_val, FEW, stream(self.plan.seed, "few", 1)))
+        return self.gathered(self.points.subset, some(self.plan.n_val, MOST_AT_HAND, stream(self.plan.seed, "few", 1)))
 
     def new_state(self, weights: Array) -> State[MacState]:
         """The given weights (flat); coordinates and multipliers, if there are any, 0.  Collective: yes."""

@@ -113,14 +113,12 @@ class Minibatches(Backprop[Kind]):
         state.completed()
         return True
 
-    def step(self, rows: Array, state: State[Kind]) -> None:
+    def step(self, numbers: Array, state: State[Kind]) -> None:
         """One minibatch: its parts assigned to ranks, their sums by Allgatherv.  Collective: yes.
 
-        rows: points by number.  Where no rank holds all points, every rank is given those of the minibatch.
+        numbers: of its points.
         """
-        parts, data = tiles.cut(len(rows), self.sum.leaves), self.data
-        if self.parts.points.few is not None:
-            data, rows = self.parts.gathered(rows, rows[:0]), np.arange(len(rows))
+        parts, (data, rows) = tiles.cut(len(numbers), self.sum.leaves), self.parts.minibatch(numbers)
 
         def add(i: int, out: Array) -> None:
             self.add_gradient(state.weights, rows[parts[i].rows], out, data)

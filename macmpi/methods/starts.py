@@ -78,24 +78,23 @@ def start(method: Method, origin: Origin) -> State[Any]:
     if keys.method in ("auto", "uniform"):
         return method.start(keys.range, keys.gradient_step, keys.seed)
     flat = np.zeros(method.plan.offsets.weights[-1])
-    few = on_few(method) if keys.method in ("pca", "greedy", "staged") else method
+    seen = on_subset(method) if keys.method in ("pca", "greedy", "staged") else method
     if keys.method == "greedy":
-        flat[:] = greedy(few)
+        flat[:] = greedy(seen)
     elif method.parts.team.rank == 0 and origin.weights is not None:
         flat[:] = origin.weights
     elif method.parts.team.rank == 0:
-        flat[:] = (staged if keys.method == "staged" else pca)(few)
+        flat[:] = (staged if keys.method == "staged" else pca)(seen)
     method.parts.team.share_array(flat)
     return method.start_at(flat, keys.gradient_step and keys.method not in ("staged", "model"))
 
 
-def on_few(method: Method) -> Method:
+def on_subset(method: Method) -> Method:
     """The method on points that every rank has: itself, or of those at hand.  Collective: yes."""
-    parts = method.parts
-    if parts.points.few is None:
+    parts, data = method.parts, method.parts.at_hand()
+    if data is parts.data:
         return method
-    data = parts.few()
-    return choose(method.plan.of_few(len(data.X), len(data.X_val)), data, parts.team, parts.clock)
+    return choose(method.plan.of_subset(len(data.X), len(data.X_val)), data, parts.team, parts.clock)
 
 
 def range_of(keys: Start) -> float:
@@ -118,11 +117,11 @@ def codes(method: Method, origin: Origin) -> Array:
     given = keys.method == "file"
     if not H:
         return np.zeros((parts.points.count, 0))
-    few, found = method if given else on_few(method), origin.coordinates
+    seen, found = method if given else on_subset(method), origin.coordinates
     if parts.team.rank == 0 and not given:
-        X = few.parts.data.X.astype(np.float64)
+        X = seen.parts.data.X.astype(np.float64)
         if keys.method == "pca":
-            found = principal_codes(X, H, 0.5 * range_of(keys), few.parts.data.weights)
+            found = principal_codes(X, H, 0.5 * range_of(keys), seen.parts.data.weights)
         else:
             found = elastic_embedding(X, H, keys.width, REPULSION, EMBEDDING, keys.seed)
     if given or parts.points.share == 1.0:
@@ -130,7 +129,7 @@ def codes(method: Method, origin: Origin) -> Array:
     else:
         W = np.zeros((H, method.plan.chain.n_in + 1))
         if found is not None:
-            W[:] = _least_squares(X, found, few.parts.data.weights)
+            W[:] = _least_squares(X, found, seen.parts.data.weights)
         parts.team.share_array(W)
         Z = parts.points.rows(lambda rows: apply(parts.data.X[rows], W), H, np.dtype(np.float64))
     if "bits" in method.plan.chain.segments[0].maps[-1].capabilities:

@@ -22,7 +22,7 @@ from macmpi.typing import Array
 SAMPLE_POINTS = 100
 """Points over which the Z-solver averages its preconditioner."""
 
-FEW = 50_000
+MOST_AT_HAND = 50_000
 """Work that reads rows and no sums is given those of at most this many points, where no rank holds all."""
 
 
@@ -144,13 +144,13 @@ def some(n: int, count: int, random: Stream) -> Array:
 def appended(sets: Sequence[tuple[PointPartition, Array]], to: PointPartition, team: Team) -> Array:
     """The rows of several sets of points, one after the other, that a rank holds of them together, as `to` has them.
 
-    Where no rank holds all rows, every rank sees them in runs of FEW, and keeps its own.
+    Where no rank holds all rows, every rank sees them in runs of MOST_AT_HAND, and keeps its own.
     Collective: where no rank holds all rows.
     """
     held, rows, at = to.held(team.rank), sets[0][1], 0
     out = np.empty((len(held), *rows.shape[1:]), rows.dtype)
     for points, rows in sets:
-        for run in tiles.cut(points.n, -(-points.n // FEW)):
+        for run in tiles.cut(points.n, -(-points.n // MOST_AT_HAND)):
             found = points.gathered(rows, np.arange(run.start, run.stop), team)
             a, b = max(held.start, at + run.start), min(held.stop, at + run.stop)
             out[a - held.start : max(b, a) - held.start] = found[a - at - run.start : max(b, a) - at - run.start]
@@ -168,7 +168,7 @@ class Points:
 
     train: of the points; summed: as `jointly` sums over them; widest: bytes of its widest sum.  weights: of the points
     that this rank holds, (N,): the sample is spaced evenly along their running sum, as that of w_n copies would be.
-    few: the points at hand (`at_hand`), by number; None where this rank holds all.
+    subset: the points at hand (`at_hand`), by number; None where this rank holds all.
     Collective: yes, to make one of points with weights, and where it is said.
     """
 
@@ -179,9 +179,9 @@ class Points:
         team: Team,
         widest: int = 0,
         weights: Array | None = None,
-        few: Array | None = None,
+        subset: Array | None = None,
     ) -> None:
-        self.few = None if train.placement.sums_alone else few
+        self.subset = None if train.placement.sums_alone else subset
         held, self._place = train.held(team.rank), train.placement
         self.weight = float(train.n)
         if weights is None:
@@ -227,27 +227,27 @@ class Points:
     @property
     def share(self) -> float:
         """The points at hand are this share of all.  Collective: no."""
-        return 1.0 if self.few is None else len(self.few) / self._own.n
+        return 1.0 if self.subset is None else len(self.subset) / self._own.n
 
     @cached_property
     def alone(self) -> OverPoints:
         """A sum over the points at hand, by this rank alone.  Collective: no."""
-        if self.few is None:
+        if self.subset is None:
             return self.over
-        points = partition_points(len(self.few), 1, tiles.sum_blocks(len(self.few)))
+        points = partition_points(len(self.subset), 1, tiles.sum_blocks(len(self.subset)))
         return Points(points, points, Team()).over
 
     def at_hand(self, rows: Rows) -> Array:
-        """Rows for what sums over no points: of all points where this rank holds them, else of `few`, on every rank.
+        """Rows for what sums over no points: of all points where this rank holds them, else of `subset`, on every rank.
 
         Collective: where this rank does not hold all.
         """
-        found: Array = rows[EVERY] if self.few is None else self._own.gathered(rows, self.few, self._team)
+        found: Array = rows[EVERY] if self.subset is None else self._own.gathered(rows, self.subset, self._team)
         return found
 
     def given(self, rows: Array | None, width: int) -> Array:
         """Rank 0's rows (N, width) of all points, float64: those that this rank holds.  Collective: yes."""
-        if self.few is None:
+        if self.subset is None:
             out: Array = self._team.array((self.count, width), np.float64)
             if rows is not None:
                 out[:] = rows
@@ -303,7 +303,7 @@ class Points:
 
         Collective: yes.
         """
-        if self.few is None:
+        if self.subset is None:
             spare: Array = self._team.array(rows.shape, rows.dtype)
             return spare
         return np.empty_like(rows) if self.share == 1.0 else rows

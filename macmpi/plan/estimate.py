@@ -11,7 +11,7 @@ from macmpi import UsageError, many
 from macmpi.config import NESTED
 from macmpi.parallel import balance, launchers, tiles
 from macmpi.parallel.placement import PLACEMENTS
-from macmpi.parallel.points import FEW
+from macmpi.parallel.points import MOST_AT_HAND
 from macmpi.parallel.shared_memory import PLACE, free_bytes
 from macmpi.parallel.shared_work import alone
 from macmpi.plan.choices import KEPT
@@ -220,7 +220,7 @@ def _at_hand(plan: Plan) -> float:
     chain, fitted = plan.chain, plan.work.at_hand
     read = [s.n_in + s.n_out for k, s in enumerate(chain.segments) if fitted(k) or s.leading or s.trailing]
     start = [chain.n_in + _targets(plan)] if plan.resolved.start.method in ("pca", "greedy", "staged") else []
-    return float(min(FEW, plan.n_train) * sum([*read, *start]))
+    return float(min(MOST_AT_HAND, plan.n_train) * sum([*read, *start]))
 
 
 def node_bytes(plan: Plan) -> float:

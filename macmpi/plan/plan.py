@@ -118,7 +118,7 @@ class Plan:
         alone = resolve(one_layer(self.resolved.config, k, output, iterations), sizes)
         return Plan(replace(alone, placement=self.placement), self.n_train, self.n_val, self.ranks)
 
-    def of_few(self, n_train: int, n_val: int) -> Plan:
+    def of_subset(self, n_train: int, n_val: int) -> Plan:
         """This plan on few points, which every rank has."""
         return Plan(replace(self.resolved, placement=EVERYWHERE), n_train, n_val, self.ranks)
 

@@ -55,8 +55,7 @@ def resolve(config: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> R
         raise _refused(pair, config, sizes)
     if not _finishes(found, sizes):
         return found
-    finishing, _ = _checked(finishing_of(found.config), sizes)
-    return replace(found, finishing=finishing)
+    return replace(found, finishing=resolve(finishing_of(found.config), sizes))
 
 
 def _finishes(of: Resolved, sizes: Sizes) -> bool:
@@ -73,7 +72,7 @@ def finishing_of(config: Config) -> Config:
     more than the error.
     """
     values = {"method.name": "stochastic", "stochastic.batch": "all", "run.refit": False}
-    values |= {"stochastic.patience": tuned.FINISH_PATIENCE}
+    values |= {"method.acceleration": "none", "stochastic.patience": tuned.FINISH_PATIENCE}
     values |= {"stochastic.ridge": 0.0} if config.stochastic.ridge == "auto" else {}
     for key, value in values.items():
         config = with_value(config, key, value)

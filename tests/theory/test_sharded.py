@@ -186,7 +186,7 @@ def test_the_rows_of_some_points_give_the_same_bits_on_any_number_of_ranks(
 ) -> None:
     """Of more points than are at hand; and other bits than those of all."""
     for module in (points, parts):
-        monkeypatch.setattr(module, "FEW", 60)
+        monkeypatch.setattr(module, "MOST_AT_HAND", 60)
     config = replace(OF_ROWS[name], parallel=Parallel("sharded"))
     weights, errors = bits(config, 1)
     others, seen = bits(config, ranks)

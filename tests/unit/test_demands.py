@@ -29,12 +29,12 @@ from scalings import fit_scaling
 from unit.played import played
 
 from macmpi import UsageError
-from macmpi.config.auto import decide
+from macmpi.config.auto import Sizes, decide
 from macmpi.config.whole import with_value
 from macmpi.data.dataset import Dataset
 from macmpi.demand import USUAL, Demand, Demands
 from macmpi.plan import parts
-from macmpi.plan.resolve import Refused
+from macmpi.plan.resolve import Refused, resolve
 from macmpi.solvers import W_SOLVERS
 
 D = Demand
@@ -168,6 +168,34 @@ def test_a_config_asks_for_the_demand_and_some_net_has_it(demand: Demand) -> Non
 def test_every_demand_is_asked_for_here() -> None:
     """Of rows at hand nobody is asked: a solver that does not sum over points is given them."""
     assert ASKING.keys() == set(Demand) - {D.SHARDED}
+
+
+# --- steps behind full MAC ------------------------------------------------------------------------------------------
+
+
+AS_IT_IS: dict[str, Keys] = {
+    "plain": {},
+    "file": {"start.method": "file", "start.coordinates": "z.h5", "model.sites": ["after", "none"]},
+    **{word: {"start.method": word} for word in ("uniform", "pca", "greedy", "staged")},
+    "embedding": {"start.method": "elastic_embedding", "model.sites": ["after", "none"]},
+}
+"""Keys that the steps behind full MAC do not read."""
+
+
+@pytest.mark.parametrize("start", AS_IT_IS)
+def test_steps_behind_full_mac_refuse_nothing_that_it_takes(start: str) -> None:
+    """Of an autoencoder they are by "auto" where they handle all that it asks, else it ends as it is."""
+    ended = set()
+    for demand in [None, *ASKING]:
+        keys = AS_IT_IS[start] | (ASKING[demand] if demand else {})
+        weights = {None: 0, True: 1, "outputs": 4}[keys.pop("weighted", None)]
+        sizes = Sizes(4, 4, 37, 11, True, weights=weights)
+        try:
+            resolve(configured(keys | {"run.finish": False}), sizes)
+        except UsageError:
+            continue
+        ended.add(resolve(configured(keys), sizes).finishing is not None)
+    assert ended == {True, False}
 
 
 # --- remedies ---------------------------------------------------------------------------------------------------------

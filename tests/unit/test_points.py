@@ -87,7 +87,7 @@ def test_rows_of_some_points_are_those_on_every_rank(place: Placement, ranks: in
         assert_array_equal(partition.gathered(held, numbers, team), A[numbers])
         assert_array_equal(partition.gathered(held[:, 0], numbers, team), A[numbers, 0])
         assert_array_equal(partition.gathered(made, numbers, team), 2.0 * A[numbers])
-        points = Points(partition, partition, team, few=some(403, 50, stream(0, "few")))
+        points = Points(partition, partition, team, subset=some(403, 50, stream(0, "few")))
         assert_array_equal(points.given(A if team.rank == 0 else None, 3), held)
         (total,) = points.alone(lambda rows: (points_at_hand[rows].sum(axis=0),))
         assert_allclose(total, points_at_hand.sum(axis=0))
@@ -109,7 +109,7 @@ def test_points_are_drawn_from_even_runs_and_are_all_where_there_are_few(count: 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5])
 @pytest.mark.parametrize("place", [EVERYWHERE, SHARDED], ids=str)
 def test_sets_of_points_one_after_the_other(place: Placement, ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(of_points, "FEW", 30)
+    monkeypatch.setattr(of_points, "MOST_AT_HAND", 30)
     A, B = (np.random.default_rng(n).normal(size=(n, 2)) for n in (151, 64))
 
     def work(team: Team) -> None:
