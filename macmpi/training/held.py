@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from macmpi import UsageError, files, many
-from macmpi.config.whole import changes, differences, gone
+from macmpi.config.whole import Config, changes, differences, flat, gone
 from macmpi.machine.lock import ELSEWHERE
 from macmpi.plan.resolved import Resolved
 from macmpi.results import model_file
@@ -141,7 +141,7 @@ def judge(folder: Path, asked: Request, of: Resolved) -> Held:
         raise UsageError(f"--resume {resume} is no checkpoint of the run that {folder} holds: {OTHERWISE}")
     has_model = folder / MODEL in there and not _is_empty(folder / MODEL)
     labels = _labels(folder) if found is None else found[2]
-    saved = _config_in(labels)
+    saved = _config_in(labels, of)
     if saved is None and (found is not None or has_model):
         raise UsageError(f"{found[0] if found else folder} does not say which config and data it is of: {ELSEWHERE}")
     if saved is not None and (differ := differences(saved, named)):
@@ -184,11 +184,15 @@ def _labels(folder: Path) -> dict[str, Any]:
         return {}
 
 
-def _config_in(labels: dict[str, Any]) -> dict[str, Any] | None:
-    """The flat config among labels, without keys that have gone at their last default; None where there is none."""
+def _config_in(labels: dict[str, Any], of: Resolved) -> dict[str, Any] | None:
+    """The flat config among labels, without keys that have gone at their last default; None where there is none.
+
+    Keys that an earlier version did not have yet are at their defaults, but that no run went on behind full MAC.
+    """
+    before = flat(Config()) | {"run.finish": of.finishing is None and of.settings["run.finish"]}
     try:
         labels["data_sha256"], labels["start_sha256"]
-        return {k: v for k, v in dict(json.loads(labels["config"])).items() if gone(k, v) != ""}
+        return before | {k: v for k, v in dict(json.loads(labels["config"])).items() if gone(k, v) != ""}
     except (LookupError, TypeError, ValueError, RecursionError):
         return None
 

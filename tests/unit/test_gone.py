@@ -1,4 +1,4 @@
-"""Run folders of versions that had more keys: they report and go on where these hold their last defaults."""
+"""Run folders of versions that had other keys: they report, and go on where these hold their defaults."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from launch.here import run_here
 
-from macmpi.config.whole import GONE, toml
+from macmpi.config.whole import GONE, Config, flat, toml
 from macmpi.files import run_of
 from macmpi.results.reading import read
 from macmpi.training import checkpoint
@@ -77,3 +77,36 @@ def test_a_run_with_such_a_key_at_another_value_does_not_go_on(folder: Path) -> 
     assert any("penalty.sparsity has gone" in line for line in read(old, "old").missing)
     outcome = run_here("run.toml", "--iterations", 3, "--output", "old", "--resume", "auto", cwd=folder, code=2)
     assert "with another config: penalty.sparsity (was 0.5, has gone)" in outcome.err
+
+
+def without(run: Path, keys: set[str]) -> None:
+    """Takes keys out of the newest checkpoint, as of a version that did not have them yet."""
+    newest = checkpoint.newest(run / "checkpoints")
+    assert newest is not None
+    _, state, labels = newest
+    saved = {key: value for key, value in json.loads(labels["config"]).items() if key not in keys}
+    checkpoint.save(run / "checkpoints", state, {**labels, "config": json.dumps(saved)}, keep=1)
+
+
+def test_a_run_from_before_keys_that_have_come_goes_on_with_their_defaults(folder: Path) -> None:
+    """With the bits of a run that had them, but not with another value of one."""
+    usual, old = flat(Config()), folder / "old"
+    newest = checkpoint.newest(old / "checkpoints")
+    assert newest is not None
+    same = {key for key, value in json.loads(newest[2]["config"]).items() if value == usual[key]}
+    assert {"run.finish", "stochastic.cg_iterations"} <= same
+    without(old, same)
+    other = ("--set", "stochastic.damping=0.5")
+    outcome = run_here("run.toml", "--iterations", 3, "--output", "old", "--resume", "auto", *other, cwd=folder, code=2)
+    assert "stochastic.damping (was 0.0, is 0.5)" in outcome.err
+    run_here("run.toml", "--iterations", 3, "--output", "old", "--resume", "auto", cwd=folder, code=0)
+    assert weights(old).tobytes() == weights(folder / "whole").tobytes()
+
+
+def test_full_mac_from_before_the_steps_behind_it_goes_on_without_them(folder: Path) -> None:
+    mac = ("--set", 'method.name="mac"', "--output", "mac")
+    run_here("run.toml", "--iterations", 2, *mac, "--set", "run.finish=false", cwd=folder, code=0)
+    without(folder / "mac", {"run.finish"})
+    further = ("--iterations", 3, "--resume", "auto")
+    assert "run.finish (was False, is 'auto')" in run_here("run.toml", *further, *mac, cwd=folder, code=2).err
+    run_here("run.toml", *further, *mac, "--set", "run.finish=false", cwd=folder, code=0)
