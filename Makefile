@@ -8,6 +8,8 @@
 # make faults the fault suite: every fault in every phase (tests/faults/README.md); make soak: 200 stops and starts
 # make test-slurm  run/batch/slurm.sh under a real Slurm of three nodes inside this machine (root; Debian: slurm-wlm munge)
 # make test-nodes  mpiexec over three nodes inside this machine: every method, links that are slow, nodes that die (root)
+# make matrix the wheel with Python 3.11 to 3.14, MPICH and Open MPI, the oldest and the newest libraries: CASES="3.12"
+# make dist   wheel and source distribution in dist/, the one made of the other, tried in an empty environment
 # make lint   style and types
 # make checks each formula against a computation of its own: docs/algorithms/checks.md (minutes)
 # make docs   the documentation as a site, in build/site; fails at a link that leads nowhere
@@ -41,7 +43,8 @@ endif
 # Otherwise every rank of every launch compiles the package.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-long test-thorough test-ranks test-kernels test-slurm test-nodes mutants faults soak docs checks
+.PHONY: run test test-long test-thorough test-ranks test-kernels test-slurm test-nodes matrix mutants faults soak docs
+.PHONY: checks dist
 .PHONY: speedup compare paper results bench-defaults same-bits fuzz lint clean
 
 $(VENV)/.installed: setup.cfg pyproject.toml
@@ -76,6 +79,17 @@ test-nodes: $(VENV)/.installed
 
 test-slurm: $(VENV)/.installed
 	$(BIN)/python tests/nodes/slurm.py --times $(TIMES)
+
+matrix: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	CASES="$(CASES)" $(BIN)/python tests/matrix.py
+
+dist: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv twine
+	rm -rf dist
+	$(BIN)/python -m uv build --quiet --out-dir dist
+	$(BIN)/python -m twine check --strict dist/*
+	CASES="newest $(MPI) $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')" $(BIN)/python tests/matrix.py dist
 
 mutants: $(VENV)/.installed
 	$(BIN)/python tests/mutants/run.py --jobs $(WORKERS) --only $(ONLY)
