@@ -74,6 +74,8 @@ def curves(runs: Mapping[str, Curve], levels: Mapping[str, float]) -> Figure:
             ax.plot(x, column(curve, "E1_val"), "--", color=colour, lw=1.0, alpha=0.8, label=f"validation, {name}")
             ax.plot(x[after], train[after], "D", color=colour, ms=5.0)
             _mark_mu(ax, curve, x, train, named=ax is right and len(runs) == 1)
+            for j in [j for j, record in enumerate(curve) if record.get("finish")][:1]:
+                ax.axvline(x[j], color=colour, lw=0.8, alpha=0.6, label="steps of all points from here on", zorder=0)
     kinds = list(dict.fromkeys(name.split(",")[0] for name in levels))
     for name, value in levels.items():
         style = LEVEL_STYLES[kinds.index(name.split(",")[0]) % len(LEVEL_STYLES)]
@@ -99,9 +101,9 @@ def _mark_mu(ax: Axes, curve: Curve, x: Array, y: Array, named: bool, offset: fl
     changes = mu_changes(curve)
     if changes:
         ax.plot(x[changes], y[changes], "o", color=RED, ms=5.5, zorder=4, label="mu changes after it")
-    style: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8, "color": RED, "ha": "center"}
+    style: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8, "color": RED, "ha": "left"}
     for i in (changes if len(changes) <= 3 else (changes[0], changes[-1])) if named else ():
-        ax.annotate(f"mu = {curve[i + 1]['mu']:g}", (x[i], y[i]), (0.0, offset), **style)
+        ax.annotate(f"mu = {curve[i + 1]['mu']:g}", (x[i], y[i]), (4.0, offset), **style)
 
 
 def plain_log(axis: Any, decades: float = 2.0) -> None:

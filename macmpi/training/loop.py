@@ -53,9 +53,8 @@ def train(job: TrainingJob, plan: Plan, data: Dataset, team: Team) -> Outcome:
     process.ready_products()
     clock = Clock()
     team.set_clock(clock, plan.resolved.run.deadline)
-    finishing = job.state is not None and isinstance(job.state.own, StochasticState) and plan.finishing
-    method = choose(finishing or plan, data, team, clock)
-    run = Training(job, data, team, clock, method)
+    settled = job.state is not None and isinstance(job.state.own, StochasticState) and plan.finishing
+    run = Training(job, data, team, clock, choose(settled or plan, data, team, clock), settled=bool(settled))
     if job.request.is_program:
         process.spare_living()
     state, stopped = run.begin(), False
@@ -67,12 +66,17 @@ def train(job: TrainingJob, plan: Plan, data: Dataset, team: Team) -> Outcome:
 
 
 class Training:
-    """The loop around a method: records, decisions, checkpoints.  Collective: where a method says so."""
+    """The loop around a method: records, decisions, checkpoints.  Collective: where a method says so.
 
-    def __init__(self, job: TrainingJob, data: Dataset, team: Team, clock: Clock, method: Method) -> None:
+    settled: full MAC has, and the method is that of the steps of all points behind it.
+    """
+
+    def __init__(
+        self, job: TrainingJob, data: Dataset, team: Team, clock: Clock, method: Method, settled: bool = False
+    ) -> None:
         """Computes the errors to compare with, and opens the curve.  Collective: yes."""
         self.job, self.data, self.team, self.clock = job, data, team, clock
-        self.method, plan = method, method.plan
+        self.method, self.settled, plan = method, settled, method.plan
         request = job.request
         self.first = plan.work.train.held(team.rank).start  # the number of the first point whose rows this rank holds
         self.pace = Pace(request.began, request.max_time, 60.0 * method.plan.resolved.run.checkpoint_minutes)
@@ -198,7 +202,7 @@ class Training:
         """
         assert self.plan.finishing is not None
         weights = self.method.finish(state).weights
-        self.method = choose(self.plan.finishing, self.data, self.team, self.clock)
+        self.method, self.settled = choose(self.plan.finishing, self.data, self.team, self.clock), True
         begun = self.method.start_at(weights, gradient_step=False)
         state.weights, state.Z, state.own, state.finished = begun.weights, begun.Z, begun.own, ""
         state.history.fell_to = float("inf")
@@ -327,16 +331,17 @@ class Training:
 
     def _record(self, state: State[Any], phase: str, errors: Errors) -> None:
         """Notes the validation error in the history and keeps a record of the state, on the curve.  Collective: yes."""
-        timings = self.team.max_over_ranks(self.clock.take())
+        timings, plan = self.team.max_over_ranks(self.clock.take()), self.plan
         if phase != "postprocess":
             poor = is_poor(errors.train - errors.ridge, self.constant)
-            noticeable = self.plan.resolved.schedule.noticeable
+            noticeable = plan.resolved.schedule.noticeable
             state.note_validation(errors.validation, errors.watched, poor, noticeable)
-        extra: dict[str, Any] = {"centres": self.plan.basis_sizes} if self.plan.has_basis else {}
+        extra: dict[str, Any] = {"centres": plan.basis_sizes} if plan.has_basis else {}
         extra |= {"ended": self.why_stopped or state.finished} if phase == "postprocess" else {}
+        extra |= {"finish": True} if phase == "iteration" and self.settled else {}
         notes = self.method.notes() if phase == "iteration" else {}
         record = record_of(state, phase, errors) | timings | {"ranks": self.team.size} | extra | notes
-        rest = self.plan.resolved.schedule.max_iterations - state.iteration
+        rest = plan.resolved.schedule.max_iterations - state.iteration
         left = rest * state.seconds / state.iteration if phase == "iteration" else None
         self.curve.add(record, left)
         callback = self.job.request.callback

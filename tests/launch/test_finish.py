@@ -47,6 +47,8 @@ def test_the_run_is_that_of_full_mac_and_then_goes_on(whole: Path) -> None:
     turn, first = longer[count + 1 : count + 3]
     assert (turn["E1_train"], turn["E1_val"]) == pytest.approx((alone[-1]["E1_train"], alone[-1]["E1_val"]))
     assert first["E1_train"] < turn["E1_train"]
+    behind = [record["iteration"] for record in longer if record.get("finish")]
+    assert behind == list(range(count + 1, longer[-1]["iteration"] + 1))
 
 
 def test_the_kept_model_is_the_best_of_both(whole: Path) -> None:
