@@ -31,6 +31,11 @@ METHODS = {
     "full MAC, one copy a node": {"method": {"name": "mac"}, "parallel": {"data": "node"}},
     "ring (ParMAC)": {"method": {"name": "mac"}, "parallel": {"data": "sharded"}, "w_step": {"schedule": "ring"}},
     "stochastic MAC, sharded": {"method": {"name": "stochastic"}, "parallel": {"data": "sharded"}},
+    "stochastic MAC on all points, sharded": {
+        "method": {"name": "stochastic"},
+        "parallel": {"data": "sharded"},
+        "stochastic": {"batch": "all"},
+    },
 }
 
 
@@ -54,7 +59,7 @@ def main() -> None:
               "| plan s |\n|---|---|---|---|---|---|---|---|---|---|")  # fmt: skip
         for ranks in args.ranks:
             parts = {"parts": max(args.ranks), "batch": args.batch * ranks, "batch_max": args.batch * ranks}
-            own = {"stochastic": parts} if tables["method"]["name"] == "stochastic" else {}
+            own = {"stochastic": parts} if name == "stochastic MAC, sharded" else {}
             config = configs.validate({"model": NET, **tables, **own}, "predictions")
             train, held = split_sizes(args.points, config.data)
             began = time.perf_counter()
