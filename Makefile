@@ -10,7 +10,7 @@
 # make test-nodes  mpiexec over three nodes inside this machine: every method, links that are slow, nodes that die (root)
 # make matrix the wheel with Python 3.11 to 3.14, MPICH and Open MPI, the oldest and the newest libraries: CASES="3.12"
 # make dist   wheel and source distribution in dist/, the one made of the other, tried in an empty environment
-# make lint   style and types
+# make lint   style, types, and which way imports go
 # make checks each formula against a computation of its own: docs/algorithms/checks.md (minutes)
 # make docs   the documentation as a site, in build/site; fails at a link that leads nowhere
 # make speedup  speedup against processors: measured, and predicted beyond the cores there are
@@ -104,6 +104,7 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff check macmpi tests run
 	$(BIN)/ruff format --check macmpi tests run
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache setup.cfg
 
 $(VENV)/.docs: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(MPI),docs]'
