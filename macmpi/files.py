@@ -286,7 +286,7 @@ def replace_file(path: Path, content: bytes, run: str = "") -> None:
 def check_output(path: Path, suffixes: Sequence[str], inputs: Sequence[Path] = (), overwrite: bool = False) -> None:
     """Raises UsageError unless a command can write a file under the name --output, which is none of its inputs.
 
-    overwrite: one that is there may be replaced.
+    So nothing is computed first.  overwrite: one that is there may be replaced.
     """
     if not path.name.endswith(tuple(suffixes)):
         wanted = f"one of {', '.join(suffixes)}" if len(suffixes) > 1 else suffixes[0]
@@ -299,6 +299,12 @@ def check_output(path: Path, suffixes: Sequence[str], inputs: Sequence[Path] = (
         raise UsageError(f"--output {path} is an input of this command and would be replaced; name another file")
     if os.path.lexists(path) and not overwrite:
         raise UsageError(f"{path} is there already: replace it with --overwrite, or name another file with --output")
+    try:
+        check_folder(path.parent)
+        with suppress(FileNotFoundError):
+            os.lstat(partial_of(path))
+    except OSError as error:
+        raise UsageError(f"--output {path} cannot be written: {error.strerror}; name another file") from None
 
 
 def same_file(path: Path, others: Iterable[Path]) -> bool:

@@ -174,6 +174,30 @@ def test_no_home(user: str, ranks: int, straight: Path, tmp_path: Path, tally: T
     assert_same_run(tmp_path / "run", straight)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", *WORDS, "--check"),
+        ("run", *WORDS, "--explain"),
+        ("doctor",),
+        ("show", "{run}/model.h5"),
+        ("predict", "{run}/model.h5", "points.npz", "--output", "out.npz"),
+        ("export", "{run}/model.h5", "--output", "net.onnx"),
+        ("init", "points.npz", "--output", "own.toml"),
+    ],
+    ids=lambda words: " ".join(words[:1] + words[-1:]),
+)
+def test_no_command_needs_a_home(words: tuple[object, ...], straight: Path, tmp_path: Path, tally: Tally) -> None:
+    """Nor a user whom the system knows."""
+    tally.row("locale, console, HOME, paths")
+    if subprocess.run([*STRANGER, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("only root may become a user whom nobody knows")
+    write_case(tmp_path, CASE)
+    prefix = (*STRANGER, "env", "-u", "HOME", "-u", "USER", "-u", "XDG_CACHE_HOME")
+    command = ("-m", f"macmpi.{words[0]}", *(str(word).format(run=straight) for word in words[1:]))
+    run_program(cwd=tmp_path, program=command, prefix=prefix, code=0)
+
+
 def test_max_time_auto(tmp_path: Path, straight: Path, tally: Tally) -> None:
     """A job of a batch system that ends in six seconds: stopped before that, and the same command goes on."""
     tally.row("--max-time auto")

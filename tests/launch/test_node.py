@@ -44,6 +44,19 @@ def test_3_ranks_on_2_nodes_then_1_then_2_have_the_bits_of_one_process(tmp_path:
     assert_same_as_replicated(tmp_path, "classifier", 5)
 
 
+def test_a_refit_that_nobody_has_asked_for_is_that_of_replicated_points(tmp_path: Path) -> None:
+    """Where points live decides neither whether there is one nor its bits.  On two nodes."""
+    random = np.random.default_rng(0)
+    X = random.normal(size=(60, 8))
+    np.savez(tmp_path / "points.npz", X=X, Y=np.sin(2.0 * X[:, :2]) + random.normal(size=(60, 2)))
+    keys = 'data = "points.npz"\nmethod.name = "stochastic"\nmodel.loss = "squared"\nmodel.hidden = [16]\n'
+    (tmp_path / "noise.toml").write_text(keys)
+    run_on(tmp_path, "noise", "--iterations", 12, ranks=2, MACMPI_TEST_NODES="0,1")
+    assert_same_as_replicated(tmp_path, "noise", 12)
+    ours, theirs = (h5py.File(tmp_path / run / "model.h5")["weights/refit"][()] for run in ("run", "replicated"))
+    np.testing.assert_array_equal(ours, theirs)
+
+
 @pytest.mark.parametrize("method", ["mac", "stochastic"])
 def test_a_refit_has_the_bits_of_replicated_points_and_their_run_goes_on_to_it(method: str, tmp_path: Path) -> None:
     """On two nodes."""

@@ -6,12 +6,13 @@ import errno
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from launch.cases import write_case
+from launch.cases import snapshot, write_case
 from launch.here import run_here
 
 from macmpi import UsageError, files, predict, report, show
@@ -46,6 +47,52 @@ def test_a_run_in_a_folder_whose_name_is_not_text(
         except SystemExit as end:
             assert not end.code, capsys.readouterr().err
     assert os.path.exists(f"{ODD}/report/report.html") and os.path.exists(f"{ODD}.npz")
+
+
+LONG = "n" * 300
+"""No file system has a name of so many letters."""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (f"{LONG}.toml",),
+        ("few.toml", "--output", LONG),
+        ("few.toml", "--resume", f"{LONG}.h5"),
+        ("few.toml", "--set", f'data.source="{LONG}.npz"'),
+        ("few.toml", "--set", f'data.target="{LONG}"'),
+        ("few.toml", "--set", 'start.method="model"', "--set", f'start.model="{LONG}.h5"'),
+        ("few.toml", "--set", 'start.method="file"', "--set", f'start.coordinates="{LONG}.h5"'),
+    ],
+    ids=lambda words: words[-1][:9],
+)
+@pytest.mark.every_case
+def test_a_name_too_long_is_refused_wherever_one_is_given(words: tuple[str, ...], tmp_path: Path) -> None:
+    write_case(tmp_path, "few")
+    before = snapshot(tmp_path)
+    assert LONG in run_here(*words, cwd=tmp_path, code=2).err
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("folder", ["", "closed/"])
+def test_a_file_that_cannot_be_written_is_refused_before_it_is_computed(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For its name, or for its folder."""
+    (tmp_path / "closed").mkdir()
+    opened = os.open
+
+    def refused(path: Any, flags: int, *more: Any, **keys: Any) -> int:
+        if str(path).endswith("closed") and flags & os.O_WRONLY:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return opened(path, flags, *more, **keys)
+
+    monkeypatch.setattr(os, "open", refused)
+    path = tmp_path / f"{folder}{'out' if folder else LONG}.npz"
+    said = "Read-only file system" if folder else "File name too long"
+    with pytest.raises(UsageError, match=f"^--output .* cannot be written: {said}; name another file$"):
+        files.check_output(path, [".npz"])
+    files.check_output(tmp_path / "out.npz", [".npz"])
 
 
 def test_data_whose_name_is_not_text_are_refused_by_their_key() -> None:
