@@ -241,7 +241,7 @@ def of_frame(frame: Any, config: Data, targets: list[str], missing: bool = False
                 close = difflib.get_close_matches(name.casefold(), known, n=1)
                 hint = f"did you mean {known[close[0]]!r}?" if close else f"it has {', '.join(list(series)[:20])}"
                 raise UsageError(f"data.{key}: {source} has no column {name!r}; {hint}")
-    _check_once(targets, weights, config.ignore)
+    _check_once(targets, weights, config.ignore, config.categories)
     without = {*targets, *weights, *config.ignore}
     found = Columns.of(frame, config, without, source)
     return Points({"X": found.encode(frame, source), **answers_of(series, config, targets, source, missing)}, found)
@@ -260,11 +260,13 @@ def answers_of(
     return found
 
 
-def _check_once(targets: list[str], weights: list[str], ignore: list[str]) -> None:
-    """Raises UsageError where a column is named twice."""
+def _check_once(targets: list[str], weights: list[str], ignore: list[str], categories: list[str] | None = None) -> None:
+    """Raises UsageError where a column is named in two places that do not go together."""
     if twice := sorted({name for name in targets if targets.count(name) > 1}):
         raise UsageError(f"data.target names {twice[0]!r} twice; name each target once")
-    places = ("ignore", ignore, "target", targets), ("weights", weights, "target", targets)
-    for key, names, other, others in (*places, ("weights", weights, "ignore", ignore)):
+    pairs = [("ignore", ignore, "target", targets), ("weights", weights, "target", targets)]
+    pairs += [("weights", weights, "ignore", ignore)]
+    pairs += [("categories", categories or [], other, of) for other, of in (("ignore", ignore), ("weights", weights))]
+    for key, names, other, others in pairs:
         if both := sorted({*names} & {*others}):
             raise UsageError(f"data.{key}: column {both[0]!r} stands in data.{other}; take it out of one of them")

@@ -194,7 +194,7 @@ class RowSet:
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 GAP = 16
-"""Rows between two wanted ones that are read along; a wider gap is skipped."""
+"""Two wanted rows that are no further apart are read in one run, with those between; a wider gap is skipped."""
 
 
 @dataclass(frozen=True)

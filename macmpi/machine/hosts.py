@@ -112,9 +112,10 @@ def shared_memory(found: Sequence[Machine]) -> Finding:
     text = f"{free / 1e6:,.0f} MB free for {many(tight.ranks, 'rank')}{_on(tight, found)}"
     if free < tight.ranks * RESERVE / 5.0:
         return Finding(PLACE, text, "make it larger (containers: --shm-size=1g), or take fewer ranks", fault=True)
-    if dirty := next((m for m in found if m.left), None):
-        remedy = f"rm {' '.join(dirty.left[:3])}"
-        return Finding(PLACE, f"{text}, {len(dirty.left)} segments of dead programs{_on(dirty, found)}", remedy)
+    if dirty := [m for m in found if m.left]:
+        counts = (f"{len(m.left)} segments of dead programs{_on(m, found)}" for m in dirty)
+        remedy = "; ".join(f"rm {' '.join(m.left)}{_on(m, found)}" for m in dirty)
+        return Finding(PLACE, ", ".join([text, *counts]), remedy)
     usual = NETMOD in os.environ and free < tight.ranks * RESERVE
     unset = f"too little for MPICH's usual transport: leave {NETMOD} unset, macmpi chooses one that fits"
     return Finding(PLACE, text, unset if usual else "")

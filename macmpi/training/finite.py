@@ -92,15 +92,28 @@ def went_wrong(error: float, constant: float, start: float | None, poor: bool) -
     return constant > 0.0 and not error <= constant * (1.0 + LITTLE)
 
 
-def gone_wrong(iteration: int, error: float, constant: float, name: str, remedy: str) -> str:
-    """Says that a run has ended worse than a constant, and that the model has the weights of before.
+def kept(iteration: int, gives_constant: bool) -> str:
+    """Says what the model has after training went wrong.
 
-    iteration: theirs; error, constant: as of `went_wrong`; name: of the constant; remedy: what may help.
+    iteration: of the best weights; gives_constant: the model gives the best constant, since that was better than these.
     """
-    kept = f"of iteration {iteration}" if iteration else "that the run started with"
+    if gives_constant:
+        return "the model gives the best constant, as no weights of before were better"
+    best = f"best weights of before, of iteration {iteration}" if iteration else "weights that the run started with"
+    return f"the model has the {best}"
+
+
+def gone_wrong(
+    iteration: int, error: float, constant: float, name: str, remedy: str, gives_constant: bool = False
+) -> str:
+    """Says that a run has ended worse than a constant, and what the model has.
+
+    iteration, gives_constant: as of `kept`; error, constant: as of `went_wrong`; name: of the constant; remedy: what
+    may help.
+    """
     return (
         f"training went wrong after iteration {iteration}: at the end E1 (training) is {error:g}, against {constant:g} "
-        f"({name}); the model has the weights {kept}; {remedy}, {CHANGES}"
+        f"({name}); {kept(iteration, gives_constant)}; {remedy}, {CHANGES}"
     )
 
 

@@ -85,6 +85,7 @@ class Training:
         if request.is_program:
             process.on_continued(self.pace.pause)  # a suspension is no stretch of training
         self.why_stopped = ""
+        self.wrong: NumericalError | None = None
         self.unsaved = False
         resumed = None if job.state is None else job.state.iteration
         points, loss = method.parts.points, plan.resolved.loss
@@ -162,13 +163,11 @@ class Training:
         return stop
 
     def _diverged(self, state: State[Any], wrong: NumericalError) -> bool:
-        """Ends the run with the best weights so far, as numbers are no longer finite; rank 0 warns.
+        """Ends the run, as numbers are no longer finite; `finish` warns, once it knows what the model has.
 
         Gives False: the run was not stopped from outside.  Collective: no (all ranks do the same).
         """
-        state.finished = DIVERGED
-        if self.team.rank == 0:
-            warn(f"{wrong}; the model has the best weights of before, of iteration {state.history.best_iteration}")
+        state.finished, self.wrong = DIVERGED, wrong
         return False
 
     def _say_stopped(self, where: str) -> None:
@@ -242,11 +241,10 @@ class Training:
             after.seconds += now() - began
             errors = self.method.evaluate(after, feasible=True)
             best = best_of(self.method, state, after, errors, self.constant)
-        diverged = self.team.from_root(lambda: self._warn_of_end(state, errors, best))
+        found, best = best, self._never_worse(best, after)
+        diverged = self.team.from_root(lambda: self._warn_of_end(state, errors, found, best.constant))
         self.why_stopped = DIVERGED if diverged else self.why_stopped
         self._record(after, "postprocess", errors)
-        if is_poor(best.errors.E_Q, self.constant):
-            best = or_constant(best, self.method, after, self.data)
         scores = scored(self.method.parts, best.weights, self.data)
         if self.plan.resolved.selection.criterion != "none":
             sizes = "-".join(map(str, self.plan.chain.layer_sizes))
@@ -316,17 +314,24 @@ class Training:
         if self.unsaved:
             raise StorageError(f"the last checkpoint could not be written; {self.job.directory.remedy()}")
 
-    def _warn_of_end(self, state: State[Any], errors: Errors, best: Best) -> bool:
+    def _never_worse(self, best: Best, after: State[Any]) -> Best:
+        """The best weights, or those of the best constant where no others are better.  Collective: yes."""
+        return or_constant(best, self.method, after, self.data) if is_poor(best.errors.E_Q, self.constant) else best
+
+    def _warn_of_end(self, state: State[Any], errors: Errors, best: Best, gives_constant: bool) -> bool:
         """Says where training ended above the best constant; tells whether the run has diverged.
 
+        best, gives_constant: the best weights, and that the model gives the best constant in their place.
         Of feasible coordinates E_Q is E1 without a ridge.  Collective: no (rank 0).
         """
         constant, poor = self.constant, is_poor(best.errors.E_Q, self.constant)
         first = next((r["E1_train"] for r in self.curve.records if r["phase"] == "start"), None)
         far = finite.went_wrong(errors.E_Q, constant, first, poor or best.iteration == 0)
-        if far or finite.went_wrong(errors.E_Q, constant, first, poor):
-            remedy = self.method.account.remedy
-            warn(finite.gone_wrong(best.iteration, errors.E_Q, constant, self.levels[0].name, remedy))
+        if self.wrong is not None:
+            warn(f"{self.wrong}; {finite.kept(best.iteration, gives_constant)}")
+        elif far or finite.went_wrong(errors.E_Q, constant, first, poor):
+            words = self.levels[0].name, self.method.account.remedy
+            warn(finite.gone_wrong(best.iteration, errors.E_Q, constant, *words, gives_constant))
         return (far and best.iteration == 0) or state.finished == DIVERGED
 
     def _record(self, state: State[Any], phase: str, errors: Errors) -> None:

@@ -129,9 +129,18 @@ def test_locks_of_one_node_are_a_warning(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_remains_of_dead_programs_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosts, "leftovers", lambda: ["/dev/shm/mpich_shm_1"])
+    left = [f"/dev/shm/mpich_shm_{i}" for i in range(5)]
+    monkeypatch.setattr(hosts, "leftovers", lambda: left)
     found = hosts.shared_memory(hosts.machines(Team()))
-    assert (found.verdict, found.remedy) == (WARNING, "rm /dev/shm/mpich_shm_1")
+    assert (found.verdict, found.remedy) == (WARNING, f"rm {' '.join(left)}")
+
+
+def test_remains_are_named_on_every_node() -> None:
+    nodes = [Machine(name, 2, 2, PLENTY, [f"/dev/shm/sm_segment.{name}"]) for name in "abc"]
+    found = hosts.shared_memory([Machine("clean", 2, 2, PLENTY), *nodes])
+    for node in nodes:
+        assert f"rm {node.left[0]} on {node.host}" in found.remedy
+        assert f"1 segments of dead programs on {node.host}" in found.found
 
 
 PLENTY = 1e9

@@ -127,6 +127,18 @@ def test_a_run_that_only_made_its_start_worse_has_that(spoil: Spoil, monkeypatch
     assert any("best weights: the start" in line for _, line in card_lines(found.card))
 
 
+@pytest.mark.parametrize("factor", [30.0, np.inf])
+def test_a_warning_says_that_the_model_gives_a_constant(factor: float, spoil: Spoil) -> None:
+    """The start is worse than a constant, and training, be it to numbers that are not finite, makes it worse still."""
+    spoil(0, start=30.0, factor=factor)
+    with pytest.warns(MacmpiWarning) as heard:
+        found = fitted(1)
+    said = [str(warning.message) for warning in heard if "model" in str(warning.message)]
+    assert len(said) == 1
+    assert "the model gives the best constant, as no weights of before were better" in said[0]
+    assert found.card is not None and found.card.training.constant
+
+
 def test_the_program_writes_the_model_and_says_it_in_one_line(spoil: Spoil, tmp_path: Path) -> None:
     np.savez(tmp_path / "points.npz", X=X[:60], Y=Y[:60], X_val=HELD[0], Y_val=HELD[1])
     (tmp_path / "run.toml").write_text('data = "points.npz"\nmodel.hidden = [6]\nmodel.activation = "tanh"\n')

@@ -116,7 +116,7 @@ def test_where_numbers_are_no_longer_finite_the_best_weights_are_the_model(monke
             return found
 
         monkeypatch.setattr(Stochastic, "sweep", spoil)
-        with pytest.warns(MacmpiWarning, match=rf"iteration {spoilt}: .* not finite.*; the model has the best weights"):
+        with pytest.warns(MacmpiWarning, match=rf"iteration {spoilt}: .* not finite.*; the model ") as heard:
             model = macmpi.fit(X, X.sum(axis=1))
         assert model.card is not None
         assert model.card.training.ended == model.history[-1]["ended"] == "diverged"
@@ -126,4 +126,6 @@ def test_where_numbers_are_no_longer_finite_the_best_weights_are_the_model(monke
                 (record["E1_val"], record["iteration"]) for record in model.history if record["phase"] != "postprocess"
             )[1]
         )
+        said = "gives the best constant" if model.card.training.constant else "has the (best )?weights"
+        assert re.search(f"; the model {said}", str(heard[0].message))
         assert np.isfinite(model.predict(X)).all()

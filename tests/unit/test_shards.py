@@ -370,3 +370,19 @@ def test_the_survey_of_a_check_knows_sizes_classes_and_whether_a_model_fits(tmp_
         blank = loading.blank(found)
         assert [A.shape[1] for A in (blank.X, blank.Y)] == list(found.counts[:2])
         assert_array_equal(blank.scaling_y.apply(np.ones((1, found.n_out))), 1.0)
+
+
+def test_a_part_reads_runs_and_no_wider_gap_along() -> None:
+    """As docs/parallel.md says of sharded files: up to GAP - 1 rows between two wanted ones are read along."""
+    read = []
+
+    class Source(np.ndarray):
+        def __getitem__(self, rows: Any) -> Any:
+            read.append((rows.start, rows.stop))
+            return X[rows]
+
+    rows = np.array([3, 4, 4 + parts.GAP, 5 + 2 * parts.GAP])
+    kept = parts.RowSet(np.packbits(np.isin(np.arange(N), rows)))
+    found = parts.Part(X.view(Source), kept, "X").read(Tile(0, len(rows)))
+    assert_array_equal(found, X[rows])
+    assert read == [(3, 5 + parts.GAP), (5 + 2 * parts.GAP, 6 + 2 * parts.GAP)]

@@ -220,6 +220,14 @@ def test_names_that_the_table_does_not_have(folder: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("other", ["ignore", "weights"])
+def test_categories_of_a_column_that_is_no_input_are_refused(folder: Path, other: str) -> None:
+    """The key would say nothing: the column is left out, or read as numbers."""
+    place = {"ignore": ["age"], "weights": "age"}[other]
+    text = refusal(Data(source=str(folder / "people.csv"), target="amount", categories=["age"], **{other: place}))
+    assert f"data.categories: column 'age' stands in data.{other}; take it out of one of them" in text
+
+
 def test_missing_values_can_be_refused(folder: Path) -> None:
     frame = people()
     text = refusal(keys(folder / "people.csv", "amount", missing="refuse"))
