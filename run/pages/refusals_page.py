@@ -1,4 +1,4 @@
-"""docs/refusals.md: what does not fit together, a config that shows it, and what macmpi says.
+"""docs/refusals.md: what does not fit together, and the remedy that macmpi names.
 
     python run/pages/refusals_page.py          # writes the page; make docs does it too
 
@@ -28,22 +28,20 @@ from macmpi.solvers import W_SOLVERS, Z_SOLVERS  # noqa: E402
 
 HEAD = """# What is refused
 
-A config whose keys do not go together is refused before anything is created, with one message, a remedy and exit code
-2. Search this page for a few words of your message, or for a key: each row has a combination, and the message that
-macmpi prints for an example of it (`tests/refused`; two hidden layers, 4 inputs, 3 targets, 37 points). An unknown key
-or a value of a wrong type is not listed: its message names the key and what is expected. What is refused of data is
-in [data](data.md#what-is-refused).
+A config whose keys do not go together is refused before anything is created, with exit code 2 and one message that
+says why and names remedies, which macmpi has tried. Search this page for a key of your message, before a run or after.
+An unknown key or a value of a wrong type is not listed: its message names the key and what is expected; what is refused
+of data is in [data](data.md#what-is-refused).
 
-`model.hidden.0` is the first entry of `model.hidden`; layers and segments are counted from 1. A segment is what lies
+Layers and segments are counted from 1, entries of a list, as in `model.hidden.0`, from 0. A segment is what lies
 between two layers with coordinates (`model.sites`). "affine" is a dense layer, "quantiser" one of codewords, "trees" a
-forest or boosted trees.
+forest or boosted trees. `tests/refused` has a config for each row.
 """
 
 PARTS = """## Parts, and what they do not go with
 
-Parts that are not listed handle everything. Messages have the reasons of the last column where the tables below have
-"...". macmpi offers only remedies that it has tried: another part, or the demand
-switched off. A solver, fitter or loss of another package declares what it handles ([extending](extending/index.md)).
+Parts that are not listed handle everything. The remedy is another part, or the demand switched off. A solver, fitter or
+loss of another package declares what it handles ([extending](extending/index.md)).
 """
 
 LAST = "With files, libraries and layers of other packages"
@@ -96,27 +94,30 @@ def together(said: list[str]) -> str:
     return " or ".join([said[0], *(text.removeprefix(f"{key} = ") for text in said[1:])])
 
 
-def message(keys: Keys, reasons: set[str]) -> str:
-    """What macmpi says of a config, without reasons that another table has.  Raises ValueError where it is taken."""
+def remedy(keys: Keys, reasons: set[str]) -> str:
+    """The remedy that macmpi names; none where the table of parts has the reason.  Raises ValueError for a config that
+    is taken."""
     try:
         planned(keys)
     except UsageError as error:
         said = str(error)
-        return next((said.replace(f": {why}; ", ": ...; ") for why in reasons if f": {why}; " in said), said)
+        if any(f": {why}; " in said for why in reasons):
+            return ""
+        return said.rpartition("; ")[2].replace("|", "\\|")
     raise ValueError(f"{keys} is not refused")
 
 
 def page() -> str:
-    """The whole page, a table for each topic."""
+    """The whole page: a table of parts, and one for each topic of what else does not go together."""
     of_parts = parts()
     reasons = {why for *_, why in of_parts if why}
     found = [HEAD, f"{PARTS}\n{table(('part', 'does not go with', 'since'), of_parts)}\n"]
     for title, topic in TOPICS.items():
-        cells = []
-        for combination in topic.COMBINATIONS:
-            row = next(row for row in topic.TABLE.values() if combination.startswith(row.of))
-            cells.append([combination, message(row.keys, reasons).replace("|", "\\|")])
-        found.append(f"## {title}\n\n{table(('combination', 'macmpi says'), cells)}\n")
+        rows = (next(r for r in topic.TABLE.values() if text.startswith(r.of)) for text in topic.COMBINATIONS)
+        remedies = ([text, remedy(row.keys, reasons)] for text, row in zip(topic.COMBINATIONS, rows, strict=True))
+        cells = [[text, said] for text, said in remedies if said]
+        if cells:
+            found.append(f"## {title}\n\n{table(('what does not go together', 'remedy, for an example'), cells)}\n")
     found.append(f"## {LAST}\n\n{table(('combination', 'why', 'remedy'), list(map(list, ELSEWHERE)))}\n")
     return "\n".join(found)
 
