@@ -26,6 +26,7 @@ small public ones (log/few_points.md); one run of seed 0 unless seeds are named.
 known of each number, and this page is made of it (`python run/pages/constants_page.py`).
 """
 
+
 class Constant(NamedTuple):
     """A number of the table: its name and value as in Python, what it is, and what is known of it."""
 

@@ -22,9 +22,9 @@ alternating optimisation, and selection goes the paper's way. What differs are t
 misprinted, and speedup, measured on 2 ranks and predicted for 12. Theorem B.3, of which the paper shows no run, holds
 to four digits.
 
-`make paper` measures all of it and writes this page, `make paper ONLY="fig5 theory"` parts of it, from docs/paper/. The
-paper's machine of 2012 had 32 cores of an Intel Xeon L7555 at 1.87 GHz, and Matlab. E1 is per point, with the 1/2. What
-we do otherwise on purpose is in [differences](differences.md), what is misprinted in [errata](errata.md).
+`make paper` measures all of it, and docs/paper/ holds what it gave. The paper's machine of 2012 had 32 cores of an
+Intel Xeon L7555 at 1.87 GHz, and Matlab. E1 is per point, with the 1/2. What macmpi does otherwise on purpose is in
+[differences](differences.md), what is misprinted in [errata](errata.md).
 """
 
 MISSING = "Not measured since its program changed: `make paper ONLY={name}`."

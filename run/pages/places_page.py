@@ -146,7 +146,9 @@ def tables() -> str:
     )
     lines = (fill(line, 120, subsequent_indent="   ", break_on_hyphens=False) for line in numbered.splitlines())
     return (
-        "\n\n".join([fill(head, 120), table(("layers", *METHODS), rows), "\n".join(lines), wrapped(ways()), ""]).rstrip()
+        "\n\n".join(
+            [fill(head, 120), table(("layers", *METHODS), rows), "\n".join(lines), wrapped(ways()), ""]
+        ).rstrip()
         + "\n"
     )
 

@@ -28,11 +28,10 @@ HEAD = """# Results
 
 {answer}
 
-`make results` measures all of it and writes this page, `make results ONLY="usps speedup"` parts of it, from the files
-in docs/results/, which hold every repeat. E1 is per point, with the 1/2; "training / validation" is the end of a run,
-after postprocessing. Figures are medians, with least and most in brackets; what a model predicts is marked. A line
-below each table says on what it was measured, and opens the commands. [Defaults](defaults.md) compares fits without
-tuning, [studies](studies.md) answer single questions; older figures are in the folder log/.
+E1 is per point, with the 1/2; "training / validation" is the end of a run, after postprocessing. Figures are medians,
+with least and most in brackets; what a model predicts is marked. A line below each table says on what it was measured,
+and opens the commands; `make results` runs them, and docs/results/ holds every repeat. Fits without tuning are on
+[another page](defaults.md), as are [single questions](studies.md) and the [price of a run](cost.md).
 """
 
 MISSING = "Not measured yet: `make results ONLY={name}`."
@@ -281,11 +280,11 @@ def rivals(found: Found) -> str:
 
 
 def shapes(found: Found) -> str:
-    """Training errors of all shapes; a star: of a rival that began at MAC's start."""
+    """The lowest training errors of rivals; a star: of one that began at MAC's start."""
     rows = [
         [shape, f"{level.error}{'*' * level.given}", *(cell.replace(" s", "") for cell in cells)]
         for shape, level, cells in at_lowest(found)
-        if not level.validation
+        if level.of and not level.validation
     ]
     header = ("shape", "E1 train", "stochastic MAC, s", "best rival from random weights (times)", "from MAC's start")
     return table(header, rows)
@@ -382,19 +381,18 @@ def answer(
 
 
 SHORT = (
-    "Stochastic MAC is of the family of K-FAC (Martens and Grosse, 2015); its map-by-map curvature is that of KFRA "
-    "(Botev, Ritter and Barber, 2017). All have one core, single precision and one final run; seconds are the "
-    "processor's, of training alone. Rivals are tuned, over 2 to 24 settings, and given MAC's start they pay nothing "
-    'for it. "Averaged": judged by an exponential average of the weights (0.99 a step), as stochastic MAC is; '
-    '"decaying": besides, rates that fall in a line to 0 over 40, 120 or 240 epochs. The wide and the large net have '
-    "Adam alone, for the cost of the steps of Muon and SOAP."
+    "Stochastic MAC is of the family of K-FAC (Martens and Grosse, 2015) and KFRA (Botev, Ritter and Barber, 2017). All "
+    "have one core, single precision and one final run; seconds are the processor's, of training alone. Rivals are "
+    'tuned, over 2 to 24 settings, and given MAC\'s start they pay nothing for it. "Averaged": judged by an exponential '
+    'average of the weights (0.99 a step), as stochastic MAC is; "decaying": besides, rates that fall in a line to 0. '
+    "The wide and the large net have Adam alone, for the cost of the steps of Muon and SOAP."
 )
 """How the comparisons with rivals are to be read."""
 
 SHAPES = (
-    "Data, nets and rivals are in `run/bench/shapes.py`: `run/usps_fast.toml` with other data or another net and no "
-    "other key of the method. Levels are given, or the lowest of a rival within its seconds; a star: of one that "
-    "began at MAC's start. In brackets how many times slower the rival is."
+    "Data, nets and rivals are in `run/bench/shapes.py`: `run/usps_fast.toml` with other data or another net. Levels "
+    "are the lowest of a rival within its seconds; a star: of one that began at MAC's start. In brackets how many times "
+    "slower the rival is."
 )
 """How the table of shapes is to be read."""
 

@@ -8,6 +8,7 @@ from ast import literal_eval
 from pathlib import Path
 
 import constants_page
+import cost_page
 import paper_page
 import places_page
 import pytest
@@ -97,6 +98,15 @@ def test_the_page_of_constants_has_all_tuned_numbers_with_what_they_were_chosen_
 def test_a_tuned_number_without_its_origin_is_no_constant() -> None:
     with pytest.raises(ValueError, match="STRIDE: what it is"):
         list(constants_page.constants("head\n\n# A share.\n# Half, double: not recorded.\nSTRIDE = 0.7\n"))
+
+
+def test_the_page_of_costs_is_that_of_its_files() -> None:
+    """`make docs` writes it; each row says whether it was measured."""
+    text = cost_page.PAGE.read_text(encoding="utf-8")
+    assert text == cost_page.page()
+    kinds = re.findall(r"^\| (?:full|stochastic) MAC .*\| (\w+) \|$", text, re.MULTILINE)
+    assert set(kinds) == {"measured", "predicted"}
+    assert kinds.count("predicted") == len(cost_page.ASKED)
 
 
 GENERATED = {"paper": paper_page, "results": results_page}
