@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def blocks_of_page(page: str, language: str) -> list[str]:
-    """The blocks of a language on a page, without the indentation that they have there; a file that one shows, whole."""
+    """The blocks of a language on a page, without their indentation; of one that shows a file, that file."""
     pattern = rf"^( *)```{language}(?: [^\n]*)?\n(.*?)^\1```$"
     found = re.findall(pattern, (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     return [shown(textwrap.dedent(text)) for _, text in found]

@@ -35,9 +35,9 @@ Those of objectives, derivatives, layers, half steps and starts share no code wi
 steps of stochastic MAC and baselines are put together from parts of it that other rows check.
 
 "Found" is the largest difference, relative to the largest number of the independent computation, of so many
-comparisons; 1.1e-16 is the rounding of one operation. Tests fail above 1e-12, or above the bound in brackets, which is
-at most 100 times what was found. Complex steps, Im f(x + ih) / h with h = 1e-30, subtract nothing, and are exact to
-rounding. Laws without a formula (no half step raises E_Q; any number of ranks gives the same bits) are other tests.
+comparisons; docs/algorithms/checks.json names the test of each. Tests fail above 1e-12, or above the bound in brackets.
+Complex steps, Im f(x + ih) / h with h = 1e-30, subtract nothing, and are exact to rounding. Laws without a formula (no
+half step raises E_Q; any number of ranks gives the same bits) are other tests.
 """
 
 END = """`multipliers of the path` is no rounding error, but what is left at mu = 1e5 of a deviation that falls like 1 /
@@ -87,10 +87,9 @@ def page() -> str:
         size = f"{found['deviation']:.1e}" if found["deviation"] else "0"
         bound = f" ({row.bound:g})" if row.bound != ROUNDING else ""
         text = f"`{row.formula.replace('|', chr(92) + '|')}`"
-        test = f"`{found['test'].rpartition('::')[2]}`"
-        cells = [row.name, text, stands(row.place), f"{size}{bound} of {found['times']}", test]
+        cells = [row.name, text, stands(row.place), f"{size}{bound} of {found['times']}"]
         by_means.setdefault(row.means, []).append(cells)
-    header = ("formula", "what is computed", "where it stands", "found", "test")
+    header = ("formula", "what is computed", "where it stands", "found")
     rare = {means: by_means.pop(means) for means in [m for m, rows in by_means.items() if len(rows) < FEW]}
     by_means["otherwise"] = [[f"{own[0]}: {means}", *own[1:]] for means, rows in rare.items() for own in rows]
     tables = [f"## {means[0].upper()}{means[1:]}\n\n{table(header, rows)}\n" for means, rows in by_means.items()]

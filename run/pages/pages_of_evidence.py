@@ -38,7 +38,7 @@ def fold(found: Found, said: Sequence[str] = ()) -> str:
     """Where a section comes from, in a line that opens what else is said of it, the load and the commands."""
     busy = max((step.get("load_before", 0.0) for step in found["steps"].values()), default=0.0)
     waited = busy > found["machine"]["cores"] + CROWDED
-    load = f"; load up to {busy:.1f}, so seconds are too long" * waited
+    load = f"; load {busy:.1f}: slowed" * waited
     paragraphs = [wrapped(text) for text in said]
     start = f'<details markdown="1">\n<summary>{place(found)}{load}</summary>'
     return "\n\n".join([start, *paragraphs, commands(found), "</details>"])

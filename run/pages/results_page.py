@@ -381,18 +381,18 @@ def answer(
 
 
 SHORT = (
-    "Stochastic MAC is of the family of K-FAC (Martens and Grosse, 2015) and KFRA (Botev, Ritter and Barber, 2017). All "
-    "have one core, single precision and one final run; seconds are the processor's, of training alone. Rivals are "
-    'tuned, over 2 to 24 settings, and given MAC\'s start they pay nothing for it. "Averaged": judged by an exponential '
-    'average of the weights (0.99 a step), as stochastic MAC is; "decaying": besides, rates that fall in a line to 0. '
+    "Stochastic MAC is of the family of K-FAC (Martens and Grosse, 2015) and KFRA (Botev, Ritter and Barber, 2017). "
+    "All have one core, single precision and one final run; seconds are the processor's, of training alone. Rivals are "
+    "tuned, over 2 to 24 settings, and given MAC's start they pay nothing for it. 'Averaged': judged by an exponential "
+    "average of the weights (0.99 a step), as stochastic MAC is; 'decaying': besides, rates that fall in a line to 0. "
     "The wide and the large net have Adam alone, for the cost of the steps of Muon and SOAP."
 )
 """How the comparisons with rivals are to be read."""
 
 SHAPES = (
     "Data, nets and rivals are in `run/bench/shapes.py`: `run/usps_fast.toml` with other data or another net. Levels "
-    "are the lowest of a rival within its seconds; a star: of one that began at MAC's start. In brackets how many times "
-    "slower the rival is."
+    "are the lowest of a rival within its seconds; a star: of one that began at MAC's start. In brackets how many "
+    "times slower the rival is."
 )
 """How the table of shapes is to be read."""
 
