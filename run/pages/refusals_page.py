@@ -40,8 +40,8 @@ forest or boosted trees. `tests/refused` has a config for each row.
 
 PARTS = """## Parts, and what they do not go with
 
-Parts that are not listed handle everything. The remedy is another part, or the demand switched off. A solver, fitter or
-loss of another package declares what it handles ([extending](extending/index.md)).
+Parts that are not listed handle everything. The message says why; the remedy is another part, or the demand switched
+off. A solver, fitter or loss of another package declares what it handles ([extending](extending/index.md)).
 """
 
 LAST = "With files, libraries and layers of other packages"
@@ -67,8 +67,8 @@ def handled(solver: Any) -> Demands:
     return found | {D.INSEPARABLE} if "segment" in getattr(solver, "takes", ()) else found
 
 
-def parts() -> list[list[str]]:
-    """A row for parts that do not handle everything, those that lack the same as one: names, what, and why."""
+def parts() -> tuple[list[list[str]], set[str]]:
+    """A row for parts that do not handle everything, those that lack the same as one; the reasons of messages."""
     tables = {**TABLE, **HALF_STEPS}
     named = {
         f"{key} = {json.dumps(word)}": tuple(row[:2]) for key, rows in tables.items() for word, row in rows.items()
@@ -85,7 +85,7 @@ def parts() -> list[list[str]]:
             lacking = lacking.replace(pair, short)
         if lacking:
             alike.setdefault((lacking, why), []).append(said)
-    return [[f"`{together(said)}`", lacking, why] for (lacking, why), said in alike.items()]
+    return [[f"`{together(said)}`", lacking] for (lacking, _), said in alike.items()], {why for _, why in alike}
 
 
 def together(said: list[str]) -> str:
@@ -101,7 +101,7 @@ def remedy(keys: Keys, reasons: set[str]) -> str:
         planned(keys)
     except UsageError as error:
         said = str(error)
-        if any(f": {why}; " in said for why in reasons):
+        if any(why and f": {why}; " in said for why in reasons):
             return ""
         return said.rpartition("; ")[2].replace("|", "\\|")
     raise ValueError(f"{keys} is not refused")
@@ -109,9 +109,8 @@ def remedy(keys: Keys, reasons: set[str]) -> str:
 
 def page() -> str:
     """The whole page: a table of parts, and one for each topic of what else does not go together."""
-    of_parts = parts()
-    reasons = {why for *_, why in of_parts if why}
-    found = [HEAD, f"{PARTS}\n{table(('part', 'does not go with', 'since'), of_parts)}\n"]
+    of_parts, reasons = parts()
+    found = [HEAD, f"{PARTS}\n{table(('part', 'does not go with'), of_parts)}\n"]
     for title, topic in TOPICS.items():
         rows = (next(r for r in topic.TABLE.values() if text.startswith(r.of)) for text in topic.COMBINATIONS)
         remedies = ([text, remedy(row.keys, reasons)] for text, row in zip(topic.COMBINATIONS, rows, strict=True))
