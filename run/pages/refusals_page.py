@@ -1,4 +1,4 @@
-"""docs/refusals.md: what does not fit together, and the remedy that macmpi names.
+"""docs/refusals.md: what does not fit together.
 
     python run/pages/refusals_page.py          # writes the page; make docs does it too
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,13 +30,13 @@ from macmpi.solvers import W_SOLVERS, Z_SOLVERS  # noqa: E402
 HEAD = """# What is refused
 
 A config whose keys do not go together is refused before anything is created, with exit code 2 and one message that
-says why and names remedies, which macmpi has tried. Search this page for a key of your message, before a run or after.
-An unknown key or a value of a wrong type is not listed: its message names the key and what is expected; what is refused
-of data is in [data](data.md#what-is-refused).
+says why and names remedies, which macmpi has tried. `macmpi run CONFIG --check` says it without running. Below is what
+does not go together, for those who want to know before.
 
-Layers and segments are counted from 1, entries of a list, as in `model.hidden.0`, from 0. A segment is what lies
-between two layers with coordinates (`model.sites`). "affine" is a dense layer, "quantiser" one of codewords, "trees" a
-forest or boosted trees. `tests/refused` has a config for each row.
+An unknown key or a value of a wrong type is not listed: its message names the key and what is expected; what is refused
+of data is in [data](data.md#what-is-refused). Layers and segments are counted from 1, entries of a list, as in
+`model.hidden.0`, from 0. A segment is what lies between two layers with coordinates (`model.sites`). "affine" is a
+dense layer, "quantiser" one of codewords, "trees" a forest or boosted trees.
 """
 
 PARTS = """## Parts, and what they do not go with
@@ -94,29 +95,27 @@ def together(said: list[str]) -> str:
     return " or ".join([said[0], *(text.removeprefix(f"{key} = ") for text in said[1:])])
 
 
-def remedy(keys: Keys, reasons: set[str]) -> str:
-    """The remedy that macmpi names; none where the table of parts has the reason.  Raises ValueError for a config that
-    is taken."""
+def of_parts_alone(keys: Keys, reasons: set[str]) -> bool:
+    """A config is refused for a reason that the table of parts has.  Raises ValueError for one that is taken."""
     try:
         planned(keys)
     except UsageError as error:
-        said = str(error)
-        if any(why and f": {why}; " in said for why in reasons):
-            return ""
-        return said.rpartition("; ")[2].replace("|", "\\|")
+        return any(why and f": {why}; " in str(error) for why in reasons)
     raise ValueError(f"{keys} is not refused")
 
 
 def page() -> str:
-    """The whole page: a table of parts, and one for each topic of what else does not go together."""
+    """The whole page: a table of parts, and of each topic what else does not go together."""
     of_parts, reasons = parts()
     found = [HEAD, f"{PARTS}\n{table(('part', 'does not go with'), of_parts)}\n"]
     for title, topic in TOPICS.items():
         rows = (next(r for r in topic.TABLE.values() if text.startswith(r.of)) for text in topic.COMBINATIONS)
-        remedies = ([text, remedy(row.keys, reasons)] for text, row in zip(topic.COMBINATIONS, rows, strict=True))
-        cells = [[text, said] for text, said in remedies if said]
-        if cells:
-            found.append(f"## {title}\n\n{table(('what does not go together', 'remedy, for an example'), cells)}\n")
+        others = [
+            text for text, row in zip(topic.COMBINATIONS, rows, strict=True) if not of_parts_alone(row.keys, reasons)
+        ]
+        if others:
+            lines = (fill(f"- {text}", 118, subsequent_indent="  ", break_on_hyphens=False) for text in others)
+            found.append(f"## {title}\n\n" + "\n".join(lines) + "\n")
     found.append(f"## {LAST}\n\n{table(('combination', 'why', 'remedy'), list(map(list, ELSEWHERE)))}\n")
     return "\n".join(found)
 
