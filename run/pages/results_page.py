@@ -31,7 +31,8 @@ HEAD = """# Results
 E1 is per point, with the 1/2; "training / validation" is the end of a run, after postprocessing. Figures are medians,
 with least and most in brackets; what a model predicts is marked. A line below each table says on what it was measured,
 and opens the commands; `make results` runs them, and docs/results/ holds every repeat. Fits without tuning are on
-[another page](defaults.md), as are [single questions](studies.md) and the [price of a run](cost.md).
+[another page](defaults.md), as are [single questions](studies.md), the [price of a run](cost.md) and the [paper's
+experiments](paper.md), radial basis functions among them.
 """
 
 MISSING = "Not measured yet: `make results ONLY={name}`."
@@ -156,24 +157,6 @@ def weak(found: Found) -> str:
                 seconds = f"{one:.3f}, {m['seconds']:.3f}"
                 rows.append([f"`{result['name']}`", count, points, seconds, f"{one / m['seconds']:.2f}"])
     return table(("experiment", "ranks", "points", "seconds an iteration, one rank and these", "efficiency"), rows)
-
-
-def coil(found: Found) -> str:
-    rows = []
-    for name, step in found["steps"].items():
-        first = [f"{at(step, i):.2f}" for i in (0, 1, 2, 3)]
-        rows.append(
-            [
-                f"`{name}`",
-                *first,
-                swept(step)[-1]["iteration"],
-                f"{end(step)['E1_train']:.2f}",
-                f"{end(step)['seconds']:.0f}",
-                f"{step['processor_seconds']:.0f}",
-            ]
-        )
-    header = ("config", "E1 at the start", "1", "2", "3", "iterations", "E1 at the end", "seconds", "processor seconds")
-    return table(header, rows) + "\n\nE1 of the training images, with the ridge, as in eq. (6)."
 
 
 def selection(found: Found) -> str:
@@ -409,7 +392,6 @@ SECTIONS: dict[str, tuple[str, Callable[[Found], str], str]] = {
     "start": ("From the launch to the first iteration", start, ""),
     "startup": ("Many ranks on few cores: a run of no iterations", startup, ""),
     "growth": ("Sharded points: cost against their number", growth, ""),
-    "coil": ("Radial basis functions: COIL-20", coil, ""),
     "selection": ("Architectures that are selected", selection, ""),
 }
 
