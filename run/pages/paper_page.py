@@ -235,9 +235,9 @@ def theory(found: Found) -> str:
                 "and no theorem speaks of it."
             ),
             wrapped(
-                "Half steps need about as many iterations at a mu as it is large. The theorem asks for minimisers and "
-                "for no method: here L-BFGS minimises E_Q + ridge over W and Z together, with the program's own Z-step "
-                "and gradients (dots). Gradient and deviation fall like 1 / mu:"
+                "Half steps need about as many iterations at a mu as it is large. L-BFGS over W and Z together, with "
+                "the program's own Z-step and gradients (dots), finds minimisers; gradient and deviation fall "
+                "like 1 / mu:"
             ),
             table(("mu", *columns), exact),
         ]
