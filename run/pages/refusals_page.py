@@ -116,7 +116,7 @@ def page() -> str:
         if others:
             lines = (fill(f"- {text}", 118, subsequent_indent="  ", break_on_hyphens=False) for text in others)
             found.append(f"## {title}\n\n" + "\n".join(lines) + "\n")
-    found.append(f"## {LAST}\n\n{table(('combination', 'why', 'remedy'), list(map(list, ELSEWHERE)))}\n")
+    found.append(f"## {LAST}\n\n{table(('combination', 'remedy'), [[what, remedy] for what, _, remedy in ELSEWHERE])}\n")
     return "\n".join(found)
 
 
