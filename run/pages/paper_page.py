@@ -224,8 +224,7 @@ def theory(found: Found) -> str:
             ),
             table(header, rows),
             wrapped(
-                "Multipliers lack ‖p - lambda‖ / ‖lambda‖: p = -mu (z - f) of the run's own coordinates, lambda what "
-                "backpropagation gives, at feasible ones. While mu grows "
+                "Multipliers lack ‖p - lambda‖ / ‖lambda‖ at feasible coordinates, p = -mu (z - f). While mu grows "
                 f"{last['mu'] / ends[0]['mu']:g} times, the gradient of E1 falls "
                 f"{ends[0]['gradient_E1'] / last['gradient_E1']:.0f} times and what the multipliers lack "
                 f"{ends[0]['multipliers_lack'] / last['multipliers_lack']:.0f} times. **Stopping on the validation "
