@@ -116,7 +116,8 @@ def page() -> str:
         if others:
             lines = (fill(f"- {text}", 118, subsequent_indent="  ", break_on_hyphens=False) for text in others)
             found.append(f"## {title}\n\n" + "\n".join(lines) + "\n")
-    found.append(f"## {LAST}\n\n{table(('combination', 'remedy'), [[what, remedy] for what, _, remedy in ELSEWHERE])}\n")
+    elsewhere = [[what, remedy] for what, _, remedy in ELSEWHERE]
+    found.append(f"## {LAST}\n\n{table(('combination', 'remedy'), elsewhere)}\n")
     return "\n".join(found)
 
 

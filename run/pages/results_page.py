@@ -358,8 +358,9 @@ def answer(
     return wrapped(
         f"On the autoencoder of USPS digits stochastic MAC is {min(random):.2g} to {max(ours):.2g} times faster than "
         "the best tuned optimiser from random weights. Given its start, the best rival is "
-        f"{f'at an error of {at_once[-1]} at once, and ' if at_once else ''}{min(slower):.2g} to {max(slower):.2g} times slower "
-        f"below. On {where or 'no problem'} a rival's validation error is lower in the end: the table."
+        f"{f'at an error of {at_once[-1]} at once, and ' if at_once else ''}{min(slower):.2g} to "
+        f"{max(slower):.2g} times slower below. On {where or 'no problem'} a rival's validation error is lower in the "
+        "end: the table."
     )
 
 

@@ -219,3 +219,34 @@ def test_the_errors_of_a_config_are_those_of_the_results_on_every_page() -> None
     assert {
         name: own for name in found.keys() & ends.keys() for own in found[name] if set(own.split(" / ")) != ends[name]
     } == {}
+
+
+def speedups(folder: Path, name: str) -> dict[str, float]:
+    """Of each experiment on its largest measured number of ranks."""
+    found = paper_page.read(folder)[name]
+    scaled = {each["name"]: each["measured"] for step in found["steps"].values() for each in step.get("scaling", [])}
+    return {
+        experiment: measured["1"]["seconds"] / measured[max(measured, key=int)]["seconds"]
+        for experiment, measured in scaled.items()
+    }
+
+
+def test_speedups_are_the_same_on_every_page() -> None:
+    """Results, figure 6, the page of costs and the answer of the page of predictions."""
+    ours, paper = speedups(results_page.FOLDER, "speedup"), speedups(paper_page.FOLDER, "fig6")
+    assert {name: ours[name] for name in paper} == paper
+    text = (ROOT / "docs" / "predictions.md").read_text(encoding="utf-8")
+    (said,) = re.findall(r"at efficiencies of (\d\.\d\d) to (\d\.\d\d)\.", text)
+    assert said == (f"{min(ours.values()) / 2.0:.2f}", f"{max(ours.values()) / 2.0:.2f}")
+    rows = r"^\| full MAC \| 5,000 .* \| (\d) \| (\S+) \| .* measured \|$"
+    seconds = re.findall(rows, cost_page.page(), re.MULTILINE)
+    one, two = (float(s) for _, s in seconds)
+    assert one / two == pytest.approx(ours["usps_mac"], abs=0.1)
+
+
+def test_what_a_model_predicts_for_1024_ranks_is_said_once() -> None:
+    """The answer of the page is a row of its table."""
+    text = (ROOT / "docs" / "predictions.md").read_text(encoding="utf-8")
+    (said,) = re.findall(r"keeps 1,024 ranks busy: the cost model gives it an efficiency of (\d\.\d\d) there", text)
+    table = text.partition("| full MAC, sharded |")[2].partition("| full MAC, one copy")[0]
+    assert re.findall(r"^\| \| 1,024 \| [\d.]+ \| (\d\.\d\d) \|", table, re.MULTILINE) == [said]
