@@ -115,6 +115,7 @@ docs: $(VENV)/.docs
 	$(BIN)/python run/pages/places_page.py
 	$(BIN)/python run/pages/constants_page.py
 	$(BIN)/python run/pages/checks_page.py
+	$(BIN)/python run/pages/cost_page.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build  # not --quiet: that forgives links that lead nowhere
 
 checks: $(VENV)/.installed

@@ -667,7 +667,8 @@ def drawn() -> str:
         below = PACKAGES[package]
         implied = {far for near in below for far in reached[near]}
         reached[package] = below | implied
-        lines += [f"    {other} --> {package}" for other in sorted(below - implied)]
+        if below - implied:
+            lines.append(f"    {' & '.join(sorted(below - implied))} --> {package}")
     return "\n".join(lines)
 
 

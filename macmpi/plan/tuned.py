@@ -91,13 +91,13 @@ DAMPING_DENSE_AUTOENCODER = 1.6e-2
 
 # The same of a regression.  A minibatch of few targets, and labels most of all, is fitted too well by a step with
 # little damping: the next ones undo it, the iterate is far worse than its average, and rectifiers die one by one.
-# Chosen on: not recorded; it was 0.008 (CHANGELOG.md).
+# Chosen on: not recorded; it was 0.008 (log/bits.md).
 # Half: not recorded.
 # Double: not recorded; three times, on tables: no change of the errors (log/few_points.md).
 DAMPING_NUMBERS = 0.1
 
 # The same of labels.
-# Chosen on: not recorded; it was 0.02 (CHANGELOG.md).
+# Chosen on: not recorded; it was 0.02 (log/bits.md).
 # Half: not recorded.
 # Double: not recorded; three times, on tables: no change of the errors (log/few_points.md).
 DAMPING_LABELS = 0.3

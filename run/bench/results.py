@@ -18,12 +18,9 @@ from pathlib import Path
 
 from evidence import OUTCOMES, THREADS, Benchmark, Folders, Found, Step, carry_out, only, training
 from paper import (
-    COIL_ALTOPT,
-    COIL_MAC,
     CORES,
     FIG5,
     FIG6,
-    GROUPS,
     USPS_FAST,
     USPS_MAC,
     curve_of,
@@ -126,7 +123,6 @@ BENCHMARKS = [
         [*FIG6, Step("speedup-synthetic", speedup("synthetic"), scaling_of, 200.0)],
     ),
     Benchmark("weak", [Step("weak", speedup("run/usps_mac.toml", "synthetic", "--weak"), scaling_of, 200.0)]),
-    Benchmark("coil", [COIL_MAC, COIL_ALTOPT], without=("codes", "images", *GROUPS)),
     Benchmark(
         "selection",
         [

@@ -196,18 +196,24 @@ def scores(code: Array, code_test: Array, y: Array, y_test: Array, X_test: Array
 
 
 def table(splits: list[list[Row]]) -> list[str]:
-    """Markdown: the mean and the deviation over the splits of each figure of each contender; seconds as means."""
-    names = [name for name, _ in splits[0]]
-    keys = list(splits[0][0][1])
-    lines = ["| | " + " | ".join(keys) + " |", "|---|" + "---|" * len(keys)]
-    for i, name in enumerate(names):
+    """Markdown, a row a contender, a column a number of bits: the mean and the deviation over the splits of each figure
+    but the seconds, which are means."""
+    found: dict[str, dict[str, str]] = {}
+    for i, (name, figures) in enumerate(splits[0]):
+        bits, _, contender = name.rpartition(" bits: ")
         cells = []
-        for key in keys:
+        for key in figures:
             values = np.array([rows[i][1][key] for rows in splits])
             digits = 2 if abs(values.mean()) < 20.0 else 1
-            spread = "" if key == keys[-1] else f" ± {values.std(ddof=1):.{digits}f}"
+            spread = "" if key == "CPU s" else f" ± {values.std(ddof=1):.{digits}f}"
             cells.append(f"{values.mean():.{digits}f}{spread}")
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+        found.setdefault(contender, {})[bits] = ", ".join(cells)
+    columns = [str(bits) for bits in BITS]
+    lines = [f"| {', '.join(splits[0][0][1])} | {' | '.join(f'{bits} bits' for bits in columns)} |"]
+    lines += ["|---|" + "---|" * len(columns)]
+    for contender, cells_of in found.items():
+        own = [cells_of.get(bits, "") for bits in columns] if "" not in cells_of else [cells_of[""], *[""] * 2]
+        lines.append(f"| {contender} | {' | '.join(own)} |")
     return lines
 
 

@@ -22,7 +22,7 @@ sys.path += [str(ROOT / "tests"), str(ROOT / "run" / "bench")]
 
 from evidence import THREADS, commit, where  # noqa: E402
 from pages_of_evidence import place, table, versions, wrapped  # noqa: E402
-from theory.checks import FORMULAS, ROUNDING  # noqa: E402
+from theory.checks import FORMULAS, ROUNDING, Formula  # noqa: E402
 
 FOLDER = ROOT / "docs" / "algorithms"
 PAGE, FIGURES = FOLDER / "checks.md", FOLDER / "checks.json"
@@ -35,9 +35,9 @@ Those of objectives, derivatives, layers, half steps and starts share no code wi
 steps of stochastic MAC and baselines are put together from parts of it that other rows check.
 
 "Found" is the largest difference, relative to the largest number of the independent computation, of so many
-comparisons; 1.1e-16 is the rounding of one operation. Tests fail above 1e-12, or above the bound in brackets, which is
-at most 100 times what was found. Complex steps, Im f(x + ih) / h with h = 1e-30, subtract nothing, and are exact to
-rounding. Laws without a formula (no half step raises E_Q; any number of ranks gives the same bits) are other tests.
+comparisons; docs/algorithms/checks.json names the test of each. Tests fail above 1e-12, or above the bound in brackets.
+Complex steps, Im f(x + ih) / h with h = 1e-30, subtract nothing, and are exact to rounding. Laws without a formula (no
+half step raises E_Q; any number of ranks gives the same bits) are other tests.
 """
 
 END = """`multipliers of the path` is no rounding error, but what is left at mu = 1e5 of a deviation that falls like 1 /
@@ -79,18 +79,24 @@ def stands(of: str) -> str:
 
 
 def page() -> str:
-    """The whole page, a table for each way to compute again."""
+    """The whole page, a table for each way to compute again; formulas of one kind that stand on one page as one row."""
     figures: dict[str, Any] = json.loads(FIGURES.read_text(encoding="utf-8"))
     by_means: dict[str, list[list[str]]] = {}
+    alike: dict[tuple[str, str, str, float], list[Formula]] = {}
     for row in FORMULAS.values():
-        found = figures["found"][row.name]
-        size = f"{found['deviation']:.1e}" if found["deviation"] else "0"
-        bound = f" ({row.bound:g})" if row.bound != ROUNDING else ""
-        text = f"`{row.formula.replace('|', chr(92) + '|')}`"
-        test = f"`{found['test'].rpartition('::')[2]}`"
-        cells = [row.name, text, stands(row.place), f"{size}{bound} of {found['times']}", test]
-        by_means.setdefault(row.means, []).append(cells)
-    header = ("formula", "what is computed", "where it stands", "found", "test")
+        of, _, rest = row.name.partition(" of ")
+        alike.setdefault((row.means, row.place, of if rest else row.name, row.bound), []).append(row)
+    for (means, where_it_stands, of, limit), rows in alike.items():
+        found = [figures["found"][row.name] for row in rows]
+        largest = max(each["deviation"] for each in found)
+        size = f"{largest:.1e}" if largest else "0"
+        bound = f" ({limit:g})" if limit != ROUNDING else ""
+        text = "; ".join(f"`{row.formula.replace('|', chr(92) + '|')}`" for row in rows)
+        names = [row.name.removeprefix(f"{of} of ") for row in rows]
+        name = rows[0].name if len(rows) == 1 else f"{of} of {', '.join(names)}"
+        cells = [name, text, stands(where_it_stands), f"{size}{bound} of {sum(each['times'] for each in found)}"]
+        by_means.setdefault(means, []).append(cells)
+    header = ("formula", "what is computed", "where it stands", "found")
     rare = {means: by_means.pop(means) for means in [m for m, rows in by_means.items() if len(rows) < FEW]}
     by_means["otherwise"] = [[f"{own[0]}: {means}", *own[1:]] for means, rows in rare.items() for own in rows]
     tables = [f"## {means[0].upper()}{means[1:]}\n\n{table(header, rows)}\n" for means, rows in by_means.items()]

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from pages_of_evidence import table
+from pages_of_evidence import table, wrapped
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE, PAGE = ROOT / "macmpi" / "plan" / "tuned.py", ROOT / "docs" / "algorithms" / "constants.md"
@@ -18,12 +18,12 @@ SOURCE, PAGE = ROOT / "macmpi" / "plan" / "tuned.py", ROOT / "docs" / "algorithm
 HEAD = """# Constants of stochastic MAC
 
 Nothing in the formulas of [stochastic MAC](stochastic.md) says what these {count} numbers should be, and no key changes
-them: they were tuned, or set by judgement. Most were chosen on one net, the autoencoder of USPS digits. The last column
-has on what, and what half, double and other values do; where it says nothing, nothing was recorded.
+them: they were tuned, or set by judgement. Most were chosen on one net, the autoencoder of USPS digits. Those of which
+other values are on record have a row, with what half, double or others did; the others stand below each table.
 
 Errors are E1 per point, training / validation. USPS is `run/usps_fast.toml`, large `run/large_fast.toml`, tables are
-small public ones (log/few_points.md); one run of seed 0 unless seeds are named. The page is made of
-`macmpi/plan/tuned.py` (`python run/pages/constants_page.py`).
+small public ones (log/few_points.md); one run of seed 0 unless seeds are named. `macmpi/plan/tuned.py` has all that is
+known of each number, and this page is made of it (`python run/pages/constants_page.py`).
 """
 
 
@@ -53,23 +53,34 @@ def constants(source: str) -> Iterator[Constant | str]:
             yield Constant(found[1], found[2], what, chosen, both or half, both or double)
 
 
-def known(each: Constant) -> str:
-    """What a constant was chosen on and what other values do, without what is not recorded."""
-    said = [re.sub(r"^not recorded[;.]?\s*(?:\((.*)\)\.)?", r"\1", text) for text in dict.fromkeys(each[3:])]
-    return " ".join(f"{text[0].upper()}{text[1:].removesuffix('.')}." for text in said if text)
+LOGS = re.compile(r" \((?:log|docs)/[^()]*\)| \(see [^()]*\)")
+"""Where more is said, which the comments of the source name."""
+
+
+def recorded(text: str) -> str:
+    """What is known, as a sentence; nothing where it is not recorded."""
+    found = re.sub(r"^(?:not recorded|impossible)[;.]?\s*(?:\((.*)\)\.)?", r"\1", LOGS.sub("", text))
+    return f"{found[0].upper()}{found[1:].removesuffix('.')}." if found else ""
 
 
 def page() -> str:
     found = list(constants(SOURCE.read_text(encoding="utf-8")))
     count = sum(isinstance(each, Constant) for each in found)
-    parts, rows = [HEAD.format(count=count)], list[list[str]]()
+    parts, rows, rest = [HEAD.format(count=count)], list[list[str]](), list[str]()
     for each in [*found, ""]:
         if isinstance(each, Constant):
-            rows.append([f"`{each.name}`", f"`{each.value}`", each.what, known(each)])
+            others = " ".join(text for text in map(recorded, dict.fromkeys((each.half, each.double))) if text)
+            said = f"`{each.name} = {each.value}`"
+            if others:
+                rows.append([said, each.what.split(".  ")[0], recorded(each.chosen), others])
+            else:
+                rest.append(said)
             continue
         if rows:
-            parts.append(table(["constant", "value", "what it is", "chosen on; other values"], rows) + "\n")
-            rows = []
+            parts.append(table(["constant", "what it is", "chosen on", "other values"], rows) + "\n")
+        if rest:
+            parts.append(wrapped(f"No other values on record: {', '.join(rest)}.") + "\n")
+        rows, rest = [], []
         if each:
             parts.append(f"## {each}\n")
     return "\n".join(parts)

@@ -38,9 +38,9 @@ def fold(found: Found, said: Sequence[str] = ()) -> str:
     """Where a section comes from, in a line that opens what else is said of it, the load and the commands."""
     busy = max((step.get("load_before", 0.0) for step in found["steps"].values()), default=0.0)
     waited = busy > found["machine"]["cores"] + CROWDED
-    load = f"Load up to {busy:.1f}{', so seconds are too long' * waited}."
-    paragraphs = [wrapped(text) for text in (*said, *[load] * (busy > CROWDED))]
-    start = f'<details markdown="1">\n<summary>{place(found)}</summary>'
+    load = f"; load {busy:.1f}: slowed" * waited
+    paragraphs = [wrapped(text) for text in said]
+    start = f'<details markdown="1">\n<summary>{place(found)}{load}</summary>'
     return "\n\n".join([start, *paragraphs, commands(found), "</details>"])
 
 
@@ -69,8 +69,11 @@ def commands(found: Found) -> str:
 
 
 def typed(command: str) -> str:
-    """A command without the folder that a benchmark gave it."""
-    return command.replace(" --output '{OUTPUT}/run' --resume auto", "").replace("'{OUTPUT}", "'OUTPUT")
+    """A command without the folder that a benchmark gave it, but where it asks for one."""
+    command = command.replace(" --output '{OUTPUT}/run' --resume auto", "")
+    if "run/bench/path.py" not in command:
+        command = re.sub(r" --(?:output|json) '\{OUTPUT\}[^']*'", "", command)
+    return command.replace("'{OUTPUT}", "'OUTPUT")
 
 
 def wrapped(text: str, width: int = 118) -> str:

@@ -22,9 +22,9 @@ alternating optimisation, and selection goes the paper's way. What differs are t
 misprinted, and speedup, measured on 2 ranks and predicted for 12. Theorem B.3, of which the paper shows no run, holds
 to four digits.
 
-`make paper` measures all of it and writes this page, `make paper ONLY="fig5 theory"` parts of it, from docs/paper/. The
-paper's machine of 2012 had 32 cores of an Intel Xeon L7555 at 1.87 GHz, and Matlab. E1 is per point, with the 1/2. What
-we do otherwise on purpose is in [differences](differences.md), what is misprinted in [errata](errata.md).
+`make paper` measures all of it, and docs/paper/ holds what it gave. The paper's machine of 2012 had 32 cores of an
+Intel Xeon L7555 at 1.87 GHz, and Matlab. E1 is per point, with the 1/2. What macmpi does otherwise on purpose is in
+[differences](differences.md), what is misprinted in [errata](errata.md).
 """
 
 MISSING = "Not measured since its program changed: `make paper ONLY={name}`."
@@ -224,8 +224,7 @@ def theory(found: Found) -> str:
             ),
             table(header, rows),
             wrapped(
-                "Multipliers lack ‖p - lambda‖ / ‖lambda‖: p = -mu (z - f) of the run's own coordinates, lambda what "
-                "backpropagation gives, at feasible ones. While mu grows "
+                "Multipliers lack ‖p - lambda‖ / ‖lambda‖ at feasible coordinates, p = -mu (z - f). While mu grows "
                 f"{last['mu'] / ends[0]['mu']:g} times, the gradient of E1 falls "
                 f"{ends[0]['gradient_E1'] / last['gradient_E1']:.0f} times and what the multipliers lack "
                 f"{ends[0]['multipliers_lack'] / last['multipliers_lack']:.0f} times. **Stopping on the validation "
@@ -235,9 +234,9 @@ def theory(found: Found) -> str:
                 "and no theorem speaks of it."
             ),
             wrapped(
-                "Half steps need about as many iterations at a mu as it is large. The theorem asks for minimisers and "
-                "for no method: here L-BFGS minimises E_Q + ridge over W and Z together, with the program's own Z-step "
-                "and gradients (dots). Gradient and deviation fall like 1 / mu:"
+                "Half steps need about as many iterations at a mu as it is large. L-BFGS over W and Z together, with "
+                "the program's own Z-step and gradients (dots), finds minimisers; gradient and deviation fall "
+                "like 1 / mu:"
             ),
             table(("mu", *columns), exact),
         ]

@@ -1,4 +1,4 @@
-"""The tables of docs/parallel.md: which layers go with which methods, wherever points live, and how parts read them.
+"""The table of docs/parallel.md: which layers go with which methods, wherever points live, and how parts read them.
 
     python run/pages/places_page.py          # writes them into the page; make docs does it too
 
@@ -7,6 +7,7 @@ A cell is what macmpi says of a small net of such layers, with each word of para
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ PAGE = ROOT / "docs" / "parallel.md"
 BEGIN, END = "<!-- table -->\n", "<!-- end of table -->\n"
 sys.path.append(str(ROOT / "tests"))
 
-from pages_of_evidence import table  # noqa: E402
+from pages_of_evidence import table, wrapped  # noqa: E402
 from plans import plan_of  # noqa: E402
 from refused.case import BASIS, BITS, CODES, FOREST, IMAGES, LABELS, RECURRENT, SKIPS, SPARSE, Keys, configured  # noqa: E402
 
@@ -81,6 +82,13 @@ Reasons = dict[str, list[str]]
 """What each part says, and the demands that it does not handle; none of what a net by itself is refused for."""
 
 
+ALIKE = {
+    r'a layer \(\w+\) is fitted by "\w+", which needs': "a layer is fitted by a fitter, which needs",
+    r"(holds a layer without derivatives) \(\w+\)": r"\1",
+}
+"""Reasons that differ in the name of a layer alone are one."""
+
+
 def number_of(keys: Keys, place: str, reasons: Reasons) -> int:
     """The number of the reason why a config is refused, which is added to the reasons; 0 where it is not."""
     tied = bool(keys.get("model.tied"))
@@ -92,6 +100,8 @@ def number_of(keys: Keys, place: str, reasons: Reasons) -> int:
         lacking += [error.demand.value] if error.demand.value not in lacking else []
     except UsageError as error:
         said = str(error).split("; ")[0]
+        for pattern, general in ALIKE.items():
+            said = re.sub(pattern, general, said)
         reasons.setdefault(said, [])
     else:
         return 0
@@ -112,20 +122,20 @@ def cells(reasons: Reasons) -> Iterator[list[str]]:
         yield row
 
 
-def ways() -> Iterator[list[str]]:
-    """A row for each solver, fitter and trainer: how it reads points of which no rank holds all."""
-    sums, at_hand = "sums over all points", "the rows of points at hand"
-    for name in W_SOLVERS:
-        yield [f'`w_step.solver = "{name}"`', sums if Demand.SHARDED in W_SOLVERS[name].handles else at_hand]
-    for name in FITTERS:
-        yield [f"the fitter `{name}`", at_hand]
-    for name, trainer in TRAINERS.items():
-        more = f", then {sums}" if hasattr(trainer, "by_sums") else ""
-        yield [f'`model.centres = "{name}"`', at_hand + more]
+def ways() -> str:
+    """Which solvers, fitters and trainers read rows of points of which no rank holds all; the others sum over all."""
+    rows = [f'`w_step.solver = "{name}"`' for name, kind in W_SOLVERS.items() if Demand.SHARDED not in kind.handles]
+    rows += [f"the fitters {', '.join(f'`{name}`' for name in FITTERS)}"]
+    rows += [f'`centres = "{name}"`' for name, trainer in TRAINERS.items() if not hasattr(trainer, "by_sums")]
+    then = [f'`centres = "{name}"`' for name, trainer in TRAINERS.items() if hasattr(trainer, "by_sums")]
+    return (
+        f"Of sharded points these read the rows of points at hand: {'; '.join(rows)}. {', '.join(then)} reads them and "
+        "then sums over all points, and the other W-solvers sum over all points."
+    )
 
 
 def tables() -> str:
-    """Both tables, and the reasons of what is refused."""
+    """The table, the reasons of what is refused, and what reads rows."""
     reasons: Reasons = {}
     rows = list(cells(reasons))
     lacking = (f"{said}; not {', '.join(demands)}" if demands else said for said, demands in reasons.items())
@@ -134,10 +144,11 @@ def tables() -> str:
     head = (
         f"What goes with what is the same with `parallel.data` = {names}; the numbers are those of the reasons below."
     )
-    of_parts = table(("part", "reads of sharded points"), list(ways()))
     lines = (fill(line, 120, subsequent_indent="   ", break_on_hyphens=False) for line in numbered.splitlines())
     return (
-        "\n\n".join([fill(head, 120), table(("layers", *METHODS), rows), "\n".join(lines), of_parts, ""]).rstrip()
+        "\n\n".join(
+            [fill(head, 120), table(("layers", *METHODS), rows), "\n".join(lines), wrapped(ways()), ""]
+        ).rstrip()
         + "\n"
     )
 

@@ -1,4 +1,4 @@
-"""docs/refusals.md: what does not fit together, a config that shows it, and what macmpi says.
+"""docs/refusals.md: what does not fit together.
 
     python run/pages/refusals_page.py          # writes the page; make docs does it too
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,22 +29,20 @@ from macmpi.solvers import W_SOLVERS, Z_SOLVERS  # noqa: E402
 
 HEAD = """# What is refused
 
-A config whose keys do not go together is refused before anything is created, with one message, a remedy and exit code
-2. Search this page for a few words of your message, or for a key: each row has a combination, and the message that
-macmpi prints for an example of it (`tests/refused`; two hidden layers, 4 inputs, 3 targets, 37 points). An unknown key
-or a value of a wrong type is not listed: its message names the key and what is expected. What is refused of data is
-in [data](data.md#what-is-refused).
+A config whose keys do not go together is refused before anything is created, with exit code 2 and one message that
+says why and names remedies, which macmpi has tried. `macmpi run CONFIG --check` says it without running. Below is what
+does not go together, for those who want to know before.
 
-`model.hidden.0` is the first entry of `model.hidden`; layers and segments are counted from 1. A segment is what lies
-between two layers with coordinates (`model.sites`). "affine" is a dense layer, "quantiser" one of codewords, "trees" a
-forest or boosted trees.
+An unknown key or a value of a wrong type is not listed: its message names the key and what is expected; what is refused
+of data is in [data](data.md#what-is-refused). Layers and segments are counted from 1, entries of a list, as in
+`model.hidden.0`, from 0. A segment is what lies between two layers with coordinates (`model.sites`). "affine" is a
+dense layer, "quantiser" one of codewords, "trees" a forest or boosted trees.
 """
 
 PARTS = """## Parts, and what they do not go with
 
-Parts that are not listed handle everything. Messages have the reasons of the last column where the tables below have
-"...". macmpi offers only remedies that it has tried: another part, or the demand
-switched off. A solver, fitter or loss of another package declares what it handles ([extending](extending/index.md)).
+Parts that are not listed handle everything. The message says why; the remedy is another part, or the demand switched
+off. A solver, fitter or loss of another package declares what it handles ([extending](extending/index.md)).
 """
 
 LAST = "With files, libraries and layers of other packages"
@@ -69,8 +68,8 @@ def handled(solver: Any) -> Demands:
     return found | {D.INSEPARABLE} if "segment" in getattr(solver, "takes", ()) else found
 
 
-def parts() -> list[list[str]]:
-    """A row for parts that do not handle everything, those that lack the same as one: names, what, and why."""
+def parts() -> tuple[list[list[str]], set[str]]:
+    """A row for parts that do not handle everything, those that lack the same as one; the reasons of messages."""
     tables = {**TABLE, **HALF_STEPS}
     named = {
         f"{key} = {json.dumps(word)}": tuple(row[:2]) for key, rows in tables.items() for word, row in rows.items()
@@ -87,7 +86,7 @@ def parts() -> list[list[str]]:
             lacking = lacking.replace(pair, short)
         if lacking:
             alike.setdefault((lacking, why), []).append(said)
-    return [[f"`{together(said)}`", lacking, why] for (lacking, why), said in alike.items()]
+    return [[f"`{together(said)}`", lacking] for (lacking, _), said in alike.items()], {why for _, why in alike}
 
 
 def together(said: list[str]) -> str:
@@ -96,28 +95,29 @@ def together(said: list[str]) -> str:
     return " or ".join([said[0], *(text.removeprefix(f"{key} = ") for text in said[1:])])
 
 
-def message(keys: Keys, reasons: set[str]) -> str:
-    """What macmpi says of a config, without reasons that another table has.  Raises ValueError where it is taken."""
+def of_parts_alone(keys: Keys, reasons: set[str]) -> bool:
+    """A config is refused for a reason that the table of parts has.  Raises ValueError for one that is taken."""
     try:
         planned(keys)
     except UsageError as error:
-        said = str(error)
-        return next((said.replace(f": {why}; ", ": ...; ") for why in reasons if f": {why}; " in said), said)
+        return any(why and f": {why}; " in str(error) for why in reasons)
     raise ValueError(f"{keys} is not refused")
 
 
 def page() -> str:
-    """The whole page, a table for each topic."""
-    of_parts = parts()
-    reasons = {why for *_, why in of_parts if why}
-    found = [HEAD, f"{PARTS}\n{table(('part', 'does not go with', 'since'), of_parts)}\n"]
+    """The whole page: a table of parts, and of each topic what else does not go together."""
+    of_parts, reasons = parts()
+    found = [HEAD, f"{PARTS}\n{table(('part', 'does not go with'), of_parts)}\n"]
     for title, topic in TOPICS.items():
-        cells = []
-        for combination in topic.COMBINATIONS:
-            row = next(row for row in topic.TABLE.values() if combination.startswith(row.of))
-            cells.append([combination, message(row.keys, reasons).replace("|", "\\|")])
-        found.append(f"## {title}\n\n{table(('combination', 'macmpi says'), cells)}\n")
-    found.append(f"## {LAST}\n\n{table(('combination', 'why', 'remedy'), list(map(list, ELSEWHERE)))}\n")
+        rows = (next(r for r in topic.TABLE.values() if text.startswith(r.of)) for text in topic.COMBINATIONS)
+        others = [
+            text for text, row in zip(topic.COMBINATIONS, rows, strict=True) if not of_parts_alone(row.keys, reasons)
+        ]
+        if others:
+            lines = (fill(f"- {text}", 118, subsequent_indent="  ", break_on_hyphens=False) for text in others)
+            found.append(f"## {title}\n\n" + "\n".join(lines) + "\n")
+    elsewhere = [[what, remedy] for what, _, remedy in ELSEWHERE]
+    found.append(f"## {LAST}\n\n{table(('combination', 'remedy'), elsewhere)}\n")
     return "\n".join(found)
 
 

@@ -28,11 +28,11 @@ HEAD = """# Results
 
 {answer}
 
-`make results` measures all of it and writes this page, `make results ONLY="usps speedup"` parts of it, from the files
-in docs/results/, which hold every repeat. E1 is per point, with the 1/2; "training / validation" is the end of a run,
-after postprocessing. Figures are medians, with least and most in brackets; what a model predicts is marked. A line
-below each table says on what it was measured, and opens the commands. [Defaults](defaults.md) compares fits without
-tuning, [studies](studies.md) answer single questions; older figures are in the folder log/.
+E1 is per point, with the 1/2; "training / validation" is the end of a run, after postprocessing. Figures are medians,
+with least and most in brackets; what a model predicts is marked. A line below each table says on what it was measured,
+and opens the commands; `make results` runs them, and docs/results/ holds every repeat. Fits without tuning are on
+[another page](defaults.md), as are [single questions](studies.md), the [price of a run](cost.md) and the [paper's
+experiments](paper.md), radial basis functions among them.
 """
 
 MISSING = "Not measured yet: `make results ONLY={name}`."
@@ -159,24 +159,6 @@ def weak(found: Found) -> str:
     return table(("experiment", "ranks", "points", "seconds an iteration, one rank and these", "efficiency"), rows)
 
 
-def coil(found: Found) -> str:
-    rows = []
-    for name, step in found["steps"].items():
-        first = [f"{at(step, i):.2f}" for i in (0, 1, 2, 3)]
-        rows.append(
-            [
-                f"`{name}`",
-                *first,
-                swept(step)[-1]["iteration"],
-                f"{end(step)['E1_train']:.2f}",
-                f"{end(step)['seconds']:.0f}",
-                f"{step['processor_seconds']:.0f}",
-            ]
-        )
-    header = ("config", "E1 at the start", "1", "2", "3", "iterations", "E1 at the end", "seconds", "processor seconds")
-    return table(header, rows) + "\n\nE1 of the training images, with the ridge, as in eq. (6)."
-
-
 def selection(found: Found) -> str:
     rows = []
     for name, step in found["steps"].items():
@@ -281,11 +263,11 @@ def rivals(found: Found) -> str:
 
 
 def shapes(found: Found) -> str:
-    """Training errors of all shapes; a star: of a rival that began at MAC's start."""
+    """The lowest training errors of rivals; a star: of one that began at MAC's start."""
     rows = [
         [shape, f"{level.error}{'*' * level.given}", *(cell.replace(" s", "") for cell in cells)]
         for shape, level, cells in at_lowest(found)
-        if not level.validation
+        if level.of and not level.validation
     ]
     header = ("shape", "E1 train", "stochastic MAC, s", "best rival from random weights (times)", "from MAC's start")
     return table(header, rows)
@@ -376,25 +358,25 @@ def answer(
     return wrapped(
         f"On the autoencoder of USPS digits stochastic MAC is {min(random):.2g} to {max(ours):.2g} times faster than "
         "the best tuned optimiser from random weights. Given its start, the best rival is "
-        f"{f'at {at_once[-1]} at once, and ' if at_once else ''}{min(slower):.2g} to {max(slower):.2g} times slower "
-        f"below. On {where or 'no problem'} a rival's validation error is lower in the end: the table."
+        f"{f'at an error of {at_once[-1]} at once, and ' if at_once else ''}{min(slower):.2g} to "
+        f"{max(slower):.2g} times slower below. On {where or 'no problem'} a rival's validation error is lower in the "
+        "end: the table."
     )
 
 
 SHORT = (
-    "Stochastic MAC is of the family of K-FAC (Martens and Grosse, 2015); its map-by-map curvature is that of KFRA "
-    "(Botev, Ritter and Barber, 2017). All have one core, single precision and one final run; seconds are the "
-    "processor's, of training alone. Rivals are tuned, over 2 to 24 settings, and given MAC's start they pay nothing "
-    'for it. "Averaged": judged by an exponential average of the weights (0.99 a step), as stochastic MAC is; '
-    '"decaying": besides, rates that fall in a line to 0 over 40, 120 or 240 epochs. The wide and the large net have '
-    "Adam alone, for the cost of the steps of Muon and SOAP."
+    "Stochastic MAC is of the family of K-FAC (Martens and Grosse, 2015) and KFRA (Botev, Ritter and Barber, 2017). "
+    "All have one core, single precision and one final run; seconds are the processor's, of training alone. Rivals are "
+    "tuned, over 2 to 24 settings, and given MAC's start they pay nothing for it. 'Averaged': judged by an exponential "
+    "average of the weights (0.99 a step), as stochastic MAC is; 'decaying': besides, rates that fall in a line to 0. "
+    "The wide and the large net have Adam alone, for the cost of the steps of Muon and SOAP."
 )
 """How the comparisons with rivals are to be read."""
 
 SHAPES = (
-    "Data, nets and rivals are in `run/bench/shapes.py`: `run/usps_fast.toml` with other data or another net and no "
-    "other key of the method. Levels are given, or the lowest of a rival within its seconds; a star: of one that "
-    "began at MAC's start. In brackets how many times slower the rival is."
+    "Data, nets and rivals are in `run/bench/shapes.py`: `run/usps_fast.toml` with other data or another net. Levels "
+    "are the lowest of a rival within its seconds; a star: of one that began at MAC's start. In brackets how many "
+    "times slower the rival is."
 )
 """How the table of shapes is to be read."""
 
@@ -411,7 +393,6 @@ SECTIONS: dict[str, tuple[str, Callable[[Found], str], str]] = {
     "start": ("From the launch to the first iteration", start, ""),
     "startup": ("Many ranks on few cores: a run of no iterations", startup, ""),
     "growth": ("Sharded points: cost against their number", growth, ""),
-    "coil": ("Radial basis functions: COIL-20", coil, ""),
     "selection": ("Architectures that are selected", selection, ""),
 }
 

@@ -8,6 +8,7 @@ from ast import literal_eval
 from pathlib import Path
 
 import constants_page
+import cost_page
 import paper_page
 import places_page
 import pytest
@@ -97,6 +98,15 @@ def test_the_page_of_constants_has_all_tuned_numbers_with_what_they_were_chosen_
 def test_a_tuned_number_without_its_origin_is_no_constant() -> None:
     with pytest.raises(ValueError, match="STRIDE: what it is"):
         list(constants_page.constants("head\n\n# A share.\n# Half, double: not recorded.\nSTRIDE = 0.7\n"))
+
+
+def test_the_page_of_costs_is_that_of_its_files() -> None:
+    """`make docs` writes it; each row says whether it was measured."""
+    text = cost_page.PAGE.read_text(encoding="utf-8")
+    assert text == cost_page.page()
+    kinds = re.findall(r"^\| (?:full|stochastic) MAC .*\| (\w+) \|$", text, re.MULTILINE)
+    assert set(kinds) == {"measured", "predicted"}
+    assert kinds.count("predicted") == len(cost_page.ASKED)
 
 
 GENERATED = {"paper": paper_page, "results": results_page}
@@ -209,3 +219,34 @@ def test_the_errors_of_a_config_are_those_of_the_results_on_every_page() -> None
     assert {
         name: own for name in found.keys() & ends.keys() for own in found[name] if set(own.split(" / ")) != ends[name]
     } == {}
+
+
+def speedups(folder: Path, name: str) -> dict[str, float]:
+    """Of each experiment on its largest measured number of ranks."""
+    found = paper_page.read(folder)[name]
+    scaled = {each["name"]: each["measured"] for step in found["steps"].values() for each in step.get("scaling", [])}
+    return {
+        experiment: measured["1"]["seconds"] / measured[max(measured, key=int)]["seconds"]
+        for experiment, measured in scaled.items()
+    }
+
+
+def test_speedups_are_the_same_on_every_page() -> None:
+    """Results, figure 6, the page of costs and the answer of the page of predictions."""
+    ours, paper = speedups(results_page.FOLDER, "speedup"), speedups(paper_page.FOLDER, "fig6")
+    assert {name: ours[name] for name in paper} == paper
+    text = (ROOT / "docs" / "predictions.md").read_text(encoding="utf-8")
+    (said,) = re.findall(r"at efficiencies of (\d\.\d\d) to (\d\.\d\d)\.", text)
+    assert said == (f"{min(ours.values()) / 2.0:.2f}", f"{max(ours.values()) / 2.0:.2f}")
+    rows = r"^\| full MAC \| 5,000 .* \| (\d) \| (\S+) \| .* measured \|$"
+    seconds = re.findall(rows, cost_page.page(), re.MULTILINE)
+    one, two = (float(s) for _, s in seconds)
+    assert one / two == pytest.approx(ours["usps_mac"], abs=0.1)
+
+
+def test_what_a_model_predicts_for_1024_ranks_is_said_once() -> None:
+    """The answer of the page is a row of its table."""
+    text = (ROOT / "docs" / "predictions.md").read_text(encoding="utf-8")
+    (said,) = re.findall(r"keeps 1,024 ranks busy: the cost model gives it an efficiency of (\d\.\d\d) there", text)
+    table = text.partition("| full MAC, sharded |")[2].partition("| full MAC, one copy")[0]
+    assert re.findall(r"^\| \| 1,024 \| [\d.]+ \| (\d\.\d\d) \|", table, re.MULTILINE) == [said]
