@@ -37,6 +37,7 @@ class Demand(Enum):
     SELECTED_UNITS = "a selection of layers' sizes"
     GIVEN_START = "a start that the config names a file for, or an embedding"
     ACCELERATED = "acceleration"
+    TOGETHER = "weights and coordinates that move together"
     RESTRAINED = "l1, groups or bounds"
     RING = "a ring of blocks of points"
     HALVES = "halves of a net that are fitted in turn"
@@ -73,7 +74,7 @@ REGRESSIONS: Demands = frozenset(
 )
 CONSTRAINTS: Demands = frozenset(
     {D.METRIC, D.MULTIPLIERS, D.NO_CONSTRAINTS, D.SEVERAL_SITES, D.SITE_OF_BITS, D.SITE_OF_NUMBERS, D.SETTLING}
-    | {D.COUNTED, D.GRADIENTS, D.ACCELERATED}
+    | {D.COUNTED, D.GRADIENTS, D.ACCELERATED, D.TOGETHER}
 )
 WAYS: Demands = frozenset({D.SELECTED, D.SELECTED_UNITS, D.GIVEN_START, D.HALVES})
 USUAL = NETS | TARGETS | REGRESSIONS | CONSTRAINTS | WAYS

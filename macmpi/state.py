@@ -182,6 +182,13 @@ class AcceleratedState(MacState):
 
 
 @dataclass
+class JointState(MacState):
+    """MAC whose weights and coordinates move together: damping of the next step, per point."""
+
+    damping: float = 0.0
+
+
+@dataclass
 class StochasticState(Record):
     """Stochastic MAC: running averages of the weights and of the layers' Grams, the last step, steps so far.
 
@@ -235,7 +242,7 @@ class LineSearchState(Record):
     pairs: Array = field(default_factory=nothing)
 
 
-KINDS = (MacState, AcceleratedState, StochasticState, SgdState, AdamState, LineSearchState)
+KINDS = (MacState, AcceleratedState, JointState, StochasticState, SgdState, AdamState, LineSearchState)
 """The records of the methods; a checkpoint names the one that it holds."""
 
 

@@ -26,8 +26,8 @@ def resolved_of(
         if "mu0" in penalty:
             penalty["mu0"] = config.penalty.value("mu0")
         config = replace(config, penalty=replace(config.penalty, **penalty))
-        if config.method.acceleration == "auto":
-            config = replace(config, method=replace(config.method, acceleration="none"))
+    if config.method.name == "mac" and config.method.acceleration == "auto":
+        config = replace(config, method=replace(config.method, acceleration="none"))
     if config.start.method == "auto":
         config = replace(config, start=replace(config.start, method="uniform"))
     same = n_in == n_out if autoencoder is None else autoencoder

@@ -96,9 +96,16 @@ def decide(
     for key, value, why in by_loss(decided, n_in, autoencoder):
         deciding.settle(f"penalty.{key}", value, why)
     if config.method.acceleration == AUTO:
-        numbers = _kind(decided, autoencoder) == "numbers" and not decided.penalty.gradients
-        deciding.settle("method.acceleration", *(("momentum", "for numbers") if numbers else ("none", IN_THE_PAPER)))
+        deciding.settle("method.acceleration", *_acceleration(decided, autoencoder))
     return deciding.config, deciding.found
+
+
+def _acceleration(config: Config, autoencoder: bool) -> tuple[str, str]:
+    """Gives method.acceleration and why."""
+    if config.penalty.stop == "gradient" and config.w_step.schedule != "ring":
+        return "joint", "a path of stationary points"
+    numbers = _kind(config, autoencoder) == "numbers" and not config.penalty.gradients
+    return ("momentum", "for numbers") if numbers else ("none", IN_THE_PAPER)
 
 
 def _start(config: Config) -> tuple[str, str]:
@@ -201,7 +208,8 @@ def by_loss(config: Config, n_in: int, autoencoder: bool) -> Iterator[tuple[str,
         values = {"mu0": mu0, **SLOWLY, "ridge": min(ridge * n_in, most), "ridge_scale": "objective"}
     why = f"for {kind}" if kind else IN_THE_PAPER
     if penalty.stop == "gradient":
-        values, why = values | PATH, "for a path of stationary points"
+        joint = config.method.acceleration == "joint" or _acceleration(config, autoencoder)[0] == "joint"
+        values, why = values | PATH | ({"factor": 10.0} if joint else {}), "for a path of stationary points"
     for key, value in values.items():
         if getattr(penalty, key) == AUTO:
             yield key, min(value, penalty.mu_max) if key == "mu0" else value, why

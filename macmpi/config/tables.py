@@ -54,8 +54,8 @@ NotNegative = Annotated[int, Ge(0), Lt(2**63)]
 Positive = Annotated[float, Gt(0.0)]
 Width = Annotated[float, Ge(1e-9), Le(1e9)]
 Seed = NotNegative
-W_SOLVERS = ("gauss_newton", "hessian_free", "lbfgs", "ncg", "gradient", "sgd", "proximal")
-Z_SOLVERS = ("gauss_newton", "alternating", "binary")
+W_SOLVERS = ("gauss_newton", "hessian_free", "newton", "lbfgs", "ncg", "gradient", "sgd", "proximal")
+Z_SOLVERS = ("gauss_newton", "alternating", "binary", "newton", "lbfgs", "ncg", "gradient")
 
 
 def extensions(group: str) -> list[str]:
@@ -249,10 +249,14 @@ class WStep(Table):
 
 @dataclass(frozen=True)
 class Method(Table):
-    """The net is trained by auxiliary coordinates, or by a baseline; acceleration, of "mac": feasible coordinates."""
+    """The net is trained by auxiliary coordinates, or by a baseline; acceleration: of "mac".
+
+    "feasible", "momentum": coordinates become feasible after each iteration; "joint": weights and coordinates move
+    together.
+    """
 
     name: Literal["auto", "mac", "stochastic", "alternating", "sgd", "adam", "cg", "lbfgs"] = "auto"
-    acceleration: Literal["auto", "none", "feasible", "momentum"] = "auto"
+    acceleration: Literal["auto", "none", "feasible", "momentum", "joint"] = "auto"
 
 
 @dataclass(frozen=True)

@@ -197,6 +197,7 @@ def ignored(config: Config) -> list[str]:
         "model.fitters": nested,
         "model.joining": not config.model.skips,
         "method.acceleration": method != "mac",
+        "z_step": nested or config.method.acceleration == "joint",
         "run.finish": method != "mac",
         "start.range": start == "staged",
         "start.gradient_step": start in ("staged", "model")

@@ -10,6 +10,7 @@ import numpy as np
 
 from macmpi.half_steps.parts import Parts
 from macmpi.half_steps.problems import ZInputs, metrics, prepare_z, z_inputs, z_problem
+from macmpi.nets.design import at, row_dots, total_of, weighed
 from macmpi.nets.losses import times
 from macmpi.plan.plan import Plan
 from macmpi.state import Errors, Gradients, MacState, State
@@ -64,7 +65,7 @@ def gradients_of(parts: Parts, state: State[MacState]) -> Gradients:
 
     def norms() -> Gradients:
         share = float(np.sqrt(lacks / size)) if size else 0.0
-        whole, own, exact = np.sqrt([by_w @ by_w + by_z, nested @ nested, size]) / parts.plan.n_train
+        whole, own, exact = np.sqrt([by_w @ by_w + by_z, nested @ nested, size]) / parts.points.weight
         return Gradients(float(whole), float(own), float(exact), share)
 
     return parts.team.from_root(norms)
@@ -95,18 +96,19 @@ def _add_points(given: ZInputs, rows: slice, by_w: Array, nested: Array, numbers
     F, tangents = problem.linearise(Z)
     pulls = [times(c, form.M) for c, form in zip(problem.missed(Z, F), problem.metrics, strict=True)]
     pulls.append(-problem.loss.residual(problem.Y, F[-1]))
+    own = at(parts.data.weights, rows)
     inputs = [problem.X, *(problem.inputs(k, z) for k, z in enumerate(problem.sites(Z), start=1))]
     for segment, A, pull in zip(problem.segments, inputs, pulls, strict=True):
-        _add_blocks(plan, segment.parameter_blocks, segment.tape(weights, A).weight_vjp(pull), by_w)
+        _add_blocks(plan, segment.parameter_blocks, segment.tape(weights, A).weight_vjp(weighed(pull, own)), by_w)
     tape = chain.whole.tape(weights, parts.data.X[rows])
     exact = -problem.loss.residual(problem.Y, tape.F)
-    _add_blocks(plan, chain.whole.parameter_blocks, tape.weight_vjp(exact), nested)
+    _add_blocks(plan, chain.whole.parameter_blocks, tape.weight_vjp(weighed(exact, own)), nested)
     ends = [*chain.sites, len(chain.maps)]
     for k in range(len(tangents) - 1, -1, -1):
         for step in reversed(tape.steps[ends[k] : ends[k + 1]]):
             exact = step.tangent.vjp(exact)
         slope = tangents[k].vjp(pulls[k + 1]) - pulls[k]
-        numbers += [float(np.einsum("nh,nh->", A, A, dtype=float)) for A in (slope, pulls[k] - exact, exact)]
+        numbers += [float(total_of(row_dots(A, A), own)) for A in (slope, pulls[k] - exact, exact)]
 
 
 def _add_blocks(plan: Plan, blocks: Sequence[int], found: Sequence[Array], out: Array) -> None:

@@ -95,6 +95,7 @@ class Nested(Generic[RecordT]):
 METHODS = Table(
     mac="macmpi.mac:Mac",
     accelerated="macmpi.methods.accelerated:Accelerated",
+    joint="macmpi.methods.joint:Joint",
     selection="macmpi.methods.selection:Selection",
     units="macmpi.methods.unit_selection:UnitSelection",
     accelerated_units="macmpi.methods.unit_selection:AcceleratedUnitSelection",
@@ -118,6 +119,8 @@ def choose(plan: Plan, data: Dataset, team: Team, clock: Clock) -> Method:
         word = "selection" if not places(of) else "accelerated_units" if accelerated else "units"
     elif word == "mac" and accelerated:
         word = "accelerated"
+    elif word == "mac" and of.method.acceleration == "joint":
+        word = "joint"
     elif of.whole_steps:
         word = "all_points"
     method: Method = METHODS[word](plan, data, team, clock)

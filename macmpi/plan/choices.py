@@ -13,7 +13,7 @@ from macmpi.nets.build import layers_of
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import registered
 from macmpi.nets.losses import Loss
-from macmpi.plan.penalty import AugmentedLagrangian, Patient, Quadratic, Shaping, Stationary
+from macmpi.plan.penalty import DECAY, AugmentedLagrangian, Patient, Quadratic, Shaping, Stationary
 from macmpi.plan.resolved import Regression
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS, Thresholded, WSolver, ZSolver
 from macmpi.solvers.centres import TRAINERS, Trainer
@@ -74,7 +74,8 @@ def schedule_of(config: Config, loss: Loss) -> Quadratic:
     if config.method.name in NESTED:
         return Patient(*common, patience=config.baseline.patience)
     if penalty.stop == "gradient":
-        return Stationary(*common, patience=patience, gradient_tolerance=penalty.gradient_tolerance)
+        decay = 1.0 / factor if config.method.acceleration == "joint" else DECAY
+        return Stationary(*common, patience=patience, gradient_tolerance=penalty.gradient_tolerance, decay=decay)
     kind = Quadratic if penalty.method == "quadratic" else AugmentedLagrangian
     return kind(*common, decay, every=every, patience=patience, gradients=penalty.gradients)
 

@@ -28,7 +28,7 @@ from macmpi.plan.work import SHARED, minibatch
 from macmpi.plan.work_lists import Exchange, Gram, Job, Task, Tour, WorkList
 from macmpi.solvers.z_gauss_newton import GaussNewtonZ
 
-PASSES, GRADIENTS = {"stochastic": 3.7, "feasible": 2.0, "momentum": 4.0}, 3
+PASSES, GRADIENTS = {"stochastic": 3.7, "feasible": 2.0, "momentum": 4.0, "joint": 400.0}, 3
 WHOLE_STEP, WHOLE_CG = 7.5, 4.0
 BLAS_SHARE, SECONDS_A_TILE, SECONDS_A_BYTE = 0.65, 5e-4, 1.5e-9
 """Passes through the net of a gradient (3 unless named) and of what accelerates half steps; gradients of an iteration

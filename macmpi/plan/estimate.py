@@ -143,7 +143,7 @@ def _with_coordinates(plan: Plan) -> Estimate:
     own = plan.placement.own_copies
     factors += own * sums_bytes(plan) // 8
     memory = plan.dtype.itemsize * (held * 1.1 + data + 7.0 * n * widest) + 8.0 * (6 * weights + factors) + 210e6
-    memory += plan.dtype.itemsize * _at_hand(plan)
+    memory += plan.dtype.itemsize * (_at_hand(plan) + _eliminated(plan))
     memory += made - (1 - own) * (plan.dtype.itemsize * (held + data) + 8.0 * plan.offsets.grams[-1] + made)
     z_share = max(plan.work.train.row_counts) / N
     w_costs = [sum(j.cost for j in work.jobs_of(rank)) for rank in range(plan.ranks)]
@@ -156,6 +156,14 @@ def _with_coordinates(plan: Plan) -> Estimate:
         f"{w_share:.1%} of the units' cost",
     ]
     return shares_of_ranks, memory
+
+
+def _eliminated(plan: Plan) -> float:
+    """Counts the numbers that a joint step keeps of a rank's own points: tapes, and a matrix of each point."""
+    if plan.resolved.method.acceleration != "joint":
+        return 0.0
+    square = min(plan.chain.n_out, plan.chain.site_sizes[-1]) ** 2
+    return float(max(plan.work.train.row_counts) * (square + 4 * sum(m.n_out for m in plan.chain.maps)))
 
 
 def flops_of_half_steps(plan: Plan) -> tuple[float, list[float]]:

@@ -63,17 +63,21 @@ class Row(NamedTuple):
 NO_DERIVATIVES: Demands = frozenset({D.NO_SLOPES, D.NO_WEIGHT_SLOPES})
 """Layers that only half steps train."""
 
-NESTED_ALONE = USUAL - NO_DERIVATIVES - {D.RESTRAINED, D.RING, D.ACCELERATED, D.SELECTED, D.SELECTED_UNITS}
+ACCELERATED = {D.ACCELERATED, D.TOGETHER}
+"""Values of method.acceleration ask for these."""
+
+NESTED_ALONE = USUAL - NO_DERIVATIVES - ACCELERATED - {D.RESTRAINED, D.RING, D.SELECTED, D.SELECTED_UNITS}
 """Methods without coordinates; of the keys of half steps they read none."""
 
 LAYER_BY_LAYER = USUAL - {D.SKIPS, D.SHARED, D.SPARSE, D.OTHER_LAYERS}
 ONE_NET = {D.SELECTED, D.SELECTED_UNITS}
 MOVED = USUAL - NO_DERIVATIVES - {D.SELECTED, D.MULTIPLIERS, D.NO_CONSTRAINTS}
+JOINT = USUAL - NO_DERIVATIVES - ONE_NET - {D.NO_CONSTRAINTS, D.RESTRAINED, D.FITTED, D.RING, D.HALVES}
 RECORDED = USUAL - NO_DERIVATIVES - ONE_NET - {D.ACCELERATED, D.NO_CONSTRAINTS}
 UNLIKE = USUAL - {D.RIDGE_OF_OBJECTIVE, D.RESTRAINED, D.SHARED}
 REFIT = USUAL - ONE_NET - {D.MULTIPLIERS, D.SETTLING, D.GIVEN_START, D.HALVES}
 
-FINISH = NESTED_ALONE - {D.NOT_AFFINE, D.COUNTED, D.GRADIENTS} | {D.ACCELERATED}
+FINISH = NESTED_ALONE - {D.NOT_AFFINE, D.COUNTED, D.GRADIENTS} | ACCELERATED
 """Steps of all points go on from the weights with which full MAC has settled, by their derivatives."""
 
 BY_SLOPES = Row(NESTED_ALONE, "it trains all layers by their derivatives", ("mac", "stochastic"))
@@ -92,8 +96,8 @@ TABLE: dict[str, dict[Any, Row]] = {
         "alternating": Row(
             USUAL
             - ONE_NET
-            - {D.SKIPS, D.SHARED, D.NO_SLOPES, D.MULTIPLIERS, D.METRIC, D.RESTRAINED, D.RING, D.ACCELERATED}
-            - {D.GRADIENTS},
+            - {D.SKIPS, D.SHARED, D.NO_SLOPES, D.MULTIPLIERS, D.METRIC, D.RESTRAINED, D.RING, D.GRADIENTS}
+            - ACCELERATED,
             "it fits an encoder and a decoder of the code in turn, without a penalty",
             ("mac",),
             D.HALVES,
@@ -136,7 +140,6 @@ Values without a row handle all and ask nothing.
 """
 
 HALF_STEPS: dict[str, dict[Any, Row]] = {
-    "method.acceleration": {"feasible": MOVING, "momentum": MOVING},
     "penalty.method": {
         "augmented_lagrangian": Row(
             USUAL - {D.NO_CONSTRAINTS}, "multipliers are those of constraints", ("quadratic",), D.MULTIPLIERS
@@ -162,6 +165,13 @@ HALF_STEPS: dict[str, dict[Any, Row]] = {
     },
     "penalty.gradients": {
         True: Row(RECORDED, "they are those of E_Q over weights and coordinates of one net", (False,), D.GRADIENTS)
+    },
+    "method.acceleration": {
+        "feasible": MOVING,
+        "momentum": MOVING,
+        "joint": Row(
+            JOINT, "it moves all weights together with the coordinates, by their derivatives", ("none",), D.TOGETHER
+        ),
     },
     "w_step.schedule": {
         "ring": Row(

@@ -101,14 +101,15 @@ class Quadratic:
 
 
 DECAY = 0.7
-"""A tolerance of gradients is this times the one at the mu before: any number below 1 will do."""
+"""A tolerance of gradients is this times the one at the mu before, where half steps alternate: any number below 1 will
+do.  Where weights and coordinates move together it falls as 1 / mu, as the gradient of E1 does."""
 
 
 @dataclass(frozen=True)
 class Stationary(Quadratic):
     """Raise mu_k once ||grad E_Q(W, Z; mu_k)|| <= tau_k, the condition of theorem B.3; ends at mu_max.
 
-    tau_k = gradient_tolerance DECAY^k ||lambda(W^0, Z^0)||, both norms of all weights, coordinates and points:
+    tau_k = gradient_tolerance decay^k ||lambda(W^0, Z^0)||, both norms of all weights, coordinates and points:
     where E_Q is stationary dE_Q/dz is a difference of terms as large as the multipliers, so they are its unit, in which
     neither mu, nor the number of points, nor the scale of the data appears.  tau_k -> 0 as mu_k -> infinity, which is
     all that the theorem asks.
@@ -116,10 +117,11 @@ class Stationary(Quadratic):
 
     gradients: bool = True
     gradient_tolerance: float = 0.1
+    decay: float = DECAY
 
     def tolerance_at(self, mu: float, multipliers: float) -> float:
         """tau_k, per point like the norm that it is a share of."""
-        return self.gradient_tolerance * DECAY ** self._raised(mu) * multipliers
+        return self.gradient_tolerance * self.decay ** self._raised(mu) * multipliers
 
     def _settled(self, progress: Progress) -> bool:
         return progress.gradient <= self.tolerance_at(progress.mu, progress.multipliers)

@@ -28,7 +28,7 @@ from macmpi.plan.parts import FINISH, REFIT, Asked, Part, Setting, asked_by_keys
 from macmpi.plan.resolved import Resolved
 from macmpi.plan.selectable import check_selection
 from macmpi.plan.structure import check_choices, check_fitters, check_layers
-from macmpi.solvers.descent import SGDW
+from macmpi.solvers.w_descent import SGDW
 
 TABLES = ("method", "stochastic", "baseline", "selection", "start", "run")
 """Tables of which a run reads the keys themselves."""

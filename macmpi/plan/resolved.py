@@ -15,9 +15,9 @@ from macmpi.parallel.placement import Placement
 from macmpi.plan.penalty import Quadratic, Shaping
 from macmpi.solvers import WSolver, ZSolver
 from macmpi.solvers.centres import Trainer
-from macmpi.solvers.descent import SGDW
 from macmpi.solvers.fitters import ByFitter, Fitter
 from macmpi.solvers.grams import System
+from macmpi.solvers.w_descent import SGDW
 
 
 @dataclass(frozen=True)

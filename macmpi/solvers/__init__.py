@@ -181,14 +181,19 @@ Z_SOLVERS = Table(
     gauss_newton="macmpi.solvers.z_gauss_newton:GaussNewtonZ",
     alternating="macmpi.solvers.z_gauss_newton:AlternatingZ",
     binary="macmpi.solvers.z_binary:BinaryZ",
+    newton="macmpi.solvers.z_descent:NewtonZ",
+    lbfgs="macmpi.solvers.z_descent:LBFGSZ",
+    ncg="macmpi.solvers.z_descent:ConjugateGradientZ",
+    gradient="macmpi.solvers.z_descent:GradientZ",
 )
 W_SOLVERS = Table(
     gauss_newton="macmpi.solvers.w_gauss_newton:GaussNewtonW",
     closed_form="macmpi.solvers.closed_form:ClosedForm",
     hessian_free="macmpi.solvers.w_gauss_newton:HessianFreeW",
-    lbfgs="macmpi.solvers.descent:LBFGSW",
-    ncg="macmpi.solvers.descent:ConjugateGradientW",
-    gradient="macmpi.solvers.descent:GradientW",
-    sgd="macmpi.solvers.descent:SGDW",
+    newton="macmpi.solvers.w_descent:NewtonW",
+    lbfgs="macmpi.solvers.w_descent:LBFGSW",
+    ncg="macmpi.solvers.w_descent:ConjugateGradientW",
+    gradient="macmpi.solvers.w_descent:GradientW",
+    sgd="macmpi.solvers.w_descent:SGDW",
     proximal="macmpi.solvers.w_proximal:ProximalW",
 )

@@ -1,4 +1,4 @@
-"""Descents of many independent problems at once, one a row, and the W-solvers that need gradients alone.
+"""Descents of many independent problems at once, one a row.
 
 Points in the Z-step and units in the W-step are such rows, and so is one whole segment: thousands of small problems
 whose products, values and gradients are cheap together.  Each row has its own step length and its own coefficients;
@@ -7,24 +7,18 @@ rows that are done are masked.  Linear systems are solved by conjugate gradients
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
 
 import numpy as np
 
-from macmpi.demand import Demand, Demands
 from macmpi.nets.design import row_dots
-from macmpi.parallel.streams import stream
-from macmpi.reductions import OverPoints
-from macmpi.solvers import BY_SUMS, WSolver, improved
-from macmpi.solvers.grams import System, UnitWhitening
-from macmpi.solvers.w_problem import WProblem, gradients, values
 from macmpi.typing import Array
 
 Values = Callable[[Array], Array]
 Gradients = Callable[[Array], tuple[Array, Array]]
 Numbers = Array | float
+Agreed = Callable[[Array], Array]
 
 Precondition = Callable[[Array], Array]
 """Gives a fresh array, the preconditioned residuals of some rows."""
@@ -51,11 +45,43 @@ class Direction:
 
     exact: bool = True
 
-    def next(self, G: Array) -> Array:
+    def begin(self, with_gradient: Gradients, agreed: Agreed) -> None:
+        """The objectives whose gradients follow, and `agreed` as of `minimise`."""
+
+    def next(self, G: Array, X: Array) -> Array:
         return -G
 
     def moved(self, step: Array, G: Array) -> None:
         """The step taken, and the gradient after it."""
+
+
+@dataclass
+class Newton(Direction):
+    """d = -H^-1 g by CG as far as `cg_tolerance`, or as H is positive along CG's directions (truncated Newton).
+
+    H p is a difference of gradients.  Cost: two gradients a CG iteration.
+    """
+
+    exact: bool = False
+    cg_iterations: int = 10
+    cg_tolerance: float = 0.1
+
+    def begin(self, with_gradient: Gradients, agreed: Agreed) -> None:
+        self._slopes, self._agreed = with_gradient, agreed
+
+    def next(self, G: Array, X: Array) -> Array:
+        size = np.cbrt(np.finfo(X.dtype).eps) * (1.0 + np.abs(X).max(axis=1, initial=0.0))
+
+        def product(P: Array, last: bool) -> tuple[Array, Array | None, Array]:
+            h = self._agreed(size / np.maximum(np.abs(P).max(axis=1, initial=0.0), np.finfo(P.dtype).tiny))[:, None]
+            with np.errstate(over="ignore", invalid="ignore"):
+                ahead, behind = (self._slopes((X + s * h * P).astype(X.dtype, copy=False))[1] for s in (1.0, -1.0))
+                HP = np.nan_to_num((ahead - behind) / (2.0 * h), posinf=0.0, neginf=0.0)
+            return self._agreed(row_dots(P, HP)), None if last else HP, P
+
+        start, keys = np.zeros_like(G), (self.cg_iterations, self.cg_tolerance)
+        D = conjugate_gradients(start, -G, product, np.copy, *keys, agreed=self._agreed)
+        return np.where(D.any(axis=1, keepdims=True), D, -G)
 
 
 @dataclass
@@ -64,7 +90,7 @@ class Conjugate(Direction):
 
     _old: tuple[Array, Array] | None = None
 
-    def next(self, G: Array) -> Array:
+    def next(self, G: Array, X: Array) -> Array:
         D = -G
         if self._old is not None:
             G_old, D_old = self._old
@@ -82,7 +108,7 @@ class LBFGS(Direction):
     _pairs: list[Pair] = field(default_factory=list)
     _gradient: Array | None = None
 
-    def next(self, G: Array) -> Array:
+    def next(self, G: Array, X: Array) -> Array:
         self._gradient = G
         self.exact = not self._pairs
         return -inverse_times(self._pairs, G)
@@ -131,7 +157,7 @@ def minimise(
     iterations: int,
     halvings: int,
     tolerance: float,
-    agreed: Callable[[Array], Array] = lambda found: found,
+    agreed: Agreed = lambda found: found,
 ) -> tuple[Array, Array]:
     """Lower each row's objective from `start` (m, P); gives the rows and their objectives (m,).  No row's rises.
 
@@ -139,12 +165,13 @@ def minimise(
     values and gradients are sums that ranks take together.  Collective: where it is.
     """
     X = start.copy()
+    direction.begin(with_gradient, agreed)
     f, G = _finite(*with_gradient(X))
     live = np.ones(len(X), dtype=bool)
     G = agreed(G)
     length = agreed(1.0 / np.maximum(1.0, np.sqrt(row_dots(G, G))))
     for i in range(iterations):
-        D = agreed(direction.next(G))
+        D = agreed(direction.next(G, X))
         slope = agreed(row_dots(D, G))
         wrong = slope >= 0.0
         D[wrong] = -G[wrong]
@@ -256,106 +283,3 @@ def conjugate_gradients(
             break
         P = preconditioned + np.where(live, ry / np.where(live, ry_old, 1.0), 0.0)[:, None] * P
     return X
-
-
-# --- W-solvers --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class GradientW(WSolver):
-    """Steepest descent, step lengths from a parabola, for each row of theta; others descend along their `direction`.
-
-    Units are fitted in coordinates in which the layer's Gram is the identity: features of a sigmoid layer differ in
-    scale by orders of magnitude.  Cost of an iteration: 4 N D w flops, and 2 N D w a trial.
-    """
-
-    iterations: int = 10
-    tolerance: float = 0.01
-    halvings: int = 10
-
-    takes: ClassVar[frozenset[str]] = frozenset({"units", "segment"})
-    handles: ClassVar[Demands] = BY_SUMS
-    system: ClassVar[System] = System()
-    direction: ClassVar[type[Direction]] = Direction
-
-    def solve(self, problem: WProblem, over_points: OverPoints) -> Array:
-        start = np.asarray(problem.start, dtype=np.float64)
-        whitened = UnitWhitening(problem.parts())
-        begun = problem.in_pieces.agreed(whitened.into(start))
-
-        def slopes(phi: Array) -> tuple[Array, Array]:
-            found, G = gradients(problem, whitened.back(phi), over_points)
-            return found, whitened.pull(G)
-
-        def errors(phi: Array) -> Array:
-            return values(problem, whitened.back(phi), over_points)
-
-        limits = self.iterations, self.halvings, self.tolerance
-        found, _ = minimise(self.direction(), errors, slopes, begun, *limits, problem.in_pieces.agreed)
-        moved = (found != begun).any(axis=1)
-        return np.where(moved[:, None], whitened.back(found), start)
-
-
-@dataclass(frozen=True)
-class ConjugateGradientW(GradientW):
-    """Nonlinear conjugate gradient, Polak-Ribiere cut off at 0 (PR+)."""
-
-    direction: ClassVar[type[Direction]] = Conjugate
-
-
-@dataclass(frozen=True)
-class LBFGSW(GradientW):
-    """L-BFGS."""
-
-    direction: ClassVar[type[Direction]] = LBFGS
-
-
-Gradient = Callable[[Array, Any], Array]
-"""The gradient of the objective with respect to phi is taken from some points."""
-
-
-@dataclass(frozen=True)
-class SGDW(WSolver):
-    """theta <- theta - rate v, v <- momentum v + mean gradient of the next `batch` points, for `iterations` epochs.
-    (Mean: divided by their number and by the mean weight of all points.)
-
-    For units in coordinates in which the layer's Gram is N I, so that the rate is a share of a linear unit's own step.
-
-    The order of the points is keyed by the problem, so every tile of a layer sees the same minibatches.  A row keeps
-    its start where the epochs have not lowered its objective.  Cost: 4 N D w flops an epoch, 4 N D w for the checks.
-    """
-
-    iterations: int = 1
-    batch: int = 100
-    rate: float = 0.1
-    momentum: float = 0.9
-
-    takes: ClassVar[frozenset[str]] = frozenset({"units", "segment"})
-    handles: ClassVar[Demands] = (BY_SUMS | {Demand.RING}) - {Demand.SHARDED}
-    system: ClassVar[System] = System()
-
-    def solve(self, problem: WProblem, over_points: OverPoints) -> Array:
-        whitened, N, weight = UnitWhitening(problem.parts()), len(problem.targets), problem.rows
-        phi = whitened.into(np.asarray(problem.start, dtype=np.float64))
-        velocity, scale = np.zeros_like(phi), float(N) if problem.factor is not None else N / weight
-
-        def gradient(phi: Array, rows: Array) -> Array:
-            theta = whitened.back(phi)
-            _, G = problem.partial(theta, rows, slope=True)
-            return scale * whitened.pull(G / len(rows) + problem.ridge_part(theta)[1] / N)
-
-        with np.errstate(over="ignore", invalid="ignore"):
-            for epoch in range(self.iterations):
-                order = stream(problem.key[0] if problem.key else 0, "sgd", *problem.key[1:], epoch).permutation(N)
-                batches = [order[first : first + self.batch] for first in range(0, N, self.batch)]
-                phi, velocity = self.steps(phi, velocity, batches, gradient, self.rate)
-            return improved(problem, whitened.back(phi), over_points)
-
-    def steps(
-        self, phi: Array, velocity: Array, batches: Iterable[Any], gradient: Gradient, rate: float
-    ) -> tuple[Array, Array]:
-        """A step for each minibatch, from phi with a velocity; gives both as they are then."""
-        for rows in batches:
-            velocity = self.momentum * velocity - rate * gradient(phi, rows)
-            phi = phi + velocity
-        return phi, velocity

@@ -196,6 +196,7 @@ CASES: dict[str, Case] = {
     # half steps
     "momentum": Case("numbers", {**MAC, **NET, "method.acceleration": "momentum"}),
     "feasible": Case("codes", {**MAC, **CODE, "method.acceleration": "feasible"}),
+    "joint": Case("codes", {**MAC, **CODE, "method.acceleration": "joint"}),
     "plain": Case("numbers", {**PLAIN, **NET}),
     "closed_form": Case("codes", {**PLAIN, **CODE, "model.sites": "before"}),
     "single_directions": Case(
@@ -203,7 +204,7 @@ CASES: dict[str, Case] = {
     ),
     **{
         f"w_{name}": Case("numbers", {**PLAIN, **NET, **solved_by(name)})
-        for name in ("gauss_newton", "hessian_free", "lbfgs", "ncg", "gradient", "sgd", "proximal")
+        for name in ("gauss_newton", "hessian_free", "newton", "lbfgs", "ncg", "gradient", "sgd", "proximal")
     },
     "w_hessian_free_sharded": Case("numbers", {**PLAIN, **NET, **SHARDED, **solved_by("hessian_free")}),
     "z_gauss_newton": Case("numbers", {**PLAIN, **NET, "z_step.solver": "gauss_newton", "z_step.iterations": 2}),

@@ -297,6 +297,7 @@ W_THOROUGH: dict[str, list[dict[str, Any]]] = {
     ],
     "closed_form": [{}],
     "hessian_free": [EXACT_DIRECTION | {"iterations": 160, "cg_iterations": 20, "cg_tolerance": 0.1}],
+    "newton": [{"iterations": 60, "cg_iterations": 30, "cg_tolerance": 1e-3, "tolerance": 0.0, "halvings": 60}],
     "lbfgs": [{"iterations": 1000, "tolerance": 0.0, "halvings": 60}],
     "ncg": [{"iterations": 1000, "tolerance": 0.0, "halvings": 60}],
     "gradient": [{"iterations": 400, "tolerance": 0.0, "halvings": 60}],
@@ -475,6 +476,10 @@ Z_THOROUGH: dict[str, list[dict[str, Any]]] = {
         for direction, cg_iterations in (("dual", 8), ("direct", 1), ("auto", 8))
     ],
     "alternating": [{"iterations": 60, "cg_iterations": 8, "cg_tolerance": 0.0}],
+    "newton": [{"iterations": 60, "halvings": 60, "cg_iterations": 30, "cg_tolerance": 1e-3}],
+    "lbfgs": [{"iterations": 300, "halvings": 60}],
+    "ncg": [{"iterations": 600, "halvings": 60}],
+    "gradient": [{"iterations": 600, "halvings": 60}],
 }
 """Arguments with which a Z-solver goes on until it has a minimum."""
 
@@ -489,7 +494,7 @@ Z_ARGUMENTS: dict[str, list[dict[str, Any]]] = {
 }
 """Other arguments under which the contract must hold; a solver that is not here is taken as it comes."""
 
-Z_EXCESS: dict[str, float] = {"alternating": 1e-2}
+Z_EXCESS: dict[str, float] = {"alternating": 1e-2, "gradient": 1e-2}
 """Share of an objective by which a thorough solver that converges slowly may miss the minimum; the others end in it."""
 
 SITES = ("after", "before", "sparse")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from macmpi.solvers.descent import LBFGS, Conjugate, Direction, Gradients, Values, line_search, minimise
+from macmpi.solvers.descent import LBFGS, Conjugate, Direction, Gradients, Newton, Values, line_search, minimise
 from macmpi.typing import Array
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -18,6 +18,7 @@ DIRECTIONS: dict[str, Callable[[], Direction]] = {
     "steepest": Direction,
     "conjugate": Conjugate,
     "L-BFGS": LBFGS,
+    "Newton": Newton,
 }
 
 
@@ -116,10 +117,10 @@ def test_conjugate_directions_are_those_of_polak_and_ribiere(random: np.random.G
     """d = -g + max(0, g . (g - g_old) / g_old . g_old) d_old, row by row; a row whose gradient stays begins again."""
     direction, (old, new) = DIRECTIONS["conjugate"](), random.normal(size=(2, 5, 4))
     new[0], new[1] = old[0], 0.5 * old[1]
-    assert_array_equal(direction.next(old), -old)
+    assert_array_equal(direction.next(old, old), -old)
     beta = np.maximum(0.0, np.sum(new * (new - old), axis=1) / np.sum(old * old, axis=1))
     assert (beta > 0.0).any() and (beta == 0.0).any()
-    assert_allclose(direction.next(new), -new - beta[:, None] * old, rtol=1e-12, atol=1e-14)
+    assert_allclose(direction.next(new, new), -new - beta[:, None] * old, rtol=1e-12, atol=1e-14)
 
 
 def test_curvature_pays(random: np.random.Generator) -> None:

@@ -23,8 +23,8 @@ COMBINATIONS = [
         "derivatives, with multipliers, a metric or selection"
     ),
     (
-        '`method.acceleration` with another method than mac, with selection, multipliers, `sites = "none"` or a '
-        "layer without derivatives"
+        "`method.acceleration` with another method than mac, with selection, multipliers (not `joint`), "
+        '`sites = "none"` or a layer without derivatives'
     ),
     (
         '`method.name = "stochastic"`, `"sgd"`, `"adam"`, `"cg"`, `"lbfgs"` with a layer that has no derivatives,'
@@ -122,6 +122,21 @@ TABLE = {
             "penalty.metric": {"penalty.metric": "variance"},
             "selection.criterion": {"selection.criterion": "bic", "selection.epsilon2": [0.1]},
         }.items()
+    },
+    **{
+        f"joint and {key}": Row(
+            {"method.acceleration": "joint", **keys},
+            (),
+            ({"method.acceleration": "none"}, *others),
+            "`method.acceleration` with",
+        )
+        for key, keys, others in (
+            ("stochastic", {"method.name": "stochastic"}, ({"method.name": "mac"},)),
+            ("selection", RIDGES, ()),
+            ("l1", {"penalty.l1": 0.1}, ()),
+            ("no sites", {"model.sites": "none"}, ({"model.sites": "after"},)),
+            ("bits", BITS, ()),
+        )
     },
     **{
         f"acceleration and {key}": Row(

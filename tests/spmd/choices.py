@@ -196,6 +196,14 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     path = {"penalty.stop": "gradient", "penalty.gradient_tolerance": 5.0, "method.acceleration": "none"}
     yield WIDE, {**path, "model.sites": ["after", "none", "before"]}
     yield CLASSES, {**path, "model.loss": "cross_entropy", "parallel.data": "sharded"}
+    joint = {**path, "method.acceleration": "joint"}
+    yield (
+        WIDE,
+        {**joint, "model.sites": ["after", "none", "before"], "model.skips": [[1, 3]], "model.joining": "append"},
+    )
+    yield CLASSES, {**joint, "model.loss": "cross_entropy", "parallel.data": "sharded"}
+    yield GAPS, {**joint, "loss.missing": True, "parallel.data": "node"}
+    yield SMALL, {**lagrangian, "method.acceleration": "joint", **single}
     yield LONG, {**lagrangian, "penalty.gradients": True, "penalty.metric": "variance", **single}
     yield from losses(single, lagrangian)
     yield from weighted_outputs(single, lagrangian)

@@ -42,7 +42,7 @@ SITES: dict[str, Any] = {
     "none below": ["none", "after"],
     "none above": ["before", "none"],
 }
-ALL_SEGMENTS = ["auto", "hessian_free", "lbfgs", "ncg", "gradient", "sgd"]
+ALL_SEGMENTS = ["auto", "hessian_free", "newton", "lbfgs", "ncg", "gradient", "sgd"]
 UNITS_ALONE = ["gauss_newton"]
 MUS = [0.1, 10.0, 1e4]
 W_CHOICES = [

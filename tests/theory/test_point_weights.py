@@ -52,8 +52,11 @@ RUNS: dict[str, dict[str, Any]] = {
     "softmax": {"activation": ["tanh", "softmax"]},
     "bits": {"activation": ["binary", "tanh"], "sites": ["after", "none"]},
     "no ridge": {"ridge": 0.0},
-    **{f"{name} W-step": {"sites": "none", "w_step": {"solver": name}} for name in ("lbfgs", "ncg", "gradient")},
-    **{f"{name} of units": {"w_step": {"solver": name}} for name in ("lbfgs", "ncg", "gradient")},
+    **{
+        f"{name} W-step": {"sites": "none", "w_step": {"solver": name}}
+        for name in ("newton", "lbfgs", "ncg", "gradient")
+    },
+    **{f"{name} of units": {"w_step": {"solver": name}} for name in ("newton", "lbfgs", "ncg", "gradient")},
     **{loss: {"loss": loss} for loss in LOSSES if loss != "squared"},
     **{f"{loss}, proximal": {"loss": loss, "l1": 0.01} for loss in ("cross_entropy", "poisson", "huber")},
 }

@@ -110,6 +110,13 @@ def test_the_penalty_is_the_papers_where_no_other_was_measured(tables: dict[str,
     assert found.method.acceleration == "none"
 
 
+@pytest.mark.parametrize(("keys", "expected"), [({}, ("joint", 10.0)), ({"schedule": "ring"}, ("none", 2.0))], ids=str)
+def test_a_path_of_stationary_points_moves_all_together_where_it_can(keys: Any, expected: tuple[str, float]) -> None:
+    given = config.validate(FULL | {"penalty": {"stop": "gradient"}, "w_step": keys}, "this test")
+    found = decide(given, 9)[0]
+    assert (found.method.acceleration, found.penalty.factor) == expected
+
+
 @pytest.mark.parametrize("autoencoder", [False, True])
 @pytest.mark.parametrize("codebook", [False, True])
 @pytest.mark.parametrize("centres", [*WORDS, *itertools.product(WORDS, repeat=2)], ids=str)

@@ -91,7 +91,7 @@ MISTAKES: dict[str, list[Any]] = {
     "penalty.group_lasso": NOT_A_STRENGTH,
     "penalty.weights_min": NOT_A_BOUND,
     "penalty.weights_max": NOT_A_BOUND,
-    "z_step.solver": ["newton", "", 1, ["binary"]],
+    "z_step.solver": ["Newton", "", 1, ["binary"]],
     "z_step.iterations": NOT_OWN,
     "z_step.relaxation": [2.0, *NOT_POSITIVE],
     "z_step.cg_iterations": NOT_A_COUNT,

@@ -74,6 +74,7 @@ ASKING: dict[Demand, Keys] = {
     D.COUNTED: {"penalty.mu_every": 3},
     D.GRADIENTS: {"penalty.gradients": True},
     D.ACCELERATED: {"method.acceleration": "momentum"},
+    D.TOGETHER: {"method.acceleration": "joint"},
     D.RING: OWN | {"w_step.schedule": "ring"},
     D.SELECTED: RIDGES,
     D.SELECTED_UNITS: UNITS,

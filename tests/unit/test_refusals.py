@@ -164,7 +164,7 @@ def test_a_solver_that_does_not_say_that_it_keeps_masks(monkeypatch: pytest.Monk
     class Unaware(W_SOLVERS["lbfgs"]):  # type: ignore[misc]
         handles = W_SOLVERS["lbfgs"].handles - {Demand.SPARSE}
 
-    monkeypatch.setattr("macmpi.solvers.descent.LBFGSW", Unaware)
+    monkeypatch.setattr("macmpi.solvers.w_descent.LBFGSW", Unaware)
     planned({"w_step.solver": "lbfgs"})
     with pytest.raises(
         UsageError, match=r'"lbfgs" does not go with a sparse layer of segment 1.*Unaware.handles have Demand.SPARSE'
@@ -177,7 +177,7 @@ def test_an_activation_that_a_solver_cannot_train_under(monkeypatch: pytest.Monk
     class Smooth(W_SOLVERS["lbfgs"]):  # type: ignore[misc]
         activations: ClassVar[frozenset[str]] = frozenset({"linear", "tanh"})
 
-    monkeypatch.setattr("macmpi.solvers.descent.LBFGSW", Smooth)
+    monkeypatch.setattr("macmpi.solvers.w_descent.LBFGSW", Smooth)
     keys = {"w_step.solver": "lbfgs", "model.activation": ["tanh", "relu"]}
     text = refusal(keys)
     assert 'w_step.solver = "lbfgs" cannot train under "relu" (segment 2); use auto' in text

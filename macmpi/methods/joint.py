@@ -1,0 +1,275 @@
+"""MAC whose weights and coordinates move together: damped Newton steps of E_Q, the coordinates eliminated.
+
+A step solves, with H the Hessian of min over Z of E_Q + ridge and g its gradient (macmpi/solvers/arrow.py),
+
+    (H + damping I) dW = -g
+
+by conjugate gradients, preconditioned by M_k (x) G_k of each layer.  Where CG meets a direction along which H is not
+positive, H goes without the maps' curvature (Gauss-Newton) as long as that promises much, and later with more damping,
+which leads away from saddle points.  z moves with W, then by a Z-step at the new weights.  The step is halved until
+E_Q + ridge falls, and damping follows the fall against that of the model (Levenberg; Marquardt).
+
+At each mu this converges to a stationary point in few steps, and the system of the weights is no worse where mu is
+large: so the path of theorem B.3 can be followed to where rounding ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from macmpi.half_steps.errors import ridge_gradient
+from macmpi.half_steps.problems import ZInputs, prepare_z, z_problem
+from macmpi.mac import Mac
+from macmpi.nets.design import at, row_dots, total_of
+from macmpi.nets.layers import Map
+from macmpi.parallel.shared_work import TreeSum
+from macmpi.parallel.streams import stream
+from macmpi.parallel.tiles import Tile
+from macmpi.solvers.arrow import Arrow, arrow_of, settled
+from macmpi.solvers.descent import conjugate_gradients
+from macmpi.solvers.grams import inputs_gram
+from macmpi.solvers.metrics import shared_metric
+from macmpi.solvers.z_gauss_newton import GaussNewtonZ
+from macmpi.state import JointState, MacState, Pause, State, block_views, never
+from macmpi.typing import Array
+
+FIRST, LEAST, MOST = 1e-2, 1e-7, 1e3
+"""The damping at first, at least and at most, per unit of the points' weight."""
+
+RAISED, LOWERED = 4.0, 0.2
+"""The damping is multiplied by RAISED after a step that was halved, or fell by less than a quarter of what the model
+says, by LOWERED where it fell by more than three quarters."""
+
+HALVINGS, ATTEMPTS = 4, 6
+"""A step is halved at most HALVINGS times; then the damping is raised, for at most ATTEMPTS steps in all."""
+
+MUCH = 1e-3
+"""The model promises much where its slope along the step is this share of E_Q + ridge."""
+
+ITERATIONS, TOLERANCE = 200, 0.05
+"""CG ends after ITERATIONS, or where its preconditioned residual has fallen to the share TOLERANCE."""
+
+DRAWS = 4
+"""Random vectors of each point of which the metrics M_k are made."""
+
+Z_STEPS = 3
+"""Gauss-Newton steps of the coordinates alone where mu is another one than before."""
+
+ROUNDING = 64.0
+"""E_Q + ridge may rise by this many units of its last place."""
+
+
+class Joint(Mac):
+    """Newton's method in weights and coordinates as a Method.  Collective: where a method says so."""
+
+    def start_at(self, weights: Array, gradient_step: bool) -> State[JointState]:
+        """Does as MAC does, with a record of its own.  Collective: yes."""
+        return _owned(super().start_at(weights, gradient_step))
+
+    def start_from(self, codes: Array, seed: int, range_: float) -> State[JointState]:
+        """Does as MAC does, with a record of its own.  Collective: yes."""
+        return _owned(super().start_from(codes, seed, range_))
+
+    @cached_property
+    def tiles(self) -> Sequence[Tile]:
+        """The tiles of this rank's points.  Collective: no."""
+        return self.plan.work.train.tiles_of(self.team.rank)
+
+    @cached_property
+    def sums(self) -> TreeSum:
+        """Sums over the tiles.  Collective: yes, the first time."""
+        return self.plan.work.train.tile_sums(self.team)
+
+    def total(self, add: Callable[[slice, Array], None], width: int) -> Array:
+        """The sum of what add(rows, out) adds to out (width,) for each tile.  Collective: yes."""
+        own = dict(enumerate(self.tiles, self.sums.own.start))
+        return self.sums(lambda i, out: add(own[i].rows, out), width)
+
+    def sweep(self, state: State[Any], pause: Pause = never) -> bool:
+        """One step; none, where no damping lets E_Q + ridge fall.  Collective: yes.
+
+        Cost: a CG iteration takes 4 passes through the net, with the maps' curvature 16; the rest about 40, and three
+        times the inverse of a matrix of each point, of as many rows as the net has outputs or the last site units.
+        """
+        if state.mu != state.mu_done:
+            self._settle(state)
+        system = System(self, state)
+        before, error = state.weights.copy(), system.error
+        resolution = ROUNDING * float(np.finfo(state.weights.dtype).eps) * error
+        for _ in range(ATTEMPTS):
+            step, slope, state.own.damping = system.step(state.own.damping)
+            for length in 0.5 ** np.arange(HALVINGS + 1):
+                state.weights[:] = before + (length * step).astype(before.dtype)
+                Z, after = self._followed(system, state, length * step)
+                predicted = system.falls + (length - 0.5 * length**2) * slope
+                if after <= error + resolution * (predicted < resolution):
+                    break
+            else:
+                state.weights[:] = before
+                state.own.damping = min(RAISED**2 * state.own.damping, MOST)
+                continue
+            with self.parts.points.writing(state.Z):
+                for rows, own in Z.items():
+                    state.Z[rows : rows + len(own)] = own
+            if predicted > resolution:
+                share = (error - after) / predicted if length == 1.0 else 0.0
+                by = RAISED if share < 0.25 else LOWERED if share > 0.75 else 1.0
+                state.own.damping = min(max(by * state.own.damping, LEAST), MOST)
+            break
+        state.completed()
+        return True
+
+    def _settle(self, state: State[Any]) -> None:
+        """Z-steps at the present weights: the Hessian at coordinates of another mu says nothing.  Collective: yes."""
+        given, solver = prepare_z(self.parts, state), GaussNewtonZ(Z_STEPS, 1.0, direction="direct")
+        with self.parts.points.writing(state.Z), self.clock("z"):
+            for tile in self.tiles:
+                state.Z[tile.rows] = solver.solve(z_problem(given, tile.rows), None).Z
+
+    def _followed(self, system: System, state: State[Any], step: Array) -> tuple[dict[int, Array], float]:
+        """Coordinates for the state's weights, of each own tile by its first row, and E_Q + ridge there.
+
+        They move with the weights and then by a Z-step, where their objective falls, and where that is nearly least by
+        a whole Gauss-Newton step.  Collective: yes.
+        """
+        given = replace(system.given, weights=self.parts.weights(state))
+        found, solver = dict[int, Array](), GaussNewtonZ(1, 1.0, direction="direct")
+        changes = block_views(step.astype(state.weights.dtype), self.plan.chain.block_shapes)
+
+        def part(rows: slice, out: Array) -> None:
+            problem = z_problem(given, rows)
+            moved = problem.Z + system.arrows[rows.start].coordinates(changes)
+            with np.errstate(over="ignore", invalid="ignore"):  # a step may go too far: it is not taken
+                nearer = problem.values(moved) < problem.values(problem.Z)
+            problem = replace(problem, Z=np.where(nearer[:, None], moved, problem.Z))
+            problem = replace(problem, Z=solver.solve(problem, None).Z)
+            Z = found[rows.start] = settled(problem)
+            out[0] += total_of(problem.values(Z), at(self.data.weights, rows))
+
+        with self.clock("z"):
+            (error,) = self.total(part, 1)
+        return found, float(error) + self.shaping(state)
+
+    def shaping(self, state: State[Any]) -> float:
+        """The ridge as it stands in E_Q.  Collective: yes."""
+        return self.team.from_root(lambda: self.parts.shaping_of(state, range(len(self.plan.chain.segments))))
+
+
+class System:
+    """The weights' system at a state.  Collective: where a method says so, yes to make one.
+
+    given: the Z-problems' own; arrows: of own tiles, by their first rows; slope: minus the gradient by W, with the
+    ridge; error: E_Q + ridge; falls: by how much the coordinates alone lower the model.
+    """
+
+    def __init__(self, joint: Joint, state: State[Any]) -> None:
+        self.joint, self.state, self.plan = joint, state, joint.plan
+        self.blocks, self.shapes = self.plan.chain.blocks, self.plan.chain.block_shapes
+        self.given: ZInputs = prepare_z(joint.parts, state)
+        weights, P = joint.data.weights, len(state.weights)
+        sides = [pair if _is_linear(map_) else (1, 1) for map_, pair in zip(self.blocks, self.shapes, strict=True)]
+        forms = tuple((n, n) for pair in sides for n in pair)
+        with joint.clock("z"):
+            rows = [tile.rows for tile in joint.tiles]
+            self.arrows = {own.start: arrow_of(z_problem(self.given, own), at(weights, own)) for own in rows}
+
+            def add(rows: slice, out: Array) -> None:
+                arrow = self.arrows[rows.start]
+                arrow.add_slope(block_views(out[:P], self.shapes))
+                out[P : P + 2] += [total_of(found, arrow.weights) for found in (arrow.values, arrow.falls)]
+                self._add_forms(arrow, rows, block_views(out[P + 2 :], forms))
+
+            sums = joint.total(add, P + 2 + sum(n * n for n, _ in forms))
+        self.slope = sums[:P] - ridge_gradient(joint.parts, state)
+        self.error, self.falls = float(sums[P]) + joint.shaping(state), float(sums[P + 1])
+        with joint.clock("w"):
+            ones = replace(state, weights=np.ones_like(state.weights))
+            ridges = block_views(ridge_gradient(joint.parts, ones), self.shapes)
+            self._ridges = [float(ridge.max()) for ridge in ridges]
+            self._factors = [np.linalg.eigh(form) for form in block_views(sums[P + 2 :], forms)]
+
+    def _add_forms(self, arrow: Arrow, rows: slice, forms: Sequence[Array]) -> None:
+        """Metrics and Grams of each parameter block in turn; of maps that are not linear numbers.  Collective: no."""
+        plan, rank = self.plan, self.joint.team.rank
+        first = plan.work.train.held(rank).start + rows.start
+        for i in range(DRAWS):
+            for k, tape, U in arrow.draws(stream(plan.seed, "metrics", self.state.iteration, first, i)):
+                for step, dF in tape.backwards(U):
+                    assert step.W is not None and step.block is not None
+                    D = dF[:, : step.map.own.n_out] / np.sqrt(DRAWS * plan.n_train)
+                    squares = shared_metric(D.T @ D, len(step.W)) if _is_linear(step.map) else row_dots(D, D).sum()
+                    forms[2 * plan.features[k].parameter_blocks[step.block]][:] += squares
+        for segment, tape in zip(plan.features, arrow.tapes, strict=True):
+            grams = tape.scales(lambda step: inputs_gram(step, arrow.weights))
+            for block, G in zip(segment.parameter_blocks, grams, strict=True):
+                forms[2 * block + 1][:] += G
+
+    def step(self, damping: float) -> tuple[Array, float, float]:
+        """dW (P,) in float64, minus the slope along it, and its damping.  Collective: yes."""
+        with self.joint.clock("w"):
+            step, slope, bent = self._solved(damping, curved=True)
+            if bent:
+                step, slope, _ = self._solved(damping, curved=False)
+            while bent and slope < MUCH * self.error and damping < MOST:
+                damping *= RAISED
+                step, slope, bent = self._solved(damping, curved=True)
+        return step, slope, damping
+
+    def _solved(self, damping: float, curved: bool) -> tuple[Array, float, bool]:
+        """dW by CG, minus the slope along it, and whether it met a direction without curvature.  Collective: yes."""
+        agreed, b, state = self.joint.parts.in_pieces.agreed, self.slope, self.state
+        added = damping * self.joint.parts.points.weight
+        size = float(np.finfo(state.weights.dtype).eps) ** (1.0 / 3.0) * (1.0 + float(np.abs(state.weights).max()))
+        least = np.inf
+
+        def product(P: Array, last: bool) -> tuple[Array, Array | None, Array]:
+            nonlocal least
+            share = size / max(float(np.abs(P).max()), float(np.finfo(float).tiny)) if curved else 0.0
+            HP = self._product(P[0], share)[None] + added * P
+            curvature = agreed(row_dots(P, HP))
+            least = min(least, float(curvature[0]))
+            return curvature, None if last else HP, P
+
+        def precondition(R: Array) -> Array:
+            return self._preconditioned(R[0], added)[None]
+
+        start = np.zeros((1, len(b))), b[None].copy()
+        found = conjugate_gradients(*start, product, precondition, ITERATIONS, TOLERANCE, agreed=agreed)
+        step: Array = agreed(found[0])
+        return step, float(agreed(np.array([step @ b]))[0]), least <= 0.0
+
+    def _product(self, direction: Array, share: float) -> Array:
+        """The Hessian of E_Q + ridge times a direction.  Collective: yes."""
+        changes = block_views(direction.astype(self.state.weights.dtype, copy=False), self.shapes)
+
+        def add(rows: slice, out: Array) -> None:
+            self.arrows[rows.start].add_product(changes, share, block_views(out, self.shapes))
+
+        moved = replace(self.state, weights=direction)
+        return self.joint.total(add, len(direction)) + ridge_gradient(self.joint.parts, moved)
+
+    def _preconditioned(self, R: Array, damping: float) -> Array:
+        """(M_k (x) G_k + ridge + damping)^-1 R of each layer; of others than linear maps for numbers M_k and G_k.
+
+        Collective: no.
+        """
+        out = np.empty_like(R)
+        views = zip(block_views(R, self.shapes), block_views(out, self.shapes), self.blocks, self._ridges, strict=True)
+        for (B, found, map_, ridge), M, G in zip(views, self._factors[::2], self._factors[1::2], strict=True):
+            (m, Q), (g, V) = M, G
+            scale = np.maximum(m, 0.0)[:, None] * np.maximum(g, 0.0) + ridge + damping
+            found[:] = map_.own.zero_missing(Q @ ((Q.T @ B @ V) / scale) @ V.T if _is_linear(map_) else B / scale)
+        return out
+
+
+def _is_linear(map_: Map) -> bool:
+    return "linear" in map_.own.capabilities
+
+
+def _owned(state: State[MacState]) -> State[JointState]:
+    return state.owned_by(JointState(**vars(state.own), damping=FIRST))

@@ -1,0 +1,227 @@
+"""Newton's method for E_Q in weights and coordinates together: an arrow system, whose blocks are those of the points.
+
+With c_k, q, B and Phi_k as in z_gauss_newton.py, and D_k dW what a change of the weights makes of the outputs of
+segment k, the Gauss-Newton model of a point is
+
+    1/2 ||q - B (J_{K+1} dz_K + D_{K+1} dW)||^2 + 1/2 sum_k ||dz_k - J_k dz_{k-1} - D_k dW - c_k||_{M_k}^2.
+
+Its minimum over the point's coordinates, the Schur complement, is 1/2 (r - B G dW)^T S^-1 (r - B G dW), where
+
+    r = q - sum_k Phi_k c_k,    S = I + sum_k Phi_k M_k^-1 Phi_k^T  (L x L),
+
+and G dW are the changes of the net's outputs with dz_k = J_k dz_{k-1} + D_k dW: the Gauss-Newton model of the net
+itself in the metric S^-1, which tends to the identity as mu grows.  So the weights' system is no worse at a large mu.
+
+The curvature of the maps, sum_k p_k^T d^2 f_k with p_k the derivative of E_Q by the outputs of f_k, is added along the
+coordinates that the model gives for dW.  What the coordinates' own curvature changes of these falls like 1 / mu.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from macmpi.nets.design import weighed
+from macmpi.nets.losses import Root, dense, times
+from macmpi.nets.tape import Tape, compose
+from macmpi.parallel.streams import Stream
+from macmpi.solvers.z_gauss_newton import Linearised, columns
+from macmpi.solvers.z_problem import ZProblem
+from macmpi.typing import Array
+
+Blocks = Sequence[Array]
+"""Numbers for each parameter block of the net, of the block's shape."""
+
+SMALL = 1e-9
+"""A point whose objective can fall by this share takes the whole step: rounding would hide from it that it falls."""
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """The model of some points, their coordinates eliminated.  What it gives is by point, and sums in `add_*`.
+
+    residual: r; inverses (n, m, m): of S, or where the last site has fewer units than the net has outputs, of
+    C_K^-1 + (B J_{K+1})^T B J_{K+1}.  weights: of the points (n,), or None.
+    """
+
+    problem: ZProblem
+    tapes: Sequence[Tape]
+    root: Root
+    model: Linearised
+    residual: Array
+    inverses: Array
+    weights: Array | None
+
+    @property
+    def values(self) -> Array:
+        """The objectives at the problem's coordinates: (n,)."""
+        return self.problem.weigh(self.problem.Z, self.model.feasible, self.tapes[-1].F)
+
+    @property
+    def falls(self) -> Array:
+        """By how much the model is lower at its minimum over the coordinates alone: (n,)."""
+        q = self.model.residual
+        found = np.vecdot(q, q) - np.vecdot(self.residual, self.solved(self.residual))
+        for form, c in zip(self.model.metrics, self.model.feasible, strict=True):
+            found += form.square(c)
+        return 0.5 * found
+
+    def solved(self, U: Array) -> Array:
+        """S^-1 U, row by row."""
+        if self.inverses.shape[1] == U.shape[1]:
+            return np.matvec(self.inverses, U)
+        last = self.model.tangents[-1]
+        return U - last.jvp(np.matvec(self.inverses, last.vjp(U)))
+
+    def coordinates(self, changes: Blocks | None = None) -> Array:
+        """dz (n, sum H) at which the model is least for a change of the weights, None for no change."""
+        terms, own = self._made(changes)
+        made = self._outputs(terms, own)
+        for term, c in zip(terms, self.model.feasible, strict=True):
+            term += c
+        return self._followed(terms, self.solved(self.residual - made))
+
+    def add_slope(self, out: Blocks) -> None:
+        """Adds G^T B^T S^-1 r, minus the derivative by W of E_Q's least value over the coordinates.  Cost: 2 passes."""
+        self._pull(weighed(self.solved(self.residual), self.weights), out)
+
+    def add_product(self, changes: Blocks, share: float, out: Blocks) -> None:
+        """Adds the Hessian times dW: G^T B^T S^-1 B G dW, and the maps' curvature unless `share` is 0.
+
+        share: of dW and of its coordinates by which the difference quotient of that curvature moves.
+        Cost: 4 passes, with the curvature 16.
+        """
+        terms, own = self._made(changes)
+        v = self.solved(self._outputs(terms, own))
+        if share == 0.0:
+            return self._pull(weighed(v, self.weights), out)
+        dz = self._followed(terms, -v)
+        ahead, behind = (
+            self._slopes([W + s * d for W, d in zip(self.problem.weights, changes, strict=True)], s * dz)
+            for s in (share, -share)
+        )
+        by_z = []
+        for segment, (W_plus, z_plus), (W_minus, z_minus) in zip(self.problem.segments, ahead, behind, strict=True):
+            by_w = [(a - b) / (2.0 * share) for a, b in zip(W_plus, W_minus, strict=True)]
+            _add(segment.parameter_blocks, by_w, out)
+            by_z.append((z_plus - z_minus) / (2.0 * share))
+        by_z = by_z[1:]
+        for k in range(len(by_z) - 1, 0, -1):
+            by_z[k - 1] += self.model.tangents[k - 1].vjp(by_z[k])
+        for segment, tape, u in zip(self.problem.segments, self.tapes, by_z, strict=False):
+            _add(segment.parameter_blocks, tape.weight_vjp(u), out)
+        terms = [times(u, form.inverse) for u, form in zip(by_z, self.model.metrics, strict=True)]
+        self._pull(weighed(v, self.weights) - self.solved(self._outputs(terms)), out)
+
+    def draws(self, random: Stream) -> Iterator[tuple[int, Tape, Array]]:
+        """Each segment's number and tape, and random (B G_k)^T u with E[u u^T] = S^-1, G_k by its outputs."""
+
+        def signs(shape: tuple[int, ...]) -> Array:
+            return random.choice([-1.0, 1.0], shape).astype(self.residual.dtype)
+
+        terms = []
+        for c, form in zip(self.model.feasible, self.model.metrics, strict=True):
+            root = form.inverse @ form.root if form.root.ndim == 2 else form.inverse * form.root
+            terms.append(times(signs(c.shape), root))
+        U = self.solved(signs(self.residual.shape) + self._outputs(terms))
+        return zip(range(len(self.tapes)), self.tapes, self._backwards(U), strict=True)
+
+    def _slopes(self, weights: Blocks, dz: Array) -> list[tuple[list[Array], Array]]:
+        """p_k^T df_k by the weights and the coordinates of each segment, elsewhere."""
+        problem, found = self.problem, list[tuple[list[Array], Array]]()
+        sites = problem.sites(problem.Z + dz)
+        inputs = [problem.X, *(problem.inputs(k, z) for k, z in enumerate(sites, start=1))]
+        pulls = [times(c, form.M) for c, form in zip(self.model.feasible, self.model.metrics, strict=True)]
+        pulls.append(-problem.loss.residual(problem.Y, self.tapes[-1].F))
+        for segment, A, pull in zip(problem.segments, inputs, pulls, strict=True):
+            tape, p = segment.tape(weights, A), weighed(pull, self.weights)
+            by_z = compose([step.tangent for step in tape.steps]).vjp(p) if found else p
+            found.append((tape.weight_vjp(p), by_z))
+        return found
+
+    def _made(self, changes: Blocks | None) -> tuple[list[Array], Array]:
+        """D_k dW of each site, and B D_{K+1} dW."""
+        made = []
+        for segment, tape in zip(self.problem.segments, self.tapes, strict=True):
+            own = [] if changes is None else [changes[block] for block in segment.parameter_blocks]
+            made.append(tape.weight_jvp(own) if own else np.zeros_like(tape.F))
+        return made[:-1], self.root.times(made[-1])
+
+    def _outputs(self, terms: Sequence[Array], own: Array | float = 0.0) -> Array:
+        """own + sum_k Phi_k term_k."""
+        terms = [term.copy() for term in terms]
+        self.model.accumulate(terms)
+        found: Array = own + self.model.tangents[-1].jvp(terms[-1])
+        return found
+
+    def _followed(self, terms: Sequence[Array], v: Array) -> Array:
+        """dz_k = J_k dz_{k-1} + term_k + M_k^-1 Phi_k^T v, which overwrites the terms."""
+        for term, form, u in zip(terms, self.model.metrics, self._backwards(v), strict=False):
+            term += times(u, form.inverse)
+        self.model.accumulate(terms)
+        return np.hstack(terms)
+
+    def _backwards(self, U: Array) -> list[Array]:
+        """Phi_k^T U of each segment's outputs, of the last one's B^T U."""
+        back = [U]
+        for tangent in reversed(self.model.tangents):
+            back.insert(0, tangent.vjp(back[0]))
+        return [*back[:-1], self.root.transposed(U)]
+
+    def _pull(self, U: Array, out: Blocks) -> None:
+        """Adds G^T B^T U."""
+        for segment, tape, dF in zip(self.problem.segments, self.tapes, self._backwards(U), strict=True):
+            _add(segment.parameter_blocks, tape.weight_vjp(dF), out)
+
+
+def _add(blocks: Sequence[int], found: Sequence[Array], out: Blocks) -> None:
+    for block, part in zip(blocks, found, strict=True):
+        out[block][:] += part
+
+
+def arrow_of(problem: ZProblem, weights: Array | None = None) -> Arrow:
+    """The model at the problem's weights and coordinates.  weights: of its points (n,).
+
+    Cost: a pass, H_k passes through J_{k+1} and 2 H_k H_{k+1} (H_k + H_{k+1}) flops a site and point.
+    """
+    sites = problem.sites(problem.Z)
+    inputs = [problem.X, *(problem.inputs(k, z) for k, z in enumerate(sites, start=1))]
+    tapes = [segment.tape(problem.weights, A) for segment, A in zip(problem.segments, inputs, strict=True)]
+    shifts = [0.0] * len(sites) if problem.shift is None else problem.sites(problem.shift)
+    missed = [tape.F + u - z for tape, u, z in zip(tapes, shifts, sites, strict=False)]
+    root = problem.loss.root(problem.Y, tapes[-1].F)
+    tangents = [compose([step.tangent for step in tape.steps]) for tape in tapes[1:]]
+    tangents[-1] = root.after(tangents[-1])
+    model = Linearised(problem.sizes, missed, tangents, root.residual, problem.metrics)
+    terms = [c.copy() for c in missed]
+    model.accumulate(terms)
+    residual = root.residual - tangents[-1].jvp(terms[-1])
+    return Arrow(problem, tapes, root, model, residual, _eliminated(model), weights)
+
+
+def _eliminated(model: Linearised) -> Array:
+    """S^-1, or (C_K^-1 + E^T E)^-1 for E = B J_{K+1}, whichever is smaller: S = I + E C_K E^T.
+
+    C_k = M_k^-1 + J_k C_{k-1} J_k^T is what the constraints up to site k leave open of its coordinates.
+    """
+    (n, L), dtype = model.residual.shape, model.residual.dtype
+    C = np.tile(dense(model.metrics[0].inverse, model.sizes[0]), (n, 1, 1))
+    J = [columns(t, n, h, dtype).astype(float) for t, h in zip(model.tangents, model.sizes, strict=True)]
+    for form, transposed, h in zip(model.metrics[1:], J[:-1], model.sizes[1:], strict=True):
+        C = dense(form.inverse, h) + transposed.transpose(0, 2, 1) @ C @ transposed
+    E = J[-1]
+    if model.sizes[-1] < L:
+        found = np.linalg.inv(C) + E @ E.transpose(0, 2, 1)
+    else:
+        found = np.eye(L) + E.transpose(0, 2, 1) @ C @ E
+    return np.linalg.inv(found).astype(dtype, copy=False)
+
+
+def settled(problem: ZProblem) -> Array:
+    """The coordinates (n, sum H) after a whole Gauss-Newton step of those points that are `SMALL` from their minima."""
+    arrow = arrow_of(problem)
+    near = arrow.falls <= SMALL * arrow.values
+    found: Array = problem.Z + np.where(near[:, None], arrow.coordinates(), 0.0)
+    return found
