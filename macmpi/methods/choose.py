@@ -99,6 +99,7 @@ METHODS = Table(
     units="macmpi.methods.unit_selection:UnitSelection",
     accelerated_units="macmpi.methods.unit_selection:AcceleratedUnitSelection",
     stochastic="macmpi.methods.stochastic.method:Stochastic",
+    stream="macmpi.methods.stochastic.stream:Stream",
     all_points="macmpi.methods.stochastic.all_points:AllPoints",
     sgd="macmpi.methods.backprop:Sgd",
     adam="macmpi.methods.backprop:Adam",
@@ -120,5 +121,7 @@ def choose(plan: Plan, data: Dataset, team: Team, clock: Clock) -> Method:
         word = "accelerated"
     elif of.whole_steps:
         word = "all_points"
+    elif word == "stochastic" and of.stochastic.stream:
+        word = "stream"
     method: Method = METHODS[word](plan, data, team, clock)
     return method

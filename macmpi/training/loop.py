@@ -141,7 +141,7 @@ class Training:
 
         def decide() -> tuple[Decision, bool, bool]:
             decision = self.plan.resolved.schedule.decide(progress)
-            stop = decision.stop is None and wished
+            stop = wished and (decision.stop is None or self.plan.resolved.stochastic.stream)  # more pieces may come
             return decision, stop, due or decision.mu != mu or stop or decision.stop is not None
 
         decision, stop, save = self.team.from_root(decide)
@@ -241,7 +241,7 @@ class Training:
         diverged = self.team.from_root(lambda: self._warn_of_end(state, errors, best))
         self.why_stopped = DIVERGED if diverged else self.why_stopped
         self._record(after, "postprocess", errors)
-        if is_poor(best.errors.E_Q, self.constant):
+        if is_poor(best.errors.E_Q, self.constant) and not self.plan.resolved.stochastic.stream:
             best = or_constant(best, self.method, after, self.data)
         scores = scored(self.method.parts, best.weights, self.data)
         if self.plan.resolved.selection.criterion != "none":
