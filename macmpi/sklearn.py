@@ -18,10 +18,11 @@ from sklearn.base import (
 )
 from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.multiclass import _check_partial_fit_first_call, check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, check_is_fitted, validate_data
 
 from macmpi import UsageError, caution, listed, many, shown
+from macmpi.api.batches import STREAM
 from macmpi.api.fit import INTERRUPTED, fit
 from macmpi.api.given import flat, keys_given, method_of
 from macmpi.api.heard import OTHERS, in_python
@@ -77,16 +78,16 @@ class _Net(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "model_")
         return [record for record in self.model_.history if record["phase"] in ("iteration", "selection")]
 
-    def _train(self, X: Array, Y: Array | None, weights: Any) -> None:
-        """Trains `model_`.  Raises ValueError."""
+    def _train(self, X: Array, Y: Array | None, weights: Any, stream: bool = False, classes: Any = None) -> None:
+        """Trains `model_`; with `stream` on a piece more, whose labels are some of the classes.  Raises ValueError."""
         w = weights_of(weights, X)
-        if w is not None:
+        if w is not None and not stream:
             X, Y, w = X[w > 0.0], None if Y is None else Y[w > 0.0], w[w > 0.0]
             if len(X) < 3:
                 raise ValueError(f"sample_weight: {many(len(X), 'row')} with a weight above 0; at least 3 are needed")
         with self._in_own_words():
-            settings = self._settings(X.shape[1], Y is None)
-            warm = as_flag(self.warm_start, "warm_start")
+            settings = self._settings(X.shape[1], Y is None, stream)
+            warm = stream or as_flag(self.warm_start, "warm_start")
             self.model_ = fit(
                 X,
                 Y,
@@ -94,6 +95,7 @@ class _Net(BaseEstimator):  # type: ignore[misc]
                 layers=self.layers,
                 validation=self.validation_fraction,
                 weights=w,
+                classes=classes,
                 config=settings,
                 start=getattr(self, "model_", None) if warm else None,
                 seed=_seed_of(self.random_state),
@@ -104,8 +106,8 @@ class _Net(BaseEstimator):  # type: ignore[misc]
         if self.model_.card is not None and self.model_.card.training.ended == INTERRUPTED:
             raise KeyboardInterrupt("the fit was interrupted; model_ has the best weights so far")
 
-    def _settings(self, columns: int, autoencoder: bool) -> dict[str, Any]:
-        """The keys of a fit to that many columns, its own loss among them.  Raises ValueError."""
+    def _settings(self, columns: int, autoencoder: bool, stream: bool) -> dict[str, Any]:
+        """The keys of a fit, or of one to a piece of a stream, its own loss among them.  Raises ValueError."""
         given, early = self._keys(), as_flag(self.early_stopping, "early_stopping")
         for key, argument in OWN.items():
             if key in given:
@@ -114,14 +116,14 @@ class _Net(BaseEstimator):  # type: ignore[misc]
             raise ValueError(
                 f"validation_fraction = {shown(self.validation_fraction)}: a share of the points is needed"
             )
-        settings = {"run.max_iterations": self.max_iter, **given}
+        settings = {STREAM: True, **given} if stream else {"run.max_iterations": self.max_iter, **given}
         if settings.get("model.loss", "auto") == "auto":
             settings["model.loss"] = self.loss
         loss = settings["model.loss"]
         if (loss == "cross_entropy") is not isinstance(self, ClassifierMixin):
             remedy = "leave it out" if isinstance(self, ClassifierMixin) else "use MACClassifier"
             raise ValueError(f'config: model.loss = "{loss}" is none of a {type(self).__name__}; {remedy}')
-        if early:
+        if early or stream:
             return settings
         method = method_of(settings, self.hidden, self.layers, columns, autoencoder)
         patience = f"{PATIENT.get(method, 'baseline')}.patience"
@@ -169,14 +171,23 @@ class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fits the net.  X: (N, D), y: (N,) or (N, L).  sample_weight: (N,), see `macmpi.fit`.  Raises ValueError."""
+        self._train(*self._checked(X, y), sample_weight)
+        return self
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Goes on with a piece of a stream, one pass over it.  X, y, sample_weight: as of `fit`.  Raises ValueError."""
+        self._train(*self._checked(X, y, reset=not hasattr(self, "model_")), sample_weight, stream=True)
+        return self
+
+    def _checked(self, X: Any, y: Any, reset: bool = True) -> tuple[Array, Array]:
+        """X and y as arrays.  reset: columns need not be those of an earlier fit.  Raises ValueError."""
         if self._keys().get("loss.missing") is True:
             checks = {"ensure_2d": False, "ensure_all_finite": "allow-nan"}
-            X, y = validate_data(self, X, y, validate_separately=({"ensure_min_samples": 2}, checks))
+            X, y = validate_data(self, X, y, reset, validate_separately=({"ensure_min_samples": 2}, checks))
             check_consistent_length(X, y)
         else:
-            X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, ensure_min_samples=2)
-        self._train(X, y, sample_weight)
-        return self
+            X, y = validate_data(self, X, y, reset, multi_output=True, y_numeric=True, ensure_min_samples=2)
+        return X, y
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R^2 of the targets that are known, its mean over the outputs that have two; others are named in a warning.
@@ -223,11 +234,7 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fits the net.  X: (N, D), y: (N,) labels.  sample_weight: (N,), see `macmpi.fit`.  Raises ValueError."""
-        if y is not None:
-            with self._in_own_words():
-                y = as_array(y, "y")
-        X, y = validate_data(self, X, y, ensure_min_samples=2)
-        check_classification_targets(y)
+        X, y = self._labelled(X, y)
         classes, numbers = np.unique(y, return_inverse=True)
         if len(classes) < 2:
             raise ValueError(f"all points are of one class ({classes[0]!r}): two classes are needed to learn")
@@ -238,10 +245,7 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
                 f"{classes.tolist()!s:.60}; fit a new estimator"
             )
         w = weights_of(sample_weight, X)
-        if self.class_weight is not None:
-            each = self._weights_of_classes(classes.tolist(), np.bincount(numbers, w))
-            own = weights_of([each[n] for n in numbers], X, "class_weight")
-            w = w if own is None else weights_of(own if w is None else own * w, X, "class_weight")
+        w = self._weighed(X, numbers, w, classes.tolist(), np.bincount(numbers, w))
         if w is not None and not np.ptp(numbers[w > 0.0]):
             raise ValueError("sample_weight or class_weight: all points with a weight above 0 are of one class")
         before: Any = getattr(self, "classes_", None)
@@ -253,7 +257,45 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
             raise
         return self
 
-    def _weights_of_classes(self, labels: list[Any], counts: Array) -> Any:
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Goes on with a piece of a stream, one pass over it.  X, y, sample_weight: as of `fit`.  Raises ValueError.
+
+        classes: all labels that there may be, needed at the first call.
+        """
+        before = dict(self.__dict__)
+        _check_partial_fit_first_call(self, classes)
+        try:
+            X, y = self._labelled(X, y, reset=not hasattr(self, "model_"))
+            numbers = np.searchsorted(self.classes_, y) % len(self.classes_)
+            if len(strange := np.setdiff1d(y, self.classes_)):
+                raise ValueError(f"y contains previously unseen labels: {strange.tolist()!s:.60}")
+            if isinstance(self.class_weight, str):
+                raise ValueError(f"class_weight '{self.class_weight}' is not supported for partial_fit; give a dict")
+            w = self._weighed(X, numbers, weights_of(sample_weight, X), self.classes_.tolist())
+            self._train(X, numbers, w, stream=True, classes=np.arange(len(self.classes_)))
+        except ValueError:
+            self.__dict__ = before
+            raise
+        return self
+
+    def _labelled(self, X: Any, y: Any, reset: bool = True) -> tuple[Array, Array]:
+        """X and y as arrays.  reset: columns need not be those of an earlier fit.  Raises ValueError."""
+        if y is not None:
+            with self._in_own_words():
+                y = as_array(y, "y")
+        X, y = validate_data(self, X, y, reset, ensure_min_samples=2)
+        check_classification_targets(y)
+        return X, y
+
+    def _weighed(self, X: Array, numbers: Array, w: Any, labels: list[Any], counts: Any = None) -> Array | None:
+        """The weights w of points times those of their classes, if there are some.  numbers: of their labels."""
+        if self.class_weight is None:
+            return w
+        each = self._weights_of_classes(labels, counts)
+        own = weights_of([each[n] for n in numbers], X, "class_weight")
+        return w if own is None else weights_of(own if w is None else own * w, X, "class_weight")
+
+    def _weights_of_classes(self, labels: list[Any], counts: Any = None) -> Any:
         """The weights that class_weight gives to the C classes, by the rules of scikit-learn.  Raises ValueError.
 
         A class that a dict lacks weighs 1, unless the dict has others, that y does not hold.  counts: the weights of
@@ -301,8 +343,15 @@ class MACAutoencoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Net):  
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fits the net.  X: (N, D); y is not read.  sample_weight: (N,), see `macmpi.fit`.  Raises ValueError."""
-        X = validate_data(self, X, ensure_min_samples=2)
-        self._train(X, None, sample_weight)
+        return self._encoded(validate_data(self, X, ensure_min_samples=2), sample_weight)
+
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Goes on with a piece of a stream, one pass over it.  X, sample_weight: as of `fit`.  Raises ValueError."""
+        X = validate_data(self, X, reset=not hasattr(self, "model_"), ensure_min_samples=2)
+        return self._encoded(X, sample_weight, stream=True)
+
+    def _encoded(self, X: Array, weights: Any, stream: bool = False) -> Self:
+        self._train(X, None, weights, stream)
         self._n_features_out = self.model_.chain.maps[self.model_.code - 1].n_out
         return self
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,13 +12,16 @@ from typing import Any
 import numpy as np
 
 from macmpi import MacmpiError, UsageError, shown
-from macmpi.api.given import Layers, Settings, config_of, keys_given, points_of
+from macmpi.api.batches import STREAM, classes_known, fit_batches
+from macmpi.api.given import Layers, Settings, config_of, flat, keys_given, points_of
 from macmpi.api.heard import listening
 from macmpi.api.live import drawing, in_notebook
 from macmpi.api.on_ranks import fit_on_ranks
+from macmpi.config import Config
 from macmpi.config.documented import found
 from macmpi.console import warn
 from macmpi.data.checks import as_flag
+from macmpi.data.gathered import Points
 from macmpi.files import as_path
 from macmpi.parallel.clock import now
 from macmpi.parallel.kernels import limited
@@ -40,6 +43,8 @@ def fit(
     loss: str = "auto",
     validation: Any = None,
     weights: Any = None,
+    batches: Iterable[Any] | None = None,
+    classes: Any = None,
     config: Settings | None = None,
     start: Model | str | Path | None = None,
     seed: int | None = None,
@@ -62,6 +67,9 @@ def fit(
     of the points, (N,) numbers from 0 on, of a table also the name of a column: a point of weight 2 counts as two of it
     (docs/data.md); or of points and outputs, (N, L); those of validation points may follow them,
     (X_val, Y_val, weights_val), without Y (X_val, None, weights_val).
+    batches: an iterable of X, (X, Y) or (X, Y, weights), in the place of X: the pieces of a stream, each of which is
+    trained on once, by stochastic MAC, and forgotten; of tables Y and weights may name columns.  classes: the labels
+    that there may be, where the first piece lacks some.  start: a model of a stream, which goes on (docs/python.md).
     config: settings beyond these, as {"method.name": "mac"}, the path of a TOML file, or the name of a documented
     config, as "digits_mac"; run/defaults.toml explains all.
     start: a Model, or the path of one, whose weights are trained further.  seed: of the drawn points and weights.
@@ -84,6 +92,14 @@ def fit(
         raise UsageError("overwrite = True replaces the run in a folder, and none is given: give output, too")
     if ranks is not None and comm is not None:
         raise UsageError("ranks starts processes, and comm names those that there are: give one of them")
+    if batches is not None:
+        if X is not None or output is not None:
+            raise UsageError("batches stand for X, and no run directory holds them: leave X and output out")
+        settings = {**flat(config), STREAM: True}
+        own = partial(fit, hidden=hidden, layers=layers, loss=loss, validation=validation, classes=classes, seed=seed)
+        piece = partial(own, config=settings, ranks=ranks, comm=comm, callback=callback, verbose=verbose)
+        with nullcontext(Team()) if ranks is not None else team_of(comm) as team, _all_or_none(team):
+            return fit_batches(batches, Y, weights, piece, start, max_time, team)
     asked = partial(config_of, config, hidden, layers, loss, validation, start, seed)
     request = Request(
         began,
@@ -96,14 +112,18 @@ def fit(
         start=start if isinstance(start, Model) else None,
         inputs=(found(Path(config)),) if isinstance(config, str | Path) else (),
     )
+
+    def points(settled: Config) -> Points | None:
+        return points_of(X, Y, validation, weights, settled, start, classes_known(classes))
+
     with listening(verbose is not None and as_flag(verbose, "verbose"), partial(keys_given, config)):
         if ranks is not None:
             settled = asked()
-            return _told(fit_on_ranks(ranks, settled, points_of(X, Y, validation, weights, settled), request))
+            return _told(fit_on_ranks(ranks, settled, points(settled), request))
         with team_of(comm) as team, _all_or_none(team):
             settled = team.from_root(asked)
-            points = on_root(team, lambda: points_of(X, Y, validation, weights, settled))
-            plan, source, chosen = planned(settled, team, points, request.start)
+            given = on_root(team, lambda: points(settled))
+            plan, source, chosen = planned(settled, team, given, request.start)
             with interruptible() as wish, limited(plan.resolved.run.threads):
                 heard = replace(request, chosen=chosen, listen=lambda: wish)
                 outcome = launch_training(heard, source, plan, team)
@@ -121,7 +141,8 @@ ENDS = {
 def _told(model: Model | None) -> Model:
     """The model of a fit, once it was said why that ended too soon."""
     assert model is not None and model.card is not None, "a fit ends with a model"
-    if why := ENDS.get(model.card.training.ended):
+    ended = model.card.training.ended
+    if (why := ENDS.get(ended)) and not (model.stream and ended == "max_iterations"):
         warn(why)
     return model
 

@@ -50,7 +50,8 @@ def config_of(
     if start is not None:
         place = start if isinstance(start, Model) else as_path(start, "start.model")
         with told("start.model"):
-            net = _net_of(place if isinstance(place, Model) else load(place))
+            begun = place if isinstance(place, Model) else load(place)
+            net, given = _net_of(begun), _of_stream(begun) | given
         hidden = net.pop("hidden") if _is_auto(hidden) else hidden
         layers = net.pop("activation", "auto") if _is_auto(layers) else layers
         given = {f"model.{key}": net[key] for key in net.keys() - {"hidden", "activation"}} | given
@@ -80,6 +81,17 @@ def config_of(
             tables[name][inner] = value
     named = settings if isinstance(settings, str | Path) else "config"
     return validate(tables, ARGUMENTS if settings is None else f"{named} and {ARGUMENTS}")
+
+
+def _of_stream(begun: Model) -> dict[str, Any]:
+    """The keys by which a stream goes on as it began; none of models of other data."""
+    if not begun.stream or begun.card is None:
+        return {}
+    tables = ("model", "loss", "method", "stochastic", "data")
+    apart = ("model.hidden", "model.activation", "data.source", "data.seed", "data.points")
+    return {
+        k: v for k, v in flat(tomllib.loads(begun.card.config)).items() if k.split(".")[0] in tables and k not in apart
+    }
 
 
 def _check_once(given: dict[str, Any], key: str, value: Any) -> None:
@@ -160,11 +172,19 @@ def _net_of(start: Model) -> dict[str, Any]:
     return {"hidden": hidden, **found}
 
 
-def points_of(X: Any, Y: Any, validation: Any, weights: Any, config: Config) -> Points | None:
+def points_of(
+    X: Any, Y: Any, validation: Any, weights: Any, config: Config, start: Any = None, classes: Any = None
+) -> Points | None:
     """The points of a fit.  X may be a table; Y the name of a column of it, or names, and weights the name of one.
 
+    A piece of a stream has the columns of the model that it goes on from (start).  classes: as of `Points`.
     None where the config names the data.  Raises UsageError.  Collective: no.
     """
+    if classes is not None and not config.stochastic.stream:
+        raise UsageError("classes is read of a stream alone: give batches, or stochastic.stream = true in config")
+    columns = None
+    if config.stochastic.stream and start is not None:
+        columns = (start if isinstance(start, Model) else load(start)).columns
     data, missing = config.data, config.loss.missing
     if X is None:
         given = {"Y": Y, "weights": weights, "validation": None if np.isscalar(validation) else validation}
@@ -200,9 +220,12 @@ def points_of(X: Any, Y: Any, validation: Any, weights: Any, config: Config) -> 
     if names is None and isinstance(Y, int | np.integer) and table:
         raise UsageError(f'Y = {shown(Y)}: a column is given by its name, which is text: Y = "{shown(Y)}"')
     if table:
-        found = of_frame(X, replace(data, source="X", weights=column), names or [], missing)
+        found = of_frame(X, replace(data, source="X", weights=column), names or [], missing, columns)
     else:
-        found = Points({"X": as_array(X, "X")})
+        array = as_array(X, "X")
+        fits = columns is not None and array.ndim == 2 and array.shape[1] == len(columns.names)
+        found = Points({"X": array}, columns if fits else None)
+    found = replace(found, classes_known=classes)
     arrays = found.arrays
     if Y is not None and names is None:
         arrays["Y"] = _targets(Y, "Y", missing)

@@ -36,7 +36,8 @@ class Sizes:
     """Inputs, outputs, training and validation points of a data set, a classifier's classes, the shape of images.
 
     classes: (classes,), an array; None for other data.  weights: of a training point, 0 where none has any, 1, or one
-    for each output.  drawn: validation points were drawn from the same set.
+    for each output.  drawn: validation points were drawn from the same set.  before: points of the pieces of a stream
+    that come before these.
     """
 
     n_in: int
@@ -48,6 +49,7 @@ class Sizes:
     shape: tuple[int, ...] | None = None
     weights: int = 0
     drawn: bool = False
+    before: int = 0
 
     @property
     def counts(self) -> tuple[int, int, int, int]:
@@ -86,6 +88,8 @@ def decide(
         deciding.settle("model.image", [*shape], AS_THE_DATA)
     if config.start.method == AUTO:
         deciding.settle("start.method", *_start(deciding.config))
+    if config.stochastic.stream and "run.max_iterations" not in given(config):
+        deciding.settle("run.max_iterations", config.stochastic.records, "a pass over a piece of a stream")
     if deciding.config.method.name != "mac":
         return deciding.config, deciding.found
     if model.sites == AUTO:

@@ -263,7 +263,8 @@ class Method(Table):
 class Stochastic(Table):
     """Stochastic MAC: minibatches that grow in `grow_every` epochs, averages, damping, iterations of an epoch.
 
-    batch: "all": each step is of all points; then cg_iterations: of the direction of a step.
+    batch: "all": each step is of all points; then cg_iterations: of the direction of a step.  stream: the points are a
+    piece of a stream, from which a start from the model goes on.
     """
 
     batch: PositiveInt | Literal["all"] = 250
@@ -276,8 +277,11 @@ class Stochastic(Table):
     records: PositiveInt = 1
     parts: PositiveInt | Literal["auto"] = "auto"
     cg_iterations: NotNegative = 0
+    stream: bool = False
 
     def __post_init__(self) -> None:
+        if self.batch == "all" and self.stream:
+            raise ValueError('stream = true trains on minibatches, and batch = "all" has none: leave one of them out')
         if self.batch != "all" and self.batch_max < self.batch:
             raise ValueError(f"batch_max = {self.batch_max} is below batch = {self.batch}: raise batch_max too")
 

@@ -182,6 +182,7 @@ def ignored(config: Config) -> list[str]:
         "stochastic": method != "stochastic",
         **{f"stochastic.{key}": whole or method != "stochastic" for key in OF_MINIBATCHES},
         "stochastic.cg_iterations": not (ends or (whole and method == "stochastic")),
+        "stochastic.patience": method != "stochastic" or config.stochastic.stream,
         **{f"stochastic.{key}": not ends and method != "stochastic" for key in ("damping", "ridge")},
         "baseline": method not in ("sgd", "adam"),
         "baseline.patience": method not in ("sgd", "adam", "cg", "lbfgs"),

@@ -324,6 +324,19 @@ def classes_of(
     return classes
 
 
+def known_classes(found: Array, known: Array, source: str, names: Array | None) -> Array:
+    """The classes, or where names stand for numbers these numbers.  found: labels that occur, (n,); known: classes.
+
+    Raises UsageError where one that occurs is none of those known.
+    """
+    if strange := [one for one in found.tolist() if one not in known.tolist()]:
+        raise UsageError(
+            f'data.source = "{source}": Y holds {listed([*map(repr, strange)], 5)}, and the classes are '
+            f"{listed([*map(repr, known.tolist())], 8)}: name all classes where a stream begins"
+        )
+    return known if names is None else np.arange(len(names))
+
+
 def check_varied(low: Array, high: Array, name: str, source: str) -> None:
     """Raises UsageError where the least and the largest number of every column (D,) of the training points agree."""
     if not (high > low).any():

@@ -39,6 +39,9 @@ SUFFIXES = (".h5", ".hdf5", ".npz")
 COLUMNS = "macmpi_columns"
 """The dataset of a file that says which columns of a table its X is made of."""
 
+CLASSES = "macmpi_classes"
+"""The dataset of a file that says which labels there may be, where its Y need not hold all of them."""
+
 
 ARGUMENTS = "the arguments of fit"
 """The name in messages of points that come from no source."""
@@ -49,12 +52,14 @@ class Points:
     """Arrays of numbers or text by name, or datasets of an HDF5 file; columns: of the table that X was.
 
     They are X (N, ...) and, where there are targets, Y (N,) or (N, L), and perhaps weights, groups, and by these names
-    and "_val" those of validation points.  classes: Y can be nothing but classes, and is there for those who want them.
+    and "_val" those of validation points.  classes: Y can be nothing but classes, and is there for those who want them;
+    classes_known: the labels that there may be, ascending.
     """
 
     arrays: dict[str, Any]
     columns: Columns | None = None
     classes: bool = False
+    classes_known: Any = None
 
 
 @dataclass(frozen=True)
@@ -137,7 +142,7 @@ def _of_file(config: Data, by_rows: bool) -> Points:
         )
     check_there(path, "data.source")
     unread = by_rows and path.suffix != ".npz"
-    held = read_file(path, POINTS if unread else (*POINTS, *GROUPS, COLUMNS), unread)
+    held = read_file(path, POINTS if unread else (*POINTS, *GROUPS, COLUMNS, CLASSES), unread)
     meant = {name.lower(): name for name in POINTS}
     for name in names_in(path):
         if (own := meant.get(name.lower(), name)) != name and own not in held:
@@ -146,10 +151,11 @@ def _of_file(config: Data, by_rows: bool) -> Points:
             )
     if "X" not in held:
         raise UsageError(f"{path}: there is no dataset X; {contents(path)}")
+    known = held.pop(CLASSES, None)
     if (described := held.pop(COLUMNS, None)) is None:
-        return Points(held)
+        return Points(held, classes_known=known)
     try:
-        return Points(held, columns_of(described, columns(held["X"])))
+        return Points(held, columns_of(described, columns(held["X"])), classes_known=known)
     except DAMAGE as error:
         raise UsageError(f"{path}: dataset {COLUMNS}: {first_line(error)}") from None
 
@@ -159,7 +165,7 @@ def unread_in(source: str) -> str:
     path = Path(source)
     if path.suffix not in SUFFIXES or not os.path.isfile(path):
         return ""
-    names = [name for name in names_in(path) if name not in (*POINTS, *GROUPS, COLUMNS)]
+    names = [name for name in names_in(path) if name not in (*POINTS, *GROUPS, COLUMNS, CLASSES)]
     told = f"not read: {listed(names)} of {path.name}; points are X, Y, X_val, Y_val, weights, weights_val"
     return told if names else ""
 
@@ -225,10 +231,12 @@ def _of_table(config: Data, missing: bool) -> Points:
     return of_frame(table, config, targets, missing)
 
 
-def of_frame(frame: Any, config: Data, targets: list[str], missing: bool = False) -> Points:
+def of_frame(
+    frame: Any, config: Data, targets: list[str], missing: bool = False, columns: Columns | None = None
+) -> Points:
     """The columns of a table but the targets, weights and those to be ignored are X.  missing: targets may be NaN.
 
-    Raises UsageError.
+    columns: those that X has, where they are known.  Raises UsageError.
     """
     source = config.source
     series = series_of(frame, source)
@@ -243,7 +251,7 @@ def of_frame(frame: Any, config: Data, targets: list[str], missing: bool = False
                 raise UsageError(f"data.{key}: {source} has no column {name!r}; {hint}")
     _check_once(targets, weights, config.ignore, config.categories)
     without = {*targets, *weights, *config.ignore}
-    found = Columns.of(frame, config, without, source)
+    found = columns or Columns.of(frame, config, without, source)
     return Points({"X": found.encode(frame, source), **answers_of(series, config, targets, source, missing)}, found)
 
 

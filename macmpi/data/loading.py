@@ -36,12 +36,17 @@ def load(config: Data, wanted: Wanted = NUMBERS, dtype: Any = np.float64, points
     points: those that the caller has, in its place.  Raises UsageError.  Collective: no (rank 0).
     """
     raw = raw_of(config, wanted, points=points)
-    parts = _parts(raw, config, split_of(raw, config), wanted)
-    classes = classes_in(parts, raw, config.source)
+    parts = _parts(raw, config, split_of(raw, config, stream=wanted.stream), wanted)
+    classes = classes_in(parts, raw, config.source, wanted.classes)
     partitions = partition_points(len(parts["X"]), 1), partition_points(len(parts["X_val"]), 1)
     found = Reader(partitions, Team(), dtype, config).dataset(raw, parts, classes, wanted)
     w = found.weights
-    if classes is not None and w is not None and np.count_nonzero(found.Y[w > 0.0].any(axis=0)) < 2:
+    if (
+        classes is not None
+        and w is not None
+        and not wanted.stream
+        and np.count_nonzero(found.Y[w > 0.0].any(axis=0)) < 2
+    ):
         raise UsageError(f'data.source = "{config.source}": all training points with a weight above 0 are of one class')
     groups, order = (
         (parts[name].whole_numbers(), parts[f"{name}_val"].whole_numbers()) if name in parts else None
@@ -58,8 +63,8 @@ def survey(config: Data, wanted: Wanted = NUMBERS, points: Points | None = None)
     tell.  Collective: no (rank 0).
     """
     raw = raw_of(config, wanted, True, points)
-    parts = _parts(raw, config, split_of(raw, config, draw=wanted.loss.labels), wanted)
-    X, Y, classes = parts["X"], parts.get("Y"), classes_in(parts, raw, config.source)
+    parts = _parts(raw, config, split_of(raw, config, wanted.loss.labels, wanted.stream), wanted)
+    X, Y, classes = parts["X"], parts.get("Y"), classes_in(parts, raw, config.source, wanted.classes)
     n_out = len(classes) if classes is not None else (Y or X).width
     drawn = "X_val" not in raw.arrays
     return Sizes(X.width, n_out, len(X), len(parts["X_val"]), Y is None, classes, raw.shape, weights_in(parts), drawn)
@@ -80,7 +85,8 @@ def load_rows(
     Raises UsageError on all ranks if one of them finds something wrong.  Collective: yes.
     """
     raw = opened_alike(lambda: raw_of(config, wanted, by_rows=True), config, team)
-    rows = split_of(raw, config) if "X_val" in raw.arrays else _drawn(raw, config, team)
+    whole = "X_val" in raw.arrays or wanted.stream
+    rows = split_of(raw, config, stream=wanted.stream) if whole else _drawn(raw, config, team)
     parts = team.all_or_raise(lambda: _parts(raw, config, rows, wanted))
     reader = Reader(points, team, dtype, config)
     found = reader.dataset(raw, parts, classes, wanted)
@@ -144,14 +150,16 @@ class Reader:
         w, w_val = self._weights(parts)
         self.weights = w
         outputs, targets, names, of_x = 0, "Y" in parts, classes, NUMBERS if "Y" in parts else wanted
-        X, X_val, scaling_x = Y, Y_val, scaling_y = self._side(parts, "X", raw.scale, of_x, varied=not targets)
+        X, X_val, scaling_x = Y, Y_val, scaling_y = self._side(
+            parts, "X", raw.scale, of_x, varied=not targets and not wanted.goes_on
+        )
         if classes is not None:
             Y, Y_val = [self._filled(parts, name, len(classes), lambda y: y == classes) for name in ("Y", "Y_val")]
             scaling_y = unscaled(len(classes))
             names = classes if raw.names is None else raw.names[classes]
         elif targets:
             rule = raw.scale_y if wanted.loss.scaled else AS_IS
-            Y, Y_val, scaling_y = self._side(parts, "Y", rule, wanted, varied=True)
+            Y, Y_val, scaling_y = self._side(parts, "Y", rule, wanted, varied=not wanted.goes_on)
             if weights_in(parts) > 1:
                 outputs = Y.shape[1]
                 Y, Y_val = (self._with_shares(A, name) for A, name in zip((Y, Y_val), WEIGHTS, strict=True))
@@ -253,7 +261,7 @@ class Reader:
             return (found / mass).reshape(-1, d).mean(axis=0)
 
         steps = sample.reshape(-1, d)
-        return Rows(low, high, seen, steps[spread_rows(len(steps))], mean)
+        return Rows(low, high, seen, steps[spread_rows(len(steps))], mean, mass)
 
     def _total(self, part: Part, function: Callable[[Array], Array], d: int) -> Array:
         """Sums a function of numbers over the training rows, each times its weight; missing numbers are left out.

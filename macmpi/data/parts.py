@@ -43,7 +43,7 @@ def raw_of(config: Data, wanted: Wanted = NUMBERS, by_rows: bool = False, points
     place = place_of(config)
     if points.classes and not labels:
         held.pop("Y", None)
-    names = numbered(held) if labels and not by_rows else None  # no rank sees all that is text
+    names = numbered(held, wanted.classes) if labels and not by_rows else None  # no rank sees all that is text
     checks.check_datasets(held, place, labels)
     targets, shape = held.get("Y", held["X"]), image_shape(held["X"])
     found = Raw(
@@ -74,10 +74,10 @@ def image_shape(array: Any) -> tuple[int, ...] | None:
     return shape if len(shape) == 2 or (len(shape) == 3 and shape[2] <= MOST_CHANNELS) else None
 
 
-def numbered(held: dict[str, Any]) -> Array | None:
+def numbered(held: dict[str, Any], known: Array | None = None) -> Array | None:
     """Puts numbers 0, 1, ... in the place of labels Y and Y_val that are text or truth values; what each stands for.
 
-    None of numbers, which stay.
+    None of numbers, which stay.  known: as of `classes_in`; they are those that numbers stand for, with others behind.
     """
     own = {name: held[name] for name in ("Y", "Y_val") if name in held}
     if own and all(array.dtype.kind == "b" for array in own.values()):
@@ -88,8 +88,9 @@ def numbered(held: dict[str, Any]) -> Array | None:
         flat = [np.array(array.ravel().tolist()) for array in own.values()]
     else:
         return None
-    names, numbers = np.unique(np.concatenate(flat), return_inverse=True)
-    for name, codes in zip(own, np.split(numbers, [len(flat[0])]), strict=False):
+    named = known is not None and known.dtype.kind == "U"
+    names, numbers = np.unique(np.concatenate([*flat, known] if named else flat), return_inverse=True)
+    for name, codes in zip(own, np.split(numbers, np.cumsum([*map(len, flat)])), strict=False):
         held[name] = codes.reshape(own[name].shape)
     return names
 
@@ -107,10 +108,9 @@ def scaled_as(raw: Raw, config: Data, wanted: Wanted) -> Raw:
             f'data.source = "{config.source}": X holds {shape[0]} steps a point, and the first layer has steps = '
             f'{steps}: give it as many, or, of images, data.scale = "range"'
         )
-    if wanted.like is not None:
-        of_x, of_y = wanted.like
-        raw = replace(raw, scale=replace(raw.scale, like=of_x), scale_y=replace(raw.scale_y, like=of_y))
-    return raw
+    of_x, of_y = wanted.like or (None, None)
+    scale = replace(raw.scale, like=of_x, running=wanted.stream)
+    return replace(raw, scale=scale, scale_y=replace(raw.scale_y, like=of_y, running=wanted.stream))
 
 
 # --- which rows -------------------------------------------------------------------------------------------------------
@@ -259,15 +259,19 @@ Parts = dict[str, Part]
 """The training rows of each array by its name, and the validation rows by that name and "_val"."""
 
 
-def split_of(raw: Raw, config: Data, draw: bool = True) -> list[range] | list[RowSet]:
+def split_of(raw: Raw, config: Data, draw: bool = True, stream: bool = False) -> list[range] | list[RowSet]:
     """The rows for training and for validation: the first data.points of X and all of X_val.
 
     Where there is no X_val they are drawn, those of labels in proportion to their classes.  draw: without it they are
-    only as many, not those that there will be.  Raises UsageError.  Collective: no.
+    only as many, not those that there will be.  Of a piece of a stream all are for training, and evenly spaced ones of
+    them to measure errors at.  Raises UsageError.  Collective: no.
     """
     n = len(raw.arrays["X"])
     if "X_val" in raw.arrays:
         return [range(min(config.points or n, n)), range(len(raw.arrays["X_val"]))]
+    if stream:
+        rows = range(min(config.points or n, n))
+        return [rows, rows[:: max(round(1.0 / config.validation), 1)]]
     if not draw:
         return [range(size) for size in split_sizes(n, config)]
     return drawn(n, config, np.ravel(raw.arrays["Y"][()]) if raw.labels else None)
@@ -291,9 +295,15 @@ def parts_of(raw: Raw, config: Data, rows: Sequence[range | RowSet], missing: bo
     return found
 
 
-def classes_in(parts: Parts, raw: Raw, source: str) -> Array | None:
-    """The labels that occur, ascending; None of data without labels.  Raises UsageError.  Collective: no."""
+def classes_in(parts: Parts, raw: Raw, source: str, known: Array | None = None) -> Array | None:
+    """The labels that occur, ascending; None of data without labels.  Raises UsageError.  Collective: no.
+
+    known: those that may occur, ascending, where these are the classes.
+    """
     if not raw.labels:
         return None
     Y, Y_val = (parts[name].labels() for name in ("Y", "Y_val"))
+    if known is not None:
+        found = np.unique(np.concatenate([Y, Y_val])).astype(raw.label_type if raw.names is None else int)
+        return checks.known_classes(found if raw.names is None else raw.names[found], known, source, raw.names)
     return checks.classes_of(Y, Y_val, source, raw.names, raw.label_type, "X_val" not in raw.arrays)

@@ -79,16 +79,30 @@ class Tails:
 
 
 @dataclass(frozen=True)
+class Seen:
+    """Facts of g(x) over all pieces of a stream so far: the number of rows, deviation, least and largest, all (D,)."""
+
+    count: Array
+    deviation: Array
+    low: Array
+    high: Array
+
+
+SEEN = tuple(Seen.__dataclass_fields__)
+
+
+@dataclass(frozen=True)
 class Scaling:
     """x -> (g(x) - shift) / scale, by column, for the `g` of tails (None: the identity).  shift, scale: (D,).
 
-    limit: what is farther from 0 counts as this far.
+    limit: what is farther from 0 counts as this far.  seen: of a running scaling, which goes on from there.
     """
 
     shift: Array
     scale: Array
     tails: Tails | None = None
     limit: float = np.inf
+    seen: Seen | None = None
 
     def apply(self, X: Array) -> Array:
         scaled = (compressed(X, self.tails) - self.shift) / self.scale
@@ -100,16 +114,24 @@ class Scaling:
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """Its arrays by name, (D,), those of long tails and the limit where there are any."""
+        """Its arrays by name, (D,), those of long tails, the limit and what it has seen where there are any."""
         found = {"shift": self.shift, "scale": self.scale} | (self.tails.arrays if self.tails else {})
+        found |= vars(self.seen) if self.seen else {}
         return found if self.limit == np.inf else found | {"limit": np.full(len(self.shift), self.limit)}
 
     @classmethod
     def of(cls, arrays: dict[str, Array]) -> Scaling:
         """The scaling of `arrays`."""
-        tails = {name: array for name, array in arrays.items() if name not in ("shift", "scale", "limit")}
+        tails = {name: array for name, array in arrays.items() if name not in ("shift", "scale", "limit", *SEEN)}
+        seen = Seen(*(arrays[name] for name in SEEN)) if SEEN[0] in arrays else None
         limit = float(arrays["limit"].min()) if "limit" in arrays else np.inf
-        return cls(arrays["shift"], arrays["scale"], Tails(**tails) if tails else None, limit)
+        return cls(arrays["shift"], arrays["scale"], Tails(**tails) if tails else None, limit, seen)
+
+    def within(self, A: Array) -> Array:
+        """g(x) no farther from the mean than the limit, but of columns that have been constant so far."""
+        assert self.seen is not None
+        bound = np.where(self.seen.deviation > 0.0, self.limit * self.scale, np.inf)
+        return np.clip(A, self.shift - bound, self.shift + bound)
 
     def repeated(self, times: int) -> Scaling:
         """The scaling of rows that hold these columns a number of times, one after the other."""
@@ -154,7 +176,8 @@ class ScalingRule:
     is compressed.  flags: the columns of a table that stand for categories and truth values, none or (D,): "auto" moves
     them to mean 0 and leaves 0 and 1 a unit apart, or a rare category would weigh more than any number.  features: of
     sequences, the columns of a step; each of them is scaled alike in all steps.  like: the scaling of the
-    model that training starts from, whose long tails are compressed again.
+    model that training starts from, whose long tails are compressed again.  running: the rows are a piece of a stream,
+    and those of the pieces before, `like.seen`, count with them; where that is None `like` stays.
     """
 
     kind: str
@@ -163,6 +186,7 @@ class ScalingRule:
     flags: tuple[bool, ...] = ()
     features: int = 0
     like: Scaling | None = None
+    running: bool = False
 
     def tails(self, sample: Array, low: Array, high: Array) -> Tails | None:
         """The long tails, as `tails_of` finds them or as the model has them that training starts from."""
@@ -214,7 +238,7 @@ class Rows:
 
     low, high, seen: of each column its least and largest number, and how many there are (D,).  Of sequences each step
     is a row (d,) from here on, else d = D.  sample: rows (n, d), evenly spaced; mean: (d,), of a function of rows
-    (n, d), or of the rows themselves where it is None, as they weigh.
+    (n, d), or of the rows themselves where it is None, as they weigh, mass (D,) together.
     """
 
     low: Array
@@ -222,26 +246,49 @@ class Rows:
     seen: Array
     sample: Array
     mean: Callable[[Callable[[Array], Array] | None], Array]
+    mass: Array
 
     def scaling(self, rule: ScalingRule) -> Scaling:
         """The scaling by a rule.  Ranges and quartiles are those of the rows, whatever these weigh.
 
         "standard" gives g(x) mean 0 and deviation 1, "robust" less where a number would lie farther than FARTHEST from
         0: of a column that is the same in all rows but a few these few would else decide over a step.  A constant
-        column keeps its scale.
+        column keeps its scale.  Of a piece of a stream numbers beyond the limit so far count as that far.
         """
         D, kind = len(self.low), rule.settled
         d = rule.features or D
         low, high = self.low.reshape(-1, d).min(axis=0), self.high.reshape(-1, d).max(axis=0)
         if kind == "none":
             return unscaled(D)
-        if kind == "range":
-            return Scaling(np.full(D, low.min()), np.full(D, (high.max() - low.min()) or 1.0))
+        like = rule.like if rule.running and rule.like and len(rule.like.shift) == D else None
+        if like is not None and like.seen is None:
+            return like
+        like = like and like.of_first(d)
         tails, farthest = rule.tails(self.sample, low, high), FARTHEST if kind == "robust" else np.inf
-        mean = self.mean(None if tails is None else tails.apply)
-        deviation = np.sqrt(self.mean(lambda A: np.square(compressed(A, tails) - mean)))
-        low, high = compressed(low, tails), compressed(high, tails)
+        count, before = self.mass.reshape(-1, d).mean(axis=0), like and like.seen
+
+        def g(A: Array) -> Array:
+            return compressed(A, tails) if like is None else like.within(compressed(A, tails))
+
+        low, high = g(low), g(high)
+        if before:
+            low, high = np.minimum(low, before.low), np.maximum(high, before.high)
+        mean = variance = np.zeros(d)
+        share = before.count / (before.count + count) if before else 0.0
+        if kind != "range":
+            mean = self.mean(None if tails is None and like is None else g)
+            if like:
+                mean = mean + (like.shift - mean) * share
+            variance = self.mean(lambda A: np.square(g(A) - mean))
+            if like and before:
+                rest = np.square(before.deviation) + np.square(like.shift - mean) - variance
+                variance = variance + rest * share
+        count, deviation = count + (before.count if before else 0.0), np.sqrt(variance)
+        seen = Seen(count, deviation, low, high) if rule.running else None
+        if kind == "range":
+            shift, scale = np.full(d, low.min()), np.full(d, (high.max() - low.min()) or 1.0)
+            return Scaling(shift, scale, seen=seen).repeated(D // d)
         constant = deviation <= ROUNDING * np.maximum(np.abs(low), np.abs(high))
         scale = np.maximum(deviation, np.maximum(high - mean, mean - low) / farthest)
         scale = np.where(constant | np.array(rule.flags or False), 1.0, scale)
-        return Scaling(mean, scale, tails, BEYOND * farthest).repeated(D // d)
+        return Scaling(mean, scale, tails, BEYOND * farthest, seen).repeated(D // d)

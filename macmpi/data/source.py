@@ -30,13 +30,15 @@ class Source:
 
     points: arrays of the caller, or what `points_of` has read of a file, on rank 0; None: they are still to be read.
     by_rows: each rank reads its own rows alone; of a classifier rank 0 reads all labels, too.  like: the scaling of the
-    model that training starts from, if it starts from one.
+    model that training starts from, if it starts from one.  classes: the labels that there may be; None: those that
+    occur.
     """
 
     def __init__(self, config: Config, points: Points | None = None) -> None:
         self.config, self.points = config, points
         self.by_rows = config.parallel.data == "sharded"
         self.like: tuple[Scaling, Scaling] | None = None
+        self.classes = points.classes_known if points else None
         self._sizes: Sizes | None = None
         self._data: Dataset | None = None
 
@@ -45,7 +47,7 @@ class Source:
         """The config asks this of its data."""
         from macmpi.data.targets import wanted_by
 
-        return wanted_by(self.config, self.like)
+        return wanted_by(self.config, self.like, self.classes)
 
     def sizes(self) -> Sizes:
         """Points, inputs, outputs and classes.  Raises UsageError where data are wrong.  Collective: no (rank 0)."""

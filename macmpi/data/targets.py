@@ -73,13 +73,21 @@ class Wanted:
 
     loss, name: the loss, which says what targets have to be, and its name.  sequences: an array of three dimensions
     holds this many steps x features, which the first layer reads one after the other; 0: none.  like: the scaling of
-    inputs and of targets of the model that training starts from, if it starts from one.
+    inputs and of targets of the model that training starts from, if it starts from one.  stream: the points are a piece
+    of a stream; classes: the labels that there may be, ascending, None where those that occur are all.
     """
 
     loss: Loss = LOSSES["squared"]
     name: str = "squared"
     sequences: int = 0
     like: tuple[Scaling, Scaling] | None = None
+    stream: bool = False
+    classes: Any = None
+
+    @property
+    def goes_on(self) -> bool:
+        """A running scaling has seen points already."""
+        return self.stream and self.like is not None
 
     def check(self, Y: Array, source: str, autoencoder: bool) -> None:
         """Raises UsageError, naming the first, where targets (n, L) as they are trained on are none that it takes."""
@@ -101,9 +109,9 @@ NUMBERS = Wanted()
 """All numbers, but none that are missing."""
 
 
-def wanted_by(config: Config, like: tuple[Scaling, Scaling] | None = None) -> Wanted:
-    """Says what a config asks of its data.  like: as in `Wanted`."""
-    return Wanted(loss_of(config), config.model.loss, config.model.sequence, like)
+def wanted_by(config: Config, like: tuple[Scaling, Scaling] | None = None, classes: Any = None) -> Wanted:
+    """Says what a config asks of its data.  like, classes: as in `Wanted`."""
+    return Wanted(loss_of(config), config.model.loss, config.model.sequence, like, config.stochastic.stream, classes)
 
 
 def check_known(known: bool, name: str) -> None:

@@ -100,6 +100,7 @@ METHODS = Table(
     units="macmpi.methods.unit_selection:UnitSelection",
     accelerated_units="macmpi.methods.unit_selection:AcceleratedUnitSelection",
     stochastic="macmpi.methods.stochastic.method:Stochastic",
+    stream="macmpi.methods.stochastic.stream:Stream",
     all_points="macmpi.methods.stochastic.all_points:AllPoints",
     sgd="macmpi.methods.backprop:Sgd",
     adam="macmpi.methods.backprop:Adam",
@@ -123,5 +124,7 @@ def choose(plan: Plan, data: Dataset, team: Team, clock: Clock) -> Method:
         word = "joint"
     elif of.whole_steps:
         word = "all_points"
+    elif word == "stochastic" and of.stochastic.stream:
+        word = "stream"
     method: Method = METHODS[word](plan, data, team, clock)
     return method

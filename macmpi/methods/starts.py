@@ -64,10 +64,14 @@ ITERATIONS = 30
 
 
 class Origin(NamedTuple):
-    """A run may begin with weights (flat) or coordinates (N, H) from a file; they are None for other starts."""
+    """A run may begin with weights (flat) or coordinates (N, H) from a file; they are None for other starts.
+
+    last: what the piece of a stream before has left.
+    """
 
     weights: Array | None = None
     coordinates: Array | None = None
+    last: dict[str, Array] | None = None
 
 
 def start(method: Method, origin: Origin) -> State[Any]:
@@ -86,7 +90,10 @@ def start(method: Method, origin: Origin) -> State[Any]:
     elif method.parts.team.rank == 0:
         flat[:] = (staged if keys.method == "staged" else pca)(seen)
     method.parts.team.share_array(flat)
-    return method.start_at(flat, keys.gradient_step and keys.method not in ("staged", "model"))
+    state = method.start_at(flat, keys.gradient_step and keys.method not in ("staged", "model"))
+    if method.plan.resolved.before:
+        method.go_on(state, origin.last)  # type: ignore[union-attr]  # that of a stream
+    return state
 
 
 def on_subset(method: Method) -> Method:

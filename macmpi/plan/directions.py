@@ -105,9 +105,13 @@ def least_part(plan: Plan) -> int:
 
 
 def minibatches_of(plan: Plan, epoch: int, least: int) -> int:
-    """Minibatches of an epoch.  least: `least_part`.  Collective: no."""
-    n = plan.n_train
-    return max(min(n // minibatch(plan.resolved.stochastic, n, epoch, plan.resolved.loss.labels), least), 1)
+    """Minibatches of an epoch.  least: `least_part`.  Collective: no.
+
+    Of a stream they grow as those of an epoch do, by the points of the pieces before.
+    """
+    of, n = plan.resolved, plan.n_train
+    so_far = n + of.before // of.stochastic.grow_every
+    return max(min(n // minibatch(of.stochastic, so_far, epoch, of.loss.labels), least), 1)
 
 
 def forms_of(plan: Plan) -> CurvatureForms:

@@ -68,6 +68,7 @@ class Resolved:
     method, stochastic, baseline, selection, start, run: the values of these tables.  repeatable: it can be repeated on
     other points; gains: by that on all points, since those for validation were drawn from points with targets.
     placement: parallel.data says where rows of points live.
+    before: points of the pieces of a stream that come before these.
     finishing: full MAC ends with steps of all points, as these values have them; None: it does not.
     config: this one, without the half steps' keys where there are none; another net is resolved from it.
     Two are equal whose runs are, however their configs say it.
@@ -103,6 +104,7 @@ class Resolved:
     placement: Placement
     repeatable: bool
     gains: bool
+    before: int = 0
     finishing: Resolved | None = None
 
     @property

@@ -115,11 +115,16 @@ def _remedy(inside: Map) -> str:
 
 
 def check_choices(of: Resolved) -> None:
-    """Refuses restraints of layers that multiply no inputs, a solver under an activation that it cannot train, and a
-    ring that nothing travels.
+    """Refuses restraints of layers that multiply no inputs, a solver under an activation that it cannot train, a ring
+    that nothing travels, and a stream that another method than stochastic MAC would read.
 
     Raises UsageError.
     """
+    if of.stochastic.stream and of.method.name != "stochastic":
+        raise UsageError(
+            f'stochastic.stream = true: the pieces of a stream are trained on by method.name = "stochastic", and this '
+            f'run is by "{of.method.name}"; leave stochastic.stream out, or train dense layers with derivatives'
+        )
     for k, segment in enumerate(of.chain.segments, start=1):
         if set(segment.regressed) & set(of.shaping.restrained):
             _check_restrained(f"penalty.{of.config.penalty.shaping[0]}", k, segment)

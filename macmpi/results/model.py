@@ -43,7 +43,8 @@ class Model:
     a model that was loaded, whose card has it.  link: of its loss, a key of LINKS; what it makes of the outputs of the
     net is the mean that is predicted, such as probabilities ("sigmoid") or counts ("exp").  in_use: the name of its
     weights; kept: all that there are, flat, by name: "last", "best" (on validation), "refit" (on all points).
-    attributes: those of its file, the model card as text among them.
+    attributes: those of its file, the model card as text among them.  stream: what the next piece of a stream goes on
+    from (methods/stochastic/stream.py), by name; nothing of other models.
 
     Models are equal that predict the same: one net, the same weights, scaling, classes and columns.
     """
@@ -61,6 +62,7 @@ class Model:
     in_use: str = "last"
     kept: dict[str, Array] = field(default_factory=dict, repr=False)
     attributes: dict[str, Any] = field(default_factory=dict, repr=False)
+    stream: dict[str, Array] = field(default_factory=dict, repr=False)
 
     @staticmethod
     def of(
@@ -197,6 +199,49 @@ class Model:
         if not _same(*of_y) and chain.maps[-1].parameter_shape is not None and self.link == "identity":
             _last_rescaled(chain.blocks[-1], weights[-1], *of_y)
         return np.concatenate([W.ravel() for W in weights])
+
+    @property
+    def points(self) -> int:
+        """The points of the stream so far; 0 of models of other data."""
+        return int(self.stream["points"][0]) if self.stream else 0
+
+    @property
+    def running(self) -> tuple[Scaling, Scaling]:
+        """The scaling from which that of a further piece of a stream goes on; it stays where weights keep to it."""
+        chain, both = self.chain, (self.scaling_x, self.scaling_y)
+        ends = [(chain.maps[0], chain.blocks[0])]
+        if self.classes is None and self.link == "identity":
+            ends.append((chain.maps[-1], chain.blocks[-1]))
+        plain = all(m.parameter_shape is not None and {"linear", "bias"} <= b.capabilities for m, b in ends)
+        moves = (
+            plain and not chain.numbers and not any(chain.reads) and (self.link == "identity" or not self.autoencoder)
+        )
+        return both if moves else tuple(replace(scaling, seen=None) for scaling in both)  # type: ignore[return-value]
+
+    def last_for(self, chain: Chain, data: Dataset) -> dict[str, Array]:
+        """The numbers that a further piece of the stream goes on from, in the scaling of its data.
+
+        The Gram of the inputs [x, 1] is that of [r x + s, 1].  Raises as `weights_for`.
+        """
+        at = {name: self._at(self.stream[name], chain, data) for name in ("weights", "average")}
+        moved = self._at(self.stream["weights"] + self.stream["step"].astype(float), chain, data)
+        grams, d = self.stream["grams"].astype(float), chain.block_shapes[0][1]
+        old, new = self.scaling_x, data.scaling_x
+        if not _same(old, new):
+            r, s = np.append(old.scale / new.scale, 1.0), np.append((old.shift - new.shift) / new.scale, 0.0)
+            G = grams[: d * d].reshape(d, d)
+            G *= r[:, None] * r
+            G += np.outer(s, G[-1]) + np.outer(G[:, -1], s) + G[-1, -1] * np.outer(s, s)
+        numbers = self.stream["numbers"].copy()
+        if self.link == "identity" and self.classes is None:  # losses are in squares of the targets' scale
+            numbers[2:4] *= np.mean(np.square(self.scaling_y.scale / data.scaling_y.scale))
+        return at | {"step": moved - at["weights"], "grams": grams, "numbers": numbers}
+
+    def _at(self, flat: Array, chain: Chain, data: Dataset) -> Array:
+        """Gives other weights (flat) for another run of this net, as `weights_for`."""
+        return replace(self, weights=block_views(flat.astype(np.float64), self.chain.block_shapes)).weights_for(
+            chain, data
+        )
 
     def _shaped(self, F: Array) -> Array:
         return F[:, 0] if self.one_dimensional else F

@@ -14,7 +14,7 @@ import numpy as np
 
 from macmpi import StorageError, UsageError, __version__, files, shown
 from macmpi.data.frames import columns_of
-from macmpi.data.scaling import Scaling
+from macmpi.data.scaling import SEEN, Scaling
 from macmpi.files import DAMAGE, RUN, as_path, first_line, image, replace_file
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import GROUP, KINDS, Map, activation, build
@@ -61,6 +61,7 @@ def write(path: Path, model: Model, attributes: dict[str, Any], Z: Array | None 
     arrays = {f"weights/{name}": flat for name, flat in model.kept.items()}
     for side, scaling in (("x", model.scaling_x), ("y", model.scaling_y)):
         arrays |= {f"scaling/{side}_{name}": array for name, array in scaling.arrays.items()}
+    arrays |= {f"stream/{name}": array for name, array in model.stream.items()}
     if model.classes is not None:
         arrays["classes"] = model.classes
     if model.columns is not None:
@@ -119,6 +120,9 @@ def load(path: str | Path, weights: str | None = None) -> Model:
             if classes is not None and classes.dtype.kind == "S":
                 classes = np.array(files.texts(classes))
             columns = columns_of(files.array(file, "columns"), chain.n_in) if "columns" in set(file) else None
+            last = files.names(file, "stream") if "stream" in set(file) else []
+            stream = {name: files.array(file, f"stream/{name}") for name in last}
+            _check_stream(stream, chain)
         autoencoder = bool(attributes["autoencoder"])
         one_dimensional = bool(attributes.get("one_dimensional", False))  # older files do not say
         link = attributes.get(LINK, "identity" if classes is None else "softmax")
@@ -138,7 +142,7 @@ def load(path: str | Path, weights: str | None = None) -> Model:
     except (*DAMAGE, ArithmeticError, LookupError) as error:
         raise UsageError(f"{path} is not a model: {first_line(error)}") from None
     kind = of_x, of_y, autoencoder, classes, one_dimensional, columns
-    return Model(chain, blocks, *kind, link=link, in_use=weights, kept=kept, attributes=attributes)
+    return Model(chain, blocks, *kind, link=link, in_use=weights, kept=kept, attributes=attributes, stream=stream)
 
 
 def _packages(chain: Chain) -> dict[str, str]:
@@ -230,6 +234,16 @@ def _blocks(flat: Array, chain: Chain) -> tuple[Array, ...]:
     return blocks
 
 
+def _check_stream(held: dict[str, Array], chain: Chain) -> None:
+    """Raises ValueError unless a further piece of a stream can go on from what is held, if anything is."""
+    weights, grams = (
+        sum(a * b for a, b in pairs) for pairs in (chain.block_shapes, [(d, d) for _, d in chain.block_shapes])
+    )
+    sizes = {"weights": weights, "average": weights, "step": weights, "grams": grams, "numbers": 5, "points": 1}
+    fits = {name: A.size for name, A in held.items() if A.ndim == 1 and A.dtype.kind in "fi"} == sizes
+    _ensure(not held or (fits and all(np.isfinite(A).all() for A in held.values())), "its stream cannot go on")
+
+
 def _scaling(file: Any, side: str, size: int) -> Scaling:
     """The scaling of the `size` columns of a side, "x" or "y".  Raises ValueError."""
     named = [name for name in files.names(file, "scaling") if name.startswith(f"{side}_")]
@@ -238,4 +252,5 @@ def _scaling(file: Any, side: str, size: int) -> Scaling:
     _ensure(all(array.shape == (size,) for array in every), "its scaling is of other columns than its maps")
     numbers = all(array.dtype.kind == "f" for array in every) and np.isfinite(every).all()
     _ensure(numbers and all((array > 0.0).all() for array in positive), "its scaling holds no usable numbers")
+    _ensure(len({*arrays} & {*SEEN}) in (0, len(SEEN)), "its running scaling is not whole")
     return Scaling.of(arrays)

@@ -123,6 +123,9 @@ def origin_of(plan: Plan, data: Dataset, given: model.Model | None = None) -> Or
         return Origin()
     try:
         found = (given or model_file.load(keys.model)).with_weights(keys.weights)
+        if plan.resolved.before:
+            last = found.last_for(plan.chain, data)
+            return Origin(last["weights"], last=last)
         return Origin(found.weights_for(plan.chain, data))
     except UsageError as error:
         name = "start.model" if given else f'start.model = "{keys.model}"'

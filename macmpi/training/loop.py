@@ -146,7 +146,7 @@ class Training:
 
         def decide() -> tuple[Decision, bool, bool]:
             decision = self.plan.resolved.schedule.decide(progress)
-            stop = decision.stop is None and wished
+            stop = wished and (decision.stop is None or self.plan.resolved.stochastic.stream)  # more pieces may come
             return decision, stop, due or decision.mu != mu or stop or decision.stop is not None
 
         decision, stop, save = self.team.from_root(decide)
@@ -315,8 +315,12 @@ class Training:
             raise StorageError(f"the last checkpoint could not be written; {self.job.directory.remedy()}")
 
     def _never_worse(self, best: Best, after: State[Any]) -> Best:
-        """The best weights, or those of the best constant where no others are better.  Collective: yes."""
-        return or_constant(best, self.method, after, self.data) if is_poor(best.errors.E_Q, self.constant) else best
+        """The best weights, or those of the best constant where no others are better: a stream goes on from them.
+
+        Collective: yes.
+        """
+        keeps = self.plan.resolved.stochastic.stream or not is_poor(best.errors.E_Q, self.constant)
+        return best if keeps else or_constant(best, self.method, after, self.data)
 
     def _warn_of_end(self, state: State[Any], errors: Errors, best: Best, gives_constant: bool) -> bool:
         """Says where training ended above the best constant; tells whether the run has diverged.

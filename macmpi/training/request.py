@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -144,27 +144,31 @@ def planned(
 
     known, decisions = team.from_root(with_values)
     source = Source(known, points)
-    source.like = team.from_root(lambda: _scaling_of_start(known, start))
-    sizes = team.from_root(source.sizes)
+    source.like, before, classes = team.from_root(lambda: _of_start(known, start))
+    source.classes = source.classes if classes is None else classes
+    sizes = team.from_root(lambda: replace(source.sizes(), before=before))
     notes = source.notes(now() - began)
     plan = plan_of(known, sizes, decisions, team)
     return plan, source, "\n  ".join(line for line in (*notes, in_short(plan.resolved.decisions)) if line)
 
 
-def _scaling_of_start(config: Config, start: Model | None) -> tuple[Scaling, Scaling] | None:
+def _of_start(config: Config, start: Model | None) -> tuple[tuple[Scaling, Scaling] | None, int, Any]:
     """The scaling of the inputs and the targets of the model that training starts from; None where it starts afresh.
 
-    A file that is no model is refused where its weights are read.
+    Of a stream that goes on also the points so far, and the classes.  A file that is no model is refused where its
+    weights are read.
     """
     if config.start.method != "model":
-        return None
+        return None, 0, None
     from macmpi.results.model_file import load
 
     try:
         found = start or load(config.start.model)
     except UsageError:
-        return None
-    return found.scaling_x, found.scaling_y
+        return None, 0, None
+    if not config.stochastic.stream:
+        return (found.scaling_x, found.scaling_y), 0, None
+    return found.running, found.points, found.classes
 
 
 def plan_of(config: Config, sizes: Sizes, decisions: list[Decision], team: Team) -> Plan:

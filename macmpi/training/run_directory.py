@@ -11,11 +11,13 @@ import platform
 import subprocess
 import time
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 import macmpi
 from macmpi import StorageError, UsageError, __version__, files
@@ -23,6 +25,7 @@ from macmpi.console import warn
 from macmpi.data.dataset import Dataset
 from macmpi.machine.hosts import version_of
 from macmpi.machine.lock import Lock, signs
+from macmpi.methods.stochastic import stream
 from macmpi.parallel import kernels
 from macmpi.parallel.launchers import cores
 from macmpi.parallel.team import Team
@@ -279,6 +282,10 @@ def ended(directory: RunDirectory | Nowhere, plan: Plan, data: Dataset, end: End
     weights = {"last": end.after.weights, "best": best.weights} | ({"refit": refit.weights} if refit else {})
     card = card_of(plan, data, end, facts).to_json()
     model = Model.of(plan.chain, weights, data, plan.resolved.loss.link, card, end.records)
+    if plan.resolved.stochastic.stream and np.isfinite(end.state.weights).all():
+        passes = -(-(end.state.iteration + end.state.under_way) // plan.resolved.stochastic.records)
+        points = plan.resolved.before + passes * plan.n_train
+        model = replace(model, stream=stream.kept(end.state.weights, end.state.own, points))
     if directory.model is None:
         return model
     labels = {

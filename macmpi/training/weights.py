@@ -59,9 +59,11 @@ class Best:
 def best_of(method: Method, state: State[Any], after: State[Any], errors: Errors, constant: float) -> Best:
     """The weights of the lowest validation error: of an iteration, or those after the end.  Collective: yes.
 
-    Those that are poor, with a training error above that of the best constant, only where all are.  after, errors: the
-    state after postprocessing, and its errors.  Cost: an evaluation.
+    Those that are poor, with a training error above that of the best constant, only where all are; of a stream, whose
+    pieces differ, the last.  after, errors: the state after postprocessing, and its errors.  Cost: an evaluation.
     """
+    if method.plan.resolved.stochastic.stream:
+        return Best(after.weights, after.iteration, errors, last=True)
     history, last = state.history, (is_poor(errors.E_Q, constant), errors.validation)
     if not len(history.best_weights) or last <= (history.best_poor, history.best_e1_val):
         return Best(after.weights, after.iteration, errors, last=True)

@@ -26,13 +26,15 @@ FIRST = "docs/commands.md"
 TUTORIAL = sorted({path.name for path in (ROOT / "docs" / "tutorial").glob("*.md")} - {"index.md"})
 """Its pages but the first, which test_tutorial_page.py runs."""
 
-PAGES = ("docs/data.md", "docs/export.md", *(f"docs/tutorial/{name}" for name in TUTORIAL))
+PAGES = ("docs/data.md", "docs/export.md", "docs/python.md", *(f"docs/tutorial/{name}" for name in TUTORIAL))
 
 NEEDS = {"--to onnx": "onnx"} | {word: word for word in ("onnxruntime", "onnx2torch", "tensorboardX", "optuna")}
 """Text of a line or a block -> the library without which it is left out; the extra `test` has none of them."""
 
 BEFORE = {
     "docs/export.md": "import numpy as np\nX = np.load('my.npz')['X']\n",
+    "docs/python.md": "import numpy as np\nimport macmpi\nheld = np.load('my.npz')\nX, Y = held['X'], held['Y']\n"
+    "X_new, y = X, Y\n",
 }
 """What a page's programs take for granted."""
 

@@ -123,6 +123,7 @@ MISTAKES: dict[str, list[Any]] = {
     },
     "stochastic.batch": ["All", "", *(value for value in NOT_A_COUNT if not isinstance(value, str))],
     "stochastic.cg_iterations": NOT_OWN,
+    "stochastic.stream": [1, 0, "true", "", [True]],
     "stochastic.averaging": [value for value in NOT_A_FRACTION if not isinstance(value, str)] + ["Auto", ""],
     **{f"stochastic.{name}": NOT_POSITIVE[1:] for name in ("damping",)},
     **{f"baseline.{name}": NOT_A_COUNT for name in ("batch", "patience")},

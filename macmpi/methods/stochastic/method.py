@@ -53,7 +53,7 @@ class Stochastic(Nested[StochasticState]):
 
     def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
         super().__init__(plan, data, team, clock)
-        keys, self.partition = plan.resolved.stochastic, plan.work.parts
+        keys, before, self.partition = plan.resolved.stochastic, plan.resolved.before, plan.work.parts
         self.rows = {b: Tile(own[0].start, own[-1].stop) for b, own in self.partition.blocks_of(team.rank)}
         self.minibatches = Minibatches(plan, self.rows)
         forms, batch = forms_of(plan), self.minibatches.points(0)
@@ -63,7 +63,7 @@ class Stochastic(Nested[StochasticState]):
         self.curvature = RunningCurvature(plan, forms, self.rows, self.sum, clock)
         self.layout, self.model = self.curvature.layout, GaussNewton(data, self.curvature)
         self.ridge = ridge_schedule(
-            keys.ridge, plan.n_train, plan.chain.n_in, data.autoencoder, plan.resolved.whole_steps
+            keys.ridge, before + plan.n_train, plan.chain.n_in, data.autoencoder, plan.resolved.whole_steps
         )
         self.directions = moving.Directions(self.curvature, self._scaled_points(0))
         self.moves = moving.Moves(team, self.directions.places)

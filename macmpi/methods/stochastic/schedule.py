@@ -94,9 +94,10 @@ class Minibatches:
         """
         if self.plan.resolved.whole_steps:
             return {part: own.rows for part, own in self.own.items()}
-        epoch = self.epoch(iteration)
+        epoch, before = self.epoch(iteration), self.plan.resolved.before
         if self._orders[0] != epoch:
-            random = {part: stream(self.plan.seed, "epoch", epoch, part) for part in self.own}
+            at = (before, epoch) if before else (epoch,)
+            random = {part: stream(self.plan.seed, "epoch", *at, part) for part in self.own}
             self._orders = epoch, {i: own.start + random[i].permutation(len(own)) for i, own in self.own.items()}
         count, orders = self.of_epoch(epoch), self._orders[1].items()
         return {part: own[len(own) * place // count : len(own) * (place + 1) // count] for part, own in orders}
@@ -131,24 +132,25 @@ class Schedule:
         return first + (tuned.MOMENTUM_GROWN - first) * min(grown, 1.0)
 
     def averaging(self, iteration: int) -> float:
-        """The share of the average that a minibatch of an iteration leaves.
+        """The share of the average that a minibatch of an iteration leaves, at most.
 
         "auto": an average remembers half of the first epoch's minibatches, of autoencoders of dense layers half of the
-        present epoch's.
+        present epoch's; of a stream, whose epochs nobody knows, the part of all steps that others remember at first, of
+        other nets than those twice that part.
         """
         if self.asked != "auto":
             return self.asked
+        if self.minibatches.keys.stream:
+            return 1.0
         of_epoch = self.minibatches.of_epoch(self.minibatches.epoch(iteration) if self.dense_autoencoder else 0)
         return 1.0 - 1.0 / max(of_epoch / 2, tuned.AVERAGE_LEAST)
 
     def rate(self, state: Running) -> float:
         """The share that the next average takes of the weights."""
         steps = state.own.steps
-        return (
-            max(1.0 - self.averaging(state.iteration), tuned.AVERAGE_WINDOW / (steps - 1 + tuned.AVERAGE_WINDOW))
-            if steps
-            else 0.0
-        )
+        longer = self.minibatches.keys.stream and not self.dense_autoencoder
+        window = tuned.AVERAGE_WINDOW / (2.0 if longer else 1.0)
+        return max(1.0 - self.averaging(state.iteration), window / (steps - 1 + window)) if steps else 0.0
 
     def words(self, iterations: int) -> str:
         """The share for the log, in the first and in the last of some iterations."""
