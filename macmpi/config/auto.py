@@ -36,7 +36,8 @@ class Sizes:
     """Inputs, outputs, training and validation points of a data set, a classifier's classes, the shape of images.
 
     classes: (classes,), an array; None for other data.  weights: of a training point, 0 where none has any, 1, or one
-    for each output.  drawn: validation points were drawn from the same set.
+    for each output.  drawn: validation points were drawn from the same set.  raw: bytes of a point's X and Y as their
+    file has them, () where that is not known.
     """
 
     n_in: int
@@ -48,6 +49,7 @@ class Sizes:
     shape: tuple[int, ...] | None = None
     weights: int = 0
     drawn: bool = False
+    raw: tuple[int, ...] = ()
 
     @property
     def counts(self) -> tuple[int, int, int, int]:
