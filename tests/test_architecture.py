@@ -36,7 +36,7 @@ PACKAGES: dict[str, set[str]] = {
     "parallel": {"macmpi", "console", "reductions", "typing"},
     "nets": {"macmpi", "config", "reductions", "typing"},
     "machine": {"macmpi", "console", "files", "parallel"},
-    "data": {"macmpi", "config", "files", "nets", "parallel", "typing"},
+    "data": {"macmpi", "config", "files", "nets", "parallel", "reductions", "typing"},
     "solvers": {"demand", "nets", "parallel", "reductions", "typing"},
     "plan": {"demand", "macmpi", "config", "nets", "parallel", "solvers"},
     "demand": set(),

@@ -37,7 +37,7 @@ class Sizes:
 
     classes: (classes,), an array; None for other data.  weights: of a training point, 0 where none has any, 1, or one
     for each output.  drawn: validation points were drawn from the same set.  before: points of the pieces of a stream
-    that come before these.
+    that come before these.  raw: bytes of a point's X and Y as their file has them, () where that is not known.
     """
 
     n_in: int
@@ -50,6 +50,7 @@ class Sizes:
     weights: int = 0
     drawn: bool = False
     before: int = 0
+    raw: tuple[int, ...] = ()
 
     @property
     def counts(self) -> tuple[int, int, int, int]:

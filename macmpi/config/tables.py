@@ -324,11 +324,15 @@ class Selection(Table):
 
 @dataclass(frozen=True)
 class Parallel(Table):
-    """A rank holds all points ("replicated"; "node": in one copy that a node's ranks share), or its own ("sharded")."""
+    """A rank holds all points ("replicated"; "node": in one copy that a node's ranks share), or its own ("sharded").
+
+    rows: of sharded points are held in the file's own type where that is smaller, or are read whenever they are used.
+    """
 
     data: Literal["replicated", "node", "sharded"] = field(
         default="replicated", metadata={"alike": {"node": "replicated"}}
     )
+    rows: Literal["memory", "file"] = field(default="memory", metadata=NOTHING)
 
 
 @dataclass(frozen=True)

@@ -163,16 +163,18 @@ class Columns:
         pass over the table.  Collective: no.
         """
         left_out = set(without)
-        series = {key: one for key, one in series_of(frame, name).items() if key not in left_out}
-        if not series:
+        series = series_of(frame, name)
+        keys = [key for key in series if key not in left_out]
+        if not keys:
             raise UsageError(f"{name}: no columns are left for the inputs")
-        if not len(next(iter(series.values()))):
+        if not len(series[keys[0]]):
             raise UsageError(f"{name} has no rows")
         found: list[Column] = []
         wrong: dict[str, str] = {}
         notes: list[str] = []
-        for key, one in series.items():
-            if len(series) > 1 and is_index(key, one):
+        for key in keys:
+            one = series[key]
+            if len(keys) > 1 and is_index(key, one):
                 notes.append(f"column {key!r} only numbers the rows, and is left out")
                 continue
             try:

@@ -9,7 +9,7 @@ import difflib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,14 +19,15 @@ import numpy as np
 
 from macmpi import UsageError, listed
 from macmpi.config import Config, Data
+from macmpi.data.blocks import ColumnByColumn, npy_rows, zarr_arrays
 from macmpi.data.checks import columns
 from macmpi.data.dataset import GROUPS, POINTS
 from macmpi.data.frames import Columns, columns_of
 from macmpi.data.images import images_of
 from macmpi.data.named_sets import NAMED_SETS, PREFIX, folder, read_library_set
-from macmpi.data.reading import check_there, contents, names_in, read_array, read_file
+from macmpi.data.reading import check_there, contents, declared, facts_of, names_in, read_array, read_file, told
 from macmpi.data.series import USUAL, series_of, targets_of, weights_of
-from macmpi.data.tables import is_table, read_table, targets_within
+from macmpi.data.tables import is_table, of_parquet, read_table, targets_within
 from macmpi.files import DAMAGE, first_line
 from macmpi.typing import Array
 
@@ -109,7 +110,7 @@ def gathered(config: Data, missing: bool = False, by_rows: bool = False) -> Poin
     if by_rows and not kind.by_rows:
         raise UsageError(
             f'parallel.data = "sharded": data.source = "{config.source}" is read whole; use parallel.data = "node" or '
-            '"replicated", or write the points to an HDF5 file (X, and Y)'
+            '"replicated", or write the points to an HDF5, .npy, .parquet or .zarr file (X, and Y)'
         )
     check_keys(config, kind.keys)
     return kind.read()
@@ -120,9 +121,12 @@ def _kind_of(config: Data, missing: bool, by_rows: bool) -> Kind:
     if config.source.startswith(PREFIX):
         return Kind((), lambda: Points(read_library_set(config.source)))
     if config.source.startswith(OPENML) or is_table(path):
-        return Kind(OF_TABLES, partial(_of_table, config, missing))
+        by_groups = config.source.startswith(OPENML) or of_parquet(path)
+        return Kind(OF_TABLES, partial(_of_table, config, missing, by_rows and by_groups), by_groups)
     if path.suffix == ".npy":
-        return Kind(("target", "weights"), partial(_of_array, config))
+        return Kind(("target", "weights"), partial(_of_array, config, by_rows), by_rows=True)
+    if path.suffix == ".zarr":
+        return Kind((), partial(_of_zarr, path, by_rows), by_rows=True)
     if config.source and os.path.isdir(path):
         return Kind(("target", "image_size"), partial(_of_images, config))
     return Kind((), partial(_of_file, config, by_rows), by_rows=True)
@@ -138,7 +142,7 @@ def _of_file(config: Data, by_rows: bool) -> Points:
         known = ", ".join(f'"{name}"' for name in NAMED_SETS)
         raise UsageError(
             f'data.source = "{config.source}" is neither {known} nor an .h5, .hdf5 or .npz file, nor a table '
-            '(.csv, .tsv, .parquet), an .npy file, a folder of images, "sklearn:NAME" or "openml:NAME"'
+            '(.csv, .tsv, .parquet), an .npy file, a .zarr folder, a folder of images, "sklearn:NAME" or "openml:NAME"'
         )
     check_there(path, "data.source")
     unread = by_rows and path.suffix != ".npz"
@@ -170,24 +174,41 @@ def unread_in(source: str) -> str:
     return told if names else ""
 
 
-def _of_array(config: Data) -> Points:
+def _of_array(config: Data, by_rows: bool) -> Points:
     """The rows of an .npy file; targets and weights are columns, counted from 0 or, backwards, from -1."""
     path = Path(config.source)
     check_there(path, "data.source")
-    X, found = read_array(path), dict[str, Array]()
+    X: Any = npy_rows(path) if by_rows else read_array(path)
+    found = dict[str, Any]()
+
+    def columns_of_it(which: Any) -> Any:
+        return X[:, which] if isinstance(X, np.ndarray) else X.columns(which)
+
     targets = [_column(X, text, "data.target", path) for text in config.targets or []]
     weights = [_column(X, config.weights, "data.weights", path)] if config.weights else []
     _check_once(*([str(column) for column in columns] for columns in (targets, weights, [])))
     if weights:
-        found["weights"] = X[:, weights[0]]
+        found["weights"] = columns_of_it(weights[0])
     if targets:
-        found["Y"] = X[:, targets[0]] if len(targets) == 1 else X[:, targets]
-    return Points({"X": np.delete(X, targets + weights, axis=1) if found else X, **found})
+        found["Y"] = columns_of_it(targets[0] if len(targets) == 1 else targets)
+    if found:
+        X = columns_of_it(np.delete(np.arange(X.shape[1]), targets + weights))
+    return Points({"X": X, **found})
 
 
-def _column(X: Array, text: str, key: str, path: Path) -> int:
+def _of_zarr(path: Path, by_rows: bool) -> Points:
+    """The arrays of a folder of Zarr, unread where ranks read their own rows."""
+    if not os.path.isdir(path):
+        raise UsageError(f"data.source: {os.path.abspath(path)} is no folder")
+    found = zarr_arrays(path, POINTS if by_rows else (*POINTS, *GROUPS))
+    with told(str(path)):
+        arrays = found if by_rows else {name: declared(A[()], facts_of(A)) for name, A in found.items()}
+    return Points(dict(arrays))
+
+
+def _column(X: Any, text: str, key: str, path: Path) -> int:
     """The number of a column of an array, counted from 0 or backwards from -1.  Raises UsageError."""
-    width = X.shape[1] if X.ndim == 2 else 0
+    width = X.shape[1] if len(X.shape) == 2 else 0
     if not re.fullmatch(r"-?\d{1,9}", text) or not -width <= int(text) < width:
         raise UsageError(
             f'{key} = "{text}": {path} holds {X.dtype} of shape {X.shape}; the number of one of its columns '
@@ -217,8 +238,11 @@ def openml_file(source: str) -> Path:
     return folder() / "openml" / f"{found[0]}.parquet"
 
 
-def _of_table(config: Data, missing: bool) -> Points:
-    """The columns of a table.  That of a set of OpenML names its targets itself."""
+def _of_table(config: Data, missing: bool, by_rows: bool) -> Points:
+    """The columns of a table.  That of a set of OpenML names its targets itself.
+
+    by_rows: of a Parquet file; its inputs are read by row groups, once each column has been looked at by itself.
+    """
     fetched = config.source.startswith(OPENML)
     path = openml_file(config.source) if fetched else Path(config.source)
     if fetched and not os.path.isfile(path):
@@ -226,8 +250,9 @@ def _of_table(config: Data, missing: bool) -> Points:
             f'data.source = "{config.source}": {path} does not exist; fetch it: python -m macmpi.fetch {config.source}'
         )
     check_there(path, "data.source")
-    table = read_table(path, empty=config.empty)
-    targets = targets_within(table) if fetched and config.targets is None else config.targets or []
+    table = ColumnByColumn(path) if by_rows else read_table(path, empty=config.empty)
+    facts = table.file if by_rows else table
+    targets = targets_within(facts) if fetched and config.targets is None else config.targets or []
     return of_frame(table, config, targets, missing)
 
 
@@ -252,11 +277,12 @@ def of_frame(
     _check_once(targets, weights, config.ignore, config.categories)
     without = {*targets, *weights, *config.ignore}
     found = columns or Columns.of(frame, config, without, source)
-    return Points({"X": found.encode(frame, source), **answers_of(series, config, targets, source, missing)}, found)
+    X = frame.rows(found) if isinstance(frame, ColumnByColumn) else found.encode(frame, source)
+    return Points({"X": X, **answers_of(series, config, targets, source, missing)}, found)
 
 
 def answers_of(
-    series: dict[str, Any], config: Data, targets: list[str], source: str, missing: bool
+    series: Mapping[str, Any], config: Data, targets: list[str], source: str, missing: bool
 ) -> dict[str, Array]:
     """Y and weights of the columns of a table, where it has them.  Raises UsageError."""
     found = dict[str, Array]()

@@ -21,10 +21,11 @@ from macmpi.data.alike import block_sum, check_same_data, opened_alike, sum_of_b
 from macmpi.data.checks import check_single, check_size, check_some, check_varied, largest, not_negative
 from macmpi.data.dataset import POINTS, SIDES, WEIGHTS, Dataset, Raw, share_arrays
 from macmpi.data.gathered import Points
-from macmpi.data.parts import Part, Parts, RowSet, classes_in, parts_of, raw_of, split_of
+from macmpi.data.parts import FileRows, Part, Parts, RowSet, classes_in, numbers_of, parts_of, raw_of, split_of
 from macmpi.data.scaling import AS_IS, Rows, Scaling, ScalingRule, spread_rows, unscaled
 from macmpi.data.targets import NUMBERS, Wanted, check_known, check_seen
 from macmpi.parallel.points import Partitions, partition_points
+from macmpi.parallel.rows import Converted
 from macmpi.parallel.team import Team, on_root
 from macmpi.parallel.tiles import Tile
 from macmpi.typing import Array
@@ -67,7 +68,8 @@ def survey(config: Data, wanted: Wanted = NUMBERS, points: Points | None = None)
     X, Y, classes = parts["X"], parts.get("Y"), classes_in(parts, raw, config.source, wanted.classes)
     n_out = len(classes) if classes is not None else (Y or X).width
     drawn = "X_val" not in raw.arrays
-    return Sizes(X.width, n_out, len(X), len(parts["X_val"]), Y is None, classes, raw.shape, weights_in(parts), drawn)
+    counts, own = (X.width, n_out, len(X), len(parts["X_val"])), tuple(part.raw_bytes for part in (X, Y) if part)
+    return Sizes(*counts, Y is None, classes, raw.shape, weights_in(parts), drawn, own)
 
 
 def blank(sizes: Sizes) -> Dataset:
@@ -78,21 +80,28 @@ def blank(sizes: Sizes) -> Dataset:
 
 
 def load_rows(
-    config: Data, classes: Array | None, dtype: Any, points: Partitions, team: Team, wanted: Wanted = NUMBERS
+    config: Data,
+    classes: Array | None,
+    dtype: Any,
+    points: Partitions,
+    team: Team,
+    wanted: Wanted = NUMBERS,
+    in_file: bool = False,
 ) -> Dataset:
     """This rank's rows of a data set, checked and scaled.  classes: of labels; wanted: what the config asks.
 
+    in_file: rows stay in the file, and are read again whenever they are used.
     Raises UsageError on all ranks if one of them finds something wrong.  Collective: yes.
     """
     raw = opened_alike(lambda: raw_of(config, wanted, by_rows=True), config, team)
     whole = "X_val" in raw.arrays or wanted.stream
     rows = split_of(raw, config, stream=wanted.stream) if whole else _drawn(raw, config, team)
     parts = team.all_or_raise(lambda: _parts(raw, config, rows, wanted))
-    reader = Reader(points, team, dtype, config)
+    reader = Reader(points, team, dtype, config, in_file)
     found = reader.dataset(raw, parts, classes, wanted)
     read = [(parts[name], points[name.endswith("_val")], reader.sums[name]) for name in POINTS if name in parts]
     check_same_data(raw, read, config, team)
-    return found
+    return replace(found, columns=raw.columns)
 
 
 def _drawn(raw: Raw, config: Data, team: Team) -> list[RowSet]:
@@ -133,11 +142,12 @@ class Reader:
     """Reads the rows of this rank: passes over its tiles, and tables by block that all ranks share.
 
     weights: of this rank's training rows, (n,) float64; None before they are read, and where those of all ranks are 1.
-    sums: SHA-256 of each block of raw rows of all ranks, (blocks, 32), by the name of the array.
+    sums: SHA-256 of each block of raw rows of all ranks, (blocks, 32), by the name of the array.  in_file: rows stay in
+    their file, or where that is False in its type if that is smaller; None: they are kept as numbers of the run.
     """
 
-    def __init__(self, points: Partitions, team: Team, dtype: Any, config: Data) -> None:
-        self.points, self.team, self.dtype, self.config = points, team, np.dtype(dtype), config
+    def __init__(self, points: Partitions, team: Team, dtype: Any, config: Data, in_file: bool | None = None) -> None:
+        self.points, self.team, self.dtype, self.config, self.in_file = points, team, np.dtype(dtype), config, in_file
         self.weights: Array | None = None
         self._shares: dict[str, Array] = {}
         self.sums: dict[str, Array] = {}
@@ -182,7 +192,7 @@ class Reader:
                 found.append(None)
                 continue
             negative = partial(not_negative, name=parts[name].name)
-            each = self._filled(parts, name, parts[name].width, negative, np.dtype(np.float64))
+            each = self._filled(parts, name, parts[name].width, negative, dtype=np.dtype(np.float64))
             own, other = each.mean(axis=1), float((each != 1.0).any())
             most = self.team.max_over_ranks({"weight": float(own.max(initial=0.0)), "other": other})
             self.team.all_or_raise(partial(check_some, most["weight"], what, self.config.source))
@@ -221,12 +231,9 @@ class Reader:
         self.team.from_root(check)
         scaling = rows.scaling(rule)
 
-        def made(A: Array) -> Array:
-            scaled = scaling.apply(A)
-            wanted.check(scaled, source, autoencoder=part.missing is None)
-            return scaled
-
-        train, validation = [self._filled(parts, f"{name}{side}", part.width, made) for side in SIDES]
+        check = partial(wanted.check, source=source, autoencoder=part.missing is None)
+        names = [f"{name}{side}" for side in SIDES]
+        train, validation = [self._filled(parts, own, part.width, scaling.apply, check) for own in names]
         if held.gaps:
             known = self.team.max_over_ranks({"known": float(not np.isnan(validation).all())})["known"]
             self.team.all_or_raise(lambda: check_known(bool(known), held.name))
@@ -302,20 +309,35 @@ class Reader:
         return [joined(r) for r in range(len(joins))]
 
     def _filled(
-        self, parts: Parts, name: str, width: int, made: Callable[[Array], Array], dtype: np.dtype | None = None
-    ) -> Array:
-        """made(rows) of this rank's rows (n, width), in the precision of the run.  Collective: yes."""
+        self,
+        parts: Parts,
+        name: str,
+        width: int,
+        made: Callable[[Array], Array],
+        check: Callable[[Array], None] = lambda rows: None,
+        dtype: np.dtype | None = None,
+    ) -> Any:
+        """made(rows) of this rank's rows (n, width), in the precision of the run unless a dtype is given.
+
+        Where each rank reads its own rows these stay in the file's type if that takes less memory, or in the file, and
+        are made when they are read.  check: of made rows, which raises UsageError.  Collective: yes.
+        """
         part, among = parts[name], self.points[name.endswith("_val")]
         own, run = among.own(self.team.rank), among.runs[self.team.rank]
-        out, sums = np.empty((len(own), width), dtype or self.dtype), np.zeros((len(among.blocks), 32), np.uint8)
+        sums, plain = np.zeros((len(among.blocks), 32), np.uint8), not (part.gaps or dtype)
+        kept, dtype = self._kept(part, own, width) if plain else None, dtype or self.dtype
+        out: Any = np.empty((len(own), width), dtype) if kept is None else kept
 
         def put(tile: Tile) -> Array:
-            raw = part.read(tile)
-            A = made(raw)
-            if self.dtype == np.float32:
-                check_single(largest(A), self.config.source)
-            out[tile.after(own.start).rows] = A
-            return raw
+            raw = part.raw(tile.rows)
+            A = part.checked(raw, tile)
+            rows = made(A)
+            check(rows)
+            if dtype == np.float32:
+                check_single(largest(rows), self.config.source)
+            if isinstance(out, np.ndarray):
+                out[tile.after(own.start).rows] = rows if kept is None else raw
+            return A
 
         def fill() -> None:
             for b in range(run.start, run.stop):
@@ -324,7 +346,18 @@ class Reader:
         self.team.all_or_raise(fill)
         self.team.gather_rows(sums, among.block_counts)
         self.sums[name] = sums
-        return out
+        facts = part.facts  # what holds these holds no file
+        return out if kept is None else Converted(out, lambda raw: made(numbers_of(raw, facts)), width, dtype)
+
+    def _kept(self, part: Part, own: Tile, width: int) -> Array | FileRows | None:
+        """An array to be filled with rows of this rank as they lie in the file, or the file itself, where they stay so.
+
+        None where they are kept as `width` numbers of the run.
+        """
+        if self.in_file and not isinstance(part.source, np.ndarray):
+            return FileRows(part, own)
+        narrower = self.in_file is not None and part.raw_bytes < width * self.dtype.itemsize
+        return np.empty((len(own), part.width), part.source.dtype) if narrower else None
 
 
 def _sums(A: Array, weights: Array | None, missing: bool) -> Array:

@@ -19,11 +19,12 @@ from macmpi.data import checks
 from macmpi.data.dataset import SIDES, Raw
 from macmpi.data.gathered import ARGUMENTS, Points, check_keys, gathered
 from macmpi.data.named_sets import NAMED_SETS
-from macmpi.data.reading import declared, facts_of, told
+from macmpi.data.reading import check_there, declared, facts_of, read_file, told
 from macmpi.data.scaling import ScalingRule
 from macmpi.data.targets import NUMBERS, Wanted
 from macmpi.parallel.streams import stream
-from macmpi.parallel.tiles import Tile
+from macmpi.parallel.tiles import Tile, evenly
+from macmpi.reductions import LazyRows, Rows
 from macmpi.typing import Array
 
 MOST_CHANNELS = 4
@@ -182,13 +183,13 @@ class RowSet:
         return int(self._ends[-1])
 
     def __getitem__(self, run: slice) -> Array:
-        start, stop, _ = run.indices(len(self))
+        start, stop, step = run.indices(len(self))
         if start >= stop:
             return np.empty(0, np.int64)
         first, last = np.searchsorted(self._ends, [start, stop - 1], side="right").tolist()
         bits = np.unpackbits(self.bits[first * BYTES : (last + 1) * BYTES])
         before = int(self._ends[first - 1]) if first else 0
-        return np.flatnonzero(bits)[start - before : stop - before] + first * BYTES * 8
+        return np.flatnonzero(bits)[start - before : stop - before : step] + first * BYTES * 8
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
@@ -220,39 +221,121 @@ class Part:
     def width(self) -> int:
         return checks.columns(self.source)
 
+    @property
+    def raw_bytes(self) -> int:
+        """Bytes of a row as its source has it."""
+        return self.width * int(self.source.dtype.itemsize)
+
     @cached_property
-    def _facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         return facts_of(self.source)
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def raw(self, places: Any) -> Array:
+        """Rows of the part as they lie in the file (n, width), by a slice or by number.  Raises UsageError.
+
+        What cannot be read is named by file, dataset and rows.
+        """
+        if not isinstance(places, slice):
+            first = int(min(places, default=0))
+            rows = np.asarray(self.rows[first : int(max(places, default=-1)) + 1])[places - first]
+            ordered, back = np.unique(rows, return_inverse=True)
+            return self._at(ordered)[back]
+        return self._at(np.asarray(self.rows[places]))
+
+    def _at(self, rows: Array) -> Array:
+        """Rows of the file by their numbers there, ascending."""
+        found, first = np.empty((len(rows), self.width), self.source.dtype), 0
+        for run in np.split(rows, np.flatnonzero(np.diff(rows) > GAP) + 1) if len(rows) else []:
+            with told(f"{self.name}, rows {run[0]:,} to {run[-1]:,}"):
+                own = self.source[run[0] : run[-1] + 1]
+                own = own if len(own) == len(run) else own[run - run[0]]
+                found[first : first + len(run)] = own.reshape(len(run), -1)
+            first += len(run)
+        return found
 
     def read(self, tile: Tile) -> Array:
         """Rows of the part (n, width), float64.  Raises UsageError at the first value that is no usable number.
 
         Of an array in memory the message counts all such values.
         """
-        rows = np.asarray(self.rows[tile.rows])
-        runs = np.split(rows, np.flatnonzero(np.diff(rows) > GAP) + 1)
-        with told(self.name):
-            blocks = [self.source[run[0] : run[-1] + 1][run - run[0]] for run in runs]
-            found = declared(np.concatenate(blocks), self._facts).reshape(len(rows), -1).astype(np.float64, copy=False)
+        return self.checked(self.raw(tile.rows), tile)
+
+    def checked(self, raw: Array, tile: Tile) -> Array:
+        """The numbers of these rows, as `read` gives them.  raw: as `raw` gives them."""
+        found = numbers_of(raw, self.facts)
         if not checks.usable(found, self.missing).all():
             if isinstance(self.source, np.ndarray):
                 checks.as_rows(self.source, self.name, 0, self.missing)
-            checks.check_values(found, self.name, rows, self.missing)
+            checks.check_values(found, self.name, np.asarray(self.rows[tile.rows]), self.missing)
         return found if self.present is None else np.where(self.present.read(tile) > 0.0, found, np.nan)
 
     def labels(self) -> Array:
         """The labels of a part are (n, 1), once all of its dataset have been checked.  Raises UsageError."""
         with told(self.name):
-            array = declared(np.asarray(self.source[()]), self._facts)
+            array = declared(np.asarray(self.source[()]), self.facts)
         return checks.as_labels(array, self.name)[np.asarray(self.rows[:])]
 
     def whole_numbers(self) -> Array:
         """All rows of an array of whole numbers, (n,) int64."""
         found: Array = self.source[np.asarray(self.rows[:])].astype(np.int64)
         return found
+
+
+def numbers_of(raw: Array, facts: dict[str, Any]) -> Array:
+    """Gives what rows with these facts stand for, float64: NaN where their file says that a number is missing."""
+    return declared(raw, facts).astype(np.float64, copy=False)
+
+
+RUN = 2**22
+"""Bytes of the rows that are read from a file at a time."""
+
+
+class FileRows:
+    """A run of a part's rows (n, width), in their own type, which are read again whenever they are used.
+
+    Of rows that are asked for in order RUN bytes are read at a time, and kept until others are.
+    """
+
+    def __init__(self, part: Part, own: Tile) -> None:
+        self.shape, self.dtype = (len(own), part.width), part.source.dtype
+        self._part, self._own, self._at = part, own, 0
+        self._kept = np.empty((0, part.width), self.dtype)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, places: Any) -> Array:
+        if not isinstance(places, slice):
+            return self._part.raw(np.asarray(places) + self._own.start)
+        start, stop, step = places.indices(len(self))
+        if not self._at <= start <= stop <= self._at + len(self._kept):
+            after = min(max(stop, start + RUN // max(self.dtype.itemsize * self.shape[1], 1)), len(self))
+            self._at, self._kept = start, self._part.raw(slice(self._own.start + start, self._own.start + after))
+        return self._kept[start - self._at : stop - self._at : step]
+
+
+def read_codes(path: Path, rows: int, columns: int) -> Rows:
+    """Coordinates (rows, columns) of the training points, in their order: dataset Z or codes of an HDF5 or npz file.
+
+    Those of an HDF5 file are checked, and then read again, some at a time.  Raises UsageError.
+    """
+    check_there(path, "start.coordinates")
+    arrays = read_file(path, ("Z", "codes", "Y"), unread=path.suffix != ".npz")
+    if not arrays:
+        raise UsageError(f"start.coordinates = {str(path)!r}: there is no dataset Z or codes in it")
+    name, array = next(iter(arrays.items()))
+    part = Part(array, range(rows), f"{path}: dataset {name}")
+    checks.check_rows(array, part.name)
+    if (shape := (len(array), part.width)) != (rows, columns):
+        raise UsageError(
+            f"{path}: dataset {name} has shape {shape}; a code of {columns} for each of {rows} points is needed"
+        )
+    for run in evenly(rows, RUN // part.raw_bytes + 1):
+        part.read(run)
+    return LazyRows(lambda some: part.read(Tile(*some.indices(rows)[:2])), shape, np.dtype(np.float64))
 
 
 Parts = dict[str, Part]

@@ -1,7 +1,6 @@
 """Files of arrays: HDF5, npz and npy, whole, or as headers whose numbers are still in the file.
 
-What a config reads from such files besides points is here, too: connections of sparse layers, and coordinates that a
-run starts from.
+What a config reads from such files besides points is here, too: connections of sparse layers.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ import numpy as np
 from macmpi import UsageError, files, listed
 from macmpi.config import Config, Sparse
 from macmpi.config.model import GIVEN, RULES
-from macmpi.data.checks import as_rows
 from macmpi.files import first_line
 from macmpi.nets.layers.masked import as_text
 from macmpi.typing import Array
@@ -119,8 +117,8 @@ def facts_of(dataset: Any) -> dict[str, Any]:
             raise UsageError(f"dataset {dataset.name}: its attribute {key} is {numbers.tolist()}; one number is needed")
         else:
             found[fact] = float(numbers[0])
-    if not found["fill"] and dataset.fillvalue:
-        found["fill"] = [dataset.fillvalue]
+    if not found["fill"] and (fill := getattr(dataset, "fillvalue", 0)):
+        found["fill"] = [fill]
     return found
 
 
@@ -145,24 +143,6 @@ def read_array(path: Path) -> Array:
 
 
 # --- besides points ---------------------------------------------------------------------------------------------------
-
-
-def read_codes(path: Path, rows: int, columns: int) -> Array:
-    """Coordinates (rows, columns) of the training points, in their order: dataset Z or codes of an HDF5 or npz file.
-
-    Raises UsageError.
-    """
-    check_there(path, "start.coordinates")
-    arrays = read_file(path, ("Z", "codes", "Y"))
-    if not arrays:
-        raise UsageError(f"start.coordinates = {str(path)!r}: there is no dataset Z or codes in it")
-    name, array = next(iter(arrays.items()))
-    Z = as_rows(array, f"{path}: dataset {name}")
-    if Z.shape != (rows, columns):
-        raise UsageError(
-            f"{path}: dataset {name} has shape {Z.shape}; a code of {columns} for each of {rows} points is needed"
-        )
-    return Z
 
 
 def with_connections(config: Config) -> Config:

@@ -105,8 +105,9 @@ class Scaling:
     seen: Seen | None = None
 
     def apply(self, X: Array) -> Array:
-        scaled = (compressed(X, self.tails) - self.shift) / self.scale
-        return scaled if self.limit == np.inf else np.clip(scaled, -self.limit, self.limit)
+        scaled = compressed(X, self.tails) - self.shift
+        scaled /= self.scale
+        return scaled if self.limit == np.inf else np.clip(scaled, -self.limit, self.limit, out=scaled)
 
     def undo(self, X: Array) -> Array:
         linear = X * self.scale + self.shift

@@ -9,7 +9,7 @@ import datetime
 import decimal
 import re
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -45,12 +45,14 @@ def is_series(Y: Any) -> bool:
     return all(hasattr(type(Y), name) for name in ("to_frame", "dtype", "head")) and not is_frame(Y)
 
 
-def series_of(frame: Any, name: str) -> dict[str, Any]:
-    """The columns of a table by their names, which are text from here on.
+def series_of(frame: Any, name: str) -> Mapping[str, Any]:
+    """The columns of a table by their names, which are text from here on; such columns themselves as they are.
 
     name: of the table, for messages, and of a single column.  Raises UsageError where it is no such table, or two
     columns have one name.
     """
+    if isinstance(frame, Mapping):
+        return frame
     try:
         import narwhals as nw
     except ImportError:
@@ -247,7 +249,7 @@ WANTED = {"number": "numbers", "truth": "truth values", "date": "dates"}
 # --- targets and weights ----------------------------------------------------------------------------------------------
 
 
-def targets_of(series: dict[str, Any], source: str, missing: bool = False, config: Data = USUAL) -> Array:
+def targets_of(series: Mapping[str, Any], source: str, missing: bool = False, config: Data = USUAL) -> Array:
     """One column as (N,): text, truth values, whole numbers or numbers; several as numbers (N, L).
 
     source: for messages.  missing: numbers may be, and become NaN.  config: which columns are classes, whatever they

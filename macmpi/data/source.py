@@ -119,6 +119,7 @@ class Source:
 
         if self.by_rows:
             classes = team.from_root(lambda: self.sizes().classes)
-            return load_rows(self.config.data, classes, self.config.model.precision, points, team, self.wanted)
+            config, in_file = self.config, self.config.parallel.rows == "file"
+            return load_rows(config.data, classes, config.model.precision, points, team, self.wanted, in_file)
         data, self._data = self._data, None
         return share(team, data)

@@ -62,24 +62,46 @@ def read_table(path: Path, typed: bool = True, empty: Sequence[str] = ()) -> Any
     empty: texts that stand for a missing value, besides the usual ones.  Columns that hold an index of pandas are left
     out.  Collective: no.
     """
-    pa = _pyarrow(str(path))
+    _pyarrow(str(path))
+    if of_parquet(path):
+        with told(str(path), WORDS):
+            table = parquet_file(path).read()
+    else:
+        with told(str(path), WORDS):
+            table = _read_csv(path, typed, empty)
+        _check_columns(path, table.schema)
+    return table.select([name for name in table.column_names if not name.startswith("__index_level_")])
+
+
+def of_parquet(path: Path) -> bool:
+    """Tells by its name whether a file is in Parquet."""
+    return path.name.lower().endswith(PARQUET)
+
+
+def parquet_file(path: Path) -> Any:
+    """A Parquet file (of pyarrow), whose columns have names, of which no row is read.  Raises UsageError."""
+    _pyarrow(str(path))
     from pyarrow import parquet
 
     with told(str(path), WORDS):
-        of_parquet = path.name.lower().endswith(PARQUET)
-        table = parquet.ParquetFile(path).read() if of_parquet else _read_csv(path, typed, empty)
-    names = table.column_names
+        found = parquet.ParquetFile(path)
+    _check_columns(path, found.schema_arrow)
+    return found
+
+
+def _check_columns(path: Path, schema: Any) -> None:
+    pa, names = _pyarrow(str(path)), schema.names
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise UsageError(f"{path}: several columns have the name {json.dumps(twice[0])}; rename them")
-    for field in table.schema:
+    for field in schema:
         if pa.types.is_binary(field.type):
             raise UsageError(f"{path}: column {field.name} holds bytes that are no UTF-8; save the file as UTF-8")
-    return table.select([name for name in names if not name.startswith("__index_level_")])
 
 
 def targets_within(table: Any) -> list[str]:
     """The targets that the file of a table names itself; none of other files."""
-    held = (table.schema.metadata or {}).get(TARGETS)
+    held = (getattr(table, "schema_arrow", None) or table.schema).metadata or {}
+    held = held.get(TARGETS)
     try:
         found = json.loads(held) if held else []
     except (ValueError, RecursionError):

@@ -10,12 +10,12 @@ import numpy as np
 
 from macmpi.data.dataset import Dataset
 from macmpi.half_steps.evaluation import Evaluation
-from macmpi.nets.chain import with_data
 from macmpi.nets.design import at
 from macmpi.nets.losses import weighted
 from macmpi.nets.regression import joined
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.points import MOST_AT_HAND, Points, some
+from macmpi.parallel.rows import in_single
 from macmpi.parallel.shared_work import Pieces
 from macmpi.parallel.streams import stream
 from macmpi.parallel.team import Team
@@ -60,7 +60,7 @@ class Parts:
         self.over_points, self.in_pieces = self.points.over, Pieces(team)
         self.evaluation = Evaluation(plan, data, team, self.points.weight)
         self._designs: dict[int, Any] = {}
-        self._rounded: dict[int, Array] = {}
+        self._rounded: dict[int, Any] = {}
         self._first: Inputs | None = None
 
     def weights(self, state: State[Any]) -> tuple[Array, ...]:
@@ -115,11 +115,12 @@ class Parts:
                 for tile in self.plan.work.train.tiles_of(self.team.rank):
                     state.Z[tile.rows] = np.hstack(chain.coordinates(weights, self.data.X[tile.rows]))
 
-    def inputs(self, k: int, state: State[Any]) -> Array:
+    def inputs(self, k: int, state: State[Any]) -> Rows:
         """z_{k-1}, with z_0 = x, and the data that the segment reads behind it.  Collective: no."""
         if k == 0:
             return self.data.X
-        return with_data(self.plan.chain.segments[k], state.Z[:, self.plan.chain.site_columns[k - 1]], self.data.X)
+        segment, Z = self.plan.chain.segments[k], state.Z[:, self.plan.chain.site_columns[k - 1]]
+        return self.points.here(joined([Z, self.data.X[:, slice(*segment.data)]])) if segment.data else Z
 
     def features(self, k: int, state: State[Any]) -> Rows:
         """Segment k's regression reads z_{k-1} or what the maps before the regression make of it.
@@ -155,7 +156,7 @@ class Parts:
             self._designs[k] = design
         if not own.single:
             return Inputs(A, design, design)
-        made = self.points.rows(lambda rows: design[rows], design.shape[1], np.dtype(np.float32), self._rounded.get(k))
+        made = in_single(self.points, design, self._rounded.get(k))
         self._rounded[k] = made
         return Inputs(A, design, made)
 

@@ -72,7 +72,7 @@ def z_problem(given: ZInputs, rows: RowIndex, shifted: bool = True) -> ZProblem:
         Y=parts.data.Y[rows],
         Z=given.Z[rows],
         shift=shift(plan, given.metrics, given.multipliers[rows]) if shifted and moves else None,
-        sides=tuple(s.data and parts.data.X[rows, slice(*s.data)] for s in plan.chain.segments[1:]),
+        sides=tuple(s.data and parts.data.X[rows][:, slice(*s.data)] for s in plan.chain.segments[1:]),
     )
 
 

@@ -26,7 +26,7 @@ from macmpi.parallel.streams import Stream, stream
 from macmpi.plan.penalty import Progress
 from macmpi.plan.plan import Plan
 from macmpi.plan.resolved import Resolved
-from macmpi.reductions import EVERY, OverPoints, sum_over
+from macmpi.reductions import EVERY, OverPoints, Rows, sum_over
 from macmpi.solvers.centres import Trainer
 from macmpi.solvers.cholesky import START, jitter
 from macmpi.solvers.w_gauss_newton import HessianFreeW
@@ -64,13 +64,13 @@ ITERATIONS = 30
 
 
 class Origin(NamedTuple):
-    """A run may begin with weights (flat) or coordinates (N, H) from a file; they are None for other starts.
+    """A run may begin with weights (flat) or coordinates (N, H) from a file, read by runs; None for other starts.
 
     last: what the piece of a stream before has left.
     """
 
     weights: Array | None = None
-    coordinates: Array | None = None
+    coordinates: Rows | None = None
     last: dict[str, Array] | None = None
 
 
@@ -136,7 +136,7 @@ def codes(method: Method, origin: Origin) -> Array:
     else:
         W = np.zeros((H, method.plan.chain.n_in + 1))
         if found is not None:
-            W[:] = _least_squares(X, found, seen.parts.data.weights)
+            W[:] = _least_squares(X, np.asarray(found), seen.parts.data.weights)
         parts.team.share_array(W)
         Z = parts.points.rows(lambda rows: apply(parts.data.X[rows], W), H, np.dtype(np.float64))
     if "bits" in method.plan.chain.segments[0].maps[-1].capabilities:

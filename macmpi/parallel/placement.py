@@ -50,6 +50,13 @@ class Placement:
         """Counts what is exchanged of `count` numbers that ranks have made of their points.  Collective: no."""
         return count
 
+    def bytes_of(self, numbers: Sequence[int], raw: Sequence[int], in_file: bool) -> int:
+        """Counts the bytes of a point that a rank holding it keeps: those of its arrays as numbers of the run.
+
+        raw: as their file has them; in_file: they may stay there.  Collective: no.
+        """
+        return sum(numbers)
+
     def keeps(self, count: float, most: float) -> bool:
         """Tells whether `count` bytes of rows are kept once they are made, if `most` are; else they are made again.
 
@@ -108,6 +115,10 @@ class Sharded(Placement):
 
     def moved(self, count: int) -> int:
         return 0
+
+    def bytes_of(self, numbers: Sequence[int], raw: Sequence[int], in_file: bool) -> int:
+        """Counts the fewer bytes of each array, or none at all."""
+        return 0 if in_file else sum(map(min, numbers, raw))
 
     def keeps(self, count: float, most: float) -> bool:
         return False

@@ -141,23 +141,6 @@ def some(n: int, count: int, random: Stream) -> Array:
     return found
 
 
-def appended(sets: Sequence[tuple[PointPartition, Array]], to: PointPartition, team: Team) -> Array:
-    """The rows of several sets of points, one after the other, that a rank holds of them together, as `to` has them.
-
-    Where no rank holds all rows, every rank sees them in runs of MOST_AT_HAND, and keeps its own.
-    Collective: where no rank holds all rows.
-    """
-    held, rows, at = to.held(team.rank), sets[0][1], 0
-    out = np.empty((len(held), *rows.shape[1:]), rows.dtype)
-    for points, rows in sets:
-        for run in tiles.cut(points.n, -(-points.n // MOST_AT_HAND)):
-            found = points.gathered(rows, np.arange(run.start, run.stop), team)
-            a, b = max(held.start, at + run.start), min(held.stop, at + run.stop)
-            out[a - held.start : max(b, a) - held.start] = found[a - at - run.start : max(b, a) - at - run.start]
-        at += points.n
-    return out
-
-
 class Points:
     """The points as a rank sees them: rows that it writes, has made and kept, and sums over, wherever others live.
 
@@ -245,8 +228,11 @@ class Points:
         found: Array = rows[EVERY] if self.subset is None else self._own.gathered(rows, self.subset, self._team)
         return found
 
-    def given(self, rows: Array | None, width: int) -> Array:
-        """Rank 0's rows (N, width) of all points, float64: those that this rank holds.  Collective: yes."""
+    def given(self, rows: Rows | None, width: int) -> Array:
+        """Rank 0's rows (N, width) of all points, float64: those that this rank holds.
+
+        Rank 0 reads them a rank's at a time where none holds all.  Collective: yes.
+        """
         if self.subset is None:
             out: Array = self._team.array((self.count, width), np.float64)
             if rows is not None:

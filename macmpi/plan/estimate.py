@@ -74,12 +74,12 @@ def least_bytes(plan: Plan) -> float:
     """
     chain, sites = plan.chain, sum(plan.chain.site_sizes)
     n, n_val = (len(points.held(0)) for points in (plan.work.train, plan.work.validation))  # rank 0 has as many as any
-    data = (n + n_val) * (chain.n_in + _targets(plan))
-    held = data + n * sites * (2.0 if plan.resolved.schedule.multipliers else 1.0) + 2 * plan.offsets.weights[-1]
+    held = n * sites * (2.0 if plan.resolved.schedule.multipliers else 1.0) + 2 * plan.offsets.weights[-1]
     if plan.resolved.method.name == "stochastic":
         images = [m.n_out for m in chain.blocks if "patches" in m.own.capabilities]  # each has a metric
         held += sum(h * h + d * d for h, d in chain.block_shapes) + 4 * max(images, default=0) ** 2 + taped(plan)
     found = PROGRAM + plan.dtype.itemsize * float(held) + 8.0 * plan.offsets.grams[-1]
+    found += (n + n_val) * plan.resolved.point_bytes
     if plan.resolved.method.name in NESTED:
         return found
     jobs = map(plan.work.w_step.jobs_of, range(plan.ranks))
@@ -92,8 +92,9 @@ def _kept(plan: Plan, job: Job) -> int:
     own = plan.resolved.regressions[job.segment]
     if own.name != "gauss_newton" or not job.units:
         return 0
-    item = plan.dtype.itemsize
-    return plan.chain.views[job.segment].rows_per_point * len(job.units) * (4 * item + 3 * (4 if own.single else item))
+    item, solver = plan.dtype.itemsize, getattr(own.solver, "inner", own.solver)
+    each = item + (1 if getattr(solver, "cg_iterations", 0) == 1 else 2) * (4 if own.single else item)
+    return plan.chain.views[job.segment].rows_per_point * len(job.units) * each
 
 
 def taped(plan: Plan) -> float:
@@ -134,17 +135,17 @@ def _with_coordinates(plan: Plan) -> Estimate:
     work = plan.work.w_step
     n, n_val = (len(points.held(0)) for points in (plan.work.train, plan.work.validation))  # rank 0 has as many as any
     held = n * sum(chain.site_sizes) * (3 if plan.resolved.schedule.multipliers else 1)
-    data = (n + n_val) * (chain.n_in + _targets(plan))
+    data = (n + n_val) * plan.resolved.point_bytes
     widest = max((_columns(plan, job) for job in work.jobs), default=0)
     made = n * (plan.dtype.itemsize * made_width(plan) + 4.0 * rounded_width(plan))
     travelling = (s for k, s in enumerate(chain.segments) if plan.resolved.travels(k))
-    data += n * sum(s.n_in + 1 for s in travelling)  # in the units' coordinates
+    data += plan.dtype.itemsize * n * sum(s.n_in + 1 for s in travelling)  # in the units' coordinates
     factors = 2 * plan.offsets.grams[-1] + 4 * max(s.n_in + 2 for s in chain.segments) ** 2
     own = plan.placement.own_copies
     factors += own * sums_bytes(plan) // 8
-    memory = plan.dtype.itemsize * (held * 1.1 + data + 7.0 * n * widest) + 8.0 * (6 * weights + factors) + 210e6
+    memory = plan.dtype.itemsize * (held * 1.1 + 3.0 * n * widest) + data + 8.0 * (6 * weights + factors) + 210e6
     memory += plan.dtype.itemsize * (_at_hand(plan) + _eliminated(plan))
-    memory += made - (1 - own) * (plan.dtype.itemsize * (held + data) + 8.0 * plan.offsets.grams[-1] + made)
+    memory += made - (1 - own) * (plan.dtype.itemsize * held + data + 8.0 * plan.offsets.grams[-1] + made)
     z_share = max(plan.work.train.row_counts) / N
     w_costs = [sum(j.cost for j in work.jobs_of(rank)) for rank in range(plan.ranks)]
     w_share = max(w_costs) / sum(w_costs)
@@ -203,7 +204,7 @@ def _without_coordinates(plan: Plan) -> Estimate:
     chain, N, item, name = plan.chain, plan.n_train, plan.dtype.itemsize, plan.resolved.method.name
     weights, squares = plan.offsets.weights[-1], sum(h * h + d * d for h, d in chain.block_shapes)
     n, n_val = (len(points.held(0)) for points in (plan.work.train, plan.work.validation))
-    data = plan.placement.own_copies * (n + n_val) * (chain.n_in + _targets(plan))
+    data = plan.placement.own_copies * (n + n_val) * plan.resolved.point_bytes
     kept = BUFFERS * weights
     if name == "stochastic":
         share = max(plan.work.parts.row_counts) / N
@@ -218,7 +219,7 @@ def _without_coordinates(plan: Plan) -> Estimate:
     parts = plan.minibatch_parts
     lazy = f"; {idle} mostly wait: a minibatch is {many(parts, 'part')} (stochastic.parts)" if idle and parts else ""
     shares_of_ranks = [f"ranks        {plan.ranks}; share of the busiest: {share:.1%} of the points{lazy}"]
-    return shares_of_ranks, item * (data + kept + _at_hand(plan)) + RESIDENT
+    return shares_of_ranks, item * (kept + _at_hand(plan)) + data + RESIDENT
 
 
 def _at_hand(plan: Plan) -> float:

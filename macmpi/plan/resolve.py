@@ -108,6 +108,9 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision]) -> Resolv
     check_layers(config, chain, sizes.n_train)
     if config.method.name not in NESTED:
         check_fitters(fitted_by, config, chain, loss)
+    numbers = [
+        np.dtype(config.model.precision).itemsize * n for n in (chain.n_in, chain.n_out)[: 2 - sizes.autoencoder]
+    ]
     penalty, layers = config.penalty, tuple(sorted({b for segment in chain.segments for b in segment.regressed}))
     shaping = choices.shaping_of(penalty, layers, config.model.tied)
     found = Resolved(
@@ -129,7 +132,8 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision]) -> Resolv
         stage=choices.trainer(config.model.each("centres", 1)[0]),
         metric=penalty.metric if chain.sites else "identity",  # without constraints there is none to measure
         ring=choices.solver(SGDW, config.w_step) if config.w_step.schedule == "ring" else None,
-        placement=PLACEMENTS[config.parallel.data],
+        placement=(placement := PLACEMENTS[config.parallel.data]),
+        point_bytes=placement.bytes_of(numbers, sizes.raw or numbers, config.parallel.rows == "file"),
         repeatable=repeatable,
         gains=gains,
         before=sizes.before,

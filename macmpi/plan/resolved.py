@@ -67,7 +67,7 @@ class Resolved:
     ring: trains the segments of inexact solvers, which then travel round a ring of blocks of points; None: none does.
     method, stochastic, baseline, selection, start, run: the values of these tables.  repeatable: it can be repeated on
     other points; gains: by that on all points, since those for validation were drawn from points with targets.
-    placement: parallel.data says where rows of points live.
+    placement: parallel.data says where rows of points live.  point_bytes: those of a point that a rank keeps.
     before: points of the pieces of a stream that come before these.
     finishing: full MAC ends with steps of all points, as these values have them; None: it does not.
     config: this one, without the half steps' keys where there are none; another net is resolved from it.
@@ -102,6 +102,7 @@ class Resolved:
     start: Start
     run: Run
     placement: Placement
+    point_bytes: int = field(compare=False)
     repeatable: bool
     gains: bool
     before: int = 0

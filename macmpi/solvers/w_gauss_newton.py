@@ -73,7 +73,7 @@ class GaussNewtonW(WSolver):
 
     def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
         ridge, W = problem.ridge, np.array(problem.start, dtype=np.float64)
-        fit = Fit(problem)
+        fit = Fit(problem, self.cg_iterations == 1)
         (errors,) = over_points(lambda rows: fit.start(W, rows))
         objective = problem.in_pieces.agreed(errors + ridge * ridge_value(W))
         live = np.ones(len(W), dtype=bool)
@@ -145,45 +145,49 @@ class GaussNewtonW(WSolver):
 
 
 class Fit:
-    """Arrays that stay with the points between rounds, each (N, w).
+    """Arrays that stay with the points between rounds, each (N, w); all else is made of these again in each round.
 
-    a: pre-activations; s: their activations; r: targets less these; and in the precision of directions
-    curvature: s'(a)^2, times the point's weight; direction: [A, 1] P^T; along: [A, 1] step^T.
+    a: pre-activations; in the precision of directions direction: [A, 1] P^T; along: [A, 1] step^T, in one array where
+    there is only one direction.
     """
 
-    def __init__(self, problem: UnitProblem) -> None:
-        self.problem, self.function = problem, function(problem.activation)
-        self.targets = targets = np.ascontiguousarray(problem.targets)
+    def __init__(self, problem: UnitProblem, one_direction: bool) -> None:
+        self.problem, self.function, self.targets = problem, function(problem.activation), problem.targets
         self.read, self.dtype = problem.read, problem.read.dtype
-        self.a, self.s, self.r = (np.empty_like(targets) for _ in range(3))
-        self.curvature, self.direction, self.along = (np.empty(targets.shape, self.dtype) for _ in range(3))
+        self.a, self.along = (np.empty(self.targets.shape, dtype) for dtype in (self.targets.dtype, self.dtype))
+        self.direction = self.along if one_direction else np.empty_like(self.along)
 
     def start(self, W: Array, rows: slice) -> tuple[Array, ...]:
         a = self.a[rows] = apply(self.problem.inputs[rows], W)
         return (self._errors(a, rows),)
 
     def _errors(self, a: Array, rows: slice) -> Array:
-        s = self.function.value(a, self.s[rows])
-        r = np.subtract(self.targets[rows], s, out=self.r[rows])
+        r = self.targets[rows] - self.function.value(a, np.empty_like(a))
         return column_dots(self.problem.weigh(r, rows), r)
 
-    def gradient(self, rows: slice) -> tuple[Array, ...]:
-        """(A^T diag(w s') r, sum of w s'^2), w the points' weights."""
-        s = self.s[rows]
-        slope = self.function.slope(self.a[rows], s, np.empty_like(s)).astype(self.dtype, copy=False)
-        curvature = np.multiply(slope, slope, out=self.curvature[rows])
+    def _curved(self, rows: slice) -> tuple[Array, Array, Array]:
+        """s of some points, and times their weights s' and s'^2, in the precision of directions."""
+        a = self.a[rows]
+        s = self.function.value(a, np.empty_like(a))
+        slope = self.function.slope(a, s, np.empty_like(s)).astype(self.dtype, copy=False)
+        curvature = slope * slope
         weights = self.problem.weights_at(rows)
         if weights is not None:
             own = weights.astype(self.dtype, copy=False)[:, None]
             curvature *= own
             slope *= own
-        slope *= self.r[rows].astype(self.dtype, copy=False)
+        return s, slope, curvature
+
+    def gradient(self, rows: slice) -> tuple[Array, ...]:
+        """(A^T diag(w s') r, sum of w s'^2), w the points' weights."""
+        s, slope, curvature = self._curved(rows)
+        slope *= (self.targets[rows] - s).astype(self.dtype, copy=False)
         return adjoint(slope, self.read[rows]), column_sums(curvature)
 
     def product(self, P: Array, last: bool, rows: slice) -> tuple[Array, ...]:
         """(p^T H p,) and, unless it is the last round, H P, both without the ridge."""
         B = self.direction[rows] = apply(self.read[rows], P)
-        Q = B * self.curvature[rows]
+        Q = B * self._curved(rows)[2]
         curvature = column_dots(Q, B)
         return (curvature,) if last else (curvature, adjoint(Q, self.read[rows]))
 

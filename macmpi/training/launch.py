@@ -9,7 +9,7 @@ from typing import Any
 from macmpi import Done, NumericalError, UsageError
 from macmpi.console import warn
 from macmpi.data.dataset import Dataset
-from macmpi.data.reading import read_codes
+from macmpi.data.parts import read_codes
 from macmpi.data.scaling import sum_of
 from macmpi.data.source import Source
 from macmpi.methods.starts import Origin

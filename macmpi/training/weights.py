@@ -23,7 +23,7 @@ from macmpi.methods.choose import Method, choose
 from macmpi.methods.starts import Origin, constant_weights, start
 from macmpi.nets.design import at
 from macmpi.nets.losses import LINKS
-from macmpi.parallel.points import appended
+from macmpi.parallel.rows import appended
 from macmpi.parallel.team import Team
 from macmpi.plan.penalty import Progress
 from macmpi.plan.plan import Plan

@@ -10,15 +10,15 @@ from macmpi.plan.cost import Machine, Rates, Seconds, predict, rounds
 from macmpi.plan.plan import Plan
 
 
-def parmac(ranks: int, units: int, z: float, w: float, machine: Machine, unit_bytes: float) -> float:
-    """The speedup that ParMAC's model gives: points stay, units go round a ring of the ranks, one epoch.
+def parmac(ranks: int, units: int, z: float, w: float, machine: Machine, unit_bytes: float, epochs: int = 1) -> float:
+    """The speedup that ParMAC's model gives: points stay, units go round a ring of the ranks for e epochs.
 
-        T(P) = M (N/P) t_Z + ceil(M/P) (N t_W + 2 P t_c),  T(1) = M N (t_Z + t_W),  t_c = alpha + beta bytes
+        T(P) = M (N/P) t_Z + ceil(M/P) (e N t_W + (e + 1) P t_c),  T(1) = M N (t_Z + e t_W),  t_c = alpha + beta bytes
 
-    z, w: seconds of the half steps on one rank, M N t_Z and M N t_W.
+    z, w: seconds of the half steps on one rank, M N t_Z and M N e t_W.
     """
     sent = 0.0 if ranks == 1 else machine.alpha + machine.beta * unit_bytes
-    return (z + w) / (z / ranks + ceil(units / ranks) * (w / units + 2.0 * ranks * sent))
+    return (z + w) / (z / ranks + ceil(units / ranks) * (w / units + (epochs + 1) * ranks * sent))
 
 
 def grown(work: Rates, by: float) -> Rates:

@@ -12,7 +12,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from launch.cases import assert_same_run, checkpoints, curve, points, snapshot, write_case, write_h5
+from launch.cases import assert_same_run, checkpoints, curve, points, snapshot, write_case, write_config, write_h5
 from launch.here import run_here
 from launch.launching import Outcome, launched, run_program
 
@@ -55,6 +55,40 @@ def test_one_number_of_ranks_after_another_has_the_bits_of_one_process(
         assert file["Z"].shape == coordinates
     with h5py.File(tmp_path / "run" / "model.h5") as file:
         assert "codes" not in file
+
+
+def test_rows_that_stay_in_a_file_have_the_bits_of_rows_in_memory_on_any_number_of_ranks(tmp_path: Path) -> None:
+    """Bytes: read again on two ranks, kept on three, scaled here, where one run goes from launch to launch."""
+    write_case(tmp_path, "sharded")
+    X = np.clip(20.0 * points(1, 403, 9) + 100.0, 0.0, 255.0).astype(np.uint8)
+    write_h5(tmp_path / "points.h5", X=X)
+    for i, (ranks, rows) in enumerate([(2, "file"), (3, "memory"), (0, "file")], start=1):
+        more = ("--iterations", 2 * i, "--resume", "auto", "--set", f'parallel.rows="{rows}"')
+        run_in(tmp_path, "sharded", *more, ranks=ranks)
+    write_h5(tmp_path / "points.h5", X=X.astype(np.float64))
+    run_in(tmp_path, "sharded", "--iterations", 6, "--set", 'parallel.rows="file"', ranks=0, output="straight")
+    assert_same_run(tmp_path / "run", tmp_path / "straight", every_checkpoint=False)
+
+
+def test_rows_that_can_no_longer_be_read_end_a_run_with_their_numbers(tmp_path: Path) -> None:
+    """The file loses its end while two ranks train: one message, one code, and no rank waits for the other."""
+    write_config(
+        tmp_path / "long.toml",
+        {"hidden": [2]},
+        {"parallel": {"data": "sharded", "rows": "file"}, "method": {"name": "mac"}},
+    )
+    np.save(tmp_path / "points.npy", points(1, 4000, 400))
+    often = ("--set", "run.checkpoint_minutes=1e-9", "--set", "penalty.factor=1.001", "--iterations", 100_000)
+    words = ("long.toml", "--output", "run", "--set", 'data.source="points.npy"', *often)
+    with launched(words, 2, tmp_path) as running:
+        running.until((tmp_path / "run" / "checkpoints" / "iteration-000001.h5").exists, "checkpoint")
+        with (tmp_path / "points.npy").open("r+b") as file:
+            file.truncate(3990 * 400 * 8)
+        outcome = running.outcome()
+    assert outcome.code == 2
+    said = r"points\.npy: dataset X, rows [\d,]+ to (3,9\d\d) cannot be read: the file ends within them"
+    assert re.search(said, outcome.err), outcome.err
+    assert outcome.left == []
 
 
 def test_ranks_without_points_are_a_warning_with_the_remedy_and_no_refusal(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ MISTAKES: dict[str, list[Any]] = {
     "data.seed": NOT_A_SEED,
     "data.scale": ["Auto", "", 0, False],
     "parallel.data": ["Sharded", "", 1, True],
+    "parallel.rows": ["disk", "", 1, True],
     "model.hidden": [[], 5, "5", True, 2.0],
     "model.image": [16, "16", True, 2.0],
     "model.skips": ["all", 1, True, 2.0],
@@ -463,7 +464,8 @@ def test_a_dump_names_every_key() -> None:
 
 def test_a_run_that_goes_on_is_held_to_every_key_of_its_result_and_to_no_other() -> None:
     """Each key has its class where it is declared, and another value of it is named, or is not, by that alone."""
-    freely = {f"run.{key}" for key in ("checkpoint_minutes", "keep_checkpoints", "deadline")} | {"data.source"}
+    freely = {f"run.{key}" for key in ("checkpoint_minutes", "keep_checkpoints", "deadline")}
+    freely |= {"data.source", "parallel.rows"}
     for key, value in DEFAULTS.items():
         kind = "end" if key in ("run.max_iterations", "run.refit") else "nothing" if key in freely else "result"
         assert changes(key) == kind

@@ -11,7 +11,8 @@ from unit.crew import crew
 from macmpi.config import Config, Method, Model
 from macmpi.parallel import points as of_points
 from macmpi.parallel.placement import EVERYWHERE, PLACEMENTS, Placement
-from macmpi.parallel.points import Points, appended, partition_points, some
+from macmpi.parallel.points import Points, partition_points, some
+from macmpi.parallel.rows import appended
 from macmpi.parallel.streams import stream
 from macmpi.parallel.team import Team
 from macmpi.reductions import LazyRows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ from macmpi.data import loading, parts
 from macmpi.data.dataset import WEIGHTS, Dataset
 from macmpi.parallel.placement import PLACEMENTS
 from macmpi.parallel.points import partition_points
-from macmpi.parallel.tiles import Tile
 
 SHARDED = PLACEMENTS["sharded"]
 
@@ -74,13 +74,13 @@ def write(folder: Path, arrays: dict[str, Any], **options: Any) -> str:
     return str(path)
 
 
-def loaded(config: Data, ranks: int, labels: bool = False, dtype: str = "float64") -> list[Any]:
-    """What each rank reads, or the error that it raises."""
+def loaded(config: Data, ranks: int, labels: bool = False, dtype: str = "float64", in_file: bool = False) -> list[Any]:
+    """What each rank reads, or the error that it raises.  in_file: rows are read again whenever they are used."""
 
     def work(team: Any) -> Dataset:
         found = team.from_root(lambda: loading.survey(config, wanted_of(labels)))
         n, n_val = (partition_points(size, ranks, placement=SHARDED) for size in found.counts[2:])
-        return loading.load_rows(config, found.classes, dtype, (n, n_val), team, wanted_of(labels))
+        return loading.load_rows(config, found.classes, dtype, (n, n_val), team, wanted_of(labels), in_file)
 
     return crew(ranks, work)
 
@@ -142,13 +142,13 @@ def test_every_choice_of_points_is_that_of_one_process(name: str, keys: dict[str
 @pytest.mark.parametrize("name", ["split by the file", "drawn"])
 def test_no_row_is_read_by_two_ranks(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[tuple[str, int], set[int]] = {}
-    read = parts.Part.read
+    read = parts.Part.raw
 
-    def noted(part: parts.Part, tile: Tile) -> np.ndarray:
-        seen.setdefault((part.name, threading.get_ident()), set()).update(np.asarray(part.rows[tile.rows]).tolist())
-        return read(part, tile)
+    def noted(part: parts.Part, places: slice) -> np.ndarray:
+        seen.setdefault((part.name, threading.get_ident()), set()).update(np.asarray(part.rows[places]).tolist())
+        return read(part, places)
 
-    monkeypatch.setattr(parts.Part, "read", noted)
+    monkeypatch.setattr(parts.Part, "raw", noted)
     config = Data(write(tmp_path, FILES[name]))
     loaded(config, 3)
     for name in {name for name, _ in seen}:
@@ -167,15 +167,15 @@ def test_scaling_reads_no_training_row_more_often_than_its_kind_needs(
 ) -> None:
     """Once for ranges, means and the sample, once for squares, once for means of compressed tails, and to fill."""
     reads: dict[tuple[str, int], int] = {}
-    read, lock = parts.Part.read, threading.Lock()
+    read, lock = parts.Part.raw, threading.Lock()
 
-    def noted(part: parts.Part, tile: Tile) -> np.ndarray:
+    def noted(part: parts.Part, places: slice) -> np.ndarray:
         with lock:
-            for place in ((part.name, row) for row in np.asarray(part.rows[tile.rows]).tolist()):
+            for place in ((part.name, row) for row in np.asarray(part.rows[places]).tolist()):
                 reads[place] = reads.get(place, 0) + 1
-        return read(part, tile)
+        return read(part, places)
 
-    monkeypatch.setattr(parts.Part, "read", noted)
+    monkeypatch.setattr(parts.Part, "raw", noted)
     loaded(Data(write(tmp_path, FILES[name])), 3)
     assert max(reads.values()) == passes
 
@@ -294,7 +294,10 @@ def test_a_chunk_that_is_damaged(tmp_path: Path) -> None:
     content[place] ^= 1
     Path(source).write_bytes(content)
     for error in loaded(Data(source), 3):
-        assert f"{source}: dataset X cannot be read" in str(error)
+        rows = re.search(re.escape(f"{source}: dataset X, rows ") + r"([\d,]+) to ([\d,]+) cannot be read", str(error))
+        assert rows, str(error)
+        first, last = (int(found.replace(",", "")) for found in rows.groups())
+        assert first < 1300 and last >= 1200
 
 
 def test_a_file_that_one_rank_cannot_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

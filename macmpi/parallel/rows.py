@@ -1,0 +1,76 @@
+"""Rows that a rank holds as their file has them: converted when they are read, joined, rounded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from macmpi.parallel import tiles
+from macmpi.parallel.points import MOST_AT_HAND, PointPartition, Points
+from macmpi.parallel.team import Team
+from macmpi.reductions import LazyRows, Rows
+from macmpi.typing import Array
+
+
+class Converted(LazyRows):
+    """Rows that are kept, or lie in a file, as they are given, and become numbers when they are read.
+
+    source: rows (N, D) of any type, read by runs or by number; convert: what some of them become, (n, H).  The run that
+    was read last is kept, for an autoencoder's inputs are its targets.
+    """
+
+    source: Any
+    convert: Callable[[Array], Array]
+
+    def __init__(self, source: Any, convert: Callable[[Array], Array], width: int, dtype: Any) -> None:
+        last: list[tuple[slice, Array]] = []
+
+        def make(rows: Any) -> Array:
+            run = isinstance(rows, slice) and rows != slice(None)
+            if run and last and last[0][0] == rows:
+                return last[0][1]
+            found = convert(source[rows]).astype(dtype, copy=False)
+            if run:
+                found.flags.writeable = False
+                last[:] = [(rows, found)]
+            return found
+
+        super().__init__(make, (source.shape[0], width), np.dtype(dtype))
+        vars(self).update(source=source, convert=convert)
+
+    def of(self, source: Any) -> Converted:
+        """Other rows, converted in the same way.  Collective: no."""
+        return Converted(source, self.convert, self.shape[1], self.dtype)
+
+
+def in_single(points: Points, rows: Rows, out: Array | None) -> Rows:
+    """Rows in single precision, made once; where they are converted when they are read, each time.
+
+    out: as of `Points.rows`.  Collective: yes.
+    """
+    single = np.dtype(np.float32)
+    if isinstance(rows, Converted):
+        return LazyRows(lambda some: rows[some].astype(single), rows.shape, single)
+    return points.rows(lambda some: rows[some], rows.shape[1], single, out)
+
+
+def appended(sets: Sequence[tuple[PointPartition, Any]], to: PointPartition, team: Team) -> Any:
+    """The rows of several sets of points, one after the other, that a rank holds of them together, as `to` has them.
+
+    Where no rank holds all rows, every rank sees them in runs of MOST_AT_HAND, and keeps its own.
+    Rows that are converted when they are read stay so.  Collective: where no rank holds all rows.
+    """
+    first = sets[0][1]
+    if isinstance(first, Converted):
+        return first.of(appended([(points, rows.source) for points, rows in sets], to, team))
+    held, rows, at = to.held(team.rank), sets[0][1], 0
+    out = np.empty((len(held), *rows.shape[1:]), rows.dtype)
+    for points, rows in sets:
+        for run in tiles.cut(points.n, -(-points.n // MOST_AT_HAND)):
+            found = points.gathered(rows, np.arange(run.start, run.stop), team)
+            a, b = max(held.start, at + run.start), min(held.stop, at + run.stop)
+            out[a - held.start : max(b, a) - held.start] = found[a - at - run.start : max(b, a) - at - run.start]
+        at += points.n
+    return out
