@@ -69,7 +69,7 @@ def survey(config: Data, wanted: Wanted = NUMBERS, points: Points | None = None)
     n_out = len(classes) if classes is not None else (Y or X).width
     drawn = "X_val" not in raw.arrays
     counts, own = (X.width, n_out, len(X), len(parts["X_val"])), tuple(part.raw_bytes for part in (X, Y) if part)
-    return Sizes(*counts, Y is None, classes, raw.shape, weights_in(parts), drawn, own)
+    return Sizes(*counts, Y is None, classes, raw.shape, weights_in(parts), drawn, raw=own)
 
 
 def blank(sizes: Sizes) -> Dataset:

@@ -386,6 +386,6 @@ def test_a_part_reads_runs_and_no_wider_gap_along() -> None:
 
     rows = np.array([3, 4, 4 + parts.GAP, 5 + 2 * parts.GAP])
     kept = parts.RowSet(np.packbits(np.isin(np.arange(N), rows)))
-    found = parts.Part(X.view(Source), kept, "X").read(Tile(0, len(rows)))
+    found = parts.Part(X.view(Source), kept, "X").raw(slice(0, len(rows)))
     assert_array_equal(found, X[rows])
     assert read == [(3, 5 + parts.GAP), (5 + 2 * parts.GAP, 6 + 2 * parts.GAP)]
