@@ -25,7 +25,7 @@ from macmpi import UsageError, caution, listed, many, shown
 from macmpi.api.fit import INTERRUPTED, fit
 from macmpi.api.given import flat, keys_given, method_of
 from macmpi.api.heard import OTHERS, in_python
-from macmpi.data.checks import as_array, as_flag
+from macmpi.data.checks import as_array, as_flag, as_inputs
 from macmpi.typing import Array
 
 MOST = 2**31 - 1
@@ -82,8 +82,8 @@ class _Net(BaseEstimator):  # type: ignore[misc]
         w = weights_of(weights, X)
         if w is not None:
             X, Y, w = X[w > 0.0], None if Y is None else Y[w > 0.0], w[w > 0.0]
-            if len(X) < 3:
-                raise ValueError(f"sample_weight: {many(len(X), 'row')} with a weight above 0; at least 3 are needed")
+            if len(w) < 3:
+                raise ValueError(f"sample_weight: {many(len(w), 'row')} with a weight above 0; at least 3 are needed")
         with self._in_own_words():
             settings = self._settings(X.shape[1], Y is None)
             warm = as_flag(self.warm_start, "warm_start")
@@ -101,7 +101,7 @@ class _Net(BaseEstimator):  # type: ignore[misc]
                 ranks=self.ranks,
                 verbose=self.verbose,
             )
-        if self.model_.card is not None and self.model_.card.training.ended == INTERRUPTED:
+        if self.model_.ended == INTERRUPTED:
             raise KeyboardInterrupt("the fit was interrupted; model_ has the best weights so far")
 
     def _settings(self, columns: int, autoencoder: bool) -> dict[str, Any]:
@@ -154,8 +154,13 @@ class _Net(BaseEstimator):  # type: ignore[misc]
     def _points(self, X: Any) -> Array:
         """Points to be predicted, as they were at the fit.  Raises ValueError."""
         check_is_fitted(self, "model_")
-        points: Array = validate_data(self, X, reset=False)
+        points: Array = validate_data(self, X, reset=False, accept_sparse="csr")
         return points
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
 
 class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
@@ -170,11 +175,13 @@ class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fits the net.  X: (N, D), y: (N,) or (N, L).  sample_weight: (N,), see `macmpi.fit`.  Raises ValueError."""
         if self._keys().get("loss.missing") is True:
-            checks = {"ensure_2d": False, "ensure_all_finite": "allow-nan"}
-            X, y = validate_data(self, X, y, validate_separately=({"ensure_min_samples": 2}, checks))
+            of_x = {"ensure_min_samples": 2, "accept_sparse": "csr"}
+            of_y = {"ensure_2d": False, "ensure_all_finite": "allow-nan"}
+            X, y = validate_data(self, X, y, validate_separately=(of_x, of_y))
             check_consistent_length(X, y)
         else:
-            X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, ensure_min_samples=2)
+            rules = {"multi_output": True, "y_numeric": True, "ensure_min_samples": 2}
+            X, y = validate_data(self, X, y, accept_sparse="csr", **rules)
         self._train(X, y, sample_weight)
         return self
 
@@ -183,7 +190,8 @@ class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
 
         Raises ValueError where targets are missing and no output has two.
         """
-        predicted, y = (np.asarray(A, dtype=np.float64).reshape(len(X), -1) for A in (self.predict(X), y))
+        predicted = self.predict(X)
+        predicted, y = (np.asarray(A, dtype=np.float64).reshape(len(predicted), -1) for A in (predicted, y))
         if not np.isnan(y).any():
             return float(r2_score(y, predicted, sample_weight=sample_weight))
         weights, known = None if sample_weight is None else np.asarray(sample_weight), ~np.isnan(y)
@@ -226,7 +234,7 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
         if y is not None:
             with self._in_own_words():
                 y = as_array(y, "y")
-        X, y = validate_data(self, X, y, ensure_min_samples=2)
+        X, y = validate_data(self, X, y, accept_sparse="csr", ensure_min_samples=2)
         check_classification_targets(y)
         classes, numbers = np.unique(y, return_inverse=True)
         if len(classes) < 2:
@@ -301,7 +309,7 @@ class MACAutoencoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Net):  
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fits the net.  X: (N, D); y is not read.  sample_weight: (N,), see `macmpi.fit`.  Raises ValueError."""
-        X = validate_data(self, X, ensure_min_samples=2)
+        X = validate_data(self, X, accept_sparse="csr", ensure_min_samples=2)
         self._train(X, None, sample_weight)
         self._n_features_out = self.model_.chain.maps[self.model_.code - 1].n_out
         return self
@@ -319,7 +327,7 @@ class MACAutoencoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Net):  
 
     def score(self, X: Any, y: Any = None) -> float:
         """R^2 of the reconstruction, each column weighted by its variance."""
-        points = self._points(X)
+        points = np.asarray(as_inputs(self._points(X), "X"))
         return float(r2_score(points, self.model_.predict(points), multioutput="variance_weighted"))
 
 

@@ -17,7 +17,7 @@ from macmpi.config import Config, Data, documented, validate
 from macmpi.config.auto import decide_net
 from macmpi.config.model import GIVEN as MASK_GIVEN
 from macmpi.config.whole import given as keys_of
-from macmpi.data.checks import as_array
+from macmpi.data.checks import as_array, as_inputs
 from macmpi.data.frames import Columns
 from macmpi.data.gathered import ARGUMENTS, OF_TABLES, Points, answers_of, check_keys, of_frame
 from macmpi.data.reading import told
@@ -202,7 +202,7 @@ def points_of(X: Any, Y: Any, validation: Any, weights: Any, config: Config) -> 
     if table:
         found = of_frame(X, replace(data, source="X", weights=column), names or [], missing)
     else:
-        found = Points({"X": as_array(X, "X")})
+        found = Points({"X": as_inputs(X, "X")})
     arrays = found.arrays
     if Y is not None and names is None:
         arrays["Y"] = _targets(Y, "Y", missing)
@@ -237,7 +237,7 @@ def _validation(
     """
 
     def inputs(A: Any) -> dict[str, Array]:
-        return {"X_val": columns.encode(A, "X_val") if columns and is_frame(A) else as_array(A, "X_val")}
+        return {"X_val": columns.encode(A, "X_val") if columns and is_frame(A) else as_inputs(A, "X_val")}
 
     if is_frame(validation) and (names is not None or Y is None):
         series = series_of(validation, "X_val")

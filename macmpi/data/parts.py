@@ -21,6 +21,7 @@ from macmpi.data.gathered import ARGUMENTS, Points, check_keys, gathered
 from macmpi.data.named_sets import NAMED_SETS
 from macmpi.data.reading import declared, facts_of, told
 from macmpi.data.scaling import ScalingRule
+from macmpi.data.sparse import SparseRows
 from macmpi.data.targets import NUMBERS, Wanted
 from macmpi.parallel.streams import stream
 from macmpi.parallel.tiles import Tile
@@ -253,6 +254,16 @@ class Part:
         """All rows of an array of whole numbers, (n,) int64."""
         found: Array = self.source[np.asarray(self.rows[:])].astype(np.int64)
         return found
+
+
+def sparse_rows(part: Part) -> SparseRows:
+    """The rows of a part whose source is sparse.  Raises UsageError at the first that holds no usable number."""
+    rows = np.asarray(part.rows[:])
+    found: SparseRows = part.source.taken(rows)
+    if len(bad := np.flatnonzero(~checks.usable(found.matrix.data))):
+        first = [np.searchsorted(found.matrix.indptr, bad[0], side="right").item() - 1]
+        checks.check_values(found[first].astype(np.float64), part.name, rows[first])
+    return found
 
 
 Parts = dict[str, Part]

@@ -69,6 +69,8 @@ class Resolved:
     other points; gains: by that on all points, since those for validation were drawn from points with targets.
     placement: parallel.data says where rows of points live.
     finishing: full MAC ends with steps of all points, as these values have them; None: it does not.
+    columns: of the data, of a net that is trained on coordinates of fewer points (data/span.py), which its chain reads;
+    0: it reads the columns.
     config: this one, without the half steps' keys where there are none; another net is resolved from it.
     Two are equal whose runs are, however their configs say it.
     """
@@ -104,6 +106,7 @@ class Resolved:
     repeatable: bool
     gains: bool
     finishing: Resolved | None = None
+    columns: int = 0
 
     @property
     def whole_steps(self) -> bool:
