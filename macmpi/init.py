@@ -26,7 +26,7 @@ from macmpi.files import check_output, write_output
 from macmpi.parallel.command import Namespace, by_one_process
 from macmpi.plan.estimate import check_memory
 from macmpi.plan.plan import Plan
-from macmpi.plan.resolve import resolve
+from macmpi.plan.resolve import resolve_in_span
 from macmpi.plan.resolved import Resolved
 
 SHOWN = (
@@ -122,7 +122,7 @@ def _found(config: Config, points: Points | None, doubt: str = "") -> Found:
     known, decisions = with_loss(config, points)
     source = Source(known, points)
     sizes = source.sizes()
-    resolved = resolve(known, sizes, decisions)
+    resolved = resolve_in_span(known, sizes, decisions)
     check_memory(Plan(resolved, sizes.n_train, sizes.n_val, 1))
     return Found(config, resolved, source.outline(), doubt)
 

@@ -85,7 +85,8 @@ def run(team: Team, argv: list[str], began: float | None = None) -> int:
         from macmpi.config.auto import explained
         from macmpi.plan.directions import explained_forms
 
-        team.from_root(lambda: say("\n".join([*explained(plan.resolved.decisions), *explained_forms(plan)])))
+        lines = [*explained(plan.resolved.decisions), *([f"# {plan.in_span}"] if plan.in_span else ())]
+        team.from_root(lambda: say("\n".join([*lines, *explained_forms(plan)])))
         return 0
     request = Request(
         *(began, args.output, args.resume, args.overwrite, args.max_time, tuple(args.argv), chosen),

@@ -9,13 +9,8 @@ from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import (
-    BaseEstimator,
-    ClassifierMixin,
-    ClassNamePrefixFeaturesOutMixin,
-    RegressorMixin,
-    TransformerMixin,
-)
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin as NamesOutMixin
 from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import _check_partial_fit_first_call, check_classification_targets
@@ -26,7 +21,7 @@ from macmpi.api.batches import STREAM
 from macmpi.api.fit import INTERRUPTED, fit
 from macmpi.api.given import flat, keys_given, method_of
 from macmpi.api.heard import OTHERS, in_python
-from macmpi.data.checks import as_array, as_flag
+from macmpi.data.checks import as_array, as_flag, as_inputs
 from macmpi.typing import Array
 
 MOST = 2**31 - 1
@@ -83,8 +78,8 @@ class _Net(BaseEstimator):  # type: ignore[misc]
         w = weights_of(weights, X)
         if w is not None and not stream:
             X, Y, w = X[w > 0.0], None if Y is None else Y[w > 0.0], w[w > 0.0]
-            if len(X) < 3:
-                raise ValueError(f"sample_weight: {many(len(X), 'row')} with a weight above 0; at least 3 are needed")
+            if len(w) < 3:
+                raise ValueError(f"sample_weight: {many(len(w), 'row')} with a weight above 0; at least 3 are needed")
         with self._in_own_words():
             settings = self._settings(X.shape[1], Y is None, stream)
             warm = stream or as_flag(self.warm_start, "warm_start")
@@ -103,7 +98,7 @@ class _Net(BaseEstimator):  # type: ignore[misc]
                 ranks=self.ranks,
                 verbose=self.verbose,
             )
-        if self.model_.card is not None and self.model_.card.training.ended == INTERRUPTED:
+        if self.model_.ended == INTERRUPTED:
             raise KeyboardInterrupt("the fit was interrupted; model_ has the best weights so far")
 
     def _settings(self, columns: int, autoencoder: bool, stream: bool) -> dict[str, Any]:
@@ -156,8 +151,12 @@ class _Net(BaseEstimator):  # type: ignore[misc]
     def _points(self, X: Any) -> Array:
         """Points to be predicted, as they were at the fit.  Raises ValueError."""
         check_is_fitted(self, "model_")
-        points: Array = validate_data(self, X, reset=False)
-        return points
+        return validate_data(self, X, reset=False, accept_sparse="csr")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
 
 class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
@@ -171,7 +170,7 @@ class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fits the net.  X: (N, D), y: (N,) or (N, L).  sample_weight: (N,), see `macmpi.fit`.  Raises ValueError."""
-        self._train(*self._checked(X, y), sample_weight)
+        self._train(*self._checked(X, y, accept_sparse="csr"), sample_weight)
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -179,14 +178,14 @@ class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
         self._train(*self._checked(X, y, reset=not hasattr(self, "model_")), sample_weight, stream=True)
         return self
 
-    def _checked(self, X: Any, y: Any, reset: bool = True) -> tuple[Array, Array]:
+    def _checked(self, X: Any, y: Any, reset: bool = True, **rules: Any) -> tuple[Array, Array]:
         """X and y as arrays.  reset: columns need not be those of an earlier fit.  Raises ValueError."""
         if self._keys().get("loss.missing") is True:
-            checks = {"ensure_2d": False, "ensure_all_finite": "allow-nan"}
-            X, y = validate_data(self, X, y, reset, validate_separately=({"ensure_min_samples": 2}, checks))
+            of_x, of_y = {"ensure_min_samples": 2}, {"ensure_2d": False, "ensure_all_finite": "allow-nan"}
+            X, y = validate_data(self, X, y, reset, validate_separately=(of_x | rules, of_y))
             check_consistent_length(X, y)
         else:
-            X, y = validate_data(self, X, y, reset, multi_output=True, y_numeric=True, ensure_min_samples=2)
+            X, y = validate_data(self, X, y, reset, multi_output=True, y_numeric=True, ensure_min_samples=2, **rules)
         return X, y
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -194,7 +193,8 @@ class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
 
         Raises ValueError where targets are missing and no output has two.
         """
-        predicted, y = (np.asarray(A, dtype=np.float64).reshape(len(X), -1) for A in (self.predict(X), y))
+        predicted = self.predict(X)
+        predicted, y = (np.asarray(A, dtype=np.float64).reshape(len(predicted), -1) for A in (predicted, y))
         if not np.isnan(y).any():
             return float(r2_score(y, predicted, sample_weight=sample_weight))
         weights, known = None if sample_weight is None else np.asarray(sample_weight), ~np.isnan(y)
@@ -203,10 +203,11 @@ class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
             raise ValueError("score: no output of y has two targets that are known, and R^2 needs two; give more rows")
         if few:
             caution(f"score: R^2 needs two targets that are known, which y lacks of output {listed(few)}: left out")
-        found = []
-        for true, own, seen in zip(y.T, predicted.T, known.T, strict=True):
-            if seen.sum() > 1:
-                found.append(r2_score(true[seen], own[seen], sample_weight=None if weights is None else weights[seen]))
+        found = [
+            r2_score(true[seen], own[seen], sample_weight=None if weights is None else weights[seen])
+            for true, own, seen in zip(y.T, predicted.T, known.T, strict=True)
+            if seen.sum() > 1
+        ]
         return float(np.mean(found))
 
     def predict(self, X: Any) -> Array:
@@ -234,7 +235,7 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fits the net.  X: (N, D), y: (N,) labels.  sample_weight: (N,), see `macmpi.fit`.  Raises ValueError."""
-        X, y = self._labelled(X, y)
+        X, y = self._labelled(X, y, accept_sparse="csr")
         classes, numbers = np.unique(y, return_inverse=True)
         if len(classes) < 2:
             raise ValueError(f"all points are of one class ({classes[0]!r}): two classes are needed to learn")
@@ -278,12 +279,12 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
             raise
         return self
 
-    def _labelled(self, X: Any, y: Any, reset: bool = True) -> tuple[Array, Array]:
+    def _labelled(self, X: Any, y: Any, reset: bool = True, **rules: Any) -> tuple[Array, Array]:
         """X and y as arrays.  reset: columns need not be those of an earlier fit.  Raises ValueError."""
         if y is not None:
             with self._in_own_words():
                 y = as_array(y, "y")
-        X, y = validate_data(self, X, y, reset, ensure_min_samples=2)
+        X, y = validate_data(self, X, y, reset, ensure_min_samples=2, **rules)
         check_classification_targets(y)
         return X, y
 
@@ -325,17 +326,15 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
     def predict_log_proba(self, X: Any) -> Array:
         """Logarithms of `predict_proba`, (N, C)."""
         with np.errstate(divide="ignore"):
-            logarithms: Array = np.log(self.predict_proba(X))
-        return logarithms
+            return np.log(self.predict_proba(X))
 
     def predict(self, X: Any) -> Array:
         """The most probable label, (N,)."""
         points = self._points(X)
-        labels: Array = self.classes_[self.model_.predict(points)]
-        return labels
+        return self.classes_[self.model_.predict(points)]
 
 
-class MACAutoencoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Net):  # type: ignore[misc]
+class MACAutoencoder(NamesOutMixin, TransformerMixin, _Net):  # type: ignore[misc]
     """Codes of X, from which a deep net reconstructs X.  Its arguments and attributes are those of MACRegressor.
 
     The code is the hidden layer with the fewest units.
@@ -343,15 +342,14 @@ class MACAutoencoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Net):  
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fits the net.  X: (N, D); y is not read.  sample_weight: (N,), see `macmpi.fit`.  Raises ValueError."""
-        return self._encoded(validate_data(self, X, ensure_min_samples=2), sample_weight)
+        return self._encoded(X, sample_weight, accept_sparse="csr")
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Goes on with a piece of a stream, one pass over it.  X, sample_weight: as of `fit`.  Raises ValueError."""
-        X = validate_data(self, X, reset=not hasattr(self, "model_"), ensure_min_samples=2)
-        return self._encoded(X, sample_weight, stream=True)
+        return self._encoded(X, sample_weight, stream=True, reset=not hasattr(self, "model_"))
 
-    def _encoded(self, X: Array, weights: Any, stream: bool = False) -> Self:
-        self._train(X, None, weights, stream)
+    def _encoded(self, X: Any, weights: Any, stream: bool = False, **rules: Any) -> Self:
+        self._train(validate_data(self, X, ensure_min_samples=2, **rules), None, weights, stream)
         self._n_features_out = self.model_.chain.maps[self.model_.code - 1].n_out
         return self
 
@@ -368,7 +366,7 @@ class MACAutoencoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Net):  
 
     def score(self, X: Any, y: Any = None) -> float:
         """R^2 of the reconstruction, each column weighted by its variance."""
-        points = self._points(X)
+        points = np.asarray(as_inputs(self._points(X), "X"))
         return float(r2_score(points, self.model_.predict(points), multioutput="variance_weighted"))
 
 

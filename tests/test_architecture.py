@@ -107,7 +107,7 @@ OWNERS = {
     "IPython": {"api.live"},
     "pydantic": {"config.reading", "results.card", "data.frames"},
     "threadpoolctl": {"parallel.kernels"},
-    "scipy": {"fetch", "parallel.lapack", "solvers.", "methods."},
+    "scipy": {"fetch", "data.sparse", "parallel.lapack", "solvers.", "methods."},
     "PIL": {"data.images"},
     "narwhals": {"data.series"},
     "pandas": {"fetch"},
@@ -584,7 +584,7 @@ def test_few_files_name_where_rows_of_points_live() -> None:
     assert files_with(re.compile(r"\.sums_alone\b")) <= {
         *("parallel.placement", "parallel.points", "plan.work", "plan.cost"),
     }
-    assert files_with(re.compile(r"\.spreads\b")) <= {"plan.estimate", "training.trial"}
+    assert files_with(re.compile(r"\.spreads\b")) <= {"plan.estimate", "plan.resolve", "training.trial"}
     assert files_with(re.compile(r"\.by_all\b")) <= {"training.held", "training.checkpoint"}
     assert files_with(re.compile(r"\.own_copies\b")) <= {"plan.estimate", "plan.cost"}
     assert files_with(re.compile(r"\.subset is\b")) <= {"parallel.points", "half_steps.parts"}

@@ -58,7 +58,8 @@ def fit(
 ) -> Model:
     """Trains a net f on points: Y ~ f(X), or without Y an autoencoder, X ~ f(X).
 
-    X: (N, D), images (N, h, w), or a table of pandas, polars or pyarrow, whose columns become numbers (docs/data.md).
+    X: (N, D), images (N, h, w), a matrix of scipy.sparse, or a table of pandas, polars or pyarrow, whose columns become
+    numbers (docs/data.md).
     Y: (N, L) or (N,): numbers, or class labels (text, truth values, or whole numbers with loss="cross_entropy"); of a
     table also the name of a column of it.  Without X the data are those that the config names.
     hidden: units of the hidden layers, [100] or 100.  layers: their kind, one word for all or one for each ("relu",
@@ -140,9 +141,8 @@ ENDS = {
 
 def _told(model: Model | None) -> Model:
     """The model of a fit, once it was said why that ended too soon."""
-    assert model is not None and model.card is not None, "a fit ends with a model"
-    ended = model.card.training.ended
-    if (why := ENDS.get(ended)) and not (model.stream and ended == "max_iterations"):
+    assert model is not None, "a fit ends with a model"
+    if (why := ENDS.get(model.ended)) and not (model.stream and model.ended == "max_iterations"):
         warn(why)
     return model
 

@@ -17,7 +17,7 @@ from macmpi.config import Config, Data, documented, validate
 from macmpi.config.auto import decide_net
 from macmpi.config.model import GIVEN as MASK_GIVEN
 from macmpi.config.whole import given as keys_of
-from macmpi.data.checks import as_array
+from macmpi.data.checks import as_array, as_inputs
 from macmpi.data.frames import Columns
 from macmpi.data.gathered import ARGUMENTS, OF_TABLES, Points, answers_of, check_keys, of_frame
 from macmpi.data.reading import told
@@ -222,7 +222,7 @@ def points_of(
     if table:
         found = of_frame(X, replace(data, source="X", weights=column), names or [], missing, columns)
     else:
-        array = as_array(X, "X")
+        array = as_inputs(X, "X")
         fits = columns is not None and array.ndim == 2 and array.shape[1] == len(columns.names)
         found = Points({"X": array}, columns if fits else None)
     found = replace(found, classes_known=classes)
@@ -260,7 +260,7 @@ def _validation(
     """
 
     def inputs(A: Any) -> dict[str, Array]:
-        return {"X_val": columns.encode(A, "X_val") if columns and is_frame(A) else as_array(A, "X_val")}
+        return {"X_val": columns.encode(A, "X_val") if columns and is_frame(A) else as_inputs(A, "X_val")}
 
     if is_frame(validation) and (names is not None or Y is None):
         series = series_of(validation, "X_val")

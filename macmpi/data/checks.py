@@ -17,6 +17,7 @@ from macmpi import UsageError, caution, listed, many, shown
 from macmpi.config import Data
 from macmpi.data.dataset import GROUPS, WEIGHTS
 from macmpi.data.series import EXACT
+from macmpi.data.sparse import SparseRows, is_sparse
 from macmpi.data.texts import plain_text
 from macmpi.typing import Array
 
@@ -119,6 +120,11 @@ def as_rows(array: Array, name: str, rows: int = 2, missing: bool | None = None)
     return numbers
 
 
+def as_inputs(A: Any, name: str) -> Any:
+    """Inputs may be a sparse matrix, whose rows stay sparse; else this is `as_array`.  Raises UsageError."""
+    return SparseRows.of(A) if is_sparse(A) else as_array(A, name)
+
+
 def as_array(A: Any, name: str) -> Array:
     """An array of numbers, truth values or text, of whatever NumPy can make one of.  Raises UsageError."""
     if isinstance(A, np.ma.MaskedArray):
@@ -127,7 +133,7 @@ def as_array(A: Any, name: str) -> Array:
                 f"{name} has {many(np.ma.getmaskarray(A).sum(), 'masked value')}; remove the rows, or fill them in"
             )
         A = A.data
-    if hasattr(A, "toarray"):
+    if is_sparse(A):
         raise UsageError(f"{name} is a sparse matrix; dense rows are needed: {name}.toarray()")
     if isinstance(A, str):
         source = '; a file is read by macmpi.fit(config={"data.source": ...}), or by macmpi predict'

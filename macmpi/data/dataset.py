@@ -60,6 +60,7 @@ class Dataset:
     groups, a whole number of each training and of each validation point; order, its place on its group's closed curve;
     shape, height and width, and perhaps channels, of a row that is an image; None where there are none.  columns: how
     those of a table became X, and steps: of rows that are sequences, else 0; on rank 0 alone.
+    span: None, or the Span (span.py) in which X holds coordinates; scaling_x is that of the columns; on rank 0 alone.
     """
 
     X: Array
@@ -80,10 +81,15 @@ class Dataset:
     weights: Array | None = None
     weights_val: Array | None = None
     outputs: int = 0
+    span: Any = None
 
     @property
     def autoencoder(self) -> bool:
         return self.Y is self.X
+
+    def dense(self) -> Dataset:
+        """This data set with dense rows in the place of sparse ones."""
+        return replace(self, X=np.asarray(self.X), X_val=np.asarray(self.X_val))
 
     @property
     def arrays(self) -> list[str]:

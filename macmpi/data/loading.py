@@ -21,8 +21,20 @@ from macmpi.data.alike import block_sum, check_same_data, opened_alike, sum_of_b
 from macmpi.data.checks import check_single, check_size, check_some, check_varied, largest, not_negative
 from macmpi.data.dataset import POINTS, SIDES, WEIGHTS, Dataset, Raw, share_arrays
 from macmpi.data.gathered import Points
-from macmpi.data.parts import FileRows, Part, Parts, RowSet, classes_in, numbers_of, parts_of, raw_of, split_of
-from macmpi.data.scaling import AS_IS, Rows, Scaling, ScalingRule, spread_rows, unscaled
+from macmpi.data.parts import (
+    FileRows,
+    Part,
+    Parts,
+    RowSet,
+    classes_in,
+    numbers_of,
+    parts_of,
+    raw_of,
+    sparse_rows,
+    split_of,
+)
+from macmpi.data.scaling import AS_IS, Rows, Scaling, ScalingRule, sparse_scaling, spread_rows, unscaled
+from macmpi.data.sparse import SparseRows
 from macmpi.data.targets import NUMBERS, Wanted, check_known, check_seen
 from macmpi.parallel.points import Partitions, partition_points
 from macmpi.parallel.rows import Converted
@@ -160,9 +172,11 @@ class Reader:
         w, w_val = self._weights(parts)
         self.weights = w
         outputs, targets, names, of_x = 0, "Y" in parts, classes, NUMBERS if "Y" in parts else wanted
-        X, X_val, scaling_x = Y, Y_val, scaling_y = self._side(
-            parts, "X", raw.scale, of_x, varied=not targets and not wanted.goes_on
-        )
+        sparse = targets and not wanted.stream
+        sparse = sparse and all(isinstance(parts[name].source, SparseRows) for name in ("X", "X_val"))
+        varied = not targets and not wanted.goes_on
+        side = self._sparse_side(parts, raw.scale) if sparse else self._side(parts, "X", raw.scale, of_x, varied=varied)
+        X, X_val, scaling_x = Y, Y_val, scaling_y = side
         if classes is not None:
             Y, Y_val = [self._filled(parts, name, len(classes), lambda y: y == classes) for name in ("Y", "Y_val")]
             scaling_y = unscaled(len(classes))
@@ -237,6 +251,19 @@ class Reader:
         if held.gaps:
             known = self.team.max_over_ranks({"known": float(not np.isnan(validation).all())})["known"]
             self.team.all_or_raise(lambda: check_known(bool(known), held.name))
+        return train, validation, scaling
+
+    def _sparse_side(self, parts: Parts, rule: ScalingRule) -> tuple[Any, Any, Scaling]:
+        """Gives what `_side` does, of inputs that stay sparse, which this process has.  Raises UsageError."""
+        both = [sparse_rows(parts[f"X{side}"]) for side in SIDES]
+        low, high, mean, squares = both[0].moments(self.weights)
+        check_size(float(np.maximum(-low, high).max()), both[0].dtype, parts["X"].name)
+        scaling = sparse_scaling(rule, low, high, mean, squares)
+        for side, A, among in zip(SIDES, both, self.points, strict=True):
+            blocks = [A.matrix[among.points(b, b + 1).rows] for b in range(len(among.blocks))]
+            facts = (np.concatenate([S.data, S.indices, S.indptr]) for S in blocks)
+            self.sums[f"X{side}"] = np.array([block_sum([one]) for one in facts])
+        train, validation = (A.scaled(scaling, self.dtype) for A in both)
         return train, validation, scaling
 
     def rows(self, part: Part, rule: ScalingRule) -> Rows:

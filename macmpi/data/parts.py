@@ -21,6 +21,7 @@ from macmpi.data.gathered import ARGUMENTS, Points, check_keys, gathered
 from macmpi.data.named_sets import NAMED_SETS
 from macmpi.data.reading import check_there, declared, facts_of, read_file, told
 from macmpi.data.scaling import ScalingRule
+from macmpi.data.sparse import SparseRows
 from macmpi.data.targets import NUMBERS, Wanted
 from macmpi.parallel.streams import stream
 from macmpi.parallel.tiles import Tile, evenly
@@ -336,6 +337,16 @@ def read_codes(path: Path, rows: int, columns: int) -> Rows:
     for run in evenly(rows, RUN // part.raw_bytes + 1):
         part.read(run)
     return LazyRows(lambda some: part.read(Tile(*some.indices(rows)[:2])), shape, np.dtype(np.float64))
+
+
+def sparse_rows(part: Part) -> SparseRows:
+    """The rows of a part whose source is sparse.  Raises UsageError at the first that holds no usable number."""
+    rows = np.asarray(part.rows[:])
+    found: SparseRows = part.source.taken(rows)
+    if len(bad := np.flatnonzero(~checks.usable(found.matrix.data))):
+        first = [np.searchsorted(found.matrix.indptr, bad[0], side="right").item() - 1]
+        checks.check_values(found[first].astype(np.float64), part.name, rows[first])
+    return found
 
 
 Parts = dict[str, Part]

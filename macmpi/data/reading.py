@@ -98,7 +98,7 @@ def facts_of(dataset: Any) -> dict[str, Any]:
     is no number.
     """
     found: dict[str, Any] = {"fill": [], "scale": 1.0, "add": 0.0}
-    if isinstance(dataset, np.ndarray) or dataset.dtype.kind not in "iuf":
+    if not hasattr(dataset, "attrs") or dataset.dtype.kind not in "iuf":
         return found
     names = {"_FillValue": "fill", "missing_value": "fill", "scale_factor": "scale", "add_offset": "add"}
     for key, fact in names.items():

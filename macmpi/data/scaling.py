@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -289,7 +289,25 @@ class Rows:
         if kind == "range":
             shift, scale = np.full(d, low.min()), np.full(d, (high.max() - low.min()) or 1.0)
             return Scaling(shift, scale, seen=seen).repeated(D // d)
-        constant = deviation <= ROUNDING * np.maximum(np.abs(low), np.abs(high))
-        scale = np.maximum(deviation, np.maximum(high - mean, mean - low) / farthest)
-        scale = np.where(constant | np.array(rule.flags or False), 1.0, scale)
-        return Scaling(mean, scale, tails, BEYOND * farthest, seen).repeated(D // d)
+        found = _standard(low, high, mean, deviation, farthest, rule.flags)
+        return replace(found, tails=tails, seen=seen).repeated(D // d)
+
+
+def sparse_scaling(rule: ScalingRule, low: Array, high: Array, mean: Array, squares: Array) -> Scaling:
+    """The scaling of sparse columns by a rule, of which none is compressed: most of their numbers are 0.
+
+    low, high, mean, squares: the least and the largest number, the mean and the mean square of each column, (D,).
+    """
+    if rule.settled in ("none", "range"):
+        return Rows(low, high, mean, mean[None], lambda function: mean, np.ones(len(mean))).scaling(rule)
+    farthest = FARTHEST if rule.settled == "robust" else np.inf
+    return _standard(low, high, mean, np.sqrt(np.maximum(squares - mean**2, 0.0)), farthest)
+
+
+def _standard(
+    low: Array, high: Array, mean: Array, deviation: Array, farthest: float, flags: Sequence[bool] = ()
+) -> Scaling:
+    """Mean 0 and deviation 1, less where a number would lie farther than `farthest` from 0."""
+    constant = deviation <= ROUNDING * np.maximum(np.abs(low), np.abs(high))
+    scale = np.maximum(deviation, np.maximum(high - mean, mean - low) / farthest)
+    return Scaling(mean, np.where(constant | np.array(flags or False), 1.0, scale), limit=BEYOND * farthest)

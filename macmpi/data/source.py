@@ -75,6 +75,18 @@ class Source:
             self.points = None
         return self._data
 
+    def settle(self, n: int) -> None:
+        """The points as they are trained on: in the coordinates of n points, or (0) as rows of dense columns.
+
+        Collective: no (rank 0, once it has read them).
+        """
+        if self._data is not None and n:
+            from macmpi.data.span import in_span
+
+            self._data = in_span(self._data, n)
+        elif self._data is not None and not self._data.autoencoder:
+            self._data = self._data.dense()
+
     def whole(self) -> Dataset:
         """All points, read by this process alone.  Raises UsageError.  Collective: no."""
         if self.by_rows:

@@ -7,9 +7,10 @@ give the paper's coordinates; other cuts are other choices of the same chain, no
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
+from typing import Any
 
 import numpy as np
 
@@ -89,6 +90,11 @@ class Chain:
     def regressed(self, segment: int) -> tuple[int, ...]:
         """The parameter blocks that a segment's regression fits, at the first of those that share its weights."""
         return self.views[segment].blocks if self.groups[segment] else ()
+
+    def reading(self, columns: int) -> Chain:
+        """The net whose first layer, a dense one, reads other columns."""
+        first: Any = self.maps[0]
+        return replace(self, maps=(replace(first, n_in=columns), *self.maps[1:]))
 
     def part(self, start: int, stop: int) -> Segment:
         """Maps start, ..., stop - 1 as one segment."""

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
+from typing import Any
+
+import scipy
 from numpy.linalg import LinAlgError
-from scipy.linalg import blas as blas
-from scipy.linalg import lapack as lapack
 
 from macmpi.typing import Array
+
+
+def _routines(name: str) -> Any:
+    """The module "lapack" or "blas" of scipy.linalg, but without the package, which takes longer than small fits."""
+    found = PathFinder.find_spec(f"scipy.linalg._f{name}", [f"{path}/linalg" for path in scipy.__path__])
+    if found is None or found.loader is None:
+        return import_module(f"scipy.linalg.{name}")
+    module = module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+blas, lapack = map(_routines, ("blas", "lapack"))
 
 
 def solved(lower: Array, right: Array) -> Array:

@@ -115,6 +115,13 @@ def estimate(plan: Plan) -> tuple[list[str], float]:
     on_node = ""
     if needed := node_bytes(plan):
         on_node = f", {needed / 1e6:,.0f} MB a node ({free_bytes() / 1e6:,.0f} MB free in {PLACE})"
+    if n_in := plan.resolved.columns:  # rank 0 has all columns, too
+        sizes, memory = (
+            f"{n_in}-{sizes.split('-', 1)[1]}, {plan.in_span}",
+            memory
+            + plan.dtype.itemsize
+            * ((plan.n_train + plan.n_val) * n_in + plan.chain.block_shapes[0][0] * (n_in - plan.chain.n_in)),
+        )
     return [
         f"net          {sizes}, {weights:,} weights",
         f"points       {plan.n_train:,} training, {plan.n_val:,} validation; {coordinates:,} coordinates",

@@ -80,6 +80,12 @@ REFIT = USUAL - ONE_NET - {D.MULTIPLIERS, D.SETTLING, D.GIVEN_START, D.HALVES}
 FINISH = NESTED_ALONE - {D.NOT_AFFINE, D.COUNTED, D.GRADIENTS} | ACCELERATED
 """Steps of all points go on from the weights with which full MAC has settled, by their derivatives."""
 
+SPAN = USUAL - {D.SKIPS, D.SHARED, D.SPARSE, D.RESTRAINED, D.FITTED}
+"""A net that is trained in the span of the points reads all columns by one layer, held by squares of its weights."""
+
+BY_SQUARES = ("mac", "stochastic")
+"""Methods that find the same net whatever orthonormal coordinates the inputs have."""
+
 BY_SLOPES = Row(NESTED_ALONE, "it trains all layers by their derivatives", ("mac", "stochastic"))
 MOVING = Row(MOVED, "it moves feasible coordinates along their derivatives", ("none",), D.ACCELERATED)
 GIVEN: tuple[Any, ...] = ("pca", "uniform"), D.GIVEN_START, ("uniform", "pca")

@@ -44,6 +44,18 @@ class Plan:
         return self.resolved.chain
 
     @property
+    def net(self) -> Chain:
+        """The net of the data's own columns, as a model has it: where training is in the span of the points another."""
+        columns = self.begun.resolved.columns
+        return self.chain.reading(columns) if columns else self.chain
+
+    @property
+    def in_span(self) -> str:
+        """Says that training is in the span of the points; nothing where it is not."""
+        columns, own = self.begun.resolved.columns, self.chain.n_in
+        return f"trained on {own:,} coordinates in the span of the points, of {columns:,} columns" if columns else ""
+
+    @property
     def dtype(self) -> np.dtype:
         return self.resolved.dtype
 

@@ -20,11 +20,12 @@ from macmpi.config.tables import SHAPING
 from macmpi.config.whole import ignored, toml, with_value
 from macmpi.demand import Demand
 from macmpi.nets.build import build_chain
+from macmpi.nets.layers import is_dense
 from macmpi.nets.losses import loss_of
 from macmpi.parallel.placement import PLACEMENTS
 from macmpi.plan import choices, tuned
 from macmpi.plan.demands import asked, parts
-from macmpi.plan.parts import FINISH, REFIT, Asked, Part, Setting, asked_by_keys
+from macmpi.plan.parts import BY_SQUARES, FINISH, REFIT, SPAN, Asked, Part, Setting, asked_by_keys
 from macmpi.plan.resolved import Resolved
 from macmpi.plan.selectable import check_selection
 from macmpi.plan.structure import check_choices, check_fitters, check_layers
@@ -56,6 +57,31 @@ def resolve(config: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> R
     if not _finishes(found, sizes):
         return found
     return replace(found, finishing=resolve(finishing_of(found.config), sizes))
+
+
+def resolve_in_span(config: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> Resolved:
+    """Settles a config as `resolve` does; of data with fewer points than columns a net of coordinates in their span.
+
+    That is the span of the training points, or where validation points are drawn from the same set, of both.  The net
+    is the one of all columns where what is asked for depends on these.  Raises UsageError.  Collective: no.
+    """
+    found, n = resolve(config, sizes, decided), sizes.n_train + (sizes.n_val if sizes.drawn else 0)
+    if n >= sizes.n_in or not _has_span(found, sizes):
+        return found
+    told = {"decisions": found.decisions, "settings": found.settings, "text": found.text, "unread": found.unread}
+    of_points = resolve(found.config, replace(sizes, n_in=n, shape=None))
+    return replace(of_points, columns=sizes.n_in, **told)  # type: ignore[arg-type]
+
+
+def _has_span(of: Resolved, sizes: Sizes) -> bool:
+    """Nothing that is asked for depends on single columns of the inputs or on distances, and a rank has all points.
+
+    A stream has further ones.
+    """
+    if of.placement.spreads or of.autoencoder or of.stochastic.stream:
+        return False
+    usual = SPAN.issuperset(one.demand for one in asked(of, sizes)) and of.start.method != "elastic_embedding"
+    return usual and of.method.name in BY_SQUARES and is_dense(of.chain.maps[0])
 
 
 def _finishes(of: Resolved, sizes: Sizes) -> bool:

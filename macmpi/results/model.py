@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from macmpi import UsageError, many, shown
-from macmpi.data.checks import as_array, as_rows
+from macmpi.data.checks import as_inputs, as_rows
 from macmpi.data.dataset import Dataset
 from macmpi.data.frames import Columns
 from macmpi.data.scaling import Scaling
 from macmpi.data.series import is_frame
+from macmpi.data.sparse import SparseRows
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import Map
 from macmpi.nets.losses.by_output import LINKS
@@ -25,6 +26,9 @@ from macmpi.state import block_views
 from macmpi.typing import Array
 
 BATCH = 4096
+
+MOST_DENSE = 1 << 22
+"""Numbers of sparse rows that are made dense at a time."""
 
 PREFERRED = ("refit", "best", "last")
 """The weights that a model predicts with are the first of these that its file has."""
@@ -72,6 +76,9 @@ class Model:
 
         link: "" is that of squared errors or, with classes, of cross-entropy; card: as text.
         """
+        if data.span is not None:
+            kept = {name: _first_replaced(chain, flat, data.span.weights) for name, flat in kept.items()}
+            chain = chain.reading(len(data.scaling_x.shift))
         in_use = next(name for name in PREFERRED if name in kept)
         blocks = tuple(block_views(kept[in_use].astype(np.float64), chain.block_shapes))
         kind = data.scaling_x, data.scaling_y, data.autoencoder, data.classes, data.one_dimensional, data.columns
@@ -130,6 +137,12 @@ class Model:
             raise UsageError(f"the model card is damaged: {why:.200}") from None
 
     @property
+    def ended(self) -> str:
+        """Training ended so, as its card has it, which is not checked; "" without a card."""
+        text = self.attributes.get(NAME)
+        return str(json.loads(text)["training"]["ended"]) if text else ""
+
+    @property
     def code(self) -> int:
         """The number of maps up to the code: the hidden layer with the fewest units, at its site if it has one."""
         return code_end(self.chain)
@@ -177,6 +190,7 @@ class Model:
         Outputs behind an activation or a link stay what they are in scaled units.  Raises UsageError when the net or
         the classes differ, or where weights keep to their scaling, as those of radial basis functions do.
         """
+        chain = chain if data.span is None else chain.reading(len(data.scaling_x.shift))
         for what, own, new in (("input", self.chain.n_in, chain.n_in), ("output", self.chain.n_out, chain.n_out)):
             if own != new:
                 raise UsageError(f"it is a net of {many(own, what)}, and these data have {new:,}: the data must agree")
@@ -198,6 +212,8 @@ class Model:
             _first_rescaled(chain.blocks[0], weights[0], *of_x)
         if not _same(*of_y) and chain.maps[-1].parameter_shape is not None and self.link == "identity":
             _last_rescaled(chain.blocks[-1], weights[-1], *of_y)
+        if data.span is not None:
+            weights[0] = data.span.within(weights[0])
         return np.concatenate([W.ravel() for W in weights])
 
     @property
@@ -250,20 +266,30 @@ class Model:
         if is_frame(A):
             own = self.columns if start == 0 else None
             A = (Columns.plain(A, name) if own is None else own).encode(A, name)
-        part, whole, A = self.chain.part(start, stop), len(self.chain.maps), as_array(A, name)
+        part, whole, A = self.chain.part(start, stop), len(self.chain.maps), as_inputs(A, name)
         n_in = part.n_in if start else self.chain.n_in
-        A = as_rows(A if A.ndim == 1 and n_in == 1 else np.atleast_2d(A), name, rows=0)
+        sparse, batch = isinstance(A, SparseRows), BATCH
+        if not sparse:
+            A = as_rows(A if A.ndim == 1 and n_in == 1 else np.atleast_2d(A), name, rows=0)
+        else:
+            batch = max(MOST_DENSE // max(A.shape[1], 1), 1)
         if A.shape[1] != n_in:
             raise UsageError(f"{name} has {many(A.shape[1], 'column')}; the model takes {n_in}")
         out = np.empty((len(A), part.n_out))
-        for first in range(0, len(A), BATCH):
-            B = A[first : first + BATCH]
+        for first in range(0, len(A), batch):
+            B = as_rows(A[first : first + batch], name, rows=0) if sparse else A[first : first + batch]
             B = self.scaling_x.apply(B) if start == 0 else B
             B = part.forward(self.weights, B)
             if stop == whole:
                 B = self.scaling_y.undo(B if self.classes is not None else LINKS[self.link](B))
-            out[first : first + BATCH] = B
+            out[first : first + batch] = B
         return out
+
+
+def _first_replaced(chain: Chain, flat: Array, made: Callable[[Array], Array]) -> Array:
+    """Weights (flat) with those that are made of the first layer's in their place."""
+    first, *others = block_views(flat, chain.block_shapes)
+    return np.concatenate([made(first).ravel(), *map(np.ravel, others)])
 
 
 def code_end(chain: Chain) -> int:

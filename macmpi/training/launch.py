@@ -56,6 +56,8 @@ def launch_training(request: Request, source: Source, plan: Plan, team: Team) ->
         directory.held = replace(directory.held, found=None)
         if state is not None and (selected := state.own.architecture).units:
             plan = plan.resized(*selected)
+        count = plan.offsets.weights[-1] if state is None else len(state.weights)
+        team.from_root(lambda: check_weights(count, plan))
         return train(TrainingJob(request, directory, state, origin, facts), plan, data, team)
 
 
@@ -70,6 +72,18 @@ def sums_of(data: Dataset, of: Resolved) -> dict[str, str]:
     """SHA-256 of the data, and of the model's scaling where a run begins with one, by which its points are scaled."""
     begun_with = sum_of((data.scaling_x, data.scaling_y)) if of.start.method == "model" else ""
     return {"data_sha256": data.sha256, "start_sha256": begun_with}
+
+
+def check_weights(count: int, plan: Plan) -> None:
+    """Raises UsageError where a checkpoint has other weights than the plan, as versions do that knew no span of points.
+
+    count: its weights.  Collective: no (rank 0).
+    """
+    if count != (own := plan.offsets.weights[-1]):
+        raise UsageError(
+            f"its checkpoint holds {count:,} weights, this version of macmpi trains {own:,}: name another --output, "
+            "or go on with the version that wrote it"
+        )
 
 
 def name_unread(of: Resolved) -> None:

@@ -142,13 +142,14 @@ def record_of(state: State, phase: str, errors: Errors) -> dict[str, Any]:
 
 def describe(plan: Plan, data: Dataset, ranks: int, account: Account) -> str:
     """Says what is trained, and how."""
-    chain = plan.chain
+    chain = plan.net
     sizes = "-".join(str(n) for n in chain.layer_sizes)
     kind = "classifier" if plan.resolved.loss.labels else "autoencoder" if data.autoencoder else "regression"
     line = (
         f"macmpi: {sizes} {kind}, {chain.existing:,} weights, "
         f"{plan.n_train:,} training and {many(plan.n_val, 'validation point')}, {many(ranks, 'rank')}"
     )
+    line += f"\n  {plan.in_span}" if plan.in_span else ""
     if plan.has_basis:
         line += "\n  E1 train holds the ridge on the linear weights, as in eq. (6)"
     return f"{line}\n  {account.how}"

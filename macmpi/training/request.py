@@ -149,6 +149,7 @@ def planned(
     sizes = team.from_root(lambda: replace(source.sizes(), before=before))
     notes = source.notes(now() - began)
     plan = plan_of(known, sizes, decisions, team)
+    team.from_root(lambda: source.settle(plan.chain.n_in if plan.resolved.columns else 0))
     return plan, source, "\n  ".join(line for line in (*notes, in_short(plan.resolved.decisions)) if line)
 
 
@@ -176,10 +177,10 @@ def plan_of(config: Config, sizes: Sizes, decisions: list[Decision], team: Team)
     from macmpi.parallel.launchers import ranks_here
     from macmpi.plan.estimate import check_memory, idle
     from macmpi.plan.plan import make_plan
-    from macmpi.plan.resolve import resolve
+    from macmpi.plan.resolve import resolve_in_span
 
     def made() -> Plan:
-        return make_plan(resolve(config, sizes, decisions), sizes.n_train, sizes.n_val, team.size)
+        return make_plan(resolve_in_span(config, sizes, decisions), sizes.n_train, sizes.n_val, team.size)
 
     def refuse() -> None:
         plan = made()

@@ -247,7 +247,7 @@ TOLD = ("data_sha256", "start_sha256", "ranks", "threads", "started")
 
 def card_of(plan: Plan, data: Dataset, end: End, facts: dict[str, Any]) -> Card:
     """The card of a run that has ended.  facts: the provenance of its last launch."""
-    best, of, chain = end.best, plan.begun.resolved, plan.chain
+    best, of = end.best, plan.begun.resolved
     errors = {"last": Error.of(end.errors), "best": Error.of(best.errors)}
     training = Training(
         method=of.method.name,
@@ -263,7 +263,7 @@ def card_of(plan: Plan, data: Dataset, end: End, facts: dict[str, Any]) -> Card:
         ridges=end.state.own.architecture.ridges,
     )
     return Card(
-        data=About(of.settings["data.source"], data.sha256, plan.n_train, plan.n_val, chain.n_in, chain.n_out),
+        data=About(of.settings["data.source"], data.sha256, plan.n_train, plan.n_val, plan.net.n_in, plan.net.n_out),
         training=training,
         errors=errors | ({"refit": Error(training=end.refit.error)} if end.refit else {}),
         config=of.text,

@@ -31,7 +31,7 @@ from macmpi.parallel.team import Team, on_root
 from macmpi.plan import estimate
 from macmpi.plan.cost import Machine, predicted
 from macmpi.plan.plan import Plan, make_plan
-from macmpi.plan.resolve import resolve
+from macmpi.plan.resolve import resolve_in_span
 from macmpi.plan.resolved import Resolved
 from macmpi.state import State
 from macmpi.training.launch import loaded, name_unread, origin_of, sums_of
@@ -204,7 +204,7 @@ def _sizes_of(config: Config, asked: MachineQuestion, points: Points | None) -> 
 
 
 def _plan(config: Config, sizes: Sizes, ranks: int) -> Plan:
-    return make_plan(resolve(config, sizes), sizes.n_train, sizes.n_val, ranks)
+    return make_plan(resolve_in_span(config, sizes), sizes.n_train, sizes.n_val, ranks)
 
 
 def bytes_of_node(plan: Plan, nodes: int) -> float:

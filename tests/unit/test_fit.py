@@ -499,11 +499,11 @@ def test_what_cannot_be_trained_is_refused(name: str, tmp_path: Path, monkeypatc
     assert list(tmp_path.iterdir()) == []
 
 
-def test_sparse_points_are_refused_with_the_remedy() -> None:
+def test_sparse_targets_are_refused_with_the_remedy() -> None:
     from scipy import sparse
 
-    with pytest.raises(UsageError, match=r"X.toarray\(\)"):
-        macmpi.fit(sparse.csr_array(X))
+    with pytest.raises(UsageError, match=r"Y.toarray\(\)"):
+        macmpi.fit(X, sparse.csr_array(X))
 
 
 def test_a_fit_that_diverges_says_so() -> None:

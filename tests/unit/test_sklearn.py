@@ -31,8 +31,9 @@ from macmpi.sklearn import MACAutoencoder, MACClassifier, MACRegressor
 pd = pytest.importorskip("pandas")
 
 EXPECTED_FAILURES = {
-    "check_sample_weight_equivalence_on_dense_data": "a fit draws validation points and minibatches by the numbers of "
-    "rows, which differ between repeated rows and weighted ones"
+    f"check_sample_weight_equivalence_on_{kind}_data": "a fit draws validation points and minibatches by the numbers "
+    "of rows, which differ between repeated rows and weighted ones"
+    for kind in ("dense", "sparse")
 }
 """All of them, each with its reason."""
 
