@@ -27,6 +27,7 @@ class Demand(Enum):
     NO_FILTERS = "layers without filters or codewords"
     NO_WEIGHT_SLOPES = "layers without derivatives in their weights"
     NO_SLOPES = "layers without derivatives in their inputs"
+    NO_BITS = "a net without bits"
     INNER_BASIS = "radial basis functions in a net with coordinates"
     ALL_POINTS = "centres that are all points"
     OUTPUT = "an activation of the outputs"
@@ -65,7 +66,7 @@ D = Demand
 
 NETS: Demands = frozenset(
     {D.SKIPS, D.SHARED, D.CONVOLUTIONS, D.SPARSE, D.OTHER_LAYERS, D.NOT_AFFINE, D.NO_FILTERS, D.NO_SLOPES}
-    | {D.NO_WEIGHT_SLOPES, D.SLOPES_LACKING, D.INNER_BASIS, D.ALL_POINTS, D.INSEPARABLE, D.INEXACT}
+    | {D.NO_WEIGHT_SLOPES, D.SLOPES_LACKING, D.INNER_BASIS, D.NO_BITS, D.ALL_POINTS, D.INSEPARABLE, D.INEXACT}
 )
 WEIGHTS: Demands = frozenset({D.WEIGHTED, D.WEIGHTED_OUTPUTS})
 TARGETS: Demands = frozenset({D.OUTPUT, D.MISSING}) | WEIGHTS

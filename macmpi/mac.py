@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from macmpi.account import FLAT, SETTLED, Account
+from macmpi.account import FLAT, SETTLED, STILL, Account
 from macmpi.data.dataset import Dataset
 from macmpi.half_steps.ends import postprocess, random_start, start_at, start_from
 from macmpi.half_steps.errors import errors_of
@@ -41,7 +41,8 @@ class Mac:
     @property
     def account(self) -> Account:
         """The W-solver of each segment.  Collective: no."""
-        settled = FLAT if self.plan.resolved.schedule.patience else SETTLED
+        schedule = self.plan.resolved.schedule
+        settled = FLAT if schedule.patience else STILL if schedule.discrete else SETTLED
         return Account(words(self.plan), settled=settled)
 
     def begin(self, state: State[MacState]) -> None:

@@ -48,8 +48,8 @@ def names_of(model: Model, what: str, columns: int) -> list[str]:
     """The names of the columns of a table of outputs."""
     if what == "probabilities" and model.classes is not None:
         return [str(c) for c in model.classes.tolist()]
-    if what == "encode":
-        return [f"code_{i}" for i in range(1, columns + 1)]
+    if what in ("encode", "bits"):
+        return [f"{'byte' if what == 'bits' else 'code'}_{i}" for i in range(1, columns + 1)]
     if model.autoencoder and model.columns is not None:
         return model.columns.names
     return ["prediction"] if columns == 1 else [f"prediction_{i}" for i in range(1, columns + 1)]

@@ -119,7 +119,7 @@ class History:
         """A decision after these errors compares this (`Progress` in plan/penalty.py), once they are noted."""
         found = errors.gradients
         slopes = {"gradient": found.penalised, "multipliers": self.multipliers_norm} if found else {}
-        moves = {"now": self.e1_val, "move": errors.move, "reference": self.reference}
+        moves = {"now": self.e1_val, "move": errors.move, "reference": self.reference, "constraint": errors.constraint}
         return {**moves, "best": self.best_iteration, "fell": self.fell_at, **slopes}
 
     def forget(self) -> None:

@@ -119,7 +119,7 @@ def _start(config: Config) -> tuple[str, str]:
         return "pca", "centres are found from codes of principal components"
     if config.method.name == "mac" and starts_with_bits(config):
         asked = any(key.startswith("start.") and key != "start.seed" for key in given(config))
-        return ("uniform", "any net") if asked else ("pca", "bits of principal components")
+        return ("uniform", "any net") if asked else ("itq", "bits of principal components, rotated towards them")
     return "uniform", IN_THE_PAPER
 
 

@@ -128,14 +128,15 @@ class Loss(Table):
 class Start(Table):
     """Initial weights, then one gradient step; or initial coordinates, then a W-step.
 
-    "uniform": in +-range / sqrt(fan-in); "pca": principal components layer by layer; "greedy": each layer trained as an
-    autoencoder of its inputs; "staged": filters and codebooks by model.centres, then the output
-    layer, and no gradient step; "model": the weights of another run's model.h5.  Coordinates of a code: "pca" (where
-    the net begins with radial basis functions), "elastic_embedding", or "file": of `coordinates`.  "auto": "uniform",
-    of bits and of radial basis functions "pca".
+    "uniform": in +-range / sqrt(fan-in); "pca": principal components layer by layer; "itq": the same, those of a layer
+    of bits rotated towards their signs; "greedy": each layer trained as an autoencoder of its inputs; "staged": filters
+    and codebooks by model.centres, then the output layer, and no gradient step; "model": the weights of another run's
+    model.h5.  Coordinates of a code: "pca" and "itq" (where the net begins with radial basis functions),
+    "elastic_embedding", or "file": of `coordinates`.  "auto": "uniform", of bits "itq", of radial basis functions
+    "pca".
     """
 
-    method: Literal["auto", "uniform", "pca", "greedy", "staged", "model", "elastic_embedding", "file"] = "auto"
+    method: Literal["auto", "uniform", "pca", "itq", "greedy", "staged", "model", "elastic_embedding", "file"] = "auto"
     range: Annotated[float, Ge(0.0), Le(1e6)] = 0.0
     gradient_step: bool = True
     width: Width = 10.0
@@ -224,6 +225,7 @@ class ZStep(Table):
     solver: ZSolver = "auto"
     iterations: IterationCount = 0
     relaxation: Annotated[float, Gt(0.0), Lt(2.0)] = 1.5
+    enumerated: Annotated[int, Ge(0), Le(20)] = 10
     cg_iterations: PositiveInt = 4
     cg_tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01
     cg_precision: Literal["double", "single"] = "double"

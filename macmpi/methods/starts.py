@@ -16,9 +16,9 @@ from macmpi.data.dataset import Dataset
 from macmpi.half_steps.ends import RANGE
 from macmpi.mac import Mac
 from macmpi.methods.choose import Method, choose
-from macmpi.methods.embedding import elastic_embedding, principal_codes, principal_directions
+from macmpi.methods.embedding import elastic_embedding, principal_codes, principal_directions, rotation_to_signs
 from macmpi.nets.chain import Chain, Segment
-from macmpi.nets.design import adjoint, apply, gram, mean_of, row_dots, squared_distances, weighed
+from macmpi.nets.design import adjoint, apply, at, gram, mean_of, row_dots, squared_distances, weighed
 from macmpi.nets.layers import Map
 from macmpi.nets.losses import Loss
 from macmpi.nets.losses.constant import best_constant, start_targets
@@ -82,7 +82,7 @@ def start(method: Method, origin: Origin) -> State[Any]:
     if keys.method in ("auto", "uniform"):
         return method.start(keys.range, keys.gradient_step, keys.seed)
     flat = np.zeros(method.plan.offsets.weights[-1])
-    seen = on_subset(method) if keys.method in ("pca", "greedy", "staged") else method
+    seen = on_subset(method) if keys.method in ("pca", "itq", "greedy", "staged") else method
     if keys.method == "greedy":
         flat[:] = greedy(seen)
     elif method.parts.team.rank == 0 and origin.weights is not None:
@@ -112,7 +112,9 @@ def range_of(keys: Start) -> float:
 def coordinates_first(plan: Plan) -> bool:
     """The start gives coordinates, and the first half step is a W-step."""
     word = plan.resolved.start.method
-    return word in ("elastic_embedding", "file") or (plan.has_basis and (word == "pca" or not plan.chain.sites))
+    return word in ("elastic_embedding", "file") or (
+        plan.has_basis and (word in ("pca", "itq") or not plan.chain.sites)
+    )
 
 
 def codes(method: Method, origin: Origin) -> Array:
@@ -127,8 +129,9 @@ def codes(method: Method, origin: Origin) -> Array:
     seen, found = method if given else on_subset(method), origin.coordinates
     if parts.team.rank == 0 and not given:
         X = seen.parts.data.X.astype(np.float64)
-        if keys.method == "pca":
+        if keys.method in ("pca", "itq"):
             found = principal_codes(X, H, 0.5 * range_of(keys), seen.parts.data.weights)
+            found = found @ _rotation(found, keys, seen.parts.data.weights)
         else:
             found = elastic_embedding(X, H, keys.width, REPULSION, EMBEDDING, keys.seed)
     if given or parts.points.share == 1.0:
@@ -153,7 +156,8 @@ def pca(method: Method) -> Array:
     """Weights (flat) from principal components.  Collective: no (rank 0).
 
     Each layer projects its centred inputs on their leading principal directions, scaled so that the first has
-    deviation start.range / 2; units beyond the number of inputs get random directions.  The decoder of a mirrored
+    deviation start.range / 2; units beyond the number of inputs get random directions.  Of method "itq" those of a
+    layer of bits are rotated until they are nearest to their signs.  The decoder of a mirrored
     autoencoder is fitted by least squares to the encoder's pre-activations, the output layer to the targets.
     Cost: N D^2 flops a layer and an eigen-decomposition.
     """
@@ -168,7 +172,11 @@ def pca(method: Method) -> Array:
     for k in range(K + 1):
         W, activation = dense[k], chain.maps[2 * k + 1] if 2 * k + 1 < len(chain.maps) else None
         if k < encoder:
-            layer_inputs.append(_project(W, A, keys, k, w))
+            found = _project(W, A, keys, k, w)
+            if activation is not None and "bits" in activation.capabilities:
+                R = _rotation(found, keys, w)
+                W[:], found = R.T @ W, found @ R
+            layer_inputs.append(found)
         elif k < K:
             W[:] = _least_squares(A, layer_inputs[K - 1 - k], w)
         else:
@@ -191,6 +199,15 @@ def _project(W: Array, A: Array, keys: Start, layer: int, weights: Array | None 
     W[:, :-1] = directions * (0.5 * range_of(keys) / max(np.sqrt(max(variances[0], 0.0)), 1e-12))
     W[:, -1] = -W[:, :-1] @ mean
     return A @ W[:, :-1].T + W[:, -1]
+
+
+def _rotation(V: Array, keys: Start, weights: Array | None) -> Array:
+    """The rotation of method "itq" for the pre-activations V (n, H) of bits, of at most ROWS points; else I."""
+    if keys.method != "itq":
+        return np.eye(V.shape[1])
+    random = stream(keys.seed, "itq")
+    rows = random.permutation(len(V))[:ROWS]
+    return rotation_to_signs(V[rows], random.standard_normal((V.shape[1],) * 2), at(weights, rows))
 
 
 def _least_squares(A: Array, T: Array, weights: Array | None = None) -> Array:

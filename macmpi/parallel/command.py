@@ -46,7 +46,7 @@ COMMANDS = {
 """Each is `macmpi.NAME`, a module or a package with a __main__, with a function `main`; and what it does."""
 
 WEIGHTS = ("refit", "best", "last")
-ACTIONS = ("predict", "probabilities", "encode", "decode", "reconstruct")
+ACTIONS = ("predict", "probabilities", "encode", "bits", "decode", "reconstruct")
 TIMES = "seconds, MM:SS, H:MM:SS, D-HH:MM:SS, 2h30m, unlimited or auto"
 NUMBER: dict[str, Any] = {"type": whole}
 PATH: dict[str, Any] = {"type": Path}

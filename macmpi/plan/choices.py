@@ -76,8 +76,10 @@ def schedule_of(config: Config, loss: Loss) -> Quadratic:
     if penalty.stop == "gradient":
         decay = 1.0 / factor if config.method.acceleration == "joint" else DECAY
         return Stationary(*common, patience=patience, gradient_tolerance=penalty.gradient_tolerance, decay=decay)
-    kind = Quadratic if penalty.method == "quadratic" else AugmentedLagrangian
-    return kind(*common, decay, every=every, patience=patience, gradients=penalty.gradients)
+    known: dict[str, Any] = {"every": every, "patience": patience, "gradients": penalty.gradients}
+    if penalty.method == "augmented_lagrangian":
+        return AugmentedLagrangian(*common, decay, **known)
+    return Quadratic(*common, decay, **known, discrete=any(kind == "binary" for _, kind, _ in config.model.layers()))
 
 
 def _has_sites(config: Config) -> bool:

@@ -63,6 +63,8 @@ def _of_layers(config: Config, chain: Chain) -> Iterator[Asked]:
         if maps:
             kind = maps[0].spec()["kind"]
             yield Asked(demand, what or f"a layer of the kind {kind}", words=another)
+    if not any("bits" in m.capabilities for m in chain.maps):
+        yield Asked(D.NO_BITS, "a net without a layer of bits", words=BITS_FIRST)
     if chain.sites and any(is_basis(m) for m in chain.blocks):
         yield Asked(D.INNER_BASIS, "radial basis functions", words=another)
     if model.each("centres", 1) == ["points"]:

@@ -235,7 +235,7 @@ def _at_hand(plan: Plan) -> float:
         return 0.0
     chain, fitted = plan.chain, plan.work.at_hand
     read = [s.n_in + s.n_out for k, s in enumerate(chain.segments) if fitted(k) or s.leading or s.trailing]
-    start = [chain.n_in + _targets(plan)] if plan.resolved.start.method in ("pca", "greedy", "staged") else []
+    start = [chain.n_in + _targets(plan)] if plan.resolved.start.method in ("pca", "itq", "greedy", "staged") else []
     return float(min(MOST_AT_HAND, plan.n_train) * sum([*read, *start]))
 
 

@@ -120,6 +120,11 @@ TABLE: dict[str, dict[Any, Row]] = {
             "it fits dense layers that read one another in turn",
             ("uniform", "staged"),
         ),
+        "itq": Row(
+            LAYER_BY_LAYER - {D.NO_BITS},
+            "it rotates principal components towards the bits of a layer",
+            ("pca", "uniform"),
+        ),
         "greedy": Row(
             LAYER_BY_LAYER - {D.NO_SLOPES, D.INNER_BASIS},
             "it trains dense layers that read one another in turn, by their derivatives",

@@ -19,7 +19,7 @@ class Progress:
     before, now: the validation error before and after it; move: mean squared mu M_k (z_k - f_k) now, by how much the
     multipliers would move; reference: the same when they moved last (inf: not yet); best: the iteration of the least
     validation error; fell: that of its last noticeable fall; gradient: ||grad E_Q|| per point; multipliers: their norm
-    per point at the start.
+    per point at the start; constraint: mean squared z_k - f_k(z_{k-1}).
     """
 
     iteration: int
@@ -32,6 +32,7 @@ class Progress:
     fell: int = 0
     gradient: float = math.inf
     multipliers: float = 0.0
+    constraint: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,8 @@ class Quadratic:
     `tolerance_decay` < 1 multiplies the tolerance whenever mu grows.  With `every` > 0 mu grows after this number of
     iterations instead, whatever the error does, and the run ends at max_iterations.  With `patience` > 0 it also ends
     when the validation error has not been lower for this number of iterations.  noticeable: the share by which it must
-    be lower to have noticeably fallen.  gradients: they are computed after each iteration.
+    be lower to have noticeably fallen.  gradients: they are computed after each iteration.  discrete: coordinates
+    are bits, and the run ends once they are those of the net, and another iteration has changed nothing.
     """
 
     mu0: float
@@ -66,6 +68,7 @@ class Quadratic:
     patience: int = 0
     noticeable: float = 0.0
     gradients: bool = False
+    discrete: bool = False
 
     def decide(self, progress: Progress) -> Decision:
         """Section 2's stopping criterion.  Raises NumericalError when E1 is not finite."""
@@ -82,6 +85,8 @@ class Quadratic:
                 stop = "converged"
             mu = min(self.factor * mu, self.mu_max)
         fell = progress.fell if self.noticeable else progress.best
+        if self.discrete and progress.constraint == 0.0 and progress.now == progress.before:
+            stop = "converged"
         if self.patience and progress.iteration - fell >= self.patience:
             stop = "converged"
         if stop is None and progress.iteration >= self.max_iterations:

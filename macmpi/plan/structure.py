@@ -36,8 +36,8 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
         for k, segment in enumerate(chain.segments, start=1):
             _check_trained(config, k, segment)
     inner = any("jacobian" in m.capabilities for m in with_centres)
-    of_a_code = start in ("elastic_embedding", "file") or (inner and start == "pca")
-    if of_a_code and len(chain.sites) != 1 and (chain.sites or start != "pca"):
+    of_a_code = start in ("elastic_embedding", "file") or (inner and start in ("pca", "itq"))
+    if of_a_code and len(chain.sites) != 1 and (chain.sites or start not in ("pca", "itq")):
         raise UsageError(
             f'start.method = "{start}" gives the coordinates of one code, and model.sites makes '
             f'{len(chain.sites)} sites; use "after" at the code and "none" elsewhere'

@@ -173,12 +173,23 @@ class Model:
         """Raises UsageError where the net does not have this method, whatever the data.  Collective: no."""
         if name == "probabilities" and self.classes is None and self.link != "sigmoid":
             raise UsageError("this model is no classifier: use predict")
+        if name == "bits" and not any("bits" in m.capabilities for m in self.chain.maps):
+            raise UsageError('this model has no layer of bits: use encode, or train one with a "binary" layer')
         if name == "reconstruct" and not self.autoencoder:
             raise UsageError("this model is not an autoencoder: use predict")
 
     def encode(self, X: Any) -> Array:
         """Codes of X: (N, D) -> (N, H_code)."""
         return self._run(X, 0, self.code, "X")
+
+    def bits(self, X: Any) -> Array:
+        """Codes of a net with a layer of bits, eight to a byte (np.packbits): (N, D) -> (N, ceil(H / 8)), uint8.
+
+        Raises UsageError where it has no such layer.
+        """
+        self.check_action("bits")
+        end = next(i for i, m in enumerate(self.chain.maps, start=1) if "bits" in m.capabilities)
+        return np.packbits(self._run(X, 0, end, "X") > 0.0, axis=1)
 
     def decode(self, codes: Array) -> Array:
         """Outputs for codes: (N, H_code) -> (N, L), or (N,) where the targets were."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -15,15 +16,63 @@ from macmpi.solvers import DISCRETE, ZSolution
 from macmpi.solvers.z_problem import ZProblem
 from macmpi.typing import Array
 
+AT_A_TIME = 2**21
+"""Values of the objective, of points and codes, that are held at a time."""
+
+
+class Form(NamedTuple):
+    """Eq. (4) is 1/2 z^T A z - l_n^T z and a constant under squared errors of an affine decoder V^T z + c.
+
+    A = V V^T + M (H, H); l_n = V (y_n - c) + M f_1(x_n).
+    """
+
+    A: Array
+    V: Array
+    c: Array
+
+    @staticmethod
+    def of(problem: ZProblem) -> Form | None:
+        """The form of a problem, None where its decoder or its loss has none.  Cost: H + 1 decoded codes."""
+        maps, (H,) = problem.segments[-1].maps, problem.sizes
+        if not _squares(problem) or len(maps) != 1 or "linear" not in maps[0].capabilities or any(problem.sides):
+            return None
+        c, *V = problem.segments[-1].forward(problem.weights, np.eye(H + 1, H, -1, problem.Z.dtype))
+        V = np.array(V) - c
+        return Form(V @ V.T + dense(problem.metrics[0].M, H).astype(V.dtype), V, c)
+
+    def linear(self, problem: ZProblem) -> Array:
+        """l_n of some points (n, H).  Cost: 2 n L H flops."""
+        found: Array = (problem.Y - self.c) @ self.V.T + times(problem.first, problem.metrics[0].M)
+        return found
+
+
+class Codes(NamedTuple):
+    """All codes (2^H, H), and what each adds to the objective: own (2^H,) - rows (2^H, r) times what a point asks.
+
+    outputs: of the codes, where the loss is to be computed of each of them.
+    """
+
+    codes: Array
+    own: Array
+    rows: Array
+    outputs: Array | None = None
+
+
+class Prepared(NamedTuple):
+    """All points share this: the form, if there is one, and all codes, if these are not too many."""
+
+    form: Form | None
+    every: Codes | None
+
 
 @dataclass(frozen=True)
 class BinaryZ:
     """min over z in {0, 1}^H of eq. (4) for the one site of a net, whatever the decoder.
 
-    Up to `enumerated` bits exactly: all 2^H codes are decoded once for all points.  Beyond, `iterations` sweeps over
-    the bits, each set to the better of its two values, all points of a tile at once; ends once no bit has changed.
-    Cost: 2^H decoded codes and 2 n 2^H L flops; or 2 passes through the decoder for each bit and sweep; 2 n H flops for
-    each where the decoder is linear, and errors are squared.
+    Up to `enumerated` bits exactly: all codes are decoded once for all points.  Beyond, `iterations` sweeps over the
+    bits, each set to the better of its two values, all points of a tile at once; ends once no bit has changed.  Of a
+    `Form` sweeps begin at the present code and at that of the relaxed minimum A^-1 l_n, and the better end is kept.
+    Cost: 2 n 2^H min(H, L + H) flops; of a form 4 n H^2 a sweep; else 2 passes through the decoder a bit and sweep.
     """
 
     iterations: int = 3
@@ -31,60 +80,69 @@ class BinaryZ:
 
     handles: ClassVar[Demands] = DISCRETE
 
-    def prepare(self, sample: ZProblem, average: Average = AT_ONCE) -> Any:
-        """All codes (2^H, H) and their outputs (2^H, L); where they are too many the constant and the slopes of a
-        linear decoder of squared errors, (1, L) and (H, L), and None of others."""
-        (H,), decoder, dtype = sample.sizes, sample.segments[-1], sample.Z.dtype
-        if self.enumerated >= H:
-            codes = ((np.arange(2**H)[:, None] >> np.arange(H)) & 1).astype(dtype)
-            return codes, decoder.forward(sample.weights, codes)
-        linear = all("linear" in map_.capabilities for map_ in decoder.maps) and decoder.data is None
-        if not (linear and sample.loss.unit_hessian):
-            return None
-        constant = decoder.forward(sample.weights, np.zeros((1, H), dtype))
-        return constant, decoder.forward(sample.weights, np.eye(H, dtype=dtype)) - constant
+    def prepare(self, sample: ZProblem, average: Average = AT_ONCE) -> Prepared:
+        (H,), form = sample.sizes, Form.of(sample)
+        if self.enumerated < H:
+            return Prepared(form, None)
+        codes = ((np.arange(2**H)[:, None] >> np.arange(H)) & 1).astype(sample.Z.dtype)
+        if form:
+            return Prepared(form, Codes(codes, 0.5 * row_dots(codes @ form.A, codes), codes))
+        own, outputs = 0.5 * sample.metrics[0].square(codes), sample.segments[-1].forward(sample.weights, codes)
+        if _squares(sample):
+            return Prepared(None, Codes(codes, own + 0.5 * row_dots(outputs, outputs), np.hstack([outputs, codes])))
+        return Prepared(None, Codes(codes, own, codes, outputs))
 
-    def solve(self, problem: ZProblem, shared: Any) -> ZSolution:
-        if shared is None:
-            Z = self._alternating(problem)
+    def solve(self, problem: ZProblem, shared: Prepared) -> ZSolution:
+        if shared.every:
+            ends: Sequence[Array] = [self._enumerated(problem, shared.form, shared.every)]
+        elif shared.form:
+            ends = self._swept(problem, shared.form)
         else:
-            Z = (self._flipped if len(shared[0]) == 1 else self._enumerated)(problem, *shared)
-        before, after = problem.values(problem.Z), problem.values(Z)
-        better = after <= before
-        return ZSolution(np.where(better[:, None], Z, problem.Z), np.where(better, after, before))
+            ends = [self._alternating(problem)]
+        Z, least = problem.Z, problem.values(problem.Z)
+        for found in ends:
+            values = problem.values(found)
+            Z = np.where((values <= least)[:, None], found, Z)
+            least = np.minimum(values, least)
+        return ZSolution(Z, least)
 
-    def _enumerated(self, problem: ZProblem, codes: Array, outputs: Array) -> Array:
+    def _enumerated(self, problem: ZProblem, form: Form | None, every: Codes) -> Array:
         """The code with the least objective, of equals the first."""
-        metric, f = problem.metrics[0], problem.first
-        penalty = np.stack([metric.square(f - code) for code in codes], axis=1)
-        return codes[(self._losses(problem, outputs) + 0.5 * penalty).argmin(axis=1)]
+        asks = form.linear(problem) if form else times(problem.first, problem.metrics[0].M)
+        if not form and every.outputs is None:
+            asks = np.hstack([problem.Y, asks])
+        best, least = np.zeros(len(asks), np.intp), np.full(len(asks), np.inf)
+        step = max(1, AT_A_TIME // max(1, len(asks)))
+        for begin in range(0, len(every.codes), step):
+            part = slice(begin, begin + step)
+            values = every.own[part] - asks @ every.rows[part].T
+            if every.outputs is not None:
+                Y = problem.Y
+                losses = [problem.loss.value(Y, np.broadcast_to(g, Y.shape)) for g in every.outputs[part]]
+                values += np.stack(losses, axis=1)
+            nearest = values.argmin(axis=1)
+            found = np.take_along_axis(values, nearest[:, None], axis=1)[:, 0]
+            best, least = np.where(found < least, begin + nearest, best), np.minimum(found, least)
+        return every.codes[best]
 
-    def _losses(self, problem: ZProblem, outputs: Array) -> Array:
-        """loss(y_n, output of code c): (n, 2^H)."""
-        Y, loss = problem.Y, problem.loss
-        if loss.by_output and loss.unit_hessian:
-            return 0.5 * row_dots(outputs, outputs) - Y @ outputs.T
-        return np.stack([loss.value(Y, np.broadcast_to(g, Y.shape)) for g in outputs], axis=1)
-
-    def _flipped(self, problem: ZProblem, constant: Array, D: Array) -> Array:
-        """Alternates over the bits of a quadratic form, which a step s of bit h changes by s g_h + 1/2 s^2 Q_hh.
-
-        Q = D D^T + M, and its gradient g = D (D^T z + constant - y) + M (z - f) follows each step.
-        """
-        Z, M, f = problem.Z, problem.metrics[0].M, problem.first
-        Q = D @ D.T + dense(M, len(D)).astype(D.dtype)
-        slopes = np.ascontiguousarray(((Z @ D + constant - problem.Y) @ D.T + times(Z - f, M)).T)
-        bits = np.ascontiguousarray(Z.T)
+    def _swept(self, problem: ZProblem, form: Form) -> tuple[Array, Array]:
+        """The ends of sweeps of both starts, (n, H).  g = A z - l is kept; a bit that changes moves it along A."""
+        linear, A, n = form.linear(problem), form.A, len(problem.Z)
+        z = np.hstack([problem.Z.T, np.linalg.solve(A, linear.T) > 0.5]).astype(linear.dtype)
+        g = A @ z - np.tile(linear.T, 2)
         for _ in range(self.iterations):
-            before = bits.copy()
-            for h, own in enumerate(bits):
-                step = 1.0 - 2.0 * own
-                step[step * slopes[h] + 0.5 * Q[h, h] >= 0.0] = 0.0
-                own += step
-                slopes += np.multiply.outer(Q[h], step)
-            if np.array_equal(bits, before):
+            moved = False
+            for h, bit in enumerate(z):
+                rise = g[h] + A[h, h] * (0.5 - bit)
+                change = np.where(rise == 0.0, 0.0, (rise < 0.0) - bit)
+                if change.any():
+                    moved = True
+                    bit += change
+                    g += A[:, h, None] * change
+            if not moved:
                 break
-        return bits.T
+        ends = z.T.astype(problem.Z.dtype)
+        return ends[:n], ends[n:]
 
     def _alternating(self, problem: ZProblem) -> Array:
         Z = problem.Z.copy()
@@ -99,3 +157,7 @@ class BinaryZ:
             if np.array_equal(Z, before):
                 break
         return Z
+
+
+def _squares(problem: ZProblem) -> bool:
+    return problem.loss.by_output and problem.loss.unit_hessian

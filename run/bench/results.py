@@ -86,6 +86,12 @@ def seeds(config: str, about: float, name: str = "", *settings: str) -> list[Ste
     ]
 
 
+def codes(data: str, about: float, *more: str) -> Step:
+    """Codes of bits for retrieval, which needs torch, faiss-cpu and rabitqlib for all of its rivals."""
+    command = ("run/bench/hashing.py", data, *more, "--json", "{OUTPUT}/rows.json")
+    return Step(f"hashing-{data}", command, rows_of, about)
+
+
 GROWTH = (
     "run/bench/growth.py",
     *map(str, POINTS),
@@ -134,6 +140,7 @@ BENCHMARKS = [
     Benchmark("growth", [Step("growth", GROWTH, rows_of, 400.0)]),
     compared("rivals", 2400.0, "--slices", "30"),
     compared("tasks", 600.0),
+    Benchmark("hashing", [codes("usps", 150.0), codes("coil", 300.0), codes("descriptors", 9000.0)]),
     Benchmark(
         "shapes",
         [

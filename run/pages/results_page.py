@@ -131,6 +131,25 @@ def startup(found: Found) -> str:
     return table(("ranks", "processor seconds", "a rank", "seconds to the table"), rows)
 
 
+def hashing(found: Found) -> str:
+    """Codes of bits: precision at 100 by Hamming distance, by the decoded code, error and seconds."""
+    rows = []
+    for step in found["steps"].values():
+        for r in step["rows"]:
+            by_code = "decoded" in r
+            cells = [r["precision"].get("100"), r.get("decoded", r)["precision"].get("100"), r.get("E1")]
+            shown = ["" if c is None else f"{c:.3f}" for c in cells]
+            data = f"{r['data']}, {r['points']:,}"
+            seconds = f"{r['seconds']:.1f}"
+            rows.append([data, r["bits"], r["method"], shown[0] if by_code else "", shown[1], shown[2], seconds])
+    header = ("points", "bits", "method", "by Hamming distance", "by decoded codes or estimates", "E1", "seconds")
+    return table(header, rows) + (
+        "\n\nPrecision at 100: of the 100 points that a search by codes gives, the share that are among the 100\n"
+        "nearest by Euclidean distance. E1 is that of the best linear decoder. Seconds are of processors, over all "
+        "ranks."
+    )
+
+
 def speedup(found: Found) -> str:
     rows = []
     for result in paper_pictures.scaling(found):
@@ -383,6 +402,7 @@ SHAPES = (
 SECTIONS: dict[str, tuple[str, Callable[[Found], str], str]] = {
     "rivals": ("Against Adam and the optimisers of today, tuned", rivals, ""),
     "shapes": ("Nets and data of other shapes", shapes, SHAPES),
+    "hashing": ("Codes of bits for retrieval", hashing, ""),
     "tasks": ("Other tasks: defaults against a tuned Adam", compared, ""),
     "usps": ("Errors: autoencoders of USPS digits, four seeds", ends, ""),
     "classify": ("Errors: labels of USPS digits, four seeds", ends, ""),

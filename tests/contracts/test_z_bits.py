@@ -162,6 +162,30 @@ def test_every_sweep_over_the_bits_lowers_what_can_fall(decoder: str, random: np
     assert_array_equal(solved(ALTERNATING, replace(problem, Z=found.Z)).errors <= before, True)
 
 
+def test_codes_are_tried_in_parts_that_fit_into_memory(
+    decoder: str, random: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for scene in SCENES:
+        problem = bits_problem(random, 5, decoder, n=7, **scene)
+        whole = solved(EXACT, problem)
+        monkeypatch.setattr("macmpi.solvers.z_binary.AT_A_TIME", 7 * 5)
+        assert_array_equal(solved(EXACT, problem).Z, whole.Z)
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("form", METRICS)
+def test_sweeps_begin_at_the_relaxed_minimum_too(form: str, random: np.random.Generator) -> None:
+    """Of a linear decoder: rounding (V V^T + M)^-1 l gives no better code, even where there is but one sweep."""
+    for shifted in (False, True):
+        problem = bits_problem(random, 12, "linear", n=50, mu=0.3, form=form, shifted=shifted)
+        W, M = problem.weights[-1], dense(problem.metrics[0].M, 12)
+        linear = (problem.Y - W[:, -1]) @ W[:, :-1] + problem.first @ M
+        rounded = np.linalg.solve(W[:, :-1].T @ W[:, :-1] + M, linear.T).T > 0.5
+        for iterations in (1, 3):
+            found = solved(BinaryZ(iterations, enumerated=0), problem)
+            assert (found.errors <= problem.values(rounded.astype(float)) + 1e-12).all()
+
+
 @pytest.mark.parametrize("form", METRICS)
 def test_a_large_mu_gives_the_encoders_bits(form: str, random: np.random.Generator) -> None:
     problem = bits_problem(random, 4, "deep", mu=1e9, form=form)

@@ -12,6 +12,7 @@ COMBINATIONS = [
     ),
     '`start.method = "uniform"` or `"greedy"` with radial basis functions',
     '`start.method = "greedy"` with codewords or bits',
+    '`start.method = "itq"` without a layer of bits',
     (
         "a layer of codewords, trees, kernels or radial basis functions, or a transposed convolution, with "
         '`start.method = "staged"`'
@@ -80,6 +81,12 @@ TABLE = {
         )
         for kind, keys in {"quantiser": CODES, "trees": {"model.activation": ["forest", "tanh"]}}.items()
     },
+    "a rotation towards bits that there are not": Row(
+        {"start.method": "itq"},
+        ('start.method = "itq"', "a net without a layer of bits", "towards the bits of a layer"),
+        ({"start.method": "pca"}, {"start.method": "uniform"}),
+        '`start.method = "itq"`',
+    ),
     "staged layers wider than there are points": Row(
         {"model.hidden": [38], "start.method": "staged"},
         ('start.method = "staged"', "38 units of a layer (affine) among 37 patches", "use at most 37"),

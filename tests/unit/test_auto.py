@@ -137,7 +137,7 @@ def test_fewer_centres_than_points_have_a_path_in_small_steps(centres: Any, code
 
 @pytest.mark.parametrize(
     ("start", "method"),
-    [({}, "pca"), ({"seed": 3}, "pca"), ({"range": 2.0}, "uniform"), ({"method": "greedy"}, "greedy")],
+    [({}, "itq"), ({"seed": 3}, "itq"), ({"range": 2.0}, "uniform"), ({"method": "greedy"}, "greedy")],
 )
 def test_bits_begin_as_those_of_principal_components_unless_a_start_is_given(start: Any, method: str) -> None:
     given = config.validate({"model": {"hidden": [3, 4], "activation": "binary"}, "start": start}, "this test")

@@ -95,6 +95,7 @@ MISTAKES: dict[str, list[Any]] = {
     "z_step.solver": ["Newton", "", 1, ["binary"]],
     "z_step.iterations": NOT_OWN,
     "z_step.relaxation": [2.0, *NOT_POSITIVE],
+    "z_step.enumerated": [-1, 21, 1.5, "10"],
     "z_step.cg_iterations": NOT_A_COUNT,
     "z_step.cg_tolerance": NOT_A_FRACTION,
     "z_step.cg_precision": ["float32", "", 1, ["single"]],

@@ -51,6 +51,7 @@ ASKING: dict[Demand, Keys] = {
     D.NO_SLOPES: CODES,
     D.NO_WEIGHT_SLOPES: CODES,
     D.SLOPES_LACKING: {"model.activation": ["tanh", "quantise"], "model.words": 8},
+    D.NO_BITS: {},
     D.INNER_BASIS: BASIS,
     D.ALL_POINTS: {"model.centres": "points"},
     D.INSEPARABLE: {"model.sites": ["none", "after"]},
@@ -177,7 +178,7 @@ def test_every_demand_is_asked_for_here() -> None:
 AS_IT_IS: dict[str, Keys] = {
     "plain": {},
     "file": {"start.method": "file", "start.coordinates": "z.h5", "model.sites": ["after", "none"]},
-    **{word: {"start.method": word} for word in ("uniform", "pca", "greedy", "staged")},
+    **{word: {"start.method": word} for word in ("uniform", "pca", "itq", "greedy", "staged")},
     "embedding": {"start.method": "elastic_embedding", "model.sites": ["after", "none"]},
 }
 """Keys that the steps behind full MAC do not read."""

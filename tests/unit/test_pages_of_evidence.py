@@ -25,6 +25,13 @@ WHERE = {
 }
 
 
+AT = {"precision": {"10": 0.5, "100": 0.25}, "recall": {"10": 0.05, "100": 0.25}}
+HASHES = [
+    {"data": "usps", "points": 5000, "bits": 32, "method": "ITQ", "seconds": 0.1, "E1": 6.2, "decoded": AT, **AT},
+    {"data": "usps", "points": 5000, "bits": 32, "method": "product quantisation", "seconds": 2.0, **AT},
+]
+"""A hash function, and a search by estimates."""
+
 PATH_KEYS = ("gradient_E_Q", "gradient_E1", "multipliers_lack", "constraint")
 
 
@@ -92,7 +99,7 @@ def outcome(step: Step, random: np.random.Generator) -> Found:
     timed |= {"processor_seconds": 8.0, "each": 4.0, "head": 5.0, "cores": 2}
     timings = [{"ranks": r, **timed, "start": 0.4} for r in (1, 2, 2)]
     sizes = [{"points": n, "method": m, "seconds": [3.0, 0.5], "memory": "1 MB"} for m in "ab" for n in (10, 1000)]
-    rows = sizes if "growth.py" in step.command[0] else timings
+    rows = sizes if "growth.py" in step.command[0] else HASHES if "hashing.py" in step.command[0] else timings
     if "compare.py" in step.command[0]:
         rows = SHAPES if "shapes" in step.command else RIVALS
     return {

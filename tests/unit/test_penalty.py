@@ -87,6 +87,13 @@ def test_mu_grows_just_when_the_error_settles_or_rises(before: float, now: float
         assert decision == Decision(mu, None)
 
 
+def test_a_run_of_bits_ends_once_they_are_those_of_the_net_and_nothing_has_changed() -> None:
+    ends = replace(SCHEDULE, discrete=True)
+    for schedule, before, constraint in ((ends, 2.0, 0.1), (ends, 3.0, 0.0), (SCHEDULE, 2.0, 0.0)):
+        assert schedule.decide(Progress(5, 1.0, before, 2.0, constraint=constraint)).stop is None
+    assert ends.decide(Progress(5, 1.0, 2.0, 2.0, constraint=0.0)).stop == "converged"
+
+
 @pytest.mark.parametrize("now", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("schedule", [SCHEDULE, LAGRANGIAN])
 def test_an_error_that_is_not_finite_names_iteration_and_remedy(schedule: Quadratic, now: float) -> None:

@@ -21,6 +21,7 @@ from macmpi.data.dataset import Dataset
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
+from macmpi.nets.layers.discrete import Binary
 from macmpi.predict import main
 from macmpi.results.model import Model
 from macmpi.results.model_file import write
@@ -93,6 +94,34 @@ def test_a_classifiers_labels_and_probabilities(what: str, tmp_path: Path) -> No
     done = predict(tmp_path / "model.h5", tmp_path / "x.npy", "--output", tmp_path / "y.npy", "--what", what)
     assert done.returncode == 0, done.stderr
     assert np.array_equal(read(tmp_path / "y.npy"), getattr(macmpi.load(str(tmp_path / "model.h5")), what)(X))
+
+
+@pytest.mark.parametrize("target", [".npy", ".npz", ".h5", ".csv"])
+def test_bits_come_eight_to_a_byte(target: str, tmp_path: Path) -> None:
+    """The first layer of bits, whatever its place among the layers' sizes; the last byte is filled with zeros."""
+    chain = Chain((Affine(4, 11), Binary(11), Affine(11, 3), Activation("tanh", 3), Affine(3, 4)), (2,))
+    flat = np.random.default_rng(1).normal(size=sum(h * d for h, d in chain.block_shapes))
+    scaling = fit_scaling(X, "standard")
+    write(tmp_path / "model.h5", Model.of(chain, {"last": flat}, Dataset(X, X, X, X, scaling, scaling, "")), {})
+    np.save(tmp_path / "x.npy", X)
+    done = predict(tmp_path / "model.h5", tmp_path / "x.npy", "--output", tmp_path / f"y{target}", "--what", "bits")
+    assert done.returncode == 0, done.stderr
+    W = flat[: 11 * 5].reshape(11, 5)
+    expected = np.packbits(scaling.apply(X) @ W[:, :-1].T + W[:, -1] > 0.0, axis=1)
+    if target == ".csv":
+        assert (tmp_path / "y.csv").read_text().splitlines()[0].replace('"', "") == "byte_1,byte_2"
+        found = np.loadtxt(tmp_path / "y.csv", delimiter=",", skiprows=1)
+    else:
+        found = read(tmp_path / f"y{target}")
+        assert found.dtype == np.uint8
+    assert np.array_equal(found, expected)
+
+
+def test_a_model_without_bits_says_so(model: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", X)
+    done = predict(model, tmp_path / "x.npy", "--output", tmp_path / "y.npy", "--what", "bits")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "use encode" in done.stderr
 
 
 def test_what_a_model_cannot_do_ends_with_one_line(model: Path, tmp_path: Path) -> None:

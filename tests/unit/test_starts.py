@@ -19,7 +19,7 @@ from macmpi.data.parts import read_codes
 from macmpi.data.scaling import Scaling
 from macmpi.half_steps.w_step import fit
 from macmpi.mac import Mac
-from macmpi.methods.embedding import elastic_embedding, principal_codes
+from macmpi.methods.embedding import elastic_embedding, principal_codes, rotation_to_signs
 from macmpi.methods.starts import EMBEDDING, REPULSION, Origin, coordinates_first, start
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
@@ -120,6 +120,52 @@ def test_pca_projects_on_the_leading_directions_with_half_the_range_as_deviation
     assert_allclose(state.Z.mean(axis=0), 0.0, atol=1e-12)
     assert state.Z.std(axis=0)[0] == pytest.approx(1.5)
     assert (np.diff(state.Z.std(axis=0)) < 0.0).all()
+
+
+# --- bits of principal components -------------------------------------------------------------------------------------
+
+BITS = Model([6], "binary")
+CLOUD = dataset(
+    *(np.random.default_rng(s).standard_normal((200, 9)) @ np.diag(np.arange(9.0, 0.0, -1.0)) for s in (0, 1))
+)
+
+
+def missed(V: Array) -> float:
+    """||V - c sign(V)||^2 at the best c."""
+    return float(np.sum(V * V) - np.abs(V).sum() ** 2 / V.size)
+
+
+def test_itq_rotates_the_principal_components_towards_their_signs() -> None:
+    """It keeps their span and their scale: W^T W is that of "pca", and the bits reconstruct better."""
+    (pca, mac), (itq, _) = (begun(BITS, CLOUD, method=word, gradient_step=False) for word in ("pca", "itq"))
+    P, W = (mac.parts.weights(state)[0] for state in (pca, itq))
+    assert_allclose(W.T @ W, P.T @ P, atol=1e-13 * np.sum(P * P))
+    V, U = (CLOUD.X @ A[:, :-1].T + A[:, -1] for A in (P, W))
+    assert missed(U) < 0.9 * missed(V)
+    assert_array_equal(itq.Z, U > 0.0)
+    assert error((itq, mac)) < error((pca, mac))
+
+
+def test_the_rotation_is_that_of_scores_nearest_to_their_signs() -> None:
+    """At its end R = Q of the polar decomposition V^T sign(V R) = S R, S symmetric; whole weights count copies."""
+    random = np.random.default_rng(2)
+    V, start = random.standard_normal((60, 4)) * [4.0, 3.0, 2.0, 1.0], random.standard_normal((4, 4))
+    R = rotation_to_signs(V, start)
+    S = V.T @ np.sign(V @ R) @ R.T
+    assert_allclose(R @ R.T, np.eye(4), atol=1e-14)
+    assert_allclose(S, S.T, atol=1e-12 * np.abs(S).max())
+    assert np.linalg.eigvalsh(S)[0] >= 0.0
+    counts = random.integers(0, 4, len(V))
+    copies = rotation_to_signs(np.repeat(V, counts, axis=0), start)
+    assert_allclose(rotation_to_signs(V, start, counts.astype(float)), copies, atol=1e-10)
+    assert np.abs(copies - R).max() > 0.01
+
+
+def test_codes_of_a_net_of_radial_basis_functions_are_rotated_too() -> None:
+    net = Model([30, 6], ["rbf", "binary"], sites=["none", "after"], centres="subset")
+    bits = [begun(net, CLOUD, method=word)[0].Z for word in ("pca", "itq")]
+    assert np.isin(bits, (0.0, 1.0)).all()
+    assert np.mean(bits[0] != bits[1]) > 0.02
 
 
 # --- layers one by one ------------------------------------------------------------------------------------------------
