@@ -25,7 +25,6 @@ from macmpi.data.parts import (
     FileRows,
     Part,
     Parts,
-    RowSet,
     classes_in,
     numbers_of,
     parts_of,
@@ -37,7 +36,7 @@ from macmpi.data.scaling import AS_IS, Rows, Scaling, ScalingRule, sparse_scalin
 from macmpi.data.sparse import SparseRows
 from macmpi.data.targets import NUMBERS, Wanted, check_known, check_seen
 from macmpi.parallel.points import Partitions, partition_points
-from macmpi.parallel.rows import Converted
+from macmpi.parallel.rows import Converted, RowSet
 from macmpi.parallel.team import Team, on_root
 from macmpi.parallel.tiles import Tile
 from macmpi.typing import Array

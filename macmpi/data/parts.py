@@ -23,6 +23,7 @@ from macmpi.data.reading import check_there, declared, facts_of, read_file, told
 from macmpi.data.scaling import ScalingRule
 from macmpi.data.sparse import SparseRows
 from macmpi.data.targets import NUMBERS, Wanted
+from macmpi.parallel.rows import RowSet
 from macmpi.parallel.streams import stream
 from macmpi.parallel.tiles import Tile, evenly
 from macmpi.reductions import LazyRows, Rows
@@ -117,9 +118,6 @@ def scaled_as(raw: Raw, config: Data, wanted: Wanted) -> Raw:
 
 # --- which rows -------------------------------------------------------------------------------------------------------
 
-BYTES = 1 << 9
-"""Bytes of bits that are unpacked at a time."""
-
 
 def split_sizes(n: int, config: Data) -> tuple[int, int]:
     """Training rows, data.points of them if that is given, and validation rows, of n.  Collective: no."""
@@ -166,31 +164,6 @@ def _bits(rows: Array, n: int) -> Array:
     among = np.zeros(n, bool)
     among[rows] = True
     return np.packbits(among)
-
-
-class RowSet:
-    """Numbers of rows, ascending, kept as a bit for each row that there is: rows[a:b] are those from the a-th on."""
-
-    def __init__(self, bits: Array) -> None:
-        self.bits = bits
-
-    @cached_property
-    def _ends(self) -> Array:
-        """Counts the rows up to the end of each block of bits."""
-        starts = range(0, len(self.bits), BYTES)
-        return np.cumsum([int(np.bitwise_count(self.bits[i : i + BYTES]).sum()) for i in starts])
-
-    def __len__(self) -> int:
-        return int(self._ends[-1])
-
-    def __getitem__(self, run: slice) -> Array:
-        start, stop, step = run.indices(len(self))
-        if start >= stop:
-            return np.empty(0, np.int64)
-        first, last = np.searchsorted(self._ends, [start, stop - 1], side="right").tolist()
-        bits = np.unpackbits(self.bits[first * BYTES : (last + 1) * BYTES])
-        before = int(self._ends[first - 1]) if first else 0
-        return np.flatnonzero(bits)[start - before : stop - before : step] + first * BYTES * 8
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------

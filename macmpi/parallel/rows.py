@@ -1,8 +1,9 @@
-"""Rows that a rank holds as their file has them: converted when they are read, joined, rounded."""
+"""Rows that a rank holds: their numbers in a file, as bits; as their file has them, converted when they are read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,34 @@ from macmpi.parallel.points import MOST_AT_HAND, PointPartition, Points
 from macmpi.parallel.team import Team
 from macmpi.reductions import LazyRows, Rows
 from macmpi.typing import Array
+
+BYTES = 1 << 9
+"""Bytes of bits that are unpacked at a time."""
+
+
+class RowSet:
+    """Numbers of rows, ascending, kept as a bit for each row that there is: rows[a:b] are those from the a-th on."""
+
+    def __init__(self, bits: Array) -> None:
+        self.bits = bits
+
+    @cached_property
+    def _ends(self) -> Array:
+        """Counts the rows up to the end of each block of bits."""
+        starts = range(0, len(self.bits), BYTES)
+        return np.cumsum([int(np.bitwise_count(self.bits[i : i + BYTES]).sum()) for i in starts])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def __getitem__(self, run: slice) -> Array:
+        start, stop, step = run.indices(len(self))
+        if start >= stop:
+            return np.empty(0, np.int64)
+        first, last = np.searchsorted(self._ends, [start, stop - 1], side="right").tolist()
+        bits = np.unpackbits(self.bits[first * BYTES : (last + 1) * BYTES])
+        before = int(self._ends[first - 1]) if first else 0
+        return np.flatnonzero(bits)[start - before : stop - before : step] + first * BYTES * 8
 
 
 class Converted(LazyRows):

@@ -73,7 +73,8 @@ class Newton(Direction):
         size = np.cbrt(np.finfo(X.dtype).eps) * (1.0 + np.abs(X).max(axis=1, initial=0.0))
 
         def product(P: Array, last: bool) -> tuple[Array, Array | None, Array]:
-            h = self._agreed(size / np.maximum(np.abs(P).max(axis=1, initial=0.0), np.finfo(P.dtype).tiny))[:, None]
+            largest = np.abs(P).max(axis=1, initial=0.0)  # of a row that moves no more any step will do
+            h = self._agreed(size / np.where(largest > np.sqrt(np.finfo(P.dtype).tiny), largest, 1.0))[:, None]
             with np.errstate(over="ignore", invalid="ignore"):
                 ahead, behind = (self._slopes((X + s * h * P).astype(X.dtype, copy=False))[1] for s in (1.0, -1.0))
                 HP = np.nan_to_num((ahead - behind) / (2.0 * h), posinf=0.0, neginf=0.0)

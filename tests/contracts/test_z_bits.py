@@ -69,24 +69,6 @@ def formula(problem: ZProblem, z: Array, row: int) -> float:
     return float(loss + 0.5 * c @ dense(problem.metrics[0].M, len(c)) @ c)
 
 
-@pytest.mark.parametrize("form", ["number", "diagonal", "full"])
-def test_bits_that_are_flipped_by_slopes_are_those_of_passes_through_the_decoder(
-    form: str, random: np.random.Generator
-) -> None:
-    """A linear decoder of squared errors needs no passes; and others take them."""
-    moved = 0
-    for shifted in (False, True):
-        problem = bits_problem(random, form=form, shifted=shifted, bits=6)
-        shared = ALTERNATING.prepare(problem)
-        assert len(shared[0]) == 1
-        fast, slow = ALTERNATING.solve(problem, shared), ALTERNATING.solve(problem, None)
-        assert_array_equal(fast.Z, slow.Z)
-        assert_array_equal(fast.errors, slow.errors)
-        moved += int((fast.Z != problem.Z).sum())
-    assert moved > 10
-    assert ALTERNATING.prepare(bits_problem(random, decoder="deep", loss="cross_entropy", bits=6)) is None
-
-
 # --- the contract -----------------------------------------------------------------------------------------------------
 
 

@@ -17,6 +17,7 @@ COMBINATIONS = [
         "a layer of codewords, trees, kernels or radial basis functions, or a transposed convolution, with "
         '`start.method = "staged"`'
     ),
+    "`stochastic.stream` with another method than stochastic",
     'more filters or words than patches of training points with `start.method = "staged"`',
     '`start.method = "staged"` with `centres = "points"`',
     (
@@ -86,6 +87,12 @@ TABLE = {
         ('start.method = "itq"', "a net without a layer of bits", "towards the bits of a layer"),
         ({"start.method": "pca"}, {"start.method": "uniform"}),
         '`start.method = "itq"`',
+    ),
+    "a piece of a stream for full MAC": Row(
+        {"stochastic.stream": True, "method.name": "mac"},
+        ("stochastic.stream = true", 'this run is by "mac"', "leave stochastic.stream out"),
+        ({"stochastic.stream": False}, {"method.name": "stochastic"}),
+        "`stochastic.stream` with",
     ),
     "staged layers wider than there are points": Row(
         {"model.hidden": [38], "start.method": "staged"},

@@ -351,7 +351,7 @@ def losses(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple
     ring = {**own, "w_step.schedule": "ring", "w_step.batch": 9, "w_step.rate": 0.01}
     yield GAPS, {**ring, "loss.missing": True}
     bits = {"model.activation": "binary", "penalty.mu0": 0.1, "model.hidden": [5], "start.method": "pca"}
-    yield GAPS, {**bits, "model.loss": "huber", "loss.threshold": 0.3, "loss.missing": True}
+    yield GAPS, {**bits, "model.loss": "huber", "loss.threshold": 0.3, "loss.missing": True, "start.method": "itq"}
 
 
 def weighted_outputs(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:

@@ -96,7 +96,7 @@ def test_another_scaling_changes_no_prediction() -> None:
 
         scaling_x = Scaling(np.array([1.0, 2.0, 3.0]), np.array([2.0, 1.0, 5.0]), model.scaling_x.tails)
         scaling_y = Scaling(np.array([7.0]), np.array([0.5]))
-        classes = columns = None
+        classes = columns = span = None
 
     last = model.last_for(model.chain, Other)  # type: ignore[arg-type]
     old, new = model.scaling_x.apply(X), Other.scaling_x.apply(X)

@@ -50,7 +50,7 @@ def test_a_thousand_ranks_on_paper(folder: Path) -> None:
     [
         ((), ("--ranks", 64, *LARGE), "use more nodes (at least 2 for 64 ranks)"),
         (('parallel.data="replicated"',), ("--ranks", 64, "--nodes", 64, *LARGE), 'use parallel.data = "sharded"'),
-        ((), (*LARGE[:4], "--memory", "100G", "--ranks", 2, "--nodes", 2), "more ranks and nodes (8 are enough"),
+        ((), (*LARGE[:4], "--memory", "100G", "--ranks", 2, "--nodes", 2), "more ranks and nodes (4 are enough"),
         (('parallel.data="replicated"',), ("--ranks", 9, "--points", 10**6, "--columns", 900, "--memory", "60G"),
          'parallel.data = "node"'),
     ],

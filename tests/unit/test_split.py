@@ -15,15 +15,16 @@ from unit.crew import crew
 
 from macmpi.config import Data
 from macmpi.data import loading, parts
-from macmpi.data.parts import RowSet, drawn
+from macmpi.data.parts import drawn
 from macmpi.parallel.placement import PLACEMENTS
 from macmpi.parallel.points import partition_points
+from macmpi.parallel.rows import BYTES, RowSet
 from macmpi.parallel.streams import stream
 from macmpi.parallel.tiles import Tile
 
 SHARDED = PLACEMENTS["sharded"]
 
-MANY = 3 * 8 * parts.BYTES + 5
+MANY = 3 * 8 * BYTES + 5
 """Rows whose bits are several blocks."""
 
 
@@ -49,7 +50,7 @@ def test_bits_are_the_permutations_rows(n: int, points: int, validation: float) 
 @pytest.mark.parametrize("share", [0.0, 1e-5, 0.3, 1.0])
 def test_runs_of_rows_are_those_of_the_list(share: float, random: np.random.Generator) -> None:
     among = random.uniform(size=MANY) < share
-    among[[0, 8 * parts.BYTES - 1, 8 * parts.BYTES]] = share > 0.0
+    among[[0, 8 * BYTES - 1, 8 * BYTES]] = share > 0.0
     rows, whole = RowSet(np.packbits(among)), np.flatnonzero(among)
     cuts = [0, 1, *random.integers(0, len(whole) + 1, size=20).tolist(), len(whole) - 1, len(whole), len(whole) + 9]
     for a in cuts:
