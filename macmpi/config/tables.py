@@ -336,6 +336,11 @@ class Parallel(Table):
     )
     rows: Literal["memory", "file"] = field(default="memory", metadata=NOTHING)
 
+    @property
+    def by_rows(self) -> bool:
+        """Each rank reads rows of its own.  Collective: no."""
+        return self.data == "sharded"
+
 
 @dataclass(frozen=True)
 class Run(Table):

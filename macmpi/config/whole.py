@@ -197,6 +197,7 @@ def ignored(config: Config) -> list[str]:
         "loss.threshold": config.model.loss in LOSSES and config.model.loss != "huber",
         "model.fitters": nested,
         "model.joining": not config.model.skips,
+        "parallel.rows": not config.parallel.by_rows,
         "method.acceleration": method != "mac",
         "z_step": nested or config.method.acceleration == "joint",
         "run.finish": method != "mac",
