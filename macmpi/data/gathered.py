@@ -97,7 +97,7 @@ def check_keys(config: Data, keys: Iterable[str] = (), source: str = "") -> None
 def points_of(config: Config) -> Points | None:
     """The points that a config names, None of a named set.  Raises UsageError.  Collective: no (rank 0)."""
     data = config.data
-    return None if data.source in NAMED_SETS else gathered(data, config.loss.missing, config.parallel.data == "sharded")
+    return None if data.source in NAMED_SETS else gathered(data, config.loss.missing, config.parallel.by_rows)
 
 
 def gathered(config: Data, missing: bool = False, by_rows: bool = False) -> Points:

@@ -36,7 +36,7 @@ class Source:
 
     def __init__(self, config: Config, points: Points | None = None) -> None:
         self.config, self.points = config, points
-        self.by_rows = config.parallel.data == "sharded"
+        self.by_rows = config.parallel.by_rows
         self.like: tuple[Scaling, Scaling] | None = None
         self.classes = points.classes_known if points else None
         self._sizes: Sizes | None = None
