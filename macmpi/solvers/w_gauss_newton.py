@@ -148,14 +148,14 @@ class Fit:
     """Arrays that stay with the points between rounds, each (N, w); all else is made of these again in each round.
 
     a: pre-activations; in the precision of directions direction: [A, 1] P^T; along: [A, 1] step^T, in one array where
-    there is only one direction.
+    there is only one direction, which until that is known holds the curvature.
     """
 
     def __init__(self, problem: UnitProblem, one_direction: bool) -> None:
         self.problem, self.function, self.targets = problem, function(problem.activation), problem.targets
         self.read, self.dtype = problem.read, problem.read.dtype
         self.a, self.along = (np.empty(self.targets.shape, dtype) for dtype in (self.targets.dtype, self.dtype))
-        self.direction = self.along if one_direction else np.empty_like(self.along)
+        self.direction, self.once = self.along if one_direction else np.empty_like(self.along), one_direction
 
     def start(self, W: Array, rows: slice) -> tuple[Array, ...]:
         a = self.a[rows] = apply(self.problem.inputs[rows], W)
@@ -182,12 +182,15 @@ class Fit:
         """(A^T diag(w s') r, sum of w s'^2), w the points' weights."""
         s, slope, curvature = self._curved(rows)
         slope *= (self.targets[rows] - s).astype(self.dtype, copy=False)
+        if self.once:
+            self.direction[rows] = curvature
         return adjoint(slope, self.read[rows]), column_sums(curvature)
 
     def product(self, P: Array, last: bool, rows: slice) -> tuple[Array, ...]:
         """(p^T H p,) and, unless it is the last round, H P, both without the ridge."""
-        B = self.direction[rows] = apply(self.read[rows], P)
-        Q = B * self._curved(rows)[2]
+        B = apply(self.read[rows], P)
+        Q = B * (self.direction[rows] if self.once else self._curved(rows)[2])
+        self.direction[rows] = B
         curvature = column_dots(Q, B)
         return (curvature,) if last else (curvature, adjoint(Q, self.read[rows]))
 
