@@ -26,7 +26,7 @@ from macmpi.parallel.team import Team
 VARIABLE = "MACMPI_FAULT"
 
 PLACES = {
-    "read": "macmpi.config:read",
+    "read": "macmpi.config.documented:read",
     "plan": "macmpi.plan.plan:make_plan",
     "data": "macmpi.data.dataset:share",
     "start": "macmpi.training.loop:start",
