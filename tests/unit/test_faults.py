@@ -1,4 +1,4 @@
-"""The fault hook: what it understands, and that every phase of its table is a function that exists."""
+"""The fault hook: what it understands, and that a run comes to every phase of its table."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import striking
+from launch.cases import write_case
+from launch.here import run_here
 
 from macmpi import UsageError
 from macmpi.parallel.mpi import MPITeam
@@ -48,10 +51,25 @@ def test_a_malformed_fault_ends_the_program_with_2(tmp_path: Path) -> None:
     assert done.stderr.count("macmpi: MACMPI_FAULT=nonsense") == 1
 
 
-@pytest.mark.parametrize("phase", striking.PLACES)
-def test_every_phase_is_a_function(phase: str) -> None:
-    owner, name = striking.resolve(striking.PLACES[phase])
-    assert callable(getattr(owner, name))
+def test_a_run_comes_to_every_phase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function that no run calls any more would never be struck, and its faults would prove nothing."""
+    met = set()
+
+    def noting(place: str) -> None:
+        owner, name = striking.resolve(place)
+        whole = getattr(owner, name)
+
+        def noted(*arguments: Any, **named: Any) -> Any:
+            met.add(place)
+            return whole(*arguments, **named)
+
+        monkeypatch.setattr(owner, name, noted)
+
+    for place in set(striking.PLACES.values()):
+        noting(place)
+    write_case(tmp_path, "regression")
+    run_here("regression.toml", "--output", "run", cwd=tmp_path, code=0)
+    assert met == set(striking.PLACES.values())
 
 
 def test_every_verb_of_the_team_is_a_phase() -> None:
