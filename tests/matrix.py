@@ -29,7 +29,7 @@ LIBRARIES = {"mpich": "mpich", "openmpi": "openmpi"}
 
 AGES = ("oldest", "newest")
 TOOLS = ("pytest", "pytest-mpi", "pytest-timeout", "pytest-xdist", "hypothesis", "scikit-learn", "setuptools")
-"""What the tests need beside the package, always as new as the case's libraries allow."""
+"""What the tests need besides the package, always as new as the case's libraries allow."""
 
 TESTS = ("tests/contracts", "tests/unit/test_checkpoint.py", "tests/unit/test_model.py", "tests/unit/test_data.py")
 AS_ROOT = {

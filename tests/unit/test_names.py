@@ -50,7 +50,7 @@ def test_a_run_in_a_folder_whose_name_is_not_text(
 
 
 LONG = "n" * 300
-"""No file system has a name of so many letters."""
+"""No file system has a name this long."""
 
 
 @pytest.mark.parametrize(
