@@ -21,7 +21,7 @@ from macmpi.config import Config
 from macmpi.config.documented import found
 from macmpi.console import warn
 from macmpi.data.checks import as_flag
-from macmpi.data.gathered import Points
+from macmpi.data.dataset import Points
 from macmpi.files import as_path
 from macmpi.parallel.clock import now
 from macmpi.parallel.kernels import limited

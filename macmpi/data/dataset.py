@@ -23,13 +23,29 @@ POINTS = ("X", "Y", "X_val", "Y_val", *WEIGHTS)
 
 
 @dataclass(frozen=True)
+class Points:
+    """Arrays of numbers or text by name, or datasets of an HDF5 file, as a source of any kind has them.
+
+    arrays: X (N, ...) and, where there are targets, Y (N,) or (N, L), perhaps weights of the points (N,) or of their
+    targets (N, L), and, for pictures, groups (N,), whole numbers, and order (N,), the places of the points on their
+    group's closed curve; by these names and "_val" those of validation points, where these are not to be drawn.
+    columns: of the table that X was.  classes: Y can be nothing but classes, and is there for those who want them;
+    classes_known: the labels that there may be, ascending.  named: those of a named set, which have been checked, and
+    are as they are to be learnt unless data.scale says otherwise.
+    """
+
+    arrays: dict[str, Any]
+    columns: Columns | None = None
+    classes: bool = False
+    classes_known: Any = None
+    named: bool = False
+
+
+@dataclass(frozen=True)
 class Raw:
-    """Arrays of any type of numbers, or datasets of an HDF5 file, that are converted block by block.
+    """Arrays of points, checked, that are converted block by block, and what becomes of them.
 
-    arrays: X (N, ...), and perhaps Y (N,) or (N, L), weights of the points (N,) or of their targets (N, L), and, for
-    pictures, groups (N,), whole numbers, and order (N,), the places of the points on their group's closed curve; by
-    these names and "_val" those of validation points, where these are not to be drawn.  An autoencoder has no Y.
-
+    arrays: as of `Points`, with numbers in the place of text; an autoencoder has no Y.
     labels: Y holds class labels, (N,) or (N, 1), given in label_type; names: where they are text, that of labels 0, 1,
     ...; one_dimensional: the targets, Y or X, are numbers that the file has as (N,); columns: of a table, by which X
     was made.  shape: height and width, and perhaps channels, of a row that is an image, else None; steps: of rows that

@@ -1,7 +1,4 @@
-"""Points of every kind of source become arrays by name: files of arrays, tables, folders of images, data sets.
-
-Named sets (`named_sets.py`), whose arrays need no check, are the only ones that are read elsewhere.
-"""
+"""Points of every kind of source become arrays by name: files of arrays, tables, folders of images, data sets."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from macmpi import UsageError, listed
 from macmpi.config import Config, Data
 from macmpi.data.blocks import ColumnByColumn, npy_rows, zarr_arrays
 from macmpi.data.checks import columns
-from macmpi.data.dataset import GROUPS, POINTS
+from macmpi.data.dataset import GROUPS, POINTS, Points
 from macmpi.data.frames import Columns, columns_of
 from macmpi.data.images import images_of
 from macmpi.data.named_sets import NAMED_SETS, PREFIX, folder, read_library_set
@@ -46,21 +43,6 @@ CLASSES = "macmpi_classes"
 
 ARGUMENTS = "the arguments of fit"
 """The name in messages of points that come from no source."""
-
-
-@dataclass(frozen=True)
-class Points:
-    """Arrays of numbers or text by name, or datasets of an HDF5 file; columns: of the table that X was.
-
-    They are X (N, ...) and, where there are targets, Y (N,) or (N, L), and perhaps weights, groups, and by these names
-    and "_val" those of validation points.  classes: Y can be nothing but classes, and is there for those who want them;
-    classes_known: the labels that there may be, ascending.
-    """
-
-    arrays: dict[str, Any]
-    columns: Columns | None = None
-    classes: bool = False
-    classes_known: Any = None
 
 
 @dataclass(frozen=True)
@@ -94,19 +76,19 @@ def check_keys(config: Data, keys: Iterable[str] = (), source: str = "") -> None
             raise UsageError(f"data.{key} = {given}: {what} does not read it; leave it out")
 
 
-def points_of(config: Config) -> Points | None:
-    """The points that a config names, None of a named set.  Raises UsageError.  Collective: no (rank 0)."""
-    data = config.data
-    return None if data.source in NAMED_SETS else gathered(data, config.loss.missing, config.parallel.by_rows)
+def points_of(config: Config) -> Points:
+    """The points that a config names.  Raises UsageError.  Collective: no (rank 0)."""
+    labels = config.model.loss == "cross_entropy"
+    return gathered(config.data, config.loss.missing, config.parallel.by_rows, labels)
 
 
-def gathered(config: Data, missing: bool = False, by_rows: bool = False) -> Points:
-    """The arrays of a source that is no named set.  Raises UsageError.  Collective: no.
+def gathered(config: Data, missing: bool = False, by_rows: bool = False, labels: bool = False) -> Points:
+    """The arrays of a source.  Raises UsageError.  Collective: no.
 
-    missing: targets may be NaN.  by_rows: ranks are to read their own rows of it; of an HDF5 file these are its
-    datasets, of which the headers alone are read and checked.
+    missing: targets may be NaN.  labels: those of a named set are wanted.  by_rows: ranks are to read their own rows of
+    it; of an HDF5 file these are its datasets, of which the headers alone are read and checked.
     """
-    kind = _kind_of(config, missing, by_rows)
+    kind = _kind_of(config, missing, by_rows, labels)
     if by_rows and not kind.by_rows:
         raise UsageError(
             f'parallel.data = "sharded": data.source = "{config.source}" is read whole; use parallel.data = "node" or '
@@ -116,8 +98,10 @@ def gathered(config: Data, missing: bool = False, by_rows: bool = False) -> Poin
     return kind.read()
 
 
-def _kind_of(config: Data, missing: bool, by_rows: bool) -> Kind:
+def _kind_of(config: Data, missing: bool, by_rows: bool, labels: bool) -> Kind:
     path = Path(config.source)
+    if config.source in NAMED_SETS:
+        return Kind((), partial(NAMED_SETS[config.source], config, labels), by_rows=True)
     if config.source.startswith(PREFIX):
         return Kind((), lambda: Points(read_library_set(config.source)))
     if config.source.startswith(OPENML) or is_table(path):

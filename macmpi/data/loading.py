@@ -19,8 +19,7 @@ from macmpi.config import Data
 from macmpi.config.auto import Sizes
 from macmpi.data.alike import block_sum, check_same_data, opened_alike, sum_of_blocks
 from macmpi.data.checks import check_single, check_size, check_some, check_varied, largest, not_negative
-from macmpi.data.dataset import POINTS, SIDES, WEIGHTS, Dataset, Raw, share_arrays
-from macmpi.data.gathered import Points
+from macmpi.data.dataset import POINTS, SIDES, WEIGHTS, Dataset, Points, Raw, share_arrays
 from macmpi.data.parts import (
     FileRows,
     Part,

@@ -13,8 +13,7 @@ from macmpi import UsageError, caution, many
 if TYPE_CHECKING:
     from macmpi.config import Config
     from macmpi.config.auto import Sizes
-    from macmpi.data.dataset import Dataset
-    from macmpi.data.gathered import Points
+    from macmpi.data.dataset import Dataset, Points
     from macmpi.data.scaling import Scaling
     from macmpi.data.targets import Wanted
     from macmpi.parallel.points import Partitions

@@ -11,7 +11,8 @@ from macmpi import UsageError
 from macmpi.config import Config
 from macmpi.config.auto import AUTO, IN_THE_PAPER, Decision
 from macmpi.data.checks import OF_TRAINING, columns
-from macmpi.data.gathered import ARGUMENTS, Points, points_of
+from macmpi.data.dataset import Points
+from macmpi.data.gathered import ARGUMENTS, points_of
 from macmpi.data.scaling import Scaling
 from macmpi.nets.losses import LOSSES, Loss, loss_of
 from macmpi.typing import Array

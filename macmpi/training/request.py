@@ -22,7 +22,7 @@ from macmpi.training.process import StopRequest, Wish
 if TYPE_CHECKING:
     from macmpi.config import Config
     from macmpi.config.auto import Decision, Sizes
-    from macmpi.data.gathered import Points
+    from macmpi.data.dataset import Points
     from macmpi.data.scaling import Scaling
     from macmpi.parallel.team import Team
     from macmpi.plan.plan import Plan

@@ -15,8 +15,8 @@ from macmpi import UsageError, many
 from macmpi.config import Config
 from macmpi.config.auto import Sizes
 from macmpi.console import warn
-from macmpi.data.dataset import Dataset
-from macmpi.data.gathered import Points, points_of
+from macmpi.data.dataset import Dataset, Points
+from macmpi.data.gathered import points_of
 from macmpi.data.parts import split_sizes
 from macmpi.data.reading import with_connections
 from macmpi.data.source import Source
