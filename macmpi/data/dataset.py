@@ -1,4 +1,4 @@
-"""A data set as it was read, and as it is trained on: split, scaled, and given by rank 0 to the other ranks."""
+"""A data set as it was read, as it is trained on, and as a config asks for it: split, scaled, shared by the ranks."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from macmpi import UsageError
+from macmpi.config import Config
 from macmpi.config.auto import Sizes
 from macmpi.data.frames import Columns
 from macmpi.data.scaling import AS_IS, Scaling, ScalingRule, unscaled
+from macmpi.nets.losses import LOSSES, Loss, loss_of
 from macmpi.typing import Array
 
 SIDES = ("", "_val")
@@ -152,3 +155,53 @@ def share_arrays(team: Any, arrays: list[Array]) -> list[Array]:
         team.share_array(array)
         found.append(array)
     return found
+
+
+# --- what a config asks of its data -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A config asks this of its data.
+
+    loss, name: the loss, which says what targets have to be, and its name.  sequences: an array of three dimensions
+    holds this many steps x features, which the first layer reads one after the other; 0: none.  like: the scaling of
+    inputs and of targets of the model that training starts from, if it starts from one.  stream: the points are a piece
+    of a stream; classes: the labels that there may be, ascending, None where those that occur are all.
+    """
+
+    loss: Loss = LOSSES["squared"]
+    name: str = "squared"
+    sequences: int = 0
+    like: tuple[Scaling, Scaling] | None = None
+    stream: bool = False
+    classes: Any = None
+
+    @property
+    def goes_on(self) -> bool:
+        """A running scaling has seen points already."""
+        return self.stream and self.like is not None
+
+    def check(self, Y: Array, source: str, autoencoder: bool) -> None:
+        """Raises UsageError, naming the first, where targets (n, L) as they are trained on are none that it takes."""
+        if self.loss.scaled:
+            return
+        bad = np.argwhere(~(self.loss.admits(Y) | np.isnan(Y)))
+        if not len(bad):
+            return
+        row, column = bad[0].tolist()
+        of = "an input, scaled, which an autoencoder takes for its target," if autoencoder else "a target"
+        remedy = 'with another data.scale, or model.loss = "squared"' if autoencoder else 'use model.loss = "squared"'
+        raise UsageError(
+            f'data.source = "{source}": model.loss = "{self.name}" takes {self.loss.targets}, and {of} of column '
+            f"{column} is {Y[row, column]:g}; {remedy}"
+        )
+
+
+NUMBERS = Wanted()
+"""All numbers, but none that are missing."""
+
+
+def wanted_by(config: Config, like: tuple[Scaling, Scaling] | None = None, classes: Any = None) -> Wanted:
+    """Says what a config asks of its data.  like, classes: as in `Wanted`."""
+    return Wanted(loss_of(config), config.model.loss, config.model.sequence, like, config.stochastic.stream, classes)

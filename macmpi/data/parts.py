@@ -16,12 +16,11 @@ import numpy as np
 from macmpi import UsageError, files
 from macmpi.config import Data
 from macmpi.data import checks
-from macmpi.data.dataset import SIDES, Points, Raw
+from macmpi.data.dataset import NUMBERS, SIDES, Points, Raw, Wanted
 from macmpi.data.gathered import ARGUMENTS, gathered
 from macmpi.data.reading import check_there, declared, facts_of, read_file, told
 from macmpi.data.scaling import ScalingRule
-from macmpi.data.sparse import SparseRows
-from macmpi.data.targets import NUMBERS, Wanted
+from macmpi.data.wide import SparseRows
 from macmpi.parallel.rows import RowSet
 from macmpi.parallel.streams import stream
 from macmpi.parallel.tiles import Tile, evenly

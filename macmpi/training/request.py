@@ -134,9 +134,8 @@ def planned(
 
     def with_values() -> tuple[Config, list[Decision]]:
         nonlocal points
-        from macmpi.data.gathered import points_of
+        from macmpi.data.gathered import points_of, with_loss
         from macmpi.data.reading import with_connections
-        from macmpi.data.targets import with_loss
 
         complete = with_connections(config)
         points = points or points_of(complete)
