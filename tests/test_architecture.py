@@ -41,7 +41,7 @@ PACKAGES: dict[str, set[str]] = {
     "plan": {"demand", "macmpi", "config", "nets", "parallel", "solvers"},
     "demand": set(),
     "account": set(),
-    "half_steps": {"macmpi", "data", "nets", "parallel", "plan", "reductions", "solvers", "state", "typing"},
+    "half_steps": {"account", "macmpi", "data", "nets", "parallel", "plan", "reductions", "solvers", "state", "typing"},
     "mac": {"account", "data", "half_steps", "nets", "parallel", "plan", "solvers", "state", "typing"},
     "methods": {"account", "config", "data", "half_steps", "mac", "nets", "parallel", "plan", "reductions", "solvers"}
     | {"state", "typing"},
@@ -519,7 +519,7 @@ def public_docstrings(path: Path) -> Iterator[tuple[str, str]]:
         "mac",
         "half_steps/w_step",
         "half_steps/parts",
-        "half_steps/ends",
+        "half_steps/method",
         "half_steps/errors",
         "half_steps/ring",
         "methods/alternating",

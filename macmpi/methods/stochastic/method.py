@@ -20,8 +20,7 @@ import numpy as np
 
 from macmpi.account import COORDINATES, FLAT, Account
 from macmpi.data.dataset import Dataset
-from macmpi.half_steps.ends import random_block, remember
-from macmpi.methods.choose import Nested
+from macmpi.half_steps.method import TrainingMethod, random_block, remember
 from macmpi.methods.stochastic import moves as moving
 from macmpi.methods.stochastic import start as opening
 from macmpi.methods.stochastic.curvature import RunningCurvature
@@ -44,11 +43,11 @@ from macmpi.parallel.tiles import Tile
 from macmpi.plan import tuned
 from macmpi.plan.directions import forms_of
 from macmpi.plan.plan import Plan
-from macmpi.state import Pause, StochasticState, never
+from macmpi.state import MacState, Pause, State, StochasticState, never
 from macmpi.typing import Array
 
 
-class Stochastic(Nested[StochasticState]):
+class Stochastic(TrainingMethod[StochasticState]):
     """Stochastic MAC as a Method: an iteration is an epoch or a part of one.  Collective: where a method says so."""
 
     def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
@@ -89,7 +88,7 @@ class Stochastic(Nested[StochasticState]):
         remedy = "more damping (stochastic.damping)"
         return Account(f"stochastic MAC: {how}", "averaged weights", FLAT, COORDINATES, stepped, remedy)
 
-    def new_record(self, weights: Array) -> StochasticState:
+    def new_record(self, state: State[MacState]) -> StochasticState:
         """The first damping.  Collective: no."""
         return StochasticState(damping=self.damping.first)
 
@@ -124,7 +123,7 @@ class Stochastic(Nested[StochasticState]):
         been seen.  Collective: yes.
         """
         state, chain, loss = super().start_at(weights, False), self.plan.chain, self.plan.resolved.loss
-        found = list(self.weights(state))
+        found = list(self.parts.weights(state))
         if fitted and chain.ends_affine:
             if loss.labels:
                 found[-1][:] = 0.0
@@ -148,7 +147,7 @@ class Stochastic(Nested[StochasticState]):
         places = self.minibatches.of_iteration(state.iteration)
         self.directions.assign(self._scaled_points(state.iteration))
         self.moves.places = self.directions.places
-        if state.position == 0 and moving.is_lost(self.parts.evaluation, state):
+        if state.position == 0 and moving.is_lost(self.parts, state):
             moving.begin_again(self.moves, state)
         while state.position < len(places):
             whole = self.step(self.minibatches.drawn(state.iteration, places[state.position]), state)

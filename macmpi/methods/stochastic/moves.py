@@ -17,7 +17,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from macmpi.half_steps.evaluation import Evaluation
+from macmpi.half_steps.parts import Parts
 from macmpi.methods.stochastic.curvature import RunningCurvature
 from macmpi.methods.stochastic.layers import Gradient
 from macmpi.methods.stochastic.schedule import Running
@@ -184,16 +184,16 @@ def take_back(moves: Moves, state: Running) -> None:
     _with_more_damping(state, 2.0 * state.own.level)
 
 
-def is_lost(evaluation: Evaluation, state: Running) -> bool:
+def is_lost(parts: Parts, state: Running) -> bool:
     """Tells whether the epoch before has lost the weights.
 
     A few validation points may be far off by chance, so the training points are asked too.  Cost: two passes through
     the net where the validation error is as high as that.  Collective: yes.
     """
-    history, shapes = state.history, evaluation.plan.chain.block_shapes
+    history, shapes = state.history, parts.plan.chain.block_shapes
     if not history.e1_val > tuned.LOST * history.best_e1_val:
         return False
-    now, best = [evaluation.nested(block_views(flat, shapes)).error for flat in (state.result, history.best_weights)]
+    now, best = [parts.nested(block_views(flat, shapes)).error for flat in (state.result, history.best_weights)]
     return now > best
 
 

@@ -21,7 +21,7 @@ class Stream(Stochastic):
 
     def evaluate(self, state: Running, feasible: bool = False) -> Errors:
         """Errors at the validation points, which stand for all of the piece too.  Collective: yes."""
-        found = self.parts.evaluation.nested(self.layout.blocks(state.result), validation=True)
+        found = self.parts.nested(self.layout.blocks(state.result), validation=True)
         wrong = (found.wrong, found.wrong) if self.plan.resolved.loss.labels else (None, None)
         return Errors(found.error, found.error, found.error, 0.0, wrong_train=wrong[0], wrong_validation=wrong[1])
 
