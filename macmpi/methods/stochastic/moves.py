@@ -61,16 +61,9 @@ class Directions:
         longest = max((place.stop - place.start for place in runs), default=0)
         self._memory = np.empty(longest, self.plan.dtype)
 
-    def empty(self) -> Array:
-        """Flat weights, anything in them, shared by the ranks of a node; to be read until the next ones are asked for.
-
-        Collective: yes.
-        """
-        return self._buffer.array((self.layout.weights[-1].stop,), self.plan.dtype)
-
     def whole(self, slopes: Sum, n: float, damping: float, state: Running) -> Array:
         """D of all units, in a flat array to be read before the next one is made.  Collective: yes."""
-        found = self.empty()
+        found = self._buffer.array((self.layout.weights[-1].stop,), self.plan.dtype)
         for _ in self.runs(slopes, n, damping, state, found):
             pass
         self.team.gather_parts(found, self.places)
