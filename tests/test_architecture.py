@@ -38,7 +38,7 @@ PACKAGES: dict[str, set[str]] = {
     "machine": {"macmpi", "console", "files", "parallel"},
     "data": {"macmpi", "config", "files", "nets", "parallel", "reductions", "typing"},
     "solvers": {"demand", "nets", "parallel", "reductions", "typing"},
-    "plan": {"demand", "macmpi", "config", "nets", "parallel", "solvers"},
+    "plan": {"demand", "macmpi", "config", "nets", "parallel", "solvers", "typing"},
     "demand": set(),
     "account": set(),
     "half_steps": {"account", "macmpi", "data", "nets", "parallel", "plan", "reductions", "solvers", "state", "typing"},

@@ -16,11 +16,11 @@ from theory.test_selection import ROUNDING, order_of, select, selecting, totals
 
 from macmpi.config import Config
 from macmpi.data.dataset import Dataset
-from macmpi.methods.candidates import Candidates
 from macmpi.methods.selection import Selection
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
+from macmpi.plan.selectable import Candidates
 from macmpi.state import State
 from macmpi.training import checkpoint
 from macmpi.training.checkpoint import contents

@@ -26,14 +26,14 @@ from macmpi.data.dataset import Dataset
 from macmpi.half_steps.problems import layer_gram
 from macmpi.half_steps.w_step import carry_out
 from macmpi.mac import Mac
-from macmpi.methods.candidates import CRITERIA, Comparing, candidates_of
-from macmpi.methods.selection import Selection
+from macmpi.methods.selection import Comparing, Selection
 from macmpi.nets.layers.rbf import GaussianBasis
 from macmpi.nets.losses import Squared
 from macmpi.nets.losses.cross_entropy import CrossEntropy
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
+from macmpi.plan.selectable import CRITERIA, candidates_of
 from macmpi.plan.work_lists import Job
 from macmpi.solvers import cholesky
 from macmpi.state import W_STEP, Z_STEP, State
@@ -290,7 +290,7 @@ def test_candidates_without_sizes_step_from_150_to_the_layers_own_number() -> No
     ):
         made = config(model={"hidden": hidden}, selection={"criterion": "aic", "epsilon2": [0.1]})
         plan = plan_of(made, data.X.shape[1], data.Y.shape[1], 300, 10, 1)
-        assert [b.counts.tolist() for b in candidates_of(plan)] == [first, second]
+        assert [b.counts.tolist() for b in candidates_of(plan.resolved, plan.n_train)] == [first, second]
 
 
 # --- descent ----------------------------------------------------------------------------------------------------------

@@ -17,11 +17,11 @@ from theory.nets import points
 from macmpi.config import Config
 from macmpi.config.whole import resized
 from macmpi.data.dataset import Dataset
-from macmpi.methods.candidates import CRITERIA
 from macmpi.methods.choose import choose
 from macmpi.methods.unit_selection import Net, UnitSelection
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
+from macmpi.plan.selectable import CRITERIA
 from macmpi.state import State
 from macmpi.training import checkpoint
 from macmpi.training.checkpoint import contents
@@ -65,7 +65,7 @@ def of(config: Config, data: Dataset, hidden: list[int] | None = None) -> UnitSe
 
 
 def units(method: UnitSelection) -> list[int]:
-    return [m.n_out for m in method.plan.hidden]
+    return list(method.plan.chain.layer_sizes[1:-1])
 
 
 def cost(method: UnitSelection, hidden: list[int]) -> float:
@@ -113,7 +113,7 @@ def test_what_a_candidate_is_said_to_have_is_what_its_net_has(setting: str) -> N
             smaller[place.layer] = len(candidate.kept.inputs)
             assert_allclose(candidate.saved, cost(method, hidden) - cost(method, smaller), rtol=1e-12)
             made = method._made(candidate, net)
-            assert [m.n_out for m in made.method.plan.hidden] == smaller
+            assert list(made.method.plan.chain.layer_sizes[1:-1]) == smaller
             exact = method.plan.resolved.regressions[-1].solver.exact
             weights = made.method.finish(made.state).weights if exact else made.state.weights
             error = made.method.evaluate(replace(made.state, weights=weights), feasible=True).E_Q

@@ -88,7 +88,7 @@ class Identity(Dense):
 
 @dataclass(frozen=True)
 class LowRank:
-    """What Dense is, in leading eigenvectors: U (d, r), and in `shares` c (r,) and 1 / t, which stay while it is used.
+    """An inverse in leading eigenvectors: U (d, r), and in `shares` c (r,) and 1 / t, which stay while it is in use.
 
     number: of the inverse, by which its first eigenvectors are drawn.
     """
