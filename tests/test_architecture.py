@@ -104,10 +104,10 @@ OWNERS = {
     "mpi4py": {"parallel.mpi"},
     "h5py": {"files", "training.checkpoint", "machine.storage"},
     "sklearn": {"data.named_sets", "fetch", "sklearn", "solvers.fitters."},
-    "IPython": {"api.live"},
+    "IPython": {"api.heard"},
     "pydantic": {"config.reading", "results.card", "data.frames"},
     "threadpoolctl": {"parallel.kernels"},
-    "scipy": {"fetch", "data.sparse", "parallel.lapack", "solvers.", "methods."},
+    "scipy": {"fetch", "data.wide", "parallel.lapack", "solvers.", "methods."},
     "PIL": {"data.images"},
     "narwhals": {"data.series"},
     "pandas": {"fetch"},
@@ -578,7 +578,7 @@ def test_few_files_name_where_rows_of_points_live() -> None:
     naming = re.compile(r"sharded|per_node")
     assert files_with(naming) <= {
         *("parallel.placement", "config.tables"),
-        *("data.source", "data.gathered", "data.targets", "data.checks"),
+        *("data.source", "data.gathered", "data.checks"),
     }
     assert files_with(re.compile(r"\.sums_alone\b")) <= {
         *("parallel.placement", "parallel.points", "plan.work", "plan.cost"),
