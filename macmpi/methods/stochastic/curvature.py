@@ -11,8 +11,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from macmpi.methods.stochastic.inverses import GRAM, cross
-from macmpi.methods.stochastic.layers import Amount, LayerCurvature, Layout, Pair, layer_curvature
+from macmpi.methods.stochastic.layers import GRAM, Amount, LayerCurvature, cross, layer_curvature
 from macmpi.methods.stochastic.schedule import Running
 from macmpi.nets.design import at, gram
 from macmpi.parallel import tiles
@@ -20,7 +19,7 @@ from macmpi.parallel.clock import Clock
 from macmpi.parallel.shared_work import DoubleBuffer, Products, RowMaker, Sum, TreeSum, over_parts, share_on_node
 from macmpi.parallel.tiles import Tile
 from macmpi.plan import tuned
-from macmpi.plan.directions import CurvatureForms, Sides, assign_inverses, inverse_flops
+from macmpi.plan.directions import CurvatureForms, Layout, Pair, Sides, assign_inverses, inverse_flops
 from macmpi.plan.plan import Plan
 from macmpi.solvers.grams import by_row
 from macmpi.solvers.metrics import Averages, OfSeen, Seen, metrics

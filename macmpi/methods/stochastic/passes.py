@@ -21,7 +21,7 @@ import numpy as np
 
 from macmpi.data.dataset import Dataset
 from macmpi.methods.stochastic.curvature import RunningCurvature, Tapes
-from macmpi.methods.stochastic.inverses import GRAM, METRIC, Inverse
+from macmpi.methods.stochastic.layers import GRAM, METRIC, Inverse
 from macmpi.methods.stochastic.schedule import Running
 from macmpi.nets.design import adjoint, at
 from macmpi.nets.layers import is_plain
