@@ -39,13 +39,16 @@ class Inputs:
     """A segment's regression reads these: its inputs, or what the maps before the regression make of them.
 
     features: by points; design: the rows that its weights multiply, all of a point in one, (N, P D); rounded: the
-    design as directions and Grams read it.  ridge, factor: of the first segment, whose inputs stay between iterations,
-    what has been made of its Gram for a ridge.
+    design as directions and Grams read it.  targets: of a regression that a quantiser follows, or that is fitted to
+    points at hand; weights (n,): of these points.  ridge, factor: of the first segment, whose inputs stay between
+    iterations, what has been made of its Gram for a ridge.
     """
 
     features: Rows
     design: Rows
     rounded: Rows
+    targets: Rows | None = None
+    weights: Array | None = None
     ridge: float = float("nan")
     factor: Any = None
 
