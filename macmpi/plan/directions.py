@@ -32,13 +32,14 @@ class LayerForm:
     """The form in which the curvature of a layer is damped: of its Gram G (d, d) and its metric M (h, h).
 
     spectral: in the eigenvectors of both; otherwise each is shifted and inverted by itself.
-    identity: M is the identity.
+    identity: M is the identity; crossed: and damped by the formula of layers that are damped in eigenvectors.
     ranks: of G and of M, the number of leading eigenvectors that its inverse is made of; None: all of the matrix.
     why: the reason, for `--explain`.
     """
 
     spectral: bool = False
     identity: bool = False
+    crossed: bool = False
     ranks: tuple[int | None, int | None] = (None, None)
     why: str = ""
 
@@ -81,7 +82,8 @@ def curvature_forms(chain: Chain, loss: Loss, autoencoder: bool, points: float) 
         if not why:
             return LayerForm(spectral=True, why="an autoencoder's layer that is cheap to turn into eigenvectors")
         G, M = (side // tuned.LOW_RANK_SHARE if side >= tuned.LOW_RANK_WIDE else None for side in (d, h))
-        return LayerForm(identity=identity, ranks=(G, None if identity else M), why=why)
+        ranks = G, None if identity else M
+        return LayerForm(identity=identity, crossed=identity and autoencoder, ranks=ranks, why=why)
 
     return CurvatureForms(tuple(form(k, *shape) for k, shape in enumerate(chain.block_shapes)), dense and autoencoder)
 

@@ -38,7 +38,7 @@ from macmpi.nets.design import apply
 from macmpi.parallel.shared_work import Sum
 from macmpi.parallel.streams import stream
 from macmpi.plan import tuned
-from macmpi.plan.directions import CurvatureForms, LayerForm, Layout, Pair
+from macmpi.plan.directions import LayerForm, Layout, Pair
 from macmpi.reductions import EVERY
 from macmpi.solvers.metrics import Seen, Spectrum, decomposed, shifted_inverse, shifts
 from macmpi.typing import Array
@@ -276,14 +276,7 @@ class LayerCurvature(ABC):
 
 
 class Shifted(LayerCurvature):
-    """(M + a I)^-1 and (G + b I)^-1, a b = damping.
-
-    crossed: M is the identity, and damped by the formula of layers that are damped in eigenvectors.
-    """
-
-    def __init__(self, k: int, form: LayerForm, columns: int, parts: Iterable[int], crossed: bool) -> None:
-        super().__init__(k, form, columns, parts)
-        self.crossed = crossed
+    """(M + a I)^-1 and (G + b I)^-1, a b = damping."""
 
     def bind(self, squares: Pair, spectra: Pair) -> None:
         self.inverses = [self._inverse(side, squares[side], spectra[side]) for side in (GRAM, METRIC)]
@@ -297,7 +290,7 @@ class Shifted(LayerCurvature):
 
     def refresh(self, side: int, pair: Pair, amount: Amount, last: Array, eigenvectors: bool) -> None:
         shift = shifts(*pair, amount.damping)
-        if self.crossed:
+        if self.form.crossed:
             shift = identity_shifts(shift, *amount)
         self.inverses[side].renew(pair[side], shift[side], last)
 
@@ -340,14 +333,6 @@ class Spectral(LayerCurvature):
             put_direction(gradient.whole(), gradient.n, metric, gram, *amount, out)
 
         return rows
-
-
-def layer_curvature(k: int, forms: CurvatureForms, columns: int, parts: Iterable[int]) -> LayerCurvature:
-    """Makes the curvature of layer k in its form.  columns, parts: as LayerCurvature has them."""
-    form = forms.layers[k]
-    if form.spectral:
-        return Spectral(k, form, columns, parts)
-    return Shifted(k, form, columns, parts, form.identity and forms.dense_autoencoder)
 
 
 class RunningGram:
