@@ -173,15 +173,14 @@ def _damped(M: Array) -> Array:
 class WInputs:
     """The regressions of a work list are made of this, and of the weights and Grams of the state.
 
-    coordinates: z_k - u_k of all sites; first: what never changes, if it is needed; inputs: what each segment's
-    regression reads, and at_hand of it the rows of the points at hand, where it is fitted to these.
+    coordinates: z_k - u_k of all sites; inputs: what each segment's regression reads; at_hand: of it the rows of the
+    points at hand, where it is fitted to these.
     """
 
     parts: Parts
     state: State[MacState]
     metrics: tuple[Metric, ...]
     coordinates: Rows
-    first: Inputs | None = None
     inputs: dict[int, Inputs] = field(default_factory=dict)
     at_hand: dict[int, Inputs] = field(default_factory=dict)
 
@@ -190,7 +189,7 @@ def prepare_w(parts: Parts, work: WorkList, state: State[MacState]) -> WInputs:
     """Prepares the regressions of a work list: features by points, then Allgatherv.  Collective: yes."""
     forms, Z = measured(parts, state) if work.jobs else ((), state.Z)
     first = parts.first(state) if 0 in work.features else None
-    given = WInputs(parts, state, forms, Z, first)
+    given = WInputs(parts, state, forms, Z)
     alone = len(parts.plan.chain.groups[0]) == 1
     for k in sorted(work.segments | work.fresh):
         given.inputs[k] = first if first and k == 0 and alone else parts.inputs_of_group(k, state)

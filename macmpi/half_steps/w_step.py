@@ -58,12 +58,12 @@ def solve(parts: Parts, work: WorkList, state: State[MacState], plain: bool = Fa
         given = prepare_w(parts, work, state)
     by_rows = [k for k in sorted(work.segments) if parts.plan.resolved.regressions[k].by_rows]
     before = state.weights.copy() if by_rows else state.weights
-    first, ridge = given.first, parts.plan.unit_ridge(0, state.mu)
-    kept = {0: first.factor} if first and 0 not in work.fresh and first.ridge == ridge else {}
-    tasks = Solving(given, plain, kept)
+    ridge, first = parts.plan.unit_ridge(0, state.mu), 0 in work.features
+    known = first and 0 not in work.fresh and ridge in parts.first_factors
+    tasks = Solving(given, plain, {0: parts.first_factors[ridge]} if known else {})
     carry_out(work, tasks, parts.points, parts.team, parts.clock)
     if first and 0 in tasks.factors:
-        parts.keep(replace(first, ridge=ridge, factor=tasks.factors[0]))
+        parts.first_factors = {ridge: tasks.factors[0]}
     keep_better(parts, before, state, by_rows)
 
 
