@@ -137,7 +137,7 @@ class TrainingMethod(Generic[RecordT]):
         """Errors of the weights that the run shows.  Where Z is feasible, E_Q = E1.  Collective: yes."""
         return errors_of(self.parts, replace(state, weights=state.result), feasible)
 
-    def notes(self) -> dict[str, Any]:
+    def notes(self, state: State[RecordT]) -> dict[str, Any]:
         """Further keys of an iteration's record; "phase" if it is not "iteration".  Collective: no."""
         return {}
 

@@ -216,29 +216,19 @@ class Selection(Mac):
         self.largest = self.begun.resized(self.of.units)
         self.candidates = candidates_of(self.largest.resolved, plan.n_train)
         self.changed: bool | None = None
-        self._degrees = list[float]()
 
-    def begin(self, state: State[MacState]) -> None:
-        """Does as MAC does, and takes the degrees that a selection has left.  Collective: yes."""
-        super().begin(state)
-        self._degrees = [float(degrees) for degrees in state.own.degrees]
-
-    def notes(self) -> dict[str, Any]:
+    def notes(self, state: State[MacState]) -> dict[str, Any]:
         """C per point, widths and ridges that are chosen, and what a selection did, for the record.  Collective: no."""
         present = self._present()
-        cost = sum(float(c.cost(self._count(c), d)) for c, d in zip(self.candidates, self._known(), strict=True))
+        compared = [float(self._count(c)) for c in self.candidates if c.ridges]  # before the first one all inputs
+        known = iter(state.own.degrees.tolist() or compared)
+        cost = sum(float(c.cost(self._count(c), next(known) if c.ridges else None)) for c in self.candidates)
         said: dict[str, Any] = {"cost": cost / self.plan.n_train}
         if any(len(c.widths) > 1 for c in self.candidates):
             said["widths"] = list(present.widths)
         if any(c.ridges for c in self.candidates):
             said["ridges"] = list(present.ridges)
         return said | ({} if self.changed is None else {"phase": "selection", "changed": self.changed})
-
-    def _known(self) -> list[float | None]:
-        """The degrees of each regression, before the first selection all its inputs; None where M itself counts."""
-        all_inputs = [float(self._count(c)) for c in self.candidates if c.ridges]
-        held = iter(self._degrees or all_inputs)
-        return [next(held) if c.ridges else None for c in self.candidates]
 
     def _count(self, of: Candidates) -> Any:
         return np.array(self.plan.chain.block_shapes[of.block][1])
@@ -277,8 +267,8 @@ class Selection(Mac):
         self.changed = chosen != present
         if self.changed:
             self._become(chosen, present, kept, state)
-        self._degrees = [best.degrees for c, best in zip(self.candidates, found, strict=True) if c.ridges]
-        state.own.degrees = np.array(self._degrees)
+        compared = [best.degrees for c, best in zip(self.candidates, found, strict=True) if c.ridges]
+        state.own.degrees = np.array(compared)
         fit(self.parts, [k for k in range(len(self.plan.chain.segments)) if k not in kept], state)
 
     def _become(self, chosen: Architecture, present: Architecture, kept: set[int], state: State[MacState]) -> None:

@@ -158,7 +158,7 @@ class UnitSelection(Mac):
         self.changed: bool | None = None
         self.trained = 0
 
-    def notes(self) -> dict[str, Any]:
+    def notes(self, state: State[Any]) -> dict[str, Any]:
         """For the record: C per point, the sizes, what a selection did, and iterations of its nets.  Collective: no."""
         said = {"cost": self._cost(self.plan), "units": list(self.plan.resolved.units)}
         if self.changed is None:

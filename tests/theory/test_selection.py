@@ -394,7 +394,7 @@ def test_the_record_says_what_was_done_and_what_it_costs(criterion: str) -> None
     method, state = selecting(every=2, selection={"criterion": criterion, "epsilon2": PAIR})
     for phase in (None, "selection", None, "selection"):
         method.sweep(state)
-        notes = method.notes()
+        notes = method.notes(state)
         assert notes.get("phase") == phase
         assert notes.get("changed") == method.changed
         deviation("C(W)", 37 * notes["cost"], price(method, method.plan.basis_sizes))
@@ -429,7 +429,7 @@ def test_a_run_cut_before_or_after_a_selection_goes_on_with_the_same_bits(
         ours, theirs = contents(state), contents(saved)
         for name in ours:
             assert_array_equal(theirs[name], ours[name], err_msg=name)
-        assert (other.changed, other.notes()) == (method.changed, method.notes())
+        assert (other.changed, other.notes(saved)) == (method.changed, method.notes(state))
     assert other.evaluate(saved) == method.evaluate(state)
     assert_array_equal(other.finish(saved).weights, method.finish(state).weights)
 
@@ -468,4 +468,4 @@ def test_a_net_with_basis_functions_in_one_half_alone() -> None:
     assert method.changed
     assert [b.segment for b in method.candidates] == [1]
     assert state.own.sizes.tolist() == [2, method.plan.basis_sizes[0]]
-    assert_allclose(method.notes()["cost"], 0.05 * (2 + data.Y.shape[1]) * method.plan.basis_sizes[0] / 37)
+    assert_allclose(method.notes(state)["cost"], 0.05 * (2 + data.Y.shape[1]) * method.plan.basis_sizes[0] / 37)

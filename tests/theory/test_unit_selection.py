@@ -135,7 +135,7 @@ def test_the_record_says_what_was_done_and_what_it_costs(criterion: str) -> None
     method, state = selecting(0.05, every=2, selection={"criterion": criterion})
     for phase in (None, "selection", None, "selection"):
         method.sweep(state)
-        notes = method.notes()
+        notes = method.notes(state)
         assert notes.get("phase") == phase
         assert notes["units"] == units(method)
         assert_allclose(notes["cost"], cost(method, units(method)), rtol=1e-12)
@@ -186,7 +186,7 @@ def test_a_run_cut_before_or_after_a_selection_goes_on_with_the_same_bits(
         ours, theirs = contents(state), contents(saved)
         for name in ours:
             assert_array_equal(theirs[name], ours[name], err_msg=name)
-        assert other.notes() == method.notes()
+        assert other.notes(saved) == method.notes(state)
     assert_array_equal(other.finish(saved).weights, method.finish(state).weights)
 
 
