@@ -18,10 +18,7 @@ FILES = {
     "rbf": "rbf",
     "quantise": "discrete",
     "binary": "discrete",
-    "forest": "trees",
-    "boosted": "trees",
-    "nearest_neighbours": "neighbours",
-    "kernel_ridge": "kernels",
+    **dict.fromkeys(FITTED, "fitted"),
 }
 """The words of `activation` -> the file of macmpi/nets/layers that makes the maps of a layer of units."""
 

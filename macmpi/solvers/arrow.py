@@ -25,7 +25,7 @@ import numpy as np
 
 from macmpi.nets.design import weighed
 from macmpi.nets.losses import Root, dense, times
-from macmpi.nets.tape import Tape, compose
+from macmpi.nets.segment import Tape
 from macmpi.parallel.streams import Stream
 from macmpi.solvers.z_gauss_newton import Linearised, columns
 from macmpi.solvers.z_problem import ZProblem
@@ -137,7 +137,7 @@ class Arrow:
         pulls.append(-problem.loss.residual(problem.Y, self.tapes[-1].F))
         for segment, A, pull in zip(problem.segments, inputs, pulls, strict=True):
             tape, p = segment.tape(weights, A), weighed(pull, self.weights)
-            by_z = compose([step.tangent for step in tape.steps]).vjp(p) if found else p
+            by_z = tape.tangent.vjp(p) if found else p
             found.append((tape.weight_vjp(p), by_z))
         return found
 
@@ -192,7 +192,7 @@ def arrow_of(problem: ZProblem, weights: Array | None = None) -> Arrow:
     shifts = [0.0] * len(sites) if problem.shift is None else problem.sites(problem.shift)
     missed = [tape.F + u - z for tape, u, z in zip(tapes, shifts, sites, strict=False)]
     root = problem.loss.root(problem.Y, tapes[-1].F)
-    tangents = [compose([step.tangent for step in tape.steps]) for tape in tapes[1:]]
+    tangents = [tape.tangent for tape in tapes[1:]]
     tangents[-1] = root.after(tangents[-1])
     model = Linearised(problem.sizes, missed, tangents, root.residual, problem.metrics)
     terms = [c.copy() for c in missed]

@@ -24,7 +24,7 @@ from macmpi.methods.stochastic.layers import Layout, layer_curvature
 from macmpi.methods.stochastic.method import Stochastic as Method_
 from macmpi.methods.stochastic.schedule import Damping
 from macmpi.nets.losses import LOSSES
-from macmpi.nets.tape import Tape
+from macmpi.nets.segment import Tape
 from macmpi.parallel import balance, tiles
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.shared_work import RowMaker, Sum

@@ -24,7 +24,7 @@ from macmpi.nets.chain import Chain
 from macmpi.nets.layers import convolution, masked, place, pooling, recurrent, tied
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
-from macmpi.nets.layers.kernels import Kernels
+from macmpi.nets.layers.fitted import Kernels
 from macmpi.plan import choices, resolve, selectable, structure
 from macmpi.plan.plan import Plan
 from macmpi.plan.resolve import Refused
