@@ -19,7 +19,7 @@ from refused.case import SPARSE, TIED, Keys, configured, planned
 from macmpi import UsageError, config
 from macmpi.config import NESTED, Config, Method, Penalty, ZStep
 from macmpi.demand import Demand
-from macmpi.nets import skips
+from macmpi.nets import build
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import convolution, masked, place, pooling, recurrent, tied
 from macmpi.nets.layers.activation import Activation
@@ -55,7 +55,7 @@ def test_each_remedy_is_accepted(name: str) -> None:
 
 
 LAYERS = (convolution, masked, place, pooling, recurrent, tied)
-MODULES = (structure, selectable, choices, skips, *LAYERS)
+MODULES = (structure, selectable, choices, build, *LAYERS)
 
 
 def test_the_table_has_a_row_for_every_refusal_of_a_config() -> None:
