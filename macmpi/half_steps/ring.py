@@ -29,8 +29,8 @@ from macmpi.parallel.streams import stream
 from macmpi.parallel.tiles import BLOCKS, Tile
 from macmpi.plan.work_lists import Job
 from macmpi.solvers import better
+from macmpi.solvers.gradient_solvers import SGDW, Gradient
 from macmpi.solvers.grams import Whitening
-from macmpi.solvers.w_descent import SGDW, Gradient
 from macmpi.solvers.w_problem import UnitProblem
 from macmpi.typing import Array
 

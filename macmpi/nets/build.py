@@ -20,9 +20,9 @@ from macmpi.nets.chain import Chain
 from macmpi.nets.design import Columns
 from macmpi.nets.layers import Map, is_basis, registered
 from macmpi.nets.layers.activation import is_function
+from macmpi.nets.layers.affine import mirrored, mirrored_blocks
 from macmpi.nets.layers.carrying import Add, Copy, Stack, carry
 from macmpi.nets.layers.place import Built, Place, Read
-from macmpi.nets.layers.tied import mirrored, mirrored_blocks
 from macmpi.nets.losses import loss_named
 
 

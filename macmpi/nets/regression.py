@@ -150,22 +150,19 @@ class Joint:
         """All segments, linearised in their weights as well."""
         parts = zip(self.segments, split_columns(self.widths, A), strict=True)
         tapes = tuple(segment.tape(weights, own) for segment, own in parts)
-        return JointTape(
-            np.hstack([tape.F for tape in tapes]), tapes, tuple(segment.parameter_blocks for segment in self.segments)
-        )
+        return JointTape(np.hstack([tape.F for tape in tapes]), tapes)
 
 
 @dataclass(frozen=True)
 class JointTape:
-    """The outputs F of segments and their derivatives; blocks: for each segment the numbers of its blocks."""
+    """The outputs F of segments and their derivatives."""
 
     F: Array
     tapes: tuple[Tape, ...]
-    blocks: tuple[tuple[int, ...], ...]
 
     def _numbered(self, parts: Iterable[list[Array]]) -> list[Array]:
-        pairs = zip(self.blocks, parts, strict=True)
-        return by_block(pair for blocks, own in pairs for pair in zip(blocks, own, strict=True))
+        pairs = zip(self.tapes, parts, strict=True)
+        return by_block(pair for tape, own in pairs for pair in zip(tape.blocks, own, strict=True))
 
     def weight_vjp(self, dF: Array) -> list[Array]:
         """The sum over the segments, block by block."""
@@ -174,8 +171,7 @@ class JointTape:
 
     def weight_jvp(self, dW: Sequence[Array]) -> Array:
         """dF for changes dW of the parameter blocks."""
-        pairs = zip(self.tapes, self.blocks, strict=True)
-        return np.hstack([tape.weight_jvp([dW[b] for b in blocks]) for tape, blocks in pairs])
+        return np.hstack([tape.weight_jvp(dW) for tape in self.tapes])
 
     def scales(self, of: Callable[[Step], Array]) -> list[Array]:
         """A matrix or a number (1, 1) of each map with weights, summed by parameter block."""

@@ -21,7 +21,7 @@ from macmpi.typing import Array
 class Step:
     """One map of a tape: its weights, its inputs, its tangent there with respect to those that are no data.
 
-    block: the place of its weights among the tape's parameter blocks; varying: the inputs that are no data.
+    block: the parameter block of its weights; varying: the inputs that are no data.
     """
 
     map: Map
@@ -50,6 +50,11 @@ class Tape:
         """The derivative with respect to the inputs that are no data."""
         return compose([step.tangent for step in self.steps])
 
+    @property
+    def blocks(self) -> list[int]:
+        """The parameter blocks of its maps, in order, each once."""
+        return sorted({step.block for step in self.steps if step.block is not None})
+
     def weight_vjp(self, dF: Array) -> list[Array]:
         """sum_n dF[n]^T df/dW of each parameter block, in order: backpropagation.  Cost: 4 n D H flops a layer."""
         found = ((step.block, step.map.weight_vjp(step.W, step.A, own)) for step, own in self.backwards(dF))
@@ -74,7 +79,7 @@ class Tape:
         return by_block((step.block, of(step)) for step in self.steps if step.W is not None)
 
     def weight_jvp(self, dW: Sequence[Array]) -> Array:
-        """dF (n, n_out) for changes dW of the parameter blocks, in order."""
+        """dF (n, n_out) for changes dW of the parameter blocks, by their numbers."""
         dF = None
         for step in self.steps:
             dF = None if dF is None else step.tangent.jvp(dF)
@@ -325,14 +330,14 @@ class Segment:
 
     def tape(self, weights: Sequence[Array], A: Array, fixed: Fixed | None = None) -> Tape:
         """f_k(A), linearised in its weights as well, with the tangents of `linearise`."""
-        steps, B, places = [], self._first(A), {b: i for i, b in enumerate(self.parameter_blocks)}
+        steps, B = [], self._first(A)
         for i, (map_, b, W) in enumerate(zip(self.maps, self.blocks, self._weights(weights), strict=True)):
             inputs = self._joined(i, B, A)
             B = map_.forward(W, inputs)
             own = self.varying[i]
             tangent = map_.tangent(W, inputs, B) if fixed is None else fixed.tangent(map_, b, inputs, B)
             tangent = of_first(tangent, own, map_.n_in)
-            steps.append(Step(map_, W, inputs, tangent, None if b is None else places[b], own))
+            steps.append(Step(map_, W, inputs, tangent, b, own))
         return Tape(B, tuple(steps))
 
     def congruence(

@@ -115,8 +115,8 @@ class Arrow:
         terms = [times(u, form.inverse) for u, form in zip(by_z, self.model.metrics, strict=True)]
         self._pull(weighed(v, self.weights) - self.solved(self._outputs(terms)), out)
 
-    def draws(self, random: Stream) -> Iterator[tuple[int, Tape, Array]]:
-        """Each segment's number and tape, and random (B G_k)^T u with E[u u^T] = S^-1, G_k by its outputs."""
+    def draws(self, random: Stream) -> Iterator[tuple[Tape, Array]]:
+        """Each segment's tape, and random (B G_k)^T u with E[u u^T] = S^-1, G_k by its outputs."""
 
         def signs(shape: tuple[int, ...]) -> Array:
             return random.choice([-1.0, 1.0], shape).astype(self.residual.dtype)
@@ -126,7 +126,7 @@ class Arrow:
             root = form.inverse @ form.root if form.root.ndim == 2 else form.inverse * form.root
             terms.append(times(signs(c.shape), root))
         U = self.solved(signs(self.residual.shape) + self._outputs(terms))
-        return zip(range(len(self.tapes)), self.tapes, self._backwards(U), strict=True)
+        return zip(self.tapes, self._backwards(U), strict=True)
 
     def _slopes(self, weights: Blocks, dz: Array) -> list[tuple[list[Array], Array]]:
         """p_k^T df_k by the weights and the coordinates of each segment, elsewhere."""
@@ -143,10 +143,7 @@ class Arrow:
 
     def _made(self, changes: Blocks | None) -> tuple[list[Array], Array]:
         """D_k dW of each site, and B D_{K+1} dW."""
-        made = []
-        for segment, tape in zip(self.problem.segments, self.tapes, strict=True):
-            own = [] if changes is None else [changes[block] for block in segment.parameter_blocks]
-            made.append(tape.weight_jvp(own) if own else np.zeros_like(tape.F))
+        made = [tape.weight_jvp(changes) if changes and tape.blocks else np.zeros_like(tape.F) for tape in self.tapes]
         return made[:-1], self.root.times(made[-1])
 
     def _outputs(self, terms: Sequence[Array], own: Array | float = 0.0) -> Array:

@@ -28,7 +28,7 @@ from macmpi.half_steps.w_step import carry_out
 from macmpi.mac import Mac
 from macmpi.methods.candidates import CRITERIA, Comparing, candidates_of
 from macmpi.methods.selection import Selection
-from macmpi.nets.layers.rbf import GaussianBasis
+from macmpi.nets.layers.fitted import GaussianBasis
 from macmpi.nets.losses import Squared
 from macmpi.nets.losses.cross_entropy import CrossEntropy
 from macmpi.parallel import tiles

@@ -24,10 +24,7 @@ class Root:
     residual (n, L): q with B^T q = -gradient, so that near the outputs the loss is 1/2 ||q - B dF||^2 + constant.
     """
 
-    if TYPE_CHECKING:
-
-        @property
-        def residual(self) -> Array: ...
+    residual: Array
 
     def times(self, dF: Array) -> Array:
         """B dF, row by row."""

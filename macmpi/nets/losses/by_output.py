@@ -19,8 +19,7 @@ import numpy as np
 
 from macmpi.nets.design import row_dots
 from macmpi.nets.layers import Tangent
-from macmpi.nets.layers.activation import function
-from macmpi.nets.layers.softmax import softmax
+from macmpi.nets.layers.activation import function, softmax
 from macmpi.nets.losses import Loss, Root
 from macmpi.typing import Array
 
