@@ -18,9 +18,17 @@ from macmpi import UsageError
 from macmpi.config import Data
 from macmpi.config.auto import Sizes
 from macmpi.data.alike import block_sum, check_same_data, opened_alike, sum_of_blocks
-from macmpi.data.checks import check_single, check_size, check_some, check_varied, largest, not_negative
-from macmpi.data.dataset import POINTS, SIDES, WEIGHTS, Dataset, Raw, share_arrays
-from macmpi.data.gathered import Points
+from macmpi.data.checks import (
+    check_known,
+    check_seen,
+    check_single,
+    check_size,
+    check_some,
+    check_varied,
+    largest,
+    not_negative,
+)
+from macmpi.data.dataset import NUMBERS, POINTS, SIDES, WEIGHTS, Dataset, Points, Raw, Wanted, share_arrays
 from macmpi.data.parts import (
     FileRows,
     Part,
@@ -33,8 +41,7 @@ from macmpi.data.parts import (
     split_of,
 )
 from macmpi.data.scaling import AS_IS, Rows, Scaling, ScalingRule, sparse_scaling, spread_rows, unscaled
-from macmpi.data.sparse import SparseRows
-from macmpi.data.targets import NUMBERS, Wanted, check_known, check_seen
+from macmpi.data.wide import SparseRows
 from macmpi.parallel.points import Partitions, partition_points
 from macmpi.parallel.rows import Converted, RowSet
 from macmpi.parallel.team import Team, on_root

@@ -7,15 +7,20 @@ import gzip
 import io
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from csv import reader
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from macmpi import UsageError
-from macmpi.data.reading import told
+from macmpi.data.frames import Columns
+from macmpi.data.reading import InFile, told
+from macmpi.data.series import series_of
 from macmpi.data.texts import MISSING, NUMBER, is_number
+from macmpi.typing import Array
 
 CSV, PARQUET = (".csv", ".tsv", ".csv.gz", ".tsv.gz"), (".parquet",)
 
@@ -209,3 +214,54 @@ def _in_utf8(content: bytes) -> bytes:
             f"line {line} is no {error.encoding.upper()}, perhaps Latin-1: save the file as UTF-8"
         ) from None
     return content
+
+
+# --- columns that stay in a file --------------------------------------------------------------------------------------
+
+
+class ColumnByColumn(Mapping[str, Any]):
+    """The columns of a Parquet file by their names, as `series_of` gives them, each read when it is asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.file = path, parquet_file(path)
+        self._names = [name for name in self.file.schema_arrow.names if not name.startswith("__index_level_")]
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._names:
+            raise KeyError(name)
+        with told(f"{self.path}: column {name}"):
+            return series_of(self.file.read(columns=[name]), str(self.path))[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def rows(self, columns: Columns) -> InFile:
+        """Some columns as rows (N, D), read by row groups, in their own type where that holds all of them."""
+        facts, names = self.file.metadata, [column.name for column in columns.each]
+        ends = np.cumsum([0, *(facts.row_group(g).num_rows for g in range(facts.num_row_groups))])
+        last: list[tuple[int, Array]] = []
+
+        def group(g: int) -> Array:
+            if not last or last[0][0] != g:
+                made = columns.encode(self.file.read_row_group(g, columns=names), str(self.path))
+                last[:] = [(g, made.astype(dtype, copy=False))]
+            return last[0][1]
+
+        def read(start: int, stop: int) -> Array:
+            first, after = np.searchsorted(ends, start, side="right") - 1, np.searchsorted(ends, stop)
+            parts = [group(g)[max(start - ends[g], 0) : stop - ends[g]] for g in range(first, after)]
+            return np.concatenate(parts) if parts else np.empty((0, len(columns.names)), dtype)
+
+        dtype = self._type(columns)
+        return InFile((facts.num_rows, len(columns.names)), dtype, read)
+
+    def _type(self, columns: Columns) -> np.dtype:
+        """The type of the columns together where they are plain numbers of few bytes, else float64."""
+        schema, double = self.file.schema_arrow, np.dtype(np.float64)
+        types = [np.dtype(schema.field(column.name).type.to_pandas_dtype()) for column in columns.each]
+        plain = all(c.kind in ("number", "truth") and not (c.missing or c.form) for c in columns.each)
+        small = plain and all(of.kind in "biuf" and of.itemsize <= 4 for of in types)
+        return np.result_type(*types) if small else double

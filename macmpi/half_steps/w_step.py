@@ -171,13 +171,12 @@ def _segment_error(parts: Parts, k: int, flat: Array, state: State[MacState]) ->
     given = WInputs(parts, state, *measured(parts, state))
     A, T, last = parts.inputs(k, state), targets(given, k), k == len(parts.plan.chain.sites)
 
-    def part(rows: slice) -> list[float]:
-        F, own = segment.forward(weights, A[rows]), at(parts.data.weights, rows)
-        if last:
-            return [float(total_of(parts.plan.resolved.loss.value(T[rows], F), own))]
-        return [0.5 * float(total_of(given.metrics[k].square(T[rows] - F), own))]
+    def add(rows: slice, out: Array) -> None:
+        F = segment.forward(weights, A[rows])
+        errors = parts.plan.resolved.loss.value(T[rows], F) if last else given.metrics[k].square(T[rows] - F)
+        out[0] = (1.0 if last else 0.5) * float(total_of(errors, at(parts.data.weights, rows)))
 
-    return float(parts.evaluation.total(parts.plan.work.train, part, 1)[0])
+    return float(parts.total(add, 1)[0])
 
 
 # --- work lists -------------------------------------------------------------------------------------------------------

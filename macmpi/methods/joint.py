@@ -15,7 +15,7 @@ large: so the path of theorem B.3 can be followed to where rounding ends it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -27,7 +27,6 @@ from macmpi.half_steps.problems import ZInputs, prepare_z, z_problem
 from macmpi.mac import Mac
 from macmpi.nets.design import at, row_dots, total_of
 from macmpi.nets.layers import Map
-from macmpi.parallel.shared_work import TreeSum
 from macmpi.parallel.streams import stream
 from macmpi.parallel.tiles import Tile
 from macmpi.solvers.arrow import Arrow, arrow_of, settled
@@ -67,28 +66,14 @@ ROUNDING = 64.0
 class Joint(Mac):
     """Newton's method in weights and coordinates as a Method.  Collective: where a method says so."""
 
-    def start_at(self, weights: Array, gradient_step: bool) -> State[JointState]:
-        """Does as MAC does, with a record of its own.  Collective: yes."""
-        return _owned(super().start_at(weights, gradient_step))
-
-    def start_from(self, codes: Array, seed: int, range_: float) -> State[JointState]:
-        """Does as MAC does, with a record of its own.  Collective: yes."""
-        return _owned(super().start_from(codes, seed, range_))
+    def new_record(self, state: State[MacState]) -> JointState:
+        """MAC's own, and the first damping.  Collective: no."""
+        return JointState(**vars(state.own), damping=FIRST)
 
     @cached_property
     def tiles(self) -> Sequence[Tile]:
         """The tiles of this rank's points.  Collective: no."""
         return self.plan.work.train.tiles_of(self.team.rank)
-
-    @cached_property
-    def sums(self) -> TreeSum:
-        """Sums over the tiles.  Collective: yes, the first time."""
-        return self.plan.work.train.tile_sums(self.team)
-
-    def total(self, add: Callable[[slice, Array], None], width: int) -> Array:
-        """The sum of what add(rows, out) adds to out (width,) for each tile.  Collective: yes."""
-        own = dict(enumerate(self.tiles, self.sums.own.start))
-        return self.sums(lambda i, out: add(own[i].rows, out), width)
 
     def sweep(self, state: State[Any], pause: Pause = never) -> bool:
         """One step; none, where no damping lets E_Q + ridge fall.  Collective: yes.
@@ -152,7 +137,7 @@ class Joint(Mac):
             out[0] += total_of(problem.values(Z), at(self.data.weights, rows))
 
         with self.clock("z"):
-            (error,) = self.total(part, 1)
+            (error,) = self.parts.total(part, 1)
         return found, float(error) + self.shaping(state)
 
     def shaping(self, state: State[Any]) -> float:
@@ -184,7 +169,7 @@ class System:
                 out[P : P + 2] += [total_of(found, arrow.weights) for found in (arrow.values, arrow.falls)]
                 self._add_forms(arrow, rows, block_views(out[P + 2 :], forms))
 
-            sums = joint.total(add, P + 2 + sum(n * n for n, _ in forms))
+            sums = joint.parts.total(add, P + 2 + sum(n * n for n, _ in forms))
         self.slope = sums[:P] - ridge_gradient(joint.parts, state)
         self.error, self.falls = float(sums[P]) + joint.shaping(state), float(sums[P + 1])
         with joint.clock("w"):
@@ -251,7 +236,7 @@ class System:
             self.arrows[rows.start].add_product(changes, share, block_views(out, self.shapes))
 
         moved = replace(self.state, weights=direction)
-        return self.joint.total(add, len(direction)) + ridge_gradient(self.joint.parts, moved)
+        return self.joint.parts.total(add, len(direction)) + ridge_gradient(self.joint.parts, moved)
 
     def _preconditioned(self, R: Array, damping: float) -> Array:
         """(M_k (x) G_k + ridge + damping)^-1 R of each layer; of others than linear maps for numbers M_k and G_k.
@@ -269,7 +254,3 @@ class System:
 
 def _is_linear(map_: Map) -> bool:
     return "linear" in map_.own.capabilities
-
-
-def _owned(state: State[MacState]) -> State[JointState]:
-    return state.owned_by(JointState(**vars(state.own), damping=FIRST))

@@ -13,7 +13,7 @@ import numpy as np
 
 from macmpi.config import Start
 from macmpi.data.dataset import Dataset
-from macmpi.half_steps.ends import RANGE
+from macmpi.half_steps.method import RANGE
 from macmpi.mac import Mac
 from macmpi.methods.choose import Method, choose
 from macmpi.methods.embedding import elastic_embedding, principal_codes, principal_directions, rotation_to_signs
@@ -92,7 +92,7 @@ def start(method: Method, origin: Origin) -> State[Any]:
     method.parts.team.share_array(flat)
     state = method.start_at(flat, keys.gradient_step and keys.method not in ("staged", "model"))
     if method.plan.resolved.before:
-        method.go_on(state, origin.last)  # type: ignore[union-attr]  # that of a stream
+        method.go_on(state, origin.last)  # type: ignore[attr-defined]  # that of a stream
     return state
 
 

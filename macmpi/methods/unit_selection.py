@@ -169,7 +169,7 @@ class UnitSelection(Mac):
     def _value(self, method: Mac, state: State[MacState]) -> float:
         """E1 + C per point as the run would end here: with the output layer fitted.  Collective: yes."""
         after = method.finish(state)
-        error = method.parts.evaluation.nested(method.parts.weights(after)).error
+        error = method.parts.nested(method.parts.weights(after)).error
         return self.team.from_root(lambda: error + self._cost(method.plan))
 
     def _candidates(self, place: Place, net: Net) -> list[Candidate]:
@@ -212,12 +212,8 @@ class UnitSelection(Mac):
             (fitted,) = self.team.from_root(lambda: prefixes(sums, np.arange(inner.n_out), [inner.n_out]))
             weights[after.parameter_blocks[-1]] = fitted.weights.astype(A.dtype)
 
-        def part(rows: slice) -> list[float]:
-            outputs = after.forward(weights, A[rows][:, kept.inputs])
-            return [plan.resolved.loss.value(data.Y[rows], outputs).sum(dtype=float)]
-
-        (error,) = parts.evaluation.total(plan.work.train, part, 1) / plan.n_train
-        return float(self.team.from_root(lambda: error))
+        (found,) = parts.errors(lambda rows: [after.forward(weights, A[rows][:, kept.inputs])], 1)
+        return self.team.from_root(lambda: found.error)
 
     def _made(self, candidate: Candidate, net: Net) -> Net:
         """The net of a candidate.  Collective: yes."""

@@ -70,7 +70,7 @@ class Resolved:
     placement: parallel.data says where rows of points live.  point_bytes: those of a point that a rank keeps.
     before: points of the pieces of a stream that come before these.
     finishing: full MAC ends with steps of all points, as these values have them; None: it does not.
-    columns: of the data, of a net that is trained on coordinates of fewer points (data/span.py), which its chain reads;
+    columns: of the data, of a net that is trained on coordinates of fewer points (data/wide.py), which its chain reads;
     0: it reads the columns.
     config: this one, without the half steps' keys where there are none; another net is resolved from it.
     Two are equal whose runs are, however their configs say it.

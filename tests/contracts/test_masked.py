@@ -26,7 +26,7 @@ from contracts.examples import (
 from numpy.testing import assert_allclose, assert_array_equal
 
 from macmpi.demand import Demand
-from macmpi.methods.stochastic.factors import put_slopes
+from macmpi.methods.stochastic.passes import put_slopes
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import is_plain
 from macmpi.nets.layers.activation import Activation

@@ -18,10 +18,9 @@ from theory.nets import ACTIVATIONS, VALUES
 
 from macmpi.config import Config, Method, Model, Run, Start, Stochastic
 from macmpi.data.dataset import Dataset
-from macmpi.methods.stochastic.factors import probed_of, put_slopes
-from macmpi.methods.stochastic.gauss_newton import Points
 from macmpi.methods.stochastic.layers import Layout, layer_curvature
 from macmpi.methods.stochastic.method import Stochastic as Method_
+from macmpi.methods.stochastic.passes import Points, probed_of, put_slopes
 from macmpi.methods.stochastic.schedule import Damping
 from macmpi.nets.losses import LOSSES
 from macmpi.nets.segment import Tape

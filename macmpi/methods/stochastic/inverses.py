@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 from numpy.linalg import LinAlgError
@@ -47,30 +47,22 @@ SomeRows = Callable[[slice, Array], Array]
 """Puts some rows of a product into an array, and gives it."""
 
 
-class Inverse(Protocol):
-    """A symmetric inverse (A + s I)^-1 (d, d), in arrays of a State.  Collective: no."""
-
-    def renew(self, A: Array, shift: float, last: Array) -> None:
-        """Makes it of another A and s.  last: what its arrays held before, eigenvectors where it is made of them."""
-
-    def of_rows(self, Q: Array, out: Array | None = None) -> Array:
-        """Q (A + s I)^-1 for Q (n, d), or [Q, 1] (A + s I)^-1 for Q (n, d - 1): (n, d), in `out` if it is given."""
-
-    def times(self, S: Array) -> SomeRows:
-        """(A + s I)^-1 S for S (d, m), some rows at a time; what all of them have in common is made at once."""
-
-
 @dataclass(frozen=True)
 class Dense:
-    """All of an inverse; double: made in double precision."""
+    """A symmetric inverse (A + s I)^-1 (d, d), all of it, in arrays of a State; double: made in double precision.
+
+    Collective: no.
+    """
 
     matrix: Array
     double: bool = False
 
     def renew(self, A: Array, shift: float, last: Array) -> None:
+        """Makes it of another A and s.  last: what its arrays held before, eigenvectors where it is made of them."""
         self.matrix[:] = shifted_inverse(A, shift, self.double)
 
     def of_rows(self, Q: Array, out: Array | None = None) -> Array:
+        """Q (A + s I)^-1 for Q (n, d), or [Q, 1] (A + s I)^-1 for Q (n, d - 1): (n, d), in `out` if it is given."""
         width = Q.shape[1]
         if width == len(self.matrix):
             return np.matmul(Q, self.matrix, out=out)
@@ -79,6 +71,7 @@ class Dense:
         return found
 
     def times(self, S: Array) -> SomeRows:
+        """(A + s I)^-1 S for S (d, m), some rows at a time; what all of them have in common is made at once."""
         return lambda units, out: np.matmul(self.matrix[units], S, out=out)
 
 
@@ -95,7 +88,7 @@ class Identity(Dense):
 
 @dataclass(frozen=True)
 class LowRank:
-    """U (d, r), and in `shares` c (r,) and 1 / t.  They do not change while the inverse is in use.
+    """What Dense is, in leading eigenvectors: U (d, r), and in `shares` c (r,) and 1 / t, which stay while it is used.
 
     number: of the inverse, by which its first eigenvectors are drawn.
     """
@@ -131,6 +124,10 @@ class LowRank:
     def _scaled(self) -> Array:
         found: Array = self.U * self.shares[:-1]
         return found
+
+
+Inverse: TypeAlias = Dense | LowRank
+"""An inverse: whole, or in leading eigenvectors."""
 
 
 def leading(A: Array, known: Array, j: int) -> Spectrum:

@@ -17,7 +17,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from macmpi.half_steps.evaluation import Evaluation
+from macmpi.half_steps.parts import Parts
 from macmpi.methods.stochastic.curvature import RunningCurvature
 from macmpi.methods.stochastic.layers import Gradient
 from macmpi.methods.stochastic.schedule import Running
@@ -61,16 +61,9 @@ class Directions:
         longest = max((place.stop - place.start for place in runs), default=0)
         self._memory = np.empty(longest, self.plan.dtype)
 
-    def empty(self) -> Array:
-        """Flat weights, anything in them, shared by the ranks of a node; to be read until the next ones are asked for.
-
-        Collective: yes.
-        """
-        return self._buffer.array((self.layout.weights[-1].stop,), self.plan.dtype)
-
     def whole(self, slopes: Sum, n: float, damping: float, state: Running) -> Array:
         """D of all units, in a flat array to be read before the next one is made.  Collective: yes."""
-        found = self.empty()
+        found = self._buffer.array((self.layout.weights[-1].stop,), self.plan.dtype)
         for _ in self.runs(slopes, n, damping, state, found):
             pass
         self.team.gather_parts(found, self.places)
@@ -184,16 +177,16 @@ def take_back(moves: Moves, state: Running) -> None:
     _with_more_damping(state, 2.0 * state.own.level)
 
 
-def is_lost(evaluation: Evaluation, state: Running) -> bool:
+def is_lost(parts: Parts, state: Running) -> bool:
     """Tells whether the epoch before has lost the weights.
 
     A few validation points may be far off by chance, so the training points are asked too.  Cost: two passes through
     the net where the validation error is as high as that.  Collective: yes.
     """
-    history, shapes = state.history, evaluation.plan.chain.block_shapes
+    history, shapes = state.history, parts.plan.chain.block_shapes
     if not history.e1_val > tuned.LOST * history.best_e1_val:
         return False
-    now, best = [evaluation.nested(block_views(flat, shapes)).error for flat in (state.result, history.best_weights)]
+    now, best = [parts.nested(block_views(flat, shapes)).error for flat in (state.result, history.best_weights)]
     return now > best
 
 
