@@ -51,7 +51,8 @@ def model_of(chain: Chain, random: np.random.Generator, weights: Any = None, **c
     of_x, of_y = (Scaling(random.normal(size=n), random.uniform(0.5, 20.0, n)) for n in (chain.n_in, chain.n_out))
     if "classes" in changes:
         of_y = unscaled(chain.n_out)
-    return replace(Model(chain, weights, of_x, of_y, autoencoder=False), **changes)
+    kept = {"last": np.concatenate([W.ravel() for W in weights])}
+    return replace(Model(chain, kept, of_x, of_y, autoencoder=False), **changes)
 
 
 def points(model: Model, random: np.random.Generator, n: int = 40) -> Array:
@@ -237,7 +238,7 @@ def test_labels(kind: str, random: np.random.Generator) -> None:
 
 def test_probabilities_of_outputs_that_exp_cannot_take(random: np.random.Generator) -> None:
     model = model_of(dense(3), random, classes=np.arange(3))
-    model = replace(model, weights=tuple(1e4 * W for W in model.weights))
+    model = replace(model, kept={"last": 1e4 * model.kept["last"]})
     found = runner_of(model)(points(model, random))
     assert np.isfinite(found["probabilities"]).all()
 
