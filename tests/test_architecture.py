@@ -370,7 +370,7 @@ def test_a_kind_of_map_is_known_to_files_of_layers_alone() -> None:
         for alias in node.names
         if str(node.module).startswith("macmpi.nets.layers") and alias.name in kinds
     }
-    assert known == {*(("nets.skips", name) for name in ("Add", "Copy", "Stack")), ("api.given", "Activation")}
+    assert known == {*(("nets.build", name) for name in ("Add", "Copy", "Stack")), ("api.given", "Activation")}
 
 
 def test_nobody_asks_a_path_what_it_is() -> None:

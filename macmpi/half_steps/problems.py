@@ -15,9 +15,8 @@ import numpy as np
 from macmpi.half_steps.parts import Inputs, Parts
 from macmpi.nets.chain import with_data
 from macmpi.nets.design import at, total_of
-from macmpi.nets.joint import Joint, JointLoss
 from macmpi.nets.losses import Metric, Squared, metric, times
-from macmpi.nets.regression import joined
+from macmpi.nets.regression import Joint, JointLoss, joined
 from macmpi.parallel.points import Points
 from macmpi.plan.plan import Plan
 from macmpi.plan.work_lists import Job, WorkList

@@ -30,8 +30,8 @@ from macmpi.parallel.tiles import BLOCKS, Tile
 from macmpi.plan.work_lists import Job
 from macmpi.reductions import EVERY
 from macmpi.solvers import better
+from macmpi.solvers.gradient_solvers import SGDW, Gradient
 from macmpi.solvers.grams import UnitWhitening, Whitening
-from macmpi.solvers.w_descent import SGDW, Gradient
 from macmpi.solvers.w_problem import UnitProblem, WProblem
 from macmpi.typing import Array
 

@@ -197,7 +197,7 @@ def carry_out(work: WorkList, tasks: Solving, points: Points, team: Team, clock:
 
 
 def _do(task: Task, tasks: Solving, over_points: OverPoints) -> None:
-    """Has a task done by the method of its kind.  Collective: where that is."""
+    """Does a task.  Collective: where its kind says so."""
     match task:
         case Gram():
             tasks.gram(task, over_points)

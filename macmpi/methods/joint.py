@@ -176,15 +176,15 @@ class System:
         plan, rank = self.plan, self.joint.team.rank
         first = plan.work.train.held(rank).start + rows.start
         for i in range(DRAWS):
-            for k, tape, U in arrow.draws(stream(plan.seed, "metrics", self.state.iteration, first, i)):
+            for tape, U in arrow.draws(stream(plan.seed, "metrics", self.state.iteration, first, i)):
                 for step, dF in tape.backwards(U):
                     assert step.W is not None and step.block is not None
                     D = dF[:, : step.map.own.n_out] / np.sqrt(DRAWS * plan.n_train)
                     squares = shared_metric(D.T @ D, len(step.W)) if _is_linear(step.map) else row_dots(D, D).sum()
-                    forms[2 * plan.features[k].parameter_blocks[step.block]][:] += squares
-        for segment, tape in zip(plan.features, arrow.tapes, strict=True):
+                    forms[2 * step.block][:] += squares
+        for tape in arrow.tapes:
             grams = tape.scales(lambda step: inputs_gram(step, arrow.weights))
-            for block, G in zip(segment.parameter_blocks, grams, strict=True):
+            for block, G in zip(tape.blocks, grams, strict=True):
                 forms[2 * block + 1][:] += G
 
     def step(self, damping: float) -> tuple[Array, float, float]:

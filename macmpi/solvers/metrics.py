@@ -16,7 +16,7 @@ import numpy as np
 from numpy.linalg import LinAlgError
 
 from macmpi.nets.losses import Loss, weighted
-from macmpi.nets.tape import Step, Tape
+from macmpi.nets.segment import Step, Tape
 from macmpi.parallel.lapack import lapack
 from macmpi.parallel.shared_work import RowMaker
 from macmpi.reductions import EVERY

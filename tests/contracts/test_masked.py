@@ -32,7 +32,7 @@ from macmpi.nets.layers import is_plain
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.masked import as_text, from_text
-from macmpi.nets.losses.squared import Squared
+from macmpi.nets.losses import Squared
 from macmpi.reductions import OverPoints
 from macmpi.solvers import W_SOLVERS
 from macmpi.solvers.closed_form import ClosedForm

@@ -27,7 +27,7 @@ from macmpi.half_steps.problems import layer_gram
 from macmpi.half_steps.w_step import carry_out
 from macmpi.mac import Mac
 from macmpi.methods.selection import Comparing, Selection
-from macmpi.nets.layers.rbf import GaussianBasis
+from macmpi.nets.layers.fitted import GaussianBasis
 from macmpi.nets.losses import Squared
 from macmpi.nets.losses.cross_entropy import CrossEntropy
 from macmpi.parallel import tiles

@@ -23,7 +23,7 @@ from macmpi.methods.stochastic.method import Stochastic as Method_
 from macmpi.methods.stochastic.passes import Points, probed_of, put_slopes
 from macmpi.methods.stochastic.schedule import Damping
 from macmpi.nets.losses import LOSSES
-from macmpi.nets.tape import Tape
+from macmpi.nets.segment import Tape
 from macmpi.parallel import balance, tiles
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.shared_work import RowMaker, Sum
