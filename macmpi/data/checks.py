@@ -304,7 +304,7 @@ def classes_of(
     names: what labels 0, 1, ... are called in messages; drawn: the points of Y_val are some of those given as Y.
     Raises UsageError, and warns of classes that were given validation points do not have.  Cost: a sort.
     """
-    classes = np.unique(np.concatenate([Y, Y_val])).astype(np.int64 if names is not None else dtype)
+    classes = np.unique(np.concatenate([Y, Y_val])).astype(dtype)
     if not 2 <= len(classes) <= MOST_CLASSES:
         raise UsageError(
             f'data.source = "{source}": Y holds {many(len(classes), "class")}; 2 to {MOST_CLASSES:,} are possible '

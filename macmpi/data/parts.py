@@ -58,9 +58,8 @@ def raw_of(config: Data, wanted: Wanted = NUMBERS, by_rows: bool = False, points
                 f'data.source = "{config.source}": X holds {shape[0]} steps a point, and the first layer has steps = '
                 f'{wanted.sequences}: give it as many, or, of images, data.scale = "range"'
             )
-    label_type = targets.dtype if labels else np.int64
     plain = not labels and len(targets.shape) == 1
-    return Raw(held, scale, scale_y, labels, label_type, names, plain, points.columns, shape, steps)
+    return Raw(held, scale, scale_y, labels, names, plain, points.columns, shape, steps)
 
 
 def place_of(config: Data) -> str:
@@ -369,7 +368,8 @@ def classes_in(parts: Parts, raw: Raw, source: str, known: Array | None = None) 
     if not raw.labels:
         return None
     Y, Y_val = (parts[name].labels() for name in ("Y", "Y_val"))
+    given = raw.arrays["Y"].dtype if raw.names is None else np.int64
     if known is not None:
-        found = np.unique(np.concatenate([Y, Y_val])).astype(raw.label_type if raw.names is None else int)
+        found = np.unique(np.concatenate([Y, Y_val])).astype(given)
         return checks.known_classes(found if raw.names is None else raw.names[found], known, source, raw.names)
-    return checks.classes_of(Y, Y_val, source, raw.names, raw.label_type, "X_val" not in raw.arrays)
+    return checks.classes_of(Y, Y_val, source, raw.names, given, "X_val" not in raw.arrays)
