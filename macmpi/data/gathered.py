@@ -26,13 +26,12 @@ from macmpi.data.named_sets import NAMED_SETS, PREFIX, folder, read_library_set
 from macmpi.data.reading import (
     check_there,
     contents,
-    declared,
-    facts_of,
     names_in,
     npy_rows,
     read_array,
     read_file,
     told,
+    whole,
     zarr_arrays,
 )
 from macmpi.data.series import USUAL, series_of, targets_of, weights_of
@@ -192,7 +191,7 @@ def _of_zarr(path: Path, by_rows: bool) -> Points:
         raise UsageError(f"data.source: {os.path.abspath(path)} is no folder")
     found = zarr_arrays(path, POINTS if by_rows else (*POINTS, *GROUPS))
     with told(str(path)):
-        arrays = found if by_rows else {name: declared(A[()], facts_of(A)) for name, A in found.items()}
+        arrays = found if by_rows else {name: whole(A) for name, A in found.items()}
     return Points(dict(arrays))
 
 
