@@ -49,7 +49,7 @@ class Raw:
     """Arrays of points, checked, that are converted block by block, and what becomes of them.
 
     arrays: as of `Points`, with numbers in the place of text; an autoencoder has no Y.
-    labels: Y holds class labels, (N,) or (N, 1), given in label_type; names: where they are text, that of labels 0, 1,
+    labels: Y holds class labels, (N,) or (N, 1); names: where they are text, that of labels 0, 1,
     ...; one_dimensional: the targets, Y or X, are numbers that the file has as (N,); columns: of a table, by which X
     was made.  shape: height and width, and perhaps channels, of a row that is an image, else None; steps: of rows that
     are sequences, else 0.
@@ -59,7 +59,6 @@ class Raw:
     scale: ScalingRule = AS_IS
     scale_y: ScalingRule = AS_IS
     labels: bool = False
-    label_type: Any = np.int64
     names: Array | None = None
     one_dimensional: bool = False
     columns: Columns | None = None

@@ -7,8 +7,9 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,12 @@ from macmpi.data.named_sets import NAMED_SETS, PREFIX, folder, read_library_set
 from macmpi.data.reading import (
     check_there,
     contents,
-    declared,
-    facts_of,
     names_in,
     npy_rows,
     read_array,
     read_file,
     told,
+    whole,
     zarr_arrays,
 )
 from macmpi.data.series import USUAL, series_of, targets_of, weights_of
@@ -54,18 +54,6 @@ CLASSES = "macmpi_classes"
 
 ARGUMENTS = "the arguments of fit"
 """The name in messages of points that come from no source."""
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A kind of source: which keys of [data] say how it is read, and that.
-
-    by_rows: ranks can read their own rows of it.
-    """
-
-    keys: tuple[str, ...]
-    read: Callable[[], Points]
-    by_rows: bool = False
 
 
 OF_TABLES = ("target", "weights", "ignore", "categories", "empty", "missing")
@@ -99,32 +87,38 @@ def gathered(config: Data, missing: bool = False, by_rows: bool = False, labels:
     missing: targets may be NaN.  labels: those of a named set are wanted.  by_rows: ranks are to read their own rows of
     it; of an HDF5 file these are its datasets, of which the headers alone are read and checked.
     """
-    kind = _kind_of(config, missing, by_rows, labels)
-    if by_rows and not kind.by_rows:
+    keys, by_rows_too, read = _kind_of(config, missing, by_rows, labels)
+    if by_rows and not by_rows_too:
         raise UsageError(
             f'parallel.data = "sharded": data.source = "{config.source}" is read whole; use parallel.data = "node" or '
             '"replicated", or write the points to an HDF5, .npy, .parquet or .zarr file (X, and Y)'
         )
-    check_keys(config, kind.keys)
-    return kind.read()
+    check_keys(config, keys)
+    return read()
 
 
-def _kind_of(config: Data, missing: bool, by_rows: bool, labels: bool) -> Kind:
-    path = Path(config.source)
-    if config.source in NAMED_SETS:
-        return Kind((), partial(NAMED_SETS[config.source], config, labels), by_rows=True)
-    if config.source.startswith(PREFIX):
-        return Kind((), lambda: Points(read_library_set(config.source)))
-    if config.source.startswith(OPENML) or is_table(path):
-        by_groups = config.source.startswith(OPENML) or of_parquet(path)
-        return Kind(OF_TABLES, partial(_of_table, config, missing, by_rows and by_groups), by_groups)
+def _kind_of(
+    config: Data, missing: bool, by_rows: bool, labels: bool
+) -> tuple[tuple[str, ...], bool, Callable[[], Points]]:
+    """Says of a source which keys of [data] it reads, whether ranks can read their own rows of it, and how it is read.
+
+    The arguments are those of `gathered`.
+    """
+    path, source = Path(config.source), config.source
+    if source in NAMED_SETS:
+        return (), True, partial(NAMED_SETS[source], config, labels)
+    if source.startswith(PREFIX):
+        return (), False, lambda: Points(read_library_set(source))
+    if source.startswith(OPENML) or is_table(path):
+        by_groups = source.startswith(OPENML) or of_parquet(path)
+        return OF_TABLES, by_groups, partial(_of_table, config, missing, by_rows and by_groups)
     if path.suffix == ".npy":
-        return Kind(("target", "weights"), partial(_of_array, config, by_rows), by_rows=True)
+        return ("target", "weights"), True, partial(_of_array, config, by_rows)
     if path.suffix == ".zarr":
-        return Kind((), partial(_of_zarr, path, by_rows), by_rows=True)
-    if config.source and os.path.isdir(path):
-        return Kind(("target", "image_size"), partial(_of_images, config))
-    return Kind((), partial(_of_file, config, by_rows), by_rows=True)
+        return (), True, partial(_of_zarr, path, by_rows)
+    if source and os.path.isdir(path):
+        return ("target", "image_size"), False, partial(_of_images, config)
+    return (), True, partial(_of_file, config, by_rows)
 
 
 # --- files of arrays --------------------------------------------------------------------------------------------------
@@ -181,7 +175,7 @@ def _of_array(config: Data, by_rows: bool) -> Points:
 
     targets = [_column(X, text, "data.target", path) for text in config.targets or []]
     weights = [_column(X, config.weights, "data.weights", path)] if config.weights else []
-    _check_once(*([str(column) for column in columns] for columns in (targets, weights, [])))
+    _check_once({"target": [*map(str, targets)], "weights": [*map(str, weights)]})
     if weights:
         found["weights"] = columns_of_it(weights[0])
     if targets:
@@ -197,7 +191,7 @@ def _of_zarr(path: Path, by_rows: bool) -> Points:
         raise UsageError(f"data.source: {os.path.abspath(path)} is no folder")
     found = zarr_arrays(path, POINTS if by_rows else (*POINTS, *GROUPS))
     with told(str(path)):
-        arrays = found if by_rows else {name: declared(A[()], facts_of(A)) for name, A in found.items()}
+        arrays = found if by_rows else {name: whole(A) for name, A in found.items()}
     return Points(dict(arrays))
 
 
@@ -261,7 +255,7 @@ def of_frame(
     source = config.source
     series = series_of(frame, source)
     weights = [config.weights] if config.weights else []
-    asked = {"target": targets, "weights": weights, "ignore": config.ignore, "categories": config.categories}
+    asked = {"target": targets, "ignore": config.ignore, "weights": weights, "categories": config.categories}
     for key, names in asked.items():
         for name in names:
             if name not in series:
@@ -269,7 +263,7 @@ def of_frame(
                 close = difflib.get_close_matches(name.casefold(), known, n=1)
                 hint = f"did you mean {known[close[0]]!r}?" if close else f"it has {', '.join(list(series)[:20])}"
                 raise UsageError(f"data.{key}: {source} has no column {name!r}; {hint}")
-    _check_once(targets, weights, config.ignore, config.categories)
+    _check_once(asked)
     without = {*targets, *weights, *config.ignore}
     found = columns or Columns.of(frame, config, without, source)
     X = frame.rows(found) if isinstance(frame, ColumnByColumn) else found.encode(frame, source)
@@ -289,15 +283,16 @@ def answers_of(
     return found
 
 
-def _check_once(targets: list[str], weights: list[str], ignore: list[str], categories: list[str] | None = None) -> None:
-    """Raises UsageError where a column is named in two places that do not go together."""
+def _check_once(named: Mapping[str, list[str]]) -> None:
+    """Raises UsageError where a column is named in two places that do not go together: a target may be a category.
+
+    named: the columns that keys of [data] name, those that others should not repeat first.
+    """
+    targets = named["target"]
     if twice := sorted({name for name in targets if targets.count(name) > 1}):
         raise UsageError(f"data.target names {twice[0]!r} twice; name each target once")
-    pairs = [("ignore", ignore, "target", targets), ("weights", weights, "target", targets)]
-    pairs += [("weights", weights, "ignore", ignore)]
-    pairs += [("categories", categories or [], other, of) for other, of in (("ignore", ignore), ("weights", weights))]
-    for key, names, other, others in pairs:
-        if both := sorted({*names} & {*others}):
+    for (other, others), (key, names) in combinations(named.items(), 2):
+        if (both := sorted({*names} & {*others})) and (other, key) != ("target", "categories"):
             raise UsageError(f"data.{key}: column {both[0]!r} stands in data.{other}; take it out of one of them")
 
 

@@ -18,28 +18,9 @@ from macmpi import UsageError
 from macmpi.config import Data
 from macmpi.config.auto import Sizes
 from macmpi.data.alike import block_sum, check_same_data, opened_alike, sum_of_blocks
-from macmpi.data.checks import (
-    check_known,
-    check_seen,
-    check_single,
-    check_size,
-    check_some,
-    check_varied,
-    largest,
-    not_negative,
-)
+from macmpi.data.checks import check_columns, check_known, check_single, check_size, check_some, largest, not_negative
 from macmpi.data.dataset import NUMBERS, POINTS, SIDES, WEIGHTS, Dataset, Points, Raw, Wanted, share_arrays
-from macmpi.data.parts import (
-    FileRows,
-    Part,
-    Parts,
-    classes_in,
-    numbers_of,
-    parts_of,
-    raw_of,
-    sparse_rows,
-    split_of,
-)
+from macmpi.data.parts import Part, Parts, classes_in, numbers_of, parts_of, raw_of, split_of
 from macmpi.data.scaling import AS_IS, Rows, Scaling, ScalingRule, sparse_scaling, spread_rows, unscaled
 from macmpi.data.wide import SparseRows
 from macmpi.parallel.points import Partitions, partition_points
@@ -214,16 +195,9 @@ class Reader:
         """
         part, held, source = parts[name], parts[f"{name}_val"], self.config.source
         rows = self.rows(part, rule)
-
-        def check() -> None:
-            check_seen(rows.seen, part.name)
-            check_size(float(np.maximum(-rows.low, rows.high).max()), part.source.dtype, part.name)
-            if varied:
-                check_varied(rows.low, rows.high, part.name, source)
-
-        self.team.from_root(check)
+        facts = rows.low, rows.high, rows.seen, part.source.dtype
+        self.team.from_root(lambda: check_columns(*facts, part.name, source, varied))
         scaling = rows.scaling(rule)
-
         check = partial(wanted.check, source=source, autoencoder=part.missing is None)
         names = [f"{name}{side}" for side in SIDES]
         train, validation = [self._filled(parts, own, part.width, scaling.apply, check) for own in names]
@@ -234,7 +208,7 @@ class Reader:
 
     def _sparse_side(self, parts: Parts, rule: ScalingRule) -> tuple[Any, Any, Scaling]:
         """Gives what `_side` does, of inputs that stay sparse, which this process has.  Raises UsageError."""
-        both = [sparse_rows(parts[f"X{side}"]) for side in SIDES]
+        both = [parts[f"X{side}"].sparse() for side in SIDES]
         low, high, mean, squares = both[0].moments(self.weights)
         check_size(float(np.maximum(-low, high).max()), both[0].dtype, parts["X"].name)
         scaling = sparse_scaling(rule, low, high, mean, squares)
@@ -352,13 +326,13 @@ class Reader:
         facts = part.facts  # what holds these holds no file
         return out if kept is None else Converted(out, lambda raw: made(numbers_of(raw, facts)), width, dtype)
 
-    def _kept(self, part: Part, own: Tile, width: int) -> Array | FileRows | None:
+    def _kept(self, part: Part, own: Tile, width: int) -> Any:
         """An array to be filled with rows of this rank as they lie in the file, or the file itself, where they stay so.
 
         None where they are kept as `width` numbers of the run.
         """
         if self.in_file and not isinstance(part.source, np.ndarray):
-            return FileRows(part, own)
+            return part.in_file(own)
         narrower = self.in_file is not None and part.raw_bytes < width * self.dtype.itemsize
         return np.empty((len(own), part.width), part.source.dtype) if narrower else None
 

@@ -96,9 +96,12 @@ def read_file(path: Path, names: tuple[str, ...], unread: bool = False) -> dict[
         with nullcontext(opened) if unread else opened as file:
             held = {name: files.dataset(file, name) for name in names if name in set(file)}
             facts = {name: facts_of(dataset) for name, dataset in held.items()}
-            if unread:
-                return held
-            return {name: declared(np.asarray(dataset[()]), facts[name]) for name, dataset in held.items()}
+            return held if unread else {name: whole(dataset, facts[name]) for name, dataset in held.items()}
+
+
+def whole(dataset: Any, facts: dict[str, Any] | None = None) -> Array:
+    """All numbers of a dataset of a file, as `declared`.  facts: those of the dataset, where they are known."""
+    return declared(np.asarray(dataset[()]), facts_of(dataset) if facts is None else facts)
 
 
 def facts_of(dataset: Any) -> dict[str, Any]:
