@@ -14,8 +14,8 @@ from importlib import import_module
 from pathlib import Path
 
 from macmpi import many
+from macmpi.parallel.exchange import PLACE, RESERVE, free_bytes
 from macmpi.parallel.mpi import NETMOD, leftovers
-from macmpi.parallel.shared_memory import PLACE, RESERVE, free_bytes
 from macmpi.parallel.team import Team, texts
 
 FINE, WARNING, FAULT = "ok", "warning", "FAULT"
