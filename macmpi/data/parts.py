@@ -36,7 +36,7 @@ def raw_of(config: Data, wanted: Wanted = NUMBERS, by_rows: bool = False, points
 
     wanted: what the config asks of them; points: those that have been read.  Raises UsageError.  Collective: no.
     """
-    points = points or gathered(config, wanted.loss.missing, by_rows, wanted.loss.labels)
+    points = points or gathered(config, wanted, by_rows)
     held, labels = dict(points.arrays), wanted.loss.labels
     if points.classes and not labels:
         held.pop("Y", None)
@@ -362,8 +362,4 @@ def classes_in(parts: Parts, raw: Raw, source: str, known: Array | None = None) 
     if not raw.labels:
         return None
     Y, Y_val = (parts[name].labels() for name in ("Y", "Y_val"))
-    given = raw.arrays["Y"].dtype if raw.names is None else np.int64
-    if known is not None:
-        found = np.unique(np.concatenate([Y, Y_val])).astype(given)
-        return checks.known_classes(found if raw.names is None else raw.names[found], known, source, raw.names)
-    return checks.classes_of(Y, Y_val, source, raw.names, given, "X_val" not in raw.arrays)
+    return checks.classes_of(Y, Y_val, raw, source, known)
