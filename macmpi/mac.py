@@ -15,8 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from macmpi.account import FLAT, SETTLED, STILL, Account
-from macmpi.half_steps.method import TrainingMethod
+from macmpi.half_steps.method import FLAT, SETTLED, STILL, Account, TrainingMethod
 from macmpi.half_steps.problems import prepare_z, z_inputs, z_problem
 from macmpi.half_steps.w_step import fit, keep_better, located, solve, words
 from macmpi.nets.losses import times

@@ -38,12 +38,11 @@ PACKAGES: dict[str, set[str]] = {
     "machine": {"macmpi", "console", "files", "parallel"},
     "data": {"macmpi", "config", "files", "nets", "parallel", "reductions", "typing"},
     "solvers": {"demand", "nets", "parallel", "reductions", "typing"},
-    "plan": {"demand", "macmpi", "config", "nets", "parallel", "solvers"},
+    "plan": {"demand", "macmpi", "config", "nets", "parallel", "solvers", "state", "typing"},
     "demand": set(),
-    "account": set(),
-    "half_steps": {"account", "macmpi", "data", "nets", "parallel", "plan", "reductions", "solvers", "state", "typing"},
-    "mac": {"account", "data", "half_steps", "nets", "parallel", "plan", "solvers", "state", "typing"},
-    "methods": {"account", "config", "data", "half_steps", "mac", "nets", "parallel", "plan", "reductions", "solvers"}
+    "half_steps": {"macmpi", "data", "nets", "parallel", "plan", "reductions", "solvers", "state", "typing"},
+    "mac": {"half_steps", "nets", "parallel", "state"},
+    "methods": {"config", "data", "half_steps", "mac", "nets", "parallel", "plan", "reductions", "solvers"}
     | {"state", "typing"},
     "results": {"macmpi", "config", "console", "data", "files", "machine", "nets", "reductions", "state", "typing"},
     "training": {
@@ -53,7 +52,6 @@ PACKAGES: dict[str, set[str]] = {
         "data",
         "files",
         "half_steps",
-        "account",
         "machine",
         "methods",
         "nets",

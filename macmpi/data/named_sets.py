@@ -15,7 +15,7 @@ import numpy as np
 from macmpi import UsageError
 from macmpi.config import Data
 from macmpi.data.dataset import SIDES, Points
-from macmpi.data.reading import read_file
+from macmpi.data.reading import read_file, told
 from macmpi.files import first_line
 from macmpi.parallel.streams import stream
 from macmpi.typing import Array
@@ -173,12 +173,8 @@ def library_set(source: str, fetch: bool) -> Any:
     Raises UsageError.
     """
     name = source.removeprefix(PREFIX)
-    try:
+    with told(f'data.source = "{source}"'):
         from sklearn import datasets
-    except ImportError:
-        raise UsageError(
-            f'data.source = "{source}" comes with scikit-learn, which is not installed: pip install scikit-learn'
-        ) from None
     keys = (key for key in dir(datasets) if key.startswith(("load_", "fetch_")))
     known = {key.partition("_")[2]: key for key in keys if key.partition("_")[2] not in NO_SETS}
     if not WORD.fullmatch(name) or name not in known:

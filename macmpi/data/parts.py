@@ -16,7 +16,7 @@ import numpy as np
 from macmpi import UsageError, files
 from macmpi.config import Data
 from macmpi.data import checks
-from macmpi.data.dataset import NUMBERS, SIDES, Points, Raw, Wanted
+from macmpi.data.dataset import NUMBERS, SIDES, WEIGHTS, Points, Raw, Wanted
 from macmpi.data.gathered import ARGUMENTS, gathered
 from macmpi.data.reading import check_there, declared, facts_of, read_file, told
 from macmpi.data.scaling import ScalingRule
@@ -327,8 +327,9 @@ def split_of(raw: Raw, config: Data, draw: bool = True, stream: bool = False) ->
 
 
 def parts_of(raw: Raw, config: Data, rows: Sequence[range | RowSet], missing: bool = False) -> Parts:
-    """The parts of all arrays that there are.  missing: numbers of Y may be.  Raises UsageError.  Collective: no.
+    """The parts of all arrays that there are; a target of weight 0 is none.  missing: numbers of Y may be.
 
+    Raises UsageError.  Collective: no.
     rows: those for training and for validation, as of `split_of`.
     """
     given, (n, n_val) = "X_val" in raw.arrays, map(len, rows)
@@ -341,7 +342,23 @@ def parts_of(raw: Raw, config: Data, rows: Sequence[range | RowSet], missing: bo
                 may_miss = missing if name == "Y" and not raw.labels else None
                 called = f"{place_of(config)}: dataset {held}"
                 found[f"{name}{side}"] = Part(raw.arrays[held], own, called, may_miss)
+    for name, side in zip(WEIGHTS, SIDES, strict=True):
+        if name in found and found[name].width > 1:
+            _check_each(found[name], found)
+            found[f"Y{side}"] = replace(found[f"Y{side}"], present=found[name])
     return found
+
+
+def _check_each(weights: Part, parts: Parts) -> None:
+    """Raises UsageError unless weights (N, L) have one for each target, those of the other points as well."""
+    outputs = parts["Y"].width if "Y" in parts else 1
+    text = f"{weights.name} has shape {tuple(weights.source.shape)}; one weight a point is needed, (N,)"
+    if "Y" not in parts and weights.width == parts["X"].width:
+        raise UsageError(f"{text}: weights of an autoencoder's outputs need targets of their own, Y = X")
+    if weights.width != outputs:
+        raise UsageError(text + (f", or one for each of the {outputs} targets, (N, {outputs})" if outputs > 1 else ""))
+    if any(name in parts and parts[name].width != outputs for name in WEIGHTS):
+        raise UsageError(f"{text}, or one for each of the {outputs} targets in both weights and weights_val")
 
 
 def classes_in(parts: Parts, raw: Raw, source: str, known: Array | None = None) -> Array | None:

@@ -50,16 +50,24 @@ OBJECTS |= {".*pickle.*": "it is not a file of plain arrays"}
 """Patterns of what NumPy says of what it would have to unpickle, and what is said in their place."""
 
 
+PACKAGES = {"PIL": "pillow", "sklearn": "scikit-learn", "zarr": "'zarr>=3'"}
+"""Libraries that pip installs by another name than they are imported by."""
+
+
 @contextmanager
 def told(what: str, instead: Mapping[str, str] = OBJECTS) -> Iterator[None]:
-    """Names what is read where it cannot be, whatever a library raises: it is what is wrong.
+    """Names what is read or written where it cannot be, whatever a library raises, or where the library is missing.
 
     instead: what is said in the place of texts of these patterns.  Raises UsageError.
     """
     try:
         yield
     except UsageError as error:
-        raise UsageError(f"{what}: {error}") from None
+        raise UsageError(str(error) if str(error).startswith(what) else f"{what}: {error}") from None
+    except ImportError as error:
+        library = (error.name or "").partition(".")[0]
+        install = PACKAGES.get(library, library)
+        raise UsageError(f"{what} needs {library}, which is missing: pip install {install}") from None
     except MemoryError:
         raise UsageError(f"{what} cannot be read: it says that it holds more than fits into memory") from None
     except Exception as error:  # noqa: BLE001 - there is no list of what these libraries raise
@@ -211,11 +219,9 @@ def npy_rows(path: Path) -> InFile:
 
 def zarr_arrays(path: Path, names: tuple[str, ...]) -> dict[str, InFile]:
     """The arrays of a folder of Zarr v3, or v2, unread, of these names.  Raises UsageError."""
-    try:
-        import zarr
-    except ImportError:
-        raise UsageError(f"{path}: Zarr is read by zarr, which is missing: pip install 'zarr>=3'") from None
     with told(str(path)):
+        import zarr
+
         group = zarr.open_group(path, mode="r")
         found = {name: array for name, array in group.arrays() if name in names}
         if "X" not in found:

@@ -67,14 +67,9 @@ def read_table(path: Path, typed: bool = True, empty: Sequence[str] = ()) -> Any
     empty: texts that stand for a missing value, besides the usual ones.  Columns that hold an index of pandas are left
     out.  Collective: no.
     """
-    _pyarrow(str(path))
-    if of_parquet(path):
-        with told(str(path), WORDS):
-            table = parquet_file(path).read()
-    else:
-        with told(str(path), WORDS):
-            table = _read_csv(path, typed, empty)
-        _check_columns(path, table.schema)
+    with told(str(path), WORDS):
+        table = parquet_file(path).read() if of_parquet(path) else _read_csv(path, typed, empty)
+        _check_columns(table.schema)
     return table.select([name for name in table.column_names if not name.startswith("__index_level_")])
 
 
@@ -85,22 +80,24 @@ def of_parquet(path: Path) -> bool:
 
 def parquet_file(path: Path) -> Any:
     """A Parquet file (of pyarrow), whose columns have names, of which no row is read.  Raises UsageError."""
-    _pyarrow(str(path))
-    from pyarrow import parquet
-
     with told(str(path), WORDS):
+        from pyarrow import parquet
+
         found = parquet.ParquetFile(path)
-    _check_columns(path, found.schema_arrow)
+        _check_columns(found.schema_arrow)
     return found
 
 
-def _check_columns(path: Path, schema: Any) -> None:
-    pa, names = _pyarrow(str(path)), schema.names
+def _check_columns(schema: Any) -> None:
+    """Raises UsageError where two columns have one name, or one holds bytes."""
+    from pyarrow import types
+
+    names = schema.names
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise UsageError(f"{path}: several columns have the name {json.dumps(twice[0])}; rename them")
+        raise UsageError(f"several columns have the name {json.dumps(twice[0])}; rename them")
     for field in schema:
-        if pa.types.is_binary(field.type):
-            raise UsageError(f"{path}: column {field.name} holds bytes that are no UTF-8; save the file as UTF-8")
+        if types.is_binary(field.type):
+            raise UsageError(f"column {field.name} holds bytes that are no UTF-8; save the file as UTF-8")
 
 
 def targets_within(table: Any) -> list[str]:
@@ -119,8 +116,9 @@ def table_bytes(path: Path, columns: dict[str, Any], targets: list[str] | None =
 
     targets: kept in a Parquet file, for `targets_within`.  Raises UsageError where pyarrow is missing.
     """
-    pa = _pyarrow(str(path))
-    from pyarrow import csv, parquet
+    with told(str(path)):
+        import pyarrow as pa
+        from pyarrow import csv, parquet
 
     name, buffer = path.name.lower(), io.BytesIO()
     table = pa.table(columns)
@@ -132,16 +130,6 @@ def table_bytes(path: Path, columns: dict[str, Any], targets: list[str] | None =
         csv.write_csv(table, buffer, csv.WriteOptions(delimiter=separator, quoting_style="needed"))
     content = buffer.getvalue()
     return gzip.compress(content, mtime=0) if name.endswith(".gz") else content
-
-
-def _pyarrow(name: str) -> Any:
-    try:
-        import pyarrow as pa
-    except ImportError:
-        raise UsageError(
-            f"{name}: tables are read and written by pyarrow, which is missing: pip install pyarrow"
-        ) from None
-    return pa
 
 
 def _read_csv(path: Path, typed: bool, empty: Sequence[str]) -> Any:
@@ -157,14 +145,14 @@ def _read_csv(path: Path, typed: bool, empty: Sequence[str]) -> Any:
         raise ValueError("it holds zero bytes, and is no text, or UTF-16 without its mark: save it as UTF-8")
     if b"\r" in content and b"\n" not in content:
         content = content.replace(b"\r", b"\n")
-    told = SEPARATOR.match(content)
-    content = content[told.end() :] if told else content
+    named = SEPARATOR.match(content)
+    content = content[named.end() :] if named else content
     names = HEAD.match(content)[0].decode("utf-8-sig").rstrip("\r")  # type: ignore[index]
     if not names.strip():
         raise ValueError("its first line is empty; it should hold the names of the columns")
     unquoted = QUOTED.sub("", names)
     separator = "\t" if ".tsv" in path.name.lower() else max(SEPARATORS, key=unquoted.count)
-    separator = told[1].decode() if told else separator
+    separator = named[1].decode() if named else separator
     given = next(reader(io.StringIO(names, newline=""), delimiter=separator))
     if all(is_number(name) for name in given):
         raise ValueError(f"its first line holds numbers ({names:.40}); it should hold the names of the columns")

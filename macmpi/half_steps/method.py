@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Generic
 
 import numpy as np
 
-from macmpi.account import Account
 from macmpi.data.dataset import Dataset
 from macmpi.half_steps.errors import errors_of
 from macmpi.half_steps.parts import Parts
@@ -24,6 +23,34 @@ from macmpi.typing import Array
 
 RANGE = 2.0
 """Twice the paper's range of random weights: where start.range is 0."""
+
+
+COORDINATES = frozenset({"mu", "E_Q", "constraint"})
+"""Columns that mean nothing where there are no coordinates."""
+
+FLAT = "the validation error falls no more"
+"""Why a run ends by itself that waits for the validation error to fall."""
+
+SETTLED = "settled at the largest mu"
+"""Why a run ends by itself whose mu grows each time the validation error has settled."""
+
+
+STILL = "its bits are those of the net, or settled at the largest mu"
+"""A run of bits may end by itself before mu is the largest: once they change no more."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """The console says this of a method: how it trains, which weights it ends with, what ends it before the last
+    iteration; the columns that mean nothing of it; what moves weights, should they come to be no numbers; what may
+    help where a run diverges."""
+
+    how: str
+    end: str = "after postprocessing"
+    settled: str = SETTLED
+    without: frozenset[str] = frozenset()
+    stepped: str = "the W-step"
+    remedy: str = "a smaller start.range or a larger penalty.ridge"
 
 
 class TrainingMethod(Generic[RecordT]):
@@ -110,7 +137,7 @@ class TrainingMethod(Generic[RecordT]):
         """Errors of the weights that the run shows.  Where Z is feasible, E_Q = E1.  Collective: yes."""
         return errors_of(self.parts, replace(state, weights=state.result), feasible)
 
-    def notes(self) -> dict[str, Any]:
+    def notes(self, state: State[RecordT]) -> dict[str, Any]:
         """Further keys of an iteration's record; "phase" if it is not "iteration".  Collective: no."""
         return {}
 

@@ -39,21 +39,22 @@ class Inputs:
     """A segment's regression reads these: its inputs, or what the maps before the regression make of them.
 
     features: by points; design: the rows that its weights multiply, all of a point in one, (N, P D); rounded: the
-    design as directions and Grams read it.  ridge, factor: of the first segment, whose inputs stay between iterations,
-    what has been made of its Gram for a ridge.
+    design as directions and Grams read it.  targets: of a regression that a quantiser follows, or that is fitted to
+    points at hand; weights (n,): of these points.
     """
 
     features: Rows
     design: Rows
     rounded: Rows
-    ridge: float = float("nan")
-    factor: Any = None
+    targets: Rows | None = None
+    weights: Array | None = None
 
 
 class Parts:
     """A plan, its data and ranks.  Collective: where a method says so.
 
     points: sums over the training points, and their weight together; in_pieces: work that all ranks share.
+    first_factors: by its ridge, what has been made of the Gram of the first segment, whose inputs stay.
     """
 
     def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
@@ -68,6 +69,7 @@ class Parts:
         self._designs: dict[int, Any] = {}
         self._rounded: dict[int, Any] = {}
         self._first: Inputs | None = None
+        self.first_factors: dict[float, Any] = {}
 
     def weights(self, state: State[Any]) -> tuple[Array, ...]:
         """W_1, ..., W_{K+1} as views of the state's flat buffer.  Collective: no."""
@@ -196,16 +198,12 @@ class Parts:
         """Makes what stays between iterations: at first, and where layers before it are trained.  Collective: yes."""
         A = self.features(0, state)
         shared = len(self.plan.chain.groups[0]) > 1  # its regression reads more than these
-        return self.keep(Inputs(A, A, A) if shared else self._designed(0, A))
+        self._first, self.first_factors = Inputs(A, A, A) if shared else self._designed(0, A), {}
+        return self._first
 
     def first(self, state: State[Any]) -> Inputs:
         """Gives what stays between iterations, as it was kept last.  Collective: yes."""
         return self._first or self.begin_first(state)
-
-    def keep(self, first: Inputs) -> Inputs:
-        """Hand `first` on to the half steps that follow.  Collective: no."""
-        self._first = first
-        return first
 
     def shaping_of(self, state: State[Any], segments: Sequence[int], ridge_alone: bool = False) -> float:
         """sum lambda/2 ||V||^2 over the weights of some segments' regressions, as it stands in E_Q, and unless

@@ -111,14 +111,6 @@ class Travelling:
             self._problems[job.place.start] = problem, UnitWhitening(problem.parts())
         return self._problems[job.place.start]
 
-    def into(self, job: Job, theta: Array) -> Array:
-        """phi of some weights.  Collective: no."""
-        return self.problem(job)[1].into(theta)
-
-    def back(self, job: Job, phi: Array) -> Array:
-        """The weights of some phi.  Collective: no."""
-        return self.problem(job)[1].back(phi)
-
     def fastest(self, points: float, momentum: float) -> float:
         """The most at which the noise of minibatches of `points` points does not undo what they do.
 
@@ -205,9 +197,10 @@ class Submodels:
             dense = plan.resolved.regressions[k].by_unit and plan.chain.views[k].dense
             self._trained[k] = Dense(k, given, plan.work.train.tiles_of(rank)) if dense else Travelling(k, given)
         self.flat = np.zeros(2 * plan.offsets.weights[-1])
+        self._phi, self._velocity = self.flat.reshape(2, -1)
         for job in self._at_home():
             theta = state.weights[job.place].astype(float).reshape(self._rows(job), -1)
-            self.flat[job.place] = self._trained[job.segment].into(job, theta).ravel()
+            self._phi[job.place] = self._whitening(job).into(theta).ravel()
 
     def _at_home(self) -> list[Job]:
         """The jobs that start and end on this rank."""
@@ -217,19 +210,18 @@ class Submodels:
         """phi has a row a unit."""
         return 1 if job.units is None else len(job.units)
 
+    def _whitening(self, job: Job) -> UnitWhitening:
+        """Turns the weights of a job into phi."""
+        return self._trained[job.segment].problem(job)[1]
+
     def parts(self, leg: int) -> dict[int, list[slice]]:
         """Gives the places in `flat` of what this rank and the one before have in a leg: none asks for others.
 
         Collective: no.
         """
         of = {r % self._ring.ranks for r in (self._rank, self._rank - 1)}
-        held = {r: [self._ring.jobs[j].place for j in self._ring.at(r, leg)] for r in of}
-        return {r: [*places, *(self._velocity_at(place) for place in places)] for r, places in held.items()}
-
-    def _velocity_at(self, place: slice) -> slice:
-        """Gives the place of the velocity of what lies at a place."""
-        M = self._plan.offsets.weights[-1]
-        return slice(M + place.start, M + place.stop)
+        held, M = {r: [self._ring.jobs[j].place for j in self._ring.at(r, leg)] for r in of}, len(self._phi)
+        return {r: [*own, *(slice(M + place.start, M + place.stop) for place in own)] for r, own in held.items()}
 
     def visit(self, block: int, rows: Tile, leg: int, solver: SGDW) -> None:
         """The minibatches of a block, of which this rank has the rows, for each job that comes to it in this leg.
@@ -246,18 +238,16 @@ class Submodels:
             trained, gradient_of = self._trained[k], self._trained[k].at(order)
             rate = min(solver.rate, trained.fastest(len(rows) / len(batches), solver.momentum))
             for job in (ring.jobs[j] for *_, j in group):
-                places = job.place, self._velocity_at(job.place)
-                phi, velocity = (self.flat[place].reshape(self._rows(job), -1) for place in places)
+                phi, velocity = (own[job.place].reshape(self._rows(job), -1) for own in (self._phi, self._velocity))
                 after = solver.steps(phi, velocity, batches, gradient_of(job), rate)
-                for place, array in zip(places, after, strict=True):
-                    self.flat[place] = array.ravel()
+                self._phi[job.place], self._velocity[job.place] = (found.ravel() for found in after)
 
     def found(self) -> Array:
         """All weights, flat; again those of the jobs that have come home to this rank.  Collective: no."""
         weights = self._state.weights.copy()
         for job in self._at_home():
-            phi = self.flat[job.place].reshape(self._rows(job), -1)
-            weights[job.place] = self._trained[job.segment].back(job, phi).ravel()
+            phi = self._phi[job.place].reshape(self._rows(job), -1)
+            weights[job.place] = self._whitening(job).back(phi).ravel()
         return weights
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from macmpi.account import COORDINATES, Account
+from macmpi.half_steps.method import COORDINATES, Account
 from macmpi.half_steps.w_step import fit
 from macmpi.mac import Mac
 from macmpi.nets.design import adjoint, apply

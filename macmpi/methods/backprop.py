@@ -14,9 +14,8 @@ from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from macmpi.account import COORDINATES, FLAT, Account
 from macmpi.data.dataset import Dataset
-from macmpi.half_steps.method import TrainingMethod
+from macmpi.half_steps.method import COORDINATES, FLAT, Account, TrainingMethod
 from macmpi.nets.design import at
 from macmpi.nets.losses import weighted
 from macmpi.parallel import tiles

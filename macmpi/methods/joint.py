@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,6 @@ from macmpi.mac import Mac
 from macmpi.nets.design import at, row_dots, total_of
 from macmpi.nets.layers import Map
 from macmpi.parallel.streams import stream
-from macmpi.parallel.tiles import Tile
 from macmpi.solvers.arrow import Arrow, arrow_of, settled
 from macmpi.solvers.descent import conjugate_gradients
 from macmpi.solvers.grams import inputs_gram
@@ -70,11 +68,6 @@ class Joint(Mac):
         """MAC's own, and the first damping.  Collective: no."""
         return JointState(**vars(state.own), damping=FIRST)
 
-    @cached_property
-    def tiles(self) -> Sequence[Tile]:
-        """The tiles of this rank's points.  Collective: no."""
-        return self.plan.work.train.tiles_of(self.team.rank)
-
     def sweep(self, state: State[Any], pause: Pause = never) -> bool:
         """One step; none, where no damping lets E_Q + ridge fall.  Collective: yes.
 
@@ -113,7 +106,7 @@ class Joint(Mac):
         """Z-steps at the present weights: the Hessian at coordinates of another mu says nothing.  Collective: yes."""
         given, solver = prepare_z(self.parts, state), GaussNewtonZ(Z_STEPS, 1.0, direction="direct")
         with self.parts.points.writing(state.Z), self.clock("z"):
-            for tile in self.tiles:
+            for tile in self.plan.work.train.tiles_of(self.team.rank):
                 state.Z[tile.rows] = solver.solve(z_problem(given, tile.rows), None).Z
 
     def _followed(self, system: System, state: State[Any], step: Array) -> tuple[dict[int, Array], float]:
@@ -160,7 +153,7 @@ class System:
         sides = [pair if _is_linear(map_) else (1, 1) for map_, pair in zip(self.blocks, self.shapes, strict=True)]
         forms = tuple((n, n) for pair in sides for n in pair)
         with joint.clock("z"):
-            rows = [tile.rows for tile in joint.tiles]
+            rows = [tile.rows for tile in self.plan.work.train.tiles_of(joint.team.rank)]
             self.arrows = {own.start: arrow_of(z_problem(self.given, own), at(weights, own)) for own in rows}
 
             def add(rows: slice, out: Array) -> None:

@@ -21,11 +21,11 @@ from macmpi.config import Activation, Config, Convolution, Method, Parallel, Rec
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.demand import Demand
-from macmpi.methods.candidates import CRITERIA
 from macmpi.methods.starts import Origin
 from macmpi.parallel import shared_work, tiles
 from macmpi.plan import directions
 from macmpi.plan.plan import Plan
+from macmpi.plan.selectable import CRITERIA
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS, Thresholded, cholesky
 from macmpi.solvers.centres import TRAINERS
 from macmpi.typing import Array

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from macmpi.account import Account
+from macmpi.half_steps.method import Account
 from macmpi.methods.stochastic import start as opening
 from macmpi.methods.stochastic.method import Stochastic
 from macmpi.methods.stochastic.passes import Drawn, Passed, Points

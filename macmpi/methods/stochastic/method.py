@@ -17,23 +17,13 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from macmpi.account import COORDINATES, FLAT, Account
 from macmpi.data.dataset import Dataset, share_arrays
-from macmpi.half_steps.method import TrainingMethod, random_weights, remember
+from macmpi.half_steps.method import COORDINATES, FLAT, Account, TrainingMethod, random_weights, remember
 from macmpi.methods.stochastic import moves as moving
 from macmpi.methods.stochastic import start as opening
 from macmpi.methods.stochastic.curvature import RunningCurvature
 from macmpi.methods.stochastic.passes import FACTS, Drawn, GaussNewton, MinibatchPass, Passed, Points
-from macmpi.methods.stochastic.schedule import (
-    Damping,
-    Due,
-    Minibatches,
-    Running,
-    Schedule,
-    due_at,
-    ridge_schedule,
-    steadied,
-)
+from macmpi.methods.stochastic.schedule import Damping, Due, Minibatches, RidgeSchedule, Running, Schedule, steadied
 from macmpi.parallel.clock import Clock, now
 from macmpi.parallel.shared_work import TreeSum
 from macmpi.parallel.team import Team
@@ -50,7 +40,7 @@ class Stochastic(TrainingMethod[StochasticState]):
 
     def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
         super().__init__(plan, data, team, clock)
-        keys, before, self.partition = plan.resolved.stochastic, plan.resolved.before, plan.work.parts
+        keys, self.partition = plan.resolved.stochastic, plan.work.parts
         self.rows = {b: Tile(own[0].start, own[-1].stop) for b, own in self.partition.blocks_of(team.rank)}
         self.minibatches = Minibatches(plan, self.rows)
         forms, batch = forms_of(plan), self.minibatches.points(0)
@@ -59,9 +49,7 @@ class Stochastic(TrainingMethod[StochasticState]):
         gradients, self.sum = (TreeSum(len(self.partition.blocks), team, plan.dtype.itemsize * w) for w in widest)
         self.curvature = RunningCurvature(plan, forms, self.rows, self.sum, clock)
         self.layout, self.model = self.curvature.layout, GaussNewton(data, self.curvature)
-        self.ridge = ridge_schedule(
-            keys.ridge, before + plan.n_train, plan.chain.n_in, data.autoencoder, plan.resolved.whole_steps
-        )
+        self.ridge = RidgeSchedule.of(plan)
         self.directions = moving.Directions(self.curvature, self._scaled_points(0))
         self.moves = moving.Moves(team, self.directions.places)
         classes = plan.chain.n_out if plan.resolved.loss.labels else 0
@@ -167,7 +155,7 @@ class Stochastic(TrainingMethod[StochasticState]):
 
         True if the State is whole: Grams folded.  Collective: yes.
         """
-        own, due, ridge = state.own, due_at(state), self._ridge(state.iteration)
+        own, due, ridge = state.own, Due.at(state), self._ridge(state.iteration)
         passed = self._look(rows, due, ridge, state)
         if own.steps and moving.gone_wrong(passed.loss, passed.square, passed.n, own.level):
             moving.take_back(self.moves, state)

@@ -103,18 +103,14 @@ class Moves:
         private = state.weights, state.own.average, state.own.step
         state.weights, state.own.average, state.own.step = [share_on_node(self.team, flat) for flat in private]
 
-    def _own(self) -> Iterator[slice]:
-        """The own units' places in pieces."""
-        for place in self.places[self.team.rank]:
-            yield from _pieces(place)
-
     def step(self, state: Running, rate: float, kept: float, runs: Iterable[Run], length: float, go: bool) -> None:
         """The average by its rate, the last step P by `kept` (y) and `length` (x), and with `go` W: for the own units.
 
-        runs: their directions.  A piece is in the cache for all that is done with it.  Collective: no.
+        runs: their directions.  A piece of PIECE numbers is in the cache for all that is done with it.  Collective: no.
         """
         for place, D in runs:
-            for own in _pieces(place):
+            for start in range(place.start, place.stop, PIECE):
+                own = slice(start, min(start + PIECE, place.stop))
                 W, average, step = state.weights[own], state.own.average[own], state.own.step[own]
                 change = W - average
                 change *= rate
@@ -126,7 +122,7 @@ class Moves:
 
     def go(self, state: Running) -> None:
         """W <- W + P for the own units.  Collective: no."""
-        for own in self._own():
+        for own in self.places[self.team.rank]:
             state.weights[own] += state.own.step[own]
 
     def show(self, flat: Array) -> None:
@@ -135,7 +131,7 @@ class Moves:
 
     def place(self, weights: Array, state: Running) -> None:
         """W <- weights, average <- weights, P <- 0.  weights: flat; the own units of each rank.  Collective: yes."""
-        for own in self._own():
+        for own in self.places[self.team.rank]:
             state.weights[own], state.own.average[own], state.own.step[own] = weights[own], weights[own], 0.0
         self.show(state.weights)
 
@@ -143,12 +139,6 @@ class Moves:
         """Gives all ranks the average and the last step, of which each had its own units.  Collective: yes."""
         self.show(state.own.average)
         self.show(state.own.step)
-
-
-def _pieces(place: slice) -> Iterator[slice]:
-    """A place in pieces of at most PIECE numbers, each of which stays in the cache."""
-    for start in range(place.start, place.stop, PIECE):
-        yield slice(start, min(start + PIECE, place.stop))
 
 
 def gone_wrong(loss: float, square: float, n: float, level: float) -> bool:

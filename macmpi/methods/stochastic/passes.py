@@ -21,7 +21,7 @@ import numpy as np
 
 from macmpi.data.dataset import Dataset
 from macmpi.methods.stochastic.curvature import RunningCurvature, Tapes
-from macmpi.methods.stochastic.inverses import GRAM, METRIC, Inverse
+from macmpi.methods.stochastic.layers import GRAM, METRIC, Inverse
 from macmpi.methods.stochastic.schedule import Running
 from macmpi.nets.design import adjoint, at
 from macmpi.nets.layers import is_plain
@@ -134,7 +134,7 @@ def probed_of(n: int, weights: Array | None, most: int, ordered: bool = False) -
     """Chooses at most `most` of n points in a random order: the first ones; of `ordered` ones some, evenly spaced.
 
     Where they weigh differently (n,), it is as many as `most`, spaced evenly along the running sum of their weights:
-    heavy points several times.
+    heavy points several times.  Collective: no.
     """
     if weights is None:
         return slice(0, None, max(-(-n // most), 1)) if ordered else slice(0, most)
@@ -152,7 +152,7 @@ def put_slopes(seen: Seen, inverses: Sequence[Sequence[Inverse]], sides: Sides, 
 
         M^-1 (Q^T [A, 1]) G^-1 = (Q M^-1)^T ([A, 1] G^-1).
 
-    inverses: of G and M of each layer that `sides` asks for.
+    inverses: of G and M of each layer that `sides` asks for.  Collective: no.
     Cost: 4 n d h flops a layer, and 2 n h^2, 2 n d^2 for its inverses.
     """
     put = set[int]()
