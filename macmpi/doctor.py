@@ -27,9 +27,9 @@ from typing import Any
 from macmpi import MacmpiError, __version__, many
 from macmpi.console import guard, say
 from macmpi.parallel.command import by_all_ranks, parsed, set_threads
+from macmpi.parallel.exchange import PLACE, RESERVE, free_bytes
 from macmpi.parallel.launchers import mpiexec, speaks
 from macmpi.parallel.mpi import BINDINGS, NETMOD, launch, leftovers
-from macmpi.parallel.shared_memory import PLACE, RESERVE, free_bytes
 from macmpi.parallel.team import Team, texts
 from macmpi.training.lock import one_node_option
 from macmpi.training.process import version_of

@@ -247,7 +247,7 @@ def test_numbers_of_stochastic_mac_that_were_tuned_stand_in_one_table() -> None:
 
 def test_the_package_itself_imports_nothing() -> None:
     """So that rank 0 can refuse a config before NumPy is loaded: __init__, run, team, config and theirs are light."""
-    ranks = ("team", "mpi", "exchange", "shared_memory", "clock", "launchers", "__init__")
+    ranks = ("team", "mpi", "exchange", "clock", "launchers", "__init__")
     light = (
         "__init__",
         "__main__",
