@@ -16,8 +16,8 @@ from macmpi.plan.penalty import Quadratic, Shaping
 from macmpi.solvers import WSolver, ZSolver
 from macmpi.solvers.centres import Trainer
 from macmpi.solvers.fitters import ByFitter, Fitter
+from macmpi.solvers.gradient_solvers import SGDW
 from macmpi.solvers.grams import System
-from macmpi.solvers.w_descent import SGDW
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ import macmpi
 from macmpi.config import Data
 from macmpi.data.dataset import Dataset, Wanted
 from macmpi.data.loading import load
-from macmpi.nets.layers.trees import Trees
+from macmpi.nets.layers.fitted import Trees
 from macmpi.nets.losses import LOSSES
 from macmpi.parallel.streams import stream
 from macmpi.solvers.fitters import FITTERS
