@@ -24,7 +24,7 @@ from macmpi.methods.stochastic.passes import Points, probed_of, put_slopes
 from macmpi.methods.stochastic.schedule import Damping
 from macmpi.nets.losses import LOSSES
 from macmpi.nets.segment import Tape
-from macmpi.parallel import balance, tiles
+from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.shared_work import RowMaker, Sum
 from macmpi.parallel.team import Team
@@ -587,7 +587,7 @@ LEAVES = st.integers(1, 70)
 
 @given(LEAVES, st.integers(1, 20))
 def test_the_nodes_of_all_ranks_cover_the_leaves_in_order(leaves: int, ranks: int) -> None:
-    nodes = [n for run in balance.contiguous_runs(leaves, ranks) for n in tiles.nodes(leaves, run)]
+    nodes = [n for run in tiles.contiguous_runs(leaves, ranks) for n in tiles.nodes(leaves, run)]
     assert [i for n in nodes for i in range(n.start, n.stop)] == list(range(leaves))
 
 
@@ -599,8 +599,8 @@ def test_each_inverse_is_one_ranks_and_no_rank_has_much_more_than_it_must(
     costs = [float(n**3) for n in flat]
     assigned = assign_inverses(costs, ranks)
     assert sorted(j for rank in assigned for j in rank) == list(range(len(flat)))
-    best = max(sum(costs[j] for j in rank) for rank in balance.assign_by_cost(costs, ranks))
-    assert max(sum(costs[j] for j in rank) for rank in assigned) <= (1.0 + balance.IN_ORDER) * best
+    best = max(sum(costs[j] for j in rank) for rank in tiles.assign_by_cost(costs, ranks))
+    assert max(sum(costs[j] for j in rank) for rank in assigned) <= (1.0 + tiles.IN_ORDER) * best
 
 
 def test_the_layout_covers_both_buffers() -> None:
