@@ -57,8 +57,8 @@ def write(path: Path, model: Model, attributes: dict[str, Any], Z: Array | None 
     for side, scaling in (("x", model.scaling_x), ("y", model.scaling_y)):
         arrays |= {f"scaling/{side}_{name}": array for name, array in scaling.arrays.items()}
     arrays |= {f"stream/{name}": array for name, array in model.stream.items()}
-    columns, codes = model.columns and model.columns.as_array(), None if Z is None else codes_of(chain, Z)
-    some = {"classes": model.classes, "columns": columns, "codes": codes}
+    columns = None if model.columns is None else model.columns.as_array()
+    some = {"classes": model.classes, "columns": columns, "codes": None if Z is None else codes_of(chain, Z)}
     arrays |= {name: array for name, array in some.items() if array is not None}
     labels = {
         "format": FORMAT,
