@@ -83,7 +83,7 @@ Reasons = dict[str, list[str]]
 
 ALIKE = {
     r'a layer \(\w+\) is fitted by "\w+", which needs': "a layer is fitted by a fitter, which needs",
-    r"(holds a layer without derivatives) \(\w+\)": r"\1",
+    r"(a layer without derivatives) \(\w+\)": r"\1",
 }
 """Reasons that differ in the name of a layer alone are one."""
 
