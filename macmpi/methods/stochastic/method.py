@@ -62,13 +62,19 @@ class Stochastic(Nested[StochasticState]):
         gradients, self.sum = (TreeSum(len(self.partition.blocks), team, plan.dtype.itemsize * w) for w in widest)
         self.curvature = RunningCurvature(plan, forms, self.rows, self.sum, clock)
         self.layout, self.model = self.curvature.layout, GaussNewton(data, self.curvature)
+        less = opening.share(plan.chain)
+        bare = less < 1.0 or (not data.autoencoder and opening.carries(plan.chain, False))
         self.ridge = ridge_schedule(
-            keys.ridge, before + plan.n_train, plan.chain.n_in, data.autoencoder, plan.resolved.whole_steps
+            0.0 if keys.ridge == "auto" and bare else keys.ridge,
+            before + plan.n_train,
+            plan.chain.n_in,
+            data.autoencoder,
+            plan.resolved.whole_steps,
         )
         self.directions = moving.Directions(self.curvature, self._scaled_points(0))
         self.moves = moving.Moves(team, self.directions.places)
         classes = plan.chain.n_out if plan.resolved.loss.labels else 0
-        slope = team.from_root(lambda: opening.slope(plan.chain))
+        slope = team.from_root(lambda: less * opening.slope(plan.chain))
         self.damping = Damping(classes, slope, keys.damping, data.autoencoder, batch, forms.dense_autoencoder)
         self.schedule = Schedule(self.minibatches, keys.averaging, forms.dense_autoencoder)
         heavy = None if data.weights is None else data.weights * (plan.n_train / self.parts.points.weight)
@@ -100,7 +106,7 @@ class Stochastic(Nested[StochasticState]):
         draw = partial(random_block, self.plan, range_=1.0, seed=seed)
         flat = opening.random_jointly(draw, self.layout.weights, empty, self.team)
         weights, sample = self.layout.blocks(flat), self._sample()
-        if not range_ and self.data.autoencoder and opening.carries(chain):
+        if not range_ and opening.carries(chain, self.data.autoencoder):
             opening.start_layers(chain, weights, sample, self.layout.blocks(empty), self.team)
         else:
             opening.scale_random(chain, weights, range_)

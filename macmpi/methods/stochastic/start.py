@@ -88,11 +88,13 @@ class Sample:
         V, c = V.astype(self.X.dtype, copy=False), c.astype(self.X.dtype, copy=False)
         return self._by_part(lambda own: self.X[own] @ V.T + c, len(V))
 
-    def fit(self, map_: Map, A: Array, T: Array, W: Array, found: Array, team: Team) -> None:
-        """W <- argmin sum_n ||t_n - W [a_n, 1]||^2 + START_RIDGE ||V||^2, W = [V, c]: each rank solves for some units.
+    def fit(self, map_: Map, A: Array, T: Array, W: Array, found: Array, team: Team, less: float = 1.0) -> None:
+        """W <- argmin sum_n ||t_n - W [a_n, 1]||^2 + less^2 START_RIDGE ||V||^2, W = [V, c]: each rank solves for some
+        units.
 
         A, T: inputs and targets of the map, a row a point of the sample.  found: of W's shape, shared by the ranks of a
-        node.  Collective: yes.  Cost: D^3 / 3 flops, and 2 D^2 h owners.
+        node.  less: what the inputs have of the usual deviation.  Collective: yes.  Cost: D^3 / 3 flops, and 2 D^2 h
+        owners.
         """
         apart = min(T.shape[1] // len(W), tuned.START_APART)
 
@@ -101,8 +103,9 @@ class Sample:
             return gram(inputs), adjoint(T[rows][::apart].reshape(-1, len(W)), inputs)
 
         G, crossed = self.roughly(part)
-        added = np.full(len(G), tuned.START_RIDGE + jitter(G, 0.0, A.dtype))
-        added[-1] -= tuned.START_RIDGE
+        ridge = less**2 * tuned.START_RIDGE
+        added = np.full(len(G), ridge + jitter(G, 0.0, A.dtype))
+        added[-1] -= ridge
         lower = regular_factor(G, added)
         units = cut(len(crossed), RUNS)
         runs = contiguous_runs(len(units), team.size)
@@ -215,14 +218,31 @@ class Components(NamedTuple):
     directions: Array
 
 
-def carries(chain: Chain) -> bool:
+def carries(chain: Chain, autoencoder: bool) -> bool:
+    """Tells whether layers carry components: of an autoencoder, or of more than PASSED hidden layers.
+
+    Each random layer would lose a share of what points differ in.  Collective: no.
+    """
+    return plain(chain) and (autoencoder or len(chain.layer_sizes) - 2 > tuned.PASSED)
+
+
+def plain(chain: Chain) -> bool:
     """Tells whether all layers are dense, of weights of their own, with known activations between.  Collective: no."""
     numbers = chain.whole.blocks
     dense = all(map(is_dense, chain.blocks))
     alone = len([b for b in numbers if b is not None]) == len(chain.blocks) == len(chain.layer_sizes) - 1
     bent = [m for m, block in zip(chain.maps, numbers, strict=True) if block is None]
-    plain = all(m.own is m for m in chain.maps) and all(is_function(m.trained_as) for m in bent)
-    return dense and alone and plain and not any(chain.reads) and chain.ends_affine
+    own = all(m.own is m for m in chain.maps) and all(is_function(m.trained_as) for m in bent)
+    return dense and alone and own and not any(chain.reads) and chain.ends_affine
+
+
+def share(chain: Chain) -> float:
+    """The share of the usual deviation of what layers carry: of more than DEEP hidden layers the root of DEEP / layers.
+
+    A layer distorts by the square of the deviation, and a deep net has the sum.  Collective: no.
+    """
+    hidden = len(chain.layer_sizes) - 2
+    return float((tuned.DEEP / hidden) ** 0.5) if hidden > tuned.DEEP and plain(chain) else 1.0
 
 
 def start_layers(chain: Chain, weights: list[Array], sample: Sample, empty: list[Array], team: Team) -> None:
@@ -235,7 +255,7 @@ def start_layers(chain: Chain, weights: list[Array], sample: Sample, empty: list
     found = components_of(total / total[-1, -1])
     if not team.from_root(lambda: found.variances[0] > 0.0):
         return
-    kept = chain.n_in
+    kept, less = chain.n_in, share(chain)
     for block, W in enumerate(weights[:-1]):
         place, after = chain.whole.blocks.index(block), _after(chain, block)
         A, width = sample.through(chain, weights, place), W.shape[1] - 1
@@ -244,11 +264,11 @@ def start_layers(chain: Chain, weights: list[Array], sample: Sample, empty: list
             (G,) = (total,) if block == 0 else sample.roughly(partial(_gram, A))
             spread(W, np.asarray(G / G[-1, -1], np.float64), _scale(after))
         else:
-            V, c = carrying(found, W[:, :kept], after)
+            V, c = carrying(found, W[:, :kept], after, less if block + 2 < len(weights) else 1.0)
             if block == 0:
                 W[:, :-1], W[:, -1] = V, c
             else:
-                sample.fit(chain.maps[place], A, sample.mapped(V, c), W, empty[block], team)
+                sample.fit(chain.maps[place], A, sample.mapped(V, c), W, empty[block], team, less)
 
 
 def components_of(G: Array) -> Components:
@@ -258,16 +278,16 @@ def components_of(G: Array) -> Components:
     return Components(mean, np.maximum(variances, 0.0), directions)
 
 
-def carrying(found: Components, drawn: Array, after: str) -> tuple[Array, Array]:
+def carrying(found: Components, drawn: Array, after: str, less: float = 1.0) -> tuple[Array, Array]:
     """V (h, D) and c (h,): V x + c are the leading m components, rotated, before the activation `after`.
 
-    drawn: (h, m) random numbers; its QR decomposition gives the rotation.
+    drawn: (h, m) random numbers; its QR decomposition gives the rotation.  less: the share of the usual deviation.
     """
     m = drawn.shape[1]
     Q, _ = np.linalg.qr(np.asarray(drawn, np.float64))
     spreads = np.sqrt(Q**2 @ found.variances[:m])
     length = tuned.CARRIED * _scale(after) / np.sqrt(np.mean(spreads**2))
-    V = length * (Q @ found.directions[:m])
+    V = less * length * (Q @ found.directions[:m])
     shift = tuned.SHIFT * length * spreads if after in tuned.ONE_SIDED else 0.0
     return V, shift - V @ found.mean
 
