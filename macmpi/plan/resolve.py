@@ -29,7 +29,7 @@ from macmpi.plan.parts import BY_SQUARES, FINISH, REFIT, SPAN, Asked, Part, Sett
 from macmpi.plan.resolved import Resolved
 from macmpi.plan.selectable import check_selection
 from macmpi.plan.structure import check_choices, check_fitters, check_layers
-from macmpi.solvers.w_descent import SGDW
+from macmpi.solvers.gradient_solvers import SGDW
 
 TABLES = ("method", "stochastic", "baseline", "selection", "start", "run")
 """Tables of which a run reads the keys themselves."""

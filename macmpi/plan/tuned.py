@@ -298,7 +298,7 @@ RIDGE_FALL_WHOLE = 0.95
 
 # Points of each part that Grams and metrics are taken from.
 # Chosen on: USPS (run/usps_all.toml).
-# Half: not recorded; 100, with inverses for two steps, after 24 steps: 2.301 / 2.969 in 7.9 s, not 2.215 / 2.927 in 9.2 s.
+# Half: not recorded; 100, inverses for two steps, after 24 steps: 2.301 / 2.969 in 7.9 s, not 2.215 / 2.927 in 9.2 s.
 # Double: not recorded.
 PROBED_WHOLE = 1000
 

@@ -20,14 +20,14 @@ from targets import wanted_of
 from unit.crew import crew
 
 import macmpi
-from macmpi import MacmpiError, UsageError, fetch, files, init, predict, report
+from macmpi import MacmpiError, UsageError, export, fetch, files, init, predict, report
 from macmpi.config import Data
 from macmpi.config.whole import KINDS, changes
 from macmpi.data import loading
 from macmpi.parallel.placement import PLACEMENTS
 from macmpi.parallel.points import partition_points
 from macmpi.training import launch, loop
-from macmpi.training.held import NAMES
+from macmpi.training.run_directory import NAMES
 
 COMMAND = ("c.toml", "--output", "run")
 FLAGS = ((), ("--overwrite",), ("--resume", "auto"))
@@ -526,8 +526,6 @@ def command(module: Any, monkeypatch: pytest.MonkeyPatch, *words: object) -> int
 
 @pytest.mark.parametrize("kind", FOREIGN)
 def test_no_command_replaces_a_foreign_file_unasked(kind: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from macmpi.export import __main__ as export
-
     monkeypatch.chdir(place)
     commands: dict[str, tuple[Any, tuple[str, ...]]] = {
         "y.npz": (predict, ("run/model.h5", "p.npz", "--output", "y.npz")),
