@@ -2,10 +2,11 @@
 
     python run/bench/deep.py --peers P [--nets residual-128 ...] [--ways ...] [--seconds S] [--seeds N] --json FILE
 
-P: an interpreter with NumPy, torch, jax and pcx.  Each rival is tuned over the grid of `rivals` on seed 0, in a quarter
-of the seconds, by its validation error; the best one then runs on every seed, from macmpi's start or random weights, as
-is better.  macmpi runs with its defaults, and ends by itself.  Seconds are the processor's, of training alone, and of
-pcx without what it compiles.  Ways that take long have seed 0 alone (ONCE).  Curves stay in --output; what lies there is not run again.
+P: an interpreter with NumPy, torch, jax and pcx.  Each rival is tuned over the grid of `grid_of` on seed 0, in a
+quarter of the seconds, by its validation error; the best one then runs on every seed, from macmpi's start or random
+weights, as is better.  Ways that take long have seed 0 alone (ONCE).  macmpi has its defaults, and ends by itself.
+Seconds are the processor's, of training alone, and of pcx without what it compiles.  Curves stay in --output; what lies
+there is not run again.
 """
 
 from __future__ import annotations

@@ -429,12 +429,12 @@ SHAPES = (
 """How the table of shapes is to be read."""
 
 DEEP = (
-    "Labels of USPS. `residual-128` has 128 layers of 32 rectifiers with x + g(x) from the second on, `plain-128` 128 "
-    "layers of 32 sigmoids without skips, `narrow-12` twelve. 'Near Adam': seconds until the error is within 0.2 points "
-    "of the lowest of Adam's on that seed. 'Later': seconds until a way's own lowest error, in those in which stochastic "
-    "MAC has it. Rivals have the best of a small grid, from macmpi's start too. Predictive coding is that of pcx, with "
-    "layers scaled by depth as muPC does. Every run has 30 processor seconds, too few for full MAC and predictive coding "
-    "to end."
+    "Labels of USPS. `residual-128` has 128 layers of 32 rectifiers with x + g(x) from the second on, `plain-128` as "
+    "many of 32 sigmoids without skips, `narrow-12` twelve. 'Near Adam': seconds until the error is within 0.2 points "
+    "of the lowest of Adam's on that seed. 'Later': seconds until a way's own lowest error, in those in which "
+    "stochastic MAC has it. Rivals have the best of a small grid, from macmpi's start too. Predictive coding is that "
+    "of pcx, with layers scaled by depth as muPC does. Every run has 30 processor seconds, too few for full MAC and "
+    "predictive coding to end."
 )
 """How the deep nets are to be read."""
 
