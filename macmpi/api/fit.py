@@ -18,7 +18,7 @@ from macmpi.api.heard import listening
 from macmpi.api.live import drawing, in_notebook
 from macmpi.api.on_ranks import fit_on_ranks
 from macmpi.config import Config
-from macmpi.config.documented import found
+from macmpi.config.reading import found
 from macmpi.console import warn
 from macmpi.data.checks import as_flag
 from macmpi.data.gathered import Points

@@ -6,8 +6,10 @@ import math
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, Literal
 
+from annotated_types import Ge, Gt, Le, Len, Lt, Predicate
+
 from macmpi import many
-from macmpi.config.tables import Ge, Gt, Le, Len, Lt, NotNegative, PositiveInt, Predicate, Table, Width, extensions
+from macmpi.config.tables import NotNegative, PositiveInt, Table, Width, extensions
 
 Activation = Literal["sigmoid", "tanh", "relu", "leaky_relu", "softmax", "linear"]
 FITTED = ("forest", "boosted", "nearest_neighbours", "kernel_ridge")
@@ -186,11 +188,6 @@ class Sparse(LayerTable):
 
 TABLES: dict[str, type] = {"recurrent": Recurrent, "connections": Sparse, "channels": Convolution}
 """The tables that a layer of `hidden` may be, each by the key that none of the others has."""
-
-
-def table_meant(value: dict[str, Any]) -> type:
-    """The table that a layer is meant to be, by its keys; a Convolution where none of them tells."""
-    return next((kind for key, kind in TABLES.items() if key in value), Convolution)
 
 
 Layer = PositiveInt | Convolution | Sparse | Recurrent

@@ -158,7 +158,8 @@ class Comparing:
         """R^T and D for a ridge: those of the W-step in closed form, made once.  Collective: where `in_pieces` is."""
         if (segment, ridge) not in self._roots:
             plan = self.plan
-            rows = self.factors[plan.offsets.gram(segment)].reshape(plan.offsets.gram_shapes[segment])
+            side = plan.offsets.sides[segment]
+            rows = self.factors[plan.offsets.gram(segment)].reshape(side, side)
             gram = LayerGram(self._grams.get(segment, rows), ridge, plan.dtype, plan.chain.views[segment].bias)
             self._roots[segment, ridge] = NormalEquations().factor(gram, in_pieces)
         return self._roots[segment, ridge]
@@ -179,7 +180,7 @@ class Comparing:
         """The objectives of some units, and the degrees of each.  Collective: where no rank sums alone."""
         k = job.segment
         own = self.candidates.get(k)
-        counts = np.array([self.plan.offsets.gram_shapes[k][0]]) if own is None else own.counts
+        counts = np.array([self.plan.offsets.sides[k]]) if own is None else own.counts
         held = [self.degrees(k, ridge, counts) for ridge in self.ridges[k]] if own is None or own.ridges else []
         self.found(job)[:] = np.concatenate([*([] if own is None else [self.objectives(job)]), *held])
 
