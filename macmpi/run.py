@@ -113,7 +113,7 @@ def main() -> None:
     except MacmpiError as error:
         if speaks():
             warn(str(error))
-        if in_task():
+        if in_task() or not speaks():  # a launcher may end the one that speaks as soon as another ends
             process.wait_for_others()
         sys.exit(error.exit_code)
     if team.size > 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from macmpi.data.targets import NUMBERS, Wanted
+from macmpi.data.dataset import NUMBERS, Wanted
 from macmpi.nets.losses import LOSSES, Loss
 from macmpi.typing import Array
 

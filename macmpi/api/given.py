@@ -19,8 +19,9 @@ from macmpi.config.model import GIVEN as MASK_GIVEN
 from macmpi.config.reading import read_named
 from macmpi.config.whole import given as keys_of
 from macmpi.data.checks import as_array, as_inputs
+from macmpi.data.dataset import Points
 from macmpi.data.frames import Columns
-from macmpi.data.gathered import ARGUMENTS, OF_TABLES, Points, answers_of, check_keys, of_frame
+from macmpi.data.gathered import ARGUMENTS, OF_TABLES, answers_of, check_keys, of_frame
 from macmpi.data.reading import told
 from macmpi.data.series import is_frame, is_series, series_of, targets_of
 from macmpi.files import as_path

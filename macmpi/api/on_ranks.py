@@ -18,7 +18,8 @@ import numpy as np
 from macmpi import MacmpiError, NumericalError, StorageError, UsageError, shown
 from macmpi.config import Config, dump
 from macmpi.console import say, warn
-from macmpi.data.gathered import ARGUMENTS, CLASSES, COLUMNS, KEYS, Points
+from macmpi.data.dataset import Points
+from macmpi.data.gathered import ARGUMENTS, CLASSES, COLUMNS, KEYS
 from macmpi.data.series import USUAL
 from macmpi.machine.lock import hold_folder
 from macmpi.parallel.launchers import ITS_OWN_WORDS, mpiexec, of_its_own, started

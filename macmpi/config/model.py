@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from annotated_types import Ge, Gt, Le, Len, Lt, Predicate
 
@@ -14,21 +14,16 @@ from macmpi.config.tables import NotNegative, PositiveInt, Table, Width, extensi
 Activation = Literal["sigmoid", "tanh", "relu", "leaky_relu", "softmax", "linear"]
 FITTED = ("forest", "boosted", "nearest_neighbours", "kernel_ridge")
 FILES = {
-    **dict.fromkeys(("sigmoid", "tanh", "relu", "leaky_relu"), "affine"),
-    "softmax": "softmax",
-    "linear": "affine",
-    "rbf": "rbf",
-    "quantise": "discrete",
-    "binary": "discrete",
-    "forest": "trees",
-    "boosted": "trees",
-    "nearest_neighbours": "neighbours",
-    "kernel_ridge": "kernels",
+    **dict.fromkeys(("sigmoid", "tanh", "relu", "leaky_relu", "softmax", "linear"), "affine"),
+    "rbf": "fitted",
+    "quantise": "affine",
+    "binary": "affine",
+    **dict.fromkeys(FITTED, "fitted"),
 }
 """The words of `activation` -> the file of macmpi/nets/layers that makes the maps of a layer of units."""
 
 LAYERS = tuple(FILES)
-NOT_OF_IMAGES = tuple(word for word, file in FILES.items() if file not in ("affine", "softmax"))
+NOT_OF_IMAGES = tuple(word for word in FILES if word not in get_args(Activation))
 """A convolution cannot have these in place of an activation."""
 
 OWNERS = {

@@ -17,8 +17,8 @@ from macmpi import UsageError, caution, listed, many, shown
 from macmpi.config import Data
 from macmpi.data.dataset import GROUPS, WEIGHTS
 from macmpi.data.series import EXACT
-from macmpi.data.sparse import SparseRows, is_sparse
 from macmpi.data.texts import plain_text
+from macmpi.data.wide import SparseRows, is_sparse
 from macmpi.typing import Array
 
 HUGE = 1e100
@@ -357,3 +357,20 @@ def check_single(largest: float, source: str) -> None:
             f'data.source = "{source}" holds values beyond {HUGE_SINGLE:g}, too large for '
             'model.precision = "float32"; scale the data (data.scale), or use float64'
         )
+
+
+def check_known(known: bool, name: str) -> None:
+    """Raises UsageError where no target of any validation point is known."""
+    if not known:
+        raise UsageError(
+            f"{name} is missing at every validation point, so that no error can be watched; give a Y_val with numbers, "
+            "or a larger data.validation"
+        )
+
+
+def check_seen(counts: Array, name: str) -> None:
+    """Raises UsageError where a column of targets has no number in any training point.  counts: those it has, (L,)."""
+    none = np.flatnonzero(counts == 0)
+    if len(none):
+        which = f"column {none[0]}" + (f" and {len(none) - 1} more" if len(none) > 1 else "")
+        raise UsageError(f"{name}: {which} is missing, or weighs 0, {OF_TRAINING}; leave it out")

@@ -1,7 +1,4 @@
-"""Points of every kind of source become arrays by name: files of arrays, tables, folders of images, data sets.
-
-Named sets (`named_sets.py`), whose arrays need no check, are the only ones that are read elsewhere.
-"""
+"""Points of every kind of source become arrays by name: files of arrays, tables, folders of images, data sets."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,15 +16,26 @@ import numpy as np
 
 from macmpi import UsageError, listed
 from macmpi.config import Config, Data
-from macmpi.data.blocks import ColumnByColumn, npy_rows, zarr_arrays
+from macmpi.config.auto import AUTO, IN_THE_PAPER, Decision
 from macmpi.data.checks import columns
-from macmpi.data.dataset import GROUPS, POINTS
+from macmpi.data.dataset import GROUPS, POINTS, Points
 from macmpi.data.frames import Columns, columns_of
 from macmpi.data.images import images_of
 from macmpi.data.named_sets import NAMED_SETS, PREFIX, folder, read_library_set
-from macmpi.data.reading import check_there, contents, declared, facts_of, names_in, read_array, read_file, told
+from macmpi.data.reading import (
+    check_there,
+    contents,
+    declared,
+    facts_of,
+    names_in,
+    npy_rows,
+    read_array,
+    read_file,
+    told,
+    zarr_arrays,
+)
 from macmpi.data.series import USUAL, series_of, targets_of, weights_of
-from macmpi.data.tables import is_table, of_parquet, read_table, targets_within
+from macmpi.data.tables import ColumnByColumn, is_table, of_parquet, read_table, targets_within
 from macmpi.files import DAMAGE, first_line
 from macmpi.typing import Array
 
@@ -46,21 +54,6 @@ CLASSES = "macmpi_classes"
 
 ARGUMENTS = "the arguments of fit"
 """The name in messages of points that come from no source."""
-
-
-@dataclass(frozen=True)
-class Points:
-    """Arrays of numbers or text by name, or datasets of an HDF5 file; columns: of the table that X was.
-
-    They are X (N, ...) and, where there are targets, Y (N,) or (N, L), and perhaps weights, groups, and by these names
-    and "_val" those of validation points.  classes: Y can be nothing but classes, and is there for those who want them;
-    classes_known: the labels that there may be, ascending.
-    """
-
-    arrays: dict[str, Any]
-    columns: Columns | None = None
-    classes: bool = False
-    classes_known: Any = None
 
 
 @dataclass(frozen=True)
@@ -94,19 +87,19 @@ def check_keys(config: Data, keys: Iterable[str] = (), source: str = "") -> None
             raise UsageError(f"data.{key} = {given}: {what} does not read it; leave it out")
 
 
-def points_of(config: Config) -> Points | None:
-    """The points that a config names, None of a named set.  Raises UsageError.  Collective: no (rank 0)."""
-    data = config.data
-    return None if data.source in NAMED_SETS else gathered(data, config.loss.missing, config.parallel.by_rows)
+def points_of(config: Config) -> Points:
+    """The points that a config names.  Raises UsageError.  Collective: no (rank 0)."""
+    labels = config.model.loss == "cross_entropy"
+    return gathered(config.data, config.loss.missing, config.parallel.by_rows, labels)
 
 
-def gathered(config: Data, missing: bool = False, by_rows: bool = False) -> Points:
-    """The arrays of a source that is no named set.  Raises UsageError.  Collective: no.
+def gathered(config: Data, missing: bool = False, by_rows: bool = False, labels: bool = False) -> Points:
+    """The arrays of a source.  Raises UsageError.  Collective: no.
 
-    missing: targets may be NaN.  by_rows: ranks are to read their own rows of it; of an HDF5 file these are its
-    datasets, of which the headers alone are read and checked.
+    missing: targets may be NaN.  labels: those of a named set are wanted.  by_rows: ranks are to read their own rows of
+    it; of an HDF5 file these are its datasets, of which the headers alone are read and checked.
     """
-    kind = _kind_of(config, missing, by_rows)
+    kind = _kind_of(config, missing, by_rows, labels)
     if by_rows and not kind.by_rows:
         raise UsageError(
             f'parallel.data = "sharded": data.source = "{config.source}" is read whole; use parallel.data = "node" or '
@@ -116,8 +109,10 @@ def gathered(config: Data, missing: bool = False, by_rows: bool = False) -> Poin
     return kind.read()
 
 
-def _kind_of(config: Data, missing: bool, by_rows: bool) -> Kind:
+def _kind_of(config: Data, missing: bool, by_rows: bool, labels: bool) -> Kind:
     path = Path(config.source)
+    if config.source in NAMED_SETS:
+        return Kind((), partial(NAMED_SETS[config.source], config, labels), by_rows=True)
     if config.source.startswith(PREFIX):
         return Kind((), lambda: Points(read_library_set(config.source)))
     if config.source.startswith(OPENML) or is_table(path):
@@ -304,3 +299,53 @@ def _check_once(targets: list[str], weights: list[str], ignore: list[str], categ
     for key, names, other, others in pairs:
         if both := sorted({*names} & {*others}):
             raise UsageError(f"data.{key}: column {both[0]!r} stands in data.{other}; take it out of one of them")
+
+
+# --- numbers or classes -----------------------------------------------------------------------------------------------
+
+FEW = 50
+"""One column of whole numbers, of any type, with at most this many different ones may be classes."""
+
+
+def with_loss(config: Config, points: Points | None = None) -> tuple[Config, list[Decision]]:
+    """The config with a loss in the place of "auto", and that decision: classes for truth values, numbers else.
+
+    points: those that the caller has, or has read.  Raises UsageError where whole numbers may be either.  Cost: whole
+    numbers are read.  Collective: no (rank 0).
+    """
+    if config.model.loss != AUTO:
+        return config, []  # and Y is not read
+    points, named = points or points_of(config), config.data.targets
+    names = f" (target {', '.join(named)})" if named and config.data.source else ""
+    return loss_for(config, points and points.arrays.get("Y"), f"{config.data.source or ARGUMENTS}{names}")
+
+
+def loss_for(config: Config, Y: Any, source: str) -> tuple[Config, list[Decision]]:
+    """Decides as `with_loss` does, for targets Y: an array, an HDF5 dataset, or None.  source: their name."""
+    kind = "" if Y is None or not Y.shape or not len(Y) or columns(Y) != 1 else Y.dtype.kind
+    loss: Any = "cross_entropy" if kind in ("b", "S", "U", "O") else "squared"
+    why = "the targets are numbers" if Y is not None else IN_THE_PAPER
+    if kind in ("i", "u", "f"):
+        why = _amounts(np.unique(np.asarray(Y)), len(Y), source)
+    elif loss == "cross_entropy":
+        why = f"the targets are {'truth values' if kind == 'b' else 'text'}"
+    return replace(config, model=replace(config.model, loss=loss)), [Decision("model.loss", loss, why)]
+
+
+def _amounts(found: Array, rows: int, source: str) -> str:
+    """Says why the targets, of which `found` has the different ones, are amounts, whatever their type.
+
+    Raises UsageError where they may be classes as well: a few whole numbers that repeat, two of them, or most of those
+    in their range.
+    """
+    known = found[~np.isnan(found)] if found.dtype.kind == "f" else found
+    whole = len(known) > 0 and bool(np.isfinite(known).all() and (known == np.round(known)).all())
+    if not whole or len(known) > FEW or len(known) == 1 or 2 * len(known) > rows:
+        return "the targets are numbers"
+    least, most = int(known[0]), int(known[-1])
+    if len(known) > 2 and 2 * len(known) <= most - least + 1:
+        return f"the targets are {len(known)} whole numbers from {least} to {most}, too far apart for classes"
+    raise UsageError(
+        f"{source}: Y holds whole numbers, {len(known)} different ones from {least} to {most}: "
+        'say what they are, model.loss = "cross_entropy" if classes, "squared" if amounts'
+    )

@@ -18,9 +18,17 @@ from macmpi import UsageError
 from macmpi.config import Data
 from macmpi.config.auto import Sizes
 from macmpi.data.alike import block_sum, check_same_data, opened_alike, sum_of_blocks
-from macmpi.data.checks import check_single, check_size, check_some, check_varied, largest, not_negative
-from macmpi.data.dataset import POINTS, SIDES, WEIGHTS, Dataset, Raw, share_arrays
-from macmpi.data.gathered import Points
+from macmpi.data.checks import (
+    check_known,
+    check_seen,
+    check_single,
+    check_size,
+    check_some,
+    check_varied,
+    largest,
+    not_negative,
+)
+from macmpi.data.dataset import NUMBERS, POINTS, SIDES, WEIGHTS, Dataset, Points, Raw, Wanted, share_arrays
 from macmpi.data.parts import (
     FileRows,
     Part,
@@ -33,8 +41,7 @@ from macmpi.data.parts import (
     split_of,
 )
 from macmpi.data.scaling import AS_IS, Rows, Scaling, ScalingRule, sparse_scaling, spread_rows, unscaled
-from macmpi.data.sparse import SparseRows
-from macmpi.data.targets import NUMBERS, Wanted, check_known, check_seen
+from macmpi.data.wide import SparseRows
 from macmpi.parallel.points import Partitions, partition_points
 from macmpi.parallel.rows import Converted, RowSet
 from macmpi.parallel.team import Team, on_root
@@ -48,24 +55,17 @@ def load(config: Data, wanted: Wanted = NUMBERS, dtype: Any = np.float64, points
     points: those that the caller has, in its place.  Raises UsageError.  Collective: no (rank 0).
     """
     raw = raw_of(config, wanted, points=points)
-    parts = _parts(raw, config, split_of(raw, config, stream=wanted.stream), wanted)
+    parts = parts_of(raw, config, split_of(raw, config, stream=wanted.stream), wanted.loss.missing)
     classes = classes_in(parts, raw, config.source, wanted.classes)
     partitions = partition_points(len(parts["X"]), 1), partition_points(len(parts["X_val"]), 1)
     found = Reader(partitions, Team(), dtype, config).dataset(raw, parts, classes, wanted)
-    w = found.weights
-    if (
-        classes is not None
-        and w is not None
-        and not wanted.stream
-        and np.count_nonzero(found.Y[w > 0.0].any(axis=0)) < 2
-    ):
+    w = None if classes is None or wanted.stream else found.weights
+    if w is not None and np.count_nonzero(found.Y[w > 0.0].any(axis=0)) < 2:
         raise UsageError(f'data.source = "{config.source}": all training points with a weight above 0 are of one class')
-    groups, order = (
-        (parts[name].whole_numbers(), parts[f"{name}_val"].whole_numbers()) if name in parts else None
-        for name in ("groups", "order")
-    )
-    of_pictures = replace(found, groups=groups, order=order, shape=raw.shape)
-    return replace(of_pictures, drawn="X_val" not in raw.arrays, columns=raw.columns, steps=raw.steps)
+    pictures = (name for name in ("groups", "order") if name in parts)
+    own: dict[str, Any] = {name: tuple(parts[f"{name}{side}"].whole_numbers() for side in SIDES) for name in pictures}
+    drawn = "X_val" not in raw.arrays
+    return replace(found, **own, shape=raw.shape, drawn=drawn, columns=raw.columns, steps=raw.steps)
 
 
 def survey(config: Data, wanted: Wanted = NUMBERS, points: Points | None = None) -> Sizes:
@@ -75,7 +75,8 @@ def survey(config: Data, wanted: Wanted = NUMBERS, points: Points | None = None)
     tell.  Collective: no (rank 0).
     """
     raw = raw_of(config, wanted, True, points)
-    parts = _parts(raw, config, split_of(raw, config, wanted.loss.labels, wanted.stream), wanted)
+    rows = split_of(raw, config, wanted.loss.labels, wanted.stream)
+    parts = parts_of(raw, config, rows, wanted.loss.missing)
     X, Y, classes = parts["X"], parts.get("Y"), classes_in(parts, raw, config.source, wanted.classes)
     n_out = len(classes) if classes is not None else (Y or X).width
     drawn = "X_val" not in raw.arrays
@@ -107,7 +108,7 @@ def load_rows(
     raw = opened_alike(lambda: raw_of(config, wanted, by_rows=True), config, team)
     whole = "X_val" in raw.arrays or wanted.stream
     rows = split_of(raw, config, stream=wanted.stream) if whole else _drawn(raw, config, team)
-    parts = team.all_or_raise(lambda: _parts(raw, config, rows, wanted))
+    parts = team.all_or_raise(lambda: parts_of(raw, config, rows, wanted.loss.missing))
     reader = Reader(points, team, dtype, config, in_file)
     found = reader.dataset(raw, parts, classes, wanted)
     read = [(parts[name], points[name.endswith("_val")], reader.sums[name]) for name in POINTS if name in parts]
@@ -119,28 +120,6 @@ def _drawn(raw: Raw, config: Data, team: Team) -> list[RowSet]:
     """Rank 0 alone draws which rows are for training and for validation.  Collective: yes."""
     own = on_root(team, lambda: [rows.bits for rows in split_of(raw, config) if isinstance(rows, RowSet)])
     return [RowSet(bits) for bits in share_arrays(team, own or [])]
-
-
-def _parts(raw: Raw, config: Data, rows: Sequence[range | RowSet], wanted: Wanted) -> Parts:
-    """The parts of all arrays that there are; a target of weight 0 is none.  Raises UsageError.  Collective: no."""
-    found = parts_of(raw, config, rows, wanted.loss.missing)
-    for name, side in zip(WEIGHTS, SIDES, strict=True):
-        if name in found and found[name].width > 1:
-            _check_each(found[name], found)
-            found[f"Y{side}"] = replace(found[f"Y{side}"], present=found[name])
-    return found
-
-
-def _check_each(weights: Part, parts: Parts) -> None:
-    """Raises UsageError unless weights (N, L) have one for each target, those of the other points as well."""
-    outputs = parts["Y"].width if "Y" in parts else 1
-    text = f"{weights.name} has shape {tuple(weights.source.shape)}; one weight a point is needed, (N,)"
-    if "Y" not in parts and weights.width == parts["X"].width:
-        raise UsageError(f"{text}: weights of an autoencoder's outputs need targets of their own, Y = X")
-    if weights.width != outputs:
-        raise UsageError(text + (f", or one for each of the {outputs} targets, (N, {outputs})" if outputs > 1 else ""))
-    if any(name in parts and parts[name].width != outputs for name in WEIGHTS):
-        raise UsageError(f"{text}, or one for each of the {outputs} targets in both weights and weights_val")
 
 
 def weights_in(parts: Parts) -> int:
@@ -168,13 +147,14 @@ class Reader:
 
         Raises UsageError on all ranks if one of them finds something wrong.  Collective: yes.
         """
-        w, w_val = self._weights(parts)
-        self.weights = w
-        outputs, targets, names, of_x = 0, "Y" in parts, classes, NUMBERS if "Y" in parts else wanted
-        sparse = targets and not wanted.stream
-        sparse = sparse and all(isinstance(parts[name].source, SparseRows) for name in ("X", "X_val"))
-        varied = not targets and not wanted.goes_on
-        side = self._sparse_side(parts, raw.scale) if sparse else self._side(parts, "X", raw.scale, of_x, varied=varied)
+        self.weights, w_val = self._weights(parts)
+        outputs, targets, names = 0, "Y" in parts, classes
+        kinds = {type(parts[f"X{side}"].source) for side in SIDES}
+        if targets and not wanted.stream and kinds == {SparseRows}:
+            side = self._sparse_side(parts, raw.scale)
+        else:
+            of_x, varied = NUMBERS if targets else wanted, not targets and not wanted.goes_on
+            side = self._side(parts, "X", raw.scale, of_x, varied)
         X, X_val, scaling_x = Y, Y_val, scaling_y = side
         if classes is not None:
             Y, Y_val = [self._filled(parts, name, len(classes), lambda y: y == classes) for name in ("Y", "Y_val")]
@@ -182,16 +162,16 @@ class Reader:
             names = classes if raw.names is None else raw.names[classes]
         elif targets:
             rule = raw.scale_y if wanted.loss.scaled else AS_IS
-            Y, Y_val, scaling_y = self._side(parts, "Y", rule, wanted, varied=not wanted.goes_on)
+            Y, Y_val, scaling_y = self._side(parts, "Y", rule, wanted, not wanted.goes_on)
             if weights_in(parts) > 1:
                 outputs = Y.shape[1]
                 Y, Y_val = (self._with_shares(A, name) for A, name in zip((Y, Y_val), WEIGHTS, strict=True))
-        weighs = [name for name, own in zip(WEIGHTS, (w, w_val), strict=True) if own is not None]
-        named = [name for name in ("X", "X_val", "Y", "Y_val", *weighs) if name in parts]
+        unweighted = {name for name, own in zip(WEIGHTS, (self.weights, w_val), strict=True) if own is None}
+        named = [name for name in ("X", "X_val", "Y", "Y_val", *WEIGHTS) if name in parts and name not in unweighted]
         blocks = {name: (len(parts[name]), self.sums[name]) for name in named}
         sha256 = sum_of_blocks(blocks, None if raw.names is None else names)
         found = Dataset(X, Y, X_val, Y_val, scaling_x, scaling_y, sha256, names, raw.one_dimensional)
-        return replace(found, weights=w, weights_val=w_val, outputs=outputs)
+        return replace(found, weights=self.weights, weights_val=w_val, outputs=outputs)
 
     def _weights(self, parts: Parts) -> list[Array | None]:
         """The weights of this rank's training and validation rows (n,), None where those of all ranks are 1.
@@ -326,13 +306,10 @@ class Reader:
 
         self.team.all_or_raise(fill)
 
-        def joined(r: int) -> Array:
-            def put(i: int, out: Array) -> None:
-                out[:] = table[i - own.start, r]
+        def put(r: int, i: int, out: Array) -> None:
+            out[:] = table[i - own.start, r]
 
-            return trees[r](put, width, sets=True)
-
-        return [joined(r) for r in range(len(joins))]
+        return [tree(partial(put, r), width, sets=True) for r, tree in enumerate(trees)]
 
     def _filled(
         self,

@@ -16,13 +16,11 @@ import numpy as np
 from macmpi import UsageError, files
 from macmpi.config import Data
 from macmpi.data import checks
-from macmpi.data.dataset import SIDES, Raw
-from macmpi.data.gathered import ARGUMENTS, Points, check_keys, gathered
-from macmpi.data.named_sets import NAMED_SETS
+from macmpi.data.dataset import NUMBERS, SIDES, WEIGHTS, Points, Raw, Wanted
+from macmpi.data.gathered import ARGUMENTS, gathered
 from macmpi.data.reading import check_there, declared, facts_of, read_file, told
 from macmpi.data.scaling import ScalingRule
-from macmpi.data.sparse import SparseRows
-from macmpi.data.targets import NUMBERS, Wanted
+from macmpi.data.wide import SparseRows
 from macmpi.parallel.rows import RowSet
 from macmpi.parallel.streams import stream
 from macmpi.parallel.tiles import Tile, evenly
@@ -38,29 +36,31 @@ def raw_of(config: Data, wanted: Wanted = NUMBERS, by_rows: bool = False, points
 
     wanted: what the config asks of them; points: those that have been read.  Raises UsageError.  Collective: no.
     """
-    if config.source in NAMED_SETS:
-        check_keys(config)
-        return scaled_as(NAMED_SETS[config.source](config, wanted.loss.labels), config, wanted)
-    points = points or gathered(config, wanted.loss.missing, by_rows)
+    points = points or gathered(config, wanted.loss.missing, by_rows, wanted.loss.labels)
     held, labels = dict(points.arrays), wanted.loss.labels
-    place = place_of(config)
     if points.classes and not labels:
         held.pop("Y", None)
     names = numbered(held, wanted.classes) if labels and not by_rows else None  # no rank sees all that is text
-    checks.check_datasets(held, place, labels)
-    targets, shape = held.get("Y", held["X"]), image_shape(held["X"])
-    found = Raw(
-        held,
-        scale=ScalingRule("auto", images=shape is not None, flags=points.columns.flags if points.columns else ()),
-        scale_y=ScalingRule("auto", images=image_shape(targets) is not None, targets=True),
-        labels=labels,
-        label_type=targets.dtype if labels else np.int64,
-        names=names,
-        one_dimensional=not labels and len(targets.shape) == 1,
-        columns=points.columns,
-        shape=shape,
-    )
-    return scaled_as(found, config, wanted)
+    if not points.named:
+        checks.check_datasets(held, place_of(config), labels)
+    X, targets = held["X"], held.get("Y", held["X"])
+    shape, steps = image_shape(X), 0
+    kind = "none" if points.named and config.scale == "auto" else config.scale
+    flags = points.columns.flags if points.columns and kind == "auto" else ()
+    of_x, of_y = wanted.like or (None, None)
+    scale = ScalingRule(kind, shape is not None, False, flags, like=of_x, running=wanted.stream)
+    scale_y = ScalingRule(kind, image_shape(targets) is not None, targets=True, like=of_y, running=wanted.stream)
+    if wanted.sequences and shape is not None:
+        if wanted.sequences == shape[0]:  # steps x features, and no picture
+            scale, steps, shape = replace(scale, images=False, features=shape[-1]), shape[0], None
+        elif kind == "auto":
+            raise UsageError(
+                f'data.source = "{config.source}": X holds {shape[0]} steps a point, and the first layer has steps = '
+                f'{wanted.sequences}: give it as many, or, of images, data.scale = "range"'
+            )
+    label_type = targets.dtype if labels else np.int64
+    plain = not labels and len(targets.shape) == 1
+    return Raw(held, scale, scale_y, labels, label_type, names, plain, points.columns, shape, steps)
 
 
 def place_of(config: Data) -> str:
@@ -96,24 +96,6 @@ def numbered(held: dict[str, Any], known: Array | None = None) -> Array | None:
     for name, codes in zip(own, np.split(numbers, np.cumsum([*map(len, flat)])), strict=False):
         held[name] = codes.reshape(own[name].shape)
     return names
-
-
-def scaled_as(raw: Raw, config: Data, wanted: Wanted) -> Raw:
-    """The arrays, to be scaled as data.scale says, and as the net reads them."""
-    if config.scale != "auto":
-        raw = replace(raw, scale=ScalingRule(config.scale), scale_y=ScalingRule(config.scale, targets=True))
-    steps, shape = wanted.sequences, raw.shape
-    if steps and shape is not None and steps == shape[0]:  # steps x features, and no picture
-        scale = replace(raw.scale, images=False, features=shape[-1])
-        raw = replace(raw, shape=None, steps=steps, scale=scale)
-    elif steps and shape is not None and raw.scale.kind == "auto":
-        raise UsageError(
-            f'data.source = "{config.source}": X holds {shape[0]} steps a point, and the first layer has steps = '
-            f'{steps}: give it as many, or, of images, data.scale = "range"'
-        )
-    of_x, of_y = wanted.like or (None, None)
-    scale = replace(raw.scale, like=of_x, running=wanted.stream)
-    return replace(raw, scale=scale, scale_y=replace(raw.scale_y, like=of_y, running=wanted.stream))
 
 
 # --- which rows -------------------------------------------------------------------------------------------------------
@@ -345,8 +327,9 @@ def split_of(raw: Raw, config: Data, draw: bool = True, stream: bool = False) ->
 
 
 def parts_of(raw: Raw, config: Data, rows: Sequence[range | RowSet], missing: bool = False) -> Parts:
-    """The parts of all arrays that there are.  missing: numbers of Y may be.  Raises UsageError.  Collective: no.
+    """The parts of all arrays that there are; a target of weight 0 is none.  missing: numbers of Y may be.
 
+    Raises UsageError.  Collective: no.
     rows: those for training and for validation, as of `split_of`.
     """
     given, (n, n_val) = "X_val" in raw.arrays, map(len, rows)
@@ -359,7 +342,23 @@ def parts_of(raw: Raw, config: Data, rows: Sequence[range | RowSet], missing: bo
                 may_miss = missing if name == "Y" and not raw.labels else None
                 called = f"{place_of(config)}: dataset {held}"
                 found[f"{name}{side}"] = Part(raw.arrays[held], own, called, may_miss)
+    for name, side in zip(WEIGHTS, SIDES, strict=True):
+        if name in found and found[name].width > 1:
+            _check_each(found[name], found)
+            found[f"Y{side}"] = replace(found[f"Y{side}"], present=found[name])
     return found
+
+
+def _check_each(weights: Part, parts: Parts) -> None:
+    """Raises UsageError unless weights (N, L) have one for each target, those of the other points as well."""
+    outputs = parts["Y"].width if "Y" in parts else 1
+    text = f"{weights.name} has shape {tuple(weights.source.shape)}; one weight a point is needed, (N,)"
+    if "Y" not in parts and weights.width == parts["X"].width:
+        raise UsageError(f"{text}: weights of an autoencoder's outputs need targets of their own, Y = X")
+    if weights.width != outputs:
+        raise UsageError(text + (f", or one for each of the {outputs} targets, (N, {outputs})" if outputs > 1 else ""))
+    if any(name in parts and parts[name].width != outputs for name in WEIGHTS):
+        raise UsageError(f"{text}, or one for each of the {outputs} targets in both weights and weights_val")
 
 
 def classes_in(parts: Parts, raw: Raw, source: str, known: Array | None = None) -> Array | None:

@@ -150,8 +150,8 @@ TABLE: dict[str, dict[Any, Row]] = {
     },
     "w_step.schedule": {
         "ring": Row(
-            USUAL - {D.CONVOLUTIONS, D.SPARSE, D.SKIPS, D.SHARED, D.RESTRAINED},
-            "units of dense layers, trained by minibatches, go from block to block of the points",
+            USUAL - {D.RESTRAINED},
+            "units, trained by minibatches, go from block to block of the points",
             ("units",),
             D.RING,
         )

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from itertools import chain as joined
+from typing import Any
 
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import is_plain
@@ -18,6 +20,8 @@ from macmpi.nets.losses import Loss
 from macmpi.parallel import balance, tiles
 from macmpi.plan import tuned
 from macmpi.plan.plan import Plan
+from macmpi.state import block_views
+from macmpi.typing import Array
 
 # --- forms of curvature -----------------------------------------------------------------------------------------------
 
@@ -27,13 +31,14 @@ class LayerForm:
     """The form in which the curvature of a layer is damped: of its Gram G (d, d) and its metric M (h, h).
 
     spectral: in the eigenvectors of both; otherwise each is shifted and inverted by itself.
-    identity: M is the identity.
+    identity: M is the identity; crossed: and damped by the formula of layers that are damped in eigenvectors.
     ranks: of G and of M, the number of leading eigenvectors that its inverse is made of; None: all of the matrix.
     why: the reason, for `--explain`.
     """
 
     spectral: bool = False
     identity: bool = False
+    crossed: bool = False
     ranks: tuple[int | None, int | None] = (None, None)
     why: str = ""
 
@@ -76,7 +81,8 @@ def curvature_forms(chain: Chain, loss: Loss, autoencoder: bool, points: float) 
         if not why:
             return LayerForm(spectral=True, why="an autoencoder's layer that is cheap to turn into eigenvectors")
         G, M = (side // tuned.LOW_RANK_SHARE if side >= tuned.LOW_RANK_WIDE else None for side in (d, h))
-        return LayerForm(identity=identity, ranks=(G, None if identity else M), why=why)
+        ranks = G, None if identity else M
+        return LayerForm(identity=identity, crossed=identity and autoencoder, ranks=ranks, why=why)
 
     return CurvatureForms(tuple(form(k, *shape) for k, shape in enumerate(chain.block_shapes)), dense and autoencoder)
 
@@ -274,3 +280,57 @@ def assign_inverses(costs: Sequence[float], ranks: int) -> tuple[tuple[int, ...]
     paired = tuple(tuple(j for k in rank for j in (2 * k, 2 * k + 1)) for rank in layers)
     busiest, least = (max(sum(costs[j] for j in rank) for rank in owners) for owners in (paired, apart))
     return paired if busiest <= (1.0 + balance.IN_ORDER) * least else apart
+
+
+# --- places -----------------------------------------------------------------------------------------------------------
+
+
+Pair = tuple[Array, Array]
+"""G (d, d) and M (h, h) of a layer, or of each the array that something made of it is in."""
+
+
+class Layout:
+    """Places of the layers' numbers in flat arrays: weights (h, d), d with the bias, Grams (d, d), and inverses.
+
+    squares: of each layer two, made of G and of M: (n, n), or (n, r) of r leading eigenvectors; spectra: of eigenvalues
+    (n,), or of LowRank.shares, as `squares` has their eigenvectors.
+    """
+
+    def __init__(self, shapes: Sequence[tuple[int, int]], layers: Sequence[LayerForm]) -> None:
+        self.shapes = shapes
+        self._grams = [(d, d) for _, d in shapes]
+        ranks = [rank for form in layers for rank in form.ranks]
+        self._squares = [(n, rank or n) for n, rank in zip([n for h, d in shapes for n in (d, h)], ranks, strict=True)]
+        self.weights, self.grams = _runs(shapes), _runs(self._grams)
+        self.squares = _by_layer(_runs(self._squares))
+        self.spectra = _by_layer(_runs([(n, 1) for n, _ in self._squares]))
+
+    def place(self, layer: int, rows: slice) -> slice:
+        """Gives the place of some rows of a layer's weights."""
+        start, d = self.weights[layer].start, self.shapes[layer][1]
+        return slice(start + rows.start * d, start + rows.stop * d)
+
+    def blocks(self, flat: Array) -> list[Array]:
+        """Views (h, d) of the weights, or of anything of their shape."""
+        return list(block_views(flat, self.shapes))
+
+    def gram_blocks(self, flat: Array) -> list[Array]:
+        """Views G_k (d, d)."""
+        return list(block_views(flat, self._grams))
+
+    def square_blocks(self, flat: Array) -> list[Pair]:
+        """Views of what is made of G and M of each layer: (n, n), or some eigenvectors (n, r)."""
+        return _by_layer(block_views(flat, self._squares))
+
+    def spectrum_blocks(self, flat: Array) -> list[Pair]:
+        """Views (n,) of the eigenvalues of G and M of each layer."""
+        return [(flat[of_G], flat[of_M]) for of_G, of_M in self.spectra]
+
+
+def _runs(shapes: Sequence[tuple[int, int]]) -> list[slice]:
+    return [slice(a, b) for a, b in pairwise(accumulate((h * d for h, d in shapes), initial=0))]
+
+
+def _by_layer(sides: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """Pairs what is of G and of M of each layer."""
+    return list(zip(sides[::2], sides[1::2], strict=True))

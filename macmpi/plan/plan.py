@@ -14,7 +14,7 @@ from macmpi.config.auto import Sizes
 from macmpi.config.whole import one_layer, resized
 from macmpi.demand import Demand
 from macmpi.nets.chain import Chain, Segment
-from macmpi.nets.layers import Map, is_basis
+from macmpi.nets.layers import is_basis
 from macmpi.parallel import tiles
 from macmpi.parallel.placement import EVERYWHERE, Placement
 from macmpi.parallel.points import PointPartition, partition_points
@@ -162,11 +162,6 @@ class Plan:
     def has_basis(self) -> bool:
         """Radial basis functions: the nested error then holds the ridge, as in eq. (6)."""
         return any(is_basis(m) for m in self.chain.maps)
-
-    @property
-    def hidden(self) -> list[Map]:
-        """The first map of each hidden layer: its radial basis functions, or what is affine in it."""
-        return [m for m in self.chain.blocks if "weight_jacobian" in m.capabilities or m.fitter or is_basis(m)][:-1]
 
     @property
     def basis_sizes(self) -> list[int]:

@@ -27,7 +27,7 @@ from macmpi.plan.demands import FINISH, REFIT, asked, asked_by_keys, parts
 from macmpi.plan.resolved import Resolved
 from macmpi.plan.selectable import check_selection
 from macmpi.plan.structure import check_choices, check_fitters, check_layers
-from macmpi.solvers.w_descent import SGDW
+from macmpi.solvers.gradient_solvers import SGDW
 
 TABLES = ("method", "stochastic", "baseline", "selection", "start", "run")
 """Tables of which a run reads the keys themselves."""

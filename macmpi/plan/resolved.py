@@ -21,8 +21,8 @@ from macmpi.plan import tuned
 from macmpi.solvers import WSolver, ZSolver
 from macmpi.solvers.centres import Trainer
 from macmpi.solvers.fitters import ByFitter, Fitter
+from macmpi.solvers.gradient_solvers import SGDW
 from macmpi.solvers.grams import System
-from macmpi.solvers.w_descent import SGDW
 from macmpi.solvers.w_problem import FREE, Restraint
 
 # --- the schedule of mu and the multipliers ---------------------------------------------------------------------------
@@ -285,7 +285,7 @@ class Resolved:
     placement: parallel.data says where rows of points live.  point_bytes: those of a point that a rank keeps.
     before: points of the pieces of a stream that come before these.
     finishing: full MAC ends with steps of all points, as these values have them; None: it does not.
-    columns: of the data, of a net that is trained on coordinates of fewer points (data/span.py), which its chain reads;
+    columns: of the data, of a net that is trained on coordinates of fewer points (data/wide.py), which its chain reads;
     0: it reads the columns.
     config: this one, without the half steps' keys where there are none; another net is resolved from it.
     Two are equal whose runs are, however their configs say it.

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
 
 from macmpi import UsageError, many
 from macmpi.config.model import OWNERS
 from macmpi.nets.build import layers_of
 from macmpi.nets.layers import Map, is_basis, is_dense
 from macmpi.plan.resolved import Resolved
+from macmpi.typing import Array
 
 FEWEST, STEP = 150, 25
 """Without selection.sizes the candidates of a layer of centres are FEWEST, FEWEST + STEP, ..., as in the paper."""
+
+CRITERIA: dict[str, Callable[[int], float]] = {
+    "aic": lambda n: 1.0,
+    "bic": lambda n: 0.5 * math.log(n),
+    "mdl": lambda n: 0.5 * max(math.log(n / (2.0 * math.pi)), 0.0),
+}
+"""A parameter costs this in units of epsilon^2 in addition to E1, half the sum of squares, for n points: half of what
+it costs in addition to -2 log likelihood = sum of squares / epsilon^2."""
 
 
 def each(given: list[float | list[float]], count: int) -> list[list[float]]:
@@ -56,6 +70,53 @@ def ridges_of(of: Resolved) -> dict[int, tuple[float, ...]]:
     tried = dict(zip(layers, each(of.selection.ridges, len(layers)), strict=True))
     starts = dict(zip(layers, of.shaping.ridges, strict=True))
     return {k: tuple(sorted({*tried[b], starts[b]})) for k, b in fits_ridges(of).items() if tried[b]}
+
+
+class Candidates(NamedTuple):
+    """The regression of segment `segment`: what a linear layer reads, radial basis functions or what is before it.
+
+    counts: candidates of its inputs, of centres several.  widths, ridges: candidates; () where there is nothing to
+    choose.  layer: the hidden layer of radial basis functions, -1 of a dense one.  block: of the linear layer.  price:
+    of a parameter, in the scale of E1; a centre has `own` of them, and each of its `outputs` a weight.
+    """
+
+    segment: int
+    layer: int
+    block: int
+    counts: Array
+    widths: tuple[float, ...]
+    ridges: tuple[float, ...]
+    price: float
+    own: int
+    outputs: int
+
+    def cost(self, counts: Array, degrees: Array | float | None = None) -> Array:
+        """C = price (own M + outputs M) of M inputs; where ridges are compared, the second M is the degrees."""
+        if degrees is None:
+            return self.price * (self.own + self.outputs) * counts
+        return self.price * (self.own * counts + self.outputs * degrees)
+
+
+def candidates_of(of: Resolved, n: int) -> list[Candidates]:
+    """The regressions that a selection compares, for n points; numbers of centres up to the net's own.
+
+    Collective: no.
+    """
+    keys, chain, found = of.selection, of.chain, list[Candidates]()
+    ridges, layers = ridges_of(of), iter(width_places(of))
+    chosen = [k for k, segment in enumerate(chain.segments) if segment.leading or k in ridges]
+    a_parameter, epsilons = CRITERIA[keys.criterion](n), keys.epsilons(len(chosen))
+    for k, epsilon2 in zip(chosen, epsilons, strict=True):
+        segment, price, block = chain.segments[k], a_parameter * epsilon2, chain.segments[k].regressed[0]
+        (units, inputs), layer, own, widths = chain.block_shapes[block], -1, 0, tuple[float, ...]()
+        counts = np.array([inputs])
+        if segment.leading:
+            first = segment.maps[0]
+            layer = next(layers)
+            steps = keys.sizes[layer] if keys.sizes else np.arange(FEWEST, first.n_out, STEP)
+            counts, own, widths = np.unique([*steps, first.n_out]), first.n_in, widths_of(of, layer)
+        found.append(Candidates(k, layer, block, counts, widths, ridges.get(k, ()), price, own, units))
+    return found
 
 
 @dataclass(frozen=True)

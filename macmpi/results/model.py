@@ -17,7 +17,7 @@ from macmpi.data.dataset import Dataset
 from macmpi.data.frames import Columns
 from macmpi.data.scaling import Scaling
 from macmpi.data.series import is_frame
-from macmpi.data.sparse import SparseRows
+from macmpi.data.wide import SparseRows
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import Map
 from macmpi.nets.losses.by_output import LINKS

@@ -25,7 +25,7 @@ import numpy as np
 
 from macmpi.nets.design import weighed
 from macmpi.nets.losses import Root, dense, times
-from macmpi.nets.tape import Tape, compose
+from macmpi.nets.segment import Tape
 from macmpi.parallel.streams import Stream
 from macmpi.solvers.z_gauss_newton import Linearised, columns
 from macmpi.solvers.z_problem import ZProblem
@@ -115,8 +115,8 @@ class Arrow:
         terms = [times(u, form.inverse) for u, form in zip(by_z, self.model.metrics, strict=True)]
         self._pull(weighed(v, self.weights) - self.solved(self._outputs(terms)), out)
 
-    def draws(self, random: Stream) -> Iterator[tuple[int, Tape, Array]]:
-        """Each segment's number and tape, and random (B G_k)^T u with E[u u^T] = S^-1, G_k by its outputs."""
+    def draws(self, random: Stream) -> Iterator[tuple[Tape, Array]]:
+        """Each segment's tape, and random (B G_k)^T u with E[u u^T] = S^-1, G_k by its outputs."""
 
         def signs(shape: tuple[int, ...]) -> Array:
             return random.choice([-1.0, 1.0], shape).astype(self.residual.dtype)
@@ -126,7 +126,7 @@ class Arrow:
             root = form.inverse @ form.root if form.root.ndim == 2 else form.inverse * form.root
             terms.append(times(signs(c.shape), root))
         U = self.solved(signs(self.residual.shape) + self._outputs(terms))
-        return zip(range(len(self.tapes)), self.tapes, self._backwards(U), strict=True)
+        return zip(self.tapes, self._backwards(U), strict=True)
 
     def _slopes(self, weights: Blocks, dz: Array) -> list[tuple[list[Array], Array]]:
         """p_k^T df_k by the weights and the coordinates of each segment, elsewhere."""
@@ -137,16 +137,13 @@ class Arrow:
         pulls.append(-problem.loss.residual(problem.Y, self.tapes[-1].F))
         for segment, A, pull in zip(problem.segments, inputs, pulls, strict=True):
             tape, p = segment.tape(weights, A), weighed(pull, self.weights)
-            by_z = compose([step.tangent for step in tape.steps]).vjp(p) if found else p
+            by_z = tape.tangent.vjp(p) if found else p
             found.append((tape.weight_vjp(p), by_z))
         return found
 
     def _made(self, changes: Blocks | None) -> tuple[list[Array], Array]:
         """D_k dW of each site, and B D_{K+1} dW."""
-        made = []
-        for segment, tape in zip(self.problem.segments, self.tapes, strict=True):
-            own = [] if changes is None else [changes[block] for block in segment.parameter_blocks]
-            made.append(tape.weight_jvp(own) if own else np.zeros_like(tape.F))
+        made = [tape.weight_jvp(changes) if changes and tape.blocks else np.zeros_like(tape.F) for tape in self.tapes]
         return made[:-1], self.root.times(made[-1])
 
     def _outputs(self, terms: Sequence[Array], own: Array | float = 0.0) -> Array:
@@ -192,7 +189,7 @@ def arrow_of(problem: ZProblem, weights: Array | None = None) -> Arrow:
     shifts = [0.0] * len(sites) if problem.shift is None else problem.sites(problem.shift)
     missed = [tape.F + u - z for tape, u, z in zip(tapes, shifts, sites, strict=False)]
     root = problem.loss.root(problem.Y, tapes[-1].F)
-    tangents = [compose([step.tangent for step in tape.steps]) for tape in tapes[1:]]
+    tangents = [tape.tangent for tape in tapes[1:]]
     tangents[-1] = root.after(tangents[-1])
     model = Linearised(problem.sizes, missed, tangents, root.residual, problem.metrics)
     terms = [c.copy() for c in missed]

@@ -19,7 +19,7 @@ from macmpi.nets.chain import Segment
 from macmpi.nets.design import row_dots, split_columns
 from macmpi.nets.layers import Tangent
 from macmpi.nets.losses import Metric, Squared, dense, times
-from macmpi.nets.tape import Fixed, fixed
+from macmpi.nets.segment import Fixed, fixed
 from macmpi.reductions import AT_ONCE, EVERY, Average
 from macmpi.solvers import CONTINUOUS, SINGLE, ZSolution
 from macmpi.solvers.cholesky import POINT, inverse

@@ -15,7 +15,7 @@ from macmpi.nets.chain import Segment
 from macmpi.nets.design import split_columns
 from macmpi.nets.layers import Tangent
 from macmpi.nets.losses import Loss, Metric, times
-from macmpi.nets.tape import Fixed
+from macmpi.nets.segment import Fixed
 from macmpi.reductions import EVERY
 from macmpi.typing import Array
 

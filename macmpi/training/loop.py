@@ -348,7 +348,7 @@ class Training:
         extra: dict[str, Any] = {"centres": plan.basis_sizes} if plan.has_basis else {}
         extra |= {"ended": self.why_stopped or state.finished} if phase == "postprocess" else {}
         extra |= {"finish": True} if phase == "iteration" and self.settled else {}
-        notes = self.method.notes() if phase == "iteration" else {}
+        notes = self.method.notes(state) if phase == "iteration" else {}
         record = record_of(state, phase, errors) | timings | {"ranks": self.team.size} | extra | notes
         rest = plan.resolved.schedule.max_iterations - state.iteration
         left = rest * state.seconds / state.iteration if phase == "iteration" else None

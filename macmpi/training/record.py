@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from macmpi import StorageError, files, many
-from macmpi.account import Account
 from macmpi.console import decimals, duration, say, warn
 from macmpi.data.dataset import Dataset
+from macmpi.half_steps.method import Account
 from macmpi.plan.plan import Plan
 from macmpi.results.card import Error, record_in
 from macmpi.results.scores import Labels, Numbers

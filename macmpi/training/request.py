@@ -22,7 +22,7 @@ from macmpi.training.process import StopRequest, Wish
 if TYPE_CHECKING:
     from macmpi.config import Config
     from macmpi.config.auto import Decision, Sizes
-    from macmpi.data.gathered import Points
+    from macmpi.data.dataset import Points
     from macmpi.data.scaling import Scaling
     from macmpi.parallel.team import Team
     from macmpi.plan.plan import Plan
@@ -134,9 +134,8 @@ def planned(
 
     def with_values() -> tuple[Config, list[Decision]]:
         nonlocal points
-        from macmpi.data.gathered import points_of
+        from macmpi.data.gathered import points_of, with_loss
         from macmpi.data.reading import with_connections
-        from macmpi.data.targets import with_loss
 
         complete = with_connections(config)
         points = points or points_of(complete)

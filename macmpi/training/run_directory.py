@@ -25,7 +25,7 @@ from macmpi.console import warn
 from macmpi.data.dataset import Dataset
 from macmpi.machine.hosts import version_of
 from macmpi.machine.lock import Lock, signs
-from macmpi.methods.stochastic import stream
+from macmpi.methods.stochastic.method import kept
 from macmpi.parallel import kernels
 from macmpi.parallel.launchers import cores
 from macmpi.parallel.team import Team
@@ -285,7 +285,7 @@ def ended(directory: RunDirectory | Nowhere, plan: Plan, data: Dataset, end: End
     if plan.resolved.stochastic.stream and np.isfinite(end.state.weights).all():
         passes = -(-(end.state.iteration + end.state.under_way) // plan.resolved.stochastic.records)
         points = plan.resolved.before + passes * plan.n_train
-        model = replace(model, stream=stream.kept(end.state.weights, end.state.own, points))
+        model = replace(model, stream=kept(end.state.weights, end.state.own, points))
     if directory.model is None:
         return model
     labels = {

@@ -98,12 +98,12 @@ def scored(parts: Parts, weights: Array, data: Dataset) -> Numbers | Labels:
     labels = loss.labels
     blocks = block_views(weights, plan.chain.block_shapes)
 
-    def part(rows: slice) -> Array:
+    def add(rows: slice, out: Array) -> None:
         F = plan.chain.forward(blocks, data.X_val[rows])
-        return sums_of(data.Y_val[rows], F if labels else LINKS[loss.link](F), labels, at(data.weights_val, rows))
+        out[:] = sums_of(data.Y_val[rows], F if labels else LINKS[loss.link](F), labels, at(data.weights_val, rows))
 
     none = np.empty((0, L))
-    sums = parts.evaluation.total(points, part, len(sums_of(none, none, labels)))
+    sums = parts.total(add, len(sums_of(none, none, labels)), points)
     classes = np.arange(L) if labels and data.classes is None else data.classes
     return scores_of(sums, data.scaling_y.scale, classes)
 

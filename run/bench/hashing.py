@@ -80,9 +80,9 @@ def points(name: str, count: int) -> tuple[Array, Array]:
     """The points that are searched, and queries."""
     if name == "descriptors":
         return descriptors(0, count), descriptors(count, count + QUERIES)
-    raw = {"usps": read_usps, "coil": read_coil}[name](Data(name), False)
+    found = {"usps": read_usps, "coil": read_coil}[name](Data(name), False)
     X, queries = (
-        np.asarray(rows, np.float32).reshape(len(rows), -1) for rows in (raw.arrays["X"], raw.arrays["X_val"])
+        np.asarray(rows, np.float32).reshape(len(rows), -1) for rows in (found.arrays["X"], found.arrays["X_val"])
     )
     return X[: count or None], queries[:QUERIES]
 

@@ -155,7 +155,7 @@ def bits(plan: Plan, choice: Choice, team: Team) -> dict[str, str]:
     found = {"start": digest(whole(state, plan, team), *numbers(method.evaluate(state, feasible)))}
     for i in range(ITERATIONS):
         method.sweep(state)
-        notes = method.notes()
+        notes = method.notes(state)
         errors = numbers(method.evaluate(state))
         found[f"iteration {i + 1}"] = digest(whole(state, plan, team), *errors, notes.get("cost", 0.0))
         found |= {CHANGED: str(state.own.sizes.tolist())} if notes.get("changed") else {}

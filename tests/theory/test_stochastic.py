@@ -18,20 +18,19 @@ from theory.nets import ACTIVATIONS, VALUES
 
 from macmpi.config import Config, Method, Model, Run, Start, Stochastic
 from macmpi.data.dataset import Dataset
-from macmpi.methods.stochastic.factors import probed_of, put_slopes
-from macmpi.methods.stochastic.gauss_newton import Points
-from macmpi.methods.stochastic.layers import Layout, layer_curvature
+from macmpi.methods.stochastic.layers import Shifted
 from macmpi.methods.stochastic.method import Stochastic as Method_
+from macmpi.methods.stochastic.passes import Points, probed_of, put_slopes
 from macmpi.methods.stochastic.schedule import Damping
 from macmpi.nets.losses import LOSSES
-from macmpi.nets.tape import Tape
+from macmpi.nets.segment import Tape
 from macmpi.parallel import balance, tiles
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.shared_work import RowMaker, Sum
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
 from macmpi.plan import tuned
-from macmpi.plan.directions import CurvatureForms, LayerForm, assign_inverses
+from macmpi.plan.directions import LayerForm, Layout, assign_inverses
 from macmpi.reductions import EVERY
 from macmpi.solvers import metrics as solver_metrics
 from macmpi.solvers.cholesky import inverse
@@ -428,8 +427,7 @@ def test_grams_are_those_of_the_layers_inputs(times: int) -> None:
     """Of each minibatch by its weight, whether rows are multiplied now or later; and then of none."""
     method, state = method_of()
     shapes = method.layout.shapes
-    forms = CurvatureForms((LayerForm(),) * len(shapes))
-    layers = [layer_curvature(k, forms, d, [0]) for k, (_, d) in enumerate(shapes)]
+    layers = [Shifted(k, LayerForm(), d, [0]) for k, (_, d) in enumerate(shapes)]
     expected = [np.zeros((d, d)) for _, d in shapes]
     for i in range(times):
         X = method.data.X[9 * i : 9 * i + 9]

@@ -16,7 +16,7 @@ from macmpi import UsageError, config
 from macmpi.config.auto import decide
 from macmpi.config.model import LAYERS, Activation
 from macmpi.config.tables import PAPER_DEFAULTS
-from macmpi.data.targets import FEW, with_loss
+from macmpi.data.gathered import FEW, with_loss
 
 ALWAYS = ("method.name", "model.hidden", "model.activation", "model.loss", "start.method")
 """Keys with "auto" that nothing but the sizes of the data is needed for."""

@@ -17,8 +17,8 @@ from unit.test_shards import loaded, together, write
 from macmpi import UsageError
 from macmpi.config import Data
 from macmpi.data import loading
-from macmpi.data.blocks import InFile, npy_rows
 from macmpi.data.parts import FileRows
+from macmpi.data.reading import InFile, npy_rows
 from macmpi.parallel.rows import Converted
 
 N, D = 907, 5

@@ -16,7 +16,7 @@ from macmpi import config, init
 from macmpi.config import reading
 from macmpi.config.reading import explanations
 from macmpi.config.whole import given
-from macmpi.data.targets import with_loss
+from macmpi.data.gathered import with_loss
 from macmpi.plan import estimate
 from macmpi.plan.resolve import resolve
 

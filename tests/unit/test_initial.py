@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal
 from plans import plan_of as planned_of
 
 from macmpi.config import Config, Method, Model, Start
-from macmpi.half_steps.ends import random_block, random_weights
+from macmpi.half_steps.method import random_block, random_weights
 from macmpi.plan.plan import Plan
 
 NETS: dict[str, tuple[list[int], dict[str, Any]]] = {

@@ -21,7 +21,7 @@ from macmpi.parallel.points import partition_points
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
 from macmpi.plan.work_lists import Exchange, Gram, Job, Layer, WorkList
-from macmpi.solvers.w_descent import LBFGSW, SGDW
+from macmpi.solvers.gradient_solvers import LBFGSW, SGDW
 from macmpi.state import block_views
 
 MIXED = ["none", "before", "after"]

@@ -16,8 +16,8 @@ from hypothesis import settings
 from launch.here import run_here
 
 from macmpi import report
-from macmpi.account import Account
 from macmpi.console import duration
+from macmpi.half_steps.method import Account
 from macmpi.parallel.clock import PHASES, Clock
 from macmpi.results.reading import Result
 from macmpi.results.scores import Level

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from scalings import fit_scaling
 from sklearn import metrics
 
-from macmpi.nets.layers.softmax import softmax
+from macmpi.nets.layers.activation import softmax
 from macmpi.results import scores
 from macmpi.results.scores import Labels, Numbers
 

@@ -13,8 +13,7 @@ from macmpi.config import Config, validate
 from macmpi.config.auto import Sizes
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling, ScalingRule, sparse_scaling, unscaled
-from macmpi.data.span import Span, in_span
-from macmpi.data.sparse import SparseRows
+from macmpi.data.wide import Span, SparseRows, in_span
 from macmpi.nets.build import build_chain
 from macmpi.plan.plan import make_plan
 from macmpi.plan.resolve import resolve, resolve_in_span

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from plans import plan_of
 
-from macmpi.account import Account
 from macmpi.config import Config, Method, Model
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
+from macmpi.half_steps.method import Account
 from macmpi.plan.plan import Plan
 from macmpi.state import Errors, MacState, State
 from macmpi.training.record import closing, describe

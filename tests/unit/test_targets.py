@@ -16,9 +16,8 @@ from unit.crew import crew
 import macmpi
 from macmpi import UsageError, config
 from macmpi.data import loading
-from macmpi.data.dataset import Dataset
+from macmpi.data.dataset import Dataset, wanted_by
 from macmpi.data.scaling import Scaling
-from macmpi.data.targets import wanted_by
 from macmpi.nets.losses import LINKS, LOSSES
 from macmpi.parallel.placement import PLACEMENTS
 from macmpi.parallel.points import partition_points

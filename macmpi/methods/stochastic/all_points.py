@@ -16,11 +16,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from macmpi.account import Account
+from macmpi.half_steps.method import Account
 from macmpi.methods.stochastic import start as opening
-from macmpi.methods.stochastic.gauss_newton import Points
 from macmpi.methods.stochastic.method import Stochastic
-from macmpi.methods.stochastic.minibatch_pass import Drawn, Passed
+from macmpi.methods.stochastic.passes import Drawn, Passed, Points
 from macmpi.methods.stochastic.schedule import Running
 from macmpi.nets.design import row_dots
 from macmpi.parallel.shared_work import Sum

@@ -1,4 +1,8 @@
-"""W-solvers that need gradients alone: descents of all units of a tile, or of a whole segment, and minibatches."""
+"""Solvers of both half steps that need gradients alone: descents (descent.py), and minibatches.
+
+Descents of all points of a tile at once, which the paper names (section 2.3), cost more than Gauss-Newton wherever that
+was measured (docs/paper.md).
+"""
 
 from __future__ import annotations
 
@@ -10,34 +14,99 @@ import numpy as np
 
 from macmpi.demand import Demand, Demands
 from macmpi.parallel.streams import stream
-from macmpi.reductions import OverPoints
-from macmpi.solvers import BY_SUMS, WSolver, improved
+from macmpi.reductions import AT_ONCE, Average, OverPoints
+from macmpi.solvers import BY_SUMS, CONTINUOUS, WSolver, ZSolution, improved
 from macmpi.solvers.descent import LBFGS, Conjugate, Direction, Newton, minimise
 from macmpi.solvers.grams import System, UnitWhitening
 from macmpi.solvers.w_problem import WProblem, gradients, values
+from macmpi.solvers.z_problem import ZProblem
 from macmpi.typing import Array
 
 
 @dataclass(frozen=True)
-class GradientW(WSolver):
-    """Steepest descent, step lengths from a parabola, for each row of theta; others descend along their `direction`.
+class Descent:
+    """Steepest descent, step lengths from a parabola, for each row; others descend along their `direction`."""
+
+    iterations: int = 10
+    tolerance: float = 0.0
+    halvings: int = 10
+
+    direction: ClassVar[type[Direction]] = Direction
+
+    def directions(self) -> Direction:
+        """Directions, and what they need."""
+        return self.direction()
+
+    @property
+    def limits(self) -> tuple[int, int, float]:
+        """The last arguments of `minimise`."""
+        return self.iterations, self.halvings, self.tolerance
+
+
+@dataclass(frozen=True)
+class TruncatedNewton(Descent):
+    """Truncated Newton: unlike Gauss-Newton with the maps' own curvature."""
+
+    iterations: int = 3
+    cg_iterations: int = 10
+    cg_tolerance: float = 0.1
+
+    def directions(self) -> Direction:
+        return Newton(cg_iterations=self.cg_iterations, cg_tolerance=self.cg_tolerance)
+
+
+# --- Z-solvers --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GradientZ(Descent):
+    """Steepest descent for each point.
+
+    Cost of an iteration: 3 passes through the segments after the first, and one a trial.
+    """
+
+    handles: ClassVar[Demands] = CONTINUOUS
+
+    def prepare(self, sample: ZProblem, average: Average = AT_ONCE) -> None:
+        """Points share nothing."""
+
+    def solve(self, problem: ZProblem, shared: Any) -> ZSolution:
+        return ZSolution(*minimise(self.directions(), problem.values, problem.gradients, problem.Z, *self.limits))
+
+
+class ConjugateGradientZ(GradientZ):
+    """Nonlinear conjugate gradient, Polak-Ribiere cut off at 0 (PR+)."""
+
+    direction = Conjugate
+
+
+class LBFGSZ(GradientZ):
+    """L-BFGS."""
+
+    direction = LBFGS
+
+
+@dataclass(frozen=True)
+class NewtonZ(TruncatedNewton, GradientZ):
+    """Truncated Newton for each point."""
+
+
+# --- W-solvers --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GradientW(Descent, WSolver):
+    """Steepest descent for each row of theta: all units of a tile, or a whole segment.
 
     Units are fitted in coordinates in which the layer's Gram is the identity: features of a sigmoid layer differ in
     scale by orders of magnitude.  Cost of an iteration: 4 N D w flops, and 2 N D w a trial.
     """
 
-    iterations: int = 10
     tolerance: float = 0.01
-    halvings: int = 10
 
     takes: ClassVar[frozenset[str]] = frozenset({"units", "segment"})
     handles: ClassVar[Demands] = BY_SUMS
     system: ClassVar[System] = System()
-    direction: ClassVar[type[Direction]] = Direction
-
-    def descent(self) -> Direction:
-        """Directions, and what they need."""
-        return self.direction()
 
     def solve(self, problem: WProblem, over_points: OverPoints) -> Array:
         start = np.asarray(problem.start, dtype=np.float64)
@@ -51,36 +120,26 @@ class GradientW(WSolver):
         def errors(phi: Array) -> Array:
             return values(problem, whitened.back(phi), over_points)
 
-        limits = self.iterations, self.halvings, self.tolerance
-        found, _ = minimise(self.descent(), errors, slopes, begun, *limits, problem.in_pieces.agreed)
+        found, _ = minimise(self.directions(), errors, slopes, begun, *self.limits, problem.in_pieces.agreed)
         moved = (found != begun).any(axis=1)
         return np.where(moved[:, None], whitened.back(found), start)
 
 
-@dataclass(frozen=True)
 class ConjugateGradientW(GradientW):
     """Nonlinear conjugate gradient, Polak-Ribiere cut off at 0 (PR+)."""
 
-    direction: ClassVar[type[Direction]] = Conjugate
+    direction = Conjugate
 
 
-@dataclass(frozen=True)
 class LBFGSW(GradientW):
     """L-BFGS."""
 
-    direction: ClassVar[type[Direction]] = LBFGS
+    direction = LBFGS
 
 
 @dataclass(frozen=True)
-class NewtonW(GradientW):
-    """Truncated Newton."""
-
-    iterations: int = 3
-    cg_iterations: int = 10
-    cg_tolerance: float = 0.1
-
-    def descent(self) -> Direction:
-        return Newton(cg_iterations=self.cg_iterations, cg_tolerance=self.cg_tolerance)
+class NewtonW(TruncatedNewton, GradientW):
+    """Truncated Newton for each row of theta."""
 
 
 Gradient = Callable[[Array, Any], Array]
