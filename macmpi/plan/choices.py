@@ -8,7 +8,7 @@ from typing import Any
 
 from macmpi import UsageError, many
 from macmpi.config import NESTED, Config, Model, Penalty, WStep
-from macmpi.config.tables import FAR
+from macmpi.config.tables import FAR, SHAPING
 from macmpi.nets.build import layers_of
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import registered
@@ -167,10 +167,6 @@ def without_half_steps(config: Config) -> Config:
     return replace(config, model=model, penalty=penalty, z_step=z_step)
 
 
-LISTS = ("ridge", "l1", "group_lasso", "weights_min", "weights_max")
-"""Keys of [penalty] that may be a list, a value for each layer whose weights regressions fit."""
-
-
 def shaping_of(penalty: Penalty, layers: tuple[int, ...], tied: bool = False) -> Shaping:
     """The config's [penalty], for the parameter blocks that regressions fit.  Collective: no.
 
@@ -181,14 +177,14 @@ def shaping_of(penalty: Penalty, layers: tuple[int, ...], tied: bool = False) ->
         raise UsageError(
             "model.tied = true and a list penalty.ridge: a layer and the one tied to it have one ridge; give one number"
         )
-    for key in LISTS:
+    for key in ("ridge", *SHAPING):
         given = penalty.value(key)
         if isinstance(given, list) and len(given) != len(layers):
             raise UsageError(
                 f"penalty.{key} has {many(len(given), 'value')}, and the net has {many(len(layers), 'layer')} whose "
                 f"weights regressions fit; give one value, or {len(layers)}"
             )
-    keys = (penalty.each(key, len(layers)) for key in ("l1", "group_lasso", "weights_min", "weights_max"))
+    keys = (penalty.each(key, len(layers)) for key in SHAPING)
     restraints = tuple(
         Restraint(l1, group, _bound(least), _bound(most)) for l1, group, least, most in zip(*keys, strict=True)
     )
