@@ -35,7 +35,6 @@ PACKAGES: dict[str, set[str]] = {
     "config": {"macmpi"},
     "parallel": {"macmpi", "console", "reductions", "typing"},
     "nets": {"macmpi", "config", "reductions", "typing"},
-    "machine": {"macmpi", "console", "files", "parallel"},
     "data": {"macmpi", "config", "files", "nets", "parallel", "reductions", "typing"},
     "solvers": {"demand", "nets", "parallel", "reductions", "typing"},
     "plan": {"demand", "macmpi", "config", "nets", "parallel", "solvers", "state", "typing"},
@@ -44,7 +43,7 @@ PACKAGES: dict[str, set[str]] = {
     "mac": {"half_steps", "nets", "parallel", "state"},
     "methods": {"config", "data", "half_steps", "mac", "nets", "parallel", "plan", "reductions", "solvers"}
     | {"state", "typing"},
-    "results": {"macmpi", "config", "console", "data", "files", "machine", "nets", "reductions", "state", "typing"},
+    "results": {"macmpi", "config", "console", "data", "files", "nets", "reductions", "state", "typing"},
     "training": {
         "macmpi",
         "config",
@@ -52,7 +51,6 @@ PACKAGES: dict[str, set[str]] = {
         "data",
         "files",
         "half_steps",
-        "machine",
         "methods",
         "nets",
         "parallel",
@@ -66,7 +64,6 @@ PACKAGES: dict[str, set[str]] = {
         "console",
         "data",
         "files",
-        "machine",
         "nets",
         "parallel",
         "results",
@@ -79,14 +76,14 @@ PACKAGES: dict[str, set[str]] = {
     "export": {"macmpi", "console", "data", "files", "nets", "parallel", "results", "typing"},
     "show": {"macmpi", "console", "files", "parallel", "results"},
     "fetch": {"macmpi", "console", "data", "files", "parallel", "typing"},
-    "doctor": {"macmpi", "console", "machine", "parallel"},
+    "doctor": {"macmpi", "console", "files", "parallel", "training"},
     "init": {"macmpi", "config", "console", "data", "files", "parallel", "plan"},
     "__main__": {"macmpi", "console", "parallel"},
 }
 """Package or module at the top level -> those that it may import, at the top of a file or inside a function."""
 
 COMMANDS = {"run", "predict", "report", "show", "export", "init", "fetch", "doctor", "__main__"}
-"""Each is `python -m macmpi.NAME`: a module at the top level, or a package with a __main__, which lists the others."""
+"""Each is `python -m macmpi.NAME`: a module at the top level; __main__ lists the others."""
 
 MATHEMATICS = (
     *("typing", "reductions", "state", "mac", "nets.", "solvers.", "half_steps.", "methods."),
@@ -99,7 +96,7 @@ LONGEST = 400
 
 OWNERS = {
     "mpi4py": {"parallel.mpi"},
-    "h5py": {"files", "training.checkpoint", "machine.storage"},
+    "h5py": {"files", "training.checkpoint", "doctor"},
     "sklearn": {"data.named_sets", "fetch", "sklearn", "solvers.fitters."},
     "IPython": {"api.heard"},
     "pydantic": {"config.reading", "results.card", "data.frames"},
@@ -111,8 +108,8 @@ OWNERS = {
     "pyarrow": {"data.tables"},
     "polars": set(),
     "argparse": {"parallel.command"},
-    "time": {"parallel.clock", "parallel.mpi", "plan.estimate", "training.run_directory", "doctor", "api.cleaner"}
-    | {"training.time_limit", "training.process", "machine.lock", "machine.storage"},
+    "time": {"parallel.clock", "parallel.mpi", "plan.estimate", "training.record", "doctor", "api.cleaner"}
+    | {"training.process", "training.lock"},
     "signal": {"api.cleaner", "api.on_ranks", "training.process"},
     "pickle": {"parallel.mpi"},
     "datetime": {"data.series", "data.texts"},
@@ -120,8 +117,8 @@ OWNERS = {
     "multiprocessing": set(),
     "threading": {"parallel.kernels", "training.process"},
     "matplotlib": {"results.figures", "results.pictures"},
-    "onnx": {"export.onnx_file"},
-    "onnxruntime": {"export.onnx_file"},
+    "onnx": {"export"},
+    "onnxruntime": {"export"},
 }
 """Library -> the only modules, or packages with a dot behind them, that import it."""
 
@@ -249,7 +246,7 @@ def test_numbers_of_stochastic_mac_that_were_tuned_stand_in_one_table() -> None:
 
 def test_the_package_itself_imports_nothing() -> None:
     """So that rank 0 can refuse a config before NumPy is loaded: __init__, run, team, config and theirs are light."""
-    ranks = ("team", "mpi", "exchange", "shared_memory", "clock", "launchers", "__init__")
+    ranks = ("team", "mpi", "exchange", "clock", "launchers", "__init__")
     light = (
         "__init__",
         "__main__",
@@ -266,7 +263,7 @@ def test_the_package_itself_imports_nothing() -> None:
         "config/model",
         "config/tables",
         "training/__init__",
-        "machine/lock",
+        "training/lock",
     ):
         tree = trees()[PACKAGE / f"{name}.py"]
         top = {m.split(".")[0] for node in tree.body for m in modules(node)}
@@ -333,7 +330,7 @@ def test_one_module_opens_hdf5_files_for_reading() -> None:
         if isinstance(node, ast.Call) and called(node) == "File" and ast.unparse(node.func) == "h5py.File"
         if "w" not in [a.value for a in node.args if isinstance(a, ast.Constant)]
     }
-    assert reading == {"files", "machine.storage"}
+    assert reading == {"files", "doctor"}
 
 
 def test_nobody_asks_what_kind_a_layer_or_a_solver_is() -> None:
@@ -579,8 +576,8 @@ def test_few_files_name_where_rows_of_points_live() -> None:
     assert files_with(re.compile(r"\.sums_alone\b")) <= {
         *("parallel.placement", "parallel.points", "plan.plan", "plan.cost"),
     }
-    assert files_with(re.compile(r"\.spreads\b")) <= {"plan.estimate", "plan.resolve", "training.trial"}
-    assert files_with(re.compile(r"\.by_all\b")) <= {"training.held", "training.checkpoint"}
+    assert files_with(re.compile(r"\.spreads\b")) <= {"plan.estimate", "plan.resolve", "training.launch"}
+    assert files_with(re.compile(r"\.by_all\b")) <= {"training.run_directory", "training.checkpoint"}
     assert files_with(re.compile(r"\.own_copies\b")) <= {"plan.estimate", "plan.cost"}
     assert files_with(re.compile(r"\.subset is\b")) <= {"parallel.points", "half_steps.parts"}
 
@@ -628,7 +625,7 @@ def test_the_commands_of_the_readme_exist() -> None:
     promised = set(re.findall(r"(?:^|`)make ([a-z]+)", readme, re.MULTILINE))
     assert {"run", "test"} <= promised <= targets
     for module in set(re.findall(r"python -m macmpi\.(\w+)", readme)):
-        assert (PACKAGE / f"{module}.py").exists() or (PACKAGE / module / "__main__.py").exists(), module
+        assert (PACKAGE / f"{module}.py").exists(), module
     for path in set(re.findall(r"\b((?:run|docs|data)/[\w./-]+\.(?:toml|md)|[A-Z]+\.md)\b", readme)):
         assert (ROOT / path).exists(), path
 

@@ -268,7 +268,7 @@ def _validation(
         series = series_of(validation, "X_val")
         if lost := [name for name in names or [] if name not in series]:
             raise UsageError(f"validation has no column {lost[0]!r}, which Y names")
-        answers = answers_of(series, data, names or [], "X_val", missing)
+        answers = answers_of(series, replace(data, source="X_val"), names or [], missing)
         return inputs(validation) | {f"{name}_val": array for name, array in answers.items()}
     several = isinstance(validation, tuple | list) and len(validation) in (2, 3)
     if Y is None and not (several and validation[1] is None):

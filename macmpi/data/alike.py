@@ -22,9 +22,9 @@ from macmpi import UsageError, files
 from macmpi.config import Data
 from macmpi.data.dataset import POINTS, Raw
 from macmpi.data.parts import Part
-from macmpi.parallel.balance import contiguous_runs
 from macmpi.parallel.points import PointPartition
 from macmpi.parallel.team import Team, check_alike, texts
+from macmpi.parallel.tiles import contiguous_runs
 from macmpi.typing import Array
 
 Placed = tuple[Part, PointPartition, Array]

@@ -49,7 +49,7 @@ class Raw:
     """Arrays of points, checked, that are converted block by block, and what becomes of them.
 
     arrays: as of `Points`, with numbers in the place of text; an autoencoder has no Y.
-    labels: Y holds class labels, (N,) or (N, 1), given in label_type; names: where they are text, that of labels 0, 1,
+    labels: Y holds class labels, (N,) or (N, 1); names: where they are text, that of labels 0, 1,
     ...; one_dimensional: the targets, Y or X, are numbers that the file has as (N,); columns: of a table, by which X
     was made.  shape: height and width, and perhaps channels, of a row that is an image, else None; steps: of rows that
     are sequences, else 0.
@@ -59,7 +59,6 @@ class Raw:
     scale: ScalingRule = AS_IS
     scale_y: ScalingRule = AS_IS
     labels: bool = False
-    label_type: Any = np.int64
     names: Array | None = None
     one_dimensional: bool = False
     columns: Columns | None = None
@@ -167,7 +166,9 @@ class Wanted:
     loss, name: the loss, which says what targets have to be, and its name.  sequences: an array of three dimensions
     holds this many steps x features, which the first layer reads one after the other; 0: none.  like: the scaling of
     inputs and of targets of the model that training starts from, if it starts from one.  stream: the points are a piece
-    of a stream; classes: the labels that there may be, ascending, None where those that occur are all.
+    of a stream; classes: the labels that there may be, ascending, None where those that occur are all.  precision: of
+    the numbers that are kept.  in_file: rows that each rank reads for itself stay in their file, and are read again
+    whenever they are used.
     """
 
     loss: Loss = LOSSES["squared"]
@@ -176,6 +177,8 @@ class Wanted:
     like: tuple[Scaling, Scaling] | None = None
     stream: bool = False
     classes: Any = None
+    precision: str = "float64"
+    in_file: bool = False
 
     @property
     def goes_on(self) -> bool:
@@ -204,4 +207,6 @@ NUMBERS = Wanted()
 
 def wanted_by(config: Config, like: tuple[Scaling, Scaling] | None = None, classes: Any = None) -> Wanted:
     """Says what a config asks of its data.  like, classes: as in `Wanted`."""
-    return Wanted(loss_of(config), config.model.loss, config.model.sequence, like, config.stochastic.stream, classes)
+    model, in_file = config.model, config.parallel.rows == "file"
+    of_points = like, config.stochastic.stream, classes
+    return Wanted(loss_of(config), model.loss, model.sequence, *of_points, model.precision, in_file)

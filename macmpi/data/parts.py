@@ -18,7 +18,7 @@ from macmpi.config import Data
 from macmpi.data import checks
 from macmpi.data.dataset import NUMBERS, SIDES, WEIGHTS, Points, Raw, Wanted
 from macmpi.data.gathered import ARGUMENTS, gathered
-from macmpi.data.reading import check_there, declared, facts_of, read_file, told
+from macmpi.data.reading import check_there, declared, facts_of, read_file, told, whole
 from macmpi.data.scaling import ScalingRule
 from macmpi.data.wide import SparseRows
 from macmpi.parallel.rows import RowSet
@@ -36,7 +36,7 @@ def raw_of(config: Data, wanted: Wanted = NUMBERS, by_rows: bool = False, points
 
     wanted: what the config asks of them; points: those that have been read.  Raises UsageError.  Collective: no.
     """
-    points = points or gathered(config, wanted.loss.missing, by_rows, wanted.loss.labels)
+    points = points or gathered(config, wanted, by_rows)
     held, labels = dict(points.arrays), wanted.loss.labels
     if points.classes and not labels:
         held.pop("Y", None)
@@ -58,9 +58,8 @@ def raw_of(config: Data, wanted: Wanted = NUMBERS, by_rows: bool = False, points
                 f'data.source = "{config.source}": X holds {shape[0]} steps a point, and the first layer has steps = '
                 f'{wanted.sequences}: give it as many, or, of images, data.scale = "range"'
             )
-    label_type = targets.dtype if labels else np.int64
     plain = not labels and len(targets.shape) == 1
-    return Raw(held, scale, scale_y, labels, label_type, names, plain, points.columns, shape, steps)
+    return Raw(held, scale, scale_y, labels, names, plain, points.columns, shape, steps)
 
 
 def place_of(config: Data) -> str:
@@ -154,6 +153,10 @@ GAP = 16
 """Two wanted rows that are no further apart are read in one run, with those between; a wider gap is skipped."""
 
 
+RUN = 2**22
+"""Bytes of the rows that are read from a file at a time."""
+
+
 @dataclass(frozen=True)
 class Part:
     """Some rows, ascending, of an array or of an HDF5 dataset (N, ...), which is read by runs.
@@ -231,8 +234,36 @@ class Part:
     def labels(self) -> Array:
         """The labels of a part are (n, 1), once all of its dataset have been checked.  Raises UsageError."""
         with told(self.name):
-            array = declared(np.asarray(self.source[()]), self.facts)
+            array = whole(self.source, self.facts)
         return checks.as_labels(array, self.name)[np.asarray(self.rows[:])]
+
+    def sparse(self) -> SparseRows:
+        """The rows, of a source that is sparse.  Raises UsageError at the first that holds no usable number."""
+        rows = np.asarray(self.rows[:])
+        found: SparseRows = self.source.taken(rows)
+        if len(bad := np.flatnonzero(~checks.usable(found.matrix.data))):
+            first = [np.searchsorted(found.matrix.indptr, bad[0], side="right").item() - 1]
+            checks.check_values(found[first].astype(np.float64), self.name, rows[first])
+        return found
+
+    def in_file(self, own: Tile) -> LazyRows:
+        """A run of the rows (n, width), in their own type, which are read again whenever they are used.
+
+        Of rows that are asked for in order RUN bytes are read at a time, and kept until others are.
+        """
+        shape, dtype = (len(own), self.width), self.source.dtype
+        kept = [(0, np.empty((0, self.width), dtype))]  # where those that were read last begin, and these
+
+        def make(places: Any) -> Array:
+            if not isinstance(places, slice):
+                return self.raw(np.asarray(places) + own.start)
+            (at, rows), (start, stop, step) = kept[0], places.indices(len(own))
+            if not at <= start <= stop <= at + len(rows):
+                after = min(max(stop, start + RUN // max(dtype.itemsize * self.width, 1)), len(own))
+                at, rows = kept[0] = start, self.raw(slice(own.start + start, own.start + after))
+            return rows[start - at : stop - at : step]
+
+        return LazyRows(make, shape, dtype)
 
     def whole_numbers(self) -> Array:
         """All rows of an array of whole numbers, (n,) int64."""
@@ -243,34 +274,6 @@ class Part:
 def numbers_of(raw: Array, facts: dict[str, Any]) -> Array:
     """Gives what rows with these facts stand for, float64: NaN where their file says that a number is missing."""
     return declared(raw, facts).astype(np.float64, copy=False)
-
-
-RUN = 2**22
-"""Bytes of the rows that are read from a file at a time."""
-
-
-class FileRows:
-    """A run of a part's rows (n, width), in their own type, which are read again whenever they are used.
-
-    Of rows that are asked for in order RUN bytes are read at a time, and kept until others are.
-    """
-
-    def __init__(self, part: Part, own: Tile) -> None:
-        self.shape, self.dtype = (len(own), part.width), part.source.dtype
-        self._part, self._own, self._at = part, own, 0
-        self._kept = np.empty((0, part.width), self.dtype)
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, places: Any) -> Array:
-        if not isinstance(places, slice):
-            return self._part.raw(np.asarray(places) + self._own.start)
-        start, stop, step = places.indices(len(self))
-        if not self._at <= start <= stop <= self._at + len(self._kept):
-            after = min(max(stop, start + RUN // max(self.dtype.itemsize * self.shape[1], 1)), len(self))
-            self._at, self._kept = start, self._part.raw(slice(self._own.start + start, self._own.start + after))
-        return self._kept[start - self._at : stop - self._at : step]
 
 
 def read_codes(path: Path, rows: int, columns: int) -> Rows:
@@ -292,16 +295,6 @@ def read_codes(path: Path, rows: int, columns: int) -> Rows:
     for run in evenly(rows, RUN // part.raw_bytes + 1):
         part.read(run)
     return LazyRows(lambda some: part.read(Tile(*some.indices(rows)[:2])), shape, np.dtype(np.float64))
-
-
-def sparse_rows(part: Part) -> SparseRows:
-    """The rows of a part whose source is sparse.  Raises UsageError at the first that holds no usable number."""
-    rows = np.asarray(part.rows[:])
-    found: SparseRows = part.source.taken(rows)
-    if len(bad := np.flatnonzero(~checks.usable(found.matrix.data))):
-        first = [np.searchsorted(found.matrix.indptr, bad[0], side="right").item() - 1]
-        checks.check_values(found[first].astype(np.float64), part.name, rows[first])
-    return found
 
 
 Parts = dict[str, Part]
@@ -369,7 +362,4 @@ def classes_in(parts: Parts, raw: Raw, source: str, known: Array | None = None) 
     if not raw.labels:
         return None
     Y, Y_val = (parts[name].labels() for name in ("Y", "Y_val"))
-    if known is not None:
-        found = np.unique(np.concatenate([Y, Y_val])).astype(raw.label_type if raw.names is None else int)
-        return checks.known_classes(found if raw.names is None else raw.names[found], known, source, raw.names)
-    return checks.classes_of(Y, Y_val, source, raw.names, raw.label_type, "X_val" not in raw.arrays)
+    return checks.classes_of(Y, Y_val, raw, source, known)

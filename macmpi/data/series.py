@@ -93,18 +93,6 @@ def is_categorical(series: Any) -> bool:
     return isinstance(series.dtype, nw.Categorical | nw.Enum)
 
 
-def is_index(name: str, series: Any) -> bool:
-    """Tells whether a column is an index that was saved: it has no name, and another whole number in each row."""
-    if name.strip() and not name.startswith("Unnamed: "):
-        return False
-    dtype = series.dtype
-    if not dtype.is_numeric() or series.is_null().any():
-        return False
-    found = np.asarray(series.to_numpy(), np.float64)
-    whole = bool(np.isfinite(found).all() and (found == np.round(found)).all())
-    return whole and len(np.unique(found)) == len(found) and bool(np.ptp(found) < 100.0 * len(found))
-
-
 def kind_of(series: Any, empty: Collection[str] = ()) -> str:
     """ "number", "truth", "category" (text), "date" or "other"; "nothing" where every value is missing.
 

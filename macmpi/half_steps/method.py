@@ -1,4 +1,4 @@
-"""A way to train: what the loop asks of each, and what most of them share: first States, errors, the end."""
+"""The base of all training methods: what the loop asks of one, first States, errors, the end; and random weights."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class Account:
 
 
 class TrainingMethod(Generic[RecordT]):
-    """A plan (which a selection changes), and a State moved from one iteration to the next.
+    """A training method moves a State from one iteration to the next, as its plan says, which a selection changes.
 
-    What is not said here is that of the nested problem, min over W of E1 (eq. 1), without coordinates.
+    What a method does not say itself is done as for the nested problem, min over W of E1 (eq. 1), without coordinates.
     Collective: where a method says so.
     """
 
@@ -128,7 +128,7 @@ class TrainingMethod(Generic[RecordT]):
         return state
 
     def begin(self, state: State[RecordT]) -> None:
-        """Makes what a first State, or one of a checkpoint, may lack.  Collective: where a method needs it."""
+        """Makes what a first State, or one of a checkpoint, may lack; here nothing.  Collective: where it does."""
 
     def move_multipliers(self, state: State[RecordT]) -> None:
         """Does nothing where there are no multipliers.  Collective: where there are."""

@@ -24,7 +24,7 @@ import numpy as np
 from macmpi.half_steps.problems import WInputs, layer_gram, unit_targets, w_problem
 from macmpi.nets.design import at
 from macmpi.nets.layers.activation import function
-from macmpi.parallel import balance, tiles
+from macmpi.parallel import tiles
 from macmpi.parallel.streams import stream
 from macmpi.parallel.tiles import BLOCKS, Tile
 from macmpi.plan.work_lists import Job
@@ -287,7 +287,7 @@ class Ring:
         Collective: no.
         """
         places = self.blocks if self.blocks <= BLOCKS else min(self.blocks, len(self.jobs))
-        owners = balance.assign_by_cost([job.cost for job in self.jobs], places)
+        owners = tiles.assign_by_cost([job.cost for job in self.jobs], places)
         found = {j: place * self.blocks // places for place, owned in enumerate(owners) for j in owned}
         return tuple(found[j] for j in range(len(self.jobs)))
 

@@ -16,7 +16,7 @@ from macmpi.half_steps.parts import Parts
 from macmpi.half_steps.problems import WInputs, layer_gram, measured, prepare_w, targets, w_problem
 from macmpi.half_steps.ring import travel
 from macmpi.nets.design import at, total_of
-from macmpi.parallel import balance
+from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.points import Points
 from macmpi.parallel.team import Team
@@ -89,7 +89,7 @@ class Solving:
             view.by_row(self.given.inputs[k].rounded), view.over_rows(over_points), view.bias, rows, weights
         )
         if rows is None and team.common(grams):
-            own = balance.contiguous_runs(len(found), team.size)[team.rank].rows
+            own = tiles.contiguous_runs(len(found), team.size)[team.rank].rows
             grams[gram.place].reshape(found.shape)[own] = found[own]
         else:
             grams[gram.place] = found.ravel()

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from math import ceil, inf, log2
 
 from macmpi.config import NESTED
-from macmpi.parallel import balance, tiles
+from macmpi.parallel import tiles
 from macmpi.parallel.exchange import group_size, messages
 from macmpi.parallel.placement import EVERYWHERE, Placement
 from macmpi.parallel.shared_work import alone
@@ -178,7 +178,7 @@ def _joint(task: Task, work: Rates, plan: Plan) -> list[Round]:
         case Tour(jobs) if plan.resolved.ring is not None:
             legs, numbers = plan.resolved.ring.iterations * plan.ranks, sum(j.place.stop - j.place.start for j in jobs)
             one = sum(map(work.of, jobs)) / len(jobs) * max(shares) * plan.ranks / legs
-            own = [one * len(run) for run in balance.contiguous_runs(len(jobs), plan.ranks)]
+            own = [one * len(run) for run in tiles.contiguous_runs(len(jobs), plan.ranks)]
             return [Round(own, 16 * numbers, verb="shift", times=legs), Round(none, 8 * numbers)]
     return []
 
@@ -266,5 +266,5 @@ def _passes(plan: Plan, rate: float) -> list[Round]:
         points, blocks = points / times, min(SHARED, of.baseline.batch, plan.n_train)
         other.append(Round((SECONDS_A_BYTE * item * weights,) * plan.ranks, 0, times=times))
     each = points * flops / BLAS_SHARE / rate / blocks
-    own = [each * len(run) for run in balance.contiguous_runs(blocks, plan.ranks)]
+    own = [each * len(run) for run in tiles.contiguous_runs(blocks, plan.ranks)]
     return [*_summed(own, weights, times, blocks, plan), *other]

@@ -17,7 +17,7 @@ from typing import Any
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import is_plain
 from macmpi.nets.losses import Loss
-from macmpi.parallel import balance, tiles
+from macmpi.parallel import tiles
 from macmpi.plan import tuned
 from macmpi.plan.plan import Plan
 from macmpi.state import block_views
@@ -194,7 +194,7 @@ class DirectionWork:
 
     def _by_cost(self, groups: Sequence[list[Job]], ranks: int) -> list[list[Job]]:
         """Jobs in groups, each of which one rank has."""
-        owners = balance.assign_in_order([self.cost(group) for group in groups], ranks)
+        owners = tiles.assign_in_order([self.cost(group) for group in groups], ranks)
         return [list(joined.from_iterable(groups[i] for i in own)) for own in owners]
 
     def cost(self, jobs: Sequence[Job]) -> float:
@@ -275,11 +275,11 @@ def assign_inverses(costs: Sequence[float], ranks: int) -> tuple[tuple[int, ...]
 
     A rank then reads the inverses that it has made itself.  Collective: no.
     """
-    apart = balance.assign_by_cost(costs, ranks)
-    layers = balance.assign_in_order([a + b for a, b in zip(costs[::2], costs[1::2], strict=True)], ranks)
+    apart = tiles.assign_by_cost(costs, ranks)
+    layers = tiles.assign_in_order([a + b for a, b in zip(costs[::2], costs[1::2], strict=True)], ranks)
     paired = tuple(tuple(j for k in rank for j in (2 * k, 2 * k + 1)) for rank in layers)
     busiest, least = (max(sum(costs[j] for j in rank) for rank in owners) for owners in (paired, apart))
-    return paired if busiest <= (1.0 + balance.IN_ORDER) * least else apart
+    return paired if busiest <= (1.0 + tiles.IN_ORDER) * least else apart
 
 
 # --- places -----------------------------------------------------------------------------------------------------------

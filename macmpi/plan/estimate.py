@@ -11,10 +11,10 @@ import numpy as np
 
 from macmpi import UsageError, many
 from macmpi.config import NESTED
-from macmpi.parallel import balance, launchers, tiles
+from macmpi.parallel import launchers, tiles
+from macmpi.parallel.exchange import PLACE, free_bytes
 from macmpi.parallel.placement import PLACEMENTS
 from macmpi.parallel.points import MOST_AT_HAND
-from macmpi.parallel.shared_memory import PLACE, free_bytes
 from macmpi.parallel.shared_work import alone
 from macmpi.plan.choices import KEPT
 from macmpi.plan.plan import SHARED, Plan
@@ -269,7 +269,7 @@ def sums_bytes(plan: Plan) -> int:
 @lru_cache(maxsize=64)
 def subtrees(leaves: int, ranks: int) -> int:
     """Count the sums that ranks exchange of a sum over some blocks.  Collective: no."""
-    return sum(len(tiles.nodes(leaves, run)) for run in balance.contiguous_runs(leaves, ranks))
+    return sum(len(tiles.nodes(leaves, run)) for run in tiles.contiguous_runs(leaves, ranks))
 
 
 SEEN = 100

@@ -34,7 +34,7 @@ OUTPUT = "MACMPI_PIECES"
 """Names the file of a child's rank, whose number is put behind it."""
 
 METHOD, PARALLEL = "macmpi.methods.stochastic.", "macmpi.parallel."
-MEETING = "shared_memory:Node.barrier"
+MEETING = "exchange:Node.barrier"
 PIECES = {
     METHOD + "method:Stochastic.step": "step, the rest",
     METHOD + "passes:GaussNewton.along": "length",

@@ -33,7 +33,7 @@ from macmpi.plan.plan import Plan
 from macmpi.reductions import InPieces
 from macmpi.solvers.grams import System
 from macmpi.state import State
-from macmpi.training.process import ready_memory
+from macmpi.training.process import ready
 
 
 class Tally:
@@ -63,7 +63,7 @@ class Tally:
 
 def begun(path: Path, settings: Sequence[str], counted: bool = False) -> tuple[Method, State, Clock]:
     """The method of a config and its first State, in this process, which keeps memory as the program does."""
-    ready_memory()
+    ready()
     plan, data = planned(path, settings)
     if counted:
         X = data.X.view(Counted)

@@ -23,8 +23,8 @@ from numpy.testing import assert_array_equal
 import macmpi
 from macmpi import UsageError
 from macmpi.api import on_ranks
-from macmpi.machine.lock import hold_folder
 from macmpi.parallel.launchers import HERE_ALONE, of_its_own
+from macmpi.training.lock import hold_folder
 
 RANDOM = np.random.default_rng(11)
 X = RANDOM.normal(size=(90, 4))

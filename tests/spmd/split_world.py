@@ -25,7 +25,7 @@ from macmpi import MacmpiError, NumericalError, UsageError
 from macmpi.data.dataset import Dataset, share
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import coordinates_first, start
-from macmpi.parallel import shared_memory
+from macmpi.parallel import exchange
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.mpi import MPITeam, launch
 from macmpi.parallel.shared_work import Pieces
@@ -127,7 +127,7 @@ def on_nodes(team: MPITeam) -> MPITeam:
     """The same ranks, sharing memory as if they were on several nodes."""
     if team.size not in ON_NODES:
         nodes = NODES[team.size]
-        shared_memory.ranks_here = lambda mpi, comm: comm.Split(nodes[comm.rank], comm.rank)
+        exchange.ranks_here = lambda mpi, comm: comm.Split(nodes[comm.rank], comm.rank)
         shared = ON_NODES[team.size] = MPITeam(team._comm)
         shared.share_memory(1e6)
         assert shared.shares and shared._node and len(shared._node.nodes) == len(set(nodes))

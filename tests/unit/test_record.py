@@ -22,8 +22,8 @@ from macmpi.parallel.clock import PHASES, Clock
 from macmpi.results.reading import Result
 from macmpi.results.scores import Level
 from macmpi.state import Errors, MacState, State
+from macmpi.training.end import Best
 from macmpi.training.record import COLUMNS, Curve, closing, record_of, say
-from macmpi.training.weights import Best
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=100)
 

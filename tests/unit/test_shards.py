@@ -77,10 +77,12 @@ def write(folder: Path, arrays: dict[str, Any], **options: Any) -> str:
 def loaded(config: Data, ranks: int, labels: bool = False, dtype: str = "float64", in_file: bool = False) -> list[Any]:
     """What each rank reads, or the error that it raises.  in_file: rows are read again whenever they are used."""
 
+    wanted = wanted_of(labels, precision=dtype, in_file=in_file)
+
     def work(team: Any) -> Dataset:
-        found = team.from_root(lambda: loading.survey(config, wanted_of(labels)))
+        found = team.from_root(lambda: loading.survey(config, wanted))
         n, n_val = (partition_points(size, ranks, placement=SHARDED) for size in found.counts[2:])
-        return loading.load_rows(config, found.classes, dtype, (n, n_val), team, wanted_of(labels), in_file)
+        return loading.load_rows(config, wanted, found.classes, (n, n_val), team)
 
     return crew(ranks, work)
 
@@ -321,7 +323,7 @@ def mixed(sources: list[str], labels: bool) -> list[Any]:
         config = Data(sources[team.rank], scale="none")
         found = team.from_root(lambda: loading.survey(config, wanted_of(labels)))
         n, n_val = (partition_points(size, team.size, placement=SHARDED) for size in found.counts[2:])
-        return loading.load_rows(config, found.classes, "float64", (n, n_val), team, wanted_of(labels))
+        return loading.load_rows(config, wanted_of(labels), found.classes, (n, n_val), team)
 
     return crew(len(sources), work)
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from plans import changed, plan_of
 
 from macmpi.config import Config, Method, Model, Parallel, Selection, Start
-from macmpi.parallel.exchange import pack, placed, runs_by_turn, starts_of, unpack
-from macmpi.parallel.shared_memory import populated
+from macmpi.parallel.exchange import pack, placed, populated, runs_by_turn, starts_of, unpack
 from macmpi.plan.estimate import estimate, node_bytes
 
 quick = settings(deadline=None, derandomize=True, database=None)

@@ -26,8 +26,8 @@ from macmpi.methods.stochastic.schedule import Running
 from macmpi.nets.design import adjoint, at
 from macmpi.nets.layers import is_plain
 from macmpi.nets.losses import weighted
-from macmpi.parallel.balance import contiguous_runs
 from macmpi.parallel.shared_work import Sum, TreeSum
+from macmpi.parallel.tiles import contiguous_runs
 from macmpi.plan import tuned
 from macmpi.plan.directions import Sides
 from macmpi.solvers.metrics import Seen

@@ -1,7 +1,9 @@
-"""An ONNX file of a net, built by onnx.helper, and compared with its model at random points before it is kept.
+"""`python -m macmpi.export MODEL.h5 --to onnx`: a trained net for programs without macmpi.
 
-onnx.helper is what every builder of graphs ends in.  A net here is a chain of a dozen operators, so nothing is gained
-by onnxscript, which traces Python functions into graphs and brings three more packages.
+The scaling of its data and its maps, each of which adds its own nodes, become an ONNX graph, which is compared with its
+model at random points before it is kept.  onnx.helper is what every builder of graphs ends in.  A net here is a chain
+of a dozen operators, so nothing is gained by onnxscript, which traces Python functions into graphs and brings three
+more packages.
 """
 
 from __future__ import annotations
@@ -9,15 +11,21 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from macmpi import UsageError, __version__, many
-from macmpi.export.net import check_kinds, forward, scaled, unscaled
+from macmpi import NumericalError, UsageError, __version__, many
+from macmpi.data.scaling import Scaling, Tails
+from macmpi.files import check_output, write_output
 from macmpi.nets.graph import Graph
+from macmpi.nets.layers import KINDS, Map
+from macmpi.nets.layers.activation import FUNCTIONS, function
+from macmpi.parallel.command import Namespace, by_one_process
 from macmpi.parallel.streams import stream
 from macmpi.results.model import Model
+from macmpi.results.model_file import load
 from macmpi.typing import Array
 
 OPSET, IR = 17, 8
@@ -28,6 +36,90 @@ LARGEST = 2**31 - 2**20
 
 LINKS = {"sigmoid": "Sigmoid", "exp": "Exp"}
 """Link, other than the identity -> its operator."""
+
+SQUARED = 1e150
+"""The square of a larger number may be too large for float64; sqrt(x^2 + 1) is x long before."""
+
+
+def _asinh(g: Graph, X: str) -> str:
+    """sign(x) log(|x| + sqrt(x^2 + 1)) in float64, of which onnxruntime has no Asinh; far away, where root is |x|."""
+    if g.dtype == np.float32:
+        return g.node("Asinh", X)
+    size = g.node("Min", g.node("Abs", X), g.constant(SQUARED))
+    root = g.node("Sqrt", g.node("Add", g.node("Mul", size, size), g.constant(1.0)))
+    far = g.node("Max", g.node("Abs", X), root)
+    return g.node("Mul", g.node("Sign", X), g.node("Log", g.node("Add", g.node("Abs", X), far)))
+
+
+def _sinh(g: Graph, X: str, columns: Array) -> str:
+    """sinh in these columns (D,), 0 in the others, where it might be too large.
+
+    (exp(x) - exp(-x)) / 2 in float64, of which onnxruntime has no Sinh.
+    """
+    X = g.node("Where", g.constant(columns), X, g.constant(0.0))
+    if g.dtype == np.float32:
+        return g.node("Sinh", X)
+    both = g.node("Sub", g.node("Exp", X), g.node("Exp", g.node("Neg", X)))
+    return g.node("Mul", both, g.constant(0.5))
+
+
+def _tails(g: Graph, X: str, tails: Tails, undo: bool) -> str:
+    """g(x), or its inverse, in the columns with long tails; the others as they are."""
+    long = g.constant(tails.long)
+    width, centre = g.constant(np.where(tails.long, tails.width, 1.0)), g.constant(tails.centre)
+    if not undo:
+        once = g.node("Where", long, _asinh(g, g.node("Div", g.node("Sub", X, centre), width)), X)
+        return once if tails.twice is None else g.node("Where", g.constant(tails.twice), _asinh(g, once), once)
+    if tails.twice is not None:
+        X = g.node("Where", g.constant(tails.twice), _sinh(g, X, tails.twice), X)
+    return g.node("Where", long, g.node("Add", g.node("Mul", _sinh(g, X, tails.long), width), centre), X)
+
+
+def scaled(g: Graph, X: str, scaling: Scaling) -> str:
+    X = X if scaling.tails is None else _tails(g, X, scaling.tails, undo=False)
+    X = g.node("Div", g.node("Sub", X, g.constant(scaling.shift)), g.constant(scaling.scale))
+    if scaling.limit == np.inf:
+        return X
+    return g.node("Min", g.node("Max", X, g.constant(-scaling.limit)), g.constant(scaling.limit))
+
+
+def unscaled(g: Graph, F: str, scaling: Scaling) -> str:
+    F = g.node("Add", g.node("Mul", F, g.constant(scaling.scale)), g.constant(scaling.shift))
+    return F if scaling.tails is None else _tails(g, F, scaling.tails, undo=True)
+
+
+# --- maps -------------------------------------------------------------------------------------------------------------
+
+
+def forward(g: Graph, model: Model, X: str, A: str, maps: slice) -> str:
+    """The nodes of some maps of a net; the name of their outputs.
+
+    X: the scaled data, of which some maps read columns; A: the inputs of the first of the maps.
+    """
+    whole = model.chain.whole
+    for i in range(len(whole.maps))[maps]:
+        b = whole.blocks[i]
+        if (read := whole.read(i)) is not None:
+            side = g.columns(X, *read)
+            A = side if i == 0 else g.node("Concat", A, side, axis=1)
+        A = whole.maps[i].export(g, A, None if b is None else model.weights[b])
+    return A
+
+
+def check_kinds(model: Model) -> None:
+    """Raises UsageError, by name, for maps and for activations of other packages without `export`."""
+    maps = [m.own for m in model.chain.maps]
+    kinds = {m.kind for m in maps if type(m).export is Map.export}
+    functions = {m.trained_as for m in maps if m.kind == "activation" and function(m.trained_as).export is None}
+    for what, foreign, known in (("layers of the kind", kinds, KINDS), ("activations", functions, FUNCTIONS)):
+        if foreign:
+            raise UsageError(
+                f"{what} {', '.join(map(repr, sorted(foreign)))} of this net cannot be exported, only these: "
+                f"{', '.join(known)}; it stays usable by macmpi.load"
+            )
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
 
 
 def written(model: Model, precision: str, decoder: bool = False) -> tuple[bytes, list[str]]:
@@ -187,3 +279,37 @@ def onnx_runner(content: bytes, precision: str) -> tuple[Runner | None, str]:
         return dict(zip(names, session.run(names, {given.name: X.astype(precision)}), strict=True))
 
     return run, f"onnxruntime {onnxruntime.__version__}"
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def exported(args: Namespace) -> str:
+    """Write the file, once it is compared, and say what it is.  Raises UsageError, NumericalError and StorageError."""
+    ending = "_decoder.onnx" if args.decoder else ".onnx"
+    output: Path = args.output or args.model.with_name(args.model.stem + ending)
+    check_output(output, (".onnx",), (args.model,), args.overwrite)
+    model = load(args.model, args.weights)
+    content, outputs = written(model, args.precision, args.decoder)
+    lines = [
+        f"{output}: {model.sizes} {model.task}, {args.precision}, {len(content):,} bytes; outputs {', '.join(outputs)}"
+    ]
+    runner, by = onnx_runner(content, args.precision)
+    if runner is None:
+        lines.append(f"  not checked: {by}")
+    else:
+        found = compare(model, runner, by, args.decoder)
+        if args.precision == "float64" and not found.largest <= TOLERANCE:
+            raise NumericalError(f"the exported net is not that of macmpi, and is not written: {found}")
+        lines.append(f"  {found}")
+        lines += [f"  beyond {TOLERANCE:g}, which --precision float64 keeps"] if found.largest > TOLERANCE else []
+    write_output(output, content)
+    return "\n".join(lines)
+
+
+def main() -> None:
+    by_one_process("export", exported)
+
+
+if __name__ == "__main__":
+    main()
