@@ -72,11 +72,9 @@ def run(team: Team, argv: list[str], began: float | None = None) -> int:
         return 0
     plan, source, chosen = planned(config, team)
     if args.explain:
-        from macmpi.config.auto import explained
-        from macmpi.plan.directions import explained_forms
+        from macmpi.training.explanation import explanation
 
-        lines = [*explained(plan.resolved.decisions), *([f"# {plan.in_span}"] if plan.in_span else ())]
-        team.from_root(lambda: say("\n".join([*lines, *explained_forms(plan)])))
+        team.from_root(lambda: say("\n".join(explanation(plan, source.sizes()))))
         return 0
     request = Request(
         *(began, args.output, args.resume, args.overwrite, args.max_time, tuple(args.argv), chosen),

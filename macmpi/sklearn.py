@@ -363,10 +363,11 @@ class MACAutoencoder(NamesOutMixin, TransformerMixin, _Net):  # type: ignore[mis
         with self._in_own_words():
             return self.model_.decode(X)
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """R^2 of the reconstruction, each column weighted by its variance."""
         points = np.asarray(as_inputs(self._points(X), "X"))
-        return float(r2_score(points, self.model_.predict(points), multioutput="variance_weighted"))
+        found = self.model_.predict(points)
+        return float(r2_score(points, found, sample_weight=sample_weight, multioutput="variance_weighted"))
 
 
 def weights_of(sample_weight: Any, X: Array, name: str = "sample_weight") -> Array | None:

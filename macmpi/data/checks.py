@@ -15,7 +15,7 @@ import numpy as np
 
 from macmpi import UsageError, caution, listed, many, shown
 from macmpi.config import Data
-from macmpi.data.dataset import GROUPS, WEIGHTS
+from macmpi.data.dataset import GROUPS, WEIGHTS, Raw
 from macmpi.data.series import EXACT
 from macmpi.data.texts import plain_text
 from macmpi.data.wide import SparseRows, is_sparse
@@ -296,15 +296,22 @@ def check_some(weight: float, what: str, source: str) -> None:
         )
 
 
-def classes_of(
-    Y: Array, Y_val: Array, source: str, names: Array | None = None, dtype: Any = np.int64, drawn: bool = False
-) -> Array:
-    """The labels that occur in (N, 1) and (M, 1), ascending, of the type that they were given in.
+def classes_of(Y: Array, Y_val: Array, raw: Raw, source: str, known: Array | None) -> Array:
+    """The labels that occur in (N, 1) and (M, 1), ascending, of the type that they were given in, or 0, 1, ... of text.
 
-    names: what labels 0, 1, ... are called in messages; drawn: the points of Y_val are some of those given as Y.
+    known: those that may occur, which are the classes then, whichever do.
     Raises UsageError, and warns of classes that were given validation points do not have.  Cost: a sort.
     """
-    classes = np.unique(np.concatenate([Y, Y_val])).astype(dtype)
+    names, drawn = raw.names, "X_val" not in raw.arrays
+    classes = np.unique(np.concatenate([Y, Y_val])).astype(raw.arrays["Y"].dtype if names is None else np.int64)
+    if known is not None:
+        called = (classes if names is None else names[classes]).tolist()
+        if strange := [one for one in called if one not in known.tolist()]:
+            raise UsageError(
+                f'data.source = "{source}": Y holds {listed([*map(repr, strange)], 5)}, and the classes are '
+                f"{listed([*map(repr, known.tolist())], 8)}: name all classes where a stream begins"
+            )
+        return known if names is None else np.arange(len(names))
     if not 2 <= len(classes) <= MOST_CLASSES:
         raise UsageError(
             f'data.source = "{source}": Y holds {many(len(classes), "class")}; 2 to {MOST_CLASSES:,} are possible '
@@ -328,19 +335,6 @@ def classes_of(
         said = f"no validation point is of the classes {unseen}: how well they are learnt is not measured"
         caution(f'data.source = "{source}": {said}')
     return classes
-
-
-def known_classes(found: Array, known: Array, source: str, names: Array | None) -> Array:
-    """The classes, or where names stand for numbers these numbers.  found: labels that occur, (n,); known: classes.
-
-    Raises UsageError where one that occurs is none of those known.
-    """
-    if strange := [one for one in found.tolist() if one not in known.tolist()]:
-        raise UsageError(
-            f'data.source = "{source}": Y holds {listed([*map(repr, strange)], 5)}, and the classes are '
-            f"{listed([*map(repr, known.tolist())], 8)}: name all classes where a stream begins"
-        )
-    return known if names is None else np.arange(len(names))
 
 
 def check_columns(low: Array, high: Array, seen: Array, given: Any, name: str, source: str, varied: bool) -> None:

@@ -166,7 +166,9 @@ class Wanted:
     loss, name: the loss, which says what targets have to be, and its name.  sequences: an array of three dimensions
     holds this many steps x features, which the first layer reads one after the other; 0: none.  like: the scaling of
     inputs and of targets of the model that training starts from, if it starts from one.  stream: the points are a piece
-    of a stream; classes: the labels that there may be, ascending, None where those that occur are all.
+    of a stream; classes: the labels that there may be, ascending, None where those that occur are all.  precision: of
+    the numbers that are kept.  in_file: rows that each rank reads for itself stay in their file, and are read again
+    whenever they are used.
     """
 
     loss: Loss = LOSSES["squared"]
@@ -175,6 +177,8 @@ class Wanted:
     like: tuple[Scaling, Scaling] | None = None
     stream: bool = False
     classes: Any = None
+    precision: str = "float64"
+    in_file: bool = False
 
     @property
     def goes_on(self) -> bool:
@@ -203,4 +207,6 @@ NUMBERS = Wanted()
 
 def wanted_by(config: Config, like: tuple[Scaling, Scaling] | None = None, classes: Any = None) -> Wanted:
     """Says what a config asks of its data.  like, classes: as in `Wanted`."""
-    return Wanted(loss_of(config), config.model.loss, config.model.sequence, like, config.stochastic.stream, classes)
+    model, in_file = config.model, config.parallel.rows == "file"
+    of_points = like, config.stochastic.stream, classes
+    return Wanted(loss_of(config), model.loss, model.sequence, *of_points, model.precision, in_file)

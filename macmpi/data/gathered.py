@@ -19,7 +19,7 @@ from macmpi import UsageError, listed
 from macmpi.config import Config, Data
 from macmpi.config.auto import AUTO, IN_THE_PAPER, Decision
 from macmpi.data.checks import columns
-from macmpi.data.dataset import GROUPS, POINTS, Points
+from macmpi.data.dataset import GROUPS, POINTS, Points, Wanted, wanted_by
 from macmpi.data.frames import Columns, columns_of
 from macmpi.data.images import images_of
 from macmpi.data.named_sets import NAMED_SETS, PREFIX, folder, read_library_set
@@ -37,6 +37,7 @@ from macmpi.data.reading import (
 from macmpi.data.series import USUAL, series_of, targets_of, weights_of
 from macmpi.data.tables import ColumnByColumn, is_table, of_parquet, read_table, targets_within
 from macmpi.files import DAMAGE, first_line
+from macmpi.nets.losses import Loss
 from macmpi.typing import Array
 
 OPENML = "openml:"
@@ -77,17 +78,17 @@ def check_keys(config: Data, keys: Iterable[str] = (), source: str = "") -> None
 
 def points_of(config: Config) -> Points:
     """The points that a config names.  Raises UsageError.  Collective: no (rank 0)."""
-    labels = config.model.loss == "cross_entropy"
-    return gathered(config.data, config.loss.missing, config.parallel.by_rows, labels)
+    known = config if config.model.loss != AUTO else replace(config, model=replace(config.model, loss="squared"))
+    return gathered(config.data, wanted_by(known), config.parallel.by_rows)
 
 
-def gathered(config: Data, missing: bool = False, by_rows: bool = False, labels: bool = False) -> Points:
+def gathered(config: Data, wanted: Wanted, by_rows: bool) -> Points:
     """The arrays of a source.  Raises UsageError.  Collective: no.
 
-    missing: targets may be NaN.  labels: those of a named set are wanted.  by_rows: ranks are to read their own rows of
-    it; of an HDF5 file these are its datasets, of which the headers alone are read and checked.
+    by_rows: ranks are to read their own rows of it; of an HDF5 file these are its datasets, of which the headers alone
+    are read and checked.
     """
-    keys, by_rows_too, read = _kind_of(config, missing, by_rows, labels)
+    keys, by_rows_too, read = _kind_of(config, wanted.loss, by_rows)
     if by_rows and not by_rows_too:
         raise UsageError(
             f'parallel.data = "sharded": data.source = "{config.source}" is read whole; use parallel.data = "node" or '
@@ -97,21 +98,19 @@ def gathered(config: Data, missing: bool = False, by_rows: bool = False, labels:
     return read()
 
 
-def _kind_of(
-    config: Data, missing: bool, by_rows: bool, labels: bool
-) -> tuple[tuple[str, ...], bool, Callable[[], Points]]:
+def _kind_of(config: Data, loss: Loss, by_rows: bool) -> tuple[tuple[str, ...], bool, Callable[[], Points]]:
     """Says of a source which keys of [data] it reads, whether ranks can read their own rows of it, and how it is read.
 
-    The arguments are those of `gathered`.
+    loss: says what targets may be.
     """
     path, source = Path(config.source), config.source
     if source in NAMED_SETS:
-        return (), True, partial(NAMED_SETS[source], config, labels)
+        return (), True, partial(NAMED_SETS[source], config, loss.labels)
     if source.startswith(PREFIX):
         return (), False, lambda: Points(read_library_set(source))
     if source.startswith(OPENML) or is_table(path):
         by_groups = source.startswith(OPENML) or of_parquet(path)
-        return OF_TABLES, by_groups, partial(_of_table, config, missing, by_rows and by_groups)
+        return OF_TABLES, by_groups, partial(_of_table, config, loss.missing, by_rows and by_groups)
     if path.suffix == ".npy":
         return ("target", "weights"), True, partial(_of_array, config, by_rows)
     if path.suffix == ".zarr":
@@ -245,9 +244,7 @@ def _of_table(config: Data, missing: bool, by_rows: bool) -> Points:
     return of_frame(table, config, targets, missing)
 
 
-def of_frame(
-    frame: Any, config: Data, targets: list[str], missing: bool = False, columns: Columns | None = None
-) -> Points:
+def of_frame(frame: Any, config: Data, targets: list[str], missing: bool, columns: Columns | None = None) -> Points:
     """The columns of a table but the targets, weights and those to be ignored are X.  missing: targets may be NaN.
 
     columns: those that X has, where they are known.  Raises UsageError.
@@ -267,19 +264,17 @@ def of_frame(
     without = {*targets, *weights, *config.ignore}
     found = columns or Columns.of(frame, config, without, source)
     X = frame.rows(found) if isinstance(frame, ColumnByColumn) else found.encode(frame, source)
-    return Points({"X": X, **answers_of(series, config, targets, source, missing)}, found)
+    return Points({"X": X, **answers_of(series, config, targets, missing)}, found)
 
 
-def answers_of(
-    series: Mapping[str, Any], config: Data, targets: list[str], source: str, missing: bool
-) -> dict[str, Array]:
+def answers_of(series: Mapping[str, Any], config: Data, targets: list[str], missing: bool) -> dict[str, Array]:
     """Y and weights of the columns of a table, where it has them.  Raises UsageError."""
     found = dict[str, Array]()
     if config.weights and config.weights in series:
-        place = f"{source}: column {config.weights}, data.weights,"
+        place = f"{config.source}: column {config.weights}, data.weights,"
         found["weights"] = weights_of(series[config.weights], place)
     if targets:
-        found["Y"] = targets_of({name: series[name] for name in targets}, source, missing, config)
+        found["Y"] = targets_of({name: series[name] for name in targets}, config.source, missing, config)
     return found
 
 

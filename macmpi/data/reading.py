@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
@@ -161,21 +161,18 @@ RUN = 2**14
 """Rows that are read at a time where a few columns of all are wanted."""
 
 
+@dataclass(frozen=True)
 class InFile:
     """Rows of a file, of some shape (N, ...) and type.
 
     read(start, stop): some of them; attrs, name: what their file declares of them, as `facts_of` reads it.
     """
 
-    def __init__(
-        self,
-        shape: tuple[int, ...],
-        dtype: Any,
-        read: Callable[[int, int], Array],
-        attrs: Mapping[str, Any] | None = None,
-        name: str = "",
-    ) -> None:
-        self.shape, self.dtype, self._read, self.attrs, self.name = shape, np.dtype(dtype), read, attrs or {}, name
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    read: Callable[[int, int], Array]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -183,14 +180,14 @@ class InFile:
     def __getitem__(self, rows: Any) -> Array:
         if isinstance(rows, slice):
             start, stop, step = rows.indices(len(self))
-            return self._read(start, stop)[::step]
-        runs = [self._read(start, min(start + RUN, len(self))) for start in range(0, len(self), RUN)]
+            return self.read(start, stop)[::step]
+        runs = [self.read(start, min(start + RUN, len(self))) for start in range(0, len(self), RUN)]
         return np.concatenate(runs)
 
     def columns(self, which: Any) -> InFile:
         """Some columns of an array (N, D): (N, len(which)), or (N,) of a number."""
         shape = (len(self), *np.empty(self.shape[1])[which].shape)
-        return InFile(shape, self.dtype, lambda start, stop: self._read(start, stop)[:, which])
+        return InFile(shape, self.dtype, lambda start, stop: self.read(start, stop)[:, which])
 
 
 NPY = {

@@ -234,7 +234,7 @@ def tails_of(sample: Array, low: Array, high: Array, flags: Sequence[bool] = ())
 
 
 @dataclass(frozen=True)
-class Rows:
+class ColumnStatistics:
     """Facts of training rows (N, D), in which numbers of targets may be missing, that decide how they are scaled.
 
     low, high, seen: of each column its least and largest number, and how many there are (D,).  Of sequences each step
@@ -299,7 +299,7 @@ def sparse_scaling(rule: ScalingRule, low: Array, high: Array, mean: Array, squa
     low, high, mean, squares: the least and the largest number, the mean and the mean square of each column, (D,).
     """
     if rule.settled in ("none", "range"):
-        return Rows(low, high, mean, mean[None], lambda function: mean, np.ones(len(mean))).scaling(rule)
+        return ColumnStatistics(low, high, mean, mean[None], lambda function: mean, np.ones(len(mean))).scaling(rule)
     farthest = FARTHEST if rule.settled == "robust" else np.inf
     return _standard(low, high, mean, np.sqrt(np.maximum(squares - mean**2, 0.0)), farthest)
 

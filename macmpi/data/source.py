@@ -69,7 +69,7 @@ class Source:
         if self.by_rows:
             return blank(self.sizes())
         if self._data is None:
-            self._data = load(self.config.data, self.wanted, self.config.model.precision, self.points)
+            self._data = load(self.config.data, self.wanted, self.points)
             self.points = None
         return self._data
 
@@ -129,7 +129,6 @@ class Source:
 
         if self.by_rows:
             classes = team.from_root(lambda: self.sizes().classes)
-            config, in_file = self.config, self.config.parallel.rows == "file"
-            return load_rows(config.data, classes, config.model.precision, points, team, self.wanted, in_file)
+            return load_rows(self.config.data, self.wanted, classes, points, team)
         data, self._data = self._data, None
         return share(team, data)

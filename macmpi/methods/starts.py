@@ -27,8 +27,8 @@ from macmpi.plan.penalty import Progress
 from macmpi.plan.plan import Plan
 from macmpi.plan.resolved import Resolved
 from macmpi.reductions import EVERY, OverPoints, Rows, sum_over
-from macmpi.solvers.centres import Trainer
 from macmpi.solvers.cholesky import START, jitter
+from macmpi.solvers.fitters import Trainer
 from macmpi.solvers.w_gauss_newton import HessianFreeW
 from macmpi.solvers.w_problem import SegmentProblem
 from macmpi.state import State, block_views

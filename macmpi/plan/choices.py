@@ -16,8 +16,7 @@ from macmpi.nets.losses import Loss
 from macmpi.plan.penalty import DECAY, AugmentedLagrangian, Patient, Quadratic, Shaping, Stationary
 from macmpi.plan.resolved import Regression
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS, Thresholded, WSolver, ZSolver
-from macmpi.solvers.centres import TRAINERS, Trainer
-from macmpi.solvers.fitters import FITTERS, ByFitter, Fitter
+from macmpi.solvers.fitters import FITTERS, TRAINERS, ByFitter, Fitter, Trainer
 from macmpi.solvers.w_problem import Restraint
 
 

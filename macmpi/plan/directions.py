@@ -2,8 +2,8 @@
 
 Each layer is damped by two shifts, or in the eigenvectors of its Gram and metric; wide Grams and metrics with shifts
 are inverted in their leading eigenvectors alone.  Work is in counted flops or multiplications.  Inverses are counted in
-one order everywhere: of G_1, M_1, G_2, M_2, ....  The method, the cost model and `--explain` ask here
-(methods/stochastic, plan/cost.py, run.py).
+one order everywhere: of G_1, M_1, G_2, M_2, ....  A Layout says where they lie in flat arrays.  The method, the cost
+model and `--explain` ask here (methods/stochastic, plan/cost.py, run.py).
 """
 
 from __future__ import annotations

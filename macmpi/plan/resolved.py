@@ -14,8 +14,7 @@ from macmpi.nets.losses import Loss
 from macmpi.parallel.placement import Placement
 from macmpi.plan.penalty import Quadratic, Shaping
 from macmpi.solvers import WSolver, ZSolver
-from macmpi.solvers.centres import Trainer
-from macmpi.solvers.fitters import ByFitter, Fitter
+from macmpi.solvers.fitters import ByFitter, Fitter, Trainer
 from macmpi.solvers.gradient_solvers import SGDW
 from macmpi.solvers.grams import System
 

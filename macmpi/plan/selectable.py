@@ -1,4 +1,4 @@
-"""Candidates of a selection: units of dense layers, centres, widths of radial basis functions, and ridges."""
+"""Candidates of a selection, and what they cost: units of dense layers, centres, widths of these, and ridges."""
 
 from __future__ import annotations
 

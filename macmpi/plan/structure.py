@@ -32,6 +32,12 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
     with_centres = [m for m in chain.blocks if "centres" in m.capabilities]
     for map_, name in zip(with_centres, model.each("centres", len(with_centres)), strict=True):
         _check_centres(map_, name, n_train)
+    rigid = [m for m in chain.maps if "jacobian" not in m.capabilities]
+    if config.method.name == "alternating" and rigid:
+        raise UsageError(
+            f'method.name = "alternating" does not go with a layer without derivatives ({rigid[0].spec()["kind"]}); '
+            'use method.name = "mac"'
+        )
     if not nested:
         for k, segment in enumerate(chain.segments, start=1):
             _check_trained(config, k, segment)

@@ -30,9 +30,6 @@ MADE_FROM = "state"
 ENDS = "ends"
 """The attribute that says what its run was asked for at its end."""
 
-LINK = "link"
-"""The attribute that says how outputs become predictions; older files, of squared errors and labels, have none."""
-
 PACKAGES = "packages"
 """The attribute that names the packages that give parts of the net: [group of entry points, name, package]."""
 
@@ -60,24 +57,16 @@ def write(path: Path, model: Model, attributes: dict[str, Any], Z: Array | None 
     for side, scaling in (("x", model.scaling_x), ("y", model.scaling_y)):
         arrays |= {f"scaling/{side}_{name}": array for name, array in scaling.arrays.items()}
     arrays |= {f"stream/{name}": array for name, array in model.stream.items()}
-    if model.classes is not None:
-        arrays["classes"] = model.classes
-    if model.columns is not None:
-        arrays["columns"] = model.columns.as_array()
-    codes = None if Z is None else codes_of(chain, Z)
-    if codes is not None:
-        arrays["codes"] = codes
+    columns = None if model.columns is None else model.columns.as_array()
+    some = {"classes": model.classes, "columns": columns, "codes": None if Z is None else codes_of(chain, Z)}
+    arrays |= {name: array for name, array in some.items() if array is not None}
     labels = {
         "format": FORMAT,
         "macmpi": __version__,
         "maps": json.dumps([m.spec() for m in chain.maps]),
         **_packages(chain),
-        "sites": json.dumps(chain.sites),
-        "numbers": json.dumps(chain.numbers),
-        "reads": json.dumps(chain.reads),
-        "autoencoder": model.autoencoder,
-        "one_dimensional": model.one_dimensional,
-        LINK: model.link,
+        **{name: json.dumps(getattr(chain, name)) for name in ("sites", "numbers", "reads")},
+        **{name: getattr(model, name) for name in ("autoencoder", "one_dimensional", "link")},
         **({NAME: model.attributes[NAME]} if NAME in model.attributes else {}),
         **attributes,
     }
@@ -119,7 +108,7 @@ def load(path: str | Path, weights: str | None = None) -> Model:
             _check_stream(stream, chain)
         autoencoder = bool(attributes["autoencoder"])
         one_dimensional = bool(attributes.get("one_dimensional", False))  # older files do not say
-        link = attributes.get(LINK, "identity" if classes is None else "softmax")
+        link = attributes.get("link", "identity" if classes is None else "softmax")  # older files do not say
         _ensure(isinstance(attributes.get(NAME, ""), str), "its card is no text")
         _ensure(isinstance(link, str) and link in LINKS, "it does not say how outputs become predictions")
         _ensure(not autoencoder or chain.n_in == chain.n_out, "its outputs are not as many as its inputs")

@@ -131,8 +131,7 @@ class Arrow:
     def _slopes(self, weights: Blocks, dz: Array) -> list[tuple[list[Array], Array]]:
         """p_k^T df_k by the weights and the coordinates of each segment, elsewhere."""
         problem, found = self.problem, list[tuple[list[Array], Array]]()
-        sites = problem.sites(problem.Z + dz)
-        inputs = [problem.X, *(problem.inputs(k, z) for k, z in enumerate(sites, start=1))]
+        inputs = [problem.X, *problem.ahead(problem.Z + dz)]
         pulls = [times(c, form.M) for c, form in zip(self.model.feasible, self.model.metrics, strict=True)]
         pulls.append(-problem.loss.residual(problem.Y, self.tapes[-1].F))
         for segment, A, pull in zip(problem.segments, inputs, pulls, strict=True):
@@ -184,8 +183,8 @@ def arrow_of(problem: ZProblem, weights: Array | None = None) -> Arrow:
     Cost: a pass, H_k passes through J_{k+1} and 2 H_k H_{k+1} (H_k + H_{k+1}) flops a site and point.
     """
     sites = problem.sites(problem.Z)
-    inputs = [problem.X, *(problem.inputs(k, z) for k, z in enumerate(sites, start=1))]
-    tapes = [segment.tape(problem.weights, A) for segment, A in zip(problem.segments, inputs, strict=True)]
+    inputs = zip(problem.segments, [problem.X, *problem.ahead(problem.Z)], strict=True)
+    tapes = [segment.tape(problem.weights, A) for segment, A in inputs]
     shifts = [0.0] * len(sites) if problem.shift is None else problem.sites(problem.shift)
     missed = [tape.F + u - z for tape, u, z in zip(tapes, shifts, sites, strict=False)]
     root = problem.loss.root(problem.Y, tapes[-1].F)

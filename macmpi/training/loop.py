@@ -312,14 +312,15 @@ class Training:
         Of feasible coordinates E_Q is E1 without a ridge.  Collective: no (rank 0).
         """
         constant, poor = self.constant, is_poor(best.errors.E_Q, self.constant)
+        lost = poor or best.iteration == 0
         first = next((r["E1_train"] for r in self.curve.records if r["phase"] == "start"), None)
-        far = end.went_wrong(errors.E_Q, constant, first, poor or best.iteration == 0)
+        far = end.went_wrong(errors.E_Q, constant, first, lost)
         if self.wrong is not None:
             warn(f"{self.wrong}; {end.kept(best.iteration, gives_constant)}")
         elif far or end.went_wrong(errors.E_Q, constant, first, poor):
             words = self.levels[0].name, self.method.account.remedy
             warn(end.gone_wrong(best.iteration, errors.E_Q, constant, *words, gives_constant))
-        return (far and best.iteration == 0) or state.finished == DIVERGED
+        return (far and lost) or state.finished == DIVERGED
 
     def _record(self, state: State[Any], phase: str, errors: Errors) -> None:
         """Notes the validation error in the history and keeps a record of the state, on the curve.  Collective: yes."""

@@ -195,12 +195,11 @@ class RunDirectory:
         labels = {files.RUN: self.run, "config": json.dumps(of.settings), **sums}
         try:
             keeper_of(plan).save(self.checkpoints, state, labels, of.run.keep_checkpoints, team)
+            return True
         except StorageError as error:
             if not error.agreed:
                 raise
             text = f"the checkpoint of iteration {state.iteration} could not be written: {error}"
-        else:
-            return True
 
         def failed() -> bool:
             if last:

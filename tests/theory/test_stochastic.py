@@ -28,7 +28,6 @@ from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.shared_work import RowMaker, Sum
 from macmpi.parallel.team import Team
-from macmpi.parallel.tiles import Tile
 from macmpi.plan import tuned
 from macmpi.plan.directions import LayerForm, Layout, assign_inverses
 from macmpi.reductions import EVERY
@@ -590,32 +589,6 @@ LEAVES = st.integers(1, 70)
 def test_the_nodes_of_all_ranks_cover_the_leaves_in_order(leaves: int, ranks: int) -> None:
     nodes = [n for run in tiles.contiguous_runs(leaves, ranks) for n in tiles.nodes(leaves, run)]
     assert [i for n in nodes for i in range(n.start, n.stop)] == list(range(leaves))
-
-
-@given(LEAVES, st.integers(1, 20), st.integers(0, 2**32 - 1))
-def test_sums_up_the_tree_have_the_same_bits_for_any_runs(leaves: int, ranks: int, seed: int) -> None:
-    values = np.random.default_rng(seed).normal(size=leaves) * 10.0 ** np.random.default_rng(seed).integers(
-        -9, 9, leaves
-    )
-
-    def total(start: int, stop: int) -> float:
-        if stop - start == 1:
-            return float(values[start])
-        middle = tiles.halves(start, stop)
-        assert start < middle < stop
-        return total(start, middle) + total(middle, stop)
-
-    found = {
-        n: total(n.start, n.stop) for run in tiles.contiguous_runs(leaves, ranks) for n in tiles.nodes(leaves, run)
-    }
-
-    def joined(node: Tile) -> float:
-        if node in found:
-            return found[node]
-        middle = tiles.halves(node.start, node.stop)
-        return joined(Tile(node.start, middle)) + joined(Tile(middle, node.stop))
-
-    assert joined(Tile(0, leaves)) == total(0, leaves)
 
 
 @given(st.lists(st.tuples(st.integers(1, 400), st.integers(1, 400)), min_size=1, max_size=8), st.integers(1, 20))

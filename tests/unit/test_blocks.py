@@ -86,7 +86,7 @@ def test_rows_have_the_bits_of_those_read_whole(of: str, in_file: bool, ranks: i
     """Together they are those of one process, whichever rank reads which, with one sum and one scaling."""
     X, dtype = (BYTES, "float64") if ranks % 2 else (HALVES, "float32")
     config, labels = FORMATS[of](tmp_path, X), of == "of_chunks"
-    whole = loading.load(config, wanted_of(labels), dtype)
+    whole = loading.load(config, wanted_of(labels, precision=dtype))
     parts = loaded(config, ranks, labels, dtype, in_file)
     for key, found in together(parts).items():
         assert found.dtype == getattr(whole, key).dtype
@@ -216,7 +216,7 @@ def test_some_columns_are_read_by_runs() -> None:
         most.append(stop - start)
         return np.arange(start, stop)[:, None] + np.array([0.0, 0.5])
 
-    rows = InFile((40_000, 2), float, read).columns(1)
+    rows = InFile((40_000, 2), np.dtype(float), read).columns(1)
     assert rows.shape == (40_000,)
     assert_array_equal(rows[()], np.arange(40_000) + 0.5)
     assert max(most) < 20_000

@@ -481,7 +481,7 @@ def test_data_have_one_sum_however_they_are_held(kind: str, seed: int, tmp_path:
             for name, A in held.items():
                 file[name] = A
         config = Data(source=str(tmp_path / "x.h5"), **keys)
-        data = loading.load(config, wanted_of(labels))
+        data, wanted = loading.load(config, wanted_of(labels)), wanted_of(labels, precision="float32")
         found = {data.sha256}
         for count in ranks:
             points = tuple(
@@ -489,7 +489,7 @@ def test_data_have_one_sum_however_they_are_held(kind: str, seed: int, tmp_path:
             )
 
             def load(team: Any, points: Any = points) -> None:
-                found.add(loading.load_rows(config, data.classes, np.float32, points, team, wanted_of(labels)).sha256)
+                found.add(loading.load_rows(config, wanted, data.classes, points, team).sha256)
 
             assert crew(count, load) == [None] * count
         return found
