@@ -5,18 +5,11 @@ from __future__ import annotations
 import difflib
 import sys
 from importlib import import_module
-from types import ModuleType
 
 from macmpi import __version__
 from macmpi.console import guard, say, warn
 from macmpi.parallel.command import COMMANDS
 from macmpi.parallel.launchers import speaks
-
-
-def module_of(name: str) -> ModuleType:
-    """The module of a command, loaded.  Cost: whatever it imports."""
-    found = import_module(f"macmpi.{name}")
-    return import_module(f"macmpi.{name}.__main__") if hasattr(found, "__path__") else found
 
 
 def usage() -> str:
@@ -28,20 +21,8 @@ def usage() -> str:
     )
 
 
-GONE = {
-    "sweep": "GridSearchCV, Optuna or an array job do it: docs/commands.md",
-    "supervise": "batch scripts have --retries, and docs/reliability.md has five lines of shell",
-    "completion": "there is no completion for shells any more",
-    "configs": "use macmpi init --list, or --config NAME",
-    "batch": "use macmpi init --batch NAME",
-}
-"""Commands that have gone, and what to use."""
-
-
 def unknown(word: str) -> str:
     """Says which command is meant by a word that is none."""
-    if word in GONE:
-        return f"{word!r} has gone: {GONE[word]}"
     if word.endswith(".toml"):
         return f"{word!r} is no command; did you mean macmpi run {word}?"
     close = difflib.get_close_matches(word, COMMANDS, n=1)
@@ -62,7 +43,7 @@ def main() -> None:
             warn(unknown(name) if name else f"a command is needed\n{usage()}")
         sys.exit(0 if name in answers else 2)
     sys.argv = [f"macmpi {name}", *rest]
-    module_of(name).main()
+    import_module(f"macmpi.{name}").main()
 
 
 if __name__ == "__main__":

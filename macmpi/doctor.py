@@ -1,19 +1,52 @@
-"""`python -m macmpi.doctor`, alone or under mpiexec: is this installation, this machine, this folder fit for a run?"""
+"""`python -m macmpi.doctor`, alone or under mpiexec: is this installation, this machine, this folder fit for a run?
+
+What needs NumPy is imported where it is used: the number of threads is set before.
+"""
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import io
+import json
+import os
 import platform
+import resource
+import shutil
+import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-from macmpi import MacmpiError, __version__
+from macmpi import MacmpiError, __version__, many
 from macmpi.console import guard, say
-from macmpi.machine.hosts import FAULT, Finding, kernel, machines, ranks, shared_memory, start_up, version_of
 from macmpi.parallel.command import by_all_ranks, parsed, set_threads
+from macmpi.parallel.exchange import PLACE, RESERVE, free_bytes
 from macmpi.parallel.launchers import mpiexec, speaks
-from macmpi.parallel.mpi import BINDINGS, launch
-from macmpi.parallel.team import Team
+from macmpi.parallel.mpi import BINDINGS, NETMOD, launch, leftovers
+from macmpi.parallel.team import Team, texts
+from macmpi.training.lock import one_node_option
+from macmpi.training.process import version_of
+
+FINE, WARNING, FAULT = "ok", "warning", "FAULT"
+
+FASTER, LONG = 1.2, 30.0
+"""Beyond these (another kernel's rate to the present one's; seconds of a start) there is a warning."""
+
+PROGRAM = "macmpi.training.launch"
+"""A rank imports this module, and with it all that a run needs."""
+
+PACKAGE = Path(__file__).parent
+"""The folder of the program."""
+
+UNWRITTEN = "PYTHONDONTWRITEBYTECODE"
+"""The variable that forbids Python to keep what it has compiled."""
 
 MPIS = ("mpich", "openmpi", "impi-rt")
 SMALL_ROWS, LARGE_BYTES, REPEATS = 8, 1 << 25, 7
@@ -21,16 +54,249 @@ SLOW_LATENCY, SLOW_BANDWIDTH, UNEVEN, THREADED = 2e-3, 2e8, 1.5, 1.5
 """Beyond these (seconds; bytes a second; slowest rank to fastest; cores busy in a product) there is a warning."""
 
 
+@dataclass(frozen=True)
+class Finding:
+    """One line of the doctor's page, and what to do about it; "" where all is well.  fault: no run can be begun."""
+
+    what: str
+    found: str
+    remedy: str = ""
+    fault: bool = False
+
+    @property
+    def verdict(self) -> str:
+        return FINE if not self.remedy else FAULT if self.fault else WARNING
+
+    def __str__(self) -> str:
+        line = f"{self.what:18} {self.verdict:8} {self.found}"
+        return f"{line}\n{'':18} {'':8} -> {self.remedy}" if self.verdict != FINE else line
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One host: its ranks, the cores that they may use, free bytes of /dev/shm (None without one), dead segments."""
+
+    host: str
+    ranks: int
+    cores: int
+    free: float | None
+    left: Sequence[str] = ()
+
+
 def library(team: Team) -> Finding:
     """The MPI that the ranks run under, or that they would."""
     installed = [f"{name} {version}" for name in MPIS if (version := version_of(name))]
-    launcher = mpiexec() or "no mpiexec"
-    found = f"{team.library if team.size > 1 else ', '.join(installed) or 'none'}; {launcher}"
-    if len(installed) > 1:
-        return Finding("MPI", found, f"several MPIs in one environment ({', '.join(installed)}): keep one")
-    if not version_of(BINDINGS) or launcher == "no mpiexec":
-        return Finding("MPI", found, "one process works; for many ranks: pip install '.[mpich]'")
-    return Finding("MPI", found)
+    found = f"{team.library if team.size > 1 else ', '.join(installed) or 'none'}; {mpiexec() or 'no mpiexec'}"
+    remedy = "" if version_of(BINDINGS) and mpiexec() else "one process works; for many ranks: pip install '.[mpich]'"
+    several = f"several MPIs in one environment ({', '.join(installed)}): keep one"
+    return Finding("MPI", found, several if len(installed) > 1 else remedy)
+
+
+def machines(team: Team) -> list[Machine]:
+    """All hosts of this launch, rank 0's first.  Collective: yes."""
+    hosts = texts(team, platform.node())
+    first = hosts.index(platform.node()) == team.rank
+    free = free_bytes() if os.path.isdir(PLACE) else None
+    own = [sorted(os.sched_getaffinity(0)), free, leftovers() if first else []]
+    said = [json.loads(text) for text in texts(team, json.dumps(own))]
+    found = []
+    for host in dict.fromkeys(hosts):
+        of_host = [facts for facts, other in zip(said, hosts, strict=True) if other == host]
+        cores = len(set().union(*(facts[0] for facts in of_host)))
+        found.append(Machine(host, len(of_host), cores, *of_host[0][1:]))
+    return found
+
+
+def ranks(found: Sequence[Machine]) -> Finding:
+    """Ranks and cores of the hosts."""
+    total = sum(m.ranks for m in found)
+    text = f"{many(total, 'rank')} on {found[0].host}, which has {many(found[0].cores, 'core')} for them"
+    if len(found) > 1:
+        each = ", ".join(f"{m.host} ({m.ranks} on {many(m.cores, 'core')})" for m in found[:8])
+        text = f"{total} ranks on {len(found)} hosts: {each}{', ...' if len(found) > 8 else ''}"
+    crowded = (m for m in found if m.ranks > m.cores)
+    fewer = (f"the same bits, no more speed: at most {m.cores} ranks on {m.host}, or more cores" for m in crowded)
+    return Finding("ranks", text, next(fewer, ""))
+
+
+def shared_memory(found: Sequence[Machine]) -> Finding:
+    """The space in /dev/shm for the ranks of each host, and what killed programs have left there."""
+    if bare := next((m for m in found if m.free is None), None):
+        remedy = "MPI between processes of one node may need it: mount a tmpfs"
+        return Finding(PLACE, f"not there{_on(bare, found)}", remedy)
+    tight = min(found, key=lambda m: (m.free or 0.0) / m.ranks)
+    free = tight.free or 0.0
+    text = f"{free / 1e6:,.0f} MB free for {many(tight.ranks, 'rank')}{_on(tight, found)}"
+    if free < tight.ranks * RESERVE / 5.0:
+        return Finding(PLACE, text, "make it larger (containers: --shm-size=1g), or take fewer ranks", fault=True)
+    if dirty := [m for m in found if m.left]:
+        counts = (f"{len(m.left)} segments of dead programs{_on(m, found)}" for m in dirty)
+        remedy = "; ".join(f"rm {' '.join(m.left)}{_on(m, found)}" for m in dirty)
+        return Finding(PLACE, ", ".join([text, *counts]), remedy)
+    usual = NETMOD in os.environ and free < tight.ranks * RESERVE
+    unset = f"too little for MPICH's usual transport: leave {NETMOD} unset, macmpi chooses one that fits"
+    return Finding(PLACE, text, unset if usual else "")
+
+
+def _on(machine: Machine, found: Sequence[Machine]) -> str:
+    return f" on {machine.host}" if len(found) > 1 else ""
+
+
+def kernel(team: Team) -> Finding:
+    """The BLAS kernels: whether ranks round alike, and whether a variable makes one slower.  Collective: yes."""
+    from macmpi.parallel.kernels import HOLDING, arithmetics, described, unlike
+
+    found = arithmetics(team)
+    own = [f"{name}={os.environ[name]}" for name in HOLDING if os.environ.get(name)]
+    held = texts(team, " ".join(own))
+    measures = bool(own) and held.index(held[team.rank]) == team.rank  # one rank for all with its variables
+    costs = [json.loads(text) for text in texts(team, json.dumps(_cost() if measures else ["", ""]))]
+    cost, remedies = (
+        [f"rank {rank}: {pair[i]}" if team.size > 1 else pair[i] for rank, pair in enumerate(costs) if pair[i]]
+        for i in (0, 1)
+    )
+    if unlike(found):
+        remedies.insert(0, f"for bits that any machine repeats give all ranks one {' and '.join(HOLDING)}")
+    text = "; ".join([described(found), *cost])
+    return Finding("kernel", text, "; ".join(remedies))
+
+
+def _cost() -> tuple[str, str]:
+    """Measures with and without the variables that hold a process to a kernel; result, remedy.  Collective: no."""
+    from macmpi.parallel.kernels import HOLDING, free_and_held
+
+    held = " and ".join(name for name in HOLDING if os.environ.get(name))
+    try:
+        free, here = free_and_held()
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        return f"what {held} cost is not known ({error})", ""
+    found, better = (f"{m['names']}, {m['product']:.0f} GFLOP/s, {m['exp']:.2f}e9 exp/s" for m in (here, free))
+    slower = any(free[rate] > FASTER * here[rate] for rate in ("product", "exp"))
+    if slower and here["arithmetic"] != free["arithmetic"]:
+        return found, f"without {held} it has {better}: unset, unless other machines of the run need it"
+    return f"{found}; no slower than without {held}", ""
+
+
+def seconds_of_import() -> tuple[float, bool]:
+    """Gives the seconds of a core in which a process imports the program, and whether it compiles sources for that.
+
+    Raises OSError, SubprocessError.  Collective: no.  Cost: a second or two.
+    """
+    import_module(PROGRAM)  # keeps what can be kept, so that the process starts as a rank of the next launch does
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-v", "-c", f"import {PROGRAM}"]
+    told = subprocess.run(command, capture_output=True, timeout=120.0, check=True).stderr
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    took = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return took, b"# code object from " + os.fsencode(PACKAGE) in told
+
+
+def start_up(hosts: Sequence[Machine]) -> Finding:
+    """Finds what the imports of a rank cost, and what those of all ranks of the fullest host take.  Collective: no."""
+    try:
+        each, compiles = seconds_of_import()
+    except (OSError, subprocess.SubprocessError):
+        return Finding("start-up", f"a process could not import {PROGRAM}", "is the installation whole?")
+    host = max(hosts, key=lambda one: (one.ranks / max(one.cores, 1), one.ranks))
+    took = each * -(-host.ranks // max(host.cores, 1))
+    ranks = f"{many(host.ranks, 'rank')} on {many(host.cores, 'core')}"
+    text = f"{each:.1f} s of a core a rank for imports, {took:.1f} s for {ranks}"
+    if compiles:
+        why = f"unset {UNWRITTEN}" if os.environ.get(UNWRITTEN) else "python -m compileall"
+        return Finding("start-up", f"{text}; the sources are compiled each time", f"{why} ({PACKAGE})")
+    return Finding("start-up", text, "fewer ranks on this machine, as many as it has cores" if took > LONG else "")
+
+
+# --- HDF5, and the folder for runs ------------------------------------------------------------------------------------
+
+
+def hdf5() -> Finding:
+    """A file image with checksums, sealed, read back; a flipped byte noticed."""
+    import h5py
+    import numpy as np
+
+    from macmpi.files import image, unsealed, verify
+
+    content = image({"x": np.arange(1000.0)}, {}, sealed=True)
+    with unsealed(io.BytesIO(content)) as file:
+        same = bool((file["x"][()] == np.arange(1000.0)).all())
+    flipped = content[:700] + bytes([content[700] ^ 1]) + content[701:]
+    noticed = True
+    with suppress(OSError):
+        verify(io.BytesIO(flipped))
+        noticed = False
+    found = f"h5py {h5py.__version__}, HDF5 {h5py.version.hdf5_version}"
+    unsafe = "checkpoints would not be safe: pip install --force-reinstall h5py"
+    return Finding("HDF5", found, "" if same and noticed else unsafe, fault=True)
+
+
+def folder(path: Path) -> list[Finding]:
+    """Files of this folder, or of the nearest one above it that exists: written, renamed, locked, read as HDF5."""
+    from macmpi.files import replace_file
+
+    there = next(p for p in (path, *path.absolute().parents) if os.path.exists(p))
+    name = str(path) if there == path else f"{path} (not there yet; looked at {there})"
+    try:
+        with tempfile.TemporaryDirectory(prefix=".doctor-", dir=there) as place:
+            began = time.perf_counter()
+            replace_file(Path(place, "file"), b"x" * (1 << 20))
+            seconds = time.perf_counter() - began
+            others = [locks(Path(place, "file")), hdf5_file(Path(place, "file.h5"))]
+    except OSError as error:
+        return [Finding("folder", name, f"cannot be written ({error.strerror}): run with another --output", fault=True)]
+    free = shutil.disk_usage(there).free
+    found = f"{name}: {free / 1e9:,.1f} GB free, 1 MB to the disk in {1e3 * seconds:.0f} ms"
+    return [Finding("folder", found), *others]
+
+
+def locks(path: Path) -> Finding:
+    """Tells whether a second holder of a lock is refused, and whether other nodes would see the first."""
+    if fails := _lock_twice(path):
+        remedy = "two runs in one folder may not notice each other: a folder of its own for each run (--output)"
+        return Finding("locks", fails, remedy)
+    if option := one_node_option(path):
+        remedy = (
+            "runs on two nodes in one folder may not notice each other: a folder of its own for each run (--output), "
+            "or a file system mounted with locks that all nodes share (Lustre: flock)"
+        )
+        return Finding("locks", f"hold on one node alone (mounted with {option})", remedy)
+    return Finding("locks", "work")
+
+
+def hdf5_file(path: Path) -> Finding:
+    """A file of this folder, written as macmpi does and read back, then opened with HDF5's own lock."""
+    import h5py
+    import numpy as np
+
+    from macmpi.files import first_line, image, opened, replace_file
+
+    what = "HDF5 file"
+    replace_file(path, image({"x": np.arange(1000.0)}, {}))
+    try:
+        with opened(path) as file:
+            same = bool((file["x"][()] == np.arange(1000.0)).all())
+            wrong = "" if same else "reads other numbers than were written"
+    except OSError as error:
+        wrong = first_line(error)
+    if wrong:
+        return Finding(what, wrong, "run with another --output, and keep the data elsewhere", fault=True)
+    try:
+        with h5py.File(path, "r+", locking=True):
+            return Finding(what, "written and read, with locks and without")
+    except OSError as error:
+        others = "other programs that use HDF5 need export HDF5_USE_FILE_LOCKING=FALSE here; macmpi does not"
+        return Finding(what, f"written and read; with a lock: {first_line(error)}", others)
+
+
+def _lock_twice(path: Path) -> str:
+    """Says what is wrong with the locks of this file; "" where the second one is refused."""
+    with path.open("rb") as one, path.open("rb") as other:
+        try:
+            fcntl.flock(one, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            return "" if error.errno in (errno.EAGAIN, errno.EACCES) else f"fail ({error.strerror})"
+    return "do nothing"
 
 
 def products(team: Team) -> list[Finding]:
@@ -100,11 +366,12 @@ def _median(team: Team, array: Any) -> float:
     return sorted(taken)[REPEATS // 2]
 
 
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
 def examine(team: Team, argv: list[str]) -> int:
     """All findings, printed; 0, or 2 where there is a fault.  Collective: yes."""
     output = team.from_root(lambda: parsed("doctor", argv).output)
-    from macmpi.machine.storage import folder, hdf5
-
     hosts = machines(team)
     found = [library(team), ranks(hosts), shared_memory(hosts), kernel(team)]
     found += team.from_root(lambda: [start_up(hosts), hdf5(), *folder(output)])

@@ -17,6 +17,7 @@ from macmpi import StorageError, UsageError
 from macmpi.data.gathered import OPENML, OPENML_NAME, openml_file
 from macmpi.data.images import pillow
 from macmpi.data.named_sets import FILES, PREFIX, folder, library_set
+from macmpi.data.reading import told
 from macmpi.data.tables import table_bytes
 from macmpi.files import first_line, image, replace_file
 from macmpi.parallel.command import Namespace, by_one_process
@@ -126,13 +127,9 @@ def fetch_openml(source: str) -> Path:
     """Write the table of a set of OpenML, which scikit-learn downloads or has in its cache.  Raises UsageError."""
     path, name = openml_file(source), OPENML_NAME.fullmatch(source.removeprefix(OPENML))
     assert name is not None, "the file would have been refused"
-    try:
+    with told(source):
         import pandas  # noqa: F401 - scikit-learn makes tables with it
         from sklearn import datasets
-    except ImportError as error:
-        raise UsageError(
-            f"{source} is fetched by scikit-learn and pandas ({error}): pip install scikit-learn pandas"
-        ) from None
     version: Any = int(name["version"]) if name["version"] else "active"
     try:
         bunch = datasets.fetch_openml(name["name"], version=version, as_frame=True)

@@ -15,13 +15,12 @@ import numpy as np
 
 from macmpi import UsageError, __version__, many
 from macmpi.config import Config, validate
-from macmpi.config.documented import documented, explanations, listed, scripts, text_of
+from macmpi.config.reading import documented, explanations, listed, scripts, text_of
 from macmpi.config.whole import given, toml
 from macmpi.console import printable, program
-from macmpi.data.dataset import Dataset
-from macmpi.data.gathered import Points, points_of
+from macmpi.data.dataset import Dataset, Points
+from macmpi.data.gathered import points_of, with_loss
 from macmpi.data.source import Source
-from macmpi.data.targets import with_loss
 from macmpi.files import check_output, write_output
 from macmpi.parallel.command import Namespace, by_one_process
 from macmpi.plan.estimate import check_memory
@@ -102,7 +101,7 @@ def look(source: str, settings: list[str]) -> Found:
     return _found(config, points)
 
 
-def _either(config: Config, points: Points | None) -> Found:
+def _either(config: Config, points: Points) -> Found:
     """Whole numbers, few different ones, are classes if they are numbered without a gap from 0 or 1, else amounts."""
     amounts, labels = (replace(config, model=replace(config.model, loss=loss)) for loss in ("squared", "cross_entropy"))
     numbers = _found(amounts, points, "a few different whole numbers")
@@ -117,7 +116,7 @@ def _either(config: Config, points: Points | None) -> Found:
     return replace(classes if numbered else numbers, doubt=doubt)
 
 
-def _found(config: Config, points: Points | None, doubt: str = "") -> Found:
+def _found(config: Config, points: Points, doubt: str = "") -> Found:
     """All of it, for a run on one rank.  Raises UsageError where no plan can be made."""
     known, decisions = with_loss(config, points)
     source = Source(known, points)

@@ -11,32 +11,26 @@ do every regression jointly.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
-from macmpi.account import FLAT, SETTLED, STILL, Account
-from macmpi.data.dataset import Dataset
-from macmpi.half_steps.ends import postprocess, random_start, start_at, start_from
-from macmpi.half_steps.errors import errors_of
-from macmpi.half_steps.parts import Parts
+from macmpi.half_steps.method import FLAT, SETTLED, STILL, Account, TrainingMethod
 from macmpi.half_steps.problems import prepare_z, z_inputs, z_problem
-from macmpi.half_steps.w_step import keep_better, located, solve, words
+from macmpi.half_steps.w_step import fit, keep_better, located, solve, words
 from macmpi.nets.losses import times
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.shared_work import share_on_node
-from macmpi.parallel.team import Team
-from macmpi.plan.plan import Plan
-from macmpi.state import W_STEP, Z_STEP, Errors, MacState, Pause, State, never
-from macmpi.typing import Array
+from macmpi.state import W_STEP, Z_STEP, MacState, Pause, State, never
+
+REFITS = 5
+"""An inexact refit is made at most this number of times."""
+
+REFIT = 1e-4
+"""The relative fall of E1 + ridge below which an inexact refit is not repeated."""
 
 
-class Mac:
+class Mac(TrainingMethod[MacState]):
     """MAC as a Method: begin, start, sweep, move_multipliers, evaluate, finish.  Collective: where a method says so."""
-
-    def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
-        self.plan, self.data, self.team, self.clock = plan, data, team, clock
-        self.parts = Parts(plan, data, team, clock)
 
     @property
     def account(self) -> Account:
@@ -45,25 +39,17 @@ class Mac:
         settled = FLAT if schedule.patience else STILL if schedule.discrete else SETTLED
         return Account(words(self.plan), settled=settled)
 
+    def new_record(self, state: State[MacState]) -> MacState:
+        """The record of a first State as it is.  Collective: no."""
+        return state.own
+
     def begin(self, state: State[MacState]) -> None:
         """Computes the first segment's features, and its Gram where a new State lacks it.  Collective: yes."""
         self.parts.begin_first(state)
         if not len(state.own.grams):
-            state.own.grams = self.parts.no_grams()
+            state.own.grams = self.team.array((self.plan.offsets.grams[-1],), np.float64)
             solve(self.parts, self.plan.work.first_gram, state)
         state.own.grams = share_on_node(self.team, state.own.grams)
-
-    def start_from(self, codes: Array, seed: int, range_: float) -> State[MacState]:
-        """The given coordinates (N, sum H), and the weights of a W-step from random ones.  Collective: yes."""
-        return start_from(self.parts, codes, seed, range_)
-
-    def start(self, range_: float, gradient_step: bool, seed: int) -> State[MacState]:
-        """Random weights (range 0: of `ends.RANGE`), one gradient step, feasible coordinates.  Collective: yes."""
-        return self.start_at(random_start(self.parts, range_, seed), gradient_step)
-
-    def start_at(self, weights: Array, gradient_step: bool) -> State[MacState]:
-        """The given weights (flat), one gradient step, feasible coordinates, no multipliers.  Collective: yes."""
-        return start_at(self.parts, weights, gradient_step)
 
     def sweep(self, state: State[MacState], pause: Pause = never) -> bool:
         """One iteration: a Z-step, then a W-step.  Collective: yes."""
@@ -105,10 +91,6 @@ class Mac:
         keep_better(parts, before, state)
         state.position = Z_STEP
 
-    def notes(self) -> dict[str, Any]:
-        """Further keys of an iteration's record.  Collective: no."""
-        return {}
-
     def move_multipliers(self, state: State[MacState]) -> None:
         """lambda_k <- lambda_k - M_k (z_k - f_k(z_{k-1})), bounded: own points, then Allgatherv.  Collective: yes."""
         given, multipliers = z_inputs(self.parts, state), state.own.multipliers
@@ -122,10 +104,35 @@ class Mac:
             own = multipliers[self.parts.points.own]
             np.clip(own, -bound, bound, out=own)
 
-    def evaluate(self, state: State[MacState], feasible: bool = False) -> Errors:
-        """Errors at the present weights and coordinates.  Where Z is feasible, E_Q = E1.  Collective: yes."""
-        return errors_of(self.parts, state, feasible)
-
     def finish(self, state: State[MacState]) -> State[MacState]:
-        """Postprocessing: Z feasible, then a refit of the last layer, kept if E1 + ridge falls.  Collective: yes."""
-        return postprocess(self.parts, state)
+        """Postprocessing: Z feasible, then a refit of the last layer, kept if E1 + ridge falls.  Collective: yes.
+
+        Without coordinates there is nothing to do.  Those of many points that ranks hold apart are overwritten: memory
+        may not hold them twice.  The refit is repeated while it lowers E1 + ridge by more than `REFIT`, unless one is
+        exact.
+        """
+        parts, plan = self.parts, self.plan
+        Z, moved = parts.points.spare(state.Z), state.own.multipliers
+        own = replace(state.own, grams=state.own.grams.copy(), multipliers=np.zeros(moved.shape, moved.dtype))
+        after = replace(state, weights=state.weights.copy(), Z=Z, own=own, mu=state.mu_done or state.mu)
+        if not plan.chain.sites:
+            return after
+        parts.feasible(after)
+        before, last = self._last_objective(after), len(plan.chain.sites)
+        for _ in range(1 if plan.resolved.regressions[-1].solver.exact else REFITS):
+            kept = after.weights.copy()
+            fit(parts, [last], after)
+            now = self._last_objective(after)
+            if not now < before:
+                after.weights[:] = kept
+                break
+            if before - now < REFIT * before:
+                break
+            before = now
+        return after
+
+    def _last_objective(self, state: State[MacState]) -> float:
+        """E1, and the last layer's ridge and other penalties, per point.  Collective: yes."""
+        last = len(self.plan.chain.segments) - 1
+        shaping = self.team.from_root(lambda: self.parts.shaping_of(state, [last]))
+        return self.parts.nested(self.parts.weights(state)).error + shaping / self.parts.points.weight

@@ -60,10 +60,13 @@ class LazyRows:
         return self.shape[0]
 
     def reshape(self, count: int, width: int) -> LazyRows:
-        """Each row as several of `width` numbers, `count` in all, to be made by runs of whole rows of before."""
+        """Each row as several of `width` numbers, `count` in all: to be made by number, or by runs of whole rows."""
         each = self.shape[1] // width
 
         def make(rows: Any) -> Array:
+            if np.ndim(rows):  # rows by number
+                asked, back = np.unique(rows // each, return_inverse=True)
+                return self.make(asked).reshape(-1, width)[back * each + rows % each]
             whole = rows if rows == EVERY else slice(rows.start // each, rows.stop // each)
             return self.make(whole).reshape(-1, width)
 

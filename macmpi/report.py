@@ -114,7 +114,7 @@ def row(result: Result) -> list[str]:
     return [
         *(result.name, net, str(last.get("ranks", "-")), f"{last['iteration']:,}", f"{last['seconds']:.1f}"),
         *(f"{best['iteration']:,}", decimals(best["E1_train"]), decimals(best["E1_val"])),
-        "" if result.end is None else scores_at(result.end).short,
+        "" if result.end is None else scores_at(result.end).lines()[0],
         "yes" if result.finished else "no",
     ]
 

@@ -15,32 +15,30 @@ from typing import Any
 from macmpi import MacmpiError, UsageError, many
 from macmpi.console import guard, say, warn
 from macmpi.parallel.clock import now
-from macmpi.parallel.command import Namespace, by_all_ranks, parsed, set_threads
+from macmpi.parallel.command import by_all_ranks, parsed, set_threads
 from macmpi.parallel.launchers import cores, in_task, speaks
 from macmpi.parallel.mpi import STOPPED, launch
 from macmpi.parallel.team import Team
-from macmpi.training.request import MachineQuestion, Request, machine_question, planned
-from macmpi.training.time_limit import seconds_left
-
-QUESTION = ("ranks", "nodes", "points", "columns", "outputs")
-"""Options of --check about a machine or data that need not be at hand; --memory is one more."""
+from macmpi.training.request import Request, machine_question, planned
 
 
 def settle(argv: list[str]) -> tuple[Any, ...]:
     """The command line and the config, refused where they are wrong.  On rank 0, before the others import NumPy."""
     args = parsed("run", argv)
     from macmpi import config as configs
-    from macmpi.config import documented
+    from macmpi.config.reading import read_named
 
     empty = {"--set": "" in args.set, "--output": args.output == "", "--resume": not args.resume}
     for option in (option for option, is_empty in empty.items() if is_empty):
         raise UsageError(f"{option}: a value is needed")
     if args.overwrite and args.resume != "no":
         raise UsageError(f"--overwrite removes the run that --resume {args.resume} would go on from: give one of them")
-    args.max_time = seconds_left(args.max_time, args.since)
-    given, (args.config, tables) = args.config, documented.read(args.config)
+    args.max_time = process.seconds_left(args.max_time, args.since)
+    given, (args.config, tables) = args.config, read_named(args.config)
     config = configs.validate(tables, f"{args.config} and --set" if args.set else str(args.config), args.set)
-    args.question = _question(args)
+    if args.check and args.explain:
+        raise UsageError("--check and --explain: give one of them at a time")
+    args.question = machine_question(args)
     if not config.data.source and not (args.question and args.question.without_data):
         named = 'data = "points.npz" (X, and Y but for an autoencoder), or data = "digits" to try'
         raise UsageError(f"{args.config}: no data are named; write {named}")
@@ -58,14 +56,6 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
     return args, config
 
 
-def _question(args: Namespace) -> MachineQuestion | None:
-    """The question to --check about other ranks, nodes and data; None where there is none.  Raises UsageError."""
-    if args.check and args.explain:
-        raise UsageError("--check and --explain: give one of them at a time")
-    given = {name: value for name in QUESTION if (value := getattr(args, name)) is not None}
-    return machine_question(given, args.memory, args.check) if given or args.memory is not None else None
-
-
 def run(team: Team, argv: list[str], began: float | None = None) -> int:
     """The whole program on one rank.  Collective: yes.
 
@@ -76,7 +66,7 @@ def run(team: Team, argv: list[str], began: float | None = None) -> int:
     team.set_clock(None, config.run.deadline)
     set_threads(config.run.threads)
     if args.question:
-        from macmpi.training.trial import answer
+        from macmpi.training.launch import answer
 
         team.from_root(lambda: say("\n".join(answer(config, args.question, team.size))))
         return 0
@@ -91,14 +81,12 @@ def run(team: Team, argv: list[str], began: float | None = None) -> int:
         ends_with_model=args.when_stopped == "model",
         inputs=(args.config,),
     )
-    if args.check:
-        from macmpi.training.trial import check
+    from macmpi.training.launch import check, launch_training
 
+    if args.check:
         lines = check(request, source, plan, team)
         team.from_root(lambda: say("\n".join(lines)))
         return 0
-    from macmpi.training.launch import launch_training
-
     return launch_training(request, source, plan, team).code
 
 
@@ -111,7 +99,7 @@ def main() -> None:
     except MacmpiError as error:
         if speaks():
             warn(str(error))
-        if in_task():
+        if in_task() or not speaks():  # a launcher may end the one that speaks as soon as another ends
             process.wait_for_others()
         sys.exit(error.exit_code)
     if team.size > 1:

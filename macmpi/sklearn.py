@@ -17,8 +17,7 @@ from sklearn.utils.multiclass import _check_partial_fit_first_call, check_classi
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, check_is_fitted, validate_data
 
 from macmpi import UsageError, caution, listed, many, shown
-from macmpi.api.batches import STREAM
-from macmpi.api.fit import INTERRUPTED, fit
+from macmpi.api.fit import INTERRUPTED, STREAM, fit
 from macmpi.api.given import flat, keys_given, method_of
 from macmpi.api.heard import OTHERS, in_python
 from macmpi.data.checks import as_array, as_flag, as_inputs
@@ -149,7 +148,10 @@ class _Net(BaseEstimator):  # type: ignore[misc]
             OTHERS.reset(token)
 
     def _points(self, X: Any) -> Array:
-        """Points to be predicted, as they were at the fit.  Raises ValueError."""
+        """Points to be predicted, as they were at the fit.  Raises ValueError.
+
+        It is called before `model_` is asked for, so that an estimator without one says that it is not fitted.
+        """
         check_is_fitted(self, "model_")
         return validate_data(self, X, reset=False, accept_sparse="csr")
 

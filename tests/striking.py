@@ -26,13 +26,13 @@ from macmpi.parallel.team import Team
 VARIABLE = "MACMPI_FAULT"
 
 PLACES = {
-    "read": "macmpi.config.documented:read",
+    "read": "macmpi.config.reading:read_named",
     "plan": "macmpi.plan.plan:make_plan",
     "data": "macmpi.data.dataset:share",
     "start": "macmpi.training.loop:start",
     "z": "macmpi.parallel.clock:Clock.__call__",
     "w": "macmpi.parallel.clock:Clock.__call__",
-    "evaluate": "macmpi.half_steps.evaluation:Evaluation.total",
+    "evaluate": "macmpi.half_steps.parts:Parts.total",
     "record": "macmpi.training.record:Curve.add",
     "checkpoint": "macmpi.training.checkpoint:save",
     "write": "macmpi.files:write_through",

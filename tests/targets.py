@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 
-from macmpi.data.targets import NUMBERS, Wanted
+from macmpi.data.dataset import NUMBERS, Wanted
 from macmpi.nets.losses import LOSSES, Loss
 from macmpi.typing import Array
 
@@ -12,9 +15,9 @@ CLASSES = Wanted(LOSSES["cross_entropy"])
 """A classifier asks this of its data."""
 
 
-def wanted_of(labels: bool) -> Wanted:
-    """A classifier asks this of its data, or a regression with squared errors."""
-    return CLASSES if labels else NUMBERS
+def wanted_of(labels: bool, **keys: Any) -> Wanted:
+    """A classifier asks this of its data, or a regression with squared errors.  keys: as of `Wanted`."""
+    return replace(CLASSES if labels else NUMBERS, **keys)
 
 
 def taken_by(loss: Loss, A: Array) -> Array:

@@ -1,14 +1,23 @@
-"""Texts of a fit go where Python's users look for them: warnings to `warnings`, lines to nobody or to the screen."""
+"""A fit says what it has to say where Python's users look: warnings to `warnings`, lines to nobody or to the screen.
+
+In a notebook it shows how far it has come: a line, and the learning curve, drawn again after each iteration.
+"""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Collection, Iterator
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from html import escape
+from typing import Any
 
 from macmpi import UsageError, caution, many
-from macmpi.console import heard_by, put
+from macmpi.console import decimals, duration, heard_by, put
+from macmpi.parallel.clock import now
+from macmpi.training.request import Callback
 
 ARGUMENTS = {
     "model.hidden": "hidden",
@@ -78,3 +87,81 @@ def in_python(text: str, given: Collection[str] = ()) -> str:
     if len(lines) < said.count("\n") + 1:  # two keys are one argument
         lines[0] = re.sub(r"^\d+ mistakes?", f"{many(len(lines) - 1, 'mistake')}", lines[0])
     return "\n".join(lines)
+
+
+# --- in a notebook ----------------------------------------------------------------------------------------------------
+
+WIDTH, HEIGHT = 480, 140
+"""Pixels of the curve."""
+
+EVERY = 0.2
+"""Seconds between two pictures, so that short iterations do not wait for the browser."""
+
+LINES = (("E1_train", "training", "#1f77b4"), ("E1_val", "validation", "#d62728"))
+"""Keys of a record that are drawn, their names and colours."""
+
+
+def in_notebook() -> bool:
+    """Tells whether this process is the kernel of a notebook.  Collective: no."""
+    if "IPython" not in sys.modules:
+        return False
+    from IPython import get_ipython
+
+    return getattr(get_ipython(), "kernel", None) is not None
+
+
+def drawing(callback: Callback | None, shown: Any = None) -> Callback:
+    """A callback that draws the records so far, and then gives the last one to another callback.
+
+    shown: a display of IPython, which has `update`; None: one is made at the first record.  Collective: no.
+    """
+    records: list[dict[str, Any]] = []
+    drawn_at = -math.inf
+
+    def draw(record: dict[str, Any]) -> Any:
+        nonlocal shown, drawn_at
+        records.append(record)
+        if record["phase"] != "iteration" or now() - drawn_at > EVERY:
+            from IPython.display import HTML, display
+
+            drawn_at, page = now(), HTML(picture(records))
+            if shown is None:
+                shown = display(page, display_id=True)
+            else:
+                shown.update(page)
+        return callback(record) if callback else None
+
+    return draw
+
+
+def picture(records: Sequence[dict[str, Any]]) -> str:
+    """A line about the last record and, once there are two, the curves of the errors, as HTML."""
+    last = records[-1]
+    said = f"iteration {last['iteration']:,}, {duration(last['seconds'])} of training"
+    errors = ", ".join(f"{name} {decimals(last[key])}" for key, name, _ in LINES)
+    end = " (finished)" if last["phase"] == "postprocess" else ""
+    text = f"<div>{escape(said)}{end}: error {escape(errors)}</div>"
+    return text + curves(records) if len(records) > 1 else text
+
+
+def curves(records: Sequence[dict[str, Any]]) -> str:
+    """The errors against iterations on a logarithmic scale, as SVG; errors that are 0 or no numbers are left out."""
+    rows = {key: [(r["iteration"], r[key]) for r in records if 0.0 < r[key] < math.inf] for key, _, _ in LINES}
+    values = [math.log(value) for row in rows.values() for _, value in row]
+    if not values:
+        return ""
+    low, high, longest = min(values), max(values), max(records[-1]["iteration"], 1)
+    span = (high - low) or 1.0
+
+    def place(iteration: int, value: float) -> str:
+        return f"{WIDTH * iteration / longest:.1f},{HEIGHT * (high - math.log(value)) / span:.1f}"
+
+    lines = [
+        f'<polyline fill="none" stroke="{colour}" stroke-width="1.5" points="{" ".join(place(*p) for p in rows[key])}">'
+        f"<title>{name}</title></polyline>"
+        for key, name, colour in LINES
+    ]
+    names = " ".join(f'<tspan fill="{colour}">{name}</tspan>' for _, name, colour in LINES)
+    legend = f'<text x="{WIDTH - 4}" y="14" text-anchor="end" font-size="12">{names}</text>'
+    box = f'viewBox="-2 -4 {WIDTH + 4} {HEIGHT + 8}" width="{WIDTH}" height="{HEIGHT}"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {box} role="img">{"".join(lines)}{legend}</svg>'

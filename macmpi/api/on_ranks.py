@@ -18,20 +18,20 @@ import numpy as np
 from macmpi import MacmpiError, NumericalError, StorageError, UsageError, shown
 from macmpi.config import Config, dump
 from macmpi.console import say, warn
-from macmpi.data.gathered import ARGUMENTS, CLASSES, COLUMNS, KEYS, SPARSE, Points
+from macmpi.data.dataset import Points
+from macmpi.data.gathered import ARGUMENTS, CLASSES, COLUMNS, KEYS, SPARSE
 from macmpi.data.series import USUAL
-from macmpi.data.sparse import SparseRows
-from macmpi.machine.lock import hold_folder
+from macmpi.data.wide import SparseRows
 from macmpi.parallel.launchers import ITS_OWN_WORDS, mpiexec, of_its_own, started
 from macmpi.parallel.mpi import STOPPED
 from macmpi.results.card import record_in
 from macmpi.results.model import Model
 from macmpi.results.model_file import load, save
 from macmpi.results.reading import read_curve
-from macmpi.training.held import check_inputs
-from macmpi.training.process import ANSWERED, WHY, interruptible
+from macmpi.training.lock import hold_folder
+from macmpi.training.process import ANSWERED, LEAST, WHY, interruptible
 from macmpi.training.request import MOST_RANKS, Callback, Request
-from macmpi.training.time_limit import LEAST
+from macmpi.training.run_directory import check_inputs
 
 MEMORY = Path("/dev/shm")
 """Files of this folder are kept in memory."""

@@ -15,10 +15,10 @@ import numpy as np
 
 from macmpi import UsageError, caution, listed, many, shown
 from macmpi.config import Data
-from macmpi.data.dataset import GROUPS, WEIGHTS
+from macmpi.data.dataset import GROUPS, WEIGHTS, Raw
 from macmpi.data.series import EXACT
-from macmpi.data.sparse import SparseRows, is_sparse
 from macmpi.data.texts import plain_text
+from macmpi.data.wide import SparseRows, is_sparse
 from macmpi.typing import Array
 
 HUGE = 1e100
@@ -296,15 +296,22 @@ def check_some(weight: float, what: str, source: str) -> None:
         )
 
 
-def classes_of(
-    Y: Array, Y_val: Array, source: str, names: Array | None = None, dtype: Any = np.int64, drawn: bool = False
-) -> Array:
-    """The labels that occur in (N, 1) and (M, 1), ascending, of the type that they were given in.
+def classes_of(Y: Array, Y_val: Array, raw: Raw, source: str, known: Array | None) -> Array:
+    """The labels that occur in (N, 1) and (M, 1), ascending, of the type that they were given in, or 0, 1, ... of text.
 
-    names: what labels 0, 1, ... are called in messages; drawn: the points of Y_val are some of those given as Y.
+    known: those that may occur, which are the classes then, whichever do.
     Raises UsageError, and warns of classes that were given validation points do not have.  Cost: a sort.
     """
-    classes = np.unique(np.concatenate([Y, Y_val])).astype(np.int64 if names is not None else dtype)
+    names, drawn = raw.names, "X_val" not in raw.arrays
+    classes = np.unique(np.concatenate([Y, Y_val])).astype(raw.arrays["Y"].dtype if names is None else np.int64)
+    if known is not None:
+        called = (classes if names is None else names[classes]).tolist()
+        if strange := [one for one in called if one not in known.tolist()]:
+            raise UsageError(
+                f'data.source = "{source}": Y holds {listed([*map(repr, strange)], 5)}, and the classes are '
+                f"{listed([*map(repr, known.tolist())], 8)}: name all classes where a stream begins"
+            )
+        return known if names is None else np.arange(len(names))
     if not 2 <= len(classes) <= MOST_CLASSES:
         raise UsageError(
             f'data.source = "{source}": Y holds {many(len(classes), "class")}; 2 to {MOST_CLASSES:,} are possible '
@@ -330,22 +337,18 @@ def classes_of(
     return classes
 
 
-def known_classes(found: Array, known: Array, source: str, names: Array | None) -> Array:
-    """The classes, or where names stand for numbers these numbers.  found: labels that occur, (n,); known: classes.
+def check_columns(low: Array, high: Array, seen: Array, given: Any, name: str, source: str, varied: bool) -> None:
+    """Raises UsageError where the training points lack what a column needs, or warns as `check_size` does.
 
-    Raises UsageError where one that occurs is none of those known.
+    low, high, seen: of each column the least and the largest number, and how many there are, (D,).  given: the type
+    that they were given in; name: of the dataset, source: of the data; varied: not all columns may be constant.
     """
-    if strange := [one for one in found.tolist() if one not in known.tolist()]:
-        raise UsageError(
-            f'data.source = "{source}": Y holds {listed([*map(repr, strange)], 5)}, and the classes are '
-            f"{listed([*map(repr, known.tolist())], 8)}: name all classes where a stream begins"
-        )
-    return known if names is None else np.arange(len(names))
-
-
-def check_varied(low: Array, high: Array, name: str, source: str) -> None:
-    """Raises UsageError where the least and the largest number of every column (D,) of the training points agree."""
-    if not (high > low).any():
+    none = np.flatnonzero(seen == 0)
+    if len(none):
+        which = f"column {none[0]}" + (f" and {len(none) - 1} more" if len(none) > 1 else "")
+        raise UsageError(f"{name}: {which} is missing, or weighs 0, {OF_TRAINING}; leave it out")
+    check_size(float(np.maximum(-low, high).max()), given, name)
+    if varied and not (high > low).any():
         name = name.rsplit(" ", 1)[-1]
         raise UsageError(f'data.source = "{source}": every column of {name} is constant {OF_TRAINING}')
 
@@ -356,4 +359,13 @@ def check_single(largest: float, source: str) -> None:
         raise UsageError(
             f'data.source = "{source}" holds values beyond {HUGE_SINGLE:g}, too large for '
             'model.precision = "float32"; scale the data (data.scale), or use float64'
+        )
+
+
+def check_known(known: bool, name: str) -> None:
+    """Raises UsageError where no target of any validation point is known."""
+    if not known:
+        raise UsageError(
+            f"{name} is missing at every validation point, so that no error can be watched; give a Y_val with numbers, "
+            "or a larger data.validation"
         )

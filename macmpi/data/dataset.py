@@ -1,4 +1,4 @@
-"""A data set as it was read, and as it is trained on: split, scaled, and given by rank 0 to the other ranks."""
+"""A data set as it was read, as it is trained on, and as a config asks for it: split, scaled, shared by the ranks."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from macmpi import UsageError
+from macmpi.config import Config
 from macmpi.config.auto import Sizes
 from macmpi.data.frames import Columns
 from macmpi.data.scaling import AS_IS, Scaling, ScalingRule, unscaled
+from macmpi.nets.losses import LOSSES, Loss, loss_of
 from macmpi.typing import Array
 
 SIDES = ("", "_val")
@@ -23,14 +26,30 @@ POINTS = ("X", "Y", "X_val", "Y_val", *WEIGHTS)
 
 
 @dataclass(frozen=True)
+class Points:
+    """Arrays of numbers or text by name, or datasets of an HDF5 file, as a source of any kind has them.
+
+    arrays: X (N, ...) and, where there are targets, Y (N,) or (N, L), perhaps weights of the points (N,) or of their
+    targets (N, L), and, for pictures, groups (N,), whole numbers, and order (N,), the places of the points on their
+    group's closed curve; by these names and "_val" those of validation points, where these are not to be drawn.
+    columns: of the table that X was.  classes: Y can be nothing but classes, and is there for those who want them;
+    classes_known: the labels that there may be, ascending.  named: those of a named set, which have been checked, and
+    are as they are to be learnt unless data.scale says otherwise.
+    """
+
+    arrays: dict[str, Any]
+    columns: Columns | None = None
+    classes: bool = False
+    classes_known: Any = None
+    named: bool = False
+
+
+@dataclass(frozen=True)
 class Raw:
-    """Arrays of any type of numbers, or datasets of an HDF5 file, that are converted block by block.
+    """Arrays of points, checked, that are converted block by block, and what becomes of them.
 
-    arrays: X (N, ...), and perhaps Y (N,) or (N, L), weights of the points (N,) or of their targets (N, L), and, for
-    pictures, groups (N,), whole numbers, and order (N,), the places of the points on their group's closed curve; by
-    these names and "_val" those of validation points, where these are not to be drawn.  An autoencoder has no Y.
-
-    labels: Y holds class labels, (N,) or (N, 1), given in label_type; names: where they are text, that of labels 0, 1,
+    arrays: as of `Points`, with numbers in the place of text; an autoencoder has no Y.
+    labels: Y holds class labels, (N,) or (N, 1); names: where they are text, that of labels 0, 1,
     ...; one_dimensional: the targets, Y or X, are numbers that the file has as (N,); columns: of a table, by which X
     was made.  shape: height and width, and perhaps channels, of a row that is an image, else None; steps: of rows that
     are sequences, else 0.
@@ -40,7 +59,6 @@ class Raw:
     scale: ScalingRule = AS_IS
     scale_y: ScalingRule = AS_IS
     labels: bool = False
-    label_type: Any = np.int64
     names: Array | None = None
     one_dimensional: bool = False
     columns: Columns | None = None
@@ -136,3 +154,59 @@ def share_arrays(team: Any, arrays: list[Array]) -> list[Array]:
         team.share_array(array)
         found.append(array)
     return found
+
+
+# --- what a config asks of its data -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A config asks this of its data.
+
+    loss, name: the loss, which says what targets have to be, and its name.  sequences: an array of three dimensions
+    holds this many steps x features, which the first layer reads one after the other; 0: none.  like: the scaling of
+    inputs and of targets of the model that training starts from, if it starts from one.  stream: the points are a piece
+    of a stream; classes: the labels that there may be, ascending, None where those that occur are all.  precision: of
+    the numbers that are kept.  in_file: rows that each rank reads for itself stay in their file, and are read again
+    whenever they are used.
+    """
+
+    loss: Loss = LOSSES["squared"]
+    name: str = "squared"
+    sequences: int = 0
+    like: tuple[Scaling, Scaling] | None = None
+    stream: bool = False
+    classes: Any = None
+    precision: str = "float64"
+    in_file: bool = False
+
+    @property
+    def goes_on(self) -> bool:
+        """A running scaling has seen points already."""
+        return self.stream and self.like is not None
+
+    def check(self, Y: Array, source: str, autoencoder: bool) -> None:
+        """Raises UsageError, naming the first, where targets (n, L) as they are trained on are none that it takes."""
+        if self.loss.scaled:
+            return
+        bad = np.argwhere(~(self.loss.admits(Y) | np.isnan(Y)))
+        if not len(bad):
+            return
+        row, column = bad[0].tolist()
+        of = "an input, scaled, which an autoencoder takes for its target," if autoencoder else "a target"
+        remedy = 'with another data.scale, or model.loss = "squared"' if autoencoder else 'use model.loss = "squared"'
+        raise UsageError(
+            f'data.source = "{source}": model.loss = "{self.name}" takes {self.loss.targets}, and {of} of column '
+            f"{column} is {Y[row, column]:g}; {remedy}"
+        )
+
+
+NUMBERS = Wanted()
+"""All numbers, but none that are missing."""
+
+
+def wanted_by(config: Config, like: tuple[Scaling, Scaling] | None = None, classes: Any = None) -> Wanted:
+    """Says what a config asks of its data.  like, classes: as in `Wanted`."""
+    model, in_file = config.model, config.parallel.rows == "file"
+    of_points = like, config.stochastic.stream, classes
+    return Wanted(loss_of(config), model.loss, model.sequence, *of_points, model.precision, in_file)

@@ -16,22 +16,11 @@ from typing import Annotated, Any, ClassVar, Literal
 from zlib import crc32
 
 import numpy as np
+from annotated_types import Interval, Len
 
 from macmpi import UsageError, caution, listed, many
 from macmpi.config import Data
-from macmpi.config.tables import Interval, Len
-from macmpi.data.series import (
-    EXACT,
-    USUAL,
-    is_categorical,
-    is_index,
-    kind_of,
-    name_of,
-    numbers,
-    series_of,
-    text_of,
-    values,
-)
+from macmpi.data.series import EXACT, USUAL, is_categorical, kind_of, name_of, numbers, series_of, text_of, values
 from macmpi.data.texts import FORMS, Unclear, is_number, kind_of_texts, missing_in
 from macmpi.typing import Array
 
@@ -174,7 +163,7 @@ class Columns:
         notes: list[str] = []
         for key in keys:
             one = series[key]
-            if len(keys) > 1 and is_index(key, one):
+            if len(keys) > 1 and _is_index(key, one):
                 notes.append(f"column {key!r} only numbers the rows, and is left out")
                 continue
             try:
@@ -266,6 +255,18 @@ def columns_of(held: Array, width: int) -> Columns:
     if len(columns.names) != width:
         raise ValueError("its columns are not as many as its inputs")
     return columns
+
+
+def _is_index(name: str, series: Any) -> bool:
+    """Tells whether a column is an index that was saved: it has no name, and another whole number in each row."""
+    if name.strip() and not name.startswith("Unnamed: "):
+        return False
+    dtype = series.dtype
+    if not dtype.is_numeric() or series.is_null().any():
+        return False
+    found = np.asarray(series.to_numpy(), np.float64)
+    whole = bool(np.isfinite(found).all() and (found == np.round(found)).all())
+    return whole and len(np.unique(found)) == len(found) and bool(np.ptp(found) < 100.0 * len(found))
 
 
 def _read(key: str, series: Any, table: str, config: Data) -> tuple[Column | None, list[str]]:

@@ -1,7 +1,4 @@
-"""Points of every kind of source become arrays by name: files of arrays, tables, folders of images, data sets.
-
-Named sets (`named_sets.py`), whose arrays need no check, are the only ones that are read elsewhere.
-"""
+"""Points of every kind of source become arrays by name: files of arrays, tables, folders of images, data sets."""
 
 from __future__ import annotations
 
@@ -10,8 +7,9 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +17,28 @@ import numpy as np
 
 from macmpi import UsageError, listed
 from macmpi.config import Config, Data
-from macmpi.data.blocks import ColumnByColumn, npy_rows, zarr_arrays
+from macmpi.config.auto import AUTO, IN_THE_PAPER, Decision
 from macmpi.data.checks import columns
-from macmpi.data.dataset import GROUPS, POINTS
+from macmpi.data.dataset import GROUPS, POINTS, Points, Wanted, wanted_by
 from macmpi.data.frames import Columns, columns_of
 from macmpi.data.images import images_of
 from macmpi.data.named_sets import NAMED_SETS, PREFIX, folder, read_library_set
-from macmpi.data.reading import check_there, contents, declared, facts_of, names_in, read_array, read_file, told
+from macmpi.data.reading import (
+    check_there,
+    contents,
+    names_in,
+    npy_rows,
+    read_array,
+    read_file,
+    told,
+    whole,
+    zarr_arrays,
+)
 from macmpi.data.series import USUAL, series_of, targets_of, weights_of
-from macmpi.data.sparse import SparseRows
-from macmpi.data.tables import is_table, of_parquet, read_table, targets_within
+from macmpi.data.tables import ColumnByColumn, is_table, of_parquet, read_table, targets_within
+from macmpi.data.wide import SparseRows
 from macmpi.files import DAMAGE, first_line
+from macmpi.nets.losses import Loss
 from macmpi.typing import Array
 
 OPENML = "openml:"
@@ -54,33 +63,6 @@ ARGUMENTS = "the arguments of fit"
 """The name in messages of points that come from no source."""
 
 
-@dataclass(frozen=True)
-class Points:
-    """Arrays of numbers or text by name, or datasets of an HDF5 file; columns: of the table that X was.
-
-    They are X (N, ...) and, where there are targets, Y (N,) or (N, L), and perhaps weights, groups, and by these names
-    and "_val" those of validation points.  classes: Y can be nothing but classes, and is there for those who want them;
-    classes_known: the labels that there may be, ascending.
-    """
-
-    arrays: dict[str, Any]
-    columns: Columns | None = None
-    classes: bool = False
-    classes_known: Any = None
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A kind of source: which keys of [data] say how it is read, and that.
-
-    by_rows: ranks can read their own rows of it.
-    """
-
-    keys: tuple[str, ...]
-    read: Callable[[], Points]
-    by_rows: bool = False
-
-
 OF_TABLES = ("target", "weights", "ignore", "categories", "empty", "missing")
 """Keys of [data] that tables read."""
 
@@ -100,42 +82,48 @@ def check_keys(config: Data, keys: Iterable[str] = (), source: str = "") -> None
             raise UsageError(f"data.{key} = {given}: {what} does not read it; leave it out")
 
 
-def points_of(config: Config) -> Points | None:
-    """The points that a config names, None of a named set.  Raises UsageError.  Collective: no (rank 0)."""
-    data = config.data
-    return None if data.source in NAMED_SETS else gathered(data, config.loss.missing, config.parallel.by_rows)
+def points_of(config: Config) -> Points:
+    """The points that a config names.  Raises UsageError.  Collective: no (rank 0)."""
+    known = config if config.model.loss != AUTO else replace(config, model=replace(config.model, loss="squared"))
+    return gathered(config.data, wanted_by(known), config.parallel.by_rows)
 
 
-def gathered(config: Data, missing: bool = False, by_rows: bool = False) -> Points:
-    """The arrays of a source that is no named set.  Raises UsageError.  Collective: no.
+def gathered(config: Data, wanted: Wanted, by_rows: bool) -> Points:
+    """The arrays of a source.  Raises UsageError.  Collective: no.
 
-    missing: targets may be NaN.  by_rows: ranks are to read their own rows of it; of an HDF5 file these are its
-    datasets, of which the headers alone are read and checked.
+    by_rows: ranks are to read their own rows of it; of an HDF5 file these are its datasets, of which the headers alone
+    are read and checked.
     """
-    kind = _kind_of(config, missing, by_rows)
-    if by_rows and not kind.by_rows:
+    keys, by_rows_too, read = _kind_of(config, wanted.loss, by_rows)
+    if by_rows and not by_rows_too:
         raise UsageError(
             f'parallel.data = "sharded": data.source = "{config.source}" is read whole; use parallel.data = "node" or '
             '"replicated", or write the points to an HDF5, .npy, .parquet or .zarr file (X, and Y)'
         )
-    check_keys(config, kind.keys)
-    return kind.read()
+    check_keys(config, keys)
+    return read()
 
 
-def _kind_of(config: Data, missing: bool, by_rows: bool) -> Kind:
-    path = Path(config.source)
-    if config.source.startswith(PREFIX):
-        return Kind((), lambda: Points(read_library_set(config.source)))
-    if config.source.startswith(OPENML) or is_table(path):
-        by_groups = config.source.startswith(OPENML) or of_parquet(path)
-        return Kind(OF_TABLES, partial(_of_table, config, missing, by_rows and by_groups), by_groups)
+def _kind_of(config: Data, loss: Loss, by_rows: bool) -> tuple[tuple[str, ...], bool, Callable[[], Points]]:
+    """Says of a source which keys of [data] it reads, whether ranks can read their own rows of it, and how it is read.
+
+    loss: says what targets may be.
+    """
+    path, source = Path(config.source), config.source
+    if source in NAMED_SETS:
+        return (), True, partial(NAMED_SETS[source], config, loss.labels)
+    if source.startswith(PREFIX):
+        return (), False, lambda: Points(read_library_set(source))
+    if source.startswith(OPENML) or is_table(path):
+        by_groups = source.startswith(OPENML) or of_parquet(path)
+        return OF_TABLES, by_groups, partial(_of_table, config, loss.missing, by_rows and by_groups)
     if path.suffix == ".npy":
-        return Kind(("target", "weights"), partial(_of_array, config, by_rows), by_rows=True)
+        return ("target", "weights"), True, partial(_of_array, config, by_rows)
     if path.suffix == ".zarr":
-        return Kind((), partial(_of_zarr, path, by_rows), by_rows=True)
-    if config.source and os.path.isdir(path):
-        return Kind(("target", "image_size"), partial(_of_images, config))
-    return Kind((), partial(_of_file, config, by_rows), by_rows=True)
+        return (), True, partial(_of_zarr, path, by_rows)
+    if source and os.path.isdir(path):
+        return ("target", "image_size"), False, partial(_of_images, config)
+    return (), True, partial(_of_file, config, by_rows)
 
 
 # --- files of arrays --------------------------------------------------------------------------------------------------
@@ -193,7 +181,7 @@ def _of_array(config: Data, by_rows: bool) -> Points:
 
     targets = [_column(X, text, "data.target", path) for text in config.targets or []]
     weights = [_column(X, config.weights, "data.weights", path)] if config.weights else []
-    _check_once(*([str(column) for column in columns] for columns in (targets, weights, [])))
+    _check_once({"target": [*map(str, targets)], "weights": [*map(str, weights)]})
     if weights:
         found["weights"] = columns_of_it(weights[0])
     if targets:
@@ -209,7 +197,7 @@ def _of_zarr(path: Path, by_rows: bool) -> Points:
         raise UsageError(f"data.source: {os.path.abspath(path)} is no folder")
     found = zarr_arrays(path, POINTS if by_rows else (*POINTS, *GROUPS))
     with told(str(path)):
-        arrays = found if by_rows else {name: declared(A[()], facts_of(A)) for name, A in found.items()}
+        arrays = found if by_rows else {name: whole(A) for name, A in found.items()}
     return Points(dict(arrays))
 
 
@@ -263,9 +251,7 @@ def _of_table(config: Data, missing: bool, by_rows: bool) -> Points:
     return of_frame(table, config, targets, missing)
 
 
-def of_frame(
-    frame: Any, config: Data, targets: list[str], missing: bool = False, columns: Columns | None = None
-) -> Points:
+def of_frame(frame: Any, config: Data, targets: list[str], missing: bool, columns: Columns | None = None) -> Points:
     """The columns of a table but the targets, weights and those to be ignored are X.  missing: targets may be NaN.
 
     columns: those that X has, where they are known.  Raises UsageError.
@@ -273,7 +259,7 @@ def of_frame(
     source = config.source
     series = series_of(frame, source)
     weights = [config.weights] if config.weights else []
-    asked = {"target": targets, "weights": weights, "ignore": config.ignore, "categories": config.categories}
+    asked = {"target": targets, "ignore": config.ignore, "weights": weights, "categories": config.categories}
     for key, names in asked.items():
         for name in names:
             if name not in series:
@@ -281,33 +267,82 @@ def of_frame(
                 close = difflib.get_close_matches(name.casefold(), known, n=1)
                 hint = f"did you mean {known[close[0]]!r}?" if close else f"it has {', '.join(list(series)[:20])}"
                 raise UsageError(f"data.{key}: {source} has no column {name!r}; {hint}")
-    _check_once(targets, weights, config.ignore, config.categories)
+    _check_once(asked)
     without = {*targets, *weights, *config.ignore}
     found = columns or Columns.of(frame, config, without, source)
     X = frame.rows(found) if isinstance(frame, ColumnByColumn) else found.encode(frame, source)
-    return Points({"X": X, **answers_of(series, config, targets, source, missing)}, found)
+    return Points({"X": X, **answers_of(series, config, targets, missing)}, found)
 
 
-def answers_of(
-    series: Mapping[str, Any], config: Data, targets: list[str], source: str, missing: bool
-) -> dict[str, Array]:
+def answers_of(series: Mapping[str, Any], config: Data, targets: list[str], missing: bool) -> dict[str, Array]:
     """Y and weights of the columns of a table, where it has them.  Raises UsageError."""
     found = dict[str, Array]()
     if config.weights and config.weights in series:
-        place = f"{source}: column {config.weights}, data.weights,"
+        place = f"{config.source}: column {config.weights}, data.weights,"
         found["weights"] = weights_of(series[config.weights], place)
     if targets:
-        found["Y"] = targets_of({name: series[name] for name in targets}, source, missing, config)
+        found["Y"] = targets_of({name: series[name] for name in targets}, config.source, missing, config)
     return found
 
 
-def _check_once(targets: list[str], weights: list[str], ignore: list[str], categories: list[str] | None = None) -> None:
-    """Raises UsageError where a column is named in two places that do not go together."""
+def _check_once(named: Mapping[str, list[str]]) -> None:
+    """Raises UsageError where a column is named in two places that do not go together: a target may be a category.
+
+    named: the columns that keys of [data] name, those that others should not repeat first.
+    """
+    targets = named["target"]
     if twice := sorted({name for name in targets if targets.count(name) > 1}):
         raise UsageError(f"data.target names {twice[0]!r} twice; name each target once")
-    pairs = [("ignore", ignore, "target", targets), ("weights", weights, "target", targets)]
-    pairs += [("weights", weights, "ignore", ignore)]
-    pairs += [("categories", categories or [], other, of) for other, of in (("ignore", ignore), ("weights", weights))]
-    for key, names, other, others in pairs:
-        if both := sorted({*names} & {*others}):
+    for (other, others), (key, names) in combinations(named.items(), 2):
+        if (both := sorted({*names} & {*others})) and (other, key) != ("target", "categories"):
             raise UsageError(f"data.{key}: column {both[0]!r} stands in data.{other}; take it out of one of them")
+
+
+# --- numbers or classes -----------------------------------------------------------------------------------------------
+
+FEW = 50
+"""One column of whole numbers, of any type, with at most this many different ones may be classes."""
+
+
+def with_loss(config: Config, points: Points | None = None) -> tuple[Config, list[Decision]]:
+    """The config with a loss in the place of "auto", and that decision: classes for truth values, numbers else.
+
+    points: those that the caller has, or has read.  Raises UsageError where whole numbers may be either.  Cost: whole
+    numbers are read.  Collective: no (rank 0).
+    """
+    if config.model.loss != AUTO:
+        return config, []  # and Y is not read
+    points, named = points or points_of(config), config.data.targets
+    names = f" (target {', '.join(named)})" if named and config.data.source else ""
+    return loss_for(config, points and points.arrays.get("Y"), f"{config.data.source or ARGUMENTS}{names}")
+
+
+def loss_for(config: Config, Y: Any, source: str) -> tuple[Config, list[Decision]]:
+    """Decides as `with_loss` does, for targets Y: an array, an HDF5 dataset, or None.  source: their name."""
+    kind = "" if Y is None or not Y.shape or not len(Y) or columns(Y) != 1 else Y.dtype.kind
+    loss: Any = "cross_entropy" if kind in ("b", "S", "U", "O") else "squared"
+    why = "the targets are numbers" if Y is not None else IN_THE_PAPER
+    if kind in ("i", "u", "f"):
+        why = _amounts(np.unique(np.asarray(Y)), len(Y), source)
+    elif loss == "cross_entropy":
+        why = f"the targets are {'truth values' if kind == 'b' else 'text'}"
+    return replace(config, model=replace(config.model, loss=loss)), [Decision("model.loss", loss, why)]
+
+
+def _amounts(found: Array, rows: int, source: str) -> str:
+    """Says why the targets, of which `found` has the different ones, are amounts, whatever their type.
+
+    Raises UsageError where they may be classes as well: a few whole numbers that repeat, two of them, or most of those
+    in their range.
+    """
+    known = found[~np.isnan(found)] if found.dtype.kind == "f" else found
+    whole = len(known) > 0 and bool(np.isfinite(known).all() and (known == np.round(known)).all())
+    if not whole or len(known) > FEW or len(known) == 1 or 2 * len(known) > rows:
+        return "the targets are numbers"
+    least, most = int(known[0]), int(known[-1])
+    if len(known) > 2 and 2 * len(known) <= most - least + 1:
+        return f"the targets are {len(known)} whole numbers from {least} to {most}, too far apart for classes"
+    raise UsageError(
+        f"{source}: Y holds whole numbers, {len(known)} different ones from {least} to {most}: "
+        'say what they are, model.loss = "cross_entropy" if classes, "squared" if amounts'
+    )

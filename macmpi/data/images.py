@@ -50,11 +50,10 @@ def images_of(folder: Path, size: list[int]) -> tuple[Array, Array | None]:
 
 def pillow(name: str) -> Any:
     """Pillow's module Image.  name: what is to be read.  Raises UsageError where there is none."""
-    try:
+    with told(name):
         from PIL import Image
-    except ImportError:
-        raise UsageError(f"{name}: images are read by Pillow, which is missing: pip install pillow") from None
-    return Image
+
+        return Image
 
 
 def _listed(folder: Path) -> tuple[list[Path], list[str] | None]:

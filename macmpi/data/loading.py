@@ -18,54 +18,38 @@ from macmpi import UsageError
 from macmpi.config import Data
 from macmpi.config.auto import Sizes
 from macmpi.data.alike import block_sum, check_same_data, opened_alike, sum_of_blocks
-from macmpi.data.checks import check_single, check_size, check_some, check_varied, largest, not_negative
-from macmpi.data.dataset import POINTS, SIDES, WEIGHTS, Dataset, Raw, share_arrays
-from macmpi.data.gathered import Points
-from macmpi.data.parts import (
-    FileRows,
-    Part,
-    Parts,
-    classes_in,
-    numbers_of,
-    parts_of,
-    raw_of,
-    sparse_rows,
-    split_of,
-)
-from macmpi.data.scaling import AS_IS, Rows, Scaling, ScalingRule, sparse_scaling, spread_rows, unscaled
-from macmpi.data.sparse import SparseRows
-from macmpi.data.targets import NUMBERS, Wanted, check_known, check_seen
+from macmpi.data.checks import check_columns, check_known, check_single, check_size, check_some, largest, not_negative
+from macmpi.data.dataset import NUMBERS, POINTS, SIDES, WEIGHTS, Dataset, Points, Raw, Wanted, share_arrays
+from macmpi.data.parts import DataPart, DataParts, classes_in, numbers_of, parts_of, raw_of, split_of
+from macmpi.data.scaling import AS_IS, ColumnStatistics, Scaling, ScalingRule, sparse_scaling, spread_rows, unscaled
+from macmpi.data.wide import SparseRows
 from macmpi.parallel.points import Partitions, partition_points
 from macmpi.parallel.rows import Converted, RowSet
 from macmpi.parallel.team import Team, on_root
 from macmpi.parallel.tiles import Tile
 from macmpi.typing import Array
 
+Make = Callable[[Array], Array]
+Check = Callable[[Array], None]
 
-def load(config: Data, wanted: Wanted = NUMBERS, dtype: Any = np.float64, points: Points | None = None) -> Dataset:
+
+def load(config: Data, wanted: Wanted = NUMBERS, points: Points | None = None) -> Dataset:
     """The data set of a config, checked, split and scaled.  wanted: what the config asks of it.
 
     points: those that the caller has, in its place.  Raises UsageError.  Collective: no (rank 0).
     """
     raw = raw_of(config, wanted, points=points)
-    parts = _parts(raw, config, split_of(raw, config, stream=wanted.stream), wanted)
+    parts = parts_of(raw, config, split_of(raw, config, stream=wanted.stream), wanted.loss.missing)
     classes = classes_in(parts, raw, config.source, wanted.classes)
     partitions = partition_points(len(parts["X"]), 1), partition_points(len(parts["X_val"]), 1)
-    found = Reader(partitions, Team(), dtype, config).dataset(raw, parts, classes, wanted)
-    w = found.weights
-    if (
-        classes is not None
-        and w is not None
-        and not wanted.stream
-        and np.count_nonzero(found.Y[w > 0.0].any(axis=0)) < 2
-    ):
+    found = Reader(parts, partitions, Team(), wanted, config.source).dataset(raw, classes)
+    w = None if classes is None or wanted.stream else found.weights
+    if w is not None and np.count_nonzero(found.Y[w > 0.0].any(axis=0)) < 2:
         raise UsageError(f'data.source = "{config.source}": all training points with a weight above 0 are of one class')
-    groups, order = (
-        (parts[name].whole_numbers(), parts[f"{name}_val"].whole_numbers()) if name in parts else None
-        for name in ("groups", "order")
-    )
-    of_pictures = replace(found, groups=groups, order=order, shape=raw.shape)
-    return replace(of_pictures, drawn="X_val" not in raw.arrays, columns=raw.columns, steps=raw.steps)
+    pictures = (name for name in ("groups", "order") if name in parts)
+    own: dict[str, Any] = {name: tuple(parts[f"{name}{side}"].whole_numbers() for side in SIDES) for name in pictures}
+    drawn = "X_val" not in raw.arrays
+    return replace(found, **own, shape=raw.shape, drawn=drawn, columns=raw.columns, steps=raw.steps)
 
 
 def survey(config: Data, wanted: Wanted = NUMBERS, points: Points | None = None) -> Sizes:
@@ -75,7 +59,8 @@ def survey(config: Data, wanted: Wanted = NUMBERS, points: Points | None = None)
     tell.  Collective: no (rank 0).
     """
     raw = raw_of(config, wanted, True, points)
-    parts = _parts(raw, config, split_of(raw, config, wanted.loss.labels, wanted.stream), wanted)
+    rows = split_of(raw, config, wanted.loss.labels, wanted.stream)
+    parts = parts_of(raw, config, rows, wanted.loss.missing)
     X, Y, classes = parts["X"], parts.get("Y"), classes_in(parts, raw, config.source, wanted.classes)
     n_out = len(classes) if classes is not None else (Y or X).width
     drawn = "X_val" not in raw.arrays
@@ -90,26 +75,17 @@ def blank(sizes: Sizes) -> Dataset:
     return Dataset(X, Y, X, Y, of_x, of_y, sha256="", classes=sizes.classes)
 
 
-def load_rows(
-    config: Data,
-    classes: Array | None,
-    dtype: Any,
-    points: Partitions,
-    team: Team,
-    wanted: Wanted = NUMBERS,
-    in_file: bool = False,
-) -> Dataset:
-    """This rank's rows of a data set, checked and scaled.  classes: of labels; wanted: what the config asks.
+def load_rows(config: Data, wanted: Wanted, classes: Array | None, points: Partitions, team: Team) -> Dataset:
+    """This rank's rows of a data set, checked and scaled.  wanted: what the config asks of it; classes: of labels.
 
-    in_file: rows stay in the file, and are read again whenever they are used.
     Raises UsageError on all ranks if one of them finds something wrong.  Collective: yes.
     """
     raw = opened_alike(lambda: raw_of(config, wanted, by_rows=True), config, team)
     whole = "X_val" in raw.arrays or wanted.stream
     rows = split_of(raw, config, stream=wanted.stream) if whole else _drawn(raw, config, team)
-    parts = team.all_or_raise(lambda: _parts(raw, config, rows, wanted))
-    reader = Reader(points, team, dtype, config, in_file)
-    found = reader.dataset(raw, parts, classes, wanted)
+    parts = team.all_or_raise(lambda: parts_of(raw, config, rows, wanted.loss.missing))
+    reader = Reader(parts, points, team, wanted, config.source, by_rows=True)
+    found = reader.dataset(raw, classes)
     read = [(parts[name], points[name.endswith("_val")], reader.sums[name]) for name in POINTS if name in parts]
     check_same_data(raw, read, config, team)
     return replace(found, columns=raw.columns)
@@ -121,29 +97,7 @@ def _drawn(raw: Raw, config: Data, team: Team) -> list[RowSet]:
     return [RowSet(bits) for bits in share_arrays(team, own or [])]
 
 
-def _parts(raw: Raw, config: Data, rows: Sequence[range | RowSet], wanted: Wanted) -> Parts:
-    """The parts of all arrays that there are; a target of weight 0 is none.  Raises UsageError.  Collective: no."""
-    found = parts_of(raw, config, rows, wanted.loss.missing)
-    for name, side in zip(WEIGHTS, SIDES, strict=True):
-        if name in found and found[name].width > 1:
-            _check_each(found[name], found)
-            found[f"Y{side}"] = replace(found[f"Y{side}"], present=found[name])
-    return found
-
-
-def _check_each(weights: Part, parts: Parts) -> None:
-    """Raises UsageError unless weights (N, L) have one for each target, those of the other points as well."""
-    outputs = parts["Y"].width if "Y" in parts else 1
-    text = f"{weights.name} has shape {tuple(weights.source.shape)}; one weight a point is needed, (N,)"
-    if "Y" not in parts and weights.width == parts["X"].width:
-        raise UsageError(f"{text}: weights of an autoencoder's outputs need targets of their own, Y = X")
-    if weights.width != outputs:
-        raise UsageError(text + (f", or one for each of the {outputs} targets, (N, {outputs})" if outputs > 1 else ""))
-    if any(name in parts and parts[name].width != outputs for name in WEIGHTS):
-        raise UsageError(f"{text}, or one for each of the {outputs} targets in both weights and weights_val")
-
-
-def weights_in(parts: Parts) -> int:
+def weights_in(parts: DataParts) -> int:
     """The number of weights of a training point: 0 where none has any, 1, or one for each output.  Collective: no."""
     own, held = (parts[name].width if name in parts else 0 for name in WEIGHTS)
     return own or (held if held > 1 else 0)
@@ -152,48 +106,53 @@ def weights_in(parts: Parts) -> int:
 class Reader:
     """Reads the rows of this rank: passes over its tiles, and tables by block that all ranks share.
 
+    parts: of the data set; points: the partitions of its training and validation points; source: its name; wanted: what
+    the config asks of it.  by_rows: each rank has its own rows alone, which stay in their file if that is wanted, else
+    in its type if that is smaller.
     weights: of this rank's training rows, (n,) float64; None before they are read, and where those of all ranks are 1.
-    sums: SHA-256 of each block of raw rows of all ranks, (blocks, 32), by the name of the array.  in_file: rows stay in
-    their file, or where that is False in its type if that is smaller; None: they are kept as numbers of the run.
+    sums: SHA-256 of each block of raw rows of all ranks, (blocks, 32), by the name of the array.
     """
 
-    def __init__(self, points: Partitions, team: Team, dtype: Any, config: Data, in_file: bool | None = None) -> None:
-        self.points, self.team, self.dtype, self.config, self.in_file = points, team, np.dtype(dtype), config, in_file
+    def __init__(
+        self, parts: DataParts, points: Partitions, team: Team, wanted: Wanted, source: str, by_rows: bool = False
+    ) -> None:
+        self.parts, self.points, self.team, self.source, self.by_rows = parts, points, team, source, by_rows
+        self.wanted, self.dtype = wanted, np.dtype(wanted.precision)
         self.weights: Array | None = None
         self._shares: dict[str, Array] = {}
         self.sums: dict[str, Array] = {}
 
-    def dataset(self, raw: Raw, parts: Parts, classes: Array | None, wanted: Wanted) -> Dataset:
-        """This rank's rows of a data set, checked and scaled.  classes: of labels; wanted: what the loss asks.
+    def dataset(self, raw: Raw, classes: Array | None) -> Dataset:
+        """This rank's rows of a data set, checked and scaled.  classes: of labels.
 
         Raises UsageError on all ranks if one of them finds something wrong.  Collective: yes.
         """
-        w, w_val = self._weights(parts)
-        self.weights = w
-        outputs, targets, names, of_x = 0, "Y" in parts, classes, NUMBERS if "Y" in parts else wanted
-        sparse = targets and not wanted.stream
-        sparse = sparse and all(isinstance(parts[name].source, SparseRows) for name in ("X", "X_val"))
-        varied = not targets and not wanted.goes_on
-        side = self._sparse_side(parts, raw.scale) if sparse else self._side(parts, "X", raw.scale, of_x, varied=varied)
+        parts, wanted, (self.weights, w_val) = self.parts, self.wanted, self._weights()
+        outputs, targets, names = 0, "Y" in parts, classes
+        if targets and not wanted.stream and {type(parts[f"X{side}"].source) for side in SIDES} == {SparseRows}:
+            side = self._sparse_side(raw.scale)
+        else:
+            of_x, varied = NUMBERS if targets else wanted, not targets and not wanted.goes_on
+            side = self._side("X", raw.scale, of_x, varied)
         X, X_val, scaling_x = Y, Y_val, scaling_y = side
         if classes is not None:
-            Y, Y_val = [self._filled(parts, name, len(classes), lambda y: y == classes) for name in ("Y", "Y_val")]
+            Y, Y_val = [self._filled(name, lambda y: y == classes, width=len(classes)) for name in ("Y", "Y_val")]
             scaling_y = unscaled(len(classes))
             names = classes if raw.names is None else raw.names[classes]
         elif targets:
             rule = raw.scale_y if wanted.loss.scaled else AS_IS
-            Y, Y_val, scaling_y = self._side(parts, "Y", rule, wanted, varied=not wanted.goes_on)
+            Y, Y_val, scaling_y = self._side("Y", rule, wanted, not wanted.goes_on)
             if weights_in(parts) > 1:
                 outputs = Y.shape[1]
                 Y, Y_val = (self._with_shares(A, name) for A, name in zip((Y, Y_val), WEIGHTS, strict=True))
-        weighs = [name for name, own in zip(WEIGHTS, (w, w_val), strict=True) if own is not None]
-        named = [name for name in ("X", "X_val", "Y", "Y_val", *weighs) if name in parts]
+        unweighted = {name for name, own in zip(WEIGHTS, (self.weights, w_val), strict=True) if own is None}
+        named = [name for name in ("X", "X_val", "Y", "Y_val", *WEIGHTS) if name in parts and name not in unweighted]
         blocks = {name: (len(parts[name]), self.sums[name]) for name in named}
         sha256 = sum_of_blocks(blocks, None if raw.names is None else names)
         found = Dataset(X, Y, X_val, Y_val, scaling_x, scaling_y, sha256, names, raw.one_dimensional)
-        return replace(found, weights=w, weights_val=w_val, outputs=outputs)
+        return replace(found, weights=self.weights, weights_val=w_val, outputs=outputs)
 
-    def _weights(self, parts: Parts) -> list[Array | None]:
+    def _weights(self) -> list[Array | None]:
         """The weights of this rank's training and validation rows (n,), None where those of all ranks are 1.
 
         Of weights (n, L) of outputs these are the means over the outputs, of which each weight is a share.
@@ -201,14 +160,14 @@ class Reader:
         """
         found = list[Array | None]()
         for name, what in zip(WEIGHTS, ("training", "validation"), strict=True):
-            if name not in parts:
+            if name not in self.parts:
                 found.append(None)
                 continue
-            negative = partial(not_negative, name=parts[name].name)
-            each = self._filled(parts, name, parts[name].width, negative, dtype=np.dtype(np.float64))
+            negative = partial(not_negative, name=self.parts[name].name)
+            each = self._filled(name, negative, dtype=np.dtype(np.float64))
             own, other = each.mean(axis=1), float((each != 1.0).any())
             most = self.team.max_over_ranks({"weight": float(own.max(initial=0.0)), "other": other})
-            self.team.all_or_raise(partial(check_some, most["weight"], what, self.config.source))
+            self.team.all_or_raise(partial(check_some, most["weight"], what, self.source))
             found.append(own if most["other"] else None)
             if each.shape[1] > 1:
                 self._shares[name] = each / np.where(own > 0.0, own, 1.0)[:, None]
@@ -225,38 +184,29 @@ class Reader:
             return None
         return self.weights[tile.after(self.points[0].own(self.team.rank).start).rows]
 
-    def _side(
-        self, parts: Parts, name: str, rule: ScalingRule, wanted: Wanted, varied: bool
-    ) -> tuple[Array, Array, Scaling]:
+    def _side(self, name: str, rule: ScalingRule, wanted: Wanted, varied: bool) -> tuple[Array, Array, Scaling]:
         """Scaled training and validation rows, and the scaling, which the training rows determine.
 
         wanted: what these rows have to be; varied: raise UsageError if all columns are constant.  Collective: yes.
         """
-        part, held, source = parts[name], parts[f"{name}_val"], self.config.source
-        rows = self.rows(part, rule)
-
-        def check() -> None:
-            check_seen(rows.seen, part.name)
-            check_size(float(np.maximum(-rows.low, rows.high).max()), part.source.dtype, part.name)
-            if varied:
-                check_varied(rows.low, rows.high, part.name, source)
-
-        self.team.from_root(check)
-        scaling = rows.scaling(rule)
-
+        part, held, source = self.parts[name], self.parts[f"{name}_val"], self.source
+        columns = self.statistics(part, rule)
+        facts = columns.low, columns.high, columns.seen, part.source.dtype
+        self.team.from_root(lambda: check_columns(*facts, part.name, source, varied))
+        scaling = columns.scaling(rule)
         check = partial(wanted.check, source=source, autoencoder=part.missing is None)
         names = [f"{name}{side}" for side in SIDES]
-        train, validation = [self._filled(parts, own, part.width, scaling.apply, check) for own in names]
+        train, validation = [self._filled(own, scaling.apply, check) for own in names]
         if held.gaps:
             known = self.team.max_over_ranks({"known": float(not np.isnan(validation).all())})["known"]
             self.team.all_or_raise(lambda: check_known(bool(known), held.name))
         return train, validation, scaling
 
-    def _sparse_side(self, parts: Parts, rule: ScalingRule) -> tuple[Any, Any, Scaling]:
+    def _sparse_side(self, rule: ScalingRule) -> tuple[Any, Any, Scaling]:
         """Gives what `_side` does, of inputs that stay sparse, which this process has.  Raises UsageError."""
-        both = [sparse_rows(parts[f"X{side}"]) for side in SIDES]
+        both = [self.parts[f"X{side}"].sparse() for side in SIDES]
         low, high, mean, squares = both[0].moments(self.weights)
-        check_size(float(np.maximum(-low, high).max()), both[0].dtype, parts["X"].name)
+        check_size(float(np.maximum(-low, high).max()), both[0].dtype, self.parts["X"].name)
         scaling = sparse_scaling(rule, low, high, mean, squares)
         for side, A, among in zip(SIDES, both, self.points, strict=True):
             blocks = [A.matrix[among.points(b, b + 1).rows] for b in range(len(among.blocks))]
@@ -265,7 +215,7 @@ class Reader:
         train, validation = (A.scaled(scaling, self.dtype) for A in both)
         return train, validation, scaling
 
-    def rows(self, part: Part, rule: ScalingRule) -> Rows:
+    def statistics(self, part: DataPart, rule: ScalingRule) -> ColumnStatistics:
         """One pass over the rows for ranges, means and a sample; one more for each mean of a function of them.
 
         Collective: yes, and so is the mean.
@@ -279,14 +229,14 @@ class Reader:
             first, end = np.searchsorted(rows, (tile.start, tile.stop))
             sample[first:end] = A[rows[first:end] - tile.start]
             there = np.count_nonzero(~np.isnan(A), axis=0) if part.gaps else np.full(width, len(A))
-            weight = np.zeros(width) if w is None else w @ ~np.isnan(A)
+            weight = there if w is None else w @ ~np.isnan(A)
             return np.stack([np.fmin.reduce(A), np.fmax.reduce(A), _sums(A, w, part.gaps), there, weight])
 
         joins = (np.fmin, np.fmax, np.add, np.add, np.add)
         low, high, total, seen, weight = self._table(width, look, joins)
         ends = [0, *(np.searchsorted(rows, among.held(r).stop).item() for r in range(self.team.size))]
         self.team.gather_rows(sample, np.diff(ends).tolist())
-        mass = seen if self.weights is None else np.where(weight > 0.0, weight, 1.0)
+        mass = np.where(weight > 0.0, weight, 1.0)
 
         def mean(function: Callable[[Array], Array] | None) -> Array:
             """The mean of sequences is taken over the points, then over the steps."""
@@ -294,9 +244,9 @@ class Reader:
             return (found / mass).reshape(-1, d).mean(axis=0)
 
         steps = sample.reshape(-1, d)
-        return Rows(low, high, seen, steps[spread_rows(len(steps))], mean, mass)
+        return ColumnStatistics(low, high, seen, steps[spread_rows(len(steps))], mean, mass)
 
-    def _total(self, part: Part, function: Callable[[Array], Array], d: int) -> Array:
+    def _total(self, part: DataPart, function: Callable[[Array], Array], d: int) -> Array:
         """Sums a function of numbers over the training rows, each times its weight; missing numbers are left out.
 
         function: of rows of d numbers, (n, d) -> (n, d); a row of the part is one of these, or a sequence of several.
@@ -326,29 +276,22 @@ class Reader:
 
         self.team.all_or_raise(fill)
 
-        def joined(r: int) -> Array:
-            def put(i: int, out: Array) -> None:
-                out[:] = table[i - own.start, r]
+        def put(r: int, i: int, out: Array) -> None:
+            out[:] = table[i - own.start, r]
 
-            return trees[r](put, width, sets=True)
-
-        return [joined(r) for r in range(len(joins))]
+        return [tree(partial(put, r), width, sets=True) for r, tree in enumerate(trees)]
 
     def _filled(
-        self,
-        parts: Parts,
-        name: str,
-        width: int,
-        made: Callable[[Array], Array],
-        check: Callable[[Array], None] = lambda rows: None,
-        dtype: np.dtype | None = None,
+        self, name: str, made: Make, check: Check = lambda rows: None, width: int = 0, dtype: np.dtype | None = None
     ) -> Any:
         """made(rows) of this rank's rows (n, width), in the precision of the run unless a dtype is given.
 
         Where each rank reads its own rows these stay in the file's type if that takes less memory, or in the file, and
-        are made when they are read.  check: of made rows, which raises UsageError.  Collective: yes.
+        are made when they are read.  check: of made rows, which raises UsageError.  width: 0 for that of the part.
+        Collective: yes.
         """
-        part, among = parts[name], self.points[name.endswith("_val")]
+        part, among = self.parts[name], self.points[name.endswith("_val")]
+        width = width or part.width
         own, run = among.own(self.team.rank), among.runs[self.team.rank]
         sums, plain = np.zeros((len(among.blocks), 32), np.uint8), not (part.gaps or dtype)
         kept, dtype = self._kept(part, own, width) if plain else None, dtype or self.dtype
@@ -360,7 +303,7 @@ class Reader:
             rows = made(A)
             check(rows)
             if dtype == np.float32:
-                check_single(largest(rows), self.config.source)
+                check_single(largest(rows), self.source)
             if isinstance(out, np.ndarray):
                 out[tile.after(own.start).rows] = rows if kept is None else raw
             return A
@@ -375,14 +318,14 @@ class Reader:
         facts = part.facts  # what holds these holds no file
         return out if kept is None else Converted(out, lambda raw: made(numbers_of(raw, facts)), width, dtype)
 
-    def _kept(self, part: Part, own: Tile, width: int) -> Array | FileRows | None:
+    def _kept(self, part: DataPart, own: Tile, width: int) -> Any:
         """An array to be filled with rows of this rank as they lie in the file, or the file itself, where they stay so.
 
         None where they are kept as `width` numbers of the run.
         """
-        if self.in_file and not isinstance(part.source, np.ndarray):
-            return FileRows(part, own)
-        narrower = self.in_file is not None and part.raw_bytes < width * self.dtype.itemsize
+        if self.by_rows and self.wanted.in_file and not isinstance(part.source, np.ndarray):
+            return part.in_file(own)
+        narrower = self.by_rows and part.raw_bytes < width * self.dtype.itemsize
         return np.empty((len(own), part.width), part.source.dtype) if narrower else None
 
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from macmpi import UsageError
 from macmpi.config import Data
-from macmpi.data.dataset import SIDES, Raw
-from macmpi.data.reading import read_file
+from macmpi.data.dataset import SIDES, Points
+from macmpi.data.reading import read_file, told
 from macmpi.files import first_line
 from macmpi.parallel.streams import stream
 from macmpi.typing import Array
@@ -30,7 +30,7 @@ def folder() -> Path:
     return Path(os.environ.get(FOLDER_VARIABLE, "data"))
 
 
-def read_digits(config: Data, labels: bool) -> Raw:
+def read_digits(config: Data, labels: bool) -> Points:
     """scikit-learn's 1,797 bundled digits of 8 x 8 pixels, scaled to [0, 1]."""
     table = _bundled_digits()
     return _pictures(table[:, :-1].reshape(-1, 8, 8) / 16.0, table[:, -1], [slice(None)], labels)
@@ -50,7 +50,7 @@ def _bundled_digits() -> Array:
     return np.column_stack([bunch["X"].reshape(len(bunch["X"]), -1), bunch["Y"]])
 
 
-def read_usps(config: Data, labels: bool) -> Raw:
+def read_usps(config: Data, labels: bool) -> Points:
     """USPS as in section 4.2: 5,000 + 5,000 images of 16 x 16 pixels in [0, 1], equal over digits."""
     images, digits = _read_fetched("usps")
     return _pictures(images / 255.0, digits, usps_parts(digits, config.seed), labels)
@@ -64,14 +64,14 @@ def usps_parts(digits: Array, seed: int) -> tuple[Array, Array]:
     return train, np.concatenate([d[500:] for d in drawn])
 
 
-def read_usps_large(config: Data, labels: bool) -> Raw:
+def read_usps_large(config: Data, labels: bool) -> Points:
     """60,000 + 10,000 images of 28 x 28 pixels in [0, 1], in single precision, which were made from those of USPS."""
     images, digits = _read_fetched("usps-large")
     X = images.astype(np.float32) / np.float32(255.0)
     return _pictures(X, digits, [slice(60_000), slice(60_000, None)], labels)
 
 
-def read_coil(config: Data, labels: bool) -> Raw:
+def read_coil(config: Data, labels: bool) -> Points:
     """COIL-20: 20 objects seen from 72 angles, 32 x 32 pixels in [0, 1].  Validation points are every other pose of the
     duck and of the cat, 72 in all; the other 1,368 are for training, in an order that the seed draws."""
     images, objects, poses = _read_fetched("coil")
@@ -80,7 +80,7 @@ def read_coil(config: Data, labels: bool) -> Raw:
     return _pictures(images.astype(np.float64), objects, parts, labels, order=poses.astype(np.int64))
 
 
-NAMED_SETS: dict[str, Callable[[Data, bool], Raw]] = {
+NAMED_SETS: dict[str, Callable[[Data, bool], Points]] = {
     "digits": read_digits,
     "usps": read_usps,
     "usps-large": read_usps_large,
@@ -122,18 +122,17 @@ def _read_fetched(name: str) -> list[Array]:
     return [arrays[dataset] for dataset in ("images", *numbers)]
 
 
-def _pictures(images: Array, classes: Array, parts: Sequence[Any], labels: bool, **more: Array) -> Raw:
+def _pictures(images: Array, classes: Array, parts: Sequence[Any], labels: bool, **more: Array) -> Points:
     """The points of a set of images.
 
     images: (N, h, w) as they are to be learnt; classes: (N,), label and group of each; parts: the rows to train on and,
     where these are not to be drawn, those to validate with; more: arrays (N,) by name.
     """
-    groups = classes.astype(np.int64)
-    own = {"X": images.reshape(len(images), -1), "groups": groups, **more}
+    own = {"X": images, "groups": classes.astype(np.int64), **more}
     if labels:
-        own["Y"] = groups.astype(np.float64)[:, None]
+        own["Y"] = own["groups"]
     arrays = {f"{name}{side}": A[rows] for side, rows in zip(SIDES, parts, strict=False) for name, A in own.items()}
-    return Raw(arrays, labels=labels, shape=images.shape[1:])
+    return Points(arrays, named=True)
 
 
 # --- those of scikit-learn --------------------------------------------------------------------------------------------
@@ -174,12 +173,8 @@ def library_set(source: str, fetch: bool) -> Any:
     Raises UsageError.
     """
     name = source.removeprefix(PREFIX)
-    try:
+    with told(f'data.source = "{source}"'):
         from sklearn import datasets
-    except ImportError:
-        raise UsageError(
-            f'data.source = "{source}" comes with scikit-learn, which is not installed: pip install scikit-learn'
-        ) from None
     keys = (key for key in dir(datasets) if key.startswith(("load_", "fetch_")))
     known = {key.partition("_")[2]: key for key in keys if key.partition("_")[2] not in NO_SETS}
     if not WORD.fullmatch(name) or name not in known:

@@ -16,13 +16,11 @@ import numpy as np
 from macmpi import UsageError, files
 from macmpi.config import Data
 from macmpi.data import checks
-from macmpi.data.dataset import SIDES, Raw
-from macmpi.data.gathered import ARGUMENTS, Points, check_keys, gathered
-from macmpi.data.named_sets import NAMED_SETS
-from macmpi.data.reading import check_there, declared, facts_of, read_file, told
+from macmpi.data.dataset import NUMBERS, SIDES, WEIGHTS, Points, Raw, Wanted
+from macmpi.data.gathered import ARGUMENTS, gathered
+from macmpi.data.reading import check_there, declared, facts_of, read_file, told, whole
 from macmpi.data.scaling import ScalingRule
-from macmpi.data.sparse import SparseRows
-from macmpi.data.targets import NUMBERS, Wanted
+from macmpi.data.wide import SparseRows
 from macmpi.parallel.rows import RowSet
 from macmpi.parallel.streams import stream
 from macmpi.parallel.tiles import Tile, evenly
@@ -38,29 +36,30 @@ def raw_of(config: Data, wanted: Wanted = NUMBERS, by_rows: bool = False, points
 
     wanted: what the config asks of them; points: those that have been read.  Raises UsageError.  Collective: no.
     """
-    if config.source in NAMED_SETS:
-        check_keys(config)
-        return scaled_as(NAMED_SETS[config.source](config, wanted.loss.labels), config, wanted)
-    points = points or gathered(config, wanted.loss.missing, by_rows)
+    points = points or gathered(config, wanted, by_rows)
     held, labels = dict(points.arrays), wanted.loss.labels
-    place = place_of(config)
     if points.classes and not labels:
         held.pop("Y", None)
     names = numbered(held, wanted.classes) if labels and not by_rows else None  # no rank sees all that is text
-    checks.check_datasets(held, place, labels)
-    targets, shape = held.get("Y", held["X"]), image_shape(held["X"])
-    found = Raw(
-        held,
-        scale=ScalingRule("auto", images=shape is not None, flags=points.columns.flags if points.columns else ()),
-        scale_y=ScalingRule("auto", images=image_shape(targets) is not None, targets=True),
-        labels=labels,
-        label_type=targets.dtype if labels else np.int64,
-        names=names,
-        one_dimensional=not labels and len(targets.shape) == 1,
-        columns=points.columns,
-        shape=shape,
-    )
-    return scaled_as(found, config, wanted)
+    if not points.named:
+        checks.check_datasets(held, place_of(config), labels)
+    X, targets = held["X"], held.get("Y", held["X"])
+    shape, steps = image_shape(X), 0
+    kind = "none" if points.named and config.scale == "auto" else config.scale
+    flags = points.columns.flags if points.columns and kind == "auto" else ()
+    of_x, of_y = wanted.like or (None, None)
+    scale = ScalingRule(kind, shape is not None, False, flags, like=of_x, running=wanted.stream)
+    scale_y = ScalingRule(kind, image_shape(targets) is not None, targets=True, like=of_y, running=wanted.stream)
+    if wanted.sequences and shape is not None:
+        if wanted.sequences == shape[0]:  # steps x features, and no picture
+            scale, steps, shape = replace(scale, images=False, features=shape[-1]), shape[0], None
+        elif kind == "auto":
+            raise UsageError(
+                f'data.source = "{config.source}": X holds {shape[0]} steps a point, and the first layer has steps = '
+                f'{wanted.sequences}: give it as many, or, of images, data.scale = "range"'
+            )
+    plain = not labels and len(targets.shape) == 1
+    return Raw(held, scale, scale_y, labels, names, plain, points.columns, shape, steps)
 
 
 def place_of(config: Data) -> str:
@@ -96,24 +95,6 @@ def numbered(held: dict[str, Any], known: Array | None = None) -> Array | None:
     for name, codes in zip(own, np.split(numbers, np.cumsum([*map(len, flat)])), strict=False):
         held[name] = codes.reshape(own[name].shape)
     return names
-
-
-def scaled_as(raw: Raw, config: Data, wanted: Wanted) -> Raw:
-    """The arrays, to be scaled as data.scale says, and as the net reads them."""
-    if config.scale != "auto":
-        raw = replace(raw, scale=ScalingRule(config.scale), scale_y=ScalingRule(config.scale, targets=True))
-    steps, shape = wanted.sequences, raw.shape
-    if steps and shape is not None and steps == shape[0]:  # steps x features, and no picture
-        scale = replace(raw.scale, images=False, features=shape[-1])
-        raw = replace(raw, shape=None, steps=steps, scale=scale)
-    elif steps and shape is not None and raw.scale.kind == "auto":
-        raise UsageError(
-            f'data.source = "{config.source}": X holds {shape[0]} steps a point, and the first layer has steps = '
-            f'{steps}: give it as many, or, of images, data.scale = "range"'
-        )
-    of_x, of_y = wanted.like or (None, None)
-    scale = replace(raw.scale, like=of_x, running=wanted.stream)
-    return replace(raw, scale=scale, scale_y=replace(raw.scale_y, like=of_y, running=wanted.stream))
 
 
 # --- which rows -------------------------------------------------------------------------------------------------------
@@ -172,8 +153,12 @@ GAP = 16
 """Two wanted rows that are no further apart are read in one run, with those between; a wider gap is skipped."""
 
 
+RUN = 2**22
+"""Bytes of the rows that are read from a file at a time."""
+
+
 @dataclass(frozen=True)
-class Part:
+class DataPart:
     """Some rows, ascending, of an array or of an HDF5 dataset (N, ...), which is read by runs.
 
     name: for messages; missing: as of `check_values`.  present: has as many numbers; where one is not above 0, that of
@@ -184,7 +169,7 @@ class Part:
     rows: range | RowSet
     name: str
     missing: bool | None = None
-    present: Part | None = None
+    present: DataPart | None = None
 
     @property
     def gaps(self) -> bool:
@@ -249,8 +234,36 @@ class Part:
     def labels(self) -> Array:
         """The labels of a part are (n, 1), once all of its dataset have been checked.  Raises UsageError."""
         with told(self.name):
-            array = declared(np.asarray(self.source[()]), self.facts)
+            array = whole(self.source, self.facts)
         return checks.as_labels(array, self.name)[np.asarray(self.rows[:])]
+
+    def sparse(self) -> SparseRows:
+        """The rows, of a source that is sparse.  Raises UsageError at the first that holds no usable number."""
+        rows = np.asarray(self.rows[:])
+        found: SparseRows = self.source.taken(rows)
+        if len(bad := np.flatnonzero(~checks.usable(found.matrix.data))):
+            first = [np.searchsorted(found.matrix.indptr, bad[0], side="right").item() - 1]
+            checks.check_values(found[first].astype(np.float64), self.name, rows[first])
+        return found
+
+    def in_file(self, own: Tile) -> LazyRows:
+        """A run of the rows (n, width), in their own type, which are read again whenever they are used.
+
+        Of rows that are asked for in order RUN bytes are read at a time, and kept until others are.
+        """
+        shape, dtype = (len(own), self.width), self.source.dtype
+        kept = [(0, np.empty((0, self.width), dtype))]  # where those that were read last begin, and these
+
+        def make(places: Any) -> Array:
+            if not isinstance(places, slice):
+                return self.raw(np.asarray(places) + own.start)
+            (at, rows), (start, stop, step) = kept[0], places.indices(len(own))
+            if not at <= start <= stop <= at + len(rows):
+                after = min(max(stop, start + RUN // max(dtype.itemsize * self.width, 1)), len(own))
+                at, rows = kept[0] = start, self.raw(slice(own.start + start, own.start + after))
+            return rows[start - at : stop - at : step]
+
+        return LazyRows(make, shape, dtype)
 
     def whole_numbers(self) -> Array:
         """All rows of an array of whole numbers, (n,) int64."""
@@ -263,34 +276,6 @@ def numbers_of(raw: Array, facts: dict[str, Any]) -> Array:
     return declared(raw, facts).astype(np.float64, copy=False)
 
 
-RUN = 2**22
-"""Bytes of the rows that are read from a file at a time."""
-
-
-class FileRows:
-    """A run of a part's rows (n, width), in their own type, which are read again whenever they are used.
-
-    Of rows that are asked for in order RUN bytes are read at a time, and kept until others are.
-    """
-
-    def __init__(self, part: Part, own: Tile) -> None:
-        self.shape, self.dtype = (len(own), part.width), part.source.dtype
-        self._part, self._own, self._at = part, own, 0
-        self._kept = np.empty((0, part.width), self.dtype)
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, places: Any) -> Array:
-        if not isinstance(places, slice):
-            return self._part.raw(np.asarray(places) + self._own.start)
-        start, stop, step = places.indices(len(self))
-        if not self._at <= start <= stop <= self._at + len(self._kept):
-            after = min(max(stop, start + RUN // max(self.dtype.itemsize * self.shape[1], 1)), len(self))
-            self._at, self._kept = start, self._part.raw(slice(self._own.start + start, self._own.start + after))
-        return self._kept[start - self._at : stop - self._at : step]
-
-
 def read_codes(path: Path, rows: int, columns: int) -> Rows:
     """Coordinates (rows, columns) of the training points, in their order: dataset Z or codes of an HDF5 or npz file.
 
@@ -301,7 +286,7 @@ def read_codes(path: Path, rows: int, columns: int) -> Rows:
     if not arrays:
         raise UsageError(f"start.coordinates = {str(path)!r}: there is no dataset Z or codes in it")
     name, array = next(iter(arrays.items()))
-    part = Part(array, range(rows), f"{path}: dataset {name}")
+    part = DataPart(array, range(rows), f"{path}: dataset {name}")
     checks.check_rows(array, part.name)
     if (shape := (len(array), part.width)) != (rows, columns):
         raise UsageError(
@@ -312,17 +297,7 @@ def read_codes(path: Path, rows: int, columns: int) -> Rows:
     return LazyRows(lambda some: part.read(Tile(*some.indices(rows)[:2])), shape, np.dtype(np.float64))
 
 
-def sparse_rows(part: Part) -> SparseRows:
-    """The rows of a part whose source is sparse.  Raises UsageError at the first that holds no usable number."""
-    rows = np.asarray(part.rows[:])
-    found: SparseRows = part.source.taken(rows)
-    if len(bad := np.flatnonzero(~checks.usable(found.matrix.data))):
-        first = [np.searchsorted(found.matrix.indptr, bad[0], side="right").item() - 1]
-        checks.check_values(found[first].astype(np.float64), part.name, rows[first])
-    return found
-
-
-Parts = dict[str, Part]
+DataParts = dict[str, DataPart]
 """The training rows of each array by its name, and the validation rows by that name and "_val"."""
 
 
@@ -344,25 +319,42 @@ def split_of(raw: Raw, config: Data, draw: bool = True, stream: bool = False) ->
     return drawn(n, config, np.ravel(raw.arrays["Y"][()]) if raw.labels else None)
 
 
-def parts_of(raw: Raw, config: Data, rows: Sequence[range | RowSet], missing: bool = False) -> Parts:
-    """The parts of all arrays that there are.  missing: numbers of Y may be.  Raises UsageError.  Collective: no.
+def parts_of(raw: Raw, config: Data, rows: Sequence[range | RowSet], missing: bool = False) -> DataParts:
+    """The parts of all arrays that there are; a target of weight 0 is none.  missing: numbers of Y may be.
 
+    Raises UsageError.  Collective: no.
     rows: those for training and for validation, as of `split_of`.
     """
     given, (n, n_val) = "X_val" in raw.arrays, map(len, rows)
     checks.check_enough(config, n, n_val, len(raw.arrays["X"]) - (0 if given else n_val))
-    found: Parts = {}
+    found: DataParts = {}
     for name in ("X", "Y", "weights", "groups", "order"):
         for side, own in zip(SIDES, rows, strict=True):
             held = f"{name}{side}" if given else name
             if held in raw.arrays:
                 may_miss = missing if name == "Y" and not raw.labels else None
                 called = f"{place_of(config)}: dataset {held}"
-                found[f"{name}{side}"] = Part(raw.arrays[held], own, called, may_miss)
+                found[f"{name}{side}"] = DataPart(raw.arrays[held], own, called, may_miss)
+    for name, side in zip(WEIGHTS, SIDES, strict=True):
+        if name in found and found[name].width > 1:
+            _check_each(found[name], found)
+            found[f"Y{side}"] = replace(found[f"Y{side}"], present=found[name])
     return found
 
 
-def classes_in(parts: Parts, raw: Raw, source: str, known: Array | None = None) -> Array | None:
+def _check_each(weights: DataPart, parts: DataParts) -> None:
+    """Raises UsageError unless weights (N, L) have one for each target, those of the other points as well."""
+    outputs = parts["Y"].width if "Y" in parts else 1
+    text = f"{weights.name} has shape {tuple(weights.source.shape)}; one weight a point is needed, (N,)"
+    if "Y" not in parts and weights.width == parts["X"].width:
+        raise UsageError(f"{text}: weights of an autoencoder's outputs need targets of their own, Y = X")
+    if weights.width != outputs:
+        raise UsageError(text + (f", or one for each of the {outputs} targets, (N, {outputs})" if outputs > 1 else ""))
+    if any(name in parts and parts[name].width != outputs for name in WEIGHTS):
+        raise UsageError(f"{text}, or one for each of the {outputs} targets in both weights and weights_val")
+
+
+def classes_in(parts: DataParts, raw: Raw, source: str, known: Array | None = None) -> Array | None:
     """The labels that occur, ascending; None of data without labels.  Raises UsageError.  Collective: no.
 
     known: those that may occur, ascending, where these are the classes.
@@ -370,7 +362,4 @@ def classes_in(parts: Parts, raw: Raw, source: str, known: Array | None = None) 
     if not raw.labels:
         return None
     Y, Y_val = (parts[name].labels() for name in ("Y", "Y_val"))
-    if known is not None:
-        found = np.unique(np.concatenate([Y, Y_val])).astype(raw.label_type if raw.names is None else int)
-        return checks.known_classes(found if raw.names is None else raw.names[found], known, source, raw.names)
-    return checks.classes_of(Y, Y_val, source, raw.names, raw.label_type, "X_val" not in raw.arrays)
+    return checks.classes_of(Y, Y_val, raw, source, known)

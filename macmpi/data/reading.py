@@ -1,5 +1,7 @@
-"""Files of arrays: HDF5, npz and npy, whole, or as headers whose numbers are still in the file.
+"""Files of arrays: HDF5, npz, npy and Zarr, whole, or as headers whose numbers are still in the file.
 
+Rows that stay in a file are read as those of datasets of HDF5: A[a:b] gives some in the type that the file has, A[()]
+all of them.
 What a config reads from such files besides points is here, too: connections of sparse layers.
 """
 
@@ -7,9 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
@@ -48,16 +50,24 @@ OBJECTS |= {".*pickle.*": "it is not a file of plain arrays"}
 """Patterns of what NumPy says of what it would have to unpickle, and what is said in their place."""
 
 
+PACKAGES = {"PIL": "pillow", "sklearn": "scikit-learn", "zarr": "'zarr>=3'"}
+"""Libraries that pip installs by another name than they are imported by."""
+
+
 @contextmanager
 def told(what: str, instead: Mapping[str, str] = OBJECTS) -> Iterator[None]:
-    """Names what is read where it cannot be, whatever a library raises: it is what is wrong.
+    """Names what is read or written where it cannot be, whatever a library raises, or where the library is missing.
 
     instead: what is said in the place of texts of these patterns.  Raises UsageError.
     """
     try:
         yield
     except UsageError as error:
-        raise UsageError(f"{what}: {error}") from None
+        raise UsageError(str(error) if str(error).startswith(what) else f"{what}: {error}") from None
+    except ImportError as error:
+        library = (error.name or "").partition(".")[0]
+        install = PACKAGES.get(library, library)
+        raise UsageError(f"{what} needs {library}, which is missing: pip install {install}") from None
     except MemoryError:
         raise UsageError(f"{what} cannot be read: it says that it holds more than fits into memory") from None
     except Exception as error:  # noqa: BLE001 - there is no list of what these libraries raise
@@ -86,9 +96,12 @@ def read_file(path: Path, names: tuple[str, ...], unread: bool = False) -> dict[
         with nullcontext(opened) if unread else opened as file:
             held = {name: files.dataset(file, name) for name in names if name in set(file)}
             facts = {name: facts_of(dataset) for name, dataset in held.items()}
-            if unread:
-                return held
-            return {name: declared(np.asarray(dataset[()]), facts[name]) for name, dataset in held.items()}
+            return held if unread else {name: whole(dataset, facts[name]) for name, dataset in held.items()}
+
+
+def whole(dataset: Any, facts: dict[str, Any] | None = None) -> Array:
+    """All numbers of a dataset of a file, as `declared`.  facts: those of the dataset, where they are known."""
+    return declared(np.asarray(dataset[()]), facts_of(dataset) if facts is None else facts)
 
 
 def facts_of(dataset: Any) -> dict[str, Any]:
@@ -140,6 +153,84 @@ def read_array(path: Path) -> Array:
         if not isinstance(found, np.ndarray):
             raise ValueError("it is an .npz file: name it so")
         return found
+
+
+# --- rows that stay in a file -----------------------------------------------------------------------------------------
+
+RUN = 2**14
+"""Rows that are read at a time where a few columns of all are wanted."""
+
+
+@dataclass(frozen=True)
+class InFile:
+    """Rows of a file, of some shape (N, ...) and type.
+
+    read(start, stop): some of them; attrs, name: what their file declares of them, as `facts_of` reads it.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    read: Callable[[int, int], Array]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> Array:
+        if isinstance(rows, slice):
+            start, stop, step = rows.indices(len(self))
+            return self.read(start, stop)[::step]
+        runs = [self.read(start, min(start + RUN, len(self))) for start in range(0, len(self), RUN)]
+        return np.concatenate(runs)
+
+    def columns(self, which: Any) -> InFile:
+        """Some columns of an array (N, D): (N, len(which)), or (N,) of a number."""
+        shape = (len(self), *np.empty(self.shape[1])[which].shape)
+        return InFile(shape, self.dtype, lambda start, stop: self.read(start, stop)[:, which])
+
+
+NPY = {
+    ".*magic string.*": "it is no .npy file",
+    ".*Python objects.*": "it holds Python objects: save numbers, and text as A.astype(str)",
+    "mmap length.*": "it is shorter than its header says",
+}
+"""Patterns of what NumPy says of a file whose rows cannot be read, and what is said in their place."""
+
+
+def npy_rows(path: Path) -> InFile:
+    """The array of an .npy file, unread; the file stays open.  Nothing is ever unpickled.  Raises UsageError."""
+    with told(str(path), NPY):
+        held = np.lib.format.open_memmap(path, mode="r")
+        if held.ndim > 1 and not held.flags.c_contiguous:
+            raise ValueError("its columns lie one after the other: save np.ascontiguousarray(A), so that its rows do")
+    shape, dtype, first, file = held.shape, held.dtype, held.offset, path.open("rb")
+    each = int(np.prod(shape[1:], dtype=np.int64))
+
+    def read(start: int, stop: int) -> Array:
+        file.seek(first + start * each * dtype.itemsize)
+        found = np.fromfile(file, dtype, (stop - start) * each)
+        if len(found) < (stop - start) * each:
+            raise ValueError("the file ends within them")
+        return found.reshape(stop - start, *shape[1:])
+
+    return InFile(shape, dtype, read)
+
+
+def zarr_arrays(path: Path, names: tuple[str, ...]) -> dict[str, InFile]:
+    """The arrays of a folder of Zarr v3, or v2, unread, of these names.  Raises UsageError."""
+    with told(str(path)):
+        import zarr
+
+        group = zarr.open_group(path, mode="r")
+        found = {name: array for name, array in group.arrays() if name in names}
+        if "X" not in found:
+            raise ValueError(f"there is no array X in it, but {', '.join(sorted(group)) or 'nothing'}")
+
+    def rows(A: Any) -> InFile:
+        return InFile(A.shape, A.dtype, lambda start, stop: np.asarray(A[start:stop]), dict(A.attrs), A.name)
+
+    return {name: rows(A) for name, A in found.items()}
 
 
 # --- besides points ---------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ import numpy as np
 
 from macmpi import UsageError
 from macmpi.config import Data
+from macmpi.data.reading import told
 from macmpi.data.texts import Unclear, kind_of_texts, missing_in, moment_of, number_of, plain_text, truth_of
 from macmpi.typing import Array
 
@@ -53,10 +54,8 @@ def series_of(frame: Any, name: str) -> Mapping[str, Any]:
     """
     if isinstance(frame, Mapping):
         return frame
-    try:
+    with told(name):
         import narwhals as nw
-    except ImportError:
-        raise UsageError(f"{name}: tables are read by narwhals, which is missing: pip install narwhals") from None
     try:
         if is_series(frame):
             return {name: _of_64_bits(nw.from_native(frame, series_only=True), name)}
@@ -70,9 +69,9 @@ def series_of(frame: Any, name: str) -> Mapping[str, Any]:
             str(column): _of_64_bits(table.get_column(column), f"{name}: column {column}") for column in table.columns
         }
     except (TypeError, nw.exceptions.NarwhalsError) as error:
-        told = " ".join(str(error).split())
+        why = " ".join(str(error).split())
         raise UsageError(
-            f"{name} is no table that can be read ({told}); give a DataFrame of pandas or polars, or a Table of pyarrow"
+            f"{name} is no table that can be read ({why}); give a DataFrame of pandas or polars, or a Table of pyarrow"
         ) from None
 
 
@@ -92,18 +91,6 @@ def is_categorical(series: Any) -> bool:
     import narwhals as nw
 
     return isinstance(series.dtype, nw.Categorical | nw.Enum)
-
-
-def is_index(name: str, series: Any) -> bool:
-    """Tells whether a column is an index that was saved: it has no name, and another whole number in each row."""
-    if name.strip() and not name.startswith("Unnamed: "):
-        return False
-    dtype = series.dtype
-    if not dtype.is_numeric() or series.is_null().any():
-        return False
-    found = np.asarray(series.to_numpy(), np.float64)
-    whole = bool(np.isfinite(found).all() and (found == np.round(found)).all())
-    return whole and len(np.unique(found)) == len(found) and bool(np.ptp(found) < 100.0 * len(found))
 
 
 def kind_of(series: Any, empty: Collection[str] = ()) -> str:

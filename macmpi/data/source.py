@@ -13,10 +13,8 @@ from macmpi import UsageError, caution, many
 if TYPE_CHECKING:
     from macmpi.config import Config
     from macmpi.config.auto import Sizes
-    from macmpi.data.dataset import Dataset
-    from macmpi.data.gathered import Points
+    from macmpi.data.dataset import Dataset, Points, Wanted
     from macmpi.data.scaling import Scaling
-    from macmpi.data.targets import Wanted
     from macmpi.parallel.points import Partitions
     from macmpi.parallel.team import Team
 
@@ -45,7 +43,7 @@ class Source:
     @property
     def wanted(self) -> Wanted:
         """The config asks this of its data."""
-        from macmpi.data.targets import wanted_by
+        from macmpi.data.dataset import wanted_by
 
         return wanted_by(self.config, self.like, self.classes)
 
@@ -71,7 +69,7 @@ class Source:
         if self.by_rows:
             return blank(self.sizes())
         if self._data is None:
-            self._data = load(self.config.data, self.wanted, self.config.model.precision, self.points)
+            self._data = load(self.config.data, self.wanted, self.points)
             self.points = None
         return self._data
 
@@ -81,7 +79,7 @@ class Source:
         Collective: no (rank 0, once it has read them).
         """
         if self._data is not None and n:
-            from macmpi.data.span import in_span
+            from macmpi.data.wide import in_span
 
             self._data = in_span(self._data, n)
         elif self._data is not None and not self._data.autoencoder:
@@ -131,7 +129,6 @@ class Source:
 
         if self.by_rows:
             classes = team.from_root(lambda: self.sizes().classes)
-            config, in_file = self.config, self.config.parallel.rows == "file"
-            return load_rows(config.data, classes, config.model.precision, points, team, self.wanted, in_file)
+            return load_rows(self.config.data, self.wanted, classes, points, team)
         data, self._data = self._data, None
         return share(team, data)

@@ -7,15 +7,20 @@ import gzip
 import io
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from csv import reader
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from macmpi import UsageError
-from macmpi.data.reading import told
+from macmpi.data.frames import Columns
+from macmpi.data.reading import InFile, told
+from macmpi.data.series import series_of
 from macmpi.data.texts import MISSING, NUMBER, is_number
+from macmpi.typing import Array
 
 CSV, PARQUET = (".csv", ".tsv", ".csv.gz", ".tsv.gz"), (".parquet",)
 
@@ -62,14 +67,9 @@ def read_table(path: Path, typed: bool = True, empty: Sequence[str] = ()) -> Any
     empty: texts that stand for a missing value, besides the usual ones.  Columns that hold an index of pandas are left
     out.  Collective: no.
     """
-    _pyarrow(str(path))
-    if of_parquet(path):
-        with told(str(path), WORDS):
-            table = parquet_file(path).read()
-    else:
-        with told(str(path), WORDS):
-            table = _read_csv(path, typed, empty)
-        _check_columns(path, table.schema)
+    with told(str(path), WORDS):
+        table = parquet_file(path).read() if of_parquet(path) else _read_csv(path, typed, empty)
+        _check_columns(table.schema)
     return table.select([name for name in table.column_names if not name.startswith("__index_level_")])
 
 
@@ -80,22 +80,24 @@ def of_parquet(path: Path) -> bool:
 
 def parquet_file(path: Path) -> Any:
     """A Parquet file (of pyarrow), whose columns have names, of which no row is read.  Raises UsageError."""
-    _pyarrow(str(path))
-    from pyarrow import parquet
-
     with told(str(path), WORDS):
+        from pyarrow import parquet
+
         found = parquet.ParquetFile(path)
-    _check_columns(path, found.schema_arrow)
+        _check_columns(found.schema_arrow)
     return found
 
 
-def _check_columns(path: Path, schema: Any) -> None:
-    pa, names = _pyarrow(str(path)), schema.names
+def _check_columns(schema: Any) -> None:
+    """Raises UsageError where two columns have one name, or one holds bytes."""
+    from pyarrow import types
+
+    names = schema.names
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise UsageError(f"{path}: several columns have the name {json.dumps(twice[0])}; rename them")
+        raise UsageError(f"several columns have the name {json.dumps(twice[0])}; rename them")
     for field in schema:
-        if pa.types.is_binary(field.type):
-            raise UsageError(f"{path}: column {field.name} holds bytes that are no UTF-8; save the file as UTF-8")
+        if types.is_binary(field.type):
+            raise UsageError(f"column {field.name} holds bytes that are no UTF-8; save the file as UTF-8")
 
 
 def targets_within(table: Any) -> list[str]:
@@ -114,8 +116,9 @@ def table_bytes(path: Path, columns: dict[str, Any], targets: list[str] | None =
 
     targets: kept in a Parquet file, for `targets_within`.  Raises UsageError where pyarrow is missing.
     """
-    pa = _pyarrow(str(path))
-    from pyarrow import csv, parquet
+    with told(str(path)):
+        import pyarrow as pa
+        from pyarrow import csv, parquet
 
     name, buffer = path.name.lower(), io.BytesIO()
     table = pa.table(columns)
@@ -127,16 +130,6 @@ def table_bytes(path: Path, columns: dict[str, Any], targets: list[str] | None =
         csv.write_csv(table, buffer, csv.WriteOptions(delimiter=separator, quoting_style="needed"))
     content = buffer.getvalue()
     return gzip.compress(content, mtime=0) if name.endswith(".gz") else content
-
-
-def _pyarrow(name: str) -> Any:
-    try:
-        import pyarrow as pa
-    except ImportError:
-        raise UsageError(
-            f"{name}: tables are read and written by pyarrow, which is missing: pip install pyarrow"
-        ) from None
-    return pa
 
 
 def _read_csv(path: Path, typed: bool, empty: Sequence[str]) -> Any:
@@ -152,14 +145,14 @@ def _read_csv(path: Path, typed: bool, empty: Sequence[str]) -> Any:
         raise ValueError("it holds zero bytes, and is no text, or UTF-16 without its mark: save it as UTF-8")
     if b"\r" in content and b"\n" not in content:
         content = content.replace(b"\r", b"\n")
-    told = SEPARATOR.match(content)
-    content = content[told.end() :] if told else content
+    named = SEPARATOR.match(content)
+    content = content[named.end() :] if named else content
     names = HEAD.match(content)[0].decode("utf-8-sig").rstrip("\r")  # type: ignore[index]
     if not names.strip():
         raise ValueError("its first line is empty; it should hold the names of the columns")
     unquoted = QUOTED.sub("", names)
     separator = "\t" if ".tsv" in path.name.lower() else max(SEPARATORS, key=unquoted.count)
-    separator = told[1].decode() if told else separator
+    separator = named[1].decode() if named else separator
     given = next(reader(io.StringIO(names, newline=""), delimiter=separator))
     if all(is_number(name) for name in given):
         raise ValueError(f"its first line holds numbers ({names:.40}); it should hold the names of the columns")
@@ -209,3 +202,54 @@ def _in_utf8(content: bytes) -> bytes:
             f"line {line} is no {error.encoding.upper()}, perhaps Latin-1: save the file as UTF-8"
         ) from None
     return content
+
+
+# --- columns that stay in a file --------------------------------------------------------------------------------------
+
+
+class ColumnByColumn(Mapping[str, Any]):
+    """The columns of a Parquet file by their names, as `series_of` gives them, each read when it is asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.file = path, parquet_file(path)
+        self._names = [name for name in self.file.schema_arrow.names if not name.startswith("__index_level_")]
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._names:
+            raise KeyError(name)
+        with told(f"{self.path}: column {name}"):
+            return series_of(self.file.read(columns=[name]), str(self.path))[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def rows(self, columns: Columns) -> InFile:
+        """Some columns as rows (N, D), read by row groups, in their own type where that holds all of them."""
+        facts, names = self.file.metadata, [column.name for column in columns.each]
+        ends = np.cumsum([0, *(facts.row_group(g).num_rows for g in range(facts.num_row_groups))])
+        last: list[tuple[int, Array]] = []
+
+        def group(g: int) -> Array:
+            if not last or last[0][0] != g:
+                made = columns.encode(self.file.read_row_group(g, columns=names), str(self.path))
+                last[:] = [(g, made.astype(dtype, copy=False))]
+            return last[0][1]
+
+        def read(start: int, stop: int) -> Array:
+            first, after = np.searchsorted(ends, start, side="right") - 1, np.searchsorted(ends, stop)
+            parts = [group(g)[max(start - ends[g], 0) : stop - ends[g]] for g in range(first, after)]
+            return np.concatenate(parts) if parts else np.empty((0, len(columns.names)), dtype)
+
+        dtype = self._type(columns)
+        return InFile((facts.num_rows, len(columns.names)), dtype, read)
+
+    def _type(self, columns: Columns) -> np.dtype:
+        """The type of the columns together where they are plain numbers of few bytes, else float64."""
+        schema, double = self.file.schema_arrow, np.dtype(np.float64)
+        types = [np.dtype(schema.field(column.name).type.to_pandas_dtype()) for column in columns.each]
+        plain = all(c.kind in ("number", "truth") and not (c.missing or c.form) for c in columns.each)
+        small = plain and all(of.kind in "biuf" and of.itemsize <= 4 for of in types)
+        return np.result_type(*types) if small else double

@@ -22,28 +22,46 @@ def errors_of(parts: Parts, state: State[Any], feasible: bool = False) -> Errors
 
     The training error of a net of radial basis functions holds the ridge of the objective, as in eq. (6).
     """
-    train = parts.evaluation.nested(parts.weights(state))
-    validation = parts.evaluation.nested(parts.weights(state), validation=True)
-    ridge, zeros = _nested_ridge(parts, state) / parts.points.weight, parts.zeros(parts.weights(state))
-    errors = Errors(train.error + ridge, validation.error, train.error, 0.0, zeros=zeros, ridge=ridge)
+    weights, resolved = parts.weights(state), parts.plan.resolved
+    train, validation = parts.nested(weights), parts.nested(weights, validation=True)
+    E_Q, constraint, work, move = train.error, 0.0, 0.0, 0.0
     if not feasible and parts.plan.chain.sites:
-        given = z_inputs(parts, state)
-        E_Q, constraint, work, move = parts.evaluation.penalised(
-            lambda rows: z_problem(given, rows, shifted=False), given.multipliers
-        )
-        errors = errors._replace(E_Q=E_Q, constraint=constraint, move=move)
-        if parts.plan.resolved.schedule.multipliers:
-            errors = errors._replace(lagrangian=E_Q - work)
-    if parts.plan.resolved.schedule.multipliers:
-        lagrangian = errors.E_Q if errors.lagrangian is None else errors.lagrangian
+        E_Q, constraint, work, move = _penalised(parts, state)
+    ridge = _nested_ridge(parts, state) / parts.points.weight
+    errors = Errors(train.error + ridge, validation.error, E_Q, constraint, move=move, ridge=ridge)
+    errors = errors._replace(zeros=parts.zeros(weights))
+    if resolved.schedule.multipliers:
         own = np.abs(state.own.multipliers[parts.points.own])
         largest = parts.team.max_over_ranks({"multiplier": float(own.max(initial=0.0))})
-        errors = errors._replace(lagrangian=lagrangian, multiplier=largest["multiplier"])
-    if parts.plan.resolved.loss.labels:
+        errors = errors._replace(lagrangian=E_Q - work, multiplier=largest["multiplier"])
+    if resolved.loss.labels:
         errors = errors._replace(wrong_train=train.wrong, wrong_validation=validation.wrong)
-    if parts.plan.resolved.schedule.gradients:
+    if resolved.schedule.gradients:
         errors = errors._replace(gradients=gradients_of(parts, state))
     return errors
+
+
+def _penalised(parts: Parts, state: State[MacState]) -> tuple[float, float, float, float]:
+    """E_Q (eq. 3) per point, mean squared z - f, sum lambda^T (z - f) per point, mean squared mu M (z - f).
+
+    A point counts as it weighs.  Cost: one pass through the net.  Collective: yes.
+    """
+    given, width = z_inputs(parts, state), sum(parts.plan.chain.site_sizes)
+
+    def add(rows: slice, out: Array) -> None:
+        p, own = z_problem(given, rows, shifted=False), at(parts.data.weights, rows)
+        F = p.outputs(p.Z)
+        missed = p.missed(p.Z, F)
+        C = np.hstack(missed)
+        D = weighed(C, own)
+        out[:2] = total_of(p.weigh(p.Z, missed, F[-1]), own), np.einsum("nh,nh->", C, D, dtype=float)
+        if len(given.multipliers):
+            out[2] = -np.einsum("nh,nh->", given.multipliers[rows], D, dtype=float)
+            squares = [np.square(times(c, m.M)).sum(axis=1) for c, m in zip(missed, p.metrics, strict=True)]
+            out[3] = sum(float(total_of(s, own)) for s in squares)
+
+    E_Q, constraint, work, move = (parts.total(add, 4) / parts.points.weight).tolist()
+    return E_Q, constraint / width, work, move / width
 
 
 def _nested_ridge(parts: Parts, state: State[Any]) -> float:
@@ -78,13 +96,12 @@ def slopes_of(parts: Parts, state: State[MacState]) -> tuple[Array, Array, Array
     two weights' sums for each of a rank's blocks.  Collective: yes.
     """
     plan, given = parts.plan, prepare_z(parts, state)
-    P, sums = plan.offsets.weights[-1], plan.work.train.tile_sums(parts.team)
-    own = dict(enumerate(plan.work.train.tiles_of(parts.team.rank), sums.own.start))
+    P = plan.offsets.weights[-1]
 
-    def add(i: int, out: Array) -> None:
-        _add_points(given, own[i].rows, out[:P], out[P : 2 * P], out[2 * P :])
+    def add(rows: slice, out: Array) -> None:
+        _add_points(given, rows, out[:P], out[P : 2 * P], out[2 * P :])
 
-    found = sums(add, 2 * P + NUMBERS)
+    found = parts.total(add, 2 * P + NUMBERS)
     shrinks = ridge_gradient(parts, state)
     return found[:P] + shrinks, found[P : 2 * P] + shrinks, found[2 * P :]
 

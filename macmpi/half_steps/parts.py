@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from macmpi.data.dataset import Dataset
-from macmpi.half_steps.evaluation import Evaluation
-from macmpi.nets.design import at
+from macmpi.nets.design import at, total_of
 from macmpi.nets.losses import weighted
 from macmpi.nets.regression import joined
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.points import MOST_AT_HAND, Points, some
+from macmpi.parallel.points import MOST_AT_HAND, PointPartition, Points, some
 from macmpi.parallel.rows import in_single
-from macmpi.parallel.shared_work import Pieces
+from macmpi.parallel.shared_work import Pieces, TreeSum
 from macmpi.parallel.streams import stream
 from macmpi.parallel.team import Team
+from macmpi.parallel.tiles import Cut
 from macmpi.plan.choices import KEPT
 from macmpi.plan.plan import Plan
 from macmpi.reductions import LazyRows, Rows
 from macmpi.solvers.w_problem import zeros
-from macmpi.state import MacState, State, block_views
+from macmpi.state import State, block_views
 from macmpi.typing import Array
+
+
+class NetErrors(NamedTuple):
+    """E1 per point, and the share of misclassified points."""
+
+    error: float
+    wrong: float
 
 
 @dataclass(frozen=True)
@@ -32,22 +39,22 @@ class Inputs:
     """A segment's regression reads these: its inputs, or what the maps before the regression make of them.
 
     features: by points; design: the rows that its weights multiply, all of a point in one, (N, P D); rounded: the
-    design as directions and Grams read it.  ridge, factor: of the first segment, whose inputs stay between iterations,
-    what has been made of its Gram for a ridge.
+    design as directions and Grams read it.  targets: of a regression that a quantiser follows, or that is fitted to
+    points at hand; weights (n,): of these points.
     """
 
     features: Rows
     design: Rows
     rounded: Rows
-    ridge: float = float("nan")
-    factor: Any = None
+    targets: Rows | None = None
+    weights: Array | None = None
 
 
 class Parts:
     """A plan, its data and ranks.  Collective: where a method says so.
 
-    points: sums over the training points, and their weight together; in_pieces: work that all ranks share; evaluation:
-    errors.
+    points: sums over the training points, and their weight together; in_pieces: work that all ranks share.
+    first_factors: by its ridge, what has been made of the Gram of the first segment, whose inputs stay.
     """
 
     def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
@@ -58,10 +65,11 @@ class Parts:
         subset = some(plan.n_train, least, stream(plan.seed, "few"))
         self.points = Points(work.train, work.summed, team, widest, data.weights, subset)
         self.over_points, self.in_pieces = self.points.over, Pieces(team)
-        self.evaluation = Evaluation(plan, data, team, self.points.weight)
+        self._trees: dict[tuple[Cut, Cut], TreeSum] = {}
         self._designs: dict[int, Any] = {}
         self._rounded: dict[int, Any] = {}
         self._first: Inputs | None = None
+        self.first_factors: dict[float, Any] = {}
 
     def weights(self, state: State[Any]) -> tuple[Array, ...]:
         """W_1, ..., W_{K+1} as views of the state's flat buffer.  Collective: no."""
@@ -70,6 +78,45 @@ class Parts:
     def loss_at(self, rows: Any) -> Any:
         """The loss of some training points, as they weigh.  Collective: no."""
         return weighted(self.plan.resolved.loss, at(self.data.weights, rows))
+
+    def total(self, add: Callable[[slice, Array], None], width: int, points: PointPartition | None = None) -> Array:
+        """The sum (width,) of what add(rows, out) adds to `out` for each tile of points, up one tree.  Collective: yes.
+
+        points: the training points, unless others are given.
+        """
+        points = points or self.plan.work.train
+        key = points.tiles, points.blocks
+        if key not in self._trees:
+            self._trees[key] = points.tile_sums(self.team)
+        own = dict(enumerate(points.tiles_of(self.team.rank), self._trees[key].own.start))
+        return self._trees[key](lambda i, out: add(own[i].rows, out), width)
+
+    def nested(self, weights: Sequence[Array], validation: bool = False) -> NetErrors:
+        """E1 (eq. 1) per point on either set: sum w_n loss_n / sum w_n for weights w, and misclassified points alike.
+
+        Cost: one pass through the net.  Collective: yes.
+        """
+        X = self.data.X_val if validation else self.data.X
+        return self.errors(lambda rows: [self.plan.chain.forward(weights, X[rows])], 1, validation)[0]
+
+    def errors(
+        self, outputs: Callable[[slice], Iterable[Array]], nets: int, validation: bool = False
+    ) -> list[NetErrors]:
+        """The errors of some nets, whose outputs at some points are outputs(rows).  Collective: yes."""
+        data, work, loss = self.data, self.plan.work, self.plan.resolved.loss
+        points, Y, w = work.train, data.Y, data.weights
+        if validation:
+            points, Y, w = work.validation, data.Y_val, data.weights_val
+
+        def add(rows: slice, out: Array) -> None:
+            T, weights = Y[rows], at(w, rows)
+            count = len(T) if weights is None else weights.sum()
+            for found, F in zip(out.reshape(nets, 3), outputs(rows), strict=True):
+                wrong = F.argmax(axis=1) != T.argmax(axis=1) if loss.labels else np.zeros(len(T))
+                found[:] = total_of(loss.value(T, F), weights), total_of(wrong, weights), count
+
+        sums = self.total(add, 3 * nets, points).reshape(nets, 3).tolist()
+        return [NetErrors(error / weight, wrong / weight) for error, wrong, weight in sums]
 
     def gathered(self, numbers: Array, of_validation: Array) -> Dataset:
         """Some training and some validation points, by number, as every rank has them.  Collective: yes."""
@@ -94,26 +141,11 @@ class Parts:
             return self.data
         return self.gathered(self.points.subset, some(self.plan.n_val, MOST_AT_HAND, stream(self.plan.seed, "few", 1)))
 
-    def new_state(self, weights: Array) -> State[MacState]:
-        """The given weights (flat); coordinates and multipliers, if there are any, 0.  Collective: yes."""
-        plan, shape = self.plan, (self.points.count, sum(self.plan.chain.site_sizes))
-        Z = self.team.array(shape, plan.dtype)
-        state = State(weights.astype(plan.dtype), Z, plan.resolved.schedule.mu0, MacState())
-        if plan.resolved.schedule.multipliers:
-            state.own.multipliers = self.team.array(shape, plan.dtype)
-        return state
-
-    def no_grams(self) -> Array:
-        """Grams of the layers' inputs, 0, of which the ranks of a node may have one copy.  Collective: yes."""
-        return self.team.array((self.plan.offsets.grams[-1],), np.float64)
-
     def feasible(self, state: State[Any]) -> None:
         """z_k = f_k(z_{k-1}) for all k and points.  Collective: yes."""
-        chain, weights = self.plan.chain, self.weights(state)
+        chain, weights, X, Z = self.plan.chain, self.weights(state), self.data.X, state.Z
         if chain.sites:
-            with self.points.writing(state.Z):
-                for tile in self.plan.work.train.tiles_of(self.team.rank):
-                    state.Z[tile.rows] = np.hstack(chain.coordinates(weights, self.data.X[tile.rows]))
+            self.points.rows(lambda rows: np.hstack(chain.coordinates(weights, X[rows])), Z.shape[1], Z.dtype, Z)
 
     def inputs(self, k: int, state: State[Any]) -> Rows:
         """z_{k-1}, with z_0 = x, and the data that the segment reads behind it.  Collective: no."""
@@ -164,16 +196,12 @@ class Parts:
         """Makes what stays between iterations: at first, and where layers before it are trained.  Collective: yes."""
         A = self.features(0, state)
         shared = len(self.plan.chain.groups[0]) > 1  # its regression reads more than these
-        return self.keep(Inputs(A, A, A) if shared else self._designed(0, A))
+        self._first, self.first_factors = Inputs(A, A, A) if shared else self._designed(0, A), {}
+        return self._first
 
     def first(self, state: State[Any]) -> Inputs:
         """Gives what stays between iterations, as it was kept last.  Collective: yes."""
         return self._first or self.begin_first(state)
-
-    def keep(self, first: Inputs) -> Inputs:
-        """Hand `first` on to the half steps that follow.  Collective: no."""
-        self._first = first
-        return first
 
     def shaping_of(self, state: State[Any], segments: Sequence[int], ridge_alone: bool = False) -> float:
         """sum lambda/2 ||V||^2 over the weights of some segments' regressions, as it stands in E_Q, and unless

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from macmpi.half_steps.parts import Inputs, Parts
 from macmpi.nets.chain import with_data
 from macmpi.nets.design import at, total_of
-from macmpi.nets.joint import Joint, JointLoss
 from macmpi.nets.losses import Metric, Squared, metric, times
-from macmpi.nets.regression import joined
+from macmpi.nets.regression import Joint, JointLoss, joined
 from macmpi.parallel.points import Points
 from macmpi.plan.plan import Plan
 from macmpi.plan.work_lists import Job, WorkList
@@ -173,34 +172,23 @@ def _damped(M: Array) -> Array:
 class WInputs:
     """The regressions of a work list are made of this, and of the weights and Grams of the state.
 
-    coordinates: z_k - u_k of all sites; first: what never changes, if it is needed; inputs: what each segment's
-    regression reads; cores: the targets of this rank's regressions that a quantiser follows; at_hand: of regressions
-    that are fitted to points at hand.
+    coordinates: z_k - u_k of all sites; inputs: what each segment's regression reads; at_hand: of it the rows of the
+    points at hand, where it is fitted to these.
     """
 
     parts: Parts
     state: State[MacState]
     metrics: tuple[Metric, ...]
     coordinates: Rows
-    first: Inputs | None = None
     inputs: dict[int, Inputs] = field(default_factory=dict)
-    cores: dict[int, Rows] = field(default_factory=dict)
-    at_hand: dict[int, AtHand] = field(default_factory=dict)
-
-
-class AtHand(NamedTuple):
-    """The rows of the points at hand: what a regression reads, its targets, weights (n,) where there are some."""
-
-    inputs: Inputs
-    targets: Array
-    weights: Array | None
+    at_hand: dict[int, Inputs] = field(default_factory=dict)
 
 
 def prepare_w(parts: Parts, work: WorkList, state: State[MacState]) -> WInputs:
     """Prepares the regressions of a work list: features by points, then Allgatherv.  Collective: yes."""
     forms, Z = measured(parts, state) if work.jobs else ((), state.Z)
     first = parts.first(state) if 0 in work.features else None
-    given = WInputs(parts, state, forms, Z, first)
+    given = WInputs(parts, state, forms, Z)
     alone = len(parts.plan.chain.groups[0]) == 1
     for k in sorted(work.segments | work.fresh):
         given.inputs[k] = first if first and k == 0 and alone else parts.inputs_of_group(k, state)
@@ -208,24 +196,24 @@ def prepare_w(parts: Parts, work: WorkList, state: State[MacState]) -> WInputs:
     for k in sorted(work.segments):
         at_hand = parts.plan.work.at_hand(k)
         if parts.plan.chain.segments[k].trailing and (at_hand or k in own):
-            given.cores[k] = _core_targets(given, k)
+            given.inputs[k] = replace(given.inputs[k], targets=_core_targets(given, k))
         if at_hand:
             given.at_hand[k] = _at_hand(given, k)
     return given
 
 
-def _at_hand(given: WInputs, k: int) -> AtHand:
+def _at_hand(given: WInputs, k: int) -> Inputs:
     """Gathers what the regression of a segment reads of the points at hand.  Collective: yes."""
     own, regression = given.inputs[k], given.parts.plan.resolved.regressions[k]
     gather, share, w = given.parts.points.at_hand, given.parts.points.share, given.parts.data.weights
     features = gather(own.features)
     design = features if own.design is own.features else gather(own.design)
     rounded = design if own.rounded is own.design else gather(own.rounded)
-    T = given.cores[k] if regression.by_unit and k in given.cores else targets_of_group(given, k)
+    T = targets_of_group(given, k) if own.targets is None or not regression.by_unit else own.targets
     weights = None if w is None else gather(w)
     if share < 1.0 and not regression.by_fitter:  # the ridge is that of all points
         weights = (np.ones(len(features)) if weights is None else weights) / share
-    return AtHand(Inputs(features, design, rounded), gather(T), weights)
+    return Inputs(features, design, rounded, gather(T), weights)
 
 
 def measured(parts: Parts, state: State[MacState]) -> tuple[tuple[Metric, ...], Rows]:
@@ -250,9 +238,9 @@ def targets_of_group(given: WInputs, k: int) -> Rows:
 
 def unit_targets(given: WInputs, k: int, units: slice) -> Rows:
     """Units of segment k's regression have to give the targets of the segment, less what is added.  Collective: no."""
-    few, inputs = given.at_hand.get(k), given.inputs[k]
-    T = few.targets if few else given.cores[k] if k in given.cores else targets_of_group(given, k)
-    passed = (few.inputs if few else inputs).features if given.parts.plan.chain.segments[k].added else None
+    own = given.at_hand.get(k, given.inputs[k])
+    T = targets_of_group(given, k) if own.targets is None else own.targets
+    passed = own.features if given.parts.plan.chain.segments[k].added else None
     return given.parts.points.here(given.parts.plan.chain.views[k].targets(T, passed, units))
 
 
@@ -276,7 +264,8 @@ def _core_targets(given: WInputs, k: int) -> Rows:
 def layer_gram(given: WInputs, k: int) -> LayerGram:
     """The units of a segment share this, at the present Grams.  Collective: no."""
     plan, grams = given.parts.plan, given.state.own.grams
-    G = grams[plan.offsets.gram(k)].reshape(plan.offsets.gram_shapes[k])
+    side = plan.offsets.sides[k]
+    G = grams[plan.offsets.gram(k)].reshape(side, side)
     dtype = np.dtype(np.float32) if plan.resolved.regressions[k].single else plan.dtype
     ridge = plan.unit_ridge(k, given.state.mu)
     view = plan.chain.views[k]
@@ -292,7 +281,7 @@ def w_problem(given: WInputs, job: Job, factor: Any = None) -> WProblem:
     view, ridge, flat = plan.chain.views[k], plan.unit_ridge(k, state.mu), state.weights[job.place]
     restraints, P = plan.restraints(k, state.mu), 1 if job.units is None else view.rows_per_point
     few = given.at_hand.get(k)
-    inputs, weights = (few.inputs, few.weights) if few else (given.inputs[k], parts.data.weights)
+    inputs, weights = (few, few.weights) if few else (given.inputs[k], parts.data.weights)
     alike: dict[str, Any] = {
         "key": (plan.seed, state.iteration, k),
         "factor": factor,
@@ -301,7 +290,7 @@ def w_problem(given: WInputs, job: Job, factor: Any = None) -> WProblem:
         "point_weights": by_row(weights, P * len(inputs.features)),
     }
     if job.units is None:
-        T = few.targets if few else parts.points.here(targets_of_group(given, k))
+        T: Any = few.targets if few else parts.points.here(targets_of_group(given, k))
         segments, loss = _net_and_loss(given, k)
         of = flat[None], segments, loss, view.shapes, plan.ridges(k, state.mu), restraints
         return SegmentProblem(inputs.design, T, ridge, *of, **alike)

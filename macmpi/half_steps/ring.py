@@ -3,12 +3,12 @@
 A stochastic W-step, for comparison with the exact one by sums over points.  What travels is a job's weights and their
 velocity; points and coordinates stay.
 
-A submodel is a job of the W-step: units of a layer, in coordinates phi in which the Gram of its inputs is the identity,
-or a whole segment, whose phi are its weights as they are.  B blocks of points stand in a ring, contiguous runs of them
-on ranks.  A submodel starts at a block of its own and goes from each block to the next, from the last to the first; a
-round takes it once to each.  What it becomes depends on its way alone.  A rank takes it through all of its own blocks
-before it passes it on: a leg.  So a round is as many passes as there are ranks, whatever B is, and in each leg every
-rank works on what it has.
+A submodel is a job of the W-step: units of a layer, in coordinates phi in which the Gram of their inputs is the
+identity, or a whole segment, whose phi are its weights as they are.  B blocks of points stand in a ring, contiguous
+runs of them on ranks.  A submodel starts at a block of its own and goes from each block to the next, from the last to
+the first; a round takes it once to each.  What it becomes depends on its way alone.  A rank takes it through all of its
+own blocks before it passes it on: a leg.  So a round is as many passes as there are ranks, whatever B is, and in each
+leg every rank works on what it has.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from itertools import groupby
 
 import numpy as np
 
-from macmpi.half_steps.problems import WInputs, layer_gram, targets, w_problem
+from macmpi.half_steps.problems import WInputs, layer_gram, unit_targets, w_problem
 from macmpi.nets.design import at
 from macmpi.nets.layers.activation import function
-from macmpi.parallel import balance, tiles
+from macmpi.parallel import tiles
 from macmpi.parallel.streams import stream
 from macmpi.parallel.tiles import BLOCKS, Tile
 from macmpi.plan.work_lists import Job
+from macmpi.reductions import EVERY
 from macmpi.solvers import better
-from macmpi.solvers.grams import Whitening
-from macmpi.solvers.w_descent import SGDW, Gradient
-from macmpi.solvers.w_problem import UnitProblem
+from macmpi.solvers.gradient_solvers import SGDW, Gradient
+from macmpi.solvers.grams import UnitWhitening, Whitening
+from macmpi.solvers.w_problem import UnitProblem, WProblem
 from macmpi.typing import Array
 
 
@@ -65,9 +66,18 @@ def _keep_better(given: WInputs, jobs: Sequence[Job], found: Array) -> None:
     starts = [np.array(problem.start, dtype=float) for problem in problems]
     ends = [found[job.place].reshape(s.shape).astype(float) for job, s in zip(wholes, starts, strict=True)]
     pairs = [(p, theta) for p, both in zip(problems, zip(starts, ends, strict=True), strict=True) for theta in both]
+    views = [given.parts.plan.chain.views[job.segment] for job in wholes for _ in range(2)]
+
+    def errors(rows: slice) -> tuple[Array, ...]:
+        found = []
+        for (problem, theta), view in zip(pairs, views, strict=True):
+            P = view.rows_per_point if problem.by_unit else 1
+            found.append(problem.partial(theta, slice(P * rows.start, P * rows.stop), slope=False)[0])
+        return tuple(found)
+
     with np.errstate(over="ignore", invalid="ignore"):
-        sums = given.parts.over_points(lambda rows: tuple(p.partial(theta, rows, slope=False)[0] for p, theta in pairs))
-        values = [s + p.ridge_part(theta)[0] for s, (p, theta) in zip(sums, pairs, strict=True)]
+        sums = given.parts.over_points(errors)
+    values = [s + p.ridge_part(theta)[0] for s, (p, theta) in zip(sums, pairs, strict=True)]
     for i, job in enumerate(wholes):
         given.state.weights[job.place] = better(starts[i], values[2 * i], ends[i], values[2 * i + 1]).ravel()
 
@@ -79,88 +89,89 @@ def _joined(jobs: Sequence[Job]) -> Job:
     return Job(first.segment, units, slice(first.place.start, last.place.stop), 0.0)
 
 
-class Whole:
-    """A segment is trained as a whole, all of its weights at once: phi are these.  Collective: no."""
+class Travelling:
+    """The jobs of a segment, trained by the gradients of their W-problems.
 
-    def __init__(self, given: WInputs) -> None:
-        self._given = given
+    phi are the weights of each unit in coordinates in which the Gram of what it reads is the identity; of a segment
+    that is trained as a whole, they are its weights as they are.  Collective: no.
+    """
 
-    def into(self, theta: Array) -> Array:
-        """phi of some weights.  Collective: no."""
-        return theta
+    def __init__(self, k: int, given: WInputs) -> None:
+        plan = given.parts.plan
+        assert plan.resolved.ring is not None
+        self._k, self._given, self._view = k, given, plan.chain.views[k]
+        self._by_unit = plan.resolved.regressions[k].by_unit
+        self._factor = plan.resolved.ring.system.prepare(layer_gram(given, k)) if self._by_unit else None
+        self._problems: dict[int, tuple[WProblem, UnitWhitening]] = {}
 
-    def back(self, phi: Array) -> Array:
-        """The weights of some phi.  Collective: no."""
-        return phi
+    def problem(self, job: Job) -> tuple[WProblem, UnitWhitening]:
+        """A job's W-problem, and what turns its weights into phi.  Collective: no."""
+        if job.place.start not in self._problems:
+            problem = w_problem(self._given, job, self._factor)
+            self._problems[job.place.start] = problem, UnitWhitening(problem.parts())
+        return self._problems[job.place.start]
 
     def fastest(self, points: float, momentum: float) -> float:
-        """The highest rate for minibatches of `points` points.  Collective: no."""
-        return float("inf")
+        """The most at which the noise of minibatches of `points` points does not undo what they do.
+
+        For a linear unit, with the error e of phi and H a minibatch's Gram where that of all points is the identity,
+        E||(I - r H) e||^2 = (1 - 2 r + r^2 (1 + width / points)) ||e||^2, least at r = 1 / (1 + width / points); half
+        of that.  Momentum makes steps 1 / (1 - momentum) times, a slope s of the activation s^2 times as long.
+        No limit is known for a segment that is trained as a whole.  Collective: no.
+        """
+        if not self._by_unit:
+            return float("inf")
+        noise = 1.0 + self._view.shapes[0][1] / points
+        slope = function(self._view.segments[0].activation).steepest
+        return 0.5 * (1.0 - momentum) / (slope**2 * noise)
 
     def at(self, order: Array) -> Callable[[Job], Gradient]:
         """The gradients of its jobs at some points of this rank, of which minibatches are runs.
 
-        The mean gradient of a minibatch, divided by the points' mean weight, and the ridge's share of a point.
+        N times the mean gradient of a minibatch, and the ridge's; of a segment divided by the weight of all points.
         Collective: no.
         """
+        P, points = (self._view.rows_per_point if self._by_unit else 1), self._given.parts.plan.n_train
+        rows_of = (P * order[:, None] + np.arange(P)).reshape(len(order), P)
 
         def of(job: Job) -> Gradient:
-            problem, points = w_problem(self._given, job), self._given.parts.plan.n_train
+            problem, whitening = self.problem(job)
+            weight = 1.0 if self._by_unit else problem.rows
 
-            def gradient(theta: Array, rows: slice) -> Array:
-                _, G = problem.partial(theta, order[rows], slope=True)
-                mean = G / (rows.stop - rows.start) * (points / problem.rows)
-                return mean + problem.ridge_part(theta)[1] / problem.rows
+            def gradient(phi: Array, rows: slice) -> Array:
+                theta = whitening.back(phi)
+                _, G = problem.partial(theta, rows_of[rows].ravel(), slope=True)
+                mean = G / (rows.stop - rows.start) * (points / weight)
+                return whitening.pull(mean + problem.ridge_part(theta)[1] / weight)
 
             return gradient
 
         return of
 
 
-class Units(Whole):
-    """A layer of units; its features [A, 1] L^-T, which phi multiplies, are made once: n (D + 1) numbers.
+class Dense(Travelling):
+    """A layer of dense units; its features [A, 1] L^-T, which phi multiplies, are made once: n (D + 1) numbers.
 
     Collective: no.
     """
 
     def __init__(self, k: int, given: WInputs, here: Sequence[Tile]) -> None:
+        super().__init__(k, given)
         plan, inputs = given.parts.plan, given.inputs[k].design
-        super().__init__(given)
-        self._k = k
         self._points, self._ridge = plan.n_train, plan.unit_ridge(k, given.state.mu)
-        self._activation = plan.chain.segments[k].activation
-        assert plan.resolved.ring is not None
-        self._whitening = Whitening(plan.resolved.ring.system.factor(layer_gram(given, k)))
+        self._whitening = Whitening(self._factor)
         self._features = np.empty((given.parts.points.count, inputs.shape[1] + 1), plan.dtype)
         for tile in here:
             self._features[tile.rows] = self._whitening.features(inputs[tile.rows])
 
-    def into(self, theta: Array) -> Array:
-        return self._whitening.into(theta)
-
-    def back(self, phi: Array) -> Array:
-        return self._whitening.back(phi)
-
-    def fastest(self, points: float, momentum: float) -> float:
-        """The most at which the noise of minibatches does not undo what they do.
-
-        For a linear unit, with the error e of phi and H a minibatch's Gram where that of all points is the identity,
-        E||(I - r H) e||^2 = (1 - 2 r + r^2 (1 + width / points)) ||e||^2, least at r = 1 / (1 + width / points); half
-        of that.  Momentum makes steps 1 / (1 - momentum) times, a slope s of the activation s^2 times as long.
-        Collective: no.
-        """
-        noise = 1.0 + self._features.shape[1] / points
-        return 0.5 * (1.0 - momentum) / (function(self._activation).steepest ** 2 * noise)
-
     def at(self, order: Array) -> Callable[[Job], Gradient]:
-        """N times the mean gradient of a minibatch, and the ridge's.  Collective: no."""
-        A, T = self._features[order], targets(self._given, self._k)[order]
-        own = at(self._given.parts.data.weights, order)
+        A, T = self._features[order], unit_targets(self._given, self._k, EVERY)[order]
+        own, activation = at(self._given.parts.data.weights, order), self._view.segments[0].activation
 
         def of(job: Job) -> Gradient:
             assert job.units is not None
             start = np.empty((len(job.units), A.shape[1]))
-            units = UnitProblem(A, T[:, job.units.rows], 0.0, start, self._activation, point_weights=own)
+            units = UnitProblem(A, T[:, job.units.rows], 0.0, start, activation, point_weights=own)
 
             def gradient(phi: Array, rows: slice) -> Array:
                 _, G = units.partial(phi, rows, slope=True)
@@ -181,14 +192,15 @@ class Submodels:
     def __init__(self, given: WInputs, ring: Ring, rank: int) -> None:
         plan, state = given.parts.plan, given.state
         self._plan, self._state, self._ring, self._rank = plan, state, ring, rank
-        self._trained: dict[int, Whole] = {}
+        self._trained: dict[int, Travelling] = {}
         for k in sorted({job.segment for job in ring.jobs}):
-            by_unit = plan.resolved.regressions[k].by_unit
-            self._trained[k] = Units(k, given, plan.work.train.tiles_of(rank)) if by_unit else Whole(given)
+            dense = plan.resolved.regressions[k].by_unit and plan.chain.views[k].dense
+            self._trained[k] = Dense(k, given, plan.work.train.tiles_of(rank)) if dense else Travelling(k, given)
         self.flat = np.zeros(2 * plan.offsets.weights[-1])
+        self._phi, self._velocity = self.flat.reshape(2, -1)
         for job in self._at_home():
             theta = state.weights[job.place].astype(float).reshape(self._rows(job), -1)
-            self.flat[job.place] = self._trained[job.segment].into(theta).ravel()
+            self._phi[job.place] = self._whitening(job).into(theta).ravel()
 
     def _at_home(self) -> list[Job]:
         """The jobs that start and end on this rank."""
@@ -198,19 +210,18 @@ class Submodels:
         """phi has a row a unit."""
         return 1 if job.units is None else len(job.units)
 
+    def _whitening(self, job: Job) -> UnitWhitening:
+        """Turns the weights of a job into phi."""
+        return self._trained[job.segment].problem(job)[1]
+
     def parts(self, leg: int) -> dict[int, list[slice]]:
         """Gives the places in `flat` of what this rank and the one before have in a leg: none asks for others.
 
         Collective: no.
         """
         of = {r % self._ring.ranks for r in (self._rank, self._rank - 1)}
-        held = {r: [self._ring.jobs[j].place for j in self._ring.at(r, leg)] for r in of}
-        return {r: [*places, *(self._velocity_at(place) for place in places)] for r, places in held.items()}
-
-    def _velocity_at(self, place: slice) -> slice:
-        """Gives the place of the velocity of what lies at a place."""
-        M = self._plan.offsets.weights[-1]
-        return slice(M + place.start, M + place.stop)
+        held, M = {r: [self._ring.jobs[j].place for j in self._ring.at(r, leg)] for r in of}, len(self._phi)
+        return {r: [*own, *(slice(M + place.start, M + place.stop) for place in own)] for r, own in held.items()}
 
     def visit(self, block: int, rows: Tile, leg: int, solver: SGDW) -> None:
         """The minibatches of a block, of which this rank has the rows, for each job that comes to it in this leg.
@@ -227,18 +238,16 @@ class Submodels:
             trained, gradient_of = self._trained[k], self._trained[k].at(order)
             rate = min(solver.rate, trained.fastest(len(rows) / len(batches), solver.momentum))
             for job in (ring.jobs[j] for *_, j in group):
-                places = job.place, self._velocity_at(job.place)
-                phi, velocity = (self.flat[place].reshape(self._rows(job), -1) for place in places)
+                phi, velocity = (own[job.place].reshape(self._rows(job), -1) for own in (self._phi, self._velocity))
                 after = solver.steps(phi, velocity, batches, gradient_of(job), rate)
-                for place, array in zip(places, after, strict=True):
-                    self.flat[place] = array.ravel()
+                self._phi[job.place], self._velocity[job.place] = (found.ravel() for found in after)
 
     def found(self) -> Array:
         """All weights, flat; again those of the jobs that have come home to this rank.  Collective: no."""
         weights = self._state.weights.copy()
         for job in self._at_home():
-            phi = self.flat[job.place].reshape(self._rows(job), -1)
-            weights[job.place] = self._trained[job.segment].back(phi).ravel()
+            phi = self._phi[job.place].reshape(self._rows(job), -1)
+            weights[job.place] = self._whitening(job).back(phi).ravel()
         return weights
 
 
@@ -278,7 +287,7 @@ class Ring:
         Collective: no.
         """
         places = self.blocks if self.blocks <= BLOCKS else min(self.blocks, len(self.jobs))
-        owners = balance.assign_by_cost([job.cost for job in self.jobs], places)
+        owners = tiles.assign_by_cost([job.cost for job in self.jobs], places)
         found = {j: place * self.blocks // places for place, owned in enumerate(owners) for j in owned}
         return tuple(found[j] for j in range(len(self.jobs)))
 

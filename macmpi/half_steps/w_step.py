@@ -9,14 +9,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from macmpi import many
 from macmpi.half_steps.parts import Parts
 from macmpi.half_steps.problems import WInputs, layer_gram, measured, prepare_w, targets, w_problem
 from macmpi.half_steps.ring import travel
 from macmpi.nets.design import at, total_of
-from macmpi.parallel import balance
+from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.points import Points
 from macmpi.parallel.team import Team
@@ -58,17 +58,19 @@ def solve(parts: Parts, work: WorkList, state: State[MacState], plain: bool = Fa
         given = prepare_w(parts, work, state)
     by_rows = [k for k in sorted(work.segments) if parts.plan.resolved.regressions[k].by_rows]
     before = state.weights.copy() if by_rows else state.weights
-    first, ridge = given.first, parts.plan.unit_ridge(0, state.mu)
-    kept = {0: first.factor} if first and 0 not in work.fresh and first.ridge == ridge else {}
-    tasks = Solving(given, plain, kept)
+    ridge, first = parts.plan.unit_ridge(0, state.mu), 0 in work.features
+    known = first and 0 not in work.fresh and ridge in parts.first_factors
+    tasks = Solving(given, plain, {0: parts.first_factors[ridge]} if known else {})
     carry_out(work, tasks, parts.points, parts.team, parts.clock)
     if first and 0 in tasks.factors:
-        parts.keep(replace(first, ridge=ridge, factor=tasks.factors[0]))
+        parts.first_factors = {ridge: tasks.factors[0]}
     keep_better(parts, before, state, by_rows)
 
 
 class Solving:
-    """The tasks of a W-step; weights and Grams in place in its State.  Collective: where a method says so.
+    """Each kind of task of a W-step has a method that does it; weights and Grams are in place in its State.
+
+    A selection, which keeps other results, is a subclass.  Collective: where a method says so.
 
     factors: what has been made of the Gram of each segment.
     """
@@ -87,7 +89,7 @@ class Solving:
             view.by_row(self.given.inputs[k].rounded), view.over_rows(over_points), view.bias, rows, weights
         )
         if rows is None and team.common(grams):
-            own = balance.contiguous_runs(len(found), team.size)[team.rank].rows
+            own = tiles.contiguous_runs(len(found), team.size)[team.rank].rows
             grams[gram.place].reshape(found.shape)[own] = found[own]
         else:
             grams[gram.place] = found.ravel()
@@ -171,44 +173,18 @@ def _segment_error(parts: Parts, k: int, flat: Array, state: State[MacState]) ->
     given = WInputs(parts, state, *measured(parts, state))
     A, T, last = parts.inputs(k, state), targets(given, k), k == len(parts.plan.chain.sites)
 
-    def part(rows: slice) -> list[float]:
-        F, own = segment.forward(weights, A[rows]), at(parts.data.weights, rows)
-        if last:
-            return [float(total_of(parts.plan.resolved.loss.value(T[rows], F), own))]
-        return [0.5 * float(total_of(given.metrics[k].square(T[rows] - F), own))]
+    def add(rows: slice, out: Array) -> None:
+        F = segment.forward(weights, A[rows])
+        errors = parts.plan.resolved.loss.value(T[rows], F) if last else given.metrics[k].square(T[rows] - F)
+        out[0] = (1.0 if last else 0.5) * float(total_of(errors, at(parts.data.weights, rows)))
 
-    return float(parts.evaluation.total(parts.plan.work.train, part, 1)[0])
+    return float(parts.total(add, 1)[0])
 
 
 # --- work lists -------------------------------------------------------------------------------------------------------
 
 
-class Tasks(Protocol):
-    """Each kind of task has a method that does it; results are kept until they are asked for or exchanged.
-
-    Collective: where a method says so.
-    """
-
-    def gram(self, gram: Gram, over_points: OverPoints) -> None:
-        """Sums up a Gram, or some rows of it.  Collective: where `over_points` is."""
-
-    def factor(self, segment: int) -> None:
-        """Makes what the units of a segment share of its Gram.  Collective: yes."""
-
-    def solve(self, job: Job) -> None:
-        """Fits the weights of a job.  Collective: where no rank sums alone."""
-
-    def tour(self, jobs: Sequence[Job]) -> None:
-        """Sends jobs round the ring.  Collective: yes."""
-
-    def train(self, layer: Layer) -> None:
-        """Has a trainer find the weights of a layer.  Collective: no."""
-
-    def exchange(self, exchange: Exchange) -> None:
-        """Gives all ranks what each has found.  Collective: yes."""
-
-
-def carry_out(work: WorkList, tasks: Tasks, points: Points, team: Team, clock: Clock) -> None:
+def carry_out(work: WorkList, tasks: Solving, points: Points, team: Team, clock: Clock) -> None:
     """Do what a work list asks of this rank, phase by phase.  Collective: yes."""
     for phase in work.phases:
         with clock("w"):
@@ -220,7 +196,8 @@ def carry_out(work: WorkList, tasks: Tasks, points: Points, team: Team, clock: C
             tasks.exchange(phase.exchange)
 
 
-def _do(task: Task, tasks: Tasks, over_points: OverPoints) -> None:
+def _do(task: Task, tasks: Solving, over_points: OverPoints) -> None:
+    """Does a task.  Collective: where its kind says so."""
     match task:
         case Gram():
             tasks.gram(task, over_points)

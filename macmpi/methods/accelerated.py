@@ -19,17 +19,16 @@ own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from macmpi.half_steps.evaluation import NetErrors, net_sums
+from macmpi.half_steps.parts import NetErrors
 from macmpi.half_steps.w_step import fit
 from macmpi.mac import Mac
-from macmpi.nets.design import at
 from macmpi.solvers.descent import least_in_plane
 from macmpi.state import AcceleratedState, Errors, MacState, Pause, State, block_views, never
 from macmpi.typing import Array
@@ -49,13 +48,9 @@ class Accelerated(Mac):
         """A step in the plane of the last two moves is tried in each iteration.  Collective: no."""
         return self.plan.resolved.method.acceleration == "momentum"
 
-    def start_at(self, weights: Array, gradient_step: bool) -> State[AcceleratedState]:
-        """Does as MAC does, with a record of its own.  Collective: yes."""
-        return _owned(super().start_at(weights, gradient_step))
-
-    def start_from(self, codes: Array, seed: int, range_: float) -> State[AcceleratedState]:
-        """Does as MAC does, with a record of its own.  Collective: yes."""
-        return _owned(super().start_from(codes, seed, range_))
+    def new_record(self, state: State[MacState]) -> AcceleratedState:
+        """MAC's own, nothing shown and no move.  Collective: no."""
+        return AcceleratedState(**vars(state.own))
 
     def begin(self, state: State[Any]) -> None:
         """Does as MAC does; at first the iterate is shown.  Collective: yes."""
@@ -88,7 +83,7 @@ class Accelerated(Mac):
         ways = [plain - before, *([state.own.move] if len(state.own.move) else [])]
         lengths = self.lengths(ways, state).astype(plain.dtype)
         step = sum(x * way for x, way in zip(lengths, ways, strict=True))
-        error = self.parts.evaluation.nested(self.parts.weights(state)).error
+        error = self.parts.nested(self.parts.weights(state)).error
         for share in LENGTHS:
             state.weights[:] = self.parts.confined(plain + share * step, by=plain)
             self.parts.feasible(state)
@@ -108,16 +103,16 @@ class Accelerated(Mac):
         plan, data, c = self.plan, self.data, len(ways)
         blocks, apart = [block_views(way, plan.chain.block_shapes) for way in ways], spacing(plan.n_train)
 
-        def part(rows: slice) -> Array:
+        def add(rows: slice, out: Array) -> None:
             probed = slice(rows.start, rows.stop, apart)
             Y, tape = data.Y[probed], plan.chain.whole.tape(self.parts.weights(state), data.X[probed])
             changes = [tape.weight_jvp(way) for way in blocks]
             loss = self.parts.loss_at(probed)
             residual, root = loss.residual(Y, tape.F), loss.root(Y, tape.F)
             curved = [root.normal(change) for change in changes]
-            return np.array([float(np.vdot(a, b)) for a in changes for b in (*curved, residual)])
+            out[:] = [float(np.vdot(a, b)) for a in changes for b in (*curved, residual)]
 
-        sums = self.parts.evaluation.total(plan.work.train, part, c * (c + 1)).reshape(c, c + 1)
+        sums = self.parts.total(add, c * (c + 1)).reshape(c, c + 1)
         return self.team.from_root(lambda: least_in_plane(sums[:, :c], sums[:, c]))
 
     def _nested(
@@ -127,21 +122,16 @@ class Accelerated(Mac):
 
         Cost: a pass through the last segment for each.  Collective: yes.
         """
-        plan, data, last = self.plan, self.data, len(self.plan.chain.sites)
+        plan, last = self.plan, len(self.plan.chain.sites)
         segment, weights = plan.chain.segments[last], self.parts.weights(state)
-        outputs = [block_views(flat, plan.chain.block_shapes) for flat in flats]
-        X, Y = (data.X_val, data.Y_val) if validation else (data.X, data.Y)
-        points, w = (plan.work.validation, data.weights_val) if validation else (plan.work.train, data.weights)
+        nets = [block_views(flat, plan.chain.block_shapes) for flat in flats]
 
-        def part(rows: slice) -> list[float]:
-            A = plan.chain.coordinates(weights, X[rows])[-1] if validation else self.parts.inputs(last, state)[rows]
-            found: list[float] = []
-            for F in (segment.forward(own, A) for own in outputs):
-                found += net_sums(plan.resolved.loss, Y[rows], F, at(w, rows))
-            return found
+        def outputs(rows: slice) -> Iterator[Array]:
+            X_val, Z = self.data.X_val, self.parts.inputs(last, state)
+            A = plan.chain.coordinates(weights, X_val[rows])[-1] if validation else Z[rows]
+            yield from (segment.forward(own, A) for own in nets)
 
-        sums = self.parts.evaluation.total(points, part, 3 * len(flats)).reshape(-1, 3).tolist()
-        return [NetErrors(error / weight, wrong / weight) for error, wrong, weight in sums]
+        return self.parts.errors(outputs, len(nets), validation)
 
     def _fit_output(self, state: State[AcceleratedState]) -> None:
         """The weights to show: the last segment's regression at feasible coordinates, where it lowers E1.
@@ -172,10 +162,6 @@ class Accelerated(Mac):
     def finish(self, state: State[Any]) -> State[MacState]:
         """Ends as MAC does, from the iterate.  Collective: yes."""
         return super().finish(replace(state, own=replace(state.own, shown=np.empty(0))))
-
-
-def _owned(state: State[MacState]) -> State[AcceleratedState]:
-    return state.owned_by(AcceleratedState(**vars(state.own)))
 
 
 def spacing(n: int) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from macmpi.account import COORDINATES, Account
+from macmpi.half_steps.method import COORDINATES, Account
 from macmpi.half_steps.w_step import fit
 from macmpi.mac import Mac
 from macmpi.nets.design import adjoint, apply
@@ -90,15 +90,15 @@ class Alternating(Mac):
         n_in, decoder = chain.inputs(block), chain.part(chain.sites[0], len(chain.maps))
         features, Y = self.parts.first(state).features, self.data.Y
 
-        def part(rows: slice) -> Array:
+        def add(rows: slice, out: Array) -> None:
             A = features[rows]
             F, tangent = decoder.linearise(weights, apply(A, W))
             own = self.parts.loss_at(rows)
             slope = adjoint(-tangent.vjp(own.residual(Y[rows], F)), A, W.shape[1] > n_in)
-            return np.append(slope.ravel(), own.value(Y[rows], F).sum())
+            out[:-1], out[-1] = slope.ravel(), own.value(Y[rows], F).sum()
 
         with self.clock("w"):
-            sums = self.parts.evaluation.total(plan.work.train, part, W.size + 1)
+            sums = self.parts.total(add, W.size + 1)
         ridge = plan.unit_ridge(0, state.mu) * plan.penalty_weight(0, state.mu)
         V = W.copy()
         V[:, n_in:] = 0.0

@@ -14,9 +14,8 @@ from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from macmpi.account import COORDINATES, FLAT, Account
 from macmpi.data.dataset import Dataset
-from macmpi.methods.choose import Nested
+from macmpi.half_steps.method import COORDINATES, FLAT, Account, TrainingMethod
 from macmpi.nets.design import at
 from macmpi.nets.losses import weighted
 from macmpi.parallel import tiles
@@ -24,10 +23,9 @@ from macmpi.parallel.clock import Clock
 from macmpi.parallel.shared_work import TreeSum
 from macmpi.parallel.streams import stream
 from macmpi.parallel.team import Team
-from macmpi.plan.plan import Plan
-from macmpi.plan.work import SHARED
+from macmpi.plan.plan import SHARED, Plan
 from macmpi.solvers.descent import ARMIJO, PAIRS, inverse_times, pair
-from macmpi.state import AdamState, LineSearchState, Pause, RecordT, SgdState, State, block_views, never
+from macmpi.state import AdamState, LineSearchState, MacState, Pause, RecordT, SgdState, State, block_views, never
 from macmpi.typing import Array
 
 BETA2, EPSILON = 0.999, 1e-8
@@ -51,7 +49,7 @@ GROW, WITHIN = (1.1, 10.0), 0.1
 Kind = TypeVar("Kind", bound=SgdState)
 
 
-class Backprop(Nested[RecordT]):
+class Backprop(TrainingMethod[RecordT]):
     """A baseline sums E1 and its gradient over some points.  Collective: where a method says so.
 
     called, reads: the method's name, and the keys that it reads.
@@ -138,9 +136,9 @@ class Sgd(Minibatches[SgdState]):
 
     called, reads = "SGD", ("batch", "rate", "momentum")
 
-    def new_record(self, weights: Array) -> SgdState:
+    def new_record(self, state: State[MacState]) -> SgdState:
         """No step before the first.  Collective: no."""
-        return SgdState(np.zeros_like(weights))
+        return SgdState(np.zeros_like(state.weights))
 
     def move(self, gradient: Array, state: State[SgdState]) -> None:
         """The step; writes over the gradient.  Collective: no."""
@@ -154,9 +152,9 @@ class Adam(Minibatches[AdamState]):
 
     called = "Adam"
 
-    def new_record(self, weights: Array) -> AdamState:
+    def new_record(self, state: State[MacState]) -> AdamState:
         """No step, no mean squares.  Collective: no."""
-        return AdamState(np.zeros_like(weights), mean_squares=np.zeros_like(weights))
+        return AdamState(np.zeros_like(state.weights), mean_squares=np.zeros_like(state.weights))
 
     def move(self, gradient: Array, state: State[AdamState]) -> None:
         """The step; writes over the gradient.  Collective: no."""
@@ -201,7 +199,7 @@ class Descent(Backprop[LineSearchState]):
         super().__init__(plan, data, team, clock)
         self.sum = TreeSum(len(plan.work.train.blocks), team)
 
-    def new_record(self, weights: Array) -> LineSearchState:
+    def new_record(self, state: State[MacState]) -> LineSearchState:
         """An empty record.  Collective: no."""
         return LineSearchState()
 

@@ -107,11 +107,8 @@ def principal_codes(X: Array, dimensions: int, spread: float, weights: Array | N
     found = min(dimensions, len(G))
     values, vectors = linalg.eigh(G, subset_by_index=(len(G) - found, len(G) - 1))
     directions = B.T @ vectors if wide else vectors
-    if weights is None:
-        scores = vectors * np.sqrt(np.maximum(values, 0.0)) if wide else A @ vectors
-    else:
-        length = np.sqrt(np.maximum(values, np.finfo(float).tiny)) if wide else 1.0
-        scores = A @ (directions / length)
+    length = np.sqrt(np.maximum(values, np.finfo(float).tiny)) if wide else 1.0
+    scores = vectors * length if wide and weights is None else A @ (directions / length)
     Z = np.zeros((len(A), dimensions))
     Z[:, :found] = (scores * _signs(directions))[:, ::-1]
     deviation = Z[:, 0].std() if weights is None else np.sqrt(weights @ np.square(Z[:, 0]) / weights.sum())

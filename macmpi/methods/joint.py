@@ -15,9 +15,8 @@ large: so the path of theorem B.3 can be followed to where rounding ends it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,9 +26,7 @@ from macmpi.half_steps.problems import ZInputs, prepare_z, z_problem
 from macmpi.mac import Mac
 from macmpi.nets.design import at, row_dots, total_of
 from macmpi.nets.layers import Map
-from macmpi.parallel.shared_work import TreeSum
 from macmpi.parallel.streams import stream
-from macmpi.parallel.tiles import Tile
 from macmpi.solvers.arrow import Arrow, arrow_of, settled
 from macmpi.solvers.descent import conjugate_gradients
 from macmpi.solvers.grams import inputs_gram
@@ -67,28 +64,9 @@ ROUNDING = 64.0
 class Joint(Mac):
     """Newton's method in weights and coordinates as a Method.  Collective: where a method says so."""
 
-    def start_at(self, weights: Array, gradient_step: bool) -> State[JointState]:
-        """Does as MAC does, with a record of its own.  Collective: yes."""
-        return _owned(super().start_at(weights, gradient_step))
-
-    def start_from(self, codes: Array, seed: int, range_: float) -> State[JointState]:
-        """Does as MAC does, with a record of its own.  Collective: yes."""
-        return _owned(super().start_from(codes, seed, range_))
-
-    @cached_property
-    def tiles(self) -> Sequence[Tile]:
-        """The tiles of this rank's points.  Collective: no."""
-        return self.plan.work.train.tiles_of(self.team.rank)
-
-    @cached_property
-    def sums(self) -> TreeSum:
-        """Sums over the tiles.  Collective: yes, the first time."""
-        return self.plan.work.train.tile_sums(self.team)
-
-    def total(self, add: Callable[[slice, Array], None], width: int) -> Array:
-        """The sum of what add(rows, out) adds to out (width,) for each tile.  Collective: yes."""
-        own = dict(enumerate(self.tiles, self.sums.own.start))
-        return self.sums(lambda i, out: add(own[i].rows, out), width)
+    def new_record(self, state: State[MacState]) -> JointState:
+        """MAC's own, and the first damping.  Collective: no."""
+        return JointState(**vars(state.own), damping=FIRST)
 
     def sweep(self, state: State[Any], pause: Pause = never) -> bool:
         """One step; none, where no damping lets E_Q + ridge fall.  Collective: yes.
@@ -128,7 +106,7 @@ class Joint(Mac):
         """Z-steps at the present weights: the Hessian at coordinates of another mu says nothing.  Collective: yes."""
         given, solver = prepare_z(self.parts, state), GaussNewtonZ(Z_STEPS, 1.0, direction="direct")
         with self.parts.points.writing(state.Z), self.clock("z"):
-            for tile in self.tiles:
+            for tile in self.plan.work.train.tiles_of(self.team.rank):
                 state.Z[tile.rows] = solver.solve(z_problem(given, tile.rows), None).Z
 
     def _followed(self, system: System, state: State[Any], step: Array) -> tuple[dict[int, Array], float]:
@@ -152,7 +130,7 @@ class Joint(Mac):
             out[0] += total_of(problem.values(Z), at(self.data.weights, rows))
 
         with self.clock("z"):
-            (error,) = self.total(part, 1)
+            (error,) = self.parts.total(part, 1)
         return found, float(error) + self.shaping(state)
 
     def shaping(self, state: State[Any]) -> float:
@@ -175,7 +153,7 @@ class System:
         sides = [pair if _is_linear(map_) else (1, 1) for map_, pair in zip(self.blocks, self.shapes, strict=True)]
         forms = tuple((n, n) for pair in sides for n in pair)
         with joint.clock("z"):
-            rows = [tile.rows for tile in joint.tiles]
+            rows = [tile.rows for tile in self.plan.work.train.tiles_of(joint.team.rank)]
             self.arrows = {own.start: arrow_of(z_problem(self.given, own), at(weights, own)) for own in rows}
 
             def add(rows: slice, out: Array) -> None:
@@ -184,7 +162,7 @@ class System:
                 out[P : P + 2] += [total_of(found, arrow.weights) for found in (arrow.values, arrow.falls)]
                 self._add_forms(arrow, rows, block_views(out[P + 2 :], forms))
 
-            sums = joint.total(add, P + 2 + sum(n * n for n, _ in forms))
+            sums = joint.parts.total(add, P + 2 + sum(n * n for n, _ in forms))
         self.slope = sums[:P] - ridge_gradient(joint.parts, state)
         self.error, self.falls = float(sums[P]) + joint.shaping(state), float(sums[P + 1])
         with joint.clock("w"):
@@ -198,15 +176,15 @@ class System:
         plan, rank = self.plan, self.joint.team.rank
         first = plan.work.train.held(rank).start + rows.start
         for i in range(DRAWS):
-            for k, tape, U in arrow.draws(stream(plan.seed, "metrics", self.state.iteration, first, i)):
+            for tape, U in arrow.draws(stream(plan.seed, "metrics", self.state.iteration, first, i)):
                 for step, dF in tape.backwards(U):
                     assert step.W is not None and step.block is not None
                     D = dF[:, : step.map.own.n_out] / np.sqrt(DRAWS * plan.n_train)
                     squares = shared_metric(D.T @ D, len(step.W)) if _is_linear(step.map) else row_dots(D, D).sum()
-                    forms[2 * plan.features[k].parameter_blocks[step.block]][:] += squares
-        for segment, tape in zip(plan.features, arrow.tapes, strict=True):
+                    forms[2 * step.block][:] += squares
+        for tape in arrow.tapes:
             grams = tape.scales(lambda step: inputs_gram(step, arrow.weights))
-            for block, G in zip(segment.parameter_blocks, grams, strict=True):
+            for block, G in zip(tape.blocks, grams, strict=True):
                 forms[2 * block + 1][:] += G
 
     def step(self, damping: float) -> tuple[Array, float, float]:
@@ -251,7 +229,7 @@ class System:
             self.arrows[rows.start].add_product(changes, share, block_views(out, self.shapes))
 
         moved = replace(self.state, weights=direction)
-        return self.joint.total(add, len(direction)) + ridge_gradient(self.joint.parts, moved)
+        return self.joint.parts.total(add, len(direction)) + ridge_gradient(self.joint.parts, moved)
 
     def _preconditioned(self, R: Array, damping: float) -> Array:
         """(M_k (x) G_k + ridge + damping)^-1 R of each layer; of others than linear maps for numbers M_k and G_k.
@@ -269,7 +247,3 @@ class System:
 
 def _is_linear(map_: Map) -> bool:
     return "linear" in map_.own.capabilities
-
-
-def _owned(state: State[MacState]) -> State[JointState]:
-    return state.owned_by(JointState(**vars(state.own), damping=FIRST))

@@ -3,31 +3,192 @@
     min over W of E_Q(W, Z; mu) + C(W),   C(W) = c eps_1^2 |W_1| + ... + c eps_K^2 |W_K|
 
 separates over the regressions between two sites, so each takes its best candidate by itself: the number of its centres
-and their width.  The candidates' centres are prefixes of one order of the points, so that one factor holds the errors
-of all of them (`candidates.py`).  Where ridges are compared too, E_Q counts without its ridge, which a smaller one
-always lowers, and |W| is the effective number of weights, tr(G (G + ridge I)^-1) for each output.
+and their width.  Where ridges are compared too, E_Q counts without its ridge, which a smaller one always lowers, and
+|W| is the effective number of weights, tr(G (G + ridge I)^-1) for each output.
+
+The candidates' centres are prefixes of one order of the points, so that one factor holds the errors of all of them.
+With the Gram G of the inputs Phi and R^T R = G + D, D the ridge on the diagonal, the first M inputs have
+
+    min over W of 1/2 ||T - Phi W^T||^2 + 1/2 sum_h w_h D w_h^T = 1/2 ||T||^2 - 1/2 ||(R^-T Phi^T T)_1..M||^2,
+
+reached at W^T = R_M^-1 (R^-T Phi^T T)_1..M, and tr(G_M (G_M + D_M)^-1) = M - tr(D_M R_M^-1 R_M^-T) effective weights an
+output: the leading blocks of R and of R^-1 are those of the first M inputs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from macmpi.data.dataset import Dataset
 from macmpi.half_steps.parts import Parts
-from macmpi.half_steps.problems import WInputs, prepare_w
-from macmpi.half_steps.w_step import carry_out, fit
+from macmpi.half_steps.problems import WInputs, prepare_w, unit_targets
+from macmpi.half_steps.w_step import Solving, carry_out, fit
 from macmpi.mac import Mac
-from macmpi.methods.candidates import Candidates, Comparing, candidates_of
+from macmpi.nets.design import adjoint
 from macmpi.parallel.clock import Clock
+from macmpi.parallel.lapack import by_transpose, lapack
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
-from macmpi.plan.selectable import all_widths, width_places
+from macmpi.plan.selectable import Candidates, all_widths, candidates_of, width_places
+from macmpi.plan.work_lists import Exchange, Gram, Job, WorkList
+from macmpi.reductions import ALONE, InPieces, LazyRows, OverPoints, Rows
+from macmpi.solvers.closed_form import Factor, NormalEquations
+from macmpi.solvers.grams import LayerGram
+from macmpi.solvers.w_problem import UnitProblem, values
 from macmpi.state import Z_STEP, Architecture, MacState, Pause, State, never
 from macmpi.typing import Array
+
+
+class Comparing(Solving):
+    """The fits of all candidates, at the centres of the largest: the tasks of a work list.
+
+    largest: the plan of the largest candidates, of some widths; candidates: by segment; ridges: of each regression, its
+    own unit's.  features: what the regressions read, without which the centres of the largest candidate make it.
+    Collective: where a method says so.
+    """
+
+    def __init__(
+        self,
+        largest: Plan,
+        given: WInputs,
+        work: WorkList,
+        candidates: dict[int, Candidates],
+        ridges: Mapping[int, Sequence[float]],
+        features: dict[int, Rows] | None = None,
+    ) -> None:
+        super().__init__(given, plain=True, factors={})
+        self.plan, self.candidates, self.ridges = largest, candidates, ridges
+        team = given.parts.team
+        self._rows = team.array((largest.offsets.grams[-1],), np.float64)
+        by_rank = [work.jobs_of(rank) for rank in range(team.size if any(p.own for p in work.phases) else 1)]
+        self._counts = [len(jobs) for jobs in by_rank]
+        self._numbers = {job.place.start: i for i, job in enumerate(job for jobs in by_rank for job in jobs)}
+        widest = max(self._columns(job.segment) for job in work.jobs)
+        self._table = np.zeros((sum(self._counts), widest))
+        self._grams: dict[int, Array] = {}
+        self._roots: dict[tuple[int, float], Factor] = {}
+        self._inverses: dict[tuple[int, float], Array] = {}
+        self.features = features or {k: self._features(k) for k in work.features}
+
+    def _columns(self, segment: int) -> int:
+        own = self.candidates[segment]
+        return 1 + len(self.ridges[segment]) * len(own.counts) * (2 if own.ridges else 1)
+
+    def _features(self, segment: int) -> Rows:
+        """Phi (N, M) of the largest candidate.  Collective: yes."""
+        part, inputs = self.plan.chain.segments[segment], self.given.parts.inputs(segment, self.given.state)
+        if not part.leading:
+            return self.given.inputs[segment].design
+        basis, points = part.maps[0], self.given.parts.points
+        centres = self.plan.centres(part.parameter_blocks[0], points.at_hand(inputs), None)
+        lazy = LazyRows(lambda rows: basis.forward(centres, inputs[rows]), (len(inputs), basis.n_out), inputs.dtype)
+        return points.hold(lazy)
+
+    def gram(self, gram: Gram, over_points: OverPoints) -> None:
+        """The Gram of the largest candidate, or some rows of it.  Collective: where `over_points` is."""
+        k, rows = gram.segment, None if gram.rows is None else gram.rows.rows
+        found = NormalEquations().sum(self.features[k], over_points, self.plan.chain.views[k].bias, rows)
+        if rows is None:
+            self._grams[k] = found
+        else:
+            self._rows[gram.place] = found.ravel()
+
+    def factor(self, segment: int) -> None:
+        """R of a large Gram for each ridge, in pieces.  Collective: yes."""
+        for ridge in self.ridges[segment]:
+            self.root(segment, ridge, self.given.parts.in_pieces)
+
+    def root(self, segment: int, ridge: float, in_pieces: InPieces = ALONE) -> Factor:
+        """R^T and D for a ridge: those of the W-step in closed form, made once.  Collective: where `in_pieces` is."""
+        if (segment, ridge) not in self._roots:
+            plan = self.plan
+            side = plan.offsets.sides[segment]
+            rows = self._rows[plan.offsets.gram(segment)].reshape(side, side)
+            gram = LayerGram(self._grams.get(segment, rows), ridge, plan.dtype, plan.chain.views[segment].bias)
+            self._roots[segment, ridge] = NormalEquations().factor(gram, in_pieces)
+        return self._roots[segment, ridge]
+
+    def inverse(self, segment: int, ridge: float) -> Array:
+        """R^-1, made once.  Cost: M^3 / 3 flops.  Collective: no."""
+        if (segment, ridge) not in self._inverses:
+            self._inverses[segment, ridge] = np.triu(lapack.dtrtri(self.root(segment, ridge).lower.T, lower=0)[0])
+        return self._inverses[segment, ridge]
+
+    def degrees(self, segment: int, ridge: float) -> Array:
+        """tr(G_M (G_M + D_M)^-1) of the first M inputs, for each number M of them.  Collective: no."""
+        counts = self.candidates[segment].counts
+        S, added = self.inverse(segment, ridge), self.root(segment, ridge).added
+        held: Array = counts - np.cumsum(added @ (S * S))[counts - 1]
+        return np.clip(held, 0.0, counts)
+
+    def solve(self, job: Job) -> None:
+        """The objectives of some units, and the degrees of each.  Collective: where no rank sums alone."""
+        k, own = job.segment, self.candidates[job.segment]
+        held = [self.degrees(k, ridge) for ridge in self.ridges[k]] if own.ridges else []
+        self.found(job)[:] = np.concatenate([self.objectives(job), *held])
+
+    def found(self, job: Job) -> Array:
+        """Objectives of what is and of its segment's candidates, then degrees, once exchanged.  Collective: no."""
+        return self._table[self._numbers[job.place.start], : self._columns(job.segment)]
+
+    def exchange(self, exchange: Exchange) -> None:
+        """Rows of Grams, or the table of objectives.  Collective: yes."""
+        team = self.given.parts.team
+        if exchange.what == "weights" and exchange.parts:
+            team.gather_rows(self._table, self._counts)
+        elif exchange.what == "weights":
+            team.share_array(self._table)
+        elif exchange.parts:
+            team.gather_parts(self._rows, exchange.parts)
+
+    def objectives(self, job: Job) -> Array:
+        """1/2 ||T - Phi W^T||^2 + ridge/2 ||V||^2 of units as they are, then ridge by ridge of all numbers of inputs.
+
+        The ridge is left out where ridges are compared.  Collective: where no rank sums alone.
+        """
+        assert job.units is not None
+        k, rows, parts, state = job.segment, job.units.rows, self.given.parts, self.given.state
+        own, bias = self.candidates[k], self.plan.chain.views[k].bias
+        T, Phi = unit_targets(self.given, k, rows), self.features[k]
+
+        def part(points: slice) -> tuple[Array, ...]:
+            own = T[points]
+            return adjoint(own, Phi[points], bias), np.einsum("nh,nh->", own, own, dtype=float)
+
+        crossed, squares = parts.over_points(part)
+        found = list[Array]()
+        for ridge in self.ridges[k]:
+            root = self.root(k, ridge)
+            U = by_transpose(root.lower.T, crossed.T)
+            gains = np.cumsum(np.einsum("mh,mh->m", U, U))[own.counts - 1]
+            if own.ridges:
+                gains = gains + _shrunk(self.inverse(k, ridge), U, root.added, own.counts)
+            found.append(0.5 * (squares - gains))
+        W = parts.weights(state)[self.plan.chain.segments[k].regressed[0]][rows]
+        ridge = 0.0 if own.ridges else self.ridges[k][0]
+        present = values(UnitProblem(self.given.inputs[k].design, T, ridge, W, "linear"), W, parts.over_points).sum()
+        return np.concatenate([[present], *found])
+
+
+def _shrunk(S: Array, U: Array, added: Array, counts: Array) -> Array:
+    """sum_h w_h D w_h^T at the best weights W^T = R_M^-1 U_M of the first M inputs, for each M of `counts`."""
+    W, at, found = np.zeros_like(U), 0, list[float]()
+    for count in counts:
+        W[:count] += S[:count, at:count] @ U[at:count]
+        at = count
+        found.append(float(added[:count] @ np.einsum("mh,mh->m", W[:count], W[:count])))
+    return np.array(found)
+
+
+# --- the method -------------------------------------------------------------------------------------------------------
+
+
+Totals: TypeAlias = tuple[dict[int, list[tuple[Array, Array]]], dict[int, tuple[float, float]]]
+"""By segment, values and degrees: of the candidates of each width, and of what is."""
 
 
 class Best(NamedTuple):
@@ -54,34 +215,21 @@ class Selection(Mac):
         super().__init__(plan, data, team, clock)
         self.begun, self.of = plan.begun, plan.begun.resolved
         self.largest = self.begun.resized(self.of.units)
-        self.candidates = candidates_of(self.largest)
+        self.candidates = candidates_of(self.largest.resolved, plan.n_train)
         self.changed: bool | None = None
-        self._degrees = list[float]()
 
-    def begin(self, state: State[MacState]) -> None:
-        """Does as MAC does, and takes the degrees that a selection has left.  Collective: yes."""
-        super().begin(state)
-        self._degrees = [float(degrees) for degrees in state.own.degrees]
-
-    def notes(self) -> dict[str, Any]:
-        """For the record: C per point, the widths and ridges that are chosen, and what a selection did.
-
-        Collective: no.
-        """
+    def notes(self, state: State[MacState]) -> dict[str, Any]:
+        """C per point, widths and ridges that are chosen, and what a selection did, for the record.  Collective: no."""
         present = self._present()
-        cost = sum(float(c.cost(self._count(c), d)) for c, d in zip(self.candidates, self._known(), strict=True))
+        compared = [float(self._count(c)) for c in self.candidates if c.ridges]  # before the first one all inputs
+        known = iter(state.own.degrees.tolist() or compared)
+        cost = sum(float(c.cost(self._count(c), next(known) if c.ridges else None)) for c in self.candidates)
         said: dict[str, Any] = {"cost": cost / self.plan.n_train}
         if any(len(c.widths) > 1 for c in self.candidates):
             said["widths"] = list(present.widths)
         if any(c.ridges for c in self.candidates):
             said["ridges"] = list(present.ridges)
         return said | ({} if self.changed is None else {"phase": "selection", "changed": self.changed})
-
-    def _known(self) -> list[float | None]:
-        """The degrees of each regression, before the first selection all its inputs; None where M itself counts."""
-        all_inputs = [float(self._count(c)) for c in self.candidates if c.ridges]
-        held = iter(self._degrees or all_inputs)
-        return [next(held) if c.ridges else None for c in self.candidates]
 
     def _count(self, of: Candidates) -> Any:
         return np.array(self.plan.chain.block_shapes[of.block][1])
@@ -120,8 +268,8 @@ class Selection(Mac):
         self.changed = chosen != present
         if self.changed:
             self._become(chosen, present, kept, state)
-        self._degrees = [best.degrees for c, best in zip(self.candidates, found, strict=True) if c.ridges]
-        state.own.degrees = np.array(self._degrees)
+        compared = [best.degrees for c, best in zip(self.candidates, found, strict=True) if c.ridges]
+        state.own.degrees = np.array(compared)
         fit(self.parts, [k for k in range(len(self.plan.chain.segments)) if k not in kept], state)
 
     def _become(self, chosen: Architecture, present: Architecture, kept: set[int], state: State[MacState]) -> None:
@@ -162,75 +310,68 @@ class Selection(Mac):
 
     def _ridges(self, of: Candidates, mu: float) -> tuple[float, ...]:
         """The ridges that are compared at a mu, as penalty.ridge says them.  Collective: no."""
-        shaping = self.plan.resolved.shaping
-        if of.ridges and mu <= shaping.until_mu:
-            return of.ridges
-        return (shaping.ridges[shaping.layers.index(of.block)],)
+        return of.ridges if of.ridges and mu <= self.plan.resolved.shaping.until_mu else (self._ridge(of),)
 
-    def totals(
-        self, state: State[MacState]
-    ) -> tuple[dict[int, list[tuple[Array, Array]]], dict[int, tuple[float, float]]]:
+    def _ridge(self, of: Candidates) -> float:
+        """The ridge of a regression as it is.  Collective: no."""
+        shaping = self.plan.resolved.shaping
+        return shaping.ridges[shaping.layers.index(of.block)]
+
+    def totals(self, state: State[MacState]) -> Totals:
         """E_Q's part + C of every candidate (fitted) and of the incumbent (as it is), by segment.  Collective: yes.
 
         Of candidates, for each width, an array (ridges, counts) and the degrees of each; of the incumbent its value and
         degrees.  Cost: for all counts what one fit of the largest costs, for each width; for each ridge a factor and
         its inverse.
         """
-        segments, mu = [c.segment for c in self.candidates], state.mu
+        segments = [c.segment for c in self.candidates]
         with self.clock("w"):
             given = prepare_w(self.parts, self.plan.work.regressions(segments), state)
-        present = self._degrees_now(given, state)
+        present = self._degrees_now(given)
         tried: dict[int, list[tuple[Array, Array]]] = {k: [] for k in segments}
         held: dict[int, tuple[float, float]] = {}
         for i in range(max(max(len(c.widths), 1) for c in self.candidates)):
             own = {c.segment: c for c in self.candidates if i < max(len(c.widths), 1)}
-            for k, (now, values, degrees) in self._tried(self._of_width(i), own, given, mu).items():
-                tried[k].append((values, degrees))
+            for k, (now, costs, degrees) in self._tried(self._of_width(i), own, given).items():
+                tried[k].append((costs, degrees))
                 if not i:
                     value = now + float(own[k].cost(self._count(own[k]), present.get(k)))
                     held[k] = value, float(present.get(k, self._count(own[k])))
         return tried, held
 
     def _tried(
-        self, plan: Plan, own: dict[int, Candidates], given: WInputs, mu: float
+        self, plan: Plan, own: dict[int, Candidates], given: WInputs, features: dict[int, Rows] | None = None
     ) -> dict[int, tuple[float, Array, Array]]:
         """By segment, at one width: E_Q's part of what is; E_Q's part + C and degrees of candidates (ridges, counts).
 
-        Collective: yes.
+        features: as Comparing takes them.  Collective: yes.
         """
-        work, found = plan.work.regressions(list(own)), {}
-        ridges = {k: [self._own(c, r, mu) for r in self._ridges(c, mu)] for k, c in own.items()}
+        work, found, shaping = plan.work.regressions(list(own)), {}, self.plan.resolved.shaping
+        mu, last = given.state.mu, len(self.plan.chain.sites)
+        ridges = {k: [shaping.own(r, mu, k == last) for r in self._ridges(c, mu)] for k, c in own.items()}
         with self.clock("w"):
-            trial = Comparing(plan, given, work, own, ridges)
+            trial = Comparing(plan, given, work, own, ridges, features)
         carry_out(work, trial, self.parts.points, self.team, self.clock)
         for k, c in own.items():
             jobs = sorted((j for j in work.jobs if j.segment == k), key=lambda job: job.place.start)
             shape = len(ridges[k]), len(c.counts)
-            values = 1 + shape[0] * shape[1]
-            total = sum((trial.found(job)[:values] for job in jobs), np.zeros(values))
+            count = 1 + shape[0] * shape[1]
+            total = sum((trial.found(job)[:count] for job in jobs), np.zeros(count))
             total *= self.plan.penalty_weight(k, mu)
             degrees = np.broadcast_to(c.counts.astype(float), shape)
             if c.ridges:
-                degrees = trial.found(jobs[0])[values:].reshape(shape)
+                degrees = trial.found(jobs[0])[count:].reshape(shape)
             costs = np.stack([c.cost(c.counts, d if c.ridges else None) for d in degrees])
             found[k] = float(total[0]), total[1:].reshape(shape) + costs, degrees
         return found
 
-    def _degrees_now(self, given: WInputs, state: State[MacState]) -> dict[int, Any]:
+    def _degrees_now(self, given: WInputs) -> dict[int, float]:
         """The effective weights of an output of each regression whose ridge is compared, as it is.  Collective: yes."""
-        chosen = {c.segment: c for c in self.candidates if c.ridges}
-        if not chosen:
-            return {}
-        work, shaping = self.plan.work.regressions(list(chosen)), self.plan.resolved.shaping
-        ridges = {k: [self._own(c, shaping.ridges[shaping.layers.index(c.block)], state.mu)] for k, c in chosen.items()}
-        trial = Comparing(self.plan, given, work, {}, ridges, {k: own.design for k, own in given.inputs.items()})
-        carry_out(work, trial, self.parts.points, self.team, self.clock)
-        first = {job.segment: job for job in sorted(work.jobs, key=lambda job: job.place.start, reverse=True)}
-        return {k: float(trial.found(first[k])[0]) for k in chosen}
-
-    def _own(self, of: Candidates, ridge: float, mu: float) -> float:
-        """A ridge as the regression of a unit has it.  Collective: no."""
-        return self.plan.resolved.shaping.own(ridge, mu, of.segment == len(self.plan.chain.sites))
+        compared = [c for c in self.candidates if c.ridges]
+        present = {c.segment: c._replace(counts=self._count(c)[None], ridges=(self._ridge(c),)) for c in compared}
+        features = {k: given.inputs[k].design for k in present}
+        tried = self._tried(self.plan, present, given, features) if present else {}
+        return {k: float(degrees[0, 0]) for k, (_, _, degrees) in tried.items()}
 
     def _of_width(self, number: int) -> Plan:
         """The plan of the largest candidates, with width `number` of each.  Collective: no."""
@@ -238,9 +379,7 @@ class Selection(Mac):
         for c in self.candidates:
             if c.widths:
                 widths[width_places(self.of)[c.layer]] = c.widths[min(number, len(c.widths) - 1)]
-        if widths == all_widths(self.of):
-            return self.largest
-        return self.begun.resized(self.of.units, widths)
+        return self.largest if widths == all_widths(self.of) else self.begun.resized(self.of.units, widths)
 
 
 def _carried(flat: Array, old: Sequence[int], new: Sequence[int]) -> Array:

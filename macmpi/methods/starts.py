@@ -13,7 +13,7 @@ import numpy as np
 
 from macmpi.config import Start
 from macmpi.data.dataset import Dataset
-from macmpi.half_steps.ends import RANGE
+from macmpi.half_steps.method import RANGE
 from macmpi.mac import Mac
 from macmpi.methods.choose import Method, choose
 from macmpi.methods.embedding import elastic_embedding, principal_codes, principal_directions, rotation_to_signs
@@ -23,12 +23,11 @@ from macmpi.nets.layers import Map
 from macmpi.nets.losses import Loss
 from macmpi.nets.losses.constant import best_constant, start_targets
 from macmpi.parallel.streams import Stream, stream
-from macmpi.plan.penalty import Progress
 from macmpi.plan.plan import Plan
-from macmpi.plan.resolved import Resolved
+from macmpi.plan.resolved import Progress, Resolved
 from macmpi.reductions import EVERY, OverPoints, Rows, sum_over
-from macmpi.solvers.centres import Trainer
 from macmpi.solvers.cholesky import START, jitter
+from macmpi.solvers.fitters import Trainer
 from macmpi.solvers.w_gauss_newton import HessianFreeW
 from macmpi.solvers.w_problem import SegmentProblem
 from macmpi.state import State, block_views
@@ -78,7 +77,7 @@ def start(method: Method, origin: Origin) -> State[Any]:
     """The first State of a run, as [start] says.  Collective: yes."""
     keys = method.plan.resolved.start
     if coordinates_first(method.plan):
-        return method.start_from(codes(method, origin), keys.seed, range_of(keys))
+        return method.start_from(codes(method, origin), keys.seed, keys.range or RANGE)
     if keys.method in ("auto", "uniform"):
         return method.start(keys.range, keys.gradient_step, keys.seed)
     flat = np.zeros(method.plan.offsets.weights[-1])
@@ -92,7 +91,7 @@ def start(method: Method, origin: Origin) -> State[Any]:
     method.parts.team.share_array(flat)
     state = method.start_at(flat, keys.gradient_step and keys.method not in ("staged", "model"))
     if method.plan.resolved.before:
-        method.go_on(state, origin.last)  # type: ignore[union-attr]  # that of a stream
+        method.go_on(state, origin.last)  # type: ignore[attr-defined]  # that of a stream
     return state
 
 
@@ -102,11 +101,6 @@ def on_subset(method: Method) -> Method:
     if data is parts.data:
         return method
     return choose(method.plan.of_subset(len(data.X), len(data.X_val)), data, parts.team, parts.clock)
-
-
-def range_of(keys: Start) -> float:
-    """start.range, where 0 stands for RANGE."""
-    return keys.range or RANGE
 
 
 def coordinates_first(plan: Plan) -> bool:
@@ -130,7 +124,7 @@ def codes(method: Method, origin: Origin) -> Array:
     if parts.team.rank == 0 and not given:
         X = seen.parts.data.X.astype(np.float64)
         if keys.method in ("pca", "itq"):
-            found = principal_codes(X, H, 0.5 * range_of(keys), seen.parts.data.weights)
+            found = principal_codes(X, H, 0.5 * (keys.range or RANGE), seen.parts.data.weights)
             found = found @ _rotation(found, keys, seen.parts.data.weights)
         else:
             found = elastic_embedding(X, H, keys.width, REPULSION, EMBEDDING, keys.seed)
@@ -196,7 +190,7 @@ def _project(W: Array, A: Array, keys: Start, layer: int, weights: Array | None 
     if len(directions) < len(W):
         extra = stream(keys.seed, "pca", layer).standard_normal((len(W) - len(directions), A.shape[1]))
         directions = np.vstack([directions, extra / np.sqrt(A.shape[1])])
-    W[:, :-1] = directions * (0.5 * range_of(keys) / max(np.sqrt(max(variances[0], 0.0)), 1e-12))
+    W[:, :-1] = directions * (0.5 * (keys.range or RANGE) / max(np.sqrt(max(variances[0], 0.0)), 1e-12))
     W[:, -1] = -W[:, :-1] @ mean
     return A @ W[:, :-1].T + W[:, -1]
 
@@ -224,7 +218,7 @@ def greedy(method: Method) -> Array:
     """
     of, chain, data, team = method.plan.resolved, method.plan.chain, method.parts.data, method.parts.team
     keys = of.start
-    flat = method.start(range_of(keys), False, keys.seed).weights.astype(np.float64)
+    flat = method.start(keys.range or RANGE, False, keys.seed).weights.astype(np.float64)
     weights = block_views(flat, chain.block_shapes)
     K = len(of.units)
     both = mirrored(of)
@@ -244,7 +238,7 @@ def greedy(method: Method) -> Array:
 
 def _trained(layer: Mac, keys: Start) -> State[Any]:
     """The state of an autoencoder of one layer after `GREEDY` iterations.  Collective: yes."""
-    state = layer.start(range_of(keys), True, keys.seed)
+    state = layer.start(keys.range or RANGE, True, keys.seed)
     layer.begin(state)
     for i in range(GREEDY):
         layer.sweep(state)

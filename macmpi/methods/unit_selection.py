@@ -3,7 +3,7 @@
     C(W) = c eps^2 |W|,   |W| all weights and biases
 
 In some iterations, layer by layer from the last to the first, the units of a layer are ranked by what the regression
-of the next layer loses without them (`candidates.py`).  Candidates are the first units of that order: the next
+of the next layer loses without them.  Candidates are the first units of that order: the next
 layer is fitted to its present pre-activations (the output layer to the targets, where that is exact), and a pass
 through the rest of the net gives E1 + C of each.  That is an upper bound, since the other layers would follow: a
 candidate that seems worse is trained for some iterations, the net as it is too, while the gap between them closes fast.
@@ -24,13 +24,19 @@ import numpy as np
 from macmpi.data.dataset import Dataset
 from macmpi.mac import Mac
 from macmpi.methods.accelerated import Accelerated
-from macmpi.methods.candidates import CRITERIA, Kept, moments, prefixes, ranked
+from macmpi.nets.design import adjoint
+from macmpi.nets.design import gram as gram_of
 from macmpi.parallel.clock import Clock
+from macmpi.parallel.lapack import factored, solved
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
-from macmpi.plan.selectable import Place, places
+from macmpi.plan.selectable import CRITERIA, Place, places
+from macmpi.reductions import OverPoints, Rows
 from macmpi.state import MacState, Pause, State, block_views, never
 from macmpi.typing import Array
+
+LEAST, ROUNDED = 1e-8, 1e-12
+"""The ridge is at least these shares of the mean diagonal of the centred Gram, and of the largest of the other one."""
 
 ITERATIONS = 5
 """A candidate and the net that it is compared with are trained for these, at most."""
@@ -42,6 +48,76 @@ layers took back two thirds of the rise."""
 CLOSING, CLOSE = 0.5, 0.05
 """The gap to a candidate closes fast where an iteration leaves at most this share of it.  One that closes at all and is
 at most this share of what is saved counts as none: the smaller net has farther to go."""
+
+
+# --- the elimination of inputs ----------------------------------------------------------------------------------------
+
+#     min over W of 1/2 ||T - [A, 1] W^T||^2 + ridge/2 ||V||^2,  W = [V, c]
+#
+# Without input h the least value is higher by 1/2 ||v_h||^2 / (G^-1)_hh, G the Gram of the centred inputs plus ridge I.
+# The input that costs least goes first; G^-1 and V without it follow by a step of rank one.  So one inverse ranks all
+# inputs, and one Gram holds the weights that are best for each number of them.
+
+
+class Moments(NamedTuple):
+    """Means of inputs A (N, D) and targets T (N, L); G = A^T A + ridge I and C = A^T T of the centred ones."""
+
+    inputs: Array
+    targets: Array
+    gram: Array
+    crossed: Array
+
+
+class Kept(NamedTuple):
+    """The inputs that are left, in increasing order, and the best weights of them, W (L, number of them + 1)."""
+
+    inputs: Array
+    weights: Array
+
+
+def moments(A: Rows, T: Rows, ridge: float, over_points: OverPoints) -> Moments:
+    """One sum over points.  Cost: N D (D + 2 L) flops.  Collective: where `over_points` is."""
+
+    def part(rows: slice) -> tuple[Array, ...]:
+        own, given = (B[rows].astype(np.float64, copy=False) for B in (A, T))
+        return gram_of(own), adjoint(given, own)
+
+    G, crossed = over_points(part)
+    N, D = G[-1, -1], len(G) - 1
+    a, t = G[-1, :D] / N, crossed[:, D] / N
+    centred = G[:D, :D] - N * np.outer(a, a)
+    least = LEAST * float(np.trace(centred)) / D + ROUNDED * max(float(np.diag(G)[:D].max()), 1.0)
+    centred[np.diag_indices(D)] += max(ridge, least)
+    return Moments(a, t, centred, (crossed[:, :D] - N * np.outer(t, a)).T)
+
+
+def ranked(of: Moments) -> Array:
+    """The inputs, those that are worth most first: the reverse of the order in which they go.  Cost: 2 D^3 flops."""
+    left, order = np.arange(len(of.gram)), []
+    inverse = solved(factored(of.gram), np.eye(len(left)))
+    V = inverse @ of.crossed
+    while len(left):
+        diagonal = np.diag(inverse)
+        h = int((np.einsum("hl,hl->h", V, V) / diagonal).argmin())
+        share, v = inverse[:, h] / diagonal[h], V[h]
+        V = np.delete(V - np.outer(share, v), h, axis=0)
+        inverse = np.delete(np.delete(inverse - np.outer(share, inverse[h]), h, axis=0), h, axis=1)
+        order.append(left[h])
+        left = np.delete(left, h)
+    return np.array(order[::-1])
+
+
+def prefixes(of: Moments, order: Array, sizes: Sequence[int]) -> list[Kept]:
+    """The best weights of the first inputs of an order, for each number of them.  Cost: D^3 / 3 flops each."""
+    found = []
+    for size in sizes:
+        kept = np.sort(order[:size])
+        V = solved(factored(of.gram[np.ix_(kept, kept)]), of.crossed[kept]).T
+        found.append(Kept(kept, np.column_stack([V, of.targets - V @ of.inputs[kept]])))
+    return found
+
+
+# --- the method -------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -82,19 +158,12 @@ class UnitSelection(Mac):
         self.changed: bool | None = None
         self.trained = 0
 
-    def notes(self) -> dict[str, Any]:
+    def notes(self, state: State[Any]) -> dict[str, Any]:
         """For the record: C per point, the sizes, what a selection did, and iterations of its nets.  Collective: no."""
-        said = {"cost": self._cost(self.plan), "units": self._sizes(self)}
+        said = {"cost": self._cost(self.plan), "units": list(self.plan.resolved.units)}
         if self.changed is None:
             return said
         return said | {"phase": "selection", "changed": self.changed, "trained": self.trained}
-
-    def _sizes(self, method: Mac) -> list[int]:
-        """Units of each hidden layer of a method's net.  Collective: no."""
-        found = list(self.begun.resolved.units)
-        for place in self.places:
-            found[place.layer] = method.plan.chain.maps[place.at].n_out
-        return found
 
     def _cost(self, plan: Plan) -> float:
         """C per point.  Collective: no."""
@@ -133,7 +202,7 @@ class UnitSelection(Mac):
             return net
         values = [c.value for c in candidates]
         first = int(np.argmin(values)) if min(values) < now else 0
-        best, saved = self._net(net, self._sizes(net.method), net.state.result), 0.0
+        best, saved = self._net(net, net.method.plan.resolved.units, net.state.result), 0.0
         best.values = [now]
         kept = best
         for candidate in candidates[first:]:
@@ -169,7 +238,7 @@ class UnitSelection(Mac):
     def _value(self, method: Mac, state: State[MacState]) -> float:
         """E1 + C per point as the run would end here: with the output layer fitted.  Collective: yes."""
         after = method.finish(state)
-        error = method.parts.evaluation.nested(method.parts.weights(after)).error
+        error = method.parts.nested(method.parts.weights(after)).error
         return self.team.from_root(lambda: error + self._cost(method.plan))
 
     def _candidates(self, place: Place, net: Net) -> list[Candidate]:
@@ -212,18 +281,14 @@ class UnitSelection(Mac):
             (fitted,) = self.team.from_root(lambda: prefixes(sums, np.arange(inner.n_out), [inner.n_out]))
             weights[after.parameter_blocks[-1]] = fitted.weights.astype(A.dtype)
 
-        def part(rows: slice) -> list[float]:
-            outputs = after.forward(weights, A[rows][:, kept.inputs])
-            return [plan.resolved.loss.value(data.Y[rows], outputs).sum(dtype=float)]
-
-        (error,) = parts.evaluation.total(plan.work.train, part, 1) / plan.n_train
-        return float(self.team.from_root(lambda: error))
+        (found,) = parts.errors(lambda rows: [after.forward(weights, A[rows][:, kept.inputs])], 1)
+        return self.team.from_root(lambda: found.error)
 
     def _made(self, candidate: Candidate, net: Net) -> Net:
         """The net of a candidate.  Collective: yes."""
         place, kept, blocks = candidate.place, candidate.kept, net.weights
         blocks[place.block : place.block + 2] = [blocks[place.block][kept.inputs], kept.weights]
-        sizes = self._sizes(net.method)
+        sizes = list(net.method.plan.resolved.units)
         sizes[place.layer] = len(kept.inputs)
         return self._net(net, sizes, np.concatenate([W.ravel() for W in blocks]))
 

@@ -1,18 +1,165 @@
-"""A segment of a net: the maps between two sites, f_k of eq. (1), their weights, and columns of the data they read."""
+"""A segment of a net: the maps between two sites, f_k of eq. (1), their weights, and columns of the data they read.
+
+A tape is a segment at some points: the tangent of each of its maps, and the derivative in their weights.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial, reduce
 
 import numpy as np
 
 from macmpi.nets.design import Columns
 from macmpi.nets.layers import Map, Tangent
-from macmpi.nets.tape import Fixed, Step, Tape, compose, of_first
 from macmpi.reductions import AT_ONCE, Average
 from macmpi.typing import Array
+
+
+@dataclass(frozen=True)
+class Step:
+    """One map of a tape: its weights, its inputs, its tangent there with respect to those that are no data.
+
+    block: the parameter block of its weights; varying: the inputs that are no data.
+    """
+
+    map: Map
+    W: Array | None
+    A: Array
+    tangent: Tangent
+    block: int | None
+    varying: int
+
+    def of_rows(self, rows: slice | Array, B: Array) -> Step:
+        """The step of some points.  B: outputs of all (n, n_out), which further columns may follow."""
+        A = self.A[rows]
+        tangent = self.map.tangent(self.W, A, B[rows, : self.map.n_out])
+        return replace(self, A=A, tangent=of_first(tangent, self.varying, self.map.n_in))
+
+
+@dataclass(frozen=True)
+class Tape:
+    """A segment's outputs F (n, n_out) and its derivative with respect to its weights."""
+
+    F: Array
+    steps: tuple[Step, ...]
+
+    @property
+    def tangent(self) -> Tangent:
+        """The derivative with respect to the inputs that are no data."""
+        return compose([step.tangent for step in self.steps])
+
+    @property
+    def blocks(self) -> list[int]:
+        """The parameter blocks of its maps, in order, each once."""
+        return sorted({step.block for step in self.steps if step.block is not None})
+
+    def weight_vjp(self, dF: Array) -> list[Array]:
+        """sum_n dF[n]^T df/dW of each parameter block, in order: backpropagation.  Cost: 4 n D H flops a layer."""
+        found = ((step.block, step.map.weight_vjp(step.W, step.A, own)) for step, own in self.backwards(dF))
+        return by_block(found)
+
+    def backwards(self, dF: Array) -> Iterator[tuple[Step, Array]]:
+        """Each map with weights, the last one first, and what comes back to its outputs: (n, its n_out)."""
+        for i, step in reversed(list(enumerate(self.steps))):
+            if step.W is not None:
+                yield step, dF
+            if i:
+                dF = step.tangent.vjp(dF)
+
+    def of_rows(self, rows: slice | Array) -> Tape:
+        """The tape of some of its points, of which there may be some several times.  Cost: their tangents."""
+        outputs = [*(step.A for step in self.steps[1:]), self.F]
+        steps = [step.of_rows(rows, B) for step, B in zip(self.steps, outputs, strict=True)]
+        return Tape(self.F[rows], tuple(steps))
+
+    def scales(self, of: Callable[[Step], Array]) -> list[Array]:
+        """A matrix or a number (1, 1) of each map with weights, summed by parameter block."""
+        return by_block((step.block, of(step)) for step in self.steps if step.W is not None)
+
+    def weight_jvp(self, dW: Sequence[Array]) -> Array:
+        """dF (n, n_out) for changes dW of the parameter blocks, by their numbers."""
+        dF = None
+        for step in self.steps:
+            dF = None if dF is None else step.tangent.jvp(dF)
+            if step.block is not None:
+                own = step.map.weight_jvp(step.W, step.A, dW[step.block])
+                dF = own if dF is None else dF + own
+        assert dF is not None
+        return dF
+
+
+def by_block(parts: Iterable[tuple[int | None, Array]]) -> list[Array]:
+    """Sums what belongs to one parameter block, in the order of the blocks.
+
+    Of a matrix and a number (1, 1) the number is added to the diagonal.
+    """
+    found: dict[int, Array] = {}
+    for block, part in parts:
+        assert block is not None
+        found[block] = part if block not in found else _plus(found[block], part)
+    return [found[block] for block in sorted(found)]
+
+
+def _plus(A: Array, B: Array) -> Array:
+    if A.shape == B.shape:
+        return A + B
+    number, matrix = sorted((A, B), key=lambda part: part.size)
+    found: Array = matrix + number * np.eye(len(matrix))
+    return found
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Tangents at all points share the weights, in the tangents' precision, and the tangents of linear maps.
+
+    tangents: by parameter block.
+    """
+
+    weights: Sequence[Array]
+    tangents: Mapping[int | None, Tangent]
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.weights[0].dtype
+
+    def tangent(self, map_: Map, block: int | None, A: Array, B: Array) -> Tangent:
+        """Linearise a map at A, where B are its outputs, both in their own precision."""
+        if block in self.tangents and "linear" in map_.capabilities:
+            return self.tangents[block]
+        W = None if block is None else self.weights[block]
+        low = A if "elementwise" in map_.capabilities else A.astype(self.dtype, copy=False)
+        return map_.tangent(W, low, B.astype(self.dtype, copy=False))
+
+
+def fixed(maps: Iterable[tuple[Map, int | None]], weights: Sequence[Array]) -> Fixed:
+    """Collect what tangents of maps and their parameter blocks share.  Cost: two copies of the linear maps' weights."""
+    linear = [(m, b) for m, b in maps if b is not None and "linear" in m.capabilities]
+    return Fixed(weights, {b: _linear(weights[b][:, : m.n_in]) for m, b in linear})
+
+
+def _linear(V: Array) -> Tangent:
+    """J = V, with V as the products of either direction read it fastest."""
+    rows, columns = V.copy(order="C"), V.T.copy(order="C")
+    return Tangent(jvp=lambda dA: dA @ columns, vjp=lambda dB: dB @ rows)
+
+
+def compose(tangents: Sequence[Tangent]) -> Tangent:
+    """Chain rule: the tangent of maps applied one after the other."""
+
+    return Tangent(
+        jvp=lambda dA: reduce(lambda dA, tangent: tangent.jvp(dA), tangents, dA),
+        vjp=lambda dB: reduce(lambda dB, tangent: tangent.vjp(dB), tangents[::-1], dB),
+    )
+
+
+def of_first(tangent: Tangent, own: int, n_in: int) -> Tangent:
+    """The tangent with respect to the first `own` of n_in inputs: the others do not vary."""
+    if own == n_in:
+        return tangent
+    others = (0, 0), (0, n_in - own)
+    return Tangent(lambda dA: tangent.jvp(np.pad(dA, others)), lambda dB: tangent.vjp(dB)[:, :own])
 
 
 @dataclass(frozen=True)
@@ -123,15 +270,8 @@ class Segment:
 
     def features(self, weights: Sequence[Array], A: Array) -> Array:
         """Inputs of the core, the data that it reads among them: what the maps before it make of A."""
-        if not self.feature_maps:
-            return A
-        return self._joined(self.feature_maps, self._before(weights, A), A)
-
-    def _before(self, weights: Sequence[Array], A: Array) -> Array:
-        B = self._first(A)
-        for i, b in enumerate(self.blocks[: self.feature_maps]):
-            B = self.maps[i].forward(None if b is None else weights[b], self._joined(i, B, A))
-        return B
+        count = self.feature_maps
+        return self._joined(count, self.forward(weights, A, count), A) if count else A
 
     @property
     def rest(self) -> Segment:
@@ -150,8 +290,8 @@ class Segment:
             self.maps[start:stop], self.blocks[start:stop], self.reads[start:stop], self.begins and not start
         )
 
-    def _weights(self, weights: Sequence[Array]) -> list[Array | None]:
-        return [None if b is None else weights[b] for b in self.blocks]
+    def _weights(self, weights: Sequence[Array], count: int | None = None) -> list[Array | None]:
+        return [None if b is None else weights[b] for b in self.blocks[:count]]
 
     def _first(self, A: Array) -> Array:
         """The coordinates among the inputs, or all data: the first map is given these, but for data that it reads."""
@@ -166,10 +306,10 @@ class Segment:
         side = A[:, before + read[0] : before + read[1]]
         return side if self.begins and i == 0 else np.hstack([B, side])
 
-    def forward(self, weights: Sequence[Array], A: Array) -> Array:
-        """f_k(A) row by row: (n, inputs) -> (n, n_out)."""
+    def forward(self, weights: Sequence[Array], A: Array, count: int | None = None) -> Array:
+        """f_k(A) row by row, or its first `count` maps alone: (n, inputs) -> (n, n_out)."""
         B = self._first(A)
-        for i, (map_, W) in enumerate(zip(self.maps, self._weights(weights), strict=True)):
+        for i, (map_, W) in enumerate(zip(self.maps[:count], self._weights(weights, count), strict=True)):
             B = self._joined(i, B, A)
             in_place = i > 0 and "elementwise" in map_.capabilities
             B = map_.forward(W, B, out=B if in_place else None)
@@ -181,7 +321,7 @@ class Segment:
         The tangent is in the precision of what is fixed, where that is given.
         """
         tape = self.tape(weights, A, fixed)
-        return tape.F, compose([step.tangent for step in tape.steps])
+        return tape.F, tape.tangent
 
     @cached_property
     def varying(self) -> tuple[int, ...]:
@@ -190,14 +330,14 @@ class Segment:
 
     def tape(self, weights: Sequence[Array], A: Array, fixed: Fixed | None = None) -> Tape:
         """f_k(A), linearised in its weights as well, with the tangents of `linearise`."""
-        steps, B, places = [], self._first(A), {b: i for i, b in enumerate(self.parameter_blocks)}
+        steps, B = [], self._first(A)
         for i, (map_, b, W) in enumerate(zip(self.maps, self.blocks, self._weights(weights), strict=True)):
             inputs = self._joined(i, B, A)
             B = map_.forward(W, inputs)
             own = self.varying[i]
             tangent = map_.tangent(W, inputs, B) if fixed is None else fixed.tangent(map_, b, inputs, B)
             tangent = of_first(tangent, own, map_.n_in)
-            steps.append(Step(map_, W, inputs, tangent, None if b is None else places[b], own))
+            steps.append(Step(map_, W, inputs, tangent, b, own))
         return Tape(B, tuple(steps))
 
     def congruence(
@@ -211,7 +351,7 @@ class Segment:
             if W is not None and "linear" in map_.capabilities:
                 M = average.form(W[:, : self.varying[i]].T, M)
             else:
-                padded = _padded(M, map_.n_in)
+                padded = np.pad(M, (0, map_.n_in - len(M)))  # data do not vary
                 M = average.mean(partial(_at, map_.congruence, W, inputs, padded), (map_.n_out, map_.n_out))
         return M
 
@@ -239,15 +379,6 @@ class Segment:
 
 def _width(read: Columns | None) -> int:
     return read[1] - read[0] if read else 0
-
-
-def _padded(M: Array, size: int) -> Array:
-    """M (own, own), and zeros for data, which do not vary: (size, size)."""
-    if len(M) == size:
-        return M
-    found = np.zeros((size, size), M.dtype)
-    found[: len(M), : len(M)] = M
-    return found
 
 
 def _at(of: Callable[..., Array], W: Array | None, A: Array, M: Array | None, rows: slice) -> Array:

@@ -43,7 +43,7 @@ COMMANDS = {
     "fetch": "download and convert a named data set",
     "doctor": "say whether machine, MPI and folder are fit for a run",
 }
-"""Each is `macmpi.NAME`, a module or a package with a __main__, with a function `main`; and what it does."""
+"""Each is `macmpi.NAME`, a module with a function `main`; and what it does."""
 
 WEIGHTS = ("refit", "best", "last")
 ACTIONS = ("predict", "probabilities", "encode", "bits", "decode", "reconstruct")

@@ -18,9 +18,8 @@ from typing import Any, NoReturn
 from macmpi import MacmpiError, UsageError
 from macmpi.console import warn
 from macmpi.parallel.clock import Waited, pauses
-from macmpi.parallel.exchange import Exchange, lengths, pack, unpack
+from macmpi.parallel.exchange import Exchange, Node, lengths, pack, unpack
 from macmpi.parallel.launchers import alone, sharing, started
-from macmpi.parallel.shared_memory import Node
 from macmpi.parallel.team import T, Team
 
 BINDINGS = "mpi4py"

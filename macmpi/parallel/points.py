@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from macmpi.parallel import balance, tiles
+from macmpi.parallel import tiles
 from macmpi.parallel.placement import EVERYWHERE, Placement
 from macmpi.parallel.shared_work import Join, Pieces, Products, TreeSum, over_parts
 from macmpi.parallel.streams import Stream
@@ -128,7 +128,7 @@ def partition_points(
     """Points in at most `blocks` blocks, those of `tiles.block_count` unless it is given."""
     of_points = tiled(n)
     cut = tiles.cut(len(of_points), tiles.block_count(n) if blocks is None else blocks)
-    return PointPartition(of_points, cut, balance.contiguous_runs(len(cut), ranks), placement)
+    return PointPartition(of_points, cut, tiles.contiguous_runs(len(cut), ranks), placement)
 
 
 def some(n: int, count: int, random: Stream) -> Array:

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from macmpi.parallel import balance, tiles
+from macmpi.parallel import tiles
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
 from macmpi.reductions import EVERY, InPieces, Make, OverPoints, Partial
@@ -58,7 +58,7 @@ class DoubleBuffer:
         return flat.reshape(shape)
 
 
-assigned = lru_cache(maxsize=256)(balance.assign_by_cost)
+assigned = lru_cache(maxsize=256)(tiles.assign_by_cost)
 """Assigns pieces of some sizes to ranks, alike on every rank."""
 
 
@@ -129,7 +129,7 @@ class Products:
             return small if times is None else small * times(EVERY)
         side = V.shape[1]
         cut = tiles.cut(side, ROWS)
-        runs = balance.contiguous_runs(len(cut), self.team.size)
+        runs = tiles.contiguous_runs(len(cut), self.team.size)
         product = self._buffer.array((side, side), V.dtype)
         for tile in cut[runs[self.team.rank].rows]:
             left, own = V[:, tile.rows].T, product[tile.rows]
@@ -145,7 +145,7 @@ def share_on_node(team: Team, array: Array) -> Array:
     if not team.shares or team.common(array):
         return array
     found: Array = team.array(array.shape, array.dtype)
-    runs = balance.contiguous_runs(len(array), team.size)
+    runs = tiles.contiguous_runs(len(array), team.size)
     own = runs[team.rank].rows
     found[own] = array[own]
     team.gather_rows(found, [len(run) for run in runs])
@@ -209,7 +209,7 @@ class TreeSum:
         self, leaves: int, team: Team, widest: int = 0, join: Join = np.add, runs: Sequence[Tile] | None = None
     ) -> None:
         self.leaves, self.team, self._join = leaves, team, join
-        self.runs = balance.contiguous_runs(leaves, team.size) if runs is None else runs
+        self.runs = tiles.contiguous_runs(leaves, team.size) if runs is None else runs
         self._nodes = [tiles.nodes(leaves, run) for run in self.runs]
         self._counts = [len(rank) for rank in self._nodes]
         rows = {node: i for i, node in enumerate(node for rank in self._nodes for node in rank)}
@@ -241,7 +241,7 @@ class TreeSum:
             self.team.gather_rows(sums, counts)
         if alone(sum(counts), width):
             return Sum(sums, self._order, self._join)
-        columns = balance.contiguous_runs(width, self.team.size)
+        columns = tiles.contiguous_runs(width, self.team.size)
         mine = columns[self.team.rank].rows
         if self.team.shares:
             own = sums[:, mine]

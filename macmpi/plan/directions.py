@@ -2,23 +2,26 @@
 
 Each layer is damped by two shifts, or in the eigenvectors of its Gram and metric; wide Grams and metrics with shifts
 are inverted in their leading eigenvectors alone.  Work is in counted flops or multiplications.  Inverses are counted in
-one order everywhere: of G_1, M_1, G_2, M_2, ....  The method, the cost model and `--explain` ask here
-(methods/stochastic, plan/cost.py, run.py).
+one order everywhere: of G_1, M_1, G_2, M_2, ....  A Layout says where they lie in flat arrays.  The method, the cost
+model and `--explain` ask here (methods/stochastic, plan/cost.py, run.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from itertools import chain as joined
+from typing import Any
 
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import is_plain
 from macmpi.nets.losses import Loss
-from macmpi.parallel import balance, tiles
+from macmpi.parallel import tiles
 from macmpi.plan import tuned
 from macmpi.plan.plan import Plan
-from macmpi.plan.work import minibatch
+from macmpi.state import block_views
+from macmpi.typing import Array
 
 # --- forms of curvature -----------------------------------------------------------------------------------------------
 
@@ -28,13 +31,14 @@ class LayerForm:
     """The form in which the curvature of a layer is damped: of its Gram G (d, d) and its metric M (h, h).
 
     spectral: in the eigenvectors of both; otherwise each is shifted and inverted by itself.
-    identity: M is the identity.
+    identity: M is the identity; crossed: and damped by the formula of layers that are damped in eigenvectors.
     ranks: of G and of M, the number of leading eigenvectors that its inverse is made of; None: all of the matrix.
     why: the reason, for `--explain`.
     """
 
     spectral: bool = False
     identity: bool = False
+    crossed: bool = False
     ranks: tuple[int | None, int | None] = (None, None)
     why: str = ""
 
@@ -77,7 +81,8 @@ def curvature_forms(chain: Chain, loss: Loss, autoencoder: bool, points: float) 
         if not why:
             return LayerForm(spectral=True, why="an autoencoder's layer that is cheap to turn into eigenvectors")
         G, M = (side // tuned.LOW_RANK_SHARE if side >= tuned.LOW_RANK_WIDE else None for side in (d, h))
-        return LayerForm(identity=identity, ranks=(G, None if identity else M), why=why)
+        ranks = G, None if identity else M
+        return LayerForm(identity=identity, crossed=identity and autoencoder, ranks=ranks, why=why)
 
     return CurvatureForms(tuple(form(k, *shape) for k, shape in enumerate(chain.block_shapes)), dense and autoencoder)
 
@@ -111,7 +116,7 @@ def minibatches_of(plan: Plan, epoch: int, least: int) -> int:
     """
     of, n = plan.resolved, plan.n_train
     so_far = n + of.before // of.stochastic.grow_every
-    return max(min(n // minibatch(of.stochastic, so_far, epoch, of.loss.labels), least), 1)
+    return max(min(n // of.minibatch(so_far, epoch), least), 1)
 
 
 def forms_of(plan: Plan) -> CurvatureForms:
@@ -151,26 +156,19 @@ TURNED, TURNINGS = 2.5, 4
 """The work of a direction in eigenvectors, in that of one by two inverses; its products."""
 
 
-def choose_sides(
-    shapes: Sequence[tuple[int, int]], points: float, identity: Sequence[int], shared: Sequence[int] = ()
-) -> list[tuple[bool, bool]]:
-    """Chooses by counted flops: M^-1 costs 2 h^2 times d on a gradient (h, d), times n on its factor (n, h); G^-1 2 d^2
-    times h or n.  points: of a minibatch; identity: layers whose metric M is the identity; shared: layers whose weights
-    a convolution shares, so that factors have many rows, or whose gradient is no product of factors (`is_plain`).
-    """
-    share = tuned.FACTORS_FEWER
-    return [
-        (points < share * d and k not in (*identity, *shared), points < share * h and k not in shared)
-        for k, (h, d) in enumerate(shapes)
-    ]
-
-
 def sides_of(chain: Chain, layers: Sequence[LayerForm], points: float) -> Sides:
-    """Chooses the inverses that a minibatch of some points applies to the factors of its gradient.  Collective: no."""
-    numbers = chain.whole.blocks
-    alone = [is_plain(m) and numbers.count(k) == 1 and not layers[k].spectral for k, m in enumerate(chain.blocks)]
-    identity = [k for k, form in enumerate(layers) if form.identity]
-    return choose_sides(chain.block_shapes, points, identity, [k for k, plain in enumerate(alone) if not plain])
+    """Chooses by counted flops the inverses that a minibatch of some points applies to the factors of its gradient.
+
+    M^-1 costs 2 h^2 times d on a gradient (h, d), times n on its factor (n, h); G^-1 2 d^2 times h or n.  None where
+    the metric is the identity, where layers or positions share the weights, so that factors have many rows, and where
+    the gradient is no product of factors (`is_plain`).  Collective: no.
+    """
+    numbers, share = chain.whole.blocks, tuned.FACTORS_FEWER
+    found = list[tuple[bool, bool]]()
+    for k, (map_, form, (h, d)) in enumerate(zip(chain.blocks, layers, chain.block_shapes, strict=True)):
+        plain = is_plain(map_) and numbers.count(k) == 1 and not form.spectral
+        found.append((plain and not form.identity and points < share * d, plain and points < share * h))
+    return found
 
 
 @dataclass(frozen=True)
@@ -189,13 +187,14 @@ class DirectionWork:
         single = [[(k, run.rows)] for k, own in enumerate(runs) for run in own]
         whole = [[(k, run.rows) for run in own] for k, own in enumerate(runs)]
         kept = [own for own in whole if not self.reads_own_units(own[0][0])]
-        grouped = sorted([*(job for job in single if self.reads_own_units(job[0][0])), *kept], key=_first)
+        apart = [job for job in single if self.reads_own_units(job[0][0])]
+        grouped = sorted([*apart, *kept], key=lambda group: (group[0][0], group[0][1].start))
         found = [self._by_cost(groups, ranks) for groups in (single, grouped)]
         return min(found, key=lambda owners: max(map(self.cost, owners)))
 
     def _by_cost(self, groups: Sequence[list[Job]], ranks: int) -> list[list[Job]]:
         """Jobs in groups, each of which one rank has."""
-        owners = balance.assign_in_order([self.cost(group) for group in groups], ranks)
+        owners = tiles.assign_in_order([self.cost(group) for group in groups], ranks)
         return [list(joined.from_iterable(groups[i] for i in own)) for own in owners]
 
     def cost(self, jobs: Sequence[Job]) -> float:
@@ -237,12 +236,6 @@ def applied(rank: int | None, side: int) -> float:
     return float(side) if rank is None else 2.0 * rank + PASSED
 
 
-def _first(group: Sequence[Job]) -> tuple[int, int]:
-    """The first job's layer and unit."""
-    k, units = group[0]
-    return k, units.start
-
-
 # --- inverses ---------------------------------------------------------------------------------------------------------
 
 DECOMPOSED = 4.0
@@ -282,8 +275,62 @@ def assign_inverses(costs: Sequence[float], ranks: int) -> tuple[tuple[int, ...]
 
     A rank then reads the inverses that it has made itself.  Collective: no.
     """
-    apart = balance.assign_by_cost(costs, ranks)
-    layers = balance.assign_in_order([a + b for a, b in zip(costs[::2], costs[1::2], strict=True)], ranks)
+    apart = tiles.assign_by_cost(costs, ranks)
+    layers = tiles.assign_in_order([a + b for a, b in zip(costs[::2], costs[1::2], strict=True)], ranks)
     paired = tuple(tuple(j for k in rank for j in (2 * k, 2 * k + 1)) for rank in layers)
     busiest, least = (max(sum(costs[j] for j in rank) for rank in owners) for owners in (paired, apart))
-    return paired if busiest <= (1.0 + balance.IN_ORDER) * least else apart
+    return paired if busiest <= (1.0 + tiles.IN_ORDER) * least else apart
+
+
+# --- places -----------------------------------------------------------------------------------------------------------
+
+
+Pair = tuple[Array, Array]
+"""G (d, d) and M (h, h) of a layer, or of each the array that something made of it is in."""
+
+
+class Layout:
+    """Places of the layers' numbers in flat arrays: weights (h, d), d with the bias, Grams (d, d), and inverses.
+
+    squares: of each layer two, made of G and of M: (n, n), or (n, r) of r leading eigenvectors; spectra: of eigenvalues
+    (n,), or of LowRank.shares, as `squares` has their eigenvectors.
+    """
+
+    def __init__(self, shapes: Sequence[tuple[int, int]], layers: Sequence[LayerForm]) -> None:
+        self.shapes = shapes
+        self._grams = [(d, d) for _, d in shapes]
+        ranks = [rank for form in layers for rank in form.ranks]
+        self._squares = [(n, rank or n) for n, rank in zip([n for h, d in shapes for n in (d, h)], ranks, strict=True)]
+        self.weights, self.grams = _runs(shapes), _runs(self._grams)
+        self.squares = _by_layer(_runs(self._squares))
+        self.spectra = _by_layer(_runs([(n, 1) for n, _ in self._squares]))
+
+    def place(self, layer: int, rows: slice) -> slice:
+        """Gives the place of some rows of a layer's weights."""
+        start, d = self.weights[layer].start, self.shapes[layer][1]
+        return slice(start + rows.start * d, start + rows.stop * d)
+
+    def blocks(self, flat: Array) -> list[Array]:
+        """Views (h, d) of the weights, or of anything of their shape."""
+        return list(block_views(flat, self.shapes))
+
+    def gram_blocks(self, flat: Array) -> list[Array]:
+        """Views G_k (d, d)."""
+        return list(block_views(flat, self._grams))
+
+    def square_blocks(self, flat: Array) -> list[Pair]:
+        """Views of what is made of G and M of each layer: (n, n), or some eigenvectors (n, r)."""
+        return _by_layer(block_views(flat, self._squares))
+
+    def spectrum_blocks(self, flat: Array) -> list[Pair]:
+        """Views (n,) of the eigenvalues of G and M of each layer."""
+        return [(flat[of_G], flat[of_M]) for of_G, of_M in self.spectra]
+
+
+def _runs(shapes: Sequence[tuple[int, int]]) -> list[slice]:
+    return [slice(a, b) for a, b in pairwise(accumulate((h * d for h, d in shapes), initial=0))]
+
+
+def _by_layer(sides: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """Pairs what is of G and of M of each layer."""
+    return list(zip(sides[::2], sides[1::2], strict=True))

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from macmpi.parallel import balance
-from macmpi.parallel.balance import Assigned, assigned, places
-from macmpi.parallel.tiles import Tile
+from macmpi.parallel import tiles
+from macmpi.parallel.tiles import Assigned, Tile, assigned, places
 
 SPLITS = 32
 """At most this many numbers of early jobs are compared."""
@@ -215,7 +214,7 @@ def assign_work(
     def split(count: int, last: bool) -> tuple[tuple[Assigned[Gram], Assigned[Job], Assigned[Job]], float]:
         """With `count` early jobs: who does what, and what the busiest ranks of both phases have to do."""
         costs, M = [*(row.cost for row in rows), *(job.cost for job in free[:count])], len(rows)
-        owned, late = balance.assign_by_cost(costs, ranks, last), assigned([*bound, *free[count:]], ranks, last)
+        owned, late = tiles.assign_by_cost(costs, ranks, last), assigned([*bound, *free[count:]], ranks, last)
         own = tuple(tuple(rows[i] for i in rank if i < M) for rank in owned)
         early = tuple(tuple(free[i - M] for i in rank if i >= M) for rank in owned)
         longest = max(sum(costs[i] for i in rank) for rank in owned) + max(sum(j.cost for j in rank) for rank in late)

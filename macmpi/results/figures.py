@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patheffects import withStroke
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import LogLocator
 
 from macmpi.typing import Array
 
@@ -91,7 +91,7 @@ def curves(runs: Mapping[str, Curve], levels: Mapping[str, float]) -> Figure:
     _log_if_wide(left, np.concatenate([*errors, [*levels.values()]]))
     left.set(xlabel="seconds of training", ylabel="E1 per point")
     right.set(xlabel="iterations")
-    right.xaxis.set_major_locator(MaxNLocator(integer=True))
+    right.locator_params("x", integer=True)
     _legend(figure, left)
     return figure
 
@@ -110,8 +110,8 @@ def plain_log(axis: Any, decades: float = 2.0) -> None:
     """Give a logarithmic axis plain numbers."""
     few = (1.0, 2.0, 5.0) if decades < 2.7 else (1.0,)
     axis.set_major_locator(LogLocator(subs=few if decades > 1.2 else (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_formatter(NullFormatter())
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter("")
 
 
 def _log_if_wide(ax: Axes, values: Array) -> None:
@@ -231,7 +231,7 @@ def selection(curve: Curve) -> Figure:
     _log_if_wide(ax, y)
     ax.set(xlabel="iterations", ylabel="E1 + C per point")
     ax.margins(x=0.06, y=0.1)
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.locator_params("x", integer=True)
     ax.legend(fontsize=8, frameon=False)
     return figure
 
@@ -251,7 +251,7 @@ def seconds(runs: Mapping[str, Curve]) -> Figure:
             below += height
         ax.set(ylabel="seconds")
         ax.set_title(name, fontsize=9, color="black" if len(runs) == 1 else run_colour(i))
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.locator_params("x", integer=True)
     panels[-1].set(xlabel="iterations")
     _legend(figure, panels[0])
     return figure

@@ -17,7 +17,7 @@ from macmpi.data.dataset import Dataset
 from macmpi.data.frames import Columns
 from macmpi.data.scaling import Scaling
 from macmpi.data.series import is_frame
-from macmpi.data.sparse import SparseRows
+from macmpi.data.wide import SparseRows
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import Map
 from macmpi.nets.losses.by_output import LINKS
@@ -45,8 +45,8 @@ class Model:
     and so are the outputs.  columns: those of the table that it was trained on, so that X may be a table, whose
     columns are found by their names; None of arrays.  history: a record of each iteration, as in curve.jsonl; none of
     a model that was loaded, whose card has it.  link: of its loss, a key of LINKS; what it makes of the outputs of the
-    net is the mean that is predicted, such as probabilities ("sigmoid") or counts ("exp").  in_use: the name of its
-    weights; kept: all that there are, flat, by name: "last", "best" (on validation), "refit" (on all points).
+    net is the mean that is predicted, such as probabilities ("sigmoid") or counts ("exp").  kept: all its weights,
+    flat, by name: "last", "best" (on validation), "refit" (on all points); in_use: the name of those in use.
     attributes: those of its file, the model card as text among them.  stream: what the next piece of a stream goes on
     from (methods/stochastic/stream.py), by name; nothing of other models.
 
@@ -54,7 +54,7 @@ class Model:
     """
 
     chain: Chain
-    weights: tuple[Array, ...]
+    kept: dict[str, Array]
     scaling_x: Scaling
     scaling_y: Scaling
     autoencoder: bool
@@ -64,9 +64,8 @@ class Model:
     history: list[dict[str, Any]] = field(default_factory=list, compare=False)
     link: str = "identity"
     in_use: str = "last"
-    kept: dict[str, Array] = field(default_factory=dict, repr=False)
-    attributes: dict[str, Any] = field(default_factory=dict, repr=False)
-    stream: dict[str, Array] = field(default_factory=dict, repr=False)
+    attributes: dict[str, Any] = field(default_factory=dict)
+    stream: dict[str, Array] = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -79,11 +78,15 @@ class Model:
         if data.span is not None:
             kept = {name: _first_replaced(chain, flat, data.span.weights) for name, flat in kept.items()}
             chain = chain.reading(len(data.scaling_x.shift))
-        in_use = next(name for name in PREFERRED if name in kept)
-        blocks = tuple(block_views(kept[in_use].astype(np.float64), chain.block_shapes))
         kind = data.scaling_x, data.scaling_y, data.autoencoder, data.classes, data.one_dimensional, data.columns
         link = link or ("identity" if data.classes is None else "softmax")
-        return Model(chain, blocks, *kind, list(history), link, in_use, kept, {NAME: card} if card else {})
+        attributes = {NAME: card} if card else {}
+        return Model(chain, kept, *kind, list(history), link, attributes=attributes).with_weights(None)
+
+    @cached_property
+    def weights(self) -> tuple[Array, ...]:
+        """The weights in use, as the matrix of each block."""
+        return block_views(self.kept[self.in_use].astype(np.float64), self.chain.block_shapes)
 
     def __eq__(self, other: object) -> bool:
         return self._facts == other._facts if isinstance(other, Model) else NotImplemented
@@ -101,14 +104,13 @@ class Model:
         numbers = hashlib.sha256(b"".join(np.ascontiguousarray(A).tobytes() for A in arrays)).hexdigest()
         return net, numbers, self.autoencoder, classes, self.one_dimensional, self.columns, self.link
 
-    def with_weights(self, name: str) -> Model:
-        """This net with others of its weights in use.  Raises UsageError where it has none of that name."""
-        if not isinstance(name, str) or name not in {self.in_use, *self.kept}:
-            raise UsageError(f"it has the weights {', '.join(self.kept or [self.in_use])}, not {shown(name)}")
-        if name == self.in_use:
-            return self
-        blocks = tuple(block_views(self.kept[name].astype(np.float64), self.chain.block_shapes))
-        return replace(self, weights=blocks, in_use=name)
+    def with_weights(self, name: str | None) -> Model:
+        """This net with others of its weights in use; None: the first of PREFERRED.  Raises UsageError for others."""
+        if name is None:
+            name = next((known for known in PREFERRED if known in self.kept), "last")
+        if not isinstance(name, str) or name not in self.kept:
+            raise UsageError(f"it has the weights {', '.join(self.kept)}, not {shown(name)}")
+        return self if name == self.in_use else replace(self, in_use=name)
 
     @property
     def task(self) -> str:
@@ -266,9 +268,7 @@ class Model:
 
     def _at(self, flat: Array, chain: Chain, data: Dataset) -> Array:
         """Gives other weights (flat) for another run of this net, as `weights_for`."""
-        return replace(self, weights=block_views(flat.astype(np.float64), self.chain.block_shapes)).weights_for(
-            chain, data
-        )
+        return replace(self, kept={self.in_use: flat}).weights_for(chain, data)
 
     def _shaped(self, F: Array) -> Array:
         return F[:, 0] if self.one_dimensional else F

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from macmpi.nets.chain import Chain
 from macmpi.nets.layers import GROUP, KINDS, Map, activation, build
 from macmpi.nets.losses.by_output import LINKS
 from macmpi.results.card import NAME
-from macmpi.results.model import PREFERRED, Model, codes_of
+from macmpi.results.model import Model, codes_of
 from macmpi.state import block_views
 from macmpi.typing import Array
 
@@ -30,9 +29,6 @@ MADE_FROM = "state"
 
 ENDS = "ends"
 """The attribute that says what its run was asked for at its end."""
-
-LINK = "link"
-"""The attribute that says how outputs become predictions; older files, of squared errors and labels, have none."""
 
 PACKAGES = "packages"
 """The attribute that names the packages that give parts of the net: [group of entry points, name, package]."""
@@ -48,9 +44,8 @@ def save(model: Model, path: str | Path) -> None:
     if not isinstance(model, Model):
         raise UsageError(f"model = {shown(model)}: a Model is needed, as macmpi.fit gives (of an estimator: model_)")
     path = as_path(path, "path")
-    in_use = {model.in_use: np.concatenate([W.ravel() for W in model.weights])}
     try:
-        write(path, replace(model, kept=model.kept | in_use), {})
+        write(path, model, {})
     except OSError as error:
         raise StorageError(f"{path} could not be written: {error.strerror}; save it in another place") from error
 
@@ -62,24 +57,16 @@ def write(path: Path, model: Model, attributes: dict[str, Any], Z: Array | None 
     for side, scaling in (("x", model.scaling_x), ("y", model.scaling_y)):
         arrays |= {f"scaling/{side}_{name}": array for name, array in scaling.arrays.items()}
     arrays |= {f"stream/{name}": array for name, array in model.stream.items()}
-    if model.classes is not None:
-        arrays["classes"] = model.classes
-    if model.columns is not None:
-        arrays["columns"] = model.columns.as_array()
-    codes = None if Z is None else codes_of(chain, Z)
-    if codes is not None:
-        arrays["codes"] = codes
+    columns = None if model.columns is None else model.columns.as_array()
+    some = {"classes": model.classes, "columns": columns, "codes": None if Z is None else codes_of(chain, Z)}
+    arrays |= {name: array for name, array in some.items() if array is not None}
     labels = {
         "format": FORMAT,
         "macmpi": __version__,
         "maps": json.dumps([m.spec() for m in chain.maps]),
         **_packages(chain),
-        "sites": json.dumps(chain.sites),
-        "numbers": json.dumps(chain.numbers),
-        "reads": json.dumps(chain.reads),
-        "autoencoder": model.autoencoder,
-        "one_dimensional": model.one_dimensional,
-        LINK: model.link,
+        **{name: json.dumps(getattr(chain, name)) for name in ("sites", "numbers", "reads")},
+        **{name: getattr(model, name) for name in ("autoencoder", "one_dimensional", "link")},
         **({NAME: model.attributes[NAME]} if NAME in model.attributes else {}),
         **attributes,
     }
@@ -108,14 +95,10 @@ def load(path: str | Path, weights: str | None = None) -> Model:
             _check_packages(specs, json.loads(attributes.get(PACKAGES, "[]")))
             shared = (json.loads(attributes.get(name, "[]")) for name in ("numbers", "reads"))  # older files have none
             chain = _chain(specs, json.loads(attributes["sites"]), *shared)
-            names = files.names(file, "weights")
-            if weights is None:
-                weights = next((name for name in PREFERRED if name in names), "last")
-            if not isinstance(weights, str) or weights not in names:
-                raise UsageError(f"it has the weights {', '.join(names)}, not {shown(weights)}")
             of_x, of_y = _scaling(file, "x", chain.n_in), _scaling(file, "y", chain.n_out)
-            kept = {name: files.array(file, f"weights/{name}") for name in names}
-            blocks = {name: _blocks(flat, chain) for name, flat in kept.items()}[weights]
+            kept = {name: files.array(file, f"weights/{name}") for name in files.names(file, "weights")}
+            for flat in kept.values():
+                _check_weights(flat, chain)
             classes = files.array(file, "classes") if "classes" in set(file) else None
             if classes is not None and classes.dtype.kind == "S":
                 classes = np.array(files.texts(classes))
@@ -125,7 +108,7 @@ def load(path: str | Path, weights: str | None = None) -> Model:
             _check_stream(stream, chain)
         autoencoder = bool(attributes["autoencoder"])
         one_dimensional = bool(attributes.get("one_dimensional", False))  # older files do not say
-        link = attributes.get(LINK, "identity" if classes is None else "softmax")
+        link = attributes.get("link", "identity" if classes is None else "softmax")  # older files do not say
         _ensure(isinstance(attributes.get(NAME, ""), str), "its card is no text")
         _ensure(isinstance(link, str) and link in LINKS, "it does not say how outputs become predictions")
         _ensure(not autoencoder or chain.n_in == chain.n_out, "its outputs are not as many as its inputs")
@@ -133,6 +116,9 @@ def load(path: str | Path, weights: str | None = None) -> Model:
         if classes is not None:
             _ensure(classes.shape == (chain.n_out,), "its classes are not as many as its outputs")
             _ensure(classes.dtype.kind in "biufU", "its classes are neither numbers nor text")
+        kind = of_x, of_y, autoencoder, classes, one_dimensional, columns
+        model = Model(chain, kept, *kind, link=link, attributes=attributes, stream=stream)
+        return model.with_weights(weights)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
     except (OSError, KeyError, RuntimeError) as error:  # h5py's, in words of HDF5
@@ -141,8 +127,6 @@ def load(path: str | Path, weights: str | None = None) -> Model:
         raise UsageError(f"{path} is not a model: {why}") from None
     except (*DAMAGE, ArithmeticError, LookupError) as error:
         raise UsageError(f"{path} is not a model: {first_line(error)}") from None
-    kind = of_x, of_y, autoencoder, classes, one_dimensional, columns
-    return Model(chain, blocks, *kind, link=link, in_use=weights, kept=kept, attributes=attributes, stream=stream)
 
 
 def _packages(chain: Chain) -> dict[str, str]:
@@ -222,16 +206,14 @@ def _numbered(maps: tuple[Map, ...], numbers: list[Any]) -> bool:
     return not numbers or (fits and sorted(b for b, _ in blocks) == list(range(len(blocks))))
 
 
-def _blocks(flat: Array, chain: Chain) -> tuple[Array, ...]:
-    """The weights of each block, with which the chain can be computed.  Raises as `_chain`."""
+def _check_weights(flat: Array, chain: Chain) -> None:
+    """Raises as `_chain` where the chain cannot be computed with these weights."""
     _ensure(flat.shape == (sum(h * d for h, d in chain.block_shapes),), "its weights are not as many as its maps have")
     _ensure(flat.dtype.kind == "f", "its weights are no floating-point numbers")
     if not np.isfinite(flat).all():
         raise UsageError("it holds weights that are not finite")
-    blocks = block_views(flat.astype(np.float64), chain.block_shapes)
     with np.errstate(all="ignore"):
-        chain.forward(blocks, np.zeros((1, chain.n_in)))
-    return blocks
+        chain.forward(block_views(flat.astype(np.float64), chain.block_shapes), np.zeros((1, chain.n_in)))
 
 
 def _check_stream(held: dict[str, Array], chain: Chain) -> None:

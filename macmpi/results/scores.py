@@ -55,14 +55,6 @@ class Numbers:
     r2: Array
     total: float
 
-    @property
-    def short(self) -> str:
-        """RMSE, of a single output, and R^2."""
-        if np.isnan(self.rmse).all():
-            return UNKNOWN
-        found = [f"RMSE {self.rmse[0]:.5g}"] if len(self.rmse) == 1 else []
-        return ", ".join([*found, _r2(self.total)])
-
     def lines(self) -> list[str]:
         """A line, and one for each of a few outputs; of many those of which no target is known are named in one."""
         L, unknown = len(self.rmse), np.flatnonzero(np.isnan(self.rmse)) + 1
@@ -99,11 +91,6 @@ class Labels:
         """The mean over the classes that occur of the share of their points that are named rightly."""
         seen = self.counts > 0
         return float(np.mean(self.right[seen] / self.counts[seen]))
-
-    @property
-    def short(self) -> str:
-        """Accuracy and log loss."""
-        return f"accuracy {self.accuracy:.2%}, log loss {self.log_loss:.4f}"
 
     def lines(self) -> list[str]:
         """A line, and the confusion matrix of a few classes or what is confused most often."""

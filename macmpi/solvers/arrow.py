@@ -25,7 +25,7 @@ import numpy as np
 
 from macmpi.nets.design import weighed
 from macmpi.nets.losses import Root, dense, times
-from macmpi.nets.tape import Tape, compose
+from macmpi.nets.segment import Tape
 from macmpi.parallel.streams import Stream
 from macmpi.solvers.z_gauss_newton import Linearised, columns
 from macmpi.solvers.z_problem import ZProblem
@@ -103,20 +103,19 @@ class Arrow:
             for s in (share, -share)
         )
         by_z = []
-        for segment, (W_plus, z_plus), (W_minus, z_minus) in zip(self.problem.segments, ahead, behind, strict=True):
-            by_w = [(a - b) / (2.0 * share) for a, b in zip(W_plus, W_minus, strict=True)]
-            _add(segment.parameter_blocks, by_w, out)
+        for tape, (W_plus, z_plus), (W_minus, z_minus) in zip(self.tapes, ahead, behind, strict=True):
+            _add(tape, [(a - b) / (2.0 * share) for a, b in zip(W_plus, W_minus, strict=True)], out)
             by_z.append((z_plus - z_minus) / (2.0 * share))
         by_z = by_z[1:]
         for k in range(len(by_z) - 1, 0, -1):
             by_z[k - 1] += self.model.tangents[k - 1].vjp(by_z[k])
-        for segment, tape, u in zip(self.problem.segments, self.tapes, by_z, strict=False):
-            _add(segment.parameter_blocks, tape.weight_vjp(u), out)
+        for tape, u in zip(self.tapes, by_z, strict=False):
+            _add(tape, tape.weight_vjp(u), out)
         terms = [times(u, form.inverse) for u, form in zip(by_z, self.model.metrics, strict=True)]
         self._pull(weighed(v, self.weights) - self.solved(self._outputs(terms)), out)
 
-    def draws(self, random: Stream) -> Iterator[tuple[int, Tape, Array]]:
-        """Each segment's number and tape, and random (B G_k)^T u with E[u u^T] = S^-1, G_k by its outputs."""
+    def draws(self, random: Stream) -> Iterator[tuple[Tape, Array]]:
+        """Each segment's tape, and random (B G_k)^T u with E[u u^T] = S^-1, G_k by its outputs."""
 
         def signs(shape: tuple[int, ...]) -> Array:
             return random.choice([-1.0, 1.0], shape).astype(self.residual.dtype)
@@ -126,27 +125,23 @@ class Arrow:
             root = form.inverse @ form.root if form.root.ndim == 2 else form.inverse * form.root
             terms.append(times(signs(c.shape), root))
         U = self.solved(signs(self.residual.shape) + self._outputs(terms))
-        return zip(range(len(self.tapes)), self.tapes, self._backwards(U), strict=True)
+        return zip(self.tapes, self._backwards(U), strict=True)
 
     def _slopes(self, weights: Blocks, dz: Array) -> list[tuple[list[Array], Array]]:
         """p_k^T df_k by the weights and the coordinates of each segment, elsewhere."""
         problem, found = self.problem, list[tuple[list[Array], Array]]()
-        sites = problem.sites(problem.Z + dz)
-        inputs = [problem.X, *(problem.inputs(k, z) for k, z in enumerate(sites, start=1))]
+        inputs = [problem.X, *problem.ahead(problem.Z + dz)]
         pulls = [times(c, form.M) for c, form in zip(self.model.feasible, self.model.metrics, strict=True)]
         pulls.append(-problem.loss.residual(problem.Y, self.tapes[-1].F))
         for segment, A, pull in zip(problem.segments, inputs, pulls, strict=True):
             tape, p = segment.tape(weights, A), weighed(pull, self.weights)
-            by_z = compose([step.tangent for step in tape.steps]).vjp(p) if found else p
+            by_z = tape.tangent.vjp(p) if found else p
             found.append((tape.weight_vjp(p), by_z))
         return found
 
     def _made(self, changes: Blocks | None) -> tuple[list[Array], Array]:
         """D_k dW of each site, and B D_{K+1} dW."""
-        made = []
-        for segment, tape in zip(self.problem.segments, self.tapes, strict=True):
-            own = [] if changes is None else [changes[block] for block in segment.parameter_blocks]
-            made.append(tape.weight_jvp(own) if own else np.zeros_like(tape.F))
+        made = [tape.weight_jvp(changes) if changes and tape.blocks else np.zeros_like(tape.F) for tape in self.tapes]
         return made[:-1], self.root.times(made[-1])
 
     def _outputs(self, terms: Sequence[Array], own: Array | float = 0.0) -> Array:
@@ -172,12 +167,13 @@ class Arrow:
 
     def _pull(self, U: Array, out: Blocks) -> None:
         """Adds G^T B^T U."""
-        for segment, tape, dF in zip(self.problem.segments, self.tapes, self._backwards(U), strict=True):
-            _add(segment.parameter_blocks, tape.weight_vjp(dF), out)
+        for tape, dF in zip(self.tapes, self._backwards(U), strict=True):
+            _add(tape, tape.weight_vjp(dF), out)
 
 
-def _add(blocks: Sequence[int], found: Sequence[Array], out: Blocks) -> None:
-    for block, part in zip(blocks, found, strict=True):
+def _add(tape: Tape, found: Sequence[Array], out: Blocks) -> None:
+    """Adds what belongs to a tape's blocks."""
+    for block, part in zip(tape.blocks, found, strict=True):
         out[block][:] += part
 
 
@@ -187,12 +183,12 @@ def arrow_of(problem: ZProblem, weights: Array | None = None) -> Arrow:
     Cost: a pass, H_k passes through J_{k+1} and 2 H_k H_{k+1} (H_k + H_{k+1}) flops a site and point.
     """
     sites = problem.sites(problem.Z)
-    inputs = [problem.X, *(problem.inputs(k, z) for k, z in enumerate(sites, start=1))]
-    tapes = [segment.tape(problem.weights, A) for segment, A in zip(problem.segments, inputs, strict=True)]
+    inputs = zip(problem.segments, [problem.X, *problem.ahead(problem.Z)], strict=True)
+    tapes = [segment.tape(problem.weights, A) for segment, A in inputs]
     shifts = [0.0] * len(sites) if problem.shift is None else problem.sites(problem.shift)
     missed = [tape.F + u - z for tape, u, z in zip(tapes, shifts, sites, strict=False)]
     root = problem.loss.root(problem.Y, tapes[-1].F)
-    tangents = [compose([step.tangent for step in tape.steps]) for tape in tapes[1:]]
+    tangents = [tape.tangent for tape in tapes[1:]]
     tangents[-1] = root.after(tangents[-1])
     model = Linearised(problem.sizes, missed, tangents, root.residual, problem.metrics)
     terms = [c.copy() for c in missed]

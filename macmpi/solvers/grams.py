@@ -11,7 +11,7 @@ import numpy as np
 from macmpi.nets.design import at, gram_rows, weighed
 from macmpi.nets.design import gram as gram_of
 from macmpi.nets.layers.activation import function
-from macmpi.nets.tape import Step
+from macmpi.nets.segment import Step
 from macmpi.parallel.lapack import blas, lapack
 from macmpi.reductions import ALONE, EVERY, InPieces, OverPoints, Rows
 from macmpi.solvers.cholesky import NORMAL, PRECONDITIONER, jitter, regular_factor, symmetric, whole

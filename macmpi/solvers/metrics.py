@@ -16,7 +16,8 @@ import numpy as np
 from numpy.linalg import LinAlgError
 
 from macmpi.nets.losses import Loss, weighted
-from macmpi.nets.tape import Step, Tape
+from macmpi.nets.segment import Step, Tape
+from macmpi.parallel.lapack import lapack
 from macmpi.parallel.shared_work import RowMaker
 from macmpi.reductions import EVERY
 from macmpi.solvers.cholesky import inverse
@@ -51,6 +52,9 @@ class Seen:
         heavy = 1.0 if self.weights is None else self.weights[rows, None].astype(self.residual.dtype, copy=False)
         return Seen(self.tape.of_rows(rows), self.Y[rows], self.residual[rows] / heavy, EVERY)
 
+
+Spectrum = tuple[Array, Array]
+"""Eigenvalues (n,) and eigenvectors (n, n), a column each."""
 
 OfSeen = Callable[[Seen, float, Array], None]
 """Puts into an array a share of a matrix that is a mean over the probed ones of the points that were seen."""
@@ -188,3 +192,17 @@ def shifted_inverse(A: Array, shift: float, double: bool = False) -> Array:
         with suppress(LinAlgError):
             return inverse(shifted)
     return np.linalg.pinv(shifted)
+
+
+def decomposed(A: Array) -> Spectrum:
+    """The spectrum of a symmetric matrix (n, n) in its precision, no eigenvalue below 0.
+
+    In single precision the iteration may fail where it does not in double.  Raises LinAlgError where that fails, too.
+    Cost: 9 n^3 flops.
+    """
+    for precision in dict.fromkeys((A.dtype, np.dtype(np.float64))):
+        solve = lapack.ssyevd if precision == np.float32 else lapack.dsyevd
+        values, vectors, failed = solve(A.astype(precision, copy=False))
+        if not failed:
+            return np.maximum(values, 0.0).astype(A.dtype, copy=False), vectors.astype(A.dtype, copy=False)
+    raise LinAlgError(f"no eigenvectors of a matrix of {len(A)} rows: dsyevd gives {failed}")

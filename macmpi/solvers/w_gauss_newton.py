@@ -13,7 +13,7 @@ from macmpi.nets.design import adjoint, apply, column_dots, column_sums, ridge_v
 from macmpi.nets.layers import is_dense
 from macmpi.nets.layers.activation import function
 from macmpi.nets.losses import Root
-from macmpi.nets.tape import Tape
+from macmpi.nets.segment import Tape
 from macmpi.parallel.lapack import solved_rows
 from macmpi.reductions import ALONE, EVERY, InPieces, OverPoints
 from macmpi.solvers import BY_SUMS, ELEMENTWISE, PASS, SINGLE, WSolver

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,7 +29,7 @@ from macmpi.plan.plan import Plan
 from macmpi.state import BY_POINT, KINDS, History, Record, RecordT, State
 from macmpi.typing import Array
 
-FORMAT = 13
+FORMAT = 14
 RECORD = "record"
 """The attribute that names the record of the method."""
 
@@ -125,8 +126,7 @@ def prune(folder: Path, path: Path, keep: int, run: str) -> None:
 def saved(folder: Path) -> list[Path]:
     """Lists what lies in a folder under a name that a checkpoint may have, newest first."""
     there = folder.glob("iteration-*.h5") if os.path.isdir(folder) else ()  # glob raises at a name too long
-    numbered = [p for p in there if p.stem.removeprefix("iteration-").isdecimal()]
-    own = [p for p in numbered if p == path_of(folder, iteration_of(p))]
+    own = (p for p in there if re.fullmatch(r"iteration-([0-9]{6}|[1-9][0-9]{6,})\.h5", p.name))
     return sorted(own, key=iteration_of, reverse=True)
 
 

@@ -9,11 +9,10 @@ from macmpi.config.auto import AUTO, Sizes, explained
 from macmpi.config.tables import PAPER_DEFAULTS
 from macmpi.config.whole import toml
 from macmpi.data.named_sets import NAMED_SETS
-from macmpi.methods.stochastic.schedule import Minibatches, Schedule, ridge_schedule
+from macmpi.methods.stochastic.schedule import Minibatches, RidgeSchedule, Schedule
 from macmpi.plan.choices import z_name
 from macmpi.plan.directions import explained_forms, forms_of
 from macmpi.plan.plan import Plan
-from macmpi.plan.work import minibatch_parts
 
 
 def explanation(plan: Plan, sizes: Sizes) -> list[str]:
@@ -26,16 +25,15 @@ def explanation(plan: Plan, sizes: Sizes) -> list[str]:
 
 def _by_the_run(plan: Plan, sizes: Sizes) -> Iterator[tuple[str, str]]:
     """Keys that may say "auto" to the end and that the method reads, and what that is."""
-    of, n = plan.resolved, plan.n_train
+    of = plan.resolved
     named = of.config.data.source in NAMED_SETS
     yield "data.scale", "none" if named else "range" if sizes.shape else "robust; of targets standard"
     if of.method.name == "stochastic":
-        ridge = ridge_schedule(of.stochastic.ridge, of.before + n, plan.chain.n_in, of.autoencoder, of.whole_steps)
-        yield "stochastic.ridge", ridge.words.removeprefix(", ridge ") or "0"
+        yield "stochastic.ridge", RidgeSchedule.of(plan).words.removeprefix(", ridge ") or "0"
         if not of.whole_steps:
             averages = Schedule(Minibatches(plan, {}), of.stochastic.averaging, forms_of(plan).dense_autoencoder)
             yield "stochastic.averaging", averages.words(of.schedule.max_iterations).removeprefix("averaging ")
-            yield "stochastic.parts", str(minibatch_parts(of, n))
+            yield "stochastic.parts", str(plan.minibatch_parts)
     if of.method.name not in NESTED:
         keys = of.config.penalty
         yield from ((f"penalty.{key}", toml(keys.value(key))) for key in PAPER_DEFAULTS)

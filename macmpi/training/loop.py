@@ -17,18 +17,17 @@ from macmpi.parallel.clock import Clock, now
 from macmpi.parallel.kernels import words
 from macmpi.parallel.mpi import STOPPED
 from macmpi.parallel.team import Team, check_alike, on_root
-from macmpi.plan.penalty import Decision, Progress
 from macmpi.plan.plan import Plan
+from macmpi.plan.resolved import Decision, Progress
 from macmpi.results.scores import levels
 from macmpi.state import Errors, State, StochasticState
-from macmpi.training import finite, process
+from macmpi.training import end, process
 from macmpi.training.checkpoint import digest, keeper_of
-from macmpi.training.process import ANSWERED
-from macmpi.training.record import Curve, changed, closing, columns_of, describe, record_of
+from macmpi.training.end import Best, Refit, best_of, is_poor, iterations_of, or_constant, refit, scored
+from macmpi.training.process import ANSWERED, SPARE, Pace
+from macmpi.training.record import Curve, End, changed, closing, columns_of, describe, ended, record_of, write_start
 from macmpi.training.request import Outcome, Request
-from macmpi.training.run_directory import End, Nowhere, RunDirectory, ended, write_start
-from macmpi.training.time_limit import SPARE, Pace
-from macmpi.training.weights import Best, Refit, best_of, is_poor, iterations_of, or_constant, refit, scored
+from macmpi.training.run_directory import RunDirectory
 from macmpi.typing import Array
 
 DIVERGED, LATE = "diverged", "max_time"
@@ -40,7 +39,7 @@ class TrainingJob:
     """The launch has settled this for a run that was asked for.  facts: its provenance, on rank 0."""
 
     request: Request
-    directory: RunDirectory | Nowhere
+    directory: RunDirectory | None
     state: State[Any] | None
     origin: Origin
     facts: dict[str, Any]
@@ -49,8 +48,7 @@ class TrainingJob:
 @np.errstate(over="ignore", invalid="ignore")  # what is not finite is found and said
 def train(job: TrainingJob, plan: Plan, data: Dataset, team: Team) -> Outcome:
     """Run to the end, or until somebody stops it.  Collective: yes."""
-    process.ready_memory()
-    process.ready_products()
+    process.ready()
     clock = Clock()
     team.set_clock(clock, plan.resolved.run.deadline)
     settled = job.state is not None and isinstance(job.state.own, StochasticState) and plan.finishing
@@ -92,7 +90,8 @@ class Training:
         self.levels = levels(plan.chain, data, loss, points.over, points.weight) if points.summing else []
         self.constant = team.from_root(lambda: self.levels[0].value)
         columns = columns_of(plan, method.account)
-        self.curve = Curve(job.directory.curve, resumed, columns, team.rank == 0, job.directory.run)
+        path, of_run = (None, "") if job.directory is None else (job.directory.curve, job.directory.run)
+        self.curve = Curve(path, resumed, columns, team.rank == 0, of_run)
 
     @property
     def plan(self) -> Plan:
@@ -108,7 +107,7 @@ class Training:
         if state is None:
             state = start(self.method, self.job.origin)
             errors = self.method.evaluate(state, feasible=not coordinates_first(self.plan))
-            self.team.from_root(lambda: finite.check_start(errors))
+            self.team.from_root(lambda: end.check_start(errors))
             state.history.multipliers_norm = errors.gradients.multipliers if errors.gradients else 0.0
             self._record(state, "start", errors)
             self.team.from_root(lambda: write_start(self.job.directory, self.plan, self.data, state))
@@ -126,20 +125,20 @@ class Training:
         """One iteration, its record and rank 0's decision.  True when the run must stop here.  Collective: yes."""
         self.sweep_began, mu = now(), state.mu
         complete = self._turn(state) if state.finished else self._sweep(state)
-        worst = self.team.max_over_ranks({"took": now() - self.sweep_began, **finite.bad_places(state, self.first)})
+        worst = self.team.max_over_ranks({"took": now() - self.sweep_began, **end.bad_places(state, self.first)})
         state.seconds += worst.pop("took")
-        wrong = finite.wrong_places(
-            self.plan.chain, state.iteration + (not complete), worst, self.method.account.stepped
-        )
+        wrong = end.wrong_places(self.plan.chain, state.iteration + (not complete), worst, self.method.account.stepped)
         if wrong is None and not complete:
             self._save(state, last=True)
             self._say_stopped(f"in iteration {state.iteration + 1}")
             return True
-        if wrong is not None:
-            return self._diverged(state, wrong)
-        before, errors = state.history.e1_val, self.method.evaluate(state)
-        if (wrong := finite.wrong_errors(errors, state.iteration, self.method.account.remedy)) is not None:
-            return self._diverged(state, wrong)
+        before = state.history.e1_val
+        if wrong is None:
+            errors = self.method.evaluate(state)
+            wrong = end.wrong_errors(errors, state.iteration, self.method.account.remedy)
+        if wrong is not None:  # the run has not been stopped: `finish` warns, once it knows what the model has
+            state.finished, self.wrong = DIVERGED, wrong
+            return False
         self._record(state, "iteration", errors)
         wished, due = self._wishes()
         progress = Progress(state.iteration, mu, before, **state.history.progress(errors))
@@ -162,17 +161,9 @@ class Training:
             self._say_stopped(f"after iteration {state.iteration}")
         return stop
 
-    def _diverged(self, state: State[Any], wrong: NumericalError) -> bool:
-        """Ends the run, as numbers are no longer finite; `finish` warns, once it knows what the model has.
-
-        Gives False: the run was not stopped from outside.  Collective: no (all ranks do the same).
-        """
-        state.finished, self.wrong = DIVERGED, wrong
-        return False
-
     def _say_stopped(self, where: str) -> None:
         self.why_stopped = self.stop.why or (LATE if self.pace.late else process.why_stopped())
-        way = "" if self.job.directory.path is None else "; the same command with --resume auto goes on"
+        way = "" if self.job.directory is None else "; the same command with --resume auto goes on"
         self._say(f"stopped {where}{way}")
 
     def _say(self, text: str) -> None:
@@ -183,8 +174,8 @@ class Training:
         """In the middle of an iteration: a checkpoint where it is time; whether the run must stop.  Collective: yes."""
         stop, due = self._wishes()
         if due and not stop:
-            began, places = now(), self.team.max_over_ranks(finite.bad_places(state, self.first))
-            if finite.wrong_places(self.plan.chain, state.iteration + 1, places) is None:
+            began, places = now(), self.team.max_over_ranks(end.bad_places(state, self.first))
+            if end.wrong_places(self.plan.chain, state.iteration + 1, places) is None:
                 self._save(replace(state, seconds=state.seconds + began - self.sweep_began), last=False)
             self.sweep_began += now() - began
         return stop
@@ -218,9 +209,9 @@ class Training:
         try:
             return self.method.sweep(state, lambda: self._pause(state))
         except Exception as error:
-            if finite.is_arithmetic(error):
+            if end.is_arithmetic(error):
                 at = getattr(error, "located", ())
-                raise finite.broken(self.plan.chain, state, at, error, self.first) from error
+                raise end.broken(self.plan.chain, state, at, error, self.first) from error
             raise
 
     def finish(self, state: State[Any], stopped: bool = False) -> Outcome:
@@ -241,23 +232,23 @@ class Training:
             after.seconds += now() - began
             errors = self.method.evaluate(after, feasible=True)
             best = best_of(self.method, state, after, errors, self.constant)
-        found, best = best, self._never_worse(best, after)
+        found = best
+        if is_poor(best.errors.E_Q, self.constant) and not self.plan.resolved.stochastic.stream:
+            best = or_constant(best, self.method, after, self.data)  # a stream goes on from its best weights
         diverged = self.team.from_root(lambda: self._warn_of_end(state, errors, found, best.constant))
         self.why_stopped = DIVERGED if diverged else self.why_stopped
         self._record(after, "postprocess", errors)
         scores = scored(self.method.parts, best.weights, self.data)
-        if self.plan.resolved.selection.criterion != "none":
+        of = self.plan.resolved
+        if of.selection.criterion != "none":
             sizes = "-".join(map(str, self.plan.chain.layer_sizes))
             self._say(f"the net that was selected: {sizes}, {self.plan.chain.existing:,} weights")
         self._say("\n".join(closing(state, errors, self.method.account, best, scores, diverged)))
-        again, wanted, begins = None, 0, False
-        if not stopped:
-            wanted = self.team.from_root(lambda: iterations_of(self.plan.resolved, best, history.errors))
-            begins = wanted > 0 and self.team.from_root(lambda: self._has_time(state, wanted))
-        if begins:
-            again = self._refit(state, best, wanted)
-            stopped = again is None
-        if begins and stopped:
+        wanted = 0 if stopped else self.team.from_root(lambda: iterations_of(of, best, history.errors))
+        begins = wanted > 0 and self.team.from_root(lambda: self._has_time(state, wanted))
+        again = self._refit(state, best, wanted) if begins else None
+        if begins and again is None:
+            stopped = True
             self._say_stopped("before the refit on all points had ended")
             if not self.job.request.ends_with_model:
                 self.team.from_root(self._check_saved)
@@ -266,13 +257,13 @@ class Training:
         memory = self.team.max_over_ranks({"memory": process.peak_memory()})["memory"]
         why, better = self.why_stopped or state.finished, again if again and again.better else None
         is_whole = not stopped and (not wanted or again is not None)
-        end = End(state, after, best, errors, better, scores, self.curve.records, why, is_whole)
-        model = on_root(self.team, lambda: ended(self.job.directory, self.plan, self.data, end, self.job.facts))
+        last = End(state, after, best, errors, better, scores, self.curve.records, why, is_whole)
+        model = on_root(self.team, lambda: ended(self.job.directory, self.plan, self.data, last, self.job.facts))
         self.stop.complete = True
         which = ", what its node shares included" if self.team.shares else ""
         peak = f"{'peak memory of a rank':28s} {memory:.0f} MB{which}"
         self._say("\n".join(f"  {line}" for line in (*self.levels, peak)))
-        if self.job.directory.model is not None:
+        if self.job.directory is not None:
             self._say(f"model: {self.job.directory.model}")
         self.curve.close()
         self.team.from_root(self._check_saved)
@@ -295,12 +286,12 @@ class Training:
     def _refit(self, state: State[Any], best: Best, iterations: int) -> Refit | None:
         """The refit, begun or gone on with; None where it must stop, once its state is kept.  Collective: yes."""
         directory, of = self.job.directory, f"{state.fingerprint} {iterations}"
-        keeper, found = keeper_of(self.plan), on_root(self.team, lambda: directory.refit_of(of))
+        keeper, found = keeper_of(self.plan), on_root(self.team, lambda: directory and directory.refit_of(of))
         self.pace.pause()
 
         def keep(begun: State[Any]) -> None:
             """One of which no rank has all rows begins again."""
-            if keeper.codes(begun) is not None:
+            if directory is not None and keeper.codes(begun) is not None:
                 kept = self.team.from_root(lambda: directory.keep_refit(begun, of))
                 self.unsaved = self.unsaved or not kept
 
@@ -311,16 +302,8 @@ class Training:
         return done
 
     def _check_saved(self) -> None:
-        if self.unsaved:
+        if self.unsaved and self.job.directory is not None:
             raise StorageError(f"the last checkpoint could not be written; {self.job.directory.remedy()}")
-
-    def _never_worse(self, best: Best, after: State[Any]) -> Best:
-        """The best weights, or those of the best constant where no others are better: a stream goes on from them.
-
-        Collective: yes.
-        """
-        keeps = self.plan.resolved.stochastic.stream or not is_poor(best.errors.E_Q, self.constant)
-        return best if keeps else or_constant(best, self.method, after, self.data)
 
     def _warn_of_end(self, state: State[Any], errors: Errors, best: Best, gives_constant: bool) -> bool:
         """Says where training ended above the best constant; tells whether the run has diverged.
@@ -331,12 +314,12 @@ class Training:
         constant, poor = self.constant, is_poor(best.errors.E_Q, self.constant)
         lost = poor or best.iteration == 0
         first = next((r["E1_train"] for r in self.curve.records if r["phase"] == "start"), None)
-        far = finite.went_wrong(errors.E_Q, constant, first, lost)
+        far = end.went_wrong(errors.E_Q, constant, first, lost)
         if self.wrong is not None:
-            warn(f"{self.wrong}; {finite.kept(best.iteration, gives_constant)}")
-        elif far or finite.went_wrong(errors.E_Q, constant, first, poor):
+            warn(f"{self.wrong}; {end.kept(best.iteration, gives_constant)}")
+        elif far or end.went_wrong(errors.E_Q, constant, first, poor):
             words = self.levels[0].name, self.method.account.remedy
-            warn(finite.gone_wrong(best.iteration, errors.E_Q, constant, *words, gives_constant))
+            warn(end.gone_wrong(best.iteration, errors.E_Q, constant, *words, gives_constant))
         return (far and lost) or state.finished == DIVERGED
 
     def _record(self, state: State[Any], phase: str, errors: Errors) -> None:
@@ -349,7 +332,7 @@ class Training:
         extra: dict[str, Any] = {"centres": plan.basis_sizes} if plan.has_basis else {}
         extra |= {"ended": self.why_stopped or state.finished} if phase == "postprocess" else {}
         extra |= {"finish": True} if phase == "iteration" and self.settled else {}
-        notes = self.method.notes() if phase == "iteration" else {}
+        notes = self.method.notes(state) if phase == "iteration" else {}
         record = record_of(state, phase, errors) | timings | {"ranks": self.team.size} | extra | notes
         rest = plan.resolved.schedule.max_iterations - state.iteration
         left = rest * state.seconds / state.iteration if phase == "iteration" else None
@@ -377,5 +360,6 @@ class Training:
         """Writes a checkpoint of numbers that all ranks have alike.  last: of this launch.  Collective: yes."""
         began = now()
         self._check_alike(state)
-        self.unsaved = not self.job.directory.save(state, self.plan, self.data.sha256, self.team, last)
+        if self.job.directory is not None:
+            self.unsaved = not self.job.directory.save(state, self.plan, self.data.sha256, self.team, last)
         self.pace.saved(began)

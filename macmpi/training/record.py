@@ -1,24 +1,43 @@
-"""The record of a run: what it says of itself on the console, and its learning curve, there and in curve.jsonl."""
+"""The record of a run: what it says of itself on the console, its learning curve, its nets with their card, provenance.
+
+start.h5 comes before the first iteration, model.h5 with its card after the last.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+import platform
+import subprocess
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from macmpi import StorageError, files, many
-from macmpi.account import Account
+import numpy as np
+
+import macmpi
+from macmpi import StorageError, __version__, files, many
 from macmpi.console import decimals, duration, say, warn
 from macmpi.data.dataset import Dataset
+from macmpi.half_steps.method import Account
+from macmpi.methods.stochastic.method import kept
+from macmpi.parallel.launchers import cores
+from macmpi.parallel.mpi import BINDINGS
 from macmpi.plan.plan import Plan
-from macmpi.results.card import Error, record_in
+from macmpi.results import model_file
+from macmpi.results.card import About, Card, Error, Training, record_in, scores_by_name, thinned
+from macmpi.results.model import Model
 from macmpi.results.scores import Labels, Numbers
 from macmpi.state import Errors, State
-from macmpi.training.weights import Best
+from macmpi.training.checkpoint import keeper_of
+from macmpi.training.end import Best, Refit
+from macmpi.training.process import version_of
+from macmpi.training.run_directory import RunDirectory, ends
 
 Column = tuple[str, str, Callable[[Any], str]]
 """A key of a record, its title, and its cell."""
@@ -183,3 +202,149 @@ def closing(
         lines.append(f"  {f'the best, iteration {best.iteration}':28s} E1 {Error.of(best.errors)}")
     own = scores.lines() if scores else []
     return lines + [f"  {'' if i else 'validation points':28s} {line}" for i, line in enumerate(own)]
+
+
+# --- nets -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class End:
+    """The end of a run: its state before and after postprocessing, the best weights, the last errors, a better refit.
+
+    scores: of the best weights at the validation points; records: the learning curve; why: the run ended.  is_whole:
+    nothing is left to do, no refit for one.
+    """
+
+    state: State[Any]
+    after: State[Any]
+    best: Best
+    errors: Errors
+    refit: Refit | None
+    scores: Numbers | Labels
+    records: list[dict[str, Any]]
+    why: str
+    is_whole: bool
+
+
+TOLD = ("data_sha256", "start_sha256", "ranks", "threads", "started")
+"""Facts of the provenance that a card has with the data and the training."""
+
+
+def card_of(plan: Plan, data: Dataset, end: End, facts: dict[str, Any]) -> Card:
+    """The card of a run that has ended.  facts: the provenance of its last launch."""
+    best, of = end.best, plan.begun.resolved
+    errors = {"last": Error.of(end.errors), "best": Error.of(best.errors)}
+    training = Training(
+        method=of.method.name,
+        iterations=end.after.iteration,
+        best_iteration=best.iteration,
+        constant=best.constant,
+        ended=end.why,
+        seconds=end.after.seconds,
+        ranks=plan.ranks,
+        threads=of.run.threads,
+        started=str(facts.get("started", "")),
+        written=stamp(),
+        ridges=end.state.own.architecture.ridges,
+    )
+    return Card(
+        data=About(of.settings["data.source"], data.sha256, plan.n_train, plan.n_val, plan.net.n_in, plan.net.n_out),
+        training=training,
+        errors=errors | ({"refit": Error(training=end.refit.error)} if end.refit else {}),
+        config=of.text,
+        scores=scores_by_name(end.scores),
+        curve=thinned(end.records, best.iteration),
+        machine={name: fact for name, fact in facts.items() if name not in TOLD},
+    )
+
+
+def ended(directory: RunDirectory | None, plan: Plan, data: Dataset, end: End, facts: dict[str, Any]) -> Model:
+    """The trained net, which model.h5 holds where there is a run directory.  Raises StorageError.
+
+    facts: the provenance of this launch.
+    """
+    best, refit = end.best, end.refit
+    weights = {"last": end.after.weights, "best": best.weights} | ({"refit": refit.weights} if refit else {})
+    card = card_of(plan, data, end, facts).to_json()
+    model = Model.of(plan.chain, weights, data, plan.resolved.loss.link, card, end.records)
+    if plan.resolved.stochastic.stream and np.isfinite(end.state.weights).all():
+        passes = -(-(end.state.iteration + end.state.under_way) // plan.resolved.stochastic.records)
+        points = plan.resolved.before + passes * plan.n_train
+        model = replace(model, stream=kept(end.state.weights, end.state.own, points))
+    if directory is None:
+        return model
+    labels = {
+        **{files.RUN: directory.run, "iteration": end.after.iteration, "finished": end.state.finished},
+        **{"E1_train": end.errors.train, "E1_val": end.errors.validation},
+        **{"best_E1_train": best.errors.train, "best_E1_val": best.errors.validation},
+        "best_iteration": best.iteration,
+        model_file.MADE_FROM: end.state.fingerprint if end.is_whole else "",
+        model_file.ENDS: json.dumps(ends(plan.begun.resolved)),
+        **({"refit_iterations": refit.iterations, "refit_E1": refit.error} if refit else {}),
+    }
+    try:
+        model_file.write(directory.model, model, labels, keeper_of(plan).codes(end.state))
+        if end.is_whole:
+            directory.refit.unlink(missing_ok=True)
+    except OSError as error:
+        why = f"{directory.model} could not be written: {error.strerror}"
+        raise StorageError(f"{why}; {directory.remedy()}") from None
+    return model
+
+
+def write_start(directory: RunDirectory | None, plan: Plan, data: Dataset, state: State[Any]) -> None:
+    """Writes start.h5, if there is a run directory; a warning where that fails."""
+    if directory is None:
+        return
+    model, labels = Model.of(plan.chain, {"last": state.weights}, data, plan.resolved.loss.link), {"iteration": 0}
+    try:
+        model_file.write(directory.start, model, {files.RUN: directory.run} | labels, keeper_of(plan).codes(state))
+    except OSError as error:
+        warn(f"{directory.start} could not be written: {error.strerror}; training goes on")
+
+
+# --- provenance -------------------------------------------------------------------------------------------------------
+
+
+def stamp() -> str:
+    """The time of day, as provenance and model card have it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z")
+
+
+def provenance(
+    arithmetics: list[dict[str, Any]], threads: int, library: str, sums: dict[str, str], argv: Sequence[str]
+) -> dict[str, Any]:
+    """Lists what made a run: versions, machine, arithmetic, the library of MPI, data.
+
+    arithmetics: those of all ranks, from `kernels.arithmetics`; later launches are compared with them.  sums: SHA-256
+    of the data, by name.
+    """
+    packages = ("numpy", "scipy", "h5py", BINDINGS, "pydantic")
+    own = {"macmpi": __version__, "python": platform.python_version()}
+    return {
+        "started": stamp(),
+        "command": [files.readable(word) for word in argv],
+        "versions": own | {name: version_of(name) or "none" for name in packages},
+        "git_commit": _git_commit(),
+        "mpi_library": library,
+        "host": platform.node(),
+        "machine": platform.machine(),
+        "cores": cores(),
+        "kernels": arithmetics,
+        "ranks": sum(len(one["ranks"]) for one in arithmetics),
+        "threads": threads,
+        **sums,
+    }
+
+
+@cache
+def _git_commit() -> str | None:
+    """The commit of the source tree that runs, if it is a git checkout."""
+    root = Path(macmpi.__file__).resolve().parent.parent
+    if not os.path.exists(root / ".git"):
+        return None
+    command = ["git", "-C", str(root), "rev-parse", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None

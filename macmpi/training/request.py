@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +17,13 @@ from macmpi import UsageError, many
 from macmpi.console import warn
 from macmpi.data.source import Source
 from macmpi.parallel.clock import now
+from macmpi.parallel.command import Namespace
 from macmpi.training.process import StopRequest, Wish
 
 if TYPE_CHECKING:
     from macmpi.config import Config
     from macmpi.config.auto import Decision, Sizes
-    from macmpi.data.gathered import Points
+    from macmpi.data.dataset import Points
     from macmpi.data.scaling import Scaling
     from macmpi.parallel.team import Team
     from macmpi.plan.plan import Plan
@@ -90,12 +91,19 @@ class MachineQuestion:
         return bool(self.points and self.columns)
 
 
-def machine_question(given: dict[str, int], memory: str | None, check: bool) -> MachineQuestion:
-    """The question of the options that are given.  Raises UsageError where it makes no sense.  Collective: no."""
-    asked = MachineQuestion(**given, memory=0.0 if memory is None else bytes_in(memory))
+def machine_question(args: Namespace) -> MachineQuestion | None:
+    """The question of the options of --check that are given; None where there is none.
+
+    Raises UsageError where it makes no sense.  Collective: no.
+    """
+    options = [field.name for field in fields(MachineQuestion) if field.name != "memory"]
+    given = {name: value for name in options if (value := getattr(args, name)) is not None}
+    if not given and args.memory is None:
+        return None
+    asked = MachineQuestion(**given, memory=0.0 if args.memory is None else bytes_in(args.memory))
     name, value = min(given.items(), key=lambda item: item[1], default=("memory", 1))
     refusals = {
-        f"--{name} goes with --check: a launch has the ranks that mpiexec starts": not check,
+        f"--{name} goes with --check: a launch has the ranks that mpiexec starts": not args.check,
         f"--{name} {value}: a number from 1 on is needed": value < 1,
         f"--points, --columns and --outputs are at most {MOST:,}": max(given.values(), default=0) > MOST,
         f"--ranks {asked.ranks}: plans are made for up to {MOST_RANKS:,} ranks": asked.ranks > MOST_RANKS,
@@ -134,9 +142,8 @@ def planned(
 
     def with_values() -> tuple[Config, list[Decision]]:
         nonlocal points
-        from macmpi.data.gathered import points_of
+        from macmpi.data.gathered import points_of, with_loss
         from macmpi.data.reading import with_connections
-        from macmpi.data.targets import with_loss
 
         complete = with_connections(config)
         points = points or points_of(complete)

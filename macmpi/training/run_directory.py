@@ -1,54 +1,53 @@
-"""The run directory, in which a run writes all that it leaves behind: config.toml, provenance.json, checkpoints, nets.
+"""The run directory, in which a run writes all that it leaves behind.  For rank 0 alone, checkpoints apart.
 
-start.h5 comes before the first iteration, model.h5 with its card after the last.  For rank 0 alone, checkpoints apart.
+It is judged by what its files hold: it has no run, or this one, which has come so far.  A file is the run's own where
+it holds the run's id; an empty file is nobody's.  Whatever else lies where a run would write is somebody's, and
+refused: it is never replaced or removed.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-import platform
-import subprocess
-import time
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from functools import cache
+import tomllib
+from collections.abc import Iterable
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-import macmpi
-from macmpi import StorageError, UsageError, __version__, files
+from macmpi import StorageError, UsageError, files, many
+from macmpi.config.whole import Config, changes, differences, flat, gone
 from macmpi.console import warn
-from macmpi.data.dataset import Dataset
-from macmpi.machine.hosts import version_of
-from macmpi.machine.lock import Lock, signs
-from macmpi.methods.stochastic import stream
 from macmpi.parallel import kernels
-from macmpi.parallel.launchers import cores
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
 from macmpi.plan.resolved import Resolved
 from macmpi.results import model_file
-from macmpi.results.card import About, Card, Error, Training, scores_by_name, thinned
-from macmpi.results.model import Model
 from macmpi.results.reading import launches
-from macmpi.results.scores import Labels, Numbers
-from macmpi.state import Errors, State
+from macmpi.state import MacState, State
 from macmpi.training import checkpoint
-from macmpi.training.checkpoint import keeper_of
-from macmpi.training.held import CONFIG, PROVENANCE, Held, ends, files_in, judge, sealed
+from macmpi.training.checkpoint import Found, keeper_of
+from macmpi.training.lock import ELSEWHERE, Lock, signs
 from macmpi.training.request import Request
-from macmpi.training.weights import Best, Refit
+
+CONFIG, PROVENANCE, MODEL = "config.toml", "provenance.json", "model.h5"
+NAMES = (CONFIG, PROVENANCE, "curve.jsonl", "start.h5", MODEL, "checkpoints/refit.h5")
+
+REPLACE = "replace it with --overwrite, or name another folder with --output"
+OTHERWISE = f"continue it with --resume auto, {REPLACE}"
+
+INPUTS = ("data.source", "start.model", "start.coordinates")
+"""Keys that may name a file that the run reads."""
 
 
 class RunDirectory:
-    """One run's folder.  Collective: no (rank 0), but for `save`.
+    """One run's folder, and what it holds for the run that is asked for.  Collective: no (rank 0), but for `save`.
 
     run: the id of the run; start_sha256: of the scaling of the points, where the run began with a model, which has a
-    say in it.
+    say in it.  Once it is judged: again: it holds a run; removed: what --overwrite removes of that; found: the
+    checkpoint to go on from; labels: config and sums of the data of the run; finished: says why nothing is left to do.
     """
 
     def __init__(self, path: Path) -> None:
@@ -60,19 +59,22 @@ class RunDirectory:
         self.refit = self.checkpoints / "refit.h5"
         self.lock = Lock(path / "lock")
         self.run, self.start_sha256 = files.new_id(), ""
-        self.held = Held()
+        self.again, self.finished = False, ""
+        self.removed: list[Path] = []
+        self.found: Found = None
+        self.labels: dict[str, Any] = {}
         self._signs: Any = None
 
     def judge(self, asked: Request, of: Resolved) -> None:
-        """Finds what the folder holds for a run of this config, as of `held.judge`, under the lock if it is there.
+        """Finds what the folder holds for a run of this config, under the lock if it is there.
 
-        Raises UsageError, also where another run is using the folder, or what is to be written there could not be.
+        Raises UsageError where the run would go wrong there, as where another one is using the folder, or what is to be
+        written there could not be.
         """
         in_the_way = self.lock.take()
         self._signs = signs(files_in(self.path))
-        self.held = judge(self.path, asked, of)
-        self.run = self.held.run or self.run
-        if self.held.finished:
+        self._find(asked, of)
+        if self.finished:
             return
         try:
             if in_the_way:
@@ -82,6 +84,50 @@ class RunDirectory:
         except OSError as error:
             raise self._unwritten(error) from None
 
+    def _find(self, asked: Request, of: Resolved) -> None:
+        """Finds by what the files hold what `judge` promises.  Raises UsageError."""
+        folder, resume, without_points, named = self.path, asked.resume, of.placement.by_all, of.settings
+        found = None if resume == "auto" else _named(resume, without_points)
+        run, there = run_in(folder)
+        self.run, self.again = run or self.run, bool(run)
+        check_inputs(folder, [*asked.inputs, *(Path(named[key]) for key in INPUTS if named[key])], of, run)
+        if run and folder / PROVENANCE not in there and (folder / CONFIG).read_bytes() != sealed(of.text, run):
+            raise UsageError(_foreign(folder / CONFIG))  # a run that was killed before it wrote the other has this one
+        if asked.overwrite:
+            self.removed = there
+            return
+        if resume == "auto":
+            found = checkpoint.newest(self.checkpoints, without_points) if run else None
+        elif run and found is None:
+            raise UsageError(f"{folder} holds a run already: {OTHERWISE}")
+        elif run and found and found[0].resolve().parent != self.checkpoints.resolve():
+            raise UsageError(f"--resume {resume} is no checkpoint of the run that {folder} holds: {OTHERWISE}")
+        has_model = self.model in there and not _is_empty(self.model)
+        labels = _labels(folder) if found is None else found[2]
+        saved = _config_in(labels)
+        if saved is None and (found is not None or has_model):
+            raise UsageError(
+                f"{found[0] if found else folder} does not say which config and data it is of: {ELSEWHERE}"
+            )
+        if saved is not None and (differ := differences(saved, named)):
+            raise UsageError(f"cannot resume {folder} with another config: {', '.join(differ)}; use another --output")
+        end = dict[str, Any]()  # the attributes of a model say of which end of a run it is
+        if has_model:
+            with suppress(UsageError):  # it is not whole
+                end = model_file.load(self.model).attributes
+        self.found, self.labels = found, labels
+        self.finished = _finished(None if found is None else found[1], end, of)
+        if found is None and has_model and not self.finished:
+            raise UsageError(f"{folder} holds a model, but no checkpoint from which its run could go on: {REPLACE}")
+
+    def __str__(self) -> str:
+        said = f"the run begins{' again' if self.again else ''}"
+        if self.finished:
+            said = f"is finished {self.finished}"
+        elif self.found is not None:
+            said = f"the run goes on after iteration {self.found[1].iteration}"
+        return f"{self.path}: {said}"
+
     def _unwritten(self, error: OSError) -> UsageError:
         place = error.filename2 or error.filename or self.path
         move = "move it away or " if isinstance(error, IsADirectoryError | FileExistsError) else ""
@@ -90,11 +136,9 @@ class RunDirectory:
     def check_data(self, facts: dict[str, Any], source: str) -> None:
         """Raises UsageError where the run of the folder is of other data, or was begun with another model."""
         of_another = "is not the model that the run began with, by which its data are scaled; put that back, or"
-        for name, why in (
-            ("data_sha256", f"the data have changed since (data.source = {source!r});"),
-            ("start_sha256", f"start.model {of_another}"),
-        ):
-            if self.held.labels and self.held.labels[name] != facts[name]:
+        changed = f"the data have changed since (data.source = {source!r});"
+        for name, why in (("data_sha256", changed), ("start_sha256", f"start.model {of_another}")):
+            if self.labels and self.labels[name] != facts[name]:
                 raise UsageError(f"cannot resume {self.path}: {why} use another --output")
 
     def create(self, of: Resolved, facts: dict[str, Any]) -> None:
@@ -114,7 +158,7 @@ class RunDirectory:
             config_toml, content = self.path / CONFIG, sealed(of.text, self.run)
             if not os.path.exists(config_toml) or config_toml.read_bytes() != content:
                 files.replace_file(config_toml, content, self.run)
-            for path in self.held.removed:
+            for path in self.removed:
                 if path != config_toml:
                     path.unlink()
             log = self.path / PROVENANCE
@@ -151,12 +195,11 @@ class RunDirectory:
         labels = {files.RUN: self.run, "config": json.dumps(of.settings), **sums}
         try:
             keeper_of(plan).save(self.checkpoints, state, labels, of.run.keep_checkpoints, team)
+            return True
         except StorageError as error:
             if not error.agreed:
                 raise
             text = f"the checkpoint of iteration {state.iteration} could not be written: {error}"
-        else:
-            return True
 
         def failed() -> bool:
             if last:
@@ -166,7 +209,7 @@ class RunDirectory:
 
         return team.from_root(failed)
 
-    def refit_of(self, of: str) -> tuple[Path, State[Any], dict[str, Any]] | None:
+    def refit_of(self, of: str) -> Found:
         """The state in which a refit was stopped, if it is the refit of that state of the run."""
         try:
             state, labels = checkpoint.read(self.refit)
@@ -194,173 +237,129 @@ class RunDirectory:
         )
 
 
-class Nowhere:
-    """In the place of a run directory where nothing is to be written."""
+# --- what a folder holds ----------------------------------------------------------------------------------------------
 
-    path = curve = start = model = refit = None
-    run, held, lock = "", Held(), nullcontext()
 
-    def judge(self, *words: object) -> None:
-        """There is no folder."""
+def sealed(text: str, run: str) -> bytes:
+    """The content of a run's config.toml, with the run's id and a sum by which an edited one is known."""
+    return f"# {run}, {_sum(text)}: edit a copy, for a run takes an edited one for somebody else's\n{text}".encode()
 
-    def save(self, *words: object) -> bool:
-        """There are no checkpoints, and nothing is lost by that."""
-        return True
 
-    def refit_of(self, of: str) -> None:
-        """There is none."""
+def _sum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def keep_refit(self, state: State[Any], of: str) -> bool:
-        """It is lost, as nobody wants to go on with it."""
-        return True
 
-    def remedy(self) -> str:
-        """Nothing can fail."""
+def files_in(folder: Path) -> list[Path]:
+    """Lists what lies in a folder where a run writes, whoever has written it."""
+    named = [*(folder / name for name in NAMES), *checkpoint.saved(folder / "checkpoints")]
+    return [path for path in named if os.path.lexists(path)]
+
+
+def _run_of(path: Path) -> str:
+    """The id of the run that has written a file, and nobody since; "" where there is none."""
+    run = files.run_of(path)
+    if run and path.name == CONFIG:
+        head, _, text = path.read_text(encoding="utf-8", errors="replace").partition("\n")
+        return run if _sum(text) in head else ""
+    return run
+
+
+def run_in(folder: Path) -> tuple[str, list[Path]]:
+    """The id of the run that a folder holds, that of its config.toml, or "", and what lies where a run writes.
+
+    Raises UsageError where some of that is somebody else's.
+    """
+    there = files_in(folder)
+    runs = {path: _run_of(path) for path in there}
+    run = runs.get(folder / CONFIG, "")
+    others = [path for path in there if (not run or runs[path] != run) and not _is_empty(path)]
+    if os.path.lexists(folder / "checkpoints") and not os.path.isdir(folder / "checkpoints"):
+        others.append(folder / "checkpoints")
+    if others:
+        raise UsageError(_foreign(others[0]))
+    return run, there
+
+
+def _foreign(path: Path) -> str:
+    said = "is no file of a run in this folder, but somebody else's, edited since, or of an earlier macmpi"
+    return f"{path} {said}: {ELSEWHERE}"
+
+
+def _is_empty(path: Path) -> bool:
+    return os.path.isfile(path) and not path.stat().st_size
+
+
+def check_inputs(folder: Path, inputs: Iterable[Path], of: Resolved | None = None, run: str = "") -> None:
+    """Raises UsageError where an input of a run lies where the run would write.
+
+    of: the run's config; of the same content in config.toml nothing is lost.
+    """
+    kept = None if of is None else sealed(of.text, run)
+    written = [p for p in files_in(folder) if p.name != CONFIG or not os.path.isfile(p) or p.read_bytes() != kept]
+    for path in inputs:
+        if files.same_file(path, written):
+            raise UsageError(
+                f"{path} is an input of this run, and lies where it would be replaced: copy it to another place and "
+                "name the copy, or name another folder with --output"
+            )
+
+
+def _named(resume: str, without_points: bool) -> Found:
+    """The checkpoint that --resume names is read; "no" names none.  Raises UsageError."""
+    if resume == "no":
+        return None
+    if not os.path.isfile(resume):
+        raise UsageError(f"--resume {resume} does not exist, or is no file")
+    try:
+        return (Path(resume), *checkpoint.read(Path(resume), without_points))
+    except files.DAMAGE as error:
+        raise UsageError(f"--resume {resume}: {files.first_line(error)}") from None
+
+
+def _labels(folder: Path) -> dict[str, Any]:
+    """The labels of a run that has no checkpoint, from its config and its last launch; {} where it does not say."""
+    try:
+        tables = tomllib.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        launch = launches(folder / PROVENANCE)[-1]
+        config = {f"{table}.{key}": value for table, keys in tables.items() for key, value in keys.items()}
+        return {"config": json.dumps(config), **{name: str(launch[name]) for name in ("data_sha256", "start_sha256")}}
+    except (OSError, LookupError, TypeError, ValueError, AttributeError):
+        return {}
+
+
+def _config_in(labels: dict[str, Any]) -> dict[str, Any] | None:
+    """The flat config among labels, without keys that have gone at their last default; None where there is none.
+
+    Keys that an earlier version did not have yet are at their defaults.
+    """
+    try:
+        labels["data_sha256"], labels["start_sha256"]
+        return flat(Config()) | {k: v for k, v in dict(json.loads(labels["config"])).items() if gone(k, v) != ""}
+    except (LookupError, TypeError, ValueError, RecursionError):
+        return None
+
+
+def ends(of: Resolved) -> dict[str, Any]:
+    """The keys that say when a run ends, but for the number of iterations, of which a larger one may be wanted."""
+    return {k: v for k, v in of.settings.items() if changes(k) == "end" and k != "run.max_iterations"}
+
+
+def _finished(state: State[Any] | None, end: dict[str, Any], resolved: Resolved) -> str:
+    """Says why nothing is left to do; "" where a run with this model has not ended as it is wanted.
+
+    state: of the newest checkpoint, if there is one: where full MAC has settled without an iteration left to go on with
+    steps of all points, more iterations do.  end: attributes of the model.
+    """
+    of = end.get(model_file.MADE_FROM)
+    if not of or end.get(model_file.ENDS) != json.dumps(ends(resolved)) or (state and of != state.fingerprint):
         return ""
-
-
-# --- nets -------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class End:
-    """The end of a run: its state before and after postprocessing, the best weights, the last errors, a better refit.
-
-    scores: of the best weights at the validation points; records: the learning curve; why: the run ended.  is_whole:
-    nothing is left to do, no refit for one.
-    """
-
-    state: State[Any]
-    after: State[Any]
-    best: Best
-    errors: Errors
-    refit: Refit | None
-    scores: Numbers | Labels
-    records: list[dict[str, Any]]
-    why: str
-    is_whole: bool
-
-
-TOLD = ("data_sha256", "start_sha256", "ranks", "threads", "started")
-"""Facts of the provenance that a card has with the data and the training."""
-
-
-def card_of(plan: Plan, data: Dataset, end: End, facts: dict[str, Any]) -> Card:
-    """The card of a run that has ended.  facts: the provenance of its last launch."""
-    best, of = end.best, plan.begun.resolved
-    errors = {"last": Error.of(end.errors), "best": Error.of(best.errors)}
-    training = Training(
-        method=of.method.name,
-        iterations=end.after.iteration,
-        best_iteration=best.iteration,
-        constant=best.constant,
-        ended=end.why,
-        seconds=end.after.seconds,
-        ranks=plan.ranks,
-        threads=of.run.threads,
-        started=str(facts.get("started", "")),
-        written=stamp(),
-        ridges=end.state.own.architecture.ridges,
-    )
-    return Card(
-        data=About(of.settings["data.source"], data.sha256, plan.n_train, plan.n_val, plan.net.n_in, plan.net.n_out),
-        training=training,
-        errors=errors | ({"refit": Error(training=end.refit.error)} if end.refit else {}),
-        config=of.text,
-        scores=scores_by_name(end.scores),
-        curve=thinned(end.records, best.iteration),
-        machine={name: fact for name, fact in facts.items() if name not in TOLD},
-    )
-
-
-def ended(directory: RunDirectory | Nowhere, plan: Plan, data: Dataset, end: End, facts: dict[str, Any]) -> Model:
-    """The trained net, which model.h5 holds where there is a run directory.  Raises StorageError.
-
-    facts: the provenance of this launch.
-    """
-    best, refit = end.best, end.refit
-    weights = {"last": end.after.weights, "best": best.weights} | ({"refit": refit.weights} if refit else {})
-    card = card_of(plan, data, end, facts).to_json()
-    model = Model.of(plan.chain, weights, data, plan.resolved.loss.link, card, end.records)
-    if plan.resolved.stochastic.stream and np.isfinite(end.state.weights).all():
-        passes = -(-(end.state.iteration + end.state.under_way) // plan.resolved.stochastic.records)
-        points = plan.resolved.before + passes * plan.n_train
-        model = replace(model, stream=stream.kept(end.state.weights, end.state.own, points))
-    if directory.model is None:
-        return model
-    labels = {
-        **{files.RUN: directory.run, "iteration": end.after.iteration, "finished": end.state.finished},
-        **{"E1_train": end.errors.train, "E1_val": end.errors.validation},
-        **{"best_E1_train": best.errors.train, "best_E1_val": best.errors.validation},
-        "best_iteration": best.iteration,
-        model_file.MADE_FROM: end.state.fingerprint if end.is_whole else "",
-        model_file.ENDS: json.dumps(ends(plan.begun.resolved)),
-        **({"refit_iterations": refit.iterations, "refit_E1": refit.error} if refit else {}),
-    }
-    try:
-        model_file.write(directory.model, model, labels, keeper_of(plan).codes(end.state))
-        if end.is_whole:
-            directory.refit.unlink(missing_ok=True)
-    except OSError as error:
-        why = f"{directory.model} could not be written: {error.strerror}"
-        raise StorageError(f"{why}; {directory.remedy()}") from None
-    return model
-
-
-def write_start(directory: RunDirectory | Nowhere, plan: Plan, data: Dataset, state: State[Any]) -> None:
-    """Writes start.h5, if there is a run directory; a warning where that fails."""
-    if directory.start is None:
-        return
-    model, labels = Model.of(plan.chain, {"last": state.weights}, data, plan.resolved.loss.link), {"iteration": 0}
-    try:
-        model_file.write(directory.start, model, {files.RUN: directory.run} | labels, keeper_of(plan).codes(state))
-    except OSError as error:
-        warn(f"{directory.start} could not be written: {error.strerror}; training goes on")
-
-
-# --- provenance -------------------------------------------------------------------------------------------------------
-
-
-def stamp() -> str:
-    """The time of day, as provenance and model card have it."""
-    return time.strftime("%Y-%m-%dT%H:%M:%S%z")
-
-
-def provenance(
-    arithmetics: list[dict[str, Any]], threads: int, mpi: tuple[str, str], sums: dict[str, str], argv: list[str]
-) -> dict[str, Any]:
-    """Lists what made a run: versions, machine, arithmetic, MPI (its package and library), data.
-
-    arithmetics: those of all ranks, from `kernels.arithmetics`; later launches are compared with them.  sums: SHA-256
-    of the data, by name.
-    """
-    bindings, library = mpi
-    packages = ("numpy", "scipy", "h5py", bindings, "pydantic")
-    own = {"macmpi": __version__, "python": platform.python_version()}
-    return {
-        "started": stamp(),
-        "command": [files.readable(word) for word in argv],
-        "versions": own | {name: version_of(name) or "none" for name in packages},
-        "git_commit": _git_commit(),
-        "mpi_library": library,
-        "host": platform.node(),
-        "machine": platform.machine(),
-        "cores": cores(),
-        "kernels": arithmetics,
-        "ranks": sum(len(one["ranks"]) for one in arithmetics),
-        "threads": threads,
-        **sums,
-    }
-
-
-@cache
-def _git_commit() -> str | None:
-    """The commit of the source tree that runs, if it is a git checkout."""
-    root = Path(macmpi.__file__).resolve().parent.parent
-    if not os.path.exists(root / ".git"):
-        return None
-    command = ["git", "-C", str(root), "rev-parse", "HEAD"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return None
+    iteration, why = (state.iteration, state.finished) if state else (end["iteration"], end["finished"])
+    if why == "converged" and not (state and resolved.finishing and isinstance(state.own, MacState)):
+        return (
+            f"(settled after {many(iteration, 'iteration')}): nothing is left to do; "
+            f"{resolved.schedule.longer}, with another --output, trains longer"
+        )
+    if iteration < resolved.run.max_iterations:
+        return ""
+    more = "--iterations N with a larger N goes on, " if state else ""
+    return f"({many(iteration, 'iteration')}); {more}another --output starts again"

@@ -27,10 +27,9 @@ import numpy as np
 
 import macmpi
 from macmpi.config import Data
-from macmpi.data.dataset import Dataset
+from macmpi.data.dataset import Dataset, Wanted
 from macmpi.data.loading import load
-from macmpi.data.targets import Wanted
-from macmpi.nets.layers.trees import Trees
+from macmpi.nets.layers.fitted import Trees
 from macmpi.nets.losses import LOSSES
 from macmpi.parallel.streams import stream
 from macmpi.solvers.fitters import FITTERS

@@ -34,17 +34,17 @@ OUTPUT = "MACMPI_PIECES"
 """Names the file of a child's rank, whose number is put behind it."""
 
 METHOD, PARALLEL = "macmpi.methods.stochastic.", "macmpi.parallel."
-MEETING = "shared_memory:Node.barrier"
+MEETING = "exchange:Node.barrier"
 PIECES = {
     METHOD + "method:Stochastic.step": "step, the rest",
-    METHOD + "gauss_newton:GaussNewton.along": "length",
-    METHOD + "gauss_newton:GaussNewton.decrease": "decrease",
+    METHOD + "passes:GaussNewton.along": "length",
+    METHOD + "passes:GaussNewton.decrease": "decrease",
     METHOD + "schedule:Minibatches.drawn": "drawing points",
-    METHOD + "minibatch_pass:MinibatchPass._at": "forward",
-    METHOD + "factors:put_slopes": "slopes",
-    METHOD + "minibatch_pass:MinibatchPass.with_slopes": "pass, the rest",
-    METHOD + "minibatch_pass:MinibatchPass.losses": "pass, the rest",
-    METHOD + "minibatch_pass:MinibatchPass.slopes": "pass, the rest",
+    METHOD + "passes:MinibatchPass._at": "forward",
+    METHOD + "passes:put_slopes": "slopes",
+    METHOD + "passes:MinibatchPass.with_slopes": "pass, the rest",
+    METHOD + "passes:MinibatchPass.losses": "pass, the rest",
+    METHOD + "passes:MinibatchPass.slopes": "pass, the rest",
     METHOD + "curvature:RunningCurvature.note": "note",
     METHOD + "curvature:RunningCurvature.fold": "fold",
     METHOD + "curvature:RunningCurvature.complete": "complete",

@@ -8,8 +8,8 @@ from pathlib import Path
 from macmpi import config as configs
 from macmpi.config.auto import decide
 from macmpi.data.dataset import Dataset
+from macmpi.data.gathered import with_loss
 from macmpi.data.source import Source
-from macmpi.data.targets import with_loss
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.plan.resolve import resolve
 

@@ -19,7 +19,6 @@ import numpy as np
 from scipy import linalg
 from settings import planned
 
-from macmpi.half_steps.evaluation import Evaluation
 from macmpi.half_steps.parts import Parts
 from macmpi.half_steps.w_step import Solving
 from macmpi.methods.choose import Method, choose
@@ -34,7 +33,7 @@ from macmpi.plan.plan import Plan
 from macmpi.reductions import InPieces
 from macmpi.solvers.grams import System
 from macmpi.state import State
-from macmpi.training.process import ready_memory
+from macmpi.training.process import ready
 
 
 class Tally:
@@ -64,7 +63,7 @@ class Tally:
 
 def begun(path: Path, settings: Sequence[str], counted: bool = False) -> tuple[Method, State, Clock]:
     """The method of a config and its first State, in this process, which keeps memory as the program does."""
-    ready_memory()
+    ready()
     plan, data = planned(path, settings)
     if counted:
         X = data.X.view(Counted)
@@ -96,7 +95,7 @@ def timed(plan: Plan, tally: Tally) -> Iterator[None]:
         for name in ("features", "_designed"):
             stack.enter_context(wrap(Parts, name, "feature", lambda parts, k, *_: k))
         stack.enter_context(wrap(Solving, "_factor", "local", lambda *_: 0))
-        for owner, name in ((Evaluation, "total"), (Parts, "feasible")):
+        for owner, name in ((Parts, "total"), (Parts, "feasible")):
             stack.enter_context(wrap(owner, name, "pass", lambda *_: 0))
         stack.enter_context(wrap(Comparing, "root", "w", lambda *_: 0))
         stack.enter_context(wrap(InPieces, "fill", "piece", lambda *_: 0))

@@ -18,20 +18,14 @@ from macmpi.demand import Demand
 from macmpi.nets.build import build_chain
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import KINDS, Map, Tangent
-from macmpi.nets.layers.activation import FUNCTIONS, Activation
-from macmpi.nets.layers.affine import Affine, Linear
+from macmpi.nets.layers.activation import FUNCTIONS, Activation, Binary, Quantiser, Softmax
+from macmpi.nets.layers.affine import Affine, Linear, Shift, Transposed
 from macmpi.nets.layers.carrying import Add, Carrying, Copy, Stack
 from macmpi.nets.layers.convolution import Convolution, GroupedConvolution, TransposedConvolution
-from macmpi.nets.layers.discrete import Binary, Quantiser
-from macmpi.nets.layers.kernels import Kernels
+from macmpi.nets.layers.fitted import GaussianBasis, Kernels, Neighbours, Trees
 from macmpi.nets.layers.masked import Masked, as_text
-from macmpi.nets.layers.neighbours import Neighbours
 from macmpi.nets.layers.pooling import AveragePooling, MaxPooling, SumPooling
-from macmpi.nets.layers.rbf import GaussianBasis
 from macmpi.nets.layers.recurrent import FirstState
-from macmpi.nets.layers.softmax import Softmax
-from macmpi.nets.layers.tied import Shift, Transposed
-from macmpi.nets.layers.trees import Trees
 from macmpi.nets.losses import LOSSES, Loss, Metric, metric, times
 from macmpi.reductions import OverPoints, sum_over
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS

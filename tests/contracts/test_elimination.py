@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from tolerance import gamma
 
-from macmpi.methods.candidates import LEAST, ROUNDED, Moments, moments, prefixes, ranked
+from macmpi.methods.unit_selection import LEAST, ROUNDED, Moments, moments, prefixes, ranked
 from macmpi.reductions import sum_over
 from macmpi.typing import Array
 

@@ -13,12 +13,11 @@ from contracts.examples import MAPS, cases, example_of
 from numpy.testing import assert_array_equal
 from tolerance import gamma
 
-from macmpi import UsageError, config
+from macmpi import UsageError, config, export
 from macmpi.config import Recurrent
 from macmpi.config.auto import decide
 from macmpi.data.scaling import Scaling, Tails, unscaled
-from macmpi.export import onnx_file
-from macmpi.export.onnx_file import Answers, Runner, answers_of, difference, onnx_runner, points_of
+from macmpi.export import Answers, Runner, answers_of, difference, onnx_runner, points_of
 from macmpi.nets.build import build_chain
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import KINDS, Map
@@ -40,7 +39,7 @@ def runner_of(model: Model, precision: str = "float64", decoder: bool = False) -
     """Computes the ONNX file of a model."""
     pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
-    runner, _ = onnx_runner(onnx_file.written(model, precision, decoder)[0], precision)
+    runner, _ = onnx_runner(export.written(model, precision, decoder)[0], precision)
     assert runner is not None
     return runner
 
@@ -52,7 +51,8 @@ def model_of(chain: Chain, random: np.random.Generator, weights: Any = None, **c
     of_x, of_y = (Scaling(random.normal(size=n), random.uniform(0.5, 20.0, n)) for n in (chain.n_in, chain.n_out))
     if "classes" in changes:
         of_y = unscaled(chain.n_out)
-    return replace(Model(chain, weights, of_x, of_y, autoencoder=False), **changes)
+    kept = {"last": np.concatenate([W.ravel() for W in weights])}
+    return replace(Model(chain, kept, of_x, of_y, autoencoder=False), **changes)
 
 
 def points(model: Model, random: np.random.Generator, n: int = 40) -> Array:
@@ -80,7 +80,7 @@ def test_every_kind_of_layer_every_activation_and_every_link_has_its_nodes() -> 
     shown = [MAPS[kind][0](np.random.default_rng(0)).map for kind in KINDS]
     assert [map_.kind for map_ in shown if type(map_).export is Map.export] == []
     assert [name for name, function in FUNCTIONS.items() if function.export is None] == []
-    assert {"identity", "softmax", *onnx_file.LINKS} == set(LINKS)
+    assert {"identity", "softmax", *export.LINKS} == set(LINKS)
 
 
 @pytest.mark.parametrize("precision", ["float64", "float32"])
@@ -238,7 +238,7 @@ def test_labels(kind: str, random: np.random.Generator) -> None:
 
 def test_probabilities_of_outputs_that_exp_cannot_take(random: np.random.Generator) -> None:
     model = model_of(dense(3), random, classes=np.arange(3))
-    model = replace(model, weights=tuple(1e4 * W for W in model.weights))
+    model = replace(model, kept={"last": 1e4 * model.kept["last"]})
     found = runner_of(model)(points(model, random))
     assert np.isfinite(found["probabilities"]).all()
 
@@ -269,7 +269,7 @@ class Negation(Map):
 def test_kinds_of_other_packages_are_refused_by_name(random: np.random.Generator) -> None:
     chain = Chain((Affine(4, 2), Negation(), Affine(2, 3)), ())  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="kind 'negation' of this net cannot be exported, only these: activation, "):
-        onnx_file.written(model_of(chain, random), "float64")
+        export.written(model_of(chain, random), "float64")
 
 
 # --- ONNX -------------------------------------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ def test_a_decoder_alone(one_dimensional: bool, random: np.random.Generator) -> 
 def test_an_onnx_file_says_what_goes_in_and_out(random: np.random.Generator) -> None:
     onnx = pytest.importorskip("onnx")
     model = model_of(dense(3), random, classes=LABELS["text"])
-    graph = onnx.load_from_string(onnx_file.written(model, "float32")[0]).graph
+    graph = onnx.load_from_string(export.written(model, "float32")[0]).graph
 
     def said(value: Any) -> tuple[str, int, list[Any]]:
         tensor = value.type.tensor_type
@@ -306,6 +306,6 @@ def test_weights_beyond_what_a_file_holds_are_refused(
     random: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("onnx")
-    monkeypatch.setattr(onnx_file, "LARGEST", 100)
+    monkeypatch.setattr(export, "LARGEST", 100)
     with pytest.raises(UsageError, match=r"bytes of weights; an ONNX file holds 100"):
-        onnx_file.written(model_of(dense(3), random), "float64")
+        export.written(model_of(dense(3), random), "float64")

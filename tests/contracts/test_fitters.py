@@ -24,11 +24,9 @@ from macmpi.mac import Mac
 from macmpi.methods.starts import Origin, start
 from macmpi.nets.chain import Segment
 from macmpi.nets.layers import Map
+from macmpi.nets.layers.activation import Binary
 from macmpi.nets.layers.affine import Affine
-from macmpi.nets.layers.discrete import Binary
-from macmpi.nets.layers.kernels import Kernels
-from macmpi.nets.layers.neighbours import Neighbours
-from macmpi.nets.layers.trees import Trees
+from macmpi.nets.layers.fitted import Kernels, Neighbours, Trees
 from macmpi.nets.losses import LOSSES
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.streams import stream

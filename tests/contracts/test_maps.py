@@ -11,9 +11,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from tolerance import assert_within, gamma, of_squared_distances
 
 from macmpi.nets.layers import KINDS, build
-from macmpi.nets.layers.activation import FUNCTIONS
-from macmpi.nets.layers.discrete import Binary, Quantiser
-from macmpi.nets.layers.rbf import GaussianBasis
+from macmpi.nets.layers.activation import FUNCTIONS, Binary, Quantiser
+from macmpi.nets.layers.fitted import GaussianBasis
 from macmpi.typing import Array
 
 CAPABILITIES = {

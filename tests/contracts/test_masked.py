@@ -26,13 +26,13 @@ from contracts.examples import (
 from numpy.testing import assert_allclose, assert_array_equal
 
 from macmpi.demand import Demand
-from macmpi.methods.stochastic.factors import put_slopes
+from macmpi.methods.stochastic.passes import put_slopes
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import is_plain
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.masked import as_text, from_text
-from macmpi.nets.losses.squared import Squared
+from macmpi.nets.losses import Squared
 from macmpi.reductions import OverPoints
 from macmpi.solvers import W_SOLVERS
 from macmpi.solvers.closed_form import ClosedForm

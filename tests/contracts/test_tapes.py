@@ -8,7 +8,7 @@ from contracts.examples import SEGMENTS, SITES, dense_net, segment_problem, valu
 from numpy.testing import assert_allclose, assert_array_equal
 
 from macmpi.nets.chain import Segment
-from macmpi.nets.tape import fixed
+from macmpi.nets.segment import fixed
 from macmpi.typing import Array
 
 Made = tuple[Segment, list[Array], Array]

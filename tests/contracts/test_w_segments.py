@@ -31,7 +31,7 @@ from macmpi.nets.layers.affine import Affine
 from macmpi.nets.losses import LOSSES, Squared
 from macmpi.reductions import OverPoints
 from macmpi.solvers import W_SOLVERS
-from macmpi.solvers.w_descent import SGDW
+from macmpi.solvers.gradient_solvers import SGDW
 from macmpi.solvers.w_problem import SegmentProblem, UnitProblem, values
 from macmpi.typing import Array
 

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import linalg
 from tolerance import gamma
 
-from macmpi.nets.layers.softmax import softmax
+from macmpi.nets.layers.activation import softmax
 from macmpi.nets.losses import dense
 from macmpi.solvers.z_gauss_newton import (
     GaussNewtonZ,

@@ -24,8 +24,7 @@ from covering import covering
 from numpy.testing import assert_allclose
 from scipy import optimize
 
-from macmpi.nets.layers.activation import FUNCTIONS
-from macmpi.nets.layers.softmax import softmax
+from macmpi.nets.layers.activation import FUNCTIONS, softmax
 from macmpi.nets.losses import dense
 from macmpi.solvers import Z_SOLVERS
 from macmpi.solvers.z_problem import ZProblem

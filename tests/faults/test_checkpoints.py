@@ -56,8 +56,7 @@ def test_killed_while_checkpoints_are_written(case: int, tmp_path: Path, tally: 
     with launched(LONG, 2, tmp_path) as running:
         under_way(running, tmp_path)
         time.sleep(random.uniform(0.0, 0.3))
-        ranks = [pid for pid in running.pids() if b"macmpi.run" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-        victims = [pid for pid in ranks if b"mpiexec" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        victims = running.ranks()
         began = time.monotonic()
         os.kill(victims[int(random.integers(len(victims)))], signal.SIGKILL)
         running.process.wait(HUNG)

@@ -7,8 +7,8 @@ import sys
 import numpy as np
 
 from macmpi.parallel import exchange
-from macmpi.parallel.balance import contiguous_runs
 from macmpi.parallel.mpi import launch
+from macmpi.parallel.tiles import contiguous_runs
 
 
 def main() -> None:

@@ -140,6 +140,11 @@ class Running:
                 found.append(pid)
         return sorted(found)
 
+    def ranks(self) -> list[int]:
+        """The processes of the ranks: Pythons, and not their launchers."""
+        programs = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0] for pid in self.pids()}
+        return [pid for pid, program in programs.items() if "python" in Path(os.fsdecode(program)).name]
+
     def text(self) -> tuple[str, str]:
         out, err = (path.read_text(errors="replace") for path in self.files)
         return out, err

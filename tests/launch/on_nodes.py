@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 
 from macmpi import run
-from macmpi.parallel import shared_memory
+from macmpi.parallel import exchange
 
 if nodes := os.environ.get("MACMPI_TEST_NODES"):
     colours = [int(node) for node in nodes.split(",")]
-    shared_memory.ranks_here = lambda mpi, comm: comm.Split(colours[comm.rank], comm.rank)
+    exchange.ranks_here = lambda mpi, comm: comm.Split(colours[comm.rank], comm.rank)
 if free := os.environ.get("MACMPI_TEST_FREE"):
-    shared_memory.free_bytes = lambda: float(free)
+    exchange.free_bytes = lambda: float(free)
 
 run.main()

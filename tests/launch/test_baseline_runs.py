@@ -9,8 +9,8 @@ from launch.cases import assert_same_run, curve, write_case
 from launch.here import run_here
 from launch.launching import run_program
 
-from macmpi.account import COORDINATES
 from macmpi.config import NESTED
+from macmpi.half_steps.method import COORDINATES
 from macmpi.training.record import COLUMNS
 
 pytestmark = pytest.mark.launch

@@ -14,8 +14,7 @@ from launch.cases import snapshot
 from launch.launching import run_program
 
 from macmpi import doctor
-from macmpi.machine import hosts, storage
-from macmpi.machine.hosts import FAULT, FINE, RESERVE, WARNING, Finding, Machine
+from macmpi.doctor import FAULT, FINE, RESERVE, WARNING, Finding, Machine
 from macmpi.parallel import kernels
 from macmpi.parallel.team import Team
 
@@ -61,9 +60,9 @@ def test_what_a_start_costs(
     each: float, cores: int, kept: bool, variable: str, verdict: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of all ranks of the fullest host; sources that are compiled again by every rank are named."""
-    monkeypatch.setattr(hosts, "seconds_of_import", lambda: (each, not kept))
-    monkeypatch.setenv(hosts.UNWRITTEN, variable)
-    found = hosts.start_up([Machine("other", 4, 4, None), Machine("full", 96, cores, None)])
+    monkeypatch.setattr(doctor, "seconds_of_import", lambda: (each, not kept))
+    monkeypatch.setenv(doctor.UNWRITTEN, variable)
+    found = doctor.start_up([Machine("other", 4, 4, None), Machine("full", 96, cores, None)])
     assert found.verdict == verdict
     assert says in str(found)
 
@@ -81,18 +80,18 @@ def test_sources_that_are_not_compiled_as_they_are_now_are_found(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    monkeypatch.setattr(hosts, "PROGRAM", "tiny_program.launch")
-    monkeypatch.setattr(hosts, "PACKAGE", folder)
-    monkeypatch.setenv(hosts.UNWRITTEN, "1")
-    assert hosts.seconds_of_import()[1]
-    monkeypatch.delenv(hosts.UNWRITTEN)
-    assert hosts.seconds_of_import()[1]  # the process that it starts keeps what it has compiled
-    assert not hosts.seconds_of_import()[1]
-    monkeypatch.setenv(hosts.UNWRITTEN, "1")
+    monkeypatch.setattr(doctor, "PROGRAM", "tiny_program.launch")
+    monkeypatch.setattr(doctor, "PACKAGE", folder)
+    monkeypatch.setenv(doctor.UNWRITTEN, "1")
+    assert doctor.seconds_of_import()[1]
+    monkeypatch.delenv(doctor.UNWRITTEN)
+    assert doctor.seconds_of_import()[1]  # the process that it starts keeps what it has compiled
+    assert not doctor.seconds_of_import()[1]
+    monkeypatch.setenv(doctor.UNWRITTEN, "1")
     for source in sources:
-        assert not hosts.seconds_of_import()[1]
+        assert not doctor.seconds_of_import()[1]
         source.write_text(source.read_text() + "\n# later")
-        assert hosts.seconds_of_import()[1]
+        assert doctor.seconds_of_import()[1]
         py_compile.compile(str(source))
 
 
@@ -102,42 +101,42 @@ LATER = ("h5py", "scipy.optimize", "scipy.stats", "scipy.sparse", "pandas", "skl
 
 def test_a_rank_starts_without_what_it_may_not_need() -> None:
     """Of many ranks on few cores each import is paid for as many times as there are ranks."""
-    code = f"import sys, {hosts.PROGRAM}; print([name for name in {LATER} if name in sys.modules])"
+    code = f"import sys, {doctor.PROGRAM}; print([name for name in {LATER} if name in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
 
 
 def test_a_folder_that_is_not_there_yet_is_judged_by_the_one_above(tmp_path: Path) -> None:
-    found = storage.folder(tmp_path / "new" / "run")
+    found = doctor.folder(tmp_path / "new" / "run")
     assert [f.verdict for f in found] == [FINE, FINE, FINE]
     assert str(tmp_path) in found[0].found
     assert list(tmp_path.iterdir()) == []
 
 
 def test_locks_that_do_nothing_are_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage.fcntl, "flock", lambda *arguments: None)
+    monkeypatch.setattr(doctor.fcntl, "flock", lambda *arguments: None)
     (tmp_path / "file").write_text("")
-    assert storage.locks(tmp_path / "file").verdict == WARNING
+    assert doctor.locks(tmp_path / "file").verdict == WARNING
 
 
 def test_locks_of_one_node_are_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr(storage, "one_node_option", lambda path: "localflock")
-    found = storage.locks(tmp_path / "file")
+    monkeypatch.setattr(doctor, "one_node_option", lambda path: "localflock")
+    found = doctor.locks(tmp_path / "file")
     assert found.verdict == WARNING
     assert "localflock" in found.found
 
 
 def test_remains_of_dead_programs_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     left = [f"/dev/shm/mpich_shm_{i}" for i in range(5)]
-    monkeypatch.setattr(hosts, "leftovers", lambda: left)
-    found = hosts.shared_memory(hosts.machines(Team()))
+    monkeypatch.setattr(doctor, "leftovers", lambda: left)
+    found = doctor.shared_memory(doctor.machines(Team()))
     assert (found.verdict, found.remedy) == (WARNING, f"rm {' '.join(left)}")
 
 
 def test_remains_are_named_on_every_node() -> None:
     nodes = [Machine(name, 2, 2, PLENTY, [f"/dev/shm/sm_segment.{name}"]) for name in "abc"]
-    found = hosts.shared_memory([Machine("clean", 2, 2, PLENTY), *nodes])
+    found = doctor.shared_memory([Machine("clean", 2, 2, PLENTY), *nodes])
     for node in nodes:
         assert f"rm {node.left[0]} on {node.host}" in found.remedy
         assert f"1 segments of dead programs on {node.host}" in found.found
@@ -158,7 +157,7 @@ PLENTY = 1e9
 def test_every_node_needs_shared_memory_for_its_own_ranks(second: Machine, verdict: str, says: str) -> None:
     """1,000 ranks in all would ask for more than the first node has free; its own 48 do not."""
     first = Machine("a", 48, 48, 48 * RESERVE)
-    found = hosts.shared_memory([first, second, *(Machine(f"c{i}", 48, 48, PLENTY) for i in range(20))])
+    found = doctor.shared_memory([first, second, *(Machine(f"c{i}", 48, 48, PLENTY) for i in range(20))])
     assert found.verdict == verdict
     assert says in found.found
 

@@ -12,7 +12,7 @@ import pytest
 from launch.cases import write_case
 from launch.launching import run_program
 
-from macmpi.machine.hosts import WARNING
+from macmpi.doctor import WARNING
 
 pytestmark = pytest.mark.launch
 

@@ -24,8 +24,8 @@ from scipy.sparse import csr_array
 import macmpi
 from macmpi import UsageError
 from macmpi.api import on_ranks
-from macmpi.machine.lock import hold_folder
 from macmpi.parallel.launchers import HERE_ALONE, of_its_own
+from macmpi.training.lock import hold_folder
 
 RANDOM = np.random.default_rng(11)
 X = ROWS = RANDOM.normal(size=(90, 4))

@@ -89,10 +89,11 @@ def test_code_and_message_arrive_where_a_launcher_kills_those_that_end_later(
 
 @pytest.fixture
 def no_mpi(tmp_path: Path) -> dict[str, str]:
-    """An mpi4py that finds no MPI library."""
+    """An mpi4py that finds no MPI library; rank 0 is the last to see it."""
     (tmp_path / "empty" / "mpi4py").mkdir(parents=True)
     (tmp_path / "empty" / "mpi4py" / "__init__.py").write_text("")
-    (tmp_path / "empty" / "mpi4py" / "MPI.py").write_text('raise RuntimeError("cannot load MPI library")\n')
+    late = 'import os, time\ntime.sleep("0" in map(os.environ.get, ("PMI_RANK", "OMPI_COMM_WORLD_RANK")))\n'
+    (tmp_path / "empty" / "mpi4py" / "MPI.py").write_text(late + 'raise RuntimeError("cannot load MPI library")\n')
     from launch.launching import ROOT
 
     return {"PYTHONPATH": f"{tmp_path / 'empty'}:{ROOT}"}

@@ -101,10 +101,14 @@ def test_ranks_without_points_are_a_warning_with_the_remedy_and_no_refusal(tmp_p
 
 
 def test_a_run_stopped_and_then_killed_while_it_saves_goes_on_with_its_bits(tmp_path: Path) -> None:
-    """A checkpoint an iteration, so that there is hardly a moment without one being written."""
+    """A checkpoint an iteration, so that there is hardly a moment without one being written.
+
+    The rows stay in their file but in the last launch and in the run that goes straight on.
+    """
     write_case(tmp_path, "sharded")
     often = ("--set", "run.checkpoint_minutes=1e-9", "--set", "penalty.factor=1.01", "--resume", "auto")
-    without_end = ("sharded.toml", "--output", "run", "--iterations", 100_000, *often)
+    in_file = ("--set", 'parallel.rows="file"')
+    without_end = ("sharded.toml", "--output", "run", "--iterations", 100_000, *often, *in_file)
     folder = tmp_path / "run" / "checkpoints"
     newest = folder / "iteration-000002.h5"
     with launched(without_end, 3, tmp_path) as running:

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from macmpi.parallel import shared_memory
+from macmpi.parallel import exchange
 from macmpi.parallel.mpi import MPITeam, launch
 from macmpi.parallel.team import Team
 
@@ -125,7 +125,7 @@ def made(config: pytest.Config, name: str, monkeypatch: pytest.MonkeyPatch) -> M
     found.set_clock(None, DEADLINE)
     if nodes:
         split = lambda mpi, comm: comm.Split(nodes[comm.rank % len(nodes)], comm.rank)  # noqa: E731
-        monkeypatch.setattr(shared_memory, "ranks_here", split)
+        monkeypatch.setattr(exchange, "ranks_here", split)
         found.share_memory(1e6)
     return found
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from mpi.ranks import NODES
 
-from macmpi.parallel import shared_memory
+from macmpi.parallel import exchange
 from macmpi.parallel.mpi import MPITeam
 
 pytestmark = pytest.mark.mpi(min_size=3)
@@ -78,9 +78,9 @@ def test_where_memory_is_short_every_rank_has_its_own_copy(
     assert team._node
     if team.rank == team.size - 1:
         if lacking == "free bytes":
-            monkeypatch.setattr(shared_memory, "free_bytes", lambda: 0.0)
+            monkeypatch.setattr(exchange, "free_bytes", lambda: 0.0)
         elif lacking == "pages":
-            monkeypatch.setattr(shared_memory, "populated", lambda address, part: False)
+            monkeypatch.setattr(exchange, "populated", lambda address, part: False)
     if lacking == "a window":  # an error of MPI is raised on all ranks of a node
 
         def refuse(*args: object, **kwargs: object) -> None:

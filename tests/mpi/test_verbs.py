@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from macmpi import MacmpiError, NumericalError, UsageError
-from macmpi.parallel.balance import contiguous_runs
 from macmpi.parallel.team import Team
+from macmpi.parallel.tiles import contiguous_runs
 from macmpi.typing import Array
 
 COUNTS = {

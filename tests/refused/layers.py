@@ -11,7 +11,7 @@ COMBINATIONS = [
     "`model.tied = true` of a net that is no mirror of dense layers",
     (
         "shared weights (`tied`, a recurrent layer) with `skips`, a start that trains layers, `selection`, "
-        "`alternating`, a metric, `fitters`, l1 or bounds, or the ring; a list of ridges of tied layers"
+        "`alternating`, a metric, `fitters`, l1 or bounds; a list of ridges of tied layers"
     ),
     "a kernel or a `pool` larger than the images, `groups` that do not divide the channels that a layer reads",
     "a `readout` that gives another number of outputs than there are targets",
@@ -86,12 +86,6 @@ TABLE = {
         {**RECURRENT, "penalty.l1": 0.1},
         (),
         ({"penalty.l1": 0.0},),
-        "shared weights",
-    ),
-    "shared weights on the ring": Row(
-        {**RECURRENT, "w_step.schedule": "ring", "parallel.data": "sharded"},
-        ("a recurrent layer", 'w_step.schedule = "ring"', 'use w_step.schedule = "units"'),
-        ({"w_step.schedule": "units"},),
         "shared weights",
     ),
     "images behind a dense layer": Row(

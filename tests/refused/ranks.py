@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-from refused.case import IMAGES, OWN, SKIPS, SPARSE, Row
+from refused.case import OWN, Row
 
 COMBINATIONS = [
     (
-        '`w_step.schedule = "ring"` with another method than `"mac"`, with a solver other than auto and sgd, with'
-        " convolutions, sparse layers or skips, and where all layers are fitted in closed form"
+        '`w_step.schedule = "ring"` with another method than `"mac"`, with a solver other than auto and sgd, and where'
+        " all layers are fitted in closed form"
     ),
 ]
 
 TABLE = {
-    "convolutions on a ring": Row(
-        {**IMAGES, "parallel.data": "sharded", "w_step.schedule": "ring"},
-        ('w_step.schedule = "ring"', "convolutions", 'w_step.schedule = "units"'),
-        ({"w_step.schedule": "units"},),
-        '`w_step.schedule = "ring"` with',
-    ),
-    "sparse layers on a ring": Row(
-        {**SPARSE, "parallel.data": "sharded", "w_step.schedule": "ring"},
-        ('w_step.schedule = "ring"', "sparse layers", 'w_step.schedule = "units"'),
-        ({"w_step.schedule": "units"},),
-        '`w_step.schedule = "ring"` with',
-    ),
-    "skips on a ring": Row(
-        {**SKIPS, "parallel.data": "sharded", "w_step.schedule": "ring"},
-        ('w_step.schedule = "ring"', "skips", 'w_step.schedule = "units"'),
-        ({"w_step.schedule": "units"},),
-        '`w_step.schedule = "ring"` with',
-    ),
     "a ring without a W-step": Row(
         {**OWN, "w_step.schedule": "ring", "method.name": "stochastic", "stochastic.parts": 2},
         (),

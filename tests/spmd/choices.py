@@ -21,13 +21,13 @@ from macmpi.config import Activation, Config, Convolution, Method, Parallel, Rec
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.demand import Demand
-from macmpi.methods.candidates import CRITERIA
 from macmpi.methods.starts import Origin
 from macmpi.parallel import shared_work, tiles
 from macmpi.plan import directions
 from macmpi.plan.plan import Plan
+from macmpi.plan.selectable import CRITERIA
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS, Thresholded, cholesky
-from macmpi.solvers.centres import TRAINERS
+from macmpi.solvers.fitters import TRAINERS
 from macmpi.typing import Array
 
 tiles.GRAM_WHOLE, tiles.GRAM_ROWS = 40, 12
@@ -461,6 +461,9 @@ def sharded(
     yield SMALL, {**ring, **lagrangian, "penalty.metric": "variance", "model.activation": "tanh"}
     yield CLASSES, {**ring, "model.loss": "cross_entropy", "model.sites": ["none", "after"], "w_step.rate": 1e-3}
     yield WIDE, {**ring, "method.acceleration": "momentum"}
+    yield SMALL, {**ring, "model.hidden": [5, 5, 5], "model.skips": [[1, 3]], "w_step.linear_solver": "same"}
+    yield WIDE, {**ring, "model.hidden": [6, 4, 6], "model.tied": True, "w_step.linear_solver": "same"}
+    yield SMALL, {**ring, "model.hidden": [Sparse(6, "random"), 4], "model.activation": "tanh"}
     drawn = {"method.name": "stochastic", "stochastic.batch": 9, "stochastic.parts": 5}
     yield SMALL, {**own, **drawn, "model.activation": "tanh"}
     yield CLASSES, {**own, **drawn, **single, "model.loss": "cross_entropy"}

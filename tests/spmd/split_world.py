@@ -25,7 +25,7 @@ from macmpi import MacmpiError, NumericalError, UsageError
 from macmpi.data.dataset import Dataset, share
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import coordinates_first, start
-from macmpi.parallel import shared_memory
+from macmpi.parallel import exchange
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.mpi import MPITeam, launch
 from macmpi.parallel.shared_work import Pieces
@@ -127,7 +127,7 @@ def on_nodes(team: MPITeam) -> MPITeam:
     """The same ranks, sharing memory as if they were on several nodes."""
     if team.size not in ON_NODES:
         nodes = NODES[team.size]
-        shared_memory.ranks_here = lambda mpi, comm: comm.Split(nodes[comm.rank], comm.rank)
+        exchange.ranks_here = lambda mpi, comm: comm.Split(nodes[comm.rank], comm.rank)
         shared = ON_NODES[team.size] = MPITeam(team._comm)
         shared.share_memory(1e6)
         assert shared.shares and shared._node and len(shared._node.nodes) == len(set(nodes))
@@ -155,7 +155,7 @@ def bits(plan: Plan, choice: Choice, team: Team) -> dict[str, str]:
     found = {"start": digest(whole(state, plan, team), *numbers(method.evaluate(state, feasible)))}
     for i in range(ITERATIONS):
         method.sweep(state)
-        notes = method.notes()
+        notes = method.notes(state)
         errors = numbers(method.evaluate(state))
         found[f"iteration {i + 1}"] = digest(whole(state, plan, team), *errors, notes.get("cost", 0.0))
         found |= {CHANGED: str(state.own.sizes.tolist())} if notes.get("changed") else {}

@@ -51,7 +51,7 @@ def alternation(own: Accelerated) -> Mac:
 
 
 def error(mac: Mac, flat: Array) -> float:
-    return mac.parts.evaluation.nested(block_views(flat, mac.plan.chain.block_shapes)).error
+    return mac.parts.nested(block_views(flat, mac.plan.chain.block_shapes)).error
 
 
 def grown(state: State) -> None:
@@ -73,7 +73,7 @@ def test_the_iterate_never_has_a_larger_error_than_the_alternations_own(keys: di
         np.testing.assert_allclose(state.Z, feasible(own, state), rtol=1e-4, atol=1e-6)
         errors = own.evaluate(state)
         assert after == pytest.approx(errors.E_Q, rel=1e-6)
-        validation = own.parts.evaluation.nested(own.parts.weights(state), validation=True).error
+        validation = own.parts.nested(own.parts.weights(state), validation=True).error
         assert errors.watched == pytest.approx(validation, rel=1e-6)
         grown(state)
     assert moved > 0
@@ -91,7 +91,7 @@ def test_the_shown_weights_are_the_iterate_with_the_best_output_layer(momentum: 
         shown = own.evaluate(state)
         assert shown.train == pytest.approx(error(own, state.own.shown), rel=1e-6)
         weights = own.parts.weights(replace(state, weights=state.result))
-        nested = own.parts.evaluation.nested(weights, validation=True)
+        nested = own.parts.nested(weights, validation=True)
         assert shown.validation == pytest.approx(nested.error, rel=1e-6)
         assert shown.wrong_validation == (nested.wrong if own.plan.resolved.loss.labels else None)
         moved += error(own, state.own.shown) < error(own, state.weights)

@@ -15,8 +15,7 @@ from theory.test_stochastic import RIDGES, SIZES, at_once, data_of, metrics_of, 
 from macmpi.config import Config, Method, Model, Start, Stochastic
 from macmpi.methods.stochastic import all_points
 from macmpi.methods.stochastic.all_points import AllPoints
-from macmpi.methods.stochastic.factors import probed_of
-from macmpi.methods.stochastic.gauss_newton import Points
+from macmpi.methods.stochastic.passes import Points, probed_of
 from macmpi.nets.losses import LOSSES
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.shared_work import Sum

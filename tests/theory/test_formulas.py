@@ -29,11 +29,10 @@ from theory.nets import (
 
 from macmpi.mac import Mac
 from macmpi.methods.embedding import affinities, elastic_energy, principal_codes
-from macmpi.nets.layers.activation import Activation
+from macmpi.nets.layers.activation import Activation, Softmax
 from macmpi.nets.layers.convolution import Convolution
+from macmpi.nets.layers.fitted import GaussianBasis
 from macmpi.nets.layers.pooling import AveragePooling, MaxPooling
-from macmpi.nets.layers.rbf import GaussianBasis
-from macmpi.nets.layers.softmax import Softmax
 from macmpi.nets.losses import LOSSES
 from macmpi.state import State
 from macmpi.typing import Array

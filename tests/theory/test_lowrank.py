@@ -13,12 +13,11 @@ from plans import plan_of
 from unit.played import data_of, played
 
 from macmpi.config import Config, Method, Model, Run, Stochastic
-from macmpi.methods.stochastic.inverses import Dense, LowRank, leading, shares
-from macmpi.methods.stochastic.layers import Layout
+from macmpi.methods.stochastic.layers import Dense, LowRank, leading, shares
 from macmpi.nets.build import build_chain
 from macmpi.nets.losses import loss_of
 from macmpi.plan import tuned
-from macmpi.plan.directions import curvature_forms, explained_forms
+from macmpi.plan.directions import Layout, curvature_forms, explained_forms
 from macmpi.typing import Array
 
 D, R = 40, 5

@@ -12,7 +12,7 @@ from plans import plan_of
 from theory.problems import given, w_problem
 from theory.test_sharded import data_of
 
-from macmpi.config import Config, Method, Model, Parallel, Penalty, WStep
+from macmpi.config import Config, Convolution, Method, Model, Parallel, Penalty, Recurrent, Sparse, WStep
 from macmpi.mac import Mac
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
@@ -21,6 +21,14 @@ from macmpi.parallel.team import Team
 from macmpi.state import State
 
 RING, SHARDED = WStep(schedule="ring"), Parallel("sharded")
+VIEWS = {
+    "convolutions": Model([Convolution(2, kernel=2), 4], "tanh", image=[2, 3]),  # type: ignore[list-item]
+    "recurrent": Model([Recurrent(4, 3), 3], "tanh", sites="before"),  # type: ignore[list-item]
+    "tied": Model([4, 2, 4], "sigmoid", tied=True),
+    "sparse": Model([Sparse(6, "random", share=0.5), 4, Sparse(5, "banded", width=2)], "tanh"),  # type: ignore[list-item]
+    "skips": Model([6, 6, 6], "tanh", skips=[[1, 3]]),
+    "appended": Model([6, 5, 4], "sigmoid", skips=[[0, 2], [1, 3]], joining="append"),
+}
 CONFIGS = {
     "after": Config(model=Model([5, 3, 5], "tanh"), w_step=RING, method=Method("mac")),
     "all travel": Config(
@@ -62,6 +70,15 @@ CONFIGS = {
         w_step=RING,
         method=Method("mac"),
     ),
+    "tied segments": Config(
+        model=Model([4, 2, 4], "sigmoid", sites="before", tied=True),
+        w_step=replace(RING, linear_solver="same", rate=1e-3),
+        method=Method("mac"),
+    ),
+    **{
+        name: Config(model=model, w_step=replace(RING, linear_solver="same"), method=Method("mac"))
+        for name, model in VIEWS.items()
+    },
 }
 
 

@@ -16,11 +16,11 @@ from theory.test_selection import ROUNDING, order_of, select, selecting, totals
 
 from macmpi.config import Config
 from macmpi.data.dataset import Dataset
-from macmpi.methods.candidates import Candidates
 from macmpi.methods.selection import Selection
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
+from macmpi.plan.selectable import Candidates
 from macmpi.state import State
 from macmpi.training import checkpoint
 from macmpi.training.checkpoint import contents
@@ -197,14 +197,14 @@ def test_a_run_that_is_cut_keeps_widths_and_ridges(cut: int, setting: str, tmp_p
         method.sweep(state)
     saved, _ = checkpoint.read(checkpoint.save(tmp_path, state, {}, 1))
     other = resumed(saved, method.begun.resolved.config, method.data)
-    assert other.notes() == {k: v for k, v in method.notes().items() if k not in ("phase", "changed")}
+    assert other.notes(saved) == {k: v for k, v in method.notes(state).items() if k not in ("phase", "changed")}
     for _ in range(3):
         method.sweep(state)
         other.sweep(saved)
         ours, theirs = contents(state), contents(saved)
         for name in ours:
             assert_array_equal(theirs[name], ours[name], err_msg=name)
-        assert other.notes() == method.notes()
+        assert other.notes(saved) == method.notes(state)
 
 
 def resumed(saved: State, keys: Config, data: Dataset) -> Selection:
@@ -218,9 +218,9 @@ def resumed(saved: State, keys: Config, data: Dataset) -> Selection:
 
 def test_the_record_says_what_is_chosen() -> None:
     method, state = made("both")
-    assert method.notes()["ridges"] == [0.1, 0.1]
+    assert method.notes(state)["ridges"] == [0.1, 0.1]
     select(method, state)
-    notes = method.notes()
+    notes = method.notes(state)
     assert notes["widths"] == [m.spec()["width"] for m in method.plan.chain.maps if m.spec()["kind"] == "rbf"]
     assert notes["ridges"] == list(method.plan.resolved.shaping.ridges)
     weights = [c.own * len(method.parts.weights(state)[2 * c.segment]) for c in method.candidates]

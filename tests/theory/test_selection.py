@@ -26,14 +26,14 @@ from macmpi.data.dataset import Dataset
 from macmpi.half_steps.problems import layer_gram
 from macmpi.half_steps.w_step import carry_out
 from macmpi.mac import Mac
-from macmpi.methods.candidates import CRITERIA, Comparing, candidates_of
-from macmpi.methods.selection import Selection
-from macmpi.nets.layers.rbf import GaussianBasis
+from macmpi.methods.selection import Comparing, Selection
+from macmpi.nets.layers.fitted import GaussianBasis
 from macmpi.nets.losses import Squared
 from macmpi.nets.losses.cross_entropy import CrossEntropy
 from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
+from macmpi.plan.selectable import CRITERIA, candidates_of
 from macmpi.plan.work_lists import Job
 from macmpi.solvers import cholesky
 from macmpi.state import W_STEP, Z_STEP, State
@@ -290,7 +290,7 @@ def test_candidates_without_sizes_step_from_150_to_the_layers_own_number() -> No
     ):
         made = config(model={"hidden": hidden}, selection={"criterion": "aic", "epsilon2": [0.1]})
         plan = plan_of(made, data.X.shape[1], data.Y.shape[1], 300, 10, 1)
-        assert [b.counts.tolist() for b in candidates_of(plan)] == [first, second]
+        assert [b.counts.tolist() for b in candidates_of(plan.resolved, plan.n_train)] == [first, second]
 
 
 # --- descent ----------------------------------------------------------------------------------------------------------
@@ -394,7 +394,7 @@ def test_the_record_says_what_was_done_and_what_it_costs(criterion: str) -> None
     method, state = selecting(every=2, selection={"criterion": criterion, "epsilon2": PAIR})
     for phase in (None, "selection", None, "selection"):
         method.sweep(state)
-        notes = method.notes()
+        notes = method.notes(state)
         assert notes.get("phase") == phase
         assert notes.get("changed") == method.changed
         deviation("C(W)", 37 * notes["cost"], price(method, method.plan.basis_sizes))
@@ -429,7 +429,7 @@ def test_a_run_cut_before_or_after_a_selection_goes_on_with_the_same_bits(
         ours, theirs = contents(state), contents(saved)
         for name in ours:
             assert_array_equal(theirs[name], ours[name], err_msg=name)
-        assert (other.changed, other.notes()) == (method.changed, method.notes())
+        assert (other.changed, other.notes(saved)) == (method.changed, method.notes(state))
     assert other.evaluate(saved) == method.evaluate(state)
     assert_array_equal(other.finish(saved).weights, method.finish(state).weights)
 
@@ -468,4 +468,4 @@ def test_a_net_with_basis_functions_in_one_half_alone() -> None:
     assert method.changed
     assert [b.segment for b in method.candidates] == [1]
     assert state.own.sizes.tolist() == [2, method.plan.basis_sizes[0]]
-    assert_allclose(method.notes()["cost"], 0.05 * (2 + data.Y.shape[1]) * method.plan.basis_sizes[0] / 37)
+    assert_allclose(method.notes(state)["cost"], 0.05 * (2 + data.Y.shape[1]) * method.plan.basis_sizes[0] / 37)

@@ -14,11 +14,10 @@ from theory.nets import ACTIVATIONS, SITES, SMOOTH, anywhere, method, points, st
 
 from macmpi.config import Recurrent
 from macmpi.mac import Mac
-from macmpi.nets.joint import JointLoss
-from macmpi.nets.layers.activation import Activation
+from macmpi.nets.layers.activation import Activation, Softmax
 from macmpi.nets.layers.affine import Affine
-from macmpi.nets.layers.softmax import Softmax
 from macmpi.nets.losses import LOSSES
+from macmpi.nets.regression import JointLoss
 from macmpi.nets.segment import Segment
 from macmpi.state import State, block_views
 from macmpi.typing import Array

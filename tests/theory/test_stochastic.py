@@ -18,20 +18,18 @@ from theory.nets import ACTIVATIONS, VALUES
 
 from macmpi.config import Config, Method, Model, Run, Start, Stochastic
 from macmpi.data.dataset import Dataset
-from macmpi.methods.stochastic.factors import probed_of, put_slopes
-from macmpi.methods.stochastic.gauss_newton import Points
-from macmpi.methods.stochastic.layers import Layout, layer_curvature
+from macmpi.methods.stochastic.layers import Shifted
 from macmpi.methods.stochastic.method import Stochastic as Method_
+from macmpi.methods.stochastic.passes import Points, probed_of, put_slopes
 from macmpi.methods.stochastic.schedule import Damping
 from macmpi.nets.losses import LOSSES
-from macmpi.nets.tape import Tape
-from macmpi.parallel import balance, tiles
+from macmpi.nets.segment import Tape
+from macmpi.parallel import tiles
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.shared_work import RowMaker, Sum
 from macmpi.parallel.team import Team
-from macmpi.parallel.tiles import Tile
 from macmpi.plan import tuned
-from macmpi.plan.directions import CurvatureForms, LayerForm, assign_inverses
+from macmpi.plan.directions import LayerForm, Layout, assign_inverses
 from macmpi.reductions import EVERY
 from macmpi.solvers import metrics as solver_metrics
 from macmpi.solvers.cholesky import inverse
@@ -428,8 +426,7 @@ def test_grams_are_those_of_the_layers_inputs(times: int) -> None:
     """Of each minibatch by its weight, whether rows are multiplied now or later; and then of none."""
     method, state = method_of()
     shapes = method.layout.shapes
-    forms = CurvatureForms((LayerForm(),) * len(shapes))
-    layers = [layer_curvature(k, forms, d, [0]) for k, (_, d) in enumerate(shapes)]
+    layers = [Shifted(k, LayerForm(), d, [0]) for k, (_, d) in enumerate(shapes)]
     expected = [np.zeros((d, d)) for _, d in shapes]
     for i in range(times):
         X = method.data.X[9 * i : 9 * i + 9]
@@ -590,34 +587,8 @@ LEAVES = st.integers(1, 70)
 
 @given(LEAVES, st.integers(1, 20))
 def test_the_nodes_of_all_ranks_cover_the_leaves_in_order(leaves: int, ranks: int) -> None:
-    nodes = [n for run in balance.contiguous_runs(leaves, ranks) for n in tiles.nodes(leaves, run)]
+    nodes = [n for run in tiles.contiguous_runs(leaves, ranks) for n in tiles.nodes(leaves, run)]
     assert [i for n in nodes for i in range(n.start, n.stop)] == list(range(leaves))
-
-
-@given(LEAVES, st.integers(1, 20), st.integers(0, 2**32 - 1))
-def test_sums_up_the_tree_have_the_same_bits_for_any_runs(leaves: int, ranks: int, seed: int) -> None:
-    values = np.random.default_rng(seed).normal(size=leaves) * 10.0 ** np.random.default_rng(seed).integers(
-        -9, 9, leaves
-    )
-
-    def total(start: int, stop: int) -> float:
-        if stop - start == 1:
-            return float(values[start])
-        middle = tiles.halves(start, stop)
-        assert start < middle < stop
-        return total(start, middle) + total(middle, stop)
-
-    found = {
-        n: total(n.start, n.stop) for run in balance.contiguous_runs(leaves, ranks) for n in tiles.nodes(leaves, run)
-    }
-
-    def joined(node: Tile) -> float:
-        if node in found:
-            return found[node]
-        middle = tiles.halves(node.start, node.stop)
-        return joined(Tile(node.start, middle)) + joined(Tile(middle, node.stop))
-
-    assert joined(Tile(0, leaves)) == total(0, leaves)
 
 
 @given(st.lists(st.tuples(st.integers(1, 400), st.integers(1, 400)), min_size=1, max_size=8), st.integers(1, 20))
@@ -628,8 +599,8 @@ def test_each_inverse_is_one_ranks_and_no_rank_has_much_more_than_it_must(
     costs = [float(n**3) for n in flat]
     assigned = assign_inverses(costs, ranks)
     assert sorted(j for rank in assigned for j in rank) == list(range(len(flat)))
-    best = max(sum(costs[j] for j in rank) for rank in balance.assign_by_cost(costs, ranks))
-    assert max(sum(costs[j] for j in rank) for rank in assigned) <= (1.0 + balance.IN_ORDER) * best
+    best = max(sum(costs[j] for j in rank) for rank in tiles.assign_by_cost(costs, ranks))
+    assert max(sum(costs[j] for j in rank) for rank in assigned) <= (1.0 + tiles.IN_ORDER) * best
 
 
 def test_the_layout_covers_both_buffers() -> None:

@@ -17,11 +17,11 @@ from theory.nets import points
 from macmpi.config import Config
 from macmpi.config.whole import resized
 from macmpi.data.dataset import Dataset
-from macmpi.methods.candidates import CRITERIA
 from macmpi.methods.choose import choose
 from macmpi.methods.unit_selection import Net, UnitSelection
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
+from macmpi.plan.selectable import CRITERIA
 from macmpi.state import State
 from macmpi.training import checkpoint
 from macmpi.training.checkpoint import contents
@@ -65,7 +65,7 @@ def of(config: Config, data: Dataset, hidden: list[int] | None = None) -> UnitSe
 
 
 def units(method: UnitSelection) -> list[int]:
-    return [m.n_out for m in method.plan.hidden]
+    return list(method.plan.chain.layer_sizes[1:-1])
 
 
 def cost(method: UnitSelection, hidden: list[int]) -> float:
@@ -113,7 +113,7 @@ def test_what_a_candidate_is_said_to_have_is_what_its_net_has(setting: str) -> N
             smaller[place.layer] = len(candidate.kept.inputs)
             assert_allclose(candidate.saved, cost(method, hidden) - cost(method, smaller), rtol=1e-12)
             made = method._made(candidate, net)
-            assert [m.n_out for m in made.method.plan.hidden] == smaller
+            assert list(made.method.plan.chain.layer_sizes[1:-1]) == smaller
             exact = method.plan.resolved.regressions[-1].solver.exact
             weights = made.method.finish(made.state).weights if exact else made.state.weights
             error = made.method.evaluate(replace(made.state, weights=weights), feasible=True).E_Q
@@ -135,7 +135,7 @@ def test_the_record_says_what_was_done_and_what_it_costs(criterion: str) -> None
     method, state = selecting(0.05, every=2, selection={"criterion": criterion})
     for phase in (None, "selection", None, "selection"):
         method.sweep(state)
-        notes = method.notes()
+        notes = method.notes(state)
         assert notes.get("phase") == phase
         assert notes["units"] == units(method)
         assert_allclose(notes["cost"], cost(method, units(method)), rtol=1e-12)
@@ -186,7 +186,7 @@ def test_a_run_cut_before_or_after_a_selection_goes_on_with_the_same_bits(
         ours, theirs = contents(state), contents(saved)
         for name in ours:
             assert_array_equal(theirs[name], ours[name], err_msg=name)
-        assert other.notes() == method.notes()
+        assert other.notes(saved) == method.notes(state)
     assert_array_equal(other.finish(saved).weights, method.finish(state).weights)
 
 

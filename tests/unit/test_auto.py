@@ -17,7 +17,7 @@ from macmpi.config.auto import Sizes, decide
 from macmpi.config.model import LAYERS, Activation
 from macmpi.config.tables import PAPER_DEFAULTS
 from macmpi.config.whole import ignored, with_value
-from macmpi.data.targets import FEW, with_loss
+from macmpi.data.gathered import FEW, with_loss
 from macmpi.plan.plan import make_plan
 from macmpi.plan.resolve import resolve_in_span
 from macmpi.training.explanation import explanation

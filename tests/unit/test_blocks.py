@@ -17,9 +17,9 @@ from unit.test_shards import loaded, together, write
 from macmpi import UsageError
 from macmpi.config import Data
 from macmpi.data import loading
-from macmpi.data.blocks import InFile, npy_rows
-from macmpi.data.parts import FileRows
+from macmpi.data.reading import InFile, npy_rows
 from macmpi.parallel.rows import Converted
+from macmpi.reductions import LazyRows
 
 N, D = 907, 5
 RANDOM = np.random.default_rng(1)
@@ -86,7 +86,7 @@ def test_rows_have_the_bits_of_those_read_whole(of: str, in_file: bool, ranks: i
     """Together they are those of one process, whichever rank reads which, with one sum and one scaling."""
     X, dtype = (BYTES, "float64") if ranks % 2 else (HALVES, "float32")
     config, labels = FORMATS[of](tmp_path, X), of == "of_chunks"
-    whole = loading.load(config, wanted_of(labels), dtype)
+    whole = loading.load(config, wanted_of(labels, precision=dtype))
     parts = loaded(config, ranks, labels, dtype, in_file)
     for key, found in together(parts).items():
         assert found.dtype == getattr(whole, key).dtype
@@ -111,8 +111,10 @@ def test_a_rank_keeps_its_rows_in_their_own_type_or_in_the_file(of: str, tmp_pat
             assert rows.source.nbytes == len(rows) * D
     assert sum(len(part.X) + len(part.X_val) for part in kept) == N
     for part in left:
-        assert isinstance(part.X.source, FileRows)
-        assert not any(isinstance(value, np.ndarray) and len(value) for value in vars(part.X.source).values())
+        assert isinstance(part.X.source, LazyRows)
+        held = part.X.source.make.__closure__
+        ((_, rows),) = next(cell.cell_contents for cell in held if isinstance(cell.cell_contents, list))
+        assert len(rows) == 0
 
 
 def test_numbers_as_wide_as_the_runs_are_kept_scaled(tmp_path: Path) -> None:
@@ -214,7 +216,7 @@ def test_some_columns_are_read_by_runs() -> None:
         most.append(stop - start)
         return np.arange(start, stop)[:, None] + np.array([0.0, 0.5])
 
-    rows = InFile((40_000, 2), float, read).columns(1)
+    rows = InFile((40_000, 2), np.dtype(float), read).columns(1)
     assert rows.shape == (40_000,)
     assert_array_equal(rows[()], np.arange(40_000) + 0.5)
     assert max(most) < 20_000

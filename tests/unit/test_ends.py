@@ -24,7 +24,7 @@ from macmpi import MacmpiWarning
 from macmpi.methods.choose import Method, choose
 from macmpi.show import card_lines
 from macmpi.state import MacState, Pause, State, block_views, never
-from macmpi.training import finite, loop
+from macmpi.training import end, loop
 from macmpi.typing import Array
 
 RANDOM = np.random.default_rng(3)
@@ -220,7 +220,7 @@ def test_the_best_are_the_first_of_the_lowest_error_that_are_not_poor(noted: lis
 
 @pytest.mark.parametrize(("iteration", "bad"), [*itertools.product([0, 7], [3.5, np.inf, np.nan])])
 def test_one_line_says_when_and_what_may_help(iteration: int, bad: float) -> None:
-    said = finite.gone_wrong(iteration, bad, 0.5, "predict the mean", "a smaller KEY")
+    said = end.gone_wrong(iteration, bad, 0.5, "predict the mean", "a smaller KEY")
     assert "\n" not in said
     assert said.startswith(f"training went wrong after iteration {iteration}: ")
     assert f"is {bad:g}, against 0.5 (predict the mean)" in said

@@ -18,11 +18,9 @@ from limits import small_files
 from scalings import fit_scaling
 
 import macmpi
-from macmpi import config
+from macmpi import config, export
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import unscaled
-from macmpi.export import __main__ as export
-from macmpi.export import onnx_file
 from macmpi.nets.build import build_chain
 from macmpi.nets.chain import Chain
 from macmpi.nets.graph import Graph
@@ -112,7 +110,7 @@ def test_the_file_is_the_same_every_time_and_that_of_the_weights_asked_for(model
 def test_what_is_not_installed_checks_nothing_and_is_named(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "onnxruntime", None)
-        assert onnx_file.onnx_runner(b"", "float64") == (None, "onnxruntime is not installed")
+        assert export.onnx_runner(b"", "float64") == (None, "onnxruntime is not installed")
     monkeypatch.setitem(sys.modules, "onnx", None)
     assert "ONNX files are built by the package onnx" in (said := refused(model))
     assert "pip install onnx" in said
@@ -216,7 +214,7 @@ def test_a_file_that_computes_something_else_is_not_written(model: Path, monkeyp
 def test_a_difference_is_relative_to_large_numbers_and_infinite_for_what_is_none(
     found: list[Any], expected: list[float], off: float
 ) -> None:
-    assert onnx_file.difference(np.array(found), np.array(expected)) == pytest.approx(off)
+    assert export.difference(np.array(found), np.array(expected)) == pytest.approx(off)
 
 
 def test_a_full_disk_is_named_and_the_file_before_stays(model: Path) -> None:

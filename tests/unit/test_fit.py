@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_info
 
 import macmpi
 from macmpi import MacmpiWarning, UsageError
-from macmpi.api.live import drawing, picture
+from macmpi.api.heard import drawing, picture
 from macmpi.config import Config, Run
 from macmpi.parallel.kernels import limited
 from macmpi.results.card import record_in
@@ -532,7 +532,7 @@ def test_a_live_picture_is_made_once_and_then_updated(monkeypatch: pytest.Monkey
         def update(self, page: Any) -> None:
             pages.append(page)
 
-    monkeypatch.setattr("macmpi.api.live.EVERY", 0.0)
+    monkeypatch.setattr("macmpi.api.heard.EVERY", 0.0)
     told: list[int] = []
     short(X, NUMBERS, callback=drawing(lambda record: told.append(record["iteration"]), Shown()))
     assert len(pages) == len(told) == 6

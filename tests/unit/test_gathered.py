@@ -17,12 +17,11 @@ from numpy.testing import assert_array_equal
 import macmpi
 from macmpi import UsageError, config, fetch, predict
 from macmpi.config import Config, Data
-from macmpi.data.gathered import openml_file
+from macmpi.data.gathered import openml_file, with_loss
 from macmpi.data.images import images_of
 from macmpi.data.loading import load
 from macmpi.data.named_sets import read_library_set
 from macmpi.data.source import Source
-from macmpi.data.targets import with_loss
 from macmpi.parallel import command
 
 Image = pytest.importorskip("PIL.Image")

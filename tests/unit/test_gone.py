@@ -14,7 +14,7 @@ from macmpi.config.whole import GONE, Config, flat, toml
 from macmpi.files import run_of
 from macmpi.results.reading import read
 from macmpi.training import checkpoint
-from macmpi.training.held import sealed
+from macmpi.training.run_directory import sealed
 
 RUN = """
 data = "points.npz"
@@ -101,12 +101,3 @@ def test_a_run_from_before_keys_that_have_come_goes_on_with_their_defaults(folde
     assert "stochastic.damping (was 0.0, is 0.5)" in outcome.err
     run_here("run.toml", "--iterations", 3, "--output", "old", "--resume", "auto", cwd=folder, code=0)
     assert weights(old).tobytes() == weights(folder / "whole").tobytes()
-
-
-def test_full_mac_from_before_the_steps_behind_it_goes_on_without_them(folder: Path) -> None:
-    mac = ("--set", 'method.name="mac"', "--output", "mac")
-    run_here("run.toml", "--iterations", 2, *mac, "--set", "run.finish=false", cwd=folder, code=0)
-    without(folder / "mac", {"run.finish"})
-    further = ("--iterations", 3, "--resume", "auto")
-    assert "run.finish (was False, is 'auto')" in run_here("run.toml", *further, *mac, cwd=folder, code=2).err
-    run_here("run.toml", *further, *mac, "--set", "run.finish=false", cwd=folder, code=0)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from targets import CLASSES
+from targets import CLASSES, wanted_of
 
 from macmpi import UsageError
 from macmpi.config import Data
@@ -94,10 +94,10 @@ def test_labels_are_never_scaled(tmp_path: Path) -> None:
 def test_points_and_targets_have_the_precision_of_the_run(precision: str, tmp_path: Path) -> None:
     """The checksum is of the data, whatever the precision."""
     config = written(tmp_path, X=points(20), Y=np.arange(20) % 4)
-    data = load(config, wanted=CLASSES, dtype=precision)
+    data = load(config, wanted_of(True, precision=precision))
     assert {A.dtype for A in (data.X, data.Y, data.X_val, data.Y_val)} == {np.dtype(precision)}
     assert data.sha256 == load(config, wanted=CLASSES).sha256
-    both = load(written(tmp_path, X=points(20)), dtype=precision)
+    both = load(written(tmp_path, X=points(20)), wanted_of(False, precision=precision))
     assert both.autoencoder
     assert both.X.dtype == precision
 

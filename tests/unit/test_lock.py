@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 from macmpi import UsageError
-from macmpi.machine import lock
-from macmpi.machine.lock import Lock
+from macmpi.training import lock
+from macmpi.training.lock import Lock
 
 HOLD = """
 import sys
 from pathlib import Path
-from macmpi.machine.lock import Lock
+from macmpi.training.lock import Lock
 Lock(Path(sys.argv[1])).claim()
 print("held", flush=True)
 sys.stdin.read()

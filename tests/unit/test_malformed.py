@@ -60,7 +60,7 @@ def sharded(path: Path) -> None:
     source = Data(source=str(path))
     found = loading.survey(source, CLASSES)
     n, n_val = (partition_points(size, 1, placement=SHARDED) for size in found.counts[2:])
-    loading.load_rows(source, found.classes, "float64", (n, n_val), Team(), CLASSES)
+    loading.load_rows(source, CLASSES, found.classes, (n, n_val), Team())
 
 
 def as_config(path: Path) -> None:

@@ -14,7 +14,7 @@ import macmpi
 from macmpi import UsageError, config
 from macmpi.config import Sparse
 from macmpi.data.reading import with_connections
-from macmpi.half_steps.ends import random_weights
+from macmpi.half_steps.method import random_weights
 from macmpi.nets.build import build_chain
 from macmpi.plan.plan import Plan
 from macmpi.typing import Array

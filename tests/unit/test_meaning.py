@@ -23,12 +23,13 @@ from numpy.testing import assert_array_equal
 import macmpi
 from macmpi import MacmpiWarning, UsageError, config
 from macmpi.config import Config, Data
+from macmpi.data.dataset import Wanted, wanted_by
 from macmpi.data.frames import Columns, columns_of
+from macmpi.data.gathered import with_loss
 from macmpi.data.loading import load
 from macmpi.data.parts import drawn
 from macmpi.data.source import Source
 from macmpi.data.tables import read_table
-from macmpi.data.targets import Wanted, wanted_by, with_loss
 from macmpi.data.texts import Unclear, kind_of_texts
 from macmpi.nets.losses import LOSSES
 
@@ -100,7 +101,7 @@ def test_arrays_of_whole_numbers_are_scaled_alike_in_every_type(
 )
 @pytest.mark.parametrize("type_", [np.int64, np.uint8, np.float64])
 def test_whole_targets_are_amounts_or_asked_for_by_their_values(values: Any, answer: str, type_: type) -> None:
-    from macmpi.data.targets import loss_for
+    from macmpi.data.gathered import loss_for
 
     Y = np.array([*values] * 3).astype(type_)
     if len(np.unique(Y)) < len(set(values)) or Y.min() != min(values):

@@ -50,6 +50,10 @@ def dataset(random: np.random.Generator, d: int, targets: int | None) -> Dataset
     return Dataset(X, Y, X, Y, of_x, scaling(random, targets), "")
 
 
+def flat_of(weights: tuple[Any, ...]) -> dict[str, Any]:
+    return {"last": np.concatenate([W.ravel() for W in weights])}
+
+
 class Saved:
     """A model.h5, and what went into it."""
 
@@ -459,13 +463,13 @@ def test_weights_for_other_scaling_are_the_same_function_of_the_data(targets: in
     random = np.random.default_rng(4)
     chain, old, new = net(4, targets or 4), dataset(random, 4, targets), dataset(random, 4, targets)
     weights = tuple(random.normal(size=shape) for shape in chain.block_shapes)
-    given = model.Model(chain, weights, old.scaling_x, old.scaling_y, targets is None)
+    given = model.Model(chain, flat_of(weights), old.scaling_x, old.scaling_y, targets is None)
     flat = given.weights_for(chain, new)
-    taken = model.Model(chain, block_views(flat, chain.block_shapes), new.scaling_x, new.scaling_y, targets is None)
+    taken = model.Model(chain, {"last": flat}, new.scaling_x, new.scaling_y, targets is None)
     X = random.normal(size=(6, 4))
     assert_allclose(taken.predict(X), given.predict(X), rtol=1e-10, atol=1e-10)
     same = given.weights_for(chain, old)
-    assert_array_equal(same, np.concatenate([W.ravel() for W in weights]))
+    assert_array_equal(same, flat_of(weights)["last"])
 
 
 IMAGES: dict[str, Any] = {
@@ -491,14 +495,14 @@ def test_weights_of_images_hold_another_scaling_where_pixels_share_it(
     """Zeros around an image stay zeros, so that inputs may not be moved; targets may."""
     chain = of_images()
     weights = tuple(random.normal(size=shape) for shape in chain.block_shapes)
-    given = model.Model(chain, weights, uniform(shift, 4.0, 16), uniform(0.5, 3.0, 4), False)
+    given = model.Model(chain, flat_of(weights), uniform(shift, 4.0, 16), uniform(0.5, 3.0, 4), False)
     data = replace(dataset(random, 16, 4), scaling_x=uniform(shift, 2.5, 16), scaling_y=uniform(*targets, 4))
     flat = given.weights_for(chain, data)
-    taken = model.Model(chain, block_views(flat, chain.block_shapes), data.scaling_x, data.scaling_y, False)
+    taken = model.Model(chain, {"last": flat}, data.scaling_x, data.scaling_y, False)
     X = shift + random.normal(size=(6, 16))
     assert_allclose(taken.predict(X), given.predict(X), rtol=1e-10, atol=1e-10)
     same = replace(data, scaling_x=given.scaling_x, scaling_y=given.scaling_y)
-    assert_array_equal(given.weights_for(chain, same), np.concatenate([W.ravel() for W in weights]))
+    assert_array_equal(given.weights_for(chain, same), flat_of(weights)["last"])
     for other in (
         {"scaling_x": uniform(shift + 1.0, 2.5, 16)},
         {"scaling_x": scaling(random, 16)},
@@ -511,7 +515,7 @@ def test_weights_of_images_hold_another_scaling_where_pixels_share_it(
 def test_nets_that_differ_in_one_layer_are_told_apart(random: np.random.Generator) -> None:
     chain, data = of_images(), dataset(random, 16, 4)
     weights = tuple(random.normal(size=shape) for shape in chain.block_shapes)
-    given = model.Model(chain, weights, data.scaling_x, data.scaling_y, False)
+    given = model.Model(chain, flat_of(weights), data.scaling_x, data.scaling_y, False)
     other = of_images(hidden=[{"channels": 2, "stride": 2, "kernel": 5}, 4])
     with pytest.raises(
         UsageError, match=r"\(convolution with kernel 3\) than this config's \(convolution with kernel 5"
@@ -534,7 +538,7 @@ def test_weights_are_not_for_other_classes() -> None:
     random = np.random.default_rng(4)
     chain, data = net(4, 3), dataset(random, 4, 3)
     weights = tuple(random.normal(size=shape) for shape in chain.block_shapes)
-    given = model.Model(chain, weights, data.scaling_x, data.scaling_y, False, np.array([0, 1, 5]))
+    given = model.Model(chain, flat_of(weights), data.scaling_x, data.scaling_y, False, np.array([0, 1, 5]))
     with pytest.raises(UsageError, match="other classes"):
         given.weights_for(chain, replace(data, classes=np.array([0, 1, 2])))
     with pytest.raises(UsageError, match="other classes"):

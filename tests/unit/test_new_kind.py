@@ -15,8 +15,7 @@ from numpy.testing import assert_array_equal
 from pages import blocks_of_page
 
 import macmpi
-from macmpi import UsageError
-from macmpi.export import onnx_file
+from macmpi import UsageError, export
 from macmpi.nets.layers import KINDS, Map
 
 PAGE = "docs/extending/image_layer.md"
@@ -70,9 +69,9 @@ def test_it_is_exported(model: Path) -> None:
     pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
     found = macmpi.load(str(model))
-    runner, by = onnx_file.onnx_runner(onnx_file.written(found, "float64")[0], "float64")
+    runner, by = export.onnx_runner(export.written(found, "float64")[0], "float64")
     assert runner is not None
-    assert onnx_file.compare(found, runner, by).largest < onnx_file.TOLERANCE
+    assert export.compare(found, runner, by).largest < export.TOLERANCE
 
 
 def test_without_an_export_it_is_refused_by_name(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +79,7 @@ def test_without_an_export_it_is_refused_by_name(model: Path, monkeypatch: pytes
     (own,) = (m for m in found.chain.blocks if m.kind == "depthwise")
     monkeypatch.setattr(type(own), "export", Map.export)
     with pytest.raises(UsageError, match="layers of the kind 'depthwise' of this net cannot be exported, only these: "):
-        onnx_file.written(found, "float64")
+        export.written(found, "float64")
 
 
 @pytest.mark.parametrize("hidden", ["[256, 16]", "[{ channels = 4, kernel = 3 }, 200, 16]"])

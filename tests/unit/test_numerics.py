@@ -16,7 +16,7 @@ from macmpi.nets.chain import Chain
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
 from macmpi.state import Errors, MacState, State
-from macmpi.training import finite
+from macmpi.training import end
 
 BAD = [np.nan, np.inf, -np.inf]
 CHAIN = Chain(
@@ -38,7 +38,7 @@ def state() -> State:
 def test_the_first_bad_number_is_found(at: int, bad: float, dtype: type) -> None:
     A = np.ones((30, 17), dtype)
     A.flat[at % A.size :: 5] = bad
-    assert finite.first_bad(A) == at % A.size
+    assert end.first_bad(A) == at % A.size
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_the_first_bad_number_is_found(at: int, bad: float, dtype: type) -> None
 def test_a_coordinate(column: int, named: str, bad: float) -> None:
     broken = state()
     broken.Z[5, column] = bad
-    found = str(finite.wrong_places(CHAIN, 3, finite.bad_places(broken)))
+    found = str(end.wrong_places(CHAIN, 3, end.bad_places(broken)))
     assert re.fullmatch(f"iteration 3: the Z-step gave point 5 .* {named}", found)
 
 
@@ -58,7 +58,7 @@ def test_a_weight(block: int, unit: int, column: int) -> None:
     broken = state()
     before = sum(h * d for h, d in CHAIN.block_shapes[:block])
     broken.weights[before + unit * CHAIN.block_shapes[block][1] + column] = np.nan
-    found = str(finite.wrong_places(CHAIN, 3, finite.bad_places(broken)))
+    found = str(end.wrong_places(CHAIN, 3, end.bad_places(broken)))
     assert re.search(f"W-step gave layer {block + 1} .* unit {unit}, input {column}", found)
 
 
@@ -67,18 +67,18 @@ def test_the_first_of_all_ranks_is_named() -> None:
     held = [state(), state()]
     held[0].Z[5, 3], held[1].Z[2, 0] = np.nan, np.inf
     held[0].weights[1] = np.nan
-    seen = [finite.bad_places(own, POINTS * rank) for rank, own in enumerate(held)]
+    seen = [end.bad_places(own, POINTS * rank) for rank, own in enumerate(held)]
     worst = {name: max(places[name] for places in seen) for name in seen[0]}  # as Team.worst
-    assert re.search(r"the Z-step gave point 5 .* unit 0 of site 2", str(finite.wrong_places(CHAIN, 3, worst)))
+    assert re.search(r"the Z-step gave point 5 .* unit 0 of site 2", str(end.wrong_places(CHAIN, 3, worst)))
 
 
 @pytest.mark.parametrize("bad", BAD)
 def test_an_error_that_is_not_finite_comes_with_the_remedies_of_one_that_is(bad: float) -> None:
-    found = str(finite.wrong_errors(Errors(1.0, bad, bad, 0.0), 3, "a smaller KEY"))
+    found = str(end.wrong_errors(Errors(1.0, bad, bad, 0.0), 3, "a smaller KEY"))
     assert f"iteration 3: E1 (validation) is {bad:g}, E_Q is {bad:g}" in found
-    other = finite.gone_wrong(3, 9.0, 1.0, "predict the mean", "a smaller KEY")
+    other = end.gone_wrong(3, 9.0, 1.0, "predict the mean", "a smaller KEY")
     assert found.partition("a smaller KEY")[2] == other.partition("a smaller KEY")[2] != ""
-    assert finite.wrong_errors(Errors(1.0, 1.0, 1.0, 0.0), 3, "a smaller KEY") is None
+    assert end.wrong_errors(Errors(1.0, 1.0, 1.0, 0.0), 3, "a smaller KEY") is None
 
 
 @pytest.mark.parametrize(
@@ -97,8 +97,8 @@ def test_an_error_that_is_not_finite_comes_with_the_remedies_of_one_that_is(bad:
 def test_a_run_went_wrong_that_ends_far_above_the_best_constant(
     error: float, constant: float, start: float | None, wrong: bool
 ) -> None:
-    assert finite.went_wrong(error, constant, start, poor=True) is wrong
-    assert finite.went_wrong(error, constant, start, poor=False) is (constant > 0.0 and error > constant)
+    assert end.went_wrong(error, constant, start, poor=True) is wrong
+    assert end.went_wrong(error, constant, start, poor=False) is (constant > 0.0 and error > constant)
 
 
 def test_where_numbers_are_no_longer_finite_the_best_weights_are_the_model(monkeypatch: pytest.MonkeyPatch) -> None:

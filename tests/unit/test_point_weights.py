@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import macmpi
 from macmpi import UsageError
 from macmpi.config import Config, Data
+from macmpi.data.dataset import NUMBERS
 from macmpi.data.loading import load, load_rows, survey
 from macmpi.data.source import Source
 from macmpi.parallel.points import SAMPLE_POINTS, Points, partition_points
@@ -204,7 +205,7 @@ def test_weights_of_outputs_stand_behind_the_targets(sharded: bool, tmp_path: Pa
     plain, data = load(Data(saved(tmp_path, ".h5", **given))), Data(source)
     if sharded:
         points = partition_points(N, 1), partition_points(len(X_VAL), 1)
-        found, sizes = load_rows(data, None, np.float64, points, Team()), survey(data)
+        found, sizes = load_rows(data, NUMBERS, None, points, Team()), survey(data)
     else:
         found = load(data)
         sizes = found.sizes

@@ -19,9 +19,8 @@ from scalings import fit_scaling
 import macmpi
 from macmpi.data.dataset import Dataset
 from macmpi.nets.chain import Chain
-from macmpi.nets.layers.activation import Activation
+from macmpi.nets.layers.activation import Activation, Binary
 from macmpi.nets.layers.affine import Affine
-from macmpi.nets.layers.discrete import Binary
 from macmpi.predict import main
 from macmpi.results.model import Model
 from macmpi.results.model_file import write

@@ -16,14 +16,14 @@ from hypothesis import settings
 from launch.here import run_here
 
 from macmpi import report
-from macmpi.account import Account
 from macmpi.console import duration
+from macmpi.half_steps.method import Account
 from macmpi.parallel.clock import PHASES, Clock
 from macmpi.results.reading import Result
 from macmpi.results.scores import Level
 from macmpi.state import Errors, MacState, State
+from macmpi.training.end import Best
 from macmpi.training.record import COLUMNS, Curve, closing, record_of, say
-from macmpi.training.weights import Best
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=100)
 

@@ -20,7 +20,7 @@ from macmpi.plan.resolved import Resolved
 from macmpi.results.reading import read
 from macmpi.state import Errors
 from macmpi.training import loop
-from macmpi.training.weights import GAP, Best, iterations_of
+from macmpi.training.end import GAP, Best, iterations_of
 
 N, VALIDATION = 90, 30
 STOCHASTIC, SLOWLY = {"method.name": "stochastic"}, {"method.name": "mac", "penalty.mu_every": 3}

@@ -19,12 +19,12 @@ from refused.case import SPARSE, TIED, Keys, configured, planned
 from macmpi import UsageError, config
 from macmpi.config import NESTED, Config, Method, Penalty, ZStep
 from macmpi.demand import Demand
-from macmpi.nets import skips
+from macmpi.nets import build
 from macmpi.nets.chain import Chain
-from macmpi.nets.layers import convolution, masked, place, pooling, recurrent, tied
+from macmpi.nets.layers import affine, convolution, masked, place, pooling, recurrent
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
-from macmpi.nets.layers.kernels import Kernels
+from macmpi.nets.layers.fitted import Kernels
 from macmpi.plan import choices, resolve, selectable, structure
 from macmpi.plan.plan import Plan
 from macmpi.plan.resolve import Refused
@@ -54,8 +54,8 @@ def test_each_remedy_is_accepted(name: str) -> None:
         planned({**TABLE[name].keys, **remedy})
 
 
-LAYERS = (convolution, masked, place, pooling, recurrent, tied)
-MODULES = (structure, selectable, choices, skips, *LAYERS)
+LAYERS = (affine, convolution, masked, place, pooling, recurrent)
+MODULES = (structure, selectable, choices, build, *LAYERS)
 
 
 def test_the_table_has_a_row_for_every_refusal_of_a_config() -> None:
@@ -164,7 +164,7 @@ def test_a_solver_that_does_not_say_that_it_keeps_masks(monkeypatch: pytest.Monk
     class Unaware(W_SOLVERS["lbfgs"]):  # type: ignore[misc]
         handles = W_SOLVERS["lbfgs"].handles - {Demand.SPARSE}
 
-    monkeypatch.setattr("macmpi.solvers.w_descent.LBFGSW", Unaware)
+    monkeypatch.setattr("macmpi.solvers.gradient_solvers.LBFGSW", Unaware)
     planned({"w_step.solver": "lbfgs"})
     with pytest.raises(
         UsageError, match=r'"lbfgs" does not go with a sparse layer of segment 1.*Unaware.handles have Demand.SPARSE'
@@ -177,7 +177,7 @@ def test_an_activation_that_a_solver_cannot_train_under(monkeypatch: pytest.Monk
     class Smooth(W_SOLVERS["lbfgs"]):  # type: ignore[misc]
         activations: ClassVar[frozenset[str]] = frozenset({"linear", "tanh"})
 
-    monkeypatch.setattr("macmpi.solvers.w_descent.LBFGSW", Smooth)
+    monkeypatch.setattr("macmpi.solvers.gradient_solvers.LBFGSW", Smooth)
     keys = {"w_step.solver": "lbfgs", "model.activation": ["tanh", "relu"]}
     text = refusal(keys)
     assert 'w_step.solver = "lbfgs" cannot train under "relu" (segment 2); use auto' in text

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from macmpi.half_steps.ring import Ring
-from macmpi.parallel import balance, tiles
+from macmpi.parallel import tiles
 from macmpi.plan.work_lists import Job
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=60)
@@ -16,7 +16,7 @@ blocks, ranks, rounds = st.integers(1, 13), st.integers(1, 14), st.integers(1, 3
 
 def ring(costs: list[float], blocks: int, ranks: int, rounds: int) -> Ring:
     jobs = tuple(Job(0, tiles.Tile(j, j + 1), slice(j, j + 1), cost) for j, cost in enumerate(costs))
-    return Ring(jobs, balance.contiguous_runs(blocks, ranks), rounds)
+    return Ring(jobs, tiles.contiguous_runs(blocks, ranks), rounds)
 
 
 def way(r: Ring, job: int) -> list[tuple[int, int]]:

@@ -77,10 +77,12 @@ def write(folder: Path, arrays: dict[str, Any], **options: Any) -> str:
 def loaded(config: Data, ranks: int, labels: bool = False, dtype: str = "float64", in_file: bool = False) -> list[Any]:
     """What each rank reads, or the error that it raises.  in_file: rows are read again whenever they are used."""
 
+    wanted = wanted_of(labels, precision=dtype, in_file=in_file)
+
     def work(team: Any) -> Dataset:
-        found = team.from_root(lambda: loading.survey(config, wanted_of(labels)))
+        found = team.from_root(lambda: loading.survey(config, wanted))
         n, n_val = (partition_points(size, ranks, placement=SHARDED) for size in found.counts[2:])
-        return loading.load_rows(config, found.classes, dtype, (n, n_val), team, wanted_of(labels), in_file)
+        return loading.load_rows(config, wanted, found.classes, (n, n_val), team)
 
     return crew(ranks, work)
 
@@ -142,13 +144,13 @@ def test_every_choice_of_points_is_that_of_one_process(name: str, keys: dict[str
 @pytest.mark.parametrize("name", ["split by the file", "drawn"])
 def test_no_row_is_read_by_two_ranks(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[tuple[str, int], set[int]] = {}
-    read = parts.Part.raw
+    read = parts.DataPart.raw
 
-    def noted(part: parts.Part, places: slice) -> np.ndarray:
+    def noted(part: parts.DataPart, places: slice) -> np.ndarray:
         seen.setdefault((part.name, threading.get_ident()), set()).update(np.asarray(part.rows[places]).tolist())
         return read(part, places)
 
-    monkeypatch.setattr(parts.Part, "raw", noted)
+    monkeypatch.setattr(parts.DataPart, "raw", noted)
     config = Data(write(tmp_path, FILES[name]))
     loaded(config, 3)
     for name in {name for name, _ in seen}:
@@ -167,15 +169,15 @@ def test_scaling_reads_no_training_row_more_often_than_its_kind_needs(
 ) -> None:
     """Once for ranges, means and the sample, once for squares, once for means of compressed tails, and to fill."""
     reads: dict[tuple[str, int], int] = {}
-    read, lock = parts.Part.raw, threading.Lock()
+    read, lock = parts.DataPart.raw, threading.Lock()
 
-    def noted(part: parts.Part, places: slice) -> np.ndarray:
+    def noted(part: parts.DataPart, places: slice) -> np.ndarray:
         with lock:
             for place in ((part.name, row) for row in np.asarray(part.rows[places]).tolist()):
                 reads[place] = reads.get(place, 0) + 1
         return read(part, places)
 
-    monkeypatch.setattr(parts.Part, "raw", noted)
+    monkeypatch.setattr(parts.DataPart, "raw", noted)
     loaded(Data(write(tmp_path, FILES[name])), 3)
     assert max(reads.values()) == passes
 
@@ -321,7 +323,7 @@ def mixed(sources: list[str], labels: bool) -> list[Any]:
         config = Data(sources[team.rank], scale="none")
         found = team.from_root(lambda: loading.survey(config, wanted_of(labels)))
         n, n_val = (partition_points(size, team.size, placement=SHARDED) for size in found.counts[2:])
-        return loading.load_rows(config, found.classes, "float64", (n, n_val), team, wanted_of(labels))
+        return loading.load_rows(config, wanted_of(labels), found.classes, (n, n_val), team)
 
     return crew(len(sources), work)
 
@@ -386,6 +388,6 @@ def test_a_part_reads_runs_and_no_wider_gap_along() -> None:
 
     rows = np.array([3, 4, 4 + parts.GAP, 5 + 2 * parts.GAP])
     kept = parts.RowSet(np.packbits(np.isin(np.arange(N), rows)))
-    found = parts.Part(X.view(Source), kept, "X").raw(slice(0, len(rows)))
+    found = parts.DataPart(X.view(Source), kept, "X").raw(slice(0, len(rows)))
     assert_array_equal(found, X[rows])
     assert read == [(3, 5 + parts.GAP), (5 + 2 * parts.GAP, 6 + 2 * parts.GAP)]

@@ -13,12 +13,9 @@ from macmpi.config import Config, validate
 from macmpi.config.auto import Sizes
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling, ScalingRule, sparse_scaling, unscaled
-from macmpi.data.span import Span, in_span
-from macmpi.data.sparse import SparseRows
+from macmpi.data.wide import Span, SparseRows, in_span
 from macmpi.nets.build import build_chain
-from macmpi.plan.plan import make_plan
-from macmpi.plan.resolve import resolve, resolve_in_span
-from macmpi.training.launch import check_weights
+from macmpi.plan.resolve import resolve_in_span
 from macmpi.typing import Array
 
 sparse = pytest.importorskip("scipy.sparse")
@@ -188,14 +185,6 @@ def test_what_depends_on_single_columns_is_trained_on_all_of_them(text: str, spa
     assert (found.columns, found.chain.n_in) == ((D, N + M) if spans else (0, D))
     many = resolve_in_span(config, Sizes(N, 1, D, M, False))
     assert many.columns == 0 and many.chain.n_in == N
-
-
-def test_a_checkpoint_of_all_columns_is_refused() -> None:
-    sizes = Sizes(D, 1, N, M, False, drawn=True)
-    of_columns, of_span = (make_plan(made(config_of(""), sizes), N, M, 1) for made in (resolve, resolve_in_span))
-    check_weights(of_columns.offsets.weights[-1], of_columns)
-    with pytest.raises(macmpi.UsageError, match="another --output"):
-        check_weights(of_columns.offsets.weights[-1], of_span)
 
 
 def test_a_net_reads_other_columns() -> None:

@@ -15,6 +15,7 @@ from unit.crew import crew
 
 from macmpi.config import Data
 from macmpi.data import loading, parts
+from macmpi.data.dataset import NUMBERS
 from macmpi.data.parts import drawn
 from macmpi.parallel.placement import PLACEMENTS
 from macmpi.parallel.points import partition_points
@@ -73,7 +74,7 @@ def test_one_rank_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     def work(team: Any) -> tuple[int, Any]:
         found = team.from_root(lambda: loading.survey(config))
         partitions = [partition_points(size, 3, placement=SHARDED) for size in found.counts[2:]]
-        return threading.get_ident(), loading.load_rows(config, found.classes, "float64", partitions, team)
+        return threading.get_ident(), loading.load_rows(config, NUMBERS, found.classes, partitions, team)
 
     found = crew(3, work)
     assert drawers == [found[0][0]]

@@ -15,8 +15,8 @@ from macmpi.data.scaling import unscaled
 from macmpi.methods.choose import Method, choose
 from macmpi.methods.starts import RIDGE, Origin, codebook, fitted, staged, start
 from macmpi.nets.chain import Segment
+from macmpi.nets.layers.activation import softmax
 from macmpi.nets.layers.affine import Affine
-from macmpi.nets.layers.softmax import softmax
 from macmpi.nets.losses import LOSSES
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.streams import Stream

@@ -175,6 +175,6 @@ def test_the_targets_under_codewords_keep_what_lies_inside_a_cell() -> None:
     q = C[np.square(a[:, None] - C).sum(axis=2).argmin(axis=1)]
     z = split_columns(mac.plan.chain.site_sizes, state.Z)[0]
     made = given(mac, state)
-    assert_allclose(made.cores[0], z + a - q, rtol=1e-12, atol=1e-12)
+    assert_allclose(made.inputs[0].targets, z + a - q, rtol=1e-12, atol=1e-12)
     assert_allclose(z, q, rtol=1e-12)
-    assert made.cores.keys() == {0}
+    assert [k for k, own in made.inputs.items() if own.targets is not None] == [0]

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from plans import plan_of
 
-from macmpi.account import Account
 from macmpi.config import Config, Method, Model
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
+from macmpi.half_steps.method import Account
 from macmpi.plan.plan import Plan
 from macmpi.state import Errors, MacState, State
+from macmpi.training.end import Best
 from macmpi.training.record import closing, describe
-from macmpi.training.weights import Best
 
 ACCOUNT = Account("W-step of the segments: closed_form (2)", end="after a test", settled="settled for a test")
 UNIT = Scaling(np.zeros(6), np.ones(6))

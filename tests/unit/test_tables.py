@@ -18,12 +18,13 @@ from numpy.testing import assert_array_equal
 import macmpi
 from macmpi import UsageError, config
 from macmpi.config import Config, Data
+from macmpi.data.dataset import wanted_by
 from macmpi.data.frames import Columns
+from macmpi.data.gathered import with_loss
 from macmpi.data.loading import load
 from macmpi.data.scaling import FARTHEST
 from macmpi.data.source import Source
 from macmpi.data.tables import MISSING, read_table, table_bytes, targets_within
-from macmpi.data.targets import wanted_by, with_loss
 
 pa = pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")

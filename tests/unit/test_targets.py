@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,8 @@ from unit.crew import crew
 import macmpi
 from macmpi import UsageError, config
 from macmpi.data import loading
-from macmpi.data.dataset import Dataset
+from macmpi.data.dataset import Dataset, wanted_by
 from macmpi.data.scaling import Scaling
-from macmpi.data.targets import wanted_by
 from macmpi.nets.losses import LINKS, LOSSES
 from macmpi.parallel.placement import PLACEMENTS
 from macmpi.parallel.points import partition_points
@@ -57,7 +57,7 @@ def with_loss(given: config.Config, loss: str, **keys: Any) -> config.Config:
 
 
 def loaded(given: config.Config, **keys: Any) -> Dataset:
-    return loading.load(given.data, wanted=wanted_by(given), **keys)
+    return loading.load(given.data, replace(wanted_by(given), **keys))
 
 
 def on_ranks(given: config.Config, ranks: int) -> list[Any]:
@@ -66,7 +66,7 @@ def on_ranks(given: config.Config, ranks: int) -> list[Any]:
     def work(team: Any) -> Dataset:
         sizes = team.from_root(lambda: loading.survey(given.data))
         n, n_val = (partition_points(size, ranks, placement=SHARDED) for size in sizes.counts[2:])
-        return loading.load_rows(given.data, None, "float64", (n, n_val), team, wanted_by(given))
+        return loading.load_rows(given.data, wanted_by(given), None, (n, n_val), team)
 
     return crew(ranks, work)
 
@@ -127,7 +127,7 @@ def test_missing_targets_are_left_out_of_their_scaling(tmp_path: Path) -> None:
         parts = on_ranks(given, ranks)
         assert_allclose(np.concatenate([part.Y for part in parts]), data.Y, rtol=1e-12, atol=1e-13)
         assert_allclose(parts[0].scaling_y.scale, data.scaling_y.scale, rtol=1e-13)
-    assert loaded(given, dtype="float32").Y.dtype == np.float32
+    assert loaded(given, precision="float32").Y.dtype == np.float32
 
 
 def test_they_are_refused_unless_asked_for_with_the_key_that_allows_them(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from macmpi.parallel import balance, tiles
+from macmpi.parallel import tiles
 from macmpi.parallel.placement import EVERYWHERE, PLACEMENTS
 from macmpi.parallel.points import partition_points
 from macmpi.parallel.tiles import Tile
@@ -115,26 +115,26 @@ COSTS = st.lists(st.floats(0.0, 1e6), max_size=60)
 @given(costs=COSTS, ranks=RANKS)
 def test_assign_by_cost(costs: list[float], ranks: int) -> None:
     """Each job once, in ascending order on its rank; loads within the largest job of each other."""
-    owned = balance.assign_by_cost(costs, ranks)
+    owned = tiles.assign_by_cost(costs, ranks)
     assert len(owned) == ranks
     assert sorted(chain.from_iterable(owned)) == list(range(len(costs)))
     assert all(list(jobs) == sorted(jobs) for jobs in owned)
     loads = [sum(costs[j] for j in jobs) for jobs in owned]
     assert max(loads) - min(loads) <= max(costs, default=0.0) * (1.0 + 1e-9)
-    assert balance.assign_by_cost(list(costs), ranks) == owned
+    assert tiles.assign_by_cost(list(costs), ranks) == owned
 
 
 @often
 @given(costs=st.lists(st.sampled_from([1.0, 2.0, 5.0]), min_size=1, max_size=40), ranks=st.integers(1, 12))
 def test_the_costliest_load_is_close_to_the_best_possible(costs: list[float], ranks: int) -> None:
     """Graham's bound for the costliest first: 4/3 of the optimum, itself at least the mean and the largest."""
-    loads = [sum(costs[j] for j in jobs) for jobs in balance.assign_by_cost(costs, ranks)]
+    loads = [sum(costs[j] for j in jobs) for jobs in tiles.assign_by_cost(costs, ranks)]
     assert max(loads) <= sum(costs) / ranks + (1.0 - 1.0 / ranks) * max(costs) + 1e-9
 
 
 def test_ties_go_to_the_lower_job_and_the_lower_rank() -> None:
-    assert balance.assign_by_cost([1.0, 1.0, 1.0, 1.0, 1.0], 3) == ((0, 3), (1, 4), (2,))
-    assert balance.assign_by_cost([1.0, 9.0, 1.0], 2) == ((1,), (0, 2))
+    assert tiles.assign_by_cost([1.0, 1.0, 1.0, 1.0, 1.0], 3) == ((0, 3), (1, 4), (2,))
+    assert tiles.assign_by_cost([1.0, 9.0, 1.0], 2) == ((1,), (0, 2))
 
 
 COSTS = st.lists(st.floats(0.1, 10.0), min_size=1, max_size=40)
@@ -144,12 +144,12 @@ COSTS = st.lists(st.floats(0.1, 10.0), min_size=1, max_size=40)
 @given(costs=COSTS, ranks=RANKS)
 def test_assign_in_order(costs: list[float], ranks: int) -> None:
     """Every job once, as runs or as by cost, and no rank with noticeably more than by cost."""
-    assigned, by_cost = balance.assign_in_order(costs, ranks), balance.assign_by_cost(costs, ranks)
+    assigned, by_cost = tiles.assign_in_order(costs, ranks), tiles.assign_by_cost(costs, ranks)
     assert len(assigned) == ranks
     assert sorted(chain.from_iterable(assigned)) == list(range(len(costs)))
     assert assigned == by_cost or list(chain.from_iterable(assigned)) == list(range(len(costs)))
     longest, least = (max(sum(costs[j] for j in jobs) for jobs in owned) for owned in (assigned, by_cost))
-    assert longest <= (1.0 + balance.IN_ORDER) * least * (1.0 + 1e-12)
+    assert longest <= (1.0 + tiles.IN_ORDER) * least * (1.0 + 1e-12)
 
 
 @pytest.mark.parametrize(

@@ -20,14 +20,14 @@ from targets import wanted_of
 from unit.crew import crew
 
 import macmpi
-from macmpi import MacmpiError, UsageError, fetch, files, init, predict, report
+from macmpi import MacmpiError, UsageError, export, fetch, files, init, predict, report
 from macmpi.config import Data
 from macmpi.config.whole import KINDS, changes
 from macmpi.data import loading
 from macmpi.parallel.placement import PLACEMENTS
 from macmpi.parallel.points import partition_points
 from macmpi.training import launch, loop
-from macmpi.training.held import NAMES
+from macmpi.training.run_directory import NAMES
 
 COMMAND = ("c.toml", "--output", "run")
 FLAGS = ((), ("--overwrite",), ("--resume", "auto"))
@@ -481,7 +481,7 @@ def test_data_have_one_sum_however_they_are_held(kind: str, seed: int, tmp_path:
             for name, A in held.items():
                 file[name] = A
         config = Data(source=str(tmp_path / "x.h5"), **keys)
-        data = loading.load(config, wanted_of(labels))
+        data, wanted = loading.load(config, wanted_of(labels)), wanted_of(labels, precision="float32")
         found = {data.sha256}
         for count in ranks:
             points = tuple(
@@ -489,7 +489,7 @@ def test_data_have_one_sum_however_they_are_held(kind: str, seed: int, tmp_path:
             )
 
             def load(team: Any, points: Any = points) -> None:
-                found.add(loading.load_rows(config, data.classes, np.float32, points, team, wanted_of(labels)).sha256)
+                found.add(loading.load_rows(config, wanted, data.classes, points, team).sha256)
 
             assert crew(count, load) == [None] * count
         return found
@@ -526,8 +526,6 @@ def command(module: Any, monkeypatch: pytest.MonkeyPatch, *words: object) -> int
 
 @pytest.mark.parametrize("kind", FOREIGN)
 def test_no_command_replaces_a_foreign_file_unasked(kind: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from macmpi.export import __main__ as export
-
     monkeypatch.chdir(place)
     commands: dict[str, tuple[Any, tuple[str, ...]]] = {
         "y.npz": (predict, ("run/model.h5", "p.npz", "--output", "y.npz")),

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from macmpi.demand import Demands
-from macmpi.nets.losses.squared import times
+from macmpi.nets.losses import times
 from macmpi.solvers import CONTINUOUS, ZSolution
 from macmpi.solvers.z_problem import split_columns
 

@@ -11,8 +11,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from macmpi.methods.stochastic.inverses import GRAM, cross
-from macmpi.methods.stochastic.layers import Amount, LayerCurvature, Layout, Pair, layer_curvature
+from macmpi.methods.stochastic.layers import GRAM, Amount, LayerCurvature, Shifted, Spectral, cross
 from macmpi.methods.stochastic.schedule import Running
 from macmpi.nets.design import at, gram
 from macmpi.parallel import tiles
@@ -20,7 +19,7 @@ from macmpi.parallel.clock import Clock
 from macmpi.parallel.shared_work import DoubleBuffer, Products, RowMaker, Sum, TreeSum, over_parts, share_on_node
 from macmpi.parallel.tiles import Tile
 from macmpi.plan import tuned
-from macmpi.plan.directions import CurvatureForms, Sides, assign_inverses, inverse_flops
+from macmpi.plan.directions import CurvatureForms, Layout, Pair, Sides, assign_inverses, inverse_flops
 from macmpi.plan.plan import Plan
 from macmpi.solvers.grams import by_row
 from macmpi.solvers.metrics import Averages, OfSeen, Seen, metrics
@@ -56,7 +55,10 @@ class RunningCurvature:
         first = 1 if plan.chain.maps[0].parameter_shape is not None and once else 0
         self.settled = layout.grams[0].stop if first else 0
         parts = [() if k < first else tuple(rows) for k in range(len(shapes))]
-        self._layers = [layer_curvature(k, forms, shapes[k][1], own) for k, own in enumerate(parts)]
+        self._layers: list[LayerCurvature] = [
+            (Spectral if form.spectral else Shifted)(k, form, d, own)
+            for k, (form, (_, d), own) in enumerate(zip(forms.layers, shapes, parts, strict=True))
+        ]
         self._noting, self._faded = self._layers[first:], 1.0
         self._bound: tuple[Array, Array] | None = None
         assigned = assign_inverses(inverse_flops(shapes, forms.layers), self.team.size)

@@ -4,7 +4,24 @@
 
 A LayerCurvature has three duties: `note` the inputs of a minibatch, `refresh` what is made of G and M, and
 `precondition` the gradient.  Two classes do the last two: Shifted, whose two inverses are matrices, multiples of the
-identity or made of leading eigenvectors (inverses.py), and Spectral.  plan/directions.py chooses between them.
+identity or made of leading eigenvectors, and Spectral.  Which of them a layer has is chosen once (plan/directions.py).
+
+- All of (A + s I)^-1; where the metric is the identity, a multiple of it.
+- A wide A is inverted in its leading eigenvectors U alone, its other eigenvalues count as one:
+
+      (A + s I)^-1 = (I - U diag(c) U^T) / t,   c_i = 1 - t / (l_i + s),
+
+  l: the leading eigenvalues, t: the geometric mean of the others, each plus s.  Most of the others are below s, so that
+  little is lost, and an inverse applied to n rows costs 4 n d r flops instead of 2 n d^2.
+- Layers of moderate width are damped in the eigenvectors of both, hardly more than they need.  With
+  M = U diag(m) U^T, G = V diag(l) V^T and a b = damping (`shifts`), the direction of a layer is
+
+      D = -U [ (U^T dE1/dW V)_ij / (m_i l_j + damping + q (a l_j + b m_i)) ] V^T.
+
+  q = 1 are the two damped inverses (M + a I)^-1 and (G + b I)^-1: far more than m l + damping where one of both is
+  large and the other small, so that steps are short which the model can be trusted with.  q = 0 is
+  (M (x) G + damping I)^-1, which rectifiers do not survive: the metric of units that few points pass is uncertain.  So
+  q falls from 1, when Grams are those of a few minibatches, to CROSS_LEAST.
 """
 
 from __future__ import annotations
@@ -12,89 +29,184 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from macmpi.methods.stochastic.inverses import (
-    GRAM,
-    METRIC,
-    Dense,
-    Identity,
-    Inverse,
-    LowRank,
-    decomposed,
-    identity_shifts,
-    put_direction,
-)
+from macmpi.nets.design import apply
 from macmpi.parallel.shared_work import Sum
-from macmpi.plan.directions import CurvatureForms, LayerForm
+from macmpi.parallel.streams import stream
+from macmpi.plan import tuned
+from macmpi.plan.directions import LayerForm, Layout, Pair
 from macmpi.reductions import EVERY
-from macmpi.solvers.metrics import Seen, shifts
-from macmpi.state import block_views
+from macmpi.solvers.metrics import Seen, Spectrum, decomposed, shifted_inverse, shifts
 from macmpi.typing import Array
 
 ROWS = 1024
 """Rows of a layer, or as many as it has columns, that are multiplied before their Gram is asked for: a product of fewer
 rows would take longer, and more rows would be kept than a Gram or a minibatch has numbers."""
 
-Pair = tuple[Array, Array]
-"""G (d, d) and M (h, h) of a layer, or of each the array that something made of it is in."""
+GRAM, METRIC = 0, 1
+"""The sides of a layer: its inputs, with the Gram G (d, d), and its outputs, with the metric M (h, h)."""
+
+SomeRows = Callable[[slice, Array], Array]
+"""Puts some rows of a product into an array, and gives it."""
+
+
+@dataclass(frozen=True)
+class Dense:
+    """A symmetric inverse (A + s I)^-1 (d, d), all of it, in arrays of a State; double: made in double precision.
+
+    Collective: no.
+    """
+
+    matrix: Array
+    double: bool = False
+
+    def renew(self, A: Array, shift: float, last: Array) -> None:
+        """Makes it of another A and s.  last: what its arrays held before, eigenvectors where it is made of them."""
+        self.matrix[:] = shifted_inverse(A, shift, self.double)
+
+    def of_rows(self, Q: Array, out: Array | None = None) -> Array:
+        """Q (A + s I)^-1 for Q (n, d), or [Q, 1] (A + s I)^-1 for Q (n, d - 1): (n, d), in `out` if it is given."""
+        width = Q.shape[1]
+        if width == len(self.matrix):
+            return np.matmul(Q, self.matrix, out=out)
+        found = np.matmul(Q, self.matrix[:width], out=out)
+        found += self.matrix[width]
+        return found
+
+    def times(self, S: Array) -> SomeRows:
+        """(A + s I)^-1 S for S (d, m), some rows at a time; what all of them have in common is made at once."""
+        return lambda units, out: np.matmul(self.matrix[units], S, out=out)
+
+
+class Identity(Dense):
+    """The inverse of a multiple of the identity, as A is: another multiple."""
+
+    def renew(self, A: Array, shift: float, last: Array) -> None:
+        self.matrix.fill(0.0)
+        np.fill_diagonal(self.matrix, 1.0 / (A[0, 0] + shift))
+
+    def times(self, S: Array) -> SomeRows:
+        return lambda units, out: np.multiply(S[units], self.matrix[0, 0], out=out)
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """An inverse in leading eigenvectors: U (d, r), and in `shares` c (r,) and 1 / t, which stay while it is in use.
+
+    number: of the inverse, by which its first eigenvectors are drawn.
+    """
+
+    U: Array
+    shares: Array
+    number: int = 0
+
+    def renew(self, A: Array, shift: float, last: Array) -> None:
+        values, self.U[:] = leading(A, last, self.number)
+        self.shares[:] = shares(A, (values, self.U), shift)
+
+    def of_rows(self, Q: Array, out: Array | None = None) -> Array:
+        width = Q.shape[1]
+        found = np.matmul(apply(Q, self._scaled.T), self.U.T, out=out)
+        np.subtract(Q, found[:, :width], out=found[:, :width])
+        np.subtract(1.0, found[:, width:], out=found[:, width:])
+        found *= self.shares[-1]
+        return found
+
+    def times(self, S: Array) -> SomeRows:
+        within = self.U.T @ S
+
+        def rows(units: slice, out: Array) -> Array:
+            np.matmul(self._scaled[units], within, out=out)
+            np.subtract(S[units], out, out=out)
+            out *= self.shares[-1]
+            return out
+
+        return rows
+
+    @cached_property
+    def _scaled(self) -> Array:
+        found: Array = self.U * self.shares[:-1]
+        return found
+
+
+Inverse: TypeAlias = Dense | LowRank
+"""An inverse: whole, or in leading eigenvectors."""
+
+
+def leading(A: Array, known: Array, j: int) -> Spectrum:
+    """About the leading eigenvectors (d, r) of A, and its eigenvalues within them, by subspace iteration.
+
+    known: eigenvectors to begin at, or zeros; then random ones of a stream of j.  Cost: 2 d^2 r flops for each of two
+    products, of five without a beginning.  Collective: no.
+    """
+    times, V = 1, known
+    if not known.any():
+        times, V = tuned.PRODUCTS_COLD, stream(0, "eigenvectors", j).standard_normal(known.shape).astype(known.dtype)
+    for _ in range(times):
+        V = np.linalg.qr(A @ V).Q
+    values, turn = decomposed(V.T @ (A @ V))
+    return values, V @ turn
+
+
+def shares(A: Array, spectrum: Spectrum, shift: float) -> Array:
+    """c and 1 / t (r + 1,) of A + shift I: t = m^2 / sqrt(q), of the mean m and the mean square q of its eigenvalues
+    outside the leading ones: the geometric mean, if their logarithms are distributed normally.
+
+    Cost: 2 d^2 r flops.  Collective: no.
+    """
+    values, U = spectrum
+    n, r = U.shape
+    outside = A - (U * values) @ U.T
+    total, squares = float(np.trace(outside, dtype=float)), float(np.vdot(outside, outside))
+    mean = max(total, 0.0) / (n - r) + shift
+    square = max(squares / (n - r) + 2.0 * shift * mean - shift**2, mean**2)
+    t = mean**2 / np.sqrt(square)
+    return np.append(1.0 - t / (values + shift), 1.0 / t)
+
+
+def cross(steps: int) -> float:
+    """q after some steps: CROSS_FALLING / (CROSS_FALLING + steps), at least CROSS_LEAST."""
+    return max(tuned.CROSS_LEAST, tuned.CROSS_FALLING / (tuned.CROSS_FALLING + steps))
+
+
+def identity_shifts(shifts: tuple[float, float], damping: float, q: float) -> tuple[float, float]:
+    """b' and a' for M = I: (l + b') (1 + a') = l + damping + q (a l + b), of shifts b and a."""
+    b, a = shifts
+    return (damping + q * b) / (1.0 + q * a), q * a
+
+
+def put_direction(
+    slope: Array, n: float, metric: Spectrum, gram: Spectrum, damping: float, q: float, out: Array
+) -> None:
+    """Puts the direction D of a layer into `out` (h, d).
+
+    slope: dE1/dW (h, d), summed over n points; metric, gram: the spectra of M (h, h) and G (d, d).  a / b is the ratio
+    of their mean eigenvalues.  Cost: 4 h d (h + d) flops.  Collective: no.
+    """
+    (m, U), (values, V) = metric, gram
+    ratio = np.sqrt(max(float(m.sum()) / len(m), 1e-30) / max(float(values.sum()) / len(values), 1e-30))
+    root = q * np.sqrt(damping)
+    divisor = np.multiply.outer(m, values)
+    divisor += (m * (root / ratio)).astype(slope.dtype)[:, None]
+    divisor += (values * (root * ratio) + damping).astype(slope.dtype)
+    turned = U.T @ slope @ V
+    divisor *= -n
+    turned /= divisor
+    np.matmul(U @ turned, V.T, out=out)
+
+
+# --- layers -----------------------------------------------------------------------------------------------------------
 
 
 class Amount(NamedTuple):
-    """The damping of curvature, and q of the damping in eigenvectors (inverses.py)."""
+    """The damping of curvature, and q of the damping in eigenvectors (above)."""
 
     damping: float
     cross: float
-
-
-class Layout:
-    """Places of the layers' numbers in flat arrays: weights (h, d), d with the bias, Grams (d, d), and inverses.
-
-    squares: of each layer two, made of G and of M: (n, n), or (n, r) of r leading eigenvectors; spectra: of eigenvalues
-    (n,), or of LowRank.shares, as `squares` has their eigenvectors.
-    """
-
-    def __init__(self, shapes: Sequence[tuple[int, int]], layers: Sequence[LayerForm]) -> None:
-        self.shapes = shapes
-        self._grams = [(d, d) for _, d in shapes]
-        ranks = [rank for form in layers for rank in form.ranks]
-        self._squares = [(n, rank or n) for n, rank in zip([n for h, d in shapes for n in (d, h)], ranks, strict=True)]
-        self.weights, self.grams = _runs(shapes), _runs(self._grams)
-        self.squares = _by_layer(_runs(self._squares))
-        self.spectra = _by_layer(_runs([(n, 1) for n, _ in self._squares]))
-
-    def place(self, layer: int, rows: slice) -> slice:
-        """Gives the place of some rows of a layer's weights."""
-        start, d = self.weights[layer].start, self.shapes[layer][1]
-        return slice(start + rows.start * d, start + rows.stop * d)
-
-    def blocks(self, flat: Array) -> list[Array]:
-        """Views (h, d) of the weights, or of anything of their shape."""
-        return list(block_views(flat, self.shapes))
-
-    def gram_blocks(self, flat: Array) -> list[Array]:
-        """Views G_k (d, d)."""
-        return list(block_views(flat, self._grams))
-
-    def square_blocks(self, flat: Array) -> list[Pair]:
-        """Views of what is made of G and M of each layer: (n, n), or some eigenvectors (n, r)."""
-        return _by_layer(block_views(flat, self._squares))
-
-    def spectrum_blocks(self, flat: Array) -> list[Pair]:
-        """Views (n,) of the eigenvalues of G and M of each layer."""
-        return [(flat[of_G], flat[of_M]) for of_G, of_M in self.spectra]
-
-
-def _runs(shapes: Sequence[tuple[int, int]]) -> list[slice]:
-    return [slice(a, b) for a, b in pairwise(accumulate((h * d for h, d in shapes), initial=0))]
-
-
-def _by_layer(sides: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """Pairs what is of G and of M of each layer."""
-    return list(zip(sides[::2], sides[1::2], strict=True))
 
 
 @dataclass(frozen=True)
@@ -164,14 +276,7 @@ class LayerCurvature(ABC):
 
 
 class Shifted(LayerCurvature):
-    """(M + a I)^-1 and (G + b I)^-1, a b = damping.
-
-    crossed: M is the identity, and damped by the formula of layers that are damped in eigenvectors.
-    """
-
-    def __init__(self, k: int, form: LayerForm, columns: int, parts: Iterable[int], crossed: bool) -> None:
-        super().__init__(k, form, columns, parts)
-        self.crossed = crossed
+    """(M + a I)^-1 and (G + b I)^-1, a b = damping."""
 
     def bind(self, squares: Pair, spectra: Pair) -> None:
         self.inverses = [self._inverse(side, squares[side], spectra[side]) for side in (GRAM, METRIC)]
@@ -185,7 +290,7 @@ class Shifted(LayerCurvature):
 
     def refresh(self, side: int, pair: Pair, amount: Amount, last: Array, eigenvectors: bool) -> None:
         shift = shifts(*pair, amount.damping)
-        if self.crossed:
+        if self.form.crossed:
             shift = identity_shifts(shift, *amount)
         self.inverses[side].renew(pair[side], shift[side], last)
 
@@ -228,14 +333,6 @@ class Spectral(LayerCurvature):
             put_direction(gradient.whole(), gradient.n, metric, gram, *amount, out)
 
         return rows
-
-
-def layer_curvature(k: int, forms: CurvatureForms, columns: int, parts: Iterable[int]) -> LayerCurvature:
-    """Makes the curvature of layer k in its form.  columns, parts: as LayerCurvature has them."""
-    form = forms.layers[k]
-    if form.spectral:
-        return Spectral(k, form, columns, parts)
-    return Shifted(k, form, columns, parts, form.identity and forms.dense_autoencoder)
 
 
 class RunningGram:

@@ -14,29 +14,16 @@ bits on any number of ranks.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 
 import numpy as np
 
-from macmpi.account import COORDINATES, FLAT, Account
-from macmpi.data.dataset import Dataset
-from macmpi.half_steps.ends import random_block, remember
-from macmpi.methods.choose import Nested
+from macmpi.data.dataset import Dataset, share_arrays
+from macmpi.half_steps.method import COORDINATES, FLAT, Account, TrainingMethod, random_weights, remember
 from macmpi.methods.stochastic import moves as moving
 from macmpi.methods.stochastic import start as opening
 from macmpi.methods.stochastic.curvature import RunningCurvature
-from macmpi.methods.stochastic.gauss_newton import GaussNewton, Points
-from macmpi.methods.stochastic.minibatch_pass import FACTS, Drawn, MinibatchPass, Passed
-from macmpi.methods.stochastic.schedule import (
-    Damping,
-    Due,
-    Minibatches,
-    Running,
-    Schedule,
-    due_at,
-    ridge_schedule,
-    steadied,
-)
+from macmpi.methods.stochastic.passes import FACTS, Drawn, GaussNewton, MinibatchPass, Passed, Points
+from macmpi.methods.stochastic.schedule import Damping, Due, Minibatches, RidgeSchedule, Running, Schedule, steadied
 from macmpi.parallel.clock import Clock, now
 from macmpi.parallel.shared_work import TreeSum
 from macmpi.parallel.team import Team
@@ -44,16 +31,16 @@ from macmpi.parallel.tiles import Tile
 from macmpi.plan import tuned
 from macmpi.plan.directions import forms_of
 from macmpi.plan.plan import Plan
-from macmpi.state import Pause, StochasticState, never
+from macmpi.state import Errors, MacState, Pause, State, StochasticState, never
 from macmpi.typing import Array
 
 
-class Stochastic(Nested[StochasticState]):
+class Stochastic(TrainingMethod[StochasticState]):
     """Stochastic MAC as a Method: an iteration is an epoch or a part of one.  Collective: where a method says so."""
 
     def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
         super().__init__(plan, data, team, clock)
-        keys, before, self.partition = plan.resolved.stochastic, plan.resolved.before, plan.work.parts
+        keys, self.partition = plan.resolved.stochastic, plan.work.parts
         self.rows = {b: Tile(own[0].start, own[-1].stop) for b, own in self.partition.blocks_of(team.rank)}
         self.minibatches = Minibatches(plan, self.rows)
         forms, batch = forms_of(plan), self.minibatches.points(0)
@@ -62,13 +49,11 @@ class Stochastic(Nested[StochasticState]):
         gradients, self.sum = (TreeSum(len(self.partition.blocks), team, plan.dtype.itemsize * w) for w in widest)
         self.curvature = RunningCurvature(plan, forms, self.rows, self.sum, clock)
         self.layout, self.model = self.curvature.layout, GaussNewton(data, self.curvature)
-        self.ridge = ridge_schedule(
-            keys.ridge, before + plan.n_train, plan.chain.n_in, data.autoencoder, plan.resolved.whole_steps
-        )
+        self.ridge = RidgeSchedule.of(plan)
         self.directions = moving.Directions(self.curvature, self._scaled_points(0))
         self.moves = moving.Moves(team, self.directions.places)
         classes = plan.chain.n_out if plan.resolved.loss.labels else 0
-        slope = team.from_root(lambda: opening.slope(plan.chain))
+        slope = team.from_root(lambda: opening.share(plan.chain) * opening.slope(plan.chain))
         self.damping = Damping(classes, slope, keys.damping, data.autoencoder, batch, forms.dense_autoencoder)
         self.schedule = Schedule(self.minibatches, keys.averaging, forms.dense_autoencoder)
         heavy = None if data.weights is None else data.weights * (plan.n_train / self.parts.points.weight)
@@ -89,19 +74,18 @@ class Stochastic(Nested[StochasticState]):
         remedy = "more damping (stochastic.damping)"
         return Account(f"stochastic MAC: {how}", "averaged weights", FLAT, COORDINATES, stepped, remedy)
 
-    def new_record(self, weights: Array) -> StochasticState:
+    def new_record(self, state: State[MacState]) -> StochasticState:
         """The first damping.  Collective: no."""
         return StochasticState(damping=self.damping.first)
 
     def start(self, range_: float, gradient_step: bool, seed: int) -> Running:
         """Random weights, and where no range is asked for a code of principal components.  Collective: yes."""
         self.team.barrier("the start")
-        began, chain, empty = now(), self.plan.chain, self.directions.empty()
-        draw = partial(random_block, self.plan, range_=1.0, seed=seed)
-        flat = opening.random_jointly(draw, self.layout.weights, empty, self.team)
+        began, chain = now(), self.plan.chain
+        flat = random_weights(self.plan, 1.0, seed).astype(self.plan.dtype)
         weights, sample = self.layout.blocks(flat), self._sample()
-        if not range_ and self.data.autoencoder and opening.carries(chain):
-            opening.start_layers(chain, weights, sample, self.layout.blocks(empty), self.team)
+        if not range_ and opening.carries(chain, self.data.autoencoder):
+            opening.start_layers(chain, weights, sample)
         else:
             opening.scale_random(chain, weights, range_)
             remember(self.plan, flat, seed)
@@ -117,20 +101,19 @@ class Stochastic(Nested[StochasticState]):
         return self._started(weights, self._sample(), gradient_step)
 
     def _sample(self) -> opening.Sample:
-        return opening.Sample(self.data, self.rows, self.sum, self.passes.point_weights)
+        return opening.Sample(self.data, self.rows, self.sum, self.parts.in_pieces, self.passes.point_weights)
 
     def _started(self, weights: Array, sample: opening.Sample, fitted: bool = True) -> Running:
         """fitted: the output layer is (of labels 0).  sample: no further through the net than the weights before have
         been seen.  Collective: yes.
         """
         state, chain, loss = super().start_at(weights, False), self.plan.chain, self.plan.resolved.loss
-        found = list(self.weights(state))
+        found = list(self.parts.weights(state))
         if fitted and chain.ends_affine:
             if loss.labels:
                 found[-1][:] = 0.0
             else:
-                empty = self.layout.blocks(self.directions.empty())[-1]
-                opening.fit_output(chain, found, loss, sample, empty, self.team)
+                opening.fit_output(chain, found, loss, sample)
         state.own.average, state.own.step = state.weights.copy(), np.zeros_like(state.weights)
         self.curvature.begin(state, self.data.X, self.passes.point_weights)
         return state
@@ -148,7 +131,7 @@ class Stochastic(Nested[StochasticState]):
         places = self.minibatches.of_iteration(state.iteration)
         self.directions.assign(self._scaled_points(state.iteration))
         self.moves.places = self.directions.places
-        if state.position == 0 and moving.is_lost(self.parts.evaluation, state):
+        if state.position == 0 and moving.is_lost(self.parts, state):
             moving.begin_again(self.moves, state)
         while state.position < len(places):
             whole = self.step(self.minibatches.drawn(state.iteration, places[state.position]), state)
@@ -172,7 +155,7 @@ class Stochastic(Nested[StochasticState]):
 
         True if the State is whole: Grams folded.  Collective: yes.
         """
-        own, due, ridge = state.own, due_at(state), self._ridge(state.iteration)
+        own, due, ridge = state.own, Due.at(state), self._ridge(state.iteration)
         passed = self._look(rows, due, ridge, state)
         if own.steps and moving.gone_wrong(passed.loss, passed.square, passed.n, own.level):
             moving.take_back(self.moves, state)
@@ -253,3 +236,41 @@ class Stochastic(Nested[StochasticState]):
         predicted, fallen = slope - 0.5 * curvature, self.model.decrease(points, state)
         ratio = fallen / predicted if predicted > 0.0 else 0.0
         state.own.damping = self.damping.adapted(state.own.damping, ratio, tuned.ADAPTED)
+
+
+class Stream(Stochastic):
+    """Stochastic MAC on a piece of a stream as a Method: an iteration is a pass over it.
+
+    It goes on from the numbers that the piece before has left in its model.  Nobody knows how many points there will
+    be, so that all so far stand for them: in the first ridge, in the size of minibatches, and in the Gram of inputs, a
+    mean over all of them; the average of the weights is over the last part of all steps.  Inverses are made again at
+    the beginning of a piece, whose scaling may be another.  Collective: where a method says so.
+    """
+
+    def evaluate(self, state: Running, feasible: bool = False) -> Errors:
+        """Errors at the validation points, which stand for all of the piece too.  Collective: yes."""
+        found = self.parts.nested(self.layout.blocks(state.result), validation=True)
+        wrong = (found.wrong, found.wrong) if self.plan.resolved.loss.labels else (None, None)
+        return Errors(found.error, found.error, found.error, 0.0, wrong_train=wrong[0], wrong_validation=wrong[1])
+
+    def go_on(self, state: Running, last: dict[str, Array] | None) -> None:
+        """The first State of a piece takes what the piece before has left, in this scaling.  Collective: yes.
+
+        last: on rank 0, as of `kept`.
+        """
+        names = ("average", "step", "grams", "numbers")
+        arrays = share_arrays(self.team, [last[name] for name in names] if last else [])
+        own, dtype, new = state.own, self.plan.dtype, self.curvature.settled
+        own.average, own.step, grams = (np.array(A, dtype) for A in arrays[:3])
+        before, n = self.plan.resolved.before, self.plan.n_train
+        own.grams[new:] = grams[new:]
+        own.grams[:new] += (grams[:new] - own.grams[:new]) * (before / (before + n))
+        own.damping, own.length, own.measured, own.level, steps = arrays[3].tolist()
+        own.steps = int(steps)
+
+
+def kept(weights: Array, own: StochasticState, points: int) -> dict[str, Array]:
+    """Copies of what the next piece goes on from.  points: of the stream so far.  Collective: no."""
+    arrays = {"weights": weights, "average": own.average, "step": own.step, "grams": own.grams}
+    numbers = np.array([own.damping, own.length, own.measured, own.level, own.steps], float)
+    return {name: A.copy() for name, A in arrays.items()} | {"numbers": numbers, "points": np.array([points])}

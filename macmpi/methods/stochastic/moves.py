@@ -17,7 +17,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from macmpi.half_steps.evaluation import Evaluation
+from macmpi.half_steps.parts import Parts
 from macmpi.methods.stochastic.curvature import RunningCurvature
 from macmpi.methods.stochastic.layers import Gradient
 from macmpi.methods.stochastic.schedule import Running
@@ -61,16 +61,9 @@ class Directions:
         longest = max((place.stop - place.start for place in runs), default=0)
         self._memory = np.empty(longest, self.plan.dtype)
 
-    def empty(self) -> Array:
-        """Flat weights, anything in them, shared by the ranks of a node; to be read until the next ones are asked for.
-
-        Collective: yes.
-        """
-        return self._buffer.array((self.layout.weights[-1].stop,), self.plan.dtype)
-
     def whole(self, slopes: Sum, n: float, damping: float, state: Running) -> Array:
         """D of all units, in a flat array to be read before the next one is made.  Collective: yes."""
-        found = self.empty()
+        found = self._buffer.array((self.layout.weights[-1].stop,), self.plan.dtype)
         for _ in self.runs(slopes, n, damping, state, found):
             pass
         self.team.gather_parts(found, self.places)
@@ -110,18 +103,14 @@ class Moves:
         private = state.weights, state.own.average, state.own.step
         state.weights, state.own.average, state.own.step = [share_on_node(self.team, flat) for flat in private]
 
-    def _own(self) -> Iterator[slice]:
-        """The own units' places in pieces."""
-        for place in self.places[self.team.rank]:
-            yield from _pieces(place)
-
     def step(self, state: Running, rate: float, kept: float, runs: Iterable[Run], length: float, go: bool) -> None:
         """The average by its rate, the last step P by `kept` (y) and `length` (x), and with `go` W: for the own units.
 
-        runs: their directions.  A piece is in the cache for all that is done with it.  Collective: no.
+        runs: their directions.  A piece of PIECE numbers is in the cache for all that is done with it.  Collective: no.
         """
         for place, D in runs:
-            for own in _pieces(place):
+            for start in range(place.start, place.stop, PIECE):
+                own = slice(start, min(start + PIECE, place.stop))
                 W, average, step = state.weights[own], state.own.average[own], state.own.step[own]
                 change = W - average
                 change *= rate
@@ -133,7 +122,7 @@ class Moves:
 
     def go(self, state: Running) -> None:
         """W <- W + P for the own units.  Collective: no."""
-        for own in self._own():
+        for own in self.places[self.team.rank]:
             state.weights[own] += state.own.step[own]
 
     def show(self, flat: Array) -> None:
@@ -142,7 +131,7 @@ class Moves:
 
     def place(self, weights: Array, state: Running) -> None:
         """W <- weights, average <- weights, P <- 0.  weights: flat; the own units of each rank.  Collective: yes."""
-        for own in self._own():
+        for own in self.places[self.team.rank]:
             state.weights[own], state.own.average[own], state.own.step[own] = weights[own], weights[own], 0.0
         self.show(state.weights)
 
@@ -150,12 +139,6 @@ class Moves:
         """Gives all ranks the average and the last step, of which each had its own units.  Collective: yes."""
         self.show(state.own.average)
         self.show(state.own.step)
-
-
-def _pieces(place: slice) -> Iterator[slice]:
-    """A place in pieces of at most PIECE numbers, each of which stays in the cache."""
-    for start in range(place.start, place.stop, PIECE):
-        yield slice(start, min(start + PIECE, place.stop))
 
 
 def gone_wrong(loss: float, square: float, n: float, level: float) -> bool:
@@ -184,16 +167,16 @@ def take_back(moves: Moves, state: Running) -> None:
     _with_more_damping(state, 2.0 * state.own.level)
 
 
-def is_lost(evaluation: Evaluation, state: Running) -> bool:
+def is_lost(parts: Parts, state: Running) -> bool:
     """Tells whether the epoch before has lost the weights.
 
     A few validation points may be far off by chance, so the training points are asked too.  Cost: two passes through
     the net where the validation error is as high as that.  Collective: yes.
     """
-    history, shapes = state.history, evaluation.plan.chain.block_shapes
+    history, shapes = state.history, parts.plan.chain.block_shapes
     if not history.e1_val > tuned.LOST * history.best_e1_val:
         return False
-    now, best = [evaluation.nested(block_views(flat, shapes)).error for flat in (state.result, history.best_weights)]
+    now, best = [parts.nested(block_views(flat, shapes)).error for flat in (state.result, history.best_weights)]
     return now > best
 
 

@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from macmpi.methods.stochastic import start as opening
 from macmpi.parallel.streams import stream
 from macmpi.parallel.tiles import Tile
 from macmpi.plan import tuned
@@ -47,15 +48,15 @@ class Due(NamedTuple):
     measure: bool
     adapt: bool
 
-
-def due_at(state: Running) -> Due:
-    """Says what the next minibatch does, by the steps so far.  Collective: no."""
-    steps = state.own.steps
-    fresh = steps < tuned.FRESH
-    eigenvectors = fresh or steps % tuned.REMADE_LATER == 0 or not state.own.inverses[0]
-    refresh = eigenvectors or (steps < tuned.EARLY and steps % tuned.REMADE == 0)
-    note, measure = fresh or steps % tuned.NOTED == 0, refresh or steps % tuned.MEASURED == 0
-    return Due(fresh, refresh, eigenvectors, note, measure, adapt=(steps + 1) % tuned.ADAPTED == 0)
+    @classmethod
+    def at(cls, state: Running) -> Due:
+        """Says what the next minibatch does, by the steps so far.  Collective: no."""
+        steps = state.own.steps
+        fresh = steps < tuned.FRESH
+        eigenvectors = fresh or steps % tuned.REMADE_LATER == 0 or not state.own.inverses[0]
+        refresh = eigenvectors or (steps < tuned.EARLY and steps % tuned.REMADE == 0)
+        note, measure = fresh or steps % tuned.NOTED == 0, refresh or steps % tuned.MEASURED == 0
+        return cls(fresh, refresh, eigenvectors, note, measure, adapt=(steps + 1) % tuned.ADAPTED == 0)
 
 
 class Minibatches:
@@ -175,18 +176,23 @@ class RidgeSchedule:
         falling = self.fall < 1.0
         return f", ridge {self.first:.2g} falling" if falling else f", ridge {self.first:g}" if self.first else ""
 
+    @classmethod
+    def of(cls, plan: Plan) -> RidgeSchedule:
+        """The ridge of a config, a number or "auto", for all points so far.
 
-def ridge_schedule(asked: float | str, n: int, columns: int, autoencoder: bool, whole: bool = False) -> RidgeSchedule:
-    """The ridge of a config, a number or "auto", for n points (columns,).
-
-    An autoencoder has none, for its code holds its weights back, unless each step is of all points, `whole`, whose
-    noise would do so too.
-    """
-    if asked == "auto" and autoencoder and whole:
-        return RidgeSchedule(tuned.RIDGE_WHOLE / n, tuned.RIDGE_FALL_WHOLE)
-    if asked == "auto" and not autoencoder:
-        return RidgeSchedule(min(tuned.RIDGE_SHARE * columns, tuned.RIDGE_PRIOR) / n, tuned.RIDGE_FALL)
-    return RidgeSchedule(0.0 if asked == "auto" else float(asked))
+        An autoencoder has none, for its code holds its weights back, unless each step is of all points, whose noise
+        would do so too.  Nor have deep nets: a little less of each layer is nothing of all.
+        """
+        of, asked = plan.resolved, plan.resolved.stochastic.ridge
+        if asked != "auto":
+            return cls(float(asked))
+        n = of.before + plan.n_train
+        deep = opening.carries(plan.chain, False) and (not of.autoencoder or opening.share(plan.chain) < 1.0)
+        if deep and not plan.chain.added:
+            return cls(0.0)
+        if of.autoencoder:
+            return cls(tuned.RIDGE_WHOLE / n, tuned.RIDGE_FALL_WHOLE) if of.whole_steps else cls(0.0)
+        return cls(min(tuned.RIDGE_SHARE * plan.chain.n_in, tuned.RIDGE_PRIOR) / n, tuned.RIDGE_FALL)
 
 
 @dataclass(frozen=True)

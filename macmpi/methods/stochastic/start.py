@@ -19,8 +19,7 @@ widen behind the code, and near PCA where all are narrow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -33,12 +32,10 @@ from macmpi.nets.layers import Map, is_dense, is_plain
 from macmpi.nets.layers.activation import function, is_function
 from macmpi.nets.losses import Loss
 from macmpi.nets.losses.constant import start_targets
-from macmpi.parallel.balance import assign_by_cost, contiguous_runs
 from macmpi.parallel.shared_work import TreeSum, over_parts
-from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile, cut
 from macmpi.plan import tuned
-from macmpi.reductions import OverPoints
+from macmpi.reductions import InPieces, OverPoints
 from macmpi.solvers.cholesky import jitter, regular_factor
 from macmpi.solvers.grams import solve_rows
 from macmpi.typing import Array
@@ -51,11 +48,14 @@ class Sample:
     """Evenly spaced points of each part, X and Y, by their weights if there are some, as far through the net as they
     have been asked for.  Collective: no.
 
-    rows: this rank's points of each of its parts; weights: of the points that it holds; over, roughly: sums over the
-    points of all ranks, in float64 and in the precision of the points, which are collective.
+    rows: this rank's points of each of its parts; weights: of the points that it holds; in_pieces: work that ranks
+    share; over, roughly: sums over the points of all ranks, in float64 and in the precision of the points, which are
+    collective.
     """
 
-    def __init__(self, data: Dataset, rows: dict[int, Tile], tree: TreeSum, weights: Array | None = None) -> None:
+    def __init__(
+        self, data: Dataset, rows: dict[int, Tile], tree: TreeSum, in_pieces: InPieces, weights: Array | None = None
+    ) -> None:
         """Takes the rows of this rank.  Collective: no, though the sums that it makes ready are."""
         share = -(-tuned.START_POINTS // tree.leaves)
         taken = {i: _spread(own, share, weights) for i, own in rows.items()}
@@ -63,7 +63,7 @@ class Sample:
         self._places = {i: slice(a, b) for i, a, b in zip(taken, ends, ends[1:], strict=False)}
         every = np.concatenate([*taken.values(), np.zeros(0, dtype=int)])
         self.X, self.Y = data.X[every], data.Y[every]
-        self._through, self._A = 0, self.X
+        self.in_pieces, self._through, self._A = in_pieces, 0, self.X
         self.over: OverPoints = over_parts(tree, lambda i: [self._places[i]])
         self.roughly = over_parts(tree, lambda i: [self._places[i]], self.X.dtype)
 
@@ -88,11 +88,20 @@ class Sample:
         V, c = V.astype(self.X.dtype, copy=False), c.astype(self.X.dtype, copy=False)
         return self._by_part(lambda own: self.X[own] @ V.T + c, len(V))
 
-    def fit(self, map_: Map, A: Array, T: Array, W: Array, found: Array, team: Team) -> None:
-        """W <- argmin sum_n ||t_n - W [a_n, 1]||^2 + START_RIDGE ||V||^2, W = [V, c]: each rank solves for some units.
+    def second_moments(self, A: Array, exact: bool = True) -> Array:
+        """The mean of [a, 1]^T [a, 1] over rows A (n, d): (d + 1, d + 1), float64, `exact`: summed in it, too.
 
-        A, T: inputs and targets of the map, a row a point of the sample.  found: of W's shape, shared by the ranks of a
-        node.  Collective: yes.  Cost: D^3 / 3 flops, and 2 D^2 h owners.
+        Collective: yes.
+        """
+        A = np.asarray(A, np.float64) if exact else A
+        (total,) = (self.over if exact else self.roughly)(lambda rows: (gram(A[rows]),))
+        return np.asarray(total / total[-1, -1], np.float64)
+
+    def fit(self, map_: Map, A: Array, T: Array, W: Array, less: float = 1.0) -> None:
+        """W <- argmin sum_n ||t_n - W [a_n, 1]||^2 + less^2 START_RIDGE ||V||^2, W = [V, c], each rank some units.
+
+        A, T: inputs and targets of the map, a row a point of the sample.  less: what A has of the usual deviation.
+        Collective: yes.  Cost: D^3 / 3 flops, and 2 D^2 h assigned to ranks.
         """
         apart = min(T.shape[1] // len(W), tuned.START_APART)
 
@@ -101,15 +110,12 @@ class Sample:
             return gram(inputs), adjoint(T[rows][::apart].reshape(-1, len(W)), inputs)
 
         G, crossed = self.roughly(part)
-        added = np.full(len(G), tuned.START_RIDGE + jitter(G, 0.0, A.dtype))
-        added[-1] -= tuned.START_RIDGE
+        ridge = less**2 * tuned.START_RIDGE
+        added = np.full(len(G), ridge + jitter(G, 0.0, A.dtype))
+        added[-1] -= ridge
         lower = regular_factor(G, added)
-        units = cut(len(crossed), RUNS)
-        runs = contiguous_runs(len(units), team.size)
-        for run in units[runs[team.rank].rows]:
-            found[run.rows] = solve_rows(lower, crossed[run.rows])
-        team.gather_rows(found, [sum(map(len, units[run.rows])) for run in runs])
-        W[:] = found
+        runs = [run.rows for run in cut(len(crossed), RUNS)]
+        W[:] = self.in_pieces.rows(runs, len(G), lambda i: solve_rows(lower, crossed[runs[i]]))
 
 
 def _spread(own: Tile, count: int, weights: Array | None = None) -> Array:
@@ -124,18 +130,6 @@ def _spread(own: Tile, count: int, weights: Array | None = None) -> Array:
     return own.start + np.arange(count) * len(own) // count
 
 
-def random_jointly(draw: Callable[[int], Array], places: Sequence[slice], flat: Array, team: Team) -> Array:
-    """Random weights, block by block assigned to ranks: draw(b) gives those of block b, which go to places[b].
-
-    flat: of their size, shared by the ranks of a node.  Collective: yes.
-    """
-    owners = assign_by_cost([place.stop - place.start for place in places], team.size)
-    for b in owners[team.rank]:
-        flat[places[b]] = draw(b)
-    team.gather_parts(flat, [[places[b] for b in rank] for rank in owners])
-    return flat.copy()
-
-
 def scale_random(chain: Chain, weights: list[Array], range_: float) -> None:
     """Scales uniform weights to the range asked for, or (0) to that of the next activation, or of tied layers.
 
@@ -143,9 +137,12 @@ def scale_random(chain: Chain, weights: list[Array], range_: float) -> None:
     """
     tied = any("transposed" in m.capabilities for m in chain.maps)
     for block, W in enumerate(weights):
-        W *= range_ or (
-            tuned.START_RANGE_TIED if tied else tuned.START_RANGES.get(_after(chain, block), tuned.START_RANGE)
-        )
+        W *= range_ or (tuned.START_RANGE_TIED if tied else _range(_after(chain, block)))
+
+
+def _range(after: str) -> float:
+    """The range of random weights before an activation."""
+    return tuned.START_RANGES.get(after, tuned.START_RANGE)
 
 
 def code_of(chain: Chain) -> int | None:
@@ -175,8 +172,7 @@ def principal_code(chain: Chain, block: int, weights: list[Array], sample: Sampl
     """
     W, after = weights[block], _after(chain, block)
     A = sample.through(chain, weights, chain.whole.blocks.index(block))
-    (total,) = sample.over(partial(_gram, np.asarray(A, np.float64)))
-    found = components_of(total / total[-1, -1])
+    found = components_of(sample.second_moments(A))
     if not found.variances[0] > 0.0:
         return
     scale = _scale(after) / np.sqrt(found.variances[0])
@@ -186,14 +182,11 @@ def principal_code(chain: Chain, block: int, weights: list[Array], sample: Sampl
         W[:, -1] += scale * np.sqrt(found.variances[: len(W)])
 
 
-def fit_output(chain: Chain, weights: list[Array], loss: Loss, sample: Sample, found: Array, team: Team) -> None:
-    """The output layer by least squares with a ridge on its inputs (Sample.fit).
-
-    found: of its shape, shared by the ranks of a node.  Collective: yes.
-    """
+def fit_output(chain: Chain, weights: list[Array], loss: Loss, sample: Sample) -> None:
+    """The output layer by least squares with a ridge on its inputs (Sample.fit).  Collective: yes."""
     A = sample.through(chain, weights, len(chain.maps) - 1)
     Y = start_targets(loss, sample.Y, sample.over).astype(A.dtype, copy=False)
-    sample.fit(chain.maps[-1], A, Y, weights[-1], found, team)
+    sample.fit(chain.maps[-1], A, Y, weights[-1])
 
 
 def _after(chain: Chain, block: int) -> str:
@@ -215,40 +208,65 @@ class Components(NamedTuple):
     directions: Array
 
 
-def carries(chain: Chain) -> bool:
-    """Tells whether all layers are dense, of weights of their own, with known activations between.  Collective: no."""
-    numbers = chain.whole.blocks
-    dense = all(map(is_dense, chain.blocks))
-    alone = len([b for b in numbers if b is not None]) == len(chain.blocks) == len(chain.layer_sizes) - 1
-    bent = [m for m, block in zip(chain.maps, numbers, strict=True) if block is None]
-    plain = all(m.own is m for m in chain.maps) and all(is_function(m.trained_as) for m in bent)
-    return dense and alone and plain and not any(chain.reads) and chain.ends_affine
+def carries(chain: Chain, autoencoder: bool) -> bool:
+    """Tells whether layers carry components: of an autoencoder, or of more than PASSED hidden layers.
 
-
-def start_layers(chain: Chain, weights: list[Array], sample: Sample, empty: list[Array], team: Team) -> None:
-    """All layers but the last, in place.  weights: at first uniform within 1 / sqrt(fan-in).
-
-    empty: arrays of the weights' shapes, shared by the ranks of a node.  Inputs that do not vary leave weights as they
-    are.  Collective: yes.  Cost: an eigen-decomposition (D, D), and for each layer that carries n d^2 + d^3 / 3 flops.
+    Each random layer would lose a share of what points differ in.  Collective: no.
     """
-    (total,) = sample.over(partial(_gram, np.asarray(sample.X, np.float64)))
-    found = components_of(total / total[-1, -1])
-    if not team.from_root(lambda: found.variances[0] > 0.0):
+    return plain(chain) and (autoencoder or len(chain.layer_sizes) - 2 > tuned.PASSED)
+
+
+def plain(chain: Chain) -> bool:
+    """Tells whether all layers are dense, of weights of their own, with known activations between, or added to skips.
+
+    Collective: no.
+    """
+    numbers, joins = chain.whole.blocks, ("copy", "add") if chain.added else ()
+    dense = all(is_dense(m.own) for m in chain.blocks)
+    alone = len([b for b in numbers if b is not None]) == len(chain.blocks) == len(chain.layer_sizes) - 1
+    between = [m for m, block in zip(chain.maps, numbers, strict=True) if block is None and m.own.kind not in joins]
+    known = all(is_function(m.trained_as) for m in between) and (bool(joins) or all(m.own is m for m in chain.maps))
+    return dense and alone and known and not any(chain.reads) and chain.ends_affine
+
+
+def share(chain: Chain) -> float:
+    """The share of the usual deviation of what layers carry: of more than DEEP hidden layers the root of DEEP / layers.
+
+    A layer distorts by the square of the deviation, and a deep net has the sum, unless skips go past.  With or without
+    skips each layer has less to change, so the first damping has the square of this share.  Collective: no.
+    """
+    hidden = len(chain.layer_sizes) - 2
+    return float((tuned.DEEP / hidden) ** 0.5) if hidden > tuned.DEEP and plain(chain) else 1.0
+
+
+def start_layers(chain: Chain, weights: list[Array], sample: Sample) -> None:
+    """All layers but the last, in place; those that are added to skips stay random.  weights: at first uniform within
+    1 / sqrt(fan-in), those that are added less.
+
+    Inputs that do not vary leave weights as they are.  Collective: yes.
+    Cost: an eigen-decomposition (D, D), and for each layer that carries n d^2 + d^3 / 3 flops.
+    """
+    of_X = sample.second_moments(sample.X)
+    found = components_of(of_X)
+    if not sample.in_pieces.agreed(np.array([found.variances[0]]))[0] > 0.0:
         return
-    kept = chain.n_in
+    kept, less = chain.n_in, 1.0 if chain.added else share(chain)
     for block, W in enumerate(weights[:-1]):
         place, after = chain.whole.blocks.index(block), _after(chain, block)
-        A, width = sample.through(chain, weights, place), W.shape[1] - 1
+        if block in chain.added:
+            W *= _range(after)
+            continue
+        width = W.shape[1] - 1
+        A = sample.through(chain, weights, place)[:, :width]
         kept = min(kept, len(W))
         if len(W) > width:
-            (G,) = (total,) if block == 0 else sample.roughly(partial(_gram, A))
-            spread(W, np.asarray(G / G[-1, -1], np.float64), _scale(after))
+            spread(W, of_X if block == 0 else sample.second_moments(A, exact=False), _scale(after))
         else:
-            V, c = carrying(found, W[:, :kept], after)
+            V, c = carrying(found, W[:, :kept], after, less if block + 2 < len(weights) else 1.0)
             if block == 0:
                 W[:, :-1], W[:, -1] = V, c
             else:
-                sample.fit(chain.maps[place], A, sample.mapped(V, c), W, empty[block], team)
+                sample.fit(chain.maps[place].own, A, sample.mapped(V, c), W, less)
 
 
 def components_of(G: Array) -> Components:
@@ -258,16 +276,16 @@ def components_of(G: Array) -> Components:
     return Components(mean, np.maximum(variances, 0.0), directions)
 
 
-def carrying(found: Components, drawn: Array, after: str) -> tuple[Array, Array]:
+def carrying(found: Components, drawn: Array, after: str, less: float = 1.0) -> tuple[Array, Array]:
     """V (h, D) and c (h,): V x + c are the leading m components, rotated, before the activation `after`.
 
-    drawn: (h, m) random numbers; its QR decomposition gives the rotation.
+    drawn: (h, m) random numbers; its QR decomposition gives the rotation.  less: the share of the usual deviation.
     """
     m = drawn.shape[1]
     Q, _ = np.linalg.qr(np.asarray(drawn, np.float64))
     spreads = np.sqrt(Q**2 @ found.variances[:m])
     length = tuned.CARRIED * _scale(after) / np.sqrt(np.mean(spreads**2))
-    V = length * (Q @ found.directions[:m])
+    V = less * length * (Q @ found.directions[:m])
     shift = tuned.SHIFT * length * spreads if after in tuned.ONE_SIDED else 0.0
     return V, shift - V @ found.mean
 
@@ -284,7 +302,3 @@ def spread(W: Array, G: Array, scale: float) -> None:
     deviation = float(np.sqrt(np.maximum(variances, 0.0)).mean())
     V *= tuned.SPREAD * scale / deviation if deviation > 0.0 else 1.0
     W[:, :-1], W[:, -1] = V, tuned.SPREAD_BIASES * scale * drawn - V @ mean
-
-
-def _gram(A: Array, rows: slice) -> tuple[Array]:
-    return (gram(A[rows]),)

@@ -1,15 +1,22 @@
-"""Affine and linear maps: a dense layer before its activation, with biases or without."""
+"""Affine and linear maps: dense layers before their activations, with biases or without, and a decoder of tied weights.
+
+A map of a tied layer multiplies by the transpose of another's weights, and has biases of its own.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
-from macmpi.nets.design import adjoint, apply
-from macmpi.nets.layers import Built, Graph, Map, Place, SameDerivative
-from macmpi.nets.layers.activation import Activation
+from macmpi import UsageError
+from macmpi.config import Model
+from macmpi.nets.design import adjoint, apply, column_sums
+from macmpi.nets.layers import Built, Graph, Map, Place, SameDerivative, SameSize, Tangent, is_dense
+from macmpi.nets.layers.activation import Activation, Binary, Quantiser, Softmax
 from macmpi.typing import Array
 
 
@@ -65,11 +72,121 @@ class Affine(Linear):
 
 
 def layer(place: Place) -> Built:
-    """A dense layer of an elementwise activation."""
-    return dense(place, Activation(place.kind, place.units))
+    """A dense layer, with biases or without: of an elementwise activation, a softmax, bits, or codewords."""
+    quantiser = partial(Quantiser, words=place.model.words)
+    kinds: dict[str, Callable[[int], Map]] = {"softmax": Softmax, "binary": Binary, "quantise": quantiser}
+    after = kinds.get(place.kind, partial(Activation, place.kind))(place.units)
+    return Built([(Affine if place.biased else Linear)(place.n_in, place.units), after])
 
 
-def dense(place: Place, after: Map) -> Built:
-    """A dense layer, with biases or without, and the map after it."""
-    kind = Affine if place.biased else Linear
-    return Built([kind(place.n_in, place.units), after])
+# --- tied weights -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Transposed(SameDerivative):
+    """b = V^T a, with the weights [V, c] (n_in, n_out + 1) of an affine map the other way; its biases c are not read.
+
+    A forward, a jvp and a vjp cost 2 n n_in n_out flops each.
+    """
+
+    n_in: int
+    n_out: int
+    kind: ClassVar[str] = "transposed"
+    capabilities: ClassVar[frozenset[str]] = frozenset({"jacobian", "weight_jacobian", "transposed"})
+
+    @property
+    def parameter_shape(self) -> tuple[int, int]:
+        return (self.n_in, self.n_out + 1)
+
+    def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
+        return A @ W[:, :-1]
+
+    def matrix(self, W: Any) -> Array:
+        V: Array = W[:, :-1]
+        return V.T
+
+    def weight_vjp(self, W: Any, A: Array, dB: Array) -> Array:
+        found = np.zeros(self.parameter_shape, dB.dtype)
+        np.matmul(A.T, dB, out=found[:, :-1])
+        return found
+
+    def export(self, g: Graph, A: str, W: Any) -> str:
+        return g.node("Gemm", A, g.constant(W[:, :-1]))
+
+
+@dataclass(frozen=True)
+class Shift(SameSize):
+    """b = a + c, with the biases c as weights (size, 1).  A forward costs n size flops, its derivatives nothing."""
+
+    size: int
+    kind: ClassVar[str] = "shift"
+    capabilities: ClassVar[frozenset[str]] = frozenset({"jacobian", "weight_jacobian", "units", "elementwise", "bias"})
+
+    @property
+    def parameter_shape(self) -> tuple[int, int]:
+        return (self.size, 1)
+
+    @property
+    def columns(self) -> int:
+        return 0
+
+    def unfold(self, A: Array) -> Array:
+        """No inputs are multiplied: (n, 0)."""
+        return A[:, :0]
+
+    def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
+        return np.add(A, W[:, 0].astype(A.dtype, copy=False), out=out)
+
+    def tangent(self, W: Any, A: Array, B: Array) -> Tangent:
+        return Tangent(jvp=lambda dA: dA, vjp=lambda dB: dB)
+
+    def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:
+        return np.broadcast_to(dW[:, 0].astype(A.dtype, copy=False), A.shape)
+
+    def weight_vjp(self, W: Any, A: Array, dB: Array) -> Array:
+        return column_sums(dB)[:, None]
+
+    def congruence(self, W: Any, A: Array, M: Array) -> Array:
+        return M.copy()
+
+    def export(self, g: Graph, A: str, W: Any) -> str:
+        return g.node("Add", A, g.constant(W[:, 0]))
+
+
+def mirrored(model: Model, layers: list[list[Map]], n_in: int) -> list[list[Map]]:
+    """The layers with those of the decoder transposed: of K hidden layers j <= K/2 is tied to layer K + 1 - j.
+
+    Raises UsageError for a net that is no mirror of dense layers.
+    """
+    units, K = model.units, len(model.units)
+    sizes = [n_in, *units, layers[-1][0].n_out]
+    if not all(is_dense(maps[0]) for maps in layers):
+        raise UsageError(
+            "model.tied = true makes the decoder the transpose of an encoder of dense layers, and model.hidden has "
+            "others (sparse, recurrent, convolutions, ...); use numbers of units there, or tied = false"
+        )
+    if sizes[0] != sizes[-1]:
+        raise UsageError(
+            f"model.tied = true goes with an autoencoder, and here {sizes[0]:,} columns are to give {sizes[-1]:,} "
+            "targets; use data without targets (data.target = []), or tied = false"
+        )
+    if K % 2 == 0 or sizes != sizes[::-1]:
+        encoder = units[: (K + 1) // 2]
+        raise UsageError(
+            "model.tied = true makes the decoder the transpose of the encoder, and the sizes "
+            f"{'-'.join(map(str, sizes))} are no mirror with one code in the middle; use model.hidden = "
+            f"{[*encoder, *encoder[-2::-1]]}, or tied = false"
+        )
+    half = (K + 1) // 2
+    mirror = [list[Map]([Transposed(m[0].n_in, m[0].n_out), Shift(m[0].n_out), *m[1:]]) for m in layers[half:]]
+    return [*layers[:half], *mirror]
+
+
+def mirrored_blocks(layers: list[list[Map]]) -> list[int | None]:
+    """Layer j has parameter block 2 j; the one tied to it the same, and its biases block 2 j + 1."""
+    half, numbers = len(layers) // 2, list[int | None]()
+    for j, maps in enumerate(layers):
+        own = 2 * j if j < half else 2 * (len(layers) - 1 - j)
+        first = [own] if j < half else [own, own + 1]
+        numbers += [*first, *[None] * (len(maps) - len(first))]
+    return numbers

@@ -116,7 +116,7 @@ def _bordered(inner: Array, corner: Array, rest: Array) -> Array:
 
 
 class Rearranging(Map):
-    """A map F that copies and adds columns, the same at every point: `forward`, and `back`, the transpose of F."""
+    """A map F that copies, inserts and adds columns, one for all points: `forward`, and `back`, the transpose of F."""
 
     capabilities: ClassVar[frozenset[str]] = frozenset({"jacobian"})
 

@@ -9,14 +9,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from macmpi import UsageError
-from macmpi.nets.layers import Built, Graph, Map, Place, Tangent
+from macmpi.nets.layers import Built, Graph, Map, Place
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
+from macmpi.nets.layers.carrying import Rearranging
 from macmpi.typing import Array
 
 
 @dataclass(frozen=True)
-class FirstState(Map):
+class FirstState(Rearranging):
     """b = [0, a]: `units` zeros, the state before the first step, and the inputs of that step.
 
     memory: the weights that multiply the state begin as this share of a matrix: the identity or an orthogonal one.
@@ -27,7 +28,6 @@ class FirstState(Map):
     memory: float = 0.0
     identity: bool = False
     kind: ClassVar[str] = "first_state"
-    capabilities: ClassVar[frozenset[str]] = frozenset({"jacobian"})
 
     @property
     def n_out(self) -> int:
@@ -39,20 +39,10 @@ class FirstState(Map):
         return self.memory * (np.eye(self.units) if self.identity else Q * np.sign(np.diag(R)))
 
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
-        B = np.zeros((len(A), self.n_out), A.dtype)
-        B[:, self.units :] = A
-        return B
+        return np.pad(A, ((0, 0), (self.units, 0)))
 
-    def tangent(self, W: Any, A: Array, B: Array) -> Tangent:
-        return Tangent(jvp=lambda dA: self.forward(W, dA), vjp=lambda dB: dB[:, self.units :])
-
-    def congruence(self, W: Any, A: Array, M: Array) -> Array:
-        found = np.zeros((self.n_out, self.n_out), M.dtype)
-        found[self.units :, self.units :] = M
-        return found
-
-    def pullback(self, W: Any, A: Array, M: Array) -> Array:
-        return M[self.units :, self.units :]
+    def back(self, dB: Array) -> Array:
+        return dB[:, self.units :]
 
     def export(self, g: Graph, A: str, W: Any) -> str:
         return g.node("Pad", A, g.constant(np.array([0, self.units, 0, 0])))

@@ -14,7 +14,7 @@ import numpy as np
 from macmpi.config import Config
 from macmpi.config.auto import Sizes
 from macmpi.nets.layers import Tangent, registered
-from macmpi.nets.tape import compose
+from macmpi.nets.segment import compose
 from macmpi.typing import Array
 
 
@@ -24,10 +24,7 @@ class Root:
     residual (n, L): q with B^T q = -gradient, so that near the outputs the loss is 1/2 ||q - B dF||^2 + constant.
     """
 
-    if TYPE_CHECKING:
-
-        @property
-        def residual(self) -> Array: ...
+    residual: Array
 
     def times(self, dF: Array) -> Array:
         """B dF, row by row."""
@@ -118,12 +115,12 @@ class Loss:
 from macmpi.nets.losses.by_output import LINKS as LINKS  # noqa: E402
 from macmpi.nets.losses.by_output import Absolute, Huber, Logistic, Poisson  # noqa: E402
 from macmpi.nets.losses.by_output import ByOutput as ByOutput  # noqa: E402
+from macmpi.nets.losses.by_output import Metric as Metric  # noqa: E402
+from macmpi.nets.losses.by_output import Squared as Squared  # noqa: E402
+from macmpi.nets.losses.by_output import dense as dense  # noqa: E402
+from macmpi.nets.losses.by_output import metric as metric  # noqa: E402
+from macmpi.nets.losses.by_output import times as times  # noqa: E402
 from macmpi.nets.losses.cross_entropy import CrossEntropy as CrossEntropy  # noqa: E402
-from macmpi.nets.losses.squared import Metric as Metric  # noqa: E402
-from macmpi.nets.losses.squared import Squared as Squared  # noqa: E402
-from macmpi.nets.losses.squared import dense as dense  # noqa: E402
-from macmpi.nets.losses.squared import metric as metric  # noqa: E402
-from macmpi.nets.losses.squared import times as times  # noqa: E402
 from macmpi.nets.losses.weighted import for_weights as for_weights  # noqa: E402
 from macmpi.nets.losses.weighted import weighted as weighted  # noqa: E402
 

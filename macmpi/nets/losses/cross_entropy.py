@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from macmpi.nets.design import row_dots
-from macmpi.nets.layers.softmax import softmax
+from macmpi.nets.layers.activation import softmax
 from macmpi.nets.losses import Loss, Root
 from macmpi.typing import Array
 
@@ -67,7 +67,7 @@ class CrossEntropy(Loss):
         return np.log1p(others.sum(axis=1)) - row_dots(Y, shifted)
 
     def residual(self, Y: Array, F: Array) -> Array:
-        return self._residual(Y, softmax(F))
+        return self.with_residual(Y, F)[1]
 
     def with_residual(self, Y: Array, F: Array) -> tuple[Array, Array]:
         largest = _largest(F)
@@ -77,14 +77,10 @@ class CrossEntropy(Loss):
         P[largest] = 0.0
         value = np.log1p(P.sum(axis=1)) - row_dots(Y, shifted)
         P[largest] = 1.0
-        P /= sums
-        return value, self._residual(Y, P)
-
-    def _residual(self, Y: Array, P: Array) -> Array:
-        R, own = Y - P, _largest(Y)
+        R, own = Y - P / sums, _largest(Y)
         R[own] = 0.0
         R[own] = -R.sum(axis=1)
-        return R
+        return value, R
 
     def _probabilities(self, F: Array) -> Array:
         P = np.maximum(softmax(F), self.SMALLEST)

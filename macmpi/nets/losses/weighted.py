@@ -29,7 +29,7 @@ class WeightedRoot(Root):
     roots: Array
 
     @property
-    def residual(self) -> Array:
+    def residual(self) -> Array:  # type: ignore[override]
         """sqrt(w_n) q."""
         return self.roots * self.root.residual
 

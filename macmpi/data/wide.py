@@ -1,0 +1,196 @@
+"""Inputs of many columns: sparse rows stay sparse, and of fewer points than columns the span of the points is enough.
+
+Rows of a matrix in the format CSR are read a few dense ones at a time, and multiplied as they are.  A net whose first
+layer is dense is trained on coordinates of the points in their span.
+
+Rows x of n points A (n, D) span n dimensions at most.  With K = A A^T, V = K^(-1/2) A has orthonormal rows there, and
+
+    z = c V x,  W = c W' V,  so that  W x = W' z,
+
+for weights W (h, D) of the first layer in that span and W' (h, n) of the coordinates z (Hastie and Tibshirani, 2004).
+What is trained by sums of squares of weights, and by Grams, does not see which orthonormal coordinates there are, and
+weights outside of the span change no output at any of the points.  K^(1/2), which holds the coordinates of the points
+themselves, depends continuously on K, unlike eigenvectors: a run may go on on another machine.  c = sqrt(n / D) makes
+the mean variance of z that of the columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from macmpi.data.dataset import Dataset
+from macmpi.data.scaling import Scaling
+from macmpi.parallel.lapack import lapack
+from macmpi.typing import Array
+
+COLUMNS = 4096
+"""Columns that are multiplied in double precision at a time."""
+
+
+@dataclass(frozen=True, eq=False)
+class SparseRows:
+    """X = S - 1 m^T (N, D) for a CSR array S and one row m (D,) of what a scaling takes from each.
+
+    It is read as an array is, by rows, which are dense.
+    """
+
+    matrix: Any
+    shift: Array
+    ndim: ClassVar[int] = 2
+
+    @classmethod
+    def of(cls, A: Any) -> SparseRows:
+        """Takes a matrix of scipy.sparse in any format.  Collective: no."""
+        from scipy.sparse import csr_array
+
+        matrix = csr_array(A)
+        if not (matrix.has_canonical_format and matrix.data.all()):
+            matrix = matrix.copy()  # else the caller's own arrays would change
+            matrix.sum_duplicates()
+            matrix.eliminate_zeros()
+        return cls(matrix, np.zeros(matrix.shape[1]))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        rows, columns = self.matrix.shape
+        return rows, columns
+
+    @property
+    def dtype(self) -> np.dtype:
+        return np.dtype(self.matrix.dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the dense array."""
+        return self.shape[0] * self.shape[1] * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> Array:
+        found: Array = self.matrix[rows].toarray()
+        return found - self.shift.astype(found.dtype) if self.shift.any() else found
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        found = self[:]
+        return found if dtype is None else found.astype(dtype, copy=False)
+
+    def taken(self, rows: Array) -> SparseRows:
+        """Takes some of the rows."""
+        return SparseRows(self.matrix[rows], self.shift)
+
+    def followed_by(self, other: SparseRows) -> SparseRows:
+        """These rows and others, which the same shift was taken from."""
+        from scipy.sparse import vstack
+
+        return SparseRows(vstack([self.matrix, other.matrix], format="csr"), self.shift)
+
+    def moments(self, weights: Array | None = None) -> tuple[Array, Array, Array, Array]:
+        """The least and the largest number, the mean and the mean square of each column, (D,), as rows weigh (N,)."""
+        S = self.matrix.astype(np.float64)
+        low, high = (end(axis=0).toarray().ravel() for end in (S.min, S.max))
+        w = np.ones(len(self)) if weights is None else weights
+        return low, high, S.T @ w / w.sum(), S.multiply(S).T @ w / w.sum()
+
+    def scaled(self, scaling: Scaling, dtype: np.dtype) -> SparseRows:
+        """The scaled rows: numbers that are there are held to its limit, and the others become -shift / scale."""
+        m = scaling.shift / scaling.scale
+        S = self.matrix.astype(np.float64)
+        taken = m[S.indices]
+        S.data = np.clip(S.data / scaling.scale[S.indices] - taken, -scaling.limit, scaling.limit) + taken
+        return SparseRows(S.astype(dtype), m)
+
+    def times(self, other: SparseRows) -> Array:
+        """X Y^T, for rows Y that the same shift was taken from."""
+        S, T, m = self.matrix.astype(np.float64), other.matrix.astype(np.float64), self.shift
+        found: Array = (S @ T.T).toarray()
+        found -= (S @ m)[:, None]
+        found -= T @ m - m @ m
+        return found
+
+    def applied(self, V: Array) -> Array:
+        """V X^T for V (h, D)."""
+        found: Array = (self.matrix @ V.T).T
+        return found - (V @ self.shift)[:, None]
+
+    def combined(self, C: Array) -> Array:
+        """C X for C (h, N)."""
+        found: Array = (self.matrix.T @ C.T).T
+        return found - np.outer(C.sum(axis=1), self.shift)
+
+
+def is_sparse(A: Any) -> bool:
+    """Tells whether this is a matrix of scipy.sparse.  Collective: no."""
+    return hasattr(A, "tocsr") and hasattr(A, "nnz")
+
+
+# --- the span of the points -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Span:
+    """The span of scaled inputs A (n, D), dense or SparseRows.  turn: c K^(-1/2) (n, n), 0 where K is singular."""
+
+    points: Any
+    turn: Array
+
+    @classmethod
+    def of(cls, A: Any) -> tuple[Span, Array]:
+        """The span of rows A (n, D), and their own coordinates c K^(1/2).
+
+        Cost: n^2 D flops, of sparse rows fewer, and 9 n^3.
+        """
+        n, D = A.shape
+        values, vectors, failed = lapack.dsyevd(_times(A, A).T, overwrite_a=1)
+        assert not failed, "dsyevd converges"
+        least = n * max(np.finfo(A.dtype).eps ** 2, np.finfo(np.float64).eps) * values[-1]
+        roots, c = np.sqrt(np.where(values > least, values, 0.0)), np.sqrt(n / D)
+        inverse = np.divide(c, roots, out=np.zeros(n), where=roots > 0.0)
+        own = ((vectors * (c * roots)) @ vectors.T).astype(A.dtype)
+        vectors *= np.sqrt(inverse)
+        return cls(A, vectors @ vectors.T), own
+
+    def coordinates(self, X: Any) -> Array:
+        """z of rows X (m, D), scaled as the points are: (m, n)."""
+        return (_times(X, self.points) @ self.turn).astype(self.points.dtype)
+
+    def weights(self, W: Array) -> Array:
+        """[V, c] (h, D + 1) that read the columns, for a layer's [V', c] (h, n + 1) that read coordinates."""
+        C = W[:, :-1].astype(np.float64) @ self.turn
+        V = self.points.combined(C) if isinstance(self.points, SparseRows) else C.astype(W.dtype) @ self.points
+        return np.column_stack([V.astype(W.dtype, copy=False), W[:, -1]])
+
+    def within(self, W: Array) -> Array:
+        """The inverse of `weights`: what those of the columns have outside of the span is left out."""
+        n, D = self.points.shape
+        V = np.ascontiguousarray(W[:, :-1])
+        crossed = self.points.applied(V) if isinstance(self.points, SparseRows) else _times(V, self.points)
+        return np.column_stack([crossed @ self.turn * (D / n), W[:, -1]])
+
+
+def in_span(data: Dataset, n: int) -> Dataset:
+    """The data set in the coordinates of its n training points, or of these and the validation points together.
+
+    Cost: a copy of the points.  Collective: no.
+    """
+    points: Any = data.X
+    if n > len(points):
+        sparse = isinstance(points, SparseRows)
+        points = points.followed_by(data.X_val) if sparse else np.concatenate([points, data.X_val])
+    span, Z = Span.of(points)
+    X, rest = Z[: len(data.X)], Z[len(data.X) :]
+    return replace(data, X=X, X_val=rest if len(rest) else span.coordinates(data.X_val), span=span)
+
+
+def _times(A: Any, B: Any) -> Array:
+    """A B^T in double precision."""
+    if isinstance(A, SparseRows):
+        return A.times(B)
+    found = np.zeros((len(A), len(B)))
+    for first in range(0, A.shape[1], COLUMNS):
+        own = A[:, first : first + COLUMNS].astype(np.float64)
+        found += own @ (own if B is A else B[:, first : first + COLUMNS].astype(np.float64)).T
+    return found

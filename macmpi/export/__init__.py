@@ -1,1 +1,0 @@
-"""A trained net as an ONNX file, for programs without macmpi."""

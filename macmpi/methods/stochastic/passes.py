@@ -1,0 +1,287 @@
+"""Points pass through the net and back: losses and slopes, summed over parts, and the Gauss-Newton model of the loss.
+
+Slopes need the inverses that are applied to them, and where these are made again, they need the losses: two exchanges.
+In all other steps losses and slopes are summed together, in one.
+
+For layer k with inputs [a, 1] and outputs s: G_k = mean of [a, 1] [a, 1]^T, and M_k the metric of s (solvers/metrics).
+The direction of the weights,
+
+    D_k = -(M_k + a_k I)^-1 (dE1/dW_k) (G_k + b_k I)^-1,   a_k b_k = damping,
+
+is the least-squares fit of the layer to the coordinates s - (M_k + a_k I)^-1 dE1/ds: MAC in the metric M_k, its Z-step
+and its W-step each to first order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from macmpi.data.dataset import Dataset
+from macmpi.methods.stochastic.curvature import RunningCurvature, Tapes
+from macmpi.methods.stochastic.layers import GRAM, METRIC, Inverse
+from macmpi.methods.stochastic.schedule import Running
+from macmpi.nets.design import adjoint, at
+from macmpi.nets.layers import is_plain
+from macmpi.nets.losses import weighted
+from macmpi.parallel.shared_work import Sum, TreeSum
+from macmpi.parallel.tiles import contiguous_runs
+from macmpi.plan import tuned
+from macmpi.plan.directions import Sides
+from macmpi.solvers.metrics import Seen
+from macmpi.typing import Array
+
+FACTS = 4
+"""Numbers of a pass: the sums of losses and of their squares, points that are probed, and all points."""
+
+Drawn = Mapping[int, Any]
+"""This rank's points of a minibatch, by part: their numbers, or a slice where they are all of it."""
+
+
+class Passed(NamedTuple):
+    """The mean loss of a minibatch and the mean square of losses, points probed and all points, of all ranks.
+
+    tapes: of this rank's parts.  slopes: summed over points, to be read until the next are; None: not summed yet.
+    """
+
+    tapes: Tapes
+    loss: float
+    square: float
+    probed: float
+    n: float
+    slopes: Sum | None = None
+
+
+class MinibatchPass:
+    """Passes minibatches of some parts through the net.  Collective: where a method says so.
+
+    gradients: sums over parts, as wide as the weights and FACTS more.  point_weights: of the points, of a mean of 1.
+    """
+
+    def __init__(
+        self, data: Dataset, curvature: RunningCurvature, gradients: TreeSum, point_weights: Array | None
+    ) -> None:
+        self.plan, self.data, self.curvature, self.layout = curvature.plan, data, curvature, curvature.layout
+        self._gradients, self.point_weights = gradients, point_weights
+        self._width, self._whole = self.layout.weights[-1].stop, self.plan.resolved.whole_steps
+
+    def losses(self, rows: Drawn, state: Running) -> Passed:
+        """Passes this rank's rows by part, without slopes.  Collective: yes."""
+        tapes: Tapes = {}
+
+        def add(i: int, out: Array) -> None:
+            out += self._at(i, rows, state, tapes, 1.0)
+
+        total, squares, probed, n = self.curvature.sum(add, FACTS).tolist()
+        return Passed(tapes, total / n, squares / n, probed, n)
+
+    def with_slopes(self, rows: Drawn, ridge: float, state: Running) -> Passed:
+        """Passes them with slopes, in one exchange.  Collective: yes.
+
+        Losses come in the weights' precision and in units of their running mean: their squares would overflow single
+        precision where targets are large.
+        """
+        tapes: Tapes = {}
+        unit, width, add_slopes = state.own.level or 1.0, self._width, self._putting(tapes, ridge, state)
+
+        def put(i: int, out: Array) -> None:
+            out[width:] = self._at(i, rows, state, tapes, unit)
+            add_slopes(i, out[:width])
+
+        slopes = self._gradients.exchanged(put, width + FACTS, self.plan.dtype, sets=True)
+        total, squares, probed, n = slopes.part(slice(width, None), np.empty(FACTS, self.plan.dtype)).tolist()
+        return Passed(tapes, unit * total / n, unit * unit * squares / n, probed, n, slopes)
+
+    def slopes(self, passed: Passed, ridge: float, state: Running) -> Sum:
+        """The slopes of a pass, summed now if they are not there yet.
+
+        They are to be read until the next ones are summed.  Collective: yes.
+        """
+        if passed.slopes is not None:
+            return passed.slopes
+        put = self._putting(passed.tapes, ridge, state)
+        return self._gradients.exchanged(put, self._width, self.plan.dtype, sets=True)
+
+    def _at(self, i: int, rows: Drawn, state: Running, tapes: Tapes, unit: float) -> tuple[float, float, float, float]:
+        """FACTS of part i, losses in a unit; keeps what it has seen."""
+        own, weights = rows[i], self.layout.blocks(state.weights)
+        X = self.data.X[own]
+        tape, Y = self.plan.chain.whole.tape(weights, X), X if self.data.autoencoder else self.data.Y[own]
+        w = at(self.point_weights, own)
+        losses, residual = weighted(self.plan.resolved.loss, w).with_residual(Y, tape.F)
+        probed = probed_of(len(X), w, *((tuned.PROBED_WHOLE, True) if self._whole else (tuned.PROBED, False)))
+        losses, tapes[i] = losses.astype(float) / unit, Seen(tape, Y, residual, probed, w)
+        return float(losses.sum()), float(losses @ losses), tapes[i].count, len(X)
+
+    def _putting(self, tapes: Tapes, ridge: float, state: Running) -> Callable[[int, Array], None]:
+        """Gives what puts a part's slopes into an array; those of the ridge, which have no factors, are added whole."""
+        weights = self.layout.blocks(state.weights)
+        inverses = [layer.inverses for layer in self.curvature.layers(state)]
+
+        def put(i: int, out: Array) -> None:
+            slopes = self.layout.blocks(out)
+            put_slopes(tapes[i], inverses, self.curvature.sides, slopes)
+            if ridge:
+                for W, G in zip(weights, slopes, strict=True):
+                    G[:, :-1] += np.asarray(len(tapes[i].Y) * ridge, G.dtype) * W[:, :-1]
+
+        return put
+
+
+def probed_of(n: int, weights: Array | None, most: int, ordered: bool = False) -> slice | Array:
+    """Chooses at most `most` of n points in a random order: the first ones; of `ordered` ones some, evenly spaced.
+
+    Where they weigh differently (n,), it is as many as `most`, spaced evenly along the running sum of their weights:
+    heavy points several times.  Collective: no.
+    """
+    if weights is None:
+        return slice(0, None, max(-(-n // most), 1)) if ordered else slice(0, most)
+    sums = np.cumsum(weights)
+    count = most if n and sums[-1] > 0.0 else 0
+    marks = (np.arange(count) + 0.5) / most
+    found: Array = np.minimum(np.searchsorted(sums, marks * (sums[-1] if n else 0.0)), n - 1)
+    return found
+
+
+def put_slopes(seen: Seen, inverses: Sequence[Sequence[Inverse]], sides: Sides, out: Sequence[Array]) -> None:
+    """Puts the sum over points of M_k^-1 (dE1/dW_k) G_k^-1 into `out`, each inverse only where `sides` says so.
+
+    dE1/dW_k = Q^T [A, 1], for the derivatives Q (n, h) of the losses by the layer's outputs and its inputs A:
+
+        M^-1 (Q^T [A, 1]) G^-1 = (Q M^-1)^T ([A, 1] G^-1).
+
+    inverses: of G and M of each layer that `sides` asks for.  Collective: no.
+    Cost: 4 n d h flops a layer, and 2 n h^2, 2 n d^2 for its inverses.
+    """
+    put = set[int]()
+    for step, Q in seen.tape.backwards(-seen.residual):
+        assert step.block is not None
+        k = step.block
+        outputs, inputs = sides[k]
+        if k in put:
+            out[k] += step.map.weight_vjp(step.W, step.A, Q)
+            continue
+        put.add(k)
+        if not is_plain(step.map):
+            out[k][:] = step.map.weight_vjp(step.W, step.A, Q)
+            continue
+        if outputs:
+            Q = inverses[k][METRIC].of_rows(Q)
+        if inputs:
+            np.matmul(Q.T, inverses[k][GRAM].of_rows(step.A), out=out[k])
+        else:
+            adjoint(Q, step.A, out=out[k])
+
+
+# --- the Gauss-Newton model -------------------------------------------------------------------------------------------
+
+
+class Points(NamedTuple):
+    """The n points of all ranks that a model is of: this rank's rows by part, and the net at them.
+
+    ridge: of the weights; damping: of the length of a step.
+    """
+
+    rows: Drawn
+    tapes: Tapes
+    n: float
+    ridge: float
+    damping: float
+
+
+class GaussNewton:
+    """The damped Gauss-Newton model of a loss along a step, summed over parts, and how much the loss has really fallen.
+
+        -b t + 1/2 h t^2,   h = mean of (J w)^T B^T B (J w) + damping w^T w,   b = mean of r^T J w - ridge W^T w
+
+    along a way w of the weights W, for J = dF/dW, B^T B the loss's curvature by the outputs F and r minus its slope.  A
+    step's length is b / h, and the damping follows the actual decrease against the predicted one.
+    Collective: where a method says so.
+    """
+
+    def __init__(self, data: Dataset, curvature: RunningCurvature) -> None:
+        self.plan, self.data, self.layout = curvature.plan, data, curvature.layout
+        self.sum, self.clock = curvature.sum, curvature.clock
+        count = self.layout.weights[-1].stop
+        self._shares = [run.rows for run in contiguous_runs(count, self.sum.leaves)]
+        self._held = np.ones(count, bool)  # by the ridge: all but biases
+        for held in self.layout.blocks(self._held):
+            held[:, -1] = False
+
+    def along(self, way: Array, points: Points, state: Running) -> tuple[float, float]:
+        """b and h along a way of the weights (flat).  Collective: yes."""
+        slopes, curvatures = self.within([way], points, state)
+        return float(slopes[0]), float(curvatures[0, 0])
+
+    def within(self, ways: Sequence[Array], points: Points, state: Running) -> tuple[Array, Array]:
+        """b (c,) and h (c, c) of c ways of the weights (flat), each by itself and every two.  Collective: yes."""
+        blocks, c = [self.layout.blocks(way) for way in ways], len(ways)
+
+        def add(i: int, out: Array) -> None:
+            seen, own = points.tapes[i], self._shares[i]
+            changes = [seen.tape.weight_jvp(block) for block in blocks]
+            loss = weighted(self.plan.resolved.loss, seen.weights)
+            root, rows = loss.root(seen.Y, seen.tape.F), out.reshape(c, 2 * c + 2)
+            for row, way, change in zip(rows, ways, changes, strict=True):
+                curved = root.normal(change)
+                row[:c] += [np.vdot(other, curved) for other in changes]
+                row[c : 2 * c] += [np.vdot(other[own], way[own]) for other in ways]
+                pull = self._pull(state.weights[own], way, own) if points.ridge else 0.0
+                row[2 * c :] += np.vdot(change, seen.residual), pull
+
+        with self.clock("z"):
+            found = self.sum(add, c * (2 * c + 2)).reshape(c, 2 * c + 2)
+        curved, square, (falls, pull) = found[:, :c], found[:, c : 2 * c], found[:, 2 * c :].T
+        return falls / points.n - points.ridge * pull, curved / points.n + points.damping * square
+
+    def product(self, way: Array, points: Points) -> Array:
+        """H w along a way w (flat), with damping and ridge, in the precision of the weights.  Collective: yes.
+
+        Cost: two passes of the points forth and two back.
+        """
+        blocks = self.layout.blocks(way)
+
+        def put(i: int, out: Array) -> None:
+            seen = points.tapes[i]
+            root = weighted(self.plan.resolved.loss, seen.weights).root(seen.Y, seen.tape.F)
+            curved = seen.tape.weight_vjp(root.normal(seen.tape.weight_jvp(blocks)))
+            np.concatenate([own.ravel() for own in curved], out=out)
+
+        with self.clock("z"):
+            found = self.sum(put, len(way), way.dtype, sets=True)
+        found /= points.n
+        found += (points.damping + points.ridge * self._held).astype(way.dtype) * way
+        return found
+
+    def decrease(self, points: Points, state: Running) -> float:
+        """The decrease of the loss, and of the ridge, by the last step, which the weights have taken.  Collective: yes.
+
+        That of the ridge is (lambda / 2) (||W||^2 - ||W - P||^2) = lambda (W - P / 2) . P, for the weights W after a
+        step P.  The tapes of the points are of the weights before it.
+        """
+        weights, step = self.layout.blocks(state.weights), state.own.step
+
+        def add(i: int, out: Array) -> None:
+            seen, own = points.tapes[i], self._shares[i]
+            loss = weighted(self.plan.resolved.loss, seen.weights)
+            moved = self.plan.chain.forward(weights, self.data.X[points.rows[i]])
+            before, after = (loss.value(seen.Y, F).sum(dtype=float) for F in (seen.tape.F, moved))
+            grown = self._pull(state.weights[own] - 0.5 * step[own], step, own) if points.ridge else 0.0
+            out += before - after, grown
+
+        with self.clock("z"):
+            fallen, grown = self.sum(add, 2).tolist()
+        return fallen / points.n - points.ridge * grown
+
+    def ridge_value(self, W: Array) -> float:
+        """||W||^2 / 2 of all weights but biases (flat).  Collective: no."""
+        return 0.5 * self._pull(W, W, slice(None))
+
+    def _pull(self, W: Array, way: Array, own: slice) -> float:
+        """W . P for a share of the weights and a way P of theirs, without biases: the slope of ||W||^2 / 2 along it.
+
+        Ranks add up what each makes of its share, for processors round it in different ways.  Collective: no.
+        """
+        return float(np.vdot(W * self._held[own], way[own]))
