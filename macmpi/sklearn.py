@@ -148,7 +148,10 @@ class _Net(BaseEstimator):  # type: ignore[misc]
             OTHERS.reset(token)
 
     def _points(self, X: Any) -> Array:
-        """Points to be predicted, as they were at the fit.  Raises ValueError."""
+        """Points to be predicted, as they were at the fit.  Raises ValueError.
+
+        It is called before `model_` is asked for, so that an estimator without one says that it is not fitted.
+        """
         check_is_fitted(self, "model_")
         return validate_data(self, X, reset=False, accept_sparse="csr")
 
@@ -363,10 +366,11 @@ class MACAutoencoder(NamesOutMixin, TransformerMixin, _Net):  # type: ignore[mis
         with self._in_own_words():
             return self.model_.decode(X)
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """R^2 of the reconstruction, each column weighted by its variance."""
         points = np.asarray(as_inputs(self._points(X), "X"))
-        return float(r2_score(points, self.model_.predict(points), multioutput="variance_weighted"))
+        found = self.model_.predict(points)
+        return float(r2_score(points, found, sample_weight=sample_weight, multioutput="variance_weighted"))
 
 
 def weights_of(sample_weight: Any, X: Array, name: str = "sample_weight") -> Array | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from macmpi.data.dataset import NUMBERS
 from macmpi.data.loading import Reader
-from macmpi.data.parts import Part
+from macmpi.data.parts import DataPart
 from macmpi.data.scaling import Scaling, ScalingRule
 from macmpi.parallel.points import partition_points
 from macmpi.parallel.team import Team
@@ -17,4 +17,4 @@ def fit_scaling(X: Array, rule: ScalingRule | str, weights: Array | None = None)
     points = partition_points(len(X), 1)
     reader = Reader({}, (points, points), Team(), NUMBERS, "")
     reader.weights = weights
-    return reader.rows(Part(X, range(len(X)), "X", missing=True), rule).scaling(rule)
+    return reader.statistics(DataPart(X, range(len(X)), "X", missing=True), rule).scaling(rule)

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from macmpi import UsageError, shown
-from macmpi.config import Config, Data, documented, validate
+from macmpi.config import Config, Data, validate
 from macmpi.config.auto import decide_net
 from macmpi.config.model import GIVEN as MASK_GIVEN
+from macmpi.config.reading import read_named
 from macmpi.config.whole import given as keys_of
 from macmpi.data.checks import as_array, as_inputs
 from macmpi.data.dataset import Points
@@ -118,7 +119,7 @@ def flat(settings: Settings | None) -> dict[str, Any]:
     if isinstance(settings, Config):
         tables: Mapping[Any, Any] = asdict(settings)
     elif isinstance(settings, str | Path):
-        _, tables = documented.read(as_path(settings, "config"))
+        _, tables = read_named(as_path(settings, "config"))
     elif isinstance(settings, Mapping):
         tables = settings
     else:
@@ -186,9 +187,9 @@ def points_of(
     columns = None
     if config.stochastic.stream and start is not None:
         columns = (start if isinstance(start, Model) else load(start)).columns
-    data, missing = config.data, config.loss.missing
+    data, missing, pair = config.data, config.loss.missing, None if np.isscalar(validation) else validation
     if X is None:
-        given = {"Y": Y, "weights": weights, "validation": None if np.isscalar(validation) else validation}
+        given = {"Y": Y, "weights": weights, "validation": pair}
         if extra := [name for name, value in given.items() if value is not None]:
             raise UsageError(f"{extra[0]} is given without X")
         if not data.source:
@@ -198,9 +199,9 @@ def points_of(
     if data.source:
         raise UsageError(f'data.source = "{data.source}" in config, and X is given, too: give one of them')
     check_keys(data, OF_TABLES if table else (), "X, a table," if table else "X, an array,")
-    if Y is None and table and data.targets:
+    if data.targets and Y is None:
         Y = data.targets
-    elif data.targets and Y is not None and _names(X, Y) != data.targets:
+    elif data.targets and _names(X, Y) != data.targets:
         raise UsageError(f"data.target = {data.targets} in config, and Y is given, too: give one of them")
     names = _names(X, Y)
     if names == []:  # none: an autoencoder
@@ -212,7 +213,7 @@ def points_of(
         raise UsageError(
             f"weights = {shown(column)} names a column, and X is no table: give the weights, or a table as X"
         )
-    if data.weights and weights is not None and not (isinstance(weights, str) and weights == data.weights):
+    if data.weights and column != data.weights:
         raise UsageError(f'data.weights = "{data.weights}" in config, and weights is given, too: give one of them')
     if table and is_series(Y) and Y.name in X.columns and type(Y) is type(X[Y.name]) and Y.equals(X[Y.name]):
         raise UsageError(
@@ -232,8 +233,8 @@ def points_of(
         arrays["Y"] = _targets(Y, "Y", missing)
     if weights is not None and not isinstance(weights, str):
         arrays["weights"] = as_array(weights, "weights")
-    if validation is not None and not np.isscalar(validation):
-        arrays |= _validation(validation, Y, names, found.columns, missing, replace(data, weights=column))
+    if pair is not None:
+        arrays |= _validation(pair, Y, names, found.columns, missing, replace(data, weights=column))
     return found
 
 

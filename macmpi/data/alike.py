@@ -21,13 +21,13 @@ import numpy as np
 from macmpi import UsageError, files
 from macmpi.config import Data
 from macmpi.data.dataset import POINTS, Raw
-from macmpi.data.parts import Part
+from macmpi.data.parts import DataPart
 from macmpi.parallel.points import PointPartition
 from macmpi.parallel.team import Team, check_alike, texts
 from macmpi.parallel.tiles import contiguous_runs
 from macmpi.typing import Array
 
-Placed = tuple[Part, PointPartition, Array]
+Placed = tuple[DataPart, PointPartition, Array]
 """Rows, which rank reads which blocks of them, and the sum of each block as that rank read it, (blocks, 32)."""
 
 
@@ -108,7 +108,7 @@ def _place(raw: Raw, source: str) -> str:
     return digest.hexdigest()
 
 
-def _read_by(near: Sequence[int], part: Part, among: PointPartition, team: Team) -> Array:
+def _read_by(near: Sequence[int], part: DataPart, among: PointPartition, team: Team) -> Array:
     """The sum of each block (blocks, 32) of ranks that are not `near`, as those that are read it, who share them.
 
     Collective: yes.

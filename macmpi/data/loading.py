@@ -20,8 +20,8 @@ from macmpi.config.auto import Sizes
 from macmpi.data.alike import block_sum, check_same_data, opened_alike, sum_of_blocks
 from macmpi.data.checks import check_columns, check_known, check_single, check_size, check_some, largest, not_negative
 from macmpi.data.dataset import NUMBERS, POINTS, SIDES, WEIGHTS, Dataset, Points, Raw, Wanted, share_arrays
-from macmpi.data.parts import Part, Parts, classes_in, numbers_of, parts_of, raw_of, split_of
-from macmpi.data.scaling import AS_IS, Rows, Scaling, ScalingRule, sparse_scaling, spread_rows, unscaled
+from macmpi.data.parts import DataPart, DataParts, classes_in, numbers_of, parts_of, raw_of, split_of
+from macmpi.data.scaling import AS_IS, ColumnStatistics, Scaling, ScalingRule, sparse_scaling, spread_rows, unscaled
 from macmpi.data.wide import SparseRows
 from macmpi.parallel.points import Partitions, partition_points
 from macmpi.parallel.rows import Converted, RowSet
@@ -97,7 +97,7 @@ def _drawn(raw: Raw, config: Data, team: Team) -> list[RowSet]:
     return [RowSet(bits) for bits in share_arrays(team, own or [])]
 
 
-def weights_in(parts: Parts) -> int:
+def weights_in(parts: DataParts) -> int:
     """The number of weights of a training point: 0 where none has any, 1, or one for each output.  Collective: no."""
     own, held = (parts[name].width if name in parts else 0 for name in WEIGHTS)
     return own or (held if held > 1 else 0)
@@ -114,7 +114,7 @@ class Reader:
     """
 
     def __init__(
-        self, parts: Parts, points: Partitions, team: Team, wanted: Wanted, source: str, by_rows: bool = False
+        self, parts: DataParts, points: Partitions, team: Team, wanted: Wanted, source: str, by_rows: bool = False
     ) -> None:
         self.parts, self.points, self.team, self.source, self.by_rows = parts, points, team, source, by_rows
         self.wanted, self.dtype = wanted, np.dtype(wanted.precision)
@@ -190,10 +190,10 @@ class Reader:
         wanted: what these rows have to be; varied: raise UsageError if all columns are constant.  Collective: yes.
         """
         part, held, source = self.parts[name], self.parts[f"{name}_val"], self.source
-        rows = self.rows(part, rule)
-        facts = rows.low, rows.high, rows.seen, part.source.dtype
+        columns = self.statistics(part, rule)
+        facts = columns.low, columns.high, columns.seen, part.source.dtype
         self.team.from_root(lambda: check_columns(*facts, part.name, source, varied))
-        scaling = rows.scaling(rule)
+        scaling = columns.scaling(rule)
         check = partial(wanted.check, source=source, autoencoder=part.missing is None)
         names = [f"{name}{side}" for side in SIDES]
         train, validation = [self._filled(own, scaling.apply, check) for own in names]
@@ -215,7 +215,7 @@ class Reader:
         train, validation = (A.scaled(scaling, self.dtype) for A in both)
         return train, validation, scaling
 
-    def rows(self, part: Part, rule: ScalingRule) -> Rows:
+    def statistics(self, part: DataPart, rule: ScalingRule) -> ColumnStatistics:
         """One pass over the rows for ranges, means and a sample; one more for each mean of a function of them.
 
         Collective: yes, and so is the mean.
@@ -244,9 +244,9 @@ class Reader:
             return (found / mass).reshape(-1, d).mean(axis=0)
 
         steps = sample.reshape(-1, d)
-        return Rows(low, high, seen, steps[spread_rows(len(steps))], mean, mass)
+        return ColumnStatistics(low, high, seen, steps[spread_rows(len(steps))], mean, mass)
 
-    def _total(self, part: Part, function: Callable[[Array], Array], d: int) -> Array:
+    def _total(self, part: DataPart, function: Callable[[Array], Array], d: int) -> Array:
         """Sums a function of numbers over the training rows, each times its weight; missing numbers are left out.
 
         function: of rows of d numbers, (n, d) -> (n, d); a row of the part is one of these, or a sequence of several.
@@ -318,7 +318,7 @@ class Reader:
         facts = part.facts  # what holds these holds no file
         return out if kept is None else Converted(out, lambda raw: made(numbers_of(raw, facts)), width, dtype)
 
-    def _kept(self, part: Part, own: Tile, width: int) -> Any:
+    def _kept(self, part: DataPart, own: Tile, width: int) -> Any:
         """An array to be filled with rows of this rank as they lie in the file, or the file itself, where they stay so.
 
         None where they are kept as `width` numbers of the run.

@@ -158,7 +158,7 @@ RUN = 2**22
 
 
 @dataclass(frozen=True)
-class Part:
+class DataPart:
     """Some rows, ascending, of an array or of an HDF5 dataset (N, ...), which is read by runs.
 
     name: for messages; missing: as of `check_values`.  present: has as many numbers; where one is not above 0, that of
@@ -169,7 +169,7 @@ class Part:
     rows: range | RowSet
     name: str
     missing: bool | None = None
-    present: Part | None = None
+    present: DataPart | None = None
 
     @property
     def gaps(self) -> bool:
@@ -286,7 +286,7 @@ def read_codes(path: Path, rows: int, columns: int) -> Rows:
     if not arrays:
         raise UsageError(f"start.coordinates = {str(path)!r}: there is no dataset Z or codes in it")
     name, array = next(iter(arrays.items()))
-    part = Part(array, range(rows), f"{path}: dataset {name}")
+    part = DataPart(array, range(rows), f"{path}: dataset {name}")
     checks.check_rows(array, part.name)
     if (shape := (len(array), part.width)) != (rows, columns):
         raise UsageError(
@@ -297,7 +297,7 @@ def read_codes(path: Path, rows: int, columns: int) -> Rows:
     return LazyRows(lambda some: part.read(Tile(*some.indices(rows)[:2])), shape, np.dtype(np.float64))
 
 
-Parts = dict[str, Part]
+DataParts = dict[str, DataPart]
 """The training rows of each array by its name, and the validation rows by that name and "_val"."""
 
 
@@ -319,7 +319,7 @@ def split_of(raw: Raw, config: Data, draw: bool = True, stream: bool = False) ->
     return drawn(n, config, np.ravel(raw.arrays["Y"][()]) if raw.labels else None)
 
 
-def parts_of(raw: Raw, config: Data, rows: Sequence[range | RowSet], missing: bool = False) -> Parts:
+def parts_of(raw: Raw, config: Data, rows: Sequence[range | RowSet], missing: bool = False) -> DataParts:
     """The parts of all arrays that there are; a target of weight 0 is none.  missing: numbers of Y may be.
 
     Raises UsageError.  Collective: no.
@@ -327,14 +327,14 @@ def parts_of(raw: Raw, config: Data, rows: Sequence[range | RowSet], missing: bo
     """
     given, (n, n_val) = "X_val" in raw.arrays, map(len, rows)
     checks.check_enough(config, n, n_val, len(raw.arrays["X"]) - (0 if given else n_val))
-    found: Parts = {}
+    found: DataParts = {}
     for name in ("X", "Y", "weights", "groups", "order"):
         for side, own in zip(SIDES, rows, strict=True):
             held = f"{name}{side}" if given else name
             if held in raw.arrays:
                 may_miss = missing if name == "Y" and not raw.labels else None
                 called = f"{place_of(config)}: dataset {held}"
-                found[f"{name}{side}"] = Part(raw.arrays[held], own, called, may_miss)
+                found[f"{name}{side}"] = DataPart(raw.arrays[held], own, called, may_miss)
     for name, side in zip(WEIGHTS, SIDES, strict=True):
         if name in found and found[name].width > 1:
             _check_each(found[name], found)
@@ -342,7 +342,7 @@ def parts_of(raw: Raw, config: Data, rows: Sequence[range | RowSet], missing: bo
     return found
 
 
-def _check_each(weights: Part, parts: Parts) -> None:
+def _check_each(weights: DataPart, parts: DataParts) -> None:
     """Raises UsageError unless weights (N, L) have one for each target, those of the other points as well."""
     outputs = parts["Y"].width if "Y" in parts else 1
     text = f"{weights.name} has shape {tuple(weights.source.shape)}; one weight a point is needed, (N,)"
@@ -354,7 +354,7 @@ def _check_each(weights: Part, parts: Parts) -> None:
         raise UsageError(f"{text}, or one for each of the {outputs} targets in both weights and weights_val")
 
 
-def classes_in(parts: Parts, raw: Raw, source: str, known: Array | None = None) -> Array | None:
+def classes_in(parts: DataParts, raw: Raw, source: str, known: Array | None = None) -> Array | None:
     """The labels that occur, ascending; None of data without labels.  Raises UsageError.  Collective: no.
 
     known: those that may occur, ascending, where these are the classes.

@@ -105,7 +105,7 @@ class Scaling:
     seen: Seen | None = None
 
     def apply(self, X: Array) -> Array:
-        scaled = compressed(X, self.tails) - self.shift
+        scaled = (X if self.tails is None else self.tails.apply(X)) - self.shift
         scaled /= self.scale
         return scaled if self.limit == np.inf else np.clip(scaled, -self.limit, self.limit, out=scaled)
 
@@ -155,11 +155,6 @@ def sum_of(scalings: tuple[Scaling, Scaling]) -> str:
         for name, array in scaling.arrays.items():
             digest.update(name.encode() + np.ascontiguousarray(array, float).tobytes())
     return digest.hexdigest()
-
-
-def compressed(X: Array, tails: Tails | None) -> Array:
-    """g(X), (N, D)."""
-    return X if tails is None else tails.apply(X)
 
 
 def unscaled(columns: int) -> Scaling:
@@ -234,7 +229,7 @@ def tails_of(sample: Array, low: Array, high: Array, flags: Sequence[bool] = ())
 
 
 @dataclass(frozen=True)
-class Rows:
+class ColumnStatistics:
     """Facts of training rows (N, D), in which numbers of targets may be missing, that decide how they are scaled.
 
     low, high, seen: of each column its least and largest number, and how many there are (D,).  Of sequences each step
@@ -269,7 +264,8 @@ class Rows:
         count, before = self.mass.reshape(-1, d).mean(axis=0), like and like.seen
 
         def g(A: Array) -> Array:
-            return compressed(A, tails) if like is None else like.within(compressed(A, tails))
+            found = A if tails is None else tails.apply(A)
+            return found if like is None else like.within(found)
 
         low, high = g(low), g(high)
         if before:
@@ -299,7 +295,7 @@ def sparse_scaling(rule: ScalingRule, low: Array, high: Array, mean: Array, squa
     low, high, mean, squares: the least and the largest number, the mean and the mean square of each column, (D,).
     """
     if rule.settled in ("none", "range"):
-        return Rows(low, high, mean, mean[None], lambda function: mean, np.ones(len(mean))).scaling(rule)
+        return ColumnStatistics(low, high, mean, mean[None], lambda function: mean, np.ones(len(mean))).scaling(rule)
     farthest = FARTHEST if rule.settled == "robust" else np.inf
     return _standard(low, high, mean, np.sqrt(np.maximum(squares - mean**2, 0.0)), farthest)
 

@@ -143,11 +143,9 @@ class Parts:
 
     def feasible(self, state: State[Any]) -> None:
         """z_k = f_k(z_{k-1}) for all k and points.  Collective: yes."""
-        chain, weights = self.plan.chain, self.weights(state)
+        chain, weights, X, Z = self.plan.chain, self.weights(state), self.data.X, state.Z
         if chain.sites:
-            with self.points.writing(state.Z):
-                for tile in self.plan.work.train.tiles_of(self.team.rank):
-                    state.Z[tile.rows] = np.hstack(chain.coordinates(weights, self.data.X[tile.rows]))
+            self.points.rows(lambda rows: np.hstack(chain.coordinates(weights, X[rows])), Z.shape[1], Z.dtype, Z)
 
     def inputs(self, k: int, state: State[Any]) -> Rows:
         """z_{k-1}, with z_0 = x, and the data that the segment reads behind it.  Collective: no."""

@@ -62,6 +62,15 @@ class Chain:
         return Segment(self.maps, self.numbers or own, self.reads, begins=True)
 
     @cached_property
+    def added(self) -> frozenset[int]:
+        """The parameter blocks whose outputs are added to what a skip carries."""
+        last, found = 0, set[int]()
+        for map_, block in zip(self.maps, self.whole.blocks, strict=True):
+            last = last if block is None else block
+            found |= {last} if map_.own.kind == "add" else set()
+        return frozenset(found)
+
+    @cached_property
     def groups(self) -> tuple[tuple[int, ...], ...]:
         """The segments whose regressions share weights and are done together, each with the first of them.
 

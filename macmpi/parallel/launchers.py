@@ -85,8 +85,11 @@ def ranks_here(environment: Mapping[str, str]) -> int:
 
 
 def sharing() -> float:
-    """Ranks of this launch on this machine for each of its cores, the same on all of them.  Collective: no."""
-    return ranks_here(os.environ) / (os.cpu_count() or 1)
+    """Ranks of this launch on this machine for each core that they may use, the same on all of them.  Collective: no.
+
+    A task of srun may be bound to cores of its own, and then does not know those of the others.
+    """
+    return ranks_here(os.environ) / ((os.cpu_count() or 1) if in_task() else cores())
 
 
 def speaks() -> bool:

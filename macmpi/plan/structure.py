@@ -9,7 +9,7 @@ from macmpi.config import NESTED, Config
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import Map
 from macmpi.nets.losses import Loss
-from macmpi.plan.choices import fitter
+from macmpi.plan.choices import class_of
 from macmpi.plan.resolved import Resolved
 from macmpi.solvers.fitters import FITTERS, Fitter
 
@@ -32,6 +32,12 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
     with_centres = [m for m in chain.blocks if "centres" in m.capabilities]
     for map_, name in zip(with_centres, model.each("centres", len(with_centres)), strict=True):
         _check_centres(map_, name, n_train)
+    rigid = [m for m in chain.maps if "jacobian" not in m.capabilities]
+    if config.method.name == "alternating" and rigid:
+        raise UsageError(
+            f'method.name = "alternating" does not go with a layer without derivatives ({rigid[0].spec()["kind"]}); '
+            'use method.name = "mac"'
+        )
     if not nested:
         for k, segment in enumerate(chain.segments, start=1):
             _check_trained(config, k, segment)
@@ -189,7 +195,8 @@ def _does_nothing(map_: Map) -> bool:
 def _known(name: str) -> Fitter:
     """Raises UsageError where no package gives the fitter that a layer names as its own."""
     try:
-        return fitter(name)
+        found: Fitter = class_of("fitters", name)()
+        return found
     except KeyError:
         raise UsageError(
             f'a layer names the fitter "{name}", which nobody gives by an entry point of "macmpi.fitters"; '

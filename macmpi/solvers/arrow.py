@@ -103,15 +103,14 @@ class Arrow:
             for s in (share, -share)
         )
         by_z = []
-        for segment, (W_plus, z_plus), (W_minus, z_minus) in zip(self.problem.segments, ahead, behind, strict=True):
-            by_w = [(a - b) / (2.0 * share) for a, b in zip(W_plus, W_minus, strict=True)]
-            _add(segment.parameter_blocks, by_w, out)
+        for tape, (W_plus, z_plus), (W_minus, z_minus) in zip(self.tapes, ahead, behind, strict=True):
+            _add(tape, [(a - b) / (2.0 * share) for a, b in zip(W_plus, W_minus, strict=True)], out)
             by_z.append((z_plus - z_minus) / (2.0 * share))
         by_z = by_z[1:]
         for k in range(len(by_z) - 1, 0, -1):
             by_z[k - 1] += self.model.tangents[k - 1].vjp(by_z[k])
-        for segment, tape, u in zip(self.problem.segments, self.tapes, by_z, strict=False):
-            _add(segment.parameter_blocks, tape.weight_vjp(u), out)
+        for tape, u in zip(self.tapes, by_z, strict=False):
+            _add(tape, tape.weight_vjp(u), out)
         terms = [times(u, form.inverse) for u, form in zip(by_z, self.model.metrics, strict=True)]
         self._pull(weighed(v, self.weights) - self.solved(self._outputs(terms)), out)
 
@@ -131,8 +130,7 @@ class Arrow:
     def _slopes(self, weights: Blocks, dz: Array) -> list[tuple[list[Array], Array]]:
         """p_k^T df_k by the weights and the coordinates of each segment, elsewhere."""
         problem, found = self.problem, list[tuple[list[Array], Array]]()
-        sites = problem.sites(problem.Z + dz)
-        inputs = [problem.X, *(problem.inputs(k, z) for k, z in enumerate(sites, start=1))]
+        inputs = [problem.X, *problem.ahead(problem.Z + dz)]
         pulls = [times(c, form.M) for c, form in zip(self.model.feasible, self.model.metrics, strict=True)]
         pulls.append(-problem.loss.residual(problem.Y, self.tapes[-1].F))
         for segment, A, pull in zip(problem.segments, inputs, pulls, strict=True):
@@ -169,12 +167,13 @@ class Arrow:
 
     def _pull(self, U: Array, out: Blocks) -> None:
         """Adds G^T B^T U."""
-        for segment, tape, dF in zip(self.problem.segments, self.tapes, self._backwards(U), strict=True):
-            _add(segment.parameter_blocks, tape.weight_vjp(dF), out)
+        for tape, dF in zip(self.tapes, self._backwards(U), strict=True):
+            _add(tape, tape.weight_vjp(dF), out)
 
 
-def _add(blocks: Sequence[int], found: Sequence[Array], out: Blocks) -> None:
-    for block, part in zip(blocks, found, strict=True):
+def _add(tape: Tape, found: Sequence[Array], out: Blocks) -> None:
+    """Adds what belongs to a tape's blocks."""
+    for block, part in zip(tape.blocks, found, strict=True):
         out[block][:] += part
 
 
@@ -184,8 +183,8 @@ def arrow_of(problem: ZProblem, weights: Array | None = None) -> Arrow:
     Cost: a pass, H_k passes through J_{k+1} and 2 H_k H_{k+1} (H_k + H_{k+1}) flops a site and point.
     """
     sites = problem.sites(problem.Z)
-    inputs = [problem.X, *(problem.inputs(k, z) for k, z in enumerate(sites, start=1))]
-    tapes = [segment.tape(problem.weights, A) for segment, A in zip(problem.segments, inputs, strict=True)]
+    inputs = zip(problem.segments, [problem.X, *problem.ahead(problem.Z)], strict=True)
+    tapes = [segment.tape(problem.weights, A) for segment, A in inputs]
     shifts = [0.0] * len(sites) if problem.shift is None else problem.sites(problem.shift)
     missed = [tape.F + u - z for tape, u, z in zip(tapes, shifts, sites, strict=False)]
     root = problem.loss.root(problem.Y, tapes[-1].F)

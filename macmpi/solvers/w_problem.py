@@ -51,13 +51,6 @@ class Restraint:
             found[1:] = 0.0
         return found
 
-    def limits(self, W: Array, penalised: Array) -> tuple[Array, Array]:
-        """Bounds of each weight, of the shape of W: those of biases are infinite."""
-        held = penalised & (W == 0.0) if self.kept else np.zeros(W.shape, dtype=bool)
-        bounds = ((self.least, -math.inf), (self.most, math.inf))
-        low, high = (np.where(held, 0.0, np.where(penalised, inside, free)) for inside, free in bounds)
-        return low, high
-
     def inside(self, W: Array, penalised: Array) -> Array:
         """The weights at the nearest place within the bounds."""
         return np.where(penalised, np.clip(W, self.least, self.most), W)
@@ -74,11 +67,12 @@ class RestrainedBlock(NamedTuple):
     exists: Array | None
 
     def limits(self, W: Array) -> tuple[Array, Array]:
-        """Bounds of each weight: those that do not exist have 0 for both."""
-        low, high = self.restraint.limits(W, self.penalised)
-        if self.exists is None:
-            return low, high
-        return np.where(self.exists, low, 0.0), np.where(self.exists, high, 0.0)
+        """Bounds of each weight, of the shape of W: infinite ones of biases, 0 for both where it does not exist."""
+        held = self.penalised & (W == 0.0) & self.restraint.kept
+        held = held if self.exists is None else held | ~self.exists
+        bounds = ((self.restraint.least, -math.inf), (self.restraint.most, math.inf))
+        low, high = (np.where(held, 0.0, np.where(self.penalised, inside, free)) for inside, free in bounds)
+        return low, high
 
 
 def together(joins: bool, values: Array, by: Callable[[Array], Any] = np.sum) -> Array:

@@ -93,26 +93,17 @@ def direct_dual(model: Linearised) -> Array:
     model.accumulate(dz)
     n, L = model.residual.shape
     R = model.residual - model.tangents[-1].jvp(dz[-1])
-    S = np.tile(np.eye(L), (n, 1, 1))
-    pulled = [np.empty((n, L, h)) for h in model.sizes]
-    for i in range(L):
-        u = np.zeros_like(R)
-        u[:, i] = 1.0
-        for k in range(len(model.sizes) - 1, -1, -1):
-            u = model.tangents[k].vjp(u)
-            pulled[k][:, i] = u
+    S, U, pulled = np.tile(np.eye(L), (n, 1, 1)), np.tile(np.eye(L, dtype=R.dtype), (n, 1, 1)), list[Array]()
+    for tangent in reversed(model.tangents):
+        U = np.stack([tangent.vjp(U[:, i]) for i in range(L)], axis=1)
+        pulled.insert(0, U.astype(np.float64, copy=False))
     for metric, A in zip(model.metrics, pulled, strict=True):
-        S += times_last(A, metric.inverse) @ A.transpose(0, 2, 1)
+        S += times(A, metric.inverse) @ A.transpose(0, 2, 1)
     v = solve_rows(S, R)
     for c, term, metric, A in zip(model.feasible, dz, model.metrics, pulled, strict=True):
         np.add(c, times(np.einsum("nlh,nl->nh", A, v).astype(R.dtype), metric.inverse), out=term)
     model.accumulate(dz)
     return dZ
-
-
-def times_last(A: Array, M: Array) -> Array:
-    """M applied along the last axis of A (n, L, H)."""
-    return A @ M if M.ndim == 2 else A * M
 
 
 def direct_primal(model: Linearised) -> Array:
@@ -125,7 +116,7 @@ def direct_primal(model: Linearised) -> Array:
     for k, metric in enumerate(model.metrics):
         last, here = k + 1 == len(model.metrics), slice(bounds[k], bounds[k + 1])
         J = columns(model.tangents[k], n, model.sizes[k], model.residual.dtype)
-        MJ = J if last else times_last(J, model.metrics[k + 1].M)
+        MJ = J if last else times(J, model.metrics[k + 1].M)
         A[:, here, here] += dense(metric.M, model.sizes[k]) + J @ MJ.transpose(0, 2, 1)
         b[:, here] += times(model.feasible[k], metric.M)
         if last:
@@ -184,8 +175,7 @@ def dual_preconditioner(
     Made in float64, or in single precision where CG is; applied in the precision asked for.  Where the last segment
     ends in a linear map with more outputs than inputs, by Woodbury's formula.
     """
-    inputs = (sample.inputs(k, z) for k, z in enumerate(sample.sites(sample.Z), start=1))
-    weights, sites = [W.astype(made) for W in sample.weights], [A.astype(made) for A in inputs]
+    weights, sites = [W.astype(made) for W in sample.weights], [A.astype(made) for A in sample.ahead(sample.Z)]
     segments = sample.segments
     first, *inverses = (m.inverse.astype(made) for m in sample.metrics)
     M = _plus(first, np.zeros((sample.sizes[0],) * 2, made))

@@ -50,6 +50,10 @@ class ZProblem:
         side = self.sides[k - 1] if self.sides else None
         return z if side is None else np.hstack([z, side[rows].astype(z.dtype, copy=False)])
 
+    def ahead(self, Z: Array, rows: RowIndex = EVERY) -> list[Array]:
+        """The inputs of f_2, ..., f_{K+1} for coordinates Z of the given rows."""
+        return [self.inputs(k, z, rows) for k, z in enumerate(self.sites(Z), start=1)]
+
     def sites(self, Z: Array) -> list[Array]:
         """The views z_1, ..., z_K of the columns of Z."""
         return split_columns(self.sizes, Z)
@@ -62,18 +66,15 @@ class ZProblem:
 
     def outputs(self, Z: Array, rows: RowIndex = EVERY) -> list[Array]:
         """f_1(x) + u_1, f_2(z_1) + u_2, ..., f_{K+1}(z_K) for coordinates Z of the given rows of the problem."""
-        F = [self.first[rows]]
-        for k, z in enumerate(self.sites(Z), start=1):
-            F.append(self.segments[k].forward(self.weights, self.inputs(k, z, rows)))
-        return self._shifted(F, rows)
+        pairs = zip(self.segments[1:], self.ahead(Z, rows), strict=True)
+        return self._shifted([self.first[rows], *(s.forward(self.weights, A) for s, A in pairs)], rows)
 
     def linearise(self, Z: Array, fixed: Fixed | None = None) -> tuple[list[Array], list[Tangent]]:
         """The outputs at Z, and the tangents J_2, ..., J_{K+1}, in the precision of what is fixed if that is given.
 
         Cost: one pass, less the first segment's.
         """
-        inputs = (self.inputs(k, z) for k, z in enumerate(self.sites(Z), start=1))
-        pairs = [s.linearise(self.weights, A, fixed) for s, A in zip(self.segments[1:], inputs, strict=True)]
+        pairs = [s.linearise(self.weights, A, fixed) for s, A in zip(self.segments[1:], self.ahead(Z), strict=True)]
         return self._shifted([self.first, *(f for f, _ in pairs)]), [t for _, t in pairs]
 
     def _shifted(self, F: list[Array], rows: RowIndex = EVERY) -> list[Array]:

@@ -17,8 +17,8 @@ from macmpi.parallel.clock import Clock, now
 from macmpi.parallel.kernels import words
 from macmpi.parallel.mpi import STOPPED
 from macmpi.parallel.team import Team, check_alike, on_root
-from macmpi.plan.penalty import Decision, Progress
 from macmpi.plan.plan import Plan
+from macmpi.plan.resolved import Decision, Progress
 from macmpi.results.scores import levels
 from macmpi.state import Errors, State, StochasticState
 from macmpi.training import end, process
@@ -312,14 +312,15 @@ class Training:
         Of feasible coordinates E_Q is E1 without a ridge.  Collective: no (rank 0).
         """
         constant, poor = self.constant, is_poor(best.errors.E_Q, self.constant)
+        lost = poor or best.iteration == 0
         first = next((r["E1_train"] for r in self.curve.records if r["phase"] == "start"), None)
-        far = end.went_wrong(errors.E_Q, constant, first, poor or best.iteration == 0)
+        far = end.went_wrong(errors.E_Q, constant, first, lost)
         if self.wrong is not None:
             warn(f"{self.wrong}; {end.kept(best.iteration, gives_constant)}")
         elif far or end.went_wrong(errors.E_Q, constant, first, poor):
             words = self.levels[0].name, self.method.account.remedy
             warn(end.gone_wrong(best.iteration, errors.E_Q, constant, *words, gives_constant))
-        return (far and best.iteration == 0) or state.finished == DIVERGED
+        return (far and lost) or state.finished == DIVERGED
 
     def _record(self, state: State[Any], phase: str, errors: Errors) -> None:
         """Notes the validation error in the history and keeps a record of the state, on the curve.  Collective: yes."""

@@ -15,7 +15,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +61,10 @@ class Task:
         return X, X if self.same else self.Y[order]
 
     def record(self, net: nn.Module, seconds: float, epoch: int) -> list[float]:
+        net.eval()
         with torch.no_grad():
             (train, _), (validation, wrong) = (self._errors(net, *of) for of in ((self.X, self.Y), self.validation))
+        net.train()
         return [seconds, train, validation, wrong, epoch]
 
     def _errors(self, net: nn.Module, X: torch.Tensor, Y: torch.Tensor) -> tuple[float, float]:
@@ -75,20 +77,45 @@ class Task:
         return total / len(X), wrong / len(X)
 
 
-def network(job: dict[str, Any], candidate: Candidate, dtype: torch.dtype) -> nn.Sequential:
-    """The net with the weights [V, c] of each layer of the start's file."""
+class Joined(nn.ModuleList):
+    """Layers one after the other; skips: pairs [i, j], what layer i + 1 reads (0: the inputs) is added to that of j."""
+
+    def __init__(self, layers: Sequence[nn.Module], skips: Sequence[Sequence[int]]) -> None:
+        super().__init__(layers)
+        self.joins: dict[int, list[int]] = {}
+        for i, j in skips:
+            self.joins.setdefault(j, []).append(i)
+
+    def forward(self, X: torch.Tensor) -> torch.Tensor:
+        reads = [X]
+        for j, layer in enumerate(self, 2):
+            reads.append(sum((reads[i] for i in self.joins.get(j, ())), layer(reads[-1])))
+        return reads[-1]
+
+
+def network(job: dict[str, Any], candidate: Candidate, dtype: torch.dtype) -> nn.Module:
+    """The net with the weights [V, c] of each layer of the start's file; "norm": batch normalisation of its layers."""
     with np.load(candidate["start"]) as file:
         weights = [file[f"W{i}"] for i in range(len(file.files))]
-    layers: list[nn.Module] = []
+    layers = []
     for i, W in enumerate(weights):
         layer = nn.Linear(W.shape[1] - 1, W.shape[0], dtype=dtype)
         with torch.no_grad():
             layer.weight.copy_(torch.from_numpy(W[:, :-1]))
             layer.bias.copy_(torch.from_numpy(W[:, -1]))
-        layers.append(layer)
-        if i + 1 < len(weights):
-            layers.append(ACTIVATIONS[job["activations"][i]]())
-    return nn.Sequential(*layers)
+        bent = [ACTIVATIONS[job["activations"][i]]()] if i + 1 < len(weights) else []
+        norm = [nn.BatchNorm1d(len(W), dtype=dtype)] if bent and candidate.get("norm") else []
+        layers.append([layer, *norm, *bent])
+    if job.get("skips"):
+        return Joined([nn.Sequential(*own) for own in layers], job["skips"])
+    return nn.Sequential(*(m for own in layers for m in own))
+
+
+def predictive_coding(*args: Any) -> Iterator[None]:
+    """Of coding.py, which needs pcx and jax."""
+    import coding
+
+    return coding.predictive_coding(*args)
 
 
 def minibatches(task: Task, net: nn.Module, candidate: Candidate, rank: int, ranks: int) -> Iterator[None]:
@@ -157,6 +184,7 @@ OPTIMISERS: dict[str, Callable[..., Iterator[None]]] = {
     **dict.fromkeys(MADE, minibatches),
     "lbfgs": lbfgs,
     "hessian_free": hessian_free,
+    "predictive_coding": predictive_coding,
 }
 
 

@@ -86,6 +86,12 @@ def seeds(config: str, about: float, name: str = "", *settings: str) -> list[Ste
     ]
 
 
+def deep_net(net: str, about: float) -> Step:
+    """Ways of MAC, Adam and predictive coding on a deep net of labels, which needs torch, jax and pcx."""
+    limits = ("--tasks", "labels", "--seconds", "30", "--output", "{OUTPUT}", "--json", "{OUTPUT}/rows.json")
+    return Step(f"deep-{net}", ("run/bench/deep.py", "--nets", net, *limits), rows_of, about)
+
+
 def codes(data: str, about: float, *more: str) -> Step:
     """Codes of bits for retrieval, which needs torch, faiss-cpu and rabitqlib for all of its rivals."""
     command = ("run/bench/hashing.py", data, *more, "--json", "{OUTPUT}/rows.json")
@@ -140,6 +146,7 @@ BENCHMARKS = [
     Benchmark("growth", [Step("growth", GROWTH, rows_of, 400.0)]),
     compared("rivals", 2400.0, "--slices", "30"),
     compared("tasks", 600.0),
+    Benchmark("deep", [deep_net("residual-128", 900.0), deep_net("plain-128", 900.0), deep_net("narrow-12", 200.0)]),
     Benchmark("hashing", [codes("usps", 150.0), codes("coil", 300.0), codes("descriptors", 9000.0)]),
     Benchmark(
         "shapes",

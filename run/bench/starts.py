@@ -37,6 +37,7 @@ def write_task(folder: Path, config: str, settings: Sequence[str]) -> dict[str, 
                     "data": str(folder / f"data-{name}.npz"),
                     "activations": list(plan.resolved.activations),
                     "loss": plan.resolved.settings["model.loss"],
+                    "skips": plan.resolved.settings["model.skips"],
                     "start": str(folder / f"start-{name}.npz"),
                 }
             )

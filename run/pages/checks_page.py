@@ -37,7 +37,7 @@ steps of stochastic MAC and baselines are put together from parts of it that oth
 "Found" is the largest difference, relative to the largest number of the independent computation, of so many
 comparisons; docs/algorithms/checks.json names the test of each. Tests fail above 1e-12, or above the bound in brackets.
 Complex steps, Im f(x + ih) / h with h = 1e-30, subtract nothing, and are exact to rounding. Laws without a formula (no
-half step raises E_Q; any number of ranks gives the same bits) are other tests.
+half step raises E_Q + ridge; any number of ranks gives the same bits) are other tests.
 """
 
 END = """`multipliers of the path` is no rounding error, but what is left at mu = 1e5 of a deviation that falls like 1 /

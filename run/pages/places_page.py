@@ -27,8 +27,7 @@ from macmpi.demand import Demand  # noqa: E402
 from macmpi.parallel.placement import PLACEMENTS  # noqa: E402
 from macmpi.plan.resolve import Refused  # noqa: E402
 from macmpi.solvers import W_SOLVERS  # noqa: E402
-from macmpi.solvers.centres import TRAINERS  # noqa: E402
-from macmpi.solvers.fitters import FITTERS  # noqa: E402
+from macmpi.solvers.fitters import FITTERS, TRAINERS  # noqa: E402
 
 LAYERS: dict[str, Keys] = {
     "dense": {"model.activation": "tanh"},
@@ -84,7 +83,7 @@ Reasons = dict[str, list[str]]
 
 ALIKE = {
     r'a layer \(\w+\) is fitted by "\w+", which needs': "a layer is fitted by a fitter, which needs",
-    r"(holds a layer without derivatives) \(\w+\)": r"\1",
+    r"(a layer without derivatives) \(\w+\)": r"\1",
 }
 """Reasons that differ in the name of a layer alone are one."""
 

@@ -33,7 +33,7 @@ from macmpi.parallel.team import Team
 from macmpi.results import model_file
 from macmpi.results.model import Model
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
-from macmpi.solvers.centres import TRAINERS, KMeans, Subset
+from macmpi.solvers.fitters import TRAINERS, KMeans, Subset
 from macmpi.typing import Array
 
 pytestmark = pytest.mark.filterwarnings("error")

@@ -124,6 +124,18 @@ TABLE = {
         ({"method.name": "mac"},),
         '`method.name = "alternating"`',
     ),
+    "halves that sites leave codewords in": Row(
+        HALVES | {"model.activation": ["quantise", "linear"], "model.words": 8, "model.sites": ["none", "after"]},
+        ('method.name = "alternating" does not go with', "(quantiser)", 'use method.name = "mac"'),
+        ({"method.name": "mac", "model.sites": "after"},),
+        '`method.name = "alternating"`',
+    ),
+    "a code of bits between halves": Row(
+        HALVES | {"model.activation": ["binary", "tanh"]},
+        ('method.name = "alternating" does not go with', "(binary)", 'use method.name = "mac"'),
+        ({"method.name": "mac"},),
+        '`method.name = "alternating"`',
+    ),
     **{
         f"alternating and {key}": Row(
             {**SELECTED, "method.name": "alternating", "selection.criterion": "none", "selection.epsilon2": [], **keys},

@@ -27,7 +27,7 @@ from macmpi.plan import directions
 from macmpi.plan.plan import Plan
 from macmpi.plan.selectable import CRITERIA
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS, Thresholded, cholesky
-from macmpi.solvers.centres import TRAINERS
+from macmpi.solvers.fitters import TRAINERS
 from macmpi.typing import Array
 
 tiles.GRAM_WHOLE, tiles.GRAM_ROWS = 40, 12

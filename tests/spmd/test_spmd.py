@@ -21,8 +21,7 @@ from macmpi.config.model import Site
 from macmpi.nets.losses import LOSSES
 from macmpi.plan.selectable import CRITERIA
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
-from macmpi.solvers.centres import TRAINERS
-from macmpi.solvers.fitters import FITTERS
+from macmpi.solvers.fitters import FITTERS, TRAINERS
 
 EVERYWHERE, SOME = "MACMPI_TEST_EVERYWHERE" in os.environ, "MACMPI_TEST_CHOICES" in os.environ
 LIMIT = 1800.0 if EVERYWHERE else 500.0

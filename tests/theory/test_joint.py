@@ -142,7 +142,7 @@ def test_draws_have_the_metric_as_their_covariance() -> None:
     joint, state, _ = system_of("fewer units than outputs")
     problem = z_problem(joint, np.zeros(20_000, int), state)
     arrow = arrow_of(problem)
-    *_, (_, _, U) = arrow.draws(stream(0, "test"))
+    *_, (_, U) = arrow.draws(stream(0, "test"))
     first = arrow_of(z_problem(joint, slice(0, 1), state))
     S = np.stack([first.solved(row[None])[0] for row in np.eye(U.shape[1])])
     assert_allclose(U.T @ U / len(U), S, rtol=0.0, atol=6.0 / np.sqrt(len(U)))

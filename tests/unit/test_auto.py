@@ -13,16 +13,39 @@ from launch.here import run_here
 from plans import plan_of
 
 from macmpi import UsageError, config
-from macmpi.config.auto import decide
+from macmpi.config.auto import Sizes, decide
 from macmpi.config.model import LAYERS, Activation
 from macmpi.config.tables import PAPER_DEFAULTS
+from macmpi.config.whole import ignored, with_value
 from macmpi.data.gathered import FEW, with_loss
+from macmpi.plan.plan import make_plan
+from macmpi.plan.resolve import resolve_in_span
+from macmpi.training.explanation import explanation
 
 ALWAYS = ("method.name", "model.hidden", "model.activation", "model.loss", "start.method")
 """Keys with "auto" that nothing but the sizes of the data is needed for."""
 
 OF_MAC = (*(f"penalty.{key}" for key in PAPER_DEFAULTS), "method.acceleration", "model.sites")
 """Those that full MAC alone reads."""
+
+SAID: dict[str, Any] = {"data.scale": "none", "model.sites": "none", "model.fitters": "linear_svm"}
+SAID |= dict.fromkeys(("run.finish", "run.refit"), True) | dict.fromkeys(("z_step.solver", "w_step.solver"), "newton")
+SAID |= {"penalty.ridge_scale": "unit", "method.acceleration": "none", "stochastic.averaging": 0.5}
+SAID |= dict.fromkeys((*(f"penalty.{key}" for key in PAPER_DEFAULTS), "stochastic.ridge", "stochastic.parts"), 3) | SAID
+"""A value of each key that may say "auto" in a run."""
+
+EXPLAINED: list[dict[str, dict[str, Any]]] = [
+    {},
+    {"stochastic": {"batch": "all"}},
+    {"method": {"name": "mac"}},
+    {"method": {"name": "lbfgs"}},
+    {"model": {"hidden": [7, 3], "activation": ["binary", "relu"]}},
+    {"penalty": {"stop": "gradient"}},
+    {
+        "method": {"name": "alternating"},
+        "model": {"hidden": [5, 2, 5], "activation": ["rbf", "linear", "rbf"], "sites": ["none", "after", "none"]},
+    },
+]
 
 WORDS = ("kmeans", "subset", "points")
 """How centres are found."""
@@ -56,6 +79,20 @@ def test_nothing_is_left_open_and_what_is_given_stays(tables: dict[str, Any]) ->
         }
         assert decide(found, n_in, autoencoder) == (found, [])
         assert all(d.why for d in decisions)
+
+
+@pytest.mark.parametrize("autoencoder", [False, True])
+@pytest.mark.parametrize("tables", EXPLAINED, ids=str)
+def test_each_auto_that_a_run_reads_is_explained(tables: dict[str, Any], autoencoder: bool) -> None:
+    """A line of --explain, or a comment, has every such key."""
+    sizes = Sizes(6, 6 if autoencoder else 1, 200, 50, autoencoder)
+    of = resolve_in_span(config.validate(tables, "this test"), sizes)
+    lines = explanation(make_plan(of, 200, 50, 1), sizes)
+    said = {line.removeprefix("# ").partition(":")[0] for line in lines}
+    left = [key for key, value in of.settings.items() if value == "auto"]
+    settled = with_value(of.config, "run.finish", of.finishing is not None)
+    assert {key for key in left if key not in ignored(with_value(settled, key, SAID[key]))} <= said
+    assert "data.scale" in left
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ The output layer of Adam's net is multiplied by a factor after some iteration, w
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -166,6 +167,21 @@ def test_resumed_a_run_that_went_wrong_says_so_again(more: int, spoil: Spoil, tm
     again = run_here(*words, 3 + more, "--resume", "auto", cwd=tmp_path, code=70)
     assert ("as training went wrong: nothing is left to go on from" in again.err) is (not more)
     assert "is finished" not in again.out + again.err
+
+
+@pytest.mark.parametrize("factor", [0.5, 1e3])
+def test_a_run_of_which_no_iteration_was_better_fails_where_it_ends_far_off(
+    factor: float, spoil: Spoil, tmp_path: Path
+) -> None:
+    """Also where an iteration was better than the start: all are worse than the constant, which the model gives."""
+    np.savez(tmp_path / "points.npz", X=X[:60], Y=Y[:60], X_val=HELD[0], Y_val=HELD[1])
+    (tmp_path / "run.toml").write_text('data = "points.npz"\nmodel.hidden = [6]\nmodel.activation = "tanh"\n')
+    words = "run.toml", "--output", "run", "--set", "method.name=adam", "--set", "baseline.rate=1e-3"
+    spoil(2, start=30.0, factor=factor)
+    said = run_here(*words, "--iterations", 3, cwd=tmp_path, code=70 if factor > 1.0 else 0).err
+    assert ("the model gives the best constant" in said) is (factor > 1.0)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "curve.jsonl").read_text().splitlines()]
+    assert lines[2]["E1_val"] < lines[0]["E1_val"]
 
 
 # --- none -------------------------------------------------------------------------------------------------------------

@@ -32,6 +32,13 @@ HASHES = [
 ]
 """A hash function, and a search by estimates."""
 
+DEEP: list[Found] = [
+    {"net": "linear", "task": "labels", "best": 0.1},
+    {"net": "n", "task": "labels", "way": "stochastic MAC", "best": 0.05, "seconds": 2.0, "near": None, "ours": 2.0},
+    {"net": "n", "task": "labels", "way": "Adam", "best": 0.04, "seconds": 9.0, "near": 3.0, "ours": None},
+]
+"""A linear model, and two ways of training a deep net."""
+
 PATH_KEYS = ("gradient_E_Q", "gradient_E1", "multipliers_lack", "constraint")
 
 
@@ -100,6 +107,7 @@ def outcome(step: Step, random: np.random.Generator) -> Found:
     timings = [{"ranks": r, **timed, "start": 0.4} for r in (1, 2, 2)]
     sizes = [{"points": n, "method": m, "seconds": [3.0, 0.5], "memory": "1 MB"} for m in "ab" for n in (10, 1000)]
     rows = sizes if "growth.py" in step.command[0] else HASHES if "hashing.py" in step.command[0] else timings
+    rows = DEEP if "deep.py" in step.command[0] else rows
     if "compare.py" in step.command[0]:
         rows = SHAPES if "shapes" in step.command else RIVALS
     return {

@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits, make_friedman1
 import macmpi
 import macmpi.state
 from macmpi import UsageError
-from macmpi.data.scaling import Rows, Scaling, ScalingRule
+from macmpi.data.scaling import ColumnStatistics, Scaling, ScalingRule
 from macmpi.results.model import Model
 from macmpi.sklearn import MACAutoencoder, MACClassifier, MACRegressor
 
@@ -66,8 +66,8 @@ def test_the_scaling_of_all_pieces_is_that_of_all_points() -> None:
         def mean(function: Any) -> Any:
             return (A if function is None else function(A)).mean(axis=0)
 
-        rows = Rows(A.min(axis=0), A.max(axis=0), np.full(4, len(A)), A, mean, np.full(4, float(len(A))))
-        return rows.scaling(ScalingRule(kind, like=like, running=True))
+        columns = ColumnStatistics(A.min(axis=0), A.max(axis=0), np.full(4, len(A)), A, mean, np.full(4, float(len(A))))
+        return columns.scaling(ScalingRule(kind, like=like, running=True))
 
     for kind in ("robust", "standard", "range"):
         running = None

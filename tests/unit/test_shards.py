@@ -144,13 +144,13 @@ def test_every_choice_of_points_is_that_of_one_process(name: str, keys: dict[str
 @pytest.mark.parametrize("name", ["split by the file", "drawn"])
 def test_no_row_is_read_by_two_ranks(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[tuple[str, int], set[int]] = {}
-    read = parts.Part.raw
+    read = parts.DataPart.raw
 
-    def noted(part: parts.Part, places: slice) -> np.ndarray:
+    def noted(part: parts.DataPart, places: slice) -> np.ndarray:
         seen.setdefault((part.name, threading.get_ident()), set()).update(np.asarray(part.rows[places]).tolist())
         return read(part, places)
 
-    monkeypatch.setattr(parts.Part, "raw", noted)
+    monkeypatch.setattr(parts.DataPart, "raw", noted)
     config = Data(write(tmp_path, FILES[name]))
     loaded(config, 3)
     for name in {name for name, _ in seen}:
@@ -169,15 +169,15 @@ def test_scaling_reads_no_training_row_more_often_than_its_kind_needs(
 ) -> None:
     """Once for ranges, means and the sample, once for squares, once for means of compressed tails, and to fill."""
     reads: dict[tuple[str, int], int] = {}
-    read, lock = parts.Part.raw, threading.Lock()
+    read, lock = parts.DataPart.raw, threading.Lock()
 
-    def noted(part: parts.Part, places: slice) -> np.ndarray:
+    def noted(part: parts.DataPart, places: slice) -> np.ndarray:
         with lock:
             for place in ((part.name, row) for row in np.asarray(part.rows[places]).tolist()):
                 reads[place] = reads.get(place, 0) + 1
         return read(part, places)
 
-    monkeypatch.setattr(parts.Part, "raw", noted)
+    monkeypatch.setattr(parts.DataPart, "raw", noted)
     loaded(Data(write(tmp_path, FILES[name])), 3)
     assert max(reads.values()) == passes
 
@@ -388,6 +388,6 @@ def test_a_part_reads_runs_and_no_wider_gap_along() -> None:
 
     rows = np.array([3, 4, 4 + parts.GAP, 5 + 2 * parts.GAP])
     kept = parts.RowSet(np.packbits(np.isin(np.arange(N), rows)))
-    found = parts.Part(X.view(Source), kept, "X").raw(slice(0, len(rows)))
+    found = parts.DataPart(X.view(Source), kept, "X").raw(slice(0, len(rows)))
     assert_array_equal(found, X[rows])
     assert read == [(3, 5 + parts.GAP), (5 + 2 * parts.GAP, 6 + 2 * parts.GAP)]

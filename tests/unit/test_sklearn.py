@@ -88,6 +88,8 @@ def test_codes_and_their_reconstructions() -> None:
     assert_allclose(found.inverse_transform(codes), found.model_.predict(X), rtol=1e-12)
     residual = np.square(found.inverse_transform(codes) - X).sum() / np.square(X - X.mean(axis=0)).sum()
     assert_allclose(found.score(X), 1.0 - residual, rtol=1e-9)
+    twice = np.arange(len(X)) % 2 + 1
+    assert_allclose(found.score(X, sample_weight=twice), found.score(np.repeat(X, twice, axis=0)), rtol=1e-9)
 
 
 def test_tools_of_scikit_learn_take_it() -> None:

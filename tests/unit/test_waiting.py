@@ -52,7 +52,9 @@ def test_a_rank_sleeps_the_longer_the_longer_it_waits_and_the_more_share_its_cor
 
 
 def test_ranks_for_each_core_are_those_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launchers.os, "cpu_count", lambda: 2)
+    """The cores that affinity and control group leave them, as `launchers.cores` knows them."""
+    monkeypatch.setattr(launchers.os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(launchers, "cores", lambda: 2)
     monkeypatch.setattr(launchers.os, "environ", {"MPI_LOCALNRANKS": "12", "PMI_SIZE": "24"})
     assert launchers.sharing() == 6.0
 

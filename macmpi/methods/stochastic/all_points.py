@@ -69,11 +69,10 @@ class AllPoints(Stochastic):
         passed = self._passed or self._pass(rows, state)
         error, before = self._objective(passed, ridge, state), state.weights.copy()
         points = Points(rows, passed.tapes, passed.n, ridge, self.damping.of_length(own.damping, passed.loss) + ridge)
-        if own.steps % tuned.REMADE_WHOLE == 0 or not own.step.any():
-            damping = self.damping.of_inverses(own.damping, passed.loss) + ridge
-            self.curvature.note(passed.tapes, passed.probed, state)
-            self.curvature.refresh(passed.tapes, passed.probed, damping, state)
-            self.curvature.complete(state)
+        damping = self.damping.of_inverses(own.damping, passed.loss) + ridge
+        self.curvature.note(passed.tapes, passed.probed, state)
+        self.curvature.refresh(passed.tapes, passed.probed, damping, state)
+        self.curvature.complete(state)
         own.step, predicted = self._planned(passed, points, state)
         del passed, points
         for halvings in range(tuned.HALVINGS_WHOLE + 1):

@@ -143,7 +143,7 @@ def leading(A: Array, known: Array, j: int) -> Spectrum:
     known: eigenvectors to begin at, or zeros; then random ones of a stream of j.  Cost: 2 d^2 r flops for each of two
     products, of five without a beginning.  Collective: no.
     """
-    times, V = tuned.PRODUCTS_WARM, known
+    times, V = 1, known
     if not known.any():
         times, V = tuned.PRODUCTS_COLD, stream(0, "eigenvectors", j).standard_normal(known.shape).astype(known.dtype)
     for _ in range(times):

@@ -53,7 +53,7 @@ class Stochastic(TrainingMethod[StochasticState]):
         self.directions = moving.Directions(self.curvature, self._scaled_points(0))
         self.moves = moving.Moves(team, self.directions.places)
         classes = plan.chain.n_out if plan.resolved.loss.labels else 0
-        slope = team.from_root(lambda: opening.slope(plan.chain))
+        slope = team.from_root(lambda: opening.share(plan.chain) * opening.slope(plan.chain))
         self.damping = Damping(classes, slope, keys.damping, data.autoencoder, batch, forms.dense_autoencoder)
         self.schedule = Schedule(self.minibatches, keys.averaging, forms.dense_autoencoder)
         heavy = None if data.weights is None else data.weights * (plan.n_train / self.parts.points.weight)
@@ -84,7 +84,7 @@ class Stochastic(TrainingMethod[StochasticState]):
         began, chain = now(), self.plan.chain
         flat = random_weights(self.plan, 1.0, seed).astype(self.plan.dtype)
         weights, sample = self.layout.blocks(flat), self._sample()
-        if not range_ and self.data.autoencoder and opening.carries(chain):
+        if not range_ and opening.carries(chain, self.data.autoencoder):
             opening.start_layers(chain, weights, sample)
         else:
             opening.scale_random(chain, weights, range_)

@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from macmpi.methods.stochastic import start as opening
 from macmpi.parallel.streams import stream
 from macmpi.parallel.tiles import Tile
 from macmpi.plan import tuned
@@ -180,12 +181,15 @@ class RidgeSchedule:
         """The ridge of a config, a number or "auto", for all points so far.
 
         An autoencoder has none, for its code holds its weights back, unless each step is of all points, whose noise
-        would do so too.
+        would do so too.  Nor have deep nets: a little less of each layer is nothing of all.
         """
         of, asked = plan.resolved, plan.resolved.stochastic.ridge
         if asked != "auto":
             return cls(float(asked))
         n = of.before + plan.n_train
+        deep = opening.carries(plan.chain, False) and (not of.autoencoder or opening.share(plan.chain) < 1.0)
+        if deep and not plan.chain.added:
+            return cls(0.0)
         if of.autoencoder:
             return cls(tuned.RIDGE_WHOLE / n, tuned.RIDGE_FALL_WHOLE) if of.whole_steps else cls(0.0)
         return cls(min(tuned.RIDGE_SHARE * plan.chain.n_in, tuned.RIDGE_PRIOR) / n, tuned.RIDGE_FALL)

@@ -97,10 +97,10 @@ class Sample:
         (total,) = (self.over if exact else self.roughly)(lambda rows: (gram(A[rows]),))
         return np.asarray(total / total[-1, -1], np.float64)
 
-    def fit(self, map_: Map, A: Array, T: Array, W: Array) -> None:
-        """W <- argmin sum_n ||t_n - W [a_n, 1]||^2 + START_RIDGE ||V||^2, W = [V, c]: each rank solves for some units.
+    def fit(self, map_: Map, A: Array, T: Array, W: Array, less: float = 1.0) -> None:
+        """W <- argmin sum_n ||t_n - W [a_n, 1]||^2 + less^2 START_RIDGE ||V||^2, W = [V, c], each rank some units.
 
-        A, T: inputs and targets of the map, a row a point of the sample.
+        A, T: inputs and targets of the map, a row a point of the sample.  less: what A has of the usual deviation.
         Collective: yes.  Cost: D^3 / 3 flops, and 2 D^2 h assigned to ranks.
         """
         apart = min(T.shape[1] // len(W), tuned.START_APART)
@@ -110,8 +110,9 @@ class Sample:
             return gram(inputs), adjoint(T[rows][::apart].reshape(-1, len(W)), inputs)
 
         G, crossed = self.roughly(part)
-        added = np.full(len(G), tuned.START_RIDGE + jitter(G, 0.0, A.dtype))
-        added[-1] -= tuned.START_RIDGE
+        ridge = less**2 * tuned.START_RIDGE
+        added = np.full(len(G), ridge + jitter(G, 0.0, A.dtype))
+        added[-1] -= ridge
         lower = regular_factor(G, added)
         runs = [run.rows for run in cut(len(crossed), RUNS)]
         W[:] = self.in_pieces.rows(runs, len(G), lambda i: solve_rows(lower, crossed[runs[i]]))
@@ -136,9 +137,12 @@ def scale_random(chain: Chain, weights: list[Array], range_: float) -> None:
     """
     tied = any("transposed" in m.capabilities for m in chain.maps)
     for block, W in enumerate(weights):
-        W *= range_ or (
-            tuned.START_RANGE_TIED if tied else tuned.START_RANGES.get(_after(chain, block), tuned.START_RANGE)
-        )
+        W *= range_ or (tuned.START_RANGE_TIED if tied else _range(_after(chain, block)))
+
+
+def _range(after: str) -> float:
+    """The range of random weights before an activation."""
+    return tuned.START_RANGES.get(after, tuned.START_RANGE)
 
 
 def code_of(chain: Chain) -> int | None:
@@ -204,18 +208,40 @@ class Components(NamedTuple):
     directions: Array
 
 
-def carries(chain: Chain) -> bool:
-    """Tells whether all layers are dense, of weights of their own, with known activations between.  Collective: no."""
-    numbers = chain.whole.blocks
-    dense = all(map(is_dense, chain.blocks))
+def carries(chain: Chain, autoencoder: bool) -> bool:
+    """Tells whether layers carry components: of an autoencoder, or of more than PASSED hidden layers.
+
+    Each random layer would lose a share of what points differ in.  Collective: no.
+    """
+    return plain(chain) and (autoencoder or len(chain.layer_sizes) - 2 > tuned.PASSED)
+
+
+def plain(chain: Chain) -> bool:
+    """Tells whether all layers are dense, of weights of their own, with known activations between, or added to skips.
+
+    Collective: no.
+    """
+    numbers, joins = chain.whole.blocks, ("copy", "add") if chain.added else ()
+    dense = all(is_dense(m.own) for m in chain.blocks)
     alone = len([b for b in numbers if b is not None]) == len(chain.blocks) == len(chain.layer_sizes) - 1
-    bent = [m for m, block in zip(chain.maps, numbers, strict=True) if block is None]
-    plain = all(m.own is m for m in chain.maps) and all(is_function(m.trained_as) for m in bent)
-    return dense and alone and plain and not any(chain.reads) and chain.ends_affine
+    between = [m for m, block in zip(chain.maps, numbers, strict=True) if block is None and m.own.kind not in joins]
+    known = all(is_function(m.trained_as) for m in between) and (bool(joins) or all(m.own is m for m in chain.maps))
+    return dense and alone and known and not any(chain.reads) and chain.ends_affine
+
+
+def share(chain: Chain) -> float:
+    """The share of the usual deviation of what layers carry: of more than DEEP hidden layers the root of DEEP / layers.
+
+    A layer distorts by the square of the deviation, and a deep net has the sum, unless skips go past.  With or without
+    skips each layer has less to change, so the first damping has the square of this share.  Collective: no.
+    """
+    hidden = len(chain.layer_sizes) - 2
+    return float((tuned.DEEP / hidden) ** 0.5) if hidden > tuned.DEEP and plain(chain) else 1.0
 
 
 def start_layers(chain: Chain, weights: list[Array], sample: Sample) -> None:
-    """All layers but the last, in place.  weights: at first uniform within 1 / sqrt(fan-in).
+    """All layers but the last, in place; those that are added to skips stay random.  weights: at first uniform within
+    1 / sqrt(fan-in), those that are added less.
 
     Inputs that do not vary leave weights as they are.  Collective: yes.
     Cost: an eigen-decomposition (D, D), and for each layer that carries n d^2 + d^3 / 3 flops.
@@ -224,19 +250,23 @@ def start_layers(chain: Chain, weights: list[Array], sample: Sample) -> None:
     found = components_of(of_X)
     if not sample.in_pieces.agreed(np.array([found.variances[0]]))[0] > 0.0:
         return
-    kept = chain.n_in
+    kept, less = chain.n_in, 1.0 if chain.added else share(chain)
     for block, W in enumerate(weights[:-1]):
         place, after = chain.whole.blocks.index(block), _after(chain, block)
-        A, width = sample.through(chain, weights, place), W.shape[1] - 1
+        if block in chain.added:
+            W *= _range(after)
+            continue
+        width = W.shape[1] - 1
+        A = sample.through(chain, weights, place)[:, :width]
         kept = min(kept, len(W))
         if len(W) > width:
             spread(W, of_X if block == 0 else sample.second_moments(A, exact=False), _scale(after))
         else:
-            V, c = carrying(found, W[:, :kept], after)
+            V, c = carrying(found, W[:, :kept], after, less if block + 2 < len(weights) else 1.0)
             if block == 0:
                 W[:, :-1], W[:, -1] = V, c
             else:
-                sample.fit(chain.maps[place], A, sample.mapped(V, c), W)
+                sample.fit(chain.maps[place].own, A, sample.mapped(V, c), W, less)
 
 
 def components_of(G: Array) -> Components:
@@ -246,16 +276,16 @@ def components_of(G: Array) -> Components:
     return Components(mean, np.maximum(variances, 0.0), directions)
 
 
-def carrying(found: Components, drawn: Array, after: str) -> tuple[Array, Array]:
+def carrying(found: Components, drawn: Array, after: str, less: float = 1.0) -> tuple[Array, Array]:
     """V (h, D) and c (h,): V x + c are the leading m components, rotated, before the activation `after`.
 
-    drawn: (h, m) random numbers; its QR decomposition gives the rotation.
+    drawn: (h, m) random numbers; its QR decomposition gives the rotation.  less: the share of the usual deviation.
     """
     m = drawn.shape[1]
     Q, _ = np.linalg.qr(np.asarray(drawn, np.float64))
     spreads = np.sqrt(Q**2 @ found.variances[:m])
     length = tuned.CARRIED * _scale(after) / np.sqrt(np.mean(spreads**2))
-    V = length * (Q @ found.directions[:m])
+    V = less * length * (Q @ found.directions[:m])
     shift = tuned.SHIFT * length * spreads if after in tuned.ONE_SIDED else 0.0
     return V, shift - V @ found.mean
 

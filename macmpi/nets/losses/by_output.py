@@ -131,7 +131,7 @@ def metric(M: float | Array, dtype: np.dtype | type = np.float64) -> Metric:
 
 
 def times(C: Array, M: Array, out: Array | None = None) -> Array:
-    """M c for each row c of C (n, H)."""
+    """M c for each row c of C (n, H), or of (n, L, H)."""
     return np.matmul(C, M, out=out) if M.ndim == 2 else np.multiply(C, M, out=out)
 
 

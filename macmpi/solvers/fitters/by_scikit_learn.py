@@ -17,12 +17,26 @@ LARGEST = 6.0
 
 
 class ByScikitLearn:
-    """A fitter that calls scikit-learn, and may raise the error of its segment."""
+    """A fitter that calls scikit-learn, and may raise the error of its segment.
+
+    Warnings of iterations that end early, and of systems that are nearly singular, are nobody's concern.
+    """
 
     targets: ClassVar[frozenset[str]] = frozenset({"numbers"})
     descends: ClassVar[bool] = False
     library: ClassVar[str] = "sklearn"
     handles: ClassVar[Demands] = frozenset({Demand.WEIGHTED})
+
+    def fit(
+        self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream, weights: Array | None = None
+    ) -> Array:
+        """Weights as `Fitter.fit` gives them, whatever those at the start are."""
+        with warnings.catch_warnings(action="ignore"):
+            return self.fitted(map, inputs, targets, random, weights)
+
+    def fitted(self, map: Any, inputs: Array, targets: Array, random: Stream, weights: Array | None) -> Array:
+        """The weights of a map.  weights: of the points, (N,), None where all are 1."""
+        raise NotImplementedError
 
 
 def seed_of(random: Stream) -> int:
@@ -42,9 +56,7 @@ class GrowsTrees(ByScikitLearn):
 class Forest(GrowsTrees):
     """Random forest regression: the mean of trees, each grown on a bootstrap sample (Breiman 2001)."""
 
-    def fit(
-        self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream, weights: Array | None = None
-    ) -> Array:
+    def fitted(self, map: Any, inputs: Array, targets: Array, random: Stream, weights: Array | None) -> Array:
         return self.fit_rows(map, slice(0, map.trees), inputs, targets, random, weights)
 
     def fit_rows(
@@ -70,9 +82,7 @@ class Boosted(GrowsTrees):
 
     rate: float = 0.1
 
-    def fit(
-        self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream, weights: Array | None = None
-    ) -> Array:
+    def fitted(self, map: Any, inputs: Array, targets: Array, random: Stream, weights: Array | None) -> Array:
         from sklearn.tree import DecisionTreeRegressor
 
         mean = np.average(targets, axis=0, weights=weights)
@@ -114,17 +124,14 @@ class KernelRidge(ByScikitLearn):
     alpha: float = 0.1
     kinds: ClassVar[frozenset[str]] = frozenset({"kernels"})
 
-    def fit(
-        self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream, weights: Array | None = None
-    ) -> Array:
+    def fitted(self, map: Any, inputs: Array, targets: Array, random: Stream, weights: Array | None) -> Array:
         from sklearn.kernel_approximation import Nystroem
         from sklearn.linear_model import Ridge
 
         count, seed = min(map.examples, len(inputs)), seed_of(random)
         A, T = inputs.astype(np.float64), targets.astype(np.float64)
         kernel = Nystroem(gamma=1.0 / map.width**2, n_components=count, random_state=seed).fit(A)
-        with warnings.catch_warnings(action="ignore"):  # of a system that is nearly singular
-            ridge = Ridge(self.alpha, fit_intercept=False).fit(kernel.transform(A), T, sample_weight=weights)
+        ridge = Ridge(self.alpha, fit_intercept=False).fit(kernel.transform(A), T, sample_weight=weights)
         found = np.zeros(map.parameter_shape)
         found[:count, : map.n_in] = kernel.components_
         found[:count, map.n_in :] = kernel.normalization_.T @ np.atleast_2d(ridge.coef_).T
@@ -141,7 +148,7 @@ class Nearest(ByScikitLearn):
     kinds: ClassVar[frozenset[str]] = frozenset({"nearest_neighbours"})
     handles: ClassVar[Demands] = frozenset()
 
-    def fit(self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream) -> Array:
+    def fitted(self, map: Any, inputs: Array, targets: Array, random: Stream, weights: Array | None) -> Array:
         from sklearn.neighbors import KNeighborsRegressor
 
         A, T = inputs.astype(np.float64), targets.astype(np.float64)
@@ -166,9 +173,7 @@ class LinearSVM(Classifies):
     Of labels the margins are scaled alike, so that they are the logits of the least cross-entropy.
     """
 
-    def fit(
-        self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream, weights: Array | None = None
-    ) -> Array:
+    def fitted(self, map: Any, inputs: Array, targets: Array, random: Stream, weights: Array | None) -> Array:
         from sklearn.svm import LinearSVC
 
         W = one_by_one(lambda: LinearSVC(C=self.C, random_state=0), inputs, targets, weights)
@@ -180,9 +185,7 @@ class LinearSVM(Classifies):
 class Logistic(Classifies):
     """Logistic regression: of labels multinomial, of bits each by itself."""
 
-    def fit(
-        self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream, weights: Array | None = None
-    ) -> Array:
+    def fitted(self, map: Any, inputs: Array, targets: Array, random: Stream, weights: Array | None) -> Array:
         from sklearn.linear_model import LogisticRegression
 
         def model() -> Any:
@@ -193,8 +196,7 @@ class Logistic(Classifies):
             return one_by_one(model, inputs, targets, weights)
         W = np.zeros(map.parameter_shape)
         W[:, -1] = -LARGEST  # a class that no point has
-        with warnings.catch_warnings(action="ignore"):  # of iterations that end early
-            found = model().fit(inputs, targets.argmax(axis=1), sample_weight=weights)
+        found = model().fit(inputs, targets.argmax(axis=1), sample_weight=weights)
         W[present] = np.hstack([found.coef_, found.intercept_[:, None]])
         return W
 
@@ -207,8 +209,7 @@ def one_by_one(model: Any, inputs: Array, targets: Array, weights: Array | None 
         if on.all() or not on.any():
             row[-1] = 1.0 if on.all() else -1.0
             continue
-        with warnings.catch_warnings(action="ignore"):  # of iterations that end early
-            found = model().fit(inputs, on, sample_weight=weights)
+        found = model().fit(inputs, on, sample_weight=weights)
         row[:-1], row[-1] = found.coef_[0], found.intercept_[0]
     return W
 
