@@ -3,13 +3,15 @@
 A part of a run (a method, a start, a solver, a schedule, a selection, ...) declares the demands that it handles, and a
 config that demands another is refused (macmpi/plan/resolve.py).  So a new demand is refused by every part until the
 part lists it, and a new part is refused with every demand that it does not list.  To add a demand: a member here, and
-in macmpi/plan/parts.py (a value of a key) or macmpi/plan/demands.py (a net, its data) when a config asks for it, and
-how it is switched off.  SHARDED alone refuses nothing: a solver that does not list it is given rows at hand.
+in macmpi/plan/demands.py when a config asks for it, by the value of a key or by its net, and how it is switched off.
+SHARDED alone refuses nothing: a solver that does not list it is given rows at hand.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 
 class Demand(Enum):
@@ -80,3 +82,31 @@ CONSTRAINTS: Demands = frozenset(
 WAYS: Demands = frozenset({D.SELECTED, D.SELECTED_UNITS, D.GIVEN_START, D.HALVES})
 USUAL = NETS | TARGETS | REGRESSIONS | CONSTRAINTS | WAYS
 """The demands that parts handle unless something is in the way; a new demand is in none of these sets at first."""
+
+Setting = tuple[str, Any]
+"""A key, "table.key", and a value."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A demand, what asks for it, and what switches it off: settings, or words where no setting does."""
+
+    demand: Demand
+    by: str
+    off: tuple[Setting, ...] = ()
+    words: str = ""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a run: the key that names it, or words; what it handles; and what it does, which says why no more.
+
+    others: settings that put another part in its place, the nearest first.  author: the class that declares what it
+    handles, where that is not macmpi's.
+    """
+
+    said: str
+    handles: Demands
+    why: str = ""
+    others: tuple[Setting, ...] = ()
+    author: str = ""

@@ -15,7 +15,7 @@ import numpy as np
 
 from macmpi import UsageError, __version__, many
 from macmpi.config import Config, validate
-from macmpi.config.documented import documented, explanations, listed, scripts, text_of
+from macmpi.config.reading import documented, explanations, listed, scripts, text_of
 from macmpi.config.whole import given, toml
 from macmpi.console import printable, program
 from macmpi.data.dataset import Dataset, Points

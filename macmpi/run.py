@@ -26,7 +26,7 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
     """The command line and the config, refused where they are wrong.  On rank 0, before the others import NumPy."""
     args = parsed("run", argv)
     from macmpi import config as configs
-    from macmpi.config import documented
+    from macmpi.config.reading import read_named
 
     empty = {"--set": "" in args.set, "--output": args.output == "", "--resume": not args.resume}
     for option in (option for option, is_empty in empty.items() if is_empty):
@@ -34,7 +34,7 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
     if args.overwrite and args.resume != "no":
         raise UsageError(f"--overwrite removes the run that --resume {args.resume} would go on from: give one of them")
     args.max_time = process.seconds_left(args.max_time, args.since)
-    given, (args.config, tables) = args.config, documented.read(args.config)
+    given, (args.config, tables) = args.config, read_named(args.config)
     config = configs.validate(tables, f"{args.config} and --set" if args.set else str(args.config), args.set)
     if args.check and args.explain:
         raise UsageError("--check and --explain: give one of them at a time")

@@ -148,7 +148,10 @@ class _Net(BaseEstimator):  # type: ignore[misc]
             OTHERS.reset(token)
 
     def _points(self, X: Any) -> Array:
-        """Points to be predicted, as they were at the fit.  Raises ValueError."""
+        """Points to be predicted, as they were at the fit.  Raises ValueError.
+
+        It is called before `model_` is asked for, so that an estimator without one says that it is not fitted.
+        """
         check_is_fitted(self, "model_")
         return validate_data(self, X, reset=False, accept_sparse="csr")
 

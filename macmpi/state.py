@@ -116,7 +116,7 @@ class History:
     errors: Array = field(default_factory=nothing)
 
     def progress(self, errors: Errors) -> dict[str, Any]:
-        """A decision after these errors compares this (`Progress` in plan/penalty.py), once they are noted."""
+        """A decision after these errors compares this (`Progress` in plan/resolved.py), once they are noted."""
         found = errors.gradients
         slopes = {"gradient": found.penalised, "multipliers": self.multipliers_norm} if found else {}
         moves = {"now": self.e1_val, "move": errors.move, "reference": self.reference, "constraint": errors.constraint}

@@ -26,7 +26,7 @@ from macmpi.parallel.team import Team
 VARIABLE = "MACMPI_FAULT"
 
 PLACES = {
-    "read": "macmpi.config.documented:read",
+    "read": "macmpi.config.reading:read_named",
     "plan": "macmpi.plan.plan:make_plan",
     "data": "macmpi.data.dataset:share",
     "start": "macmpi.training.loop:start",

@@ -87,8 +87,7 @@ COMMANDS = {"run", "predict", "report", "show", "export", "init", "fetch", "doct
 
 MATHEMATICS = (
     *("typing", "reductions", "state", "mac", "nets.", "solvers.", "half_steps.", "methods."),
-    *("plan.plan", "plan.work", "plan.work_lists", "plan.resolved", "plan.penalty"),
-    *("plan.parts", "plan.structure"),
+    *("plan.plan", "plan.work_lists", "plan.resolved", "plan.structure"),
 )
 """Modules, or packages with a dot behind them, that know no MPI, no files and no clocks."""
 
@@ -263,7 +262,6 @@ def test_the_package_itself_imports_nothing() -> None:
         "config/reading",
         "config/model",
         "config/tables",
-        "config/documented",
         "training/__init__",
         "training/lock",
     ):
@@ -576,7 +574,7 @@ def test_few_files_name_where_rows_of_points_live() -> None:
         *("data.source", "data.gathered", "data.checks"),
     }
     assert files_with(re.compile(r"\.sums_alone\b")) <= {
-        *("parallel.placement", "parallel.points", "plan.work", "plan.cost"),
+        *("parallel.placement", "parallel.points", "plan.plan", "plan.cost"),
     }
     assert files_with(re.compile(r"\.spreads\b")) <= {"plan.estimate", "plan.resolve", "training.launch"}
     assert files_with(re.compile(r"\.by_all\b")) <= {"training.run_directory", "training.checkpoint"}

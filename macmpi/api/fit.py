@@ -19,7 +19,7 @@ from macmpi.api.given import Layers, Settings, config_of, flat, keys_given, poin
 from macmpi.api.heard import drawing, in_notebook, listening
 from macmpi.api.on_ranks import fit_on_ranks
 from macmpi.config import Config
-from macmpi.config.documented import found
+from macmpi.config.reading import found
 from macmpi.console import warn
 from macmpi.data.checks import as_array, as_flag
 from macmpi.data.dataset import Points

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from macmpi import UsageError, shown
-from macmpi.config import Config, Data, documented, validate
+from macmpi.config import Config, Data, validate
 from macmpi.config.auto import decide_net
 from macmpi.config.model import GIVEN as MASK_GIVEN
+from macmpi.config.reading import read_named
 from macmpi.config.whole import given as keys_of
 from macmpi.data.checks import as_array, as_inputs
 from macmpi.data.dataset import Points
@@ -118,7 +119,7 @@ def flat(settings: Settings | None) -> dict[str, Any]:
     if isinstance(settings, Config):
         tables: Mapping[Any, Any] = asdict(settings)
     elif isinstance(settings, str | Path):
-        _, tables = documented.read(as_path(settings, "config"))
+        _, tables = read_named(as_path(settings, "config"))
     elif isinstance(settings, Mapping):
         tables = settings
     else:

@@ -168,15 +168,19 @@ def explained(decisions: Sequence[Decision]) -> list[str]:
     return lines
 
 
+def of_half_steps(key: str) -> bool:
+    """Only methods with coordinates read this key, "table.key"."""
+    return key in COORDINATES or key.partition(".")[0] in COORDINATES
+
+
 def _coordinates_asked_for(config: Config) -> str:
     """Says what in a config only a method with coordinates has, or nothing."""
     activations = config.model.activation if isinstance(config.model.activation, list) else [config.model.activation]
     for word in activations:
         if word not in (AUTO, *get_args(Activation), *extensions("macmpi.activations")):
             return f'"{word}" is a layer {"that only half steps train" if word in LAYERS else "of another package"}'
-    for key in given(config):
-        if key in COORDINATES or key.partition(".")[0] in COORDINATES:
-            return f"{key} is given"
+    if key := next(filter(of_half_steps, given(config)), ""):
+        return f"{key} is given"
     start = config.start.method
     return f'start.method = "{start}" begins with coordinates' if start in ("elastic_embedding", "file") else ""
 

@@ -6,8 +6,10 @@ import math
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
+from annotated_types import Ge, Gt, Le, Len, Lt, Predicate
+
 from macmpi import many
-from macmpi.config.tables import Ge, Gt, Le, Len, Lt, NotNegative, PositiveInt, Predicate, Table, Width, extensions
+from macmpi.config.tables import NotNegative, PositiveInt, Table, Width, extensions
 
 Activation = Literal["sigmoid", "tanh", "relu", "leaky_relu", "softmax", "linear"]
 FITTED = ("forest", "boosted", "nearest_neighbours", "kernel_ridge")
@@ -183,11 +185,6 @@ TABLES: dict[str, type] = {"recurrent": Recurrent, "connections": Sparse, "chann
 """The tables that a layer of `hidden` may be, each by the key that none of the others has."""
 
 
-def table_meant(value: dict[str, Any]) -> type:
-    """The table that a layer is meant to be, by its keys; a Convolution where none of them tells."""
-    return next((kind for key, kind in TABLES.items() if key in value), Convolution)
-
-
 Layer = PositiveInt | Convolution | Sparse | Recurrent
 
 
@@ -271,19 +268,12 @@ class Model(Table):
                     what = "names layers" if name == "skips" else "is a list, one for each layer"
                     raise ValueError(f"{name} {what}: give hidden too, as in hidden = [100]")
             return
-        for name in ("activation", "sites"):
-            given = getattr(self, name)
-            if isinstance(given, list) and len(given) != len(self.hidden):
-                raise ValueError(
-                    f"{name} has {many(len(given), 'entry')} but there {many(len(self.hidden), 'hidden layer', 'is')}: "
-                    "give one word for all of them, or one for each"
-                )
         layers = len(self.hidden) + 1
-        if isinstance(self.fitters, list) and len(self.fitters) != layers:
-            raise ValueError(
-                f"fitters has {many(len(self.fitters), 'entry')} but there are {layers} layers with the output layer: "
-                'give one word for each, "auto" where a W-solver fits it'
-            )
+        for name in ("activation", "sites"):
+            hidden = many(len(self.hidden), "hidden layer", "is")
+            self._check_list(name, layers - 1, f"there {hidden}: give one word for all of them, or one for each")
+        remedy = 'give one word for each, "auto" where a W-solver fits it'
+        self._check_list("fitters", layers, f"there are {layers} layers with the output layer: {remedy}")
         if len(self.image) not in (0, 2, 3):
             raise ValueError("image is a height and a width, and channels where there are several: [28, 28, 3]")
         for i, (first, last) in enumerate(self.skips):
@@ -305,12 +295,15 @@ class Model(Table):
         if self.readout != "dense" and self.readout.pool > 1:
             raise ValueError("readout: no layer reads its pool; use stride")
         for name, owners in OWNERS.items():
-            given, count = getattr(self, name), sum(kind in owners for kind in kinds)
-            if isinstance(given, list) and len(given) != count:
-                raise ValueError(
-                    f"{name} has {many(len(given), 'entry')} but {count} of the hidden layers have {name}: "
-                    f"give one for all of them, or one for each ({', '.join(owners)})"
-                )
+            count = sum(kind in owners for kind in kinds)
+            remedy = f"give one for all of them, or one for each ({', '.join(owners)})"
+            self._check_list(name, count, f"{count} of the hidden layers have {name}: {remedy}")
+
+    def _check_list(self, name: str, count: int, rest: str) -> None:
+        """Raises ValueError, with the rest of its message, for a list that has not `count` entries."""
+        given = getattr(self, name)
+        if isinstance(given, list) and len(given) != count:
+            raise ValueError(f"{name} has {many(len(given), 'entry')} but {rest}")
 
     @property
     def units(self) -> list[int]:

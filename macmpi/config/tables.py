@@ -2,29 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
-
-class Constraint:
-    """Metadata of a type: stands for that class of annotated_types, which rank 0 alone imports, to check a config."""
-
-    __is_annotated_types_grouped_metadata__ = True
-    """By this name annotated_types knows metadata that are made when somebody iterates over them."""
-
-    def __init__(self, kind: str, *arguments: Any, **named: Any) -> None:
-        self.kind, self.arguments, self.named = kind, arguments, named
-
-    def __iter__(self) -> Iterator[Any]:
-        import annotated_types
-
-        yield getattr(annotated_types, self.kind)(*self.arguments, **self.named)
-
-
-Ge, Gt, Le, Lt = (partial(Constraint, kind) for kind in ("Ge", "Gt", "Le", "Lt"))
-Len, Interval, Predicate = (partial(Constraint, kind) for kind in ("Len", "Interval", "Predicate"))
+from annotated_types import Ge, Gt, Le, Lt, Predicate
 
 
 class Table:
@@ -73,8 +54,6 @@ def solvers(table: str) -> list[str]:
 
 WSolver = Annotated[str, Predicate(lambda word: word in W_SOLVERS or word in solvers("w_step"))]
 ZSolver = Annotated[str, Predicate(lambda word: word in Z_SOLVERS or word in solvers("z_step"))]
-IterationCount = NotNegative
-"""A number of iterations; 0 stands for the solver's or the method's own default."""
 
 
 @dataclass(frozen=True)
@@ -220,10 +199,13 @@ class Penalty(Table):
 
 @dataclass(frozen=True)
 class ZStep(Table):
-    """The Z-solver finds the coordinates of each point.  A solver takes the keys that it knows."""
+    """The Z-solver finds the coordinates of each point.  A solver takes the keys that it knows.
+
+    iterations: 0 for its own number.
+    """
 
     solver: ZSolver = "auto"
-    iterations: IterationCount = 0
+    iterations: NotNegative = 0
     relaxation: Annotated[float, Gt(0.0), Lt(2.0)] = 1.5
     enumerated: Annotated[int, Ge(0), Le(20)] = 10
     cg_iterations: PositiveInt = 4
@@ -233,14 +215,17 @@ class ZStep(Table):
 
 @dataclass(frozen=True)
 class WStep(Table):
-    """The W-solver finds the weights of each unit or segment.  A solver takes the keys that it knows."""
+    """The W-solver finds the weights of each unit or segment.  A solver takes the keys that it knows.
+
+    iterations, cg_iterations: 0 for its own number.
+    """
 
     solver: WSolver = "auto"
     linear_solver: Literal["closed_form", "same"] = "closed_form"
     schedule: Literal["units", "ring"] = "units"
-    iterations: IterationCount = 0
+    iterations: NotNegative = 0
     relaxation: Annotated[float, Gt(0.0), Lt(2.0)] = 1.0
-    cg_iterations: IterationCount = 0
+    cg_iterations: NotNegative = 0
     cg_tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.1
     cg_precision: Literal["double", "single"] = "double"
     tolerance: Annotated[float, Ge(0.0), Lt(1.0)] = 0.01

@@ -139,10 +139,10 @@ def one_layer(config: Config, k: int, output: str, iterations: int) -> Config:
 GONE: dict[str, tuple[Any, str]] = {
     "loss.smoothing": (0.0, "labels are taken as they are"),
     "start.iterations": (0, "each start has its own number, a constant of macmpi.methods.starts"),
-    "penalty.gradient_decay": (0.7, "it is 0.7 now, the constant DECAY of macmpi.plan.penalty"),
+    "penalty.gradient_decay": (0.7, "it is 0.7 now, the constant DECAY of macmpi.plan.resolved"),
     "penalty.sparsity": (0.0, "it cost three times the error"),
     "method.cg_iterations": (10, "it is 10 now, the default of macmpi.methods.alternating.Alternating"),
-    "baseline.parts": (2, "it is 2 now, the constant SHARED of macmpi.plan.work"),
+    "baseline.parts": (2, "it is 2 now, the constant SHARED of macmpi.plan.plan"),
     "start.repulsion": (100.0, "it is 100 now, the constant REPULSION of macmpi.methods.starts"),
     "baseline.beta2": (0.999, "it is 0.999 now, the constant BETA2 of macmpi.methods.backprop"),
     "selection.smallest": (150, "selection.sizes lists candidates"),

@@ -16,10 +16,10 @@ from typing import Annotated, Any, ClassVar, Literal
 from zlib import crc32
 
 import numpy as np
+from annotated_types import Interval, Len
 
 from macmpi import UsageError, caution, listed, many
 from macmpi.config import Data
-from macmpi.config.tables import Interval, Len
 from macmpi.data.series import EXACT, USUAL, is_categorical, kind_of, name_of, numbers, series_of, text_of, values
 from macmpi.data.texts import FORMS, Unclear, is_number, kind_of_texts, missing_in
 from macmpi.typing import Array

@@ -105,7 +105,7 @@ class Scaling:
     seen: Seen | None = None
 
     def apply(self, X: Array) -> Array:
-        scaled = compressed(X, self.tails) - self.shift
+        scaled = (X if self.tails is None else self.tails.apply(X)) - self.shift
         scaled /= self.scale
         return scaled if self.limit == np.inf else np.clip(scaled, -self.limit, self.limit, out=scaled)
 
@@ -155,11 +155,6 @@ def sum_of(scalings: tuple[Scaling, Scaling]) -> str:
         for name, array in scaling.arrays.items():
             digest.update(name.encode() + np.ascontiguousarray(array, float).tobytes())
     return digest.hexdigest()
-
-
-def compressed(X: Array, tails: Tails | None) -> Array:
-    """g(X), (N, D)."""
-    return X if tails is None else tails.apply(X)
 
 
 def unscaled(columns: int) -> Scaling:
@@ -269,7 +264,8 @@ class ColumnStatistics:
         count, before = self.mass.reshape(-1, d).mean(axis=0), like and like.seen
 
         def g(A: Array) -> Array:
-            return compressed(A, tails) if like is None else like.within(compressed(A, tails))
+            found = A if tails is None else tails.apply(A)
+            return found if like is None else like.within(found)
 
         low, high = g(low), g(high)
         if before:

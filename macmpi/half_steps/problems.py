@@ -264,7 +264,8 @@ def _core_targets(given: WInputs, k: int) -> Rows:
 def layer_gram(given: WInputs, k: int) -> LayerGram:
     """The units of a segment share this, at the present Grams.  Collective: no."""
     plan, grams = given.parts.plan, given.state.own.grams
-    G = grams[plan.offsets.gram(k)].reshape(plan.offsets.gram_shapes[k])
+    side = plan.offsets.sides[k]
+    G = grams[plan.offsets.gram(k)].reshape(side, side)
     dtype = np.dtype(np.float32) if plan.resolved.regressions[k].single else plan.dtype
     ridge = plan.unit_ridge(k, given.state.mu)
     view = plan.chain.views[k]

@@ -23,8 +23,7 @@ from macmpi.parallel.clock import Clock
 from macmpi.parallel.shared_work import TreeSum
 from macmpi.parallel.streams import stream
 from macmpi.parallel.team import Team
-from macmpi.plan.plan import Plan
-from macmpi.plan.work import SHARED
+from macmpi.plan.plan import SHARED, Plan
 from macmpi.solvers.descent import ARMIJO, PAIRS, inverse_times, pair
 from macmpi.state import AdamState, LineSearchState, MacState, Pause, RecordT, SgdState, State, block_views, never
 from macmpi.typing import Array

@@ -106,7 +106,8 @@ class Comparing(Solving):
         """R^T and D for a ridge: those of the W-step in closed form, made once.  Collective: where `in_pieces` is."""
         if (segment, ridge) not in self._roots:
             plan = self.plan
-            rows = self._rows[plan.offsets.gram(segment)].reshape(plan.offsets.gram_shapes[segment])
+            side = plan.offsets.sides[segment]
+            rows = self._rows[plan.offsets.gram(segment)].reshape(side, side)
             gram = LayerGram(self._grams.get(segment, rows), ridge, plan.dtype, plan.chain.views[segment].bias)
             self._roots[segment, ridge] = NormalEquations().factor(gram, in_pieces)
         return self._roots[segment, ridge]

@@ -23,9 +23,8 @@ from macmpi.nets.layers import Map
 from macmpi.nets.losses import Loss
 from macmpi.nets.losses.constant import best_constant, start_targets
 from macmpi.parallel.streams import Stream, stream
-from macmpi.plan.penalty import Progress
 from macmpi.plan.plan import Plan
-from macmpi.plan.resolved import Resolved
+from macmpi.plan.resolved import Progress, Resolved
 from macmpi.reductions import EVERY, OverPoints, Rows, sum_over
 from macmpi.solvers.cholesky import START, jitter
 from macmpi.solvers.fitters import Trainer

@@ -290,8 +290,8 @@ class Segment:
             self.maps[start:stop], self.blocks[start:stop], self.reads[start:stop], self.begins and not start
         )
 
-    def _weights(self, weights: Sequence[Array]) -> list[Array | None]:
-        return [None if b is None else weights[b] for b in self.blocks]
+    def _weights(self, weights: Sequence[Array], count: int | None = None) -> list[Array | None]:
+        return [None if b is None else weights[b] for b in self.blocks[:count]]
 
     def _first(self, A: Array) -> Array:
         """The coordinates among the inputs, or all data: the first map is given these, but for data that it reads."""
@@ -309,7 +309,7 @@ class Segment:
     def forward(self, weights: Sequence[Array], A: Array, count: int | None = None) -> Array:
         """f_k(A) row by row, or its first `count` maps alone: (n, inputs) -> (n, n_out)."""
         B = self._first(A)
-        for i, (map_, W) in enumerate(zip(self.maps[:count], self._weights(weights), strict=False)):
+        for i, (map_, W) in enumerate(zip(self.maps[:count], self._weights(weights, count), strict=True)):
             B = self._joined(i, B, A)
             in_place = i > 0 and "elementwise" in map_.capabilities
             B = map_.forward(W, B, out=B if in_place else None)

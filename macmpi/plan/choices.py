@@ -8,13 +8,12 @@ from typing import Any
 
 from macmpi import UsageError, many
 from macmpi.config import NESTED, Config, Model, Penalty, WStep
-from macmpi.config.tables import FAR
+from macmpi.config.tables import FAR, SHAPING
 from macmpi.nets.build import layers_of
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import registered
 from macmpi.nets.losses import Loss
-from macmpi.plan.penalty import DECAY, AugmentedLagrangian, Patient, Quadratic, Shaping, Stationary
-from macmpi.plan.resolved import Regression
+from macmpi.plan.resolved import DECAY, AugmentedLagrangian, Patient, Quadratic, Regression, Shaping, Stationary
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS, Thresholded, WSolver, ZSolver
 from macmpi.solvers.fitters import FITTERS, TRAINERS, ByFitter, Fitter, Trainer
 from macmpi.solvers.w_problem import Restraint
@@ -33,7 +32,7 @@ def regressions(
             found.append(replace(found[first], by_unit=False))
             continue
         if name := next((fitted_by[b] for b in segment.parameter_blocks if b in fitted_by), ""):
-            own_fitter = fitter(name)
+            own_fitter: Fitter = class_of("fitters", name)()
             by = ByFitter(own_fitter)
             apart = by if hasattr(own_fitter, "fit_rows") and segment.fitted[0].fitter else None
             found.append(Regression(name, False, by, by, own_fitter, apart))
@@ -46,8 +45,16 @@ def regressions(
     return tuple(found)
 
 
+PARTS = {"w_solvers": W_SOLVERS, "z_solvers": Z_SOLVERS, "trainers": TRAINERS, "fitters": FITTERS}
+
+
+def class_of(kind: str, name: str) -> Any:
+    """The class of a solver, trainer or fitter of a name, of macmpi or of another package.  Collective: no."""
+    return registered(PARTS[kind], f"macmpi.{kind}", name)
+
+
 def _w_solver(name: str, segment: Segment, keys: WStep) -> WSolver:
-    plain: WSolver = solver(w_kind(name), keys)
+    plain: WSolver = solver(class_of("w_solvers", name), keys)
     return Thresholded(plain) if "bits" in segment.maps[-1].capabilities else plain
 
 
@@ -59,43 +66,34 @@ def solver(kind: type, keys: Any) -> Any:
 
 def schedule_of(config: Config, loss: Loss) -> Quadratic:
     """When mu and the multipliers move, and when to stop."""
-    penalty = config.penalty
+    penalty, method, run = config.penalty, config.method.name, config.run
     mu0, factor, every, patience = map(penalty.value, ("mu0", "factor", "mu_every", "patience"))
-    mu_max = penalty.mu_max if _has_sites(config) else mu0  # without constraints there is no mu to grow
-    common = (mu0, factor, mu_max, penalty.tolerance, config.run.max_iterations)
+    sites = any(site != "none" for _, _, site in config.model.layers())
+    mu_max = penalty.mu_max if sites else mu0  # without constraints there is no mu to grow
+    common = (mu0, factor, mu_max, penalty.tolerance, run.max_iterations)
     decay = penalty.tolerance_decay
-    if config.method.name == "alternating":  # no penalty: mu stays, and the run ends at max_iterations
-        return Quadratic(mu0, factor, mu0, 0.0, config.run.max_iterations, every=1)
-    if config.method.name == "stochastic":
-        noticeable = NOTICEABLE_LABELS if loss.labels else NOTICEABLE
-        patience = config.stochastic.patience * config.stochastic.records
-        return Patient(*common, patience=patience, noticeable=noticeable)
-    if config.method.name in NESTED:
-        return Patient(*common, patience=config.baseline.patience)
+    if method == "alternating":  # no penalty: mu stays, and the run ends at max_iterations
+        return Quadratic(mu0, factor, mu0, 0.0, run.max_iterations, every=1)
+    if method == "stochastic":
+        keys, noticeable = config.stochastic, NOTICEABLE_LABELS if loss.labels else NOTICEABLE
+        longer = "a larger stochastic.patience"
+        return Patient(*common, patience=keys.patience * keys.records, noticeable=noticeable, longer=longer)
+    if method in NESTED:
+        return Patient(*common, patience=config.baseline.patience, longer="a larger baseline.patience")
+    known: dict[str, Any] = {"patience": patience}
+    if patience:
+        known["longer"] = "a larger penalty.patience"
+    elif penalty.stop == "gradient":
+        known["longer"] = "a larger penalty.mu_max"
+    elif not sites:
+        known["longer"] = "a smaller penalty.tolerance"
     if penalty.stop == "gradient":
         decay = 1.0 / factor if config.method.acceleration == "joint" else DECAY
-        return Stationary(*common, patience=patience, gradient_tolerance=penalty.gradient_tolerance, decay=decay)
-    known: dict[str, Any] = {"every": every, "patience": patience, "gradients": penalty.gradients}
+        return Stationary(*common, gradient_tolerance=penalty.gradient_tolerance, decay=decay, **known)
+    known |= {"every": every, "gradients": penalty.gradients}
     if penalty.method == "augmented_lagrangian":
         return AugmentedLagrangian(*common, decay, **known)
     return Quadratic(*common, decay, **known, discrete=any(kind == "binary" for _, kind, _ in config.model.layers()))
-
-
-def _has_sites(config: Config) -> bool:
-    return any(site != "none" for _, _, site in config.model.layers())
-
-
-def longer(config: Config) -> str:
-    """A run settles later by these keys of its `penalty`."""
-    if config.method.name == "stochastic":
-        return "a larger stochastic.patience"
-    if config.method.name in NESTED:
-        return "a larger baseline.patience"
-    if config.penalty.value("patience"):
-        return "a larger penalty.patience"
-    if config.penalty.stop == "gradient":
-        return "a larger penalty.mu_max"
-    return ("a larger penalty.mu_max or " if _has_sites(config) else "") + "a smaller penalty.tolerance"
 
 
 def z_name(config: Config, chain: Chain) -> str:
@@ -108,7 +106,7 @@ def z_name(config: Config, chain: Chain) -> str:
 
 def z_solver(config: Config, chain: Chain) -> ZSolver:
     """The solver of that name, of macmpi or of another package."""
-    found: ZSolver = solver(registered(Z_SOLVERS, "macmpi.z_solvers", z_name(config, chain)), config.z_step)
+    found: ZSolver = solver(class_of("z_solvers", z_name(config, chain)), config.z_step)
     return found
 
 
@@ -116,13 +114,7 @@ def trainers(model: Model, chain: Chain) -> dict[int, Trainer]:
     """A trainer for each parameter block that has centres."""
     blocks = [b for b, m in enumerate(chain.blocks) if "centres" in m.capabilities]
     names = zip(blocks, model.each("centres", len(blocks)), strict=True)
-    return {b: trainer(name) for b, name in names}
-
-
-def trainer(name: str) -> Trainer:
-    """The trainer of a name, of macmpi or of another package.  Collective: no."""
-    found: Trainer = registered(TRAINERS, "macmpi.trainers", name)()
-    return found
+    return {b: class_of("trainers", name)() for b, name in names}
 
 
 def fitters(model: Model, chain: Chain) -> dict[int, str]:
@@ -138,12 +130,6 @@ def fitters(model: Model, chain: Chain) -> dict[int, str]:
             own[block] = name
         block += len(weighted)
     return own
-
-
-def fitter(name: str) -> Fitter:
-    """The fitter of a name, of macmpi or of another package.  Collective: no."""
-    found: Fitter = registered(FITTERS, "macmpi.fitters", name)()
-    return found
 
 
 def w_choice(keys: WStep, segment: Segment, alone: bool, restrained: bool) -> tuple[str, bool]:
@@ -162,12 +148,7 @@ def w_choice(keys: WStep, segment: Segment, alone: bool, restrained: bool) -> tu
     biased = separable and "bias" in segment.fitted[0].capabilities
     if name == "auto":
         name = "gauss_newton" if biased else "hessian_free"
-    return name, biased and "units" in w_kind(name).takes
-
-
-def w_kind(name: str) -> Any:
-    """The class of a W-solver, of macmpi or of another package."""
-    return registered(W_SOLVERS, "macmpi.w_solvers", name)
+    return name, biased and "units" in class_of("w_solvers", name).takes
 
 
 NOTICEABLE, NOTICEABLE_LABELS = 0.01, 0.03
@@ -185,10 +166,6 @@ def without_half_steps(config: Config) -> Config:
     return replace(config, model=model, penalty=penalty, z_step=z_step)
 
 
-LISTS = ("ridge", "l1", "group_lasso", "weights_min", "weights_max")
-"""Keys of [penalty] that may be a list, a value for each layer whose weights regressions fit."""
-
-
 def shaping_of(penalty: Penalty, layers: tuple[int, ...], tied: bool = False) -> Shaping:
     """The config's [penalty], for the parameter blocks that regressions fit.  Collective: no.
 
@@ -199,14 +176,14 @@ def shaping_of(penalty: Penalty, layers: tuple[int, ...], tied: bool = False) ->
         raise UsageError(
             "model.tied = true and a list penalty.ridge: a layer and the one tied to it have one ridge; give one number"
         )
-    for key in LISTS:
+    for key in ("ridge", *SHAPING):
         given = penalty.value(key)
         if isinstance(given, list) and len(given) != len(layers):
             raise UsageError(
                 f"penalty.{key} has {many(len(given), 'value')}, and the net has {many(len(layers), 'layer')} whose "
                 f"weights regressions fit; give one value, or {len(layers)}"
             )
-    keys = (penalty.each(key, len(layers)) for key in ("l1", "group_lasso", "weights_min", "weights_max"))
+    keys = (penalty.each(key, len(layers)) for key in SHAPING)
     restraints = tuple(
         Restraint(l1, group, _bound(least), _bound(most)) for l1, group, least, most in zip(*keys, strict=True)
     )

@@ -22,11 +22,15 @@ from macmpi.parallel.placement import EVERYWHERE, Placement
 from macmpi.parallel.shared_work import alone
 from macmpi.plan import tuned
 from macmpi.plan.directions import DirectionWork, assign_inverses, forms_of, inverse_flops, sides_of
-from macmpi.plan.estimate import flops_of_half_steps, subtrees
-from macmpi.plan.plan import Plan
-from macmpi.plan.work import SHARED, minibatch
+from macmpi.plan.estimate import subtrees
+from macmpi.plan.plan import SHARED, Plan
 from macmpi.plan.work_lists import Exchange, Gram, Job, Task, Tour, WorkList
-from macmpi.solvers.z_gauss_newton import GaussNewtonZ
+from macmpi.solvers.z_gauss_newton import GaussNewtonZ, flops_a_point
+
+PASSES_Z, PASSES_DIRECTIONS, PASSES_OTHERS = 2.0, 12.0, 10.0
+PASSES_W = {"closed_form": 2.0, "gauss_newton": 4.0, "hessian_free": 4.0}
+"""Passes through the segments behind the first site that a Z-step takes besides its directions, and those of directions
+that are not counted; through a segment in its W-step, with other solvers and, besides those of CG, with these."""
 
 PASSES, GRADIENTS = {"stochastic": 3.7, "feasible": 2.0, "momentum": 4.0, "joint": 400.0}, 3
 WHOLE_STEP, WHOLE_CG = 7.5, 4.0
@@ -209,16 +213,25 @@ def predicted(plan: Plan, rate: float, machine: Machine) -> Seconds:
 
 def counted(plan: Plan, rate: float) -> Rates:
     """Counts what an iteration of half steps is assigned by, on cores of `rate` flop/s.  Collective: no."""
-    N, steady, (z, w) = plan.n_train, BLAS_SHARE * rate, flops_of_half_steps(plan)
-    z += 2.0 * PASSES.get(plan.resolved.method.acceleration, 0.0) * plan.chain.whole.multiplications
+    chain, of, N, steady = plan.chain, plan.resolved, plan.n_train, BLAS_SHARE * rate
+    passes, solver = [2.0 * segment.multiplications for segment in chain.segments], of.z_solver
+    behind, z = sum(passes[1:]), PASSES.get(of.method.acceleration, 0.0) * sum(passes)
+    if chain.sites:
+        directions = PASSES_DIRECTIONS * behind
+        if isinstance(solver, GaussNewtonZ):
+            least = min(flops_a_point(chain.site_sizes, chain.n_out, behind, solver.cg_iterations).values())
+            directions = solver.iterations * least * (0.5 if solver.cg_precision == "single" else 1.0)
+        z += passes[0] + PASSES_Z * behind + directions
     factor, unit, shared = [], [], 0.0
-    for k, flops in enumerate(w):
+    for k, own in enumerate(of.regressions):
+        steps = getattr(own.solver, "iterations", 0) * getattr(own.solver, "cg_iterations", 0)
+        flops = passes[k] * (PASSES_W[own.name] + 2.0 * steps if own.name in PASSES_W else PASSES_OTHERS)
         jobs = [job for job in plan.work.w_step.jobs if job.segment == k]
         took = N * flops / steady + SECONDS_A_TILE * len(jobs) * len(tiles.point_chunks(N))
         unit.append(took / sum(job.cost for job in jobs) if jobs else 0.0)
-        side, made = plan.offsets.gram_shapes[k][1], sum(gram.cost for gram in plan.work.grams(k))
+        side, made = plan.offsets.sides[k], sum(gram.cost for gram in plan.work.grams(k))
         large, factored = plan.offsets.large(k), side**3 / 3.0 / rate
-        products = plan.chain.views[k].rows_per_point * N * side**2 / rate if made else 0.0
+        products = chain.views[k].rows_per_point * N * side**2 / rate if made else 0.0
         factor.append((products + large * factored) / made if made else 0.0)
         shared += 0.0 if large else factored
     return Rates(z / steady + SECONDS_A_TILE * len(tiles.point_tiles(N)) / N, tuple(factor), tuple(unit), shared)
@@ -231,7 +244,7 @@ def _passes(plan: Plan, rate: float) -> list[Round]:
     keys, name = of.stochastic, of.method.name
     flops, blocks, other = 2.0 * PASSES.get(name, 3.0) * chain.whole.multiplications, len(plan.work.train.blocks), []
     if name == "stochastic":
-        points = minibatch(keys, plan.n_train, 0, of.loss.labels)
+        points = of.minibatch(plan.n_train)
         of_epoch = max(int(plan.n_train // points), 1)
         times, blocks = max(of_epoch // min(keys.records, of_epoch), 1), len(plan.work.parts.blocks)
         layers = forms_of(plan).layers

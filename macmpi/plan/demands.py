@@ -1,25 +1,208 @@
-"""A net, its data and its schedule ask demands of the parts of a run, which are named here: of the run, of segments."""
+"""A net, its data and its schedule ask demands of the parts of a run; a part declares those that it handles.
+
+Parts are values of keys, which a table below has, and solvers, fitters and losses, which say so in their classes
+(`handles`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple, get_args
 
-from macmpi.config import NESTED, Config
-from macmpi.config.auto import Sizes
-from macmpi.demand import USUAL, Demand, Demands
+from macmpi.config import NESTED, Activation, Config, Penalty
+from macmpi.config.auto import Sizes, of_half_steps
+from macmpi.config.whole import toml
+from macmpi.demand import USUAL, WEIGHTS, Asked, Demand, Demands, Part, Setting
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import Map, is_basis
 from macmpi.plan.choices import z_name
-from macmpi.plan.parts import HALF_STEPS, SELECTION, TABLE, Asked, Part, asked_by_keys, rows_of, said
 from macmpi.plan.resolved import Resolved
 from macmpi.solvers import W_SOLVERS
 
 D = Demand
 
-ROWS_OF_WEIGHTS = frozenset({"bias", "units"})
-"""A layer of filters or words has a row [v, c] for each, which gives one output at each position."""
 
+class Row(NamedTuple):
+    """A value of a key handles these demands, does this, and may be replaced by these values, the nearest first.
+
+    asks: the demand that it asks the other parts for itself; off: the values that switch that off, where they are not
+    those that replace it.
+    """
+
+    handles: Demands = USUAL
+    why: str = ""
+    instead: tuple[Any, ...] = ()
+    asks: Demand | None = None
+    off: tuple[Any, ...] = ()
+
+
+NO_DERIVATIVES: Demands = frozenset({D.NO_SLOPES, D.NO_WEIGHT_SLOPES})
+"""Layers that only half steps train."""
+
+ACCELERATED = {D.ACCELERATED, D.TOGETHER}
+"""Values of method.acceleration ask for these."""
+
+NESTED_ALONE = USUAL - NO_DERIVATIVES - ACCELERATED - {D.RESTRAINED, D.RING, D.SELECTED, D.SELECTED_UNITS}
+"""Methods without coordinates; of the keys of half steps they read none."""
+
+LAYER_BY_LAYER = USUAL - {D.SKIPS, D.SHARED, D.SPARSE, D.OTHER_LAYERS}
+ONE_NET = {D.SELECTED, D.SELECTED_UNITS}
+MOVED = USUAL - NO_DERIVATIVES - {D.SELECTED, D.MULTIPLIERS, D.NO_CONSTRAINTS}
+JOINT = USUAL - NO_DERIVATIVES - ONE_NET - {D.NO_CONSTRAINTS, D.RESTRAINED, D.FITTED, D.RING, D.HALVES}
+RECORDED = USUAL - NO_DERIVATIVES - ONE_NET - {D.ACCELERATED, D.NO_CONSTRAINTS}
+UNLIKE = USUAL - {D.RIDGE_OF_OBJECTIVE, D.RESTRAINED, D.SHARED}
+REFIT = USUAL - ONE_NET - {D.MULTIPLIERS, D.SETTLING, D.GIVEN_START, D.HALVES}
+
+FINISH = NESTED_ALONE - {D.NOT_AFFINE, D.COUNTED, D.GRADIENTS} | ACCELERATED
+"""Steps of all points go on from the weights with which full MAC has settled, by their derivatives."""
+
+BY_SLOPES = Row(NESTED_ALONE, "it trains all layers by their derivatives", ("mac", "stochastic"))
+MOVING = Row(MOVED, "it moves feasible coordinates along their derivatives", ("none",), D.ACCELERATED)
+GIVEN: tuple[Any, ...] = ("pca", "uniform"), D.GIVEN_START, ("uniform", "pca")
+"""The starts in the place of one that is given coordinates or weights, and the demand of that one."""
+
+TABLE: dict[str, dict[Any, Row]] = {
+    "method.name": {
+        "stochastic": Row(
+            NESTED_ALONE - {D.NOT_AFFINE},
+            "it trains dense layers with biases, by their derivatives",
+            ("mac", "adam"),
+        ),
+        **dict.fromkeys(("sgd", "adam", "cg", "lbfgs"), BY_SLOPES),
+        "alternating": Row(
+            USUAL
+            - ONE_NET
+            - {D.SKIPS, D.SHARED, D.NO_SLOPES, D.MULTIPLIERS, D.METRIC, D.RESTRAINED, D.RING, D.GRADIENTS}
+            - ACCELERATED,
+            "it fits an encoder and a decoder of the code in turn, without a penalty",
+            ("mac",),
+            D.HALVES,
+        ),
+    },
+    "start.method": {
+        "uniform": Row(
+            USUAL - {D.INNER_BASIS},
+            "it draws weights, and centres are found from data",
+            ("pca", "elastic_embedding"),
+        ),
+        "pca": Row(
+            LAYER_BY_LAYER,
+            "it fits dense layers that read one another in turn",
+            ("uniform", "staged"),
+        ),
+        "itq": Row(
+            LAYER_BY_LAYER - {D.NO_BITS},
+            "it rotates principal components towards the bits of a layer",
+            ("pca", "uniform"),
+        ),
+        "greedy": Row(
+            LAYER_BY_LAYER - {D.NO_SLOPES, D.INNER_BASIS},
+            "it trains dense layers that read one another in turn, by their derivatives",
+            ("uniform", "pca", "elastic_embedding"),
+        ),
+        "staged": Row(
+            USUAL - {D.SHARED, D.SPARSE, D.NO_FILTERS, D.ALL_POINTS} - WEIGHTS - {D.INNER_BASIS},
+            "it finds filters and codewords of one layer after the other by k-means, which does not weigh points",
+            ("uniform", "pca"),
+        ),
+        "elastic_embedding": Row(USUAL - {D.SHARED, D.WEIGHTED}, "it places points by their neighbours alone", *GIVEN),
+        "file": Row(USUAL - {D.SHARED}, "it gives coordinates of all points", *GIVEN),
+        "model": Row(USUAL, "", *GIVEN),
+    },
+    "run.finish": {True: Row(FINISH, "it goes on with dense layers with biases, by their derivatives", (False,))},
+    "run.refit": {True: Row(REFIT, "it repeats the run on other points", (False,))},
+    "loss.missing": {True: Row(asks=D.MISSING, off=(False,))},
+    "model.tied": {True: Row(asks=D.SHARED, off=(False,))},
+    "model.output": {word: Row(asks=D.OUTPUT, off=("linear",)) for word in get_args(Activation) if word != "linear"},
+    "penalty.method": {
+        "augmented_lagrangian": Row(
+            USUAL - {D.NO_CONSTRAINTS}, "multipliers are those of constraints", ("quadratic",), D.MULTIPLIERS
+        )
+    },
+    "penalty.metric": {
+        "variance": Row(UNLIKE, "it weighs the units of a layer unlike", ("identity",), D.METRIC),
+        "curvature": Row(
+            UNLIKE - {D.SKIPS, D.INEXACT},
+            "it couples the units of a layer",
+            ("variance", "identity"),
+            D.METRIC,
+            ("identity",),
+        ),
+    },
+    "penalty.stop": {
+        "gradient": Row(
+            RECORDED - {D.MULTIPLIERS, D.COUNTED, D.RIDGE_OF_UNITS, D.RESTRAINED, D.FITTED},
+            "it follows a path of stationary points of one E_Q + ridge",
+            ("validation",),
+            D.GRADIENTS,
+        )
+    },
+    "penalty.gradients": {
+        True: Row(RECORDED, "they are those of E_Q over weights and coordinates of one net", (False,), D.GRADIENTS)
+    },
+    "method.acceleration": {
+        "feasible": MOVING,
+        "momentum": MOVING,
+        "joint": Row(
+            JOINT, "it moves all weights together with the coordinates, by their derivatives", ("none",), D.TOGETHER
+        ),
+    },
+    "w_step.schedule": {
+        "ring": Row(
+            USUAL - {D.RESTRAINED},
+            "units, trained by minibatches, go from block to block of the points",
+            ("units",),
+            D.RING,
+        )
+    },
+    "w_step.linear_solver": {"same": Row(asks=D.NO_CLOSED_FORM, off=("closed_form",))},
+}
+"""Key -> value -> the demands that it handles, and the one that it asks for.
+
+Values without a row handle all and ask nothing.
+"""
+
+SELECTION = USUAL - {D.SHARED, D.RESTRAINED, D.MISSING, D.METRIC} - WEIGHTS
+
+
+def said(key: str, value: Any) -> str:
+    """A setting as a config has it.  Collective: no."""
+    return f"{key} = {toml(value)}"
+
+
+def rows_of(config: Config) -> Iterator[tuple[str, Any, Row]]:
+    """The keys whose value has a row: key, value, row."""
+    for key, rows in TABLE.items():
+        value = attrgetter(key)(config)
+        if row := rows.get(value):
+            yield key, value, row
+
+
+def replaced(key: str, values: Sequence[Any]) -> tuple[Setting, ...]:
+    """Other values of a key, as settings."""
+    return tuple((key, value) for value in values)
+
+
+def asked_by_keys(config: Config) -> Iterator[Asked]:
+    """The demands of single keys, whatever the net and the data are.  Collective: no."""
+    nested, penalty = config.method.name in NESTED, config.penalty
+    for key, value, row in rows_of(config):
+        if row.asks and not (nested and key.startswith("penalty.")):
+            yield Asked(row.asks, said(key, value), replaced(key, row.off or row.instead))
+    criterion, sizes = config.selection.criterion, config.selection.sizes
+    if criterion != "none":
+        off = (("selection.criterion", "none"),)
+        yield Asked(D.SELECTED_UNITS if sizes else D.SELECTED, said("selection.criterion", criterion), off)
+    for key in penalty.shaping[:1]:
+        yield Asked(D.RESTRAINED, f"penalty.{key}", ((f"penalty.{key}", vars(Penalty())[key]),))
+    if not nested and (every := penalty.value("mu_every")) > 0:
+        yield Asked(D.COUNTED, said("penalty.mu_every", every), (("penalty.mu_every", 0),))
+    elif config.method.name == "mac":
+        yield Asked(D.SETTLING, "penalty.mu_every = 0", (("penalty.mu_every", 10),))
+
+
+# --- what a run is asked to handle ------------------------------------------------------------------------------------
 
 BITS_FIRST = 'a binary layer as the first of model.hidden, with model.sites = "after" there and "none" elsewhere'
 
@@ -55,8 +238,8 @@ def _of_layers(config: Config, chain: Chain) -> Iterator[Asked]:
         (D.CONVOLUTIONS, "convolutions", [m for m in chain.blocks if "patches" in m.own.capabilities]),
         (D.SPARSE, "sparse layers", [view.map for view in chain.views if view.sparse]),
         (D.OTHER_LAYERS, "", [m for m in fitted if "linear" not in m.capabilities]),
-        (D.NOT_AFFINE, "", [m for m in chain.blocks if m.own.columns and not _affine(m.own)]),
-        (D.NO_FILTERS, "", [m for m in chain.blocks[:-1] if not _has_filters(m)]),
+        (D.NOT_AFFINE, "", [m for m in chain.blocks if m.own.columns and not _is_affine(m.own)]),
+        (D.NO_FILTERS, "", [m for m in chain.blocks[:-1] if not (_is_affine(m) and "units" in m.capabilities)]),
         (D.NO_WEIGHT_SLOPES, "", [m for m in weighted if "weight_jacobian" not in m.capabilities]),
         (D.NO_SLOPES, "", [m for m in chain.maps if "jacobian" not in m.capabilities]),
     ):
@@ -68,24 +251,20 @@ def _of_layers(config: Config, chain: Chain) -> Iterator[Asked]:
     if chain.sites and any(is_basis(m) for m in chain.blocks):
         yield Asked(D.INNER_BASIS, "radial basis functions", words=another)
     if model.each("centres", 1) == ["points"]:
-        yield Asked(D.ALL_POINTS, 'model.centres = "points"', tuple(("model.centres", w) for w in ("kmeans", "subset")))
+        yield Asked(D.ALL_POINTS, 'model.centres = "points"', replaced("model.centres", ("kmeans", "subset")))
 
 
-def _affine(map_: Map) -> bool:
+def _is_affine(map_: Map) -> bool:
+    """It has a row [v, c] for each filter or word, which gives one output at each position."""
     return "bias" in map_.capabilities and bool({"patches", "linear"} & map_.capabilities)
-
-
-def _has_filters(map_: Map) -> bool:
-    return map_.capabilities >= ROWS_OF_WEIGHTS and bool({"patches", "linear"} & map_.capabilities)
 
 
 def _of_sites(config: Config, chain: Chain) -> Iterator[Asked]:
     if not chain.sites:
-        others = tuple(("model.sites", word) for word in ("after", "before"))
-        yield Asked(D.NO_CONSTRAINTS, 'model.sites = "none"', others)
+        yield Asked(D.NO_CONSTRAINTS, 'model.sites = "none"', replaced("model.sites", ("after", "before")))
     if len(chain.sites) > 1:
         layers = range(len(config.model.units))
-        one = tuple(("model.sites", ["after" if k == i else "none" for k in layers]) for i in layers)
+        one = replaced("model.sites", [["after" if k == i else "none" for k in layers] for i in layers])
         yield Asked(D.SEVERAL_SITES, f"{len(chain.sites)} sites", one, BITS_FIRST)
     ends = {"bits" in s.maps[-1].capabilities for s in chain.segments[:-1]}
     if True in ends:
@@ -107,8 +286,8 @@ def _of_regressions(of: Resolved) -> Iterator[Asked]:
         yield Asked(D.FITTED, "a layer that a fitter fits", words="a layer of another kind there")
     demands, scale = {"objective": D.RIDGE_OF_OBJECTIVE, "unit": D.RIDGE_OF_UNITS}, penalty.ridge_scale
     if scale in demands and max(penalty.each("ridge", 1)) > 0.0:
-        others = tuple(("penalty.ridge_scale", word) for word in demands if word != scale)
-        yield Asked(demands[scale], said("penalty.ridge_scale", scale), others)
+        off = replaced("penalty.ridge_scale", [word for word in demands if word != scale])
+        yield Asked(demands[scale], said("penalty.ridge_scale", scale), off)
     if not all(r.solver.exact for r in of.regressions[:-1]):
         others = (("model.sites", "before"), ("w_step.linear_solver", "closed_form"))
         yield Asked(D.INEXACT, "hidden layers that are not fitted in closed form", others)
@@ -156,8 +335,9 @@ def parts(of: Resolved, sizes: Sizes) -> Iterator[tuple[Part, Sequence[Asked]]]:
 def _parts_of_run(of: Resolved) -> Iterator[Part]:
     config = of.config
     nested = config.method.name in NESTED
-    for key, value, row in rows_of(config, TABLE if nested else TABLE | HALF_STEPS):
-        yield Part(said(key, value), row.handles, row.why, tuple((key, other) for other in row.instead))
+    for key, value, row in rows_of(config):
+        if not (nested and of_half_steps(key)):
+            yield Part(said(key, value), row.handles, row.why, replaced(key, row.instead))
     criterion = config.selection.criterion
     if criterion != "none":
         centres = any("centres" in m.capabilities for m in of.chain.blocks)
@@ -181,18 +361,15 @@ def _parts_of_run(of: Resolved) -> Iterator[Part]:
 
 def _loss(of: Resolved) -> Part:
     loss = of.loss
-    lacks = {D.MISSING} if not loss.missing else set()
-    if not loss.by_output:
-        lacks |= {D.WEIGHTED_OUTPUTS}
-    if loss.link != "identity":
-        lacks |= {D.OUTPUT}
+    handled = {D.MISSING: loss.missing, D.WEIGHTED_OUTPUTS: loss.by_output, D.OUTPUT: loss.link == "identity"}
+    lacks = {demand for demand, handles in handled.items() if not handles}
     why = "a point has one label" if loss.labels else f"its outputs end in a {loss.link} of their own"
     return Part(said("model.loss", of.config.model.loss), USUAL - lacks, why)
 
 
 def _z_solver(of: Resolved) -> Part:
     name, solver = z_name(of.config, of.chain), of.z_solver
-    others = tuple(("z_step.solver", word) for word in ("auto", "binary") if word != of.config.z_step.solver)
+    others = replaced("z_step.solver", [word for word in ("auto", "binary") if word != of.config.z_step.solver])
     why = "it takes one site of bits" if D.SITE_OF_BITS in solver.handles else "it moves numbers by derivatives"
     return Part(said("z_step.solver", name), solver.handles, why, others, _author(solver))
 
@@ -202,15 +379,13 @@ def _part_of_segment(of: Resolved, k: int) -> Part:
     regression, solver = of.regressions[k], of.regressions[k].solver
     if regression.by_fitter:
         handles: Demands = getattr(regression.fitter, "handles", frozenset())
-        text = f'the fitter "{regression.name}" of segment {k + 1}'
-        return Part(
-            text, handles, "it is given points at once", (("model.fitters", "auto"),), _author(regression.fitter)
-        )
+        text, why = f'the fitter "{regression.name}" of segment {k + 1}', "it is given points at once"
+        return Part(text, handles, why, (("model.fitters", "auto"),), _author(regression.fitter))
     handles = solver.handles | ({D.INSEPARABLE} if "segment" in solver.takes else set())
     named = of.config.w_step.solver == regression.name
     text = said("w_step.solver", regression.name) if named else f'the W-solver "{regression.name}" of segment {k + 1}'
-    others = (("w_step.solver", word) for word in ("auto", *W_SOLVERS) if word not in (regression.name, "closed_form"))
-    return Part(text, handles, "", tuple(others), _author(solver))
+    others = [word for word in ("auto", *W_SOLVERS) if word not in (regression.name, "closed_form")]
+    return Part(text, handles, "", replaced("w_step.solver", others), _author(solver))
 
 
 def _author(solver: Any) -> str:

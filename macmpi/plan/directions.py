@@ -20,7 +20,6 @@ from macmpi.nets.losses import Loss
 from macmpi.parallel import tiles
 from macmpi.plan import tuned
 from macmpi.plan.plan import Plan
-from macmpi.plan.work import minibatch
 from macmpi.state import block_views
 from macmpi.typing import Array
 
@@ -117,7 +116,7 @@ def minibatches_of(plan: Plan, epoch: int, least: int) -> int:
     """
     of, n = plan.resolved, plan.n_train
     so_far = n + of.before // of.stochastic.grow_every
-    return max(min(n // minibatch(of.stochastic, so_far, epoch, of.loss.labels), least), 1)
+    return max(min(n // of.minibatch(so_far, epoch), least), 1)
 
 
 def forms_of(plan: Plan) -> CurvatureForms:
@@ -157,26 +156,19 @@ TURNED, TURNINGS = 2.5, 4
 """The work of a direction in eigenvectors, in that of one by two inverses; its products."""
 
 
-def choose_sides(
-    shapes: Sequence[tuple[int, int]], points: float, identity: Sequence[int], shared: Sequence[int] = ()
-) -> list[tuple[bool, bool]]:
-    """Chooses by counted flops: M^-1 costs 2 h^2 times d on a gradient (h, d), times n on its factor (n, h); G^-1 2 d^2
-    times h or n.  points: of a minibatch; identity: layers whose metric M is the identity; shared: layers whose weights
-    a convolution shares, so that factors have many rows, or whose gradient is no product of factors (`is_plain`).
-    """
-    share = tuned.FACTORS_FEWER
-    return [
-        (points < share * d and k not in (*identity, *shared), points < share * h and k not in shared)
-        for k, (h, d) in enumerate(shapes)
-    ]
-
-
 def sides_of(chain: Chain, layers: Sequence[LayerForm], points: float) -> Sides:
-    """Chooses the inverses that a minibatch of some points applies to the factors of its gradient.  Collective: no."""
-    numbers = chain.whole.blocks
-    alone = [is_plain(m) and numbers.count(k) == 1 and not layers[k].spectral for k, m in enumerate(chain.blocks)]
-    identity = [k for k, form in enumerate(layers) if form.identity]
-    return choose_sides(chain.block_shapes, points, identity, [k for k, plain in enumerate(alone) if not plain])
+    """Chooses by counted flops the inverses that a minibatch of some points applies to the factors of its gradient.
+
+    M^-1 costs 2 h^2 times d on a gradient (h, d), times n on its factor (n, h); G^-1 2 d^2 times h or n.  None where
+    the metric is the identity, where layers or positions share the weights, so that factors have many rows, and where
+    the gradient is no product of factors (`is_plain`).  Collective: no.
+    """
+    numbers, share = chain.whole.blocks, tuned.FACTORS_FEWER
+    found = list[tuple[bool, bool]]()
+    for k, (map_, form, (h, d)) in enumerate(zip(chain.blocks, layers, chain.block_shapes, strict=True)):
+        plain = is_plain(map_) and numbers.count(k) == 1 and not form.spectral
+        found.append((plain and not form.identity and points < share * d, plain and points < share * h))
+    return found
 
 
 @dataclass(frozen=True)
@@ -195,7 +187,8 @@ class DirectionWork:
         single = [[(k, run.rows)] for k, own in enumerate(runs) for run in own]
         whole = [[(k, run.rows) for run in own] for k, own in enumerate(runs)]
         kept = [own for own in whole if not self.reads_own_units(own[0][0])]
-        grouped = sorted([*(job for job in single if self.reads_own_units(job[0][0])), *kept], key=_first)
+        apart = [job for job in single if self.reads_own_units(job[0][0])]
+        grouped = sorted([*apart, *kept], key=lambda group: (group[0][0], group[0][1].start))
         found = [self._by_cost(groups, ranks) for groups in (single, grouped)]
         return min(found, key=lambda owners: max(map(self.cost, owners)))
 
@@ -241,12 +234,6 @@ class DirectionWork:
 def applied(rank: int | None, side: int) -> float:
     """Multiplications for each number of an array that an inverse (side, side) is applied to, whole or of a rank."""
     return float(side) if rank is None else 2.0 * rank + PASSED
-
-
-def _first(group: Sequence[Job]) -> tuple[int, int]:
-    """The first job's layer and unit."""
-    k, units = group[0]
-    return k, units.start
 
 
 # --- inverses ---------------------------------------------------------------------------------------------------------

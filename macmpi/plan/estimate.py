@@ -1,9 +1,11 @@
-"""--check: sizes, tiles, memory a rank and a node, ranks without points, flops.  Writes nothing."""
+"""--check: sizes, tiles, memory a rank and a node, ranks without points.  Writes nothing."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from functools import lru_cache, partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,21 +17,14 @@ from macmpi.parallel.placement import PLACEMENTS
 from macmpi.parallel.points import MOST_AT_HAND
 from macmpi.parallel.shared_work import alone
 from macmpi.plan.choices import KEPT
-from macmpi.plan.plan import Plan
-from macmpi.plan.work import SHARED
+from macmpi.plan.plan import SHARED, Plan
 from macmpi.plan.work_lists import Job
 from macmpi.solvers.descent import PAIRS
-from macmpi.solvers.z_gauss_newton import GaussNewtonZ, flops_a_point
-
-PASSES_Z, PASSES_DIRECTIONS, PASSES_OTHERS = 2.0, 12.0, 10.0
-PASSES_W = {"closed_form": 2.0, "gauss_newton": 4.0, "hessian_free": 4.0}
-"""Passes through the segments behind the first site that a Z-step takes besides its directions, and those of directions
-that are not counted; through a segment in its W-step, with other solvers and, besides those of CG, with these."""
 
 BUFFERS = 12.0
 """Methods without coordinates have this many arrays of the weights' size."""
 
-RESIDENT, PROGRAM = 120e6, 40e6
+RESIDENT, RESIDENT_OF_MAC, PROGRAM = 120e6, 210e6, 40e6
 """Bytes of the program itself, as a rank has them in its memory, and those among them that no other process shares."""
 
 
@@ -39,24 +34,24 @@ def check_memory(plan: Plan, here: int = 1) -> None:
     here: ranks on this machine.  Collective: no.
     """
     need, (have, whose) = least_bytes(plan), launchers.memory()
+    most = max(ledger(plan), key=lambda entry: entry.least).what
     if need > (mapped := launchers.memory_of_a_process()):
         have, whose = mapped, "ulimit -v allows a process"
     place, together = plan.placement, plan.placement.copies(min(here, plan.ranks), here)
     if need * together <= have:
         return
-    what = f"model.hidden needs about {in_gb(need)} a rank for {many(plan.n_train, 'point')}"
+    what = f"model.hidden needs about {in_gb(need)} a rank for {many(plan.n_train, 'point')}, most of it for {most}"
     if need > have or together == 1:
         ranks = ", or more ranks" if place.spreads else ""
         remedy = f"fewer hidden units, or fewer points (data.points){ranks}"
         if together > 1 and place.spreads:
             remedy = "more ranks on more machines, or fewer hidden units"
         raise UsageError(f"{what}, and {whose} {in_gb(have)}: {remedy}")
-    most = int(have // need)
     others = " or ".join(f'"{name}" ({PLACEMENTS[name].words})' for name in place.others)
     other = f", or parallel.data = {others}" if others else ""
     raise UsageError(
         f"{what}, {in_gb(need * together)} for the {together} ranks of this machine, and {whose} "
-        f"{in_gb(have)}: at most {many(most, 'rank')} on a machine, so more machines{other}"
+        f"{in_gb(have)}: at most {many(int(have // need), 'rank')} on a machine, so more machines{other}"
     )
 
 
@@ -65,26 +60,146 @@ def in_gb(count: float) -> str:
     return f"{count / 1e9:,.0f} GB" if count >= 1e10 else f"{count / 1e9:.2g} GB"
 
 
-def least_bytes(plan: Plan) -> float:
-    """A rank holds, whatever it does, the program, its points, their coordinates and multipliers, weights, what these
-    share, and in a W-step what its regressions read and keep of each point.
+def estimate(plan: Plan) -> tuple[list[str], float]:
+    """Lines for a person, and the bytes of the busiest rank.  Collective: no."""
+    sizes, memory, on_node = "-".join(str(n) for n in plan.chain.layer_sizes), rank_bytes(plan), ""
+    if needed := node_bytes(plan):
+        on_node = f", {needed / 1e6:,.0f} MB a node ({free_bytes() / 1e6:,.0f} MB free in {PLACE})"
+    if n_in := plan.resolved.columns:
+        sizes = f"{n_in}-{sizes.split('-', 1)[1]}, {plan.in_span}"
+    coordinates = plan.n_train * sum(plan.chain.site_sizes)
+    return [
+        f"net          {sizes}, {plan.offsets.weights[-1]:,} weights",
+        f"points       {plan.n_train:,} training, {plan.n_val:,} validation; {coordinates:,} coordinates",
+        *(_shares_of_passes if plan.resolved.method.name in NESTED else _shares_of_half_steps)(plan),
+        f"memory       about {memory / 1e6:,.0f} MB a rank{on_node}",
+    ], memory
 
-    A method without coordinates has no sites; the stochastic one makes Grams and metrics.
-    Collective: no.
+
+def _shares_of_half_steps(plan: Plan) -> list[str]:
+    """Says in words how points and units are assigned."""
+    N, work, points = plan.n_train, plan.work.w_step, plan.work.train
+    count, blocks, jobs = len(tiles.point_tiles(N)), many(len(points.blocks), "block"), many(len(work.jobs), "job")
+    costs = [sum(j.cost for j in work.jobs_of(rank)) for rank in range(plan.ranks)]
+    return [
+        f"tiles        {count:,} of {N // count}-{-(-N // count)} points in {blocks}, {jobs} of the W-step",
+        f"ranks        {plan.ranks}; share of the busiest: {max(points.row_counts) / N:.1%} of the points, "
+        f"{max(costs) / sum(costs):.1%} of the units' cost",
+    ]
+
+
+def _shares_of_passes(plan: Plan) -> list[str]:
+    """Says in words how points are assigned, and how many ranks mostly wait."""
+    name, N, waiting = plan.resolved.method.name, plan.n_train, ""
+    points = plan.work.parts if name == "stochastic" else plan.work.train
+    share, idle = max(points.row_counts) / N, points.row_counts.count(0)
+    if name in ("sgd", "adam"):
+        parts = min(SHARED, plan.resolved.baseline.batch, N)
+        share = -(-parts // plan.ranks) / parts
+    if idle and (parts := plan.minibatch_parts):
+        waiting = f"; {idle} mostly wait: a minibatch is {many(parts, 'part')} (stochastic.parts)"
+    return [f"ranks        {plan.ranks}; share of the busiest: {share:.1%} of the points{waiting}"]
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+class Entry(NamedTuple):
+    """A part of a rank's memory: in words, its bytes as `--check` counts them, and those of it that every run holds.
+
+    shared: where the placement has one copy a node, the ranks of a node hold it together, once.
     """
-    chain, sites = plan.chain, sum(plan.chain.site_sizes)
+
+    what: str
+    bytes: float
+    least: float = 0.0
+    shared: bool = False
+
+
+def least_bytes(plan: Plan) -> float:
+    """Counts the bytes that the busiest rank holds whatever it does.  Collective: no."""
+    return sum(entry.least for entry in ledger(plan))
+
+
+def rank_bytes(plan: Plan) -> float:
+    """Counts the bytes of the busiest rank, without those that it shares with others of its node.  Collective: no."""
+    return sum(entry.bytes for entry in ledger(plan) if plan.placement.own_copies or not entry.shared)
+
+
+def node_bytes(plan: Plan) -> float:
+    """Counts the bytes that the ranks of a node share, 0.0 where they share none.  Collective: no."""
+    return float(sum(entry.bytes for entry in ledger(plan) if entry.shared and not plan.placement.own_copies))
+
+
+def ledger(plan: Plan) -> list[Entry]:
+    """Lists what the busiest rank, or its node, holds during a run.  Collective: no."""
+    of, item, nested = plan.resolved, plan.dtype.itemsize, plan.resolved.method.name in NESTED
     n, n_val = (len(points.held(0)) for points in (plan.work.train, plan.work.validation))  # rank 0 has as many as any
-    held = n * sites * (2.0 if plan.resolved.schedule.multipliers else 1.0) + 2 * plan.offsets.weights[-1]
-    if plan.resolved.method.name == "stochastic":
-        images = [m.n_out for m in chain.blocks if "patches" in m.own.capabilities]  # each has a metric
-        held += sum(h * h + d * d for h, d in chain.block_shapes) + 4 * max(images, default=0) ** 2 + taped(plan)
-    found = PROGRAM + plan.dtype.itemsize * float(held) + 8.0 * plan.offsets.grams[-1]
-    found += (n + n_val) * plan.resolved.point_bytes
-    if plan.resolved.method.name in NESTED:
-        return found
+    points, weights = (n + n_val) * float(of.point_bytes), float(item * plan.offsets.weights[-1])
+    found = [
+        Entry("the program", RESIDENT if nested else RESIDENT_OF_MAC, PROGRAM),
+        Entry("points", points, points, shared=True),
+        Entry("weights", BUFFERS * weights if nested else 48.0 * plan.offsets.weights[-1], 2.0 * weights),
+        Entry("points at hand", item * _at_hand(plan)),
+        *(_of_passes(plan) if nested else _of_half_steps(plan, n)),
+    ]
+    if of.columns:  # rank 0 has all columns, too
+        layer = plan.chain.block_shapes[0][0] * (of.columns - plan.chain.n_in)
+        found.append(Entry("columns", item * float((plan.n_train + plan.n_val) * of.columns + layer)))
+    return found
+
+
+def _of_half_steps(plan: Plan, n: int) -> Iterator[Entry]:
+    """Lists what full MAC holds besides, on a rank of n points, and what an acceleration or a selection adds."""
+    of, chain, item, shares = plan.resolved, plan.chain, plan.dtype.itemsize, not plan.placement.own_copies
+    coordinates, moves = float(item * n * sum(chain.site_sizes)), of.schedule.multipliers
+    held, least = (count * coordinates for count in ((3, 2) if moves else (1, 1)))
+    yield Entry("coordinates", held, least, shared=True)
+    yield Entry("coordinates at the end", shares * (not moves) * coordinates, shared=True)
+    yield Entry("coordinates of some points", 0.1 * held)
+    single = sum(view.width for view, own in zip(chain.views, of.regressions, strict=True) if own.single)
+    made = n * (item * float(made_width(plan)) + 4.0 * single)
+    yield Entry("the inputs of regressions", made, made, shared=True)
     jobs = map(plan.work.w_step.jobs_of, range(plan.ranks))
     kept = min(max(map(partial(_kept, plan), own), default=0) for own in jobs)
-    return found + n * (plan.dtype.itemsize * made_width(plan) + 4.0 * rounded_width(plan) + kept)
+    widest = max((_columns(plan, job) for job in plan.work.w_step.jobs), default=0)
+    yield Entry("regressions", 3.0 * item * n * widest, float(n * kept))
+    travelling = (s.n_in + 1 for k, s in enumerate(chain.segments) if of.travels(k))
+    yield Entry("inputs of units that travel", 0.0 if shares else float(item * n * sum(travelling)))
+    grams = 8.0 * plan.offsets.grams[-1]
+    large = 8.0 * sum(side**2 for k, side in enumerate(plan.offsets.sides) if plan.offsets.large(k))
+    yield Entry("Grams", grams, grams, shared=True)
+    yield Entry("factors of Grams", grams + 32.0 * max(s.n_in + 2 for s in chain.segments) ** 2)
+    yield Entry("factors of large Grams", shares * 2.0 * large, shared=True)
+    yield Entry("sums of Grams", (1.0 + shares) * sums_bytes(plan), shared=True)
+    if of.method.acceleration == "joint":  # tapes, and a matrix of each point
+        square = min(chain.n_out, chain.site_sizes[-1]) ** 2
+        numbers = max(plan.work.train.row_counts) * (square + 4 * sum(m.n_out for m in chain.maps))
+        yield Entry("a joint step", item * float(numbers))
+    if of.selection.criterion != "none" and shares:
+        tried = grams + 2.0 * _most_ridges(plan) * large + item * n * float(sum(plan.basis_sizes))
+        if not plan.has_basis:  # two nets more, and inputs, targets and features of a layer
+            tried = 2.0 * (grams + coordinates + item * n * made_width(plan)) + 3.0 * item * n * max(chain.layer_sizes)
+        yield Entry("nets that a selection tries", tried, shared=True)
+
+
+def _of_passes(plan: Plan) -> Iterator[Entry]:
+    """Lists what backpropagation through minibatches or all points holds besides, by its method."""
+    of, chain, item, weights = plan.resolved, plan.chain, float(plan.dtype.itemsize), plan.offsets.weights[-1]
+    if of.method.name in ("cg", "lbfgs"):
+        yield Entry("pairs of steps", item * 2.0 * PAIRS * weights)
+    if of.method.name != "stochastic":
+        return
+    squares, inputs = (sum(a * h * h + d * d for h, d in chain.block_shapes) for a in (1, 0))
+    images = [m.n_out for m in chain.blocks if "patches" in m.own.capabilities]  # each has a metric
+    yield Entry("curvature", item * 5.0 * squares, item * (squares + 4 * max(images, default=0) ** 2))
+    if of.whole_steps:  # what each map gives, and its derivatives
+        tapes = item * 2.0 * sum(m.n_out for m in chain.maps) * max(plan.work.parts.row_counts)
+        yield Entry("outputs of all layers", tapes, tapes)
+    if not plan.placement.own_copies:  # weights, average, last step; sums, directions, inverses, metrics, twice in turn
+        parts = plan.minibatch_parts or subtrees(len(plan.work.parts.blocks), plan.ranks)
+        turns = parts * max(weights, squares) + weights + squares + max(map(max, chain.block_shapes)) ** 2
+        yield Entry("what ranks exchange", item * (2 * turns + 3 * weights + inputs), shared=True)
 
 
 def _kept(plan: Plan, job: Job) -> int:
@@ -95,103 +210,6 @@ def _kept(plan: Plan, job: Job) -> int:
     item, solver = plan.dtype.itemsize, getattr(own.solver, "inner", own.solver)
     each = item + (1 if getattr(solver, "cg_iterations", 0) == 1 else 2) * (4 if own.single else item)
     return plan.chain.views[job.segment].rows_per_point * len(job.units) * each
-
-
-def taped(plan: Plan) -> float:
-    """The numbers of all points in the net that a rank keeps for a step of all points.  Collective: no.
-
-    They are what each map gives, and its derivatives.
-    """
-    outputs = sum(m.n_out for m in plan.chain.maps)
-    return 2.0 * outputs * max(plan.work.parts.row_counts) if plan.resolved.whole_steps else 0.0
-
-
-def estimate(plan: Plan) -> tuple[list[str], float]:
-    """Lines for a person, and the bytes of the busiest rank.  Collective: no."""
-    nested = plan.resolved.method.name in NESTED
-    sizes, weights = "-".join(str(n) for n in plan.chain.layer_sizes), plan.offsets.weights[-1]
-    coordinates = plan.n_train * sum(plan.chain.site_sizes)
-    shares_of_ranks, memory = (_without_coordinates if nested else _with_coordinates)(plan)
-    on_node = ""
-    if needed := node_bytes(plan):
-        on_node = f", {needed / 1e6:,.0f} MB a node ({free_bytes() / 1e6:,.0f} MB free in {PLACE})"
-    if n_in := plan.resolved.columns:  # rank 0 has all columns, too
-        sizes, memory = (
-            f"{n_in}-{sizes.split('-', 1)[1]}, {plan.in_span}",
-            memory
-            + plan.dtype.itemsize
-            * ((plan.n_train + plan.n_val) * n_in + plan.chain.block_shapes[0][0] * (n_in - plan.chain.n_in)),
-        )
-    return [
-        f"net          {sizes}, {weights:,} weights",
-        f"points       {plan.n_train:,} training, {plan.n_val:,} validation; {coordinates:,} coordinates",
-        *shares_of_ranks,
-        f"memory       about {memory / 1e6:,.0f} MB a rank{on_node}",
-    ], memory
-
-
-Estimate = tuple[list[str], float]
-"""An estimate says in words what is assigned, then the bytes of a rank."""
-
-
-def _with_coordinates(plan: Plan) -> Estimate:
-    """Half steps, and what an acceleration adds."""
-    chain, N = plan.chain, plan.n_train
-    weights = plan.offsets.weights[-1]
-    point_tiles = tiles.point_tiles(N)
-    work = plan.work.w_step
-    n, n_val = (len(points.held(0)) for points in (plan.work.train, plan.work.validation))  # rank 0 has as many as any
-    held = n * sum(chain.site_sizes) * (3 if plan.resolved.schedule.multipliers else 1)
-    data = (n + n_val) * plan.resolved.point_bytes
-    widest = max((_columns(plan, job) for job in work.jobs), default=0)
-    made = n * (plan.dtype.itemsize * made_width(plan) + 4.0 * rounded_width(plan))
-    travelling = (s for k, s in enumerate(chain.segments) if plan.resolved.travels(k))
-    data += plan.dtype.itemsize * n * sum(s.n_in + 1 for s in travelling)  # in the units' coordinates
-    factors = 2 * plan.offsets.grams[-1] + 4 * max(s.n_in + 2 for s in chain.segments) ** 2
-    own = plan.placement.own_copies
-    factors += own * sums_bytes(plan) // 8
-    memory = plan.dtype.itemsize * (held * 1.1 + 3.0 * n * widest) + data + 8.0 * (6 * weights + factors) + 210e6
-    memory += plan.dtype.itemsize * (_at_hand(plan) + _eliminated(plan))
-    memory += made - (1 - own) * (plan.dtype.itemsize * held + data + 8.0 * plan.offsets.grams[-1] + made)
-    z_share = max(plan.work.train.row_counts) / N
-    w_costs = [sum(j.cost for j in work.jobs_of(rank)) for rank in range(plan.ranks)]
-    w_share = max(w_costs) / sum(w_costs)
-    shares_of_ranks = [
-        f"tiles        {len(point_tiles):,} of {N // len(point_tiles)}-{-(-N // len(point_tiles))} points in "
-        f"{many(len(plan.work.train.blocks), 'block')}, "
-        f"{many(len(work.jobs), 'job')} of the W-step",
-        f"ranks        {plan.ranks}; share of the busiest: {z_share:.1%} of the points, "
-        f"{w_share:.1%} of the units' cost",
-    ]
-    return shares_of_ranks, memory
-
-
-def _eliminated(plan: Plan) -> float:
-    """Counts the numbers that a joint step keeps of a rank's own points: tapes, and a matrix of each point."""
-    if plan.resolved.method.acceleration != "joint":
-        return 0.0
-    square = min(plan.chain.n_out, plan.chain.site_sizes[-1]) ** 2
-    return float(max(plan.work.train.row_counts) * (square + 4 * sum(m.n_out for m in plan.chain.maps)))
-
-
-def flops_of_half_steps(plan: Plan) -> tuple[float, list[float]]:
-    """Count the flops a point of products in a Z-step, and of each segment in a W-step, but for Grams.
-
-    Collective: no.
-    """
-    chain, solver = plan.chain, plan.resolved.z_solver
-    passes = [2.0 * segment.multiplications for segment in chain.segments]
-    behind = sum(passes[1:])
-    z = PASSES_DIRECTIONS * behind
-    if chain.sites and isinstance(solver, GaussNewtonZ):
-        directions = flops_a_point(chain.site_sizes, chain.n_out, behind, solver.cg_iterations)
-        z = solver.iterations * min(directions.values()) * (0.5 if solver.cg_precision == "single" else 1.0)
-    z += passes[0] + PASSES_Z * behind if chain.sites else 0.0
-    w = []
-    for flops, of in zip(passes, plan.resolved.regressions, strict=True):
-        steps = getattr(of.solver, "iterations", 0) * getattr(of.solver, "cg_iterations", 0)
-        w.append(flops * (PASSES_W[of.name] + 2.0 * steps if of.name in PASSES_W else PASSES_OTHERS))
-    return z, w
 
 
 def _columns(plan: Plan, job: Job) -> int:
@@ -206,76 +224,15 @@ def _columns(plan: Plan, job: Job) -> int:
     return 2 * sum(m.n_out for m in plan.chain.segments[job.segment].fitted)
 
 
-def _without_coordinates(plan: Plan) -> Estimate:
-    """Backpropagation through minibatches or all points, and what each method adds."""
-    chain, N, item, name = plan.chain, plan.n_train, plan.dtype.itemsize, plan.resolved.method.name
-    weights, squares = plan.offsets.weights[-1], sum(h * h + d * d for h, d in chain.block_shapes)
-    n, n_val = (len(points.held(0)) for points in (plan.work.train, plan.work.validation))
-    data = plan.placement.own_copies * (n + n_val) * plan.resolved.point_bytes
-    kept = BUFFERS * weights
-    if name == "stochastic":
-        share = max(plan.work.parts.row_counts) / N
-        kept += 5.0 * squares + taped(plan)
-    elif name in ("sgd", "adam"):
-        parts = min(SHARED, plan.resolved.baseline.batch, N)
-        share = -(-parts // plan.ranks) / parts
-    else:
-        share = max(plan.work.train.row_counts) / N
-        kept += 2.0 * PAIRS * weights
-    idle = sum(not rows for rows in plan.work.parts.row_counts) if name == "stochastic" else 0
-    parts = plan.minibatch_parts
-    lazy = f"; {idle} mostly wait: a minibatch is {many(parts, 'part')} (stochastic.parts)" if idle and parts else ""
-    shares_of_ranks = [f"ranks        {plan.ranks}; share of the busiest: {share:.1%} of the points{lazy}"]
-    return shares_of_ranks, item * (kept + _at_hand(plan)) + data + RESIDENT
-
-
 def _at_hand(plan: Plan) -> float:
     """Counts the numbers of the points at hand that a rank has besides its own, where it does not hold all."""
     if not plan.placement.spreads:
         return 0.0
     chain, fitted = plan.chain, plan.work.at_hand
     read = [s.n_in + s.n_out for k, s in enumerate(chain.segments) if fitted(k) or s.leading or s.trailing]
-    start = [chain.n_in + _targets(plan)] if plan.resolved.start.method in ("pca", "itq", "greedy", "staged") else []
+    targets = 0 if plan.resolved.autoencoder else chain.n_out
+    start = [chain.n_in + targets] if plan.resolved.start.method in ("pca", "itq", "greedy", "staged") else []
     return float(min(MOST_AT_HAND, plan.n_train) * sum([*read, *start]))
-
-
-def node_bytes(plan: Plan) -> float:
-    """Counts the bytes that the ranks of a node share, 0.0 where they share none.
-
-    They are points, coordinates (twice, at the end), multipliers, a W-step's features, and rounded; Grams and, twice,
-    factors of large ones; features, Grams, factors, nets that a selection tries; two arrays in turn for sums of Grams,
-    of minibatches for sums, directions, inverses, metrics; weights, average, last step.
-    """
-    if plan.placement.own_copies:
-        return 0.0
-    chain, N = plan.chain, plan.n_train
-    sites = sum(chain.site_sizes)
-    kept = 2 * sites if plan.resolved.schedule.multipliers else sites
-    made = made_width(plan)
-    data = (N + plan.n_val) * (chain.n_in + _targets(plan))
-    weights, squares = plan.offsets.weights[-1], sum(h * h + d * d for h, d in chain.block_shapes)
-    shared = data + N * (sites + kept + made)
-    if plan.resolved.method.name != "stochastic":
-        selecting = _selecting(plan)
-        large = [plan.offsets.gram_shapes[k][1] for k in range(len(chain.segments)) if plan.offsets.large(k)]
-        grams = plan.offsets.grams[-1] + 2 * sum(n * n for n in large)
-        if selecting and plan.has_basis:
-            grams += plan.offsets.grams[-1] + 2 * (selecting - 1) * sum(n * n for n in large)
-            shared += N * sum(plan.basis_sizes)
-        elif selecting:  # two nets more, and inputs, targets and features of a layer
-            grams += 2 * plan.offsets.grams[-1]
-            shared += N * (2 * (sites + made) + 3 * max(chain.layer_sizes))
-        return float(plan.dtype.itemsize * shared + 4 * N * rounded_width(plan) + 8 * grams + 2 * sums_bytes(plan))
-    largest, grams = max(max(shape) for shape in chain.block_shapes) ** 2, sum(d * d for _, d in chain.block_shapes)
-    parts = plan.minibatch_parts or subtrees(len(plan.work.parts.blocks), plan.ranks)
-    turns = 2 * (parts * max(weights, squares) + weights + squares + largest)
-    return float(plan.dtype.itemsize * (shared + turns + 3 * weights + grams))
-
-
-def rounded_width(plan: Plan) -> int:
-    """Columns of the inputs that a W-step reads in single precision too.  Collective: no."""
-    views = zip(plan.chain.views, plan.resolved.regressions, strict=True)
-    return sum(view.width for view, own in views if own.single)
 
 
 def made_width(plan: Plan) -> int:
@@ -288,16 +245,10 @@ def made_width(plan: Plan) -> int:
     return patches + features * keeps(0, 0)
 
 
-def _targets(plan: Plan) -> int:
-    """The columns of targets that are held besides those of the inputs."""
-    return 0 if plan.resolved.autoencoder else plan.chain.n_out
-
-
-def _selecting(plan: Plan) -> int:
-    """0 where no architectures are selected, else the most ridges that a selection compares."""
-    keys = plan.resolved.selection
-    most = max((len(entry) for entry in keys.ridges if isinstance(entry, list)), default=len(keys.ridges))
-    return 0 if keys.criterion == "none" else 1 + most
+def _most_ridges(plan: Plan) -> int:
+    """Counts the ridges that a selection compares at most."""
+    ridges = plan.resolved.selection.ridges
+    return max((len(entry) for entry in ridges if isinstance(entry, list)), default=len(ridges))
 
 
 def sums_bytes(plan: Plan) -> int:

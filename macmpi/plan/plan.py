@@ -1,23 +1,35 @@
-"""Plan: a resolved config and sizes -> the work of each rank, and the places of weights in flat buffers."""
+"""Plan: a resolved config and sizes -> which rank has which points and does what, and places in flat buffers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 
+from macmpi.config import NESTED
 from macmpi.config.auto import Sizes
 from macmpi.config.whole import one_layer, resized
+from macmpi.demand import Demand
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import is_basis
+from macmpi.parallel import tiles
 from macmpi.parallel.placement import EVERYWHERE, Placement
+from macmpi.parallel.points import PointPartition, partition_points
 from macmpi.parallel.streams import stream
 from macmpi.plan.resolve import resolve
-from macmpi.plan.resolved import Resolved
-from macmpi.plan.work import Offsets, Work, minibatch_parts, offsets
+from macmpi.plan.resolved import Regression, Resolved
+from macmpi.plan.work_lists import Factor, Gram, Job, Layer, Tour, WorkList, all_jointly, by_one, each_its_own
 from macmpi.solvers.w_problem import Restraint
+
+FLOPS, LIGHT = 6.0, 2e7
+"""Flops of a step for each point and weight, and those of a minibatch below which ranks would rather wait than share:
+about a millisecond or two."""
+
+SHARED = 2
+"""Parts of a minibatch that ranks share."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +82,17 @@ class Plan:
 
     @cached_property
     def minibatch_parts(self) -> int:
-        """Parts of a minibatch; 0 without minibatches."""
-        return minibatch_parts(self.resolved, self.n_train)
+        """Parts of each minibatch; 0 for methods without them, and for steps of all points.
+
+        "auto" is 1 where a minibatch is too little work to be shared, else 2, or more where a part stays with a rank:
+        whatever the number of ranks, since another number of parts gives other bits.
+        """
+        of, keys = self.resolved, self.resolved.stochastic
+        if of.method.name != "stochastic" or keys.batch == "all":
+            return 0
+        light = FLOPS * keys.batch * self.chain.whole.multiplications < LIGHT
+        auto = self.placement.parts(1 if light else SHARED, self.n_train, of.minibatch(self.n_train))
+        return min(auto if keys.parts == "auto" else keys.parts, self.n_train)
 
     @cached_property
     def finishing(self) -> Plan | None:
@@ -81,14 +102,17 @@ class Plan:
 
     @cached_property
     def offsets(self) -> Offsets:
-        """The places of weights and Grams in flat buffers."""
-        return offsets(self.chain, self.resolved.regressions)
+        """The places of weights and Grams in flat buffers, which the shapes of the net determine."""
+        views = zip(self.chain.views, self.resolved.regressions, strict=True)
+        sides = [view.map.columns + view.bias if own.system else 0 for view, own in views]
+        weights, grams = ([a * b for a, b in self.chain.block_shapes], [side**2 for side in sides])
+        of_weights, of_grams = (tuple(accumulate(counts, initial=0)) for counts in (weights, grams))
+        return Offsets(of_weights, of_grams, tuple(sides))
 
     @cached_property
     def work(self) -> Work:
         """The work of each rank: its points, and its tasks in a W-step."""
-        sizes = self.n_train, self.n_val, self.ranks
-        return Work(self.resolved, self.offsets, *sizes, self.minibatch_parts)
+        return Work(self)
 
     @cached_property
     def features(self) -> tuple[Segment, ...]:
@@ -148,3 +172,202 @@ class Plan:
 def make_plan(resolved: Resolved, n_train: int, n_val: int, ranks: int) -> Plan:
     """The plan of a run.  Collective: no."""
     return Plan(resolved, n_train, n_val, ranks)
+
+
+# --- places in flat buffers -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """Bounds of the parameter blocks among the weights, and of the segments' Grams among the Grams.
+
+    sides: of each Gram, which is square; 0 for segments whose units share none.
+    """
+
+    weights: tuple[int, ...]
+    grams: tuple[int, ...]
+    sides: tuple[int, ...]
+
+    def block(self, block: int) -> slice:
+        """Gives the place of a parameter block among the weights."""
+        return slice(self.weights[block], self.weights[block + 1])
+
+    def gram(self, segment: int) -> slice:
+        """Gives the place of a segment's Gram among the Grams."""
+        return slice(self.grams[segment], self.grams[segment + 1])
+
+    def large(self, segment: int) -> bool:
+        """Its units share a Gram so large that it is made by rows and factored by all ranks jointly."""
+        return self.sides[segment] > tiles.GRAM_WHOLE
+
+
+# --- the work of each rank --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Work:
+    """Point partitions and work lists: what sizes and the number of ranks make of a config, each made once."""
+
+    plan: Plan
+
+    @property
+    def chain(self) -> Chain:
+        return self.plan.chain
+
+    def _training(self, blocks: int) -> PointPartition:
+        """The training points in at most `blocks` blocks, or in the same ones always where they stay with a rank."""
+        nested = self.plan.resolved.method.name in NESTED
+        only = self.plan.minibatch_parts or (tiles.block_count if nested else tiles.sum_blocks)(self.plan.n_train)
+        blocks = only if self.plan.resolved.ring else self.plan.placement.blocks(blocks, only)
+        return partition_points(self.plan.n_train, self.plan.ranks, blocks, self.plan.placement, self._tiled)
+
+    def _tiled(self, n: int) -> tiles.Cut:
+        """Few points of a stochastic run in larger and fewer tiles: errors are summed over them, and nothing else."""
+        parts = self.plan.minibatch_parts
+        return tiles.large_tiles(n, parts) if parts and n <= tiles.FEW else tiles.point_tiles(n)
+
+    @cached_property
+    def train(self) -> PointPartition:
+        """The training points whose coordinates and errors are a rank's to compute."""
+        return self._training(tiles.block_count(self.plan.n_train))
+
+    @cached_property
+    def summed(self) -> PointPartition:
+        """The training points as Grams are summed over them."""
+        return self._training(tiles.sum_blocks(self.plan.n_train))
+
+    @cached_property
+    def parts(self) -> PointPartition:
+        """The training points as parts that a minibatch, or a step of all points, is summed over."""
+        return self._training(self.plan.minibatch_parts or tiles.sum_blocks(self.plan.n_train))
+
+    @cached_property
+    def validation(self) -> PointPartition:
+        """The validation points whose errors are a rank's to compute."""
+        return partition_points(self.plan.n_val, self.plan.ranks, None, self.plan.placement, self._tiled)
+
+    @cached_property
+    def w_step(self) -> WorkList:
+        """All regressions in one list.  The first segment's inputs never change: no Gram to make again."""
+        segments = range(len(self.chain.segments))
+        return self.regressions(segments, [k for k in segments if k or self._grouped(0)])
+
+    @cached_property
+    def first_gram(self) -> WorkList:
+        """The Gram of the first segment alone, computed once."""
+        return self.regressions([], [] if self._grouped(0) else [0])
+
+    def _grouped(self, segment: int) -> bool:
+        """Other segments share its weights."""
+        return len(self.chain.groups[segment]) > 1
+
+    @cached_property
+    def leading_layers(self) -> WorkList:
+        """The layers before the regressions of a W-step that trainers fit: those whose inputs change."""
+        return self.leading(range(1, len(self.chain.segments)))
+
+    @cached_property
+    def trailing_layers(self) -> WorkList:
+        """The layers that trainers fit after the regressions of a W-step."""
+        return self.trailing(range(len(self.chain.segments)))
+
+    def regressions(self, segments: Sequence[int], renewed: Sequence[int] | None = None) -> WorkList:
+        """The regressions of some segments; Grams are made again of those or, where given, of the `renewed` ones."""
+        renewed = segments if renewed is None else renewed
+        jobs = [job for k in segments for job in self.jobs(k)]
+        grams = [gram for k in renewed for gram in self.grams(k)]
+        fresh = {gram.segment for gram in grams}
+        made = [k for k in sorted({*segments, *fresh}) if self._regression(k).by_unit or self.chain.segments[k].leading]
+        large = [Factor(k) for k in sorted(segments) if self.plan.offsets.large(k)]
+        old, new = ([factor for factor in large if (factor.segment in fresh) == again] for again in (False, True))
+        away = tuple(job for job in jobs if self.plan.resolved.travels(job.segment))
+        here, tour = [job for job in jobs if job not in away], [Tour(away)] if away else []
+        if self.plan.placement.sums_alone:
+            return WorkList((*each_its_own(here, grams, old, new, self.plan.ranks), *all_jointly(tour)), tuple(made))
+        alone = [job for job in here if self.at_hand(job.segment)]
+        joint = all_jointly([*(job for job in here if job not in alone), *tour], grams, old, new)
+        return WorkList((*joint, *by_one(alone, self.plan.ranks)), tuple(made))
+
+    def at_hand(self, segment: int) -> bool:
+        """Its regression is fitted to the rows of some points at hand, for its solver sums over none, and no rank has
+        those of all.
+        """
+        sums = Demand.SHARDED in self._regression(segment).solver.handles
+        return not (self.plan.placement.sums_alone or sums or self.plan.resolved.travels(segment))
+
+    def jobs(self, segment: int) -> list[Job]:
+        """The segment's regressions: tiles of units, rows of a fitter, or one for all its weights."""
+        blocks, bounds, n = self.chain.regressed(segment), self.plan.offsets.weights, self.plan.n_train
+        if not blocks:
+            return []
+        own, view = self._regression(segment), self.chain.views[segment]
+        place = slice(bounds[blocks[0]], bounds[blocks[-1] + 1])
+        if own.by_unit:
+            ((units, width),), P = view.shapes, view.rows_per_point
+            cut = self._unit_tiles(segment, units)
+            efforts = [P * own.solver.effort(width, len(tile), P * n) for tile in cut]
+        else:
+            sizes = zip(view.shapes, (self.chain.blocks[b].own for b in blocks), strict=True)
+            effort = sum(m.multiplications / (h * d) * own.solver.effort(d, h, n) for (h, d), m in sizes)
+            if not own.by_rows:
+                return [Job(segment, None, place, effort)]
+            ((rows, width),) = view.shapes
+            cut, efforts = tiles.evenly(rows, 1), [effort / rows] * rows
+        pairs = zip(cut, efforts, strict=True)
+        return [Job(segment, tile, _rows_of(place, tile, width), effort) for tile, effort in pairs]
+
+    def _unit_tiles(self, segment: int, units: int) -> Sequence[tiles.Tile]:
+        if self.plan.resolved.travels(segment):
+            return tiles.ring_tiles(units, len(self.train.blocks))
+        if self.plan.resolved.shaping.asked(self.chain.regressed(segment)[0]).joins:
+            return tiles.cut(units, 1)
+        solver = self._regression(segment).solver
+        if solver.exact or Demand.RESTRAINED in solver.handles:
+            return tiles.evenly(units, tiles.EXACT_WIDTH)
+        return tiles.unit_tiles(units)
+
+    def grams(self, segment: int) -> list[Gram]:
+        """The Gram that the segment's units share: whole, or by rows where it is large."""
+        offsets, system = self.plan.offsets, self._regression(segment).system
+        if not system:
+            return []
+        side, place, P = offsets.sides[segment], offsets.gram(segment), self.chain.views[segment].rows_per_point
+        if not offsets.large(segment):
+            return [Gram(segment, None, place, P * system.cost(side))]
+        cut = tiles.evenly(side, tiles.GRAM_ROWS)
+        return [Gram(segment, t, _rows_of(place, t, side), P * system.cost(side, t.rows)) for t in cut]
+
+    def _regression(self, segment: int) -> Regression:
+        return self.plan.resolved.regressions[segment]
+
+    def leading(self, segments: Sequence[int]) -> WorkList:
+        """The layers of some segments that trainers fit before the regressions of a W-step."""
+        return self._by_trainers(self._layers({k: self.chain.segments[k].leading for k in segments}))
+
+    def trailing(self, segments: Sequence[int]) -> WorkList:
+        """Layers that trainers fit after the regressions."""
+        return self._by_trainers(self._layers({k: self.chain.segments[k].trailing for k in segments}))
+
+    def untrained(self, segment: int, weights: np.ndarray) -> WorkList:
+        """A segment's trailing layers whose weights are 0: not yet found."""
+        layers = self._layers({segment: self.chain.segments[segment].trailing})
+        return self._by_trainers([layer for layer in layers if not weights[layer.place].any()])
+
+    def _layers(self, maps: dict[int, Sequence[int]]) -> list[Layer]:
+        """The layers that some maps of segments are, where these have weights."""
+        numbers = ((k, i, self.chain.segments[k].blocks[i]) for k, own in maps.items() for i in own)
+        placed = [(k, i, b, self.plan.offsets.block(b)) for k, i, b in numbers if b is not None]
+        return [Layer(k, i, b, place, float(place.stop - place.start)) for k, i, b, place in placed]
+
+    def _by_trainers(self, layers: Sequence[Layer]) -> WorkList:
+        if not self.plan.placement.sums_alone:
+            return WorkList(all_jointly(layers))
+        trainers = self.plan.resolved.trainers
+        copies = [trainers[f.block].copies and not f.map for f in layers]  # its inputs are coordinates
+        copied, fitted = ([f for f, c in zip(layers, copies, strict=True) if c == which] for which in (True, False))
+        return WorkList(by_one(fitted, self.plan.ranks, copied))
+
+
+def _rows_of(place: slice, rows: tiles.Tile, width: int) -> slice:
+    """The place of some rows of a matrix that has this width and place."""
+    return slice(place.start + rows.start * width, place.start + rows.stop * width)

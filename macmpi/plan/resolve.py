@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -18,14 +17,13 @@ from macmpi.config import NESTED, Config, Start, dump, flat
 from macmpi.config.auto import Decision, Sizes, decide
 from macmpi.config.tables import SHAPING
 from macmpi.config.whole import ignored, toml, with_value
-from macmpi.demand import Demand
+from macmpi.demand import USUAL, Asked, Demand, Part, Setting
 from macmpi.nets.build import build_chain
 from macmpi.nets.layers import is_dense
 from macmpi.nets.losses import loss_of
 from macmpi.parallel.placement import PLACEMENTS
 from macmpi.plan import choices, tuned
-from macmpi.plan.demands import asked, parts
-from macmpi.plan.parts import BY_SQUARES, FINISH, REFIT, SPAN, Asked, Part, Setting, asked_by_keys
+from macmpi.plan.demands import FINISH, REFIT, asked, asked_by_keys, parts
 from macmpi.plan.resolved import Resolved
 from macmpi.plan.selectable import check_selection
 from macmpi.plan.structure import check_choices, check_fitters, check_layers
@@ -34,6 +32,12 @@ from macmpi.solvers.gradient_solvers import SGDW
 TABLES = ("method", "stochastic", "baseline", "selection", "start", "run")
 """Tables of which a run reads the keys themselves."""
 
+
+SPAN = USUAL - {Demand.SKIPS, Demand.SHARED, Demand.SPARSE, Demand.RESTRAINED, Demand.FITTED}
+"""A net that is trained in the span of the points reads all columns by one layer, held by squares of its weights."""
+
+BY_SQUARES = ("mac", "stochastic")
+"""Methods that find the same net whatever orthonormal coordinates the inputs have."""
 
 FEW = 5000
 """"auto" refits where there are no more points than this, training and validation points together."""
@@ -126,7 +130,7 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision]) -> Resolv
         config = with_value(config, "run.refit", True)
         why = f"{n:,} points are few (up to {FEW:,}): those for validation are worth a second training"
         others.append(Decision("run.refit", True, why))
-    told = {"settings": flat(config), "text": dump(config), "unread": tuple(ignored(config))}
+    as_given = config
     if config.method.name in NESTED:
         config = choices.without_half_steps(config)
     chain = build_chain(config.model, sizes.n_in, sizes.n_out)
@@ -142,6 +146,9 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision]) -> Resolv
     found = Resolved(
         config=config,
         decisions=(*decided, *others),
+        settings=flat(as_given),
+        text=dump(as_given),
+        unread=tuple(ignored(as_given)),
         chain=chain,
         units=tuple(config.model.units),
         activations=tuple(kind for _, kind, _ in config.model.layers()),
@@ -149,13 +156,12 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision]) -> Resolv
         dtype=np.dtype(config.model.precision),
         loss=loss,
         schedule=choices.schedule_of(config, loss),
-        longer=choices.longer(config),
         shaping=shaping,
         z_solver=choices.z_solver(config, chain),
         regressions=choices.regressions(config, chain, loss, shaping, fitted_by),
         trainers=(trainers := choices.trainers(config.model, chain)),
         refined=frozenset(b for b, trainer in trainers.items() if hasattr(trainer, "by_sums")),
-        stage=choices.trainer(config.model.each("centres", 1)[0]),
+        stage=choices.class_of("trainers", config.model.each("centres", 1)[0])(),
         metric=penalty.metric if chain.sites else "identity",  # without constraints there is none to measure
         ring=choices.solver(SGDW, config.w_step) if config.w_step.schedule == "ring" else None,
         placement=(placement := PLACEMENTS[config.parallel.data]),
@@ -163,7 +169,6 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision]) -> Resolv
         repeatable=repeatable,
         gains=gains,
         before=sizes.before,
-        **told,  # type: ignore[arg-type]
         **{name: getattr(config, name) for name in TABLES},
     )
     check_choices(found)
@@ -191,10 +196,10 @@ class Refused(UsageError):
 def _refused(pair: Pair, config: Config, sizes: Sizes) -> Refused:
     """The error of a part and a demand that it does not handle, with the remedies that work."""
     part, demand = pair
-    tried = [_tried(pair, config, sizes, settings) for settings in (part.others, demand.off)]
-    settings = [*tried[0].accepted[:REMEDIES], *tried[1].accepted]
+    (others, but), (off, off_but) = (_tried(pair, config, sizes, settings) for settings in (part.others, demand.off))
+    settings = [*others[:REMEDIES], *off]
     if not settings and not demand.words:
-        settings = [*tried[0].other[:REMEDIES], *tried[1].other]
+        settings = [*but[:REMEDIES], *off_but]
     remedies = list(_written(settings)) or [demand.words]
     if part.author:
         remedies.append(f"let {part.author}.handles have Demand.{demand.demand.name} if it does handle that")
@@ -213,23 +218,18 @@ def _written(settings: Sequence[Setting]) -> Iterator[str]:
         yield f"no {key}" if bounds else f"{key} = {' or '.join(map(toml, values))}"
 
 
-class _Tried(NamedTuple):
-    """Settings with which the config is accepted, and those with which something else is refused."""
-
-    accepted: list[Setting]
-    other: list[Setting]
-
-
-def _tried(pair: Pair, config: Config, sizes: Sizes, settings: Sequence[Setting]) -> _Tried:
-    """Each setting is tried alone."""
-    found = _Tried([], [])
+def _tried(
+    pair: Pair, config: Config, sizes: Sizes, settings: Sequence[Setting]
+) -> tuple[list[Setting], list[Setting]]:
+    """The settings with which, each alone, the config is accepted, and those with which something else is refused."""
+    accepted, other = list[Setting](), list[Setting]()
     for setting in settings:
         try:
             _, left = _checked(with_value(config, *setting), sizes)
         except (UsageError, ValueError):
             continue
         if not left:
-            found.accepted.append(setting)
+            accepted.append(setting)
         elif (pair[0].said, pair[1].demand) not in [(part.said, asked.demand) for part, asked in left]:
-            found.other.append(setting)
-    return found
+            other.append(setting)
+    return accepted, other

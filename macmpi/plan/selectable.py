@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 
 from macmpi import UsageError, many
-from macmpi.config import Config
 from macmpi.config.model import OWNERS
 from macmpi.nets.build import layers_of
 from macmpi.nets.layers import Map, is_basis, is_dense
@@ -120,110 +119,6 @@ def candidates_of(of: Resolved, n: int) -> list[Candidates]:
     return found
 
 
-def check_selection(of: Resolved) -> None:
-    """Refuse candidates that no selection compares, and layers that it cannot change.  Collective: no."""
-    config, chain, keys = of.config, of.chain, of.selection
-    if keys.criterion == "none":
-        return
-    check_sizes(config)
-    units = bool(places(of))
-    basis = [m for m in chain.blocks if "centres" in m.capabilities and "jacobian" in m.capabilities]
-    check_selectable(of, units)
-    if units:
-        return check_places(of)
-    dense = [k for k in ridges_of(of) if not chain.segments[k].leading]
-    if not basis and not dense:
-        raise UsageError(
-            f'selection.criterion = "{keys.criterion}" chooses numbers of centres, and no layer has radial basis '
-            'functions; use model.activation = "rbf" at some, selection.sizes or selection.ridges for dense layers, '
-            'or criterion = "none"'
-        )
-    if basis and set(config.model.each("centres", 1)) != {"subset"}:
-        raise UsageError(
-            f'selection.criterion = "{keys.criterion}" compares nested sets of centres; use model.centres = "subset"'
-        )
-    count = len(basis) + len(dense)
-    epsilons = keys.epsilons(count)
-    if len(epsilons) != count:
-        which = "dense layers and nets of radial basis functions" if dense else "nets of radial basis functions"
-        raise UsageError(
-            f'selection.criterion = "{keys.criterion}" needs selection.epsilon2, the mean squared error of a model of '
-            f"low bias: one number, or one for each of the {count} {which} ({len(epsilons)} given)"
-        )
-    fewest = min((m.n_out for m in basis), default=FEWEST)
-    if fewest < FEWEST and not keys.sizes:
-        lists = [[-(-n // 2)] if i in width_places(of) else [] for i, n in enumerate(config.model.units)]
-        raise UsageError(
-            f"a selection without sizes compares {FEWEST}, {FEWEST + STEP}, ... centres, and a layer starts with "
-            f"{fewest:,}; say which to compare, as in selection.sizes = {lists}"
-        )
-    for k, segment in enumerate(chain.segments, start=1):
-        linear = segment.separable and segment.activation == "linear"
-        if any(m in basis for m in segment.maps) and not (
-            linear and segment.core == 1 and "bias" not in segment.maps[1].capabilities
-        ):
-            raise UsageError(
-                f'selection.criterion = "{keys.criterion}" needs radial basis functions that begin their segment and '
-                f"are read by one linear layer, and segment {k} has others; change model.activation or model.sites, "
-                'use model.loss = "squared", or criterion = "none"'
-            )
-
-
-def check_selectable(of: Resolved, with_units: bool) -> None:
-    """Refuse widths and ridges that no selection compares.  with_units: it compares units.  Collective: no."""
-    keys = of.selection
-    if keys.widths and not any(is_basis(m) for m in of.chain.maps):  # with other keys or without
-        raise UsageError(
-            "selection.widths are those of radial basis functions, and no layer has any; leave it out, or use "
-            'model.activation = "rbf" at some'
-        )
-    for key, given in (("widths", keys.widths), ("ridges", keys.ridges)):
-        if given and with_units:
-            raise UsageError(
-                f"selection.{key} are compared by E_Q, and units of dense layers, selection.sizes, by E1; "
-                'select them in two runs, the second with start.method = "model", or leave one of them out'
-            )
-        if len({isinstance(entry, list) for entry in given}) > 1:
-            raise UsageError(
-                f"selection.{key} mixes numbers and lists; give numbers, for all layers, or a list for each, [] where "
-                "nothing is to change"
-            )
-    if keys.widths:
-        _check_widths(of.config, sum(is_basis(m) for m in of.chain.maps))
-    if keys.ridges:
-        _check_ridges(of)
-
-
-def _check_widths(config: Config, count: int) -> None:
-    if (given := len(each(config.selection.widths, count))) != count:
-        raise UsageError(
-            f"selection.widths has {many(given, 'list')} but there {many(count, 'layer', 'is')} of radial basis "
-            "functions: give one for each, [] for one that keeps its width"
-        )
-
-
-def _check_ridges(of: Resolved) -> None:
-    layers, able = of.shaping.layers, set(fits_ridges(of).values())
-    tried = each(of.selection.ridges, len(layers))
-    if len(tried) != len(layers):
-        raise UsageError(
-            f"selection.ridges has {many(len(tried), 'list')} but regressions fit the weights of {len(layers)} layers: "
-            "give one for each, [] for a layer that keeps its ridge"
-        )
-    if not able:
-        raise UsageError(
-            "selection.ridges compares ridges of dense layers that are fitted in closed form, and there is none; use "
-            'model.sites = "before", or the squared error, or leave it out'
-        )
-    listed = any(isinstance(entry, list) for entry in of.selection.ridges)
-    for number, (block, own) in enumerate(zip(layers, tried, strict=True), start=1):
-        if listed and own and block not in able:
-            raise UsageError(
-                f"selection.ridges has candidates for layer {number} of those that regressions fit, and it is not "
-                "fitted in closed form; give it the empty list []"
-            )
-
-
 @dataclass(frozen=True)
 class Place:
     """Hidden layer `layer` is map `at`, with parameter block `block`; the maps before `end` give its outputs.
@@ -262,33 +157,121 @@ def places(of: Resolved) -> list[Place]:
     return found
 
 
-def check_sizes(config: Config) -> None:
-    """Refuse lists of candidates that do not fit the layers.  Collective: no."""
-    sizes, units = config.selection.sizes, config.model.units
-    if sizes and len(sizes) != len(units):
-        raise UsageError(
-            f"selection.sizes has {many(len(sizes), 'list')} but there {many(len(units), 'hidden layer', 'is')}: give "
-            "one for each, [] for a layer that keeps its size"
-        )
-    for i, (tried, own) in enumerate(zip(sizes, units, strict=False), start=1):
-        if max(tried, default=0) > own:
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+def check_selection(of: Resolved) -> None:
+    """Refuse candidates that no selection compares, and layers that it cannot change.  Collective: no."""
+    if of.selection.criterion == "none":
+        return
+    _check_lists(of)
+    units = bool(places(of))
+    for key in ("widths", "ridges"):
+        if units and getattr(of.selection, key):
             raise UsageError(
-                f"selection.sizes has a candidate of {max(tried):,} for layer {i}, which starts with {own:,} and never "
-                "becomes larger; leave it out, or start with more (model.hidden)"
+                f"selection.{key} are compared by E_Q, and units of dense layers, selection.sizes, by E1; "
+                'select them in two runs, the second with start.method = "model", or leave one of them out'
+            )
+    if of.selection.ridges:
+        _check_ridges(of)
+    (_check_units if units else _check_centres)(of)
+
+
+def _check_lists(of: Resolved) -> None:
+    """Refuses lists of candidates that are not those of the layers."""
+    keys, units, basis = of.selection, of.config.model.units, sum(is_basis(m) for m in of.chain.maps)
+    if keys.widths and not basis:
+        raise UsageError(
+            "selection.widths are those of radial basis functions, and no layer has any; leave it out, or use "
+            'model.activation = "rbf" at some'
+        )
+    for key, layers, kind, which in (
+        ("sizes", len(units), "hidden layer", ""),
+        ("widths", basis, "layer", " of radial basis functions"),
+        ("ridges", len(of.shaping.layers), "layer", " whose weights regressions fit"),
+    ):
+        given = getattr(keys, key)
+        if len({isinstance(entry, list) for entry in given}) > 1:
+            raise UsageError(
+                f"selection.{key} mixes numbers and lists; give numbers, for all layers, or a list for each, [] where "
+                "nothing is to change"
+            )
+        if given and (lists := len(each(given, layers))) != layers:
+            raise UsageError(
+                f"selection.{key} has {many(lists, 'list')} but there {many(layers, kind, 'is')}{which}: give one for "
+                f"each, [] for a layer that keeps its {key.removesuffix('s')}"
+            )
+    for i, (tried, most) in enumerate(zip(keys.sizes, units, strict=False), start=1):
+        if max(tried, default=0) > most:
+            raise UsageError(
+                f"selection.sizes has a candidate of {max(tried):,} for layer {i}, which starts with {most:,} and "
+                "never becomes larger; leave it out, or start with more (model.hidden)"
             )
 
 
-def check_places(of: Resolved) -> None:
-    """Refuse what a selection of units cannot do.  Collective: no."""
-    keys, given = of.selection, of.selection.epsilons(1)
-    said = f'selection.criterion = "{keys.criterion}"'
+def _check_ridges(of: Resolved) -> None:
+    layers, able = of.shaping.layers, set(fits_ridges(of).values())
+    if not able:
+        raise UsageError(
+            "selection.ridges compares ridges of dense layers that are fitted in closed form, and there is none; use "
+            'model.sites = "before", or the squared error, or leave it out'
+        )
+    listed = any(isinstance(entry, list) for entry in of.selection.ridges)
+    tried = each(of.selection.ridges, len(layers))
+    for number, (block, candidates) in enumerate(zip(layers, tried, strict=True), start=1):
+        if listed and candidates and block not in able:
+            raise UsageError(
+                f"selection.ridges has candidates for layer {number} of those that regressions fit, and it is not "
+                "fitted in closed form; give it the empty list []"
+            )
+
+
+def _check_price(of: Resolved, of_what: str, count: int, which: str) -> None:
+    """Refuses epsilon2 where it is not one number, or one for each of some regressions."""
+    given = of.selection.epsilons(count)
+    if len(given) != count:
+        raise UsageError(
+            f'selection.criterion = "{of.selection.criterion}"{of_what} needs selection.epsilon2, the mean squared '
+            f"error of a model of low bias: one number{which} ({len(given)} given)"
+        )
+
+
+def _check_units(of: Resolved) -> None:
+    """Refuses what a selection of units cannot do."""
     if any(is_basis(m) for m in of.chain.maps):
         raise UsageError(
-            f"{said} compares radial basis functions by E_Q and units by E1, not both in one net: give dense layers "
-            "the empty list [] in selection.sizes"
+            f'selection.criterion = "{of.selection.criterion}" compares radial basis functions by E_Q and units by E1, '
+            "not both in one net: give dense layers the empty list [] in selection.sizes"
         )
-    if len(given) != 1:
+    _check_price(of, " of dense layers", 1, "")
+
+
+def _check_centres(of: Resolved) -> None:
+    """Refuses what a selection of centres and ridges cannot do."""
+    config, chain, keys, said = of.config, of.chain, of.selection, f'selection.criterion = "{of.selection.criterion}"'
+    basis = [m for m in chain.blocks if "centres" in m.capabilities and "jacobian" in m.capabilities]
+    dense = [k for k in ridges_of(of) if not chain.segments[k].leading]
+    if not basis and not dense:
         raise UsageError(
-            f"{said} of dense layers needs selection.epsilon2, the mean squared error of a model of low bias: one "
-            f"number ({len(given)} given)"
+            f"{said} chooses numbers of centres, and no layer has radial basis functions; use model.activation = "
+            '"rbf" at some, selection.sizes or selection.ridges for dense layers, or criterion = "none"'
         )
+    if basis and set(config.model.each("centres", 1)) != {"subset"}:
+        raise UsageError(f'{said} compares nested sets of centres; use model.centres = "subset"')
+    count, nets = len(basis) + len(dense), "nets of radial basis functions"
+    _check_price(of, "", count, f", or one for each of the {count} {'dense layers and ' if dense else ''}{nets}")
+    fewest = min((m.n_out for m in basis), default=FEWEST)
+    if fewest < FEWEST and not keys.sizes:
+        lists = [[-(-n // 2)] if i in width_places(of) else [] for i, n in enumerate(config.model.units)]
+        raise UsageError(
+            f"a selection without sizes compares {FEWEST}, {FEWEST + STEP}, ... centres, and a layer starts with "
+            f"{fewest:,}; say which to compare, as in selection.sizes = {lists}"
+        )
+    for k, segment in enumerate(chain.segments, start=1):
+        linear = segment.separable and segment.activation == "linear" and segment.core == 1
+        if any(m in basis for m in segment.maps) and not (linear and "bias" not in segment.maps[1].capabilities):
+            raise UsageError(
+                f"{said} needs radial basis functions that begin their segment and are read by one linear layer, and "
+                f"segment {k} has others; change model.activation or model.sites, "
+                'use model.loss = "squared", or criterion = "none"'
+            )

@@ -9,7 +9,7 @@ from macmpi.config import NESTED, Config
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import Map
 from macmpi.nets.losses import Loss
-from macmpi.plan.choices import fitter
+from macmpi.plan.choices import class_of
 from macmpi.plan.resolved import Resolved
 from macmpi.solvers.fitters import FITTERS, Fitter
 
@@ -195,7 +195,8 @@ def _does_nothing(map_: Map) -> bool:
 def _known(name: str) -> Fitter:
     """Raises UsageError where no package gives the fitter that a layer names as its own."""
     try:
-        return fitter(name)
+        found: Fitter = class_of("fitters", name)()
+        return found
     except KeyError:
         raise UsageError(
             f'a layer names the fitter "{name}", which nobody gives by an entry point of "macmpi.fitters"; '

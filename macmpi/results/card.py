@@ -14,8 +14,8 @@ from functools import cache
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from annotated_types import Interval
 
-from macmpi.config.tables import Interval
 from macmpi.console import decimals
 from macmpi.files import RUN
 from macmpi.results.scores import Labels, Numbers

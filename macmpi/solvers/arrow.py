@@ -103,15 +103,14 @@ class Arrow:
             for s in (share, -share)
         )
         by_z = []
-        for segment, (W_plus, z_plus), (W_minus, z_minus) in zip(self.problem.segments, ahead, behind, strict=True):
-            by_w = [(a - b) / (2.0 * share) for a, b in zip(W_plus, W_minus, strict=True)]
-            _add(segment.parameter_blocks, by_w, out)
+        for tape, (W_plus, z_plus), (W_minus, z_minus) in zip(self.tapes, ahead, behind, strict=True):
+            _add(tape, [(a - b) / (2.0 * share) for a, b in zip(W_plus, W_minus, strict=True)], out)
             by_z.append((z_plus - z_minus) / (2.0 * share))
         by_z = by_z[1:]
         for k in range(len(by_z) - 1, 0, -1):
             by_z[k - 1] += self.model.tangents[k - 1].vjp(by_z[k])
-        for segment, tape, u in zip(self.problem.segments, self.tapes, by_z, strict=False):
-            _add(segment.parameter_blocks, tape.weight_vjp(u), out)
+        for tape, u in zip(self.tapes, by_z, strict=False):
+            _add(tape, tape.weight_vjp(u), out)
         terms = [times(u, form.inverse) for u, form in zip(by_z, self.model.metrics, strict=True)]
         self._pull(weighed(v, self.weights) - self.solved(self._outputs(terms)), out)
 
@@ -168,12 +167,13 @@ class Arrow:
 
     def _pull(self, U: Array, out: Blocks) -> None:
         """Adds G^T B^T U."""
-        for segment, tape, dF in zip(self.problem.segments, self.tapes, self._backwards(U), strict=True):
-            _add(segment.parameter_blocks, tape.weight_vjp(dF), out)
+        for tape, dF in zip(self.tapes, self._backwards(U), strict=True):
+            _add(tape, tape.weight_vjp(dF), out)
 
 
-def _add(blocks: Sequence[int], found: Sequence[Array], out: Blocks) -> None:
-    for block, part in zip(blocks, found, strict=True):
+def _add(tape: Tape, found: Sequence[Array], out: Blocks) -> None:
+    """Adds what belongs to a tape's blocks."""
+    for block, part in zip(tape.blocks, found, strict=True):
         out[block][:] += part
 
 

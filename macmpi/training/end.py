@@ -26,9 +26,8 @@ from macmpi.nets.design import at
 from macmpi.nets.losses import LINKS
 from macmpi.parallel.rows import appended
 from macmpi.parallel.team import Team
-from macmpi.plan.penalty import Progress
 from macmpi.plan.plan import Plan
-from macmpi.plan.resolved import Resolved
+from macmpi.plan.resolved import Progress, Resolved
 from macmpi.results.scores import Labels, Numbers, levels, scores_of, sums_of
 from macmpi.state import W_STEP, Errors, State, block_views
 from macmpi.typing import Array

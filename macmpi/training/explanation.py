@@ -13,7 +13,6 @@ from macmpi.methods.stochastic.schedule import Minibatches, RidgeSchedule, Sched
 from macmpi.plan.choices import z_name
 from macmpi.plan.directions import explained_forms, forms_of
 from macmpi.plan.plan import Plan
-from macmpi.plan.work import minibatch_parts
 
 
 def explanation(plan: Plan, sizes: Sizes) -> list[str]:
@@ -26,7 +25,7 @@ def explanation(plan: Plan, sizes: Sizes) -> list[str]:
 
 def _by_the_run(plan: Plan, sizes: Sizes) -> Iterator[tuple[str, str]]:
     """Keys that may say "auto" to the end and that the method reads, and what that is."""
-    of, n = plan.resolved, plan.n_train
+    of = plan.resolved
     named = of.config.data.source in NAMED_SETS
     yield "data.scale", "none" if named else "range" if sizes.shape else "robust; of targets standard"
     if of.method.name == "stochastic":
@@ -34,7 +33,7 @@ def _by_the_run(plan: Plan, sizes: Sizes) -> Iterator[tuple[str, str]]:
         if not of.whole_steps:
             averages = Schedule(Minibatches(plan, {}), of.stochastic.averaging, forms_of(plan).dense_autoencoder)
             yield "stochastic.averaging", averages.words(of.schedule.max_iterations).removeprefix("averaging ")
-            yield "stochastic.parts", str(minibatch_parts(of, n))
+            yield "stochastic.parts", str(plan.minibatch_parts)
     if of.method.name not in NESTED:
         keys = of.config.penalty
         yield from ((f"penalty.{key}", toml(keys.value(key))) for key in PAPER_DEFAULTS)

@@ -17,8 +17,8 @@ from macmpi.parallel.clock import Clock, now
 from macmpi.parallel.kernels import words
 from macmpi.parallel.mpi import STOPPED
 from macmpi.parallel.team import Team, check_alike, on_root
-from macmpi.plan.penalty import Decision, Progress
 from macmpi.plan.plan import Plan
+from macmpi.plan.resolved import Decision, Progress
 from macmpi.results.scores import levels
 from macmpi.state import Errors, State, StochasticState
 from macmpi.training import end, process

@@ -357,7 +357,7 @@ def _finished(state: State[Any] | None, end: dict[str, Any], resolved: Resolved)
     if why == "converged" and not (state and resolved.finishing and isinstance(state.own, MacState)):
         return (
             f"(settled after {many(iteration, 'iteration')}): nothing is left to do; "
-            f"{resolved.longer}, with another --output, trains longer"
+            f"{resolved.schedule.longer}, with another --output, trains longer"
         )
     if iteration < resolved.run.max_iterations:
         return ""

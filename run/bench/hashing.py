@@ -8,7 +8,8 @@ recall at R: of the neighbours, the share that are among the R nearest by code. 
 first.  Hash functions are searched by Hamming distance, and their codes once more by the distance between the query
 and what their best linear decoder makes of each ("decoded"); product quantisation (faiss-cpu) and RaBitQ (rabitqlib) by
 estimates of the distance to the query itself, and where these packages or PyTorch lack their rows are left out.
-Seconds are of processors, over all ranks.  --json: rows that are there already, of the same data, are not made again.
+Seconds are of processors, over all ranks.  --json: each row is kept as it is made, and the neighbours next to the file,
+so that a run that was stopped goes on: what is there already, of the same data, is not made again.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -32,7 +34,7 @@ from programs import ROOT, environment, mpiexec
 import macmpi
 from macmpi.config import Data
 from macmpi.data.named_sets import read_coil, read_usps
-from macmpi.files import first_line
+from macmpi.files import first_line, replace_file
 
 Array = np.ndarray
 Encoder = Callable[[Array], Array]
@@ -305,6 +307,19 @@ def decoded(X: Array, codes: Array) -> Array:
     return A @ np.linalg.lstsq(A[:SHARD].astype(float), X[:SHARD].astype(float), rcond=None)[0].astype(np.float32)
 
 
+def true_neighbours(X: Array, queries: Array, args: argparse.Namespace) -> Array:
+    """The neighbours of the queries, kept next to --json: (queries, NEIGHBOURS)."""
+    if not args.json:
+        return neighbours(X, queries)
+    args.json.parent.mkdir(parents=True, exist_ok=True)
+    kept: Path = args.json.parent / f"neighbours-{args.data}-{len(X)}.npy"
+    if not kept.exists():
+        content = BytesIO()
+        np.save(content, neighbours(X, queries))
+        replace_file(kept, content.getvalue())
+    return np.load(kept)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=first_line(__doc__))
     parser.add_argument("data", choices=("usps", "coil", "descriptors"))
@@ -318,7 +333,7 @@ def main() -> None:
     kept = json.loads(args.json.read_text()) if args.json and args.json.exists() else []
     X, queries = points(args.data, args.points)
     there = {(row["data"], row["points"], row["bits"], row["method"]) for row in kept}
-    true, most = neighbours(X, queries), min(AT[-1], len(X) // 2)
+    true, most = true_neighbours(X, queries, args), min(AT[-1], len(X) // 2)
     for bits in args.bits:
         for name in args.methods:
             if (args.data, len(X), bits, name) in there or (name == "RaBitQ" and (bits % 64 or bits > X.shape[1])):
@@ -344,8 +359,7 @@ def main() -> None:
                 flush=True,
             )
             if args.json:
-                args.json.parent.mkdir(parents=True, exist_ok=True)
-                args.json.write_text(json.dumps(kept, indent=1))
+                replace_file(args.json, json.dumps(kept, indent=1).encode())
 
 
 if __name__ == "__main__":

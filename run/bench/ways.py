@@ -22,7 +22,7 @@ from macmpi.methods.choose import choose  # noqa: E402
 from macmpi.methods.starts import Origin, start  # noqa: E402
 from macmpi.parallel.clock import Clock  # noqa: E402
 from macmpi.parallel.team import Team  # noqa: E402
-from macmpi.plan.penalty import Progress  # noqa: E402
+from macmpi.plan.resolved import Progress  # noqa: E402
 from macmpi.state import Errors  # noqa: E402
 from macmpi.training.launch import loaded  # noqa: E402
 from macmpi.training.request import planned  # noqa: E402

@@ -24,7 +24,7 @@ from refused.case import Keys, planned  # noqa: E402
 from macmpi import UsageError  # noqa: E402
 from macmpi.demand import USUAL, Demands  # noqa: E402
 from macmpi.demand import Demand as D  # noqa: E402
-from macmpi.plan.parts import HALF_STEPS, SELECTION, TABLE  # noqa: E402
+from macmpi.plan.demands import SELECTION, TABLE  # noqa: E402
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS  # noqa: E402
 
 HEAD = """# What is refused
@@ -70,10 +70,7 @@ def handled(solver: Any) -> Demands:
 
 def parts() -> tuple[list[list[str]], set[str]]:
     """A row for parts that do not handle everything, those that lack the same as one; the reasons of messages."""
-    tables = {**TABLE, **HALF_STEPS}
-    named = {
-        f"{key} = {json.dumps(word)}": tuple(row[:2]) for key, rows in tables.items() for word, row in rows.items()
-    }
+    named = {f"{key} = {json.dumps(word)}": tuple(row[:2]) for key, rows in TABLE.items() for word, row in rows.items()}
     named["selection.criterion"] = SELECTION, "nets are compared by one sum of squares, fitted with a ridge alone"
     for key, solvers in {"z_step": Z_SOLVERS, "w_step": W_SOLVERS}.items():
         asked = OF_A_SEGMENT if key == "w_step" else USUAL

@@ -111,7 +111,7 @@ TABLE = {
     ),
     "widths of other layers than there are": Row(
         SELECTED | {"selection.widths": [[1.0]]},
-        ("selection.widths has 1 list but", "2 layers of radial basis functions", "[] for one that keeps its width"),
+        ("selection.widths has 1 list but", "2 layers of radial basis functions", "[] for a layer that keeps its"),
         ({"selection.widths": [[1.0], []]},),
         "`selection.widths` or `selection.ridges` of",
     ),

@@ -24,7 +24,7 @@ from theory.problems import w_problem, z_problem
 
 from macmpi.mac import Mac
 from macmpi.nets.losses import dense
-from macmpi.plan.penalty import Progress
+from macmpi.plan.resolved import Progress
 from macmpi.state import State
 
 CHOICES: dict[str, dict[str, Any]] = {

@@ -32,7 +32,7 @@ from theory.nets import (
 
 from macmpi.half_steps.errors import gradients_of, slopes_of
 from macmpi.mac import Mac
-from macmpi.plan.penalty import Progress, Stationary
+from macmpi.plan.resolved import Progress, Stationary
 from macmpi.state import State
 from macmpi.typing import Array
 

@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 
 from macmpi import UsageError
-from macmpi.config.documented import scripts, text_of
+from macmpi.config.reading import scripts, text_of
 from macmpi.parallel.command import parser_of
 from macmpi.training import process
 

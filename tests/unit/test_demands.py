@@ -33,7 +33,7 @@ from macmpi.config.auto import Sizes, decide
 from macmpi.config.whole import with_value
 from macmpi.data.dataset import Dataset
 from macmpi.demand import USUAL, Demand, Demands
-from macmpi.plan import parts
+from macmpi.plan import demands
 from macmpi.plan.resolve import Refused, resolve
 from macmpi.solvers import W_SOLVERS
 
@@ -100,10 +100,10 @@ ALSO: Keys = {
 PARTS: dict[str, tuple[Keys, Demands]] = {
     **{
         f"{key} {value}": ({key: value} | ALSO.get(key, {}), row.handles)
-        for key, rows in (parts.TABLE | parts.HALF_STEPS).items()
+        for key, rows in demands.TABLE.items()
         for value, row in rows.items()
     },
-    "selection": (RIDGES, parts.SELECTION - {D.NO_CLOSED_FORM}),
+    "selection": (RIDGES, demands.SELECTION - {D.NO_CLOSED_FORM}),
     **{
         f"solver {name}": ({"w_step.solver": name}, handles_of(W_SOLVERS[name]))
         for name in sorted(W_SOLVERS.keys() - {"closed_form"})

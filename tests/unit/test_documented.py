@@ -10,25 +10,25 @@ from launch.here import run_here
 import macmpi
 from macmpi import UsageError, config
 from macmpi.api.given import config_of
-from macmpi.config import documented
+from macmpi.config import reading
 
 RUN = Path(__file__).resolve().parents[2] / "run"
 
 
 def test_all_configs_of_the_repository_are_documented_ones() -> None:
-    assert documented.documented() == {path.stem: path for path in RUN.glob("*.toml")}
-    lines = dict(line.split(maxsplit=1) for line in documented.listed().splitlines())
-    assert list(lines) == list(documented.documented())
-    for name, path in documented.documented().items():
+    assert reading.documented() == {path.stem: path for path in RUN.glob("*.toml")}
+    lines = dict(line.split(maxsplit=1) for line in reading.listed().splitlines())
+    assert list(lines) == list(reading.documented())
+    for name, path in reading.documented().items():
         for word in (name, path.name):
-            assert documented.text_of(word, documented.documented()) == path.read_text()
+            assert reading.text_of(word, reading.documented()) == path.read_text()
         assert lines[name].split()[:3] == path.read_text().removeprefix("# ").split()[:3]
 
 
 @pytest.mark.parametrize("given", ["nowhere", "elsewhere/usps_mac", "elsewhere/usps_mac.toml", ".", "..", "a" * 300])
 def test_what_is_no_config_stays_as_it_is(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert documented.found(Path(given)) == Path(given)
+    assert reading.found(Path(given)) == Path(given)
 
 
 def test_a_run_says_which_config_it_found(table: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_fit_takes_the_config_that_a_run_of_that_name_takes(
 ) -> None:
     """A file of the current folder first, then the documented one."""
     monkeypatch.chdir(table)
-    path, _ = documented.read(Path(name))
+    path, _ = reading.read_named(Path(name))
     assert config_of(name, "auto", "auto", "auto", None, None, None) == config.read(path, [])
     out = run_here(name, "--iterations", 0, "--set", "model.hidden=[2]", cwd=table, code=0).out
     assert out.splitlines()[0] == f"config: {path}" or name == str(path)
@@ -69,7 +69,7 @@ def test_a_name_that_is_no_config_is_refused_in_the_words_of_a_run(
 
 def test_the_text_of_a_config_is_that_config(tmp_path: Path) -> None:
     copy = tmp_path / "copy.toml"
-    copy.write_text(documented.text_of("usps_classify", documented.documented()))
+    copy.write_text(reading.text_of("usps_classify", reading.documented()))
     assert config.read(copy, []) == config.read(RUN / "usps_classify.toml", [])
     with pytest.raises(UsageError, match=r"'\.\./usps_mac'"):
-        documented.text_of("../usps_mac", documented.documented())
+        reading.text_of("../usps_mac", reading.documented())

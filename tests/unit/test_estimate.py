@@ -102,7 +102,7 @@ def machine_of(gigabytes: float, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_method_without_coordinates_is_not_refused_for_them(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     machine_of(1.0, monkeypatch)
     check_memory(planned(deep(method, "float32")))
-    with pytest.raises(UsageError, match=r"model\.hidden needs about 26 GB a rank for 1,280,000 points"):
+    with pytest.raises(UsageError, match=r"needs about 26 GB a rank for 1,280,000 points, most of it for coordinates"):
         check_memory(planned(deep("mac", "float64")))
 
 

@@ -13,8 +13,8 @@ import pytest
 from launch.here import run_here
 
 from macmpi import config, init
-from macmpi.config import documented
-from macmpi.config.documented import explanations
+from macmpi.config import reading
+from macmpi.config.reading import explanations
 from macmpi.config.whole import given
 from macmpi.data.gathered import with_loss
 from macmpi.plan import estimate
@@ -147,7 +147,7 @@ def test_what_macmpi_brings_along_is_printed(
 
 
 def test_what_is_printed_is_the_file(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    for option, known in (("--config", documented.documented()), ("--batch", documented.scripts())):
+    for option, known in (("--config", reading.documented()), ("--batch", reading.scripts())):
         assert len(known) >= 5
         for name, path in known.items():
             assert main(monkeypatch, option, name) == 0

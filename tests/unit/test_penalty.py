@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from macmpi import NumericalError
 from macmpi.config import Config, Method, Model, Penalty
 from macmpi.nets.losses import LOSSES
-from macmpi.plan.choices import longer, schedule_of, shaping_of
-from macmpi.plan.penalty import AugmentedLagrangian, Decision, Patient, Progress, Quadratic, Shaping
+from macmpi.plan.choices import schedule_of, shaping_of
+from macmpi.plan.resolved import AugmentedLagrangian, Decision, Patient, Progress, Quadratic, Shaping
 from macmpi.solvers.w_problem import Restraint
 from macmpi.state import Record, State
 
@@ -203,7 +203,7 @@ def test_each_of_them_changes_when_the_run_settles(method: str, sites: str, name
         method=Method(name),  # type: ignore[arg-type]
         penalty=Penalty(mu_every=10, patience=25) if patient else Penalty(),
     )
-    assert re.findall(r"\w+\.\w+", longer(config)) == named
+    assert re.findall(r"\w+\.\w+", schedule_of(config, LOSSES["squared"]).longer) == named
     for table, key in (name.split(".") for name in named):
         keys = getattr(config, table)
         value = getattr(keys, key)

@@ -126,10 +126,10 @@ def test_every_gram_is_summed_up_once(sizes: tuple[int, tuple[int, ...]], ranks:
         assert work_list.fresh == {gram.segment for gram in work_list.grams}
         for share in work_list.grams:
             made[share.place] += 1
-            rows, columns = p.offsets.gram_shapes[share.segment]
+            side = p.offsets.sides[share.segment]
             assert share.rows is None
-            assert share.place.stop - share.place.start == rows * columns
-            assert columns == p.chain.segments[share.segment].n_in + 1
+            assert share.place.stop - share.place.start == side**2
+            assert side == p.chain.segments[share.segment].n_in + 1
     assert_array_equal(made, 1)
 
 
@@ -157,17 +157,17 @@ def test_large_grams_are_cut_into_rows_and_each_has_one_owner(
         assert_array_equal(np.flatnonzero(owners), inside)
         assert owners.max() == 1
     for k in range(4):
-        shares, (rows, width) = p.work.grams(k), p.offsets.gram_shapes[k]
-        assert p.offsets.large(k) == (width > 8)
-        if width <= 8:
+        shares, side = p.work.grams(k), p.offsets.sides[k]
+        assert p.offsets.large(k) == (side > 8)
+        if side <= 8:
             assert [share.rows for share in shares] == [None]
             continue
-        assert [i for share in shares if share.rows for i in range(share.rows.start, share.rows.stop)] == [*range(rows)]
+        assert [i for share in shares if share.rows for i in range(share.rows.start, share.rows.stop)] == [*range(side)]
         assert max(len(share.rows) for share in shares if share.rows) <= 3
         for share in shares:
             assert share.rows is not None
-            assert share.place.start == p.offsets.grams[k] + share.rows.start * width
-            assert share.place.stop - share.place.start == len(share.rows) * width
+            assert share.place.start == p.offsets.grams[k] + share.rows.start * side
+            assert share.place.stop - share.place.start == len(share.rows) * side
         costs = [share.cost / len(share.rows) for share in shares if share.rows]
         assert costs == sorted(costs, reverse=True), "a row of the upper half is the shorter the lower it lies"
 

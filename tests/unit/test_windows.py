@@ -83,18 +83,14 @@ def test_a_check_counts_a_ranks_memory_and_its_nodes_apart() -> None:
 @pytest.mark.parametrize("sites", ["after", "before"])
 def test_what_a_node_shares(sites: Any) -> None:
     """Points, coordinates and their last copy; before the activation, what a W-step multiplies too; sums of Grams."""
-    plan = plan_of(
-        Config(model=Model([7, 5], sites=sites, activation="sigmoid"), parallel=Parallel("node"), method=Method("mac")),
-        4,
-        3,
-        1000,
-        100,
-        2,
+    config = Config(
+        model=Model([7, 5], sites=sites, activation="sigmoid"), parallel=Parallel("node"), method=Method("mac")
     )
+    plan, coder = (plan_of(config, 4, n_out, 1000, 100, 2) for n_out in (3, 4))
     features = 12 if sites == "before" else 0
     grams, turns = 5 * 5 + 8 * 8 + 6 * 6, 2 * 2 * 8 * 8
     assert node_bytes(plan) == 8 * (1100 * 7 + 1000 * (24 + features) + grams + turns)
-    assert node_bytes(changed(plan, autoencoder=True)) == 8 * (1100 * 4 + 1000 * (24 + features) + grams + turns)
+    assert node_bytes(coder) == 8 * (1100 * 4 + 1000 * (24 + features) + grams + turns)
     assert node_bytes(replace(plan, ranks=1)) == 8 * (1100 * 7 + 1000 * (24 + features) + grams)
 
 
