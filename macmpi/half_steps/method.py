@@ -15,6 +15,7 @@ from macmpi.half_steps.w_step import fit, solve
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.streams import stream
 from macmpi.parallel.team import Team
+from macmpi.plan import tuned
 from macmpi.plan.plan import Plan
 from macmpi.solvers.descent import parabola_minimum
 from macmpi.solvers.w_problem import SegmentProblem, gradients
@@ -207,13 +208,13 @@ def remember(plan: Plan, flat: np.ndarray, seed: int) -> None:
 def random_block(plan: Plan, block: int, range_: float, seed: int) -> np.ndarray:
     """The random weights of one parameter block, flat, in a stream of its own.  Collective: no.
 
-    Those of L layers that are added to what skips carry are divided by L: together they add as much as one layer would,
-    however deep the net is.
+    Those of L > DEEP layers that are added to what skips carry are divided by L: together they add as much as one layer
+    would, however deep the net is.
     """
     h, d = plan.chain.block_shapes[block]
     if block in plan.resolved.trainers or plan.chain.blocks[block].fitter:
         return np.zeros(h * d)
     map_, added = plan.chain.blocks[block].own, plan.chain.added
-    bound = range_ / np.sqrt(map_.fan_in) / (len(added) if block in added else 1.0)
+    bound = range_ / np.sqrt(map_.fan_in) / (len(added) if block in added and len(added) > tuned.DEEP else 1.0)
     drawn = stream(seed, "start", block).uniform(-1.0, 1.0, (h, d)) * bound
     return np.ravel(map_.zero_missing(drawn))

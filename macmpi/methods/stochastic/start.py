@@ -211,9 +211,11 @@ class Components(NamedTuple):
 def carries(chain: Chain, autoencoder: bool) -> bool:
     """Tells whether layers carry components: of an autoencoder, or of more than PASSED hidden layers.
 
-    Each random layer would lose a share of what points differ in.  Collective: no.
+    Each random layer would lose a share of what points differ in.  Where layers are added to skips there are more than
+    DEEP.  Collective: no.
     """
-    return plain(chain) and (autoencoder or len(chain.layer_sizes) - 2 > tuned.PASSED)
+    few = 0 < len(chain.added) <= tuned.DEEP
+    return plain(chain) and not few and (autoencoder or len(chain.layer_sizes) - 2 > tuned.PASSED)
 
 
 def plain(chain: Chain) -> bool:
