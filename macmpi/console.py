@@ -99,12 +99,12 @@ def printable(text: str) -> str:
 
 
 def decimals(value: float) -> str:
-    """An error has four decimals, and from a million on four digits."""
+    """An error as text, with four decimals, and from a million on with four digits."""
     return f"{value:.4f}" if abs(value) < 1e6 else f"{value:.4g}"
 
 
 def duration(seconds: float) -> str:
-    """0:07, 12:30 or 3:05:00."""
+    """Seconds as text: 0:07, 12:30 or 3:05:00."""
     minutes, s = divmod(round(seconds), 60)
     hours, m = divmod(minutes, 60)
     return f"{hours}:{m:02d}:{s:02d}" if hours else f"{m}:{s:02d}"

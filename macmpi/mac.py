@@ -34,7 +34,7 @@ class Mac(TrainingMethod[MacState]):
 
     @property
     def account(self) -> Account:
-        """The W-solver of each segment.  Collective: no."""
+        """The account of the run: the W-solver of each segment, and when full MAC has settled.  Collective: no."""
         schedule = self.plan.resolved.schedule
         settled = FLAT if schedule.patience else STILL if schedule.discrete else SETTLED
         return Account(words(self.plan), settled=settled)
@@ -62,7 +62,7 @@ class Mac(TrainingMethod[MacState]):
         return True
 
     def z_step(self, state: State[MacState]) -> None:
-        """Eq. (4) for each point: own tiles, then Allgatherv of the coordinates, at the end of `writing`.
+        """Solves eq. (4) for each point: own tiles, then Allgatherv of the coordinates, at the end of `writing`.
 
         What all points share, a preconditioner, is made from a sample of them.  Collective: yes.
         """
@@ -78,7 +78,7 @@ class Mac(TrainingMethod[MacState]):
         state.position = W_STEP
 
     def w_step(self, state: State[MacState]) -> None:
-        """One regression a unit: own tiles of units, then Allgatherv of the weights.  Collective: yes.
+        """Solves one regression a unit: own tiles of units, then Allgatherv of the weights.  Collective: yes.
 
         Each `solve` carries out a work list, the exchange included; leading and trailing layers are those that trainers
         fit before and after the regressions.  A segment with a quantiser keeps its weights where they were better.
@@ -92,15 +92,18 @@ class Mac(TrainingMethod[MacState]):
         state.position = Z_STEP
 
     def move_multipliers(self, state: State[MacState]) -> None:
-        """lambda_k <- lambda_k - M_k (z_k - f_k(z_{k-1})), bounded: own points, then Allgatherv.  Collective: yes."""
+        """lambda_k <- lambda_k - M_k (z_k - f_k(z_{k-1})), bounded: own points, then Allgatherv.  Collective: yes.
+
+        The Lagrangian has -lambda_k^T (z_k - f_k): in a `ZProblem` it is the shift u_k = M_k^-1 lambda_k.
+        """
         given, multipliers = z_inputs(self.parts, state), state.own.multipliers
         bound = self.plan.resolved.schedule.multiplier_max
         with self.parts.points.writing(multipliers), self.clock("z"):
             for tile in self.plan.work.train.tiles_of(self.team.rank):
                 problem = z_problem(given, tile.rows, shifted=False)
                 rows, z = problem.sites(multipliers[tile.rows]), problem.sites(problem.Z)
-                for u, z_k, f, form in zip(rows, z, problem.outputs(problem.Z), given.metrics, strict=False):
-                    u -= times(z_k - f, form.M)
+                for lambda_k, z_k, f, form in zip(rows, z, problem.outputs(problem.Z), given.metrics, strict=False):
+                    lambda_k -= times(z_k - f, form.M)
             own = multipliers[self.parts.points.own]
             np.clip(own, -bound, bound, out=own)
 

@@ -26,7 +26,7 @@ Pause = Callable[[], bool]
 
 
 def never() -> bool:
-    """A sweep that goes on to its end.  Collective: no."""
+    """Lets a sweep go on to its end, whenever it asks.  Collective: no."""
     return False
 
 
@@ -123,7 +123,7 @@ class History:
         return {**moves, "best": self.best_iteration, "fell": self.fell_at, **slopes}
 
     def forget(self) -> None:
-        """There are no best weights, and no error to compare with: those that there were are of another net."""
+        """Forgets the best weights and the error to compare with: those that there were are of another net."""
         self.best_weights, self.best_e1_val, self.best_poor, self.e1_val = nothing(), float("inf"), True, float("inf")
 
 
@@ -294,7 +294,7 @@ class State(Generic[HeldT]):
         return replace(self, own=own)  # type: ignore[arg-type, return-value]
 
     def completed(self) -> None:
-        """One more iteration is done, at the present mu."""
+        """Counts one more iteration, done at the present mu."""
         self.iteration, self.position, self.mu_done = self.iteration + 1, 0, self.mu
 
     def note_validation(

@@ -74,7 +74,7 @@ class Source:
         return self._data
 
     def settle(self, n: int) -> None:
-        """The points as they are trained on: in the coordinates of n points, or (0) as rows of dense columns.
+        """Makes the points those that are trained on: in the span of n points, or (0) rows of dense columns.
 
         Collective: no (rank 0, once it has read them).
         """

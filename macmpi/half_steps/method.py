@@ -193,7 +193,7 @@ def random_weights(plan: Plan, range_: float, seed: int) -> np.ndarray:
 
 
 def remember(plan: Plan, flat: np.ndarray, seed: int) -> None:
-    """Recurrent weights begin as a share of a matrix that keeps the length of a state, in place.
+    """Begins recurrent weights, in place, as a share of a matrix that keeps the length of a state.
 
     It is the identity under activations that have no upper bound, and a random orthogonal matrix under others.
     Collective: no.

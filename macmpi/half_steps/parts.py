@@ -142,7 +142,7 @@ class Parts:
         return self.gathered(self.points.subset, some(self.plan.n_val, MOST_AT_HAND, stream(self.plan.seed, "few", 1)))
 
     def feasible(self, state: State[Any]) -> None:
-        """z_k = f_k(z_{k-1}) for all k and points.  Collective: yes."""
+        """Sets the coordinates of all points: z_k = f_k(z_{k-1}) for all k.  Collective: yes."""
         chain, weights, X, Z = self.plan.chain, self.weights(state), self.data.X, state.Z
         if chain.sites:
             self.points.rows(lambda rows: np.hstack(chain.coordinates(weights, X[rows])), Z.shape[1], Z.dtype, Z)

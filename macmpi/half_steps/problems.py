@@ -109,10 +109,10 @@ def shift(plan: Plan, forms: tuple[Metric, ...], multipliers: Array) -> Array:
 
 
 def renew_metric(parts: Parts, state: State[MacState]) -> None:
-    """The forms M_k at each new mu, from the state as it is then; within fixed bounds.
+    """Makes the forms M_k again at each new mu, from the state as it is then; within fixed bounds.
 
-    "variance": 1 / variance of each coordinate.  "curvature": about the sample's mean of Phi_k^T Phi_k, damped.
-    Both are scaled to a mean eigenvalue of 1.  Collective: yes.
+    "variance": 1 / variance of each coordinate.  "curvature": about the sample's mean of Phi_k^T Phi_k, damped. Both
+    are scaled to a mean eigenvalue of 1.  Collective: yes.
     """
     plan, points, own = parts.plan, parts.points, state.own
     if plan.resolved.metric == "identity" or own.metric_mu == state.mu:

@@ -37,7 +37,9 @@ from macmpi.typing import Array
 
 
 def travel(given: WInputs, jobs: Sequence[Job]) -> None:
-    """e rounds of each job, then its weights to all ranks; a row's start stays where it is no worse.  Collective: yes.
+    """Trains each job for e rounds, then gives its weights to all ranks; a row's start stays where it is no worse.
+
+    Collective: yes.
 
     Cost of a rank, with N/P points, M weights that travel, e rounds: 2 N/P D^2 flops for the features of a layer of D
     inputs, 4 (e + 1) M N/P for steps and checks; 2 e M numbers are passed on, M gathered at the end.
@@ -224,7 +226,7 @@ class Submodels:
         return {r: [*own, *(slice(M + place.start, M + place.stop) for place in own)] for r, own in held.items()}
 
     def visit(self, block: int, rows: Tile, leg: int, solver: SGDW) -> None:
-        """The minibatches of a block, of which this rank has the rows, for each job that comes to it in this leg.
+        """Trains each job that comes to a block in this leg by its minibatches; this rank has the block's rows.
 
         Their order is one of the block and the round, whatever the job.  Collective: no.
         """

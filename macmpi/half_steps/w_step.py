@@ -38,7 +38,7 @@ def words(plan: Plan) -> str:
 
 
 def fit(parts: Parts, segments: Sequence[int], state: State[MacState]) -> None:
-    """The W-step of some segments alone, not over-relaxed.  Collective: yes."""
+    """Does the W-step of some segments alone, not over-relaxed.  Collective: yes."""
     work = parts.plan.work
     solve(parts, work.leading(segments), state)
     if 0 in segments:
@@ -48,7 +48,7 @@ def fit(parts: Parts, segments: Sequence[int], state: State[MacState]) -> None:
 
 
 def solve(parts: Parts, work: WorkList, state: State[MacState], plain: bool = False) -> None:
-    """A work list: layers by their trainers, or regressions and the Grams that it makes again.
+    """Carries out a work list: layers by their trainers, or regressions and the Grams that it makes again.
 
     plain: nothing is over-relaxed.  Collective: yes.
     """
@@ -79,7 +79,7 @@ class Solving:
         self.given, self.plain, self.factors = given, plain, factors
 
     def gram(self, gram: Gram, over_points: OverPoints) -> None:
-        """A Gram of inputs, or some rows of it.  Collective: where `over_points` is."""
+        """Puts a Gram of inputs, or some rows of it, in its place.  Collective: where `over_points` is."""
         plan, team, k, grams = self.given.parts.plan, self.given.parts.team, gram.segment, self.given.state.own.grams
         rows, system = None if gram.rows is None else gram.rows.rows, plan.resolved.regressions[k].system
         assert system is not None
@@ -95,7 +95,7 @@ class Solving:
             grams[gram.place] = found.ravel()
 
     def factor(self, segment: int) -> None:
-        """A large factor, in pieces.  Collective: yes."""
+        """Makes a large factor, in pieces, and keeps it for the jobs of its segment.  Collective: yes."""
         self._factor(segment, self.given.parts.in_pieces)
 
     def _factor(self, k: int, in_pieces: InPieces = ALONE) -> Any:
@@ -106,7 +106,7 @@ class Solving:
         return self.factors.get(k)
 
     def solve(self, job: Job) -> None:
-        """A regression.  Collective: where no rank sums alone."""
+        """Solves a regression and puts its weights in place.  Collective: where no rank sums alone."""
         plan, points = self.given.parts.plan, self.given.parts.points
         own = plan.resolved.regressions[job.segment]
         over_points = points.alone if plan.work.at_hand(job.segment) else points.over
@@ -124,11 +124,11 @@ class Solving:
         self.given.state.weights[job.place] = found.ravel()
 
     def tour(self, jobs: Sequence[Job]) -> None:
-        """Regressions on their way round the ring.  Collective: yes."""
+        """Sends regressions round the ring of ranks, each of which trains them on its points.  Collective: yes."""
         travel(self.given, jobs)
 
     def train(self, layer: Layer) -> None:
-        """A layer that no regression fits: of the points at hand, then of all, where these are some of them.
+        """Trains a layer that no regression fits: on the points at hand, then on all, where these are some of them.
 
         Collective: where no rank holds all points.
         """
@@ -145,13 +145,13 @@ class Solving:
         state.weights[layer.place] = found.ravel()
 
     def exchange(self, exchange: Exchange) -> None:
-        """Grams or weights.  Collective: yes."""
+        """Gives all ranks the Grams, or the weights, that each has made.  Collective: yes."""
         state = self.given.state
         exchanged(state.own.grams if exchange.what == "grams" else state.weights, exchange, self.given.parts.team)
 
 
 def keep_better(parts: Parts, before: Array, state: State[MacState], segments: Sequence[int] | None = None) -> None:
-    """Segments with a quantiser, or those given, keep their weights where their own error would rise.
+    """Puts the weights of before back into segments with a quantiser, or those given, whose own error has risen.
 
     Collective: yes.
     """

@@ -55,7 +55,7 @@ class Alternating(Mac):
 
     @property
     def account(self) -> Account:
-        """No penalty: mu stays.  Collective: no."""
+        """The account of the run: its CG iterations; there is no penalty, so mu stays.  Collective: no."""
         return Account(f"alternating optimisation: cg_iterations {self.cg_iterations}", without=COORDINATES)
 
     def sweep(self, state: State[MacState], pause: Pause = never) -> bool:

@@ -64,7 +64,7 @@ class Backprop(TrainingMethod[RecordT]):
 
     @property
     def account(self) -> Account:
-        """Its name and its keys; there is no Z-step.  Collective: no."""
+        """The account of the run: name and keys of the method; there is no Z-step.  Collective: no."""
         given = ", ".join(f"{name} {vars(self.keys)[name]:g}" for name in self.reads)
         remedy = "a smaller baseline.rate" if "rate" in self.reads else "a smaller start.range"
         stepped = f"a step ({remedy} may help)" if "rate" in self.reads else "a step"
@@ -112,7 +112,7 @@ class Minibatches(Backprop[Kind]):
         return True
 
     def step(self, numbers: Array, state: State[Kind]) -> None:
-        """One minibatch: its parts assigned to ranks, their sums by Allgatherv.  Collective: yes.
+        """Takes a step for one minibatch: its parts assigned to ranks, their sums by Allgatherv.  Collective: yes.
 
         numbers: of its points.
         """
@@ -127,7 +127,7 @@ class Minibatches(Backprop[Kind]):
         self.move(gradient, state)
 
     def move(self, gradient: Array, state: State[Kind]) -> None:
-        """The step; may write over the gradient.  Collective: no."""
+        """Takes the step for a mean gradient (P,), over which it may write.  Collective: no."""
         raise NotImplementedError
 
 
@@ -137,11 +137,11 @@ class Sgd(Minibatches[SgdState]):
     called, reads = "SGD", ("batch", "rate", "momentum")
 
     def new_record(self, state: State[MacState]) -> SgdState:
-        """No step before the first.  Collective: no."""
+        """A record whose last step is 0.  Collective: no."""
         return SgdState(np.zeros_like(state.weights))
 
     def move(self, gradient: Array, state: State[SgdState]) -> None:
-        """The step; writes over the gradient.  Collective: no."""
+        """v <- momentum v + g, w <- w - rate v; writes over the gradient.  Collective: no."""
         state.own.velocity *= self.keys.momentum
         state.own.velocity += gradient
         state.weights -= np.multiply(state.own.velocity, self.keys.rate, out=gradient)
@@ -153,11 +153,11 @@ class Adam(Minibatches[AdamState]):
     called = "Adam"
 
     def new_record(self, state: State[MacState]) -> AdamState:
-        """No step, no mean squares.  Collective: no."""
+        """A record whose last step and mean squares are 0.  Collective: no."""
         return AdamState(np.zeros_like(state.weights), mean_squares=np.zeros_like(state.weights))
 
     def move(self, gradient: Array, state: State[AdamState]) -> None:
-        """The step; writes over the gradient.  Collective: no."""
+        """Takes Adam's step; writes over the gradient.  Collective: no."""
         beta1, beta2, t = self.keys.momentum, BETA2, state.own.steps
         state.own.velocity *= beta1
         state.own.velocity += (1.0 - beta1) * gradient
@@ -204,7 +204,7 @@ class Descent(Backprop[LineSearchState]):
         return LineSearchState()
 
     def begin(self, state: State[LineSearchState]) -> None:
-        """The gradient at the start, and the direction against it.  Collective: yes."""
+        """Computes the gradient at the start, where a record lacks it, and turns against it.  Collective: yes."""
         if not len(state.own.gradient):
             state.own.gradient = self.error(state.weights)
             self.restart(state)
@@ -255,13 +255,16 @@ class Descent(Backprop[LineSearchState]):
         return self.team.from_root(lambda: float(a @ b))
 
     def restart(self, state: State[LineSearchState]) -> None:
-        """The direction against the gradient; nothing is remembered.  Collective: yes."""
+        """Turns the direction against the gradient; nothing is remembered.  Collective: yes."""
         gradient = state.own.gradient[:-1]
         state.own.direction, state.own.first = -gradient, 1.0 / (1.0 + self.product(gradient, gradient))
         state.own.pairs = np.empty(0)
 
     def turn(self, t: float, slope: float, before: Array, state: State[LineSearchState]) -> None:
-        """The next direction, after a step t along one with this slope and gradient at its start.  Collective: yes."""
+        """Sets the next direction, after a step t along the last one.
+
+        slope, before: slope and gradient (P,) at the start of that step.  Collective: yes.
+        """
         raise NotImplementedError
 
 
@@ -272,7 +275,10 @@ class ConjugateGradients(Descent):
     bend = 0.3
 
     def turn(self, t: float, slope: float, before: Array, state: State[LineSearchState]) -> None:
-        """Polak-Ribiere, PR+.  The first trial of the next line search promises the same decrease.  Collective: yes."""
+        """Sets the next direction by Polak-Ribiere, PR+.
+
+        The first trial of the next line search promises the same decrease.  Collective: yes.
+        """
         gradient = state.own.gradient[:-1]
         beta = max(0.0, self.product(gradient, gradient - before) / self.product(before, before))
         if (state.iteration + 1) % RESTART == 0:
@@ -288,7 +294,7 @@ class Lbfgs(Descent):
     bend = 0.9
 
     def turn(self, t: float, slope: float, before: Array, state: State[LineSearchState]) -> None:
-        """A row of `descent.inverse_times`.  Collective: yes."""
+        """Sets the next direction to -H g, by `descent.inverse_times`.  Collective: yes."""
         gradient, kept = state.own.gradient[:-1], state.own.pairs.reshape(2, -1, self.size)
         new = np.stack([t * state.own.direction, gradient - before])[:, None]
         if self.team.from_root(lambda: bool(pair(*new)[2] > 0.0)):

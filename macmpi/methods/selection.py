@@ -89,7 +89,7 @@ class Comparing(Solving):
         return points.hold(lazy)
 
     def gram(self, gram: Gram, over_points: OverPoints) -> None:
-        """The Gram of the largest candidate, or some rows of it.  Collective: where `over_points` is."""
+        """Makes the Gram of the largest candidate, or some rows of it.  Collective: where `over_points` is."""
         k, rows = gram.segment, None if gram.rows is None else gram.rows.rows
         found = NormalEquations().sum(self.features[k], over_points, self.plan.chain.views[k].bias, rows)
         if rows is None:
@@ -98,7 +98,7 @@ class Comparing(Solving):
             self._rows[gram.place] = found.ravel()
 
     def factor(self, segment: int) -> None:
-        """R of a large Gram for each ridge, in pieces.  Collective: yes."""
+        """Makes R of a large Gram for each ridge, in pieces.  Collective: yes."""
         for ridge in self.ridges[segment]:
             self.root(segment, ridge, self.given.parts.in_pieces)
 
@@ -126,7 +126,7 @@ class Comparing(Solving):
         return np.clip(held, 0.0, counts)
 
     def solve(self, job: Job) -> None:
-        """The objectives of some units, and the degrees of each.  Collective: where no rank sums alone."""
+        """Finds the objectives of some units, and the degrees of each.  Collective: where no rank sums alone."""
         k, own = job.segment, self.candidates[job.segment]
         held = [self.degrees(k, ridge) for ridge in self.ridges[k]] if own.ridges else []
         self.found(job)[:] = np.concatenate([self.objectives(job), *held])
@@ -136,7 +136,7 @@ class Comparing(Solving):
         return self._table[self._numbers[job.place.start], : self._columns(job.segment)]
 
     def exchange(self, exchange: Exchange) -> None:
-        """Rows of Grams, or the table of objectives.  Collective: yes."""
+        """Gives all ranks the rows of Grams, or the table of objectives.  Collective: yes."""
         team = self.given.parts.team
         if exchange.what == "weights" and exchange.parts:
             team.gather_rows(self._table, self._counts)

@@ -335,9 +335,10 @@ def whitening(rows: Array) -> Array:
 
 
 def codebook(rows: Array, units: int, trainer: Trainer, random: Stream) -> Array:
-    """W = [2 w, -||w||^2] / width^2 for the words w that a trainer finds of the rows.
+    """W = [2 w, -||w||^2] / width^2 (units, D + 1) for the words w that a trainer finds of rows (n, D).
 
-    The softmax of W [a, 1] is that of -||a - w||^2 / width^2: the share of each word in a row.
+    The softmax of W [a, 1] is that of -||a - w||^2 / width^2: the share of each word in a row.  width^2 is SOFT times
+    the mean squared distance of a row to the word nearest to it.
     """
     words = trainer.fit(rows, units, None, random)
     nearest = squared_distances(rows, words).min(axis=1)

@@ -45,7 +45,7 @@ class Graph:
 
     @property
     def number(self) -> int:
-        """ONNX's word for the precision."""
+        """The graph's precision as ONNX numbers its types."""
         return int(self.onnx.helper.np_dtype_to_tensor_dtype(self.dtype))
 
     def columns(self, A: str, start: int, stop: int) -> str:

@@ -126,7 +126,7 @@ def parser_of(command: str) -> ArgumentParser:
 
 
 def by_one_process(name: str, work: Callable[[Namespace], str]) -> None:
-    """The main of a command that needs no MPI: it prints what the work gives, or why there is nothing.
+    """Does the main of a command that needs no MPI: prints what the work gives, or why there is nothing.
 
     Every process of a launch but the first ends at once.  Collective: no.
     """
@@ -155,13 +155,13 @@ def parsed(name: str, argv: list[str]) -> Namespace:
 
 
 def set_threads(threads: int) -> None:
-    """BLAS threads a rank, before NumPy is imported: part of the promise of equal bits."""
+    """Sets the BLAS threads of a rank, before NumPy is imported: part of the promise of equal bits."""
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(threads)
 
 
 def by_all_ranks(team: Team, work: Callable[[], int]) -> NoReturn:
-    """The end of the main of a command that all ranks do: an error that not all have met ends every rank at once.
+    """Does the main of a command of all ranks, and ends: an error that not all have met ends every rank at once.
 
     work: gives the exit code.  Collective: yes.
     """

@@ -63,7 +63,7 @@ def end_to_end(counts: Sequence[int]) -> list[slice]:
 
 
 def pack(flat: Any, packed: Any, parts: Sequence[slice]) -> None:
-    """The parts of `flat` into `packed`, which is as long as all of them."""
+    """Copies the parts of `flat` into `packed`, which is as long as all of them."""
     for place, part in zip(end_to_end(lengths(parts)), parts, strict=True):
         packed[place] = flat[part]
 
@@ -134,18 +134,18 @@ class Exchange:
         return self._row_types[size]
 
     def share_array(self, array: Any) -> None:
-        """The values of the first, for all."""
+        """Gives all ranks the first one's values."""
         row_type = self.row_type(array.nbytes // len(array) if len(array) else 1)
         self._exchange(lambda: self.comm.Ibcast([array, len(array), row_type], root=0), "rank 0's data")
 
     def gather_rows(self, array: Any, counts: Sequence[int]) -> None:
-        """All rows for all, of which rank r of the launch has counts[r]."""
+        """Gives all ranks all rows, of which rank r of the launch has counts[r]."""
         for own in self._turns:
             where = [array, placed(own, counts), self.row_type(array.nbytes // len(array))]
             self._exchange(lambda: self.comm.Iallgatherv(self._mpi.IN_PLACE, where), "coordinates")  # noqa: B023
 
     def gather_parts(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
-        """All parts for all, of which rank r of the launch has parts[r]."""
+        """Gives all ranks all parts, of which rank r of the launch has parts[r]."""
         import numpy as np
 
         of_node: list[list[slice]] = [[] for _ in range(max(self._nodes) + 1)]
@@ -161,7 +161,7 @@ class Exchange:
                 unpack(flat, packed[starts[node] :], own)
 
     def gather_columns(self, own: Any, counts: Sequence[int], columns: Sequence[slice]) -> Any:
-        """The columns[r] of all rows for rank r, of which it has counts[r].  Cost: messages as of `messages`."""
+        """Gives each rank r columns[r] of all rows, of which it has counts[r].  Cost: messages as of `messages`."""
         rank, (group, within, across) = self.comm.Get_rank(), self._levels
         if group == 1:
             return self._all_to_all(self.comm, own, counts, [[some] for some in columns], self._exchange)

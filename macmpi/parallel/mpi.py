@@ -98,7 +98,7 @@ class MPITeam(Team):
         self._pause = pauses(sharing())
 
     def set_clock(self, clock: Callable[[str], Any] | None, deadline: float) -> None:
-        """Rank 0 gives up first, so that its message is the one that is seen.  Collective: no."""
+        """Sets both as a Team does; rank 0 gives up first, so that its message is what is seen.  Collective: no."""
         self._clock = clock or (lambda phase: nullcontext())
         self._deadline = deadline + (4.0 if self.rank else 0.0)
 

@@ -117,7 +117,7 @@ class Sharded(Placement):
         return 0
 
     def bytes_of(self, numbers: Sequence[int], raw: Sequence[int], in_file: bool) -> int:
-        """Counts the fewer bytes of each array, or none at all."""
+        """Counts each array in the fewer of its two sizes; 0 where all stay in their file."""
         return 0 if in_file else sum(map(min, numbers, raw))
 
     def keeps(self, count: float, most: float) -> bool:
@@ -127,7 +127,10 @@ class Sharded(Placement):
         return only
 
     def parts(self, wanted: int, n: int, batch: int) -> int:
-        """A part stays with one rank: at least two, and more of many points, where each gives some to a minibatch."""
+        """Gives the number of parts: `wanted`, two at least, since a part stays with one rank, and more of many points.
+
+        Each part then gives some points to a minibatch.
+        """
         count = max(wanted, 2)
         while n > count * MOST_OF_A_PART and batch >= 2 * count * LEAST_OF_A_PART:
             count *= 2

@@ -101,7 +101,7 @@ class PointPartition:
         return back
 
     def tile_sums(self, team: Team, join: Join = np.add) -> TreeSum:
-        """Sums, or `join`, over the tiles up one tree, whichever blocks there are.  Collective: yes."""
+        """The tree up which sums over the tiles are taken, or `join`, whichever blocks there are.  Collective: yes."""
         runs = [self.blocks.run(run.start, run.stop) for run in self.runs]
         return TreeSum(len(self.tiles), team, join=join, runs=runs)
 
@@ -255,7 +255,7 @@ class Points:
         return OverSample(self._team, self._own_tree, self.sample, blocks, self._size)
 
     def here(self, rows: Rows) -> Rows:
-        """Makes rows at once, block by block, where rows that are made are kept, else when they are read.
+        """Gives rows made at once, block by block, or rows as they are, made when they are read, if none are kept.
 
         Collective: no.
         """
@@ -265,9 +265,10 @@ class Points:
         return np.concatenate([rows[each * block.start : each * block.stop] for _, block in blocks])
 
     def hold(self, rows: Rows, out: Any = None, most: float = np.inf) -> Rows:
-        """Makes rows once, each rank those of its own points, where at most `most` bytes of rows are kept.
+        """Gives rows that are made once and kept, or the rows as they are, which are made again whenever they are read.
 
-        out: as of `rows`; most: bytes of all of them.  Collective: yes.
+        They are kept where those of all points take at most `most` bytes and the placement keeps rows at all; each rank
+        makes those of its own points.  out: as of `rows`.  Collective: yes.
         """
         count = rows.shape[0] * rows.shape[1] * rows.dtype.itemsize
         if isinstance(rows, np.ndarray) or not self._place.keeps(count, most):

@@ -54,7 +54,7 @@ class Team:
         return self.from_root(function)
 
     def share_memory(self, needed: float) -> None:
-        """From now on the ranks of a node share each `array`, if `needed` bytes are free.  Collective: yes."""
+        """Shares each `array` among the ranks of a node from now on, if `needed` bytes are free.  Collective: yes."""
 
     def array(self, shape: Sequence[int], dtype: Any) -> Any:
         """Zeros for rows of points, of which a node has one copy if its ranks share memory.  Collective: yes."""
@@ -70,7 +70,7 @@ class Team:
         """Before own rows of an `array` are written: return when no rank reads it any more.  Collective: yes."""
 
     def share_array(self, array: Any) -> None:
-        """Rank 0's values of `array`, in place, on every rank.  Collective: yes."""
+        """Gives every rank rank 0's values of `array`, in place.  Collective: yes."""
 
     def gather_rows(self, array: Any, counts: Sequence[int]) -> None:
         """Each rank has computed its own rows of `array` (n, H): `counts[r]` rows of rank r, in the order of the ranks.

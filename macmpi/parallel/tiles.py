@@ -242,7 +242,7 @@ Assigned = tuple[tuple[J, ...], ...]
 
 
 def assigned(jobs: Sequence[J], ranks: int, relieved: bool = True) -> Assigned[J]:
-    """Assigned to ranks by cost."""
+    """Assigns jobs to ranks by cost."""
     owned = assign_by_cost([job.cost for job in jobs], ranks, relieved)
     return tuple(tuple(jobs[j] for j in rank) for rank in owned)
 

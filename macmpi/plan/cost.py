@@ -184,12 +184,15 @@ def _joint(task: Task, work: Rates, plan: Plan) -> list[Round]:
 
 
 def predict(work: Rates, plan: Plan, machine: Machine) -> Seconds:
-    """An iteration on the plan's ranks."""
+    """Predicts the seconds of an iteration on the plan's ranks."""
     return seconds_of(rounds(work, plan), rounds(work, replace(plan, ranks=1)), work.shared, machine)
 
 
 def seconds_of(found: Sequence[Round], single: Sequence[Round], shared: float, machine: Machine) -> Seconds:
-    """An iteration of these rounds on some ranks, and of those on one.  The first of both is the points'."""
+    """The seconds of an iteration whose rounds are `found` on some ranks and `single` on one.
+
+    The first round of both is the points'.
+    """
     points, weights, ranks = found[0].longest, sum(r.longest for r in found[1:]), len(found[0].seconds)
     even = [r.longest / ranks for r in single]
     return Seconds(
@@ -203,8 +206,10 @@ def seconds_of(found: Sequence[Round], single: Sequence[Round], shared: float, m
 
 
 def predicted(plan: Plan, rate: float, machine: Machine) -> Seconds:
-    """An iteration on a plan's ranks, its evaluation left out.  rate: flop/s of a core in large products of
-    float64.  Collective: no."""
+    """Predicts the seconds of an iteration on a plan's ranks, its evaluation left out.
+
+    rate: flop/s of a core in large products of float64.  Collective: no.
+    """
     if plan.resolved.method.name not in NESTED:
         return predict(counted(plan, rate), plan, machine)
     found, single = (_passes(p, rate) for p in (plan, replace(plan, ranks=1)))

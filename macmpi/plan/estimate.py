@@ -56,12 +56,12 @@ def check_memory(plan: Plan, here: int = 1) -> None:
 
 
 def in_gb(count: float) -> str:
-    """Bytes, for a person.  Collective: no."""
+    """A number of bytes in words, in GB.  Collective: no."""
     return f"{count / 1e9:,.0f} GB" if count >= 1e10 else f"{count / 1e9:.2g} GB"
 
 
 def estimate(plan: Plan) -> tuple[list[str], float]:
-    """Lines for a person, and the bytes of the busiest rank.  Collective: no."""
+    """Lines about net, points, shares of the ranks and memory, and the bytes of the busiest rank.  Collective: no."""
     sizes, memory, on_node = "-".join(str(n) for n in plan.chain.layer_sizes), rank_bytes(plan), ""
     if needed := node_bytes(plan):
         on_node = f", {needed / 1e6:,.0f} MB a node ({free_bytes() / 1e6:,.0f} MB free in {PLACE})"

@@ -160,7 +160,7 @@ class Plan:
 
     @property
     def has_basis(self) -> bool:
-        """Radial basis functions: the nested error then holds the ridge, as in eq. (6)."""
+        """Tells whether there are radial basis functions: the nested error then holds the ridge, as in eq. (6)."""
         return any(is_basis(m) for m in self.chain.maps)
 
     @property

@@ -47,7 +47,7 @@ def run_colour(number: int) -> str:
 
 
 def column(curve: Curve, key: str) -> Array:
-    """One value of each record."""
+    """The values of a key in the records, (n,): NaN where a record lacks it."""
     return np.array([record.get(key, np.nan) for record in curve], float)
 
 
@@ -141,7 +141,7 @@ class Codes:
 
 
 def loops(codes: Codes) -> dict[int, Array]:
-    """The points of each group in their order, the first again at the end."""
+    """{group: its points in their order, the first again at the end}; {} where there is no order, or no groups."""
     if codes.groups is None or codes.order is None:
         return {}
     found = {}

@@ -69,7 +69,10 @@ class ClosedForm(WSolver):
     system: ClassVar[System] = NormalEquations()
 
     def effort(self, n_in: int, units: int, points: int) -> float:
-        """2 D of the cross product, and a little more for reading the targets; 2 D^2 / N of solving."""
+        """Estimates as `WSolver` does.
+
+        2 D of the cross product, and a little more for reading the targets; 2 D^2 / N of solving.
+        """
         return 2.4 * n_in * (units + PASS) + 2.0 * n_in**2 / points * (units + SOLVING)
 
     def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:

@@ -46,13 +46,13 @@ class Direction:
     exact: bool = True
 
     def begin(self, with_gradient: Gradients, agreed: Agreed) -> None:
-        """The objectives whose gradients follow, and `agreed` as of `minimise`."""
+        """Takes what gives objectives and gradients, and `agreed` as of `minimise`; -g needs neither."""
 
     def next(self, G: Array, X: Array) -> Array:
         return -G
 
     def moved(self, step: Array, G: Array) -> None:
-        """The step taken, and the gradient after it."""
+        """Takes the step that was made, and the gradient after it; -g needs neither."""
 
 
 @dataclass

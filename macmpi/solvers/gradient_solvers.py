@@ -34,12 +34,12 @@ class Descent:
     direction: ClassVar[type[Direction]] = Direction
 
     def directions(self) -> Direction:
-        """Directions, and what they need."""
+        """Makes what gives search directions."""
         return self.direction()
 
     @property
     def limits(self) -> tuple[int, int, float]:
-        """The last arguments of `minimise`."""
+        """The iterations, halvings and tolerance, the last arguments of `minimise`."""
         return self.iterations, self.halvings, self.tolerance
 
 
@@ -68,7 +68,7 @@ class GradientZ(Descent):
     handles: ClassVar[Demands] = CONTINUOUS
 
     def prepare(self, sample: ZProblem, average: Average = AT_ONCE) -> None:
-        """Points share nothing."""
+        """Prepares nothing, for points share nothing."""
 
     def solve(self, problem: ZProblem, shared: Any) -> ZSolution:
         return ZSolution(*minimise(self.directions(), problem.values, problem.gradients, problem.Z, *self.limits))

@@ -63,11 +63,14 @@ class GaussNewtonW(WSolver):
 
     @property
     def system(self) -> System:
-        """In single precision where it is asked for, but for systems to be solved more closely than it can."""
+        """The system of CG, in single precision where that is asked for and CG needs no more digits."""
         return SteepestSystem(self.cg_precision == "single" and self.cg_tolerance >= SINGLE)
 
     def effort(self, n_in: int, units: int, points: int) -> float:
-        """2 D to start and 2 D + 4 D a CG step in an iteration, the last step 2 D, and what is elementwise."""
+        """Estimates as `WSolver` does.
+
+        2 D to start and 2 D + 4 D a CG step in an iteration, the last step 2 D, and what is elementwise.
+        """
         products = (2.0 + self.iterations * self.system.pace * 4.0 * self.cg_iterations) * n_in
         return products * (units + PASS) + self.iterations * ELEMENTWISE * units
 

@@ -124,7 +124,7 @@ class WProblem:
         return at(self.point_weights, rows)
 
     def parts(self, units: slice = EVERY) -> list[Alike]:
-        """Some of its units, those together that read the same inputs."""
+        """Groups some of the units by the inputs that they read."""
         return [Alike(WHOLE, self.shared, self.factor)]
 
     @property
@@ -133,11 +133,11 @@ class WProblem:
         raise NotImplementedError
 
     def blocks(self, theta: Array) -> list[Array]:
-        """Views of the blocks of weights that theta (m, P) consists of: W_b (H_b, D_b + 1)."""
+        """Views of theta (m, P) as matrices W_b (H_b, D_b + 1): of units itself, of a segment its one row in blocks."""
         raise NotImplementedError
 
     def joined(self, blocks: Sequence[Array]) -> Array:
-        """The theta (m, P) that consists of some blocks."""
+        """The theta (m, P) whose `blocks` are these."""
         return np.concatenate([W.ravel() for W in blocks]).reshape(self.start.shape)
 
     def penalties(self, theta: Array) -> list[Array]:
@@ -286,7 +286,7 @@ class SegmentProblem(WProblem):
         return [RestrainedBlock(map_.penalised, restraint, map_.connected) for map_, restraint in pairs]
 
     def blocks(self, theta: Array) -> list[Array]:
-        """Blocks of a vector (P,), or of (1, P)."""
+        """Views W_b (H_b, D_b + 1) of the blocks of theta, (P,) or (1, P)."""
         theta, out, at = theta.ravel(), [], 0
         for h, d in self.shapes:
             out.append(theta[at : at + h * d].reshape(h, d))
@@ -294,7 +294,7 @@ class SegmentProblem(WProblem):
         return out
 
     def weights(self, theta: Array) -> list[Array]:
-        """The blocks in the precision of the points."""
+        """The blocks of theta in the precision of the points."""
         return self.blocks(theta.astype(self.inputs.dtype, copy=False))
 
     def partial(self, theta: Array, rows: Any, slope: bool) -> tuple[Array, ...]:

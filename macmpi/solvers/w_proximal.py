@@ -62,7 +62,7 @@ class Quadratic:
     restraint: Restraint
 
     def of(self, rows: Array | slice) -> Quadratic:
-        """Some rows; of a restraint that joins them all."""
+        """The quadratic of some rows, or this one where a restraint joins them all."""
         if self.restraint.joins:
             return self
         whole = self.start, self.slope, self.scale, self.penalised, self.low, self.high
@@ -242,7 +242,7 @@ class ProximalW(WSolver):
     system: ClassVar[System] = MetricSystem()
 
     def effort(self, n_in: int, units: int, points: int) -> float:
-        """Passes over the points, and for each unit a system of about half of its inputs."""
+        """Estimates as `WSolver` does: passes over points, and for each unit a system of about half of its inputs."""
         return super().effort(n_in, units, points) + units * n_in**3 / 8.0 / points
 
     def solve(self, problem: WProblem, over_points: OverPoints) -> Array:
@@ -280,7 +280,7 @@ class Fit:
     over_points: OverPoints
 
     def summed(self, values: Sequence[Array], by: Callable[..., Any] = np.sum) -> Array:
-        """A value for each objective from those of each block's rows."""
+        """The value of each objective from those of each block's rows: units' own if apart, else put together `by`."""
         apart = self.problem.by_unit and not self.problem.restrained[0].restraint.joins
         return values[0] if apart else np.array([by([by(part) for part in values])])
 

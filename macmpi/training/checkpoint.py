@@ -299,7 +299,7 @@ class ByRank0:
         """
 
     def save(self, folder: Path, state: State[Any], attributes: dict[str, Any], keep: int, team: Team) -> None:
-        """`save` as an act of all ranks.  Raises StorageError.  Collective: yes."""
+        """Lets rank 0 `save` the checkpoint while all wait.  Raises StorageError.  Collective: yes."""
         team.from_root(lambda: _stored(save, folder, state, attributes, keep))
 
     def handed_out(self, found: Found, team: Team) -> State[Any] | None:
@@ -325,13 +325,13 @@ class ByAll(ByRank0):
         self.points, self.place = points, place
 
     def check(self, folder: Path, path: Callable[[], Path | None], team: Team) -> None:
-        """All ranks have to see one folder, and one checkpoint in it.  Collective: yes."""
+        """Raises UsageError where ranks do not see one folder, or not one checkpoint in it.  Collective: yes."""
         self.check_folder(folder, team)
         if found := team.from_root(path):
             check_same_checkpoint(found, team)
 
     def save(self, folder: Path, state: State[Any], attributes: dict[str, Any], keep: int, team: Team) -> None:
-        """The ranks write their rows into one file, one after the other.  Raises StorageError.  Collective: yes."""
+        """Writes each rank's rows into one file, one rank after the other.  Raises StorageError.  Collective: yes."""
         n, first = self.points.n, self.points.own(team.rank).start
         partial = files.partial_of(folder / "rows", attributes[RUN])
 

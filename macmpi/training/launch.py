@@ -107,7 +107,7 @@ def sums_of(data: Dataset, of: Resolved) -> dict[str, str]:
 
 
 def name_unread(of: Resolved) -> None:
-    """One line about keys that the run does not read.  Collective: no (rank 0)."""
+    """Warns in one line of the keys that the run does not read.  Collective: no (rank 0)."""
     if of.unread:
         warn(f"not read, as other keys of this config leave them without a meaning: {', '.join(of.unread)}")
 

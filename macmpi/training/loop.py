@@ -181,7 +181,7 @@ class Training:
         return stop
 
     def goes_on(self, state: State[Any]) -> bool:
-        """Full MAC has settled, and the run goes on with steps of all points.  Collective: no."""
+        """Tells whether full MAC has settled and the run goes on with steps of all points.  Collective: no."""
         left = self.plan.resolved.schedule.max_iterations - state.iteration
         return state.finished == "converged" and self.plan.finishing is not None and left > 0
 
@@ -270,7 +270,10 @@ class Training:
         return Outcome(STOPPED if stopped else NumericalError.exit_code if diverged else 0, model)
 
     def _wishes(self) -> tuple[bool, bool]:
-        """Any rank wishes that the run end now, and a checkpoint is due.  Collective: yes."""
+        """Tells whether any rank wishes that the run end now, as by --max-time, and whether a checkpoint is due.
+
+        `Pace` of training/process.py knows the times.  Collective: yes.
+        """
         late, due = (self.pace.is_late(), self.pace.is_due()) if self.team.rank == 0 else (False, False)
         found = self.team.max_over_ranks({"stop": float(self.stop.asked or late), "save": float(due)})
         return found["stop"] > 0.0, found["save"] > 0.0

@@ -47,7 +47,7 @@ Handler = Callable[[int, FrameType | None], None] | signal.Handlers
 
 
 def hold_stop_signals() -> None:
-    """Stop signals wait until `on_stop_signals` has been told who is to have them.  Collective: no."""
+    """Lets stop signals wait until `on_stop_signals` has been told who is to have them.  Collective: no."""
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
 
 
@@ -60,7 +60,7 @@ def on_stop_signals(handler: Handler) -> None:
 
 
 def ignore_stop_signals() -> None:
-    """Stop signals change nothing from now on, the end of Python included: the run has ended.  Collective: no."""
+    """Lets stop signals change nothing from now on, the end of Python included: the run has ended.  Collective: no."""
     on_stop_signals(signal.SIG_IGN)
 
 
@@ -344,7 +344,7 @@ class Pace:
         self.saved_at = self.paused_at = now()
 
     def pause(self) -> None:
-        """A stretch of training begins here."""
+        """Begins a stretch of training."""
         self.paused_at = now()
 
     def is_late(self) -> bool:
@@ -363,7 +363,7 @@ class Pace:
         return now() - self.saved_at > (self.every if self.has_saved else min(self.every, FIRST))
 
     def saved(self, began: float) -> None:
-        """A checkpoint, which was begun at `began`, has been written."""
+        """Notes that a checkpoint has been written, which was begun at `began`."""
         self.saved_at = self.paused_at = now()
         self.has_saved = True
         self.saving = max(self.saving, self.saved_at - began)

@@ -101,7 +101,7 @@ class Curve:
             raise StorageError(f"{path} cannot be written: {error.strerror}") from None
 
     def header(self) -> None:
-        """The titles of the table."""
+        """Prints the titles of the table."""
         if self._first:
             titles = "".join(f" {title:>{len(cell(1))}}" for _, title, cell in self._columns)
             say(f"{titles} {'elapsed':>8} {'left <=':>8}")

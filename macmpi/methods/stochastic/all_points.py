@@ -40,7 +40,7 @@ class AllPoints(Stochastic):
 
     @property
     def account(self) -> Account:
-        """Its damping, and how its directions are made.  Collective: no."""
+        """The account of the run: its damping, and how its directions are made.  Collective: no."""
         cg = self.plan.resolved.stochastic.cg_iterations
         made = f", directions by {cg} CG iterations" if cg else ""
         how = f"stochastic MAC, all points at once: damping {self.damping.first:g}{made}{self.ridge.words}"

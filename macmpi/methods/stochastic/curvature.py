@@ -99,7 +99,7 @@ class RunningCurvature:
                     layer.note(i, seen, rate / probed, 1.0 - rate)
 
     def share(self, state: Running) -> None:
-        """From now on the ranks of a node have one copy of the Grams.  Collective: yes."""
+        """Moves the Grams to where the ranks of a node have one copy of them.  Collective: yes."""
         state.own.grams = share_on_node(self.team, state.own.grams)
 
     def fold(self, state: Running) -> None:
@@ -120,11 +120,11 @@ class RunningCurvature:
         self._faded = 1.0
 
     def complete(self, state: Running) -> None:
-        """All ranks have all of the Grams.  Collective: yes."""
+        """Gives all ranks all of the Grams.  Collective: yes."""
         self.team.gather_parts(state.own.grams, self._grams)
 
     def refresh(self, tapes: Tapes, probed: float, damping: float, state: Running, eigenvectors: bool = True) -> None:
-        """Layers make again what they need of their Grams and metrics: each side by one rank, then Allgatherv.
+        """Makes again what layers need of their Grams and metrics: each side by one rank, then Allgatherv.
 
         eigenvectors: those of layers that are damped in them are made again, too.  Collective: yes.
         """

@@ -348,7 +348,7 @@ class RunningGram:
         self._gram: Array | None = None
 
     def fade(self, left: float) -> None:
-        """Only `left` of what was there counts from now on."""
+        """Multiplies what was added so far by `left`."""
         self._weights = [left * weight for weight in self._weights]
         if self._gram is not None:
             self._gram *= left

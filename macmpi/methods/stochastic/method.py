@@ -62,7 +62,7 @@ class Stochastic(TrainingMethod[StochasticState]):
 
     @property
     def account(self) -> Account:
-        """Its minibatches, averages and first damping.  Collective: no."""
+        """The account of the run: its minibatches, averages and first damping.  Collective: no."""
         iterations = self.plan.resolved.schedule.max_iterations
         first, last = (int(self.minibatches.points(iteration)) for iteration in (0, max(iterations - 1, 0)))
         sizes = f"{first}" if first == last else f"{first} to {last}"
@@ -75,11 +75,11 @@ class Stochastic(TrainingMethod[StochasticState]):
         return Account(f"stochastic MAC: {how}", "averaged weights", FLAT, COORDINATES, stepped, remedy)
 
     def new_record(self, state: State[MacState]) -> StochasticState:
-        """The first damping.  Collective: no."""
+        """A record with the first damping.  Collective: no."""
         return StochasticState(damping=self.damping.first)
 
     def start(self, range_: float, gradient_step: bool, seed: int) -> Running:
-        """Random weights, and where no range is asked for a code of principal components.  Collective: yes."""
+        """Draws random weights, and a code of principal components where no range is asked for.  Collective: yes."""
         self.team.barrier("the start")
         began, chain = now(), self.plan.chain
         flat = random_weights(self.plan, 1.0, seed).astype(self.plan.dtype)

@@ -99,12 +99,12 @@ class Moves:
         self.team, self.places = team, places
 
     def share(self, state: Running) -> None:
-        """From now on the ranks of a node have one copy of weights, average and last step.  Collective: yes."""
+        """Moves weights, average and last step to where the ranks of a node have one copy of them.  Collective: yes."""
         private = state.weights, state.own.average, state.own.step
         state.weights, state.own.average, state.own.step = [share_on_node(self.team, flat) for flat in private]
 
     def step(self, state: Running, rate: float, kept: float, runs: Iterable[Run], length: float, go: bool) -> None:
-        """The average by its rate, the last step P by `kept` (y) and `length` (x), and with `go` W: for the own units.
+        """average += rate (W - average), P <- kept P + length D, and with `go` W <- W + P, for the own units.
 
         runs: their directions.  A piece of PIECE numbers is in the cache for all that is done with it.  Collective: no.
         """
@@ -126,7 +126,7 @@ class Moves:
             state.weights[own] += state.own.step[own]
 
     def show(self, flat: Array) -> None:
-        """All ranks have all of the weights, the average or the last step, in place.  Collective: yes."""
+        """Gives all ranks all of the weights, the average or the last step, in place.  Collective: yes."""
         self.team.gather_parts(flat, self.places)
 
     def place(self, weights: Array, state: Running) -> None:

@@ -133,11 +133,10 @@ class Schedule:
         return first + (tuned.MOMENTUM_GROWN - first) * min(grown, 1.0)
 
     def averaging(self, iteration: int) -> float:
-        """The share of the average that a minibatch of an iteration leaves, at most.
+        """The share of the average that a minibatch of an iteration leaves, at most: 1 - 1 / m, unless it is asked for.
 
-        "auto": an average remembers half of the first epoch's minibatches, of autoencoders of dense layers half of the
-        present epoch's; of a stream, whose epochs nobody knows, the part of all steps that others remember at first, of
-        other nets than those twice that part.
+        m: half of the first epoch's minibatches, of autoencoders of dense layers half of the present epoch's, and at
+        least AVERAGE_LEAST.  Of a stream, whose epochs nobody knows, 1: `rate` alone decides.
         """
         if self.asked != "auto":
             return self.asked
@@ -147,7 +146,11 @@ class Schedule:
         return 1.0 - 1.0 / max(of_epoch / 2, tuned.AVERAGE_LEAST)
 
     def rate(self, state: Running) -> float:
-        """The share that the next average takes of the weights."""
+        """The share that the next average takes of the weights: 1 - `averaging` at least, and more at first.
+
+        The first averages are over about the AVERAGE_WINDOW-th part of all steps, those of a stream over twice that
+        part, but for autoencoders of dense layers.  0 before the first step.
+        """
         steps = state.own.steps
         longer = self.minibatches.keys.stream and not self.dense_autoencoder
         window = tuned.AVERAGE_WINDOW / (2.0 if longer else 1.0)
@@ -213,7 +216,10 @@ class Damping:
 
     @property
     def first(self) -> float:
-        """The curvature goes by squares of slopes: so does this, unless it is asked for."""
+        """The damping at the start: what is asked for, or a constant of the kind of targets times slope^2.
+
+        The curvature goes by squares of slopes.
+        """
         noise = min(max(tuned.LABELS_ENOUGH / self.batch, 1.0), tuned.LABELS_NOISIEST)
         codes = tuned.DAMPING_DENSE_AUTOENCODER if self.dense_autoencoder else tuned.DAMPING_AUTOENCODER
         numbers = codes if self.code else tuned.DAMPING_NUMBERS
@@ -222,14 +228,21 @@ class Damping:
 
     @property
     def least(self) -> float:
+        """The damping below which none is adapted: a share of the first."""
         return tuned.DAMPING_SETTLED * self.first
 
     def of_inverses(self, damping: float, loss: float) -> float:
-        """The curvature of labels falls with the loss, which begins at log(classes): so does this."""
+        """The damping of the inverses: damping min(loss / log(classes), 1) for labels, else damping.
+
+        The curvature of labels falls with the loss, which begins at log(classes).
+        """
         return damping * min(loss / math.log(self.classes), 1.0) if self.classes else damping
 
     def of_length(self, damping: float, loss: float) -> float:
-        """Less once the labels are learnt."""
+        """The damping of a step's length: for labels that are learnt a share of damping, else damping.
+
+        The share is loss / LEARNT, between LEARNT_LEAST and 1.
+        """
         return damping * max(min(loss / tuned.LEARNT, 1.0), tuned.LEARNT_LEAST) if self.classes else damping
 
     def of_loss(self, loss: float, measured: float, level: float) -> float:
@@ -241,7 +254,10 @@ class Damping:
         return min(max(level / tuned.LEARNT, 1.0) * measured / loss, 1.0) if self.classes and loss > 0.0 else 1.0
 
     def adapted(self, damping: float, ratio: float, minibatches: int) -> float:
-        """Less where the decrease was near the predicted one (ratio), down to the least; more where it was not."""
+        """The damping after some minibatches, by the ratio of the actual to the predicted decrease.
+
+        Less where the decrease was near the predicted one, down to the least; more where it was poor.
+        """
         if ratio > tuned.DECREASE_GOOD:
             return max(damping * tuned.DAMPING_CHANGE**minibatches, min(self.least, damping))
         if ratio >= tuned.DECREASE_POOR:

@@ -165,7 +165,7 @@ def slope(chain: Chain) -> float:
 
 
 def principal_code(chain: Chain, block: int, weights: list[Array], sample: Sample) -> None:
-    """The code's units: principal directions of their inputs, the first with the deviation of START_SCALES.
+    """Makes the code's units principal directions of their inputs, the first with the deviation of START_SCALES.
 
     v_h = spread u_h / sqrt(l_1), c_h = -v_h^T mean (+ its deviation, one-sided), for directions u_h and variances l_h.
     Collective: yes.  Cost: n d^2 flops and an eigen-decomposition of (d, d).
@@ -183,7 +183,7 @@ def principal_code(chain: Chain, block: int, weights: list[Array], sample: Sampl
 
 
 def fit_output(chain: Chain, weights: list[Array], loss: Loss, sample: Sample) -> None:
-    """The output layer by least squares with a ridge on its inputs (Sample.fit).  Collective: yes."""
+    """Fits the output layer by least squares with a ridge on its inputs (Sample.fit).  Collective: yes."""
     A = sample.through(chain, weights, len(chain.maps) - 1)
     Y = start_targets(loss, sample.Y, sample.over).astype(A.dtype, copy=False)
     sample.fit(chain.maps[-1], A, Y, weights[-1])
@@ -242,10 +242,11 @@ def share(chain: Chain) -> float:
 
 
 def start_layers(chain: Chain, weights: list[Array], sample: Sample) -> None:
-    """All layers but the last, in place; those that are added to skips stay random.  weights: at first uniform within
-    1 / sqrt(fan-in), those that are added less.
+    """Starts all layers but the last, in place; those that are added to skips stay random.
 
-    Inputs that do not vary leave weights as they are.  Collective: yes.
+    weights: at first uniform within 1 / sqrt(fan-in), those that are added less.  Inputs that do not vary leave weights
+    as they are.  Collective: yes.
+
     Cost: an eigen-decomposition (D, D), and for each layer that carries n d^2 + d^3 / 3 flops.
     """
     of_X = sample.second_moments(sample.X)

@@ -1,9 +1,10 @@
 """Kinds of map, the pieces a chain is made of, and what each declares that it can do.
 
-A map takes points as rows, A (n, n_in), and its weights, and gives B (n, n_out).  To add a kind, write a file of this
-package.  A class of a map that has a `kind` is found by it; its `export` adds what it computes to a graph in ONNX; the
-file's `layer` makes the maps of a layer that a config asks for, and refuses what does not fit (`Place`).  A line of
-macmpi/config/model.py names the file for a word or a table; the contract tests pick the kind up by themselves.
+A map takes points as rows, A (n, n_in), and its weights, and gives B (n, n_out), a function of these alone: it draws
+nothing at random.  To add a kind, write a file of this package.  A class of a map that has a `kind` is found by it; its
+`export` adds what it computes to a graph in ONNX; the file's `layer` makes the maps of a layer that a config asks for,
+and refuses what does not fit (`Place`).  A line of macmpi/config/model.py names the file for a word or a table; the
+contract tests pick the kind up by themselves.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ class Map:
         return W
 
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
-        """B (n, n_out)."""
+        """The outputs B (n, n_out) for inputs A (n, n_in) and weights W; in `out` if it is given."""
         raise NotImplementedError
 
     def unfold(self, A: Array) -> Array:
@@ -272,7 +273,7 @@ def is_dense(map_: Map) -> bool:
 
 
 def is_basis(map_: Map) -> bool:
-    """Radial basis functions."""
+    """Tells whether a map is a layer of radial basis functions."""
     return "centres" in map_.capabilities and "jacobian" in map_.capabilities
 
 

@@ -131,7 +131,7 @@ class Shift(SameSize):
         return 0
 
     def unfold(self, A: Array) -> Array:
-        """No inputs are multiplied: (n, 0)."""
+        """The inputs that weights multiply: none, (n, 0)."""
         return A[:, :0]
 
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
@@ -183,7 +183,7 @@ def mirrored(model: Model, layers: list[list[Map]], n_in: int) -> list[list[Map]
 
 
 def mirrored_blocks(layers: list[list[Map]]) -> list[int | None]:
-    """Layer j has parameter block 2 j; the one tied to it the same, and its biases block 2 j + 1."""
+    """The parameter block of each map: of layer j 2 j, of the one tied to it the same, and 2 j + 1 for its biases."""
     half, numbers = len(layers) // 2, list[int | None]()
     for j, maps in enumerate(layers):
         own = 2 * j if j < half else 2 * (len(layers) - 1 - j)

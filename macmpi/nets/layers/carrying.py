@@ -218,7 +218,7 @@ class Stack(Rearranging):
         return np.concatenate([one, other], axis=2).reshape(n, self.n_out)
 
     def export(self, g: Graph, A: str, W: Any) -> str:
-        """It puts the numbers in another order."""
+        """Adds a Gather, which puts the numbers in another order."""
         places = self.forward(W, numbered(self.n_in))[0] - 1.0
         return g.node("Gather", A, g.constant(places.astype(int)), axis=1)
 

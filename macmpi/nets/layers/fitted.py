@@ -148,7 +148,7 @@ class Neighbours(Map):
         return found.astype(A.dtype, copy=False)
 
     def export(self, g: Graph, A: str, W: Any) -> str:
-        """TopK gives the distances of the nearest examples, and behind these which they are."""
+        """Adds a TopK, which gives the distances of the nearest examples, and behind these which they are."""
         _, near = g.nearness(A, W[:, : self.n_in])
         count, names = g.constant(np.array([min(self.k, self.examples)])), [f"{near}_nearest", f"{near}_which"]
         g.nodes.append(g.onnx.helper.make_node("TopK", [near, count], names, names[0], largest=0))

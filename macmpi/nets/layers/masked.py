@@ -38,7 +38,7 @@ class Masked(Sparse, Affine):
 
     @property
     def fan_in(self) -> Array:
-        """(n_out, 1)."""
+        """The number of inputs that each unit reads, (n_out, 1)."""
         read: Array = self.connected[:, :-1].sum(axis=1, keepdims=True)
         return read
 

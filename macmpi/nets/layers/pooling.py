@@ -95,7 +95,7 @@ class SumPooling(Pooling):
         return np.repeat(inside, len(A), axis=0)
 
     def export(self, g: Graph, A: str, W: Any) -> str:
-        """ReduceSum has its axes as an input."""
+        """Adds a ReduceSum, which has its axes as an input."""
         return g.rows(g.node("ReduceSum", self._cut(g, A), g.constant(np.array([2])), keepdims=0), self.n_out)
 
 

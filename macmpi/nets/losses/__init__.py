@@ -88,7 +88,7 @@ class Loss:
         return Y.shape[1]
 
     def value(self, Y: Array, F: Array) -> Array:
-        """(n,)."""
+        """The loss of each row of outputs F (n, L) with targets Y: (n,)."""
         raise NotImplementedError
 
     def residual(self, Y: Array, F: Array) -> Array:

@@ -215,7 +215,7 @@ def one_by_one(model: Any, inputs: Array, targets: Array, weights: Array | None 
 
 
 def scale_of(F: Array, targets: Array, weights: Array | None = None) -> float:
-    """The factor of F that has the least cross-entropy."""
+    """The s > 0 for which softmax(s F) has the least cross-entropy with the targets, both (n, h)."""
     from scipy.optimize import minimize_scalar
     from scipy.special import logsumexp
 
