@@ -19,8 +19,9 @@ from macmpi import MacmpiError, NumericalError, StorageError, UsageError, shown
 from macmpi.config import Config, dump
 from macmpi.console import say, warn
 from macmpi.data.dataset import Points
-from macmpi.data.gathered import ARGUMENTS, CLASSES, COLUMNS, KEYS
+from macmpi.data.gathered import ARGUMENTS, CLASSES, COLUMNS, KEYS, SPARSE
 from macmpi.data.series import USUAL
+from macmpi.data.wide import SparseRows
 from macmpi.parallel.launchers import ITS_OWN_WORDS, mpiexec, of_its_own, started
 from macmpi.parallel.mpi import STOPPED
 from macmpi.results.card import record_in
@@ -62,6 +63,8 @@ def fit_on_ranks(ranks: int, config: Config, points: Points | None, request: Req
         if points is not None:
             table = {} if points.columns is None else {COLUMNS: points.columns.as_array()}
             table |= {} if points.classes_known is None else {CLASSES: points.classes_known}
+            sparse = [name for name, array in points.arrays.items() if isinstance(array, SparseRows)]
+            table |= {SPARSE: np.array(sparse)} if sparse else {}
             for note in points.columns.notes if points.columns else ():  # which the ranks do not know
                 warn(note)
             np.savez(folder / POINTS, **points.arrays, **table)  # type: ignore[arg-type]

@@ -36,6 +36,7 @@ from macmpi.data.reading import (
 )
 from macmpi.data.series import USUAL, series_of, targets_of, weights_of
 from macmpi.data.tables import ColumnByColumn, is_table, of_parquet, read_table, targets_within
+from macmpi.data.wide import SparseRows
 from macmpi.files import DAMAGE, first_line
 from macmpi.nets.losses import Loss
 from macmpi.typing import Array
@@ -51,6 +52,11 @@ COLUMNS = "macmpi_columns"
 
 CLASSES = "macmpi_classes"
 """The dataset of a file that says which labels there may be, where its Y need not hold all of them."""
+
+SPARSE = "macmpi_sparse"
+"""The dataset of a file that names those of its arrays whose rows were sparse."""
+
+OF_A_FIT = COLUMNS, CLASSES, SPARSE
 
 
 ARGUMENTS = "the arguments of fit"
@@ -134,7 +140,7 @@ def _of_file(config: Data, by_rows: bool) -> Points:
         )
     check_there(path, "data.source")
     unread = by_rows and path.suffix != ".npz"
-    held = read_file(path, POINTS if unread else (*POINTS, *GROUPS, COLUMNS, CLASSES), unread)
+    held = read_file(path, POINTS if unread else (*POINTS, *GROUPS, *OF_A_FIT), unread)
     meant = {name.lower(): name for name in POINTS}
     for name in names_in(path):
         if (own := meant.get(name.lower(), name)) != name and own not in held:
@@ -143,6 +149,7 @@ def _of_file(config: Data, by_rows: bool) -> Points:
             )
     if "X" not in held:
         raise UsageError(f"{path}: there is no dataset X; {contents(path)}")
+    held |= {name: SparseRows.of(held[name]) for name in held.pop(SPARSE, ()) if name in held}
     known = held.pop(CLASSES, None)
     if (described := held.pop(COLUMNS, None)) is None:
         return Points(held, classes_known=known)
@@ -157,7 +164,7 @@ def unread_in(source: str) -> str:
     path = Path(source)
     if path.suffix not in SUFFIXES or not os.path.isfile(path):
         return ""
-    names = [name for name in names_in(path) if name not in (*POINTS, *GROUPS, COLUMNS, CLASSES)]
+    names = [name for name in names_in(path) if name not in (*POINTS, *GROUPS, *OF_A_FIT)]
     told = f"not read: {listed(names)} of {path.name}; points are X, Y, X_val, Y_val, weights, weights_val"
     return told if names else ""
 

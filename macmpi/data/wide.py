@@ -47,9 +47,10 @@ class SparseRows:
         from scipy.sparse import csr_array
 
         matrix = csr_array(A)
-        if not matrix.has_canonical_format:  # else the caller's own arrays would change
-            matrix = matrix.copy()
+        if not (matrix.has_canonical_format and matrix.data.all()):
+            matrix = matrix.copy()  # else the caller's own arrays would change
             matrix.sum_duplicates()
+            matrix.eliminate_zeros()
         return cls(matrix, np.zeros(matrix.shape[1]))
 
     @property

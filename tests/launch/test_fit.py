@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from launch.launching import MARK, OPEN_MPI, environment, run_program
 from numpy.testing import assert_array_equal
+from scipy.sparse import csr_array
 
 import macmpi
 from macmpi import UsageError
@@ -27,7 +28,7 @@ from macmpi.parallel.launchers import HERE_ALONE, of_its_own
 from macmpi.training.lock import hold_folder
 
 RANDOM = np.random.default_rng(11)
-X = RANDOM.normal(size=(90, 4))
+X = ROWS = RANDOM.normal(size=(90, 4))
 CLASSES = np.array(["one", "two", "three"])[np.digitize(X[:, 0] - X[:, 1], [-0.5, 0.5])]
 SHORT = {"run.max_iterations": 6}
 LONG = {"run.max_iterations": 10**6, "stochastic.patience": 10**6}
@@ -102,8 +103,13 @@ def enclose(system: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.launch
-def test_ranks_that_a_fit_starts_give_the_model_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within a job and one of its steps too."""
+@pytest.mark.parametrize("rows", ["dense", "sparse"])
+def test_ranks_that_a_fit_starts_give_the_model_of_one_process(
+    rows: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within a job and one of its steps too; sparse columns have long tails, and none is compressed."""
+    far = np.random.default_rng(1)
+    X = ROWS if rows == "dense" else csr_array(far.standard_cauchy((90, 120)) * (far.random((90, 120)) < 0.1))
     told: list[dict[str, Any]] = []
     enclose("Slurm", tmp_path, monkeypatch)
     here = macmpi.fit(X, CLASSES, config=SHORT)
