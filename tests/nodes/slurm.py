@@ -304,11 +304,17 @@ def submitted_inside(slurm: Slurm, where: Path) -> None:
     slurm.run("scancel", users)
 
 
+NOTED = 8.0
+"""Seconds in which slurmctld has noted that a job runs: it writes its state at most every five.  One that is killed
+before knows the job as waiting, starts it once more, and takes its node out of service (Duplicate jobid)."""
+
+
 @CASES.case("the controller is away as a run stops", "back to the queue once it is there again, same bits")
 def controller_away(slurm: Slurm, where: Path) -> None:
     config = endless(where)
     job = submit(slurm, where, config.name, "--output", "run", layout=(*ONE, "--nodelist=node1"))
     under_way(slurm, where, job)
+    time.sleep(NOTED)
     slurm.end_controller()
     try:
         slurm.nodes["node1"].run("pkill", "-USR1", "-f", r"^\S*python\S* -m [m]acmpi.run")
