@@ -152,6 +152,8 @@ def test_what_is_printed_is_the_file(monkeypatch: pytest.MonkeyPatch, capsys: py
         for name, path in known.items():
             assert main(monkeypatch, option, name) == 0
             assert capsys.readouterr().out == path.read_text()
+    assert main(monkeypatch, "--list") == 0
+    assert "python -m" not in capsys.readouterr().out  # a line says what a config is: the command below it is no part
 
 
 def test_every_key_is_explained_in_a_sentence() -> None:
