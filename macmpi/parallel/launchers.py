@@ -85,9 +85,10 @@ def ranks_here(environment: Mapping[str, str]) -> int:
 
 
 def sharing() -> float:
-    """Ranks of this launch on this machine for each core that they may use, the same on all of them.  Collective: no.
+    """Ranks of this launch on this machine for each core that they may use.
 
-    A task of srun may be bound to cores of its own, and then does not know those of the others.
+    A rank may find another number than its neighbour: the affinity of a launcher changes while it looks at the machine.
+    A task of srun may be bound to cores of its own, and then does not know those of the others.  Collective: no.
     """
     return ranks_here(os.environ) / ((os.cpu_count() or 1) if in_task() else cores())
 

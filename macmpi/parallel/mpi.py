@@ -19,7 +19,7 @@ from macmpi import MacmpiError, UsageError
 from macmpi.console import warn
 from macmpi.parallel.clock import Waited, pauses
 from macmpi.parallel.exchange import Exchange, Node, lengths, pack, unpack
-from macmpi.parallel.launchers import alone, sharing, started
+from macmpi.parallel.launchers import alone, ranks_here, sharing, started
 from macmpi.parallel.team import T, Team
 
 BINDINGS = "mpi4py"
@@ -280,7 +280,8 @@ def configure() -> None:
     rounds where ranks share cores, since a rank that waits there sleeps between two rounds (clock.py).  Open MPI is
     kept from a component that complains of itself whenever ranks share memory, and has no part in that.
 
-    All ranks must take the same algorithm; on one node they come to the same one.  Collective: no.
+    All ranks must take the same algorithm, else they wait for one another for ever: so the machine's cores decide, of
+    which all know the same number, and not those that a rank finds it may use.  Collective: no.
     """
     if "PMIX_RANK" in os.environ:  # its launchers set it, mpiexec as well as srun
         os.environ.setdefault("OMPI_MCA_osc", "^ucx")
@@ -290,7 +291,7 @@ def configure() -> None:
         for name in [name for name in os.environ if name.startswith("FI_")]:
             del os.environ[name]  # they choose links between nodes, perhaps ones that this libfabric does not know
         os.environ["FI_PROVIDER"] = "sockets"  # the others leave files in /dev/shm, or fail at the end of a run
-        chosen = {NETMOD: "ofi"} | (FEW_ROUNDS if sharing() > 1.0 else {})
+        chosen = {NETMOD: "ofi"} | (FEW_ROUNDS if ranks_here(os.environ) > (os.cpu_count() or 1) else {})
         for name, value in chosen.items():
             os.environ.setdefault(name, value)
 

@@ -18,12 +18,16 @@ ONE_NODE = {"MPI_LOCALNRANKS": "4", "PMI_SIZE": "4"}
 
 
 def configured(
-    monkeypatch: pytest.MonkeyPatch, prefix: Path, environment: dict[str, str], per_core: float = 1.0
+    monkeypatch: pytest.MonkeyPatch, prefix: Path, environment: dict[str, str], machine: int = 4, found_here: int = 4
 ) -> dict[str, str]:
-    """The environment after `configure` in a Python installed at `prefix`, with that number of ranks a core."""
+    """The environment after `configure` in a Python installed at `prefix`.
+
+    machine: its cores; found_here: those that this rank finds it may use.
+    """
     found = dict(environment)
     with monkeypatch.context() as patched:
-        patched.setattr(mpi, "sharing", lambda: per_core)
+        patched.setattr(mpi.os, "cpu_count", lambda: machine)
+        patched.setattr(mpi, "sharing", lambda: 4 / found_here)
         patched.setattr(mpi.sys, "prefix", str(prefix))
         patched.setattr(mpi.os, "environ", found)
         mpi.configure()
@@ -45,6 +49,16 @@ def test_the_wheel_on_one_node_gets_its_transport(
     links = {"FI_PROVIDER": "psm3", "FI_TCP_IFACE": "hsn0"}  # of a cluster's modules
     for given in (environment, environment | links):
         assert configured(monkeypatch, wheel, given) == {**environment, NETMOD: "ofi", "FI_PROVIDER": "sockets"}
+
+
+@pytest.mark.parametrize(("machine", "few_rounds"), [(4, False), (2, True)])
+def test_ranks_take_the_same_algorithms_whatever_each_finds_of_its_cores(
+    machine: int, few_rounds: bool, wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A launcher's affinity is one core while it looks at the machine: a rank that asked then waited for ever."""
+    first, second = (configured(monkeypatch, wheel, ONE_NODE, machine, found_here) for found_here in (4, 1))
+    assert first == second
+    assert (first.keys() >= mpi.FEW_ROUNDS.keys()) == few_rounds
 
 
 @pytest.mark.parametrize(
