@@ -78,7 +78,7 @@ class Dataset:
     groups, a whole number of each training and of each validation point; order, its place on its group's closed curve;
     shape, height and width, and perhaps channels, of a row that is an image; None where there are none.  columns: how
     those of a table became X, and steps: of rows that are sequences, else 0; on rank 0 alone.
-    span: None, or the Span (span.py) in which X holds coordinates; scaling_x is that of the columns; on rank 0 alone.
+    span: None, or the Span (wide.py) in which X holds coordinates; scaling_x is that of the columns; on rank 0 alone.
     """
 
     X: Array

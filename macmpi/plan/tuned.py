@@ -1,6 +1,6 @@
 """Numbers of stochastic MAC that were tuned, or set by judgement: nothing in the formulas says what they should be.
 
-The formulas stand where they are used (methods/stochastic, plan/directions.py, plan/work.py) and read these
+The formulas stand where they are used (methods/stochastic, plan/directions.py) and read these
 numbers as `tuned.NAME`.  Numbers that only share work among ranks, which change no result, stay with that work.
 
 Each number has a comment: what it is; "Chosen on": the nets, data and seeds; "Half" and "Double": what these do.

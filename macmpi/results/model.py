@@ -48,7 +48,7 @@ class Model:
     net is the mean that is predicted, such as probabilities ("sigmoid") or counts ("exp").  kept: all its weights,
     flat, by name: "last", "best" (on validation), "refit" (on all points); in_use: the name of those in use.
     attributes: those of its file, the model card as text among them.  stream: what the next piece of a stream goes on
-    from (methods/stochastic/stream.py), by name; nothing of other models.
+    from (methods/stochastic/method.py), by name; nothing of other models.
 
     Models are equal that predict the same: one net, the same weights, scaling, classes and columns.
     """

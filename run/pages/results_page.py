@@ -405,7 +405,7 @@ def answer(
     where = " and ".join(", ".join(behind).rsplit(", ", 1))
     return wrapped(
         f"On the autoencoder of USPS digits stochastic MAC is {min(random):.2g} to {max(ours):.2g} times faster than "
-        "the best tuned optimiser from random weights. Given its start, the best rival is "
+        "the best of tuned Adam, Muon and SOAP from random weights. Given its start, the best rival is "
         f"{f'at an error of {at_once[-1]} at once, and ' if at_once else ''}{min(slower):.2g} to "
         f"{max(slower):.2g} times slower below. On {where or 'no problem'} a rival's validation error is lower in the "
         "end: the table."

@@ -184,7 +184,7 @@ def test_a_piece_that_does_not_fit_is_refused_in_one_message() -> None:
 
 
 def test_pieces_that_repeat_end_as_all_points_do() -> None:
-    """As many passes: the loss of other points is within 3 % (docs/streams.md has other data)."""
+    """As many passes: the loss of other points is within 3 % (docs/python.md has other data)."""
     X, y = load_digits(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(X))
     X, y = X[order], y[order]
