@@ -27,7 +27,8 @@ def _by_the_run(plan: Plan, sizes: Sizes) -> Iterator[tuple[str, str]]:
     """Keys that may say "auto" to the end and that the method reads, and what that is."""
     of = plan.resolved
     named = of.config.data.source in NAMED_SETS
-    yield "data.scale", "none" if named else "range" if sizes.shape else "robust; of targets standard"
+    scaled = "robust" if of.autoencoder or not of.loss.scaled else "robust; of targets standard"
+    yield "data.scale", "none" if named else "range" if sizes.shape else scaled
     if of.method.name == "stochastic":
         yield "stochastic.ridge", RidgeSchedule.of(plan).words.removeprefix(", ridge ") or "0"
         if not of.whole_steps:
