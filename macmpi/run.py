@@ -20,6 +20,7 @@ from macmpi.parallel.launchers import cores, in_task, speaks
 from macmpi.parallel.mpi import STOPPED, launch
 from macmpi.parallel.team import Team
 from macmpi.training.request import Request, machine_question, planned
+from macmpi.training.time_limit import seconds_left
 
 
 def settle(argv: list[str]) -> tuple[Any, ...]:
@@ -33,7 +34,7 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
         raise UsageError(f"{option}: a value is needed")
     if args.overwrite and args.resume != "no":
         raise UsageError(f"--overwrite removes the run that --resume {args.resume} would go on from: give one of them")
-    args.max_time = process.seconds_left(args.max_time, args.since)
+    args.max_time = seconds_left(args.max_time, args.since)
     given, (args.config, tables) = args.config, read_named(args.config)
     config = configs.validate(tables, f"{args.config} and --set" if args.set else str(args.config), args.set)
     if args.check and args.explain:
@@ -66,7 +67,7 @@ def run(team: Team, argv: list[str], began: float | None = None) -> int:
     team.set_clock(None, config.run.deadline)
     set_threads(config.run.threads)
     if args.question:
-        from macmpi.training.launch import answer
+        from macmpi.training.trial import answer
 
         team.from_root(lambda: say("\n".join(answer(config, args.question, team.size))))
         return 0
@@ -81,12 +82,14 @@ def run(team: Team, argv: list[str], began: float | None = None) -> int:
         ends_with_model=args.when_stopped == "model",
         inputs=(args.config,),
     )
-    from macmpi.training.launch import check, launch_training
-
     if args.check:
+        from macmpi.training.trial import check
+
         lines = check(request, source, plan, team)
         team.from_root(lambda: say("\n".join(lines)))
         return 0
+    from macmpi.training.launch import launch_training
+
     return launch_training(request, source, plan, team).code
 
 

@@ -109,7 +109,7 @@ OWNERS = {
     "polars": set(),
     "argparse": {"parallel.command"},
     "time": {"parallel.clock", "parallel.mpi", "plan.estimate", "training.record", "doctor", "api.cleaner"}
-    | {"training.process", "training.lock"},
+    | {"training.process", "training.time_limit", "training.lock"},
     "signal": {"api.cleaner", "api.on_ranks", "training.process"},
     "pickle": {"parallel.mpi"},
     "datetime": {"data.series", "data.texts"},
@@ -576,7 +576,7 @@ def test_few_files_name_where_rows_of_points_live() -> None:
     assert files_with(re.compile(r"\.sums_alone\b")) <= {
         *("parallel.placement", "parallel.points", "plan.plan", "plan.cost"),
     }
-    assert files_with(re.compile(r"\.spreads\b")) <= {"plan.estimate", "plan.resolve", "training.launch"}
+    assert files_with(re.compile(r"\.spreads\b")) <= {"plan.estimate", "plan.resolve", "training.trial"}
     assert files_with(re.compile(r"\.by_all\b")) <= {"training.run_directory", "training.checkpoint"}
     assert files_with(re.compile(r"\.own_copies\b")) <= {"plan.estimate", "plan.cost"}
     assert files_with(re.compile(r"\.subset is\b")) <= {"parallel.points", "half_steps.parts"}

@@ -29,9 +29,10 @@ from macmpi.results.model import Model
 from macmpi.results.model_file import load, save
 from macmpi.results.reading import read_curve
 from macmpi.training.lock import hold_folder
-from macmpi.training.process import ANSWERED, LEAST, WHY, interruptible
+from macmpi.training.process import ANSWERED, WHY, interruptible
 from macmpi.training.request import MOST_RANKS, Callback, Request
 from macmpi.training.run_directory import check_inputs
+from macmpi.training.time_limit import LEAST
 
 MEMORY = Path("/dev/shm")
 """Files of this folder are kept in memory."""

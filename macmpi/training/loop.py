@@ -24,10 +24,11 @@ from macmpi.state import Errors, State, StochasticState
 from macmpi.training import end, process
 from macmpi.training.checkpoint import digest, keeper_of
 from macmpi.training.end import Best, Refit, best_of, is_poor, iterations_of, or_constant, refit, scored
-from macmpi.training.process import ANSWERED, SPARE, Pace
+from macmpi.training.process import ANSWERED
 from macmpi.training.record import Curve, End, changed, closing, columns_of, describe, ended, record_of, write_start
 from macmpi.training.request import Outcome, Request
 from macmpi.training.run_directory import RunDirectory
+from macmpi.training.time_limit import SPARE, Pace
 from macmpi.typing import Array
 
 DIVERGED, LATE = "diverged", "max_time"

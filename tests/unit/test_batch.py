@@ -26,7 +26,7 @@ import pytest
 from macmpi import UsageError
 from macmpi.config.reading import scripts, text_of
 from macmpi.parallel.command import parser_of
-from macmpi.training import process
+from macmpi.training import time_limit
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "run" / "batch"
@@ -263,18 +263,18 @@ def test_a_further_start_in_a_job_has_what_is_left_of_its_time(
     ran = run(script, tmp_path, 0, retries=1, options=options, DEATHS=str(tmp_path / "deaths"), **more)
     lines = ran.of("python")
     assert len(lines) == 2
-    for name in process.JOBS:
+    for name in time_limit.JOBS:
         monkeypatch.delenv(name, raising=False)
     if script == "slurm":
         monkeypatch.setenv("SLURM_JOB_END_TIME", "1003000")
     monkeypatch.setenv("PBS_WALLTIME", ran.of("limit")[0][1])
     margin = 60.0 if "--max-time\tauto" in "\t".join(lines[0]) and not options else 0.0
     for taken in (0.0, 700.0, 2900.0, 5000.0):
-        monkeypatch.setattr(process.time, "time", lambda: 1_000_000.0 + taken)  # noqa: B023
+        monkeypatch.setattr(time_limit.time, "time", lambda: 1_000_000.0 + taken)  # noqa: B023
         left = 3000.0 - taken
         args = parser_of("run").parse_args(lines[1][3:])
-        expected = max(left - min(margin, 0.1 * left), process.LEAST)
-        assert process.seconds_left(args.max_time, args.since) == pytest.approx(expected)
+        expected = max(left - min(margin, 0.1 * left), time_limit.LEAST)
+        assert time_limit.seconds_left(args.max_time, args.since) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from launch.here import run_here
 
 from macmpi import run
-from macmpi.training import loop, process
+from macmpi.training import loop, time_limit
 from macmpi.training.record import Curve
 
 
@@ -27,17 +27,17 @@ class Watch:
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     shown = Watch()
-    monkeypatch.setattr(process, "now", shown)
+    monkeypatch.setattr(time_limit, "now", shown)
     return shown
 
 
-@pytest.mark.parametrize("every", [0.06, 30.0, process.FIRST, 600.0, 1e9])
+@pytest.mark.parametrize("every", [0.06, 30.0, time_limit.FIRST, 600.0, 1e9])
 def test_the_first_checkpoint_is_due_within_a_minute_and_the_others_as_often_as_the_config_says(
     every: float, watch: Watch
 ) -> None:
     """Whatever dies then has lost no more than that."""
-    kept = process.Pace(watch(), float("inf"), every)
-    for length in (min(every, process.FIRST), every, every):
+    kept = time_limit.Pace(watch(), float("inf"), every)
+    for length in (min(every, time_limit.FIRST), every, every):
         began = watch.shows
         watch.shows = began + 0.99 * length
         assert not kept.is_due()
@@ -76,7 +76,7 @@ def test_a_suspension_is_no_stretch_that_must_fit_once_more(
 
 def test_a_checkpoint_that_is_due_and_a_limit_that_is_over_after_a_suspension_are_taken(watch: Watch) -> None:
     """The clock of both goes on meanwhile, as the job's may."""
-    kept = process.Pace(watch(), 3600.0, 600.0)
+    kept = time_limit.Pace(watch(), 3600.0, 600.0)
     kept.saved(watch())
     watch.shows += 1800.0
     kept.pause()

@@ -17,7 +17,7 @@ from macmpi.parallel.launchers import ranks_here
 from macmpi.plan import estimate
 from macmpi.plan.estimate import check_memory, least_bytes
 from macmpi.plan.plan import Plan
-from macmpi.training import launch
+from macmpi.training import trial
 from macmpi.training.request import MachineQuestion, bytes_in
 
 LARGE = ("--points", 10**8, "--columns", 256, "--memory", "256G")
@@ -59,7 +59,7 @@ def test_what_helps_where_a_node_has_too_little(
     settings: tuple[str, ...], asked: tuple[object, ...], remedy: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The most ranks that are tried here are 64: a plan for a hundred thousand takes seconds."""
-    monkeypatch.setattr(launch, "MOST_RANKS", 64)
+    monkeypatch.setattr(trial, "MOST_RANKS", 64)
     words = [word for setting in settings for word in ("--set", setting)]
     assert remedy in run_here("net.toml", "--check", *words, *asked, cwd=folder, code=2).err
 
@@ -117,14 +117,14 @@ def plan_of(data: str, ranks: int) -> tuple[Config, Plan]:
 def test_the_least_number_of_nodes_is_the_least(data: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it names fits, and one less does not."""
     config, plan = plan_of(data, 64)
-    monkeypatch.setattr(launch, "_sizes_of", lambda *asked: Sizes(500, 500, 10**6, 10**4, True))
-    monkeypatch.setattr(launch, "points_of", lambda config: None)
-    monkeypatch.setattr(launch, "with_loss", lambda config, points: (config, []))
-    memory = 1.01 * launch.bytes_of_node(plan, 13)
+    monkeypatch.setattr(trial, "_sizes_of", lambda *asked: Sizes(500, 500, 10**6, 10**4, True))
+    monkeypatch.setattr(trial, "points_of", lambda config: None)
+    monkeypatch.setattr(trial, "with_loss", lambda config, points: (config, []))
+    memory = 1.01 * trial.bytes_of_node(plan, 13)
     with pytest.raises(UsageError, match="at least 13 for 64 ranks") as error:
-        launch.answer(config, MachineQuestion(64, 2, memory=memory))
+        trial.answer(config, MachineQuestion(64, 2, memory=memory))
     assert "32 ranks on a node" in str(error.value)
-    assert launch.bytes_of_node(plan, 12) > memory
+    assert trial.bytes_of_node(plan, 12) > memory
 
 
 def test_all_ranks_of_a_machine_are_compared_with_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,8 @@ from macmpi import config
 from macmpi.parallel import launchers
 from macmpi.parallel.launchers import Memory
 from macmpi.parallel.team import Team
-from macmpi.training import launch
-from macmpi.training.launch import TIMED, tried
+from macmpi.training import trial
+from macmpi.training.trial import TIMED, tried
 
 
 @pytest.mark.parametrize("method", [*config.NESTED, "mac"])
@@ -65,7 +65,7 @@ def test_another_start_is_timed_where_the_one_asked_for_needs_a_file(table: Path
 def test_what_would_take_long_is_predicted_and_the_points_are_not_shared(table: Path) -> None:
     given = config.Config(data=config.Data(str(table / "points.npz")), method=config.Method("stochastic"))
     plan = plan_of(given, 3, 1, 32, 8, 1)
-    assert tried(plan, None, 2.0 * launch.BUDGET, Team()) is None  # type: ignore[arg-type]
+    assert tried(plan, None, 2.0 * trial.BUDGET, Team()) is None  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["stochastic", "mac"])
@@ -74,19 +74,19 @@ def test_they_are_timed_at_the_start_and_where_a_run_is_later_on(
 ) -> None:
     """Larger minibatches, or a larger mu: what an iteration takes is between the two."""
     seen: list[tuple[int, float]] = []
-    timed = launch._timed
+    timed = trial._timed
 
     def noted(method: object, state: object, team: object, warm: int) -> list[float]:
         seen.append((state.iteration, state.mu))  # type: ignore[attr-defined]
         timed(method, state, team, warm)  # type: ignore[arg-type]
         return [2.0 + len(seen)]
 
-    monkeypatch.setattr(launch, "_timed", noted)
+    monkeypatch.setattr(trial, "_timed", noted)
     words = ("--set", f"method.name={name}", "--set", "penalty.mu0=0.5", "--set", "penalty.factor=3.0")
     out = run_here("points.toml", "--check", *words, cwd=table, code=0).out
     (first, second) = seen
     if name == "mac":
-        assert (first[1], second[1]) == (0.5, 0.5 * 3.0**launch.LATER)
+        assert (first[1], second[1]) == (0.5, 0.5 * 3.0**trial.LATER)
         assert "iteration    3.5 s measured" in out
     else:
         keys = config.Stochastic()

@@ -1,0 +1,233 @@
+"""--check says what a run would take: by some iterations that it tries, or by the plan where they would take long.
+
+So it does of a machine or data that are not at hand.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+
+from macmpi import UsageError, many
+from macmpi.config import Config
+from macmpi.config.auto import Sizes
+from macmpi.console import warn
+from macmpi.data.dataset import Dataset, Points
+from macmpi.data.gathered import points_of, with_loss
+from macmpi.data.parts import split_sizes
+from macmpi.data.reading import with_connections
+from macmpi.data.source import Source
+from macmpi.methods.choose import Method, choose
+from macmpi.methods.starts import Origin, start
+from macmpi.nets.losses import loss_of
+from macmpi.parallel import launchers
+from macmpi.parallel.clock import Clock, now
+from macmpi.parallel.launchers import Memory, ranks_here
+from macmpi.parallel.team import Team, on_root
+from macmpi.plan import estimate
+from macmpi.plan.cost import Machine, predicted
+from macmpi.plan.plan import Plan, make_plan
+from macmpi.plan.resolve import resolve_in_span
+from macmpi.plan.resolved import Resolved
+from macmpi.state import State
+from macmpi.training.launch import loaded, name_unread, origin_of, sums_of
+from macmpi.training.process import ready
+from macmpi.training.request import MOST_RANKS, MachineQuestion, Request
+from macmpi.training.run_directory import RunDirectory
+
+BUDGET = 3.0
+"""Seconds that the trial may take, by the prediction and once it runs."""
+
+WARM, TIMED = 1, 6
+"""Iterations that warm up, and those that are timed, at most, at the start and again later on."""
+
+LATER = 4
+"""Changes of mu after which an iteration is timed again: by then half steps need fewer passes."""
+
+INSTEAD: dict[str, Literal["pca", "uniform"]] = {"elastic_embedding": "pca", "file": "pca", "model": "uniform"}
+"""Starts that need files or take long are replaced by these, from which iterations take as long."""
+
+
+def check(request: Request, source: Source, plan: Plan, team: Team) -> list[str]:
+    """Lines that say what was chosen, and what the run would take.  Raises UsageError.  Collective: yes."""
+    on_root(team, lambda: origin_of(plan, source.outline()))
+    team.from_root(source.warn)
+    output = team.from_root(lambda: _folder(request, plan, source.outline()))
+    team.all_or_raise(lambda: None)  # all have planned, and wait: none keeps a core busy that rank 0 measures
+    rate = team.from_root(estimate.steady_rate)
+    seconds = predicted(plan, rate, Machine(cores=plan.ranks)).total
+    found = tried(plan, source, seconds, team)
+    team.from_root(lambda: name_unread(plan.resolved))  # once all of the data that are read have been
+    by = f"({plan.resolved.method.name}), by {rate / 1e9:.3g} GFLOP/s a core"
+    took = f"about {seconds:.2g} s predicted with a core a rank {by}"
+    if found is not None:
+        took = f"{found[0]:.2g} s measured here, the median of {found[1]}"
+    return [
+        *request.chosen.replace("\n  ", "\n").splitlines(),
+        *team.from_root(lambda: [*estimate.estimate(plan)[0], f"machine      {_machine(plan, source)}"]),
+        f"iteration    {took}",
+        f"output       {output}",
+    ]
+
+
+def _machine(plan: Plan, source: Source) -> str:
+    """Says what the ranks of this machine need together, and what it has; warns where that is less.  Collective: no."""
+    memory, nodes = launchers.memory(), -(-plan.ranks // (ranks_here(os.environ) if plan.ranks > 1 else 1))
+    need = bytes_of_node(plan, nodes)
+    amounts = _amounts(need, memory)
+    if need > memory.bytes:
+        remedy = _remedy(plan, plan.resolved.config, source.sizes(), nodes, memory.bytes)
+        warn(f"{amounts}: the run may be killed; use {remedy}")
+    return amounts
+
+
+def _amounts(need: float, memory: Memory) -> str:
+    return f"about {estimate.in_gb(need)} a node, and {memory.source} {estimate.in_gb(memory.bytes)}"
+
+
+def _folder(request: Request, plan: Plan, data: Dataset) -> str:
+    """Says what becomes of the output folder.  Nothing is known of data that no rank reads whole.  Collective: no."""
+    assert request.output is not None, "the command line has an output"
+    directory, of = RunDirectory(request.output), plan.resolved
+    try:
+        with directory.lock:
+            directory.judge(request, of)
+            if len(data.X):
+                directory.check_data(sums_of(data, of), of.settings["data.source"])
+        return str(directory)
+    except UsageError as error:
+        return str(error)
+
+
+def tried(plan: Plan, source: Source, predicted: float, team: Team) -> tuple[float, int] | None:
+    """Times iterations from the start that the config asks for, or from one as good where that one takes long.
+
+    Seconds, from the medians of those at the start and later, and how many there were; None where they would take too
+    long by the prediction.  Cost: the start, and BUDGET seconds at most.  Collective: yes.
+    """
+    if team.from_root(lambda: predicted * (WARM + 2) > BUDGET):
+        return None
+    ready()
+    if instead := INSTEAD.get(plan.resolved.start.method):
+        begins = replace(plan.resolved.start, method=instead, model="", coordinates="")
+        plan = replace(plan, resolved=replace(plan.resolved, start=begins))
+    method = choose(plan, loaded(plan, source, team), team, Clock())
+    state = start(method, Origin())
+    method.begin(state)
+    early = _timed(method, state, team, WARM)
+    _move_on(plan.resolved, state)
+    late = _timed(method, state, team, 0)
+    share = 1.0 - _growing(plan.resolved) / (2.0 * max(plan.resolved.run.max_iterations, 1))
+    return (1.0 - share) * float(np.median(early)) + share * float(np.median(late)), len(early) + len(late)
+
+
+def _growing(of: Resolved) -> int:
+    """Iterations in which minibatches grow, steadily; of full MAC all, in which mu does."""
+    keys, most = of.stochastic, max(of.run.max_iterations, 1)
+    if of.method.name != "stochastic":
+        return most
+    if keys.batch == "all":
+        return 0
+    return min(math.ceil(keys.grow_every * (keys.batch_max / keys.batch - 1.0)) * keys.records, most)
+
+
+def _move_on(of: Resolved, state: State[Any]) -> None:
+    """Takes the state to where a run is later on: larger minibatches, or a larger mu."""
+    schedule = of.schedule
+    if of.method.name == "stochastic":
+        state.iteration = min(_growing(of), of.run.max_iterations - 1)
+    elif of.method.name == "mac":
+        state.mu = min(schedule.mu0 * schedule.factor**LATER, schedule.mu_max)
+
+
+def _timed(method: Method, state: State[Any], team: Team, warm: int) -> list[float]:
+    """Seconds of some iterations, the slowest rank's.  Collective: yes."""
+    took: list[float] = []
+    began = now()
+    while len(took) < warm + TIMED and team.from_root(lambda: len(took) <= warm or now() - began < BUDGET / 2):
+        swept = now()
+        method.sweep(state)
+        took.append(team.max_over_ranks({"took": now() - swept})["took"])
+        method.evaluate(state)
+    return took[warm:]
+
+
+# --- a machine or data that are not at hand ---------------------------------------------------------------------------
+
+
+def answer(config: Config, asked: MachineQuestion, ranks: int = 1) -> list[str]:
+    """Lines that answer --check of a machine or data that are not at hand.
+
+    ranks: of the launch, where none are asked.  Raises UsageError.  Collective: no.
+    """
+    config, points = with_connections(config), None
+    if not asked.without_data:
+        points = points_of(config)
+        config, _ = with_loss(config, points)
+    elif config.model.loss == "auto":
+        config = replace(config, model=replace(config.model, loss="squared"))
+    sizes, ranks = _sizes_of(config, asked, points), asked.ranks or ranks
+    plan, held = _plan(config, sizes, ranks), -(-ranks // asked.nodes)
+    memory = Memory(asked.memory, "a node (--memory) has") if asked.memory else launchers.memory()
+    need, on_node = bytes_of_node(plan, asked.nodes), many(held, "rank")
+    amounts = _amounts(need, memory)
+    if need > memory.bytes:
+        remedy = f"use {_remedy(plan, config, sizes, asked.nodes, memory.bytes)}"
+        raise UsageError(f"{on_node} on a node with {plan.n_train:,} points: {amounts}: {remedy}")
+    rate, machine, plans = estimate.steady_rate(), Machine(cores=held), (plan, replace(plan, ranks=1))
+    found, alone = (predicted(p, rate, machine).total for p in plans)
+    name, links = plan.resolved.method.name, f"{machine.alpha * 1e6:g} us a message, {machine.beta * 1e9:g} ns a byte"
+    return [
+        *estimate.estimate(plan)[0],
+        f"nodes        {asked.nodes:,} of {on_node}; {amounts}",
+        f"iteration    about {found:.3g} s predicted ({name}), efficiency {alone / ranks / found:.2f}",
+        f"by           {rate / 1e9:.3g} GFLOP/s a core, measured now; {links}, assumed",
+        *(f"idle         {line}" for line in [estimate.idle(plan)] if line),
+    ]
+
+
+def _sizes_of(config: Config, asked: MachineQuestion, points: Points | None) -> Sizes:
+    """The sizes of data of that many rows, columns and outputs; of the data themselves what is not asked."""
+    n_train, n_val = split_sizes(asked.points, config.data) if asked.points else (0, 0)
+    if not asked.without_data:
+        read = Source(config, points).sizes()
+        return replace(read, n_train=n_train, n_val=n_val) if asked.points else read
+    labels, outputs = loss_of(config).labels, asked.outputs or asked.columns
+    if labels and asked.outputs < 2:
+        raise UsageError(f'model.loss = "{config.model.loss}" needs the number of classes: give --outputs, 2 or more')
+    return Sizes(asked.columns, outputs, n_train, n_val, not asked.outputs, np.arange(outputs) if labels else None)
+
+
+def _plan(config: Config, sizes: Sizes, ranks: int) -> Plan:
+    return make_plan(resolve_in_span(config, sizes), sizes.n_train, sizes.n_val, ranks)
+
+
+def bytes_of_node(plan: Plan, nodes: int) -> float:
+    """The bytes of the busiest of some nodes: of its ranks, and of what these share.  Collective: no."""
+    return -(-plan.ranks // nodes) * estimate.estimate(plan)[1] + estimate.node_bytes(plan)
+
+
+def _remedy(plan: Plan, config: Config, sizes: Sizes, nodes: int, memory: float) -> str:
+    """Says what would fit: the same ranks on more nodes, more ranks, another way to hold the data."""
+
+    def fits(config: Config, ranks: int, nodes: int) -> bool:
+        try:
+            return bytes_of_node(_plan(config, sizes, ranks), nodes) <= memory
+        except UsageError:
+            return False
+
+    P, each, ways = plan.ranks, estimate.estimate(plan)[1], list[str]()
+    if (most := int((memory - bytes_of_node(plan, P) + each) // each)) >= 1:
+        ways.append(f"more nodes (at least {-(-P // most):,} for {many(P, 'rank')})")
+    more = range(1, (MOST_RANKS // P).bit_length()) if plan.placement.spreads and most < 1 else ()
+    if found := next((P << i for i in more if fits(config, P << i, P << i)), None):
+        ways.append(f"more ranks and nodes ({found:,} are enough, a rank a node)")
+    for data in plan.placement.others:
+        other = replace(config, parallel=replace(config.parallel, data=data))  # type: ignore[arg-type]
+        if fits(other, P, nodes):
+            ways.append(f'parallel.data = "{data}"')
+    return ", or ".join(ways) or "fewer hidden units, or fewer points"
