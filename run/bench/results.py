@@ -10,7 +10,6 @@ docs/results/NAME.json, with every repeat; pictures and docs/results.md are made
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -24,6 +23,7 @@ from paper import (
     USPS_FAST,
     USPS_MAC,
     curve_of,
+    rows_of,
     scaling_of,
     sizes_of,
     speedup,
@@ -37,11 +37,6 @@ SEEDS = (0, 1, 2, 3)
 PAIR = ("1", "2") if CORES > 1 else ("1",)
 FAMILY = ".venv-family/bin/python"
 POINTS = (10_000, 100_000, 400_000)
-
-
-def rows_of(output: Path, _printed: str) -> Found:
-    """What a script has written with --json."""
-    return {"rows": json.loads((output / "rows.json").read_text())}
 
 
 def tables_of(_output: Path, printed: str) -> Found:

@@ -39,6 +39,12 @@ DEEP: list[Found] = [
 ]
 """A linear model, and two ways of training a deep net."""
 
+GRID = [
+    {"batch": batch, "rate": rate, "E1_train": e, "E1_val": e, "epochs": 3}
+    for batch, rate, e in ((1, 0.1, 9.0), (1, 1.0, None), (20, 0.1, 7.0), (20, 1.0, 8.0))
+]
+"""As run/bench/sgd_grid.py writes them."""
+
 PATH_KEYS = ("gradient_E_Q", "gradient_E1", "multipliers_lack", "constraint")
 
 
@@ -119,6 +125,7 @@ def outcome(step: Step, random: np.random.Generator) -> Found:
     sizes = [{"points": n, "method": m, "seconds": [3.0, 0.5], "memory": "1 MB"} for m in "ab" for n in (10, 1000)]
     rows = sizes if "growth.py" in step.command[0] else HASHES if "hashing.py" in step.command[0] else timings
     rows = DEEP if "deep.py" in step.command[0] else rows
+    rows = GRID if "sgd_grid.py" in step.command[0] else rows
     if "compare.py" in step.command[0]:
         own = {"shapes": SHAPES, "family": BESIDE, "machine": BESIDE}
         rows = next((found for study, found in own.items() if study in step.command), RIVALS)
@@ -189,6 +196,13 @@ def test_the_page_begins_with_how_many_times_faster_in_three_sentences(monkeypat
     text = short(monkeypatch, missed)
     assert "On the wide a rival's validation error is lower" in text
     assert "A 0.7; MAC 0.75 |" in text
+
+
+def test_the_best_of_a_grid_is_said() -> None:
+    made = next(b for b in paper.BENCHMARKS if b.name == "sgd")
+    text = " ".join(paper_page.page({"sgd": made_up(made)}).split())
+    assert "best are 20 points and 0.1." in text
+    assert "| 1 | 9.00 / 9.00 | diverged |" in text
 
 
 @pytest.mark.parametrize("name", ["family", "machine"])
