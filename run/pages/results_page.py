@@ -30,9 +30,9 @@ HEAD = """# Results
 
 E1 is per point, with the 1/2; "training / validation" is the end of a run, after postprocessing. Figures are medians,
 with least and most in brackets; what a model predicts is marked. A line below each table says on what it was measured,
-and opens the commands; `make results` runs them, and docs/results/ holds every repeat. Fits without tuning are on
-[another page](defaults.md), as are [single questions](studies.md), the [price of a run](cost.md) and the [paper's
-experiments](paper.md), radial basis functions among them.
+and opens the commands; `make results` runs them, and docs/results/ holds every repeat. Fits [without
+tuning](defaults.md), [single questions](studies.md), the [price of a run](cost.md) and the [paper's
+experiments](paper.md), radial basis functions among them, have pages of their own.
 """
 
 MISSING = "Not measured yet: `make results ONLY={name}`."
