@@ -92,12 +92,6 @@ TABLE = {
         ({"penalty.stop": "validation"},),
         "`penalty.stop",
     ),
-    "a path with multipliers": Row(
-        {"penalty.stop": "gradient", "penalty.method": "augmented_lagrangian"},
-        (),
-        ({"penalty.method": "quadratic"}, {"penalty.stop": "validation"}),
-        "`penalty.stop",
-    ),
     "a path by the clock": Row(
         {"penalty.stop": "gradient", "penalty.mu_every": 3},
         (),
