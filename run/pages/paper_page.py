@@ -264,7 +264,7 @@ Sections 2.3 and 4.1 name ways to do the half steps. E1 after 5 iterations and p
 "none"`, `penalty.mu0 = 10.0`, `run.finish = false`, `run.max_iterations = 5`.
 
 | the paper's technique | line | E1 | seconds |
-| --- | --- | --- | --- |
+|---|---|---|---|
 | Gauss-Newton, both half steps | the default | 8.20 | 2.2 |
 | Z-step by Newton | `z_step.solver = "newton"` | 8.56 | 3.3 |
 | Z-step by L-BFGS | `z_step.solver = "lbfgs"` | 8.55 | 2.9 |
