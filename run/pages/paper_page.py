@@ -94,6 +94,22 @@ def letter(found: Found) -> str:
     )
 
 
+def sgd(found: Found) -> str:
+    (step,) = found["steps"].values()
+    rates = list(dict.fromkeys(r["rate"] for r in step["rows"]))
+    rows: dict[int, list[str]] = {}
+    for r in step["rows"]:
+        known = r["E1_train"] is not None
+        rows.setdefault(r["batch"], []).append(f"{r['E1_train']:.2f} / {r['E1_val']:.2f}" if known else "diverged")
+    best = min((r for r in step["rows"] if r["E1_train"] is not None), key=lambda r: r["E1_train"])
+    said = (
+        "**The paper**: of nine minibatches and four rates 20 points and the second rate are best. E1 after the same "
+        f"processor seconds here, rates on means over points: best are {best['batch']} points and {best['rate']:g}."
+    )
+    header = ("points of a minibatch", *(f"rate {rate:g}" for rate in rates))
+    return f"{wrapped(said)}\n\n{table(header, [[batch, *cells] for batch, cells in rows.items()])}"
+
+
 def fig3(found: Found) -> str:
     steps = found["steps"]
     mac, other = steps["coil_mac"], steps["coil_altopt"]
@@ -267,6 +283,7 @@ coordinates, coordinates of some units of a layer, multipliers with `stop = "gra
 SECTIONS: dict[str, tuple[str, Callable[[Found], str]]] = {
     "fig2": ("Figure 2: a deep autoencoder of digits", fig2),
     "letter": ("Figure 2 to the letter: what solving the systems costs and saves", letter),
+    "sgd": ("Figure 2: the grid of gradient descent", sgd),
     "fig3": ("Figure 3: an autoencoder of radial basis functions", fig3),
     "fig4": ("Figure 4: its codes", fig4),
     "fig5": ("Figure 5: its architecture, selected", fig5),
