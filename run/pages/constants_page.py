@@ -73,7 +73,8 @@ def page() -> str:
             others = " ".join(text for text in map(recorded, dict.fromkeys((each.half, each.double))) if text)
             if others:
                 on = recorded(each.chosen)
-                what = each.what.split(".  ")[0] + f" Chosen on: {on}" * (not on.startswith("USPS"))
+                said = f" Chosen on: {on}" * (not on.startswith(("USPS", "It was")))
+                what = f"{each.what.split('.  ')[0].removesuffix('.')}.{said}"
                 rows.append([f"`{each.name} = {each.value}`", what, others])
             continue
         if rows:
