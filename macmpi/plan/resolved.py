@@ -107,9 +107,8 @@ class Quadratic:
         settled = progress.iteration % self.every == 0 if self.every else self._settled(progress)
         move = self.multipliers and self._moves(progress, settled)
         if settled and not move:
-            if self._ends(progress):
-                stop = "converged"
-            mu = min(self.factor * mu, self.mu_max)
+            stop = "converged" if self._ends(progress) else None
+            mu = mu if stop else min(self.factor * mu, self.mu_max)
         fell = progress.fell if self.noticeable else progress.best
         if self.discrete and progress.constraint == 0.0 and progress.now == progress.before:
             stop = "converged"
@@ -153,9 +152,8 @@ class Stationary(Quadratic):
     all that the theorem asks.
 
     With multipliers E_Q is the augmented Lagrangian.  They move if they come nearer to the net's by as much as they
-    would at the next mu, decay times what they lacked, or mu grows; tau_k is in the same way no more than
-    gradient_tolerance ||lambda(W^0, Z^0)|| times what they lacked.  The run ends once they lack no more than decay^k at
-    mu_max, which mu need not reach.
+    would at the next mu, to decay times what they lacked, or mu grows; tau_k has this share in the place of decay^k
+    where it is smaller.  The run ends once they lack no more than decay^k at mu_max, which mu need not reach.
     """
 
     gradients: bool = True
@@ -164,7 +162,7 @@ class Stationary(Quadratic):
 
     def tolerance_at(self, mu: float, multipliers: float, lacked: float = math.inf) -> float:
         """tau_k, per point like the norm that it is a share of.  lacked: by the multipliers, when they moved."""
-        return self.gradient_tolerance * min(self.decay ** self._raised(mu), lacked) * multipliers
+        return self.gradient_tolerance * min(self.decay ** self._raised(mu), self.decay * lacked) * multipliers
 
     def _settled(self, progress: Progress) -> bool:
         return progress.gradient <= self.tolerance_at(progress.mu, progress.multipliers, progress.reference)

@@ -181,7 +181,7 @@ def test_on_a_path_of_gradients_multipliers_come_nearer_by_as_much_as_at_the_nex
 ) -> None:
     """No nearer than 1e-4, as at mu_max, where the run ends; tau_k falls with what they lacked."""
     schedule = Stationary(1.0, 10.0, 1e4, 0.01, 100, multipliers=True, decay=0.1)
-    tau = 0.1 * min(1.0 / mu, lacked) * 3.0
+    tau = 0.1 * min(1.0 / mu, 0.1 * lacked) * 3.0
     known = {"gradient": gradient, "lacking": lacking, "reference": lacked, "multipliers": 3.0}
     decision = schedule.decide(Progress(5, mu, 2.0, 2.0, **known))
     if gradient > tau * (1.0 + 1e-9):
