@@ -137,7 +137,13 @@ compare: $(VENV)/.compare
 paper: $(VENV)/.installed
 	$(BIN)/python run/bench/paper.py --only $(ONLY)
 
-results: $(VENV)/.compare
+# kfac-jax and pcx want different versions of jax.
+.venv-family/.installed: setup.cfg
+	$(PYTHON) -m venv .venv-family
+	.venv-family/bin/python -m pip install --quiet --disable-pip-version-check '.[family]'
+	touch $@
+
+results: $(VENV)/.compare $(if $(filter family,$(or $(ONLY),family)),.venv-family/.installed)
 	$(BIN)/python run/bench/results.py --only $(ONLY)
 
 $(VENV)/.bench: $(VENV)/.installed

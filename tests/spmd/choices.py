@@ -201,7 +201,8 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
         WIDE,
         {**joint, "model.sites": ["after", "none", "before"], "model.skips": [[1, 3]], "model.joining": "append"},
     )
-    yield CLASSES, {**joint, "model.loss": "cross_entropy", "parallel.data": "sharded"}
+    moved = {**lagrangian, "penalty.mu0": 1e3}
+    yield CLASSES, {**joint, **moved, "model.loss": "cross_entropy", "parallel.data": "sharded"}
     yield GAPS, {**joint, "loss.missing": True, "parallel.data": "node"}
     yield SMALL, {**lagrangian, "method.acceleration": "joint", **single}
     yield LONG, {**lagrangian, "penalty.gradients": True, "penalty.metric": "variance", **single}

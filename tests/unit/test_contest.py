@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -34,11 +35,55 @@ def test_a_level_is_reached_at_the_first_record_below_it() -> None:
     assert contest.lowest([[0.0, math.nan, math.nan, 0, 0]]) == math.inf
 
 
+PEERS = """
+import json, pathlib, sys
+path = pathlib.Path(sys.argv[2])
+job = json.loads(path.read_text())
+found = {"seconds": 0.5, "error": 2.0} if job.get("paces") else [[0.0, 9.0, 9.0, 0, 0], [0.1, 1.0, 0.1, 0, 1]]
+out = {"curves": [found for _ in job["candidates"]], "facts": {"torch": "none"}}
+path.with_suffix(".out.json").write_text(json.dumps(out))
+with open(path.parent / "asked", "a") as asked:
+    asked.write("x")
+"""
+"""Stands for run/bench/peers.py where there is no torch: every rival is at 1 after a record."""
+
+
+@pytest.mark.parametrize(
+    ("study", "row"),
+    [
+        ("family", "| K-FAC | K-FAC, all points, adaptive |"),
+        ("machine", "| digits, Adam, 100 points, rate 0.003 | 0.500 (0.500-0.500) |"),
+    ],
+)
+def test_a_study_writes_its_tables_and_measures_nothing_twice(
+    study: str, row: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(module("machine"), "CORES", 1)
+    (tmp_path / "peers.py").write_text(PEERS)
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\n[ "$1" = -c ] && exit 0\nexec {sys.executable} {tmp_path}/peers.py "$@"\n')
+    python.chmod(0o755)
+    words = ["--quick", "--torch-python", str(python), "--output", str(tmp_path / "out"), "--repeats", "1"]
+    monkeypatch.setattr(sys, "argv", ["compare", study, *words])
+    said, asked = [], []
+    for _ in range(2):
+        module("compare").main()
+        said.append([line for line in capsys.readouterr().out.splitlines() if line.startswith("|")])
+        asked.append([path.read_text() for path in tmp_path.glob("out/**/asked")])
+    assert asked[0] == asked[1] != []
+    assert said[0] == said[1]
+    assert any(row in line for line in said[0])
+    assert any("(the lowest of" in line for line in said[0])
+
+
 @pytest.mark.parametrize(
     ("program", "words", "says"),
     [
         ("compare", ["paper", "--repeats", "0"], "--repeats 0: at least 1"),
         ("compare", ["shapes", "--clock", "cpu", "--slices", "inf"], "--slices inf: seconds above 0"),
+        ("compare", ["machine", "--only", "usps", "digits"], "machine has usps, classification, large"),
+        ("compare", ["machine", "--clock", "cpu"], "--clock cpu: machine is by the wall clock"),
         ("compare", ["shapes", "--pause", "nan"], "--pause nan: seconds from 0 on"),
         ("cost", ["nothing.toml"], "there is no such config"),
         ("growth", ["0"], "from 1 on"),
