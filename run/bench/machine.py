@@ -143,9 +143,15 @@ class Trained:
 
     def there(self, way: str, level: float, column: int, records: int) -> float:
         """Seconds of the clock until an error is at a level, whichever rate is soonest."""
-        epoch = statistics.median(pace.seconds for pace in self.paces[way])
-        curves = ([[r[RECORD] / records * epoch, *r[1:]] for r in curve] for curve in self.curves)
-        return min(reached(curve, level, column)[0] for curve in curves)
+        curves = ([[r[RECORD], *r[1:]] for r in curve] for curve in self.curves)
+        return min(reached(curve, level, column)[0] for curve in curves) * self._epoch(way) / records
+
+    def end(self, records: int) -> float:
+        """Seconds of the clock of the longest curve, in the way that is done first."""
+        return max(curve[-1][RECORD] for curve in self.curves) * min(map(self._epoch, self.paces)) / records
+
+    def _epoch(self, way: str) -> float:
+        return statistics.median(pace.seconds for pace in self.paces[way])
 
 
 def at_any_load(contest: Contest, folder: Path) -> Contest:
@@ -221,6 +227,8 @@ def rows(name: str, net: Net, own: dict[int, Curve], rivals: Sequence[Trained], 
             seconds, way, rival = min(pairs, key=lambda pair: pair[0], default=(math.inf, "", None))
             best = min(best, seconds)
             cells.append(_cell(seconds, way, rival, ours[most]))
+            if rival and seconds == math.inf:
+                cells[-1] = f"> {max(r.end(records) for r in rivals if r.name == optimiser):.2f} s"
         cells.append(f"{best / ours[most]:.1f}" if max(best, ours[most]) < math.inf and ours[most] > 0.0 else "-")
         found.append(f"| {name}, {what} {level:.4g}{label} | {' | '.join(cells)} |")
     return found
@@ -235,8 +243,6 @@ def _lowest(rivals: Sequence[Trained], name: str) -> float:
 def _cell(seconds: float, way: str, rival: Trained | None, ours: float) -> str:
     if rival is None:
         return "-"
-    if seconds == math.inf:
-        return "never"
     times = f", {seconds / ours:.1f}" if 0.0 < ours < math.inf else ""
     return f"{seconds:.2f} s ({way}, {dict(rival.candidate.peer)['batch']}{times})"
 

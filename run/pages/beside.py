@@ -16,7 +16,8 @@ FAMILY = (
 MACHINE = (
     "Seconds by the clock, with all cores. A rival has its best way to use them, its best rate and minibatch: in "
     "brackets the way, the points of a minibatch, and how many times later than stochastic MAC on the most ranks. Its "
-    "error by epochs is measured once, an epoch in each way in turns: the second table has medians, least and most."
+    "error by epochs is measured once, on one core; an epoch is timed in each way, in turns: the second table has "
+    "medians, least and most. Processes average gradients over gloo, and each does the whole of an optimiser's step."
 )
 
 
