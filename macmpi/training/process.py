@@ -198,6 +198,7 @@ def spare_living() -> None:
     gc.freeze()
 
 
+@cache
 def version_of(package: str) -> str:
     """The version of an installed package, "" where there is none.  Collective: no."""
     from importlib import metadata
