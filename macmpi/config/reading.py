@@ -33,8 +33,8 @@ def read(path: Path, settings: list[str]) -> Config:
     return validate(read_table(path), f"{path} and --set" if settings else str(path), settings)
 
 
-DATA = (".csv", ".tsv", ".parquet", ".npz", ".npy", ".h5", ".hdf5")
-"""Files of points end so, and no config does."""
+DATA = (".csv", ".tsv", ".parquet", ".npz", ".npy", ".h5", ".hdf5", ".nc", ".zarr")
+"""Names of points end so, and of no config."""
 
 
 def read_table(path: Path) -> dict[str, Any]:

@@ -278,13 +278,16 @@ FEW_ROUNDS = {
 def configure() -> None:
     """Before MPI is loaded: on one node a transport that needs a fifth of the shared memory, and exchanges of few
     rounds where ranks share cores, since a rank that waits there sleeps between two rounds (clock.py).  Open MPI is
-    kept from a component that complains of itself whenever ranks share memory, and has no part in that.
+    kept from a component that complains of itself whenever ranks share memory, and has no part in that.  UCX, which
+    both may load, is kept from SIGHUP: it would take it for itself (debugging), even under nohup, and give it back to
+    the system while the process ends, where it kills a rank that has done its work.
 
     All ranks must take the same algorithm, else they wait for one another for ever: so the machine's cores decide, of
     which all know the same number, and not those that a rank finds it may use.  Collective: no.
     """
     if "PMIX_RANK" in os.environ:  # its launchers set it, mpiexec as well as srun
         os.environ.setdefault("OMPI_MCA_osc", "^ucx")
+    os.environ.setdefault("UCX_DEBUG_SIGNO", "0")
     bundled = glob.glob(os.path.join(sys.prefix, "lib", "libmpi.so*"))
     one_node = os.environ.get("MPI_LOCALNRANKS") == os.environ.get("PMI_SIZE")
     if bundled and one_node and not {"MPI4PY_LIBMPI", NETMOD} & set(os.environ) and _has_loopback():

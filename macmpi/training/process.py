@@ -194,8 +194,9 @@ def spare_living() -> None:
     gc.freeze()
 
 
+@cache
 def version_of(package: str) -> str:
-    """The version of an installed package, "" where there is none.  Collective: no."""
+    """The version of an installed package, "" where there is none.  Cost: some ms, once.  Collective: no."""
     from importlib import metadata
 
     try:

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path += [str(ROOT / "tests"), str(ROOT / "run" / "bench")]
 
 from evidence import THREADS, commit, where  # noqa: E402
-from pages_of_evidence import place, table, versions, wrapped  # noqa: E402
+from pages_of_evidence import place, table  # noqa: E402
 from theory.checks import FORMULAS, ROUNDING, Formula  # noqa: E402
 
 FOLDER = ROOT / "docs" / "algorithms"
@@ -34,8 +34,9 @@ Every formula below is computed twice, by the program and by a few lines in `tes
 Those of objectives, derivatives, layers, half steps and starts share no code with the program. Those of selection,
 steps of stochastic MAC and baselines are put together from parts of it that other rows check.
 
-"Found" is the largest difference, relative to the largest number of the independent computation, of so many
-comparisons; docs/algorithms/checks.json names the test of each. Tests fail above 1e-12, or above the bound in brackets.
+"Found" is the largest difference, relative to the largest number of the independent computation;
+docs/algorithms/checks.json names the test of each, and counts comparisons. Tests fail above 1e-12, or above the bound
+in brackets.
 Complex steps, Im f(x + ih) / h with h = 1e-30, subtract nothing, and are exact to rounding. Laws without a formula (no
 half step raises E_Q + ridge; any number of ranks gives the same bits) are other tests.
 """
@@ -94,14 +95,13 @@ def page() -> str:
         text = "; ".join(f"`{row.formula.replace('|', chr(92) + '|')}`" for row in rows)
         names = [row.name.removeprefix(f"{of} of ") for row in rows]
         name = rows[0].name if len(rows) == 1 else f"{of} of {', '.join(names)}"
-        cells = [name, text, stands(where_it_stands), f"{size}{bound} of {sum(each['times'] for each in found)}"]
+        cells = [name, text, stands(where_it_stands), f"{size}{bound}"]
         by_means.setdefault(means, []).append(cells)
     header = ("formula", "what is computed", "where it stands", "found")
     rare = {means: by_means.pop(means) for means in [m for m, rows in by_means.items() if len(rows) < FEW]}
     by_means["otherwise"] = [[f"{own[0]}: {means}", *own[1:]] for means, rows in rare.items() for own in rows]
     tables = [f"## {means[0].upper()}{means[1:]}\n\n{table(header, rows)}\n" for means, rows in by_means.items()]
-    source = wrapped(f"{place(figures)}; {versions({'': figures}).removeprefix(': ')}")
-    return "\n".join([HEAD, *tables, END, source, ""])
+    return "\n".join([HEAD, *tables, END, f"{place(figures)}.", ""])
 
 
 if __name__ == "__main__":

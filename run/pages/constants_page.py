@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from pages_of_evidence import table, wrapped
+from pages_of_evidence import table
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE, PAGE = ROOT / "macmpi" / "plan" / "tuned.py", ROOT / "docs" / "algorithms" / "constants.md"
@@ -18,12 +18,13 @@ SOURCE, PAGE = ROOT / "macmpi" / "plan" / "tuned.py", ROOT / "docs" / "algorithm
 HEAD = """# Constants of stochastic MAC
 
 Nothing in the formulas of [stochastic MAC](stochastic.md) says what these {count} numbers should be, and no key changes
-them: they were tuned, or set by judgement. Most were chosen on one net, the autoencoder of USPS digits. Those of which
-other values are on record have a row, with what half, double or others did; the others stand below each table.
+them: they were tuned, or set by judgement. Most were chosen on one net, the autoencoder of USPS digits. Below are the
+{known} of which other values are on record, with what half, double or others did; each was chosen on USPS unless it is
+said.
 
 Errors are E1 per point, training / validation. USPS is `run/usps_fast.toml`, large `run/large_fast.toml`, tables are
-small public ones (log/few_points.md); one run of seed 0 unless seeds are named. `macmpi/plan/tuned.py` has all that is
-known of each number, and this page is made of it (`python run/pages/constants_page.py`).
+small public ones (log/few_points.md); one run of seed 0 unless seeds are named. `macmpi/plan/tuned.py` has the other
+numbers too, and this page is made of it (`python run/pages/constants_page.py`).
 """
 
 
@@ -66,24 +67,21 @@ def recorded(text: str) -> str:
 def page() -> str:
     found = list(constants(SOURCE.read_text(encoding="utf-8")))
     count = sum(isinstance(each, Constant) for each in found)
-    parts, rows, rest = [HEAD.format(count=count)], list[list[str]](), list[str]()
+    parts, title, rows, known = list[str](), "", list[list[str]](), 0
     for each in [*found, ""]:
         if isinstance(each, Constant):
             others = " ".join(text for text in map(recorded, dict.fromkeys((each.half, each.double))) if text)
-            said = f"`{each.name} = {each.value}`"
             if others:
-                rows.append([said, each.what.split(".  ")[0], recorded(each.chosen), others])
-            else:
-                rest.append(said)
+                on = recorded(each.chosen)
+                said = f" Chosen on: {on}" * (not on.startswith(("USPS", "It was")))
+                what = f"{each.what.split('.  ')[0].removesuffix('.')}.{said}"
+                rows.append([f"`{each.name} = {each.value}`", what, others])
             continue
         if rows:
-            parts.append(table(["constant", "what it is", "chosen on", "other values"], rows) + "\n")
-        if rest:
-            parts.append(wrapped(f"No other values on record: {', '.join(rest)}.") + "\n")
-        rows, rest = [], []
-        if each:
-            parts.append(f"## {each}\n")
-    return "\n".join(parts)
+            parts += [f"## {title}\n", table(["constant", "what it is", "other values"], rows) + "\n"]
+            known += len(rows)
+        title, rows = each, []
+    return "\n".join([HEAD.format(count=count, known=known), *parts])
 
 
 if __name__ == "__main__":

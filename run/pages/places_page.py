@@ -134,9 +134,12 @@ def ways() -> str:
 
 
 def tables() -> str:
-    """The table, the reasons of what is refused, and what reads rows."""
+    """The table, layers of which the same holds as one row, the reasons of what is refused, and what reads rows."""
     reasons: Reasons = {}
-    rows = list(cells(reasons))
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for layer, *own in cells(reasons):
+        alike.setdefault(tuple(own), []).append(layer)
+    rows = [[", ".join(layers), *own] for own, layers in alike.items()]
     lacking = (f"{said}; not {', '.join(demands)}" if demands else said for said, demands in reasons.items())
     numbered = "\n".join(f"{i}. {why}." for i, why in enumerate(lacking, start=1))
     names = ", ".join(f'`"{place}"`' for place in PLACEMENTS)

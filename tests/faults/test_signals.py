@@ -69,6 +69,27 @@ def test_signals_to_all_ranks_of_a_run_that_is_complete(tmp_path: Path, tally: T
     run_program(*line, ranks=2, cwd=tmp_path, program=program, code=0)
 
 
+@pytest.mark.parametrize("number", sorted({*STOP_SIGNALS} - {signal.SIGINT}), ids=lambda number: number.name)
+def test_a_signal_that_does_not_cease(number: signal.Signals, tmp_path: Path, tally: Tally) -> None:
+    """Until no rank is left; the second of two SIGINT a second apart ends a run without a checkpoint."""
+    tally.row("a stop signal that does not cease")
+    write_case(tmp_path, "long")
+    with launched(LONG, 2, tmp_path) as running:
+        under_way(running, tmp_path)
+        ranks = set(running.ranks())
+        while ranks:
+            time.sleep(0.0002)
+            for pid in tuple(ranks):
+                try:
+                    os.kill(pid, number)
+                except ProcessLookupError:
+                    ranks.remove(pid)
+        outcome = running.outcome()
+    assert outcome.code == STOPPED, outcome.err
+    assert_nothing_left(outcome)
+    assert_goes_on_undisturbed(tmp_path)
+
+
 @pytest.mark.parametrize("times", [1, 2])
 def test_all_ranks_are_suspended_for_longer_than_the_deadline(times: int, tmp_path: Path, tally: Tally) -> None:
     """One after the other, and continued in the same order: the first one to go on waits for the others."""

@@ -32,6 +32,15 @@ sys.last = Last()
 """
 """Python gives signals back to the system, and then lets go of what modules hold."""
 
+UNDER_NOHUP = """
+import os, signal
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+from macmpi.parallel.mpi import launch
+launch()
+ignored = int(next(line for line in open("/proc/self/status") if line.startswith("SigIgn")).split()[1], 16)
+os.write(1, b"%d\\n" % (ignored >> signal.SIGHUP - 1 & 1))
+"""
+
 WHILE_LOADING = f"""
 import os, runpy, sys
 class Finder:
@@ -57,6 +66,12 @@ def test_signals_change_nothing_once_a_run_is_complete(tmp_path: Path) -> None:
     assert "model: run/model.h5" in outcome.out
     assert outcome.err == ""
     run_here(*line, "--resume", "auto", cwd=tmp_path, code=0)
+
+
+def test_libraries_of_mpi_leave_a_signal_ignored_that_was(tmp_path: Path) -> None:
+    """UCX would take SIGHUP to be debugged, and give it back to the system as the process ends."""
+    (tmp_path / "program.py").write_text(UNDER_NOHUP)
+    assert run_program(ranks=2, cwd=tmp_path, program=["program.py"], code=0).out.split() == ["1", "1"]
 
 
 def test_two_ctrl_c_after_the_model_is_written_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

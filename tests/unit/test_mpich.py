@@ -31,6 +31,7 @@ def configured(
         patched.setattr(mpi.sys, "prefix", str(prefix))
         patched.setattr(mpi.os, "environ", found)
         mpi.configure()
+    assert found.pop("UCX_DEBUG_SIGNO") == "0"  # everywhere: a run's SIGHUP is nobody else's
     return found
 
 

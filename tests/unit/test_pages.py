@@ -244,6 +244,15 @@ def test_speedups_are_the_same_on_every_page() -> None:
     assert one / two == pytest.approx(ours["usps_mac"], abs=0.1)
 
 
+def test_epochs_of_many_points_take_as_long_on_every_page() -> None:
+    """Results, for 10,000 points, and the page of costs."""
+    (means,) = re.findall(r"^\| stochastic \| (.+) \|$", results_page.PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    rows = r"^\| stochastic MAC \| (\S+) .* \| (\S+) \| .* measured \|$"
+    found = re.findall(rows, cost_page.page(), re.MULTILINE)
+    said = [float(seconds) * 1e4 / int(points.replace(",", "")) for points, seconds in found]
+    assert said == pytest.approx([float(cell.split()[0]) for cell in means.split(" | ")], rel=0.02)
+
+
 def test_what_a_model_predicts_for_1024_ranks_is_said_once() -> None:
     """The answer of the page is a row of its table."""
     text = (ROOT / "docs" / "predictions.md").read_text(encoding="utf-8")
