@@ -54,14 +54,15 @@ def study(name: str, quick: bool = False) -> Study:
     """The contenders on a net; all points at once are too many for one core on the large one."""
     net = (QUICK if quick else NETS)[name]
     firsts, size = net.batches
-    rungs = [*((seconds, 1 if i else 3) for i, seconds in enumerate(net.rungs)), (net.seconds, 1)]
+    rungs = [*((seconds, 3) for seconds in net.rungs[:-1]), *((seconds, 1) for seconds in net.rungs[-1:])]
+    rungs += [(net.seconds, 1)]
 
     def rival(label: str, optimiser: str, **keys: Sequence[float]) -> Contender:
         candidates = grid(optimiser, net.config, (RANGE,), net.settings, **keys)
         return Contender(label, candidates[:1] if quick else candidates, rungs, 1, 1)
 
     rivals = [
-        rival(SHAMPOO, "shampoo", lr=(1e-3, 3e-3, 1e-2), batch=firsts, beta2=(0.95,), every=(20,), **AVERAGED),
+        rival(SHAMPOO, "shampoo", lr=(1e-3, 3e-3), batch=firsts, beta2=(0.95, 0.99), every=(20,), **AVERAGED),
         rival(KFAC, "kfac", lr=(0.1, 0.3, 1.0), momentum=(0.9,), damping=(0.03, 0.3), batch=(2 * size,), **AVERAGED),
         rival(SINGD, "singd", lr=(3e-3, 1e-2, 3e-2), batch=(size,), damping=(1e-3, 1e-2), **AVERAGED),
     ]

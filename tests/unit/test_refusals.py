@@ -199,7 +199,7 @@ WORDS: dict[str, Any] = {
     "start.method": st.sampled_from(["uniform", "pca", "greedy", "elastic_embedding"]),
     "method.name": st.sampled_from(["mac", "mac", "alternating"]),
     "model.output": st.sampled_from(["linear", "linear", "sigmoid", "softmax"]),
-    "model.sites": st.lists(st.sampled_from(["after", "before", "none"]), min_size=2, max_size=2),
+    "model.sites": st.lists(st.sampled_from(["after", "before", "both", "none"]), min_size=2, max_size=2),
     "model.loss": st.sampled_from(["squared", "cross_entropy"]),
     "model.precision": st.sampled_from(["float64", "float32"]),
     "penalty.method": st.sampled_from(["quadratic", "augmented_lagrangian"]),
