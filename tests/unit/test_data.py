@@ -10,9 +10,10 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from sampled import examples
 from scalings import fit_scaling
 from targets import CLASSES
 
@@ -28,7 +29,7 @@ from macmpi.parallel.tiles import Tile
 from macmpi.predict import read_points
 from macmpi.typing import Array
 
-often = settings(deadline=None, derandomize=True, database=None, max_examples=60)
+often = examples(60)
 
 Write = Callable[..., Path]
 

@@ -9,9 +9,10 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from sampled import examples
 from targets import CLASSES, rules_of
 
 from macmpi import UsageError
@@ -20,7 +21,7 @@ from macmpi.data.dataset import Dataset
 from macmpi.data.loading import load, survey
 from macmpi.typing import Array
 
-often = settings(deadline=None, derandomize=True, database=None, max_examples=40)
+often = examples(40)
 
 
 def written(folder: Path, suffix: str = ".npz", **arrays: Any) -> Data:

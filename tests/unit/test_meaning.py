@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from sampled import examples
 
 import macmpi
 from macmpi import MacmpiWarning, UsageError, config
@@ -37,7 +38,7 @@ pa = pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
 
-often = settings(deadline=None, derandomize=True, database=None, max_examples=60)
+often = examples(60)
 
 WHOLE = st.integers(-(10**6), 10**6)
 DAYS = st.dates(datetime.date(1901, 1, 1), datetime.date(2100, 1, 1))
@@ -185,7 +186,7 @@ def test_a_row_means_the_same_alone_and_however_it_is_kept(tmp_path: Path) -> No
     """A new table's types are guessed by nobody: the model's columns say how its cells are read."""
     read_again.folder = tmp_path  # type: ignore[attr-defined]
 
-    @often
+    @settings(often, max_examples=60)
     @given(st.fixed_dictionaries({name: st.lists(cell, min_size=3, max_size=3) for name, cell in CELLS.items()}))
     def law(new: dict[str, list[str]]) -> None:
         trained = {name: FIXED[name] + cells for name, cells in new.items()}

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
 from launch.here import run_here
+from sampled import examples
 
 from macmpi import report
 from macmpi.console import duration
@@ -25,7 +25,7 @@ from macmpi.state import Errors, MacState, State
 from macmpi.training.end import Best
 from macmpi.training.record import COLUMNS, Curve, closing, record_of, say
 
-often = settings(deadline=None, derandomize=True, database=None, max_examples=100)
+often = examples(100)
 
 
 def record(iteration: int, phase: str = "iteration", **changes: Any) -> dict[str, Any]:
