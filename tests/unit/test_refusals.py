@@ -245,7 +245,7 @@ def test_a_combination_is_planned_or_refused_and_a_plan_has_solvers_that_take_it
             )
 
     check()
-    assert len(drawn) == 2 * len(EASY) + 1
+    assert len(drawn) == 2 * len(EASY) + 2
     assert drawn - in_plans == set()
 
 
