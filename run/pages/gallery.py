@@ -3,7 +3,7 @@
     python run/pages/gallery.py digits          # trains, and writes docs/gallery/digits.png
     python run/pages/gallery.py --output DIR    # all of them, to another folder: some minutes on one core
 
-The data: python -m macmpi.fetch usps, and coil; or MACMPI_DATA names their folder.  Seconds are the processor's.
+The data: python -m macmpi.fetch usps, and coil, or MACMPI_DATA names their folder.  Seconds are the processor's.
 """
 
 from __future__ import annotations
