@@ -117,7 +117,7 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     """Data and keys of each choice: every word of the config occurs, most of them several times."""
     z, small, loss = cycle(MOVING), cycle((SMALL, CLASSES)), cycle(("squared", "cross_entropy"))
     pairs = [list(pair) for pair in zip(ACTIVATIONS[::2], ACTIVATIONS[1::2], strict=True)]
-    for activations, sites in product(pairs, ("after", "before", "none")):
+    for activations, sites in product(pairs, ("after", "before", "both", "none")):
         yield SMALL, {"model.activation": activations, "model.sites": sites, "z_step.solver": next(z)}
     for solver in MOVING:
         keys = {"z_step.solver": solver, "model.activation": ["tanh", "softmax", "relu"]}
