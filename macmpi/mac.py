@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from macmpi.half_steps.method import FLAT, SETTLED, STILL, Account, TrainingMethod
+from macmpi.half_steps.method import FLAT, SETTLED, STILL, MethodText, TrainingMethod
 from macmpi.half_steps.problems import prepare_z, z_inputs, z_problem
 from macmpi.half_steps.w_step import fit, keep_better, located, solve, words
 from macmpi.nets.losses import times
@@ -33,11 +33,11 @@ class Mac(TrainingMethod[MacState]):
     """MAC as a Method: begin, start, sweep, move_multipliers, evaluate, finish.  Collective: where a method says so."""
 
     @property
-    def account(self) -> Account:
-        """The account of the run: the W-solver of each segment, and when full MAC has settled.  Collective: no."""
+    def text(self) -> MethodText:
+        """Says of the run: the W-solver of each segment, and when full MAC has settled.  Collective: no."""
         schedule = self.plan.resolved.schedule
         settled = FLAT if schedule.patience else STILL if schedule.discrete else SETTLED
-        return Account(words(self.plan), settled=settled)
+        return MethodText(words(self.plan), settled=settled)
 
     def new_record(self, state: State[MacState]) -> MacState:
         """The record of a first State as it is.  Collective: no."""

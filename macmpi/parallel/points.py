@@ -12,7 +12,7 @@ import numpy as np
 
 from macmpi.parallel import tiles
 from macmpi.parallel.placement import EVERYWHERE, Placement
-from macmpi.parallel.shared_work import Join, Pieces, Products, TreeSum, over_parts
+from macmpi.parallel.shared_work import Join, MatrixAcrossRanks, Products, TreeSum, over_parts
 from macmpi.parallel.streams import Stream
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Cut, Tile
@@ -179,7 +179,7 @@ class Points:
             self.sample = spaced_along(weights, sums, marks, summed, team.rank)
         self.count, self.own = len(held), train.own(team.rank).after(held.start).rows
         self._own, self._summed, self._team, self._widest = train, summed, team, widest
-        self.summing, self.in_pieces = self._place.has_sums(team), Pieces(self._place.summing(team))
+        self.summing, self.shared_matrix = self._place.has_sums(team), MatrixAcrossRanks(self._place.summing(team))
 
     @cached_property
     def _tree(self) -> TreeSum:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any, Literal, NamedTuple
 
 from macmpi.methods.stochastic import start as opening
@@ -66,17 +67,15 @@ class Minibatches:
     """
 
     def __init__(self, plan: Plan, own: Mapping[int, Tile]) -> None:
-        self.plan, self.keys, self.own, self._least_part = plan, plan.resolved.stochastic, own, least_part(plan)
+        self.plan, self.keys, self.own = plan, plan.resolved.stochastic, own
+        self.of_epoch = cache(partial(minibatches_of, plan, least=least_part(plan)))
+        """Minibatches of an epoch.  Every part gives at least a point to each."""
         self.iterations = min(self.keys.records, self.of_epoch(0))
         self._orders: tuple[int, dict[int, Array]] = (-1, {})
 
     def epoch(self, iteration: int) -> int:
         """The epoch of an iteration; both are counted from 0."""
         return iteration // self.iterations
-
-    def of_epoch(self, epoch: int) -> int:
-        """Minibatches of an epoch.  Every part gives at least a point to each."""
-        return minibatches_of(self.plan, epoch, self._least_part)
 
     def points(self, iteration: int) -> float:
         """Points of a minibatch, on average."""
