@@ -68,21 +68,19 @@ class Mac(TrainingMethod[MacState]):
     def z_step(self, state: State[MacState]) -> None:
         """Solves eq. (4) for each point: own tiles, then Allgatherv of the coordinates, at the end of `writing`.
 
-        Of a minibatch for every so manyth point; the others keep the coordinates that they have.  What all points
-        share, a preconditioner, is made from a sample of them.  Collective: yes.
+        Points of other minibatches keep the coordinates that they have.  What all points share, a preconditioner, is
+        made from a sample of them.  Collective: yes.
         """
-        parts, solver, apart = self.parts, self.plan.resolved.z_solver, self.plan.resolved.minibatches
-        next_one = state.position // 2 - self.plan.work.train.held(self.team.rank).start
+        parts, solver = self.parts, self.plan.resolved.z_solver
+        minibatch = state.position // 2, self.plan.resolved.minibatches
         if self.plan.chain.sites:
             with self.clock("z"), located("Z", parts.points.sample):
                 given = prepare_z(parts, state)
                 shared = solver.prepare(z_problem(given, parts.points.sample), parts.points.average)
             with parts.points.writing(state.Z), self.clock("z"):
-                for tile in self.plan.work.train.tiles_of(self.team.rank):
-                    rows = slice(tile.start + (next_one - tile.start) % apart, tile.stop, apart)
-                    if rows.start < rows.stop:
-                        with located("Z", tile.rows):
-                            state.Z[rows] = solver.solve(z_problem(given, rows), shared).Z
+                for rows in self.plan.work.train.minibatch(self.team.rank, *minibatch):
+                    with located("Z", rows):
+                        state.Z[rows] = solver.solve(z_problem(given, rows), shared).Z
         state.position |= W_STEP
 
     def w_step(self, state: State[MacState]) -> None:
