@@ -3,7 +3,7 @@
 # make test-long  the tests that take long: thorough runs, the pages' examples whole, tutorials, launches on real data
 # make test-thorough  of the laws that make test tries on a few cases all the other cases (half an hour)
 # make test-kernels  the mathematics under several kernels of BLAS, numbers of threads, locales; read-only sources
-# make test-ranks  every choice of the config on 5 ranks and on 2 or 3, where make test takes a cover of pairs
+# make test-ranks  every choice of the config on 5 ranks and on 2 or 3, where make test-long takes a cover of pairs
 # make mutants  breaks the package in 60 places, and says which tests notice; ONLY="S1 P2" some of them (ten minutes)
 # make faults the fault suite: every fault in every phase (tests/faults/README.md); make soak: 200 stops and starts
 # make test-slurm  run/batch/slurm.sh under a real Slurm of three nodes inside this machine (root; Debian: slurm-wlm munge)
@@ -62,12 +62,13 @@ test: $(VENV)/.installed
 
 test-long: $(VENV)/.installed
 	$(BIN)/python -m pytest $(IN_POOL) -m long tests/unit tests/launch tests/contracts tests/theory
+	MACMPI_TEST_CHOSEN=pairs $(BIN)/python -m pytest tests/spmd
 
 test-thorough: $(VENV)/.installed
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --cases others $(PURE)
 
 test-ranks: $(VENV)/.installed
-	MACMPI_TEST_EVERYWHERE=1 $(BIN)/python -m pytest tests/spmd
+	MACMPI_TEST_CHOSEN=all $(BIN)/python -m pytest tests/spmd
 
 test-kernels: $(VENV)/.installed
 	WORKERS=$(WORKERS) $(BIN)/python tests/kernels.py
@@ -136,7 +137,13 @@ compare: $(VENV)/.compare
 paper: $(VENV)/.installed
 	$(BIN)/python run/bench/paper.py --only $(ONLY)
 
-results: $(VENV)/.compare
+# kfac-jax and pcx want different versions of jax.
+.venv-family/.installed: setup.cfg
+	$(PYTHON) -m venv .venv-family
+	.venv-family/bin/python -m pip install --quiet --disable-pip-version-check '.[family]'
+	touch $@
+
+results: $(VENV)/.compare $(if $(filter family,$(or $(ONLY),family)),.venv-family/.installed)
 	$(BIN)/python run/bench/results.py --only $(ONLY)
 
 $(VENV)/.bench: $(VENV)/.installed

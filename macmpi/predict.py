@@ -12,7 +12,7 @@ import numpy as np
 
 from macmpi import UsageError
 from macmpi.data.images import images_of
-from macmpi.data.reading import check_there, contents, read_array, read_file
+from macmpi.data.reading import SUFFIXES, check_there, contents, read_array, read_file
 from macmpi.data.tables import CSV, PARQUET, is_table, read_table, table_bytes
 from macmpi.files import check_output, image, write_output
 from macmpi.parallel.command import Namespace, by_one_process
@@ -20,8 +20,8 @@ from macmpi.results.model import Model
 from macmpi.results.model_file import load
 from macmpi.typing import Array
 
-ARRAYS = (".npy", ".npz", ".h5", ".hdf5")
-SUFFIXES = (*ARRAYS, *CSV, *PARQUET)
+ARRAYS = (".npy", *SUFFIXES)
+OUTPUTS = (".npy", ".npz", ".h5", ".hdf5", *CSV, *PARQUET)
 
 
 def read_points(path: Path, dataset: str, size: list[int]) -> Any:
@@ -29,12 +29,12 @@ def read_points(path: Path, dataset: str, size: list[int]) -> Any:
 
     size: height and width that training resized images to; [] as they are.  Raises UsageError.
     """
-    if os.path.isdir(path):
+    if os.path.isdir(path) and path.suffix not in SUFFIXES:
         return images_of(path, size)[0]
     if is_table(path):
         return read_table(path, typed=False)
     if path.suffix not in ARRAYS:
-        raise UsageError(f"{path}: one of {', '.join(SUFFIXES)} is needed")
+        raise UsageError(f"{path}: one of {', '.join((*ARRAYS, *CSV, *PARQUET))} is needed")
     check_there(path, "DATA")
     if path.suffix == ".npy":
         return read_array(path)
@@ -71,7 +71,7 @@ def packed(path: Path, Y: Array, names: list[str]) -> bytes:
 
 def predicted(args: Namespace) -> str:
     """Write the outputs, and say of how many points.  Raises UsageError and StorageError."""
-    check_output(args.output, SUFFIXES, (args.model, args.data), args.overwrite)
+    check_output(args.output, OUTPUTS, (args.model, args.data), args.overwrite)
     model = load(args.model, args.weights)
     model.check_action(args.what)
     trained = tomllib.loads(model.card.config) if model.card else {}

@@ -20,7 +20,7 @@ from macmpi import UsageError, caution, listed, many, shown
 from macmpi.api.fit import INTERRUPTED, STREAM, fit
 from macmpi.api.given import flat, keys_given, method_of
 from macmpi.api.heard import OTHERS, in_python
-from macmpi.data.checks import as_array, as_flag, as_inputs
+from macmpi.data.checks import as_array, as_flag, as_inputs, is_foreign
 from macmpi.typing import Array
 
 MOST = 2**31 - 1
@@ -72,8 +72,8 @@ class _Net(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "model_")
         return [record for record in self.model_.history if record["phase"] in ("iteration", "selection")]
 
-    def _train(self, X: Array, Y: Array | None, weights: Any, stream: bool = False, classes: Any = None) -> None:
-        """Trains `model_`; with `stream` on a piece more, whose labels are some of the classes.  Raises ValueError."""
+    def _train(self, X: Array, Y: Array | None, weights: Any, stream: bool = False, labels: Any = None) -> Self:
+        """Trains `model_`, with `stream` on a piece more, and all labels become `classes_`.  Raises ValueError."""
         w = weights_of(weights, X)
         if w is not None and not stream:
             X, Y, w = X[w > 0.0], None if Y is None else Y[w > 0.0], w[w > 0.0]
@@ -89,7 +89,7 @@ class _Net(BaseEstimator):  # type: ignore[misc]
                 layers=self.layers,
                 validation=self.validation_fraction,
                 weights=w,
-                classes=classes,
+                classes=np.arange(len(labels)) if stream and labels is not None else None,
                 config=settings,
                 start=getattr(self, "model_", None) if warm else None,
                 seed=_seed_of(self.random_state),
@@ -97,8 +97,11 @@ class _Net(BaseEstimator):  # type: ignore[misc]
                 ranks=self.ranks,
                 verbose=self.verbose,
             )
+        if labels is not None:
+            self.classes_ = labels
         if self.model_.ended == INTERRUPTED:
             raise KeyboardInterrupt("the fit was interrupted; model_ has the best weights so far")
+        return self
 
     def _settings(self, columns: int, autoencoder: bool, stream: bool) -> dict[str, Any]:
         """The keys of a fit, or of one to a piece of a stream, its own loss among them.  Raises ValueError."""
@@ -153,7 +156,12 @@ class _Net(BaseEstimator):  # type: ignore[misc]
         It is called before `model_` is asked for, so that an estimator without one says that it is not fitted.
         """
         check_is_fitted(self, "model_")
-        return validate_data(self, X, reset=False, accept_sparse="csr")
+        return validate_data(self, *self._of_numpy(X=X), reset=False, accept_sparse="csr")
+
+    def _of_numpy(self, **given: Any) -> list[Any]:
+        """The arguments, by their names; arrays of other libraries become NumPy's.  Raises ValueError."""
+        with self._in_own_words():
+            return [as_array(A, name) if is_foreign(A) else A for name, A in given.items()]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -172,16 +180,15 @@ class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fits the net.  X: (N, D), y: (N,) or (N, L).  sample_weight: (N,), see `macmpi.fit`.  Raises ValueError."""
-        self._train(*self._checked(X, y, accept_sparse="csr"), sample_weight)
-        return self
+        return self._train(*self._checked(X, y, accept_sparse="csr"), sample_weight)
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Goes on with a piece of a stream, one pass over it.  X, y, sample_weight: as of `fit`.  Raises ValueError."""
-        self._train(*self._checked(X, y, reset=not hasattr(self, "model_")), sample_weight, stream=True)
-        return self
+        return self._train(*self._checked(X, y, reset=not hasattr(self, "model_")), sample_weight, stream=True)
 
     def _checked(self, X: Any, y: Any, reset: bool = True, **rules: Any) -> tuple[Array, Array]:
         """X and y as arrays.  reset: columns need not be those of an earlier fit.  Raises ValueError."""
+        X, y = self._of_numpy(X=X, y=y)
         if self._keys().get("loss.missing") is True:
             of_x, of_y = {"ensure_min_samples": 2}, {"ensure_2d": False, "ensure_all_finite": "allow-nan"}
             X, y = validate_data(self, X, y, reset, validate_separately=(of_x | rules, of_y))
@@ -195,8 +202,8 @@ class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
 
         Raises ValueError where targets are missing and no output has two.
         """
-        predicted = self.predict(X)
-        predicted, y = (np.asarray(A, dtype=np.float64).reshape(len(predicted), -1) for A in (predicted, y))
+        found = self.predict(X), *self._of_numpy(y=y)
+        predicted, y = (np.asarray(A, dtype=np.float64).reshape(len(found[0]), -1) for A in found)
         if not np.isnan(y).any():
             return float(r2_score(y, predicted, sample_weight=sample_weight))
         weights, known = None if sample_weight is None else np.asarray(sample_weight), ~np.isnan(y)
@@ -205,12 +212,12 @@ class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
             raise ValueError("score: no output of y has two targets that are known, and R^2 needs two; give more rows")
         if few:
             caution(f"score: R^2 needs two targets that are known, which y lacks of output {listed(few)}: left out")
-        found = [
+        scores = [
             r2_score(true[seen], own[seen], sample_weight=None if weights is None else weights[seen])
             for true, own, seen in zip(y.T, predicted.T, known.T, strict=True)
             if seen.sum() > 1
         ]
-        return float(np.mean(found))
+        return float(np.mean(scores))
 
     def predict(self, X: Any) -> Array:
         """f(X): (N,) or (N, L), as y was."""
@@ -251,14 +258,7 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
         w = self._weighed(X, numbers, w, classes.tolist(), np.bincount(numbers, w))
         if w is not None and not np.ptp(numbers[w > 0.0]):
             raise ValueError("sample_weight or class_weight: all points with a weight above 0 are of one class")
-        before: Any = getattr(self, "classes_", None)
-        self.classes_ = classes
-        try:
-            self._train(X, numbers, w)
-        except ValueError:
-            self.classes_ = before  # as `model_` is
-            raise
-        return self
+        return self._train(X, numbers, w, labels=classes)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Goes on with a piece of a stream, one pass over it.  X, y, sample_weight: as of `fit`.  Raises ValueError.
@@ -275,17 +275,16 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
             if isinstance(self.class_weight, str):
                 raise ValueError(f"class_weight '{self.class_weight}' is not supported for partial_fit; give a dict")
             w = self._weighed(X, numbers, weights_of(sample_weight, X), self.classes_.tolist())
-            self._train(X, numbers, w, stream=True, classes=np.arange(len(self.classes_)))
+            return self._train(X, numbers, w, stream=True, labels=self.classes_)
         except ValueError:
             self.__dict__ = before
             raise
-        return self
 
     def _labelled(self, X: Any, y: Any, reset: bool = True, **rules: Any) -> tuple[Array, Array]:
         """X and y as arrays.  reset: columns need not be those of an earlier fit.  Raises ValueError."""
         if y is not None:
             with self._in_own_words():
-                y = as_array(y, "y")
+                X, y = *self._of_numpy(X=X), as_array(y, "y")
         X, y = validate_data(self, X, y, reset, ensure_min_samples=2, **rules)
         check_classification_targets(y)
         return X, y
@@ -351,7 +350,7 @@ class MACAutoencoder(NamesOutMixin, TransformerMixin, _Net):  # type: ignore[mis
         return self._encoded(X, sample_weight, stream=True, reset=not hasattr(self, "model_"))
 
     def _encoded(self, X: Any, weights: Any, stream: bool = False, **rules: Any) -> Self:
-        self._train(validate_data(self, X, ensure_min_samples=2, **rules), None, weights, stream)
+        self._train(validate_data(self, *self._of_numpy(X=X), ensure_min_samples=2, **rules), None, weights, stream)
         self._n_features_out = self.model_.chain.maps[self.model_.code - 1].n_out
         return self
 

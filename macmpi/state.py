@@ -98,10 +98,11 @@ class History:
     """The schedule's memory: e1_val, the validation error that it compares with; errors, those of the start and of each
     iteration, from which the length of a refit is read.
 
-    reference: mean squared last move of the multipliers (inf: none yet); best_*: the weights with the lowest validation
-    error since the sizes changed last, of those whose training error is not poor, above that of the best constant;
-    best_poor: there are only poor ones so far.  fell_*: the validation error after its last noticeable fall, and when
-    that was.  multipliers_norm: ||lambda|| per point at the start, where gradients are computed.
+    reference: mean squared last move of the multipliers, or what they lacked then (inf: none yet); best_*: the weights
+    with the lowest validation error since the sizes changed last, of those whose training error is not poor, above that
+    of the best constant; best_poor: there are only poor ones so far.  fell_*: the validation error after its last
+    noticeable fall, and when that was.  multipliers_norm: ||lambda|| per point at the start, where gradients are
+    computed.
     """
 
     e1_val: float = float("inf")
@@ -118,7 +119,8 @@ class History:
     def progress(self, errors: Errors) -> dict[str, Any]:
         """A decision after these errors compares this (`Progress` in plan/resolved.py), once they are noted."""
         found = errors.gradients
-        slopes = {"gradient": found.penalised, "multipliers": self.multipliers_norm} if found else {}
+        norms = {"gradient": found.penalised, "lacking": found.lacking} if found else {}
+        slopes = {**norms, "multipliers": self.multipliers_norm}
         moves = {"now": self.e1_val, "move": errors.move, "reference": self.reference, "constraint": errors.constraint}
         return {**moves, "best": self.best_iteration, "fell": self.fell_at, **slopes}
 

@@ -13,7 +13,10 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import hypothesis  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
+import threadpoolctl  # noqa: E402
 from sampled import few  # noqa: E402
+
+threadpoolctl.threadpool_limits(1)  # a plugin of pytest, as zarr's, may have imported NumPy by now
 
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as in a terminal, under nohup too
 

@@ -201,6 +201,8 @@ def _parts_of(batch: Any, Y: Any, weights: Any) -> tuple[Any, Any, Any]:
 
     Raises UsageError.
     """
+    if isinstance(batch, list) and any(getattr(one, "ndim", 0) > 1 for one in batch):
+        raise UsageError("batches: one is a list of arrays, and a tuple is needed: map(tuple, batches)")
     if not isinstance(batch, tuple):
         return batch, Y, weights
     if not 1 <= len(batch) <= 3 or is_frame(batch):

@@ -177,7 +177,7 @@ def _coordinates_asked_for(config: Config) -> str:
     """Says what in a config only a method with coordinates has, or nothing."""
     activations = config.model.activation if isinstance(config.model.activation, list) else [config.model.activation]
     for word in activations:
-        if word not in (AUTO, *get_args(Activation), *extensions("macmpi.activations")):
+        if word not in (AUTO, *get_args(Activation)) and word not in extensions("macmpi.activations"):
             return f'"{word}" is a layer {"that only half steps train" if word in LAYERS else "of another package"}'
     if key := next(filter(of_half_steps, given(config)), ""):
         return f"{key} is given"

@@ -33,8 +33,8 @@ def read(path: Path, settings: list[str]) -> Config:
     return validate(read_table(path), f"{path} and --set" if settings else str(path), settings)
 
 
-DATA = (".csv", ".tsv", ".parquet", ".npz", ".npy", ".h5", ".hdf5")
-"""Files of points end so, and no config does."""
+DATA = (".csv", ".tsv", ".parquet", ".npz", ".npy", ".h5", ".hdf5", ".nc", ".zarr")
+"""Names of points end so, and of no config."""
 
 
 def read_table(path: Path) -> dict[str, Any]:
@@ -96,11 +96,13 @@ def validate(table: dict[str, Any], name: str, settings: Sequence[str] = ()) -> 
 
     Raises UsageError with all its mistakes in one message.
     """
-    from pydantic import ValidationError
-
     for setting in settings:
         _set(table, setting)
     known, lines = _without_gone(table)
+    if not (known or lines):
+        return Config()  # pydantic takes longer to import, and to be told of all keys, than a small fit reads its data
+    from pydantic import ValidationError
+
     try:
         found: Config = _validator().validate_json(_json(known, name))
     except ValidationError as error:

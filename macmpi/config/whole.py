@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from operator import attrgetter
 from typing import Any
 
 from macmpi import shown
@@ -35,10 +36,11 @@ class Config(tables.Table):
     run: tables.Run = field(default_factory=tables.Run)
 
 
+USUAL = Config()
+"""Every key at its default."""
+
 KINDS: dict[str, Any] = {
-    f"{table.name}.{key.name}": key.metadata
-    for table in fields(Config)
-    for key in fields(getattr(Config(), table.name))
+    f"{table.name}.{key.name}": key.metadata for table in fields(Config) for key in fields(getattr(USUAL, table.name))
 }
 """Key, "table.key" -> the metadata of its declaration, which say what it changes (`tables.END`)."""
 
@@ -62,8 +64,7 @@ def differences(then: dict[str, Any], now: dict[str, Any], changing: str = "resu
 
 def given(config: Config) -> list[str]:
     """The keys, "table.key", whose values are not their defaults."""
-    usual = flat(Config())
-    return [key for key, value in flat(config).items() if value != usual[key]]
+    return [key for key in KINDS if attrgetter(key)(config) != attrgetter(key)(USUAL)]
 
 
 def flat(config: Config) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from macmpi.data.dataset import GROUPS, WEIGHTS, Raw
 from macmpi.data.series import EXACT
 from macmpi.data.texts import plain_text
 from macmpi.data.wide import SparseRows, is_sparse
+from macmpi.files import first_line
 from macmpi.typing import Array
 
 HUGE = 1e100
@@ -126,7 +127,10 @@ def as_inputs(A: Any, name: str) -> Any:
 
 
 def as_array(A: Any, name: str) -> Array:
-    """An array of numbers, truth values or text, of whatever NumPy can make one of.  Raises UsageError."""
+    """An array of numbers, truth values or text, of whatever NumPy can make one of.  Raises UsageError.
+
+    An array of another library is read where it lies, by `__array__` or else by DLPack.
+    """
     if isinstance(A, np.ma.MaskedArray):
         if np.ma.is_masked(A):
             raise UsageError(
@@ -141,11 +145,22 @@ def as_array(A: Any, name: str) -> Array:
     if any(isinstance(one, Mapping) for one in (A, *(A[:1] if isinstance(A, list | tuple) else ()))):
         raise UsageError(f"{name} is a mapping, or a list of them: make a table of it, pandas.DataFrame({name})")
     try:
-        array = np.asarray(A)
-    except (ValueError, TypeError, OverflowError) as error:
-        why = "its rows are not of one length" if "inhomogeneous" in str(error) else error
+        array = np.asarray(A) if hasattr(A, "__array__") or not hasattr(A, "__dlpack__") else np.from_dlpack(A)
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001 - there is no list of what other libraries raise
+        why = "its rows are not of one length"
+        if "inhomogeneous" not in str(error):
+            why = f"{first_line(error)}; float32 or float64 in main memory, without gradients, can be read"
         raise UsageError(f"{name} is no array: {why}") from None
+    if array.dtype.kind == "V" and np.can_cast(array.dtype, np.float64):  # a number that NumPy itself lacks: bfloat16
+        array = array.astype(np.float64)
     return _plain(A, array, name) if array.dtype.kind in "OSUT" else array
+
+
+def is_foreign(A: Any) -> bool:
+    """Tells whether this is an array of another library than NumPy, or of a type of another one, as bfloat16."""
+    return hasattr(A, "__dlpack__") and (not isinstance(A, np.ndarray) or A.dtype.kind == "V")
 
 
 def _plain(A: Any, array: Array, name: str) -> Array:

@@ -24,15 +24,14 @@ from macmpi.data.frames import Columns, columns_of
 from macmpi.data.images import images_of
 from macmpi.data.named_sets import NAMED_SETS, PREFIX, folder, read_library_set
 from macmpi.data.reading import (
+    SUFFIXES,
     check_there,
     contents,
     names_in,
     npy_rows,
     read_array,
     read_file,
-    told,
     whole,
-    zarr_arrays,
 )
 from macmpi.data.series import USUAL, series_of, targets_of, weights_of
 from macmpi.data.tables import ColumnByColumn, is_table, of_parquet, read_table, targets_within
@@ -43,9 +42,6 @@ from macmpi.typing import Array
 
 OPENML = "openml:"
 OPENML_NAME = re.compile(r"(?P<name>[\w.()+-]+)(@(?P<version>[1-9]\d*))?", re.ASCII)
-
-SUFFIXES = (".h5", ".hdf5", ".npz")
-"""Names of files of several arrays end so."""
 
 COLUMNS = "macmpi_columns"
 """The dataset of a file that says which columns of a table its X is made of."""
@@ -119,9 +115,7 @@ def _kind_of(config: Data, loss: Loss, by_rows: bool) -> tuple[tuple[str, ...], 
         return OF_TABLES, by_groups, partial(_of_table, config, loss.missing, by_rows and by_groups)
     if path.suffix == ".npy":
         return ("target", "weights"), True, partial(_of_array, config, by_rows)
-    if path.suffix == ".zarr":
-        return (), True, partial(_of_zarr, path, by_rows)
-    if source and os.path.isdir(path):
+    if source and os.path.isdir(path) and path.suffix not in SUFFIXES:
         return ("target", "image_size"), False, partial(_of_images, config)
     return (), True, partial(_of_file, config, by_rows)
 
@@ -130,12 +124,12 @@ def _kind_of(config: Data, loss: Loss, by_rows: bool) -> tuple[tuple[str, ...], 
 
 
 def _of_file(config: Data, by_rows: bool) -> Points:
-    """The arrays of an HDF5 or npz file, or of the first the datasets of points, unread."""
+    """The arrays of a file of them, or, by rows, the datasets of points, unread but of npz."""
     path = Path(config.source)
     if path.suffix not in SUFFIXES:
         known = ", ".join(f'"{name}"' for name in NAMED_SETS)
         raise UsageError(
-            f'data.source = "{config.source}" is neither {known} nor an .h5, .hdf5 or .npz file, nor a table '
+            f'data.source = "{config.source}" is neither {known} nor an .h5, .hdf5, .nc or .npz file, nor a table '
             '(.csv, .tsv, .parquet), an .npy file, a .zarr folder, a folder of images, "sklearn:NAME" or "openml:NAME"'
         )
     check_there(path, "data.source")
@@ -162,7 +156,7 @@ def _of_file(config: Data, by_rows: bool) -> Points:
 def unread_in(source: str) -> str:
     """Names the datasets of a file of arrays that are not read; "" where all are, and of other sources."""
     path = Path(source)
-    if path.suffix not in SUFFIXES or not os.path.isfile(path):
+    if path.suffix not in SUFFIXES or not os.path.exists(path):
         return ""
     names = [name for name in names_in(path) if name not in (*POINTS, *GROUPS, *OF_A_FIT)]
     told = f"not read: {listed(names)} of {path.name}; points are X, Y, X_val, Y_val, weights, weights_val"
@@ -189,16 +183,6 @@ def _of_array(config: Data, by_rows: bool) -> Points:
     if found:
         X = columns_of_it(np.delete(np.arange(X.shape[1]), targets + weights))
     return Points({"X": X, **found})
-
-
-def _of_zarr(path: Path, by_rows: bool) -> Points:
-    """The arrays of a folder of Zarr, unread where ranks read their own rows."""
-    if not os.path.isdir(path):
-        raise UsageError(f"data.source: {os.path.abspath(path)} is no folder")
-    found = zarr_arrays(path, POINTS if by_rows else (*POINTS, *GROUPS))
-    with told(str(path)):
-        arrays = found if by_rows else {name: whole(A) for name, A in found.items()}
-    return Points(dict(arrays))
 
 
 def _column(X: Any, text: str, key: str, path: Path) -> int:
@@ -323,7 +307,7 @@ def loss_for(config: Config, Y: Any, source: str) -> tuple[Config, list[Decision
     loss: Any = "cross_entropy" if kind in ("b", "S", "U", "O") else "squared"
     why = "the targets are numbers" if Y is not None else IN_THE_PAPER
     if kind in ("i", "u", "f"):
-        why = _amounts(np.unique(np.asarray(Y)), len(Y), source)
+        why = _amounts(np.unique(whole(Y)), len(Y), source)
     elif loss == "cross_entropy":
         why = f"the targets are {'truth values' if kind == 'b' else 'text'}"
     return replace(config, model=replace(config.model, loss=loss)), [Decision("model.loss", loss, why)]

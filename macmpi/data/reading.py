@@ -1,4 +1,4 @@
-"""Files of arrays: HDF5, npz, npy and Zarr, whole, or as headers whose numbers are still in the file.
+"""Files of arrays: HDF5 (so netCDF), npz, npy and Zarr, whole, or as headers whose numbers are still in the file.
 
 Rows that stay in a file are read as those of datasets of HDF5: A[a:b] gives some in the type that the file has, A[()]
 all of them.
@@ -7,6 +7,7 @@ What a config reads from such files besides points is here, too: connections of 
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -25,23 +26,33 @@ from macmpi.files import first_line
 from macmpi.nets.layers.masked import as_text
 from macmpi.typing import Array
 
+SUFFIXES = (".h5", ".hdf5", ".nc", ".npz", ".zarr")
+"""Names of files of several arrays end so; the last is a folder's."""
+
 
 def check_there(path: Path, key: str) -> None:
     """Raises UsageError, naming the config's key, unless there is such a file; names that no file can have are none."""
-    if not os.path.isfile(path):
-        why = "is no file" if os.path.exists(path) else "does not exist"
+    folder = path.suffix == ".zarr"
+    if not (os.path.isdir(path) if folder else os.path.isfile(path)):
+        why = f"is no {'folder' if folder else 'file'}" if os.path.exists(path) else "does not exist"
         raise UsageError(f"{key}: {os.path.abspath(path)} {why}")
 
 
 def names_in(path: Path) -> list[str]:
-    """The names of what an HDF5 or npz file holds, one that `read_file` can read, without signs that cannot be
-    printed."""
-    with np.load(path, allow_pickle=False) if path.suffix == ".npz" else files.opened(path) as file:
+    """The names of what a file of arrays holds, one that `read_file` can read, without signs that cannot be printed."""
+    with _opened(path) as file:
         return [ascii(name)[1:-1] for name in file]
 
 
+def _opened(path: Path) -> Any:
+    """A file of arrays, to be read in a `with`: it maps their names to them."""
+    if path.suffix == ".zarr":
+        return nullcontext(_zarr(path))
+    return np.load(path, allow_pickle=False) if path.suffix == ".npz" else files.opened(path)
+
+
 def contents(path: Path) -> str:
-    """Says in words what an HDF5 or npz file holds, one that `read_file` can read."""
+    """Says in words what a file of arrays holds, one that `read_file` can read."""
     return f"it holds {listed(names_in(path)) or 'nothing'}"
 
 
@@ -49,6 +60,11 @@ OBJECTS = {".*Object arrays.*": "it holds Python objects: save numbers, and text
 OBJECTS |= {".*pickle.*": "it is not a file of plain arrays"}
 """Patterns of what NumPy says of what it would have to unpickle, and what is said in their place."""
 
+OTHERS = {
+    ".nc": {".*signature not found.*": "it is no HDF5 file, as netCDF is from version 4: nccopy -k nc4 OLD NEW"},
+    ".zarr": {".*array already exists.*": "it is one array: a group that holds an array X is needed"},
+}
+"""Messages about files of these suffixes, by patterns of what their libraries say."""
 
 PACKAGES = {"PIL": "pillow", "sklearn": "scikit-learn", "zarr": "'zarr>=3'"}
 """Libraries that pip installs by another name than they are imported by."""
@@ -79,20 +95,23 @@ def told(what: str, instead: Mapping[str, str] = OBJECTS) -> Iterator[None]:
 
 
 def read_file(path: Path, names: tuple[str, ...], unread: bool = False) -> dict[str, Any]:
-    """The arrays of an HDF5 or npz file that are there.  Nothing is ever unpickled.  Raises UsageError.
+    """The arrays of a file of arrays that are there.  Nothing is ever unpickled.  Raises UsageError.
 
-    unread: those of an HDF5 file are datasets of h5py, of which no number has been read.
+    unread: those of an HDF5 file are datasets of h5py, of Zarr `InFile`, of which no number has been read.
     """
-    with told(str(path)):
+    with told(str(path), OTHERS.get(path.suffix, OBJECTS)):
+        if path.suffix == ".zarr":
+            there = _zarr(path)
+            return {name: there[name] if unread else whole(there[name]) for name in names if name in there}
         if path.suffix == ".npz":
             if not is_zipfile(path):
                 raise ValueError("it is no .npz file; a single array is an .npy file")
-            with np.load(path, allow_pickle=False) as file:
+            with _opened(path) as file:
                 found = {name: file[name] for name in names if name in file}
             if any(not isinstance(array, np.ndarray) for array in found.values()):  # bytes, of a member that is none
                 raise ValueError("a member of it is no .npy file")
             return found
-        opened = files.opened(path)
+        opened = _opened(path)
         with nullcontext(opened) if unread else opened as file:
             held = {name: files.dataset(file, name) for name in names if name in set(file)}
             facts = {name: facts_of(dataset) for name, dataset in held.items()}
@@ -105,7 +124,7 @@ def whole(dataset: Any, facts: dict[str, Any] | None = None) -> Array:
 
 
 def facts_of(dataset: Any) -> dict[str, Any]:
-    """Reads what a dataset of an HDF5 file declares of its numbers, as netCDF does: fill values, a scale, an offset.
+    """Reads what a dataset of HDF5 or Zarr declares of its numbers, as netCDF does: fill values, a scale, an offset.
 
     An array declares nothing, nor does a fill value of 0, which is the library's own.  Raises UsageError where a fact
     is no number.
@@ -165,7 +184,7 @@ RUN = 2**14
 class InFile:
     """Rows of a file, of some shape (N, ...) and type.
 
-    read(start, stop): some of them; attrs, name: what their file declares of them, as `facts_of` reads it.
+    read(start, stop): some of them; attrs, name, fillvalue: what their file declares of them, as `facts_of` reads it.
     """
 
     shape: tuple[int, ...]
@@ -173,6 +192,7 @@ class InFile:
     read: Callable[[int, int], Array]
     attrs: Mapping[str, Any] = field(default_factory=dict)
     name: str = ""
+    fillvalue: Any = 0
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -183,6 +203,10 @@ class InFile:
             return self.read(start, stop)[::step]
         runs = [self.read(start, min(start + RUN, len(self))) for start in range(0, len(self), RUN)]
         return np.concatenate(runs)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        found = self[()]
+        return found if dtype is None else found.astype(dtype, copy=False)
 
     def columns(self, which: Any) -> InFile:
         """Some columns of an array (N, D): (N, len(which)), or (N,) of a number."""
@@ -217,20 +241,17 @@ def npy_rows(path: Path) -> InFile:
     return InFile(shape, dtype, read)
 
 
-def zarr_arrays(path: Path, names: tuple[str, ...]) -> dict[str, InFile]:
-    """The arrays of a folder of Zarr v3, or v2, unread, of these names.  Raises UsageError."""
-    with told(str(path)):
-        import zarr
-
-        group = zarr.open_group(path, mode="r")
-        found = {name: array for name, array in group.arrays() if name in names}
-        if "X" not in found:
-            raise ValueError(f"there is no array X in it, but {', '.join(sorted(group)) or 'nothing'}")
+def _zarr(path: Path) -> dict[str, InFile]:
+    """The arrays of a folder of Zarr v3, or v2, by their names, unread.  xarray writes a fill value as its bytes."""
+    import zarr
 
     def rows(A: Any) -> InFile:
-        return InFile(A.shape, A.dtype, lambda start, stop: np.asarray(A[start:stop]), dict(A.attrs), A.name)
+        attrs = dict(A.attrs)
+        if isinstance(fill := attrs.get("_FillValue"), str) and A.dtype.kind == "f":
+            attrs["_FillValue"] = np.frombuffer(base64.b64decode(fill))
+        return InFile(A.shape, A.dtype, lambda start, stop: np.asarray(A[start:stop]), attrs, A.name, A.fill_value)
 
-    return {name: rows(A) for name, A in found.items()}
+    return {name: rows(A) for name, A in zarr.open_group(path, mode="r").arrays()}
 
 
 # --- besides points ---------------------------------------------------------------------------------------------------

@@ -116,10 +116,10 @@ class SparseRows:
         found: Array = (self.matrix @ V.T).T
         return found - (V @ self.shift)[:, None]
 
-    def combined(self, C: Array) -> Array:
-        """C X for C (h, N)."""
-        found: Array = (self.matrix.T @ C.T).T
-        return found - np.outer(C.sum(axis=1), self.shift)
+    def combine(self, C: Array, out: Array) -> None:
+        """Writes C X for C (h, N) to `out` (h, D), a row at a time."""
+        for c, row in zip(C, out, strict=True):
+            row[:] = self.matrix.T @ c - c.sum() * self.shift
 
 
 def is_sparse(A: Any) -> bool:
@@ -160,8 +160,13 @@ class Span:
     def weights(self, W: Array) -> Array:
         """[V, c] (h, D + 1) that read the columns, for a layer's [V', c] (h, n + 1) that read coordinates."""
         C = W[:, :-1].astype(np.float64) @ self.turn
-        V = self.points.combined(C) if isinstance(self.points, SparseRows) else C.astype(W.dtype) @ self.points
-        return np.column_stack([V.astype(W.dtype, copy=False), W[:, -1]])
+        found = np.empty((len(W), self.points.shape[1] + 1), W.dtype)
+        if isinstance(self.points, SparseRows):
+            self.points.combine(C, found[:, :-1])
+        else:
+            found[:, :-1] = C.astype(W.dtype) @ self.points
+        found[:, -1] = W[:, -1]
+        return found
 
     def within(self, W: Array) -> Array:
         """The inverse of `weights`: what those of the columns have outside of the span is left out."""

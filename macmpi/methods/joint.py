@@ -71,7 +71,7 @@ class Joint(Mac):
     def sweep(self, state: State[Any], pause: Pause = never) -> bool:
         """One step; none, where no damping lets E_Q + ridge fall.  Collective: yes.
 
-        Cost: a CG iteration takes 4 passes through the net, with the maps' curvature 16; the rest about 40, and three
+        Cost: a CG iteration takes 4 passes through the net, with the maps' curvature 10; the rest about 40, and three
         times the inverse of a matrix of each point, of as many rows as the net has outputs or the last site units.
         """
         if state.mu != state.mu_done:
@@ -202,7 +202,7 @@ class System:
         """dW by CG, minus the slope along it, and whether it met a direction without curvature.  Collective: yes."""
         agreed, b, state = self.joint.parts.in_pieces.agreed, self.slope, self.state
         added = damping * self.joint.parts.points.weight
-        size = float(np.finfo(state.weights.dtype).eps) ** (1.0 / 3.0) * (1.0 + float(np.abs(state.weights).max()))
+        size = float(np.finfo(state.weights.dtype).eps) ** 0.5 * (1.0 + float(np.abs(state.weights).max()))
         least = np.inf
 
         def product(P: Array, last: bool) -> tuple[Array, Array | None, Array]:

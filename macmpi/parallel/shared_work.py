@@ -306,14 +306,17 @@ def over_parts(
             for rows in (rows for i in own for rows in own[i] if rows is not first):
                 partial(rows)
             return ()
+        shapes = [part.shape for part in begun]
         bounds = np.cumsum([0, *(part.size for part in begun)]).tolist()
 
         def add(i: int, out: Array) -> None:
             for rows in own[i]:
                 for a, b, part in zip(bounds, bounds[1:], begun if rows is first else partial(rows), strict=False):
                     out[a:b] += np.ravel(part)
+                if rows is first:
+                    begun.clear()  # one Gram less while the others are summed
 
         flat = tree(add, bounds[-1], dtype)
-        return tuple(flat[a:b].reshape(part.shape) for a, b, part in zip(bounds, bounds[1:], begun, strict=False))
+        return tuple(flat[a:b].reshape(shape) for a, b, shape in zip(bounds, bounds[1:], shapes, strict=False))
 
     return total

@@ -13,7 +13,7 @@ from macmpi.nets.build import layers_of
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import registered
 from macmpi.nets.losses import Loss
-from macmpi.plan.resolved import DECAY, AugmentedLagrangian, Patient, Quadratic, Regression, Shaping, Stationary
+from macmpi.plan.resolved import DECAY, Patient, Quadratic, Regression, Shaping, Stationary
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS, Thresholded, WSolver, ZSolver
 from macmpi.solvers.fitters import FITTERS, TRAINERS, ByFitter, Fitter, Trainer
 from macmpi.solvers.w_problem import Restraint
@@ -28,7 +28,7 @@ def regressions(
         keys = replace(keys, cg_precision="double")
     for k, segment in enumerate(chain.segments):
         if not chain.groups[k]:
-            first = next(i for i, group in enumerate(chain.groups) if k in group)
+            first = next((i for i, group in enumerate(chain.groups) if k in group), 0)
             found.append(replace(found[first], by_unit=False))
             continue
         if name := next((fitted_by[b] for b in segment.parameter_blocks if b in fitted_by), ""):
@@ -80,7 +80,7 @@ def schedule_of(config: Config, loss: Loss) -> Quadratic:
         return Patient(*common, patience=keys.patience * keys.records, noticeable=noticeable, longer=longer)
     if method in NESTED:
         return Patient(*common, patience=config.baseline.patience, longer="a larger baseline.patience")
-    known: dict[str, Any] = {"patience": patience}
+    known: dict[str, Any] = {"patience": patience, "multipliers": penalty.method == "augmented_lagrangian"}
     if patience:
         known["longer"] = "a larger penalty.patience"
     elif penalty.stop == "gradient":
@@ -91,8 +91,6 @@ def schedule_of(config: Config, loss: Loss) -> Quadratic:
         decay = 1.0 / factor if config.method.acceleration == "joint" else DECAY
         return Stationary(*common, gradient_tolerance=penalty.gradient_tolerance, decay=decay, **known)
     known |= {"every": every, "gradients": penalty.gradients}
-    if penalty.method == "augmented_lagrangian":
-        return AugmentedLagrangian(*common, decay, **known)
     return Quadratic(*common, decay, **known, discrete=any(kind == "binary" for _, kind, _ in config.model.layers()))
 
 

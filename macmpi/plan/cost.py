@@ -32,7 +32,7 @@ PASSES_W = {"closed_form": 2.0, "gauss_newton": 4.0, "hessian_free": 4.0}
 """Passes through the segments behind the first site that a Z-step takes besides its directions, and those of directions
 that are not counted; through a segment in its W-step, with other solvers and, besides those of CG, with these."""
 
-PASSES, GRADIENTS = {"stochastic": 3.7, "feasible": 2.0, "momentum": 4.0, "joint": 400.0}, 3
+PASSES, GRADIENTS = {"stochastic": 3.7, "feasible": 2.0, "momentum": 4.0, "joint": 270.0}, 3
 WHOLE_STEP, WHOLE_CG = 7.5, 4.0
 BLAS_SHARE, SECONDS_A_TILE, SECONDS_A_BYTE = 0.65, 5e-4, 1.5e-9
 """Passes through the net of a gradient (3 unless named) and of what accelerates half steps; gradients of an iteration

@@ -132,7 +132,7 @@ TABLE: dict[str, dict[Any, Row]] = {
     },
     "penalty.stop": {
         "gradient": Row(
-            RECORDED - {D.MULTIPLIERS, D.COUNTED, D.RIDGE_OF_UNITS, D.RESTRAINED, D.FITTED},
+            RECORDED - {D.COUNTED, D.RIDGE_OF_UNITS, D.RESTRAINED, D.FITTED},
             "it follows a path of stationary points of one E_Q + ridge",
             ("validation",),
             D.GRADIENTS,

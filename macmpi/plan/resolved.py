@@ -32,7 +32,8 @@ class Progress:
     """Rank 0 knows this after an iteration.
 
     before, now: the validation error before and after it; move: mean squared mu M_k (z_k - f_k) now, by how much the
-    multipliers would move; reference: the same when they moved last (inf: not yet); best: the iteration of the least
+    multipliers would move; lacking: what they would then lack, as a share of those of the net; reference: the move, or
+    where gradients decide the lack, when they moved last (inf: not yet); best: the iteration of the least
     validation error; fell: that of its last noticeable fall; gradient: ||grad E_Q|| per point; multipliers: their norm
     per point at the start; constraint: mean squared z_k - f_k(z_{k-1}).
     """
@@ -47,6 +48,7 @@ class Progress:
     fell: int = 0
     gradient: float = math.inf
     multipliers: float = 0.0
+    lacking: float = math.inf
     constraint: float = math.inf
 
 
@@ -70,6 +72,12 @@ class Quadratic:
     be lower to have noticeably fallen.  gradients: they are computed after each iteration.  discrete: coordinates
     are bits, and the run ends once they are those of the net, and another iteration has changed nothing.  longer: the
     keys by which a run settles later, in words.
+
+    multipliers: of the augmented Lagrangian.  The target of f_k is z_k - M_k^-1 lambda_k, and lambda_k <- lambda_k -
+    M_k (z_k - f_k), within +-multiplier_max.  Safeguard: they move only if this move, mu in M_k, is at most `enough`
+    times the last one; where the error settles without that, mu grows instead.  The moves are a geometric series at
+    most, also where the bound cuts them short, so lambda converges whatever the half steps do, and mu forces the
+    constraint.  lambda = 0 throughout is the quadratic penalty.
     """
 
     mu0: float
@@ -78,8 +86,9 @@ class Quadratic:
     tolerance: float
     max_iterations: int
     tolerance_decay: float = 1.0
-    multiplier_max: float = math.inf
     multipliers: bool = False
+    multiplier_max: float = 100.0
+    enough: float = 0.8
     every: int = 0
     patience: int = 0
     noticeable: float = 0.0
@@ -95,12 +104,11 @@ class Quadratic:
                 "a smaller start.range or a larger penalty.ridge may help"
             )
         mu, stop = progress.mu, None
-        move = self._move_multipliers(progress)
         settled = progress.iteration % self.every == 0 if self.every else self._settled(progress)
+        move = self.multipliers and self._moves(progress, settled)
         if settled and not move:
-            if mu >= self.mu_max and not self.every:
-                stop = "converged"
-            mu = min(self.factor * mu, self.mu_max)
+            stop = "converged" if self._ends(progress) else None
+            mu = mu if stop else min(self.factor * mu, self.mu_max)
         fell = progress.fell if self.noticeable else progress.best
         if self.discrete and progress.constraint == 0.0 and progress.now == progress.before:
             stop = "converged"
@@ -118,8 +126,15 @@ class Quadratic:
         """Counts how often mu has grown; to mu_max, which may be nearer, too."""
         return math.ceil(math.log(mu / self.mu0) / math.log(self.factor) - 1e-6)
 
-    def _move_multipliers(self, progress: Progress) -> bool:
-        return False
+    def yardstick(self, progress: Progress) -> float:
+        """The next move of the multipliers is compared with this, once they have moved."""
+        return progress.move
+
+    def _moves(self, progress: Progress, settled: bool) -> bool:
+        return progress.move <= self.enough**2 * progress.reference
+
+    def _ends(self, progress: Progress) -> bool:
+        return progress.mu >= self.mu_max and not self.every
 
 
 DECAY = 0.7
@@ -135,18 +150,35 @@ class Stationary(Quadratic):
     where E_Q is stationary dE_Q/dz is a difference of terms as large as the multipliers, so they are its unit, in which
     neither mu, nor the number of points, nor the scale of the data appears.  tau_k -> 0 as mu_k -> infinity, which is
     all that the theorem asks.
+
+    With multipliers E_Q is the augmented Lagrangian.  They move if they come nearer to the net's by as much as they
+    would at the next mu, to decay times what they lacked, or mu grows; tau_k has this share in the place of decay^k
+    where it is smaller.  The run ends once they lack no more than decay^k at mu_max, which mu need not reach.
     """
 
     gradients: bool = True
     gradient_tolerance: float = 0.1
     decay: float = DECAY
 
-    def tolerance_at(self, mu: float, multipliers: float) -> float:
-        """tau_k, per point like the norm that it is a share of."""
-        return self.gradient_tolerance * self.decay ** self._raised(mu) * multipliers
+    def tolerance_at(self, mu: float, multipliers: float, lacked: float = math.inf) -> float:
+        """tau_k, per point like the norm that it is a share of.  lacked: by the multipliers, when they moved."""
+        return self.gradient_tolerance * min(self.decay ** self._raised(mu), self.decay * lacked) * multipliers
 
     def _settled(self, progress: Progress) -> bool:
-        return progress.gradient <= self.tolerance_at(progress.mu, progress.multipliers)
+        return progress.gradient <= self.tolerance_at(progress.mu, progress.multipliers, progress.reference)
+
+    def yardstick(self, progress: Progress) -> float:
+        return progress.lacking
+
+    def _moves(self, progress: Progress, settled: bool) -> bool:
+        nearer = progress.lacking <= self.decay * min(progress.reference, 1.0)
+        return settled and nearer and not self._reached(progress)
+
+    def _ends(self, progress: Progress) -> bool:
+        return super()._ends(progress) or (self.multipliers and self._reached(progress))
+
+    def _reached(self, progress: Progress) -> bool:
+        return progress.lacking <= self.decay ** self._raised(self.mu_max)
 
 
 @dataclass(frozen=True)
@@ -160,24 +192,6 @@ class Patient(Quadratic):
 
     def _settled(self, progress: Progress) -> bool:
         return False
-
-
-@dataclass(frozen=True)
-class AugmentedLagrangian(Quadratic):
-    """The target of f_k is z_k - M_k^-1 lambda_k, and lambda_k <- lambda_k - M_k (z_k - f_k), within +-multiplier_max.
-
-    Safeguard: the multipliers move only if this move, M_k (z_k - f_k) with mu in M_k, is at most `enough` times the
-    last one (root mean square over points and coordinates); where the validation error settles without that, mu grows
-    instead.  The moves are a geometric series at most, also where the bound cuts them short, so lambda converges
-    whatever the half steps do, and mu forces the constraint.  lambda = 0 throughout is the quadratic penalty.
-    """
-
-    multiplier_max: float = 100.0
-    enough: float = 0.8
-    multipliers: bool = True
-
-    def _move_multipliers(self, progress: Progress) -> bool:
-        return progress.move <= self.enough**2 * progress.reference
 
 
 # --- ridge and restraints ---------------------------------------------------------------------------------------------

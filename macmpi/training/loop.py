@@ -154,7 +154,7 @@ class Training:
             began = now()
             self.method.move_multipliers(state)
             state.seconds += self.team.max_over_ranks({"took": now() - began})["took"]
-            state.history.reference = progress.move
+            state.history.reference = self.plan.resolved.schedule.yardstick(progress)
         state.mu, state.finished = decision.mu, decision.stop or ""
         if save:
             self._save(state, last=stop)

@@ -53,12 +53,8 @@ def on_stop_signals(handler: Handler) -> None:
 
 
 def ignore_stop_signals() -> None:
-    """Lets stop signals change nothing from now on, the end of Python included: the run has ended.
-
-    They are held besides: a library that has had one gives it back to the system as the process ends.  Collective: no.
-    """
+    """Lets stop signals change nothing from now on, the end of Python included: the run has ended.  Collective: no."""
     on_stop_signals(signal.SIG_IGN)
-    hold_stop_signals()
 
 
 def on_continued(action: Callable[[], None]) -> None:
@@ -198,8 +194,9 @@ def spare_living() -> None:
     gc.freeze()
 
 
+@cache
 def version_of(package: str) -> str:
-    """The version of an installed package, "" where there is none.  Collective: no."""
+    """The version of an installed package, "" where there is none.  Cost: some ms, once.  Collective: no."""
     from importlib import metadata
 
     try:

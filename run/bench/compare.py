@@ -7,6 +7,8 @@
     python run/bench/compare.py batch                        # all points at once: MAC, L-BFGS, CG
     python run/bench/compare.py tasks --torch-python T       # five tasks: defaults of stochastic MAC, tuned Adam
     python run/bench/compare.py shapes --torch-python T      # a large net and five other shapes (shapes.py)
+    python run/bench/compare.py family --torch-python T      # Shampoo, K-FAC, SINGD (family.py)
+    python run/bench/compare.py machine --torch-python T     # on all cores, by the wall clock (machine.py)
 
 T: an interpreter with NumPy and torch.  Same split, net and initial weights (starts.py), one thread a process,
 precision as the configs and grids say; evaluation counts for nobody.  Grids are cut down by successive halving; the
@@ -34,11 +36,17 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
 
 import contenders as who  # noqa: E402
+import family  # noqa: E402
+import machine  # noqa: E402
 import shapes  # noqa: E402
 from contest import Candidate, Contender, Contest, Curve, lowest, merged, reached, to_level  # noqa: E402
 
 SECONDS, TRAIN, VALIDATION, WRONG = range(4)
 """Columns of a curve."""
+
+NETS = {"shapes": (shapes.SHAPES, shapes.SHAPES), "family": (family.NETS, family.QUICK)}
+NETS |= {"machine": (machine.NETS, machine.QUICK)}
+"""Nets of studies, and those of --quick."""
 
 
 Runs = dict[str, list[Curve]]
@@ -46,11 +54,12 @@ Runs = dict[str, list[Curve]]
 
 
 def held(contest: Contest, study: who.Study, repeats: int) -> Runs:
-    """The grids, then the winners in turn."""
+    """The grids, then the winners in turn.  Where one rung before the last leaves the only finalist, that is enough."""
     finals: list[tuple[Contender, Candidate]] = []
     for contender in study.contenders:
         single = len(contender.candidates) <= contender.finalists
-        grids = contender if repeats else replace(contender, rungs=contender.rungs[:-1])
+        chosen = contender.finalists == 1 and [keep for _, keep in contender.rungs[-2:-1]] == [1]
+        grids = contender if repeats and not chosen else replace(contender, rungs=contender.rungs[:-1])
         winners = contender.candidates if single else replace(contest, turn=0.0).tune(grids, study.levels)
         finals += [(contender, c) for c in winners]
     runs: dict[tuple[str, Candidate], list[Curve]] = {}
@@ -65,7 +74,7 @@ def held(contest: Contest, study: who.Study, repeats: int) -> Runs:
     found: Runs = {contender.name: [] for contender in study.contenders}
     for (name, c), turns in runs.items():
         curve = merged(turns)
-        spread = ", ".join(f"{turn[-1][SECONDS] / (len(turn) - 1):.3f}" for turn in turns)
+        spread = ", ".join(f"{turn[-1][SECONDS] / max(len(turn) - 1, 1):.3f}" for turn in turns)
         print(f"  final, {name}: {c}; ends at {curve[-1][TRAIN]:.3f}; seconds an iteration {spread}", flush=True)
         found[name].append(curve)
     return found
@@ -170,8 +179,7 @@ def compare(contest: Contest, study: who.Study, repeats: int) -> None:
     if pca:
         levels = sorted([*levels, (f"{pca:.2f} (PCA)", pca)], key=lambda pair: -pair[1])
     print("\n" + "\n".join(table(study, runs, levels)))
-    print(f"\nBudget, seconds of training: {', '.join(f'{k} {v}' for k, v in contest.spent.items())}")
-    print(facts(contest), flush=True)
+    said(contest)
     picture(contest.folder / f"{study.title.split(',')[0].replace(' ', '_')}.png", study, runs, marks)
 
 
@@ -212,8 +220,7 @@ def tasks(contest: Contest, repeats: int) -> None:
     if not repeats:
         return
     print("\n" + "\n".join(lines))
-    print(f"\nBudget, seconds of training: {', '.join(f'{k} {v}' for k, v in contest.spent.items())}")
-    print(facts(contest), flush=True)
+    said(contest)
 
 
 def of_shapes(contest: Contest, names: Sequence[str], against: Sequence[str], repeats: int) -> None:
@@ -229,8 +236,46 @@ def of_shapes(contest: Contest, names: Sequence[str], against: Sequence[str], re
         if repeats:
             lines += shapes.rows(name, runs)
             print("\n".join(lines), flush=True)
+    said(contest)
+
+
+def said(contest: Contest) -> None:
+    """What tuning and final runs took, and on which machine."""
     print(f"\nBudget, seconds of training: {', '.join(f'{k} {v}' for k, v in contest.spent.items())}")
     print(facts(contest), flush=True)
+
+
+def of_family(contest: Contest, names: Sequence[str], repeats: int, quick: bool) -> None:
+    """For each net: when stochastic MAC, and each rival of its family, are at each level."""
+    lines = machine.ruled(family.HEAD)
+    for name in names:
+        print(f"## {name}\n", flush=True)
+        study = family.study(name, quick)
+        runs = held(contest, study, repeats)
+        if repeats:
+            lines += family.rows(name, study.levels, runs)
+            print("\n".join(lines), flush=True)
+    said(contest)
+
+
+def of_machine(contest: Contest, names: Sequence[str], repeats: int, quick: bool, curves: Path) -> None:
+    """For each net: when stochastic MAC on all cores, and each rival at its best way to use them, are at each level.
+
+    curves: the folder of the rivals' curves, which no load changes.
+    """
+    lines, epochs = machine.ruled(machine.HEAD), machine.ruled(machine.PACES)
+    for name in names:
+        print(f"## {name}\n", flush=True)
+        net = (machine.QUICK if quick else machine.NETS)[name]
+        rivals = list(machine.tuned(machine.at_any_load(contest, curves), net))
+        if not repeats:
+            continue
+        own = machine.timed(contest, net, rivals, machine.CORES, repeats)
+        lines += machine.rows(name, net, own, rivals, contest.records)
+        epochs += machine.paces(name, rivals)
+        print("\n".join([*epochs, "", *lines]), flush=True)
+        print(f"{name}: errors after the same steps differ by {machine.apart(rivals):.1e} between ways", flush=True)
+    said(contest)
 
 
 def with_winners(contest: Contest, study: who.Study) -> who.Study:
@@ -242,8 +287,11 @@ def with_winners(contest: Contest, study: who.Study) -> who.Study:
 
 def main() -> None:
     p = argparse.ArgumentParser(description="MAC against what one would train with instead.")
-    p.add_argument("study", choices=("adam", "rivals", "parallel", "paper", "batch", "tasks", "shapes"), nargs="+")
-    p.add_argument("--only", nargs="+", choices=shapes.SHAPES, default=list(shapes.SHAPES), help="some of the shapes")
+    studies = ("adam", "rivals", "parallel", "paper", "batch", "tasks", *NETS)
+    p.add_argument("study", choices=studies, nargs="+")
+    p.add_argument("--only", nargs="+", metavar="NET", help="of shapes, family and machine: some of their nets")
+    p.add_argument("--curves", type=Path, metavar="DIR", help="of machine: keeps rivals' curves here, not in --output")
+    p.add_argument("--quick", action="store_true", help="of family and machine: tiny runs, to see that all is there")
     p.add_argument(
         "--against",
         nargs="+",
@@ -275,6 +323,12 @@ def main() -> None:
         p.error(f"--pause {args.pause:g}: seconds from 0 on")
     if args.slices and not (0.0 < args.slices < math.inf and args.clock == "cpu" and "parallel" not in args.study):
         p.error(f"--slices {args.slices:g}: seconds above 0, of single processes by their own clock: add --clock cpu")
+    for name in args.study:
+        known = NETS.get(name, ((), ()))[args.quick]
+        if args.only and not set(args.only) <= set(known):
+            p.error(f"--only {' '.join(args.only)}: {name} has {', '.join(known) or 'no nets to choose from'}")
+    if "machine" in args.study and args.clock == "cpu":
+        p.error("--clock cpu: machine is by the wall clock")
     if args.output.exists() and not args.output.is_dir():
         p.error(f"--output {args.output}: a file has this name; name a folder")
     if not Path(who.FAST).is_file():
@@ -290,10 +344,15 @@ def main() -> None:
     for name in args.study:
         contest = Contest(folder, args.torch_python, pause, args.clock, turn=args.slices)
         repeats = 0 if args.tune else args.repeats
+        nets = args.only or list(NETS.get(name, ((), ()))[args.quick])
         if name == "tasks":
             tasks(contest, repeats)
         elif name == "shapes":
-            of_shapes(contest, args.only, args.against, repeats)
+            of_shapes(contest, nets, args.against, repeats)
+        elif name == "family":
+            of_family(contest, nets, repeats, args.quick)
+        elif name == "machine":
+            of_machine(contest, nets, repeats, args.quick, args.curves or folder)
         elif name == "parallel":
             compare(contest, with_winners(contest, who.PARALLEL_STUDY), repeats)
         else:

@@ -60,6 +60,14 @@ class Candidate:
 
 
 @dataclass(frozen=True)
+class Pace:
+    """seconds: of an epoch; error: E1 of some training points after a number of steps that no clock has a say in."""
+
+    seconds: float
+    error: float
+
+
+@dataclass(frozen=True)
 class Contender:
     """rungs: (seconds of each candidate, how many go on), the last of them those of the final runs; turns: how many."""
 
@@ -120,8 +128,19 @@ class Contest:
                 for run in list(runs):
                     run.result()
 
+    def paces(self, candidates: Sequence[Candidate], threads: int, seconds: float, repeat: int = 0) -> list[Pace]:
+        """What an epoch of each peer takes by the wall clock, from steps of some seconds; all have as many ranks."""
+        path = self._named([*map(asdict, candidates), threads, seconds, repeat, "pace"])
+        if not path.exists():
+            ranks = candidates[0].ranks
+            path.write_text(json.dumps(self._peers(candidates, seconds, ranks, paces=True, threads=threads)))
+        return [Pace(**found) for found in json.loads(path.read_text())]
+
     def _path(self, c: Candidate, seconds: float, repeat: int) -> Path:
         key = [asdict(c), seconds, repeat, self.clock, self.records, *([self.turn] if self.turn else [])]
+        return self._named(key)
+
+    def _named(self, key: list[Any]) -> Path:
         text = json.dumps(key, sort_keys=True)
         text = text.replace(f"{self.folder}/", "")  # wherever the folder lies
         return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
@@ -155,8 +174,9 @@ class Contest:
         launcher = [str(Path(sys.executable).parent / "mpiexec"), "-n", str(c.ranks)] if c.ranks > 1 else []
         module = ["-c", CPU] if self.clock == "cpu" and c.ranks == 1 else ["-m", "macmpi.run"]
         program = [sys.executable, *module, c.config, "--output", str(output)]
-        times = 1.3 if c.ranks > 1 else 20.0  # evaluation and the start-up count there, but not for the curve
-        limits = ["--max-time", str(times * seconds + 3.0), "--iterations", "100000"]
+        limits = ["--iterations", "100000"]
+        if c.ranks > 1:  # one rank is told to end; evaluation and the start-up count here, but not for the curve
+            limits += ["--max-time", str(1.3 * seconds + 3.0)]
         settings = [word for s in c.settings for word in ("--set", s)]
         curve = output / "curve.jsonl"
         done = self._measure(
@@ -167,7 +187,7 @@ class Contest:
         records = [json.loads(line) for line in curve.read_text().splitlines()]
         return [[r["seconds"], r["E1_train"], r["E1_val"], r.get("error_val", 0.0), r["iteration"]] for r in records]
 
-    def _peers(self, some: Sequence[Candidate], seconds: float, ranks: int) -> list[Curve]:
+    def _peers(self, some: Sequence[Candidate], seconds: float, ranks: int, **more: Any) -> list[Any]:
         task = self._task(some[0])
         rows = [dict(c.peer) | {"start": self._task(c)["start"]} for c in some]
         job = self.folder / f"job-{os.getpid()}-{get_ident()}.json"
@@ -175,9 +195,11 @@ class Contest:
             json.dumps(
                 {**task, "seconds": seconds, "ranks": ranks, "clock": self.clock, "records": self.records}
                 | {"candidates": rows}
+                | more
             )
         )
-        done = self._measure([self.python, str(ROOT / "peers.py"), str(job)], PYTHONPATH="")
+        threads = {f"{name}_NUM_THREADS": str(more.get("threads", 1)) for name in ("OMP", "MKL", "OPENBLAS")}
+        done = self._measure([self.python, str(ROOT / "peers.py"), str(job)], PYTHONPATH="", **threads)
         if done.returncode:
             give_up([self.python, "run/bench/peers.py"], done.returncode, done.stderr)
         found = json.loads(job.with_suffix(".out.json").read_text())

@@ -1,6 +1,6 @@
 """Figures 2 to 6 of the paper, and theorem B.3, from one command: `make paper`, or `make paper ONLY="fig5 theory"`.
 
-    MACMPI_DATA=... python run/bench/paper.py [--only fig2 fig3 fig4 fig5 fig6 theory letter] [--list]
+    MACMPI_DATA=... python run/bench/paper.py [--only fig2 fig3 fig4 fig5 fig6 theory letter sgd] [--list]
 
 Outcomes of single steps are kept in runs/evidence, so that a call that was stopped goes on, and what `make results`
 has measured is not measured twice (run/bench/evidence.py).
@@ -108,6 +108,11 @@ def sizes_of(output: Path, printed: str) -> Found:
     return {**curve_of(output, printed), "sizes": sizes[-1:]}
 
 
+def rows_of(output: Path, _printed: str) -> Found:
+    """What a script has written with --json."""
+    return {"rows": json.loads((output / "rows.json").read_text())}
+
+
 def scaling_of(output: Path, printed: str) -> Found:
     """The JSON files of run/bench/speedup.py."""
     return {"scaling": [json.loads(path.read_text()) for path in sorted(output.glob("*.json"))]}
@@ -158,6 +163,8 @@ def path_of(output: Path, printed: str) -> Found:
     return {"path": [{key: rounded(value) for key, value in row.items()} for row in rows]}
 
 
+GRID = ("run/bench/sgd_grid.py", "--json", "{OUTPUT}/rows.json", "--output", "{OUTPUT}")
+SGD = Step("sgd-grid", GRID, rows_of, 450.0)
 VALIDATION = ('penalty.stop="validation"', "penalty.gradients=true")
 THEORY = [
     Step("theory", training("run/usps_theory.toml"), curve_of, 30.0),
@@ -172,6 +179,7 @@ BENCHMARKS = [
     Benchmark("fig4", [COIL_MAC], without=("images",)),
     Benchmark("fig6", FIG6),
     Benchmark("fig2", FIG2),
+    Benchmark("sgd", [SGD]),
 ]
 
 

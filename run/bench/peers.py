@@ -5,13 +5,15 @@
 Other optimisers than PyTorch's own need their packages (rivals.py).
 A curve is a list of [seconds of training, E1 train, E1 validation, misclassified validation points (a share), record],
 E1 per point with the 1/2, or the cross-entropy per point.  Evaluation is not counted.  Minibatches are slices of a copy
-of the data permuted once an epoch; Adam is PyTorch's fused one.
+of the data permuted once an epoch; Adam is PyTorch's fused one.  A job with "paces" asks for what an epoch takes
+instead, on its threads and processes.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import statistics
 import sys
 import tempfile
 import time
@@ -118,24 +120,79 @@ def predictive_coding(*args: Any) -> Iterator[None]:
     return coding.predictive_coding(*args)
 
 
+def kfac_jax(*args: Any) -> Iterator[None]:
+    """Of kfac.py, which needs kfac-jax."""
+    import kfac
+
+    return kfac.kfac(*args)
+
+
 def minibatches(task: Task, net: nn.Module, candidate: Candidate, rank: int, ranks: int) -> Iterator[None]:
     """A part of an epoch at a time, as many as records are asked for; each rank takes its share of every minibatch."""
-    records = candidate["records"]
-    size, steps = candidate["batch"] // ranks, max(len(task.X) // candidate["batch"], 1)
+    records, steps = candidate["records"], max(len(task.X) // candidate["batch"], 1)
     stepper, ends = Stepper(net, candidate, steps), {steps * (i + 1) // records for i in range(records)}
     order = torch.Generator().manual_seed(candidate.get("seed", 0))
     while True:
         X, Y = task.shuffled(torch.randperm(len(task.X), generator=order))
         for done in range(steps):
-            first = (done * ranks + rank) * size
-            rows = slice(first, first + size)
-            stepper.zero()
-            task.loss(net(X[rows]), Y[rows]).backward()
-            stepper.step()
+            move(task, net, stepper, (X, Y), share(done, candidate["batch"], rank, ranks), ranks)
             if done + 1 in ends:
                 stepper.show()
                 yield
                 stepper.go_on()
+
+
+def share(step: int, batch: int, rank: int, ranks: int) -> slice:
+    """The points of a rank in a minibatch."""
+    return slice(step * batch + batch * rank // ranks, step * batch + batch * (rank + 1) // ranks)
+
+
+def move(task: Task, net: nn.Module, stepper: Stepper, points: Sequence[torch.Tensor], rows: slice, ranks: int) -> None:
+    """A step on a minibatch, of which this rank has some rows; ranks' gradients are averaged, their points may differ
+    by one."""
+    X, Y = (A[rows] for A in points)
+    stepper.zero()
+    loss = task.loss(net(X), Y)
+    (loss * (len(X) * ranks / stepper.batch) if ranks > 1 else loss).backward()
+    stepper.step()
+
+
+CHECKED, TOGETHER = 10, 10
+"""Steps after which the error is looked at; steps that are timed together: SOAP turns its bases once in as many."""
+
+
+def pace(job: dict[str, Any], candidate: Candidate, rank: int = 0, ranks: int = 1) -> dict[str, float]:
+    """Seconds of an epoch: of the shuffle of a rank's points and, by the median, of steps, timed for job["seconds"]."""
+    task = Task(job, candidate["precision"])
+    plain = network(job, candidate, task.dtype)
+    net = nn.parallel.DistributedDataParallel(plain) if ranks > 1 else plain
+    steps = max(len(task.X) // candidate["batch"], 1)
+    stepper, order = Stepper(net, candidate, steps), torch.Generator().manual_seed(candidate.get("seed", 0))
+    permutation = torch.randperm(len(task.X), generator=order)
+    began = time.perf_counter()
+    task.shuffled(permutation[rank::ranks])
+    shuffle, points = time.perf_counter() - began, task.shuffled(permutation)
+    times, done, error, go_on = list[float](), 0, 0.0, True
+    while go_on:
+        began = time.perf_counter()
+        for _ in range(TOGETHER):
+            move(task, net, stepper, points, share(done % steps, candidate["batch"], rank, ranks), ranks)
+            done += 1
+        times.append(time.perf_counter() - began)
+        if done == CHECKED:
+            with torch.no_grad():
+                error = float(task.loss(plain(task.X[:CHUNK]), task.Y[:CHUNK]))
+        go_on = agreed(len(times) < 2 or sum(times[1:]) < job["seconds"], ranks)
+    return {"seconds": shuffle + steps * statistics.median(times[1:]) / TOGETHER, "error": error}
+
+
+def agreed(go_on: bool, ranks: int) -> bool:
+    """What rank 0 has decided."""
+    if ranks > 1:
+        flag = torch.tensor([float(go_on)])
+        dist.broadcast(flag, 0)
+        go_on = bool(flag)
+    return go_on
 
 
 def lbfgs(task: Task, net: nn.Module, candidate: Candidate, rank: int, ranks: int) -> Iterator[None]:
@@ -185,6 +242,7 @@ OPTIMISERS: dict[str, Callable[..., Iterator[None]]] = {
     "lbfgs": lbfgs,
     "hessian_free": hessian_free,
     "predictive_coding": predictive_coding,
+    "kfac": kfac_jax,
 }
 
 
@@ -203,11 +261,7 @@ def train(job: dict[str, Any], candidate: Candidate, rank: int = 0, ranks: int =
         seconds, epoch = seconds + clock() - began, epoch + 1
         if rank == 0:
             curve.append(task.record(plain, seconds, epoch))
-        go_on = seconds < job["seconds"] and np.isfinite(curve[-1][1])
-        if ranks > 1:
-            flag = torch.tensor([float(go_on)])
-            dist.broadcast(flag, 0)
-            go_on = bool(flag)
+        go_on = agreed(seconds < job["seconds"] and bool(np.isfinite(curve[-1][1])), ranks)
     return curve
 
 
@@ -215,7 +269,8 @@ def together(rank: int, job: dict[str, Any], meeting: str, output: str) -> None:
     """One of several processes by DistributedDataParallel over gloo."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=job["ranks"])
-    curves = [train(job, candidate, rank, job["ranks"]) for candidate in job["candidates"]]
+    made = pace if job.get("paces") else train
+    curves = [made(job, candidate, rank, job["ranks"]) for candidate in job["candidates"]]
     dist.destroy_process_group()
     if rank == 0:
         Path(output).write_text(json.dumps(curves))
@@ -234,9 +289,11 @@ def gemm_rate(dtype: torch.dtype, n: int = 700) -> float:
 def main() -> None:
     path = Path(sys.argv[1])
     job = json.loads(path.read_text())
-    torch.set_num_threads(1)
+    torch.set_num_threads(job.get("threads", 1))
     facts = {"torch": torch.__version__, "sgemm": gemm_rate(torch.float32), "dgemm": gemm_rate(torch.float64)}
-    if job["ranks"] == 1:
+    if job["ranks"] == 1 and job.get("paces"):
+        curves = [pace(job, candidate) for candidate in job["candidates"]]
+    elif job["ranks"] == 1:
         train({**job, "seconds": 0.0}, job["candidates"][0])  # an epoch to warm up
         curves = [train(job, candidate) for candidate in job["candidates"]]
     else:

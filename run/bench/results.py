@@ -10,7 +10,6 @@ docs/results/NAME.json, with every repeat; pictures and docs/results.md are made
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -24,6 +23,7 @@ from paper import (
     USPS_FAST,
     USPS_MAC,
     curve_of,
+    rows_of,
     scaling_of,
     sizes_of,
     speedup,
@@ -35,12 +35,8 @@ os.environ.update(THREADS)
 
 SEEDS = (0, 1, 2, 3)
 PAIR = ("1", "2") if CORES > 1 else ("1",)
+FAMILY = ".venv-family/bin/python"
 POINTS = (10_000, 100_000, 400_000)
-
-
-def rows_of(output: Path, _printed: str) -> Found:
-    """What a script has written with --json."""
-    return {"rows": json.loads((output / "rows.json").read_text())}
 
 
 def tables_of(_output: Path, printed: str) -> Found:
@@ -64,6 +60,17 @@ def compared(study: str, about: float, *more: str) -> Benchmark:
 
 def of_shape(shape: str, about: float, *more: str) -> Step:
     return comparison("shapes", about, f"shapes-{shape}", "--only", shape, *more)
+
+
+def of_family(net: str, about: float, *more: str) -> Step:
+    """Needs the packages of the extra family in an environment of their own, which the Makefile makes."""
+    return comparison("family", about, f"family-{net}", "--only", net, "--torch-python", FAMILY, *more)
+
+
+def of_machine(net: str, about: float) -> Step:
+    """By the wall clock; what no load changes is kept between commits."""
+    where = ("--curves", "runs/machine-curves", "--output", "{OUTPUT}")
+    return Step(f"machine-{net}", ("run/bench/compare.py", "machine", "--only", net, *where), tables_of, about, 1)
 
 
 def cost(config: str, about: float, *more: str) -> Step:
@@ -156,6 +163,10 @@ BENCHMARKS = [
             *(of_shape(name, 2000.0, "--slices", "30") for name in ("narrow-deep", "regression", "classification")),
             of_shape("digits", 500.0, "--slices", "10"),
         ],
+    ),
+    Benchmark("family", [of_family("usps", 500.0, "--slices", "30"), of_family("large", 3600.0, "--slices", "60")]),
+    Benchmark(
+        "machine", [of_machine("usps", 600.0), of_machine("classification", 1200.0), of_machine("large", 4500.0)]
     ),
     Benchmark("startup", [Step("startup", ("run/bench/startup.py", "--json", "{OUTPUT}/rows.json"), rows_of, 150.0)]),
 ]

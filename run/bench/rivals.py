@@ -1,8 +1,9 @@
 """Optimisers for minibatches in PyTorch, as run/bench/peers.py trains with them: keys of a candidate -> optimisers.
 
 "adam", "sgd" and "muon" are PyTorch's own, "soap" and "schedule_free" those of the package pytorch-optimizer, "singd"
-that of the package singd.  Muon takes matrices alone: biases go by Adam.  PyTorch iterates Muon's steps in bfloat16,
-which takes ten times as long and more without instructions for it: here they are iterated in single precision.
+that of the package singd, "shampoo" that of shampoo.py.  Muon takes matrices alone: biases go by Adam.  PyTorch
+iterates Muon's steps in bfloat16, which takes ten times as long and more without instructions for it: here they are
+iterated in single precision.
 """
 
 from __future__ import annotations
@@ -77,6 +78,13 @@ def singd(net: nn.Module, keys: Candidate) -> list[Any]:
     return [SINGD(net, lr=keys["lr"], momentum=keys.get("momentum", 0.9), damping=keys["damping"], **known)]
 
 
+def shampoo(net: nn.Module, keys: Candidate) -> list[Any]:
+    from shampoo import CorrectedShampoo
+
+    betas, every = (keys.get("beta1", 0.9), keys["beta2"]), keys.get("every", 20)
+    return [CorrectedShampoo(net.parameters(), keys["lr"], betas, every)]
+
+
 MADE: dict[str, Callable[[nn.Module, Candidate], list[Any]]] = {
     "adam": adam,
     "sgd": sgd,
@@ -84,6 +92,7 @@ MADE: dict[str, Callable[[nn.Module, Candidate], list[Any]]] = {
     "soap": soap,
     "schedule_free": schedule_free,
     "singd": singd,
+    "shampoo": shampoo,
 }
 
 
@@ -94,7 +103,7 @@ class Stepper:
     """
 
     def __init__(self, net: nn.Module, keys: Candidate, steps_an_epoch: int) -> None:
-        self.optimisers = MADE[keys["optimiser"]](net, keys)
+        self.optimisers, self.batch = MADE[keys["optimiser"]](net, keys), keys["batch"]
         self.weights = [p.detach() for p in net.parameters()]
         self.share, self.done = keys.get("averaging", 0.0), 0
         self.last = keys.get("epochs", 0) * steps_an_epoch

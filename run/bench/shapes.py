@@ -46,6 +46,9 @@ class Shape:
 UNENDING = ("stochastic.patience=1000000",)
 """Rivals do not stop by themselves either."""
 
+SMALL = ('data.source="digits"', "model.hidden=[16,4,16]")
+"""A net that trains in a moment."""
+
 LABELS = ('model.activation="relu"', 'model.loss="cross_entropy"')
 SHAPES = {
     "large": Shape("run/large_fast.toml", (), 4.0, 600.0, 4, (8.0, 6.0, 5.0, 4.0, 3.5, 3.0, 2.5)),

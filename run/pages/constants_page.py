@@ -19,7 +19,8 @@ HEAD = """# Constants of stochastic MAC
 
 Nothing in the formulas of [stochastic MAC](stochastic.md) says what these {count} numbers should be, and no key changes
 them: they were tuned, or set by judgement. Most were chosen on one net, the autoencoder of USPS digits. Below are the
-{known} of which other values are on record, with what half, double or others did.
+{known} of which other values are on record, with what half, double or others did; each was chosen on USPS unless it is
+said.
 
 Errors are E1 per point, training / validation. USPS is `run/usps_fast.toml`, large `run/large_fast.toml`, tables are
 small public ones (log/few_points.md); one run of seed 0 unless seeds are named. `macmpi/plan/tuned.py` has the other
@@ -71,10 +72,13 @@ def page() -> str:
         if isinstance(each, Constant):
             others = " ".join(text for text in map(recorded, dict.fromkeys((each.half, each.double))) if text)
             if others:
-                rows.append([f"`{each.name} = {each.value}`", each.what.split(".  ")[0], recorded(each.chosen), others])
+                on = recorded(each.chosen)
+                said = f" Chosen on: {on}" * (not on.startswith(("USPS", "It was")))
+                what = f"{each.what.split('.  ')[0].removesuffix('.')}.{said}"
+                rows.append([f"`{each.name} = {each.value}`", what, others])
             continue
         if rows:
-            parts += [f"## {title}\n", table(["constant", "what it is", "chosen on", "other values"], rows) + "\n"]
+            parts += [f"## {title}\n", table(["constant", "what it is", "other values"], rows) + "\n"]
             known += len(rows)
         title, rows = each, []
     return "\n".join([HEAD.format(count=count, known=known), *parts])

@@ -88,8 +88,8 @@ def wrapped(text: str, width: int = 118) -> str:
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """A table in Markdown."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+    first, *others = ["| " + " | ".join(str(cell) for cell in line) + " |" for line in (header, *rows)]
+    return "\n".join([first, "|---" * len(header) + "|", *others])
 
 
 def save(figure: Figure, path: Path) -> None:

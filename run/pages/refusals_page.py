@@ -41,8 +41,8 @@ dense layer, "quantiser" one of codewords, "trees" a forest or boosted trees.
 
 PARTS = """## Parts, and what they do not go with
 
-Parts that are not listed handle everything. The message says why; the remedy is another part, or the demand switched
-off. A solver, fitter or loss of another package declares what it handles ([extending](extending/index.md)).
+Parts that are not listed handle everything; groups are refused with l1. A solver, fitter or loss of another package
+declares what it handles ([extending](extending/index.md)).
 """
 
 LAST = "With files, libraries and layers of other packages"
@@ -52,14 +52,24 @@ OF_A_SEGMENT = frozenset({D.RESTRAINED, D.WEIGHTED, D.WEIGHTED_OUTPUTS, D.RING, 
 """The demands that a W-solver is asked for."""
 
 
-PAIRS = {
+SHORT = {
     "a selection of centres or ridges, a selection of layers' sizes": "selection",
     "layers without derivatives in their inputs, layers without derivatives in their weights": (
         "layers without derivatives"
     ),
     "weights of points, weights of points and outputs": "weights of points",
+    D.TOGETHER.value: '`acceleration = "joint"`',
+    D.RING.value: '`schedule = "ring"`',
+    D.SHARED.value: "shared weights",
+    D.RESTRAINED.value: "l1 and bounds",
+    D.COUNTED.value: "`mu_every`",
+    D.RIDGE_OF_OBJECTIVE.value: '`ridge_scale = "objective"`',
+    D.RIDGE_OF_UNITS.value: '`ridge_scale = "unit"`',
+    D.INNER_BASIS.value: "radial basis functions with coordinates",
+    D.OTHER_LAYERS.value: "other than dense layers",
+    D.METRIC.value: "a metric",
 }
-"""Demands that a part lacks together, in fewer words."""
+"""Demands that a part lacks, some of them together, in fewer words."""
 
 
 def handled(solver: Any) -> Demands:
@@ -79,8 +89,8 @@ def parts() -> tuple[list[list[str]], set[str]]:
     alike: dict[tuple[str, str], list[str]] = {}
     for said, (handles, why) in named.items():
         lacking = ", ".join(sorted(demand.value for demand in USUAL - handles))
-        for pair, short in PAIRS.items():
-            lacking = lacking.replace(pair, short)
+        for long, short in SHORT.items():
+            lacking = lacking.replace(long, short)
         if lacking:
             alike.setdefault((lacking, why), []).append(said)
     return [[f"`{together(said)}`", lacking] for (lacking, _), said in alike.items()], {why for _, why in alike}

@@ -43,13 +43,19 @@ def named(name: str) -> Loss:
     return names["upper"]  # type: ignore[no-any-return]
 
 
-@pytest.fixture(params=[*LOSSES, PINBALL, *(f"squared, {kind}" for kind in METRICS)])
+OF_RUNS = {name: named(name) for name in (*LOSSES, PINBALL)}
+ALL = OF_RUNS | {f"squared, {kind}": LOSSES["squared"] for kind in METRICS}
+SUMS = [name for name, own in OF_RUNS.items() if own.by_output]
+"""Losses by their names: those of a run, those with metrics too, and those that are sums over outputs."""
+
+
+@pytest.fixture(params=ALL)
 def loss(request: pytest.FixtureRequest, random: np.random.Generator) -> Loss:
     name, _, kind = request.param.partition(", ")
     return Squared(metric_example(kind, SIZE, random, 2.0)) if kind else named(name)
 
 
-@pytest.fixture(params=[name for name in (*LOSSES, PINBALL) if named(name).by_output])
+@pytest.fixture(params=SUMS)
 def incomplete(request: pytest.FixtureRequest) -> Loss:
     """A sum over outputs, some of which may be missing."""
     found: Loss = replace(named(request.param), missing=True)  # type: ignore[type-var]
@@ -91,10 +97,9 @@ def test_a_value_a_point(loss: Loss, outputs: tuple[Array, Array]) -> None:
     assert_allclose(loss.value(Y[2:5], F[2:5]), whole[2:5], rtol=1e-14)
 
 
+@pytest.mark.parametrize("loss", SUMS, indirect=True)
 def test_a_sum_over_outputs_says_so(loss: Loss, outputs: tuple[Array, Array]) -> None:
     """With a unit Hessian it is what lets the units of the last layer separate; a metric may couple them."""
-    if not loss.by_output or (isinstance(loss, Squared) and not loss.unit_hessian):
-        pytest.skip("the loss does not say that its outputs separate")
     Y, F = outputs
     each = [loss.value(Y[:, [column]], F[:, [column]]) for column in range(SIZE)]
     assert_allclose(loss.value(Y, F), np.sum(each, axis=0), rtol=1e-13)
@@ -147,10 +152,9 @@ def test_it_is_convex(loss: Loss, random: np.random.Generator) -> None:
     assert (np.stack([middle, a, b]) >= 0.0).all()
 
 
+@pytest.mark.parametrize("loss", [name for name, own in ALL.items() if own.curvature != "bound"], indirect=True)
 def test_the_parabola_of_the_root_is_above_a_loss_that_says_so(loss: Loss, random: np.random.Generator) -> None:
     """loss(F + dF) <= 1/2 ||q - B dF||^2 + constant, for steps of any length; near F they agree to second order."""
-    if loss.curvature == "bound":
-        pytest.skip("it says so of the Hessian at the outputs alone")
     Y, F = taken_by(loss, random.normal(size=(300, SIZE))), 3.0 * random.normal(size=(300, SIZE))
     root = loss.root(Y, F)
     longest = 2.0 if loss.curvature == "majoriser" else -3.0
@@ -228,18 +232,18 @@ def test_what_it_declares(loss: Loss) -> None:
     assert loss.admits(Y).all() == (loss.scaled and not loss.labels)
 
 
+@pytest.mark.parametrize(
+    "loss", [name for name, own in OF_RUNS.items() if own.link in ("sigmoid", "exp")], indirect=True
+)
 def test_the_link_of_the_least_outputs_is_the_target(loss: Loss, random: np.random.Generator) -> None:
     """The net predicts what its loss is least for: of the constants, the mean that they stand for has no slope."""
-    if loss.link not in ("sigmoid", "exp"):
-        pytest.skip("another law")
     Y = taken_by(loss, random.normal(size=(50, SIZE)))
     c = best_constant(loss, Y, all_at_hand(50), 50)
     assert_allclose(LINKS[loss.link](np.tile(c, (1, 1)))[0], Y.mean(axis=0), rtol=1e-8)
 
 
+@pytest.mark.parametrize("loss", [name for name, own in OF_RUNS.items() if own.by_output or own.labels], indirect=True)
 def test_no_constant_is_better_than_the_best(loss: Loss, random: np.random.Generator) -> None:
-    if not (loss.by_output or loss.labels) or (isinstance(loss, Squared) and not loss.unit_hessian):
-        pytest.skip("it is not the loss of a run")
     Y = taken_by(loss, random.normal(size=(50, SIZE)))
     c = best_constant(loss, Y, all_at_hand(50), 50)
     least = loss.value(Y, np.broadcast_to(c, Y.shape)).sum()

@@ -138,10 +138,12 @@ def test_a_separable_segment_has_units_that_do_not_see_each_other(made: Made, ra
     assert segment.separable == alone
 
 
+SEPARABLE = [name for name in SEGMENTS if segment_problem(np.random.default_rng(0), name, n=7)[0].segment.separable]
+
+
+@pytest.mark.parametrize("made", SEPARABLE, indirect=True)
 def test_a_separable_segment_is_its_features_weights_and_activation(made: Made) -> None:
     segment, weights, A = made
-    if not segment.separable:
-        pytest.skip("the units of the segment do not separate")
     a = segment.features(weights, A) @ weights[0][:, :-1].T + weights[0][:, -1]
     assert_allclose(value(segment.activation, a), segment.forward(weights, A), rtol=1e-13, atol=1e-14)
 

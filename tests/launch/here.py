@@ -7,13 +7,19 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from functools import cache
 from pathlib import Path
+from unittest.mock import patch
 
 from launch.launching import THREAD_VARIABLES, Outcome
 
 from macmpi import MacmpiError, run
 from macmpi.parallel.team import Team
+from macmpi.plan import estimate
 from macmpi.training.process import STOP_SIGNALS
+
+RATE = cache(estimate.steady_rate)
+"""The rate of this machine, which --check measures, measured once."""
 
 
 def run_here(*arguments: object, cwd: Path, code: int | None = None) -> Outcome:
@@ -37,7 +43,8 @@ def _undisturbed(cwd: Path) -> Iterator[None]:
     handlers = {name: signal.getsignal(name) for name in STOP_SIGNALS}
     os.chdir(cwd)
     try:
-        yield
+        with patch.object(estimate, "steady_rate", RATE):
+            yield
     finally:
         os.chdir(back)
         for name, handler in handlers.items():

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -28,8 +27,10 @@ TUTORIAL = sorted({path.name for path in (ROOT / "docs" / "tutorial").glob("*.md
 
 PAGES = ("docs/data.md", "docs/export.md", "docs/python.md", *(f"docs/tutorial/{name}" for name in TUTORIAL))
 
-NEEDS = {"--to onnx": "onnx"} | {word: word for word in ("onnxruntime", "onnx2torch", "tensorboardX", "optuna")}
-"""Text of a line or a block -> the library without which it is left out; the extra `test` has none of them."""
+NEEDS = {"--to onnx": "onnx"} | {
+    word: word for word in ("onnxruntime", "onnx2torch", "tensorboardX", "mlflow", "optuna")
+}
+"""Text of a line or a block -> the library that it needs."""
 
 BEFORE = {
     "docs/export.md": "import numpy as np\nX = np.load('my.npz')['X']\n",
@@ -51,16 +52,17 @@ def printed(page: str) -> Iterator[tuple[bool, str]]:
             yield from ((False, line) for line in text.splitlines() if COMMAND.match(line))
 
 
-def missing(text: str) -> list[str]:
-    """The libraries that it needs and that are not there."""
-    return [library for words, library in NEEDS.items() if words in text and find_spec(library) is None]
+def libraries(text: str) -> list[str]:
+    """The libraries that it needs."""
+    return [library for words, library in NEEDS.items() if words in text]
 
 
-def run_page(page: str, folder: Path, variables: dict[str, str]) -> int:
-    """Runs what a page prints, and counts it."""
+def run_page(page: str, folder: Path, variables: dict[str, str], library: str = "") -> int:
+    """Runs what a page prints and needs no library, or this one and the files of onnx that it reads; counts it."""
     ran = 0
     for is_program, text in printed(page):
-        if missing(text):
+        needed = libraries(text)
+        if library not in needed and needed != (["onnx"] if library else []):
             continue
         if is_program:
             (folder / "printed.py").write_text(BEFORE.get(page, "") + text)
@@ -99,13 +101,24 @@ def test_the_commands_make_what_other_pages_name(first: Path) -> None:
     assert (first / "my.toml").exists()
 
 
+def cases() -> Iterator[tuple[str, str]]:
+    """Pages, each without a library and with each that some of its lines need; FIRST is run without one as it is."""
+    for page in (FIRST, *PAGES):
+        needed = {library for _, text in printed(page) for library in libraries(text)}
+        yield from ((page, library) for library in sorted(needed | ({""} if page != FIRST else set())))
+
+
 @pytest.mark.long
 @pytest.mark.launch
-@pytest.mark.parametrize("page", PAGES)
-def test_what_a_page_prints_runs(page: str, first: Path, variables: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("page", "library"), cases())
+def test_what_a_page_prints_runs(
+    page: str, library: str, first: Path, variables: dict[str, str], tmp_path: Path
+) -> None:
+    if library:
+        pytest.importorskip(library)
     folder = tmp_path / "fresh"
     shutil.copytree(first, folder)
-    assert run_page(page, folder, variables)
+    assert run_page(page, folder, variables, library)
 
 
 def test_exceptions_are_printed_somewhere() -> None:

@@ -106,10 +106,4 @@ TABLE = {
         ({"method.name": "mac"},),
         "`skips` with `start.method",
     ),
-    "skips and a full metric": Row(
-        {**SKIPS, "penalty.metric": "curvature", "model.sites": "before"},
-        (),
-        ({"penalty.metric": "variance"}, {"model.skips": []}),
-        "`skips` with `start.method",
-    ),
 }

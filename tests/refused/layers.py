@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refused.case import FOREST, IMAGES, RECURRENT, SPARSE, STEPS, TIED, Row
+from refused.case import FOREST, IMAGES, RECURRENT, STEPS, TIED, Row
 
 COMBINATIONS = [
     "a convolution of images of no known or of another shape, windows of such",
@@ -56,12 +56,6 @@ TABLE = {
         {**RECURRENT, "start.method": "pca"},
         (),
         ({"start.method": "uniform"},),
-        "shared weights",
-    ),
-    "shared weights and a selection": Row(
-        {**RECURRENT, "selection.criterion": "aic"},
-        (),
-        ({"selection.criterion": "none"},),
         "shared weights",
     ),
     "shared weights in turn": Row(
@@ -135,12 +129,6 @@ TABLE = {
     ),
     "convolutions and principal components": Row(
         {**IMAGES, "start.method": "pca"},
-        (),
-        ({"start.method": "uniform"},),
-        "a convolution, a sparse layer, or a layer of another package that is not dense, or of trees or kernels, with",
-    ),
-    "sparse layers and principal components": Row(
-        {**SPARSE, "start.method": "pca"},
         (),
         ({"start.method": "uniform"},),
         "a convolution, a sparse layer, or a layer of another package that is not dense, or of trees or kernels, with",

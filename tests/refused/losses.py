@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from refused.case import BITS, CURVATURE, FOREST, HALVES, UNITS, Row
+from refused.case import CURVATURE, FOREST, HALVES, UNITS, Row
 
 COMBINATIONS = [
     "`cross_entropy`, `logistic` or `poisson` with an output activation",
@@ -68,52 +68,10 @@ TABLE = {
         ({"method.name": "mac"},),
         "`penalty.stop",
     ),
-    "gradients of coordinates that are made feasible": Row(
-        {"penalty.stop": "gradient", "method.acceleration": "feasible"},
-        (),
-        ({"method.acceleration": "none"},),
-        "`penalty.stop",
-    ),
     "gradients of nets that change": Row(
         {**UNITS, "penalty.gradients": True},
         (),
         ({"selection.criterion": "none"},),
-        "`penalty.stop",
-    ),
-    "gradients without coordinates": Row(
-        {"penalty.stop": "gradient", "model.sites": "none"},
-        (),
-        ({"model.sites": "after"}, {"model.sites": "before"}),
-        "`penalty.stop",
-    ),
-    "gradients of bits": Row(
-        {**BITS, "penalty.stop": "gradient"},
-        (),
-        ({"penalty.stop": "validation"},),
-        "`penalty.stop",
-    ),
-    "a path with multipliers": Row(
-        {"penalty.stop": "gradient", "penalty.method": "augmented_lagrangian"},
-        (),
-        ({"penalty.method": "quadratic"}, {"penalty.stop": "validation"}),
-        "`penalty.stop",
-    ),
-    "a path by the clock": Row(
-        {"penalty.stop": "gradient", "penalty.mu_every": 3},
-        (),
-        ({"penalty.mu_every": 0}, {"penalty.stop": "validation"}),
-        "`penalty.stop",
-    ),
-    "a path whose end moves": Row(
-        {"penalty.stop": "gradient", "penalty.ridge_scale": "unit"},
-        (),
-        ({"penalty.ridge_scale": "objective"},),
-        "`penalty.stop",
-    ),
-    "a path to points with corners": Row(
-        {"penalty.stop": "gradient", "penalty.l1": 0.1, "method.acceleration": "none"},
-        (),
-        ({"penalty.stop": "validation"},),
         "`penalty.stop",
     ),
     "multipliers of nothing": Row(
@@ -151,12 +109,6 @@ TABLE = {
         (),
         ({"run.finish": False}, {"penalty.l1": 0.0}),
         "`run.finish = true` with",
-    ),
-    "curvature and the objective's ridge": Row(
-        {"penalty.metric": "curvature", "penalty.ridge_scale": "objective", "model.sites": "before"},
-        (),
-        ({"penalty.ridge_scale": "unit"},),
-        "`metric` with",
     ),
     "curvature of coupled units": CURVATURE,
     "curvature of a segment of two layers": replace(

@@ -18,12 +18,6 @@ TABLE = {
         ({"w_step.schedule": "units"}, {"method.name": "mac"}),
         '`w_step.schedule = "ring"`',
     ),
-    "a ring of another solver": Row(
-        {**OWN, "w_step.schedule": "ring", "w_step.solver": "gauss_newton"},
-        (),
-        ({"w_step.solver": "auto"}, {"w_step.solver": "sgd"}, {"w_step.schedule": "units"}),
-        '`w_step.schedule = "ring"`',
-    ),
     "a ring that nothing goes round": Row(
         {**OWN, "w_step.schedule": "ring", "model.sites": "before"},
         ("nothing travels", 'use w_step.schedule = "units", or w_step.linear_solver = "same"'),

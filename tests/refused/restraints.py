@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from macmpi.config import Penalty
 from macmpi.config.tables import SHAPING
-from refused.case import BITS, CODES, LABELS, OWN, SELECTED, Row
+from refused.case import BITS, CODES, LABELS, SELECTED, Row
 
 COMBINATIONS = [
     (
@@ -40,28 +40,10 @@ TABLE = {
         )
         for key, method in zip(SHAPING, ("stochastic", "adam", "sgd", "lbfgs"), strict=True)
     },
-    "l1 by another solver": Row(
-        {"penalty.l1": 0.1, "w_step.solver": "lbfgs"},
-        (),
-        ({"w_step.solver": "proximal"}, {"w_step.solver": "auto"}, {"penalty.l1": 0.0}),
-        "`l1`, `group_lasso`, `weights_min` or `weights_max` with",
-    ),
     "l1 where a fitter fits": Row(
         {**LABELS, "model.fitters": ["auto", "auto", "linear_svm"], "penalty.l1": 0.1},
         (),
         ({"model.fitters": "auto"}, {"penalty.l1": [0.1, 0.1, 0.0]}),
-        "`l1`, `group_lasso`, `weights_min` or `weights_max` with",
-    ),
-    "l1 round a ring": Row(
-        {**OWN, "penalty.l1": 0.1, "w_step.schedule": "ring"},
-        (),
-        ({"w_step.schedule": "units"}, {"penalty.l1": 0.0}),
-        "`l1`, `group_lasso`, `weights_min` or `weights_max` with",
-    ),
-    "l1 in a metric": Row(
-        {"penalty.l1": 0.1, "penalty.metric": "variance"},
-        (),
-        ({"penalty.metric": "identity"}, {"penalty.l1": 0.0}),
         "`l1`, `group_lasso`, `weights_min` or `weights_max` with",
     ),
     "l1 and selection": Row(

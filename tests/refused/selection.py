@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from macmpi import config
 from refused.case import CODES, FOREST, IMAGES, RIDGES, SELECTED, UNITS, Row
 
 COMBINATIONS = [
@@ -73,23 +72,11 @@ TABLE = {
         ({"model.output": "linear"}, {"selection.criterion": "none", "selection.epsilon2": []}),
         "`selection.criterion` without",
     ),
-    "selection in a metric": Row(
-        SELECTED | {"penalty.metric": "variance"},
-        (),
-        ({"penalty.metric": "identity"},),
-        "`selection.criterion` with centres",
-    ),
     "selection where outputs are missing": Row(
         SELECTED | {"loss.missing": True},
         (),
         ({"selection.criterion": "none", "selection.epsilon2": []}, {"loss.missing": False}),
         "`selection.criterion` with `loss.missing = true`",
-    ),
-    "selection by another solver": Row(
-        SELECTED | {"w_step.linear_solver": "same"},
-        (),
-        ({"w_step.linear_solver": "closed_form"},),
-        "`selection.criterion` with centres",
     ),
     "ridges and sizes of units": Row(
         UNITS | {"selection.ridges": [0.1], "model.sites": "before"},
@@ -197,25 +184,10 @@ TABLE = {
         )
         for given in ([], [0.1, 0.2])
     },
-    **{
-        f"sizes by {name}": Row(
-            UNITS | {"method.name": name},
-            (),
-            ({"method.name": "mac"},),
-            "`selection.sizes` without one",
-        )
-        for name in config.NESTED
-    },
-    **{
-        f"sizes and {key}": Row(
-            UNITS | {key: value},
-            (),
-            ({key: needed},),
-            "`selection.sizes` without one",
-        )
-        for key, value, needed in (
-            ("penalty.method", "augmented_lagrangian", "quadratic"),
-            ("penalty.metric", "variance", "identity"),
-        )
-    },
+    "sizes and multipliers": Row(
+        UNITS | {"penalty.method": "augmented_lagrangian"},
+        (),
+        ({"penalty.method": "quadratic"},),
+        "`selection.sizes` without one",
+    ),
 }

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from macmpi import config
-from refused.case import BASIS, BITS, CODES, FOREST, HALVES, RIDGES, SELECTED, Row
+from refused.case import BASIS, BITS, CODES, FOREST, HALVES, SELECTED, Row
 
 COMBINATIONS = [
     (
@@ -52,18 +51,15 @@ TABLE = {
         ({"model.sites": ["none", "after", "none", "none"]},),
         '`start.method = "elastic_embedding"`',
     ),
-    **{
-        f"radial basis functions from {start}": Row(
-            BASIS | {"start.method": start},
-            (),
-            (
-                *({"start.method": "elastic_embedding"}, {"start.method": "pca"}),
-                {"start.method": "file", "start.coordinates": "z.h5"},
-            ),
-            '`start.method = "uniform"` or',
-        )
-        for start in ("uniform", "greedy")
-    },
+    "radial basis functions from random weights": Row(
+        BASIS | {"start.method": "uniform"},
+        (),
+        (
+            *({"start.method": "elastic_embedding"}, {"start.method": "pca"}),
+            {"start.method": "file", "start.coordinates": "z.h5"},
+        ),
+        '`start.method = "uniform"` or',
+    ),
     **{
         f"greedy {kind}": Row(
             keys | {"start.method": "greedy"},
@@ -149,40 +145,12 @@ TABLE = {
             "selection.criterion": {"selection.criterion": "bic", "selection.epsilon2": [0.1]},
         }.items()
     },
-    **{
-        f"joint and {key}": Row(
-            {"method.acceleration": "joint", **keys},
-            (),
-            ({"method.acceleration": "none"}, *others),
-            "`method.acceleration` with",
-        )
-        for key, keys, others in (
-            ("stochastic", {"method.name": "stochastic"}, ({"method.name": "mac"},)),
-            ("selection", RIDGES, ()),
-            ("l1", {"penalty.l1": 0.1}, ()),
-            ("no sites", {"model.sites": "none"}, ({"model.sites": "after"},)),
-            ("bits", BITS, ()),
-        )
-    },
-    **{
-        f"acceleration and {key}": Row(
-            {"method.acceleration": "momentum", **keys},
-            (),
-            ({"method.acceleration": "none"}, *others),
-            "`method.acceleration` with",
-        )
-        for key, keys, says, others in (
-            ("stochastic", {"method.name": "stochastic"}, 'does not go with method.name = "stochastic"', ()),
-            ("alternating", HALVES, 'does not go with method.name = "alternating"', ()),
-            ("selection", RIDGES, "does not go with selection.criterion", ()),
-            ("multipliers", {"penalty.method": "augmented_lagrangian"}, "does not go with penalty.method", ()),
-            ("no sites", {"model.sites": "none"}, 'does not go with model.sites = "none"', ({"model.sites": "after"},)),
-            ("centres", BASIS, "needs the derivatives of every layer", ()),
-            ("codewords", CODES, "needs the derivatives of every layer", ()),
-            ("bits", BITS, "needs the derivatives of every layer", ()),
-            ("trees", FOREST, "needs the derivatives of every layer", ()),
-        )
-    },
+    "joint and stochastic": Row(
+        {"method.acceleration": "joint", "method.name": "stochastic"},
+        (),
+        ({"method.acceleration": "none"}, {"method.name": "mac"}),
+        "`method.acceleration` with",
+    ),
     **{
         f"{name} {kind}": Row(
             keys | {"method.name": name},
@@ -191,6 +159,6 @@ TABLE = {
             '`method.name = "stochastic"`',
         )
         for kind, keys in {"centres": BASIS, "codewords": CODES, "bits": BITS, "trees": FOREST}.items()
-        for name in config.NESTED
+        for name in ("stochastic", "sgd")
     },
 }

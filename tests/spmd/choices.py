@@ -117,7 +117,7 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     """Data and keys of each choice: every word of the config occurs, most of them several times."""
     z, small, loss = cycle(MOVING), cycle((SMALL, CLASSES)), cycle(("squared", "cross_entropy"))
     pairs = [list(pair) for pair in zip(ACTIVATIONS[::2], ACTIVATIONS[1::2], strict=True)]
-    for activations, sites in product(pairs, ("after", "before", "none")):
+    for activations, sites in product(pairs, ("after", "before", "both", "none")):
         yield SMALL, {"model.activation": activations, "model.sites": sites, "z_step.solver": next(z)}
     for solver in MOVING:
         keys = {"z_step.solver": solver, "model.activation": ["tanh", "softmax", "relu"]}
@@ -201,7 +201,8 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
         WIDE,
         {**joint, "model.sites": ["after", "none", "before"], "model.skips": [[1, 3]], "model.joining": "append"},
     )
-    yield CLASSES, {**joint, "model.loss": "cross_entropy", "parallel.data": "sharded"}
+    moved = {**lagrangian, "penalty.mu0": 1e3}
+    yield CLASSES, {**joint, **moved, "model.loss": "cross_entropy", "parallel.data": "sharded"}
     yield GAPS, {**joint, "loss.missing": True, "parallel.data": "node"}
     yield SMALL, {**lagrangian, "method.acceleration": "joint", **single}
     yield LONG, {**lagrangian, "penalty.gradients": True, "penalty.metric": "variance", **single}
@@ -641,21 +642,21 @@ SIZES = (3, 5, 2)
 """Numbers of ranks."""
 
 
-@cache
-def on_ranks(everywhere: bool) -> dict[int, list[Choice]]:
-    """The choices for each number of ranks: every choice on 5 and on 2 or 3, or enough to hold all pairs.
+def on_ranks(many: str) -> dict[int, list[Choice]]:
+    """The choices for each number of ranks.
 
-    Pairs: of any two words in one choice; of a word and a number of ranks; of a key or a kind of layer and a method, or
-    a place of the data.  And every method, place of the data and number of ranks.
+    many: "all": every choice on 5 and on 2 or 3; "": enough to hold every word, every method, place of the data and
+    number of ranks, and every key or kind of layer with every method and with every place of the data; "pairs": also
+    any two words in one choice, and every word on each number of ranks.
     """
-    if everywhere:
+    if many == "all":
         return {5: list(choices()), 3: list(choices()[1::2]), 2: list(choices()[::2])}
     runs = [(size, choice) for choice in choices() for size in SIZES]
     held = []
     for size, choice in runs:
         of, where = choice.name.split()[1:], (choice.config.method.name, choice.config.parallel.data)
-        held.append({*combinations(of, 2), *product(of, [size]), *product(choice.keys, where)})
-        held[-1].add((*where, size))
+        held.append({*of, (*where, size), *product(choice.keys, where)})
+        held[-1].update([*combinations(of, 2), *product(of, [size])] if many else ())
     found: dict[int, list[Choice]] = {size: [] for size in SIZES}
     for size, choice in (runs[k] for k in cover(held)):
         found[size].append(choice)

@@ -39,7 +39,6 @@ SIZES = (1, 2, 3, 5)
 LARGEST = max(SIZES)
 ITERATIONS = 2
 CHANGED = "sizes"
-EVERYWHERE = "MACMPI_TEST_EVERYWHERE"
 
 
 # --- the method: every registered choice, with the bits of one process ------------------------------------------------
@@ -211,9 +210,22 @@ ALONE: dict[str, dict[str, str]] = {}
 """What one process gives, by the name of the choice."""
 
 
+CHOSEN: dict[int, list[Choice]] = {}
+"""What runs on so many ranks; where some are asked for, each of them.  One rank has only its verbs to be wrong."""
+
+
+def choose_for_all(world: Any) -> None:
+    """Rank 0 makes the choices, which takes some seconds."""
+    mine: dict[int, list[Choice]] = {}
+    if world.rank == 0:
+        many = os.environ.get("MACMPI_TEST_CHOSEN", "")
+        mine = {size: list(choices()) for size in NODES} if SOME in os.environ else on_ranks(many)
+    CHOSEN.update(world.bcast(mine))
+
+
 def run_alone(world: Any) -> None:
     """Every choice that runs, in one process, each on one rank: waiting for each other leaves the cores free."""
-    taken = {choice.name: choice for size in NODES for choice in chosen(size)}
+    taken = {choice.name: choice for chosen in CHOSEN.values() for choice in chosen}
     mine = {name: bits(taken[name].plan(1), taken[name], Team()) for name in sorted(taken)[world.rank :: world.size]}
     others = world.Ibarrier()
     while not others.Test():
@@ -222,21 +234,14 @@ def run_alone(world: Any) -> None:
         ALONE.update(part)
 
 
-def chosen(size: int) -> list[Choice]:
-    """What runs on so many ranks; where some are asked for, each of them.  One rank has only its verbs to be wrong."""
-    if SOME in os.environ:
-        return list(choices()) if size > 1 else []
-    return on_ranks(EVERYWHERE in os.environ).get(size, [])
-
-
 def check_method(team: MPITeam) -> dict[str, str]:
     """Verdicts of this rank."""
     verdicts = {}
-    for choice in chosen(team.size):
-        alone = ALONE[choice.name]
-        together = bits(choice.plan(team.size), choice, team)
+    for choice in CHOSEN.get(team.size, []):
+        alone, plan = ALONE[choice.name], choice.plan(team.size)
+        together = bits(plan, choice, team)
         wrong = [stage for stage in alone if alone[stage] != together[stage]]
-        stages = [b for stage, b in alone.items() if stage != "postprocessing" or choice.plan(1).chain.sites]
+        stages = [b for stage, b in alone.items() if stage != "postprocessing" or plan.chain.sites]
         moved = len(set(stages)) == len(stages)
         if choice.config.selection.criterion != "none" and CHANGED not in alone:
             moved = False
@@ -460,6 +465,7 @@ def main() -> None:
     try:
         # Splitting waits with a busy core, so it comes first.
         parts = [world.Split(0 if world.rank < size else undefined, world.rank) for size in SIZES]
+        choose_for_all(world)
         run_alone(world)
         for part in parts:
             if part != team._mpi.COMM_NULL:

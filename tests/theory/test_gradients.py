@@ -133,10 +133,13 @@ def run(mac: Mac, state: State, iterations: int) -> list[dict[str, float]]:
         errors, before = mac.evaluate(state), state.history.e1_val
         state.note_validation(errors.validation)
         decision = schedule.decide(Progress(state.iteration, state.mu, before, **state.history.progress(errors)))
+        assert errors.gradients is not None
         if decision.mu != state.mu or decision.stop == "converged":
-            assert errors.gradients is not None
             tau = schedule.tolerance_at(state.mu, state.history.multipliers_norm)
             rows.append({"mu": state.mu, "tau": tau, **errors.gradients._asdict()})
+        if decision.multipliers:
+            mac.move_multipliers(state)
+            state.history.reference = errors.gradients.lacking
         state.mu = decision.mu
         if decision.stop:
             break

@@ -15,6 +15,7 @@ from theory.nets import (
     forms,
     layers,
     method,
+    multipliers,
     of_sites,
     ridge,
     slopes,
@@ -22,6 +23,8 @@ from theory.nets import (
     work,
 )
 from theory.problems import z_problem
+from theory.test_appendix_path import nested_gradient
+from theory.test_gradients import run
 from theory.test_point_weights import COUNTS, assert_near, both
 
 from macmpi.half_steps.errors import gradients_of
@@ -38,6 +41,7 @@ NETS: dict[str, dict[str, Any]] = {
     "before": {"hidden": (3, 2), "sites": "before", "ridge_scale": "objective"},
     "mixed": {"hidden": (2, 2, 2), "sites": ["before", "none", "after"], "activation": ["tanh", "sigmoid", "tanh"]},
     "one site": {"hidden": (4,)},
+    "both": {"hidden": (3, 2), "sites": ["both", "after"]},
     "softmax": {"hidden": (3, 2), "activation": ["softmax", "sigmoid"], "metric": "variance"},
     "a metric": {"hidden": (3, 2), "sites": "before", "metric": "curvature", "targets": 1},
     "augmented": {"hidden": (3, 2), **AUGMENTED},
@@ -133,7 +137,7 @@ def test_with_the_maps_curvature_the_product_is_the_hessian_along_the_models_coo
 
     h = 1e-4
     expected = T.T @ (gradient(h) - gradient(-h)) / (2.0 * h) + ridge_matrix(joint, state) @ step
-    plain, found = (system._product(step, share) for share in (0.0, 1e-5))
+    plain, found = (system._product(step, share) for share in (0.0, 1e-8))
     assert_allclose(found, expected, rtol=0.0, atol=1e-6 * np.abs(expected).max())
     assert np.abs(found - plain).max() > 1e-2 * np.abs(expected).max()
 
@@ -196,3 +200,19 @@ def test_the_gradient_of_e1_and_what_multipliers_lack_fall_as_one_over_mu(path: 
     assert rows[1e6].nested < 1e-5 * rows[1.0].nested
     assert rows[1e6].lacking < 1e-3
     assert steps < 80
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_with_multipliers_a_mu_that_stays_reaches_what_the_penalty_reaches_as_it_grows(path: str) -> None:
+    """grad E1, by backpropagation, is 0 to nine digits, and the multipliers are those of the net by its Jacobians."""
+    keys = {"activation": "tanh", "n": 20, "d": 2, "targets": 2, "ridge": 0.3, "ridge_scale": "objective"}
+    follow = {"stop": "gradient", "mu0": 1.0, "factor": 10.0, "decay": 0.1, "mu_max": 1e8, "max_iterations": 300}
+    mac = joint_of(method(**keys, **follow, **AUGMENTED, **PATHS[path]))
+    state: State[Any] = started(mac, wide=1.0)
+    state.mu, begun = 1.0, np.linalg.norm(np.hstack(multipliers(mac, state)))
+    run(mac, state, 300)
+    assert state.mu <= 1e4
+    assert np.linalg.norm(nested_gradient(mac, state)) < 1e-8 * begun
+    mac.parts.feasible(state)
+    expected = np.hstack(multipliers(mac, state))
+    assert np.linalg.norm(state.own.multipliers - expected) < 1e-6 * np.linalg.norm(expected)

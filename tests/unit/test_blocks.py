@@ -15,10 +15,12 @@ from targets import wanted_of
 from unit.test_shards import loaded, together, write
 
 from macmpi import UsageError
-from macmpi.config import Data
+from macmpi.config import Config, Data, Parallel
 from macmpi.data import loading
-from macmpi.data.reading import InFile, npy_rows
+from macmpi.data.gathered import with_loss
+from macmpi.data.reading import InFile, npy_rows, read_file, whole
 from macmpi.parallel.rows import Converted
+from macmpi.predict import read_points
 from macmpi.reductions import LazyRows
 
 N, D = 907, 5
@@ -97,6 +99,50 @@ def test_rows_have_the_bits_of_those_read_whole(of: str, in_file: bool, ranks: i
         assert_array_equal(part.scaling_x.scale, whole.scaling_x.scale)
         if whole.autoencoder:
             assert part.Y is part.X
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("of", FORMATS)
+def test_what_targets_are_is_decided_alike_wherever_their_rows_lie(of: str, tmp_path: Path) -> None:
+    config, found = Config(data=FORMATS[of](tmp_path, BYTES)), list[Any]()
+    for place in ("replicated", "sharded"):
+        try:
+            found.append(with_loss(replace(config, parallel=Parallel(data=place)))[1])
+        except UsageError as error:
+            found.append(str(error))
+    assert found[0] == found[1] and found[0]
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("kind", ["nc", "2.zarr", "3.zarr"])
+@pytest.mark.filterwarnings("ignore:Consolidated metadata")
+def test_what_xarray_writes_is_read_as_xarray_reads_it(kind: str, packed: bool, tmp_path: Path) -> None:
+    """netCDF and Zarr: numbers that are missing, and those that are kept as integers with a scale and an offset."""
+    xarray, path = pytest.importorskip("xarray"), tmp_path / f"points.{kind}"
+    made = xarray.Dataset({"X": (("point", "column"), np.where(LABELS[:, None] > 0, HALVES, np.nan))})
+    packing = {"dtype": "i2", "scale_factor": 0.001, "add_offset": 1.0, "_FillValue": -32768}
+    encoding = {"X": packing} if packed else {}
+    if kind == "nc":
+        made.to_netcdf(path, engine="h5netcdf", encoding=encoding)
+    else:
+        made.to_zarr(path, zarr_format=int(kind[0]), encoding=encoding)
+    with xarray.open_dataset(path, engine="h5netcdf" if kind == "nc" else "zarr") as file:
+        read = file.X.to_numpy()
+    found, (rows,) = read_points(path, "X", []), read_file(path, ("X",), unread=True).values()
+    assert_array_equal(whole(rows), found)
+    assert np.isnan(found).sum() == (LABELS == 0).sum() * D
+    np.testing.assert_allclose(found, read, rtol=1e-5 if packed else 0.0)
+
+
+@pytest.mark.parametrize(("name", "said"), [("x.nc", "nccopy -k nc4"), ("x.zarr", "a group that holds an array X")])
+def test_a_kind_of_file_that_is_not_read_is_named(name: str, said: str, tmp_path: Path) -> None:
+    if name == "x.zarr":
+        pytest.importorskip("zarr").save_array(tmp_path / name, HALVES)
+    else:
+        (tmp_path / name).write_bytes(b"CDF\x01" + bytes(60))
+    with pytest.raises(UsageError, match=said):
+        read_file(tmp_path / name, ("X",))
 
 
 @pytest.mark.parametrize("of", ["of_h5", "of_chunks", "of_npy", "of_parquet", "of_zarr"])

@@ -431,7 +431,7 @@ def configs(draw: st.DrawFn, text: st.SearchStrategy[str]) -> dict[str, Any]:
         "selection.epsilon2": st.lists(st.floats(1e-300, 1e300), max_size=3),
         "selection.widths": st.lists(st.one_of(st.floats(1e-9, 1e9), st.lists(st.floats(1e-9, 1e9))), max_size=3),
         "selection.ridges": st.lists(st.floats(0.0, 1e12), max_size=3),
-        "model.sites": st.sampled_from(["after", "before", "none"]),
+        "model.sites": st.sampled_from(["after", "before", "both", "none"]),
         "start.range": st.floats(1e-6, 1e6),
         "start.gradient_step": st.booleans(),
         "penalty.mu0": st.just(mu0),

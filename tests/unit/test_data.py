@@ -33,7 +33,7 @@ often = settings(deadline=None, derandomize=True, database=None, max_examples=60
 Write = Callable[..., Path]
 
 
-@pytest.fixture(params=[".npz", ".h5", ".hdf5"])
+@pytest.fixture(params=[".npz", ".h5", ".nc"])
 def write(request: pytest.FixtureRequest, tmp_path: Path) -> Write:
     """Writes arrays to a file of each format."""
 
@@ -464,7 +464,7 @@ def test_files_that_are_not_there_or_not_data(tmp_path: Path) -> None:
     assert str((tmp_path / "nowhere.h5").resolve()) in refusal(of(tmp_path / "nowhere.h5"))
     for name in ("points.txt", "digit", ""):
         text = refusal(Data(source=name))
-        assert f'"{name}" is neither "digits", "usps", "usps-large", "coil" nor an .h5, .hdf5 or .npz file' in text
+        assert f'"{name}" is neither "digits", "usps", "usps-large", "coil" nor an .h5, .hdf5, .nc or .npz file' in text
 
 
 def damaged_files(folder: Path, random: np.random.Generator) -> dict[str, bytes]:

@@ -39,6 +39,12 @@ DEEP: list[Found] = [
 ]
 """A linear model, and two ways of training a deep net."""
 
+GRID = [
+    {"batch": batch, "rate": rate, "E1_train": e, "E1_val": e, "epochs": 3}
+    for batch, rate, e in ((1, 0.1, 9.0), (1, 1.0, None), (20, 0.1, 7.0), (20, 1.0, 8.0))
+]
+"""As run/bench/sgd_grid.py writes them."""
+
 PATH_KEYS = ("gradient_E_Q", "gradient_E1", "multipliers_lack", "constraint")
 
 
@@ -94,6 +100,17 @@ SHAPES = [
     ["wide", "E1 validation 0.7 (the lowest of A)", "4.00 s", "A 9.00 s (2.2)", "> 9 s (> 2.2)"],
     ["wide", "E1 validation 0.8 (the lowest of B, from MAC's start)", "3.00 s", "A 8.00 s (2.7)", "B 7.00 s (2.3)"],
 ]
+BESIDE = [
+    ["net, error", "stochastic MAC", "A", "B"],
+    ["---"] * 4,
+    ["printed before", "1.00 s", "2.00 s", "-"],
+    ["net, error", "stochastic MAC", "A", "B"],
+    ["---"] * 4,
+    ["n, train 5", "2.00 s on 2, 1.00 s on 4", "9.00 s (threads, 100, 9.0)", "> 8.00 s (> 8.0)"],
+    ["n, validation 4 (the lowest of A)", "2.00 s", "1.50 s (one core, 100, 0.8)", "never"],
+    ["n, validation 3 (the lowest of B)", "never: 3.1 at best", "-", "7.00 s"],
+]
+"""As run/bench/compare.py family and machine print them."""
 
 
 def outcome(step: Step, random: np.random.Generator) -> Found:
@@ -108,8 +125,10 @@ def outcome(step: Step, random: np.random.Generator) -> Found:
     sizes = [{"points": n, "method": m, "seconds": [3.0, 0.5], "memory": "1 MB"} for m in "ab" for n in (10, 1000)]
     rows = sizes if "growth.py" in step.command[0] else HASHES if "hashing.py" in step.command[0] else timings
     rows = DEEP if "deep.py" in step.command[0] else rows
+    rows = GRID if "sgd_grid.py" in step.command[0] else rows
     if "compare.py" in step.command[0]:
-        rows = SHAPES if "shapes" in step.command else RIVALS
+        own = {"shapes": SHAPES, "family": BESIDE, "machine": BESIDE}
+        rows = next((found for study, found in own.items() if study in step.command), RIVALS)
     return {
         **{
             "command": " ".join(("python", *step.command)),
@@ -177,6 +196,23 @@ def test_the_page_begins_with_how_many_times_faster_in_three_sentences(monkeypat
     text = short(monkeypatch, missed)
     assert "On the wide a rival's validation error is lower" in text
     assert "A 0.7; MAC 0.75 |" in text
+
+
+def test_the_best_of_a_grid_is_said() -> None:
+    made = next(b for b in paper.BENCHMARKS if b.name == "sgd")
+    text = " ".join(paper_page.page({"sgd": made_up(made)}).split())
+    assert "best are 20 points and 0.1." in text
+    assert "| 1 | 9.00 / 9.00 | diverged |" in text
+
+
+@pytest.mark.parametrize("name", ["family", "machine"])
+def test_where_a_rival_is_sooner_is_said(name: str) -> None:
+    made = next(b for b in results.BENCHMARKS if b.name == name)
+    text = " ".join(results_page.page({name: made_up(made)}).split())
+    assert "printed before" not in text
+    assert "A rival is sooner than stochastic MAC at n, validation 4 (the lowest of A): A after 1.5 s (2 s);" in text
+    assert "n, validation 3 (the lowest of B): B after 7 s (never)" in text
+    assert "n, train 5" not in text.split("A rival is sooner")[1]
 
 
 @pytest.mark.parametrize("module", PAGES, ids=lambda module: module.__name__)

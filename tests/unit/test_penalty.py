@@ -16,14 +16,14 @@ from macmpi import NumericalError
 from macmpi.config import Config, Method, Model, Penalty
 from macmpi.nets.losses import LOSSES
 from macmpi.plan.choices import schedule_of, shaping_of
-from macmpi.plan.resolved import AugmentedLagrangian, Decision, Patient, Progress, Quadratic, Shaping
+from macmpi.plan.resolved import Decision, Patient, Progress, Quadratic, Shaping, Stationary
 from macmpi.solvers.w_problem import Restraint
 from macmpi.state import Record, State
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=200)
 ERRORS = st.floats(1e-6, 1e6)
 SCHEDULE = Quadratic(mu0=1.0, factor=10.0, mu_max=1e4, tolerance=0.01, max_iterations=100)
-LAGRANGIAN = AugmentedLagrangian(mu0=1.0, factor=10.0, mu_max=1e4, tolerance=0.01, max_iterations=100, enough=0.5)
+LAGRANGIAN = replace(SCHEDULE, multipliers=True, enough=0.5)
 
 
 # --- ridge ------------------------------------------------------------------------------------------------------------
@@ -172,6 +172,27 @@ def test_the_moves_are_a_geometric_series_or_mu_grows(steps: list[tuple[float, f
         if decision.stop:
             break
     assert sum(moves) <= 2.0 * (moves or [0.0])[0] * (1.0 + 1e-12)
+
+
+@often
+@given(gradient=ERRORS, lacking=CONSTRAINTS, lacked=CONSTRAINTS, mu=st.sampled_from([1.0, 10.0, 1e4]))
+def test_on_a_path_of_gradients_multipliers_come_nearer_by_as_much_as_at_the_next_mu_or_mu_grows(
+    gradient: float, lacking: float, lacked: float, mu: float
+) -> None:
+    """No nearer than 1e-4, as at mu_max, where the run ends; tau_k falls with what they lacked."""
+    schedule = Stationary(1.0, 10.0, 1e4, 0.01, 100, multipliers=True, decay=0.1)
+    tau = 0.1 * min(1.0 / mu, 0.1 * lacked) * 3.0
+    known = {"gradient": gradient, "lacking": lacking, "reference": lacked, "multipliers": 3.0}
+    decision = schedule.decide(Progress(5, mu, 2.0, 2.0, **known))
+    if gradient > tau * (1.0 + 1e-9):
+        assert decision == Decision(mu, None)
+    elif gradient < tau * (1.0 - 1e-9):
+        if lacking <= 1e-4 * (1.0 + 1e-9):
+            assert decision.stop == "converged"
+        elif lacking <= 0.1 * min(lacked, 1.0):
+            assert decision == Decision(mu, None, multipliers=True)
+        else:
+            assert decision == (Decision(mu, "converged") if mu == 1e4 else Decision(10.0 * mu, None))
 
 
 def test_a_run_with_patience_ends_once_the_error_has_not_been_lower_for_so_many_iterations() -> None:

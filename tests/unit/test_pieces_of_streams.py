@@ -172,6 +172,7 @@ def test_a_piece_that_does_not_fit_is_refused_in_one_message() -> None:
         ("classes is read of a stream alone", {"X": X, "Y": text, "classes": ["p", "q"]}),
         ("two or more are needed", {"batches": [(X, text)], "classes": ["p"]}),
         ("batches: there is none", {"batches": []}),
+        (r"batches: one is a list of arrays.* map\(tuple, batches\)", {"batches": [[np.ones((4, 3)), np.ones(4)]]}),
         ("an iterable", {"batches": 3}),
         ("leave X and output out", {"batches": [X], "X": X}),
         ("in one place", {"batches": [(X, text)], "Y": "y"}),

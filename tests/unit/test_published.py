@@ -20,13 +20,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 import macmpi
+from macmpi.sklearn import MACAutoencoder, MACClassifier, MACRegressor
 
 X = np.zeros((8, 3))
-model = macmpi.fit(X, np.zeros(8), ranks=2, seed=1, config={"run.max_iterations": 1})
+
+
+def ends(record: dict[str, object]) -> bool:
+    return record["phase"] == "iteration"
+
+
+model = macmpi.fit(X, np.zeros(8), ranks=2, seed=1, config={"run.max_iterations": 1}, callback=ends)
 macmpi.save(model, "model.h5")
 again: macmpi.Model = macmpi.load("model.h5")
 codes: NDArray[np.float64] = again.encode(X)
 images: NDArray[np.float64] = again.decode(codes)
+again = macmpi.fit(batches=[(X, np.zeros(8))], start=again, hidden=[4], layers=["tanh"], output="run", overwrite=True)
+errors: list[float] = [record["E1_val"] for record in again.history]
+ended: str = again.card.training.ended if again.card is not None else ""
+fitted: MACRegressor = MACRegressor(hidden=[4], max_iter=3).fit(X, np.zeros(8), sample_weight=np.ones(8))
+predicted: NDArray[np.float64] = fitted.predict(X)
+shares: NDArray[np.float64] = MACClassifier(class_weight="balanced").fit(X, np.arange(8) % 2).predict_proba(X)
+codes = MACAutoencoder(random_state=0).fit(X).transform(X)
+inside: macmpi.Model = fitted.model_
 try:
     again.predict(X)
 except macmpi.UsageError as error:
@@ -46,9 +61,9 @@ def mypy(folder: Path, text: str) -> str:
 @pytest.mark.long
 def test_a_users_file_is_checked_by_the_types_of_the_package(tmp_path: Path) -> None:
     assert [line for line in mypy(tmp_path, USER).splitlines() if line.startswith("user.py")] == []
-    wrong = mypy(tmp_path, f"{USER}\nmacmpi.load(3)\nagain.predict()\nmacmpi.fit(X, ranks='2')\n")
+    wrong = mypy(tmp_path, f"{USER}\nmacmpi.load(3)\nagain.predict()\nmacmpi.fit(X, ranks='2')\nfitted.predict()\n")
     kinds = [re.findall(r"\[([a-z-]+)\]$", line)[0] for line in wrong.splitlines() if line.startswith("user.py")]
-    assert kinds == ["arg-type", "call-arg", "arg-type"]
+    assert kinds == ["arg-type", "call-arg", "arg-type", "call-arg"]
 
 
 def test_a_version_is_the_same_wherever_it_stands() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -88,7 +89,9 @@ def test_sparse_rows_are_what_their_dense_ones_are() -> None:
     (A, B), C, V = rows("sparse"), RANDOM.normal(size=(H, N)), RANDOM.normal(size=(H, D))
     dense = np.asarray(A)
     np.testing.assert_allclose(A.times(B), dense @ np.asarray(B).T, atol=1e-12)
-    np.testing.assert_allclose(A.combined(C), C @ dense, atol=1e-12)
+    combined = np.empty((H, D))
+    A.combine(C, combined)
+    np.testing.assert_allclose(combined, C @ dense, atol=1e-12)
     np.testing.assert_allclose(A.applied(V), V @ dense.T, atol=1e-12)
     np.testing.assert_allclose(A[2:5], dense[2:5])
 
@@ -147,6 +150,32 @@ def test_sparse_and_dense_inputs_give_one_model() -> None:
     np.testing.assert_allclose(one.predict(X), one.predict(X.toarray()), rtol=1e-12)
     pairs = [macmpi.fit(A[:9], y[:9], validation=(B[9:], y[9:]), **keys) for A, B in ((X, X), (X, X.toarray()))]
     np.testing.assert_allclose(pairs[0].predict(X), pairs[1].predict(X), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("n", [300, 600])
+@pytest.mark.filterwarnings("ignore::macmpi.MacmpiWarning")
+def test_a_fit_of_sparse_rows_takes_a_multiple_of_what_it_holds(n: int) -> None:
+    """Its data, the weights that a model keeps, and a matrix of points by points; never one of points by columns."""
+    D = 32 * n
+    X, y = sparse.random_array((n, D), density=0.013, rng=RANDOM, format="csr"), RANDOM.normal(size=n)
+    macmpi.fit(X[:60], y[:60], hidden=[3], config={"run.max_iterations": 1}, seed=0)  # what is imported once
+    tracemalloc.start()
+    model = macmpi.fit(X, y, hidden=[20], config={"run.max_iterations": 2, "run.refit": True}, seed=0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    kept = sum(flat.nbytes for flat in model.kept.values())
+    assert len(model.kept) == 3
+    assert peak < 2.0 * (X.data.nbytes + X.indices.nbytes + kept + 8 * n * n)
+
+
+def test_weights_of_sparse_columns_take_no_more_than_themselves() -> None:
+    span, _ = Span.of(SparseRows.of(sparse.random_array((20, 20000), density=0.01, rng=RANDOM, format="csr")))
+    W = RANDOM.normal(size=(40, 21))
+    tracemalloc.start()
+    found = span.weights(W)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.2 * found.nbytes
 
 
 def test_numbers_at_one_place_are_added_and_the_given_matrix_stays() -> None:

@@ -93,12 +93,16 @@ class Stochastic(TrainingMethod[StochasticState]):
                 opening.principal_code(chain, code, weights, sample)
         self.team.share_array(flat)  # rank 0's
         state = self._started(flat, sample)
+        del sample  # a copy of points, which need not lie next to the Gram of the inputs
+        self.curvature.begin(state, self.data.X, self.passes.point_weights)
         state.seconds = now() - began
         return state
 
     def start_at(self, weights: Array, gradient_step: bool) -> Running:
         """The given weights (flat), and with a step the output layer fitted to some points.  Collective: yes."""
-        return self._started(weights, self._sample(), gradient_step)
+        state = self._started(weights, self._sample(), gradient_step)
+        self.curvature.begin(state, self.data.X, self.passes.point_weights)
+        return state
 
     def _sample(self) -> opening.Sample:
         return opening.Sample(self.data, self.rows, self.sum, self.parts.in_pieces, self.passes.point_weights)
@@ -115,7 +119,6 @@ class Stochastic(TrainingMethod[StochasticState]):
             else:
                 opening.fit_output(chain, found, loss, sample)
         state.own.average, state.own.step = state.weights.copy(), np.zeros_like(state.weights)
-        self.curvature.begin(state, self.data.X, self.passes.point_weights)
         return state
 
     def begin(self, state: Running) -> None:

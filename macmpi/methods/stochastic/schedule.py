@@ -21,6 +21,7 @@ import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -70,8 +71,8 @@ class Minibatches:
     """
 
     def __init__(self, plan: Plan, own: Mapping[int, Tile]) -> None:
-        self.plan, self.keys, self.own, self._least_part = plan, plan.resolved.stochastic, own, least_part(plan)
-        self._smaller = range(0)
+        self.plan, self.keys, self.own = plan, plan.resolved.stochastic, own
+        self._of_epoch, self._smaller = cache(partial(minibatches_of, plan, least=least_part(plan))), range(0)
         self.iterations = min(self.keys.records, self.of_epoch(0))
         self._orders: tuple[int, dict[int, Array]] = (-1, {})
 
@@ -81,8 +82,7 @@ class Minibatches:
 
     def of_epoch(self, epoch: int) -> int:
         """Minibatches of an epoch.  Every part gives at least a point to each."""
-        grown = min(epoch, self.keys.grow_every) if epoch in self._smaller else epoch
-        return minibatches_of(self.plan, grown, self._least_part)
+        return self._of_epoch(min(epoch, self.keys.grow_every) if epoch in self._smaller else epoch)
 
     def watch(self, errors: Array) -> None:
         """Once the validation error stalls, minibatches have twice their first size at most, until it stalls for good.
