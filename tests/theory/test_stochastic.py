@@ -536,8 +536,8 @@ def test_minibatches_are_smaller_from_a_stall_of_the_validation_error_to_the_nex
     for iteration in range(more):
         minibatches.watch(errors[: iteration + 1])
         begun += [minibatches.of_epoch(iteration // 2)] * (iteration % 2 == 0)
-    first = -(-lowest // 2) + tuned.STALLED
-    second = first + tuned.STALLED_FOR_GOOD
+    first = -(-lowest // 2) + tuned.STALLED[0]
+    second = first + tuned.STALLED[1]
     expected = [5 if first <= epoch < second else count for epoch, count in enumerate(usual)]
     assert max(usual[first:], default=0) < 5
     assert begun == expected[: len(begun)]

@@ -3,7 +3,8 @@
 In the long run a direction counts STRIDE / (1 - momentum) times the minimum along it: nearer minima, and greedier
 momentum, keep to the minibatch at hand.  Larger minibatches fit points that they have not seen less well, and momentum
 makes up for that; they are less noisy too, so that an average need not remember as many of them, and it is less late.
-Yet noise keeps weights from learning the points by heart: minibatches are smaller while the validation error stalls.
+Yet where no ridge does so, the noise keeps an autoencoder from learning points by heart: its minibatches are smaller
+while the validation error stalls.
 
 The ridge is (lambda / 2) ||W||^2 for each point's loss, never on the biases.  It begins at RIDGE_SHARE D / N for D
 columns of X, at most at RIDGE_PRIOR / N, the prior of a weight that is worth about RIDGE_PRIOR points, and falls by
@@ -89,11 +90,12 @@ class Minibatches:
 
         errors: that of the start and of each iteration so far.
         """
-        first = self._stall(errors, tuned.STALLED, 0)
-        self._smaller = range(first, self._stall(errors, tuned.STALLED_FOR_GOOD, first))
+        wait, good = tuned.STALLED
+        first = self._stall(errors, wait, 0)
+        self._smaller = range(first, self._stall(errors, good, first))
 
     def _stall(self, errors: Array, epochs: int, begin: int) -> int:
-        """The first epoch, so many or more behind another, before which as many have not lowered the least error."""
+        """The first epoch from begin + epochs on before which this number of epochs has not lowered the error."""
         wait, lowest = epochs * self.iterations, np.minimum.accumulate(errors)
         stalls = np.flatnonzero(lowest[wait:] == lowest[:-wait]) + wait
         later = stalls[stalls >= begin * self.iterations + wait]
