@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 import sys
 from importlib import import_module
@@ -70,6 +72,16 @@ def test_an_argument_of_several_commands_is_said_once_and_every_row_is_of_a_comm
     assert len({(form, text) for _, form, text, _ in ARGUMENTS}) == len(ARGUMENTS)
     assert WEIGHTS == PREFERRED
     assert all(callable(getattr(Model, action)) for action in ACTIONS)
+
+
+def test_a_command_within_prose_is_one_that_its_parser_takes() -> None:
+    """Single capitals stand for numbers."""
+    told, form = [], re.compile(rf"`(?:[^`]* )?(?:python -m macmpi\.|macmpi )({'|'.join(COMMANDS)}) ([^`>|]+)[^`]*`")
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")):
+        told += form.findall(re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL))
+    assert len(told) > 20
+    for name, words in told:
+        parser_of(name).parse_args(shlex.split(re.sub(r"\b[A-Z]\b", "2", words)))
 
 
 def test_usage_names_the_command_as_it_was_started(monkeypatch: pytest.MonkeyPatch) -> None:

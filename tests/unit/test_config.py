@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampled import examples
 
 from macmpi import UsageError, config, many
 from macmpi.config import Config
 from macmpi.config.reading import known_keys
 from macmpi.config.whole import GONE, changes, differences
 
-often = settings(deadline=None, derandomize=True, database=None, max_examples=80)
+often = examples(80)
 
 NAN, INF, HUGE = float("nan"), float("inf"), 10**400
 NOT_POSITIVE = [0.0, -1.0, True, "1", NAN, INF, -INF, HUGE, [1.0]]
@@ -94,6 +95,7 @@ MISTAKES: dict[str, list[Any]] = {
     "penalty.weights_max": NOT_A_BOUND,
     "z_step.solver": ["Newton", "", 1, ["binary"]],
     "z_step.iterations": NOT_OWN,
+    "z_step.minibatches": NOT_A_COUNT,
     "z_step.relaxation": [2.0, *NOT_POSITIVE],
     "z_step.enumerated": [-1, 21, 1.5, "10"],
     "z_step.cg_iterations": NOT_A_COUNT,

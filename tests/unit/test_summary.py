@@ -14,13 +14,13 @@ from plans import plan_of
 from macmpi.config import NESTED, Config, Method, Model
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
-from macmpi.half_steps.method import COORDINATES, Account
+from macmpi.half_steps.method import COORDINATES, MethodText
 from macmpi.plan.plan import Plan
 from macmpi.state import Errors, MacState, State
 from macmpi.training.end import Best
 from macmpi.training.record import COLUMNS, closing, describe
 
-ACCOUNT = Account("W-step of the segments: closed_form (2)", end="after a test", settled="settled for a test")
+ACCOUNT = MethodText("W-step of the segments: closed_form (2)", end="after a test", settled="settled for a test")
 UNIT = Scaling(np.zeros(6), np.ones(6))
 
 

@@ -16,7 +16,7 @@ import pytest
 from launch.cases import assert_same_content, assert_same_run, snapshot
 from launch.here import run_here
 from launch.launching import Outcome
-from targets import wanted_of
+from targets import rules_of
 from unit.crew import crew
 
 import macmpi
@@ -481,7 +481,7 @@ def test_data_have_one_sum_however_they_are_held(kind: str, seed: int, tmp_path:
             for name, A in held.items():
                 file[name] = A
         config = Data(source=str(tmp_path / "x.h5"), **keys)
-        data, wanted = loading.load(config, wanted_of(labels)), wanted_of(labels, precision="float32")
+        data, wanted = loading.load(config, rules_of(labels)), rules_of(labels, precision="float32")
         found = {data.sha256}
         for count in ranks:
             points = tuple(
