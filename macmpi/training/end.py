@@ -155,7 +155,7 @@ def broken(
     """
     if (found := wrong_places(chain, state.iteration + 1, bad_places(state, first))) is not None:
         return found
-    half, at = "W" if state.position == W_STEP and state.Z.size else "Z", ""
+    half, at = "W" if state.position % 2 == W_STEP and state.Z.size else "Z", ""
     if half == "W" and problem[:1] == ("W",):
         _, segment, tile = problem
         units = "all units" if tile is None else f"units {tile.start} to {tile.stop - 1}"

@@ -11,7 +11,7 @@ FAMILY = (
     "Seconds of one core, from random weights (stochastic MAC's own start is its method's); in brackets how many times "
     "later than stochastic MAC. Shampoo with corrected eigenvalues is the recipe of Distributed Shampoo, K-FAC and "
     "SINGD are the packages kfac-jax and singd; 'adaptive' is kfac-jax's example of an autoencoder. Each is tuned over "
-    "3 to 8 settings by successive halving; those on minibatches are judged by averaged weights."
+    "3 to 9 settings by successive halving; those on minibatches are judged by averaged weights."
 )
 MACHINE = (
     "Seconds by the clock, with all cores. A rival has its best way to use them, its best rate and minibatch: in "
