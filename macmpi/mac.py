@@ -52,30 +52,36 @@ class Mac(TrainingMethod[MacState]):
         state.own.grams = share_on_node(self.team, state.own.grams)
 
     def sweep(self, state: State[MacState], pause: Pause = never) -> bool:
-        """One iteration: a Z-step, then a W-step.  Collective: yes."""
-        if state.position == Z_STEP:
-            self.z_step(state)
-            if pause():
-                return False
-        self.w_step(state)
+        """One iteration: a Z-step, then a W-step, of each minibatch in turn; it may end in the first of them alone.
+
+        Collective: yes.
+        """
+        for _ in range(state.position // 2, self.plan.resolved.minibatches):
+            if state.position % 2 == Z_STEP:
+                self.z_step(state)
+                if state.position == W_STEP and pause():
+                    return False
+            self.w_step(state)
         state.completed()
         return True
 
     def z_step(self, state: State[MacState]) -> None:
         """Solves eq. (4) for each point: own tiles, then Allgatherv of the coordinates, at the end of `writing`.
 
-        What all points share, a preconditioner, is made from a sample of them.  Collective: yes.
+        Points of other minibatches keep the coordinates that they have.  What all points share, a preconditioner, is
+        made from a sample of them.  Collective: yes.
         """
         parts, solver = self.parts, self.plan.resolved.z_solver
+        minibatch = state.position // 2, self.plan.resolved.minibatches
         if self.plan.chain.sites:
             with self.clock("z"), located("Z", parts.points.sample):
                 given = prepare_z(parts, state)
                 shared = solver.prepare(z_problem(given, parts.points.sample), parts.points.average)
             with parts.points.writing(state.Z), self.clock("z"):
-                for tile in self.plan.work.train.tiles_of(self.team.rank):
-                    with located("Z", tile.rows):
-                        state.Z[tile.rows] = solver.solve(z_problem(given, tile.rows), shared).Z
-        state.position = W_STEP
+                for rows in self.plan.work.train.minibatch(self.team.rank, *minibatch):
+                    with located("Z", rows):
+                        state.Z[rows] = solver.solve(z_problem(given, rows), shared).Z
+        state.position |= W_STEP
 
     def w_step(self, state: State[MacState]) -> None:
         """Solves one regression a unit: own tiles of units, then Allgatherv of the weights.  Collective: yes.
@@ -89,7 +95,7 @@ class Mac(TrainingMethod[MacState]):
         solve(parts, plan.work.w_step, state)
         solve(parts, plan.work.trailing_layers, state)
         keep_better(parts, before, state)
-        state.position = Z_STEP
+        state.position = (state.position // 2 + 1) % plan.resolved.minibatches * 2
 
     def move_multipliers(self, state: State[MacState]) -> None:
         """lambda_k <- lambda_k - M_k (z_k - f_k(z_{k-1})), bounded: own points, then Allgatherv.  Collective: yes.

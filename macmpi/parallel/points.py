@@ -79,6 +79,12 @@ class PointPartition:
     def tiles_of(self, rank: int) -> list[Tile]:
         return [tile for _, block in self.blocks_of(rank) for tile in block]
 
+    def minibatch(self, rank: int, first: int, apart: int) -> list[slice]:
+        """Gives, tile by tile, a rank's rows among every `apart`-th of all points, from the first on."""
+        begin = first - self.held(rank).start
+        found = [slice(t.start + (begin - t.start) % apart, t.stop, apart) for t in self.tiles_of(rank)]
+        return [rows for rows in found if rows.start < rows.stop]
+
     def gathered(self, rows: Rows, numbers: Array, team: Team) -> Array:
         """The rows of some points, by number, on every rank: those that it holds, or else each rank's of its own.
 

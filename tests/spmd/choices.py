@@ -156,7 +156,8 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
         WIDE,
         {"z_step.iterations": 2, "z_step.relaxation": 1.0, "w_step.relaxation": 1.5, "start.gradient_step": False},
     )
-    yield WIDE, {"w_step.cg_iterations": 5}
+    yield WIDE, {"w_step.cg_iterations": 5, "z_step.minibatches": 2}
+    yield LONG, {"z_step.minibatches": 3, "parallel.data": "sharded", "method.acceleration": "momentum"}
     rounded = {"w_step.cg_precision": "single", "z_step.cg_precision": "single"}
     yield WIDE, rounded
     yield LONG, {**rounded, "w_step.iterations": 2}

@@ -95,6 +95,7 @@ MISTAKES: dict[str, list[Any]] = {
     "penalty.weights_max": NOT_A_BOUND,
     "z_step.solver": ["Newton", "", 1, ["binary"]],
     "z_step.iterations": NOT_OWN,
+    "z_step.minibatches": NOT_A_COUNT,
     "z_step.relaxation": [2.0, *NOT_POSITIVE],
     "z_step.enumerated": [-1, 21, 1.5, "10"],
     "z_step.cg_iterations": NOT_A_COUNT,
