@@ -69,7 +69,7 @@ def study(name: str, quick: bool = False) -> Study:
         return Contender(label, candidates[:1] if quick else candidates, rungs, 1, 1)
 
     rivals = [
-        rival(SHAMPOO, "shampoo", lr=(1e-3, 3e-3), batch=(first,), beta2=(0.95, 0.99), every=net.every, **AVERAGED),
+        rival(SHAMPOO, "shampoo", lr=(3e-3, 6e-3), batch=(first,), beta2=(0.9, 0.95), every=net.every, **AVERAGED),
         rival(KFAC, "kfac", lr=(0.1, 0.2, 0.4), momentum=(0.9,), damping=STIFF, batch=(2 * size,), **AVERAGED),
         rival(SINGD, "singd", lr=(3e-3, 1e-2, 3e-2), batch=(size,), damping=(1e-3, 1e-2), **AVERAGED),
     ]
