@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from macmpi.half_steps.method import FLAT, SETTLED, STILL, Account, TrainingMethod
+from macmpi.half_steps.method import FLAT, SETTLED, STILL, MethodText, TrainingMethod
 from macmpi.half_steps.problems import prepare_z, z_inputs, z_problem
 from macmpi.half_steps.w_step import fit, keep_better, located, solve, words
 from macmpi.nets.losses import times
@@ -33,11 +33,11 @@ class Mac(TrainingMethod[MacState]):
     """MAC as a Method: begin, start, sweep, move_multipliers, evaluate, finish.  Collective: where a method says so."""
 
     @property
-    def account(self) -> Account:
-        """The account of the run: the W-solver of each segment, and when full MAC has settled.  Collective: no."""
+    def text(self) -> MethodText:
+        """Says of the run: the W-solver of each segment, and when full MAC has settled.  Collective: no."""
         schedule = self.plan.resolved.schedule
         settled = FLAT if schedule.patience else STILL if schedule.discrete else SETTLED
-        return Account(words(self.plan), settled=settled)
+        return MethodText(words(self.plan), settled=settled)
 
     def new_record(self, state: State[MacState]) -> MacState:
         """The record of a first State as it is.  Collective: no."""
@@ -52,30 +52,36 @@ class Mac(TrainingMethod[MacState]):
         state.own.grams = share_on_node(self.team, state.own.grams)
 
     def sweep(self, state: State[MacState], pause: Pause = never) -> bool:
-        """One iteration: a Z-step, then a W-step.  Collective: yes."""
-        if state.position == Z_STEP:
-            self.z_step(state)
-            if pause():
-                return False
-        self.w_step(state)
+        """One iteration: a Z-step, then a W-step, of each minibatch in turn; it may end in the first of them alone.
+
+        Collective: yes.
+        """
+        for _ in range(state.position // 2, self.plan.resolved.minibatches):
+            if state.position % 2 == Z_STEP:
+                self.z_step(state)
+                if state.position == W_STEP and pause():
+                    return False
+            self.w_step(state)
         state.completed()
         return True
 
     def z_step(self, state: State[MacState]) -> None:
         """Solves eq. (4) for each point: own tiles, then Allgatherv of the coordinates, at the end of `writing`.
 
-        What all points share, a preconditioner, is made from a sample of them.  Collective: yes.
+        Points of other minibatches keep the coordinates that they have.  What all points share, a preconditioner, is
+        made from a sample of them.  Collective: yes.
         """
         parts, solver = self.parts, self.plan.resolved.z_solver
+        minibatch = state.position // 2, self.plan.resolved.minibatches
         if self.plan.chain.sites:
             with self.clock("z"), located("Z", parts.points.sample):
                 given = prepare_z(parts, state)
                 shared = solver.prepare(z_problem(given, parts.points.sample), parts.points.average)
             with parts.points.writing(state.Z), self.clock("z"):
-                for tile in self.plan.work.train.tiles_of(self.team.rank):
-                    with located("Z", tile.rows):
-                        state.Z[tile.rows] = solver.solve(z_problem(given, tile.rows), shared).Z
-        state.position = W_STEP
+                for rows in self.plan.work.train.minibatch(self.team.rank, *minibatch):
+                    with located("Z", rows):
+                        state.Z[rows] = solver.solve(z_problem(given, rows), shared).Z
+        state.position |= W_STEP
 
     def w_step(self, state: State[MacState]) -> None:
         """Solves one regression a unit: own tiles of units, then Allgatherv of the weights.  Collective: yes.
@@ -89,7 +95,7 @@ class Mac(TrainingMethod[MacState]):
         solve(parts, plan.work.w_step, state)
         solve(parts, plan.work.trailing_layers, state)
         keep_better(parts, before, state)
-        state.position = Z_STEP
+        state.position = (state.position // 2 + 1) % plan.resolved.minibatches * 2
 
     def move_multipliers(self, state: State[MacState]) -> None:
         """lambda_k <- lambda_k - M_k (z_k - f_k(z_{k-1})), bounded: own points, then Allgatherv.  Collective: yes.

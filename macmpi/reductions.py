@@ -96,10 +96,8 @@ def sum_over(chunks: Sequence[slice]) -> OverPoints:
 Make = Callable[[int], Array]
 
 
-class InPieces:
-    """A matrix made block by block, and what is decided by numbers: on this rank alone, the reference for ranks that
-    share the work.
-    """
+class SharedMatrix:
+    """Makes a matrix block by block on this rank alone, which is the reference for ranks that share the work."""
 
     def matrix(self, rows: int, columns: int) -> Array:
         """Makes a float64 matrix that may hold anything.  Collective: where ranks share the work."""
@@ -117,10 +115,10 @@ class InPieces:
         """All rows of a matrix: make(i) gives those of runs[i].  Collective: where ranks share the work."""
         return np.concatenate([make(i) for i in range(len(runs))])
 
-    def agreed(self, found: Array) -> Array:
-        """Gives every rank, in place, what the first has found: before all decide by it which sum comes next.
+    def from_rank0(self, found: Array) -> Array:
+        """Gives every rank, in place, the numbers of rank 0, before all decide by them which sum comes next.
 
-        Processors may round it in different ways.  Collective: where ranks share the work.
+        Processors of unlike kinds round them in different ways.  Collective: where ranks share the work.
         """
         return found
 
@@ -129,4 +127,4 @@ class InPieces:
         return failed
 
 
-ALONE = InPieces()
+ALONE = SharedMatrix()

@@ -13,8 +13,8 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import hypothesis  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
+import sampled  # noqa: E402
 import threadpoolctl  # noqa: E402
-from sampled import few  # noqa: E402
 
 threadpoolctl.threadpool_limits(1)  # a plugin of pytest, as zarr's, may have imported NumPy by now
 
@@ -29,6 +29,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cases", choices=["few", "others", "all"], default="few", help=words)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    sampled.THOROUGH = config.getoption("cases") != "few"
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     folder = Path(os.environ.get("MACMPI_DATA", "data"))
     for mark, name in (("usps", "usps.h5"), ("coil", "coil20.h5")):
@@ -38,10 +42,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 if mark in item.keywords:
                     item.add_marker(skip)
     if (cases := config.getoption("cases")) != "all":
-        taken = few(items)
-        left_out = [item for item in items if (item in taken) is (cases == "others")]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if (item in taken) is (cases == "few")]
+        few = sampled.few(items)
+        taken = few if cases == "few" else {item for item in items if item not in few or sampled.is_drawn(item)}
+        config.hook.pytest_deselected(items=[item for item in items if item not in taken])
+        items[:] = [item for item in items if item in taken]
 
 
 @pytest.fixture

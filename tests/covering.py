@@ -1,10 +1,25 @@
-"""Selections: of a grid of parameters every two values of two of them, of sets those that together hold everything."""
+"""Selections: of a grid of parameters every two values of two of them, of sets those that together hold everything.
+
+And fixtures that are each of some values in turn.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
+
+import pytest
+
+
+def each(values: Iterable[Any], ids: Callable[[Any], str] | None = None) -> Any:
+    """Makes a fixture that is one of the values in each test that takes it."""
+
+    @pytest.fixture(params=values, ids=ids)
+    def value(request: pytest.FixtureRequest) -> Any:
+        return request.param
+
+    return value
 
 
 def covering(*parameters: Iterable[Any]) -> list[tuple[Any, ...]]:

@@ -1,4 +1,7 @@
-"""Few cases of each test: what `make test` runs, where `make test-thorough` runs the others."""
+"""Few cases of each test: what `make test` runs, where `make test-thorough` runs the others.
+
+And a third of the examples that hypothesis draws for a law, where `make test-thorough` draws all.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,24 @@ from typing import Any
 
 import pytest
 from covering import cover
+from hypothesis import settings
+
+THOROUGH = False
+"""Laws are tried on all of their examples; conftest.py says so before tests are collected."""
 
 CASES = 4
 PLACES = ("contracts", "theory", "unit")
 """Folders whose tests are laws over many cases; a launch has none too many."""
+
+
+def examples(count: int) -> settings:
+    """Settings of a law that hypothesis tries on so many examples, the same ones every time."""
+    return settings(derandomize=True, database=None, deadline=None, max_examples=count if THOROUGH else count // 3)
+
+
+def is_drawn(item: pytest.Item) -> bool:
+    """Its examples are drawn by hypothesis."""
+    return hasattr(getattr(item, "obj", None), "hypothesis")
 
 
 def few(items: Sequence[pytest.Item]) -> set[pytest.Item]:

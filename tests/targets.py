@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from macmpi.data.dataset import NUMBERS, Wanted
+from macmpi.data.dataset import NUMBERS, TargetRules
 from macmpi.nets.losses import LOSSES, Loss
 from macmpi.typing import Array
 
-CLASSES = Wanted(LOSSES["cross_entropy"])
+CLASSES = TargetRules(LOSSES["cross_entropy"])
 """A classifier asks this of its data."""
 
 
-def wanted_of(labels: bool, **keys: Any) -> Wanted:
-    """A classifier asks this of its data, or a regression with squared errors.  keys: as of `Wanted`."""
+def rules_of(labels: bool, **keys: Any) -> TargetRules:
+    """A classifier asks this of its data, or a regression with squared errors.  keys: as of `TargetRules`."""
     return replace(CLASSES if labels else NUMBERS, **keys)
 
 

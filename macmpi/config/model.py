@@ -226,7 +226,7 @@ HiddenName = Annotated[str, Predicate(lambda word: word == "auto" or word in LAY
 Trainer = Annotated[str, Predicate(lambda word: word in TRAINERS or word in words("centres"))]
 LossName = Annotated[str, Predicate(lambda word: word in ("auto", *LOSSES) or word in words("loss"))]
 Fitter = Annotated[str, Predicate(lambda word: word in ("auto", *FITTERS) or word in words("fitters"))]
-Site = Literal["after", "before", "none"]
+Site = Literal["after", "before", "both", "none"]
 
 
 @dataclass(frozen=True)
@@ -245,7 +245,7 @@ class Model(Table):
     hidden: Annotated[list[Layer], Len(1)] | Literal["auto"] = "auto"
     activation: HiddenName | list[LayerName] = "auto"
     output: Activation = "linear"
-    sites: Literal["auto", "after", "before", "none"] | list[Site] = "auto"
+    sites: Literal["auto", "after", "before", "both", "none"] | list[Site] = "auto"
     width: Width | list[Width] = 1.0
     centres: Trainer | list[Trainer] = "kmeans"
     words: PositiveInt = 64

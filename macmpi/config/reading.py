@@ -96,11 +96,13 @@ def validate(table: dict[str, Any], name: str, settings: Sequence[str] = ()) -> 
 
     Raises UsageError with all its mistakes in one message.
     """
-    from pydantic import ValidationError
-
     for setting in settings:
         _set(table, setting)
     known, lines = _without_gone(table)
+    if not (known or lines):
+        return Config()  # pydantic takes longer to import, and to be told of all keys, than a small fit reads its data
+    from pydantic import ValidationError
+
     try:
         found: Config = _validator().validate_json(_json(known, name))
     except ValidationError as error:

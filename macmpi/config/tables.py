@@ -201,11 +201,12 @@ class Penalty(Table):
 class ZStep(Table):
     """The Z-solver finds the coordinates of each point.  A solver takes the keys that it knows.
 
-    iterations: 0 for its own number.
+    iterations: 0 for its own number.  minibatches: in an iteration each has its Z-step, and after it comes a W-step.
     """
 
     solver: ZSolver = "auto"
     iterations: NotNegative = 0
+    minibatches: PositiveInt = 1
     relaxation: Annotated[float, Gt(0.0), Lt(2.0)] = 1.5
     enumerated: Annotated[int, Ge(0), Le(20)] = 10
     cg_iterations: PositiveInt = 4

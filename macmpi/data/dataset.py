@@ -160,7 +160,7 @@ def share_arrays(team: Any, arrays: list[Array]) -> list[Array]:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class TargetRules:
     """A config asks this of its data.
 
     loss, name: the loss, which says what targets have to be, and its name.  sequences: an array of three dimensions
@@ -201,12 +201,12 @@ class Wanted:
         )
 
 
-NUMBERS = Wanted()
+NUMBERS = TargetRules()
 """All numbers, but none that are missing."""
 
 
-def wanted_by(config: Config, like: tuple[Scaling, Scaling] | None = None, classes: Any = None) -> Wanted:
-    """Says what a config asks of its data.  like, classes: as in `Wanted`."""
+def target_rules_of(config: Config, like: tuple[Scaling, Scaling] | None = None, classes: Any = None) -> TargetRules:
+    """Says what a config asks of its data.  like, classes: as in `TargetRules`."""
     model, in_file = config.model, config.parallel.rows == "file"
     of_points = like, config.stochastic.stream, classes
-    return Wanted(loss_of(config), model.loss, model.sequence, *of_points, model.precision, in_file)
+    return TargetRules(loss_of(config), model.loss, model.sequence, *of_points, model.precision, in_file)

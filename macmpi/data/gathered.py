@@ -19,7 +19,7 @@ from macmpi import UsageError, listed
 from macmpi.config import Config, Data
 from macmpi.config.auto import AUTO, IN_THE_PAPER, Decision
 from macmpi.data.checks import columns
-from macmpi.data.dataset import GROUPS, POINTS, Points, Wanted, wanted_by
+from macmpi.data.dataset import GROUPS, POINTS, Points, TargetRules, target_rules_of
 from macmpi.data.frames import Columns, columns_of
 from macmpi.data.images import images_of
 from macmpi.data.named_sets import NAMED_SETS, PREFIX, folder, read_library_set
@@ -81,16 +81,16 @@ def check_keys(config: Data, keys: Iterable[str] = (), source: str = "") -> None
 def points_of(config: Config) -> Points:
     """The points that a config names.  Raises UsageError.  Collective: no (rank 0)."""
     known = config if config.model.loss != AUTO else replace(config, model=replace(config.model, loss="squared"))
-    return gathered(config.data, wanted_by(known), config.parallel.by_rows)
+    return gathered(config.data, target_rules_of(known), config.parallel.by_rows)
 
 
-def gathered(config: Data, wanted: Wanted, by_rows: bool) -> Points:
+def gathered(config: Data, rules: TargetRules, by_rows: bool) -> Points:
     """The arrays of a source.  Raises UsageError.  Collective: no.
 
     by_rows: ranks are to read their own rows of it; of an HDF5 file these are its datasets, of which the headers alone
     are read and checked.
     """
-    keys, by_rows_too, read = _kind_of(config, wanted.loss, by_rows)
+    keys, by_rows_too, read = _kind_of(config, rules.loss, by_rows)
     if by_rows and not by_rows_too:
         raise UsageError(
             f'parallel.data = "sharded": data.source = "{config.source}" is read whole; use parallel.data = "node" or '

@@ -19,7 +19,7 @@ from macmpi.config import Data
 from macmpi.config.auto import Sizes
 from macmpi.data.alike import block_sum, check_same_data, opened_alike, sum_of_blocks
 from macmpi.data.checks import check_columns, check_known, check_single, check_size, check_some, largest, not_negative
-from macmpi.data.dataset import NUMBERS, POINTS, SIDES, WEIGHTS, Dataset, Points, Raw, Wanted, share_arrays
+from macmpi.data.dataset import NUMBERS, POINTS, SIDES, WEIGHTS, Dataset, Points, Raw, TargetRules, share_arrays
 from macmpi.data.parts import DataPart, DataParts, classes_in, numbers_of, parts_of, raw_of, split_of
 from macmpi.data.scaling import AS_IS, ColumnStatistics, Scaling, ScalingRule, sparse_scaling, spread_rows, unscaled
 from macmpi.data.wide import SparseRows
@@ -33,17 +33,17 @@ Make = Callable[[Array], Array]
 Check = Callable[[Array], None]
 
 
-def load(config: Data, wanted: Wanted = NUMBERS, points: Points | None = None) -> Dataset:
-    """The data set of a config, checked, split and scaled.  wanted: what the config asks of it.
+def load(config: Data, rules: TargetRules = NUMBERS, points: Points | None = None) -> Dataset:
+    """The data set of a config, checked, split and scaled.  rules: what the config asks of it.
 
     points: those that the caller has, in its place.  Raises UsageError.  Collective: no (rank 0).
     """
-    raw = raw_of(config, wanted, points=points)
-    parts = parts_of(raw, config, split_of(raw, config, stream=wanted.stream), wanted.loss.missing)
-    classes = classes_in(parts, raw, config.source, wanted.classes)
+    raw = raw_of(config, rules, points=points)
+    parts = parts_of(raw, config, split_of(raw, config, stream=rules.stream), rules.loss.missing)
+    classes = classes_in(parts, raw, config.source, rules.classes)
     partitions = partition_points(len(parts["X"]), 1), partition_points(len(parts["X_val"]), 1)
-    found = Reader(parts, partitions, Team(), wanted, config.source).dataset(raw, classes)
-    w = None if classes is None or wanted.stream else found.weights
+    found = Reader(parts, partitions, Team(), rules, config.source).dataset(raw, classes)
+    w = None if classes is None or rules.stream else found.weights
     if w is not None and np.count_nonzero(found.Y[w > 0.0].any(axis=0)) < 2:
         raise UsageError(f'data.source = "{config.source}": all training points with a weight above 0 are of one class')
     pictures = (name for name in ("groups", "order") if name in parts)
@@ -52,16 +52,16 @@ def load(config: Data, wanted: Wanted = NUMBERS, points: Points | None = None) -
     return replace(found, **own, shape=raw.shape, drawn=drawn, columns=raw.columns, steps=raw.steps)
 
 
-def survey(config: Data, wanted: Wanted = NUMBERS, points: Points | None = None) -> Sizes:
+def survey(config: Data, rules: TargetRules = NUMBERS, points: Points | None = None) -> Sizes:
     """Sizes and classes, found without reading the points.  Cost: of a classifier all labels are read.
 
-    wanted: what the config asks of them; points: those that the caller has.  Raises UsageError for all that headers
+    rules: what the config asks of them; points: those that the caller has.  Raises UsageError for all that headers
     tell.  Collective: no (rank 0).
     """
-    raw = raw_of(config, wanted, True, points)
-    rows = split_of(raw, config, wanted.loss.labels, wanted.stream)
-    parts = parts_of(raw, config, rows, wanted.loss.missing)
-    X, Y, classes = parts["X"], parts.get("Y"), classes_in(parts, raw, config.source, wanted.classes)
+    raw = raw_of(config, rules, True, points)
+    rows = split_of(raw, config, rules.loss.labels, rules.stream)
+    parts = parts_of(raw, config, rows, rules.loss.missing)
+    X, Y, classes = parts["X"], parts.get("Y"), classes_in(parts, raw, config.source, rules.classes)
     n_out = len(classes) if classes is not None else (Y or X).width
     drawn = "X_val" not in raw.arrays
     counts, own = (X.width, n_out, len(X), len(parts["X_val"])), tuple(part.raw_bytes for part in (X, Y) if part)
@@ -75,16 +75,16 @@ def blank(sizes: Sizes) -> Dataset:
     return Dataset(X, Y, X, Y, of_x, of_y, sha256="", classes=sizes.classes)
 
 
-def load_rows(config: Data, wanted: Wanted, classes: Array | None, points: Partitions, team: Team) -> Dataset:
-    """This rank's rows of a data set, checked and scaled.  wanted: what the config asks of it; classes: of labels.
+def load_rows(config: Data, rules: TargetRules, classes: Array | None, points: Partitions, team: Team) -> Dataset:
+    """This rank's rows of a data set, checked and scaled.  rules: what the config asks of it; classes: of labels.
 
     Raises UsageError on all ranks if one of them finds something wrong.  Collective: yes.
     """
-    raw = opened_alike(lambda: raw_of(config, wanted, by_rows=True), config, team)
-    whole = "X_val" in raw.arrays or wanted.stream
-    rows = split_of(raw, config, stream=wanted.stream) if whole else _drawn(raw, config, team)
-    parts = team.all_or_raise(lambda: parts_of(raw, config, rows, wanted.loss.missing))
-    reader = Reader(parts, points, team, wanted, config.source, by_rows=True)
+    raw = opened_alike(lambda: raw_of(config, rules, by_rows=True), config, team)
+    whole = "X_val" in raw.arrays or rules.stream
+    rows = split_of(raw, config, stream=rules.stream) if whole else _drawn(raw, config, team)
+    parts = team.all_or_raise(lambda: parts_of(raw, config, rows, rules.loss.missing))
+    reader = Reader(parts, points, team, rules, config.source, by_rows=True)
     found = reader.dataset(raw, classes)
     read = [(parts[name], points[name.endswith("_val")], reader.sums[name]) for name in POINTS if name in parts]
     check_same_data(raw, read, config, team)
@@ -106,7 +106,7 @@ def weights_in(parts: DataParts) -> int:
 class Reader:
     """Reads the rows of this rank: passes over its tiles, and tables by block that all ranks share.
 
-    parts: of the data set; points: the partitions of its training and validation points; source: its name; wanted: what
+    parts: of the data set; points: the partitions of its training and validation points; source: its name; rules: what
     the config asks of it.  by_rows: each rank has its own rows alone, which stay in their file if that is wanted, else
     in its type if that is smaller.
     weights: of this rank's training rows, (n,) float64; None before they are read, and where those of all ranks are 1.
@@ -114,10 +114,10 @@ class Reader:
     """
 
     def __init__(
-        self, parts: DataParts, points: Partitions, team: Team, wanted: Wanted, source: str, by_rows: bool = False
+        self, parts: DataParts, points: Partitions, team: Team, rules: TargetRules, source: str, by_rows: bool = False
     ) -> None:
         self.parts, self.points, self.team, self.source, self.by_rows = parts, points, team, source, by_rows
-        self.wanted, self.dtype = wanted, np.dtype(wanted.precision)
+        self.rules, self.dtype = rules, np.dtype(rules.precision)
         self.weights: Array | None = None
         self._shares: dict[str, Array] = {}
         self.sums: dict[str, Array] = {}
@@ -127,12 +127,12 @@ class Reader:
 
         Raises UsageError on all ranks if one of them finds something wrong.  Collective: yes.
         """
-        parts, wanted, (self.weights, w_val) = self.parts, self.wanted, self._weights()
+        parts, rules, (self.weights, w_val) = self.parts, self.rules, self._weights()
         outputs, targets, names = 0, "Y" in parts, classes
-        if targets and not wanted.stream and {type(parts[f"X{side}"].source) for side in SIDES} == {SparseRows}:
+        if targets and not rules.stream and {type(parts[f"X{side}"].source) for side in SIDES} == {SparseRows}:
             side = self._sparse_side(raw.scale)
         else:
-            of_x, varied = NUMBERS if targets else wanted, not targets and not wanted.goes_on
+            of_x, varied = NUMBERS if targets else rules, not targets and not rules.goes_on
             side = self._side("X", raw.scale, of_x, varied)
         X, X_val, scaling_x = Y, Y_val, scaling_y = side
         if classes is not None:
@@ -140,8 +140,8 @@ class Reader:
             scaling_y = unscaled(len(classes))
             names = classes if raw.names is None else raw.names[classes]
         elif targets:
-            rule = raw.scale_y if wanted.loss.scaled else AS_IS
-            Y, Y_val, scaling_y = self._side("Y", rule, wanted, not wanted.goes_on)
+            rule = raw.scale_y if rules.loss.scaled else AS_IS
+            Y, Y_val, scaling_y = self._side("Y", rule, rules, not rules.goes_on)
             if weights_in(parts) > 1:
                 outputs = Y.shape[1]
                 Y, Y_val = (self._with_shares(A, name) for A, name in zip((Y, Y_val), WEIGHTS, strict=True))
@@ -184,17 +184,17 @@ class Reader:
             return None
         return self.weights[tile.after(self.points[0].own(self.team.rank).start).rows]
 
-    def _side(self, name: str, rule: ScalingRule, wanted: Wanted, varied: bool) -> tuple[Array, Array, Scaling]:
+    def _side(self, name: str, rule: ScalingRule, rules: TargetRules, varied: bool) -> tuple[Array, Array, Scaling]:
         """Scaled training and validation rows, and the scaling, which the training rows determine.
 
-        wanted: what these rows have to be; varied: raise UsageError if all columns are constant.  Collective: yes.
+        rules: what these rows have to be; varied: raise UsageError if all columns are constant.  Collective: yes.
         """
         part, held, source = self.parts[name], self.parts[f"{name}_val"], self.source
         columns = self.statistics(part, rule)
         facts = columns.low, columns.high, columns.seen, part.source.dtype
         self.team.from_root(lambda: check_columns(*facts, part.name, source, varied))
         scaling = columns.scaling(rule)
-        check = partial(wanted.check, source=source, autoencoder=part.missing is None)
+        check = partial(rules.check, source=source, autoencoder=part.missing is None)
         names = [f"{name}{side}" for side in SIDES]
         train, validation = [self._filled(own, scaling.apply, check) for own in names]
         if held.gaps:
@@ -323,7 +323,7 @@ class Reader:
 
         None where they are kept as `width` numbers of the run.
         """
-        if self.by_rows and self.wanted.in_file and not isinstance(part.source, np.ndarray):
+        if self.by_rows and self.rules.in_file and not isinstance(part.source, np.ndarray):
             return part.in_file(own)
         narrower = self.by_rows and part.raw_bytes < width * self.dtype.itemsize
         return np.empty((len(own), part.width), part.source.dtype) if narrower else None

@@ -16,7 +16,7 @@ import numpy as np
 from macmpi import UsageError, files
 from macmpi.config import Data
 from macmpi.data import checks
-from macmpi.data.dataset import NUMBERS, SIDES, WEIGHTS, Points, Raw, Wanted
+from macmpi.data.dataset import NUMBERS, SIDES, WEIGHTS, Points, Raw, TargetRules
 from macmpi.data.gathered import ARGUMENTS, gathered
 from macmpi.data.reading import check_there, declared, facts_of, read_file, told, whole
 from macmpi.data.scaling import ScalingRule
@@ -31,32 +31,32 @@ MOST_CHANNELS = 4
 """Arrays (N, a, b, c) with more in their last place may have their channels elsewhere: they are no known images."""
 
 
-def raw_of(config: Data, wanted: Wanted = NUMBERS, by_rows: bool = False, points: Points | None = None) -> Raw:
+def raw_of(config: Data, rules: TargetRules = NUMBERS, by_rows: bool = False, points: Points | None = None) -> Raw:
     """The arrays of a data set, checked, as rows; by_rows: of an HDF5 file its datasets, unread.
 
-    wanted: what the config asks of them; points: those that have been read.  Raises UsageError.  Collective: no.
+    rules: what the config asks of them; points: those that have been read.  Raises UsageError.  Collective: no.
     """
-    points = points or gathered(config, wanted, by_rows)
-    held, labels = dict(points.arrays), wanted.loss.labels
+    points = points or gathered(config, rules, by_rows)
+    held, labels = dict(points.arrays), rules.loss.labels
     if points.classes and not labels:
         held.pop("Y", None)
-    names = numbered(held, wanted.classes) if labels and not by_rows else None  # no rank sees all that is text
+    names = numbered(held, rules.classes) if labels and not by_rows else None  # no rank sees all that is text
     if not points.named:
         checks.check_datasets(held, place_of(config), labels)
     X, targets = held["X"], held.get("Y", held["X"])
     shape, steps = image_shape(X), 0
     kind = "none" if points.named and config.scale == "auto" else config.scale
     flags = points.columns.flags if points.columns and kind == "auto" else ()
-    of_x, of_y = wanted.like or (None, None)
-    scale = ScalingRule(kind, shape is not None, False, flags, like=of_x, running=wanted.stream)
-    scale_y = ScalingRule(kind, image_shape(targets) is not None, targets=True, like=of_y, running=wanted.stream)
-    if wanted.sequences and shape is not None:
-        if wanted.sequences == shape[0]:  # steps x features, and no picture
+    of_x, of_y = rules.like or (None, None)
+    scale = ScalingRule(kind, shape is not None, False, flags, like=of_x, running=rules.stream)
+    scale_y = ScalingRule(kind, image_shape(targets) is not None, targets=True, like=of_y, running=rules.stream)
+    if rules.sequences and shape is not None:
+        if rules.sequences == shape[0]:  # steps x features, and no picture
             scale, steps, shape = replace(scale, images=False, features=shape[-1]), shape[0], None
         elif kind == "auto":
             raise UsageError(
                 f'data.source = "{config.source}": X holds {shape[0]} steps a point, and the first layer has steps = '
-                f'{wanted.sequences}: give it as many, or, of images, data.scale = "range"'
+                f'{rules.sequences}: give it as many, or, of images, data.scale = "range"'
             )
     plain = not labels and len(targets.shape) == 1
     return Raw(held, scale, scale_y, labels, names, plain, points.columns, shape, steps)

@@ -13,7 +13,7 @@ from macmpi import UsageError, caution, many
 if TYPE_CHECKING:
     from macmpi.config import Config
     from macmpi.config.auto import Sizes
-    from macmpi.data.dataset import Dataset, Points, Wanted
+    from macmpi.data.dataset import Dataset, Points, TargetRules
     from macmpi.data.scaling import Scaling
     from macmpi.parallel.points import Partitions
     from macmpi.parallel.team import Team
@@ -41,11 +41,11 @@ class Source:
         self._data: Dataset | None = None
 
     @property
-    def wanted(self) -> Wanted:
+    def rules(self) -> TargetRules:
         """The config asks this of its data."""
-        from macmpi.data.dataset import wanted_by
+        from macmpi.data.dataset import target_rules_of
 
-        return wanted_by(self.config, self.like, self.classes)
+        return target_rules_of(self.config, self.like, self.classes)
 
     def sizes(self) -> Sizes:
         """Points, inputs, outputs and classes.  Raises UsageError where data are wrong.  Collective: no (rank 0)."""
@@ -54,7 +54,7 @@ class Source:
         if self.by_rows and not self.config.data.source:
             raise UsageError('parallel.data = "sharded" reads files: save the arrays, and name the file in config')
         if self._sizes is None:
-            own = self.config.data, self.wanted, self.points
+            own = self.config.data, self.rules, self.points
             self._sizes = survey(*own) if self.by_rows else self.outline().sizes
         return self._sizes
 
@@ -69,7 +69,7 @@ class Source:
         if self.by_rows:
             return blank(self.sizes())
         if self._data is None:
-            self._data = load(self.config.data, self.wanted, self.points)
+            self._data = load(self.config.data, self.rules, self.points)
             self.points = None
         return self._data
 
@@ -129,6 +129,6 @@ class Source:
 
         if self.by_rows:
             classes = team.from_root(lambda: self.sizes().classes)
-            return load_rows(self.config.data, self.wanted, classes, points, team)
+            return load_rows(self.config.data, self.rules, classes, points, team)
         data, self._data = self._data, None
         return share(team, data)

@@ -41,7 +41,7 @@ STILL = "its bits are those of the net, or settled at the largest mu"
 
 
 @dataclass(frozen=True)
-class Account:
+class MethodText:
     """The console says this of a method: how it trains, which weights it ends with, what ends it before the last
     iteration; the columns that mean nothing of it; what moves weights, should they come to be no numbers; what may
     help where a run diverges."""
@@ -66,7 +66,7 @@ class TrainingMethod(Generic[RecordT]):
         self.parts = Parts(plan, data, team, clock)
 
     @property
-    def account(self) -> Account:
+    def text(self) -> MethodText:
         """The method, how it ends and how it fails, as the console says it.  Collective: no."""
         raise NotImplementedError
 

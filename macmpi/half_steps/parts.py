@@ -15,7 +15,7 @@ from macmpi.nets.regression import joined
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.points import MOST_AT_HAND, PointPartition, Points, some
 from macmpi.parallel.rows import in_single
-from macmpi.parallel.shared_work import Pieces, TreeSum
+from macmpi.parallel.shared_work import MatrixAcrossRanks, TreeSum
 from macmpi.parallel.streams import stream
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Cut
@@ -53,7 +53,7 @@ class Inputs:
 class Parts:
     """A plan, its data and ranks.  Collective: where a method says so.
 
-    points: sums over the training points, and their weight together; in_pieces: work that all ranks share.
+    points: sums over the training points, and their weight together; shared_matrix: work that all ranks share.
     first_factors: by its ridge, what has been made of the Gram of the first segment, whose inputs stay.
     """
 
@@ -64,7 +64,7 @@ class Parts:
         least = max(MOST_AT_HAND, *(h for h, _ in plan.chain.block_shapes))  # of which centres and examples are some
         subset = some(plan.n_train, least, stream(plan.seed, "few"))
         self.points = Points(work.train, work.summed, team, widest, data.weights, subset)
-        self.over_points, self.in_pieces = self.points.over, Pieces(team)
+        self.over_points, self.shared_matrix = self.points.over, MatrixAcrossRanks(team)
         self._trees: dict[tuple[Cut, Cut], TreeSum] = {}
         self._designs: dict[int, Any] = {}
         self._rounded: dict[int, Any] = {}

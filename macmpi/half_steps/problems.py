@@ -124,7 +124,7 @@ def renew_metric(parts: Parts, state: State[MacState]) -> None:
     else:
         forms = _curvatures(parts, [W.astype(float) for W in parts.weights(state)], sites)
     scaled = [F / (np.trace(F) / len(F) if F.ndim == 2 else F.mean()) for F in forms]
-    own.metric, own.metric_mu = parts.in_pieces.agreed(np.concatenate([F.ravel() for F in scaled])), state.mu
+    own.metric, own.metric_mu = parts.shared_matrix.from_rank0(np.concatenate([F.ravel() for F in scaled])), state.mu
 
 
 def _variance(points: Points, weights: Array | None, z: Array) -> Array:
@@ -286,7 +286,7 @@ def w_problem(given: WInputs, job: Job, factor: Any = None) -> WProblem:
         "key": (plan.seed, state.iteration, k),
         "factor": factor,
         "points": P * parts.points.weight,
-        "in_pieces": ALONE if few else parts.points.in_pieces,
+        "shared_matrix": ALONE if few else parts.points.shared_matrix,
         "point_weights": by_row(weights, P * len(inputs.features)),
     }
     if job.units is None:

@@ -22,7 +22,7 @@ from macmpi.parallel.points import Points
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
 from macmpi.plan.work_lists import Exchange, Factor, Gram, Job, Layer, Task, Tour, WorkList
-from macmpi.reductions import ALONE, InPieces, LazyRows, OverPoints
+from macmpi.reductions import ALONE, LazyRows, OverPoints, SharedMatrix
 from macmpi.solvers.grams import by_row
 from macmpi.solvers.w_problem import SegmentProblem
 from macmpi.state import MacState, State, block_views
@@ -96,13 +96,13 @@ class Solving:
 
     def factor(self, segment: int) -> None:
         """Makes a large factor, in pieces, and keeps it for the jobs of its segment.  Collective: yes."""
-        self._factor(segment, self.given.parts.in_pieces)
+        self._factor(segment, self.given.parts.shared_matrix)
 
-    def _factor(self, k: int, in_pieces: InPieces = ALONE) -> Any:
+    def _factor(self, k: int, shared_matrix: SharedMatrix = ALONE) -> Any:
         plan, gram = self.given.parts.plan, layer_gram(self.given, k)
         system = plan.resolved.regressions[k].system
         if system and k not in self.factors:
-            self.factors[k] = system.prepare(gram, in_pieces)
+            self.factors[k] = system.prepare(gram, shared_matrix)
         return self.factors.get(k)
 
     def solve(self, job: Job) -> None:
@@ -141,7 +141,7 @@ class Solving:
         if layer.block in plan.resolved.refined and parts.points.share < 1.0:
             inputs = LazyRows(lambda rows: before.forward(weights, A[rows]), (len(A), at_hand.shape[1]), A.dtype)
             refine: Any = plan.resolved.trainers[layer.block]
-            found = refine.by_sums(inputs, parts.points.in_pieces.agreed(found), parts.points.over)
+            found = refine.by_sums(inputs, parts.points.shared_matrix.from_rank0(found), parts.points.over)
         state.weights[layer.place] = found.ravel()
 
     def exchange(self, exchange: Exchange) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from macmpi.half_steps.method import COORDINATES, Account
+from macmpi.half_steps.method import COORDINATES, MethodText
 from macmpi.half_steps.w_step import fit
 from macmpi.mac import Mac
 from macmpi.nets.design import adjoint, apply
@@ -54,9 +54,9 @@ class Alternating(Mac):
     cg_iterations: int = 10
 
     @property
-    def account(self) -> Account:
-        """The account of the run: its CG iterations; there is no penalty, so mu stays.  Collective: no."""
-        return Account(f"alternating optimisation: cg_iterations {self.cg_iterations}", without=COORDINATES)
+    def text(self) -> MethodText:
+        """Says of the run: its CG iterations; there is no penalty, so mu stays.  Collective: no."""
+        return MethodText(f"alternating optimisation: cg_iterations {self.cg_iterations}", without=COORDINATES)
 
     def sweep(self, state: State[MacState], pause: Pause = never) -> bool:
         """One iteration: the decoder, then the encoder.  Collective: yes."""

@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from macmpi.data.dataset import Dataset
-from macmpi.half_steps.method import COORDINATES, FLAT, Account, TrainingMethod
+from macmpi.half_steps.method import COORDINATES, FLAT, MethodText, TrainingMethod
 from macmpi.nets.design import at
 from macmpi.nets.losses import weighted
 from macmpi.parallel import tiles
@@ -63,13 +63,13 @@ class Backprop(TrainingMethod[RecordT]):
         self.keys, self.size = plan.resolved.baseline, plan.offsets.weights[-1]
 
     @property
-    def account(self) -> Account:
-        """The account of the run: name and keys of the method; there is no Z-step.  Collective: no."""
+    def text(self) -> MethodText:
+        """Says of the run: name and keys of the method; there is no Z-step.  Collective: no."""
         given = ", ".join(f"{name} {vars(self.keys)[name]:g}" for name in self.reads)
         remedy = "a smaller baseline.rate" if "rate" in self.reads else "a smaller start.range"
         stepped = f"a step ({remedy} may help)" if "rate" in self.reads else "a step"
         how = f"{self.called}: {given}" if given else self.called
-        return Account(how, "at the end", FLAT, COORDINATES | {"seconds_z"}, stepped, remedy)
+        return MethodText(how, "at the end", FLAT, COORDINATES | {"seconds_z"}, stepped, remedy)
 
     def add_gradient(self, weights: Array, rows: slice | Array, out: Array, of: Dataset | None = None) -> None:
         """Adds the sums over points, as they weigh, of dE1/dW (flat) and of the losses to `out` (P + 1,).

@@ -200,7 +200,7 @@ class System:
 
     def _solved(self, damping: float, curved: bool) -> tuple[Array, float, bool]:
         """dW by CG, minus the slope along it, and whether it met a direction without curvature.  Collective: yes."""
-        agreed, b, state = self.joint.parts.in_pieces.agreed, self.slope, self.state
+        from_rank0, b, state = self.joint.parts.shared_matrix.from_rank0, self.slope, self.state
         added = damping * self.joint.parts.points.weight
         size = float(np.finfo(state.weights.dtype).eps) ** 0.5 * (1.0 + float(np.abs(state.weights).max()))
         least = np.inf
@@ -209,7 +209,7 @@ class System:
             nonlocal least
             share = size / max(float(np.abs(P).max()), float(np.finfo(float).tiny)) if curved else 0.0
             HP = self._product(P[0], share)[None] + added * P
-            curvature = agreed(row_dots(P, HP))
+            curvature = from_rank0(row_dots(P, HP))
             least = min(least, float(curvature[0]))
             return curvature, None if last else HP, P
 
@@ -217,9 +217,9 @@ class System:
             return self._preconditioned(R[0], added)[None]
 
         start = np.zeros((1, len(b))), b[None].copy()
-        found = conjugate_gradients(*start, product, precondition, ITERATIONS, TOLERANCE, agreed=agreed)
-        step: Array = agreed(found[0])
-        return step, float(agreed(np.array([step @ b]))[0]), least <= 0.0
+        found = conjugate_gradients(*start, product, precondition, ITERATIONS, TOLERANCE, from_rank0=from_rank0)
+        step: Array = from_rank0(found[0])
+        return step, float(from_rank0(np.array([step @ b]))[0]), least <= 0.0
 
     def _product(self, direction: Array, share: float) -> Array:
         """The Hessian of E_Q + ridge times a direction.  Collective: yes."""

@@ -35,7 +35,7 @@ from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
 from macmpi.plan.selectable import Candidates, all_widths, candidates_of, width_places
 from macmpi.plan.work_lists import Exchange, Gram, Job, WorkList
-from macmpi.reductions import ALONE, InPieces, LazyRows, OverPoints, Rows
+from macmpi.reductions import ALONE, LazyRows, OverPoints, Rows, SharedMatrix
 from macmpi.solvers.closed_form import Factor, NormalEquations
 from macmpi.solvers.grams import LayerGram
 from macmpi.solvers.w_problem import UnitProblem, values
@@ -100,16 +100,16 @@ class Comparing(Solving):
     def factor(self, segment: int) -> None:
         """Makes R of a large Gram for each ridge, in pieces.  Collective: yes."""
         for ridge in self.ridges[segment]:
-            self.root(segment, ridge, self.given.parts.in_pieces)
+            self.root(segment, ridge, self.given.parts.shared_matrix)
 
-    def root(self, segment: int, ridge: float, in_pieces: InPieces = ALONE) -> Factor:
-        """R^T and D for a ridge: those of the W-step in closed form, made once.  Collective: where `in_pieces` is."""
+    def root(self, segment: int, ridge: float, shared_matrix: SharedMatrix = ALONE) -> Factor:
+        """R^T and D for a ridge: those of the W-step in closed form, made once.  Collective: as `shared_matrix` is."""
         if (segment, ridge) not in self._roots:
             plan = self.plan
             side = plan.offsets.sides[segment]
             rows = self._rows[plan.offsets.gram(segment)].reshape(side, side)
             gram = LayerGram(self._grams.get(segment, rows), ridge, plan.dtype, plan.chain.views[segment].bias)
-            self._roots[segment, ridge] = NormalEquations().factor(gram, in_pieces)
+            self._roots[segment, ridge] = NormalEquations().factor(gram, shared_matrix)
         return self._roots[segment, ridge]
 
     def inverse(self, segment: int, ridge: float) -> Array:

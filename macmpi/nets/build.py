@@ -48,8 +48,8 @@ def build_chain(model: Model, n_in: int, n_out: int) -> Chain:
     layers, sites, before = _layers(model, laid, n_in), list[int](), 0
     for (_, _, site), layer, maps in zip(model.layers(), laid, layers, strict=False):
         before += len(maps)
-        if site != "none":
-            last = before if site == "after" else before - 1 - layer.added - layer.built.behind
+        inner = before - 1 - layer.added - layer.built.behind
+        for last in {"none": [], "before": [inner], "after": [before], "both": [inner, before]}[site]:
             sites += [last - 2 * back for back in reversed(range(layer.built.steps))]
     numbers, reads = (mirrored_blocks(layers), ()) if model.tied else _shared(laid)
     return Chain(tuple(m for maps in layers for m in maps), tuple(sites), tuple(numbers), tuple(reads))

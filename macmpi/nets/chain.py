@@ -74,9 +74,9 @@ class Chain:
     def groups(self) -> tuple[tuple[int, ...], ...]:
         """The segments whose regressions share weights and are done together, each with the first of them.
 
-        A group at the place of its first segment, and nothing at those of the others.
+        A group at the place of its first segment, and nothing at those of the others and of segments without weights.
         """
-        found: list[list[int]] = [[k] for k in range(len(self.segments))]
+        found = [[k] if segment.parameter_blocks else [] for k, segment in enumerate(self.segments)]
         for k, segment in enumerate(self.segments):
             for first in range(k):
                 if found[first] and set(segment.parameter_blocks) & {
@@ -87,14 +87,18 @@ class Chain:
 
     @cached_property
     def views(self) -> tuple[RegressionView, ...]:
-        """The regression of each segment; segments that share weights have one, and so the same view."""
+        """The regression of each segment; segments that share weights have one, and so the same view.
+
+        In the place of a segment without weights is that of the first.
+        """
         found = dict[int, RegressionView]()
         for group in filter(None, self.groups):
             segments = tuple(self.segments[k] for k in group)
             blocks = tuple(sorted({b for segment in segments for b in segment.regressed}))
             view = RegressionView(segments, blocks, tuple(self.block_shapes[b] for b in blocks))
             found.update(dict.fromkeys(group, view))
-        return tuple(found[k] for k in range(len(self.segments)))
+        first = next(iter(found.values()))
+        return tuple(found.get(k, first) for k in range(len(self.segments)))
 
     def regressed(self, segment: int) -> tuple[int, ...]:
         """The parameter blocks that a segment's regression fits, at the first of those that share its weights."""

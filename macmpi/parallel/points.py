@@ -12,7 +12,7 @@ import numpy as np
 
 from macmpi.parallel import tiles
 from macmpi.parallel.placement import EVERYWHERE, Placement
-from macmpi.parallel.shared_work import Join, Pieces, Products, TreeSum, over_parts
+from macmpi.parallel.shared_work import Join, MatrixAcrossRanks, Products, TreeSum, over_parts
 from macmpi.parallel.streams import Stream
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Cut, Tile
@@ -78,6 +78,12 @@ class PointPartition:
 
     def tiles_of(self, rank: int) -> list[Tile]:
         return [tile for _, block in self.blocks_of(rank) for tile in block]
+
+    def minibatch(self, rank: int, first: int, apart: int) -> list[slice]:
+        """Gives, tile by tile, a rank's rows among every `apart`-th of all points, from the first on."""
+        begin = first - self.held(rank).start
+        found = [slice(t.start + (begin - t.start) % apart, t.stop, apart) for t in self.tiles_of(rank)]
+        return [rows for rows in found if rows.start < rows.stop]
 
     def gathered(self, rows: Rows, numbers: Array, team: Team) -> Array:
         """The rows of some points, by number, on every rank: those that it holds, or else each rank's of its own.
@@ -179,7 +185,7 @@ class Points:
             self.sample = spaced_along(weights, sums, marks, summed, team.rank)
         self.count, self.own = len(held), train.own(team.rank).after(held.start).rows
         self._own, self._summed, self._team, self._widest = train, summed, team, widest
-        self.summing, self.in_pieces = self._place.has_sums(team), Pieces(self._place.summing(team))
+        self.summing, self.shared_matrix = self._place.has_sums(team), MatrixAcrossRanks(self._place.summing(team))
 
     @cached_property
     def _tree(self) -> TreeSum:

@@ -17,7 +17,7 @@ import numpy as np
 from macmpi.parallel import tiles
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
-from macmpi.reductions import EVERY, InPieces, Make, OverPoints, Partial
+from macmpi.reductions import EVERY, Make, OverPoints, Partial, SharedMatrix
 from macmpi.typing import Array
 
 ROWS = 6
@@ -62,7 +62,7 @@ assigned = lru_cache(maxsize=256)(tiles.assign_by_cost)
 """Assigns pieces of some sizes to ranks, alike on every rank."""
 
 
-class Pieces(InPieces):
+class MatrixAcrossRanks(SharedMatrix):
     """Blocks assigned to ranks by size; a matrix that they share is written in place.  Collective: yes."""
 
     def __init__(self, team: Team) -> None:
@@ -91,7 +91,7 @@ class Pieces(InPieces):
         for block, part in zip(blocks, found, strict=True):
             block[:] = part
 
-    def agreed(self, found: Array) -> Array:
+    def from_rank0(self, found: Array) -> Array:
         shared = np.ascontiguousarray(found)
         self.team.share_array(shared)
         found[...] = shared

@@ -28,7 +28,7 @@ def regressions(
         keys = replace(keys, cg_precision="double")
     for k, segment in enumerate(chain.segments):
         if not chain.groups[k]:
-            first = next(i for i, group in enumerate(chain.groups) if k in group)
+            first = next((i for i, group in enumerate(chain.groups) if k in group), 0)
             found.append(replace(found[first], by_unit=False))
             continue
         if name := next((fitted_by[b] for b in segment.parameter_blocks if b in fitted_by), ""):

@@ -145,7 +145,7 @@ def rounds(work: Rates, plan: Plan) -> list[Round]:
     means = isinstance(plan.resolved.z_solver, GaussNewtonZ) and not place.sums_alone  # of its preconditioner
     for m in (m for m in maps if means and "linear" not in m.capabilities):
         found += _summed(none, m.n_out**2, 1, len(plan.work.summed.blocks), plan)
-    for phase in work.tasks(plan).phases:
+    for phase in work.tasks(plan).phases * plan.resolved.minibatches:
         for task in phase.joint:
             found += _joint(task, work, plan)
         if phase.joint and phase.exchange == Exchange("weights"):

@@ -184,12 +184,9 @@ class DirectionWork:
         slope, whichever keeps the busiest rank less busy.
         """
         runs = [tiles.unit_tiles(h, h if self.layers[k].spectral else UNITS) for k, (h, _) in enumerate(self.shapes)]
-        single = [[(k, run.rows)] for k, own in enumerate(runs) for run in own]
-        whole = [[(k, run.rows) for run in own] for k, own in enumerate(runs)]
-        kept = [own for own in whole if not self.reads_own_units(own[0][0])]
-        apart = [job for job in single if self.reads_own_units(job[0][0])]
-        grouped = sorted([*apart, *kept], key=lambda group: (group[0][0], group[0][1].start))
-        found = [self._by_cost(groups, ranks) for groups in (single, grouped)]
+        single = [[[(k, run.rows)] for run in own] for k, own in enumerate(runs)]
+        kept = [own if self.reads_own_units(k) else [list(joined.from_iterable(own))] for k, own in enumerate(single)]
+        found = [self._by_cost(list(joined.from_iterable(groups)), ranks) for groups in (single, kept)]
         return min(found, key=lambda owners: max(map(self.cost, owners)))
 
     def _by_cost(self, groups: Sequence[list[Job]], ranks: int) -> list[list[Job]]:

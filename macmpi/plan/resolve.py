@@ -158,6 +158,7 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision]) -> Resolv
         schedule=choices.schedule_of(config, loss),
         shaping=shaping,
         z_solver=choices.z_solver(config, chain),
+        minibatches=config.z_step.minibatches,
         regressions=choices.regressions(config, chain, loss, shaping, fitted_by),
         trainers=(trainers := choices.trainers(config.model, chain)),
         refined=frozenset(b for b, trainer in trainers.items() if hasattr(trainer, "by_sums")),

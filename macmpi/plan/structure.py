@@ -88,7 +88,7 @@ def _check_trained(config: Config, k: int, segment: Segment) -> None:
     free = [
         m for m, b in zip(segment.maps, segment.blocks, strict=True) if b is not None and b not in segment.regressed
     ]
-    if not segment.regressed:
+    if not segment.regressed and (segment.parameter_blocks or not segment.maps):
         kind = segment.maps[-1].spec()["kind"] if segment.maps else "nothing"
         raise UsageError(
             f"segment {k} ({kind}) has no weights that a regression could fit; "

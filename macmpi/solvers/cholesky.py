@@ -12,7 +12,7 @@ import numpy as np
 from numpy.linalg import LinAlgError
 
 from macmpi.parallel.lapack import blas, factored, lapack
-from macmpi.reductions import ALONE, InPieces
+from macmpi.reductions import ALONE, SharedMatrix
 from macmpi.typing import Array
 
 WHOLE, PANEL = 512, 96
@@ -45,7 +45,7 @@ TINY = float(np.finfo(float).tiny)
 """Least of what `regular_factor` adds: inputs may all be 0."""
 
 
-def cholesky(H: Array, in_pieces: InPieces = ALONE, added: Array | float = 0.0) -> Array:
+def cholesky(H: Array, shared_matrix: SharedMatrix = ALONE, added: Array | float = 0.0) -> Array:
     """R with R^T R = H + diag(added), of the upper half of H; in the upper half of a row-major array.
 
     The lower half is of no use, but 0 where H has one panel.
@@ -54,8 +54,9 @@ def cholesky(H: Array, in_pieces: InPieces = ALONE, added: Array | float = 0.0) 
 
     Every rank factors the diagonal blocks of n / b panels of b rows.  In pieces are the rest of each panel and, next to
     it, strips of the next diagonal block but for what this panel takes from it: these lie below the diagonal.  Raises
-    LinAlgError where H is not positive definite, on all ranks where it seems so to one.  Collective: where `in_pieces`
-    is.
+    LinAlgError where H is not positive definite, on all ranks where it seems so to one.
+
+    Collective: where `shared_matrix` is.
     """
     cut, shift = list(panels(len(H))), np.broadcast_to(added, len(H))
     (panel, columns), *others = cut
@@ -65,22 +66,22 @@ def cholesky(H: Array, in_pieces: InPieces = ALONE, added: Array | float = 0.0) 
             raise _indefinite(failed)
         return first
     diagonal = [first]
-    R = in_pieces.matrix(*H.shape)
+    R = shared_matrix.matrix(*H.shape)
     for following, after in others:
         a, side = following.start, following.stop - following.start
         strips = [slice(start, min(start + LEAST, side)) for start in range(0, side, LEAST)]
         places = [*((panel, c) for c in columns), *((following, slice(a + s.start, a + s.stop)) for s in strips)]
         blocks = [*(R[panel, c] for c in columns), *(R[following, s] for s in strips)]
-        in_pieces.fill(blocks, lambda j: _piece(H, R, diagonal[-1], panel, *places[j]))  # noqa: B023
+        shared_matrix.fill(blocks, lambda j: _piece(H, R, diagonal[-1], panel, *places[j]))  # noqa: B023
         last = R[panel, following]
         block = R[following, : last.shape[1]] - last.T @ last
         panel, columns = following, after
         found, row = _diagonal_factor(block, shift, panel)
         diagonal.append(found)
         failed = failed or row  # the ranks go on together, and then fail together
-    if in_pieces.anywhere(failed > 0):
+    if shared_matrix.anywhere(failed > 0):
         raise _indefinite(failed)
-    in_pieces.fill([R[panel, panel] for panel, _ in cut], diagonal.__getitem__)
+    shared_matrix.fill([R[panel, panel] for panel, _ in cut], diagonal.__getitem__)
     return R
 
 
@@ -138,10 +139,10 @@ def jitter(G: Array, share: float, dtype: np.dtype | type = np.float64) -> float
     return max(share * trace / len(G), rounding * trace)
 
 
-def regular_factor(G: Array, added: Array | float = 0.0, in_pieces: InPieces = ALONE) -> Array:
+def regular_factor(G: Array, added: Array | float = 0.0, shared_matrix: SharedMatrix = ALONE) -> Array:
     """L, lower, with L L^T = G (its upper half) and on the diagonal `added`, and as much more as rounding takes.
 
-    Collective: where `in_pieces` is.
+    Collective: where `shared_matrix` is.
     """
     more, diagonal = 0.0, np.diag_indices_from(G)
     largest = float(np.abs(G[diagonal] + added).max())
@@ -149,7 +150,7 @@ def regular_factor(G: Array, added: Array | float = 0.0, in_pieces: InPieces = A
         raise np.linalg.LinAlgError("a Gram that is not finite")
     while True:
         try:
-            return cholesky(G, in_pieces, added + more).T
+            return cholesky(G, shared_matrix, added + more).T
         except np.linalg.LinAlgError:
             more = max(100.0 * more, 1e-12 * largest, TINY)
             if not np.isfinite(more):

@@ -11,7 +11,7 @@ from macmpi.demand import Demand, Demands
 from macmpi.nets.design import adjoint, apply, row_dots
 from macmpi.parallel import tiles
 from macmpi.parallel.lapack import blas, solved_rows
-from macmpi.reductions import ALONE, InPieces, OverPoints
+from macmpi.reductions import ALONE, OverPoints, SharedMatrix
 from macmpi.solvers import BY_SUMS, PASS, WSolver
 from macmpi.solvers.cholesky import NORMAL, jitter, regular_factor
 from macmpi.solvers.grams import LayerGram, System, scattered
@@ -39,12 +39,12 @@ class Factor(NamedTuple):
 class NormalEquations(System):
     """The ridge leaves the biases alone.  Inputs in single precision are never regular."""
 
-    def factor(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Factor:
+    def factor(self, gram: LayerGram, shared_matrix: SharedMatrix = ALONE) -> Factor:
         G = gram.G
         regular = gram.dtype == np.float64 and gram.ridge > REGULAR * float(np.trace(G)) / len(G)
         added = np.full(len(G), 0.0 if regular else jitter(G, NORMAL, gram.dtype))
         added[: len(G) - gram.bias] += gram.ridge
-        return Factor(regular_factor(G, added, in_pieces), regular, added)
+        return Factor(regular_factor(G, added, shared_matrix), regular, added)
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class ClosedForm(WSolver):
             moved = lambda one, V: self._moved(problem, one.G, one.factor, V, right[one.places])  # noqa: E731
             return scattered(parts, W[units], moved)
 
-        return problem.in_pieces.rows([tile.rows for tile in cut], W.shape[1], solved)
+        return problem.shared_matrix.rows([tile.rows for tile in cut], W.shape[1], solved)
 
     def _moved(self, problem: UnitProblem, G: Array, factor: Factor, W: Array, crossed: Array) -> Array:
         """Units of the same Gram with new weights, or with their weights corrected where that lowers their objective.

@@ -18,7 +18,7 @@ from macmpi.typing import Array
 Values = Callable[[Array], Array]
 Gradients = Callable[[Array], tuple[Array, Array]]
 Numbers = Array | float
-Agreed = Callable[[Array], Array]
+FromRank0 = Callable[[Array], Array]
 
 Precondition = Callable[[Array], Array]
 """Gives a fresh array, the preconditioned residuals of some rows."""
@@ -45,8 +45,8 @@ class Direction:
 
     exact: bool = True
 
-    def begin(self, with_gradient: Gradients, agreed: Agreed) -> None:
-        """Takes what gives objectives and gradients, and `agreed` as of `minimise`; -g needs neither."""
+    def begin(self, with_gradient: Gradients, from_rank0: FromRank0) -> None:
+        """Takes what gives objectives and gradients, and `from_rank0` as of `minimise`; -g needs neither."""
 
     def next(self, G: Array, X: Array) -> Array:
         return -G
@@ -66,22 +66,22 @@ class Newton(Direction):
     cg_iterations: int = 10
     cg_tolerance: float = 0.1
 
-    def begin(self, with_gradient: Gradients, agreed: Agreed) -> None:
-        self._slopes, self._agreed = with_gradient, agreed
+    def begin(self, with_gradient: Gradients, from_rank0: FromRank0) -> None:
+        self._slopes, self._from_rank0 = with_gradient, from_rank0
 
     def next(self, G: Array, X: Array) -> Array:
         size = np.cbrt(np.finfo(X.dtype).eps) * (1.0 + np.abs(X).max(axis=1, initial=0.0))
 
         def product(P: Array, last: bool) -> tuple[Array, Array | None, Array]:
             largest = np.abs(P).max(axis=1, initial=0.0)  # of a row that moves no more any step will do
-            h = self._agreed(size / np.where(largest > np.sqrt(np.finfo(P.dtype).tiny), largest, 1.0))[:, None]
+            h = self._from_rank0(size / np.where(largest > np.sqrt(np.finfo(P.dtype).tiny), largest, 1.0))[:, None]
             with np.errstate(over="ignore", invalid="ignore"):
                 ahead, behind = (self._slopes((X + s * h * P).astype(X.dtype, copy=False))[1] for s in (1.0, -1.0))
                 HP = np.nan_to_num((ahead - behind) / (2.0 * h), posinf=0.0, neginf=0.0)
-            return self._agreed(row_dots(P, HP)), None if last else HP, P
+            return self._from_rank0(row_dots(P, HP)), None if last else HP, P
 
         start, keys = np.zeros_like(G), (self.cg_iterations, self.cg_tolerance)
-        D = conjugate_gradients(start, -G, product, np.copy, *keys, agreed=self._agreed)
+        D = conjugate_gradients(start, -G, product, np.copy, *keys, from_rank0=self._from_rank0)
         return np.where(D.any(axis=1, keepdims=True), D, -G)
 
 
@@ -158,25 +158,25 @@ def minimise(
     iterations: int,
     halvings: int,
     tolerance: float,
-    agreed: Agreed = lambda found: found,
+    from_rank0: FromRank0 = lambda found: found,
 ) -> tuple[Array, Array]:
     """Lower each row's objective from `start` (m, P); gives the rows and their objectives (m,).  No row's rises.
 
-    A row stops once its objective falls by less than `tolerance` in relative terms.  agreed: as InPieces has it, where
-    values and gradients are sums that ranks take together.  Collective: where it is.
+    A row stops once its objective falls by less than `tolerance` in relative terms.  from_rank0: that of
+    SharedMatrix, where values and gradients are sums that ranks take together.  Collective: where it is.
     """
     X = start.copy()
-    direction.begin(with_gradient, agreed)
+    direction.begin(with_gradient, from_rank0)
     f, G = _finite(*with_gradient(X))
     live = np.ones(len(X), dtype=bool)
-    G = agreed(G)
-    length = agreed(1.0 / np.maximum(1.0, np.sqrt(row_dots(G, G))))
+    G = from_rank0(G)
+    length = from_rank0(1.0 / np.maximum(1.0, np.sqrt(row_dots(G, G))))
     for i in range(iterations):
-        D = agreed(direction.next(G, X))
-        slope = agreed(row_dots(D, G))
+        D = from_rank0(direction.next(G, X))
+        slope = from_rank0(row_dots(D, G))
         wrong = slope >= 0.0
         D[wrong] = -G[wrong]
-        slope = np.where(wrong, agreed(-row_dots(G, G)), slope) if wrong.any() else slope
+        slope = np.where(wrong, from_rank0(-row_dots(G, G)), slope) if wrong.any() else slope
         live &= slope < 0.0
         if not live.any():
             break
@@ -190,7 +190,7 @@ def minimise(
         if i + 1 == iterations or not live.any():
             break
         _, G = _finite(*with_gradient(X))
-        G = agreed(G)
+        G = from_rank0(G)
         direction.moved(step, G)
     return X, f
 
@@ -252,18 +252,18 @@ def conjugate_gradients(
     iterations: int,
     tolerance: float,
     live: Array | bool = True,
-    agreed: Callable[[Array], Array] = lambda found: found,
+    from_rank0: Callable[[Array], Array] = lambda found: found,
     taken: Callable[[Array, bool], object] = lambda lengths, first: None,
 ) -> Array:
     """start + the sum of the CG steps of each row, for right sides R.  `start` and R are overwritten.
 
     Every row has coefficients of its own; rows whose preconditioned residual has fallen to `tolerance` are masked, as
-    are those that are not live.  taken: is told each iteration's lengths, and whether it is the first; agreed: as
-    InPieces has it.  Collective: where these or `product` are.
+    are those that are not live.  taken: is told each iteration's lengths, and whether it is the first; from_rank0: as
+    SharedMatrix has it.  Collective: where these or `product` are.
     """
     X = start
     preconditioned = precondition(R)
-    P, ry = preconditioned, agreed(row_dots(R, preconditioned))
+    P, ry = preconditioned, from_rank0(row_dots(R, preconditioned))
     small = tolerance**2 * ry
     live = live & (ry > 0.0)
     for i in range(iterations):
@@ -278,7 +278,7 @@ def conjugate_gradients(
         SP *= alpha
         R -= SP
         preconditioned = precondition(R)
-        ry_old, ry = ry, agreed(row_dots(R, preconditioned))
+        ry_old, ry = ry, from_rank0(row_dots(R, preconditioned))
         live = live & (ry > small)
         if not live.any():
             break

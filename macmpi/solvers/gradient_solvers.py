@@ -111,7 +111,7 @@ class GradientW(Descent, WSolver):
     def solve(self, problem: WProblem, over_points: OverPoints) -> Array:
         start = np.asarray(problem.start, dtype=np.float64)
         whitened = UnitWhitening(problem.parts())
-        begun = problem.in_pieces.agreed(whitened.into(start))
+        begun = problem.shared_matrix.from_rank0(whitened.into(start))
 
         def slopes(phi: Array) -> tuple[Array, Array]:
             found, G = gradients(problem, whitened.back(phi), over_points)
@@ -120,7 +120,7 @@ class GradientW(Descent, WSolver):
         def errors(phi: Array) -> Array:
             return values(problem, whitened.back(phi), over_points)
 
-        found, _ = minimise(self.directions(), errors, slopes, begun, *self.limits, problem.in_pieces.agreed)
+        found, _ = minimise(self.directions(), errors, slopes, begun, *self.limits, problem.shared_matrix.from_rank0)
         moved = (found != begun).any(axis=1)
         return np.where(moved[:, None], whitened.back(found), start)
 

@@ -13,7 +13,7 @@ from macmpi.nets.design import gram as gram_of
 from macmpi.nets.layers.activation import function
 from macmpi.nets.segment import Step
 from macmpi.parallel.lapack import blas, lapack
-from macmpi.reductions import ALONE, EVERY, InPieces, OverPoints, Rows
+from macmpi.reductions import ALONE, EVERY, OverPoints, Rows, SharedMatrix
 from macmpi.solvers.cholesky import NORMAL, PRECONDITIONER, jitter, regular_factor, symmetric, whole
 from macmpi.typing import Array
 
@@ -83,17 +83,17 @@ class System:
         held = width**2 if rows is None else 2.0 * (rows.stop - rows.start) * (width - rows.start)
         return self.pace * GRAM * held
 
-    def factor(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Any:
+    def factor(self, gram: LayerGram, shared_matrix: SharedMatrix = ALONE) -> Any:
         """L, lower, with L L^T = G + ridge I: made once for all units of the layer.
 
-        in_pieces: shares this work among ranks.  Collective: where it is.
+        shared_matrix: shares this work among ranks.  Collective: where it is.
         """
-        L = regular_factor(gram.G, gram.ridge + jitter(gram.G, PRECONDITIONER, gram.dtype), in_pieces)
+        L = regular_factor(gram.G, gram.ridge + jitter(gram.G, PRECONDITIONER, gram.dtype), shared_matrix)
         return L if whole(len(L)) else np.asfortranarray(np.tril(L))
 
-    def prepare(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Any:
-        """The factor, or of a sparse layer the factors for each set of inputs.  Collective: where `in_pieces` is."""
-        return Subsystems(self, gram) if gram.sparse else self.factor(gram, in_pieces)
+    def prepare(self, gram: LayerGram, shared_matrix: SharedMatrix = ALONE) -> Any:
+        """The factor, or of a sparse layer the factors for each set of inputs.  Collective: as `shared_matrix` is."""
+        return Subsystems(self, gram) if gram.sparse else self.factor(gram, shared_matrix)
 
 
 def metric_of(G: Array, added: Array | float) -> Array:
@@ -106,14 +106,14 @@ def metric_of(G: Array, added: Array | float) -> Array:
 class MetricSystem(System):
     """The units of a layer measure their steps in G plus ridge / steepest^2: a unit at its steepest has that."""
 
-    def factor(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Array:
+    def factor(self, gram: LayerGram, shared_matrix: SharedMatrix = ALONE) -> Array:
         G, ridge = gram.G, gram.ridge / function(gram.activation).steepest ** 2
         share = NORMAL if gram.activation == "linear" else PRECONDITIONER
         added = np.full(len(G), jitter(G, share, gram.dtype))
         added[: len(G) - gram.bias] += ridge
         return metric_of(G, added)
 
-    def prepare(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Array:
+    def prepare(self, gram: LayerGram, shared_matrix: SharedMatrix = ALONE) -> Array:
         """The whole metric: weights that do not exist are held at 0, and the others have its submatrix."""
         return self.factor(gram)
 

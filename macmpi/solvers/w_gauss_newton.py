@@ -15,7 +15,7 @@ from macmpi.nets.layers.activation import function
 from macmpi.nets.losses import Root
 from macmpi.nets.segment import Tape
 from macmpi.parallel.lapack import solved_rows
-from macmpi.reductions import ALONE, EVERY, InPieces, OverPoints
+from macmpi.reductions import ALONE, EVERY, OverPoints, SharedMatrix
 from macmpi.solvers import BY_SUMS, ELEMENTWISE, PASS, SINGLE, WSolver
 from macmpi.solvers.cholesky import SEGMENT, jitter
 from macmpi.solvers.descent import conjugate_gradients, line_search
@@ -31,8 +31,8 @@ SHIFT = 1e-6
 class SteepestSystem(System):
     """A unit at its steepest, in units of its s'^2, has the Gram plus ridge / steepest^2 I."""
 
-    def factor(self, gram: LayerGram, in_pieces: InPieces = ALONE) -> Array:
-        return super().factor(replace(gram, ridge=gram.ridge / function(gram.activation).steepest ** 2), in_pieces)
+    def factor(self, gram: LayerGram, shared_matrix: SharedMatrix = ALONE) -> Array:
+        return super().factor(replace(gram, ridge=gram.ridge / function(gram.activation).steepest ** 2), shared_matrix)
 
 
 @dataclass(frozen=True)
@@ -78,13 +78,13 @@ class GaussNewtonW(WSolver):
         ridge, W = problem.ridge, np.array(problem.start, dtype=np.float64)
         fit = Fit(problem, self.cg_iterations == 1)
         (errors,) = over_points(lambda rows: fit.start(W, rows))
-        objective = problem.in_pieces.agreed(errors + ridge * ridge_value(W))
+        objective = problem.shared_matrix.from_rank0(errors + ridge * ridge_value(W))
         live = np.ones(len(W), dtype=bool)
         for i in range(self.iterations):
             step, moved = self._direction(fit, W, live, over_points)
             length, errors = self._line_search(fit, W, step, moved, errors, objective, over_points)
             W += length[:, None] * step
-            before, objective = objective, problem.in_pieces.agreed(errors + ridge * ridge_value(W))
+            before, objective = objective, problem.shared_matrix.from_rank0(errors + ridge * ridge_value(W))
             live &= before - objective > self.tolerance * before
             if i + 1 == self.iterations or not live.any():
                 break
@@ -93,7 +93,7 @@ class GaussNewtonW(WSolver):
 
     def _direction(self, fit: Fit, W: Array, live: Array, over_points: OverPoints) -> tuple[Array, Array]:
         """Gauss-Newton direction (w, D + 1) by CG, and the units that have one.  Masks, never compacts."""
-        problem, ridge, agreed = fit.problem, fit.problem.ridge, fit.problem.in_pieces.agreed
+        problem, ridge, from_rank0 = fit.problem, fit.problem.ridge, fit.problem.shared_matrix.from_rank0
         residual, slopes = over_points(fit.gradient)
         residual[:, :-1] -= ridge * W[:, :-1]
         scale, parts = np.maximum(slopes / problem.rows, 1e-30)[:, None], problem.parts()
@@ -103,7 +103,7 @@ class GaussNewtonW(WSolver):
 
         def product(P: Array, last: bool) -> tuple[Array, Array | None, Array]:
             curvature, *products = over_points(lambda rows: fit.product(P, last, rows))
-            curvature = agreed(curvature + ridge * ridge_value(P))
+            curvature = from_rank0(curvature + ridge * ridge_value(P))
             if last:
                 return curvature, None, P
             products[0][:, :-1] += ridge * P[:, :-1]
@@ -113,7 +113,7 @@ class GaussNewtonW(WSolver):
             over_points(lambda rows: fit.advance(lengths, first, rows))
 
         systems = np.zeros_like(W), residual, product, precondition, self.cg_iterations, self.cg_tolerance
-        step = agreed(conjugate_gradients(*systems, live, agreed, taken))
+        step = from_rank0(conjugate_gradients(*systems, live, from_rank0, taken))
         return step, live & (step != 0.0).any(axis=1)
 
     def _line_search(
@@ -140,7 +140,7 @@ class GaussNewtonW(WSolver):
             moved_to = W + length[:, None] * step
             blur = resolution * np.sqrt(row_dots(moved_to, moved_to)) + length * blurred
             value = trial + ridge * ridge_value(moved_to) + blur * (2.0 * np.sqrt(n * trial) + n * blur)
-            pending &= ~problem.in_pieces.agreed(value < objective)
+            pending &= ~problem.shared_matrix.from_rank0(value < objective)
             length = np.where(pending, 1.0 if over else 0.5 * length, length)
             over = False
         length[pending] = 0.0
@@ -240,7 +240,7 @@ class HessianFreeW(WSolver):
     handles: ClassVar[Demands] = BY_SUMS
 
     def solve(self, problem: SegmentProblem, over_points: OverPoints) -> Array:
-        theta, agreed = np.asarray(problem.start, dtype=np.float64).copy(), problem.in_pieces.agreed
+        theta, from_rank0 = np.asarray(problem.start, dtype=np.float64).copy(), problem.shared_matrix.from_rank0
 
         def value(theta: Array) -> Array:
             return values(problem, theta, over_points)
@@ -248,8 +248,8 @@ class HessianFreeW(WSolver):
         for _ in range(self.iterations):
             before, G = gradients(problem, theta, over_points)
             for cg_iterations in (self.cg_iterations, 1):
-                step = agreed(self._direction(problem, theta, G, cg_iterations, over_points))
-                slope = agreed(row_dots(step, G))
+                step = from_rank0(self._direction(problem, theta, G, cg_iterations, over_points))
+                slope = from_rank0(row_dots(step, G))
                 first = (slope < 0.0) * 1.0
                 length, after = line_search(value, theta, step, before, slope, first, False, self.halvings)
                 if length[0] > 0.0:
@@ -286,7 +286,7 @@ class HessianFreeW(WSolver):
             blocks = zip(problem.blocks(R[0]), inverses, maps, strict=True)
             return problem.joined([map_.zero_missing(_times(_times(B.T, M).T, G)) for B, (M, G), map_ in blocks])
 
-        agreed = problem.in_pieces.agreed
+        from_rank0 = problem.shared_matrix.from_rank0
 
         def multiplied(P: Array, last: bool) -> tuple[Array, Array | None, Array]:
             def product(rows: slice) -> tuple[Array, ...]:
@@ -295,11 +295,11 @@ class HessianFreeW(WSolver):
 
             (HP,) = over_points(product)
             HP += problem.ridge_part(P)[1]
-            return agreed(row_dots(P, HP)), None if last else HP, P
+            return from_rank0(row_dots(P, HP)), None if last else HP, P
 
         tolerance = max(self.cg_tolerance, float(np.sqrt(np.finfo(problem.inputs.dtype).eps)))
         system = np.zeros_like(theta), -G, multiplied, precondition, cg_iterations, tolerance
-        return conjugate_gradients(*system, agreed=agreed)
+        return conjugate_gradients(*system, from_rank0=from_rank0)
 
 
 def _times(B: Array, A: Array) -> Array:

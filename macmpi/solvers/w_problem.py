@@ -19,7 +19,7 @@ from macmpi.nets.chain import Segment
 from macmpi.nets.design import adjoint, apply, at, column_dots, ridge_value, weighed
 from macmpi.nets.layers.activation import function
 from macmpi.nets.losses import Loss, weighted
-from macmpi.reductions import ALONE, EVERY, InPieces, OverPoints, Rows
+from macmpi.reductions import ALONE, EVERY, OverPoints, Rows, SharedMatrix
 from macmpi.solvers.grams import WHOLE, Alike
 from macmpi.typing import Array
 
@@ -95,7 +95,7 @@ class WProblem:
     shared: the Gram of the layer's inputs, from the diagonal on at least, or None; factor: what the solver's system has
         made of it, or None;
     points: their number, where this rank holds only some of them (0: it holds all), or the sum of their weights;
-    in_pieces: how ranks that solve it together share what does not depend on points, and agree on what they decide;
+    shared_matrix: how ranks that solve it together share what does not depend on points, and agree on what they decide;
     point_weights: (N,), None where all are 1.
 
     by_unit -- its rows are units.
@@ -110,7 +110,7 @@ class WProblem:
     shared: Any = None
     factor: Any = None
     points: float = 0
-    in_pieces: InPieces = ALONE
+    shared_matrix: SharedMatrix = ALONE
     point_weights: Array | None = None
     by_unit: ClassVar[bool]
 
@@ -162,14 +162,14 @@ class WProblem:
 def values(problem: WProblem, theta: Array, over_points: OverPoints) -> Array:
     """The objective of each row: (m,)."""
     (errors,) = over_points(lambda rows: problem.partial(theta, rows, slope=False))
-    return problem.in_pieces.agreed(errors + problem.ridge_part(theta)[0])
+    return problem.shared_matrix.from_rank0(errors + problem.ridge_part(theta)[0])
 
 
 def gradients(problem: WProblem, theta: Array, over_points: OverPoints) -> tuple[Array, Array]:
     """The objective (m,) and gradient (m, P) of each row."""
     errors, G = over_points(lambda rows: problem.partial(theta, rows, slope=True))
     ridge, slope = problem.ridge_part(theta)
-    return problem.in_pieces.agreed(errors + ridge), G + slope
+    return problem.shared_matrix.from_rank0(errors + ridge), G + slope
 
 
 @dataclass(frozen=True)

@@ -273,7 +273,7 @@ class Fit:
     """A W-problem as `ProximalW` reads it: units of one layer, rows of one block of weights.
 
     Each row has an objective of its own, (m,), unless a restraint joins them all to one, (1,).  Collective: where
-    `over_points` and the problem's `in_pieces` are.
+    `over_points` and the problem's `shared_matrix` are.
     """
 
     problem: Any
@@ -313,8 +313,8 @@ class Fit:
     def _seen(self, model: Model, move: Array, smooth: Array) -> Array:
         """The curvature along a move, in units of the metrics, that its smooth part says."""
         pairs = zip(self.problem.blocks(move), model.metrics, strict=True)
-        curved = self.problem.in_pieces.agreed(self.summed([row_dots(M @ H, M) for M, H in pairs]))
-        fall = self.problem.in_pieces.agreed(self.summed([row_dots(model.slope, move)]))
+        curved = self.problem.shared_matrix.from_rank0(self.summed([row_dots(M @ H, M) for M, H in pairs]))
+        fall = self.problem.shared_matrix.from_rank0(self.summed([row_dots(model.slope, move)]))
         with np.errstate(over="ignore", invalid="ignore"):
             seen = 2.0 * (smooth - model.smooth + fall) / np.where(curved > 0.0, curved, 1.0)
         return np.where(np.isfinite(seen), seen, np.inf)
@@ -330,13 +330,13 @@ class Fit:
             count, joins = len(rows), block.restraint.joins
             runs = [slice(0, count)] if joins else [tile.rows for tile in tiles.solved_tiles(count)]
             solved = lambda i: part.of(runs[i]).solved(exact)  # noqa: B023, E731
-            moved[rows] = self.problem.in_pieces.rows(runs, W.shape[1], solved)
+            moved[rows] = self.problem.shared_matrix.rows(runs, W.shape[1], solved)
             found.append(moved)
         return self.problem.joined(found)
 
     def linearised(self, theta: Array) -> tuple[Model, Array]:
         """The model at some rows, and a first curvature of each objective."""
-        problem, agreed = self.problem, self.problem.in_pieces.agreed
+        problem, from_rank0 = self.problem, self.problem.shared_matrix.from_rank0
 
         def partial(rows: slice) -> tuple[Array, ...]:
             errors, q, slopes = problem.local(theta, rows)
@@ -347,8 +347,8 @@ class Fit:
         errors, slope, squares = self.over_points(partial)
         scale = np.ones(len(theta)) if problem.quadratic else np.maximum(squares / problem.rows, 1e-30)
         ridge, shrink = problem.ridge_part(theta)
-        smooth = self.summed([agreed(errors + ridge)])
-        return Model(theta, smooth, agreed(slope - shrink), [problem.factor]), self.summed([agreed(scale)], np.max)
+        smooth, scales = self.summed([from_rank0(errors + ridge)]), self.summed([from_rank0(scale)], np.max)
+        return Model(theta, smooth, from_rank0(slope - shrink), [problem.factor]), scales
 
 
 @dataclass(frozen=True)
@@ -356,7 +356,7 @@ class SegmentFit(Fit):
     """A W-problem of a whole segment: all its weights, block after block, in one row with one objective."""
 
     def linearised(self, theta: Array) -> tuple[Model, Array]:
-        problem, agreed = self.problem, self.problem.in_pieces.agreed
+        problem, from_rank0 = self.problem, self.problem.shared_matrix.from_rank0
 
         def partial(rows: slice) -> tuple[Array, ...]:
             tape = problem.segment.tape(problem.weights(theta[0]), problem.inputs[rows])
@@ -365,15 +365,17 @@ class SegmentFit(Fit):
 
         errors, gradient, *sums = self.over_points(partial)
         ridge, shrink = problem.ridge_part(theta)
-        slope, wide = agreed(-gradient - shrink), [d for _, d in problem.shapes]
-        grams = [agreed(S) if len(S) > 1 else np.eye(d) * agreed(S)[0, 0] for S, d in zip(sums, wide, strict=True)]
+        slope, wide = from_rank0(-gradient - shrink), [d for _, d in problem.shapes]
+        grams = [
+            from_rank0(S) if len(S) > 1 else np.eye(d) * from_rank0(S)[0, 0] for S, d in zip(sums, wide, strict=True)
+        ]
         shares = np.ones(len(grams)) if problem.quadratic else self._shares(theta, slope, grams)
         least, metrics = NORMAL if problem.quadratic else PRECONDITIONER, []
         parts = zip(grams, shares, problem.segment.fitted, problem.ridges_of_blocks, strict=True)
         for G, share, map_, of_block in parts:
             added = of_block * map_.penalised.all(axis=0) + jitter(share * G, least, problem.inputs.dtype)
             metrics.append(metric_of(share * G, added))
-        return Model(theta, agreed(errors + ridge), slope, metrics), np.ones(1)
+        return Model(theta, from_rank0(errors + ridge), slope, metrics), np.ones(1)
 
     def _shares(self, theta: Array, slope: Array, grams: list[Array]) -> Array:
         """The Gauss-Newton curvature along each block of the slope in units of its Gram, so that s = 1 fits them all.
@@ -391,7 +393,7 @@ class SegmentFit(Fit):
                 found.append(float(np.vdot(change, root.normal(change))))
             return (np.array(found),)
 
-        curved = problem.in_pieces.agreed(self.over_points(partial)[0])
+        curved = problem.shared_matrix.from_rank0(self.over_points(partial)[0])
         squares = np.array([float(np.vdot(move @ G, move)) for move, G in zip(moves, grams, strict=True)])
         known = (squares > 0.0) & (curved > 0.0)
         return len(moves) * np.where(known, curved / np.where(known, squares, 1.0), 1.0)

@@ -155,7 +155,7 @@ def broken(
     """
     if (found := wrong_places(chain, state.iteration + 1, bad_places(state, first))) is not None:
         return found
-    half, at = "W" if state.position == W_STEP and state.Z.size else "Z", ""
+    half, at = "W" if state.position % 2 == W_STEP and state.Z.size else "Z", ""
     if half == "W" and problem[:1] == ("W",):
         _, segment, tile = problem
         units = "all units" if tile is None else f"units {tile.start} to {tile.stop - 1}"
@@ -311,6 +311,7 @@ def refit(
     first: Method,
     best: Best,
     iterations: int,
+    errors: Array,
     stopped: Callable[[], bool],
     begun: State[Any] | None = None,
     keep: Callable[[State[Any]], Any] = lambda state: None,
@@ -318,13 +319,15 @@ def refit(
     """Trains again on all points.
 
     None where it was stopped; `keep` is then given its state, and `begun` is that of one to go on with, on all ranks.
-    stopped, keep: collective.  Cost: the iterations, on all points.  Collective: yes.
+    errors: the validation errors of the run, which minibatches follow again.  stopped, keep: collective.
+    Cost: the iterations, on all points.  Collective: yes.
     """
     team, clock, of = first.parts.team, first.parts.clock, first.plan.resolved
     plan = Plan(of, first.plan.n_train + first.plan.n_val, first.plan.n_val, team.size)
     whole = joined(data, first.plan, plan, team)
     method = choose(plan, whole, team, clock)
     state = start(method, Origin()) if begun is None else begun
+    state.history.errors = errors
     method.begin(state)
     while state.iteration < iterations:
         if not method.sweep(state, stopped) or stopped():

@@ -90,7 +90,7 @@ class Training:
         points, loss = method.parts.points, plan.resolved.loss
         self.levels = levels(plan.chain, data, loss, points.over, points.weight) if points.summing else []
         self.constant = team.from_root(lambda: self.levels[0].value)
-        columns = columns_of(plan, method.account)
+        columns = columns_of(plan, method.text)
         path, of_run = (None, "") if job.directory is None else (job.directory.curve, job.directory.run)
         self.curve = Curve(path, resumed, columns, team.rank == 0, of_run)
 
@@ -100,7 +100,7 @@ class Training:
 
     def begin(self) -> State[Any]:
         """The first state and its record, or the resumed one.  Collective: yes."""
-        self._say(describe(self.plan, self.data, self.team.size, self.method.account))
+        self._say(describe(self.plan, self.data, self.team.size, self.method.text))
         kernel = words(self.job.facts["kernels"][0]["blas"]) if self.job.facts else ""
         self._say("\n".join(f"  {line}" for line in (self.job.request.chosen, kernel, *self.levels) if line))
         self.curve.header()
@@ -128,7 +128,7 @@ class Training:
         complete = self._turn(state) if state.finished else self._sweep(state)
         worst = self.team.max_over_ranks({"took": now() - self.sweep_began, **end.bad_places(state, self.first)})
         state.seconds += worst.pop("took")
-        wrong = end.wrong_places(self.plan.chain, state.iteration + (not complete), worst, self.method.account.stepped)
+        wrong = end.wrong_places(self.plan.chain, state.iteration + (not complete), worst, self.method.text.stepped)
         if wrong is None and not complete:
             self._save(state, last=True)
             self._say_stopped(f"in iteration {state.iteration + 1}")
@@ -136,7 +136,7 @@ class Training:
         before = state.history.e1_val
         if wrong is None:
             errors = self.method.evaluate(state)
-            wrong = end.wrong_errors(errors, state.iteration, self.method.account.remedy)
+            wrong = end.wrong_errors(errors, state.iteration, self.method.text.remedy)
         if wrong is not None:  # the run has not been stopped: `finish` warns, once it knows what the model has
             state.finished, self.wrong = DIVERGED, wrong
             return False
@@ -198,7 +198,7 @@ class Training:
         state.weights, state.Z, state.own, state.finished = begun.weights, begun.Z, begun.own, ""
         state.history.fell_to = float("inf")
         self.method.begin(state)
-        self._say(f"  {self.method.account.how}")
+        self._say(f"  {self.method.text.how}")
         state.completed()
         return True
 
@@ -244,7 +244,7 @@ class Training:
         if of.selection.criterion != "none":
             sizes = "-".join(map(str, self.plan.chain.layer_sizes))
             self._say(f"the net that was selected: {sizes}, {self.plan.chain.existing:,} weights")
-        self._say("\n".join(closing(state, errors, self.method.account, best, scores, diverged)))
+        self._say("\n".join(closing(state, errors, self.method.text, best, scores, diverged)))
         wanted = 0 if stopped else self.team.from_root(lambda: iterations_of(of, best, history.errors))
         begins = wanted > 0 and self.team.from_root(lambda: self._has_time(state, wanted))
         again = self._refit(state, best, wanted) if begins else None
@@ -300,7 +300,8 @@ class Training:
                 self.unsaved = self.unsaved or not kept
 
         begun = keeper.handed_out(found, self.team)
-        done = refit(self.data, self.method, best, iterations, lambda: self._wishes()[0], begun, keep)
+        errors, stopped = state.history.errors, lambda: self._wishes()[0]
+        done = refit(self.data, self.method, best, iterations, errors, stopped, begun, keep)
         if done is not None:
             self._say(f"  {done}")
         return done
@@ -322,7 +323,7 @@ class Training:
         if self.wrong is not None:
             warn(f"{self.wrong}; {end.kept(best.iteration, gives_constant)}")
         elif far or end.went_wrong(errors.E_Q, constant, first, poor):
-            words = self.levels[0].name, self.method.account.remedy
+            words = self.levels[0].name, self.method.text.remedy
             warn(end.gone_wrong(best.iteration, errors.E_Q, constant, *words, gives_constant))
         return (far and lost) or state.finished == DIVERGED
 

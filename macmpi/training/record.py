@@ -24,7 +24,7 @@ import macmpi
 from macmpi import StorageError, __version__, files, many
 from macmpi.console import decimals, duration, say, warn
 from macmpi.data.dataset import Dataset
-from macmpi.half_steps.method import Account
+from macmpi.half_steps.method import MethodText
 from macmpi.methods.stochastic.method import kept
 from macmpi.parallel.launchers import cores
 from macmpi.parallel.mpi import BINDINGS
@@ -63,10 +63,10 @@ COLUMNS: tuple[Column, ...] = (
 )
 
 
-def columns_of(plan: Plan, account: Account) -> list[Column]:
+def columns_of(plan: Plan, text: MethodText) -> list[Column]:
     """The columns that mean something of a run, those of few losses and penalties among them."""
     has = {"error_val": plan.resolved.loss.labels, "zeros": plan.resolved.shaping.sparse}
-    return [column for column in COLUMNS if column[0] not in account.without and has.get(column[0], True)]
+    return [column for column in COLUMNS if column[0] not in text.without and has.get(column[0], True)]
 
 
 class Curve:
@@ -159,7 +159,7 @@ def record_of(state: State, phase: str, errors: Errors) -> dict[str, Any]:
 # --- lines of the console ---------------------------------------------------------------------------------------------
 
 
-def describe(plan: Plan, data: Dataset, ranks: int, account: Account) -> str:
+def describe(plan: Plan, data: Dataset, ranks: int, text: MethodText) -> str:
     """Says what is trained, and how."""
     chain = plan.net
     sizes = "-".join(str(n) for n in chain.layer_sizes)
@@ -171,7 +171,7 @@ def describe(plan: Plan, data: Dataset, ranks: int, account: Account) -> str:
     line += f"\n  {plan.in_span}" if plan.in_span else ""
     if plan.has_basis:
         line += "\n  E1 train holds the ridge on the linear weights, as in eq. (6)"
-    return f"{line}\n  {account.how}"
+    return f"{line}\n  {text.how}"
 
 
 def changed(sizes: Iterable[int], record: dict[str, Any]) -> str:
@@ -183,18 +183,18 @@ def changed(sizes: Iterable[int], record: dict[str, Any]) -> str:
 def closing(
     state: State,
     errors: Errors,
-    account: Account,
+    text: MethodText,
     best: Best,
     scores: Numbers | Labels | None = None,
     diverged: bool = False,
 ) -> list[str]:
     """Says how the run ended, which weights a model predicts with, and their scores at the validation points."""
-    reason = {"converged": account.settled, "max_iterations": "the last iteration allowed"}
+    reason = {"converged": text.settled, "max_iterations": "the last iteration allowed"}
     head = "went wrong" if diverged else "finished"
     why = reason.get(state.finished, state.finished) or "stopped"
     lines = [
         f"{head} ({why}) after {many(state.iteration, 'iteration')}, {duration(state.seconds)} of training",
-        f"  {account.end + (', the best' if best.last else ''):28s} E1 {Error.of(errors)}",
+        f"  {text.end + (', the best' if best.last else ''):28s} E1 {Error.of(errors)}",
     ]
     if best.constant:
         lines.append("  nothing better than a constant was learnt from these points: the model predicts that constant")

@@ -18,6 +18,7 @@ from macmpi.console import warn
 from macmpi.data.source import Source
 from macmpi.parallel.clock import now
 from macmpi.parallel.command import Namespace
+from macmpi.parallel.team import Team, on_root
 from macmpi.training.process import StopRequest, Wish
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from macmpi.config.auto import Decision, Sizes
     from macmpi.data.dataset import Points
     from macmpi.data.scaling import Scaling
-    from macmpi.parallel.team import Team
     from macmpi.plan.plan import Plan
     from macmpi.results.model import Model
 
@@ -189,7 +189,7 @@ def plan_of(config: Config, sizes: Sizes, decisions: list[Decision], team: Team)
     def made() -> Plan:
         return make_plan(resolve_in_span(config, sizes, decisions), sizes.n_train, sizes.n_val, team.size)
 
-    def refuse() -> None:
+    def accepted() -> Plan:
         plan = made()
         check_memory(plan, ranks_here(os.environ) if plan.ranks > 1 else 1)
         if line := idle(plan):
@@ -197,6 +197,6 @@ def plan_of(config: Config, sizes: Sizes, decisions: list[Decision], team: Team)
         keys, points = plan.resolved.baseline, many(plan.n_train, "training point", "is")
         if plan.resolved.method.name in ("sgd", "adam") and keys.batch > max(plan.n_train, type(keys).batch):
             warn(f"baseline.batch = {keys.batch}: there {points}; a minibatch is all of them")
+        return plan
 
-    team.from_root(refuse)
-    return made()
+    return on_root(team, accepted) or made()

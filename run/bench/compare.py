@@ -54,11 +54,12 @@ Runs = dict[str, list[Curve]]
 
 
 def held(contest: Contest, study: who.Study, repeats: int) -> Runs:
-    """The grids, then the winners in turn."""
+    """The grids, then the winners in turn.  Where one rung before the last leaves the only finalist, that is enough."""
     finals: list[tuple[Contender, Candidate]] = []
     for contender in study.contenders:
         single = len(contender.candidates) <= contender.finalists
-        grids = contender if repeats else replace(contender, rungs=contender.rungs[:-1])
+        chosen = contender.finalists == 1 and [keep for _, keep in contender.rungs[-2:-1]] == [1]
+        grids = contender if repeats and not chosen else replace(contender, rungs=contender.rungs[:-1])
         winners = contender.candidates if single else replace(contest, turn=0.0).tune(grids, study.levels)
         finals += [(contender, c) for c in winners]
     runs: dict[tuple[str, Candidate], list[Curve]] = {}
@@ -73,7 +74,7 @@ def held(contest: Contest, study: who.Study, repeats: int) -> Runs:
     found: Runs = {contender.name: [] for contender in study.contenders}
     for (name, c), turns in runs.items():
         curve = merged(turns)
-        spread = ", ".join(f"{turn[-1][SECONDS] / (len(turn) - 1):.3f}" for turn in turns)
+        spread = ", ".join(f"{turn[-1][SECONDS] / max(len(turn) - 1, 1):.3f}" for turn in turns)
         print(f"  final, {name}: {c}; ends at {curve[-1][TRAIN]:.3f}; seconds an iteration {spread}", flush=True)
         found[name].append(curve)
     return found

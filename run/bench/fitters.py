@@ -27,7 +27,7 @@ import numpy as np
 
 import macmpi
 from macmpi.config import Data
-from macmpi.data.dataset import Dataset, Wanted
+from macmpi.data.dataset import Dataset, TargetRules
 from macmpi.data.loading import load
 from macmpi.nets.layers.fitted import Trees
 from macmpi.nets.losses import LOSSES
@@ -188,7 +188,7 @@ def main() -> None:
     for what, table in (("labels", labels), ("codes", codes)):
         if args.only not in (None, what):
             continue
-        wanted = Wanted(LOSSES["cross_entropy" if what == "labels" else "squared"])
+        wanted = TargetRules(LOSSES["cross_entropy" if what == "labels" else "squared"])
         for name in args.data:
             for depth in args.depth:
                 found: Found = defaultdict(list)

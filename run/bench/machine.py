@@ -5,10 +5,11 @@
 
 A rival's steps are the same in every way, but for rounding: gradients of a minibatch's parts are averaged over the
 processes (DistributedDataParallel over gloo).  So how its error falls with epochs is found once for each minibatch, on
-one core, with the best of some rates, which load does not change; what an epoch takes is timed in each way, in turns of
-a few seconds, and takes the median over --repeats rounds.  A rival's time to a level is the one times the other, with
-the minibatch that suits level and way best.  Stochastic MAC is run as a user runs it, once a round, and each of its
-iterations takes the median of its seconds.  Rivals begin at random weights; all are judged by averaged weights.
+one core, which load does not change: all rates for an eighth of the seconds, the best one to the end.  What an epoch
+takes is timed in each way, in turns of a few seconds, and takes the median over --repeats rounds.  A rival's time to a
+level is the one times the other, with the rate and the minibatch that suit level and way best.  Stochastic MAC is run
+as a user runs it, once a round, and each of its iterations takes the median of its seconds.  Rivals begin at random
+weights; all are judged by averaged weights.
 """
 
 from __future__ import annotations
@@ -129,18 +130,28 @@ QUICK = {"digits": Net(FAST, SMALL, 2.4, 0.2, 1.0, 0.05, (2.0,), (Rival("Adam", 
 
 @dataclass(frozen=True)
 class Trained:
-    """A rival with one minibatch at its best rate: how its error falls, and the seconds of an epoch in each round, by
-    way."""
+    """A rival with one minibatch.
+
+    candidate: at its best rate; curves: of that one to the end, and of all rates as far as they were tried; paces: the
+    seconds of an epoch in each round, by way.
+    """
 
     name: str
     candidate: Candidate
-    curve: Curve
+    curves: list[Curve]
     paces: dict[str, list[Pace]]
 
-    def times(self, way: str, records: int) -> Curve:
-        """The curve by the wall clock."""
-        epoch = statistics.median(pace.seconds for pace in self.paces[way])
-        return [[record[RECORD] / records * epoch, *record[1:]] for record in self.curve]
+    def there(self, way: str, level: float, column: int, records: int) -> float:
+        """Seconds of the clock until an error is at a level, whichever rate is soonest."""
+        curves = ([[r[RECORD], *r[1:]] for r in curve] for curve in self.curves)
+        return min(reached(curve, level, column)[0] for curve in curves) * self._epoch(way) / records
+
+    def end(self, records: int) -> float:
+        """Seconds of the clock of the longest curve, in the way that is done first."""
+        return max(curve[-1][RECORD] for curve in self.curves) * min(map(self._epoch, self.paces)) / records
+
+    def _epoch(self, way: str) -> float:
+        return statistics.median(pace.seconds for pace in self.paces[way])
 
 
 def at_any_load(contest: Contest, folder: Path) -> Contest:
@@ -155,7 +166,7 @@ def at_any_load(contest: Contest, folder: Path) -> Contest:
 
 
 def tuned(contest: Contest, net: Net) -> Iterator[Trained]:
-    """Of each rival and minibatch the best rate after an eighth of the seconds, and its curve."""
+    """Of each rival and minibatch all rates for an eighth of the seconds, and the best one to the end."""
     for rival in net.rivals:
         for batch in rival.batches:
             keys = {"lr": rival.rates, "batch": (batch,), "beta2": (rival.beta2,)} | AVERAGED
@@ -163,8 +174,8 @@ def tuned(contest: Contest, net: Net) -> Iterator[Trained]:
             rungs = ((net.seconds / 8.0, 1), (net.seconds, 1))
             name = f"{rival.name}, minibatches of {batch}"
             winner, *_ = contest.tune(Contender(name, candidates, rungs, 1), ())
-            (curve,) = contest.curves([winner], net.seconds)
-            yield Trained(rival.name, winner, curve, {})
+            curves = [*contest.curves([winner], net.seconds), *contest.curves(candidates, net.seconds / 8.0)]
+            yield Trained(rival.name, winner, curves, {})
 
 
 def timed(contest: Contest, net: Net, rivals: Sequence[Trained], cores: int, rounds: int) -> dict[int, Curve]:
@@ -198,7 +209,7 @@ def rows(name: str, net: Net, own: dict[int, Curve], rivals: Sequence[Trained], 
     In brackets the way, its minibatch, and how many times later than stochastic MAC on the most ranks.
     """
     most = max(own)
-    least = {o: min((lowest(r.curve, VALIDATION) for r in rivals if r.name == o), default=math.inf) for o in OPTIMISERS}
+    least = {o: _lowest(rivals, o) for o in OPTIMISERS}
     wanted = [("train", TRAIN, level, "") for level in net.levels]
     wanted += [("validation", VALIDATION, v, f" (the lowest of {o})") for o, v in least.items() if v < math.inf]
     found = []
@@ -208,7 +219,7 @@ def rows(name: str, net: Net, own: dict[int, Curve], rivals: Sequence[Trained], 
         cells, best = [there or f"never: {lowest(own[most], column):.4g} at best"], math.inf
         for optimiser in OPTIMISERS:
             pairs = [
-                (reached(rival.times(way, records), level, column)[0], way, rival)
+                (rival.there(way, level, column, records), way, rival)
                 for rival in rivals
                 if rival.name == optimiser
                 for way in rival.paces
@@ -216,16 +227,22 @@ def rows(name: str, net: Net, own: dict[int, Curve], rivals: Sequence[Trained], 
             seconds, way, rival = min(pairs, key=lambda pair: pair[0], default=(math.inf, "", None))
             best = min(best, seconds)
             cells.append(_cell(seconds, way, rival, ours[most]))
+            if rival and seconds == math.inf:
+                cells[-1] = f"> {max(r.end(records) for r in rivals if r.name == optimiser):.2f} s"
         cells.append(f"{best / ours[most]:.1f}" if max(best, ours[most]) < math.inf and ours[most] > 0.0 else "-")
         found.append(f"| {name}, {what} {level:.4g}{label} | {' | '.join(cells)} |")
     return found
 
 
+def _lowest(rivals: Sequence[Trained], name: str) -> float:
+    """An optimiser's lowest validation error, of all its rates and minibatches."""
+    curves = (curve for rival in rivals if rival.name == name for curve in rival.curves)
+    return min((lowest(curve, VALIDATION) for curve in curves), default=math.inf)
+
+
 def _cell(seconds: float, way: str, rival: Trained | None, ours: float) -> str:
     if rival is None:
         return "-"
-    if seconds == math.inf:
-        return "never"
     times = f", {seconds / ours:.1f}" if 0.0 < ours < math.inf else ""
     return f"{seconds:.2f} s ({way}, {dict(rival.candidate.peer)['batch']}{times})"
 

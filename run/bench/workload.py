@@ -30,7 +30,7 @@ from macmpi.parallel.shared_work import Products
 from macmpi.parallel.team import Team
 from macmpi.plan.cost import Rates
 from macmpi.plan.plan import Plan
-from macmpi.reductions import InPieces
+from macmpi.reductions import SharedMatrix
 from macmpi.solvers.grams import System
 from macmpi.state import State
 from macmpi.training.process import ready
@@ -98,7 +98,7 @@ def timed(plan: Plan, tally: Tally) -> Iterator[None]:
         for owner, name in ((Parts, "total"), (Parts, "feasible")):
             stack.enter_context(wrap(owner, name, "pass", lambda *_: 0))
         stack.enter_context(wrap(Comparing, "root", "w", lambda *_: 0))
-        stack.enter_context(wrap(InPieces, "fill", "piece", lambda *_: 0))
+        stack.enter_context(wrap(SharedMatrix, "fill", "piece", lambda *_: 0))
         stack.enter_context(wrap(Products, "__call__", "product", lambda *_: 0))
         stack.enter_context(wrap(Comparing, "_features", "feature", lambda trial, k: k))
         stack.enter_context(wrap(Comparing, "objectives", "unit", lambda trial, job, *_: job.segment))

@@ -11,12 +11,13 @@ FAMILY = (
     "Seconds of one core, from random weights (stochastic MAC's own start is its method's); in brackets how many times "
     "later than stochastic MAC. Shampoo with corrected eigenvalues is the recipe of Distributed Shampoo, K-FAC and "
     "SINGD are the packages kfac-jax and singd; 'adaptive' is kfac-jax's example of an autoencoder. Each is tuned over "
-    "3 to 6 settings by successive halving; those on minibatches are judged by averaged weights."
+    "3 to 9 settings by successive halving; those on minibatches are judged by averaged weights."
 )
 MACHINE = (
     "Seconds by the clock, with all cores. A rival has its best way to use them, its best rate and minibatch: in "
     "brackets the way, the points of a minibatch, and how many times later than stochastic MAC on the most ranks. Its "
-    "error by epochs is measured once, an epoch in each way in turns: the second table has medians, least and most."
+    "error by epochs is measured once, on one core; an epoch is timed in each way, in turns: the second table has "
+    "medians, least and most. Processes average gradients over gloo, and each does the whole of an optimiser's step."
 )
 
 

@@ -14,9 +14,9 @@ from tolerance import assert_within, of_product
 from unit.crew import crew
 
 from macmpi.parallel import shared_work
-from macmpi.parallel.shared_work import Pieces, Products
+from macmpi.parallel.shared_work import MatrixAcrossRanks, Products
 from macmpi.parallel.team import Team
-from macmpi.reductions import InPieces, Make
+from macmpi.reductions import Make, SharedMatrix
 from macmpi.solvers import cholesky as module
 from macmpi.solvers.cholesky import cholesky, panels
 from macmpi.solvers.closed_form import ClosedForm
@@ -36,7 +36,7 @@ def positive(random: np.random.Generator, n: int, ridge: float = 0.1) -> Array:
     return A.T @ A + ridge * np.eye(n)
 
 
-class Counted(InPieces):
+class Counted(SharedMatrix):
     """Notes each exchange."""
 
     def __init__(self, exchanges: list[int]) -> None:
@@ -47,7 +47,7 @@ class Counted(InPieces):
         super().fill(blocks, make)
 
 
-class Elsewhere(InPieces):
+class Elsewhere(SharedMatrix):
     """Another rank finds that a block is not positive definite."""
 
     def anywhere(self, failed: bool) -> bool:
@@ -88,11 +88,11 @@ def test_ranks_that_share_the_work_have_the_bits_of_one(ranks: int, random: np.r
     """And solve for the same weights: a factor is the same made alone or together."""
     H = positive(random, 41)
     alone = cholesky(H.copy())
-    for R in crew(ranks, lambda team: cholesky(H.copy(), Pieces(team))):
+    for R in crew(ranks, lambda team: cholesky(H.copy(), MatrixAcrossRanks(team))):
         assert_array_equal(np.triu(R), np.triu(alone))  # type: ignore[arg-type]
     gram = LayerGram(H, 0.3, np.dtype(float))
     factor = ClosedForm.system.factor
-    for found in crew(ranks, lambda team: factor(gram, Pieces(team))):
+    for found in crew(ranks, lambda team: factor(gram, MatrixAcrossRanks(team))):
         assert_array_equal(np.tril(found.lower), np.tril(factor(gram).lower))  # type: ignore[attr-defined]
 
 
@@ -104,7 +104,7 @@ def test_what_is_not_positive_definite_is_refused_by_all_ranks_alike(row: int, r
 
     def refused(team: Any) -> str:
         with pytest.raises(linalg.LinAlgError) as error:
-            cholesky(H.copy(), Pieces(team))
+            cholesky(H.copy(), MatrixAcrossRanks(team))
         return str(error.value)
 
     assert set(crew(3, refused)) == {f"not positive definite: row {row}"}
@@ -121,7 +121,7 @@ def test_blocks_are_seen_by_all(ranks: int) -> None:
         return np.full(np.zeros((5, 5))[places[i]].shape, float(i))
 
     def filled(team: Any) -> Array:
-        pieces = Pieces(team)
+        pieces = MatrixAcrossRanks(team)
         M = pieces.matrix(5, 5)
         M[:] = -1.0
         pieces.fill([], make)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from contracts.examples import cases, example_of, one_hot, summed
 from contracts.test_trainers import offer
+from covering import each
 from numpy.testing import assert_allclose, assert_array_equal
 from plans import plan_of
 
@@ -102,9 +103,7 @@ EXAMPLES: dict[str, list[Callable[[np.random.Generator], Example]]] = {
 }
 
 
-@pytest.fixture(params=cases(FITTERS, EXAMPLES))
-def case(request: pytest.FixtureRequest) -> tuple[str, int]:
-    return request.param  # type: ignore[no-any-return]
+case = each(cases(FITTERS, EXAMPLES))
 
 
 @pytest.fixture

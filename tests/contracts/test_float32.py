@@ -25,6 +25,7 @@ from contracts.examples import (
     some,
     z_problem,
 )
+from covering import each
 from numpy.testing import assert_allclose
 
 from macmpi.nets.losses import LOSSES
@@ -87,9 +88,7 @@ def z_solvers(request: pytest.FixtureRequest) -> list[Any]:
     return [Z_SOLVERS[request.param](**arguments) for arguments in Z_ARGUMENTS.get(request.param, [{}])]
 
 
-@pytest.fixture(params=SITES)
-def cut(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+cut = each(SITES)
 
 
 def single(problem: ZProblem) -> ZProblem:

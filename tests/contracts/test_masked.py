@@ -23,6 +23,7 @@ from contracts.examples import (
     summed,
     unit_objectives,
 )
+from covering import each
 from numpy.testing import assert_allclose, assert_array_equal
 
 from macmpi.demand import Demand
@@ -45,9 +46,7 @@ pytestmark = pytest.mark.filterwarnings("error")
 UNITS = [(name, act) for name in solvers_of("units") for act in W_SOLVERS[name].activations or ("sigmoid", "relu")]
 
 
-@pytest.fixture(params=UNITS, ids="-".join)
-def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
-    return request.param  # type: ignore[no-any-return]
+pair = each(UNITS, ids="-".join)
 
 
 def mask(random: np.random.Generator, units: int, n_in: int) -> Array:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from covering import each
 from numpy.testing import assert_allclose, assert_array_equal
 
 from macmpi.solvers.descent import LBFGS, Conjugate, Direction, Gradients, Newton, Values, line_search, minimise
@@ -72,9 +73,7 @@ def valleys(random: np.random.Generator, m: int = 4) -> Rows:
     return Rows(start, lambda X: gradients(X)[0], gradients, np.ones((m, 2)))
 
 
-@pytest.fixture(params=DIRECTIONS)
-def name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+name = each(DIRECTIONS)
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from contracts.examples import (
     unit_objectives,
     w_problem,
 )
+from covering import each
 from numpy.testing import assert_allclose, assert_array_equal
 from tolerance import gamma
 
@@ -49,9 +50,7 @@ RESTRAINTS = {
 }
 
 
-@pytest.fixture(params=RESTRAINING)
-def name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+name = each(RESTRAINING)
 
 
 @pytest.fixture

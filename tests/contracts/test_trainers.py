@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from contracts.examples import cases, example_of, worked_example
+from covering import each
 from numpy.testing import assert_array_equal
 from plans import plan_of
 
@@ -74,9 +75,7 @@ EXAMPLES: dict[str, list[Callable[[np.random.Generator], Example]]] = {
 COPIED = [case for case in cases(TRAINERS, EXAMPLES) if TRAINERS[case.values[0][0]]().copies]
 
 
-@pytest.fixture(params=cases(TRAINERS, EXAMPLES))
-def case(request: pytest.FixtureRequest) -> tuple[str, int]:
-    return request.param  # type: ignore[no-any-return]
+case = each(cases(TRAINERS, EXAMPLES))
 
 
 @pytest.fixture

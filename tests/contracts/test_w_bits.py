@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from contracts.examples import INPUTS, W_THOROUGH, inputs, sharing, solvers_of, summed
+from covering import each
 from numpy.testing import assert_array_equal
 
 from macmpi.solvers import W_SOLVERS, Thresholded
@@ -19,9 +20,7 @@ pytestmark = pytest.mark.filterwarnings("error")
 SIGMOIDS = [n for n in solvers_of("units") if "sigmoid" in (W_SOLVERS[n].activations or {"sigmoid"})]  # type: ignore[attr-defined]
 
 
-@pytest.fixture(params=SIGMOIDS)
-def name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+name = each(SIGMOIDS)
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from contracts.examples import (
     solvers_of,
     summed,
 )
+from covering import each
 from numpy.testing import assert_allclose
 
 from macmpi.nets.chain import Segment
@@ -38,9 +39,7 @@ from macmpi.typing import Array
 pytestmark = pytest.mark.filterwarnings("error")
 
 
-@pytest.fixture(params=solvers_of("segment"))
-def name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+name = each(solvers_of("segment"))
 
 
 @pytest.fixture
@@ -59,9 +58,7 @@ def thorough(name: str) -> Any:
     return W_SOLVERS[name](**example_of((name, 0), W_THOROUGH, "W_THOROUGH"))
 
 
-@pytest.fixture(params=SEGMENTS)
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+kind = each(SEGMENTS)
 
 
 @pytest.fixture

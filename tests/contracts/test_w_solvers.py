@@ -22,6 +22,7 @@ from contracts.examples import (
     value,
     w_problem,
 )
+from covering import each
 from numpy.testing import assert_allclose
 from scipy import linalg, optimize
 from tolerance import gamma
@@ -37,9 +38,7 @@ pytestmark = pytest.mark.filterwarnings("error")
 PAIRS = [(name, act) for name in solvers_of("units") for act in W_SOLVERS[name].activations or FUNCTIONS]
 
 
-@pytest.fixture(params=PAIRS, ids="-".join)
-def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
-    return request.param  # type: ignore[no-any-return]
+pair = each(PAIRS, ids="-".join)
 
 
 @pytest.fixture

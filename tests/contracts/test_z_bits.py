@@ -19,6 +19,7 @@ from contracts.examples import (
     example_of,
     some,
 )
+from covering import each
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import special
 
@@ -46,9 +47,7 @@ def solver(request: pytest.FixtureRequest) -> Any:
     return Z_SOLVERS[request.param[0]](**example_of(request.param, Z_BITS, "Z_BITS"))
 
 
-@pytest.fixture(params=DECODERS)
-def decoder(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+decoder = each(DECODERS)
 
 
 def solved(solver: Any, problem: ZProblem) -> Any:

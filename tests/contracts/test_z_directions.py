@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from contracts.examples import DIRECTIONS, SCENES, SITES, basis_problem, linearised, narrowed, some, z_problem
+from covering import each
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import linalg
 from tolerance import gamma
@@ -38,14 +39,8 @@ Case = tuple[tuple[int, ...], tuple[float, ...]]
 ACTIVATIONS = ["sigmoid", "tanh", "linear"]
 
 
-@pytest.fixture(params=CASES, ids=lambda case: "-".join(map(str, case[0])))
-def case(request: pytest.FixtureRequest) -> Case:
-    return request.param  # type: ignore[no-any-return]
-
-
-@pytest.fixture(params=SITES)
-def cut(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+case = each(CASES, ids=lambda case: "-".join(map(str, case[0])))
+cut = each(SITES)
 
 
 @pytest.fixture(params=range(2))

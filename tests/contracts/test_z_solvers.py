@@ -20,7 +20,7 @@ from contracts.examples import (
     some,
     z_problem,
 )
-from covering import covering
+from covering import covering, each
 from numpy.testing import assert_allclose
 from scipy import optimize
 
@@ -38,9 +38,7 @@ NARROW_OUTPUT = (3, 6, 4, 2)
 SIZES = [DEEP, WIDE_OUTPUT, NARROW_OUTPUT]
 
 
-@pytest.fixture(params=CONTINUOUS)
-def name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+name = each(CONTINUOUS)
 
 
 @pytest.fixture
@@ -54,9 +52,7 @@ def solver(solvers: list[Any]) -> Any:
     return solvers[0]
 
 
-@pytest.fixture(params=cases(CONTINUOUS, Z_THOROUGH))
-def case(request: pytest.FixtureRequest) -> tuple[str, int]:
-    return request.param  # type: ignore[no-any-return]
+case = each(cases(CONTINUOUS, Z_THOROUGH))
 
 
 @pytest.fixture
@@ -64,14 +60,8 @@ def thorough(case: tuple[str, int]) -> Any:
     return Z_SOLVERS[case[0]](**example_of(case, Z_THOROUGH, "Z_THOROUGH"))
 
 
-@pytest.fixture(params=SITES)
-def cut(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(params=SCENES, ids=lambda scene: "-".join(map(str, scene.get("forms", ()))) + scene.get("loss", ""))
-def scene(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return request.param  # type: ignore[no-any-return]
+cut = each(SITES)
+scene = each(SCENES, ids=lambda scene: "-".join(map(str, scene.get("forms", ()))) + scene.get("loss", ""))
 
 
 each_two = pytest.mark.parametrize(("scene", "cut", "name"), covering(SCENES, SITES, CONTINUOUS))

@@ -12,8 +12,9 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from covering import each
 from launch.launching import ROOT, run_program
-from launch.one_by_one import NEXT
+from launch.one_by_one import NEXT, ONE_BY_ONE
 from numpy.testing import assert_array_equal
 from pages import blocks_of_page
 
@@ -25,7 +26,6 @@ FITTER, W_SOLVER, Z_SOLVER, TRAINER, LAYER, ACTIVATION, LOSS, IMAGES = (
     f"docs/extending/{name}.md"
     for name in ("fitter", "w_solver", "z_solver", "trainer", "layer", "activation", "loss", "image_layer")
 )
-ONE_BY_ONE = Path(__file__).with_name("one_by_one.py")
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], 
 def line_of(run: Short, folder: Path, output: Path) -> list[str]:
     (config,) = folder.glob("*.toml")
     settings = [word for setting in run.settings for word in ("--set", setting)]
-    return [str(config), "--output", str(output), "--iterations", str(run.iterations), *settings]
+    return [str(folder), str(config), "--output", str(output), "--iterations", str(run.iterations), *settings]
 
 
 @pytest.mark.long
@@ -216,9 +216,7 @@ def test_a_loss_that_is_nowhere_is_named_with_the_words_that_there_are(losses: P
 PAGES = (FITTER, W_SOLVER, Z_SOLVER, TRAINER, ACTIVATION, IMAGES)
 
 
-@pytest.fixture(params=PAGES)
-def page(request: pytest.FixtureRequest) -> str:
-    return request.param  # type: ignore[no-any-return]
+page = each(PAGES)
 
 
 def test_each_example_is_short(page: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from launch.cases import write_case
 from launch.launching import run_program
+from launch.one_by_one import ONE_BY_ONE
 
 from macmpi.doctor import WARNING
 
@@ -58,10 +60,10 @@ def test_data_models_and_checkpoints_are_read_without_locks(
         no_locks["HDF5_USE_FILE_LOCKING"] = variable
     write_case(tmp_path, "sharded")
     (tmp_path / "whole.toml").write_text(re.sub(r'"sharded"', '"replicated"', (tmp_path / "sharded.toml").read_text()))
-    outcome = run_program("sharded.toml", "--iterations", 1, cwd=tmp_path, env=no_locks, code=0)
-    assert "file system without locks" in outcome.err
-    run_program("sharded.toml", "--iterations", 2, "--resume", "auto", cwd=tmp_path, env=no_locks, code=0)
-    run_program("whole.toml", "--iterations", 1, cwd=tmp_path, env=no_locks, code=0)
+    lines = ("sharded.toml --iterations 1", "sharded.toml --iterations 2 --resume auto", "whole.toml --iterations 1")
+    listed = json.dumps([[str(tmp_path), *line.split()] for line in lines])
+    outcome = run_program(listed, cwd=tmp_path, program=(ONE_BY_ONE,), env=no_locks, code=0)
+    assert outcome.err.count("file system without locks") == 3
     predict = ("-m", "macmpi.predict")
     files = ("runs/sharded/model.h5", "points.h5", "--output", "out.npz")
     run_program(*files, cwd=tmp_path, program=predict, env=no_locks, code=0)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from launch.cases import assert_same_run, checkpoints, curve, untimed, write_case
 from launch.here import run_here
-from launch.launching import run_program
 
 pytestmark = pytest.mark.launch
 
@@ -61,12 +60,6 @@ def test_a_run_stopped_around_the_turn_goes_on_with_the_same_bits(further: int, 
     run_in(tmp_path, "--iterations", settled(whole) + further)
     run_in(tmp_path, "--resume", "auto")
     assert_same_run(tmp_path / "run", whole / "run", every_checkpoint=False)
-
-
-def test_ranks_agree(whole: Path, tmp_path: Path) -> None:
-    write_case(tmp_path, CASE)
-    run_program(f"{CASE}.toml", "--output", "run", ranks=3, cwd=tmp_path, code=0)
-    assert_same_run(tmp_path / "run", whole / "run")
 
 
 def test_an_end_that_leaves_no_iterations_is_full_macs_own(whole: Path, tmp_path: Path) -> None:

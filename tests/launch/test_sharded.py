@@ -9,7 +9,6 @@ import shutil
 import signal
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 from launch.cases import assert_same_run, checkpoints, curve, points, snapshot, write_case, write_config, write_h5
@@ -27,47 +26,6 @@ def run_in(folder: Path, case: str, *arguments: object, ranks: int, code: int = 
     if not ranks:
         return run_here(*words, cwd=folder, code=code)
     return run_program(*words, ranks=ranks, cwd=folder, code=code)
-
-
-@pytest.mark.parametrize(
-    ("case", "launches", "coordinates"),
-    [
-        ("sharded", (2, 3), (403 - 81, 19)),
-        ("ring", (3, 0), (403 - 81, 19)),
-        ("minibatches", (0, 2), (403, 0)),
-        ("auto_parts", (2, 3, 0), (403, 0)),
-        ("sharded_layers", (2, 3), (403, 18)),
-        ("sharded_halves", (3, 2), (403 - 81, 2)),
-        ("sharded_adam", (2, 3), (403, 0)),
-    ],
-)
-def test_one_number_of_ranks_after_another_has_the_bits_of_one_process(
-    case: str, launches: tuple[int, ...], coordinates: tuple[int, int], tmp_path: Path
-) -> None:
-    write_case(tmp_path, case)
-    for i, ranks in enumerate(launches, start=1):
-        run_in(tmp_path, case, "--iterations", 2 * i, "--resume", "auto", ranks=ranks)
-    run_in(tmp_path, case, "--iterations", 2 * len(launches), ranks=0, output="straight")
-    assert_same_run(tmp_path / "run", tmp_path / "straight", every_checkpoint=False)
-    records = curve(tmp_path / "run")
-    assert records[-1]["E1_train"] < 0.95 * records[0]["E1_train"]
-    with h5py.File(checkpoints(tmp_path / "run")[0]) as file:
-        assert file["Z"].shape == coordinates
-    with h5py.File(tmp_path / "run" / "model.h5") as file:
-        assert "codes" not in file
-
-
-def test_rows_that_stay_in_a_file_have_the_bits_of_rows_in_memory_on_any_number_of_ranks(tmp_path: Path) -> None:
-    """Bytes: read again on two ranks, kept on three, scaled here, where one run goes from launch to launch."""
-    write_case(tmp_path, "sharded")
-    X = np.clip(20.0 * points(1, 403, 9) + 100.0, 0.0, 255.0).astype(np.uint8)
-    write_h5(tmp_path / "points.h5", X=X)
-    for i, (ranks, rows) in enumerate([(2, "file"), (3, "memory"), (0, "file")], start=1):
-        more = ("--iterations", 2 * i, "--resume", "auto", "--set", f'parallel.rows="{rows}"')
-        run_in(tmp_path, "sharded", *more, ranks=ranks)
-    write_h5(tmp_path / "points.h5", X=X.astype(np.float64))
-    run_in(tmp_path, "sharded", "--iterations", 6, "--set", 'parallel.rows="file"', ranks=0, output="straight")
-    assert_same_run(tmp_path / "run", tmp_path / "straight", every_checkpoint=False)
 
 
 def test_rows_that_can_no_longer_be_read_end_a_run_with_their_numbers(tmp_path: Path) -> None:
@@ -89,15 +47,6 @@ def test_rows_that_can_no_longer_be_read_end_a_run_with_their_numbers(tmp_path: 
     said = r"points\.npy: dataset X, rows [\d,]+ to (3,9\d\d) cannot be read: the file ends within them"
     assert re.search(said, outcome.err), outcome.err
     assert outcome.left == []
-
-
-def test_ranks_without_points_are_a_warning_with_the_remedy_and_no_refusal(tmp_path: Path) -> None:
-    """Minibatches are two parts here."""
-    write_case(tmp_path, "auto_parts")
-    check = run_in(tmp_path, "auto_parts", "--check", "--ranks", 1024, "--nodes", 64, ranks=0)
-    assert re.search(r"^idle +1,022 of 1,024 ranks have no points .* stochastic.parts = 1024 would", check.out, re.M)
-    outcome = run_in(tmp_path, "auto_parts", "--iterations", 1, ranks=3)
-    assert re.fullmatch(r"macmpi: 1 of 3 ranks have no points .* stochastic.parts = 3 would.*\n", outcome.err)
 
 
 def test_a_run_stopped_and_then_killed_while_it_saves_goes_on_with_its_bits(tmp_path: Path) -> None:

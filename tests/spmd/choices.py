@@ -117,7 +117,7 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     """Data and keys of each choice: every word of the config occurs, most of them several times."""
     z, small, loss = cycle(MOVING), cycle((SMALL, CLASSES)), cycle(("squared", "cross_entropy"))
     pairs = [list(pair) for pair in zip(ACTIVATIONS[::2], ACTIVATIONS[1::2], strict=True)]
-    for activations, sites in product(pairs, ("after", "before", "none")):
+    for activations, sites in product(pairs, ("after", "before", "both", "none")):
         yield SMALL, {"model.activation": activations, "model.sites": sites, "z_step.solver": next(z)}
     for solver in MOVING:
         keys = {"z_step.solver": solver, "model.activation": ["tanh", "softmax", "relu"]}
@@ -156,7 +156,8 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
         WIDE,
         {"z_step.iterations": 2, "z_step.relaxation": 1.0, "w_step.relaxation": 1.5, "start.gradient_step": False},
     )
-    yield WIDE, {"w_step.cg_iterations": 5}
+    yield WIDE, {"w_step.cg_iterations": 5, "z_step.minibatches": 2}
+    yield LONG, {"z_step.minibatches": 3, "parallel.data": "sharded", "method.acceleration": "momentum"}
     rounded = {"w_step.cg_precision": "single", "z_step.cg_precision": "single"}
     yield WIDE, rounded
     yield LONG, {**rounded, "w_step.iterations": 2}

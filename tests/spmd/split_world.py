@@ -28,7 +28,7 @@ from macmpi.methods.starts import coordinates_first, start
 from macmpi.parallel import exchange
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.mpi import MPITeam, launch
-from macmpi.parallel.shared_work import Pieces
+from macmpi.parallel.shared_work import MatrixAcrossRanks
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
 from macmpi.solvers.cholesky import cholesky
@@ -413,7 +413,7 @@ def large_factors_in_place(team: MPITeam) -> str:
         return ""
     shared = on_nodes(team)
     shared.set_clock(None, 100.0)
-    pieces, random, found = Pieces(shared), np.random.default_rng(3), []
+    pieces, random, found = MatrixAcrossRanks(shared), np.random.default_rng(3), []
     for n in (600, 530):
         A = random.normal(size=(n + 9, n))
         found.append((A.T @ A, cholesky(A.T @ A, pieces)))

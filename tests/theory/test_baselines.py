@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from covering import covering
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from plans import plan_of
+from sampled import examples
 from scipy.optimize import LbfgsInvHessProduct
 from theory.checks import deviation
 from theory.nets import points, richardson
@@ -30,7 +31,7 @@ from macmpi.state import Record, State
 from macmpi.typing import Array
 
 N = 37
-often = settings(deadline=None, derandomize=True, database=None, max_examples=200)
+often = examples(200)
 
 
 def begun(name: str, loss: str = "squared", activation: str = "sigmoid", seed: int = 0, **keys: Any) -> Any:

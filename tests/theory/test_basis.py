@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from covering import each
 from numpy.testing import assert_allclose, assert_array_equal
 from theory.basis_nets import (
     autoencoder,
@@ -73,9 +74,7 @@ def by_point(mac: Mac, state: State, keys: Config) -> Array:
     return values - (np.sum(state.own.multipliers * C, axis=1) if state.own.multipliers.size else 0.0)
 
 
-@pytest.fixture(params=SETTINGS)
-def setting(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+setting = each(SETTINGS)
 
 
 # --- the half steps ---------------------------------------------------------------------------------------------------

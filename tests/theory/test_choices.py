@@ -41,6 +41,7 @@ SITES: dict[str, Any] = {
     "mixed": ["before", "after"],
     "none below": ["none", "after"],
     "none above": ["before", "none"],
+    "both": ["both", "after"],
 }
 ALL_SEGMENTS = ["auto", "hessian_free", "newton", "lbfgs", "ncg", "gradient", "sgd"]
 UNITS_ALONE = ["gauss_newton"]

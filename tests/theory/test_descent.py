@@ -34,7 +34,8 @@ def test_no_half_step_raises_e_q_and_the_ridge_as_configured(
     """From feasible coordinates and from others, with over-relaxation, light and heavy ridges."""
     for seed, value in enumerate((0.0, 0.01, 3.0)):
         penalty = {"ridge": value, "ridge_scale": scale}
-        mac = method((7, 5), activation, seed=seed, sites=sites, z_step={"relaxation": 1.5}, **penalty)
+        z_step = {"relaxation": 1.5, "minibatches": seed + 1}
+        mac = method((7, 5), activation, seed=seed, sites=sites, z_step=z_step, **penalty)
         state = (started if (seed + len(scale)) % 2 else anywhere)(mac, seed)
         state.mu = mu
         values = [e_q(mac, state) + ridge(mac, state)]
@@ -43,6 +44,21 @@ def test_no_half_step_raises_e_q_and_the_ridge_as_configured(
             values.append(e_q(mac, state) + ridge(mac, state))
         assert all(after <= before * ROUNDING for before, after in itertools.pairwise(values))
         assert values[-1] < values[0]
+
+
+@pytest.mark.parametrize("sites", SITES)
+def test_minibatches_have_their_z_steps_in_turn_and_keep_the_coordinates_of_the_others(sites: str) -> None:
+    """Together, with no W-step between them, they are the Z-step of all points."""
+    mac, whole = (method(n=250, sites=sites, z_step={"minibatches": count}) for count in (3, 1))
+    state, other = started(mac), started(whole)
+    for batch in range(3):
+        before = state.Z.copy()
+        mac.z_step(state)
+        moved = np.flatnonzero((before != state.Z).any(axis=1))
+        assert np.array_equal(moved, np.arange(batch, 250, 3))
+        state.position = 2 * (batch + 1)
+    whole.z_step(other)
+    assert_allclose(state.Z, other.Z, rtol=0.0, atol=1e-10)
 
 
 RESTRAINTS: dict[str, dict[str, Any]] = {

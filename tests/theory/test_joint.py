@@ -41,6 +41,7 @@ NETS: dict[str, dict[str, Any]] = {
     "before": {"hidden": (3, 2), "sites": "before", "ridge_scale": "objective"},
     "mixed": {"hidden": (2, 2, 2), "sites": ["before", "none", "after"], "activation": ["tanh", "sigmoid", "tanh"]},
     "one site": {"hidden": (4,)},
+    "both": {"hidden": (3, 2), "sites": ["both", "after"]},
     "softmax": {"hidden": (3, 2), "activation": ["softmax", "sigmoid"], "metric": "variance"},
     "a metric": {"hidden": (3, 2), "sites": "before", "metric": "curvature", "targets": 1},
     "augmented": {"hidden": (3, 2), **AUGMENTED},

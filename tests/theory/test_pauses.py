@@ -30,7 +30,7 @@ CASES: dict[str, dict[str, dict[str, Any]]] = {
         "penalty": {"method": "augmented_lagrangian", "metric": "variance"},
     },
     "feasible": {"model": NET, "method": {"acceleration": "feasible"}},
-    "momentum": {"model": NET, "method": {"acceleration": "momentum"}},
+    "momentum": {"model": NET, "method": {"acceleration": "momentum"}, "z_step": {"minibatches": 2}},
     "stochastic": {"model": NET, "method": {"name": "stochastic"}, "stochastic": {"batch": 6}},
     "sgd": {"model": NET, "method": {"name": "sgd"}, "baseline": {"batch": 2, "momentum": 0.5}},
     "adam": {"model": NET, "method": {"name": "adam"}, "baseline": {"batch": 2, "momentum": 0.9}},

@@ -49,7 +49,7 @@ NETS: dict[str, dict[str, Any]] = {
         "image": [2, 2],
     },
 }
-PLACES = ["after", "before", "none"]
+PLACES = ["after", "before", "both", "none"]
 
 
 def configured(name: str, activation: str = "tanh", sites: Any = "after", **tables: Any) -> Config:
@@ -108,7 +108,7 @@ def test_a_chain_is_the_net_that_its_skips_describe(name: str, sites: str, rando
         h if isinstance(h, int) else 4 * h["channels"] if of_images(h) else h["units"] for h in NETS[name]["hidden"]
     ]
     assert chain.layer_sizes == (4, *units, 3)
-    assert len(chain.sites) == (0 if sites == "none" else len(units))
+    assert len(chain.sites) == {"none": 0, "both": 2}.get(sites, 1) * len(units)
 
 
 def test_a_residual_layer_has_no_coordinates_but_its_own() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from theory.checks import deviation
 from theory.nets import (
     ACTIVATIONS,
@@ -18,6 +18,7 @@ from theory.nets import (
     e_q,
     feasible,
     forms,
+    layers,
     method,
     of_sites,
     ridge,
@@ -173,3 +174,22 @@ def test_a_ridge_by_unit_is_that_of_the_regressions() -> None:
             share = np.ones(len(job.units)) if k == 2 else np.diag(forms(mac, state)[k])[job.units.rows]
             total += float(share @ problem.ridge_part(problem.start)[0])
         assert_allclose(total, ridge(mac, state), rtol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_coordinates_on_both_sides_of_a_linear_activation_are_two_springs_in_a_row(seed: int) -> None:
+    """Of 2 mu each: the Z-step gives the coordinates behind it that one of mu gives, and halfway those before it."""
+    exact = {"iterations": 4, "direction": "direct", "relaxation": 1.0}
+    one, two = (method((3, 2), "linear", seed=seed, sites=sites, z_step=exact) for sites in ("after", "both"))
+    spring, row = started(one), started(two)
+    spring.mu, row.mu = 0.7 * (seed + 1), 1.4 * (seed + 1)
+    assert_array_equal(spring.weights, row.weights)
+    one.z_step(spring)
+    two.z_step(row)
+    sites = of_sites(two, row.Z)
+    assert_allclose(np.hstack(sites[1::2]), spring.Z, rtol=0.0, atol=1e-9)
+    given = [f(z) for f, z in zip(layers(one, spring), [one.data.X, *of_sites(one, spring.Z)], strict=False)]
+    for halfway, start, end in zip(sites[::2], given, sites[1::2], strict=False):
+        assert_allclose(halfway, 0.5 * (start + end), rtol=0.0, atol=1e-9)
+    two.w_step(row)
+    assert np.isfinite(row.weights).all()

@@ -19,11 +19,12 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from launch.here import run_here
 from launch.launching import run_program
 from numpy.testing import assert_allclose, assert_array_equal
+from sampled import examples
 
 import macmpi
 from macmpi import MacmpiWarning, UsageError, init, report, shown
@@ -38,7 +39,7 @@ pytest.importorskip("sklearn")
 from macmpi import sklearn  # noqa: E402
 from macmpi.sklearn import MACAutoencoder, MACClassifier, MACRegressor  # noqa: E402
 
-often = settings(deadline=None, derandomize=True, database=None, max_examples=200)
+often = examples(200)
 
 RANDOM = np.random.default_rng(5)
 X = RANDOM.normal(size=(30, 3))

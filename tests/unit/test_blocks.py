@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from targets import wanted_of
+from targets import rules_of
 from unit.test_shards import loaded, together, write
 
 from macmpi import UsageError
@@ -88,7 +88,7 @@ def test_rows_have_the_bits_of_those_read_whole(of: str, in_file: bool, ranks: i
     """Together they are those of one process, whichever rank reads which, with one sum and one scaling."""
     X, dtype = (BYTES, "float64") if ranks % 2 else (HALVES, "float32")
     config, labels = FORMATS[of](tmp_path, X), of == "of_chunks"
-    whole = loading.load(config, wanted_of(labels, precision=dtype))
+    whole = loading.load(config, rules_of(labels, precision=dtype))
     parts = loaded(config, ranks, labels, dtype, in_file)
     for key, found in together(parts).items():
         assert found.dtype == getattr(whole, key).dtype

@@ -36,7 +36,7 @@ def drawn(random: Random) -> dict[str, Any]:
     return {
         "model.hidden": [4, 2][:layers],
         "model.activation": [random.choice(config.LAYERS) for _ in range(layers)],
-        "model.sites": [random.choice(["after", "before", "none"]) for _ in range(layers)],
+        "model.sites": [random.choice(["after", "before", "both", "none"]) for _ in range(layers)],
         "model.loss": random.choice(sorted(LOSSES)),
         "method.name": random.choice(METHODS),
         "z_step.solver": random.choice(["auto", "auto", *sorted(Z_SOLVERS)]),

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from sampled import examples
 
 from macmpi import UsageError, __version__, files
 from macmpi.state import KINDS, History, MacState, Record, State
@@ -184,7 +185,7 @@ shapes = st.integers(0, 5)
 numbers = st.floats(allow_nan=False, width=32)
 
 
-@settings(deadline=None, derandomize=True, database=None, max_examples=60)
+@examples(60)
 @given(st.lists(numbers, max_size=9), shapes, shapes, st.sampled_from([np.float32, np.float64]), st.floats(), st.text())
 def test_any_state_comes_back(weights: list[float], n: int, h: int, dtype: type, mu: float, finished: str) -> None:
     """Of any shape, empty ones included, in either precision; with any mu and text that UTF-8 can hold."""
@@ -194,7 +195,7 @@ def test_any_state_comes_back(weights: list[float], n: int, h: int, dtype: type,
         assert_same(checkpoint.read(checkpoint.save(Path(folder), saved, {}, 1))[0], saved)
 
 
-@settings(deadline=None, derandomize=True, database=None, max_examples=200)
+@examples(200)
 @given(st.binary(max_size=300), st.integers(0, 10**6), st.integers(0, 7), st.integers(1, 400))
 def test_no_flip_and_no_cut_gets_through_the_seal(content: bytes, at: int, bit: int, cut: int) -> None:
     file = io.BytesIO(content)

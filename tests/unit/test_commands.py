@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 import sys
 from importlib import import_module
@@ -72,20 +74,37 @@ def test_an_argument_of_several_commands_is_said_once_and_every_row_is_of_a_comm
     assert all(callable(getattr(Model, action)) for action in ACTIONS)
 
 
+def test_a_command_within_prose_is_one_that_its_parser_takes() -> None:
+    """Single capitals stand for numbers."""
+    told, form = [], re.compile(rf"`(?:[^`]* )?(?:python -m macmpi\.|macmpi )({'|'.join(COMMANDS)}) ([^`>|]+)[^`]*`")
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")):
+        told += form.findall(re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL))
+    assert len(told) > 20
+    for name, words in told:
+        parser_of(name).parse_args(shlex.split(re.sub(r"\b[A-Z]\b", "2", words)))
+
+
 def test_usage_names_the_command_as_it_was_started(monkeypatch: pytest.MonkeyPatch) -> None:
     assert program("run") == parser_of("run").prog == "python -m macmpi.run"
     monkeypatch.setattr(sys, "argv", ["macmpi run", "my.toml"])
     assert program("predict") == "macmpi predict"
 
 
-def test_finding_a_command_loads_nothing_heavy() -> None:
-    """An mpiexec starts many of them at once, and rank 0 alone is to import NumPy before a config is refused."""
+@pytest.mark.parametrize(
+    ("code", "needed"),
+    [
+        ("from macmpi.__main__ import unknown; unknown('rnu')", set()),
+        ("import macmpi, numpy as np; macmpi.fit(np.eye(9), np.arange(9.0), max_time=1e-9)", {"numpy", "scipy"}),
+    ],
+)
+def test_what_is_begun_often_loads_nothing_heavy(code: str, needed: set[str]) -> None:
+    """An mpiexec starts many commands at once, and rank 0 alone is to import NumPy before a config is refused; a fit
+    that is told nothing has no config to be refused."""
     heavy = {"numpy", "scipy", "h5py", "pydantic", "mpi4py", "matplotlib"}
-    code = "import sys; from macmpi.__main__ import unknown; unknown('rnu'); print(*sys.modules)"
-    line = [sys.executable, "-c", code]
+    line = [sys.executable, "-c", f"import sys; {code}; print(*sys.modules)"]
     loaded = subprocess.run(line, check=True, env=environment(), capture_output=True, text=True).stdout.split()
     assert "macmpi.console" in loaded
-    assert heavy.isdisjoint(loaded)
+    assert heavy.intersection(loaded) == needed
 
 
 @pytest.mark.launch

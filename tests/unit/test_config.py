@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampled import examples
 
 from macmpi import UsageError, config, many
 from macmpi.config import Config
 from macmpi.config.reading import known_keys
 from macmpi.config.whole import GONE, changes, differences
 
-often = settings(deadline=None, derandomize=True, database=None, max_examples=80)
+often = examples(80)
 
 NAN, INF, HUGE = float("nan"), float("inf"), 10**400
 NOT_POSITIVE = [0.0, -1.0, True, "1", NAN, INF, -INF, HUGE, [1.0]]
@@ -94,6 +95,7 @@ MISTAKES: dict[str, list[Any]] = {
     "penalty.weights_max": NOT_A_BOUND,
     "z_step.solver": ["Newton", "", 1, ["binary"]],
     "z_step.iterations": NOT_OWN,
+    "z_step.minibatches": NOT_A_COUNT,
     "z_step.relaxation": [2.0, *NOT_POSITIVE],
     "z_step.enumerated": [-1, 21, 1.5, "10"],
     "z_step.cg_iterations": NOT_A_COUNT,
@@ -431,7 +433,7 @@ def configs(draw: st.DrawFn, text: st.SearchStrategy[str]) -> dict[str, Any]:
         "selection.epsilon2": st.lists(st.floats(1e-300, 1e300), max_size=3),
         "selection.widths": st.lists(st.one_of(st.floats(1e-9, 1e9), st.lists(st.floats(1e-9, 1e9))), max_size=3),
         "selection.ridges": st.lists(st.floats(0.0, 1e12), max_size=3),
-        "model.sites": st.sampled_from(["after", "before", "none"]),
+        "model.sites": st.sampled_from(["after", "before", "both", "none"]),
         "start.range": st.floats(1e-6, 1e6),
         "start.gradient_step": st.booleans(),
         "penalty.mu0": st.just(mu0),

@@ -77,6 +77,28 @@ def test_a_study_writes_its_tables_and_measures_nothing_twice(
     assert any("(the lowest of" in line for line in said[0])
 
 
+def test_on_all_cores_a_rival_has_its_epochs_times_the_pace_of_its_best_way() -> None:
+    machine, contest = module("machine"), module("contest")
+    curve = [[0.0, 9.0, 9.0, 0, 0], [1.0, 5.0, 6.0, 0, 1], [2.0, 3.0, 4.0, 0, 2], [3.0, 2.5, 3.5, 0, 3]]
+    seconds = {100: {"threads": [4.0], "processes": [8.0]}, 500: {"threads": [2.0], "processes": [1.0, 3.0, 1.0]}}
+    rivals = [
+        machine.Trained(
+            "Adam",
+            contest.Candidate("c", (), (("batch", batch), ("lr", 0.01))),
+            [curve],
+            {way: [contest.Pace(s, 1.0) for s in each] for way, each in paces.items()},
+        )
+        for batch, paces in seconds.items()
+    ]
+    own = {1: [[0.0, 9.0, 9.0, 0, 0], [1.0, 4.0, 4.0, 0, 1]], 2: [[0.0, 9.0, 9.0, 0, 0], [0.5, 2.4, 4.0, 0, 1]]}
+    net = machine.Net("c", (), 4.0, 1.0, 1.0, 1.0, (5.0, 2.0), ())
+    assert machine.rows("n", net, own, rivals, records=4) == [
+        "| n, train 5 | 1.00 s on 1, 0.50 s on 2 | 0.25 s (processes, 500, 0.5) | - | - | 0.5 |",
+        "| n, train 2 | never: 2.4 at best | > 3.00 s | - | - | - |",
+        "| n, validation 3.5 (the lowest of Adam) | never: 4 at best | 0.75 s (processes, 500) | - | - | - |",
+    ]
+
+
 @pytest.mark.parametrize(
     ("program", "words", "says"),
     [

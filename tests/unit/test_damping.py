@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampled import examples
 
 from macmpi.methods.stochastic.schedule import Damping
 from macmpi.plan import tuned
 
-often = settings(deadline=None, derandomize=True, database=None, max_examples=100)
+often = examples(100)
 asked = st.sampled_from([0.0, 1e-4, 0.3])
 dampings = st.builds(Damping, st.sampled_from([0, 2, 10, 1000]), st.sampled_from([0.25, 1.0, 3.0]), asked)
 present = st.floats(1e-12, tuned.DAMPING_MOST)

@@ -10,9 +10,10 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from sampled import examples
 from scalings import fit_scaling
 from targets import CLASSES
 
@@ -28,7 +29,7 @@ from macmpi.parallel.tiles import Tile
 from macmpi.predict import read_points
 from macmpi.typing import Array
 
-often = settings(deadline=None, derandomize=True, database=None, max_examples=60)
+often = examples(60)
 
 Write = Callable[..., Path]
 
@@ -516,7 +517,7 @@ def test_digits() -> None:
     assert data.X.max() == 1.0
     assert_array_equal(data.scaling_x.scale, 1.0)
     assert data.shape == (8, 8)
-    classes = load(Data(source="digits"), wanted=CLASSES)
+    classes = load(Data(source="digits"), rules=CLASSES)
     groups = classes.groups
     assert groups is not None
     for Y, numbers in ((classes.Y, groups[0]), (classes.Y_val, groups[1])):
@@ -672,7 +673,7 @@ def test_the_seed_draws_the_order_of_the_coil_images(coil: tuple[Array, Array]) 
 
 
 def test_coil_brings_its_labels(coil: tuple[Array, Array]) -> None:
-    data, plain = load(Data(source="coil"), wanted=CLASSES), load(Data(source="coil"))
+    data, plain = load(Data(source="coil"), rules=CLASSES), load(Data(source="coil"))
     assert_array_equal(data.classes, np.arange(1, 21))
     assert_array_equal(data.X, plain.X)
     assert data.classes is not None

@@ -5,12 +5,13 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampled import examples
 
 from macmpi.plan.directions import BEGUN, JOINED, DirectionWork, LayerForm
 
-often = settings(deadline=None, derandomize=True, database=None, max_examples=60)
+often = examples(60)
 sizes = st.lists(st.integers(1, 700), min_size=2, max_size=6)
 
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from sampled import examples
 
 from macmpi import UsageError
 from macmpi.config import Data
@@ -21,7 +22,7 @@ from macmpi.data.series import is_frame, series_of
 pa = pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")
 
-often = settings(deadline=None, derandomize=True, database=None, max_examples=60)
+often = examples(60)
 
 TYPES = {
     "age": pa.int64(),
@@ -79,7 +80,7 @@ OTHERS = [pandas_of, nullable_pandas_of, categorical_pandas_of, polars_of]
 def test_every_library_gives_the_same_numbers(other: Any) -> None:
     other(tables_example())  # skipped as a whole where the library is missing
 
-    @often
+    @settings(often, max_examples=60)
     @given(table=tables())
     def law(table: pa.Table) -> None:
         frame = other(table)

@@ -9,10 +9,11 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from targets import CLASSES, wanted_of
+from sampled import examples
+from targets import CLASSES, rules_of
 
 from macmpi import UsageError
 from macmpi.config import Data
@@ -20,7 +21,7 @@ from macmpi.data.dataset import Dataset
 from macmpi.data.loading import load, survey
 from macmpi.typing import Array
 
-often = settings(deadline=None, derandomize=True, database=None, max_examples=40)
+often = examples(40)
 
 
 def written(folder: Path, suffix: str = ".npz", **arrays: Any) -> Data:
@@ -48,7 +49,7 @@ def labels_of(Y: Array, data: Dataset) -> Array:
 
 def refusal(config: Data) -> str:
     with pytest.raises(UsageError) as caught:
-        load(config, wanted=CLASSES)
+        load(config, rules=CLASSES)
     return str(caught.value)
 
 
@@ -64,7 +65,7 @@ def test_labels_are_one_hot_and_come_back(
     """Whatever whole numbers they are: negative, with gaps, stored as reals, in a column or flat."""
     given_ = np.array([classes[i % len(classes)] for i in range(30)]).astype(kind)
     folder = tmp_path_factory.mktemp("labels")
-    data = load(written(folder, X=points(30), Y=given_[:, None] if column else given_), wanted=CLASSES)
+    data = load(written(folder, X=points(30), Y=given_[:, None] if column else given_), rules=CLASSES)
     assert_array_equal(data.classes, sorted(classes))
     for X, Y in ((data.X, data.Y), (data.X_val, data.Y_val)):
         assert Y.shape == (len(X), len(classes))
@@ -75,7 +76,7 @@ def test_labels_are_one_hot_and_come_back(
 def test_classes_of_points_that_are_left_out_leave_the_others_their_names(tmp_path: Path) -> None:
     Y = np.array(["a", "c"] * 20 + ["b"] * 20)
     config = replace(written(tmp_path, X=points(60), Y=Y, X_val=points(10), Y_val=Y[:10]), points=40)
-    data = load(config, wanted=CLASSES)
+    data = load(config, rules=CLASSES)
     assert_array_equal(data.classes, ["a", "c"])
     assert_array_equal(labels_of(data.Y, data), Y[data.X[:, 0].astype(int)])
     assert_array_equal(labels_of(data.Y_val, data), Y[:10])
@@ -83,7 +84,7 @@ def test_classes_of_points_that_are_left_out_leave_the_others_their_names(tmp_pa
 
 def test_labels_are_never_scaled(tmp_path: Path) -> None:
     config = Data(source=written(tmp_path, X=points(20), Y=np.arange(20) % 4).source, scale="standard")
-    data = load(config, wanted=CLASSES)
+    data = load(config, rules=CLASSES)
     assert set(np.unique(data.Y)) == {0.0, 1.0}
     assert_array_equal(data.scaling_y.scale, 1.0)
     assert_array_equal(data.scaling_y.shift, 0.0)
@@ -94,10 +95,10 @@ def test_labels_are_never_scaled(tmp_path: Path) -> None:
 def test_points_and_targets_have_the_precision_of_the_run(precision: str, tmp_path: Path) -> None:
     """The checksum is of the data, whatever the precision."""
     config = written(tmp_path, X=points(20), Y=np.arange(20) % 4)
-    data = load(config, wanted_of(True, precision=precision))
+    data = load(config, rules_of(True, precision=precision))
     assert {A.dtype for A in (data.X, data.Y, data.X_val, data.Y_val)} == {np.dtype(precision)}
-    assert data.sha256 == load(config, wanted=CLASSES).sha256
-    both = load(written(tmp_path, X=points(20)), wanted_of(False, precision=precision))
+    assert data.sha256 == load(config, rules=CLASSES).sha256
+    both = load(written(tmp_path, X=points(20)), rules_of(False, precision=precision))
     assert both.autoencoder
     assert both.X.dtype == precision
 
@@ -143,7 +144,7 @@ def as_text(words: Array, suffix: str) -> Any:
 @pytest.mark.parametrize("column", [False, True])
 def test_labels_that_are_text_are_one_hot_and_come_back(suffix: str, column: bool, tmp_path: Path) -> None:
     words = as_text(WORDS, suffix)
-    data = load(written(tmp_path, suffix, X=points(20), Y=words[:, None] if column else words), wanted=CLASSES)
+    data = load(written(tmp_path, suffix, X=points(20), Y=words[:, None] if column else words), rules=CLASSES)
     assert data.classes is not None
     assert data.classes.tolist() == ["a b", "cat", "Übung"]
     assert_array_equal(labels_of(data.Y, data), WORDS[data.X[:, 0].astype(int)])
@@ -153,12 +154,12 @@ def test_labels_that_are_text_are_one_hot_and_come_back(suffix: str, column: boo
 def test_labels_that_are_text_are_numbered_over_training_and_validation_points(tmp_path: Path) -> None:
     own = {"X": points(4), "X_val": points(3)}
     config = written(tmp_path, **own, Y=np.array(["b", "c", "b", "a"]), Y_val=np.array(["c", "a", "b"]))
-    data = load(config, wanted=CLASSES)
+    data = load(config, rules=CLASSES)
     assert data.classes is not None
     assert data.classes.tolist() == ["a", "b", "c"]
     assert_array_equal(data.Y_val.argmax(axis=1), [2, 0, 1])
     renamed = written(tmp_path, **own, Y=np.array(["b", "d", "b", "a"]), Y_val=np.array(["d", "a", "b"]))
-    assert load(renamed, wanted=CLASSES).sha256 != data.sha256
+    assert load(renamed, rules=CLASSES).sha256 != data.sha256
     strange = written(tmp_path, **own, Y=np.array(["b", "c", "b", "c"]), Y_val=np.array(["x", "y", "x"]))
     assert "Y_val holds classes that no training point has (x, y)" in refusal(strange)
 
@@ -166,7 +167,7 @@ def test_labels_that_are_text_are_numbered_over_training_and_validation_points(t
 @pytest.mark.parametrize("suffix", [".npz", ".h5"])
 def test_truth_values_come_back_as_truth_values(suffix: str, tmp_path: Path) -> None:
     flags = np.arange(20) % 3 == 0
-    data = load(written(tmp_path, suffix, X=points(20), Y=flags), wanted=CLASSES)
+    data = load(written(tmp_path, suffix, X=points(20), Y=flags), rules=CLASSES)
     assert data.classes is not None
     assert data.classes.dtype == bool
     assert_array_equal(labels_of(data.Y, data), flags[data.X[:, 0].astype(int)])
@@ -176,7 +177,7 @@ def test_truth_values_come_back_as_truth_values(suffix: str, tmp_path: Path) -> 
 def test_sharded_labels_that_are_text_are_refused(suffix: str, tmp_path: Path) -> None:
     config = written(tmp_path, suffix, X=points(20), Y=as_text(WORDS, suffix))
     with pytest.raises(UsageError, match=r'parallel\.data = "replicated" or "node"'):
-        survey(config, wanted=CLASSES)
+        survey(config, rules=CLASSES)
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".h5"])
@@ -189,9 +190,9 @@ def test_labels_of_which_some_are_text_or_are_sharded_are_refused_with_the_remed
     config = written(tmp_path, suffix, **given | {name: words})
     for read in (load, survey) if suffix == ".h5" else (load,):
         with pytest.raises(UsageError, match=rf"dataset {name} holds .*np.unique\(Y, return_inverse=True\)\[1\]"):
-            read(config, wanted=CLASSES)  # type: ignore[operator]
+            read(config, rules=CLASSES)  # type: ignore[operator]
     with pytest.raises(UsageError) as refused:
-        load(written(tmp_path, suffix, **given | {"X": words}), wanted=CLASSES)
+        load(written(tmp_path, suffix, **given | {"X": words}), rules=CLASSES)
     assert "np.unique" not in str(refused.value)
 
 

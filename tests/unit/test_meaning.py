@@ -20,11 +20,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from sampled import examples
 
 import macmpi
 from macmpi import MacmpiWarning, UsageError, config
 from macmpi.config import Config, Data
-from macmpi.data.dataset import Wanted, wanted_by
+from macmpi.data.dataset import TargetRules, target_rules_of
 from macmpi.data.frames import Columns, columns_of
 from macmpi.data.gathered import with_loss
 from macmpi.data.loading import load
@@ -40,7 +41,7 @@ pa = pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
 
-often = settings(deadline=None, derandomize=True, database=None, max_examples=60)
+often = examples(60)
 
 WHOLE = st.integers(-(10**6), 10**6)
 DAYS = st.dates(datetime.date(1901, 1, 1), datetime.date(2100, 1, 1))
@@ -49,7 +50,7 @@ DAYS = st.dates(datetime.date(1901, 1, 1), datetime.date(2100, 1, 1))
 def data_of(path: Path, loss: str = "auto", **keys: Any) -> tuple[Config, Any]:
     """The config with a loss, and the data set, of a file."""
     found, _ = with_loss(Config(data=Data(str(path), **keys), model=config.Model(loss=loss)))  # type: ignore[arg-type]
-    return found, load(found.data, wanted_by(found))
+    return found, load(found.data, target_rules_of(found))
 
 
 # --- types ------------------------------------------------------------------------------------------------------------
@@ -196,7 +197,7 @@ def test_a_row_means_the_same_alone_and_however_it_is_kept(tmp_path: Path) -> No
     """A new table's types are guessed by nobody: the model's columns say how its cells are read."""
     read_again.folder = tmp_path  # type: ignore[attr-defined]
 
-    @often
+    @settings(often, max_examples=60)
     @given(st.fixed_dictionaries({name: st.lists(cell, min_size=3, max_size=3) for name, cell in CELLS.items()}))
     def law(new: dict[str, list[str]]) -> None:
         trained = {name: FIXED[name] + cells for name, cells in new.items()}
@@ -520,7 +521,9 @@ def test_declared_fills_scales_and_offsets_of_hdf5_are_heeded(tmp_path: Path) ->
         file.create_dataset("Y", data=np.where(raw[:, 0] == 6, -999, raw[:, 0]), fillvalue=-999)
     with pytest.raises(UsageError, match=r"dataset Y is nan at \[3, 0\]"):
         data_of(tmp_path / "x.h5", scale="none")
-    found = load(Data(str(tmp_path / "x.h5"), scale="none"), wanted=Wanted(replace(LOSSES["squared"], missing=True)))
+    found = load(
+        Data(str(tmp_path / "x.h5"), scale="none"), rules=TargetRules(replace(LOSSES["squared"], missing=True))
+    )
     X = np.concatenate([found.X, found.X_val])
     assert sorted(X[:, 0]) == sorted(0.5 * raw[:, 0] + 3.0)
 
@@ -659,7 +662,7 @@ def test_a_column_without_values_is_left_out(values: list[Any]) -> None:
 def test_sequences_are_scaled_feature_by_feature(tmp_path: Path, random: np.random.Generator) -> None:
     X = np.stack([random.normal(size=(40, 5)), 1e5 * random.normal(size=(40, 5))], axis=2)
     np.savez(tmp_path / "x.npz", X=X, Y=X[:, -1].sum(axis=1))
-    found = load(Data(str(tmp_path / "x.npz")), wanted=Wanted(sequences=5))
+    found = load(Data(str(tmp_path / "x.npz")), rules=TargetRules(sequences=5))
     scale = found.scaling_x.scale.reshape(5, 2)
     assert_array_equal(scale, np.tile(scale[0], (5, 1)))
     assert scale[0, 1] > 1e4 * scale[0, 0]

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from sampled import examples
 
 import macmpi
 from macmpi import UsageError
@@ -20,7 +21,7 @@ from macmpi.data.texts import Unclear, kind_of_texts
 pd = pytest.importorskip("pandas")
 pytest.importorskip("narwhals")
 
-often = settings(deadline=None, derandomize=True, database=None, max_examples=25)
+often = examples(25)
 
 DAYS = st.dates(datetime.date(1901, 1, 1), datetime.date(2100, 1, 1))
 

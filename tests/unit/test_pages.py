@@ -9,6 +9,7 @@ from pathlib import Path
 
 import constants_page
 import cost_page
+import gallery
 import paper_page
 import places_page
 import pytest
@@ -19,7 +20,7 @@ from pages_of_evidence import LARGEST
 from macmpi.plan import tuned
 
 ROOT = Path(__file__).resolve().parents[2]
-WIDTH, README_LINES = 120, 120
+WIDTH, README_LINES, WORDS, FILES = 120, 120, 40_000, 45
 
 PAGES = sorted(path for pattern in ("*.md", "data/*.md", "docs/**/*.md", "log/*.md") for path in ROOT.glob(pattern))
 PRESENT = [path for path in PAGES if path.parent.name != "log" and path.name != "CHANGELOG.md"]
@@ -47,6 +48,13 @@ def prose(text: str) -> list[str]:
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_no_line_of_prose_is_long(page: Path) -> None:
     assert [line for line in prose(page.read_text(encoding="utf-8")) if len(line) > WIDTH] == []
+
+
+def test_the_pages_are_few_and_keep_to_their_words() -> None:
+    """As `wc -w` counts them: a page that says more has another say less."""
+    pages = list((ROOT / "docs").rglob("*.md"))
+    assert len(pages) <= FILES
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) <= WORDS
 
 
 def test_the_readme_is_short() -> None:
@@ -140,6 +148,19 @@ def test_pictures_of_measurements_are_small_and_shown(name: str) -> None:
     for path in module.FOLDER.glob("*.png"):
         assert path.stat().st_size <= LARGEST
         assert f"({name}/{path.name})" in text, "a picture that no page shows"
+
+
+def test_the_gallery_has_each_picture_with_the_command_that_makes_it() -> None:
+    """And no other command: the pictures are small, and README and the first page lead there."""
+    text = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+    commands = "".join(re.findall(r"^```\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)).splitlines()
+    assert commands == [f"python run/pages/gallery.py {name}" for name in gallery.PICTURES]
+    assert re.findall(r"\]\(gallery/(\w+)\.png\)", text) == list(gallery.PICTURES)
+    files = {path.stem: path.stat().st_size for path in gallery.FOLDER.iterdir()}
+    assert files.keys() == gallery.PICTURES.keys()
+    assert max(files.values()) <= gallery.LARGEST
+    assert "(docs/gallery.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "(gallery.md)" in (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
 
 
 def test_every_page_stands_in_the_site() -> None:
@@ -251,6 +272,18 @@ def test_epochs_of_many_points_take_as_long_on_every_page() -> None:
     found = re.findall(rows, cost_page.page(), re.MULTILINE)
     said = [float(seconds) * 1e4 / int(points.replace(",", "")) for points, seconds in found]
     assert said == pytest.approx([float(cell.split()[0]) for cell in means.split(" | ")], rel=0.02)
+
+
+def test_what_a_page_says_of_a_table_is_what_the_table_has() -> None:
+    """Selected sizes as in results; the price of zeros as in the table below."""
+    text = (ROOT / "docs" / "algorithms" / "selection.md").read_text(encoding="utf-8")
+    curve = results_page.read(results_page.FOLDER)["selection"]["steps"]["usps_sizes"]["curve"]
+    E1, C = curve[-1]["E1_train"], next(r["cost"] for r in reversed(curve) if "cost" in r)
+    assert f"| chosen | {E1 + C:.3f} | {E1:.3f} | {C:.3f} |" in text
+    text = (ROOT / "docs" / "algorithms" / "weight_penalties.md").read_text(encoding="utf-8")
+    (said,) = re.findall(r"a validation error (\d+) % above that of the dense net", text)
+    ends = [float(validation) for validation in re.findall(r"\| [\d.]+ / ([\d.]+) \|$", text, re.MULTILINE)]
+    assert int(said) == round(100.0 * (ends[-2] / ends[-1] - 1.0))
 
 
 def test_what_a_model_predicts_for_1024_ranks_is_said_once() -> None:

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampled import examples
 
 from macmpi import NumericalError
 from macmpi.config import Config, Method, Model, Penalty
@@ -20,7 +21,7 @@ from macmpi.plan.resolved import Decision, Patient, Progress, Quadratic, Shaping
 from macmpi.solvers.w_problem import Restraint
 from macmpi.state import Record, State
 
-often = settings(deadline=None, derandomize=True, database=None, max_examples=200)
+often = examples(200)
 ERRORS = st.floats(1e-6, 1e6)
 SCHEDULE = Quadratic(mu0=1.0, factor=10.0, mu_max=1e4, tolerance=0.01, max_iterations=100)
 LAGRANGIAN = replace(SCHEDULE, multipliers=True, enough=0.5)

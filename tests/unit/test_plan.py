@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from covering import each
 from numpy.testing import assert_allclose, assert_array_equal
 from plans import plan_of
 
@@ -42,9 +43,7 @@ def planned(
     )
 
 
-@pytest.fixture(params=SIZES, ids=str)
-def sizes(request: pytest.FixtureRequest) -> tuple[int, tuple[int, ...]]:
-    return request.param  # type: ignore[no-any-return]
+sizes = each(SIZES, ids=str)
 
 
 @pytest.mark.parametrize("ranks", RANKS)

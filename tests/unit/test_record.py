@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
 from launch.here import run_here
+from sampled import examples
 
 from macmpi import report
 from macmpi.console import duration
-from macmpi.half_steps.method import Account
+from macmpi.half_steps.method import MethodText
 from macmpi.parallel.clock import PHASES, Clock
 from macmpi.results.reading import Result
 from macmpi.results.scores import Level
@@ -25,7 +25,7 @@ from macmpi.state import Errors, MacState, State
 from macmpi.training.end import Best
 from macmpi.training.record import COLUMNS, Curve, closing, record_of, say
 
-often = settings(deadline=None, derandomize=True, database=None, max_examples=100)
+often = examples(100)
 
 
 def record(iteration: int, phase: str = "iteration", **changes: Any) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def test_a_run_that_diverges_keeps_its_table_readable(
     errors = Errors(error, error, 1.0, 1.0)
     last = State(np.zeros(1), np.zeros((1, 1)), 1.0, MacState())
     for line in (
-        *closing(last, errors, Account(""), Best(np.zeros(0), 1, errors, last=True)),
+        *closing(last, errors, MethodText(""), Best(np.zeros(0), 1, errors, last=True)),
         str(Level("predict the mean", error)),
     ):
         assert len(line) <= 80

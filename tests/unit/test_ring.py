@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampled import examples
 
 from macmpi.half_steps.ring import Ring
 from macmpi.parallel import tiles
 from macmpi.plan.work_lists import Job
 
-often = settings(deadline=None, derandomize=True, database=None, max_examples=60)
+often = examples(60)
 costs = st.lists(st.sampled_from([1.0, 3.0, 3.0, 50.0]), min_size=1, max_size=30)
 blocks, ranks, rounds = st.integers(1, 13), st.integers(1, 14), st.integers(1, 3)
 

@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from targets import CLASSES, wanted_of
+from targets import CLASSES, rules_of
 from unit.crew import crew
 
 from macmpi import UsageError
@@ -77,7 +77,7 @@ def write(folder: Path, arrays: dict[str, Any], **options: Any) -> str:
 def loaded(config: Data, ranks: int, labels: bool = False, dtype: str = "float64", in_file: bool = False) -> list[Any]:
     """What each rank reads, or the error that it raises.  in_file: rows are read again whenever they are used."""
 
-    wanted = wanted_of(labels, precision=dtype, in_file=in_file)
+    wanted = rules_of(labels, precision=dtype, in_file=in_file)
 
     def work(team: Any) -> Dataset:
         found = team.from_root(lambda: loading.survey(config, wanted))
@@ -107,7 +107,7 @@ def weighted(name: str) -> bool:
 def test_the_ranks_rows_are_together_those_of_one_process(name: str, scale: Any, tmp_path: Path) -> None:
     labels = "labels" in name
     config = Data(write(tmp_path, FILES[name]), scale=scale)
-    whole, sums = loading.load(config, wanted_of(labels)), set()
+    whole, sums = loading.load(config, rules_of(labels)), set()
     for ranks in RANKS:
         parts = loaded(config, ranks, labels)
         for key, found in together(parts).items():
@@ -262,7 +262,7 @@ def test_bad_data_are_refused_on_all_ranks_as_on_one(name: str, tmp_path: Path) 
     arrays, named = REFUSED[name]
     config, labels = Data(write(tmp_path, arrays)), name.startswith("labels")
     with pytest.raises(UsageError):
-        loading.load(config, wanted_of(labels))
+        loading.load(config, rules_of(labels))
     errors = loaded(config, 3, labels)
     assert len({str(error) for error in errors}) == 1
     for error in errors:
@@ -321,9 +321,9 @@ def mixed(sources: list[str], labels: bool) -> list[Any]:
 
     def work(team: Any) -> Dataset:
         config = Data(sources[team.rank], scale="none")
-        found = team.from_root(lambda: loading.survey(config, wanted_of(labels)))
+        found = team.from_root(lambda: loading.survey(config, rules_of(labels)))
         n, n_val = (partition_points(size, team.size, placement=SHARDED) for size in found.counts[2:])
-        return loading.load_rows(config, wanted_of(labels), found.classes, (n, n_val), team)
+        return loading.load_rows(config, rules_of(labels), found.classes, (n, n_val), team)
 
     return crew(len(sources), work)
 
@@ -369,7 +369,7 @@ def test_the_survey_of_a_check_knows_sizes_classes_and_whether_a_model_fits(tmp_
     """Against the data set that is read whole."""
     for name in ("regression", "labels", "drawn"):
         config, labels = Data(write(tmp_path, FILES[name])), name == "labels"
-        found, whole = loading.survey(config, wanted_of(labels)), loading.load(config, wanted_of(labels))
+        found, whole = loading.survey(config, rules_of(labels)), loading.load(config, rules_of(labels))
         assert found.counts == whole.sizes.counts
         assert_array_equal(found.classes, whole.classes)
         blank = loading.blank(found)

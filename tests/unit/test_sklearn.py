@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from sampled import examples
 from sklearn.base import BaseEstimator, clone
 from sklearn.datasets import load_digits, load_iris
 from sklearn.metrics import r2_score
@@ -238,7 +239,7 @@ WEIGHT = st.integers(0, 3).map(float)
 
 
 @pytest.mark.parametrize("kind", [*LABELS, "truth"])
-@settings(deadline=None, derandomize=True, database=None, max_examples=40)
+@examples(40)
 @given(
     given=st.dictionaries(st.integers(0, 2), WEIGHT), rows=st.lists(WEIGHT, min_size=9, max_size=9), by=st.booleans()
 )

@@ -6,13 +6,14 @@ import subprocess
 import sys
 
 import numpy as np
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from sampled import examples
 
 from macmpi.parallel.streams import stream
 
-often = settings(deadline=None, derandomize=True, database=None, max_examples=100)
+often = examples(100)
 SEEDS = st.integers(0, 2**63 - 1)
 PURPOSES = st.sampled_from(["start", "split", "", "Start", "start "])
 INDICES = st.lists(st.integers(0, 2**40), max_size=3).map(tuple)

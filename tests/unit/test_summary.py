@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from launch.cases import curve, write_case
+from launch.here import run_here
 from plans import plan_of
 
-from macmpi.config import Config, Method, Model
+from macmpi.config import NESTED, Config, Method, Model
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
-from macmpi.half_steps.method import Account
+from macmpi.half_steps.method import COORDINATES, MethodText
 from macmpi.plan.plan import Plan
 from macmpi.state import Errors, MacState, State
 from macmpi.training.end import Best
-from macmpi.training.record import closing, describe
+from macmpi.training.record import COLUMNS, closing, describe
 
-ACCOUNT = Account("W-step of the segments: closed_form (2)", end="after a test", settled="settled for a test")
+ACCOUNT = MethodText("W-step of the segments: closed_form (2)", end="after a test", settled="settled for a test")
 UNIT = Scaling(np.zeros(6), np.ones(6))
 
 
@@ -81,3 +84,21 @@ def test_the_share_of_weights_that_are_0_is_said_where_it_is_asked_for() -> None
     *_, last = ended("converged", None, zeros=0.512)
     assert last.endswith("   51.2% of the weights under l1 or group_lasso are 0")
     assert not any("are 0" in line for line in ended("converged", None))
+
+
+# --- of a run ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_a_method_without_coordinates_speaks_of_itself_and_not_of_mac(name: str, tmp_path: Path) -> None:
+    """The console alone: records have the same keys whatever the method."""
+    write_case(tmp_path, "regression")
+    words = ("--set", f'method.name="{name}"', "--output", "run", "--iterations", 1)
+    said = run_here("regression.toml", *words, cwd=tmp_path, code=0).out.splitlines()
+    how, table = said[1], next(line for line in said if line.lstrip().startswith("iter"))
+    assert {"cg": "conjugate gradients", "lbfgs": "l-bfgs"}.get(name, name) in how.lower()
+    titles = {key: title for key, title, _ in COLUMNS}
+    assert [key for key in COORDINATES if titles[key] in table.split()] == []
+    assert titles["E1_val"] in table
+    assert not any("W-step" in line or "postprocessing" in line or "largest mu" in line for line in said)
+    assert curve(tmp_path / "run")[-1].keys() >= titles.keys() - {"error_val", "zeros"}

@@ -18,7 +18,7 @@ from numpy.testing import assert_array_equal
 import macmpi
 from macmpi import UsageError, config
 from macmpi.config import Config, Data
-from macmpi.data.dataset import wanted_by
+from macmpi.data.dataset import target_rules_of
 from macmpi.data.frames import Columns
 from macmpi.data.gathered import with_loss
 from macmpi.data.loading import load
@@ -91,7 +91,7 @@ def refusal(data: Data, loss: str = "auto") -> str:
 def test_csv_parquet_and_arrays_of_the_encoded_columns_are_one_data_set(folder: Path, target: Any) -> None:
     """Scaled points, digest and all: what reads a table adds nothing but the encoding."""
     of_csv, of_parquet = (keys(folder / f"people.{kind}", target, scale="standard") for kind in ("csv", "parquet"))
-    wanted = wanted_by(decided(of_csv))
+    wanted = target_rules_of(decided(of_csv))
     first, second = load(of_csv, wanted), load(of_parquet, wanted)
     frame = pd.read_csv(folder / "people.csv")
     names = [target] if isinstance(target, str) else target

@@ -17,7 +17,7 @@ from unit.crew import crew
 import macmpi
 from macmpi import UsageError, config
 from macmpi.data import loading
-from macmpi.data.dataset import Dataset, wanted_by
+from macmpi.data.dataset import Dataset, target_rules_of
 from macmpi.data.scaling import Scaling
 from macmpi.nets.losses import LINKS, LOSSES
 from macmpi.parallel.placement import PLACEMENTS
@@ -57,7 +57,7 @@ def with_loss(given: config.Config, loss: str, **keys: Any) -> config.Config:
 
 
 def loaded(given: config.Config, **keys: Any) -> Dataset:
-    return loading.load(given.data, replace(wanted_by(given), **keys))
+    return loading.load(given.data, replace(target_rules_of(given), **keys))
 
 
 def on_ranks(given: config.Config, ranks: int) -> list[Any]:
@@ -66,7 +66,7 @@ def on_ranks(given: config.Config, ranks: int) -> list[Any]:
     def work(team: Any) -> Dataset:
         sizes = team.from_root(lambda: loading.survey(given.data))
         n, n_val = (partition_points(size, ranks, placement=SHARDED) for size in sizes.counts[2:])
-        return loading.load_rows(given.data, wanted_by(given), None, (n, n_val), team)
+        return loading.load_rows(given.data, target_rules_of(given), None, (n, n_val), team)
 
     return crew(ranks, work)
 

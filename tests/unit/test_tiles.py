@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from itertools import chain, pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampled import examples
 
 from macmpi.parallel import tiles
 from macmpi.parallel.placement import EVERYWHERE, PLACEMENTS
@@ -18,7 +19,7 @@ SHARDED = PLACEMENTS["sharded"]
 
 SIZES = st.integers(1, 30_000)
 RANKS = st.integers(1, 60)
-often = settings(deadline=None, derandomize=True, database=None, max_examples=150)
+often = examples(150)
 
 
 def assert_cover(runs: Sequence[Tile], n: int) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import usps_large
 from numpy.testing import assert_array_equal
-from targets import wanted_of
+from targets import rules_of
 from usps_large import CHUNK, SIDE, made
 
 from macmpi import UsageError
@@ -54,7 +54,7 @@ def test_its_points_are_those_of_usps_in_turn_with_their_labels(
     train, held = usps_parts(digits, 0)
     monkeypatch.setattr(usps_large, "SHA256", digest_of(train, held))
     usps_large.main()
-    found = load(Data("usps-large", points=5100), wanted_of(True, precision="float32"))
+    found = load(Data("usps-large", points=5100), rules_of(True, precision="float32"))
     assert found.X.shape == (5100, SIDE * SIDE)
     assert len(found.X_val) == 10_000
     assert_array_equal(found.Y.argmax(axis=1), np.r_[digits[train], digits[train]][:5100])

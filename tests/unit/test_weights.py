@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from sampled import examples
 from unit.crew import crew
 
 from macmpi.methods.stochastic.moves import Moves
@@ -18,7 +19,7 @@ from macmpi.state import State, StochasticState
 from macmpi.training.checkpoint import contents
 from macmpi.typing import Array
 
-often = settings(deadline=None, derandomize=True, database=None, max_examples=30)
+often = examples(30)
 owners = st.lists(st.integers(0, 3), min_size=1, max_size=12)
 """The rank of each run of units."""
 

@@ -16,7 +16,7 @@ import pytest
 from launch.cases import assert_same_content, assert_same_run, snapshot
 from launch.here import run_here
 from launch.launching import Outcome
-from targets import wanted_of
+from targets import rules_of
 from unit.crew import crew
 
 import macmpi
@@ -26,6 +26,7 @@ from macmpi.config.whole import KINDS, changes
 from macmpi.data import loading
 from macmpi.parallel.placement import PLACEMENTS
 from macmpi.parallel.points import partition_points
+from macmpi.results import pictures
 from macmpi.training import launch, loop
 from macmpi.training.run_directory import NAMES
 
@@ -481,7 +482,7 @@ def test_data_have_one_sum_however_they_are_held(kind: str, seed: int, tmp_path:
             for name, A in held.items():
                 file[name] = A
         config = Data(source=str(tmp_path / "x.h5"), **keys)
-        data, wanted = loading.load(config, wanted_of(labels)), wanted_of(labels, precision="float32")
+        data, wanted = loading.load(config, rules_of(labels)), rules_of(labels, precision="float32")
         found = {data.sha256}
         for count in ranks:
             points = tuple(
@@ -527,6 +528,7 @@ def command(module: Any, monkeypatch: pytest.MonkeyPatch, *words: object) -> int
 @pytest.mark.parametrize("kind", FOREIGN)
 def test_no_command_replaces_a_foreign_file_unasked(kind: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place)
+    monkeypatch.setattr(pictures, "draw", lambda results: [pictures.curves(results)])  # one is as good as all
     commands: dict[str, tuple[Any, tuple[str, ...]]] = {
         "y.npz": (predict, ("run/model.h5", "p.npz", "--output", "y.npz")),
         "run/model.onnx": (export, ("run/model.h5",)),

@@ -28,14 +28,14 @@ class BarzilaiBorwein(WSolver):
 
     def solve(self, problem, over_points):
         start = np.asarray(problem.start, dtype=np.float64)
-        whitened, agreed = Whitening(problem.factor), problem.in_pieces.agreed
+        whitened, from_rank0 = Whitening(problem.factor), problem.shared_matrix.from_rank0
 
         @np.errstate(over="ignore", invalid="ignore")
         def slopes(phi):
             errors, G = gradients(problem, whitened.back(phi), over_points)
-            return errors, agreed(whitened.pull(G))
+            return errors, from_rank0(whitened.pull(G))
 
-        phi = agreed(whitened.into(start))
+        phi = from_rank0(whitened.into(start))
         before, G = slopes(phi)
         best, least = phi, before
         step = np.full((len(phi), 1), self.first if problem.factor is not None else self.first / problem.rows)

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from macmpi.half_steps.method import Account
+from macmpi.half_steps.method import MethodText
 from macmpi.methods.stochastic import start as opening
 from macmpi.methods.stochastic.method import Stochastic
 from macmpi.methods.stochastic.passes import Drawn, Passed, Points
@@ -39,12 +39,12 @@ class AllPoints(Stochastic):
     """All points have passed the net at the present weights; None: not yet."""
 
     @property
-    def account(self) -> Account:
-        """The account of the run: its damping, and how its directions are made.  Collective: no."""
+    def text(self) -> MethodText:
+        """Says of the run: its damping, and how its directions are made.  Collective: no."""
         cg = self.plan.resolved.stochastic.cg_iterations
         made = f", directions by {cg} CG iterations" if cg else ""
         how = f"stochastic MAC, all points at once: damping {self.damping.first:g}{made}{self.ridge.words}"
-        return replace(super().account, how=how, end="at the end")
+        return replace(super().text, how=how, end="at the end")
 
     def _scaled_points(self, iteration: int) -> float:
         """Inverses are applied to whole gradients.  Collective: no."""
@@ -121,20 +121,20 @@ class AllPoints(Stochastic):
 
     def _solved(self, gradient: Array, points: Points, state: Running) -> Array:
         """p of (H + damping) p = -gradient, by CG from a share of the last step.  Collective: yes."""
-        agreed, dtype = self.parts.in_pieces.agreed, gradient.dtype
+        from_rank0, dtype = self.parts.shared_matrix.from_rank0, gradient.dtype
         start, R = tuned.CARRIED_ON * state.own.step, -gradient
         if start.any():
             R -= self.model.product(start, points)
 
         def product(P: Array, last: bool) -> tuple[Array, Array | None, Array]:
             HP = self.model.product(P[0].astype(dtype, copy=False), points)[None]
-            return agreed(row_dots(P, HP)), None if last else HP, P
+            return from_rank0(row_dots(P, HP)), None if last else HP, P
 
         def precondition(R: Array) -> Array:
             return -self.directions.whole(Sum(R, 0, np.add), 1.0, points.damping, state)[None]
 
         iterations = self.plan.resolved.stochastic.cg_iterations
         solved = conjugate_gradients(
-            start[None], R[None], product, precondition, iterations, tuned.CG_TOLERANCE, agreed=agreed
+            start[None], R[None], product, precondition, iterations, tuned.CG_TOLERANCE, from_rank0=from_rank0
         )
         return solved[0]

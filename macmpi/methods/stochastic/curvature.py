@@ -38,7 +38,7 @@ class RunningCurvature:
     METRIC) that it refreshes.  Collective: where a method says so.
     """
 
-    sides: Sides
+    sides: Sides = ()
     """The inverses that are applied to the factors of gradients, of the present minibatches."""
 
     def __init__(self, plan: Plan, forms: CurvatureForms, rows: dict[int, Tile], tree: TreeSum, clock: Clock) -> None:
@@ -72,9 +72,8 @@ class RunningCurvature:
 
         weights: of the points, of a mean of 1.
         """
-        state.own.grams = np.zeros(self.layout.grams[-1].stop, self.plan.dtype)
-        state.own.inverses = np.zeros(self.layout.squares[-1][-1].stop, self.plan.dtype)
-        state.own.spectra = np.zeros(self.layout.spectra[-1][-1].stop, self.plan.dtype)
+        last = self.layout.grams[-1], self.layout.squares[-1][-1], self.layout.spectra[-1][-1]
+        state.own.grams, state.own.inverses, state.own.spectra = (np.zeros(run.stop, self.plan.dtype) for run in last)
         if self.settled:
             over = over_parts(self.sum, lambda i: [t.rows for t in tiles.chunks_within(self.rows[i])])
             unfold = self.plan.chain.maps[0].unfold

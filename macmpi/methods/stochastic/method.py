@@ -18,7 +18,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from macmpi.data.dataset import Dataset, share_arrays
-from macmpi.half_steps.method import COORDINATES, FLAT, Account, TrainingMethod, random_weights, remember
+from macmpi.half_steps.method import COORDINATES, FLAT, MethodText, TrainingMethod, random_weights, remember
 from macmpi.methods.stochastic import moves as moving
 from macmpi.methods.stochastic import start as opening
 from macmpi.methods.stochastic.curvature import RunningCurvature
@@ -61,8 +61,8 @@ class Stochastic(TrainingMethod[StochasticState]):
         self.few = data.autoencoder and not self.ridge.at(0)
 
     @property
-    def account(self) -> Account:
-        """The account of the run: its minibatches, averages and first damping.  Collective: no."""
+    def text(self) -> MethodText:
+        """Says of the run: its minibatches, averages and first damping.  Collective: no."""
         iterations = self.plan.resolved.schedule.max_iterations
         first, last = (int(self.minibatches.points(iteration)) for iteration in (0, max(iterations - 1, 0)))
         sizes = f"{first}" if first == last else f"{first} to {last}"
@@ -72,7 +72,7 @@ class Stochastic(TrainingMethod[StochasticState]):
         how = f"batch {sizes}, {averaging}, {damping}{self.ridge.words}{lazy}"
         stepped = "a minibatch's step (more stochastic.damping may help)"
         remedy = "more damping (stochastic.damping)"
-        return Account(f"stochastic MAC: {how}", "averaged weights", FLAT, COORDINATES, stepped, remedy)
+        return MethodText(f"stochastic MAC: {how}", "averaged weights", FLAT, COORDINATES, stepped, remedy)
 
     def new_record(self, state: State[MacState]) -> StochasticState:
         """A record with the first damping.  Collective: no."""
@@ -105,7 +105,7 @@ class Stochastic(TrainingMethod[StochasticState]):
         return state
 
     def _sample(self) -> opening.Sample:
-        return opening.Sample(self.data, self.rows, self.sum, self.parts.in_pieces, self.passes.point_weights)
+        return opening.Sample(self.data, self.rows, self.sum, self.parts.shared_matrix, self.passes.point_weights)
 
     def _started(self, weights: Array, sample: opening.Sample, fitted: bool = True) -> Running:
         """fitted: the output layer is (of labels 0).  sample: no further through the net than the weights before have
@@ -131,6 +131,8 @@ class Stochastic(TrainingMethod[StochasticState]):
 
         Where the iteration before has lost the weights, it begins at the best ones, with more damping.
         """
+        if self.few:
+            self.minibatches.watch(state.history.errors)
         places = self.minibatches.of_iteration(state.iteration)
         self.directions.assign(self._scaled_points(state.iteration))
         self.moves.places = self.directions.places

@@ -54,8 +54,10 @@ class Directions:
 
         All ranks must have all of what they move: others may move it from now on.  Collective: no.
         """
-        self.curvature.sides = sides_of(self.plan.chain, self.forms, points)
-        self.units = DirectionWork(self.layout.shapes, self.forms, self.curvature.sides).assigned(self.team.size)
+        if (sides := sides_of(self.plan.chain, self.forms, points)) == self.curvature.sides:
+            return  # as in most epochs
+        self.curvature.sides = sides
+        self.units = DirectionWork(self.layout.shapes, self.forms, sides).assigned(self.team.size)
         self.places = [tiles.merged(self.layout.place(k, units) for k, units in rank) for rank in self.units]
         runs = (self.layout.place(k, units) for k, units in self.units[self.team.rank])
         longest = max((place.stop - place.start for place in runs), default=0)

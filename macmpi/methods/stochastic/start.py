@@ -35,7 +35,7 @@ from macmpi.nets.losses.constant import start_targets
 from macmpi.parallel.shared_work import TreeSum, over_parts
 from macmpi.parallel.tiles import Tile, cut
 from macmpi.plan import tuned
-from macmpi.reductions import InPieces, OverPoints
+from macmpi.reductions import OverPoints, SharedMatrix
 from macmpi.solvers.cholesky import jitter, regular_factor
 from macmpi.solvers.grams import solve_rows
 from macmpi.typing import Array
@@ -48,13 +48,18 @@ class Sample:
     """Evenly spaced points of each part, X and Y, by their weights if there are some, as far through the net as they
     have been asked for.  Collective: no.
 
-    rows: this rank's points of each of its parts; weights: of the points that it holds; in_pieces: work that ranks
+    rows: this rank's points of each of its parts; weights: of the points that it holds; shared_matrix: work that ranks
     share; over, roughly: sums over the points of all ranks, in float64 and in the precision of the points, which are
     collective.
     """
 
     def __init__(
-        self, data: Dataset, rows: dict[int, Tile], tree: TreeSum, in_pieces: InPieces, weights: Array | None = None
+        self,
+        data: Dataset,
+        rows: dict[int, Tile],
+        tree: TreeSum,
+        shared_matrix: SharedMatrix,
+        weights: Array | None = None,
     ) -> None:
         """Takes the rows of this rank.  Collective: no, though the sums that it makes ready are."""
         share = -(-tuned.START_POINTS // tree.leaves)
@@ -63,7 +68,7 @@ class Sample:
         self._places = {i: slice(a, b) for i, a, b in zip(taken, ends, ends[1:], strict=False)}
         every = np.concatenate([*taken.values(), np.zeros(0, dtype=int)])
         self.X, self.Y = data.X[every], data.Y[every]
-        self.in_pieces, self._through, self._A = in_pieces, 0, self.X
+        self.shared_matrix, self._through, self._A = shared_matrix, 0, self.X
         self.over: OverPoints = over_parts(tree, lambda i: [self._places[i]])
         self.roughly = over_parts(tree, lambda i: [self._places[i]], self.X.dtype)
 
@@ -115,7 +120,7 @@ class Sample:
         added[-1] -= ridge
         lower = regular_factor(G, added)
         runs = [run.rows for run in cut(len(crossed), RUNS)]
-        W[:] = self.in_pieces.rows(runs, len(G), lambda i: solve_rows(lower, crossed[runs[i]]))
+        W[:] = self.shared_matrix.rows(runs, len(G), lambda i: solve_rows(lower, crossed[runs[i]]))
 
 
 def _spread(own: Tile, count: int, weights: Array | None = None) -> Array:
@@ -251,7 +256,7 @@ def start_layers(chain: Chain, weights: list[Array], sample: Sample) -> None:
     """
     of_X = sample.second_moments(sample.X)
     found = components_of(of_X)
-    if not sample.in_pieces.agreed(np.array([found.variances[0]]))[0] > 0.0:
+    if not sample.shared_matrix.from_rank0(np.array([found.variances[0]]))[0] > 0.0:
         return
     kept, less = chain.n_in, 1.0 if chain.added else share(chain)
     for block, W in enumerate(weights[:-1]):

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from macmpi.config.tables import extensions
 from macmpi.nets.design import row_dots, squared_distances
 from macmpi.nets.layers import Graph, SameSize, Tangent, registered
 from macmpi.typing import Array
@@ -110,11 +111,7 @@ def function(name: str) -> Function:
 
 def is_function(name: str) -> bool:
     """Tells whether there is such an activation.  Collective: no."""
-    if name in FUNCTIONS:
-        return True
-    from importlib import metadata
-
-    return bool(metadata.entry_points(group=GROUP, name=name))
+    return name in FUNCTIONS or name in extensions(GROUP)
 
 
 @dataclass(frozen=True)
