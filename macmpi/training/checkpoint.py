@@ -79,7 +79,7 @@ def with_rows(state: State[RecordT], rows: dict[str, Any]) -> State[RecordT]:
 
 
 def save(folder: Path, state: State[Any], attributes: dict[str, Any], keep: int) -> Path:
-    """Write the state as folder/iteration-NNNNNN.h5 and keep it with the `keep` - 1 before it.  Raises OSError.
+    """Writes the state as folder/iteration-NNNNNN.h5 and keeps it with the `keep` - 1 before it.  Raises OSError.
 
     attributes: the id of the run among them.  Checkpoints of later iterations, damaged or of a future that is being
     computed again, are removed.
@@ -115,7 +115,7 @@ def split(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def prune(folder: Path, path: Path, keep: int, run: str) -> None:
-    """Remove all checkpoints of a run but `path` and the `keep` - 1 before it."""
+    """Removes all checkpoints of a run but `path` and the `keep` - 1 before it."""
     paths = saved(folder)
     at = paths.index(path)
     for other in [*paths[:at], *paths[at + keep :]]:
