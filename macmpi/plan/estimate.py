@@ -268,7 +268,10 @@ def sums_bytes(plan: Plan) -> int:
 
 @lru_cache(maxsize=64)
 def subtrees(leaves: int, ranks: int) -> int:
-    """Counts the sums that ranks exchange of a sum over some blocks.  Collective: no."""
+    """Counts the partial sums that all ranks together exchange of one sum over points.  Collective: no.
+
+    leaves: blocks of points, runs of which belong to ranks.
+    """
     return sum(len(tiles.nodes(leaves, run)) for run in tiles.contiguous_runs(leaves, ranks))
 
 

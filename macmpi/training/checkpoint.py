@@ -153,7 +153,7 @@ def read(path: Path, without_points: bool = False) -> tuple[State[Any], dict[str
 
 
 def newest(folder: Path, without_points: bool = False) -> tuple[Path, State[Any], dict[str, Any]] | None:
-    """The newest good checkpoint; warns of each bad one.  Raises UsageError when there are some and none is good."""
+    """The newest good checkpoint, or None without any; warns of bad ones.  Raises UsageError where all are bad."""
     paths = saved(folder)
     for path in paths:
         try:

@@ -58,7 +58,7 @@ def ignore_stop_signals() -> None:
 
 
 def on_continued(action: Callable[[], None]) -> None:
-    """Calls it when this process goes on after it was stopped (SIGSTOP).  Collective: no."""
+    """From now on the action is called when this process goes on after it was stopped (SIGSTOP).  Collective: no."""
     signal.signal(signal.SIGCONT, lambda number, frame: action())
 
 
