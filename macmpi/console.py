@@ -33,7 +33,7 @@ def heard_by(hear: Listener) -> Iterator[None]:
 
 
 def say(text: str, error: bool = False) -> None:
-    """Print one line (or several) on standard output, or on standard error, at once; what cannot go out is left out."""
+    """Prints one line (or several) on standard output or standard error, at once; what cannot go out is left out."""
     if hear := listener.get():
         hear(text, error)
     else:
@@ -52,19 +52,19 @@ def put(text: str, error: bool = False) -> None:
 
 
 def warn(text: str) -> None:
-    """Print one line on standard error, with the name of the program before it."""
+    """Prints one line on standard error, with the name of the program before it."""
     say(f"macmpi: {text}", error=True)
 
 
 def flush() -> None:
-    """Send out what was printed, where anybody still reads it."""
+    """Sends out what was printed, where anybody still reads it."""
     for stream in _streams():
         with suppress(*LOST):
             stream.flush()
 
 
 def guard() -> None:
-    """Let a program end with its own exit code, whatever became of its output.  For the first line of a main.
+    """Lets a program end with its own exit code, whatever became of its output.  For the first line of a main.
 
     Python itself ends with exit code 120 where what is left of the output cannot be written.  What is a MacmpiWarning
     in Python is a line of `warn`.

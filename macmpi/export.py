@@ -285,7 +285,7 @@ def onnx_runner(content: bytes, precision: str) -> tuple[Runner | None, str]:
 
 
 def exported(args: Namespace) -> str:
-    """Write the file, once it is compared, and say what it is.  Raises UsageError, NumericalError and StorageError."""
+    """Writes the file, once it is compared, and says what it is.  Raises UsageError, NumericalError, StorageError."""
     ending = "_decoder.onnx" if args.decoder else ".onnx"
     output: Path = args.output or args.model.with_name(args.model.stem + ending)
     check_output(output, (".onnx",), (args.model,), args.overwrite)

@@ -45,7 +45,7 @@ def convert_usps(data: Array) -> tuple[Array, Array]:
 
 
 def fetch_usps(target: Path, source: Path | None) -> Path:
-    """Write target/usps.h5 from a downloaded or given usps_all.mat.  Raises UsageError.
+    """Writes target/usps.h5 from a downloaded or given usps_all.mat.  Raises UsageError.
 
     Only the right file is opened: a damaged one may end the process that reads it.
     """
@@ -110,7 +110,7 @@ def convert_coil(pictures: Array) -> Array:
 
 
 def fetch_coil(target: Path, source: Path | None) -> Path:
-    """Write target/coil20.h5 from a downloaded or given coil-20-proc.zip.  Raises UsageError."""
+    """Writes target/coil20.h5 from a downloaded or given coil-20-proc.zip.  Raises UsageError."""
     pillow("coil-20-proc.zip")  # to say so before the download
     path = source or _download(COIL_URL, None)
     try:
@@ -124,7 +124,7 @@ def fetch_coil(target: Path, source: Path | None) -> Path:
 
 
 def fetch_openml(source: str) -> Path:
-    """Write the table of a set of OpenML, which scikit-learn downloads or has in its cache.  Raises UsageError."""
+    """Writes the table of a set of OpenML, which scikit-learn downloads or has in its cache.  Raises UsageError."""
     path, name = openml_file(source), OPENML_NAME.fullmatch(source.removeprefix(OPENML))
     assert name is not None, "the file would have been refused"
     with told(source):
@@ -168,7 +168,7 @@ SETS: dict[str, Callable[[Path, Path | None], Path]] = {"usps": fetch_usps, "coi
 
 
 def fetched(args: Namespace) -> str:
-    """Fetch a set, and say where it is.  Raises UsageError and StorageError."""
+    """Fetches a set, and says where it is.  Raises UsageError and StorageError."""
     if args.name not in SETS and not args.name.startswith((OPENML, PREFIX)):
         raise UsageError(f"{args.name!r} is none of {', '.join(SETS)}, openml:NAME and sklearn:NAME")
     if args.name not in SETS and args.file is not None:

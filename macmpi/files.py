@@ -217,7 +217,7 @@ def image(arrays: dict[str, Any], attributes: dict[str, Any], sealed: bool = Fal
 
 
 def fill(file: h5py.File, arrays: dict[str, Any], attributes: dict[str, Any]) -> None:
-    """Write arrays and attributes into an open file, the id of a run first, as bytes that `run_of` finds."""
+    """Writes arrays and attributes into an open file, the id of a run first, as bytes that `run_of` finds."""
     import h5py
 
     if RUN in attributes:
@@ -268,7 +268,7 @@ def partial_of(path: Path, run: str = "") -> Path:
 
 
 def replace_file(path: Path, content: bytes, run: str = "") -> None:
-    """Write next to `path`, flush to the disk, rename over it: the old file or the new one, never a mixture.
+    """Writes next to `path`, flushes to the disk, renames over it: the old file or the new one, never a mixture.
 
     run: as of `partial_of`.
     """
@@ -333,7 +333,7 @@ def check_folder(folder: Path) -> None:
 
 
 def write_output(path: Path, content: bytes) -> None:
-    """Write what a command was asked for; a file or a link that was there is replaced as a whole.
+    """Writes what a command was asked for; a file or a link that was there is replaced as a whole.
 
     Raises StorageError.
     """
@@ -346,7 +346,7 @@ def write_output(path: Path, content: bytes) -> None:
 
 
 def write_through(path: Path, content: bytes) -> None:
-    """Write a new file down to the disk.  Raises OSError, also where there is one of that name, or a link."""
+    """Writes a new file down to the disk.  Raises OSError, also where there is one of that name, or a link."""
     with path.open("xb") as file:
         file.write(content)
         file.flush()
@@ -363,7 +363,7 @@ def to_the_disk(file: int) -> None:
 
 
 def rename(old: Path, new: Path) -> None:
-    """Rename a file within its folder, down to the disk."""
+    """Renames a file within its folder, down to the disk."""
     os.replace(old, new)
     with suppress(PermissionError):  # who may write into a folder may perhaps not list it
         folder = os.open(new.parent, os.O_RDONLY)

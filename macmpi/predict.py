@@ -70,7 +70,7 @@ def packed(path: Path, Y: Array, names: list[str]) -> bytes:
 
 
 def predicted(args: Namespace) -> str:
-    """Write the outputs, and say of how many points.  Raises UsageError and StorageError."""
+    """Writes the outputs, and says of how many points.  Raises UsageError and StorageError."""
     check_output(args.output, OUTPUTS, (args.model, args.data), args.overwrite)
     model = load(args.model, args.weights)
     model.check_action(args.what)

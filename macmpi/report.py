@@ -120,7 +120,7 @@ def row(result: Result) -> list[str]:
 
 
 def write(results: Sequence[Result], folder: Path, missing: Sequence[str]) -> list[Path]:
-    """Draw and write everything; the paths.  Raises UsageError and StorageError."""
+    """Draws and writes everything; gives the paths.  Raises UsageError and StorageError."""
     try:
         from macmpi.results.pictures import colours_of, draw
     except ImportError as error:
@@ -142,7 +142,7 @@ def write(results: Sequence[Result], folder: Path, missing: Sequence[str]) -> li
 
 
 def reported(args: Namespace) -> str:
-    """Draw the runs, and name the files of the report.  Raises UsageError and StorageError."""
+    """Draws the runs, and names the files of the report.  Raises UsageError and StorageError."""
     if args.output and os.path.lexists(args.output) and not os.path.isdir(args.output):
         raise UsageError(f"--output {args.output} is a file; name a folder")
     results, lost = read_all(args.runs)

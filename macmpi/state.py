@@ -302,7 +302,7 @@ class State(Generic[HeldT]):
     def note_validation(
         self, e1_val: float, watched: float | None = None, poor: bool = False, noticeable: float = 0.0
     ) -> None:
-        """Keep the present weights if they are the best so far.  watched: as in Errors; poor: as in History.
+        """Keeps the present weights if they are the best so far.  watched: as in Errors; poor: as in History.
 
         noticeable: the validation error must be lower by more than this share to have noticeably fallen.  The start
         counts as no better than the first iteration: it may be, by a closed form, and the steps pass it later.

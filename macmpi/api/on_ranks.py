@@ -172,9 +172,9 @@ class Tail:
 
 
 def _follow(command: list[str], folder: Path, curve: Tail, callback: Callback | None) -> int:
-    """Runs the command and says what it says; each record goes to the callback.  A first Ctrl-C asks it for an end.
+    """Runs the command, repeats what it says, and gives its exit code; each record goes to the callback.
 
-    Gives the exit code.
+    A first Ctrl-C asks the command for an end, and so does a callback that answers with anything true.
     """
     out, err, why = Tail(folder / "out"), folder / "err", folder / "why"
     alone = of_its_own(os.environ) | {WHY: str(why)}

@@ -281,7 +281,7 @@ KEYS = "defaults"
 def folder() -> Path:
     """The folder of the documented configs: of the clone that runs, else as the wheel was installed.
 
-    One that is not there where somebody has removed them.
+    It need not exist: somebody may have removed it.
     """
     places = [Path(macmpi.__file__).resolve().parents[1] / "run" / f"{KEYS}.toml"]
     with suppress(metadata.PackageNotFoundError):

@@ -1,6 +1,7 @@
 """A whole config: its tables, how it is written down, as TOML or flat, the configs of nets that it begets, unread keys.
 
-Unread are keys that have gone, and those that a config gives in vain.
+Unread are keys that have gone, which are refused but at their last default, and those that a config gives in vain, of
+which a launch warns.
 """
 
 from __future__ import annotations

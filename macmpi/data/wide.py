@@ -191,7 +191,7 @@ def in_span(data: Dataset, n: int) -> Dataset:
 
 
 def _times(A: Any, B: Any) -> Array:
-    """A B^T in double precision."""
+    """A B^T in double precision, of two arrays or of two matrices of `SparseRows`."""
     if isinstance(A, SparseRows):
         return A.times(B)
     found = np.zeros((len(A), len(B)))

@@ -82,14 +82,15 @@ class TrainingMethod(Generic[RecordT]):
         raise NotImplementedError
 
     def start(self, range_: float, gradient_step: bool, seed: int) -> State[RecordT]:
-        """Random weights (range 0: the method's own), one gradient step, feasible coordinates.  Collective: yes."""
+        """Makes a State of random weights, as `start_at` does.  range_: 0 for the method's own.  Collective: yes."""
         return self.start_at(random_start(self.parts, range_, seed), gradient_step)
 
     def start_at(self, weights: Array, gradient_step: bool) -> State[RecordT]:
-        """The given weights (flat), one gradient step, feasible coordinates, no multipliers.  Collective: yes.
+        """Makes a State of given weights (P,): feasible coordinates, no multipliers.  Collective: yes.
 
-        Where a layer has no derivative there is no gradient step.  Weights that have bounds are moved into them, and
-        zeros of sparse layers stay.  Rank 0 alone computes the gradient where it has all points.
+        Layers behind the regression of their segment whose weights are 0 are fitted by their trainers first.  Then
+        comes one gradient step, if it is asked for and all layers have derivatives.  Weights that have bounds are moved
+        into them, and zeros of sparse layers stay.  Rank 0 alone computes the gradient where it has all points.
         """
         parts, plan, state = self.parts, self.plan, self._new_state(weights)
         for k, segment in enumerate(plan.chain.segments):

@@ -155,9 +155,9 @@ class Parts:
         return self.points.here(joined([Z, self.data.X[:, slice(*segment.data)]])) if segment.data else Z
 
     def features(self, k: int, state: State[Any]) -> Rows:
-        """Segment k's regression reads z_{k-1} or what the maps before the regression make of it.
+        """Gives what segment k's regression reads: z_{k-1}, or what the maps before the regression make of it.
 
-        Where rows are not kept it is made when it is read.  Collective: yes.
+        The latter is made when it is read where rows are not kept.  Collective: yes.
         """
         segment, A, weights = self.plan.chain.segments[k], self.inputs(k, state), self.weights(state)
         if not segment.feature_maps:
@@ -217,9 +217,9 @@ class Parts:
         return sum(ridges if ridge_alone else [*ridges, *others])
 
     def confined(self, weights: Array, by: Array | None = None) -> Array:
-        """Flat weights at the nearest place that the restraints allow; where those of `by` are 0, 0.  Collective: no.
+        """A copy of flat weights (P,), moved to the nearest place that the restraints allow.  Collective: no.
 
-        by: of layers that l1 or groups make sparse.
+        by: other weights (P,); where they are 0, in layers that l1 or groups make sparse, the copy's become 0 too.
         """
         plan, found = self.plan, weights.copy()
         for b in plan.resolved.shaping.restrained:

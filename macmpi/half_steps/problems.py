@@ -302,7 +302,7 @@ def w_problem(given: WInputs, job: Job, factor: Any = None) -> WProblem:
 
 
 def _net_and_loss(given: WInputs, k: int) -> tuple[Any, Any]:
-    """The segments of a group as one, with their blocks numbered from 0, and the sum of their losses."""
+    """The segments of segment k's group as one, blocks numbered from 0, and their losses' weighted sum."""
     plan, state = given.parts.plan, given.state
     numbers, group = {block: i for i, block in enumerate(plan.chain.regressed(k))}, plan.chain.groups[k]
     parts = [plan.features[j] if plan.chain.segments[j].leading else plan.chain.segments[j] for j in group]

@@ -185,7 +185,7 @@ def _segment_error(parts: Parts, k: int, flat: Array, state: State[MacState]) ->
 
 
 def carry_out(work: WorkList, tasks: Solving, points: Points, team: Team, clock: Clock) -> None:
-    """Do what a work list asks of this rank, phase by phase.  Collective: yes."""
+    """Does what a work list asks of this rank, phase by phase.  Collective: yes."""
     for phase in work.phases:
         with clock("w"):
             for task in phase.joint:
@@ -212,7 +212,7 @@ def _do(task: Task, tasks: Solving, over_points: OverPoints) -> None:
 
 
 def exchanged(array: Array, exchange: Exchange, team: Team) -> None:
-    """Give every rank what the others have found of an array, flat.  Collective: yes."""
+    """Gives every rank, in place, what the others have found of a flat array.  Collective: yes."""
     if exchange.parts:
         team.gather_parts(array, exchange.parts)
     elif exchange.what == "weights":

@@ -1,4 +1,4 @@
-"""The methods that train, by their words, and which one a plan names."""
+"""The class that trains by a plan, found by the word of `method.name`, for which "auto" stands in config/auto.py."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ METHODS = Table(
 
 
 def choose(plan: Plan, data: Dataset, team: Team, clock: Clock) -> Method:
-    """The method of a plan.  Collective: yes."""
+    """Makes the method that a plan names, or the variant of it that other keys ask for.  Collective: yes."""
     of = plan.resolved
     word: str = of.method.name
     accelerated = of.method.acceleration in ("feasible", "momentum")

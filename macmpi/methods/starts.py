@@ -183,7 +183,7 @@ def pca(method: Method) -> Array:
 
 
 def _project(W: Array, A: Array, keys: Start, layer: int, weights: Array | None = None) -> Array:
-    """Fill W with the leading principal directions of A, whose rows have weights; gives the pre-activations."""
+    """Fills W with the leading principal directions of A, whose rows have weights; gives the pre-activations."""
     mean = mean_of(A, weights)
     spread = np.cov(A - mean, rowvar=False, bias=True, aweights=weights).reshape(A.shape[1], -1)
     variances, directions = principal_directions(spread, len(W))

@@ -125,7 +125,7 @@ class Fixed:
         return self.weights[0].dtype
 
     def tangent(self, map_: Map, block: int | None, A: Array, B: Array) -> Tangent:
-        """Linearise a map at A, where B are its outputs, both in their own precision."""
+        """Linearises a map at A, where B are its outputs, both in their own precision."""
         if block in self.tangents and "linear" in map_.capabilities:
             return self.tangents[block]
         W = None if block is None else self.weights[block]
@@ -134,7 +134,7 @@ class Fixed:
 
 
 def fixed(maps: Iterable[tuple[Map, int | None]], weights: Sequence[Array]) -> Fixed:
-    """Collect what tangents of maps and their parameter blocks share.  Cost: two copies of the linear maps' weights."""
+    """Collects what tangents of maps, with their parameter blocks, share.  Cost: two copies of linear maps' weights."""
     linear = [(m, b) for m, b in maps if b is not None and "linear" in m.capabilities]
     return Fixed(weights, {b: _linear(weights[b][:, : m.n_in]) for m, b in linear})
 

@@ -69,7 +69,7 @@ def pack(flat: Any, packed: Any, parts: Sequence[slice]) -> None:
 
 
 def unpack(flat: Any, packed: Any, parts: Sequence[slice]) -> None:
-    """Copy what `pack` has packed into the parts of another flat array."""
+    """Copys what `pack` has packed into the parts of another flat array."""
     for place, part in zip(end_to_end(lengths(parts)), parts, strict=True):
         flat[part] = packed[place]
 
@@ -257,7 +257,7 @@ class Node:
         self.full = False
 
     def barrier(self, phase: str) -> None:
-        """Return when the ranks of a node see all that each of them has written before.  Collective: yes."""
+        """Returns when the ranks of a node see all that each of them has written before.  Collective: yes."""
         self._sync()
         with self._team._clock("wait"):
             self._team.barrier(phase)
@@ -274,7 +274,7 @@ class Node:
         return any(0 <= at - window.memory.address < window.memory.nbytes for window in self._windows)
 
     def reserve(self, needed: float, least: float = -math.inf) -> None:
-        """Share nothing more, with a warning, if a node has not `needed` bytes.  Collective: yes.
+        """Shares nothing more, with a warning, if a node has fewer than `needed` bytes.  Collective: yes.
 
         least: how many are missing at least, whatever seems to be free.
         """
@@ -358,7 +358,7 @@ class Node:
 
 
 def populated(address: int, part: slice) -> bool:
-    """Give some bytes of shared memory their pages; False if memory is short.  Collective: no.
+    """Gives some bytes of shared memory their pages; False if memory is short.  Collective: no.
 
     An older Linux does not know how: there `free_bytes` has to do.
     """

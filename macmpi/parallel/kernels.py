@@ -126,7 +126,7 @@ def measured() -> dict[str, Any]:
 
 
 def measured_with(environment: dict[str, str]) -> dict[str, Any]:
-    """Measure as `measured` does, in a process with these variables.
+    """Measures as `measured` does, in a process with these variables.
 
     Raises OSError, ValueError or SubprocessError where that process says nothing.
 
@@ -138,7 +138,7 @@ def measured_with(environment: dict[str, str]) -> dict[str, Any]:
 
 
 def free_and_held() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Measure in two processes, without and with the variables of `HOLDING`.  Collective: no."""
+    """Measures in two processes, without and with the variables of `HOLDING`.  Collective: no."""
     own = dict(os.environ)
     return measured_with({k: v for k, v in own.items() if k not in HOLDING}), measured_with(own)
 

@@ -111,7 +111,10 @@ def in_task() -> bool:
 
 
 def alone(environment: Mapping[str, str]) -> str:
-    """Says why a process may be alone in its MPI world, and what helps.  Collective: no."""
+    """Says why a process that was launched with others is alone in its MPI world, and what helps.
+
+    environment: the variables of the process.  Collective: no.
+    """
     name = started(environment)[2]
     if name == SRUN[0] and not environment.get(SOCKET):
         kind = environment.get("SLURM_MPI_TYPE") or "none"

@@ -31,8 +31,8 @@ PATIENCE = 1800.0
 PARTING = 5.0
 """Seconds that a rank which ends waits for the others."""
 
-STOPPED = 75
-INTERNAL = 70
+STOPPED, INTERNAL = 75, 70
+"""Exit codes: of what a signal, a limit of time or a deadline stopped, and can go on; of an unknown error."""
 
 
 def launch() -> Team:
@@ -103,7 +103,7 @@ class MPITeam(Team):
         self._deadline = deadline + (4.0 if self.rank else 0.0)
 
     def _finish(self, request: Any, phase: str) -> None:
-        """Wait politely: poll, and between two polls leave the core to others (`waiting`)."""
+        """Waits politely: it polls, and between two polls leaves the core to others (`waiting`)."""
         if request.Test():
             return
         seconds = Waited()
@@ -150,7 +150,7 @@ class MPITeam(Team):
         return value
 
     def _broadcast(self, value: Any, root: int) -> Any:
-        """Give every rank what `root` has, pickled: it comes from a rank of this launch, never from a file."""
+        """Gives every rank what `root` has, pickled: it comes from a rank of this launch, never from a file."""
         message = bytearray(pickle.dumps(value))
         size = bytearray(len(message).to_bytes(8, "little"))
         self._finish(self._comm.Ibcast([size, self._mpi.BYTE], root=root), f"rank {root}")
@@ -339,7 +339,7 @@ def _segments(maps: Path, names: str) -> set[str]:
 
 
 def unname_shared_memory() -> None:
-    """Unlink the segments that MPICH has mapped: they live as long as the ranks, however these end.  Collective: no."""
+    """Unlinks the segments that MPICH has mapped: they live as long as the ranks, however they end.  Collective: no."""
     with suppress(OSError):
         for path in _segments(Path("/proc/self/maps"), SEGMENTS):
             with suppress(OSError):

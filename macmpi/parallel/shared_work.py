@@ -141,7 +141,7 @@ class Products:
 
 
 def share_on_node(team: Team, array: Array) -> Array:
-    """Move an array to where the ranks of a node have one copy of it, if they share memory.  Collective: yes."""
+    """Moves an array to where the ranks of a node have one copy of it, if they share memory.  Collective: yes."""
     if not team.shares or team.common(array):
         return array
     found: Array = team.array(array.shape, array.dtype)

@@ -33,13 +33,13 @@ class Team:
     shares: bool = False
 
     def set_clock(self, clock: Callable[[str], Any] | None, deadline: float) -> None:
-        """Account exchange and waiting to `clock`; give up on the others after `deadline` seconds.  Collective: no.
+        """Accounts exchange and waiting to `clock`; gives up on the others after `deadline` seconds.  Collective: no.
 
         Those in which this rank was suspended do not count.  Until this is called a rank waits for `PATIENCE` seconds.
         """
 
     def from_root(self, function: Callable[[], T]) -> T:
-        """Call `function` on rank 0 and give its answer to all, or raise its MacmpiError on all.  Collective: yes."""
+        """Calls `function` on rank 0; gives its answer to all, or raises its MacmpiError on all.  Collective: yes."""
         try:
             return function()
         except MacmpiError as error:
@@ -47,7 +47,7 @@ class Team:
             raise
 
     def all_or_raise(self, function: Callable[[], T]) -> T:
-        """Call `function` on each rank, or raise the first rank's MacmpiError on all.  Collective: yes.
+        """Calls `function` on each rank, or raises the first rank's MacmpiError on all.  Collective: yes.
 
         The error names that rank and its host where others have not failed and an OSError is behind it.
         """
@@ -101,16 +101,16 @@ class Team:
         return values
 
     def barrier(self, phase: str) -> None:
-        """Return when every rank has come to `phase`.  Collective: yes."""
+        """Returns when every rank has come to `phase`.  Collective: yes."""
 
     def depart(self) -> None:
-        """Return when every rank is about to end, or after some seconds.  Collective: yes.
+        """Returns when every rank is about to end, or after some seconds.  Collective: yes.
 
         A launcher may kill all others when the first one ends with another exit code than 0.
         """
 
     def abort(self, code: int) -> NoReturn:
-        """End every rank at once with this exit code.  Collective: no."""
+        """Ends every rank at once with this exit code.  Collective: no."""
         flush()
         if folder := os.environ.get(EXIT_CODES):
             with suppress(OSError):

@@ -78,7 +78,7 @@ class Tile:
         return slice(self.start, self.stop)
 
     def after(self, start: int) -> Tile:
-        """Count the run's indices from `start` on."""
+        """Counts the run's indices from `start` on."""
         return Tile(self.start - start, self.stop - start)
 
 
@@ -108,7 +108,7 @@ class Cut(Sequence[Tile]):
 
 
 def cut(n: int, pieces: int) -> Cut:
-    """Cut n indices into at most `pieces` non-empty runs whose lengths differ by one at most."""
+    """Cuts n indices into at most `pieces` non-empty runs whose lengths differ by one at most."""
     return Cut(n, max(1, min(n, pieces)))
 
 
@@ -145,7 +145,7 @@ def point_chunks(n: int) -> Cut:
 
 
 def chunks_within(run: Tile) -> tuple[Tile, ...]:
-    """Cut a run of points as `point_chunks` cuts all of them."""
+    """Cuts a run of points as `point_chunks` cuts all of them."""
     return tuple(Tile(run.start + t.start, run.start + t.stop) for t in point_chunks(len(run)))
 
 
@@ -159,7 +159,7 @@ def unit_tiles(h: int, width: int = UNIT_WIDTH) -> tuple[Tile, ...]:
 
 
 def solved_tiles(h: int) -> Sequence[Tile]:
-    """Cut the units that linear systems are solved for: those of one rank at once, or of a layer that ranks share."""
+    """Cuts the units that linear systems are solved for: those of one rank at once, or of a layer that ranks share."""
     return unit_tiles(h) if h > EXACT_WIDTH else cut(h, 1)
 
 
@@ -189,7 +189,7 @@ def sum_blocks(n: int) -> int:
 
 
 def merged(runs: Iterable[slice]) -> list[slice]:
-    """Join runs of indices into as few as possible, in order."""
+    """Joins runs of indices into as few as possible, in order."""
     found: list[slice] = []
     for run in sorted(runs, key=lambda run: (run.start, run.stop)):
         if found and run.start <= found[-1].stop:

@@ -158,7 +158,7 @@ KEPT = 2**29
 
 
 def without_half_steps(config: Config) -> Config:
-    """Reset the keys of the half steps, which mean nothing to a method without coordinates.  Collective: no."""
+    """Resets the keys of the half steps, which mean nothing to a method without coordinates.  Collective: no."""
     penalty = replace(config.penalty, method="quadratic", metric="identity")
     model, z_step = replace(config.model, sites="none", fitters="auto"), replace(config.z_step, solver="auto")
     return replace(config, model=model, penalty=penalty, z_step=z_step)

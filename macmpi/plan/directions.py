@@ -329,5 +329,5 @@ def _runs(shapes: Sequence[tuple[int, int]]) -> list[slice]:
 
 
 def _by_layer(sides: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """Pairs what is of G and of M of each layer."""
+    """Pairs what belongs to G and to M of each layer: sides holds G's and M's in turn, layer by layer."""
     return list(zip(sides[::2], sides[1::2], strict=True))

@@ -252,7 +252,7 @@ def _most_ridges(plan: Plan) -> int:
 
 
 def sums_bytes(plan: Plan) -> int:
-    """Count the bytes of the subtrees' sums of the largest Gram that ranks sum up, as one rank or one node has them.
+    """Counts the bytes of the subtrees' sums of the largest Gram that ranks sum up, as one rank or one node has them.
 
     A rank that shares no memory has the sums of its own subtrees, its columns of all, and their total.
     """
@@ -268,7 +268,10 @@ def sums_bytes(plan: Plan) -> int:
 
 @lru_cache(maxsize=64)
 def subtrees(leaves: int, ranks: int) -> int:
-    """Count the sums that ranks exchange of a sum over some blocks.  Collective: no."""
+    """Counts the partial sums that all ranks together exchange of one sum over points.  Collective: no.
+
+    leaves: blocks of points, runs of which belong to ranks.
+    """
     return sum(len(tiles.nodes(leaves, run)) for run in tiles.contiguous_runs(leaves, ranks))
 
 
@@ -306,7 +309,7 @@ def dgemm_rate(n: int = 700, repeats: int = 5) -> float:
 
 
 def steady_rate(most: int = 40) -> float:
-    """Measure `dgemm_rate` until five in a row are alike: the other ranks may be busy for a while before they wait."""
+    """Measures `dgemm_rate` until five in a row are alike: the other ranks may be busy for a while before they wait."""
     rates = [dgemm_rate(repeats=1)]
     while len(rates) < most and (len(rates) < 5 or min(rates[-5:]) < 0.9 * max(rates)):
         rates.append(dgemm_rate(repeats=1))

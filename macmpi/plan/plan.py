@@ -138,7 +138,7 @@ class Plan:
         return tuple(self.resolved.shaping.restraint(b, mu, output) for b in blocks)
 
     def centres(self, block: int, inputs: np.ndarray, present: np.ndarray | None) -> np.ndarray:
-        """Let a trainer find a parameter block: the same on every rank."""
+        """Lets a trainer find a parameter block: the same on every rank."""
         count = self.chain.block_shapes[block][0]
         return self.resolved.trainers[block].fit(inputs, count, present, stream(self.seed, "centres", block))
 

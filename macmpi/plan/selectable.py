@@ -161,7 +161,7 @@ def places(of: Resolved) -> list[Place]:
 
 
 def check_selection(of: Resolved) -> None:
-    """Refuse candidates that no selection compares, and layers that it cannot change.  Collective: no."""
+    """Refuses candidates that no selection compares, and layers that it cannot change.  Collective: no."""
     if of.selection.criterion == "none":
         return
     _check_lists(of)

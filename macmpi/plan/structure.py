@@ -148,7 +148,7 @@ def check_choices(of: Resolved) -> None:
 
 
 def check_fitters(names: dict[int, str], config: Config, chain: Chain, loss: Loss) -> None:
-    """Refuse what fitters cannot do; before solvers are chosen."""
+    """Refuses what fitters cannot do, before solvers are chosen.  Raises UsageError."""
     for b, name in names.items():
         map_, own = chain.blocks[b], _known(name)
         word = f'a layer ({map_.spec()["kind"]}) is fitted by "{name}"'

@@ -107,7 +107,7 @@ def _mark_mu(ax: Axes, curve: Curve, x: Array, y: Array, named: bool, offset: fl
 
 
 def plain_log(axis: Any, decades: float = 2.0) -> None:
-    """Give a logarithmic axis plain numbers."""
+    """Gives a logarithmic axis plain numbers."""
     few = (1.0, 2.0, 5.0) if decades < 2.7 else (1.0,)
     axis.set_major_locator(LogLocator(subs=few if decades > 1.2 else (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)))
     axis.set_major_formatter("{x:g}")

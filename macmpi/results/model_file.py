@@ -51,7 +51,7 @@ def save(model: Model, path: str | Path) -> None:
 
 
 def write(path: Path, model: Model, attributes: dict[str, Any], Z: Array | None = None) -> None:
-    """Write model.h5: the net, all the weights that it keeps, the scaling, the card, of Z the code.  Raises OSError."""
+    """Writes model.h5: the net, all weights that it keeps, the scaling, the card, of Z the code.  Raises OSError."""
     chain = model.chain
     arrays = {f"weights/{name}": flat for name, flat in model.kept.items()}
     for side, scaling in (("x", model.scaling_x), ("y", model.scaling_y)):

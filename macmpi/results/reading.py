@@ -67,7 +67,10 @@ class Result:
 
 
 def read(path: Path, name: str) -> Result:
-    """The results of a run.  Raises UsageError when there is no run or no curve."""
+    """Reads what a run has left; what cannot be read is named in `missing`.
+
+    path: its folder; name: what a report calls it.  Raises UsageError where there is no run or no curve.
+    """
     if not os.path.isdir(path):
         inside = f"name {path.parent}" if os.path.isfile(path.parent / "curve.jsonl") else "name the folder of a run"
         why = f"it is a file; {inside}" if os.path.exists(path) else "there is no such folder"

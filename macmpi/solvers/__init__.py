@@ -57,7 +57,7 @@ class ZSolver(Protocol):
     handles: ClassVar[Demands]
 
     def prepare(self, sample: ZProblem, average: Average = AT_ONCE) -> Any:
-        """Make what all points share from the Z-problem of a few of them; `average` takes means over these.
+        """Makes what all points share from the Z-problem of a few of them; `average` takes means over these.
 
         Collective: where `average` is.
         """
@@ -93,9 +93,10 @@ class WSolver:
         return None
 
     def effort(self, n_in: int, units: int, points: int) -> float:
-        """Estimate what `units` of n_in inputs cost, in flops a point or what else takes as long: here 3 gradients.
+        """Estimates what `units` of n_in inputs cost, in flops a point or what else takes as long: here 3 gradients.
 
-        By it, and by the cost of the system, work is assigned.
+        points: how many there are, over which work that is done once is spread.  By the estimate, and by the cost of
+        the system, work is assigned.
         """
         return 14.0 * n_in * (units + PASS) + 3.0 * ELEMENTWISE * units
 

@@ -69,9 +69,9 @@ class ClosedForm(WSolver):
     system: ClassVar[System] = NormalEquations()
 
     def effort(self, n_in: int, units: int, points: int) -> float:
-        """Estimates as `WSolver` does.
+        """Estimates flops a point, as `WSolver` asks for them.
 
-        2 D of the cross product, and a little more for reading the targets; 2 D^2 / N of solving.
+        They are 2 D of the cross product, and a little more for reading the targets; 2 D^2 / N of solving.
         """
         return 2.4 * n_in * (units + PASS) + 2.0 * n_in**2 / points * (units + SOLVING)
 

@@ -160,7 +160,7 @@ def minimise(
     tolerance: float,
     from_rank0: FromRank0 = lambda found: found,
 ) -> tuple[Array, Array]:
-    """Lower each row's objective from `start` (m, P); gives the rows and their objectives (m,).  No row's rises.
+    """Lowers each row's objective from `start` (m, P); gives the rows and their objectives (m,).  No row's rises.
 
     A row stops once its objective falls by less than `tolerance` in relative terms.  from_rank0: that of
     SharedMatrix, where values and gradients are sums that ranks take together.  Collective: where it is.

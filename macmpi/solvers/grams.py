@@ -79,7 +79,7 @@ class System:
         return FASTER if self.single else 1.0
 
     def cost(self, width: int, rows: slice | None = None) -> float:
-        """Estimate `sum` in flops a point: a whole symmetric product, or the share of its half that the rows are."""
+        """Estimates `sum` in flops a point: a whole symmetric product, or the share of its half that the rows are."""
         held = width**2 if rows is None else 2.0 * (rows.stop - rows.start) * (width - rows.start)
         return self.pace * GRAM * held
 

@@ -67,9 +67,9 @@ class GaussNewtonW(WSolver):
         return SteepestSystem(self.cg_precision == "single" and self.cg_tolerance >= SINGLE)
 
     def effort(self, n_in: int, units: int, points: int) -> float:
-        """Estimates as `WSolver` does.
+        """Estimates flops a point, as `WSolver` asks for them.
 
-        2 D to start and 2 D + 4 D a CG step in an iteration, the last step 2 D, and what is elementwise.
+        They are 2 D to start and 2 D + 4 D a CG step in an iteration, the last step 2 D, and what is elementwise.
         """
         products = (2.0 + self.iterations * self.system.pace * 4.0 * self.cg_iterations) * n_in
         return products * (units + PASS) + self.iterations * ELEMENTWISE * units

@@ -81,7 +81,7 @@ def together(joins: bool, values: Array, by: Callable[[Array], Any] = np.sum) ->
 
 
 def zeros(weights: Sequence[Array], penalised: Sequence[Array]) -> tuple[int, int]:
-    """Count the penalised weights that are exactly 0, and all of them."""
+    """Counts the penalised weights that are exactly 0, and all of them."""
     found = sum(int(np.count_nonzero(mark & (W == 0.0))) for W, mark in zip(weights, penalised, strict=True))
     return found, sum(int(np.count_nonzero(mark)) for mark in penalised)
 

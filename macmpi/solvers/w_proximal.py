@@ -29,7 +29,7 @@ from macmpi.solvers.w_problem import Restraint, WProblem, together, values
 from macmpi.typing import Array
 
 EXACT, EXACT_ROUNDS, ROUNDS = 1e-11, 300, 6
-"""Conditions may lack this share; rounds at most of a quadratic solved to the end, and of one that is only a model."""
+"""Share by which conditions of a minimum may fail; rounds at most of a quadratic solved to the end, and of a model."""
 
 FEW, HALVINGS = 3, 20
 """Weights of a row that are put in place between two of Newton's steps; halvings of one before it is given up."""
@@ -92,10 +92,10 @@ class Quadratic:
         """Rows that lower the objective, or start, which lies within the bounds; solved to the end or roughly.
 
         A round is a proximal step, which finds the weights that are 0 or at bounds, and one of Newton's on the others.
-        Rows that nothing joins and that are solved to the end begin with all weights 0, of which the FEW that lack most
-        are put in place: some leave 0 in each round, while back they come one by one.  A row is done where each of its
-        conditions holds to a share of l1 and the groups' size together, or without these of the largest gradient at 0,
-        or to rounding.
+        Rows that nothing joins and that are solved to the end begin with all weights 0, of which FEW whose conditions
+        fail most are put in place: some leave 0 in each round, while back they come one by one.  A row is done where
+        its conditions hold to a share of l1 and the groups' size together, or without these of the largest gradient at
+        0, or to rounding.
         """
         few = to_the_end and not self.restraint.joins
         W = np.where(self.penalised & few, np.clip(0.0, self.low, self.high), self.start)
@@ -133,7 +133,7 @@ class Quadratic:
         return np.clip(x, self.low[at], self.high[at]) + 0.0
 
     def _few(self, W: Array, gradient: Array) -> tuple[Array, Array]:
-        """Puts the weights of each row that lack most at their minima, FEW one after another; with the new gradient."""
+        """Puts FEW weights a row, whose conditions fail most, at their minima in turn; gives W and its gradient."""
         W, rows = W.copy(), np.arange(len(W))
         for _ in range(FEW):
             columns = (self.curvature * np.abs(self.proximal(W, gradient) - W)).argmax(axis=1)
@@ -144,7 +144,7 @@ class Quadratic:
         return W, gradient
 
     def _limit(self, W: Array) -> Array:
-        """The most that a condition may lack, (w,)."""
+        """Rows W (w, P) that are done may fail their conditions by this, (w,): joined rows by the largest of theirs."""
         size, step = self.restraint.l1 + self.restraint.group, np.abs(W - self.start).sum(axis=1, keepdims=True)
         terms = np.abs(self.slope) + self.curvature * (step + np.abs(W))
         at_0 = size if size else np.abs(self.slope + self.scale[:, None] * (self.start @ self.H))
@@ -242,7 +242,7 @@ class ProximalW(WSolver):
     system: ClassVar[System] = MetricSystem()
 
     def effort(self, n_in: int, units: int, points: int) -> float:
-        """Estimates as `WSolver` does: passes over points, and for each unit a system of about half of its inputs."""
+        """Estimates flops a point: of passes over points, and for each unit of a system of about half of its inputs."""
         return super().effort(n_in, units, points) + units * n_in**3 / 8.0 / points
 
     def solve(self, problem: WProblem, over_points: OverPoints) -> Array:
@@ -280,7 +280,7 @@ class Fit:
     over_points: OverPoints
 
     def summed(self, values: Sequence[Array], by: Callable[..., Any] = np.sum) -> Array:
-        """The value of each objective from those of each block's rows: units' own if apart, else put together `by`."""
+        """The value of each objective from `values`, each block's by row: units' own if apart, else `by` of all."""
         apart = self.problem.by_unit and not self.problem.restrained[0].restraint.joins
         return values[0] if apart else np.array([by([by(part) for part in values])])
 

@@ -242,7 +242,7 @@ class GaussNewtonZ:
         return self.direction if self.direction in flops else min(flops, key=lambda name: flops[name])
 
     def prepare(self, sample: ZProblem, average: Average = AT_ONCE) -> Shared | None:
-        """Make what the points of the chosen system share; None where it is solved directly."""
+        """Makes what the points of the chosen system share; None where it is solved directly."""
         if self.choice(sample) != "dual":
             return None
         stiffest = sample.loss.stiffness * max(float(np.abs(m.inverse).max()) for m in sample.metrics)

@@ -79,7 +79,7 @@ def with_rows(state: State[RecordT], rows: dict[str, Any]) -> State[RecordT]:
 
 
 def save(folder: Path, state: State[Any], attributes: dict[str, Any], keep: int) -> Path:
-    """Write the state as folder/iteration-NNNNNN.h5 and keep it with the `keep` - 1 before it.  Raises OSError.
+    """Writes the state as folder/iteration-NNNNNN.h5 and keeps it with the `keep` - 1 before it.  Raises OSError.
 
     attributes: the id of the run among them.  Checkpoints of later iterations, damaged or of a future that is being
     computed again, are removed.
@@ -115,7 +115,7 @@ def split(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def prune(folder: Path, path: Path, keep: int, run: str) -> None:
-    """Remove all checkpoints of a run but `path` and the `keep` - 1 before it."""
+    """Removes all checkpoints of a run but `path` and the `keep` - 1 before it."""
     paths = saved(folder)
     at = paths.index(path)
     for other in [*paths[:at], *paths[at + keep :]]:
@@ -153,7 +153,7 @@ def read(path: Path, without_points: bool = False) -> tuple[State[Any], dict[str
 
 
 def newest(folder: Path, without_points: bool = False) -> tuple[Path, State[Any], dict[str, Any]] | None:
-    """The newest good checkpoint; warns of each bad one.  Raises UsageError when there are some and none is good."""
+    """The newest good checkpoint, or None without any; warns of bad ones.  Raises UsageError where all are bad."""
     paths = saved(folder)
     for path in paths:
         try:

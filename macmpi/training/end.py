@@ -316,11 +316,11 @@ def refit(
     begun: State[Any] | None = None,
     keep: Callable[[State[Any]], Any] = lambda state: None,
 ) -> Refit | None:
-    """Trains again on all points.
+    """Trains again on all points, so many iterations; None where `stopped` says that it must stop.
 
-    None where it was stopped; `keep` is then given its state, and `begun` is that of one to go on with, on all ranks.
-    errors: the validation errors of the run, which minibatches follow again.  stopped, keep: collective.
-    Cost: the iterations, on all points.  Collective: yes.
+    first, best: the method of the run and its best weights.  errors: the validation errors of the run, which minibatches
+    follow again.  keep: is given the state of a refit that stops; begun: such a state, on all ranks, to go on with.
+    stopped, keep: collective.  Cost: the iterations, on all points.  Collective: yes.
     """
     team, clock, of = first.parts.team, first.parts.clock, first.plan.resolved
     plan = Plan(of, first.plan.n_train + first.plan.n_val, first.plan.n_val, team.size)

@@ -28,7 +28,7 @@ from macmpi.training.run_directory import RunDirectory
 
 
 def launch_training(request: Request, source: Source, plan: Plan, team: Team) -> Outcome:
-    """Train as it is asked for.  Raises UsageError, and Done where nothing is left to do.  Collective: yes."""
+    """Trains as it is asked for.  Raises UsageError, and Done where nothing is left to do.  Collective: yes."""
     of, computed_on = plan.resolved, arithmetics(team)
     directory, keeper = None if request.output is None else RunDirectory(request.output), keeper_of(plan)
 

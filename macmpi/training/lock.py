@@ -58,9 +58,9 @@ class Lock:
             self._file = None
 
     def take(self) -> OSError | None:
-        """Hold the lock if its file is there, and gives what will be in the way of `claim`.  Nothing is written.
+        """Holds the lock if its file is there; gives the error that `claim` would meet, or None.  Nothing is written.
 
-        Raises UsageError naming the holder.
+        None also where there is no file, and so no lock: `claim` makes it.  Raises UsageError naming the holder.
         """
         try:
             self._hold(os.O_RDWR)
@@ -71,9 +71,9 @@ class Lock:
         return None
 
     def claim(self, run: str = "") -> None:
-        """Hold the lock and write down who does, for a run with this id.  Raises UsageError naming the holder, OSError.
+        """Holds the lock and writes down who does, for a run with this id.
 
-        A file of that name that no lock has written is refused.
+        Raises UsageError, naming the holder, and OSError.  A file of that name that no lock has written is refused.
         """
         if self._file is None:
             self._hold(os.O_RDWR | os.O_CREAT)
@@ -119,7 +119,7 @@ class Lock:
 
 
 def hold_folder(folder: Path, wait: bool = True) -> int | None:
-    """Hold a folder by a lock on itself, which no removal of its files ends, until the file that is given is closed.
+    """Holds a folder by a lock on itself, which no removal of its files ends, until the file that is given is closed.
 
     None where it cannot be held or, without `wait`, another process of this node holds it.  Collective: no.
     """

@@ -48,7 +48,7 @@ class TrainingJob:
 
 @np.errstate(over="ignore", invalid="ignore")  # what is not finite is found and said
 def train(job: TrainingJob, plan: Plan, data: Dataset, team: Team) -> Outcome:
-    """Run to the end, or until somebody stops it.  Collective: yes."""
+    """Runs to the end, or until somebody stops it.  Collective: yes."""
     process.ready()
     clock = Clock()
     team.set_clock(clock, plan.resolved.run.deadline)
@@ -311,10 +311,10 @@ class Training:
             raise StorageError(f"the last checkpoint could not be written; {self.job.directory.remedy()}")
 
     def _warn_of_end(self, state: State[Any], errors: Errors, best: Best, gives_constant: bool) -> bool:
-        """Says where training ended above the best constant; tells whether the run has diverged.
+        """Warns where training ended above the best constant; tells whether the run has diverged.
 
-        best, gives_constant: the best weights, and that the model gives the best constant in their place.
-        Of feasible coordinates E_Q is E1 without a ridge.  Collective: no (rank 0).
+        errors: those at the end, of feasible coordinates: their E_Q is E1 without a ridge.  best, gives_constant: the
+        best weights, and that the model gives the best constant in their place.  Collective: no (rank 0).
         """
         constant, poor = self.constant, is_poor(best.errors.E_Q, self.constant)
         lost = poor or best.iteration == 0

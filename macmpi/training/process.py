@@ -45,7 +45,7 @@ def hold_stop_signals() -> None:
 
 
 def on_stop_signals(handler: Handler) -> None:
-    """Let the handler have them; SIGHUP stays ignored where it is so already, as under nohup.  Collective: no."""
+    """Lets the handler have `STOP_SIGNALS`; SIGHUP stays ignored where it is so, as under nohup.  Collective: no."""
     for number in STOP_SIGNALS:
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, handler)
@@ -58,7 +58,7 @@ def ignore_stop_signals() -> None:
 
 
 def on_continued(action: Callable[[], None]) -> None:
-    """Calls it when this process goes on after it was stopped (SIGSTOP).  Collective: no."""
+    """From now on the action is called when this process goes on after it was stopped (SIGSTOP).  Collective: no."""
     signal.signal(signal.SIGCONT, lambda number, frame: action())
 
 
@@ -126,7 +126,7 @@ class Wish:
 
 
 class StopRequest(Wish):
-    """Stop signals ask for a checkpoint and an orderly end."""
+    """Stop signals ask for a checkpoint and an orderly end, with the exit code `parallel.mpi.STOPPED`."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -107,7 +107,7 @@ class Curve:
             say(f"{titles} {'elapsed':>8} {'left <=':>8}")
 
     def add(self, record: dict[str, Any], left: float | None) -> None:
-        """Write one record and its line.  left: seconds to the last iteration allowed, if known."""
+        """Writes one record and its line.  left: seconds to the last iteration allowed, if known."""
         if not self._first:
             return
         self.records.append(record)

@@ -142,7 +142,7 @@ class RunDirectory:
                 raise UsageError(f"cannot resume {self.path}: {why} use another --output")
 
     def create(self, of: Resolved, facts: dict[str, Any]) -> None:
-        """Make the folder and write config.toml and provenance.json (one entry a launch).  Raises UsageError.
+        """Makes the folder and writes config.toml and provenance.json (one entry a launch).  Raises UsageError.
 
         Nothing is written but the lock where the folder has changed since it was judged.
         """
@@ -186,7 +186,7 @@ class RunDirectory:
         )
 
     def save(self, state: State[Any], plan: Plan, sha256: str, team: Team, last: bool) -> bool:
-        """Write a checkpoint; False with a warning where that fails, a StorageError for the last one of a launch.
+        """Writes a checkpoint; False with a warning where that fails, a StorageError for the last one of a launch.
 
         It says of which config and data (sha256) it is: a run of others cannot go on from it.  Collective: yes.
         """
@@ -218,7 +218,7 @@ class RunDirectory:
         return (self.refit, state, labels) if labels.get("of") == of else None
 
     def keep_refit(self, state: State[Any], of: str) -> bool:
-        """Write the state in which a refit is stopped; False with a warning where that fails."""
+        """Writes the state in which a refit is stopped; False with a warning where that fails."""
         content = files.image(*checkpoint.written(state, {files.RUN: self.run, "of": of}), sealed=True)
         try:
             files.replace_file(self.refit, content, self.run)

@@ -151,7 +151,11 @@ def _range(after: str) -> float:
 
 
 def code_of(chain: Chain) -> int | None:
-    """The block of the layer that is narrower than all others, inputs and outputs too; None without one."""
+    """The block of weights of the code: the layer that is narrower than all others, inputs and outputs too.
+
+    None where no layer is, where a layer is not dense or has no biases, and where one reads the data besides.
+    Collective: no.
+    """
     sizes, narrowest = chain.layer_sizes, min(chain.layer_sizes)
     place = sizes.index(narrowest)
     alone = sizes.count(narrowest) == 1 and 0 < place < len(sizes) - 1

@@ -1,10 +1,11 @@
 """Kinds of map, the pieces a chain is made of, and what each declares that it can do.
 
 A map takes points as rows, A (n, n_in), and its weights, and gives B (n, n_out), a function of these alone: it draws
-nothing at random.  To add a kind, write a file of this package.  A class of a map that has a `kind` is found by it; its
-`export` adds what it computes to a graph in ONNX; the file's `layer` makes the maps of a layer that a config asks for,
-and refuses what does not fit (`Place`).  A line of macmpi/config/model.py names the file for a word or a table; the
-contract tests pick the kind up by themselves.
+nothing at random, which is for the passes of a method (docs/extending/index.md: dropout).  To add a kind,
+write a file of this package.  A class of a map that has a `kind` is found by it; its `export` adds what it computes to
+a graph in ONNX; the file's `layer` makes the maps of a layer that a config asks for, and refuses what does not fit
+(`Place`).  A line of macmpi/config/model.py names the file for a word or a table; the contract tests pick the kind up
+by themselves.
 """
 
 from __future__ import annotations
