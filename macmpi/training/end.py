@@ -318,7 +318,7 @@ def refit(
 ) -> Refit | None:
     """Trains again on all points, so many iterations; None where `stopped` says that it must stop.
 
-    first, best: the method of the run and its best weights.  errors: the validation errors of the run, which minibatches
+    first, best: the method of the run and its best weights.  errors: the run's validation errors, which minibatches
     follow again.  keep: is given the state of a refit that stops; begun: such a state, on all ranks, to go on with.
     stopped, keep: collective.  Cost: the iterations, on all points.  Collective: yes.
     """
