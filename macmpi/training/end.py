@@ -316,7 +316,7 @@ def refit(
     begun: State[Any] | None = None,
     keep: Callable[[State[Any]], Any] = lambda state: None,
 ) -> Refit | None:
-    """Trains again on all points, so many iterations; None where `stopped` says that it must stop.
+    """Trains again on all points, by this number of iterations; None where `stopped` says that it must stop.
 
     first, best: the method of the run and its best weights.  errors: the run's validation errors, which minibatches
     follow again.  keep: is given the state of a refit that stops; begun: such a state, on all ranks, to go on with.
