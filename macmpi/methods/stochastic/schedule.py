@@ -19,7 +19,6 @@ The numbers stand in plan/tuned.py, with what they were chosen on.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, partial
@@ -38,6 +37,9 @@ from macmpi.typing import Array
 
 Running = State[StochasticState]
 """The State of a stochastic run."""
+
+NEVER = 1 << 62
+"""An epoch that no run comes to."""
 
 
 class Due(NamedTuple):
@@ -99,7 +101,7 @@ class Minibatches:
         wait, lowest = epochs * self.iterations, np.minimum.accumulate(errors)
         stalls = np.flatnonzero(lowest[wait:] == lowest[:-wait]) + wait
         later = stalls[stalls >= begin * self.iterations + wait]
-        return -(-int(later[0]) // self.iterations) if len(later) else sys.maxsize
+        return -(-int(later[0]) // self.iterations) if len(later) else NEVER
 
     def points(self, iteration: int) -> float:
         """Points of a minibatch, on average."""
