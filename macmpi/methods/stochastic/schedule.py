@@ -38,9 +38,6 @@ from macmpi.typing import Array
 Running = State[StochasticState]
 """The State of a stochastic run."""
 
-NEVER = 1 << 62
-"""An epoch that no run comes to."""
-
 
 class Due(NamedTuple):
     """A minibatch does this besides a step.  Collective: no.
@@ -75,7 +72,8 @@ class Minibatches:
 
     def __init__(self, plan: Plan, own: Mapping[int, Tile]) -> None:
         self.plan, self.keys, self.own = plan, plan.resolved.stochastic, own
-        self._of_epoch, self._smaller = cache(partial(minibatches_of, plan, least=least_part(plan))), range(0)
+        self._of_epoch = cache(partial(minibatches_of, plan, least=least_part(plan)))
+        self._smaller = math.inf, math.inf
         self.iterations = min(self.keys.records, self.of_epoch(0))
         self._orders: tuple[int, dict[int, Array]] = (-1, {})
 
@@ -85,7 +83,8 @@ class Minibatches:
 
     def of_epoch(self, epoch: int) -> int:
         """Minibatches of an epoch.  Every part gives at least a point to each."""
-        return self._of_epoch(min(epoch, self.keys.grow_every) if epoch in self._smaller else epoch)
+        first, last = self._smaller
+        return self._of_epoch(min(epoch, self.keys.grow_every) if first <= epoch < last else epoch)
 
     def watch(self, errors: Array) -> None:
         """Once the validation error stalls, minibatches have twice their first size at most, until it stalls for good.
@@ -94,14 +93,14 @@ class Minibatches:
         """
         wait, good = tuned.STALLED
         first = self._stall(errors, wait, 0)
-        self._smaller = range(first, self._stall(errors, good, first))
+        self._smaller = first, self._stall(errors, good, first)
 
-    def _stall(self, errors: Array, epochs: int, begin: int) -> int:
+    def _stall(self, errors: Array, epochs: int, begin: float) -> float:
         """The first epoch from begin + epochs on before which this number of epochs has not lowered the error."""
         wait, lowest = epochs * self.iterations, np.minimum.accumulate(errors)
         stalls = np.flatnonzero(lowest[wait:] == lowest[:-wait]) + wait
         later = stalls[stalls >= begin * self.iterations + wait]
-        return -(-int(later[0]) // self.iterations) if len(later) else NEVER
+        return -(-int(later[0]) // self.iterations) if len(later) else math.inf
 
     def points(self, iteration: int) -> float:
         """Points of a minibatch, on average."""
