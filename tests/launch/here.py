@@ -18,7 +18,8 @@ from macmpi.parallel.team import Team
 from macmpi.plan import estimate
 from macmpi.training.process import STOP_SIGNALS
 
-RATE = cache(estimate.steady_rate)
+MEASURED = estimate.steady_rate
+RATE = cache(MEASURED)
 """The rate of this machine, which --check measures, measured once."""
 
 
@@ -43,7 +44,8 @@ def _undisturbed(cwd: Path) -> Iterator[None]:
     handlers = {name: signal.getsignal(name) for name in STOP_SIGNALS}
     os.chdir(cwd)
     try:
-        with patch.object(estimate, "steady_rate", RATE):
+        rate = RATE if estimate.steady_rate is MEASURED else estimate.steady_rate  # a test may say another
+        with patch.object(estimate, "steady_rate", rate):
             yield
     finally:
         os.chdir(back)
