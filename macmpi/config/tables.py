@@ -205,8 +205,8 @@ class ZStep(Table):
     """
 
     solver: ZSolver = "auto"
-    minibatches: PositiveInt = 1
     iterations: NotNegative = 0
+    minibatches: PositiveInt = 1
     relaxation: Annotated[float, Gt(0.0), Lt(2.0)] = 1.5
     enumerated: Annotated[int, Ge(0), Le(20)] = 10
     cg_iterations: PositiveInt = 4

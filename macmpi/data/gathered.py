@@ -289,7 +289,7 @@ FEW = 50
 
 
 def with_loss(config: Config, points: Points | None = None) -> tuple[Config, list[Decision]]:
-    """The config with a loss in the place of "auto", and that decision: classes for truth values and text.
+    """The config with a loss for "auto", and that decision: classes for truth values and text, else numbers.
 
     points: those that the caller has, or has read.  Raises UsageError where whole numbers may be either.  Cost: whole
     numbers are read.  Collective: no (rank 0).

@@ -138,13 +138,15 @@ def facts_of(dataset: Any) -> dict[str, Any]:
             continue
         given = np.ravel(dataset.attrs[key])
         try:
-            numbers = given.astype(np.float64)
+            numbers = given if given.dtype.kind in "iuf" else given.astype(np.float64)
         except (TypeError, ValueError):
             raise UsageError(
                 f"dataset {dataset.name}: its attribute {key} is {str(given[0])!r}; a number is needed"
             ) from None
         if fact == "fill":
-            found["fill"] += numbers.astype(dataset.dtype).tolist()
+            with np.errstate(invalid="ignore", over="ignore"):
+                held = numbers.astype(dataset.dtype)
+            found["fill"] += held[(held == numbers) | (held.dtype.kind == "f")].tolist()  # whole numbers do not round
         elif len(numbers) != 1 or not np.isfinite(numbers[0]) or (key == "scale_factor" and not numbers[0]):
             raise UsageError(f"dataset {dataset.name}: its attribute {key} is {numbers.tolist()}; one number is needed")
         else:

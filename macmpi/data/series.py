@@ -24,6 +24,8 @@ from macmpi.typing import Array
 EXACT = 2.0**53
 """From here on float64 rounds whole numbers."""
 
+LARGEST = float(np.finfo(np.float64).max)
+
 USUAL = Data()
 """Keys of [data] at their defaults."""
 
@@ -213,7 +215,7 @@ def _number(value: Any, form: str) -> float | None:
         truth = truth_of(value)
         return number_of(value, form) if truth is None else truth
     number: Any = value if isinstance(value, (*SCALARS["number"], *SCALARS["truth"])) else None
-    return None if number is None else float(number)
+    return None if number is None else np.inf if abs(number) > LARGEST else float(number)
 
 
 def _days(value: Any, form: str) -> float | None:

@@ -59,9 +59,8 @@ AVERAGE_WINDOW = 8.0
 
 # --- ridge ---
 
-# The first ridge times the number of points, for each column of the inputs.
-# Chosen on: not recorded (commit d2efce03).
-# Half, double: not recorded.
+# The first ridge times the number of points, for each column of the inputs.  Since commit d2efce03.
+# Chosen on, half, double: not recorded.
 RIDGE_SHARE = 0.5
 
 # The first ridge times the number of points is at most this: the prior of a weight that is worth this number of points.
@@ -137,9 +136,8 @@ DECREASE_POOR = 0.25
 # Chosen on, half, double: not recorded.
 ADAPTED = 10
 
-# The damping grows to this at most.
-# Chosen on: not recorded; a bound that ends no run.
-# Half, double: not recorded.
+# The damping grows to this at most, a bound that ends no run.
+# Chosen on, half, double: not recorded.
 DAMPING_MOST = 1e6
 
 # Below this mean loss of labels a step's length is less damped too, by the loss: curvature falls with it, and damping
@@ -187,9 +185,8 @@ LEVEL_SHARE = 0.1
 # Half, double: not recorded.
 LOST = 10.0
 
-# The damping after weights that were lost, or a step that was taken back, in that before.
-# Chosen on: not recorded (commit 1b1c988f).
-# Half, double: not recorded.
+# The damping after weights that were lost, or a step that was taken back, in that before.  Since commit 1b1c988f.
+# Chosen on, half, double: not recorded.
 DAMPING_RAISED = 10.0
 
 # --- curvature ---
@@ -232,9 +229,8 @@ REMADE_LATER = 20
 EARLY = 100
 
 # A layer's slope may cost at most this to be turned into eigenvectors and back, in passes of a minibatch forth and back
-# through the layer.
-# Chosen on: not recorded (commit 75d74d41).
-# Half, double: not recorded.
+# through the layer.  Since commit 75d74d41.
+# Chosen on, half, double: not recorded.
 SPECTRAL_TURNS = 2.0
 
 # A Gram or metric of at least this many columns is inverted in its leading eigenvectors.
@@ -272,9 +268,8 @@ BATCH_LEAST = 32
 # Double: 40, 125 points on USPS: the same seconds.
 EPOCH_LEAST = 20
 
-# The same of labels, which need fewer steps.
-# Chosen on: not recorded (commit 8bda1ea2).
-# Half, double: not recorded.
+# The same of labels, which need fewer steps.  Since commit 8bda1ea2.
+# Chosen on, half, double: not recorded.
 EPOCH_LEAST_LABELS = 10
 
 # Minibatches that an epoch keeps, however much they grow, unless they would be smaller than BATCH_LEAST.
@@ -282,6 +277,13 @@ EPOCH_LEAST_LABELS = 10
 # Half: not recorded; 4: E1 = 2 after 69 to 72 quarters of an epoch instead of 68 to 71, validation alike.
 # Double: 10: 2.19 to 2.39 s to E1 = 2 instead of 1.88 to 2.14.
 EPOCH_GROWN = 5
+
+# Epochs without a lower validation error after which an autoencoder's minibatches have at most twice their first size,
+# and after which they grow again.
+# Chosen on: digits, seeds 0 and 1 (log/minibatches.md).
+# Half: not recorded; (5, 5): 0.360, 0.365 at best instead of 0.347, 0.346.
+# Double: not recorded; never: 0.380, 0.374.
+STALLED = (5, 20)
 
 # --- steps of all points ---
 
@@ -326,9 +328,8 @@ FINISH_PATIENCE = 5
 
 # --- start ---
 
-# Points of the fits of a start.
-# Chosen on: not recorded (commit ca0da5fe).
-# Half, double: not recorded.
+# Points of the fits of a start.  Since commit ca0da5fe.
+# Chosen on, half, double: not recorded.
 START_POINTS = 4000
 
 # Weights that are shared over P positions are fitted to one point in P, at least to one in this number.
@@ -394,7 +395,6 @@ SPREAD_BIASES = 1.5
 # Half, double: not recorded.
 ONE_SIDED = frozenset({"relu", "leaky_relu"})
 
-# By this many deviations.
-# Chosen on: not recorded (commit ca0da5fe).
-# Half, double: not recorded.
+# By this many deviations.  Since commit ca0da5fe.
+# Chosen on, half, double: not recorded.
 SHIFT = 2.0

@@ -311,21 +311,23 @@ def refit(
     first: Method,
     best: Best,
     iterations: int,
+    errors: Array,
     stopped: Callable[[], bool],
     begun: State[Any] | None = None,
     keep: Callable[[State[Any]], Any] = lambda state: None,
 ) -> Refit | None:
-    """Trains again on all points, so many iterations; None where `stopped` says that it must stop.
+    """Trains again on all points, by a number of iterations; None where `stopped` says that it must stop.
 
-    first, best: the method of the run and its best weights.  keep: is given the state of a refit that stops; begun:
-    such a state, on all ranks, to go on with.  stopped, keep: collective.  Cost: the iterations, on all points.
-    Collective: yes.
+    first, best: the method of the run and its best weights.  errors: validation errors of the run, which minibatches
+    follow again.  keep: is given the state of a refit that stops; begun: such a state, on all ranks, to go on with.
+    stopped, keep: collective.  Cost: the iterations, on all points.  Collective: yes.
     """
     team, clock, of = first.parts.team, first.parts.clock, first.plan.resolved
     plan = Plan(of, first.plan.n_train + first.plan.n_val, first.plan.n_val, team.size)
     whole = joined(data, first.plan, plan, team)
     method = choose(plan, whole, team, clock)
     state = start(method, Origin()) if begun is None else begun
+    state.history.errors = errors
     method.begin(state)
     while state.iteration < iterations:
         if not method.sweep(state, stopped) or stopped():

@@ -300,7 +300,8 @@ class Training:
                 self.unsaved = self.unsaved or not kept
 
         begun = keeper.handed_out(found, self.team)
-        done = refit(self.data, self.method, best, iterations, lambda: self._wishes()[0], begun, keep)
+        errors, stopped = state.history.errors, lambda: self._wishes()[0]
+        done = refit(self.data, self.method, best, iterations, errors, stopped, begun, keep)
         if done is not None:
             self._say(f"  {done}")
         return done

@@ -278,13 +278,12 @@ Sections 2.3 and 4.1 name ways to do the half steps. E1 after 5 iterations and p
 | coordinates on both sides of an activation | `model.sites = "both"` | 13.85 | 1.2; the default then 1.3 |
 
 None of the Z-steps is worth its time; the W-steps are as good as the default here. Two minibatches are ahead at first:
-after postprocessing E1 is 6.82 where the default has 7.28; after 15 iterations 6.33 in 2.6 s where it has 6.44 in 2.0.
-With `sites = "both"` E_Q comes as low as by default and E1 stays above it; from a mu of 1, 20 iterations end at 10.4.
-Multipliers go with `penalty.stop = "gradient"` ([convergence](algorithms/convergence.md): ‖grad E1‖ = 3.4e-9 at mu =
-1e3).
+after postprocessing E1 is 6.82 instead of 7.28, but after 15 iterations 6.33 in 2.6 s instead of 6.44 in 2.0. With
+`sites = "both"` E1 stays above E_Q. Multipliers go with `penalty.stop = "gradient"`
+([convergence](algorithms/convergence.md)).
 
-Missing are W-steps on running sums, since sums over points are of all of them (so here), and coordinates of some units
-of a layer and recurrent layers that give all states, since what passes a site is a coordinate there.
+Missing are W-steps on running sums, and coordinates of some units of a layer and recurrent layers that give all states,
+since what passes a site is a coordinate there.
 """
 """What the paper names and shows no figure of."""
 

@@ -70,7 +70,9 @@ class Struck:
 def strike(folder: Path, fault: str, ranks: int, limit: float, *arguments: object) -> Struck:
     """Launch a run with a fault.  limit: seconds after which it counts as hung."""
     outcome, seconds = _launch(folder, fault, ranks, limit, *arguments)
-    assert seconds is not None, f"the fault {fault} never struck\n{outcome.out}\n{outcome.err}"
+    assert seconds is not None, (
+        f"the fault {fault} never struck; exit code {outcome.code}\n{outcome.out}\n{outcome.err}"
+    )
     return Struck(outcome, seconds)
 
 
@@ -89,7 +91,7 @@ def stop_rank(folder: Path, fault: str, ranks: int, *arguments: object) -> tuple
             assert seconds < HUNG * (deadline + 5.0)
             return Struck(outcome, seconds), deadline
         shutil.rmtree(folder / "run", ignore_errors=True)
-    raise AssertionError(f"the fault {fault} never struck\n{outcome.out}\n{outcome.err}")
+    raise AssertionError(f"the fault {fault} never struck; exit code {outcome.code}\n{outcome.out}\n{outcome.err}")
 
 
 def _launch(folder: Path, fault: str, ranks: int, limit: float, *arguments: object) -> tuple[Outcome, float | None]:

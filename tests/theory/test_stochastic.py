@@ -526,6 +526,23 @@ def test_iterations_share_the_minibatches_of_each_epoch(records: int, iterations
         assert max(map(len, places)) - min(map(len, places)) <= 1
 
 
+@pytest.mark.parametrize(("lowest", "more"), [(7, 90), (7, 23), (89, 90)])
+def test_minibatches_are_smaller_from_a_stall_of_the_validation_error_to_the_next(lowest: int, more: int) -> None:
+    """Twice the first size at most, and what an epoch has does not depend on errors behind its beginning."""
+    minibatches = method_of(batch=9, batch_max=45, grow_every=3, records=2)[0].minibatches
+    usual = [minibatches.of_epoch(epoch) for epoch in range(60)]
+    errors = np.r_[np.arange(90.0, 90.0 - lowest, -1.0), np.full(91 - lowest, 90.0 - lowest)]
+    begun = []
+    for iteration in range(more):
+        minibatches.watch(errors[: iteration + 1])
+        begun += [minibatches.of_epoch(iteration // 2)] * (iteration % 2 == 0)
+    first = -(-lowest // 2) + tuned.STALLED[0]
+    second = first + tuned.STALLED[1]
+    expected = [5 if first <= epoch < second else count for epoch, count in enumerate(usual)]
+    assert max(usual[first:], default=0) < 5
+    assert begun == expected[: len(begun)]
+
+
 def test_an_epoch_in_parts_has_the_minibatches_of_one_as_a_whole() -> None:
     """The weights are those of an epoch without records on its way, but for the sums of Grams."""
     (whole, a), (parts, b) = method_of(batch=10), method_of(batch=10, records=3)

@@ -8,6 +8,7 @@ import decimal
 import enum
 import io
 import re
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,6 +30,8 @@ from macmpi.data.frames import Columns, columns_of
 from macmpi.data.gathered import with_loss
 from macmpi.data.loading import load
 from macmpi.data.parts import drawn
+from macmpi.data.reading import read_file
+from macmpi.data.series import series_of, targets_of
 from macmpi.data.source import Source
 from macmpi.data.tables import read_table
 from macmpi.data.texts import Unclear, kind_of_texts
@@ -136,6 +139,14 @@ def test_numbers_beyond_what_float64_tells_apart_are_said_however_they_are_kept(
         columns = Columns.of(table)
         assert "column t holds whole numbers beyond 2^53" in columns.notes[0]
         assert_array_equal(columns.encode(table)[:, 0], np.array([float(one) for one in held]))
+
+
+@pytest.mark.parametrize("held", [[10**400, 1], [0.5, -(10**400)]], ids=["whole", "numbers"])
+def test_whole_numbers_beyond_float64_are_refused(held: list[Any]) -> None:
+    frame = pd.DataFrame({"t": held}, dtype=object)
+    for what, words in (("inputs", "column t holds inf"), ("targets", "column t, a target, holds inf")):
+        with pytest.raises(UsageError, match=words):
+            Columns.of(frame) if what == "inputs" else targets_of(series_of(frame, "it"), "it")
 
 
 def test_whole_numbers_that_no_type_of_64_bits_holds_are_no_floats(tmp_path: Path) -> None:
@@ -537,6 +548,26 @@ def test_what_a_file_declares_is_heeded_or_refused(attributes: dict[str, Any], s
         file["Y"].attrs.update(attributes)
     with pytest.raises(UsageError, match=says):
         data_of(tmp_path / "x.h5", "squared")
+
+
+@pytest.mark.parametrize(
+    ("type_", "fill", "is_missing"),
+    [
+        (np.int16, 5.0, True),
+        *((np.int16, fill, False) for fill in (1e20, np.nan, 5.5)),  # which that type does not hold
+        (np.int64, np.int64(-(2**63) + 2), True),  # netCDF's own, which float64 does not hold
+        (np.float32, -999.9, True),
+    ],
+)
+def test_a_fill_value_is_one_in_the_type_of_the_numbers(
+    type_: Any, fill: Any, is_missing: bool, tmp_path: Path
+) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["X"] = np.array([[0], [5], [fill if is_missing else 7]], type_)
+        file["X"].attrs["_FillValue"] = fill
+    with warnings.catch_warnings(action="error"):
+        found = read_file(tmp_path / "x.h5", ("X",))["X"]
+    assert np.isnan(found).any() == is_missing and found[0] == 0
 
 
 def test_arrays_that_are_not_read_are_named(tmp_path: Path) -> None:

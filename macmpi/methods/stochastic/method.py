@@ -131,6 +131,8 @@ class Stochastic(TrainingMethod[StochasticState]):
 
         Where the iteration before has lost the weights, it begins at the best ones, with more damping.
         """
+        if self.few:
+            self.minibatches.watch(state.history.errors)
         places = self.minibatches.of_iteration(state.iteration)
         self.directions.assign(self._scaled_points(state.iteration))
         self.moves.places = self.directions.places

@@ -3,6 +3,8 @@
 In the long run a direction counts STRIDE / (1 - momentum) times the minimum along it: nearer minima, and greedier
 momentum, keep to the minibatch at hand.  Larger minibatches fit points that they have not seen less well, and momentum
 makes up for that; they are less noisy too, so that an average need not remember as many of them, and it is less late.
+Yet where no ridge does so, the noise keeps an autoencoder from learning points by heart: its minibatches are smaller
+while the validation error stalls.
 
 The ridge is (lambda / 2) ||W||^2 for each point's loss, never on the biases.  It begins at RIDGE_SHARE D / N for D
 columns of X, at most at RIDGE_PRIOR / N, the prior of a weight that is worth about RIDGE_PRIOR points, and falls by
@@ -17,10 +19,13 @@ The numbers stand in plan/tuned.py, with what they were chosen on.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Literal, NamedTuple
+
+import numpy as np
 
 from macmpi.methods.stochastic import start as opening
 from macmpi.parallel.streams import stream
@@ -68,14 +73,33 @@ class Minibatches:
 
     def __init__(self, plan: Plan, own: Mapping[int, Tile]) -> None:
         self.plan, self.keys, self.own = plan, plan.resolved.stochastic, own
-        self.of_epoch = cache(partial(minibatches_of, plan, least=least_part(plan)))
-        """Minibatches of an epoch.  Every part gives at least a point to each."""
+        self._of_epoch, self._smaller = cache(partial(minibatches_of, plan, least=least_part(plan))), range(0)
         self.iterations = min(self.keys.records, self.of_epoch(0))
         self._orders: tuple[int, dict[int, Array]] = (-1, {})
 
     def epoch(self, iteration: int) -> int:
         """The epoch of an iteration; both are counted from 0."""
         return iteration // self.iterations
+
+    def of_epoch(self, epoch: int) -> int:
+        """Minibatches of an epoch.  Every part gives at least a point to each."""
+        return self._of_epoch(min(epoch, self.keys.grow_every) if epoch in self._smaller else epoch)
+
+    def watch(self, errors: Array) -> None:
+        """Once the validation error stalls, minibatches have twice their first size at most, until it stalls for good.
+
+        errors: that of the start and of each iteration so far.
+        """
+        wait, good = tuned.STALLED
+        first = self._stall(errors, wait, 0)
+        self._smaller = range(first, self._stall(errors, good, first))
+
+    def _stall(self, errors: Array, epochs: int, begin: int) -> int:
+        """The first epoch from begin + epochs on before which this number of epochs has not lowered the error."""
+        wait, lowest = epochs * self.iterations, np.minimum.accumulate(errors)
+        stalls = np.flatnonzero(lowest[wait:] == lowest[:-wait]) + wait
+        later = stalls[stalls >= begin * self.iterations + wait]
+        return -(-int(later[0]) // self.iterations) if len(later) else sys.maxsize
 
     def points(self, iteration: int) -> float:
         """Points of a minibatch, on average."""
