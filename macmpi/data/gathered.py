@@ -124,7 +124,10 @@ def _kind_of(config: Data, loss: Loss, by_rows: bool) -> tuple[tuple[str, ...], 
 
 
 def _of_file(config: Data, by_rows: bool) -> Points:
-    """The arrays of a file of them, or, by rows, the datasets of points, unread but of npz."""
+    """The points of a file of arrays: its arrays, or `by_rows` its datasets, unread; an .npz file is always read.
+
+    Raises UsageError.
+    """
     path = Path(config.source)
     if path.suffix not in SUFFIXES:
         known = ", ".join(f'"{name}"' for name in NAMED_SETS)
