@@ -313,7 +313,10 @@ def same_file(path: Path, others: Iterable[Path]) -> bool:
 
 
 def check_folder(folder: Path) -> None:
-    """Raises OSError where no file can be made in a folder, or no folder where it is not there.  Nothing is made."""
+    """Raises OSError where no file can be made in a folder; of one that is not there, where it cannot be made itself.
+
+    Nothing is made.
+    """
     there = folder
     for there in (folder, *folder.absolute().parents):
         with suppress(FileNotFoundError, NotADirectoryError):

@@ -49,7 +49,7 @@ class LayerTable(Table):
 
     @property
     def reads_images(self) -> bool:
-        """It sees what it reads as images."""
+        """Tells whether a layer sees what it reads as images."""
         return False
 
     @property

@@ -124,7 +124,10 @@ def _kind_of(config: Data, loss: Loss, by_rows: bool) -> tuple[tuple[str, ...], 
 
 
 def _of_file(config: Data, by_rows: bool) -> Points:
-    """The arrays of a file of them, or, by rows, the datasets of points, unread but of npz."""
+    """The points of a file of arrays: its arrays, or `by_rows` its datasets, unread; an .npz file is always read.
+
+    Raises UsageError.
+    """
     path = Path(config.source)
     if path.suffix not in SUFFIXES:
         known = ", ".join(f'"{name}"' for name in NAMED_SETS)
@@ -289,7 +292,7 @@ FEW = 50
 
 
 def with_loss(config: Config, points: Points | None = None) -> tuple[Config, list[Decision]]:
-    """The config with a loss in the place of "auto", and that decision: classes for truth values and text.
+    """The config with a loss for "auto", and that decision: classes for truth values and text, else numbers.
 
     points: those that the caller has, or has read.  Raises UsageError where whole numbers may be either.  Cost: whole
     numbers are read.  Collective: no (rank 0).

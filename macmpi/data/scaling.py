@@ -62,7 +62,7 @@ class Tails:
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """Its arrays by name."""
+        """The arrays of the scaling by name."""
         found = {"centre": self.centre, "width": self.width}
         return found if self.again is None else found | {"again": self.again}
 
@@ -115,7 +115,7 @@ class Scaling:
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """Its arrays by name, (D,), those of long tails, the limit and what it has seen where there are any."""
+        """The arrays by name, (D,), those of long tails, the limit and what it has seen where there are any."""
         found = {"shift": self.shift, "scale": self.scale} | (self.tails.arrays if self.tails else {})
         found |= vars(self.seen) if self.seen else {}
         return found if self.limit == np.inf else found | {"limit": np.full(len(self.shift), self.limit)}

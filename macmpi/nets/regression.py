@@ -61,14 +61,14 @@ class RegressionView:
 
     @property
     def separable(self) -> bool:
-        """Its units are fitted one by one, with a row for each segment: these are the same maps, each separable."""
+        """The units are fitted one by one, with a row for each segment: these are the same maps, each separable."""
         first, *others = self.segments
         same = all(s.fitted == first.fitted and s.activation == first.activation and s.separable for s in others)
         return same and first.separable and (not others or self.map.positions == 1)
 
     @property
     def dense(self) -> bool:
-        """It has one row a point, all weights exist, and no trainer fits a layer behind it."""
+        """Tells whether it has one row a point, all weights exist, and no trainer fits a layer behind it."""
         return self.rows_per_point == 1 and not self.sparse and not self.segments[0].trailing
 
     @property

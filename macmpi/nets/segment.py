@@ -178,7 +178,7 @@ class Segment:
 
     @property
     def n_in(self) -> int:
-        """Its inputs that are no data: coordinates, or of the first segment what its first map reads."""
+        """Counts the inputs that are no data: coordinates, or of the first segment what its first map reads."""
         return self.maps[0].n_in - (0 if self.begins else _width(self.read(0)))
 
     @property
@@ -285,7 +285,7 @@ class Segment:
         return sum(m.own.multiplications for m in self.maps)
 
     def part(self, start: int, stop: int) -> Segment:
-        """Its maps start, ..., stop - 1."""
+        """The segment of the maps start, ..., stop - 1 of this one."""
         return Segment(
             self.maps[start:stop], self.blocks[start:stop], self.reads[start:stop], self.begins and not start
         )

@@ -261,7 +261,7 @@ def die(team: Team, error: BaseException) -> NoReturn:
 
 
 SEGMENTS = "/dev/shm/mpich_sh"
-"""Their names begin so: ..m_ of the transport, ..ar_ of windows, which MPICH unlinks itself once they are mapped."""
+"""Names of segments begin so: ..m_ of the transport, ..ar_ of windows, which MPICH unlinks itself once mapped."""
 
 REMOVED = "/dev/shm/sm_segment"
 """Open MPI's begin so.  Its launcher removes them, unless it is killed together with the ranks."""

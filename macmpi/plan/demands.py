@@ -255,7 +255,7 @@ def _of_layers(config: Config, chain: Chain) -> Iterator[Asked]:
 
 
 def _is_affine(map_: Map) -> bool:
-    """It has a row [v, c] for each filter or word, which gives one output at each position."""
+    """Tells whether a map has a row [v, c] for each filter or word, which gives one output at each position."""
     return "bias" in map_.capabilities and bool({"patches", "linear"} & map_.capabilities)
 
 

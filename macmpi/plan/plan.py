@@ -197,7 +197,7 @@ class Offsets:
         return slice(self.grams[segment], self.grams[segment + 1])
 
     def large(self, segment: int) -> bool:
-        """Its units share a Gram so large that it is made by rows and factored by all ranks jointly."""
+        """Tells whether the Gram of a segment is so large that it is made by rows and factored by all ranks jointly."""
         return self.sides[segment] > tiles.GRAM_WHOLE
 
 
@@ -258,7 +258,7 @@ class Work:
         return self.regressions([], [] if self._grouped(0) else [0])
 
     def _grouped(self, segment: int) -> bool:
-        """Other segments share its weights."""
+        """Tells whether other segments share the weights of this one."""
         return len(self.chain.groups[segment]) > 1
 
     @cached_property
@@ -289,8 +289,9 @@ class Work:
         return WorkList((*joint, *by_one(alone, self.plan.ranks)), tuple(made))
 
     def at_hand(self, segment: int) -> bool:
-        """Its regression is fitted to the rows of some points at hand, for its solver sums over none, and no rank has
-        those of all.
+        """Tells whether a segment's regression is fitted to some points at hand alone.
+
+        It is where its solver does not sum over points and no rank has all of them.
         """
         sums = Demand.SHARDED in self._regression(segment).solver.handles
         return not (self.plan.placement.sums_alone or sums or self.plan.resolved.travels(segment))

@@ -270,7 +270,7 @@ class Regression:
 
     @property
     def system(self) -> System | None:
-        """Its units share the Gram of their inputs; None where nothing is shared."""
+        """The system that the units share, by the Gram of their inputs; None where nothing is shared."""
         return self.solver.system if self.by_unit else None
 
     @property
@@ -357,6 +357,6 @@ class Resolved:
         return min(int(first * (1.0 + epoch / keys.grow_every)), most)
 
     def travels(self, segment: int) -> bool:
-        """Its regressions go round the ring of blocks; they are not done by all ranks jointly."""
+        """Tells whether a segment's regressions go round the ring of blocks: all ranks do none of them jointly."""
         own = self.regressions[segment]
         return self.ring is not None and not (own.solver.exact or own.by_fitter)

@@ -188,7 +188,7 @@ def check_fitters(names: dict[int, str], config: Config, chain: Chain, loss: Los
 
 
 def _does_nothing(map_: Map) -> bool:
-    """It is the activation "linear"."""
+    """Tells whether a map is the activation "linear"."""
     return "elementwise" in map_.capabilities and map_.trained_as == "linear"
 
 

@@ -43,7 +43,7 @@ class Picture:
 
     @property
     def png(self) -> bytes:
-        """It as a PNG file, which names macmpi as its software."""
+        """The picture as a PNG file, which names macmpi as its software."""
         buffer = io.BytesIO()
         look: dict[str, Any] = {"facecolor": "white", "bbox_inches": "tight", "pad_inches": 0.08}
         self.figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": "macmpi"}, **look)
@@ -181,7 +181,7 @@ def distance(z: Array, loop: Array) -> float:
 
 
 def spread(groups: Array | None, n: int, count: int) -> Array:
-    """`count` of n points, spread over their groups and within them."""
+    """The numbers of `count` of n points, spread evenly over the groups, by size, and within each."""
     order = np.arange(n) if groups is None else np.argsort(groups, kind="stable")
     count = min(count, n)
     return order[((np.arange(count) + 0.5) * n / max(count, 1)).astype(int)]

@@ -141,7 +141,7 @@ def gone_wrong(
 
 
 def is_arithmetic(error: Exception) -> bool:
-    """Libraries raise such errors when they are given, or come to, numbers that are not finite."""
+    """Tells whether a library raises this error when it is given, or comes to, numbers that are not finite."""
     known = isinstance(error, np.linalg.LinAlgError | FloatingPointError)
     return known or "infs or NaNs" in str(error)
 

@@ -24,7 +24,7 @@ def explanation(plan: Plan, sizes: Sizes) -> list[str]:
 
 
 def _by_the_run(plan: Plan, sizes: Sizes) -> Iterator[tuple[str, str]]:
-    """Keys that may say "auto" to the end and that the method reads, and what that is."""
+    """Each key that the method reads and whose "auto" no config settles, and in words what the run does there."""
     of = plan.resolved
     named = of.config.data.source in NAMED_SETS
     scaled = "robust" if of.autoencoder or not of.loss.scaled else "robust; of targets standard"

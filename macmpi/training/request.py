@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from macmpi.results.model import Model
 
 Callback = Callable[[dict[str, Any]], Any]
-"""It is given each record of the curve; what it answers, if that is true, asks for an end."""
+"""A callback is given each record of the curve; what it answers, if that is true, asks for an end."""
 
 
 @dataclass(frozen=True)

@@ -264,12 +264,12 @@ def build(spec: dict[str, Any]) -> Map:
 
 
 def is_plain(map_: Map) -> bool:
-    """All its weights exist, and its gradient is Q^T [A, 1] or Q^T A, for the derivatives Q of losses by outputs."""
+    """Tells whether all weights of a map exist, and its gradient is Q^T [A, 1] or Q^T A, Q those of the loss."""
     return "linear" in map_.capabilities and map_.connected is None
 
 
 def is_dense(map_: Map) -> bool:
-    """It is [A, 1] W^T, and all its weights exist."""
+    """Tells whether a map is [A, 1] W^T and all its weights exist."""
     return is_plain(map_) and "bias" in map_.capabilities
 
 

@@ -24,11 +24,11 @@ class Read(int):
 
     @property
     def words(self) -> str:
-        """The inputs in words."""
+        """Says in words what the inputs are."""
         return "images of " + " x ".join(map(str, self.shape)) if self.shape else f"{self:,} numbers"
 
     def through(self, maps: Iterable[Map]) -> Read:
-        """The outputs of maps that are applied one after the other, the first to this.  Collective: no."""
+        """The number and shape of what maps give, applied one after the other, the first to this.  Collective: no."""
         size, shape = int(self), self.shape
         for map_ in maps:
             size, shape = map_.n_out, map_.images(shape)
@@ -54,7 +54,7 @@ class Place:
 
     @property
     def last(self) -> bool:
-        """It is the output layer."""
+        """Tells whether the layer is the output layer."""
         return self.number == len(self.model.units)
 
     @property
