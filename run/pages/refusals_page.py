@@ -58,6 +58,7 @@ SHORT = {
         "layers without derivatives"
     ),
     "weights of points, weights of points and outputs": "weights of points",
+    D.ACCELERATED.value: '`acceleration = "feasible"` or `"momentum"`',
     D.TOGETHER.value: '`acceleration = "joint"`',
     D.RING.value: '`schedule = "ring"`',
     D.SHARED.value: "shared weights",
