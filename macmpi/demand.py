@@ -26,7 +26,7 @@ class Demand(Enum):
     SPARSE = "sparse layers"
     OTHER_LAYERS = "layers that are not dense"
     NOT_AFFINE = "layers that do not multiply [inputs, 1]"
-    NO_FILTERS = "layers without filters or codewords"
+    NO_FILTERS = "other than dense layers and convolutions"
     NO_WEIGHT_SLOPES = "layers without derivatives in their weights"
     NO_SLOPES = "layers without derivatives in their inputs"
     NO_BITS = "a net without bits"

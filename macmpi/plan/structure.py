@@ -53,7 +53,7 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
             f'start.method = "elastic_embedding" compares all pairs of points: at most {MOST_EMBEDDED:,} of them, and '
             f'there are {n_train:,}; use "pca", or fewer points (data.points)'
         )
-    for map_ in chain.blocks[:-1] if start == "staged" else ():
+    for map_ in (m for m in chain.blocks[:-1] if start == "staged" and "bias" in m.capabilities):
         count = (map_.parameter_shape or (0, 0))[0]
         patches = n_train * (map_.own.n_out // count if "patches" in map_.own.capabilities else 1)
         if count > patches:

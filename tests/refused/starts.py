@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refused.case import BASIS, BITS, CODES, FOREST, HALVES, SELECTED, Row
+from refused.case import BASIS, BITS, CODES, FOREST, HALVES, SELECTED, SKIPS, Row
 
 COMBINATIONS = [
     (
@@ -13,7 +13,7 @@ COMBINATIONS = [
     '`start.method = "greedy"` with codewords or bits',
     '`start.method = "itq"` without a layer of bits',
     (
-        "a layer of codewords, trees, kernels or radial basis functions, or a transposed convolution, with "
+        "a layer of codewords, trees, kernels or radial basis functions, a transposed convolution, or skips, with "
         '`start.method = "staged"`'
     ),
     "`stochastic.stream` with another method than stochastic",
@@ -72,11 +72,15 @@ TABLE = {
     **{
         f"a staged {kind}": Row(
             keys | {"start.method": "staged"},
-            (),
+            (f'start.method = "staged" does not go with {named}: it finds dense layers and convolutions',),
             ({"start.method": "uniform"},),
             "a layer of codewords, trees",
         )
-        for kind, keys in {"quantiser": CODES, "trees": {"model.activation": ["forest", "tanh"]}}.items()
+        for kind, keys, named in (
+            ("quantiser", CODES, "a layer of the kind quantiser"),
+            ("trees", {"model.activation": ["forest", "tanh"]}, "a layer of the kind trees"),
+            ("net with skips", SKIPS, "model.skips"),
+        )
     },
     "a rotation towards bits that there are not": Row(
         {"start.method": "itq"},
