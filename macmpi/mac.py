@@ -52,18 +52,23 @@ class Mac(TrainingMethod[MacState]):
         state.own.grams = share_on_node(self.team, state.own.grams)
 
     def sweep(self, state: State[MacState], pause: Pause = never) -> bool:
-        """One iteration: a Z-step, then a W-step, of each minibatch in turn; it may end in the first of them alone.
+        """One iteration: a Z-step, then a W-step, of each minibatch of coordinates in turn; there is one by default.
 
-        Collective: yes.
+        A pause is possible behind the first Z-step.  Collective: yes.
         """
-        for _ in range(state.position // 2, self.plan.resolved.minibatches):
+        last = self.plan.resolved.minibatches - 1
+        for minibatch in range(state.position // 2, last + 1):
             if state.position % 2 == Z_STEP:
                 self.z_step(state)
                 if state.position == W_STEP and pause():
                     return False
-            self.w_step(state)
+            (self.last_w_step if minibatch == last else self.w_step)(state)
         state.completed()
         return True
+
+    def last_w_step(self, state: State[MacState]) -> None:
+        """Ends an iteration with a W-step, or with what a method does in its place.  Collective: yes."""
+        self.w_step(state)
 
     def z_step(self, state: State[MacState]) -> None:
         """Solves eq. (4) for each point: own tiles, then Allgatherv of the coordinates, at the end of `writing`.

@@ -39,7 +39,7 @@ from macmpi.reductions import ALONE, LazyRows, OverPoints, Rows, SharedMatrix
 from macmpi.solvers.closed_form import Factor, NormalEquations
 from macmpi.solvers.grams import LayerGram
 from macmpi.solvers.w_problem import UnitProblem, values
-from macmpi.state import Z_STEP, Architecture, MacState, Pause, State, never
+from macmpi.state import Architecture, MacState, Pause, State, never
 from macmpi.typing import Array
 
 
@@ -242,18 +242,12 @@ class Selection(Mac):
     def sweep(self, state: State[MacState], pause: Pause = never) -> bool:
         """One iteration; `changed` then says whether it changed the architecture.  Collective: yes."""
         self.changed = None
-        if (state.iteration + 1) % self.of.selection.every:
-            return super().sweep(state, pause)
-        if state.position == Z_STEP:
-            self.z_step(state)
-            if pause():
-                return False
-        self._select(state)
-        state.completed()
-        return True
+        return super().sweep(state, pause)
 
-    def _select(self, state: State[MacState]) -> None:
-        """Each regression takes its best candidate, or stays; a W-step for the others.  Collective: yes."""
+    def last_w_step(self, state: State[MacState]) -> None:
+        """Lets each regression take its best candidate, or stay; a W-step for the others.  Collective: yes."""
+        if (state.iteration + 1) % self.of.selection.every:
+            return super().last_w_step(state)
         found = self._best(state)
         present = self._present()
         units, widths, ridges = list(present.units), list(present.widths), list(present.ridges)

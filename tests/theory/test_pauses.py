@@ -37,6 +37,7 @@ CASES: dict[str, dict[str, dict[str, Any]]] = {
     "selection": {
         "model": {"hidden": [12, 2, 10], **basis_nets.NET, "centres": "subset"},
         "start": {"method": "pca"},
+        "z_step": {"minibatches": 2},
         "selection": {"criterion": "aic", "epsilon2": [0.06], "every": 2, "sizes": [[4, 6, 8, 10], [], [4, 6, 8]]},
     },
     "sizes": {
@@ -112,3 +113,19 @@ def test_where_nothing_asks_for_it_no_sweep_pauses(tables: dict[str, dict[str, A
     assert state.iteration == 1
     assert state.position == 0
     assert state.position == Z_STEP
+
+
+@pytest.mark.parametrize("name", [name for name, tables in CASES.items() if "z_step" in tables])
+def test_each_minibatch_of_coordinates_has_its_z_step_in_each_iteration(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in those in which sizes are selected, in the place of the last W-step."""
+    config, data = begun(CASES[name])
+    method = method_of(config, data)
+    state = _codes(method) if "centres" in CASES[name]["model"] else method.start(1.0, True, 0)
+    method.begin(state)
+    moved, z_step = [], method.z_step
+    monkeypatch.setattr(method, "z_step", lambda state: (moved.append(state.position // 2), z_step(state)))
+    for _ in range(ITERATIONS):
+        assert method.sweep(state)
+    assert moved == ITERATIONS * list(range(config.z_step.minibatches))
