@@ -22,7 +22,7 @@ PLACES = ("contracts", "theory", "unit")
 
 
 def examples(count: int) -> settings:
-    """Settings of a law that hypothesis tries on so many examples, the same ones every time."""
+    """Settings of a law that hypothesis tries on a number of examples, the same ones every time."""
     return settings(derandomize=True, database=None, deadline=None, max_examples=count if THOROUGH else count // 3)
 
 

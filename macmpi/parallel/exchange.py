@@ -69,7 +69,7 @@ def pack(flat: Any, packed: Any, parts: Sequence[slice]) -> None:
 
 
 def unpack(flat: Any, packed: Any, parts: Sequence[slice]) -> None:
-    """Copys what `pack` has packed into the parts of another flat array."""
+    """Copies what `pack` has packed into the parts of another flat array."""
     for place, part in zip(end_to_end(lengths(parts)), parts, strict=True):
         flat[part] = packed[place]
 

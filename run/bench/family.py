@@ -26,8 +26,8 @@ TRAIN, VALIDATION = 1, 2
 class Net:
     """seconds: of the rivals' final runs; own: of stochastic MAC's; records: of an epoch; levels: of E1 train.
 
-    batches: points of Shampoo's minibatches and of SINGD's, K-FAC's have twice as many; every: so many steps Shampoo
-    turns its bases; rungs: seconds of the runs that choose the settings.
+    batches: points of Shampoo's minibatches and of SINGD's, K-FAC's have twice as many; every: steps between two
+    turns of Shampoo's bases; rungs: seconds of the runs that choose the settings.
     """
 
     config: str

@@ -15,8 +15,8 @@ import torch
 
 
 class CorrectedShampoo(torch.optim.Optimizer):
-    """Moments are averaged with weights betas; `every` so many steps the bases are those of the factors; eps: added to
-    the root of the second moment."""
+    """betas: weights of the averages of moments; every: steps from one turn of the bases to the next; eps: added to the
+    root of the second moment."""
 
     def __init__(
         self,

@@ -70,7 +70,7 @@ TASKS = {"friedman1": (friedman1, (0, 1)), "digits": (digits, (0, 1)), "usps": (
 
 
 def outcome(task: Task, seed: int, pieces: int) -> dict[str, float]:
-    """The error and processor seconds of a fit to so many pieces, 1: to all points at once."""
+    """The error and processor seconds of a fit to a number of pieces, 1: to all points at once."""
     (X, Y), began = task.train, time.process_time()
     if pieces == 1:
         held = X[::5] if Y is None else (X[::5], Y[::5])  # as a piece does: points that it is trained on

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import beside
+import contests
 import numpy as np
 import paper_pictures
 from matplotlib.figure import Figure
@@ -448,8 +448,8 @@ TASKS = (
 SECTIONS: dict[str, tuple[str, Callable[[Found], str], str]] = {
     "rivals": ("Against Adam and the optimisers of today, tuned", rivals, ""),
     "shapes": ("Nets and data of other shapes", shapes, SHAPES),
-    "family": ("Against its own family", beside.shown, beside.FAMILY),
-    "machine": ("On all cores", beside.shown, beside.MACHINE),
+    "family": ("Against its own family", contests.shown, contests.FAMILY),
+    "machine": ("On all cores", contests.shown, contests.MACHINE),
     "deep": ("Deep nets", deep, DEEP),
     "hashing": ("Codes of bits for retrieval", hashing, ""),
     "tasks": ("Other tasks: defaults against a tuned Adam", compared, TASKS),

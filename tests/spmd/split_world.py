@@ -211,7 +211,7 @@ ALONE: dict[str, dict[str, str]] = {}
 
 
 CHOSEN: dict[int, list[Choice]] = {}
-"""What runs on so many ranks; where some are asked for, each of them.  One rank has only its verbs to be wrong."""
+"""The choices that run on each number of ranks: all that are asked for by name, else those of `on_ranks`."""
 
 
 def choose_for_all(world: Any) -> None:
