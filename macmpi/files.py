@@ -56,13 +56,18 @@ SMALL = 1 << 20
 def opened(path: Any) -> h5py.File:
     """An HDF5 file for reading, without a lock: some file systems have none.  Raises OSError.
 
-    What this program reads it replaces as a whole, and never writes in place.
+    What this program reads it replaces as a whole, and never writes in place.  Python opens a file that HDF5 itself
+    would lock, as the variable says, or that somebody in this process has opened with a lock.
     """
     import h5py
 
     if os.environ.get(LOCKING, "FALSE").upper() in ("FALSE", "0") or not isinstance(path, (str, os.PathLike)):
-        return h5py.File(path, "r", locking=False)
-    return h5py.File(open(path, "rb"), "r")  # a file that HDF5 opens itself it locks as the variable says
+        try:
+            return h5py.File(path, "r", locking=False)
+        except OSError as error:
+            if "flag values don't match" not in str(error):
+                raise
+    return h5py.File(open(path, "rb"), "r")
 
 
 def names(file: h5py.File, group: str) -> list[str]:

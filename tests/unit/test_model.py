@@ -284,6 +284,13 @@ def test_what_is_not_a_model_is_refused(name: str, tmp_path: Path) -> None:
     assert str(path) in str(caught.value)
 
 
+@pytest.mark.parametrize("locking", [None, True, False])
+def test_a_model_is_read_while_somebody_looks_at_its_file(locking: bool | None, autoencoder: Saved) -> None:
+    """In the same process, as in a notebook: HDF5 lets no two of its own handles differ in how they lock."""
+    with h5py.File(autoencoder.path, "r", locking=locking):
+        assert macmpi.load(autoencoder.path).chain == autoencoder.chain
+
+
 def test_a_folder_is_told_from_a_file_that_is_missing(autoencoder: Saved) -> None:
     folder = autoencoder.path.parent
     with pytest.raises(UsageError) as caught:
