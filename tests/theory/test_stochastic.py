@@ -254,7 +254,7 @@ def test_the_model_along_a_way_is_that_of_gauss_and_newton(loss: str, ridge: flo
 def test_a_length_is_the_minimum_of_the_model_at_the_points_probed(weighted: bool) -> None:
     """Of weighted points, which are probed as often as they weigh, none weighs more than another there."""
     method, state = method_of()
-    method.few = True
+    method.unridged = True
     if weighted:
         method.passes.point_weights = np.random.default_rng(5).uniform(0.1, 3.0, len(method.data.X))
     before, rows, slope, curved = state.weights.copy(), halves(np.arange(30)), 0.0, 0.0
@@ -331,7 +331,7 @@ def test_the_decrease_is_that_of_the_points_probed(weighted: bool, monkeypatch: 
     """Where they give the length; of weighted points none weighs more than another there."""
     told = list[float]()
     method, state = method_of()
-    method.few = True
+    method.unridged = True
     if weighted:
         method.passes.point_weights = np.random.default_rng(5).uniform(0.1, 3.0, len(method.data.X))
     monkeypatch.setattr(Damping, "adapted", lambda self, damping, ratio, count: (told.append(ratio), damping)[1])

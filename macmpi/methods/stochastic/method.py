@@ -58,7 +58,7 @@ class Stochastic(TrainingMethod[StochasticState]):
         self.schedule = Schedule(self.minibatches, keys.averaging, forms.dense_autoencoder)
         heavy = None if data.weights is None else data.weights * (plan.n_train / self.parts.points.weight)
         self.passes = MinibatchPass(data, self.curvature, gradients, heavy)
-        self.few = data.autoencoder and not self.ridge.at(0)
+        self.unridged = data.autoencoder and not self.ridge.at(0)  # an autoencoder that no ridge holds back
 
     @property
     def text(self) -> MethodText:
@@ -131,7 +131,7 @@ class Stochastic(TrainingMethod[StochasticState]):
 
         Where the iteration before has lost the weights, it begins at the best ones, with more damping.
         """
-        if self.few:
+        if self.unridged:
             self.minibatches.watch(state.history.errors)
         places = self.minibatches.of_iteration(state.iteration)
         self.directions.assign(self._scaled_points(state.iteration))
@@ -197,7 +197,7 @@ class Stochastic(TrainingMethod[StochasticState]):
         Where a ridge balances the mean slope of all points, that of some may lead uphill.
         """
         damping = self.damping.of_length(state.own.damping, state.own.level) + ridge
-        if not self.few or not (due.measure or due.adapt):
+        if not self.unridged or not (due.measure or due.adapt):
             return Points(rows, passed.tapes, passed.n, ridge, damping)
         probed = {i: own[passed.tapes[i].probed] for i, own in rows.items()}
         return Points(probed, {i: seen.few for i, seen in passed.tapes.items()}, passed.probed, ridge, damping)
@@ -212,7 +212,7 @@ class Stochastic(TrainingMethod[StochasticState]):
         D = self.directions.whole(*of)
         slope, curvature = self.model.along(D, points, state)
         length = slope / curvature if curvature > 0.0 else 0.0
-        steady = self.few and self.schedule.dense_autoencoder and not due.fresh
+        steady = self.unridged and self.schedule.dense_autoencoder and not due.fresh
         state.own.length = steadied(state.own.length, length) if steady else length
         state.own.measured = passed.loss
         return [(place, D[place]) for place in self.moves.places[self.team.rank]]
