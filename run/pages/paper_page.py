@@ -87,8 +87,9 @@ def letter(found: Found) -> str:
             table(header, rows),
             wrapped(
                 "For the W-step one preconditioned CG step in each linearisation is enough. A Z-step cut at 10 "
-                "iterations leaves E_Q at more than twice the value, and mu grows before E1 has fallen. This was at the "
-                "paper's mu = 1 with little ridge; with the start, mu and ridge of `run/usps_mac.toml` two iterations serve."
+                "iterations leaves E_Q at more than twice the value, and mu grows before E1 has fallen. This was at "
+                "the paper's mu = 1 with little ridge; with the start, mu and ridge of `run/usps_mac.toml` two "
+                "iterations serve."
             ),
         ]
     )

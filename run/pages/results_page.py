@@ -417,8 +417,9 @@ SHORT = (
     "Stochastic MAC is of the family of K-FAC (Martens and Grosse, 2015) and KFRA (Botev, Ritter and Barber, 2017). "
     "All runs have one core, single precision and one final run; seconds are the processor's, of training alone. "
     "Rivals are tuned, over 2 to 24 settings, and given MAC's start they pay nothing for it. 'Averaged': judged by an "
-    "exponential average of the weights (0.99 a step), as stochastic MAC is; 'decaying': also with rates that fall linearly to 0. "
-    "On the wide and the large net Adam is the only rival, because steps of Muon and SOAP cost too much there."
+    "exponential average of the weights (0.99 a step), as stochastic MAC is; 'decaying': also with rates that fall "
+    "linearly to 0. On the wide and the large net Adam is the only rival, because steps of Muon and SOAP cost too "
+    "much there."
 )
 """How the comparisons with rivals are to be read."""
 
