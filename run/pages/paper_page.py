@@ -181,7 +181,7 @@ def fig5(found: Found) -> str:
             ),
             table(("iteration", "centres of encoder and decoder"), [(i, f"({a}, {b})") for i, (a, b) in chosen]),
             wrapped(
-                f"E1 + C takes the same way down here, from {first:.1f} to {last:.2f}, and rises in {rises} "
+                f"Here E1 + C falls in the same way, from {first:.1f} to {last:.2f}, and rises in {rises} "
                 "iterations. One eps^2 = 0.05 for both nets, as printed, cannot give these sizes "
                 "([errata](errata.md)), so each net has its own."
             ),
