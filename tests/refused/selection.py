@@ -16,7 +16,7 @@ COMBINATIONS = [
     "`selection.criterion` with `loss.missing = true`, or with empty lists of candidates alone",
     "`selection.widths` or `selection.ridges` with `selection.sizes` for dense layers",
     (
-        "`selection.widths` or `selection.ridges` with lists for more or fewer layers than there are; widths of layers "
+        "`selection.widths` or `selection.ridges` of more or fewer layers than there are; widths of layers "
         "without radial basis functions, ridges of layers that no closed form fits"
     ),
     (
