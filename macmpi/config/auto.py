@@ -2,10 +2,10 @@
 
 The paper's own settings are files in run/, where every key that matters has its value.
 
-Penalty, ridge and acceleration of an autoencoder are the paper's: mu begins at 10 and grows tenfold once the error has
-settled.  A classifier or a regression has far less to gain from its inputs, and a large mu ties the coordinates to the
-first net that comes along: mu begins small and doubles every tenth iteration, and the run ends where the validation
-error falls no more.
+The schedule and acceleration of an autoencoder are the paper's, but for the first mu: it is 10 and grows tenfold once
+the error has settled. A classifier or a regression has far less to gain from its inputs, and a large mu ties the
+coordinates to the first net that comes along: mu begins small and doubles every tenth iteration, and the run ends where
+the validation error falls no more.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CODE = 8
 """Units of an autoencoder's code, at most half of its inputs."""
 
 AUTO = "auto"
-IN_THE_PAPER, AS_THE_DATA = "as in the paper", "as the data have it"
+IN_THE_PAPER, AS_THE_DATA, USUAL = "as in the paper", "as the data have it", "usual with full MAC"
 
 
 @dataclass(frozen=True)
@@ -143,8 +143,8 @@ def decide_net(config: Config, n_in: int, autoencoder: bool = False) -> tuple[Co
 
 
 def in_short(decisions: Sequence[Decision]) -> str:
-    """One line for the head of the table; nothing where nothing was decided but what the paper has."""
-    found = [d for d in decisions if d.why not in (IN_THE_PAPER, AS_THE_DATA)]
+    """One line for the head of the table; nothing where nothing was decided but what is usual."""
+    found = [d for d in decisions if d.why not in (IN_THE_PAPER, AS_THE_DATA, USUAL)]
     values = [_short(d) for d in found if not d.key.startswith(("penalty.", "method.acceleration"))]
     values += dict.fromkeys(f"penalty {d.why}" for d in found if d.key.startswith("penalty."))
     return f"chosen: {', '.join(values)} (--explain says why)" if values else ""
@@ -215,7 +215,7 @@ def by_loss(config: Config, n_in: int, autoencoder: bool) -> Iterator[tuple[str,
     if kind in BY_COLUMNS:
         mu0, ridge, most = BY_COLUMNS[kind]
         values = {"mu0": mu0, **SLOWLY, "ridge": min(ridge * n_in, most), "ridge_scale": "objective"}
-    why = f"for {kind}" if kind else IN_THE_PAPER
+    why = f"for {kind}" if kind else USUAL
     if penalty.stop == "gradient":
         joint = config.method.acceleration == "joint" or _acceleration(config, autoencoder)[0] == "joint"
         values, why = values | PATH | ({"factor": 10.0} if joint else {}), "for a path of stationary points"
