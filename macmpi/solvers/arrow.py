@@ -174,7 +174,7 @@ class Arrow:
 
 
 def _add(tape: Tape, found: Sequence[Array], out: Blocks) -> None:
-    """Adds what belongs to a tape's blocks."""
+    """Adds arrays to the parameter blocks of a tape, one for each of `tape.blocks`, in place in `out`."""
     for block, part in zip(tape.blocks, found, strict=True):
         out[block][:] += part
 

@@ -140,9 +140,13 @@ def jitter(G: Array, share: float, dtype: np.dtype | type = np.float64) -> float
 
 
 def regular_factor(G: Array, added: Array | float = 0.0, shared_matrix: SharedMatrix = ALONE) -> Array:
-    """L, lower, with L L^T = G (its upper half) and on the diagonal `added`, and as much more as rounding takes.
+    """Gives L, lower triangular, with L L^T = G + diag(added) + e I; e is 0, or what makes that positive definite.
 
-    Collective: where `shared_matrix` is.
+    G (n, n): symmetric; its upper half alone is read.
+    added: a number, or one for each row (n,).
+    e begins at 1e-12 of the largest diagonal element, and grows a hundredfold until the factorisation succeeds.
+    Raises LinAlgError where G is not finite.  Cost: n^3 / 3 flops, again for each e.  Collective: where `shared_matrix`
+    is.
     """
     more, diagonal = 0.0, np.diag_indices_from(G)
     largest = float(np.abs(G[diagonal] + added).max())

@@ -74,14 +74,18 @@ class Averages(NamedTuple):
 
 
 def metrics(loss: Loss, tape: Tape, over: Averages, kept: Container[int]) -> tuple[dict[int, Array], dict[int, Array]]:
-    """M_k (h, h) of each layer k that is kept, from means over the probed points of each tape; `tape` is any of them.
+    """Computes the metric M_k (h, h) of each layer k in `kept`, a mean over the probed points, from the outputs on.
 
-    Weights that a later map has transposed, of outputs V^T z, add s Z to their metric, for Z the mean of z z^T, and the
-    metric of these outputs over s to their Gram: what comes second.  s makes both parts of the metric equally large.
-
-    Elementwise maps need only the mean of their slopes' products, whatever M is: theirs come in one exchange with the
-    loss's curvature, if that is not the identity.  Cost: n h^2 flops a layer for its slopes, and 4 h h' max(h, h')
-    between two layers.  Collective: as `over` is.
+    loss: gives the curvature at the outputs.
+    tape: any of the tapes that the means are over; of it the maps, blocks and shapes are read.
+    over: takes the means, with the other ranks.
+    kept: the layers (parameter blocks) whose metrics this rank needs.
+    Gives two dicts by layer: the metrics, and for layers whose weights V a later map has transposed, what is to be
+    added to their Gram.  With outputs V^T z of that map, s Z is added to the metric of such a layer, Z the mean of z
+    z^T; and M / s to its Gram, M the metric of these outputs.  s makes both parts of the metric equally large.
+    Elementwise maps need only the mean of their slopes' products, whatever M is: all of these come in one exchange,
+    with the loss's curvature if that is not the identity.  Cost: n h^2 flops a layer for its slopes, and 4 h h' max(h,
+    h') between two layers.  Collective: as `over` is.
     """
     dtype, width = tape.F.dtype, tape.F.shape[1]
     bent = {i: step.map.n_out for i, step in enumerate(tape.steps) if i and "elementwise" in step.map.capabilities}
