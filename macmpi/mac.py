@@ -133,7 +133,7 @@ class Mac(TrainingMethod[MacState]):
             return after
         parts.feasible(after)
         before, last = self._last_objective(after), len(plan.chain.sites)
-        for _ in range(1 if plan.resolved.regressions[-1].solver.exact else REFITS):
+        for _ in range(1 if plan.resolved.regressions[last].solver.exact else REFITS):
             kept = after.weights.copy()
             fit(parts, [last], after)
             now = self._last_objective(after)

@@ -140,7 +140,7 @@ def ridge_gradient(parts: Parts, state: State[MacState]) -> Array:
     """
     plan, weights, forms = parts.plan, parts.weights(state), metrics(parts.plan, state)
     out = np.zeros(plan.offsets.weights[-1])
-    for k, regression in enumerate(plan.resolved.regressions):
+    for k, regression in plan.resolved.regressions.items():
         apart = k < len(forms) and regression.by_unit and plan.resolved.shaping.scale == "unit"
         for b, ridge in zip(plan.chain.regressed(k), plan.ridges(k, state.mu), strict=True):
             V = np.where(plan.chain.blocks[b].own.penalised, weights[b].astype(float), 0.0)

@@ -253,7 +253,7 @@ class UnitSelection(Mac):
             before, after = chain.part(0, place.end), chain.part(place.end, len(chain.maps))
             reads, dtype = after.part(0, 1), data.X.dtype
             A = parts.points.rows(lambda rows: before.forward(weights, data.X[rows]), before.n_out, dtype)
-            exact, last = plan.resolved.regressions[-1].solver.exact, len(after.maps) == 1
+            exact, last = plan.resolved.regressions[len(plan.chain.sites)].solver.exact, len(after.maps) == 1
             T = data.Y
             if not (last and exact):
                 T = parts.points.rows(lambda rows: reads.forward(weights, A[rows]), reads.n_out, dtype)
@@ -273,7 +273,7 @@ class UnitSelection(Mac):
         plan, parts, data, weights = net.method.plan, net.method.parts, self.data, net.weights
         weights[place.block + 1] = kept.weights.astype(A.dtype)
         after = plan.chain.part(place.end, len(plan.chain.maps))
-        if len(after.maps) > 1 and plan.resolved.regressions[-1].solver.exact:
+        if len(after.maps) > 1 and plan.resolved.regressions[len(plan.chain.sites)].solver.exact:
             inner = after.part(0, len(after.maps) - 1)
             F = parts.points.rows(lambda rows: inner.forward(weights, A[rows][:, kept.inputs]), inner.n_out, A.dtype)
             ridge = plan.resolved.shaping.ridge(after.parameter_blocks[-1], net.state.mu, True)

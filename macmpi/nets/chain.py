@@ -86,19 +86,15 @@ class Chain:
         return tuple(map(tuple, found))
 
     @cached_property
-    def views(self) -> tuple[RegressionView, ...]:
-        """The regression of each segment; segments that share weights have one, and so the same view.
-
-        In the place of a segment without weights is that of the first.
-        """
+    def views(self) -> dict[int, RegressionView]:
+        """The view of the regression of each segment that has weights; segments that share weights have the same."""
         found = dict[int, RegressionView]()
         for group in filter(None, self.groups):
             segments = tuple(self.segments[k] for k in group)
             blocks = tuple(sorted({b for segment in segments for b in segment.regressed}))
             view = RegressionView(segments, blocks, tuple(self.block_shapes[b] for b in blocks))
             found.update(dict.fromkeys(group, view))
-        first = next(iter(found.values()))
-        return tuple(found.get(k, first) for k in range(len(self.segments)))
+        return found
 
     def regressed(self, segment: int) -> tuple[int, ...]:
         """The parameter blocks that a segment's regression fits, at the first of those that share its weights."""

@@ -227,17 +227,17 @@ def counted(plan: Plan, rate: float) -> Rates:
             least = min(flops_a_point(chain.site_sizes, chain.n_out, behind, solver.cg_iterations).values())
             directions = solver.iterations * least * (0.5 if solver.cg_precision == "single" else 1.0)
         z += passes[0] + PASSES_Z * behind + directions
-    factor, unit, shared = [], [], 0.0
-    for k, own in enumerate(of.regressions):
+    (factor, unit), shared = ([0.0] * len(chain.segments) for _ in range(2)), 0.0
+    for k, own in of.regressions.items():
         steps = getattr(own.solver, "iterations", 0) * getattr(own.solver, "cg_iterations", 0)
         flops = passes[k] * (PASSES_W[own.name] + 2.0 * steps if own.name in PASSES_W else PASSES_OTHERS)
         jobs = [job for job in plan.work.w_step.jobs if job.segment == k]
         took = N * flops / steady + SECONDS_A_TILE * len(jobs) * len(tiles.point_chunks(N))
-        unit.append(took / sum(job.cost for job in jobs) if jobs else 0.0)
+        unit[k] = took / sum(job.cost for job in jobs) if jobs else 0.0
         side, made = plan.offsets.sides[k], sum(gram.cost for gram in plan.work.grams(k))
         large, factored = plan.offsets.large(k), side**3 / 3.0 / rate
         products = chain.views[k].rows_per_point * N * side**2 / rate if made else 0.0
-        factor.append((products + large * factored) / made if made else 0.0)
+        factor[k] = (products + large * factored) / made if made else 0.0
         shared += 0.0 if large else factored
     return Rates(z / steady + SECONDS_A_TILE * len(tiles.point_tiles(N)) / N, tuple(factor), tuple(unit), shared)
 

@@ -236,7 +236,7 @@ def _of_layers(config: Config, chain: Chain) -> Iterator[Asked]:
     another = "a layer of another kind there"
     for demand, what, maps in (
         (D.CONVOLUTIONS, "convolutions", [m for m in chain.blocks if "patches" in m.own.capabilities]),
-        (D.SPARSE, "sparse layers", [view.map for view in chain.views if view.sparse]),
+        (D.SPARSE, "sparse layers", [view.map for view in chain.views.values() if view.sparse]),
         (D.OTHER_LAYERS, "", [m for m in fitted if "linear" not in m.capabilities]),
         (D.NOT_AFFINE, "", [m for m in chain.blocks if m.own.columns and not _is_affine(m.own)]),
         (D.NO_FILTERS, "", [m for m in chain.blocks[:-1] if not (_is_affine(m) and "units" in m.capabilities)]),
@@ -282,13 +282,13 @@ def _of_regressions(of: Resolved) -> Iterator[Asked]:
     penalty, model = of.config.penalty, of.config.model
     if model.fitters != "auto":
         yield Asked(D.FITTED, "model.fitters", (("model.fitters", "auto"),))
-    elif any(r.by_fitter for r in of.regressions):
+    elif any(r.by_fitter for r in of.regressions.values()):
         yield Asked(D.FITTED, "a layer that a fitter fits", words="a layer of another kind there")
     demands, scale = {"objective": D.RIDGE_OF_OBJECTIVE, "unit": D.RIDGE_OF_UNITS}, penalty.ridge_scale
     if scale in demands and max(penalty.each("ridge", 1)) > 0.0:
         off = replaced("penalty.ridge_scale", [word for word in demands if word != scale])
         yield Asked(demands[scale], said("penalty.ridge_scale", scale), off)
-    if not all(r.solver.exact for r in of.regressions[:-1]):
+    if not all(r.solver.exact for k, r in of.regressions.items() if k < len(of.chain.sites)):
         others = (("model.sites", "before"), ("w_step.linear_solver", "closed_form"))
         yield Asked(D.INEXACT, "hidden layers that are not fitted in closed form", others)
 

@@ -103,8 +103,10 @@ class Plan:
     @cached_property
     def offsets(self) -> Offsets:
         """The places of weights and Grams in flat buffers, which the shapes of the net determine."""
-        views = zip(self.chain.views, self.resolved.regressions, strict=True)
-        sides = [view.map.columns + view.bias if own.system else 0 for view, own in views]
+        sides = [0] * len(self.chain.segments)
+        for k, own in self.resolved.regressions.items():
+            if own.system:
+                sides[k] = self.chain.views[k].map.columns + self.chain.views[k].bias
         weights, grams = ([a * b for a, b in self.chain.block_shapes], [side**2 for side in sides])
         of_weights, of_grams = (tuple(accumulate(counts, initial=0)) for counts in (weights, grams))
         return Offsets(of_weights, of_grams, tuple(sides))
@@ -277,7 +279,8 @@ class Work:
         jobs = [job for k in segments for job in self.jobs(k)]
         grams = [gram for k in renewed for gram in self.grams(k)]
         fresh = {gram.segment for gram in grams}
-        made = [k for k in sorted({*segments, *fresh}) if self._regression(k).by_unit or self.chain.segments[k].leading]
+        asked = [k for k in sorted({*segments, *fresh}) if k in self.chain.views]
+        made = [k for k in asked if self._regression(k).by_unit or self.chain.segments[k].leading]
         large = [Factor(k) for k in sorted(segments) if self.plan.offsets.large(k)]
         old, new = ([factor for factor in large if (factor.segment in fresh) == again] for again in (False, True))
         away = tuple(job for job in jobs if self.plan.resolved.travels(job.segment))
@@ -329,8 +332,8 @@ class Work:
 
     def grams(self, segment: int) -> list[Gram]:
         """The Gram that the segment's units share: whole, or by rows where it is large."""
-        offsets, system = self.plan.offsets, self._regression(segment).system
-        if not system:
+        offsets = self.plan.offsets
+        if segment not in self.chain.views or not (system := self._regression(segment).system):
             return []
         side, place, P = offsets.sides[segment], offsets.gram(segment), self.chain.views[segment].rows_per_point
         if not offsets.large(segment):
@@ -350,7 +353,10 @@ class Work:
         return self._by_trainers(self._layers({k: self.chain.segments[k].trailing for k in segments}))
 
     def untrained(self, segment: int, weights: np.ndarray) -> WorkList:
-        """A segment's trailing layers whose weights are 0: not yet found."""
+        """The work list of a segment's trailing layers that no trainer has fitted yet: all their weights are 0.
+
+        weights (P,): flat.
+        """
         layers = self._layers({segment: self.chain.segments[segment].trailing})
         return self._by_trainers([layer for layer in layers if not weights[layer.place].any()])
 

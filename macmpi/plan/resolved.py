@@ -289,9 +289,10 @@ class Resolved:
     autoencoder: the targets are the inputs.
     schedule: how mu and the multipliers move, and when to stop.
     shaping: what is asked of the weights.
-    regressions: of each segment.  trainers: of the parameter blocks that no regression fits; refined: of these, the
-    blocks whose trainers go on by sums over points; stage: of the layers of a staged start.  metric: the form in which
-    constraints are measured.
+    regressions: of each segment that has weights, by its number.
+    trainers: of the parameter blocks that no regression fits; refined: of these, the blocks whose trainers go on by
+    sums over points; stage: of the layers of a staged start.
+    metric: the form in which constraints are measured.
     ring: trains the segments of inexact solvers, which then travel round a ring of blocks of points; None: none does.
     method, stochastic, baseline, selection, start, run: the values of these tables.  repeatable: it can be repeated on
     other points; gains: by that on all points, since those for validation were drawn from points with targets.
@@ -318,7 +319,7 @@ class Resolved:
     schedule: Quadratic
     shaping: Shaping
     z_solver: ZSolver
-    regressions: tuple[Regression, ...]
+    regressions: dict[int, Regression]
     trainers: dict[int, Trainer]
     refined: frozenset[int]
     stage: Trainer

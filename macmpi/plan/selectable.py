@@ -58,8 +58,8 @@ def widths_of(of: Resolved, layer: int) -> tuple[float, ...]:
 def fits_ridges(of: Resolved) -> dict[int, int]:
     """The segments whose ridge can be selected, dense layers fitted in closed form, and the parameter block of each."""
     return {
-        k: segment.regressed[0]
-        for k, (segment, own) in enumerate(zip(of.chain.segments, of.regressions, strict=True))
+        k: of.chain.segments[k].regressed[0]
+        for k, own in of.regressions.items()
         if own.name == "closed_form" and of.chain.views[k].dense
     }
 

@@ -134,13 +134,13 @@ def check_choices(of: Resolved) -> None:
     for k, segment in enumerate(of.chain.segments, start=1):
         if set(segment.regressed) & set(of.shaping.restrained):
             _check_restrained(f"penalty.{of.config.penalty.shaping[0]}", k, segment)
-    for k, regression in enumerate(of.regressions):
+    for k, regression in of.regressions.items():
         able, activation = regression.solver.activations, of.chain.segments[k].activation
         if of.chain.groups[k] and regression.by_unit and able is not None and activation not in able:
             raise UsageError(
                 f'w_step.solver = "{regression.name}" cannot train under "{activation}" (segment {k + 1}); use auto'
             )
-    if of.ring and not any(map(of.travels, range(len(of.regressions)))):
+    if of.ring and not any(map(of.travels, of.regressions)):
         raise UsageError(
             'w_step.schedule = "ring": every layer is linear and fitted in closed form, so that nothing travels; use '
             'w_step.schedule = "units", or w_step.linear_solver = "same"'

@@ -130,7 +130,7 @@ def test_half_steps_errors_and_grams_are_those_of_copies(name: str) -> None:
 
 def test_every_w_solver_is_under_the_law_or_draws_points() -> None:
     asked = {keys.get("w_step", {}).get("solver") for keys in RUNS.values()}
-    used = {r.name for keys in RUNS.values() for r in both(keys)[0].plan.resolved.regressions}
+    used = {r.name for keys in RUNS.values() for r in both(keys)[0].plan.resolved.regressions.values()}
     assert used | asked >= W_SOLVERS.keys() - {"sgd"}
 
 
