@@ -94,7 +94,7 @@ def _refused(config: Data, who: str, said: str) -> UsageError:
 
 
 def _held(raw: Raw) -> dict[str, Any]:
-    """The arrays or datasets that are there, by name."""
+    """The arrays or HDF5 datasets of a data set that are there, by name."""
     return {name: raw.arrays[name] for name in POINTS if name in raw.arrays}
 
 

@@ -161,14 +161,16 @@ def share_arrays(team: Any, arrays: list[Array]) -> list[Array]:
 
 @dataclass(frozen=True)
 class TargetRules:
-    """A config asks this of its data.
+    """A config's rules for its data, above all for the targets.
 
-    loss, name: the loss, which says what targets have to be, and its name.  sequences: an array of three dimensions
-    holds this many steps x features, which the first layer reads one after the other; 0: none.  like: the scaling of
-    inputs and of targets of the model that training starts from, if it starts from one.  stream: the points are a piece
-    of a stream; classes: the labels that there may be, ascending, None where those that occur are all.  precision: of
-    the numbers that are kept.  in_file: rows that each rank reads for itself stay in their file, and are read again
-    whenever they are used.
+    loss, name: the loss, which says what targets have to be, and its name.
+    sequences: an array of three dimensions holds this many steps x features, which the first layer reads one after the
+        other; 0: none.
+    like: the scaling of inputs and of targets of the model that training starts from; None: it starts from none.
+    stream: the points are a piece of a stream.
+    classes: the labels that there may be, ascending; None: those that occur are all.
+    precision: of the numbers that are kept.
+    in_file: rows that each rank reads for itself stay in their file, and are read again whenever they are used.
     """
 
     loss: Loss = LOSSES["squared"]
@@ -186,7 +188,7 @@ class TargetRules:
         return self.stream and self.like is not None
 
     def check(self, Y: Array, source: str, autoencoder: bool) -> None:
-        """Raises UsageError, naming the first, where targets (n, L) as they are trained on are none that it takes."""
+        """Raises UsageError, naming the first, where targets (n, L), as they are trained on, do not suit the loss."""
         if self.loss.scaled:
             return
         bad = np.argwhere(~(self.loss.admits(Y) | np.isnan(Y)))
@@ -206,7 +208,7 @@ NUMBERS = TargetRules()
 
 
 def target_rules_of(config: Config, like: tuple[Scaling, Scaling] | None = None, classes: Any = None) -> TargetRules:
-    """Says what a config asks of its data.  like, classes: as in `TargetRules`."""
+    """The rules of a config for its data.  like, classes: as in `TargetRules`."""
     model, in_file = config.model, config.parallel.rows == "file"
     of_points = like, config.stochastic.stream, classes
     return TargetRules(loss_of(config), model.loss, model.sequence, *of_points, model.precision, in_file)

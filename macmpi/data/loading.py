@@ -179,15 +179,18 @@ class Reader:
         return np.hstack([Y, np.where(np.isnan(Y), 0.0, V).astype(Y.dtype)])
 
     def _weights_at(self, tile: Tile) -> Array | None:
-        """The weights of a tile of training rows, counted over all of them; None where there are none."""
+        """The weights (n,) of a tile of the training rows, counted over all of these; None where there are none."""
         if self.weights is None:
             return None
         return self.weights[tile.after(self.points[0].own(self.team.rank).start).rows]
 
     def _side(self, name: str, rule: ScalingRule, rules: TargetRules, varied: bool) -> tuple[Array, Array, Scaling]:
-        """Scaled training and validation rows, and the scaling, which the training rows determine.
+        """Reads and scales the training and the validation rows of X or of Y; the training rows decide the scaling.
 
-        rules: what these rows have to be; varied: raise UsageError if all columns are constant.  Collective: yes.
+        name: "X" or "Y".
+        rules: what these rows have to be.
+        varied: raise UsageError where all columns are constant.
+        Gives the training rows, the validation rows and the scaling.  Collective: yes.
         """
         part, held, source = self.parts[name], self.parts[f"{name}_val"], self.source
         columns = self.statistics(part, rule)

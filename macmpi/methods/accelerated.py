@@ -118,8 +118,9 @@ class Accelerated(Mac):
     def _nested(
         self, flats: Sequence[Array], state: State[AcceleratedState], validation: bool = False
     ) -> list[NetErrors]:
-        """E1 per point of weights that differ in the last segment only, for feasible coordinates.
+        """E1 per point, and misclassified points, of several weights that differ in the last segment alone.
 
+        flats: the weights (P,) of each net; Z is feasible for all.
         Cost: a pass through the last segment for each.  Collective: yes.
         """
         plan, last = self.plan, len(self.plan.chain.sites)
@@ -165,5 +166,5 @@ class Accelerated(Mac):
 
 
 def spacing(n: int) -> int:
-    """The model of E1 takes one of this number of points, of n.  Collective: no."""
+    """The model of E1 is made from every `spacing`-th of n points.  Collective: no."""
     return min(max(n // SAMPLED, 1), MOST_APART)

@@ -44,10 +44,13 @@ from macmpi.typing import Array
 
 
 class Comparing(Solving):
-    """The fits of all candidates, at the centres of the largest: the tasks of a work list.
+    """Fits all candidates of a selection at one width; its methods do the tasks of a W-step's work list.
 
-    largest: the plan of the largest candidates, of some widths; candidates: by segment; ridges: of each regression, its
-    own unit's.  features: what the regressions read, without which the centres of the largest candidate make it.
+    A smaller candidate reads the first inputs of the largest one, whose Gram and factor therefore serve all.
+    largest: the plan of the largest candidates.
+    candidates: by segment.
+    ridges: by segment those that are compared, of the unit's own regression.
+    features: by segment what the regressions read; None: computed with the centres of the largest candidate.
     Collective: where a method says so.
     """
 
@@ -126,7 +129,10 @@ class Comparing(Solving):
         return np.clip(held, 0.0, counts)
 
     def solve(self, job: Job) -> None:
-        """Finds the objectives of some units, and the degrees of each.  Collective: where no rank sums alone."""
+        """Computes the objectives of all candidates for some units, and their degrees, and puts them into the table.
+
+        Collective: where no rank sums alone.
+        """
         k, own = job.segment, self.candidates[job.segment]
         held = [self.degrees(k, ridge) for ridge in self.ridges[k]] if own.ridges else []
         self.found(job)[:] = np.concatenate([self.objectives(job), *held])
@@ -136,7 +142,7 @@ class Comparing(Solving):
         return self._table[self._numbers[job.place.start], : self._columns(job.segment)]
 
     def exchange(self, exchange: Exchange) -> None:
-        """Gives all ranks the rows of Grams, or the table of objectives.  Collective: yes."""
+        """Gives all ranks the rows of Grams, or the table, that each has made.  Collective: yes."""
         team = self.given.parts.team
         if exchange.what == "weights" and exchange.parts:
             team.gather_rows(self._table, self._counts)
@@ -192,9 +198,11 @@ Totals: TypeAlias = tuple[dict[int, list[tuple[Array, Array]]], dict[int, tuple[
 
 
 class Best(NamedTuple):
-    """The best candidate of a regression: whether it beats what is, its number of inputs, width, ridge and degrees.
+    """The best candidate of a regression; `moves`: it is better than the regression as it is, which else stays.
 
-    degrees: those of what is, where it stays; all are those of what is where there is nothing to choose.
+    inputs: the number of its inputs; width: of its basis functions, 0 of a dense layer; ridge: as penalty.ridge says
+        it.
+    degrees: the effective number of weights of an output; of the regression as it is, where that stays.
     """
 
     moves: bool
@@ -267,9 +275,10 @@ class Selection(Mac):
         fit(self.parts, [k for k in range(len(self.plan.chain.segments)) if k not in kept], state)
 
     def _become(self, chosen: Architecture, present: Architecture, kept: set[int], state: State[MacState]) -> None:
-        """The State of another architecture: what keeps its shape keeps its bits, the rest is 0.  Collective: yes.
+        """Makes the state that of another architecture, in place: blocks of weights of one size stay, the others are 0.
 
-        kept: the segments that stay as they are.
+        chosen, present: the architectures after and before.
+        kept: the segments that stay as they are.  Collective: yes.
         """
         old, plan = self.plan, self.begun.resized(*self._asked(chosen))
         state.weights = _carried(state.weights, old.offsets.weights, plan.offsets.weights)
@@ -283,7 +292,10 @@ class Selection(Mac):
             super().begin(state)
 
     def _asked(self, of: Architecture) -> Architecture:
-        """Without the widths and ridges that nothing chooses, which the config gives.  Collective: no."""
+        """Gives an architecture without those widths and ridges that nothing selects; the config gives these.
+
+        Collective: no.
+        """
         widths = of.widths if any(len(c.widths) > 1 for c in self.candidates) else ()
         return Architecture(of.units, widths, of.ridges if any(c.ridges for c in self.candidates) else ())
 
@@ -312,11 +324,12 @@ class Selection(Mac):
         return shaping.ridges[shaping.layers.index(of.block)]
 
     def totals(self, state: State[MacState]) -> Totals:
-        """E_Q's part + C of every candidate (fitted) and of the incumbent (as it is), by segment.  Collective: yes.
+        """Computes, by segment, E_Q's part + C of all candidates, each fitted, and of the regression as it is.
 
-        Of candidates, for each width, an array (ridges, counts) and the degrees of each; of the incumbent its value and
-        degrees.  Cost: for all counts what one fit of the largest costs, for each width; for each ridge a factor and
-        its inverse.
+        Gives two dicts: of the candidates, for each width, values and degrees (ridges, counts); and value and degrees
+        of the regression as it is.
+        Cost: for all counts what one fit of the largest costs, for each width; for each ridge a factor and its inverse.
+        Collective: yes.
         """
         segments = [c.segment for c in self.candidates]
         with self.clock("w"):
@@ -336,9 +349,11 @@ class Selection(Mac):
     def _tried(
         self, plan: Plan, own: dict[int, Candidates], given: WInputs, features: dict[int, Rows] | None = None
     ) -> dict[int, tuple[float, Array, Array]]:
-        """By segment, at one width: E_Q's part of what is; E_Q's part + C and degrees of candidates (ridges, counts).
+        """Computes, by segment, E_Q's part of the regression as it is, and E_Q's part + C of candidates of one width.
 
-        features: as Comparing takes them.  Collective: yes.
+        own: the candidates by segment.
+        features: as in `Comparing`.
+        Gives value, table (ridges, counts), and the degrees of each entry.  Collective: yes.
         """
         work, found, shaping = plan.work.regressions(list(own)), {}, self.plan.resolved.shaping
         mu, last = given.state.mu, len(self.plan.chain.sites)

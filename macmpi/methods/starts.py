@@ -63,8 +63,10 @@ ITERATIONS = 30
 
 
 class Origin(NamedTuple):
-    """A run may begin with weights (flat) or coordinates (N, H) from a file, read by runs; None for other starts.
+    """A run starts from this besides its config, read from a file; all None for other starts.
 
+    weights (P,): flat.
+    coordinates (N, H): of the training points, read by runs of rows.
     last: what the piece of a stream before has left.
     """
 
@@ -74,7 +76,7 @@ class Origin(NamedTuple):
 
 
 def start(method: Method, origin: Origin) -> State[Any]:
-    """The first State of a run, as [start] says.  Collective: yes."""
+    """Makes the first State of a run, by the method that [start] names.  Collective: yes."""
     keys = method.plan.resolved.start
     if coordinates_first(method.plan):
         return method.start_from(codes(method, origin), keys.seed, keys.range or RANGE)
@@ -96,7 +98,10 @@ def start(method: Method, origin: Origin) -> State[Any]:
 
 
 def on_subset(method: Method) -> Method:
-    """The method on points that every rank has: itself, or of those at hand.  Collective: yes."""
+    """Gives a method on points that every rank has: itself, or where no rank has all one of the points at hand.
+
+    Collective: yes.
+    """
     parts, data = method.parts, method.parts.at_hand()
     if data is parts.data:
         return method
@@ -104,7 +109,7 @@ def on_subset(method: Method) -> Method:
 
 
 def coordinates_first(plan: Plan) -> bool:
-    """The start gives coordinates, and the first half step is a W-step."""
+    """Tells whether a start gives coordinates, so that the first half step is a W-step."""
     word = plan.resolved.start.method
     return word in ("elastic_embedding", "file") or (
         plan.has_basis and (word in ("pca", "itq") or not plan.chain.sites)
@@ -237,7 +242,10 @@ def greedy(method: Method) -> Array:
 
 
 def _trained(layer: Mac, keys: Start) -> State[Any]:
-    """The state of an autoencoder of one layer after `GREEDY` iterations.  Collective: yes."""
+    """Trains an autoencoder of one layer by GREEDY iterations of MAC from random weights; gives its state.
+
+    Collective: yes.
+    """
     state = layer.start(keys.range or RANGE, True, keys.seed)
     layer.begin(state)
     for i in range(GREEDY):

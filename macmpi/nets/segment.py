@@ -112,9 +112,10 @@ def _plus(A: Array, B: Array) -> Array:
 
 @dataclass(frozen=True)
 class Fixed:
-    """Tangents at all points share the weights, in the tangents' precision, and the tangents of linear maps.
+    """The tangents of all points share this, so that they can be made in another precision than the points'.
 
-    tangents: by parameter block.
+    weights: of all parameter blocks, in the tangents' precision.
+    tangents: those of linear maps, which are the same at every point, by parameter block.
     """
 
     weights: Sequence[Array]

@@ -109,10 +109,11 @@ def messages(ranks: int, group: int) -> int:
 
 
 class Exchange:
-    """The ranks of a communicator, each of which exchanges what some ranks of the launch have: itself, or its node.
+    """Exchanges among the ranks of a communicator what the ranks of the launch have: a rank its own, or its node's.
 
-    nodes: of each rank of the launch, which rank of the communicator exchanges for it; finish: waits for a request, in
-    a phase; exchange: takes what starts a request, and its phase, and returns when it is done, at once by `finish`.
+    nodes: for each rank of the launch the rank of the communicator that exchanges for it.
+    finish: waits for a request, in a phase.
+    exchange: takes what starts a request, and its phase; returns when it is done, at once by `finish`.
     Collective: yes, of the communicator.
     """
 

@@ -28,11 +28,14 @@ MOST_AT_HAND = 50_000
 
 @dataclass(frozen=True)
 class PointPartition:
-    """Tiles of points assigned to ranks: whole blocks, contiguous, so that one in-place gather exchanges their rows.
+    """The tiles of points assigned to ranks: each rank owns a contiguous run of whole blocks of them.
 
-    tiles: of all points; blocks: runs of tiles; runs: of blocks, one for each rank.  Of many points neither tiles nor
-    blocks are kept, each is made when it is asked for.  Sums over points go up a tree of blocks or of tiles.
-    placement: says which rows a rank holds; they are counted from the first of these.
+    `partition_points` decides which.  So one in-place gather exchanges all ranks' rows.
+    tiles: of all points.
+    blocks: runs of tiles.
+    runs: for each rank its run of blocks.
+    placement: says of which points a rank holds the rows; they are counted from the first of these.
+    Sums over points go up a tree of blocks or of tiles, which are made when they are asked for, not kept.
     """
 
     tiles: Cut
@@ -54,7 +57,7 @@ class PointPartition:
         return self.tiles[self.blocks[b].rows]
 
     def own(self, rank: int) -> Tile:
-        """The points of a rank, counted over all of them."""
+        """The points that a rank owns, counted over all of them."""
         run = self.runs[rank]
         return self.points(run.start, run.stop)
 
@@ -86,9 +89,10 @@ class PointPartition:
         return [rows for rows in found if rows.start < rows.stop]
 
     def gathered(self, rows: Rows, numbers: Array, team: Team) -> Array:
-        """The rows of some points, by number, on every rank: those that it holds, or else each rank's of its own.
+        """The rows of the points `numbers`, on every rank.
 
-        Rows that are made are made tile by tile.  Collective: where no rank holds all rows.
+        rows: of the points that this rank holds, an array or rows that are made tile by tile.
+        Collective: where no rank holds all rows.
         """
         if self.placement.sums_alone:
             found: Array = rows[numbers]
@@ -131,7 +135,11 @@ def partition_points(
     placement: Placement = EVERYWHERE,
     tiled: Callable[[int], Cut] = tiles.point_tiles,
 ) -> PointPartition:
-    """Points in at most `blocks` blocks, those of `tiles.block_count` unless it is given."""
+    """Decides which points each rank owns: equally many blocks, as nearly as can be, in the order of the ranks.
+
+    blocks: their number at most, that of `tiles.block_count` unless it is given.
+    tiled: cuts n points into tiles.  Collective: no.
+    """
     of_points = tiled(n)
     cut = tiles.cut(len(of_points), tiles.block_count(n) if blocks is None else blocks)
     return PointPartition(of_points, cut, tiles.contiguous_runs(len(cut), ranks), placement)

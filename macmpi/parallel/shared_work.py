@@ -32,12 +32,12 @@ RowMaker = Callable[[slice], Array]
 
 
 class DoubleBuffer:
-    """Arrays for what ranks exchange, where the ranks of a node can share them in turn one of two pieces of memory.
+    """Gives arrays for what ranks exchange, in turn in one of two pieces of memory, which a node's ranks may share.
 
-    A rank that has exchanged the present array may write the next one while others still read the present; they have
-    read the one before.  So each is exchanged before the next is asked for, and copied if it is to live on.
-
-    capacity: bytes that the largest of them is likely to take.  Collective: yes, to make one.
+    A rank may write the next array while others still read the present one, since all have read the one before that.
+    So each array is exchanged before the next is asked for, and copied if it is to live on.
+    capacity: bytes that the largest of them is likely to take.
+    Collective: yes, to make one.
     """
 
     def __init__(self, team: Team, capacity: int = 0) -> None:
@@ -63,7 +63,10 @@ assigned = lru_cache(maxsize=256)(tiles.assign_by_cost)
 
 
 class MatrixAcrossRanks(SharedMatrix):
-    """Blocks assigned to ranks by size; a matrix that they share is written in place.  Collective: yes."""
+    """Fills a matrix block by block, each block by one rank, in memory that all see, or that is exchanged.
+
+    Collective: yes.
+    """
 
     def __init__(self, team: Team) -> None:
         self.team, self._buffer = team, DoubleBuffer(team)

@@ -42,9 +42,15 @@ rate that products reach; what a tile takes, and sgd's or adam's step for a byte
 
 @dataclass(frozen=True)
 class Machine:
-    """alpha, beta: seconds of a step of a message, and of a byte (100 Gb/s); cores: of a node; speed: of a core, 1 of
-    the one measured; crowding: how many times longer work takes with all cores busy; handshake: seconds that receivers
-    of more than `eager` bytes are waited for; meeting: of a step of the barrier before (None: alpha)."""
+    """A cluster, as the cost model sees it.
+
+    alpha, beta: seconds of a step of a message, and of a byte (100 Gb/s).
+    cores: of a node.
+    speed: of a core, as a multiple of that of the core measured.
+    crowding: how many times longer work takes while all cores of a node are busy.
+    handshake: seconds for which receivers of more than `eager` bytes are waited for.
+    meeting: seconds of a step of the barrier before an exchange; None: alpha.
+    """
 
     alpha: float = 2e-6
     beta: float = 8e-11
@@ -58,9 +64,14 @@ class Machine:
 
 @dataclass(frozen=True)
 class Rates:
-    """Seconds of an iteration on one rank.  point: of a point in the Z-step, and of its features; factor, unit: of a
-    Gram, with its factor where that is large, and of a job of the W-step, for each segment, in units of the cost that
-    the plan gives it; shared: of what every rank does for itself.  again: the first segment's Gram is made too."""
+    """Seconds that the parts of an iteration take on one rank.
+
+    point: of a point in the Z-step, and of its features.
+    factor: by segment, of a unit of the plan's cost of its Gram, with the Gram's factor where that is large.
+    unit: by segment, of a unit of the plan's cost of its jobs.
+    shared: of what every rank does for itself.
+    again: the first segment's Gram is made in each iteration, too.
+    """
 
     point: float
     factor: tuple[float, ...]
@@ -95,8 +106,14 @@ class Seconds:
 
 @dataclass(frozen=True)
 class Round:
-    """seconds: of each rank between two exchanges; bytes: what is exchanged then; place: says how many copies of it
-    there are; verb: "gather", "columns", or "shift" to the next rank; times: how often the round comes."""
+    """Work of all ranks, and the exchange behind it.
+
+    seconds: of each rank between two exchanges.
+    bytes: that all ranks together exchange then.
+    place: says how many copies of them there are.
+    verb: "gather", "columns", or "shift" to the next rank.
+    times: how often the round comes.
+    """
 
     seconds: Sequence[float]
     bytes: int
@@ -129,7 +146,12 @@ def exchange(machine: Machine, round_: Round, ranks: int) -> float:
 
 
 def _summed(own: Sequence[float], width: int, times: int, leaves: int, plan: Plan) -> list[Round]:
-    """The rounds of sums of `width` numbers over `leaves` blocks: each rank's own, then its columns of all."""
+    """The rounds of a sum over points of `width` numbers, which ranks share: see `TreeSum`.
+
+    own: the seconds that each rank needs for its own blocks.
+    times: how often the sum is taken.
+    leaves: the number of blocks of points.
+    """
     rows, place = subtrees(leaves, plan.ranks), plan.placement
     if plan.ranks == 1 or alone(rows, width):
         return [Round(own, 8 * width * rows, place, times=times)]
@@ -217,7 +239,10 @@ def predicted(plan: Plan, rate: float, machine: Machine) -> Seconds:
 
 
 def counted(plan: Plan, rate: float) -> Rates:
-    """Counts what an iteration of half steps is assigned by, on cores of `rate` flop/s.  Collective: no."""
+    """Predicts the seconds of the parts of an iteration from counted flops, for cores of `rate` flop/s.
+
+    Collective: no.
+    """
     chain, of, N, steady = plan.chain, plan.resolved, plan.n_train, BLAS_SHARE * rate
     passes, solver = [2.0 * segment.multiplications for segment in chain.segments], of.z_solver
     behind, z = sum(passes[1:]), PASSES.get(of.method.acceleration, 0.0) * sum(passes)

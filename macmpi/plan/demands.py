@@ -24,10 +24,13 @@ D = Demand
 
 
 class Row(NamedTuple):
-    """A value of a key handles these demands, does this, and may be replaced by these values, the nearest first.
+    """The table has this of one value of a key: what it handles, and what to offer instead.
 
-    asks: the demand that it asks the other parts for itself; off: the values that switch that off, where they are not
-    those that replace it.
+    handles: the demands that a run with this value can meet.
+    why: says why it can meet no others, for the message.
+    instead: values to offer in its place, the nearest first.
+    asks: a demand that the value itself makes on the other parts.
+    off: values that switch that demand off; () where those of `instead` do.
     """
 
     handles: Demands = USUAL
@@ -167,12 +170,12 @@ SELECTION = USUAL - {D.SHARED, D.RESTRAINED, D.MISSING, D.METRIC} - WEIGHTS
 
 
 def said(key: str, value: Any) -> str:
-    """A setting as a config has it.  Collective: no."""
+    """Writes a setting as a config has it: 'model.loss = "squared"'.  Collective: no."""
     return f"{key} = {toml(value)}"
 
 
 def rows_of(config: Config) -> Iterator[tuple[str, Any, Row]]:
-    """The keys whose value has a row: key, value, row."""
+    """Gives key, value and row of each key of the config whose value has a row in the table."""
     for key, rows in TABLE.items():
         value = attrgetter(key)(config)
         if row := rows.get(value):
@@ -180,7 +183,7 @@ def rows_of(config: Config) -> Iterator[tuple[str, Any, Row]]:
 
 
 def replaced(key: str, values: Sequence[Any]) -> tuple[Setting, ...]:
-    """Other values of a key, as settings."""
+    """Pairs a key with each of some values: settings to offer as remedies."""
     return tuple((key, value) for value in values)
 
 

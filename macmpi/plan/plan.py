@@ -118,7 +118,7 @@ class Plan:
 
     @cached_property
     def features(self) -> tuple[Segment, ...]:
-        """The segments without what comes before the weights that a regression fits."""
+        """The segments, each from the first map that its regression fits on: what is before that are features."""
         return tuple(segment.rest for segment in self.chain.segments)
 
     def penalty_weight(self, segment: int, mu: float) -> float:
@@ -217,14 +217,14 @@ class Work:
         return self.plan.chain
 
     def _training(self, blocks: int) -> PointPartition:
-        """The training points in at most `blocks` blocks, or in the same ones always where they stay with a rank."""
+        """The training points in at most `blocks` blocks; always in the same ones where a block stays with a rank."""
         nested = self.plan.resolved.method.name in NESTED
         only = self.plan.minibatch_parts or (tiles.block_count if nested else tiles.sum_blocks)(self.plan.n_train)
         blocks = only if self.plan.resolved.ring else self.plan.placement.blocks(blocks, only)
         return partition_points(self.plan.n_train, self.plan.ranks, blocks, self.plan.placement, self._tiled)
 
     def _tiled(self, n: int) -> tiles.Cut:
-        """Few points of a stochastic run in larger and fewer tiles: errors are summed over them, and nothing else."""
+        """The tiles of n points; a stochastic run of few points has larger ones, which only errors are summed over."""
         parts = self.plan.minibatch_parts
         return tiles.large_tiles(n, parts) if parts and n <= tiles.FEW else tiles.point_tiles(n)
 

@@ -110,9 +110,9 @@ def finishing_of(config: Config) -> Config:
 
 
 def _checked(config: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> tuple[Resolved, list[Pair]]:
-    """The values of a config, and each part with a demand that it does not handle.
+    """Settles a config; gives the outcome, and each pair of a part and a demand that the part does not handle.
 
-    Raises UsageError where the config is refused for what its net, or its selection, is.
+    Raises UsageError where the config is refused for the shape of its net or for its selection alone.
     """
     found = _settled(config, sizes, decided)
     pairs = [(part, one) for part, asked in parts(found, sizes) for one in asked if one.demand not in part.handles]
@@ -122,7 +122,11 @@ def _checked(config: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> 
 
 
 def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision]) -> Resolved:
-    """All of it, but for what does not go together.  Raises UsageError for sizes, numbers and orders of layers."""
+    """Settles all that a config says of a run, but does not check whether its parts go together.
+
+    decided: decisions that were made before, from the data.
+    Raises UsageError for numbers, sizes and orders of layers that make no net.
+    """
     config, others = decide(given, sizes.n_in, sizes.autoencoder, sizes.shape)
     repeatable = can_refit(config)
     gains = repeatable and sizes.drawn and not sizes.autoencoder and config.method.name == "stochastic"

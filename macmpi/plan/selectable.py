@@ -73,11 +73,15 @@ def ridges_of(of: Resolved) -> dict[int, tuple[float, ...]]:
 
 
 class Candidates(NamedTuple):
-    """The regression of segment `segment`: what a linear layer reads, radial basis functions or what is before it.
+    """The candidates for one segment's regression: a linear layer, and radial basis functions that it may read.
 
-    counts: candidates of its inputs, of centres several.  widths, ridges: candidates; () where there is nothing to
-    choose.  layer: the hidden layer of radial basis functions, -1 of a dense one.  block: of the linear layer.  price:
-    of a parameter, in the scale of E1; a centre has `own` of them, and each of its `outputs` a weight.
+    layer: the hidden layer of radial basis functions; -1 where the linear layer reads other inputs.
+    block: the parameter block of the linear layer.
+    counts: the numbers of inputs that are compared; several of centres, else one.
+    widths, ridges: those compared; () where there is nothing to choose.
+    price: of a parameter, in the scale of E1.
+    own: the number of parameters of a centre.
+    outputs: the number of weights that each input has.
     """
 
     segment: int

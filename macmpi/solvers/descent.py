@@ -38,21 +38,26 @@ PAIRS, CURVED = 10, 1e-10
 
 @dataclass
 class Direction:
-    """Gives search directions (m, P) from gradients, and keeps what it needs of earlier ones; here d = -g.
+    """A rule that gives search directions (m, P) from gradients, row by row; here steepest descent, d = -g.
 
-    exact: the first trial step says little of the right length, so that a parabola refines it.
+    A subclass keeps what it needs of earlier gradients.
+    exact: the first trial of a step's length is a guess, so that a parabola refines it even where it is good.
     """
 
     exact: bool = True
 
     def begin(self, with_gradient: Gradients, from_rank0: FromRank0) -> None:
-        """Takes what gives objectives and gradients, and `from_rank0` as of `minimise`; -g needs neither."""
+        """Prepares for a descent; -g needs nothing.
+
+        with_gradient: gives objectives and gradients.
+        from_rank0: as in `minimise`.
+        """
 
     def next(self, G: Array, X: Array) -> Array:
         return -G
 
     def moved(self, step: Array, G: Array) -> None:
-        """Takes the step that was made, and the gradient after it; -g needs neither."""
+        """Notes the step (m, P) that was taken, and the gradient (m, P) after it; -g needs neither."""
 
 
 @dataclass

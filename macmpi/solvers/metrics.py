@@ -26,11 +26,14 @@ from macmpi.typing import Array
 
 @dataclass(frozen=True)
 class Seen:
-    """The net at some points, their targets, and minus the derivative of their losses by its outputs (n, n_out).
+    """The net at some points, from which slopes, Grams and metrics are made.
 
-    Grams and metrics are taken from the points `probed`, of which weighted ones may be some several times.  weights: of
-    the points, their mean over all is 1; None where all are.  roots: of the weights with which the probed points count
-    in the means, (n, 1); None where these count alike.
+    tape: the net's derivatives there.
+    Y (n, L): their targets.
+    residual (n, n_out): minus the derivative of each loss by the outputs.
+    probed: the points from which Grams and metrics are made; weighted points may be there several times.
+    weights (n,): of the points, of a mean of 1 over all; None where all are 1.
+    roots (m, 1): of the weights with which the probed points count in means; None where these count alike.
     """
 
     tape: Tape
@@ -61,11 +64,13 @@ OfSeen = Callable[[Seen, float, Array], None]
 
 
 class Averages(NamedTuple):
-    """Means over all probed points, and products of large matrices, that ranks make together.  Collective: yes.
+    """Means over all probed points, and products of large matrices, that ranks compute together.  Collective: yes.
 
-    means: of several (n, n) matrices, given with their n, in one exchange: functions that give some of their rows until
-    the metrics are made; mean: of one matrix, all of it; product: V^T M V for the weights V (h, d) without biases and M
-    (h, h), None the identity, each element times that of a mean, if any: to be read until the next product is made.
+    means: of several (n, n) matrices, each given with its n, in one exchange: of each a function that gives some of its
+        rows, until the metrics are made.
+    mean: of one matrix, all of it.
+    product: V^T M V for the weights V (h, d) without biases and M (h, h), None for the identity; where a mean is given,
+        each element is multiplied by that of the mean.  To be read before the next product is made.
     """
 
     means: Callable[[Sequence[tuple[OfSeen, int]]], list[RowMaker]]

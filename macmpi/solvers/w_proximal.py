@@ -152,10 +152,11 @@ class Quadratic:
         return together(self.restraint.joins, least.max(axis=1), np.max)
 
     def _change(self, old: Array, new: Array, gradient: Array) -> tuple[Array, Array]:
-        """The change of the objective of each row, or of all joined ones, and the new gradient of its smooth part.
+        """Gives the change of the objective from rows `old` to `new`, and the gradient of its smooth part at `new`.
 
-        gradient: that at the old rows.  Each weight's terms are added up first, so that near the minimum a sum is wrong
-        by rounding of the step, not of the weights.
+        gradient: at the old rows.  The change is (w,), or one number where a restraint joins the rows.  Each weight's
+            terms are added up first, so that near the minimum the sum is wrong by rounding of the step, not of the
+            weights.
         """
         move = new - old
         curved = self.scale[:, None] * (move @ self.H)

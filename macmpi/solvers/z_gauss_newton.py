@@ -159,7 +159,7 @@ def flops_a_point(sizes: Sequence[int], outputs: int, passes: float, cg_iteratio
 
 
 def _plus(form: Array, M: Array) -> Array:
-    """M, changed, plus a form: a matrix, or numbers of which a diagonal one has as many as M or one."""
+    """Adds a form to M (n, n), in place, and gives M.  form: a matrix (n, n), a diagonal (n,), or a number."""
     if form.ndim == 2:
         M += form
     else:

@@ -169,7 +169,7 @@ def newest(folder: Path, without_points: bool = False) -> tuple[Path, State[Any]
 
 
 def _stored(step: Callable[..., Any], *words: Any) -> Any:
-    """Calls the step; an OSError becomes the StorageError that all ranks can be told of."""
+    """Calls `step` and gives its value; an OSError becomes a StorageError, which all ranks can be told of."""
     try:
         return step(*words)
     except OSError as error:

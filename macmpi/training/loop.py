@@ -37,7 +37,12 @@ DIVERGED, LATE = "diverged", "max_time"
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """The launch has settled this for a run that was asked for.  facts: its provenance, on rank 0."""
+    """A run that was asked for, as its launch has settled it.
+
+    state: of the checkpoint that it goes on from; None: it begins.
+    origin: what its start takes from a file.
+    facts: its provenance, on rank 0.
+    """
 
     request: Request
     directory: RunDirectory | None
@@ -271,9 +276,9 @@ class Training:
         return Outcome(STOPPED if stopped else NumericalError.exit_code if diverged else 0, model)
 
     def _wishes(self) -> tuple[bool, bool]:
-        """Tells whether any rank wishes that the run end now, as by --max-time, and whether a checkpoint is due.
+        """Tells whether any rank wants the run to end now, as by --max-time, and whether a checkpoint is due.
 
-        `Pace` of training/process.py knows the times.  Collective: yes.
+        Rank 0 asks `Pace` (training/time_limit.py) for the times.  Collective: yes.
         """
         late, due = (self.pace.is_late(), self.pace.is_due()) if self.team.rank == 0 else (False, False)
         found = self.team.max_over_ranks({"stop": float(self.stop.asked or late), "save": float(due)})

@@ -58,15 +58,16 @@ def ignore_stop_signals() -> None:
 
 
 def on_continued(action: Callable[[], None]) -> None:
-    """From now on the action is called when this process goes on after it was stopped (SIGSTOP).  Collective: no."""
+    """Lets `action` be called whenever this process goes on after it was suspended (SIGSTOP).  Collective: no."""
     signal.signal(signal.SIGCONT, lambda number, frame: action())
 
 
 def end_with_launcher() -> None:
-    """From now on this process is asked to stop where the one that has started it dies, and killed if it does not.
+    """Starts a thread that ends this process where the one that has started it dies: SIGTERM, then SIGKILL.
 
-    It may hang as it writes a line: the launcher's end of its output stays open as long as any other rank has it.  A
-    thread looks every LOOK seconds: the system's own signal comes as soon as a thread of the launcher ends.
+    This process may hang as it writes a line: the launcher's end of its output stays open as long as any other rank has
+    it.  The thread looks every LOOK seconds, since the system's own signal comes as soon as a thread of the launcher
+    ends.
     Collective: no.
     """
     parent = os.getppid()
@@ -89,16 +90,20 @@ WHY = "MACMPI_WHY"
 
 
 def why_stopped() -> str:
-    """Says why a stop signal was sent.  Collective: no."""
+    """The reason that the sender of a stop signal has left in the file `WHY` names; else INTERRUPTED.
+
+    Collective: no.
+    """
     with suppress(KeyError, OSError):
         return Path(os.environ[WHY]).read_text()
     return INTERRUPTED
 
 
 class Wish:
-    """Somebody may wish that a run stop, in the present iteration or after it.  why: "" as long as nobody does.
+    """The wish that a run stop, which a signal may bring at any time.
 
-    complete: the run is, and nothing interrupts it any more.
+    why: the reason; "" as long as nobody wants it to.
+    complete: the run is done, and nothing interrupts it any more.
     """
 
     def __init__(self) -> None:
@@ -108,7 +113,7 @@ class Wish:
 
     @property
     def asked(self) -> bool:
-        """Tells whether somebody does."""
+        """Tells whether anybody wants the run to stop."""
         return bool(self.why)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
@@ -126,7 +131,10 @@ class Wish:
 
 
 class StopRequest(Wish):
-    """Stop signals ask for a checkpoint and an orderly end, with the exit code `parallel.mpi.STOPPED`."""
+    """The wish to stop that signals bring: a checkpoint and an orderly end, with exit code 75 (`mpi.STOPPED`).
+
+    `Training` asks for it within and after each iteration, and gives the code (training/loop.py).
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -126,7 +126,7 @@ def tried(plan: Plan, source: Source, predicted: float, team: Team) -> tuple[flo
 
 
 def _growing(of: Resolved) -> int:
-    """Iterations in which minibatches grow, steadily; of full MAC all, in which mu does."""
+    """The number of iterations over which their cost grows: as minibatches do, or of full MAC as mu does."""
     keys, most = of.stochastic, max(of.run.max_iterations, 1)
     if of.method.name != "stochastic":
         return most
@@ -136,7 +136,7 @@ def _growing(of: Resolved) -> int:
 
 
 def _move_on(of: Resolved, state: State[Any]) -> None:
-    """Takes the state to where a run is later on: larger minibatches, or a larger mu."""
+    """Changes a state, in place, to what it is later in a run: with larger minibatches, or a larger mu."""
     schedule = of.schedule
     if of.method.name == "stochastic":
         state.iteration = min(_growing(of), of.run.max_iterations - 1)

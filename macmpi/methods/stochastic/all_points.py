@@ -102,9 +102,10 @@ class AllPoints(Stochastic):
         return passed.loss + (ridge and ridge * self.team.from_root(lambda: self.model.ridge_value(state.weights)))
 
     def _planned(self, passed: Passed, points: Points, state: Running) -> tuple[Array, float]:
-        """The step to the minimum of the model in the plane of a direction and the last step, and the decrease there.
+        """Gives the step to the minimum of the model in the plane of the direction and the last step, and its decrease.
 
-        Collective: yes.
+        passed: the pass of all points, with slopes.
+        points: those that the model is of.  Collective: yes.
         """
         with self.clock("z"):
             slopes = self.passes.slopes(passed, points.ridge, state)
@@ -120,7 +121,10 @@ class AllPoints(Stochastic):
         return step, float(lengths @ b - 0.5 * lengths @ H @ lengths)
 
     def _solved(self, gradient: Array, points: Points, state: Running) -> Array:
-        """p of (H + damping) p = -gradient, by CG from a share of the last step.  Collective: yes."""
+        """Solves (H + damping) p = -gradient by preconditioned CG, begun at a share of the last step.
+
+        Gives p (P,).  Collective: yes.
+        """
         from_rank0, dtype = self.parts.shared_matrix.from_rank0, gradient.dtype
         start, R = tuned.CARRIED_ON * state.own.step, -gradient
         if start.any():

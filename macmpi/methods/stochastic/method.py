@@ -99,7 +99,10 @@ class Stochastic(TrainingMethod[StochasticState]):
         return state
 
     def start_at(self, weights: Array, gradient_step: bool) -> Running:
-        """The given weights (flat), and with a step the output layer fitted to some points.  Collective: yes."""
+        """Makes a State of given weights (P,); with `gradient_step` the output layer is fitted to some points first.
+
+        Collective: yes.
+        """
         state = self._started(weights, self._sample(), gradient_step)
         self.curvature.begin(state, self.data.X, self.passes.point_weights)
         return state
@@ -108,8 +111,11 @@ class Stochastic(TrainingMethod[StochasticState]):
         return opening.Sample(self.data, self.rows, self.sum, self.parts.shared_matrix, self.passes.point_weights)
 
     def _started(self, weights: Array, sample: opening.Sample, fitted: bool = True) -> Running:
-        """fitted: the output layer is (of labels 0).  sample: no further through the net than the weights before have
-        been seen.  Collective: yes.
+        """Makes a State of weights (P,) whose average is these weights and whose last step is 0.
+
+        sample: the points that the output layer is fitted to; it must not have passed beyond layers that are still to
+            change.
+        fitted: the output layer is fitted by least squares, or of labels begins at 0.  Collective: yes.
         """
         state, chain, loss = super().start_at(weights, False), self.plan.chain, self.plan.resolved.loss
         found = list(self.parts.weights(state))
@@ -122,14 +128,16 @@ class Stochastic(TrainingMethod[StochasticState]):
         return state
 
     def begin(self, state: Running) -> None:
-        """Puts what ranks move where those of a node share it.  Collective: yes."""
+        """Moves weights, average, last step and Grams to memory that the ranks of a node share.  Collective: yes."""
         self.moves.share(state)
         self.curvature.share(state)
 
     def sweep(self, state: Running, pause: Pause = never) -> bool:
-        """An iteration from its minibatch state.position on; it may pause where Grams are folded.  Collective: yes.
+        """Does an iteration, from its minibatch number `state.position` on.  Collective: yes.
 
-        Where the iteration before has lost the weights, it begins at the best ones, with more damping.
+        It may pause after a minibatch that has folded the Grams: then all ranks have all of the State, and False is
+        given.
+        Where the iteration before has lost the weights (`is_lost`), it begins at the best ones, with more damping.
         """
         if self.unridged:
             self.minibatches.watch(state.history.errors)
@@ -151,7 +159,7 @@ class Stochastic(TrainingMethod[StochasticState]):
         return True
 
     def _complete(self, state: Running) -> None:
-        """All ranks have all of the State.  Collective: yes."""
+        """Gives all ranks the average, the last step and the Grams, of which each had a part.  Collective: yes."""
         self.moves.complete(state)
         self.curvature.complete(state)
 
@@ -183,18 +191,22 @@ class Stochastic(TrainingMethod[StochasticState]):
         return self.ridge.at(self.minibatches.epoch(iteration))
 
     def _scaled_points(self, iteration: int) -> float:
-        """Points of a minibatch to whose slopes inverses may be applied: with a ridge to the whole gradient alone."""
+        """The points of a minibatch, by which `Directions.assign` chooses where inverses are applied; inf with a ridge.
+
+        With a ridge inverses are applied to the whole gradient alone, for the ridge's slope is no product of factors.
+        """
         return np.inf if self._ridge(iteration) else self.minibatches.points(iteration)
 
     def _look(self, rows: Drawn, due: Due, ridge: float, state: Running) -> Passed:
-        """Losses, and slopes too but where inverses that go into them are made again.  Collective: yes."""
+        """Passes a minibatch: losses alone where inverses are to be made again, else with slopes.  Collective: yes."""
         with self.clock("z"):
             return self.passes.losses(rows, state) if due.refresh else self.passes.with_slopes(rows, ridge, state)
 
     def _points(self, rows: Drawn, passed: Passed, due: Due, ridge: float, state: Running) -> Points:
-        """The points that give length and decrease: of autoencoders without a ridge those probed.  Collective: no.
+        """Gives the points by which a step's length and its decrease are measured, and their damping.  Collective: no.
 
-        Where a ridge balances the mean slope of all points, that of some may lead uphill.
+        Of an autoencoder without a ridge these are the points probed, else all of the minibatch: where a ridge balances
+        the mean slope of all points, the direction may lead uphill for some of them.
         """
         damping = self.damping.of_length(state.own.damping, state.own.level) + ridge
         if not self.unridged or not (due.measure or due.adapt):
@@ -203,7 +215,11 @@ class Stochastic(TrainingMethod[StochasticState]):
         return Points(probed, {i: seen.few for i, seen in passed.tapes.items()}, passed.probed, ridge, damping)
 
     def _direction(self, passed: Passed, points: Points, due: Due, state: Running) -> Iterable[moving.Run]:
-        """D of each run of this rank's units; all of it where the length of a step is measured.  Collective: yes."""
+        """Gives the direction D of each run of this rank's units, and measures the length of the step if that is due.
+
+        For a length all ranks need all of D.  The length is b / h of `GaussNewton.along`, kept in the state.
+        Collective: yes.
+        """
         with self.clock("z"):
             slopes = self.passes.slopes(passed, points.ridge, state)
         of = (slopes, passed.n, points.damping, state)
@@ -218,9 +234,9 @@ class Stochastic(TrainingMethod[StochasticState]):
         return [(place, D[place]) for place in self.moves.places[self.team.rank]]
 
     def _move(self, direction: Iterable[moving.Run], loss: float, due: Due, state: Running) -> None:
-        """The last step becomes one along the direction, and is taken, but where the damping adapts: `_adapt` does so.
+        """Makes the last step P of the direction and of momentum, and adds it to the weights and they to the average.
 
-        Collective: yes.
+        Where the damping is to be adapted the weights do not move yet: `_adapt` moves them.  Collective: yes.
         """
         own = state.own
         length = tuned.STRIDE * own.length * self.damping.of_loss(loss, own.measured, own.level)
@@ -230,9 +246,9 @@ class Stochastic(TrainingMethod[StochasticState]):
             self.moves.show(state.weights)
 
     def _adapt(self, points: Points, state: Running) -> None:
-        """The weights take the last step; the damping follows the decrease against the predicted one.  Collective: yes.
+        """Moves the weights by the last step, and adapts the damping to the decrease as a share of the predicted one.
 
-        The tapes of the points see the weights, which move behind the model.
+        points: their tapes are those of the weights before the step.  Collective: yes.
         """
         self.moves.show(state.own.step)
         slope, curvature = self.model.along(state.own.step, points, state)
