@@ -149,4 +149,4 @@ class Mac(TrainingMethod[MacState]):
         """E1, and the last layer's ridge and other penalties, per point.  Collective: yes."""
         last = len(self.plan.chain.segments) - 1
         shaping = self.team.from_root(lambda: self.parts.shaping_of(state, [last]))
-        return self.parts.nested(self.parts.weights(state)).error + shaping / self.parts.points.weight
+        return self.parts.nested(self.parts.weights(state)).error + shaping / self.parts.points.total_weight

@@ -511,7 +511,7 @@ def public_docstrings(path: Path) -> Iterator[tuple[str, str]]:
         "parallel/mpi",
         "mac",
         "half_steps/w_step",
-        "half_steps/parts",
+        "half_steps/context",
         "half_steps/method",
         "half_steps/errors",
         "half_steps/ring",
@@ -583,7 +583,7 @@ def test_few_files_name_where_rows_of_points_live() -> None:
     assert files_with(re.compile(r"\.spreads\b")) <= {"plan.estimate", "plan.resolve", "training.trial"}
     assert files_with(re.compile(r"\.by_all\b")) <= {"training.run_directory", "training.checkpoint"}
     assert files_with(re.compile(r"\.own_copies\b")) <= {"plan.estimate", "plan.cost"}
-    assert files_with(re.compile(r"\.subset is\b")) <= {"parallel.points", "half_steps.parts"}
+    assert files_with(re.compile(r"\.subset is\b")) <= {"parallel.points", "half_steps.context"}
 
 
 def test_few_files_know_that_outputs_have_weights() -> None:

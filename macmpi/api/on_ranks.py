@@ -109,7 +109,7 @@ def _folder(points: Points | None) -> Iterator[Path]:
     where = MEMORY if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 2.0 * needed else None
     for place in (MEMORY, Path(tempfile.gettempdir())):  # where there is no space in memory
         remove_abandoned(place)
-    folder, held = _made(where)
+    folder, held = _new_folder(where)
     words = [sys.executable, "-m", "macmpi.api.cleaner", str(os.getpid()), str(folder)]
     cleaner = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True)
     try:
@@ -122,7 +122,7 @@ def _folder(points: Points | None) -> Iterator[Path]:
         cleaner.wait()
 
 
-def _made(where: Path | None) -> tuple[Path, int | None]:
+def _new_folder(where: Path | None) -> tuple[Path, int | None]:
     """A new folder, held, and not one that another fit has removed before it was: `remove_abandoned`."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=where))

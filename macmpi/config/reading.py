@@ -320,15 +320,15 @@ def text_of(name: str, known: dict[str, Path]) -> str:
 
 
 def read_named(given: Path) -> tuple[Path, dict[str, Any]]:
-    """The file that is meant, as of `found`, and its tables, as they are.  Raises UsageError.  Collective: no."""
-    path = found(given)
+    """The file that is meant, as of `path_of`, and its tables, as they are.  Raises UsageError.  Collective: no."""
+    path = path_of(given)
     try:
         return path, read_table(path)
     except UsageError as error:
         raise UsageError(f"{error}{'' if os.path.exists(path) else _meant(given)}") from None
 
 
-def found(given: Path) -> Path:
+def path_of(given: Path) -> Path:
     """The config that is meant: that file, that name with .toml behind it, or a documented config.
 
     Files of the user's go first.  A name that is none of them stays as it is, for who reads it to refuse.

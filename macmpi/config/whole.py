@@ -102,8 +102,9 @@ def dump(config: Config) -> str:
 
 
 def resized(config: Config, units: Sequence[int], widths: Sequence[float] = (), ridges: Sequence[float] = ()) -> Config:
-    """The config with other units in its layers of units, and without the candidates that are larger than these.
+    """Gives the config of a net of other sizes, and drops candidates of a selection that are larger than these.
 
+    units: of each hidden layer; those of layers that are tables stay.
     widths: of model.width; ridges: of penalty.ridge; () where they stay.  Collective: no.
     """
     model, selection = config.model, config.selection

@@ -241,8 +241,8 @@ class ColumnStatistics:
     seen (D,): how many numbers of each column are there.
     sample (n, d): rows that are evenly spaced among all.
     mean: gives the mean over all rows, each as it weighs, of a function of rows (n, d) -> (n, d): (d,).  None stands
-        for the rows themselves.  It is a further pass over the data.
-    mass (D,): the sum of the weights of the rows in which a column's number is there.
+        for the rows themselves; a function costs a further pass over the data.
+    mass (D,): the sum of the weights of the rows in which a column's number is there, 1 where it is in none.
     d is D, but of sequences, whose steps are each a row, the number of columns of a step.
     """
 

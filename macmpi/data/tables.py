@@ -1,4 +1,7 @@
-"""Files of tables, CSV and Parquet, read and written by pyarrow, which is imported where one is."""
+"""Files of tables, CSV and Parquet, read and written by pyarrow, which is imported where one is.
+
+frames.py decides which columns are categories and which are numbers.
+"""
 
 from __future__ import annotations
 

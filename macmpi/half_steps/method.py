@@ -8,8 +8,8 @@ from typing import Any, Generic
 import numpy as np
 
 from macmpi.data.dataset import Dataset
+from macmpi.half_steps.context import HalfStepContext
 from macmpi.half_steps.errors import errors_of
-from macmpi.half_steps.parts import Parts
 from macmpi.half_steps.problems import renew_metric
 from macmpi.half_steps.w_step import fit, solve
 from macmpi.parallel.clock import Clock
@@ -42,9 +42,15 @@ STILL = "its bits are those of the net, or settled at the largest mu"
 
 @dataclass(frozen=True)
 class MethodText:
-    """The console says this of a method: how it trains, which weights it ends with, what ends it before the last
-    iteration; the columns that mean nothing of it; what moves weights, should they come to be no numbers; what may
-    help where a run diverges."""
+    """Texts about a method for the console.
+
+    how: how it trains.
+    end: which weights it ends with.
+    settled: what has happened when it ends before the last iteration.
+    without: columns of the table that mean nothing of it.
+    stepped: what moves its weights, for the message where they are no numbers.
+    remedy: what may help where a run diverges.
+    """
 
     how: str
     end: str = "after postprocessing"
@@ -63,7 +69,7 @@ class TrainingMethod(Generic[RecordT]):
 
     def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
         self.plan, self.data, self.team, self.clock = plan, data, team, clock
-        self.parts = Parts(plan, data, team, clock)
+        self.parts = HalfStepContext(plan, data, team, clock)
 
     @property
     def text(self) -> MethodText:
@@ -148,13 +154,13 @@ class TrainingMethod(Generic[RecordT]):
         return replace(state, weights=state.result.copy(), mu=state.mu_done or state.mu)
 
 
-def step_against(parts: Parts, weights: Array, gradient: Array) -> None:
+def step_against(parts: HalfStepContext, weights: Array, gradient: Array) -> None:
     """Moves flat weights against the gradient of E1 (a sum over points), in place.  Collective: yes.
 
     The step begins at 1/N, N the sum of the points' weights, is halved until E1 falls, and ends at the minimum of the
     parabola through E1, its slope and that value if E1 is lower there.
     """
-    N, shapes = parts.points.weight, parts.plan.chain.block_shapes
+    N, shapes = parts.points.total_weight, parts.plan.chain.block_shapes
     start, slope = weights.copy(), parts.team.from_root(lambda: -float(gradient @ gradient) / N)
 
     def error_at(step: float) -> float:
@@ -172,7 +178,7 @@ def step_against(parts: Parts, weights: Array, gradient: Array) -> None:
 # --- random weights ---------------------------------------------------------------------------------------------------
 
 
-def random_start(parts: Parts, range_: float, seed: int) -> Array:
+def random_start(parts: HalfStepContext, range_: float, seed: int) -> Array:
     """`random_weights` as rank 0 draws them, for processors round orthogonal matrices in different ways.
 
     Collective: yes.

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from macmpi.half_steps.parts import Inputs, Parts
+from macmpi.half_steps.context import HalfStepContext, Inputs
 from macmpi.nets.chain import with_data
 from macmpi.nets.design import at, total_of
 from macmpi.nets.losses import Metric, Squared, metric, times
@@ -40,7 +40,7 @@ class ZInputs:
     features: the inputs of the first segment's regression.
     """
 
-    parts: Parts
+    parts: HalfStepContext
     weights: tuple[Array, ...]
     Z: Array
     multipliers: Array
@@ -48,13 +48,13 @@ class ZInputs:
     features: Rows
 
 
-def prepare_z(parts: Parts, state: State[MacState]) -> ZInputs:
+def prepare_z(parts: HalfStepContext, state: State[MacState]) -> ZInputs:
     """Prepares a Z-step, with the metric of its mu.  Collective: yes."""
     renew_metric(parts, state)
     return z_inputs(parts, state)
 
 
-def z_inputs(parts: Parts, state: State[MacState]) -> ZInputs:
+def z_inputs(parts: HalfStepContext, state: State[MacState]) -> ZInputs:
     """Collects what the Z-problems of the present state are made of.  Collective: yes."""
     weights, forms = parts.weights(state), metrics(parts.plan, state)
     return ZInputs(parts, weights, state.Z, state.own.multipliers, forms, parts.first(state).features)
@@ -110,7 +110,7 @@ def shift(plan: Plan, forms: tuple[Metric, ...], multipliers: Array) -> Array:
     return np.hstack([times(multipliers[:, columns], form.inverse) for columns, form in sites])
 
 
-def renew_metric(parts: Parts, state: State[MacState]) -> None:
+def renew_metric(parts: HalfStepContext, state: State[MacState]) -> None:
     """Computes the metrics M_k of the sites again where mu has changed since they were made; else does nothing.
 
     "variance": M_k is diagonal, 1 / variance of each coordinate, where no variance counts as less than FLOOR times the
@@ -136,13 +136,13 @@ def _variance(points: Points, weights: Array | None, z: Array) -> Array:
 
     def sums(of: Callable[[slice], Array]) -> Array:
         (found,) = points.over(lambda rows: (total_of(of(rows), at(weights, rows)),))
-        return found / points.weight
+        return found / points.total_weight
 
     mean = sums(lambda rows: z[rows])
     return sums(lambda rows: np.square(z[rows] - mean))
 
 
-def _curvatures(parts: Parts, weights: list[Array], sites: list[Array]) -> list[Array]:
+def _curvatures(parts: HalfStepContext, weights: list[Array], sites: list[Array]) -> list[Array]:
     """M_k = E[J_{k+1}^T M_{k+1} J_{k+1}] of each site, damped, from the loss's mean curvature on.  Collective: yes.
 
     weights: float64.  sites: the coordinates of each site.
@@ -183,7 +183,7 @@ class WInputs:
     at_hand: of segments that are fitted to the points at hand, the inputs at these.
     """
 
-    parts: Parts
+    parts: HalfStepContext
     state: State[MacState]
     metrics: tuple[Metric, ...]
     coordinates: Rows
@@ -191,7 +191,7 @@ class WInputs:
     at_hand: dict[int, Inputs] = field(default_factory=dict)
 
 
-def prepare_w(parts: Parts, work: WorkList, state: State[MacState]) -> WInputs:
+def prepare_w(parts: HalfStepContext, work: WorkList, state: State[MacState]) -> WInputs:
     """Prepares the regressions of a work list: features by points, then Allgatherv.  Collective: yes."""
     forms, Z = measured(parts, state) if work.jobs else ((), state.Z)
     first = parts.first(state) if 0 in work.features else None
@@ -223,7 +223,7 @@ def _at_hand(given: WInputs, k: int) -> Inputs:
     return Inputs(features, design, rounded, gather(T), weights)
 
 
-def measured(parts: Parts, state: State[MacState]) -> tuple[tuple[Metric, ...], Rows]:
+def measured(parts: HalfStepContext, state: State[MacState]) -> tuple[tuple[Metric, ...], Rows]:
     """Gives mu M_k of each site, and z_k - u_k of all sites (n, sum H): z where there are no multipliers.
 
     Collective: no.
@@ -299,7 +299,7 @@ def w_problem(given: WInputs, job: Job, factor: Any = None) -> WProblem:
     alike: dict[str, Any] = {
         "key": (plan.seed, state.iteration, k),
         "factor": factor,
-        "points": P * parts.points.weight,
+        "points": P * parts.points.total_weight,
         "shared_matrix": ALONE if few else parts.points.shared_matrix,
         "point_weights": by_row(weights, P * len(inputs.features)),
     }

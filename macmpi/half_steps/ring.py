@@ -56,7 +56,7 @@ def travel(given: WInputs, jobs: Sequence[Job]) -> None:
         if leg + 1 < ring.legs:
             team.shift_to_next(submodels.flat, submodels.parts(leg))
     with np.errstate(over="ignore", invalid="ignore"):
-        found = submodels.found()
+        found = submodels.weights()
     team.gather_parts(found, [[jobs[j].place for j in own] for own in ring.at_home()])
     _keep_better(given, jobs, found)
 
@@ -200,10 +200,10 @@ class Submodels:
     def __init__(self, given: WInputs, ring: Ring, rank: int) -> None:
         plan, state = given.parts.plan, given.state
         self._plan, self._state, self._ring, self._rank = plan, state, ring, rank
-        self._trained: dict[int, Travelling] = {}
+        self._travelling: dict[int, Travelling] = {}
         for k in sorted({job.segment for job in ring.jobs}):
             dense = plan.resolved.regressions[k].by_unit and plan.chain.views[k].dense
-            self._trained[k] = Dense(k, given, plan.work.train.tiles_of(rank)) if dense else Travelling(k, given)
+            self._travelling[k] = Dense(k, given, plan.work.train.tiles_of(rank)) if dense else Travelling(k, given)
         self.flat = np.zeros(2 * plan.offsets.weights[-1])
         self._phi, self._velocity = self.flat.reshape(2, -1)
         for job in self._at_home():
@@ -220,7 +220,7 @@ class Submodels:
 
     def _whitening(self, job: Job) -> UnitWhitening:
         """Turns the weights of a job into phi."""
-        return self._trained[job.segment].problem(job)[1]
+        return self._travelling[job.segment].problem(job)[1]
 
     def parts(self, leg: int) -> dict[int, list[slice]]:
         """The places in `flat` of the jobs that this rank has in a leg, and those of the jobs of the rank before it.
@@ -245,14 +245,14 @@ class Submodels:
         for (number, k), group in groupby(coming, key=lambda found: found[:2]):
             key = (self._state.iteration, block, number)
             order = rows.start + stream(self._plan.seed, "ring", *key).permutation(len(rows))
-            trained, gradient_of = self._trained[k], self._trained[k].at(order)
-            rate = min(solver.rate, trained.fastest(len(rows) / len(batches), solver.momentum))
+            travelling, gradient_of = self._travelling[k], self._travelling[k].at(order)
+            rate = min(solver.rate, travelling.fastest(len(rows) / len(batches), solver.momentum))
             for job in (ring.jobs[j] for *_, j in group):
                 phi, velocity = (own[job.place].reshape(self._rows(job), -1) for own in (self._phi, self._velocity))
                 after = solver.steps(phi, velocity, batches, gradient_of(job), rate)
                 self._phi[job.place], self._velocity[job.place] = (found.ravel() for found in after)
 
-    def found(self) -> Array:
+    def weights(self) -> Array:
         """All weights (P,), flat: of the jobs at home on this rank as they are after the last leg, else the state's.
 
         Collective: no.

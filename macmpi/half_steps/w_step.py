@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Any, cast
 
 from macmpi import many
-from macmpi.half_steps.parts import Parts
+from macmpi.half_steps.context import HalfStepContext
 from macmpi.half_steps.problems import WInputs, layer_gram, measured, prepare_w, targets, w_problem
 from macmpi.half_steps.ring import travel
 from macmpi.nets.design import at, total_of
@@ -37,7 +37,7 @@ def words(plan: Plan) -> str:
     return f"W-step of the segments: {', '.join(f'{name} ({count})' for name, count in names)}{ring}"
 
 
-def fit(parts: Parts, segments: Sequence[int], state: State[MacState]) -> None:
+def fit(parts: HalfStepContext, segments: Sequence[int], state: State[MacState]) -> None:
     """Does the W-step of some segments: trainers' layers and regressions, without over-relaxation.  Collective: yes.
 
     segments: their numbers.
@@ -50,7 +50,7 @@ def fit(parts: Parts, segments: Sequence[int], state: State[MacState]) -> None:
     solve(parts, work.trailing(segments), state)
 
 
-def solve(parts: Parts, work: WorkList, state: State[MacState], plain: bool = False) -> None:
+def solve(parts: HalfStepContext, work: WorkList, state: State[MacState], plain: bool = False) -> None:
     """Carries out a work list: layers by their trainers, or regressions and the Grams that it makes again.
 
     plain: nothing is over-relaxed.  Collective: yes.
@@ -153,7 +153,9 @@ class Solving:
         exchanged(state.own.grams if exchange.what == "grams" else state.weights, exchange, self.given.parts.team)
 
 
-def keep_better(parts: Parts, before: Array, state: State[MacState], segments: Sequence[int] | None = None) -> None:
+def keep_better(
+    parts: HalfStepContext, before: Array, state: State[MacState], segments: Sequence[int] | None = None
+) -> None:
     """Puts the weights `before` back into each segment whose own error has risen since.
 
     segments: their numbers; None: those with a quantiser.  Collective: yes.
@@ -167,7 +169,7 @@ def keep_better(parts: Parts, before: Array, state: State[MacState], segments: S
                 state.weights[plan.offsets.block(b)] = before[plan.offsets.block(b)]
 
 
-def _segment_error(parts: Parts, k: int, flat: Array, state: State[MacState]) -> float:
+def _segment_error(parts: HalfStepContext, k: int, flat: Array, state: State[MacState]) -> float:
     """1/2 sum w r^T M_k r over all points, r = t - f_k, with flat weights; of the last segment the loss.
 
     Collective: yes.

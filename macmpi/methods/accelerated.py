@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from macmpi.half_steps.parts import NetErrors
+from macmpi.half_steps.context import NetErrors
 from macmpi.half_steps.w_step import fit
 from macmpi.mac import Mac
 from macmpi.solvers.descent import least_in_plane

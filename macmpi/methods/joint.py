@@ -219,7 +219,7 @@ class System:
     def _solved(self, damping: float, curved: bool) -> tuple[Array, float, bool]:
         """dW by CG, minus the slope along it, and whether it met a direction without curvature.  Collective: yes."""
         from_rank0, b, state = self.joint.parts.shared_matrix.from_rank0, self.slope, self.state
-        added = damping * self.joint.parts.points.weight
+        added = damping * self.joint.parts.points.total_weight
         size = float(np.finfo(state.weights.dtype).eps) ** 0.5 * (1.0 + float(np.abs(state.weights).max()))
         least = np.inf
 

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from macmpi.data.dataset import Dataset
-from macmpi.half_steps.parts import Parts
+from macmpi.half_steps.context import HalfStepContext
 from macmpi.half_steps.problems import WInputs, prepare_w, unit_targets
 from macmpi.half_steps.w_step import Solving, carry_out, fit
 from macmpi.mac import Mac
@@ -135,9 +135,9 @@ class Comparing(Solving):
         """
         k, own = job.segment, self.candidates[job.segment]
         held = [self.degrees(k, ridge) for ridge in self.ridges[k]] if own.ridges else []
-        self.found(job)[:] = np.concatenate([self.objectives(job), *held])
+        self.entries(job)[:] = np.concatenate([self.objectives(job), *held])
 
-    def found(self, job: Job) -> Array:
+    def entries(self, job: Job) -> Array:
         """Objectives of what is and of its segment's candidates, then degrees, once exchanged.  Collective: no."""
         return self._table[self._numbers[job.place.start], : self._columns(job.segment)]
 
@@ -287,7 +287,7 @@ class Selection(Mac):
         state.own.widths, state.own.ridges = (np.array(v) for v in self._asked(chosen)[1:])
         if chosen[:2] != present[:2]:
             state.history.forget()
-        self.plan, self.parts = plan, Parts(plan, self.data, self.team, self.clock)
+        self.plan, self.parts = plan, HalfStepContext(plan, self.data, self.team, self.clock)
         if 0 in kept or not plan.chain.segments[0].leading:
             super().begin(state)
 
@@ -365,11 +365,11 @@ class Selection(Mac):
             jobs = sorted((j for j in work.jobs if j.segment == k), key=lambda job: job.place.start)
             shape = len(ridges[k]), len(c.counts)
             count = 1 + shape[0] * shape[1]
-            total = sum((trial.found(job)[:count] for job in jobs), np.zeros(count))
+            total = sum((trial.entries(job)[:count] for job in jobs), np.zeros(count))
             total *= self.plan.penalty_weight(k, mu)
             degrees = np.broadcast_to(c.counts.astype(float), shape)
             if c.ridges:
-                degrees = trial.found(jobs[0])[count:].reshape(shape)
+                degrees = trial.entries(jobs[0])[count:].reshape(shape)
             costs = np.stack([c.cost(c.counts, d if c.ridges else None) for d in degrees])
             found[k] = float(total[0]), total[1:].reshape(shape) + costs, degrees
         return found

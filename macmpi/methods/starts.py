@@ -232,7 +232,7 @@ def greedy(method: Method) -> Array:
         inputs = Dataset(A, A, A_val, A_val, data.scaling_x, data.scaling_x, "")
         inputs = replace(inputs, weights=data.weights, weights_val=data.weights_val)
         layer = Mac(method.plan.of_layer(k, before, A.shape[1], GREEDY), inputs, team, method.parts.clock)
-        encoding, decoding = layer.parts.weights(_trained(layer, keys))
+        encoding, decoding = layer.parts.weights(_train_layer(layer, keys))
         weights[k][:] = encoding
         if both:
             weights[K - k][:] = decoding
@@ -241,7 +241,7 @@ def greedy(method: Method) -> Array:
     return flat
 
 
-def _trained(layer: Mac, keys: Start) -> State[Any]:
+def _train_layer(layer: Mac, keys: Start) -> State[Any]:
     """Trains an autoencoder of one layer by GREEDY iterations of MAC from random weights; gives its state.
 
     Collective: yes.

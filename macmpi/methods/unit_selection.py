@@ -122,7 +122,10 @@ def prefixes(of: Moments, order: Array, sizes: Sequence[int]) -> list[Kept]:
 
 @dataclass
 class Net:
-    """A net of its own sizes: its Method, its State, and E1 + C per point after 0, 1, ... more iterations."""
+    """A net of its own sizes while it is compared: its method and its State.
+
+    values: E1 + C per point after 0, 1, ... further iterations.
+    """
 
     method: Mac
     state: State[MacState]
@@ -135,7 +138,12 @@ class Net:
 
 
 class Candidate(NamedTuple):
-    """Some units of a layer, the weights of the next one, and E1 + C per point; saved: of C."""
+    """A layer with some of its units alone.
+
+    kept: these units, and the best weights of the next layer for them.
+    value: E1 + C per point.
+    saved: the fall of C per point.
+    """
 
     place: Place
     kept: Kept
@@ -156,14 +164,14 @@ class UnitSelection(Mac):
         self.begun, self.places, self.keys = plan.begun, places(plan.begun.resolved), plan.begun.resolved.selection
         self.price = CRITERIA[self.keys.criterion](plan.n_train) * self.keys.epsilons(1)[0]
         self.changed: bool | None = None
-        self.trained = 0
+        self.rival_iterations = 0
 
     def notes(self, state: State[Any]) -> dict[str, Any]:
-        """For the record: C per point, the sizes, what a selection did, and iterations of its nets.  Collective: no."""
+        """Gives C per point, the sizes, and what a selection did, for the record.  Collective: no."""
         said = {"cost": self._cost(self.plan), "units": list(self.plan.resolved.units)}
         if self.changed is None:
             return said
-        return said | {"phase": "selection", "changed": self.changed, "trained": self.trained}
+        return said | {"phase": "selection", "changed": self.changed, "trained": self.rival_iterations}
 
     def _cost(self, plan: Plan) -> float:
         """C per point.  Collective: no."""
@@ -171,7 +179,7 @@ class UnitSelection(Mac):
 
     def sweep(self, state: State[Any], pause: Pause = never) -> bool:
         """One iteration; `changed` then says whether it changed the architecture.  Collective: yes."""
-        self.changed, self.trained = None, 0
+        self.changed, self.rival_iterations = None, 0
         if not super().sweep(state, pause):
             return False
         times, rest = divmod(state.iteration, self.keys.every)
@@ -206,16 +214,16 @@ class UnitSelection(Mac):
         best.values = [now]
         kept = best
         for candidate in candidates[first:]:
-            rival, saves = self._made(candidate, net), candidate.saved - saved
+            rival, saves = self._net_of(candidate, net), candidate.saved - saved
             if not self._beats(rival, best, saves):
                 break
             best, saved = rival, candidate.saved
         return net if best is kept or best.values[-1] >= now else best
 
     def _beats(self, rival: Net, best: Net, saves: float) -> bool:
-        """Trains both for as long as the rival is behind and coming closer fast; whether it has a lower E1 + C then.
+        """Trains both nets while the rival comes closer fast; tells whether it has, or soon will, the lower E1 + C.
 
-        saves: of C, against the best.  Collective: yes.
+        saves: what the rival saves of C, against the best.  Collective: yes.
         """
         gap = rival.values[0] - best.values[0]
         if gap + saves > HOPELESS * saves:
@@ -227,7 +235,7 @@ class UnitSelection(Mac):
                 if len(net.values) == i:
                     net.method.sweep(net.state)
                     net.values.append(self._value(net.method, net.state))
-                    self.trained += 1
+                    self.rival_iterations += 1
             before, gap = gap, rival.values[i] - min(best.values[: i + 1])
             if gap < before and gap <= CLOSE * saves:
                 return True
@@ -284,7 +292,7 @@ class UnitSelection(Mac):
         (found,) = parts.errors(lambda rows: [after.forward(weights, A[rows][:, kept.inputs])], 1)
         return self.team.from_root(lambda: found.error)
 
-    def _made(self, candidate: Candidate, net: Net) -> Net:
+    def _net_of(self, candidate: Candidate, net: Net) -> Net:
         """The net of a candidate.  Collective: yes."""
         place, kept, blocks = candidate.place, candidate.kept, net.weights
         blocks[place.block : place.block + 2] = [blocks[place.block][kept.inputs], kept.weights]

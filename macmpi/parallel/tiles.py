@@ -309,7 +309,10 @@ def assign_in_order(costs: Sequence[float], ranks: int) -> tuple[tuple[int, ...]
 
 
 def _relieve(owned: list[list[int]], costs: Sequence[float]) -> bool:
-    """Takes from the busiest rank what one exchange of jobs, or of a job for none, best can; whether it could."""
+    """Exchanges a job of the busiest rank for another's, or gives it away, as lowers the load most; else False.
+
+    owned: the jobs of each rank, changed in place.
+    """
     loads = [sum(costs[j] for j in jobs) for jobs in owned]
     busiest = max(range(len(owned)), key=lambda r: (loads[r], -r))
     best, least = None, loads[busiest] * (1.0 - EVEN)

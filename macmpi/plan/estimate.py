@@ -213,7 +213,7 @@ def _kept(plan: Plan, job: Job) -> int:
 
 
 def _columns(plan: Plan, job: Job) -> int:
-    """Counts the columns over its points that a rank keeps while it does a job; none that it makes again."""
+    """Counts the numbers a point that a rank keeps while it does a job; 0 where it computes them again."""
     exact = plan.resolved.regressions[job.segment].solver.exact
     if (exact or plan.resolved.travels(job.segment)) and not plan.placement.keeps(0, 0):
         return 0

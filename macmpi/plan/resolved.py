@@ -29,13 +29,16 @@ from macmpi.solvers.w_problem import FREE, Restraint
 
 @dataclass(frozen=True)
 class Progress:
-    """Rank 0 knows this after an iteration.
+    """The numbers by which rank 0 decides after an iteration.
 
-    before, now: the validation error before and after it; move: mean squared mu M_k (z_k - f_k) now, by how much the
-    multipliers would move; lacking: what they would then lack, as a share of those of the net; reference: the move, or
-    where gradients decide the lack, when they moved last (inf: not yet); best: the iteration of the least
-    validation error; fell: that of its last noticeable fall; gradient: ||grad E_Q|| per point; multipliers: their norm
-    per point at the start; constraint: mean squared z_k - f_k(z_{k-1}).
+    before, now: the validation error before and after it.
+    move: mean squared mu M_k (z_k - f_k) now, by which the multipliers would move.
+    reference: the move, or where gradients decide the lack, when the multipliers moved last (inf: not yet).
+    best: the iteration of the least validation error; fell: of its last noticeable fall.
+    gradient: ||grad E_Q|| per point.
+    multipliers: their norm per point at the start.
+    lacking: what they would lack after a move, as a share of those of the net.
+    constraint: mean squared z_k - f_k(z_{k-1}).
     """
 
     iteration: int
@@ -54,7 +57,12 @@ class Progress:
 
 @dataclass(frozen=True)
 class Decision:
-    """Rank 0 decides after an iteration on the next mu, why to stop (None: go on), and whether multipliers move."""
+    """The decision after an iteration.
+
+    mu: the next one.
+    stop: why the run ends; None: it goes on.
+    multipliers: they move.
+    """
 
     mu: float
     stop: str | None

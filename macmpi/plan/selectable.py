@@ -55,7 +55,7 @@ def widths_of(of: Resolved, layer: int) -> tuple[float, ...]:
     return tuple(sorted({*tried, of.config.model.of_layer("width", layer)}))
 
 
-def fits_ridges(of: Resolved) -> dict[int, int]:
+def ridge_segments(of: Resolved) -> dict[int, int]:
     """The segments whose ridge can be selected, dense layers fitted in closed form, and the parameter block of each."""
     return {
         k: of.chain.segments[k].regressed[0]
@@ -69,7 +69,7 @@ def ridges_of(of: Resolved) -> dict[int, tuple[float, ...]]:
     layers = of.shaping.layers
     tried = dict(zip(layers, each(of.selection.ridges, len(layers)), strict=True))
     starts = dict(zip(layers, of.shaping.ridges, strict=True))
-    return {k: tuple(sorted({*tried[b], starts[b]})) for k, b in fits_ridges(of).items() if tried[b]}
+    return {k: tuple(sorted({*tried[b], starts[b]})) for k, b in ridge_segments(of).items() if tried[b]}
 
 
 class Candidates(NamedTuple):
@@ -214,7 +214,7 @@ def _check_lists(of: Resolved) -> None:
 
 
 def _check_ridges(of: Resolved) -> None:
-    layers, able = of.shaping.layers, set(fits_ridges(of).values())
+    layers, able = of.shaping.layers, set(ridge_segments(of).values())
     if not able:
         raise UsageError(
             "selection.ridges compares ridges of dense layers that are fitted in closed form, and there is none; use "

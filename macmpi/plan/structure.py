@@ -40,7 +40,7 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
         )
     if not nested:
         for k, segment in enumerate(chain.segments, start=1):
-            _check_trained(config, k, segment)
+            _check_trainable(config, k, segment)
     inner = any("jacobian" in m.capabilities for m in with_centres)
     of_a_code = start in ("elastic_embedding", "file") or (inner and start in ("pca", "itq"))
     if of_a_code and len(chain.sites) != 1 and (chain.sites or start not in ("pca", "itq")):
@@ -84,7 +84,7 @@ def _check_centres(map_: Map, name: str, n_train: int) -> None:
         )
 
 
-def _check_trained(config: Config, k: int, segment: Segment) -> None:
+def _check_trainable(config: Config, k: int, segment: Segment) -> None:
     free = [
         m for m, b in zip(segment.maps, segment.blocks, strict=True) if b is not None and b not in segment.regressed
     ]

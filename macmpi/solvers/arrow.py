@@ -78,7 +78,7 @@ class Arrow:
 
     def coordinates(self, changes: Blocks | None = None) -> Array:
         """dz (n, sum H) at which the model is least for a change of the weights, None for no change."""
-        terms, own = self._made(changes)
+        terms, own = self._by_weights(changes)
         made = self._outputs(terms, own)
         for term, c in zip(terms, self.model.feasible, strict=True):
             term += c
@@ -94,7 +94,7 @@ class Arrow:
         share: of dW and of its coordinates by which the difference quotient of that curvature moves.
         Cost: 4 passes, with the curvature 10.
         """
-        terms, own = self._made(changes)
+        terms, own = self._by_weights(changes)
         v = self.solved(self._outputs(terms, own))
         if share == 0.0:
             return self._pull(weighed(v, self.weights), out)
@@ -144,7 +144,7 @@ class Arrow:
             found.append((tape.weight_vjp(p), by_z))
         return found
 
-    def _made(self, changes: Blocks | None) -> tuple[list[Array], Array]:
+    def _by_weights(self, changes: Blocks | None) -> tuple[list[Array], Array]:
         """D_k dW of each site, and B D_{K+1} dW."""
         made = [tape.weight_jvp(changes) if changes and tape.blocks else np.zeros_like(tape.F) for tape in self.tapes]
         return made[:-1], self.root.times(made[-1])

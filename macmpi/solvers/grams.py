@@ -127,7 +127,7 @@ class Subsystems:
 
     def __init__(self, system: System, gram: LayerGram) -> None:
         self._system, self._gram, self._size = system, gram, 0
-        self._made: dict[bytes, tuple[Array, Any]] = {}
+        self._kept: dict[bytes, tuple[Array, Any]] = {}
 
     def units(self, marks: Array) -> list[Alike]:
         """Units by equal marks of what they read.  Cost: d^3 / 3 flops for d inputs that no unit before has read."""
@@ -139,12 +139,12 @@ class Subsystems:
 
     def _of(self, columns: Array) -> tuple[Array, Any]:
         """G of these columns, in their order, from the diagonal on at least, and its factor.  Collective: no."""
-        found = self._made.get(columns.tobytes())
+        found = self._kept.get(columns.tobytes())
         if found is None:
             G = self._gram.G[columns[:, None], columns]
             found = G, self._system.factor(replace(self._gram, G=G))
             if self._size + 2 * G.size <= KEPT:
-                self._made[columns.tobytes()] = found
+                self._kept[columns.tobytes()] = found
                 self._size += 2 * G.size
         return found
 

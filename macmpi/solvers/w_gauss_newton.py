@@ -148,10 +148,11 @@ class GaussNewtonW(WSolver):
 
 
 class Fit:
-    """Arrays that stay with the points between rounds, each (N, w); all else is made of these again in each round.
+    """The arrays (N, w) that a fit of units keeps between its rounds; all else is computed again in each round.
 
-    a: pre-activations; in the precision of directions direction: [A, 1] P^T; along: [A, 1] step^T, in one array where
-    there is only one direction, which until that is known holds the curvature.
+    a: pre-activations.
+    direction: [A, 1] P^T of the CG direction P; along: [A, 1] step^T, both in the precision of directions.
+    Where CG takes one direction alone both are one array, which holds the curvature until the direction is known.
     """
 
     def __init__(self, problem: UnitProblem, one_direction: bool) -> None:
@@ -169,7 +170,7 @@ class Fit:
         return column_dots(self.problem.weigh(r, rows), r)
 
     def _curved(self, rows: slice) -> tuple[Array, Array, Array]:
-        """s of some points, and times their weights s' and s'^2, in the precision of directions."""
+        """Gives s of some points, and s' and s'^2 times the points' weights, in the precision of directions."""
         a = self.a[rows]
         s = self.function.value(a, np.empty_like(a))
         slope = self.function.slope(a, s, np.empty_like(s)).astype(self.dtype, copy=False)

@@ -60,7 +60,12 @@ FREE = Restraint()
 
 
 class RestrainedBlock(NamedTuple):
-    """A block of weights, marks of those that ridge and restraint hold for, its restraint, and where weights exist."""
+    """A block of weights with what restrains it.
+
+    penalised: marks the weights that ridge and restraint hold for.
+    restraint: of these.
+    exists: marks the weights that exist; None: all do.
+    """
 
     penalised: Array
     restraint: Restraint
@@ -76,7 +81,7 @@ class RestrainedBlock(NamedTuple):
 
 
 def together(joins: bool, values: Array, by: Callable[[Array], Any] = np.sum) -> Array:
-    """The values of rows; where a restraint joins these, what they are together for each of them."""
+    """Gives the values (w,) of rows; where a restraint joins the rows, by(values) for each of them."""
     return np.full(len(values), by(values)) if joins else values
 
 

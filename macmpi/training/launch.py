@@ -35,13 +35,13 @@ def launch_training(request: Request, source: Source, plan: Plan, team: Team) ->
     def judged() -> None:
         if directory is not None:
             directory.judge(request, of)
-        if directory is None or directory.found is None:  # of data that a run goes on with it has been said
+        if directory is None or directory.checkpoint is None:  # of data that a run goes on with it has been said
             source.warn()
 
     with nullcontext() if directory is None else directory.lock:
         on_root(team, judged)
         if directory is not None:
-            keeper.check(directory.path, lambda: directory.found and directory.found[0], team)
+            keeper.check(directory.path, lambda: directory.checkpoint and directory.checkpoint[0], team)
         data = loaded(plan, source, team)
 
         def begun() -> tuple[Origin, dict[str, Any]]:
@@ -51,9 +51,9 @@ def launch_training(request: Request, source: Source, plan: Plan, team: Team) ->
 
         origin, facts = on_root(team, begun) or (Origin(), {})
         team.from_root(lambda: name_unread(of))
-        state = keeper.handed_out(None if directory is None else directory.found, team)
+        state = keeper.handed_out(None if directory is None else directory.checkpoint, team)
         if directory is not None:
-            directory.found = None
+            directory.checkpoint = None
         if state is not None and (selected := state.own.architecture).units:
             plan = plan.resized(*selected)
         return train(TrainingJob(request, directory, state, origin, facts), plan, data, team)
@@ -98,8 +98,8 @@ def prepare(
                 "name another --output"
             )
         raise Done(f"{directory.path} is finished {directory.finished}")
-    origin = origin_of(plan, data, request.start) if directory.found is None else Origin()
-    changed = directory.compare(facts) if directory.found else ""
+    origin = origin_of(plan, data, request.start) if directory.checkpoint is None else Origin()
+    changed = directory.compare(facts) if directory.checkpoint else ""
     directory.create(plan.resolved, facts)
     if unlike := changed or mixture(facts["kernels"]):
         warn(unlike)

@@ -46,7 +46,7 @@ class RunDirectory:
     """One run's folder, and what it holds for the run that is asked for.  Collective: no (rank 0), but for `save`.
 
     run: the id of the run; start_sha256: of the scaling of the points, where the run began with a model, which has a
-    say in it.  Once it is judged: again: it holds a run; removed: what --overwrite removes of that; found: the
+    say in it.  Once it is judged: again: it holds a run; removed: what --overwrite removes of that; checkpoint: the
     checkpoint to go on from; labels: config and sums of the data of the run; finished: says why nothing is left to do.
     """
 
@@ -61,7 +61,7 @@ class RunDirectory:
         self.run, self.start_sha256 = files.new_id(), ""
         self.again, self.finished = False, ""
         self.removed: list[Path] = []
-        self.found: Found = None
+        self.checkpoint: Found = None
         self.labels: dict[str, Any] = {}
         self._signs: Any = None
 
@@ -115,7 +115,7 @@ class RunDirectory:
         if has_model:
             with suppress(UsageError):  # it is not whole
                 end = model_file.load(self.model).attributes
-        self.found, self.labels = found, labels
+        self.checkpoint, self.labels = found, labels
         self.finished = _finished(None if found is None else found[1], end, of)
         if found is None and has_model and not self.finished:
             raise UsageError(f"{folder} holds a model, but no checkpoint from which its run could go on: {REPLACE}")
@@ -124,8 +124,8 @@ class RunDirectory:
         said = f"the run begins{' again' if self.again else ''}"
         if self.finished:
             said = f"is finished {self.finished}"
-        elif self.found is not None:
-            said = f"the run goes on after iteration {self.found[1].iteration}"
+        elif self.checkpoint is not None:
+            said = f"the run goes on after iteration {self.checkpoint[1].iteration}"
         return f"{self.path}: {said}"
 
     def _unwritten(self, error: OSError) -> UsageError:

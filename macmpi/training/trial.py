@@ -214,7 +214,7 @@ def bytes_of_node(plan: Plan, nodes: int) -> float:
 def _remedy(plan: Plan, config: Config, sizes: Sizes, nodes: int, memory: float) -> str:
     """Says what would fit: the same ranks on more nodes, more ranks, another way to hold the data."""
 
-    def fits(config: Config, ranks: int, nodes: int) -> bool:
+    def is_enough(config: Config, ranks: int, nodes: int) -> bool:
         try:
             return bytes_of_node(_plan(config, sizes, ranks), nodes) <= memory
         except UsageError:
@@ -224,10 +224,10 @@ def _remedy(plan: Plan, config: Config, sizes: Sizes, nodes: int, memory: float)
     if (most := int((memory - bytes_of_node(plan, P) + each) // each)) >= 1:
         ways.append(f"more nodes (at least {-(-P // most):,} for {many(P, 'rank')})")
     more = range(1, (MOST_RANKS // P).bit_length()) if plan.placement.spreads and most < 1 else ()
-    if found := next((P << i for i in more if fits(config, P << i, P << i)), None):
+    if found := next((P << i for i in more if is_enough(config, P << i, P << i)), None):
         ways.append(f"more ranks and nodes ({found:,} are enough, a rank a node)")
     for data in plan.placement.others:
         other = replace(config, parallel=replace(config.parallel, data=data))  # type: ignore[arg-type]
-        if fits(other, P, nodes):
+        if is_enough(other, P, nodes):
             ways.append(f'parallel.data = "{data}"')
     return ", or ".join(ways) or "fewer hidden units, or fewer points"

@@ -109,7 +109,7 @@ def test_half_steps_errors_and_grams_are_those_of_copies(name: str) -> None:
     two.own.metric, two.own.metric_mu = one.own.metric.copy(), one.own.metric_mu
     assert_same_errors(ours.evaluate(one), theirs.evaluate(two))
     assert_near(one.own.grams, two.own.grams)
-    assert ours.parts.points.weight == theirs.plan.n_train
+    assert ours.parts.points.total_weight == theirs.plan.n_train
     for _ in range(2):
         ours.z_step(one)
         theirs.z_step(two)

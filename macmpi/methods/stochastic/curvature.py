@@ -1,6 +1,7 @@
 """The curvature that a stochastic run has gathered: of each layer Grams running on, and what is made of G and M.
 
-Sums over points go up a tree of parts; what is made of a G or an M is assigned to ranks one by one.
+Sums over points go up a tree of parts; what is made of a G or an M is assigned to ranks one by one.  The damping that
+is given here is adapted by schedule.py (`Damping`).
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Stochastic(TrainingMethod[StochasticState]):
         slope = team.from_root(lambda: opening.share(plan.chain) * opening.slope(plan.chain))
         self.damping = Damping(classes, slope, keys.damping, data.autoencoder, batch, forms.dense_autoencoder)
         self.schedule = Schedule(self.minibatches, keys.averaging, forms.dense_autoencoder)
-        heavy = None if data.weights is None else data.weights * (plan.n_train / self.parts.points.weight)
+        heavy = None if data.weights is None else data.weights * (plan.n_train / self.parts.points.total_weight)
         self.passes = MinibatchPass(data, self.curvature, gradients, heavy)
         self.unridged = data.autoencoder and not self.ridge.at(0)  # an autoencoder that no ridge holds back
 

@@ -17,7 +17,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from macmpi.half_steps.parts import Parts
+from macmpi.half_steps.context import HalfStepContext
 from macmpi.methods.stochastic.curvature import RunningCurvature
 from macmpi.methods.stochastic.layers import Gradient
 from macmpi.methods.stochastic.schedule import Running
@@ -181,7 +181,7 @@ def take_back(moves: Moves, state: Running) -> None:
     _with_more_damping(state, 2.0 * state.own.level)
 
 
-def is_lost(parts: Parts, state: Running) -> bool:
+def is_lost(parts: HalfStepContext, state: Running) -> bool:
     """Tells whether the weights have become worse than the best ones, by the errors of validation and of training.
 
     A few validation points may be far off by chance, so where their error is above LOST times the best, those of the

@@ -1,4 +1,4 @@
-"""The parts that the half steps, starts, errors and postprocessing of a method are made of."""
+"""The context of half steps, starts, errors and postprocessing: plan, data and ranks, and sums over points on them."""
 
 from __future__ import annotations
 
@@ -53,11 +53,14 @@ class Inputs:
     weights: Array | None = None
 
 
-class Parts:
-    """A plan, its data and ranks.  Collective: where a method says so.
+class HalfStepContext:
+    """A plan, its data and the ranks that share them: all that a half step works on besides the State.
 
-    points: sums over the training points, and their weight together; shared_matrix: work that all ranks share.
-    first_factors: by its ridge, what has been made of the Gram of the first segment, whose inputs stay.
+    points: the training points, with sums over them and the sum of their weights.
+    over_points: sums over all points (`Points.over`).
+    shared_matrix: how all ranks share work on one matrix.
+    first_factors: by ridge, the factors of the first segment's Gram, whose inputs stay.
+    Collective: yes, to make one of points with weights, and where a method says so.
     """
 
     def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
