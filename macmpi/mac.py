@@ -40,7 +40,7 @@ class Mac(TrainingMethod[MacState]):
         return MethodText(words(self.plan), settled=settled)
 
     def new_record(self, state: State[MacState]) -> MacState:
-        """The record of a first State as it is.  Collective: no."""
+        """Gives the record that a first State has already.  Collective: no."""
         return state.own
 
     def begin(self, state: State[MacState]) -> None:
@@ -52,9 +52,9 @@ class Mac(TrainingMethod[MacState]):
         state.own.grams = share_on_node(self.team, state.own.grams)
 
     def sweep(self, state: State[MacState], pause: Pause = never) -> bool:
-        """One iteration: a Z-step, then a W-step, of each minibatch of coordinates in turn; there is one by default.
+        """Does one iteration: a Z-step, then a W-step, of each minibatch of coordinates in turn; usually there is one.
 
-        A pause is possible behind the first Z-step.  Collective: yes.
+        It may pause behind a Z-step, and then gives False.  Collective: yes.
         """
         last = self.plan.resolved.minibatches - 1
         for minibatch in range(state.position // 2, last + 1):

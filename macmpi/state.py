@@ -76,12 +76,12 @@ class Gradients(NamedTuple):
 
 
 class Errors(NamedTuple):
-    """The errors of a state, each per point and with the 1/2.
+    """The errors of a state, per point and with the 1/2.
 
     train, validation: E1 (eq. 1) on either set.
-    E_Q, lagrangian: the penalised objective, and the augmented Lagrangian where there are multipliers.
+    E_Q: the penalised objective (eq. 3); lagrangian: the augmented Lagrangian, where there are multipliers.
     constraint: mean squared z_k - f_k(z_{k-1}).
-    multiplier: sum lambda^T (z - f).
+    multiplier: the largest |lambda|, where there are multipliers.
     wrong_train, wrong_validation: shares of misclassified points, of losses of labels.
     watched: the validation error that the schedule compares, where that is not the one of the weights that are shown.
     zeros: the share of weights that are exactly 0, where l1 or groups ask for zeros.
@@ -301,7 +301,7 @@ class State(Generic[HeldT]):
 
     @property
     def under_way(self) -> bool:
-        """An iteration has begun and not ended."""
+        """Tells whether an iteration has begun and not ended."""
         return self.position > 0
 
     @property

@@ -554,6 +554,18 @@ def test_a_docstring_begins_with_a_sentence() -> None:
     assert wrong == []
 
 
+def test_a_function_without_a_value_to_name_says_what_it_does() -> None:
+    """Of truth values "Tells whether", of nothing what it changes: a verb comes first, or the formula of a change."""
+    wrong = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
+        for path, tree in trees().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.returns and ast.unparse(node.returns) in ("bool", "None")
+        if (text := ast.get_docstring(node)) and not re.match(r"\w+s\b|[^\n]*(<-|\+=)", text)
+    ]
+    assert wrong == []
+
+
 def test_names_and_texts_keep_to_the_words_of_the_field() -> None:
     """Work is assigned and memory is free: a reader need not learn words that only this program uses."""
     private = re.compile(r"(?:\b|_)(rooms?|deals?|dealt|dealing|beside|manieth|anew|so many)(?:\b|_)", re.IGNORECASE)

@@ -146,7 +146,7 @@ ENDS = {
 
 
 def _told(model: Model | None) -> Model:
-    """The model of a fit, once it was said why that ended too soon."""
+    """Gives the model of a fit, and warns where the fit ended too soon."""
     assert model is not None, "a fit ends with a model"
     if (why := ENDS.get(model.ended)) and not (model.stream and model.ended == "max_iterations"):
         warn(why)

@@ -169,7 +169,7 @@ def explained(decisions: Sequence[Decision]) -> list[str]:
 
 
 def of_half_steps(key: str) -> bool:
-    """Only methods with coordinates read this key, "table.key"."""
+    """Tells whether only methods with coordinates read this key, "table.key"."""
     return key in COORDINATES or key.partition(".")[0] in COORDINATES
 
 
@@ -251,5 +251,5 @@ def _kind(config: Config, autoencoder: bool) -> str:
 
 
 def starts_with_bits(config: Config) -> bool:
-    """The first hidden layer gives bits."""
+    """Tells whether the first hidden layer gives bits."""
     return config.model.layers()[0][1] == "binary"

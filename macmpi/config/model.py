@@ -318,7 +318,7 @@ class Model(Table):
 
     @property
     def reads_images(self) -> bool:
-        """Some hidden layer sees what it reads as images."""
+        """Tells whether some hidden layer sees what it reads as images."""
         return any(table.reads_images for table in self.tables.values())
 
     @property

@@ -57,7 +57,7 @@ def read_table(path: Path) -> dict[str, Any]:
 
 
 def _lengthen(table: dict[str, Any]) -> None:
-    """`data = "path"` means `data.source = "path"`."""
+    """Replaces `data = "path"`, in place, by what it is short for: `data.source = "path"`."""
     if isinstance(table.get("data"), str):
         table["data"] = {"source": table["data"]}
 
@@ -141,7 +141,7 @@ def _json(value: Any, name: str, key: str = "") -> str:
 
 @cache
 def _validator() -> Any:
-    """Made once: it takes longer than many validations."""
+    """Gives what validates configs, made once: it takes longer than many validations."""
     from pydantic import TypeAdapter
     from pydantic_core import SchemaValidator
 

@@ -207,7 +207,10 @@ def _kind(value: Any) -> str:
 
 
 def as_flag(value: Any, name: str) -> bool:
-    """True or False, or a number in its place.  name: of the argument.  Raises UsageError."""
+    """Gives True or False for these themselves, or for a number in their place.  name: of the argument.
+
+    Raises UsageError.
+    """
     if not isinstance(value, bool | np.bool_ | int | np.integer):
         raise UsageError(f"{name} = {shown(value)}: True or False is needed")
     return bool(value)

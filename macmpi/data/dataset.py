@@ -193,7 +193,7 @@ class TargetRules:
 
     @property
     def goes_on(self) -> bool:
-        """A running scaling has seen points already."""
+        """Tells whether a running scaling has seen points already."""
         return self.stream and self.like is not None
 
     def check(self, Y: Array, source: str, autoencoder: bool) -> None:

@@ -236,7 +236,7 @@ class Columns:
 
 @cache
 def _adapter() -> Any:
-    """Made once, and only where a description is read."""
+    """Gives what reads descriptions of columns, made once, and only where one is read."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(Annotated[tuple[Column, ...], Len(1)])

@@ -226,7 +226,7 @@ class Reader:
         return train, validation, scaling
 
     def statistics(self, part: DataPart, rule: ScalingRule) -> ColumnStatistics:
-        """One pass over the rows for ranges, means and a sample; one more for each mean of a function of them.
+        """Computes the statistics of the training rows of a part in one pass; each mean of a function takes one more.
 
         Collective: yes, and so is the mean.
         """

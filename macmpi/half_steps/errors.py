@@ -18,7 +18,7 @@ from macmpi.typing import Array
 
 
 def errors_of(parts: HalfStepContext, state: State[Any], feasible: bool = False) -> Errors:
-    """Errors at the present weights and coordinates.  Where Z is feasible, E_Q = E1.  Collective: yes.
+    """Computes the errors of a state.  Where Z is feasible E_Q is E1, which saves a pass.  Collective: yes.
 
     The training error of a net of radial basis functions holds the ridge of the objective, as in eq. (6).
     """
@@ -78,7 +78,7 @@ NUMBERS = 3
 
 
 def gradients_of(parts: HalfStepContext, state: State[MacState]) -> Gradients:
-    """The norms at the present weights and coordinates.  Cost: that of `slopes_of`.  Collective: yes."""
+    """Computes the norms of `Gradients` at a state.  Cost: that of `slopes_of`.  Collective: yes."""
     by_w, nested, (by_z, lacks, size) = slopes_of(parts, state)
 
     def norms() -> Gradients:
@@ -107,7 +107,7 @@ def slopes_of(parts: HalfStepContext, state: State[MacState]) -> tuple[Array, Ar
 
 
 def _add_points(given: ZInputs, rows: slice, by_w: Array, nested: Array, numbers: Array) -> None:
-    """Adds what some points give to both gradients (flat), and to the sums of squares.  Collective: no."""
+    """Adds the shares of some points to both gradients (P,), and to the sums of squares.  Collective: no."""
     parts, weights, problem = given.parts, given.weights, z_problem(given, rows)
     plan, chain, Z = parts.plan, parts.plan.chain, problem.Z
     F, tangents = problem.linearise(Z)

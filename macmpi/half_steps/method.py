@@ -81,7 +81,7 @@ class TrainingMethod(Generic[RecordT]):
         raise NotImplementedError
 
     def sweep(self, state: State[RecordT], pause: Pause = never) -> bool:
-        """One iteration; False where `pause` has ended it in the middle: the next sweep goes on there.
+        """Does one iteration; gives False where `pause` has ended it in the middle, and the next sweep goes on there.
 
         Collective: yes.
         """
@@ -127,7 +127,7 @@ class TrainingMethod(Generic[RecordT]):
         return state.owned_by(self.new_record(state))
 
     def _new_state(self, weights: Array) -> State[MacState]:
-        """The given weights (flat); coordinates and multipliers, if there are any, 0.  Collective: yes."""
+        """Makes a State of weights (P,), with coordinates and multipliers, if there are any, 0.  Collective: yes."""
         plan, shape = self.plan, (self.parts.points.count, sum(self.plan.chain.site_sizes))
         Z = self.team.array(shape, plan.dtype)
         state = State(weights.astype(plan.dtype), Z, plan.resolved.schedule.mu0, MacState())

@@ -98,7 +98,10 @@ class Minibatches(Backprop[Kind]):
         self.sum = TreeSum(min(SHARED, self.batch), team)
 
     def sweep(self, state: State[Kind], pause: Pause = never) -> bool:
-        """An epoch from minibatch state.position on, in a new order, without the rest of one.  Collective: yes."""
+        """Does an epoch, from minibatch `state.position` on, of points in a new order; a rest too small is left out.
+
+        Collective: yes.
+        """
         order = stream(self.plan.seed, "epoch", state.iteration).permutation(self.plan.n_train)
         steps = len(order) // self.batch
         while state.position < steps:
@@ -225,7 +228,7 @@ class Descent(Backprop[LineSearchState]):
             return self.sum(add, self.size + 1) / self.parts.points.total_weight
 
     def sweep(self, state: State[LineSearchState], pause: Pause = never) -> bool:
-        """One line search; against the gradient where the direction leads nowhere.  Collective: yes."""
+        """Does one line search; where the direction leads nowhere, one against the gradient.  Collective: yes."""
         if not self.descend(state):
             self.restart(state)
             self.descend(state)

@@ -243,12 +243,12 @@ class Selection(Mac):
         return np.array(self.plan.chain.block_shapes[of.block][1])
 
     def _present(self) -> Architecture:
-        """The net as it is.  Collective: no."""
+        """The units, widths and ridges of the present net.  Collective: no."""
         of = self.plan.resolved
         return Architecture(tuple(of.units), tuple(all_widths(of)), tuple(of.shaping.ridges))
 
     def sweep(self, state: State[MacState], pause: Pause = never) -> bool:
-        """One iteration; `changed` then says whether it changed the architecture.  Collective: yes."""
+        """Does one iteration; `changed` then says whether it changed the architecture.  Collective: yes."""
         self.changed = None
         return super().sweep(state, pause)
 

@@ -147,7 +147,7 @@ def codes(method: Method, origin: Origin) -> Array:
 
 
 def mirrored(of: Resolved) -> bool:
-    """An autoencoder whose decoder has the sizes of its encoder in reverse."""
+    """Tells whether the net is an autoencoder whose decoder has the sizes of its encoder in reverse."""
     return of.autoencoder and len(of.units) % 2 == 1 and of.units == of.units[::-1]
 
 
@@ -307,7 +307,11 @@ def staged(method: Method) -> Array:
 
 
 def sample_of(map_: Map, A: Array, random: Stream) -> Array:
-    """Some of the rows that a map's weights multiply, those of whole points drawn again: (rows, columns), float64."""
+    """Draws some of the rows (rows, columns) that a map's weights multiply, float64.
+
+    Points of A (n, n_in) are drawn first, for memory, then of the rows that these have ROWS, or as many as the map has
+    units.
+    """
     units = (map_.parameter_shape or (0, 0))[0]
     of_one = map_.unfold(A[:1])
     points = max(NUMBERS // of_one.size, -(-units // len(of_one)))

@@ -178,7 +178,7 @@ class UnitSelection(Mac):
         return self.price * plan.offsets.weights[-1] / plan.n_train
 
     def sweep(self, state: State[Any], pause: Pause = never) -> bool:
-        """One iteration; `changed` then says whether it changed the architecture.  Collective: yes."""
+        """Does one iteration; `changed` then says whether it changed the architecture.  Collective: yes."""
         self.changed, self.rival_iterations = None, 0
         if not super().sweep(state, pause):
             return False
@@ -188,7 +188,7 @@ class UnitSelection(Mac):
         return True
 
     def _select(self, state: State[MacState]) -> None:
-        """Each layer takes its best candidate, or stays as it is.  Collective: yes."""
+        """Gives each layer its best size, in the state, or leaves it as it is.  Collective: yes."""
         net = first = Net(self, state, [self._value(self, state)])
         for place in reversed(self.places):
             net = self._chosen(place, net)

@@ -22,7 +22,7 @@ from macmpi.typing import Array
 
 
 def _begins_layer(map_: Map) -> bool:
-    """A map with weights begins a layer, but for a quantiser or biases, which end that of the map before it."""
+    """Tells whether a map with weights begins a layer: a quantiser or biases end that of the map before them."""
     centres = "centres" in map_.capabilities and "jacobian" not in map_.capabilities
     return not centres and "elementwise" not in map_.capabilities
 

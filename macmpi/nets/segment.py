@@ -240,10 +240,10 @@ class Segment:
 
     @property
     def separable(self) -> bool:
-        """Row h of the core's weights is fitted to output h alone: one block [A, 1] W^T, elementwise maps after it.
+        """Tells whether row h of the core's weights is fitted to output h alone, so that units are fitted one by one.
 
-        A is the core's inputs, or patches of them.  A quantiser after it counts as the identity; what the core passes
-        on may be added in the end.
+        It is so for one block [A, 1] W^T, A the core's inputs or patches of them, with elementwise maps after it.  A
+        quantiser after it counts as the identity; columns that the core passes on may be added at the end.
         """
         after = [m.own for m in self.maps[self.core + 1 :]]
         while after and "adds" in after[-1].capabilities:

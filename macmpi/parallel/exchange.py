@@ -323,7 +323,7 @@ class Node:
         return slice(size * rank // ranks, size * (rank + 1) // ranks)
 
     def _allocate(self, size: int) -> bool:
-        """One more window, the last of the list; False where memory is short.  Collective: yes."""
+        """Appends one more window to the list; gives False where memory is short.  Collective: yes."""
         self.reserve(size)
         if self.full:
             return False
@@ -347,7 +347,7 @@ class Node:
         return True
 
     def meet(self, phase: str, exchange: Callable[[Exchange], None]) -> None:
-        """All ranks of the nodes meet; then the first ranks of several nodes exchange.  Collective: yes."""
+        """Waits for all ranks of the nodes; then the first ranks of several nodes call `exchange`.  Collective: yes."""
         self.barrier(phase)
         if len(self.nodes) > 1:
             with self._team._clock("comm"):
@@ -359,7 +359,7 @@ class Node:
 
 
 def populated(address: int, part: slice) -> bool:
-    """Gives some bytes of shared memory their pages; False if memory is short.  Collective: no.
+    """Gives some bytes of shared memory their pages; tells whether there was memory for them.  Collective: no.
 
     An older Linux does not know how: there `free_bytes` has to do.
     """

@@ -153,7 +153,7 @@ def arithmetics(team: Team) -> list[dict[str, Any]]:
 
 
 def unlike(found: list[dict[str, Any]]) -> bool:
-    """The ranks do not round alike.  Collective: no."""
+    """Tells whether the ranks do not round alike.  Collective: no."""
     return len({one["arithmetic"] for one in found}) > 1
 
 

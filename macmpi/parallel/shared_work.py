@@ -224,7 +224,7 @@ class TreeSum:
 
     @property
     def own(self) -> Tile:
-        """The parts of this rank."""
+        """The parts, of all that are summed, that this rank has."""
         return self.runs[self.team.rank]
 
     def __call__(self, add: Add, width: int, dtype: np.dtype | type = np.float64, sets: bool = False) -> Array:

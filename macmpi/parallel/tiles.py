@@ -309,7 +309,7 @@ def assign_in_order(costs: Sequence[float], ranks: int) -> tuple[tuple[int, ...]
 
 
 def _relieve(owned: list[list[int]], costs: Sequence[float]) -> bool:
-    """Exchanges a job of the busiest rank for another's, or gives it away, as lowers the load most; else False.
+    """Exchanges a job of the busiest rank for another's, or gives it away, as lowers the load most; tells if any did.
 
     owned: the jobs of each rank, changed in place.
     """
@@ -334,7 +334,10 @@ def _relieve(owned: list[list[int]], costs: Sequence[float]) -> bool:
 
 
 def _repack(owned: list[list[int]], costs: Sequence[float]) -> bool:
-    """Packs the jobs of the busiest rank and of two others, if they are few, so that none of the three is as busy."""
+    """Packs the jobs of the busiest rank and two others so that none of them is as busy; tells whether it could.
+
+    owned: the jobs of each rank, changed in place.  The three may have REPACKED jobs at most.
+    """
     loads = [sum(costs[j] for j in jobs) for jobs in owned]
     busiest, *others = sorted(range(len(owned)), key=lambda r: (-loads[r], r))
     most = loads[busiest] * (1.0 - EVEN)

@@ -173,7 +173,11 @@ def sides_of(chain: Chain, layers: Sequence[LayerForm], points: float) -> Sides:
 
 @dataclass(frozen=True)
 class DirectionWork:
-    """Directions of layers (h, d), whose gradients have the inverses of `sides` in them already.  Collective: no."""
+    """The work of making directions, and its assignment to ranks by counted multiplications.  Collective: no.
+
+    shapes, layers: (h, d) and form of each layer.
+    sides: the inverses that are in the layers' gradients already.
+    """
 
     shapes: Sequence[tuple[int, int]]
     layers: Sequence[LayerForm]
@@ -224,7 +228,10 @@ class DirectionWork:
         return found
 
     def reads_own_units(self, k: int) -> bool:
-        """The directions of a unit of layer k read its own slope alone: M_k^-1 is in it already, or a number."""
+        """Tells whether the directions of a unit of layer k read its own slope alone.
+
+        It is so where M_k^-1 is in the slope already, or is a number.
+        """
         return self.sides[k][0] or self.layers[k].identity
 
 

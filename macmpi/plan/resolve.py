@@ -78,9 +78,9 @@ def resolve_in_span(config: Config, sizes: Sizes, decided: Sequence[Decision] = 
 
 
 def _has_span(of: Resolved, sizes: Sizes) -> bool:
-    """Nothing that is asked for depends on single columns of the inputs or on distances, and a rank has all points.
+    """Tells whether training may be in the span of the points: nothing depends on single columns or on distances.
 
-    A stream has further ones.
+    A rank has to hold all points, and there are no further ones, as of a stream.
     """
     if of.placement.spreads or of.autoencoder or of.stochastic.stream:
         return False
@@ -89,7 +89,7 @@ def _has_span(of: Resolved, sizes: Sizes) -> bool:
 
 
 def _finishes(of: Resolved, sizes: Sizes) -> bool:
-    """Full MAC ends with steps of all points: "auto" is so for autoencoders that these can go on with."""
+    """Tells whether full MAC ends with steps of all points: by "auto" for autoencoders that these can go on with."""
     if of.method.name != "mac" or of.run.finish != "auto":
         return of.method.name == "mac" and bool(of.run.finish)
     return sizes.autoencoder and FINISH.issuperset(one.demand for one in asked(of, sizes))

@@ -273,7 +273,7 @@ class Regression:
 
     @property
     def by_fitter(self) -> bool:
-        """A fitter fits its segment."""
+        """Tells whether a fitter fits its segment."""
         return self.fitter is not None
 
     @property
@@ -283,7 +283,7 @@ class Regression:
 
     @property
     def single(self) -> bool:
-        """The W-step of its units reads its inputs in single precision too."""
+        """Tells whether the W-step of its units reads its inputs in single precision too."""
         return bool(self.system and self.system.single)
 
 
@@ -350,7 +350,7 @@ class Resolved:
 
     @property
     def whole_steps(self) -> bool:
-        """Each step of stochastic MAC is of all points."""
+        """Tells whether each step of stochastic MAC is of all points."""
         return self.method.name == "stochastic" and self.stochastic.batch == "all"
 
     def minibatch(self, n_train: int, epoch: int = 0) -> int:

@@ -193,7 +193,7 @@ def _does_nothing(map_: Map) -> bool:
 
 
 def _known(name: str) -> Fitter:
-    """Raises UsageError where no package gives the fitter that a layer names as its own."""
+    """Gives the fitter of a name that a layer names as its own.  Raises UsageError where no package has it."""
     try:
         found: Fitter = class_of("fitters", name)()
         return found

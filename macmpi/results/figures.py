@@ -115,7 +115,7 @@ def plain_log(axis: Any, decades: float = 2.0) -> None:
 
 
 def _log_if_wide(ax: Axes, values: Array) -> None:
-    """A logarithmic axis for values that differ by more than a factor of 3."""
+    """Makes an axis logarithmic if its values differ by more than a factor of 3."""
     values = values[np.isfinite(values) & (values > 0.0)]
     if len(values) and values.max() > 3.0 * values.min():
         ax.set_yscale("log")

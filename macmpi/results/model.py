@@ -386,7 +386,10 @@ def _same(old: Scaling, new: Scaling) -> bool:
 
 
 def _uniform(old: Scaling, new: Scaling) -> bool:
-    """Each of them is one shift and one scale for all columns, so that weights that pixels share can hold them."""
+    """Tells whether each of two scalings is one shift and one scale for all columns.
+
+    Only such can be held by weights that pixels share.
+    """
     return all(not np.ptp(array) for scaling in (old, new) for array in (scaling.shift, scaling.scale))
 
 

@@ -199,7 +199,10 @@ def _chain(specs: list[dict[str, Any]], sites: list[int], numbers: list[Any], re
 
 
 def _numbered(maps: tuple[Map, ...], numbers: list[Any]) -> bool:
-    """Each map with weights has a block, those that share one have one shape, and no number is left out."""
+    """Tells whether blocks are numbered as they must be.
+
+    Each map with weights has one, those that share one have one shape, and no number is left out.
+    """
     pairs = [(b, m.parameter_shape) for m, b in zip(maps, numbers, strict=False)]
     blocks = {(b, shape) for b, shape in pairs if b is not None}
     paired = len(numbers) == len(maps) and all((b is None) == (shape is None) for b, shape in pairs)

@@ -143,14 +143,14 @@ def _matrix(step: Step) -> Array | None:
 
 
 def _put_curvature(loss: Loss, seen: Seen, share: float, out: Array) -> None:
-    """The mean curvature of the losses by the outputs."""
+    """Puts a share of the mean curvature of the losses by the outputs into `out`."""
     own = weighted(loss, None if seen.roots is None else np.square(seen.roots[:, 0]))
     out[:] = own.hessian(seen.Y[seen.probed], seen.tape.F[seen.probed])
     out *= share
 
 
 def _put_products(i: int, seen: Seen, share: float, out: Array) -> None:
-    """The mean of s s^T over the slopes s of the elementwise map i of a tape."""
+    """Puts a share of the mean of s s^T into `out`, for the slopes s of the elementwise map i of a tape."""
     steps, rows = seen.tape.steps, seen.probed
     step, B = steps[i], steps[i + 1].A if i + 1 < len(steps) else seen.tape.F
     tangent = step.map.tangent(step.W, step.A[rows], B[rows, : step.map.n_out])
@@ -160,14 +160,14 @@ def _put_products(i: int, seen: Seen, share: float, out: Array) -> None:
 
 
 def _put_squares(i: int, seen: Seen, share: float, out: Array) -> None:
-    """The mean of a a^T over the inputs a of map i of a tape."""
+    """Puts a share of the mean of a a^T into `out`, for the inputs a of map i of a tape."""
     A = seen.tape.steps[i].A[seen.probed]
     np.matmul(A.T, A, out=out)
     out *= share / max(len(A), 1)
 
 
 def _put_carried(i: int, M: Array, seen: Seen, share: float, out: Array) -> None:
-    """The mean of J^T M J for map i of a tape."""
+    """Puts a share of the mean of J^T M J into `out`, for map i of a tape."""
     step = seen.tape.steps[i]
     out[:] = step.map.pullback(step.W, step.A[seen.probed], M)[: step.varying, : step.varying]
     out *= share

@@ -39,7 +39,7 @@ class Restraint:
 
     @property
     def joins(self) -> bool:
-        """The units of a layer do not separate."""
+        """Tells whether it ties the units of a layer together, as groups do."""
         return self.group > 0.0
 
     def penalty(self, W: Array, penalised: Array) -> Array:
@@ -217,7 +217,7 @@ class UnitProblem(WProblem):
 
     @property
     def bias(self) -> bool:
-        """The last column of W holds biases."""
+        """Tells whether the last column of W holds biases."""
         return self.start.shape[1] > self.n_in
 
     @property
@@ -227,7 +227,7 @@ class UnitProblem(WProblem):
 
     @property
     def quadratic(self) -> bool:
-        """Without restraint the objective is a quadratic, of the curvature G + ridge."""
+        """Tells whether the objective, but for a restraint, is a quadratic, of the curvature G + ridge."""
         return self.activation == "linear"
 
     @property
@@ -281,7 +281,7 @@ class SegmentProblem(WProblem):
 
     @property
     def quadratic(self) -> bool:
-        """Without restraint the objective is a quadratic, of the curvature G + ridge."""
+        """Tells whether the objective, but for a restraint, is a quadratic, of the curvature G + ridge."""
         maps = self.segment.maps
         return len(maps) == 1 and "linear" in maps[0].capabilities and self.loss.by_output and self.loss.unit_hessian
 

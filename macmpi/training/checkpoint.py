@@ -224,7 +224,10 @@ def _laid_out(
 
 
 def _write(path: Path, places: dict[str, int], state: State[Any], first: int) -> None:
-    """Writes the rows of the points from the first one on in their places."""
+    """Writes this rank's rows of points into the file of a checkpoint, and to the disk.
+
+    places: of the first row of each array, in bytes; first: the number, among all points, of the state's first row.
+    """
     with os.fdopen(os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC), "r+b") as file:
         for name, place in places.items():
             A = np.ascontiguousarray(contents(state)[name])

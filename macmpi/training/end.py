@@ -181,7 +181,7 @@ def _locate(sizes: Sequence[int], at: int) -> tuple[int, int]:
 
 
 def is_poor(error: float, constant: float) -> bool:
-    """A training error, without a ridge, is above that of the best constant, or no number."""
+    """Tells whether a training error, without a ridge, is above that of the best constant, or no number."""
     return not error <= constant * (1.0 + SAME)
 
 

@@ -28,7 +28,10 @@ from macmpi.training.run_directory import RunDirectory
 
 
 def launch_training(request: Request, source: Source, plan: Plan, team: Team) -> Outcome:
-    """Trains as it is asked for.  Raises UsageError, and Done where nothing is left to do.  Collective: yes."""
+    """Trains as a request says, in its run directory if it names one.
+
+    Raises UsageError, and Done where nothing is left to do.  Collective: yes.
+    """
     of, computed_on = plan.resolved, arithmetics(team)
     directory, keeper = None if request.output is None else RunDirectory(request.output), keeper_of(plan)
 
@@ -45,7 +48,7 @@ def launch_training(request: Request, source: Source, plan: Plan, team: Team) ->
         data = loaded(plan, source, team)
 
         def begun() -> tuple[Origin, dict[str, Any]]:
-            """Rank 0's."""
+            """Gives, on rank 0, what the run starts from, and its provenance."""
             facts = provenance(computed_on, of.run.threads, team.library, sums_of(data, of), request.command)
             return prepare(request, directory, plan, data, facts), facts
 

@@ -166,12 +166,12 @@ def one_node_option(path: Path) -> str:
 
 
 def _elsewhere(holder: dict[str, Any]) -> bool:
-    """The file names a run of another host that has not given the lock back."""
+    """Tells whether a lock file names a run of another host that has not given the lock back."""
     return bool(holder) and holder.get("host") != platform.node() and not holder.get("ended")
 
 
 def _changes(folder: Path) -> bool:
-    """Somebody writes into the folder within `WATCHED` seconds.  No clock of another host is compared."""
+    """Tells whether anybody writes into the folder within `WATCHED` seconds, by no clock of another host."""
 
     def now() -> dict[Path, tuple[int, int, int]]:
         return signs([*folder.glob("*"), *folder.glob("checkpoints/*")])
@@ -195,6 +195,6 @@ def signs(paths: Iterable[Path]) -> dict[Path, tuple[int, int, int]]:
 
 
 def _alive_here(holder: dict[str, Any]) -> bool:
-    """The holder is another process of this host, and is there."""
+    """Tells whether the holder of a lock is another process of this host, and alive."""
     pid, here = holder.get("pid"), holder.get("host") == platform.node() and not holder.get("ended")
     return here and isinstance(pid, int) and pid != os.getpid() and os.path.exists(f"/proc/{pid}")

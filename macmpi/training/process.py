@@ -117,7 +117,7 @@ class Wish:
         return bool(self.why)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        """Any signal asks for an end, and once more does not hurt.
+        """Notes a signal, which asks for an end; a further one changes nothing.
 
         Ctrl-C, and APART later again, is somebody who cannot wait: KeyboardInterrupt.  Where other signals came too it
         is a batch system, which goes through a list of its own.
@@ -177,7 +177,7 @@ def age(pid: int | str) -> float:
 
 @cache
 def ready() -> None:
-    """The C library and BLAS take the memory that they keep, once a process, before training begins.  Collective: no.
+    """Lets the C library and BLAS take the memory that they keep, once a process, before training.  Collective: no.
 
     One large array comes and goes: from then on the C library (glibc) keeps the memory of smaller ones for the next,
     which it would give back to the system each time, and a half step would ask for 25,000 pages again.  The array is

@@ -210,7 +210,10 @@ class RunDirectory:
         return team.from_root(failed)
 
     def refit_of(self, of: str) -> Found:
-        """The state in which a refit was stopped, if it is the refit of that state of the run."""
+        """Gives the state in which a refit was stopped; None where there is none, or it is the refit of another state.
+
+        of: as in `keep_refit`.
+        """
         try:
             state, labels = checkpoint.read(self.refit)
         except (UsageError, *files.DAMAGE):
@@ -218,7 +221,10 @@ class RunDirectory:
         return (self.refit, state, labels) if labels.get("of") == of else None
 
     def keep_refit(self, state: State[Any], of: str) -> bool:
-        """Writes the state in which a refit is stopped; False with a warning where that fails."""
+        """Writes the state in which a refit is stopped; where that fails it warns and gives False.
+
+        of: names the state of the run that is refitted (`State.fingerprint`), by which `refit_of` knows it.
+        """
         content = files.image(*checkpoint.written(state, {files.RUN: self.run, "of": of}), sealed=True)
         try:
             files.replace_file(self.refit, content, self.run)

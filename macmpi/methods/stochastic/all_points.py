@@ -61,7 +61,7 @@ class AllPoints(Stochastic):
         self.curvature.share(state)
 
     def sweep(self, state: Running, pause: Pause = never) -> bool:
-        """One step; where no length of it lowers the objective, none, and more damping.  Collective: yes.
+        """Takes one step; where no length lowers the objective it takes none, and raises the damping.  Collective: yes.
 
         Cost: nine passes through the net, and four for each CG iteration.
         """

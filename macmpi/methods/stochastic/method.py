@@ -164,9 +164,9 @@ class Stochastic(TrainingMethod[StochasticState]):
         self.curvature.complete(state)
 
     def step(self, rows: Drawn, state: Running) -> bool:
-        """One minibatch of this rank's rows by part: look, note, refresh, direct, measure a length, move, adapt.
+        """Does one minibatch of this rank's rows by part: look, note, refresh, direct, measure a length, move, adapt.
 
-        True if the State is whole: Grams folded.  Collective: yes.
+        Gives True if the State is whole: Grams folded.  Collective: yes.
         """
         own, due, ridge = state.own, Due.at(state), self._ridge(state.iteration)
         passed = self._look(rows, due, ridge, state)
@@ -275,9 +275,9 @@ class Stream(Stochastic):
         return Errors(found.error, found.error, found.error, 0.0, wrong_train=wrong[0], wrong_validation=wrong[1])
 
     def go_on(self, state: Running, last: dict[str, Array] | None) -> None:
-        """The first State of a piece takes what the piece before has left, in this scaling.  Collective: yes.
+        """Puts into the first State of a piece what the one before has left, in this one's scaling.  Collective: yes.
 
-        last: on rank 0, as of `kept`.
+        last: on rank 0, as `kept` gives it.
         """
         names = ("average", "step", "grams", "numbers")
         arrays = share_arrays(self.team, [last[name] for name in names] if last else [])
@@ -291,7 +291,10 @@ class Stream(Stochastic):
 
 
 def kept(weights: Array, own: StochasticState, points: int) -> dict[str, Array]:
-    """Copies of what the next piece goes on from.  points: of the stream so far.  Collective: no."""
+    """Copies the numbers that the next piece of a stream goes on from, by name.  Collective: no.
+
+    points: of the stream so far.
+    """
     arrays = {"weights": weights, "average": own.average, "step": own.step, "grams": own.grams}
     numbers = np.array([own.damping, own.length, own.measured, own.level, own.steps], float)
     return {name: A.copy() for name, A in arrays.items()} | {"numbers": numbers, "points": np.array([points])}

@@ -92,7 +92,7 @@ class Minibatches:
         return self._of_epoch(min(epoch, self.keys.grow_every) if first <= epoch < last else epoch)
 
     def watch(self, errors: Array) -> None:
-        """Once the validation error stalls, minibatches have twice their first size at most, until it stalls for good.
+        """Limits minibatches to twice their first size from when the validation error stalls until it stalls for good.
 
         errors: that of the start and of each iteration so far.
         """
