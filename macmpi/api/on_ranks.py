@@ -172,9 +172,11 @@ class Tail:
 
 
 def _follow(command: list[str], folder: Path, curve: Tail, callback: Callback | None) -> int:
-    """Runs the command, repeats what it says, and gives its exit code; each record goes to the callback.
+    """Runs the command of the ranks, prints what they print, and gives their exit code.
 
-    A first Ctrl-C asks the command for an end, and so does a callback that answers with anything true.
+    folder: of the fit.
+    curve: the learning curve that they write, each of whose records goes to the callback.
+    A first Ctrl-C asks the ranks for an end, and so does a callback that answers with anything true.
     """
     out, err, why = Tail(folder / "out"), folder / "err", folder / "why"
     alone = of_its_own(os.environ) | {WHY: str(why)}
@@ -207,7 +209,12 @@ def _follow(command: list[str], folder: Path, curve: Tail, callback: Callback | 
 
 
 def _outcome(code: int, folder: Path, output: Path) -> Model:
-    """The model that the ranks have left.  Raises what they failed of."""
+    """Gives the model that ranks have left; where they left none raises the error that they ended with.
+
+    code: their exit code.
+    folder: of the fit, where their errors were written.
+    output: the run directory.
+    """
     said = (folder / "err").read_text(encoding="utf-8", errors="replace").strip()
     said = said.replace(f'data.source = "{folder / POINTS}"', ARGUMENTS).replace(str(folder / POINTS), ARGUMENTS)
     began, kept = (folder / "fit.toml").stat().st_mtime_ns, output / "model.h5"  # not that of a run before this fit

@@ -52,7 +52,11 @@ def changes(key: str) -> str:
 
 
 def differences(then: dict[str, Any], now: dict[str, Any], changing: str = "result") -> list[str]:
-    """The keys of two flat configs that change the result, or the end, and do not mean the same in both, in words."""
+    """Lists, in words, the keys whose values in two flat configs do not mean the same.
+
+    then, now: both configs, {"table.key": value}.
+    changing: of keys that change the "result", the "end" of a run, or "nothing" (`changes`).
+    """
     found = []
     for key in sorted(then.keys() | now.keys()):
         alike = KINDS.get(key, {}).get("alike", {})

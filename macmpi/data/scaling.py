@@ -163,7 +163,7 @@ def sum_of(scalings: tuple[Scaling, Scaling]) -> str:
 
 
 def unscaled(columns: int) -> Scaling:
-    """The identity."""
+    """The identity of that many columns."""
     return Scaling(np.zeros(columns), np.ones(columns))
 
 
@@ -312,7 +312,11 @@ def sparse_scaling(rule: ScalingRule, low: Array, high: Array, mean: Array, squa
 def _standard(
     low: Array, high: Array, mean: Array, deviation: Array, farthest: float, flags: Sequence[bool] = ()
 ) -> Scaling:
-    """Mean 0 and deviation 1, less where a number would lie farther than `farthest` from 0."""
+    """The scaling to mean 0 and deviation 1; less where a number would lie farther than `farthest` from 0.
+
+    low, high, mean, deviation: of each column, (D,).
+    flags: of columns that are nothing but 0 and 1, as in `ScalingRule`.
+    """
     constant = deviation <= ROUNDING * np.maximum(np.abs(low), np.abs(high))
     scale = np.maximum(deviation, np.maximum(high - mean, mean - low) / farthest)
     return Scaling(mean, np.where(constant | np.array(flags or False), 1.0, scale), limit=BEYOND * farthest)

@@ -77,7 +77,7 @@ class TrainingMethod(Generic[RecordT]):
         raise NotImplementedError
 
     def new_record(self, state: State[MacState]) -> RecordT:
-        """The method's own numbers before its first step from a State.  Collective: no."""
+        """Makes the method's own record of a first State.  Collective: no."""
         raise NotImplementedError
 
     def sweep(self, state: State[RecordT], pause: Pause = never) -> bool:
@@ -88,7 +88,12 @@ class TrainingMethod(Generic[RecordT]):
         raise NotImplementedError
 
     def start(self, range_: float, gradient_step: bool, seed: int) -> State[RecordT]:
-        """Makes a State of random weights, as `start_at` does.  range_: 0 for the method's own.  Collective: yes."""
+        """Makes a State of random weights, as `start_at` does of given ones.  Collective: yes.
+
+        range_: of the weights, as in `random_weights`; 0: the method's own.
+        gradient_step: as in `start_at`.
+        seed: of the random streams.
+        """
         return self.start_at(random_start(self.parts, range_, seed), gradient_step)
 
     def start_at(self, weights: Array, gradient_step: bool) -> State[RecordT]:
@@ -114,7 +119,11 @@ class TrainingMethod(Generic[RecordT]):
         return state.owned_by(self.new_record(state))
 
     def start_from(self, codes: Array, seed: int, range_: float) -> State[RecordT]:
-        """The given coordinates (N, sum H), and the weights of a W-step from random ones.  Collective: yes."""
+        """Makes a State of given coordinates, whose weights come from a W-step that begins with random ones.
+
+        codes (n, sum H): the coordinates of the points that this rank holds.
+        seed, range_: of the random weights.  Collective: yes.
+        """
         parts = self.parts
         state = self._new_state(parts.confined(random_start(parts, range_, seed)))
         with parts.points.writing(state.Z):
@@ -179,9 +188,9 @@ def step_against(parts: HalfStepContext, weights: Array, gradient: Array) -> Non
 
 
 def random_start(parts: HalfStepContext, range_: float, seed: int) -> Array:
-    """`random_weights` as rank 0 draws them, for processors round orthogonal matrices in different ways.
+    """Gives every rank the random weights that rank 0 draws, for processors round orthogonal matrices differently.
 
-    Collective: yes.
+    range_, seed: as in `random_weights`.  Collective: yes.
     """
     weights = random_weights(parts.plan, range_, seed)
     parts.team.share_array(weights)
@@ -191,8 +200,10 @@ def random_start(parts: HalfStepContext, range_: float, seed: int) -> Array:
 def random_weights(plan: Plan, range_: float, seed: int) -> np.ndarray:
     """Random weights (P,), flat: w_kh ~ U[-range/sqrt(f_k), range/sqrt(f_k)] with fan-in f_k (section 4.2).
 
-    Range 0 stands for RANGE.  Biases and the output layer are drawn alike; 0 where a trainer or a layer's own fitter
-    will find the weights.  Collective: no.
+    range_: 0 stands for RANGE.
+    seed: of the random streams, of which each parameter block has its own.
+    Biases and the output layer are drawn alike; weights that a trainer or a layer's own fitter will find are 0.
+    Collective: no.
     """
     flat = np.concatenate([random_block(plan, b, range_ or RANGE, seed) for b in range(len(plan.chain.blocks))])
     remember(plan, flat, seed)
@@ -200,7 +211,7 @@ def random_weights(plan: Plan, range_: float, seed: int) -> np.ndarray:
 
 
 def remember(plan: Plan, flat: np.ndarray, seed: int) -> None:
-    """Begins recurrent weights, in place, as a share of a matrix that keeps the length of a state.
+    """Replaces recurrent weights in `flat` (P,) by a share of a matrix that keeps the length of a state.
 
     It is the identity under activations that have no upper bound, and a random orthogonal matrix under others.
     Collective: no.

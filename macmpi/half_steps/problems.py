@@ -105,7 +105,10 @@ def unit_metric(plan: Plan, k: int, state: State[MacState]) -> Metric:
 
 
 def shift(plan: Plan, forms: tuple[Metric, ...], multipliers: Array) -> Array:
-    """u_k = M_k^-1 lambda_k of some points (n, sum H).  Collective: no."""
+    """u_k = M_k^-1 lambda_k of some points, all sites side by side: (n, sum H).
+
+    forms: M_k of each site; multipliers (n, sum H): lambda.  Collective: no.
+    """
     sites = zip(plan.chain.site_columns, forms, strict=True)
     return np.hstack([times(multipliers[:, columns], form.inverse) for columns, form in sites])
 

@@ -84,8 +84,9 @@ class Alternating(Mac):
         W[:] = flat.reshape(W.shape)
 
     def _encoder_error(self, state: State[MacState], block: int, flat: Array) -> tuple[float, Array]:
-        """E1 + ridge as a function of the encoder's linear layer, and its gradient.  Collective: yes.
+        """Sums E1 over points, adds the ridge, for other weights of the encoder's linear layer; and their gradient.
 
+        block, flat: the parameter block of that layer, and its weights.  Collective: yes.
         Cost: two passes through the decoder.
         """
         plan, chain, weights = self.plan, self.plan.chain, self.parts.weights(state)

@@ -76,7 +76,11 @@ class Kept(NamedTuple):
 
 
 def moments(A: Rows, T: Rows, ridge: float, over_points: OverPoints) -> Moments:
-    """One sum over points.  Cost: N D (D + 2 L) flops.  Collective: where `over_points` is."""
+    """Computes the moments of inputs A (N, D) and targets T (N, L) in one sum over points.
+
+    ridge: is added to the Gram, and where it is small what keeps that regular.
+    Cost: N D (D + 2 L) flops.  Collective: where `over_points` is.
+    """
 
     def part(rows: slice) -> tuple[Array, ...]:
         own, given = (B[rows].astype(np.float64, copy=False) for B in (A, T))
@@ -92,7 +96,10 @@ def moments(A: Rows, T: Rows, ridge: float, over_points: OverPoints) -> Moments:
 
 
 def ranked(of: Moments) -> Array:
-    """The inputs, those that are worth most first: the reverse of the order in which they go.  Cost: 2 D^3 flops."""
+    """Ranks the inputs by what they are worth: one after the other is removed whose loss raises the error least.
+
+    Gives their numbers (D,), the one removed last first.  Cost: 2 D^3 flops.
+    """
     left, order = np.arange(len(of.gram)), []
     inverse = solved(factored(of.gram), np.eye(len(left)))
     V = inverse @ of.crossed
@@ -108,7 +115,7 @@ def ranked(of: Moments) -> Array:
 
 
 def prefixes(of: Moments, order: Array, sizes: Sequence[int]) -> list[Kept]:
-    """The best weights of the first inputs of an order, for each number of them.  Cost: D^3 / 3 flops each."""
+    """Fits the first inputs of an order, once for each of the numbers `sizes` of them.  Cost: D^3 / 3 flops each."""
     found = []
     for size in sizes:
         kept = np.sort(order[:size])

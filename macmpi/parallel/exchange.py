@@ -183,7 +183,11 @@ class Exchange:
     def _all_to_all(
         self, comm: Any, own: Any, counts: Sequence[int], columns: Sequence[Sequence[slice]], exchange: Any
     ) -> Any:
-        """This rank's columns of the rows of all, of a communicator whose ranks are counted from 0."""
+        """Exchanges columns among the ranks of a communicator: gives those of this rank, of the rows of all its ranks.
+
+        own: this rank's rows; counts: the rows of each rank; columns: those that each is to get.
+        exchange: starts a request and waits for it.
+        """
         import numpy as np
 
         rank, widths = comm.Get_rank(), [sum(lengths(runs)) for runs in columns]

@@ -157,7 +157,7 @@ class Plan:
         return Plan(replace(alone, placement=self.placement), self.n_train, self.n_val, self.ranks)
 
     def of_subset(self, n_train: int, n_val: int) -> Plan:
-        """This plan on few points, which every rank has."""
+        """Gives the plan of the same net on n_train and n_val points that every rank has."""
         return Plan(replace(self.resolved, placement=EVERYWHERE), n_train, n_val, self.ranks)
 
     @property
@@ -172,7 +172,7 @@ class Plan:
 
 
 def make_plan(resolved: Resolved, n_train: int, n_val: int, ranks: int) -> Plan:
-    """The plan of a run.  Collective: no."""
+    """Makes the plan of a run on some ranks.  n_train, n_val: the points of both sets.  Collective: no."""
     return Plan(resolved, n_train, n_val, ranks)
 
 

@@ -222,22 +222,28 @@ class Shaping:
     layers: tuple[int, ...]
 
     def ridge(self, block: int, mu: float, output: bool) -> float:
-        """Ridge of a unit's own regression, 1/2 sum r^2 + ridge/2 ||v||^2."""
+        """The ridge of the own regression of a layer's units, 1/2 sum r^2 + ridge/2 ||v||^2, at a mu.
+
+        output: it is a layer of the last segment, whose regression E_Q does not multiply by mu.
+        """
         return self.own(self.ridges[self.layers.index(block)], mu, output)
 
     def restraint(self, block: int, mu: float, output: bool) -> Restraint:
-        """The restraint of a layer's own regression."""
+        """The restraint of a layer's own regression at a mu.  output: as in `ridge`."""
         asked = self.asked(block)
         l1, group = (self.own(size, mu, output) for size in (asked.l1, asked.group))
         held = mu > self.until_mu and (asked.l1 > 0.0 or asked.group > 0.0)
         return Restraint(l1, group, asked.least, asked.most, held)
 
     def asked(self, block: int) -> Restraint:
-        """The restraint as the config asks for it."""
+        """The restraint of a parameter block as the config asks for it, whatever mu is; FREE where there is none."""
         return self.restraints[self.layers.index(block)] if block in self.layers else FREE
 
     def own(self, size: float, mu: float, output: bool) -> float:
-        """A size as the layer's own regression has it."""
+        """Converts the size of a ridge or of l1 from the config's scale to that of the layer's own regression.
+
+        output: as in `ridge`.  Beyond `until_mu` it is 0.
+        """
         if mu > self.until_mu:
             return 0.0
         return size / mu if self.scale == "objective" and not output else size

@@ -97,7 +97,11 @@ def curves(runs: Mapping[str, Curve], levels: Mapping[str, float]) -> Figure:
 
 
 def _mark_mu(ax: Axes, curve: Curve, x: Array, y: Array, named: bool, offset: float = 9.0) -> None:
-    """Marks where mu changes; named: says what it becomes, of many changes at the first and the last."""
+    """Marks, on a curve drawn at (x, y), the records after which mu changes.
+
+    named: writes what mu becomes; of many changes at the first and the last.
+    offset: of these words, in points.
+    """
     changes = mu_changes(curve)
     if changes:
         ax.plot(x[changes], y[changes], "o", color=RED, ms=5.5, zorder=4, label="mu changes after it")

@@ -86,9 +86,11 @@ def cholesky(H: Array, shared_matrix: SharedMatrix = ALONE, added: Array | float
 
 
 def _diagonal_factor(diagonal: Array, shift: Array, panel: slice) -> tuple[Array, int]:
-    """R_ii, upper triangular, of a block and what is added to it, in place; and 0.
+    """Factors the diagonal block of a panel, in place: gives R_ii, upper triangular, and 0.
 
-    Or the identity, and the number of the row, counted from 1, from which on the block is not positive definite.
+    shift (n,): is added to the diagonal of the whole matrix.
+    Where the block is not positive definite gives the identity, and the number of the row, counted from 1 in the whole
+    matrix, at which that shows.
     """
     diagonal.flat[:: len(diagonal) + 1] += shift[panel]
     L, failed = lapack.dpotrf(diagonal.T, lower=1, overwrite_a=1)
@@ -99,7 +101,7 @@ def _diagonal_factor(diagonal: Array, shift: Array, panel: slice) -> tuple[Array
 
 
 def _indefinite(row: int) -> LinAlgError:
-    """row: counted from 1; 0 where another rank knows it."""
+    """Makes the error of a matrix that is not positive definite.  row: counted from 1; 0: another rank knows it."""
     return LinAlgError(f"not positive definite: row {row - 1}" if row else "not positive definite on another rank")
 
 

@@ -167,8 +167,12 @@ def minimise(
 ) -> tuple[Array, Array]:
     """Lowers each row's objective from `start` (m, P); gives the rows and their objectives (m,).  No row's rises.
 
-    A row stops once its objective falls by less than `tolerance` in relative terms.  from_rank0: that of
-    SharedMatrix, where values and gradients are sums that ranks take together.  Collective: where it is.
+    direction: the rule that gives search directions.
+    objective, with_gradient: give the objectives (m,) of rows, the latter with the gradients (m, P).
+    iterations: at most; halvings: of a step's length, at most.
+    tolerance: a row stops once its objective falls by a smaller share.
+    from_rank0: that of SharedMatrix, where values and gradients are sums that ranks take together.
+    Collective: where it is.
     """
     X = start.copy()
     direction.begin(with_gradient, from_rank0)

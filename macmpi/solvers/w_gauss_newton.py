@@ -92,7 +92,12 @@ class GaussNewtonW(WSolver):
         return W
 
     def _direction(self, fit: Fit, W: Array, live: Array, over_points: OverPoints) -> tuple[Array, Array]:
-        """Gauss-Newton direction (w, D + 1) by CG, and the units that have one.  Masks, never compacts."""
+        """Computes the Gauss-Newton direction (w, D + 1) by CG, and marks the units that have one, (w,).
+
+        W (w, D + 1): the present weights.
+        live (w,): the units that are still fitted; the others are masked, never left out, so that products stay the
+            same.
+        """
         problem, ridge, from_rank0 = fit.problem, fit.problem.ridge, fit.problem.shared_matrix.from_rank0
         residual, slopes = over_points(fit.gradient)
         residual[:, :-1] -= ridge * W[:, :-1]

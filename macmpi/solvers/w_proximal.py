@@ -128,7 +128,7 @@ class Quadratic:
         return X
 
     def _shrunk(self, W: Array, gradient: Array, curvature: Array, at: Any) -> Array:
-        """Does so for the weights `at` some places, one by one, without groups."""
+        """Does so for the weights `at` some places, one by one, without groups; the arrays are of these places."""
         x = W - gradient / curvature
         x = np.copysign(np.maximum(np.abs(x) - self.l1[at] / curvature, 0.0), x)
         return np.clip(x, self.low[at], self.high[at]) + 0.0

@@ -92,7 +92,7 @@ def save(folder: Path, state: State[Any], attributes: dict[str, Any], keep: int)
 
 
 def path_of(folder: Path, iteration: int) -> Path:
-    """The file of a checkpoint."""
+    """The path of the checkpoint of an iteration in a folder."""
     return folder / f"iteration-{iteration:06d}.h5"
 
 
@@ -203,9 +203,9 @@ def _begin(path: Path, state: State[Any], attributes: dict[str, Any], points: in
 def _laid_out(
     memory: Any, arrays: dict[str, Any], labels: dict[str, Any], rows: dict[str, Array], points: int
 ) -> dict[str, int]:
-    """An HDF5 file in memory, where what is not written takes none; the places that it keeps for rows of points.
+    """Lays out a checkpoint as an HDF5 file in `memory`; gives the places, in bytes, of rows that are written later.
 
-    On a full disk HDF5 would end the process, so it never meets one.
+    rows: arrays with a row for each of all `points`, which take no memory.  On a full disk HDF5 would end the process.
     """
     import h5py
 
@@ -238,7 +238,7 @@ def _write(path: Path, places: dict[str, int], state: State[Any], first: int) ->
 
 
 def _end(partial: Path, iteration: int, keep: int, run: str) -> None:
-    """Seals the file, and gives it its name."""
+    """Seals a checkpoint that is written, gives it its name, and prunes the older ones."""
     path = path_of(partial.parent, iteration)
     with partial.open("r+b") as file:
         files.seal(file)

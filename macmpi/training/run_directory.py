@@ -134,7 +134,10 @@ class RunDirectory:
         return UsageError(f"cannot write to {place}: {error.strerror}; {move}name another folder with --output")
 
     def check_data(self, facts: dict[str, Any], source: str) -> None:
-        """Raises UsageError where the run of the folder is of other data, or was begun with another model."""
+        """Raises UsageError where the folder's run is of other data, or was begun with another model.
+
+        facts: the provenance of this launch, with sums of its data; source: their name.
+        """
         of_another = "is not the model that the run began with, by which its data are scaled; put that back, or"
         changed = f"the data have changed since (data.source = {source!r});"
         for name, why in (("data_sha256", changed), ("start_sha256", f"start.model {of_another}")):

@@ -47,11 +47,11 @@ class AllPoints(Stochastic):
         return replace(super().text, how=how, end="at the end")
 
     def _scaled_points(self, iteration: int) -> float:
-        """Inverses are applied to whole gradients.  Collective: no."""
+        """Gives inf, since inverses are applied to whole gradients.  Collective: no."""
         return np.inf
 
     def _started(self, weights: Array, sample: opening.Sample, fitted: bool = True) -> Running:
-        """Weights alone, without an average.  Collective: yes."""
+        """Makes a State as `Stochastic` does, but without an average.  Collective: yes."""
         state = super()._started(weights, sample, fitted)
         state.own.average = nothing()
         return state

@@ -79,7 +79,12 @@ class Stochastic(TrainingMethod[StochasticState]):
         return StochasticState(damping=self.damping.first)
 
     def start(self, range_: float, gradient_step: bool, seed: int) -> Running:
-        """Draws random weights, and a code of principal components where no range is asked for.  Collective: yes."""
+        """Makes a State of random weights, whose output layer is fitted to some points.  Collective: yes.
+
+        range_: of the weights; 0: the method's own, where layers, or the code alone, begin as principal components.
+        gradient_step: is not read.
+        seed: of the random streams.
+        """
         self.team.barrier("the start")
         began, chain = now(), self.plan.chain
         flat = random_weights(self.plan, 1.0, seed).astype(self.plan.dtype)

@@ -151,7 +151,7 @@ def scale_random(chain: Chain, weights: list[Array], range_: float) -> None:
 
 
 def _range(after: str) -> float:
-    """The range of random weights before an activation."""
+    """The range of random weights before an activation of this name."""
     return tuned.START_RANGES.get(after, tuned.START_RANGE)
 
 
