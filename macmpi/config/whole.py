@@ -73,7 +73,7 @@ def given(config: Config) -> list[str]:
 
 
 def flat(config: Config) -> dict[str, Any]:
-    """{"table.key": value}."""
+    """Flattens a config: {"table.key": value}."""
     return {f"{t}.{k}": v for t, keys in asdict(config).items() for k, v in keys.items()}
 
 

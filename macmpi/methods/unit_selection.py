@@ -78,7 +78,7 @@ class Kept(NamedTuple):
 def moments(A: Rows, T: Rows, ridge: float, over_points: OverPoints) -> Moments:
     """Computes the moments of inputs A (N, D) and targets T (N, L) in one sum over points.
 
-    ridge: is added to the Gram, and where it is small what keeps that regular.
+    ridge: is added to the Gram, or if that is more what keeps the Gram regular.
     Cost: N D (D + 2 L) flops.  Collective: where `over_points` is.
     """
 

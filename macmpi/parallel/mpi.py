@@ -103,7 +103,10 @@ class MPITeam(Team):
         self._deadline = deadline + (4.0 if self.rank else 0.0)
 
     def _finish(self, request: Any, phase: str) -> None:
-        """Waits politely: it polls, and between two polls leaves the core to others (`waiting`)."""
+        """Waits for a request of MPI: polls, and between two polls leaves the core to others.
+
+        phase: names what is waited for.  Where it takes longer than the deadline all ranks end, with code 75.
+        """
         if request.Test():
             return
         seconds = Waited()

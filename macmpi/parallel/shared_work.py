@@ -236,9 +236,9 @@ class TreeSum:
         return found.rows[0] if self.team.size == 1 else found.put(slice(0, width), np.empty(width, dtype))
 
     def exchanged(self, add: Add, width: int, dtype: np.dtype | type = np.float64, sets: bool = False) -> Sum:
-        """A sum that is joined from those of subtrees only where it is read, until the next one is asked for.
+        """Gives the sum over all parts as it is exchanged: added up where it is read, until the next is asked for.
 
-        Collective: yes.
+        add, width, dtype, sets: as in a call.  Collective: yes.
         """
         counts = self._counts
         if self.team.shares or alone(sum(counts), width):
@@ -267,8 +267,9 @@ class TreeSum:
 
 
 def _fill(add: Add, out: Array, node: Tile, sets: bool, join: Join) -> Array:
-    """Puts the sum of a subtree into `out`, and gives that.
+    """Puts the sum over the parts of a subtree into `out`, and gives that.
 
+    add: add(i, out) adds part i's share, or with `sets` writes it; join: what joins two sums.
     It is no closure: one that calls itself would keep alive, until the garbage collector comes by, all that `add` has
     at hand.
     """

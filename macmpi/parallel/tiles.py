@@ -248,7 +248,10 @@ def assigned(jobs: Sequence[J], ranks: int, relieved: bool = True) -> Assigned[J
 
 
 def places(owners: Sequence[Sequence[Any]]) -> tuple[tuple[slice, ...], ...]:
-    """Gives the places of the results of each rank."""
+    """Gives for each rank the places, in a flat array, of what its jobs result in.
+
+    owners: the jobs of each rank, each of which has a `place`.
+    """
     return tuple(tuple(job.place for job in rank) for rank in owners)
 
 

@@ -22,7 +22,11 @@ from macmpi.solvers.w_problem import Restraint
 def regressions(
     config: Config, chain: Chain, loss: Loss, shaping: Shaping, fitted_by: dict[int, str]
 ) -> dict[int, Regression]:
-    """The regression of each segment that has weights, by its number.  Collective: no."""
+    """Chooses the W-solver, or the fitter, of each segment that has weights: by number of the segment.
+
+    shaping: what is asked of the weights, which decides between solvers.
+    fitted_by: the fitter of each parameter block that has one.  Collective: no.
+    """
     keys, found = config.w_step, dict[int, Regression]()
     if config.model.precision == "float32":
         keys = replace(keys, cg_precision="double")

@@ -127,14 +127,20 @@ class Round:
 
 
 def gather(machine: Machine, count: int, ranks: int, place: Placement = EVERYWHERE) -> float:
-    """Seconds in which every rank, or once each node, gets the parts of `count` bytes that the others have."""
+    """Seconds in which every rank, or each node once, gets the parts of `count` bytes that the others have made.
+
+    machine: the cluster; place: where the bytes live, and so how many copies of them there are.
+    """
     copies = place.copies(ranks, machine.cores)
     ready = machine.handshake if copies > 1 and count > machine.eager else 0.0
     return machine.alpha * ceil(log2(ranks)) + machine.beta * count * (copies - 1) / copies + ready
 
 
 def exchange(machine: Machine, round_: Round, ranks: int) -> float:
-    """Seconds of the exchange behind a round, the meeting before it included, as often as it comes."""
+    """Seconds of the exchange behind a round, as often as the round comes, each with the meeting before it.
+
+    machine: the cluster.
+    """
     if ranks == 1 or not round_.bytes:
         return 0.0
     group = group_size(ranks)
@@ -206,14 +212,18 @@ def _joint(task: Task, work: Rates, plan: Plan) -> list[Round]:
 
 
 def predict(work: Rates, plan: Plan, machine: Machine) -> Seconds:
-    """Predicts the seconds of an iteration on the plan's ranks."""
+    """Predicts the seconds of an iteration on the plan's ranks.
+
+    work: the seconds that its parts take on one rank; machine: the cluster.
+    """
     return seconds_of(rounds(work, plan), rounds(work, replace(plan, ranks=1)), work.shared, machine)
 
 
 def seconds_of(found: Sequence[Round], single: Sequence[Round], shared: float, machine: Machine) -> Seconds:
-    """The seconds of an iteration whose rounds are `found` on some ranks and `single` on one.
+    """Predicts the seconds of an iteration from its rounds: `found` on some ranks, and `single` on one.
 
-    The first round of both is the points'.
+    The first round of both is that of the points.
+    shared: seconds of what every rank does for itself; machine: the cluster.
     """
     points, weights, ranks = found[0].longest, sum(r.longest for r in found[1:]), len(found[0].seconds)
     even = [r.longest / ranks for r in single]

@@ -140,18 +140,30 @@ class Plan:
         return tuple(self.resolved.shaping.restraint(b, mu, output) for b in blocks)
 
     def centres(self, block: int, inputs: np.ndarray, present: np.ndarray | None) -> np.ndarray:
-        """Lets a trainer find a parameter block: the same on every rank."""
+        """Lets a trainer find the weights of a parameter block, (units, D), the same on every rank.
+
+        inputs (n, D): what the layer reads.
+        present: the present weights; None: there are none yet.
+        """
         count = self.chain.block_shapes[block][0]
         return self.resolved.trainers[block].fit(inputs, count, present, stream(self.seed, "centres", block))
 
     def resized(self, units: Sequence[int], widths: Sequence[float] = (), ridges: Sequence[float] = ()) -> Plan:
-        """The plan of a net that a selection has changed: as of `config.resized`.  Collective: no."""
+        """Gives the plan of a net that a selection has changed: `resized` of config/whole.py, settled.
+
+        units, widths, ridges: as it takes them.  Collective: no.
+        """
         sizes = Sizes(self.chain.n_in, self.chain.n_out, self.n_train, self.n_val, self.resolved.autoencoder)
         config = resized(self.begun.resolved.config, units, widths, ridges)
         return Plan(resolve(config, sizes), self.n_train, self.n_val, self.ranks, self.begun)
 
     def of_layer(self, k: int, output: str, n_in: int, iterations: int) -> Plan:
-        """The plan of an autoencoder of hidden layer k alone, of whose inputs `output` is the activation."""
+        """Gives the plan of hidden layer k alone, trained as an autoencoder of its inputs.
+
+        output: the activation of its output layer.
+        n_in: the number of its inputs.
+        iterations: at most.
+        """
         sizes = Sizes(n_in, n_in, self.n_train, self.n_val, autoencoder=True)
         alone = resolve(one_layer(self.resolved.config, k, output, iterations), sizes)
         return Plan(replace(alone, placement=self.placement), self.n_train, self.n_val, self.ranks)

@@ -199,7 +199,10 @@ class Refused(UsageError):
 
 
 def _refused(pair: Pair, config: Config, sizes: Sizes) -> Refused:
-    """The error of a part and a demand that it does not handle, with the remedies that work."""
+    """Makes the error of a part and a demand that it does not handle, with remedies that were tried.
+
+    pair: the part and the demand; config, sizes: of the run that is refused.
+    """
     part, demand = pair
     (others, but), (off, off_but) = (_tried(pair, config, sizes, settings) for settings in (part.others, demand.off))
     settings = [*others[:REMEDIES], *off]
@@ -226,7 +229,10 @@ def _written(settings: Sequence[Setting]) -> Iterator[str]:
 def _tried(
     pair: Pair, config: Config, sizes: Sizes, settings: Sequence[Setting]
 ) -> tuple[list[Setting], list[Setting]]:
-    """The settings with which, each alone, the config is accepted, and those with which something else is refused."""
+    """Tries settings as remedies, each alone; gives those that are accepted, and those with which others are refused.
+
+    pair: the part and the demand that the config is refused for.
+    """
     accepted, other = list[Setting](), list[Setting]()
     for setting in settings:
         try:

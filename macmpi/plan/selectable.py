@@ -29,7 +29,10 @@ it costs in addition to -2 log likelihood = sum of squares / epsilon^2."""
 
 
 def each(given: list[float | list[float]], count: int) -> list[list[float]]:
-    """A list of candidates for each of `count` layers, of one for all or of a list for each.  Collective: no."""
+    """Gives a list of candidates for each of `count` layers.  Collective: no.
+
+    given: one list of numbers, for all of them, or a list for each.
+    """
     lists = [entry for entry in given if isinstance(entry, list)]
     numbers = [entry for entry in given if not isinstance(entry, list)]
     return lists or [numbers] * count
@@ -237,7 +240,10 @@ def _check_ridges(of: Resolved) -> None:
 
 
 def _check_price(of: Resolved, of_what: str, count: int, which: str) -> None:
-    """Refuses epsilon2 where it is not one number, or one for each of some regressions."""
+    """Refuses epsilon2 where it is neither one number nor one for each of some regressions.
+
+    of_what, which: words for the message; count: the number of these regressions.
+    """
     given = of.selection.epsilons(count)
     if len(given) != count:
         raise UsageError(

@@ -143,7 +143,7 @@ class StopRequest(Wish):
 
 @contextmanager
 def interruptible() -> Iterator[Wish]:
-    """Within this, in the main thread, Ctrl-C asks for an end, and one APART later raises KeyboardInterrupt.
+    """Lets Ctrl-C ask for an end inside, in the main thread, and one APART later raise KeyboardInterrupt.
 
     Afterwards SIGINT does what it did before.  Collective: no.
     """

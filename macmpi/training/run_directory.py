@@ -226,7 +226,7 @@ class RunDirectory:
     def keep_refit(self, state: State[Any], of: str) -> bool:
         """Writes the state in which a refit is stopped; where that fails it warns and gives False.
 
-        of: names the state of the run that is refitted (`State.fingerprint`), by which `refit_of` knows it.
+        of: names the state of the run that is refitted, and the iterations, by which `refit_of` knows it.
         """
         content = files.image(*checkpoint.written(state, {files.RUN: self.run, "of": of}), sealed=True)
         try:

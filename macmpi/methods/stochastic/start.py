@@ -197,11 +197,10 @@ def principal_code(chain: Chain, block: int, weights: list[Array], sample: Sampl
 
 
 def fit_output(chain: Chain, weights: list[Array], loss: Loss, sample: Sample) -> None:
-    """Fits the output layer, in place: least squares with a ridge from its inputs to targets (`Sample.fit`).
+    """Fits the output layer, in place: least squares with a ridge from its inputs to `start_targets` of the loss.
 
-    The targets are those before the loss's link: for `start_targets` of the loss, y where the outputs are compared with
-    y itself.
-    sample: the points that it is fitted to.  Collective: yes.
+    Of squared errors these are the targets themselves.
+    sample: the points that it is fitted to (`Sample.fit`).  Collective: yes.
     """
     A = sample.through(chain, weights, len(chain.maps) - 1)
     Y = start_targets(loss, sample.Y, sample.over).astype(A.dtype, copy=False)
