@@ -65,7 +65,7 @@ class _Net(BaseEstimator):  # type: ignore[misc]
 
     @property
     def n_iter_(self) -> int:
-        """Iterations of the fit, refits on all points not counted."""
+        """The number of iterations of the fit, refits on all points not counted."""
         return len(self._iterations())
 
     def _iterations(self) -> list[dict[str, Any]]:

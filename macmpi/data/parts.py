@@ -184,7 +184,7 @@ class DataPart:
 
     @property
     def raw_bytes(self) -> int:
-        """Bytes of a row as its source has it."""
+        """The number of bytes of a row in the type that its source has."""
         return self.width * int(self.source.dtype.itemsize)
 
     @cached_property

@@ -64,7 +64,7 @@ class SparseRows:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the dense array."""
+        """The number of bytes that the dense array would have."""
         return self.shape[0] * self.shape[1] * self.dtype.itemsize
 
     def __len__(self) -> int:

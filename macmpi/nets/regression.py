@@ -74,7 +74,7 @@ class RegressionView:
 
     @property
     def width(self) -> int:
-        """The numbers of a point that the weights of a unit multiply in one segment, at all positions together."""
+        """The number of columns of its design in a segment: those that a unit's weights multiply, at all positions."""
         return self.map.positions * self.map.columns
 
     def design(self, A: Rows) -> Rows:

@@ -289,7 +289,7 @@ class Segment:
 
     @property
     def multiplications(self) -> int:
-        """Multiplications of a pass with the segment's weights, a point."""
+        """The number of multiplications, a point, of a pass with the segment's weights."""
         return sum(m.own.multiplications for m in self.maps)
 
     def part(self, start: int, stop: int) -> Segment:

@@ -104,7 +104,7 @@ def group_size(ranks: int) -> int:
 
 
 def messages(ranks: int, group: int) -> int:
-    """A rank's messages in an exchange of columns, one behind the other.  Collective: no."""
+    """The number of messages of a rank in an exchange of columns, one behind the other.  Collective: no."""
     return ranks - 1 if group == 1 else group + ranks // group - 2
 
 
@@ -313,7 +313,7 @@ class Node:
         return flat[:size].view(dtype).reshape(shape)
 
     def _idle(self, size: int) -> int:
-        """The smallest window of at least `size` bytes that no rank uses; -1 if there is none.  Collective: yes."""
+        """The number of the smallest window of at least `size` bytes that no rank uses; -1: none.  Collective: yes."""
         large = [i for i, window in enumerate(self._windows) if window.memory.nbytes >= size]
         if not large:
             return -1

@@ -169,9 +169,10 @@ def ring_tiles(h: int, blocks: int) -> Cut:
 
 
 def block_count(n: int) -> int:
-    """Blocks of n points at most: 48, doubled until none has more than BLOCK_ROWS points, and MOST_BLOCKS in the end.
+    """The number of blocks of n points at most: 48, doubled until none has more than BLOCK_ROWS points.
 
-    It depends on n alone, so the bits of sums over blocks do; up to 49,152 points there are 48.
+    It is MOST_BLOCKS in the end.  It depends on n alone, so the bits of sums over blocks do; up to 49,152 points it is
+    48.
     """
     count = BLOCKS
     while count < MOST_BLOCKS and n > count * BLOCK_ROWS:
@@ -180,10 +181,10 @@ def block_count(n: int) -> int:
 
 
 def sum_blocks(n: int) -> int:
-    """Blocks of points whose Grams are added up: `block_count`, or 24 or 12 where they would have fewer than
-    SUMMED_ROWS points.
+    """The number of blocks of points whose Grams are added up.
 
-    Adding two Grams costs as much as the products of many points.
+    It is `block_count`, or 24 or 12 where blocks would have fewer than SUMMED_ROWS points: adding two Grams costs as
+    much as the products of many points.
     """
     return next((count for count in (block_count(n), BLOCKS // 2) if n >= count * SUMMED_ROWS), BLOCKS // 4)
 
@@ -200,9 +201,10 @@ def merged(runs: Iterable[slice]) -> list[slice]:
 
 
 def halves(start: int, stop: int) -> int:
-    """The tree of sums over leaves start, ..., stop - 1 divides here: in the middle, a few behind a power of two.
+    """The leaf before which the tree of sums over leaves start, ..., stop - 1 divides.
 
-    Of 12, 24 or 48 leaves each of 2 ranks has one whole subtree, of 4, 8, 12 or 24 ranks at most two.
+    It is in the middle of an even number of them, but of a few leaves behind a power of two: of 12, 24 or 48 leaves
+    each of 2 ranks has one whole subtree, of 4, 8, 12 or 24 ranks at most two.
     """
     count = stop - start
     even = count >= SPLIT_EVENLY and count % 2 == 0

@@ -105,13 +105,13 @@ def _why_shifted(h: int, d: int, autoencoder: bool, first: bool, identity: bool,
 
 
 def least_part(plan: Plan) -> int:
-    """Points of the smallest part of the training points, which gives at least one to each minibatch."""
+    """The number of points of the smallest part of the training points, which gives one at least to each minibatch."""
     parts = plan.work.parts
     return min(len(parts.points(b, b + 1)) for b in range(len(parts.blocks)))
 
 
 def minibatches_of(plan: Plan, epoch: int, least: int) -> int:
-    """Minibatches of an epoch.  least: `least_part`.  Collective: no.
+    """The number of minibatches of an epoch.  least: `least_part`.  Collective: no.
 
     Of a stream they grow as those of an epoch do, by the points of the pieces before.
     """

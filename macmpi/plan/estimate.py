@@ -236,7 +236,7 @@ def _at_hand(plan: Plan) -> float:
 
 
 def made_width(plan: Plan) -> int:
-    """Columns of the features that a W-step makes and keeps, and of the patches.  Collective: no."""
+    """The number of columns of features and of patches that a W-step makes and keeps.  Collective: no."""
     chain, regressions, keeps = plan.chain, plan.resolved.regressions, plan.placement.keeps
     segments = ((chain.segments[k], own) for k, own in regressions.items())
     features = sum(s.part(0, s.core).n_out for s, own in segments if s.core and (own.by_unit or s.leading))

@@ -82,7 +82,7 @@ class Plan:
 
     @cached_property
     def minibatch_parts(self) -> int:
-        """Parts of each minibatch; 0 for methods without them, and for steps of all points.
+        """The number of parts of a minibatch; 0 for methods without minibatches, and for steps of all points.
 
         "auto" is 1 where a minibatch is too little work to be shared, else 2, or more where a part stays with a rank:
         whatever the number of ranks, since another number of parts gives other bits.

@@ -360,8 +360,10 @@ class Resolved:
         return self.method.name == "stochastic" and self.stochastic.batch == "all"
 
     def minibatch(self, n_train: int, epoch: int = 0) -> int:
-        """Points of a minibatch: at first `batch`, but at most a twentieth of all (of labels a tenth; or BATCH_LEAST);
-        as many more in `grow_every` epochs, and so on, up to `batch_max` and a fifth of all.  "all" is all of them.
+        """The number of points of a minibatch in an epoch; "all" is all of them.
+
+        At first it is `batch`, but at most a twentieth of all (of labels a tenth; or BATCH_LEAST); as many more in
+        `grow_every` epochs, and so on, up to `batch_max` and a fifth of all.
         """
         keys = self.stochastic
         if keys.batch == "all":

@@ -141,7 +141,7 @@ class WorkList:
 
     @property
     def widest(self) -> int:
-        """Bytes of the largest Gram that ranks sum up jointly."""
+        """The number of bytes of the largest Gram that ranks sum up jointly."""
         joint = (gram for phase in self.phases for task in phase.joint for gram in _grams(task))
         return 8 * max((gram.place.stop - gram.place.start for gram in joint), default=0)
 

@@ -231,7 +231,7 @@ class Model:
 
     @property
     def points(self) -> int:
-        """The points of the stream so far; 0 of models of other data."""
+        """The number of points of the stream so far; 0 of models of other data."""
         return int(self.stream["points"][0]) if self.stream else 0
 
     @property

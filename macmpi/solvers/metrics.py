@@ -45,7 +45,7 @@ class Seen:
 
     @property
     def count(self) -> int:
-        """Number of points that are probed."""
+        """The number of points that are probed."""
         return len(self.Y[self.probed])
 
     @property

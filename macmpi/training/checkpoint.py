@@ -97,7 +97,7 @@ def path_of(folder: Path, iteration: int) -> Path:
 
 
 def iteration_of(path: Path) -> int:
-    """The name of a checkpoint holds its iteration.  Raises ValueError for other names."""
+    """Reads the iteration from the name of a checkpoint.  Raises ValueError for other names."""
     return int(path.stem.removeprefix("iteration-"))
 
 

@@ -119,9 +119,11 @@ class Lock:
 
 
 def hold_folder(folder: Path, wait: bool = True) -> int | None:
-    """Holds a folder by a lock on itself, which no removal of its files ends, until the file that is given is closed.
+    """Holds a folder by a lock on itself; gives the file that ends it when it is closed, None where it cannot be held.
 
-    None where it cannot be held or, without `wait`, another process of this node holds it.  Collective: no.
+    No removal of the folder's files ends it.  Without `wait` another process of this node that holds it is not waited
+    for.
+    Collective: no.
     """
     file = None
     try:
