@@ -71,12 +71,12 @@ class _Deciding:
     """A config that is being decided, key by key."""
 
     config: Config
-    found: list[Decision]
+    decisions: list[Decision]
 
     def settle(self, key: str, value: Any, why: str) -> None:
         """Gives a key, "table.key", its value."""
         self.config = with_value(self.config, key, value)
-        self.found.append(Decision(key, value, why))
+        self.decisions.append(Decision(key, value, why))
 
 
 def decide(
@@ -92,7 +92,7 @@ def decide(
     if config.stochastic.stream and "run.max_iterations" not in given(config):
         deciding.settle("run.max_iterations", config.stochastic.records, "a pass over a piece of a stream")
     if deciding.config.method.name != "mac":
-        return deciding.config, deciding.found
+        return deciding.config, deciding.decisions
     if model.sites == AUTO:
         sites = [site for _, _, site in model.layers()]
         usual = set(sites) == {"after"}
@@ -102,7 +102,7 @@ def decide(
         deciding.settle(f"penalty.{key}", value, why)
     if config.method.acceleration == AUTO:
         deciding.settle("method.acceleration", *_acceleration(decided, autoencoder))
-    return deciding.config, deciding.found
+    return deciding.config, deciding.decisions
 
 
 def _acceleration(config: Config, autoencoder: bool) -> tuple[str, str]:
@@ -139,7 +139,7 @@ def decide_net(config: Config, n_in: int, autoencoder: bool = False) -> tuple[Co
         deciding.settle("model.activation", *(for_codes if autoencoder else for_others))
     if config.model.loss == AUTO:
         deciding.settle("model.loss", "squared", "the targets are numbers")
-    return deciding.config, deciding.found
+    return deciding.config, deciding.decisions
 
 
 def in_short(decisions: Sequence[Decision]) -> str:
@@ -169,7 +169,7 @@ def explained(decisions: Sequence[Decision]) -> list[str]:
 
 
 def of_half_steps(key: str) -> bool:
-    """Only methods with coordinates read this key, "table.key"."""
+    """Tells whether only methods with coordinates read this key, "table.key"."""
     return key in COORDINATES or key.partition(".")[0] in COORDINATES
 
 
@@ -251,5 +251,5 @@ def _kind(config: Config, autoencoder: bool) -> str:
 
 
 def starts_with_bits(config: Config) -> bool:
-    """The first hidden layer gives bits."""
+    """Tells whether the first hidden layer gives bits."""
     return config.model.layers()[0][1] == "binary"

@@ -324,7 +324,7 @@ class Parallel(Table):
 
     @property
     def by_rows(self) -> bool:
-        """Each rank reads rows of its own.  Collective: no."""
+        """Tells whether each rank reads rows of its own.  Collective: no."""
         return self.data == "sharded"
 
 
