@@ -60,7 +60,7 @@ ARGUMENTS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("init", "data DATA", 'a data file, or a name of data.source, as "digits"', {"nargs": "?"}),
     ("report", "runs RUN", "run directory", PATH | {"nargs": "+"}),
     ("predict show export", "model MODEL.h5", "model.h5 of a run directory", PATH),
-    ("predict", "data DATA", ".npy, .npz or .h5 with a dataset X, .csv, .parquet, a folder of images", PATH),
+    ("predict", "data DATA", ".npy, .npz, .h5, .nc or .zarr with X, .csv, .parquet, a folder of images", PATH),
     ("fetch", "name NAME", "usps, coil, openml:NAME[@VERSION] or sklearn:NAME", {}),
     ("init run", "--set TABLE.KEY=VALUE", "override a key; a TOML value", {"action": "append", "default": []}),
     ("run", "--output DIR", "run directory (default: runs/<name of the config>)", {"type": path_in}),

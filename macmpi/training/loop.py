@@ -273,7 +273,7 @@ class Training:
     def _wishes(self) -> tuple[bool, bool]:
         """Tells whether any rank wishes that the run end now, as by --max-time, and whether a checkpoint is due.
 
-        `Pace` of training/process.py knows the times.  Collective: yes.
+        `Pace` of training/time_limit.py knows the times.  Collective: yes.
         """
         late, due = (self.pace.is_late(), self.pace.is_due()) if self.team.rank == 0 else (False, False)
         found = self.team.max_over_ranks({"stop": float(self.stop.asked or late), "save": float(due)})

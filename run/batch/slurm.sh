@@ -126,13 +126,13 @@ trap 'terminated=yes; stop' TERM INT HUP
 
 # Each rank leaves its exit code as an empty file, and so does one that ends all others (MACMPI_EXIT_CODES): launchers
 # end the others for any code but 0, and report how these died.  A rank that SIGUSR1 ends before it has come to Python
-# (128 + 10) has stopped, with nothing to keep.
+# (128 + 10) has stopped, with nothing to keep; so has one that a signal meets before there is a Python.
 codes=$PWD/.macmpi-exit-codes-${job:?}
 trap 'rm -rf "$codes"' EXIT
-rank='trap : USR1 USR2 XCPU TERM INT HUP
+rank='came= code=75
+    trap came=yes USR1 USR2 XCPU TERM INT HUP
     export MACMPI_EXIT_CODES=${1:?}
-    "${@:2}"
-    code=$?
+    [ -n "$came" ] || { "${@:2}"; code=$?; }
     [ "$code" -ne 138 ] || : > "$MACMPI_EXIT_CODES/75"
     { : > "$MACMPI_EXIT_CODES/$code"; } && [ "$code" -eq 75 ] || exit "$code"'
 

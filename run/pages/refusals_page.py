@@ -86,7 +86,8 @@ def parts() -> tuple[list[list[str]], set[str]]:
     for key, solvers in {"z_step": Z_SOLVERS, "w_step": W_SOLVERS}.items():
         asked = OF_A_SEGMENT if key == "w_step" else USUAL
         for name, solver in solvers.items():
-            named[f'{key}.solver = "{name}"'] = handled(solver) | (USUAL - asked), ""
+            word = "linear_solver" if name == "closed_form" else "solver"
+            named[f'{key}.{word} = "{name}"'] = handled(solver) | (USUAL - asked), ""
     alike: dict[tuple[str, str], list[str]] = {}
     for said, (handles, why) in named.items():
         lacking = ", ".join(sorted(demand.value for demand in USUAL - handles))

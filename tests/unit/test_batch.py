@@ -524,6 +524,15 @@ def test_a_rank_that_the_signal_ends_before_python_has_begun_has_stopped(script:
     assert script == "lsf" or AGAIN[script] in ran.calls
 
 
+@pytest.mark.parametrize("sent", [*STOPPING, *ENDING])
+def test_a_rank_that_a_signal_meets_before_it_starts_python_starts_none(sent: str, tmp_path: Path) -> None:
+    """It would wait for ever for ranks that the same signal has ended."""
+    early = tmp_path / "early"
+    early.write_text(f"""[ "$0" != rank ] || trap 'case $BASH_COMMAND in export*) kill -{sent} $$ ;; esac' DEBUG\n""")
+    ran = run("slurm", tmp_path, 0, BASH_ENV=str(early))
+    assert (ran.code, ran.of("python")) == (75, [])
+
+
 def test_what_goes_on_in_the_queue_is_given_what_the_first_job_was_given(tmp_path: Path) -> None:
     """Ranks are not, and so it is exported again."""
     told = {"MACMPI_RESTARTS": "3", "MAX_TIME": "60", "RANKS": "3", "MOST_RESTARTS": "9", "SCRIPT": "run/batch/pbs.sh"}
