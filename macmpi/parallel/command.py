@@ -21,7 +21,7 @@ from macmpi.parallel.team import Team
 
 
 def whole(text: str) -> int:
-    """A whole number, 1000000 or 1e6.  Raises ValueError.  Collective: no."""
+    """Reads a whole number, 1000000 or 1e6, from text.  Raises ValueError.  Collective: no."""
     number = int(float(text)) if "e" in text.lower() else int(text)
     if "e" in text.lower() and number != float(text):
         raise ValueError

@@ -39,7 +39,7 @@ class Restraint:
 
     @property
     def joins(self) -> bool:
-        """The units of a layer do not separate."""
+        """Tells whether it ties the units of a layer together, as groups do."""
         return self.group > 0.0
 
     def penalty(self, W: Array, penalised: Array) -> Array:
@@ -56,7 +56,12 @@ FREE = Restraint()
 
 
 class RestrainedBlock(NamedTuple):
-    """A block of weights, marks of those that ridge and restraint hold for, its restraint, and where weights exist."""
+    """A block of weights with what restrains it.
+
+    penalised: marks the weights that ridge and restraint hold for.
+    restraint: of these.
+    exists: marks the weights that exist; None: all do.
+    """
 
     penalised: Array
     restraint: Restraint
@@ -76,7 +81,7 @@ class RestrainedBlock(NamedTuple):
 
 
 def together(joins: bool, values: Array, by: Callable[[Array], Any] = np.sum) -> Array:
-    """The values of rows; where a restraint joins these, what they are together for each of them."""
+    """Gives the values (w,) of rows; where a restraint joins the rows, by(values) for each of them."""
     return np.full(len(values), by(values)) if joins else values
 
 
@@ -212,7 +217,7 @@ class UnitProblem(WProblem):
 
     @property
     def bias(self) -> bool:
-        """The last column of W holds biases."""
+        """Tells whether the last column of W holds biases."""
         return self.start.shape[1] > self.n_in
 
     @property
@@ -222,7 +227,7 @@ class UnitProblem(WProblem):
 
     @property
     def quadratic(self) -> bool:
-        """Without restraint the objective is a quadratic, of the curvature G + ridge."""
+        """Tells whether the objective, but for a restraint, is a quadratic, of the curvature G + ridge."""
         return self.activation == "linear"
 
     @property
@@ -276,7 +281,7 @@ class SegmentProblem(WProblem):
 
     @property
     def quadratic(self) -> bool:
-        """Without restraint the objective is a quadratic, of the curvature G + ridge."""
+        """Tells whether the objective, but for a restraint, is a quadratic, of the curvature G + ridge."""
         maps = self.segment.maps
         return len(maps) == 1 and "linear" in maps[0].capabilities and self.loss.by_output and self.loss.unit_hessian
 

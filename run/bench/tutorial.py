@@ -47,8 +47,8 @@ RECIPE = {
     "w_step.iterations": 10,
     "run.max_iterations": 60,
 }
-RECIPE_OF = "as usps_binary.toml"
-"""The settings of run/usps_binary.toml, which were chosen on other images."""
+RECIPE_OF = "from PCA's"
+"""The settings of run/usps_binary.toml but its start; they were chosen on other images."""
 
 DEEP = {
     **RECIPE,

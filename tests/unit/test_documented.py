@@ -32,7 +32,7 @@ def test_all_configs_of_the_repository_are_documented_ones() -> None:
 @pytest.mark.parametrize("given", ["nowhere", "elsewhere/usps_mac", "elsewhere/usps_mac.toml", ".", "..", "a" * 300])
 def test_what_is_no_config_stays_as_it_is(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert reading.found(Path(given)) == Path(given)
+    assert reading.path_of(Path(given)) == Path(given)
 
 
 def test_a_run_says_which_config_it_found(table: Path) -> None:
