@@ -29,7 +29,7 @@ MOST_CATEGORIES, FREQUENT, OFTEN, MOST_FREQUENT, HASHED = 100, 50, 10, 300, 16
 MOST_FREQUENT in all, that are in OFTEN rows at least; the rest share HASHED columns by a hash of their text."""
 
 FEW_CATEGORIES = 20
-"""Text of more categories than these, most of which occur once or twice, names the rows rather than sorts them."""
+"""Text of more categories than these, fewer than two rows each on average, names the rows rather than sorts them."""
 
 LISTED = 8
 """Columns that a message names; the others it counts."""

@@ -40,6 +40,8 @@ def raw_of(config: Data, rules: TargetRules = NUMBERS, by_rows: bool = False, po
     held, labels = dict(points.arrays), rules.loss.labels
     if points.classes and not labels:
         held.pop("Y", None)
+    if labels and not (by_rows or points.classes or points.columns):
+        checks.check_names(held, place_of(config))
     names = numbered(held, rules.classes) if labels and not by_rows else None  # no rank sees all that is text
     if not points.named:
         checks.check_datasets(held, place_of(config), labels)
@@ -362,11 +364,19 @@ def _check_each(weights: DataPart, parts: DataParts) -> None:
 
 
 def classes_in(parts: DataParts, raw: Raw, source: str, known: Array | None = None) -> Array | None:
-    """The labels that occur, ascending; None of data without labels.  Raises UsageError.  Collective: no.
+    """The labels that occur in rows of a weight above 0, ascending; None of data without labels.  Collective: no.
 
+    Raises UsageError.
     known: those that may occur, ascending, where these are the classes.
     """
     if not raw.labels:
         return None
-    Y, Y_val = (parts[name].labels() for name in ("Y", "Y_val"))
+    Y, Y_val = (_counting(parts, side) for side in SIDES)
     return checks.classes_of(Y, Y_val, raw, source, known)
+
+
+def _counting(parts: DataParts, side: str) -> Array:
+    """Labels (n, 1) of the points whose weight is above 0, of all where that is none's.  Raises UsageError."""
+    labels, weights = parts[f"Y{side}"].labels(), parts.get(f"weights{side}")
+    some = labels if weights is None else labels[weights.read(Tile(0, len(weights)))[:, 0] > 0.0]
+    return some if len(some) else labels

@@ -22,7 +22,7 @@ from macmpi.parallel.tiles import Cut
 from macmpi.plan.choices import KEPT
 from macmpi.plan.plan import Plan
 from macmpi.reductions import LazyRows, Rows
-from macmpi.solvers.w_problem import zeros
+from macmpi.solvers.w_problem import RestrainedBlock, zeros
 from macmpi.state import State, block_views
 from macmpi.typing import Array
 
@@ -245,11 +245,11 @@ class HalfStepContext:
         """
         plan, found = self.plan, weights.copy()
         for b in plan.resolved.shaping.restrained:
-            place, marks = plan.offsets.block(b), plan.chain.blocks[b].own.penalised
-            asked, W = plan.resolved.shaping.asked(b), found[plan.offsets.block(b)].reshape(marks.shape)
+            place, own, asked = plan.offsets.block(b), plan.chain.blocks[b].own, plan.resolved.shaping.asked(b)
+            marks, W = own.penalised, found[place].reshape(own.penalised.shape)
             if by is not None and (asked.l1 > 0.0 or asked.group > 0.0):
                 W[marks & (by[place].reshape(marks.shape) == 0.0)] = 0.0
-            W[:] = asked.inside(W, marks)
+            W[:] = RestrainedBlock(marks, asked, own.connected).inside(W)
         return found
 
     def zeros(self, weights: Sequence[Array]) -> float | None:

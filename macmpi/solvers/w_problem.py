@@ -51,10 +51,6 @@ class Restraint:
             found[1:] = 0.0
         return found
 
-    def inside(self, W: Array, penalised: Array) -> Array:
-        """The weights at the nearest place within the bounds."""
-        return np.where(penalised, np.clip(W, self.least, self.most), W)
-
 
 FREE = Restraint()
 
@@ -78,6 +74,10 @@ class RestrainedBlock(NamedTuple):
         bounds = ((self.restraint.least, -math.inf), (self.restraint.most, math.inf))
         low, high = (np.where(held, 0.0, np.where(self.penalised, inside, free)) for inside, free in bounds)
         return low, high
+
+    def inside(self, W: Array) -> Array:
+        """The weights at the nearest place within these."""
+        return np.clip(W, *self.limits(W))
 
 
 def together(joins: bool, values: Array, by: Callable[[Array], Any] = np.sum) -> Array:
@@ -153,7 +153,7 @@ class WProblem:
     def inside(self, theta: Array) -> Array:
         """The nearest theta within the bounds."""
         pairs = zip(self.blocks(theta), self.restrained, strict=True)
-        return self.joined([block.restraint.inside(W, block.penalised) for W, block in pairs])
+        return self.joined([block.inside(W) for W, block in pairs])
 
     def partial(self, theta: Array, rows: Any, slope: bool) -> tuple[Array, ...]:
         """Contribution of some points: the objective (m,) and, if asked for, its gradient (m, P), without the ridge."""

@@ -91,6 +91,8 @@ if [ "${1:-}" = --retries ]; then
     [[ "$retries" =~ ^[0-9]+$ ]] || { echo "--retries '$retries': a number of new starts is needed" >&2; exit 2; }
     shift 2
 fi
+most=${MOST_RESTARTS:-200}
+[[ "$most" =~ ^[0-9]+$ ]] || { echo "MOST_RESTARTS='$most': a number of restarts is needed" >&2; exit 2; }
 read -ra python <<< "${PYTHON:-python}"
 read -ra launch_options <<< "${LAUNCH_OPTIONS:-}"
 
@@ -157,7 +159,7 @@ rm -rf "$codes"
 
 if [ "$code" -eq 75 ] && is_cancelled; then
     code=143
-elif [ "$code" -eq 75 ] && { [ "$restarts" -ge "${MOST_RESTARTS:-200}" ] || ! go_back; }; then
+elif [ "$code" -eq 75 ] && { [ "$restarts" -ge "$most" ] || ! go_back; }; then
     echo "the job was not put back into the queue (restarts: $restarts): submit it again, and it goes on" >&2
 fi
 exit "$code"

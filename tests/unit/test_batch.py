@@ -343,9 +343,10 @@ def test_what_the_program_itself_ends_with_is_not_tried_again(script: str, code:
     assert len(run(script, tmp_path, code, retries=3).of("python")) == 1
 
 
+@pytest.mark.parametrize("given", [{"retries": "many"}, {"MOST_RESTARTS": "2h"}])
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_a_number_of_retries_that_is_none_starts_nothing(script: str, tmp_path: Path) -> None:
-    ran = run(script, tmp_path, 0, retries="many")
+def test_a_number_of_starts_that_is_none_starts_nothing(script: str, given: dict[str, Any], tmp_path: Path) -> None:
+    ran = run(script, tmp_path, 0, **given)
     assert ran.code == 2
     assert not ran.of("python")
 
