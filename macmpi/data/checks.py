@@ -19,7 +19,7 @@ from macmpi.data.dataset import GROUPS, WEIGHTS, Raw
 from macmpi.data.series import EXACT
 from macmpi.data.texts import plain_text
 from macmpi.data.wide import SparseRows, is_sparse
-from macmpi.files import first_line, texts
+from macmpi.files import first_line
 from macmpi.typing import Array
 
 HUGE = 1e100
@@ -280,20 +280,6 @@ def as_labels(array: Array, name: str) -> Array:
             "number the classes from 0"
         )
     return rows
-
-
-def check_names(found: Mapping[str, Any], path: str) -> None:
-    """Raises UsageError where a label of text in Y or Y_val is missing: empty, or what NumPy makes of nan among texts.
-
-    path: where they come from.
-    """
-    for name, array in found.items():
-        labels = texts(array.ravel()) if name.startswith("Y") and is_text(array) else []
-        if bad := [i for i, label in enumerate(labels) if label.strip() in ("", "nan")]:
-            raise UsageError(
-                f'{path}: dataset {name} is "{labels[bad[0]]}" at [{bad[0]}] ({len(bad)} such), a label that is '
-                "missing; remove these rows, or name them"
-            )
 
 
 def not_negative(A: Array, name: str) -> Array:

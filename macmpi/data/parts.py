@@ -41,7 +41,7 @@ def raw_of(config: Data, rules: TargetRules = NUMBERS, by_rows: bool = False, po
     if points.classes and not labels:
         held.pop("Y", None)
     if labels and not (by_rows or points.classes or points.columns):
-        checks.check_names(held, place_of(config))
+        check_names(held, place_of(config))
     names = numbered(held, rules.classes) if labels and not by_rows else None  # no rank sees all that is text
     if not points.named:
         checks.check_datasets(held, place_of(config), labels)
@@ -76,6 +76,20 @@ def image_shape(array: Any) -> tuple[int, ...] | None:
     """
     shape: tuple[int, ...] = array.shape[1:]
     return shape if len(shape) == 2 or (len(shape) == 3 and shape[2] <= MOST_CHANNELS) else None
+
+
+def check_names(found: dict[str, Any], path: str) -> None:
+    """Raises UsageError where a label of text in Y or Y_val is missing: empty, or what NumPy makes of nan among texts.
+
+    path: where they come from.
+    """
+    for name, array in found.items():
+        labels = files.texts(array.ravel()) if name.startswith("Y") and checks.is_text(array) else []
+        if bad := [i for i, label in enumerate(labels) if label.strip() in ("", "nan")]:
+            raise UsageError(
+                f'{path}: dataset {name} is "{labels[bad[0]]}" at [{bad[0]}] ({len(bad)} such), a label that is '
+                "missing; remove these rows, or name them"
+            )
 
 
 def numbered(held: dict[str, Any], known: Array | None = None) -> Array | None:
