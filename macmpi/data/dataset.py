@@ -180,6 +180,7 @@ class TargetRules:
     classes: the labels that there may be, ascending; None: those that occur are all.
     precision: of the numbers that are kept.
     in_file: rows that each rank reads for itself stay in their file, and are read again whenever they are used.
+    output: the activation of the output layer.
     """
 
     loss: Loss = LOSSES["squared"]
@@ -190,6 +191,7 @@ class TargetRules:
     classes: Any = None
     precision: str = "float64"
     in_file: bool = False
+    output: str = "linear"
 
     @property
     def goes_on(self) -> bool:
@@ -220,4 +222,4 @@ def target_rules_of(config: Config, like: tuple[Scaling, Scaling] | None = None,
     """The rules of a config for its data.  like, classes: as in `TargetRules`."""
     model, in_file = config.model, config.parallel.rows == "file"
     of_points = like, config.stochastic.stream, classes
-    return TargetRules(loss_of(config), model.loss, model.sequence, *of_points, model.precision, in_file)
+    return TargetRules(loss_of(config), model.loss, model.sequence, *of_points, model.precision, in_file, model.output)

@@ -21,7 +21,7 @@ from macmpi.data.alike import block_sum, check_same_data, opened_alike, sum_of_b
 from macmpi.data.checks import check_columns, check_known, check_single, check_size, check_some, largest, not_negative
 from macmpi.data.dataset import NUMBERS, POINTS, SIDES, WEIGHTS, Dataset, Points, Raw, TargetRules, share_arrays
 from macmpi.data.parts import DataPart, DataParts, classes_in, numbers_of, parts_of, raw_of, split_of
-from macmpi.data.scaling import AS_IS, ColumnStatistics, Scaling, ScalingRule, sparse_scaling, spread_rows, unscaled
+from macmpi.data.scaling import ColumnStatistics, Scaling, ScalingRule, sparse_scaling, spread_rows, unscaled
 from macmpi.data.wide import SparseRows
 from macmpi.parallel.points import Partitions, partition_points
 from macmpi.parallel.rows import Converted, RowSet
@@ -143,8 +143,7 @@ class Reader:
             scaling_y = unscaled(len(classes))
             names = classes if raw.names is None else raw.names[classes]
         elif targets:
-            rule = raw.scale_y if rules.loss.scaled else AS_IS
-            Y, Y_val, scaling_y = self._side("Y", rule, rules, not rules.goes_on)
+            Y, Y_val, scaling_y = self._side("Y", raw.scale_y, rules, not rules.goes_on)
             if weights_in(parts) > 1:
                 outputs = Y.shape[1]
                 Y, Y_val = (self._with_shares(A, name) for A, name in zip((Y, Y_val), WEIGHTS, strict=True))

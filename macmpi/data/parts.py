@@ -19,7 +19,7 @@ from macmpi.data import checks
 from macmpi.data.dataset import NUMBERS, SIDES, WEIGHTS, Points, Raw, TargetRules
 from macmpi.data.gathered import ARGUMENTS, gathered
 from macmpi.data.reading import check_there, declared, facts_of, read_file, told, whole
-from macmpi.data.scaling import ScalingRule
+from macmpi.data.scaling import BOUNDED, ScalingRule
 from macmpi.data.wide import SparseRows
 from macmpi.parallel.rows import RowSet
 from macmpi.parallel.streams import stream
@@ -48,10 +48,13 @@ def raw_of(config: Data, rules: TargetRules = NUMBERS, by_rows: bool = False, po
     X, targets = held["X"], held.get("Y", held["X"])
     shape, steps = image_shape(X), 0
     kind = "none" if points.named and config.scale == "auto" else config.scale
+    own = BOUNDED.get(rules.output, kind) if kind == "auto" else kind
+    kind = "range" if "Y" not in held and own != kind else kind
     flags = points.columns.flags if points.columns and kind == "auto" else ()
     of_x, of_y = rules.like or (None, None)
     scale = ScalingRule(kind, shape is not None, False, flags, like=of_x, running=rules.stream)
-    scale_y = ScalingRule(kind, image_shape(targets) is not None, targets=True, like=of_y, running=rules.stream)
+    own = own if rules.loss.scaled else "none"
+    scale_y = ScalingRule(own, image_shape(targets) is not None, targets=True, like=of_y, running=rules.stream)
     if rules.sequences and shape is not None:
         if rules.sequences == shape[0]:  # steps x features, and no picture
             scale, steps, shape = replace(scale, images=False, features=shape[-1]), shape[0], None

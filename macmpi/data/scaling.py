@@ -205,6 +205,10 @@ class ScalingRule:
 
 AS_IS = ScalingRule("none")
 
+BOUNDED = {"sigmoid": "none", "softmax": "none", "tanh": "none", "relu": "range"}
+""""auto" scales targets so under an activation of the output layer that gives no others, or they could not be met; of an
+autoencoder, whose targets are scaled as inputs, "range"."""
+
 
 def spread_rows(n: int) -> Array:
     """At most SAMPLE evenly spaced row numbers of n."""

@@ -9,6 +9,7 @@ from macmpi.config.auto import AUTO, Sizes, explained
 from macmpi.config.tables import PAPER_DEFAULTS
 from macmpi.config.whole import toml
 from macmpi.data.named_sets import NAMED_SETS
+from macmpi.data.scaling import BOUNDED
 from macmpi.methods.stochastic.schedule import Minibatches, RidgeSchedule, Schedule
 from macmpi.plan.choices import z_name
 from macmpi.plan.directions import explained_forms, forms_of
@@ -27,7 +28,8 @@ def _by_the_run(plan: Plan, sizes: Sizes) -> Iterator[tuple[str, str]]:
     """Each key that the method reads and whose "auto" no config settles, and in words what the run does there."""
     of = plan.resolved
     named = of.config.data.source in NAMED_SETS
-    scaled = "robust" if of.autoencoder or not of.loss.scaled else "robust; of targets standard"
+    alike, own = of.autoencoder or not of.loss.scaled, BOUNDED.get(of.config.model.output, "standard")
+    scaled = "range" if of.autoencoder and own != "standard" else "robust" if alike else f"robust; of targets {own}"
     yield "data.scale", "none" if named else "range" if sizes.shape else scaled
     if of.method.name == "stochastic":
         yield "stochastic.ridge", RidgeSchedule.of(plan).words.removeprefix(", ridge ") or "0"
