@@ -37,12 +37,18 @@ class Factor(NamedTuple):
 
 
 class NormalEquations(System):
-    """The ridge leaves the biases alone.  Inputs in single precision are never regular."""
+    """The ridge leaves the biases alone.
+
+    Inputs in single precision are summed up in double: what hidden units that are nearly alike tell apart is less than
+    the rounding of a Gram in single, and all that an output layer without a ridge gains.
+    """
+
+    double: ClassVar[bool] = True
 
     def factor(self, gram: LayerGram, shared_matrix: SharedMatrix = ALONE) -> Factor:
         G = gram.G
-        regular = gram.dtype == np.float64 and gram.ridge > REGULAR * float(np.trace(G)) / len(G)
-        added = np.full(len(G), 0.0 if regular else jitter(G, NORMAL, gram.dtype))
+        regular = gram.ridge > REGULAR * float(np.trace(G)) / len(G)
+        added = np.full(len(G), 0.0 if regular else jitter(G, NORMAL))
         added[: len(G) - gram.bias] += gram.ridge
         return Factor(regular_factor(G, added, shared_matrix), regular, added)
 
@@ -81,7 +87,7 @@ class ClosedForm(WSolver):
 
         def product(rows: slice) -> tuple[Array, ...]:
             """T^T [A, 1], without a ridge R^T [A, 1]."""
-            A, T = problem.inputs[rows], problem.targets[rows]
+            A, T = (part[rows].astype(np.float64, copy=False) for part in (problem.inputs, problem.targets))
             return (adjoint(problem.weigh(T if ridge else T - apply(A, W), rows), A, problem.bias),)
 
         (crossed,) = over_points(product)
