@@ -697,11 +697,12 @@ def words(choice: Choice) -> list[str]:
     found += [f"activation={activation}" for _, activation, _ in c.model.layers()]
     found += ["sites=mixed"] if isinstance(c.model.sites, list) else [f"sites={c.model.sites}"]
     found += [f"Z={z[type(plan.resolved.z_solver)]}"] if plan.chain.sites else []
-    inner = [s.inner if isinstance(s, Thresholded) else s for s in (r.solver for r in plan.resolved.regressions)]
+    regressions = plan.resolved.regressions.values()
+    inner = [r.solver.inner if isinstance(r.solver, Thresholded) else r.solver for r in regressions]
     found += [
         f"W={w[type(s)]}:{'units' if apart else 'segment'}"
-        for s, apart in zip(inner, [r.by_unit for r in plan.resolved.regressions], strict=True)
+        for s, apart in zip(inner, [r.by_unit for r in regressions], strict=True)
         if type(s) in w
     ]
-    found += [f"fitter={r.name}" for r in plan.resolved.regressions if r.by_fitter]
+    found += [f"fitter={r.name}" for r in regressions if r.by_fitter]
     return list(dict.fromkeys(found))
