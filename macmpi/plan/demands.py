@@ -96,6 +96,11 @@ TABLE: dict[str, dict[Any, Row]] = {
             "it rotates principal components towards the bits of a layer",
             ("pca", "uniform"),
         ),
+        "neighbours": Row(
+            LAYER_BY_LAYER - {D.NO_BITS, D.INNER_BASIS, D.WEIGHTED},
+            "it fits a layer of bits to the neighbours of points, each of which counts once",
+            ("itq", "pca", "uniform"),
+        ),
         "greedy": Row(
             LAYER_BY_LAYER - {D.NO_SLOPES, D.INNER_BASIS},
             "it trains dense layers that read one another in turn, by their derivatives",
