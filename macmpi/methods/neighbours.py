@@ -6,9 +6,9 @@ N(a) are the k points nearest to an anchor a.  By stochastic neighbour embedding
     e_am = exp(-d_am / T),    d_am = (H - s_a . s_m) / 2,    s = tanh(SHARP u),    u = (V x + c) / its root mean square
 
 d is the Hamming distance of two codes, but for bits near the threshold, whose s lies between -1 and 1.  Which T is best
-depends on the points and their number.  So T falls from H / 8 by steps of sqrt(2), each fit beginning at the end of the
-one before, and points that are held out decide: of the k points nearest to one, how many are among the k nearest by
-code.  Where no T finds more than the start, the start stays.
+depends on the points and their number.  So T falls from H / 8 by factors of sqrt(2), each fit begins at the best codes
+so far, and points that are held out decide which these are: of the k points nearest to one, how many are among the k
+nearest by code.  After the best T comes one that is worse, and the last; where no T finds more, the start stays.
 """
 
 from __future__ import annotations
@@ -57,18 +57,17 @@ def neighbour_bits(A: Array, W: Array, share: float) -> Array:
     F = np.hstack([C[held + rows] @ directions.T, np.ones((len(rows), 1))]).astype(np.float32)
     U = np.linalg.lstsq(F.astype(float), apply(B[rows], W), rcond=None)[0]
     size = np.sqrt(np.mean(np.square(F @ U)))
-    best, last = precision(signs(B, W), signs(asked, W), true), 0.0
+    best, found = precision(signs(B, W), signs(asked, W), true), W
     for step in range(STEPS):
-        U = fitted(F, U, near, seen, weight, len(W) / 8.0 * 2.0 ** (-step / 2.0))
-        V = U[:-1].T @ directions
-        new = size * np.hstack([V, (U[-1] - V @ mean)[:, None]])
+        tried = fitted(F, U, near, seen, weight, len(W) / 8.0 * 2.0 ** (-step / 2.0))
+        V = tried[:-1].T @ directions
+        new = size * np.hstack([V, (tried[-1] - V @ mean)[:, None]])
         now = precision(signs(B, new), signs(asked, new), true)
         if now > best:
-            best, W = now, new
-        if now < last:
+            best, found, U = now, new, tried
+        elif found is not W:
             break
-        last = now
-    return W
+    return found
 
 
 def fitted(F: Array, U: Array, near: Array, seen: int, weight: float, T: float) -> Array:
