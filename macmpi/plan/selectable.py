@@ -174,6 +174,12 @@ def check_selection(of: Resolved) -> None:
             )
     if of.selection.ridges:
         _check_ridges(of)
+    listed = [*of.selection.sizes, *of.selection.widths, *of.selection.ridges]
+    if listed and not any(isinstance(entry, float) or entry for entry in listed):
+        raise UsageError(
+            f'selection.criterion = "{of.selection.criterion}" has nothing to compare: every list of candidates is '
+            'empty; name some, as in selection.sizes = [[50, 100]], or use criterion = "none"'
+        )
     (_check_units if units else _check_centres)(of)
 
 

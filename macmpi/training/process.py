@@ -29,6 +29,9 @@ LOOK = 0.5
 GRACE = 5.0
 """Seconds that a rank has to save a checkpoint once its launcher is gone."""
 
+HELD = 4.0
+"""Seconds that a stop signal waits at most for the ranks to meet: those that it has ended come no more."""
+
 PATIENCE = 10.0
 """Seconds that a process waits at most for others that it cannot ask: a launcher kills those that take longer."""
 
@@ -39,9 +42,28 @@ KEPT = 31 << 20
 Handler = Callable[[int, FrameType | None], None] | signal.Handlers
 
 
+_held = threading.Event()
+
+
 def hold_stop_signals() -> None:
-    """Lets stop signals wait until `on_stop_signals` has been told who is to have them.  Collective: no."""
+    """Lets stop signals wait until `on_stop_signals` has been told who is to have them, HELD seconds at most.
+
+    Then this process ends with the exit code of a run that was stopped, 75: MPI, which it begins meanwhile, waits for
+    ranks without an end, also for those that the signal has ended before they held it.  Collective: no.
+    """
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    if not _held.is_set():
+        _held.set()
+        threading.Thread(target=_end_where_held, daemon=True).start()
+
+
+def _end_where_held() -> None:
+    since = None
+    while _held.is_set() and (since is None or now() - since < HELD):
+        time.sleep(LOOK)
+        since = (since or now()) if signal.sigpending() & {*STOP_SIGNALS} else None
+    if _held.is_set():
+        os._exit(os.EX_TEMPFAIL)
 
 
 def on_stop_signals(handler: Handler) -> None:
@@ -49,6 +71,7 @@ def on_stop_signals(handler: Handler) -> None:
     for number in STOP_SIGNALS:
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, handler)
+    _held.clear()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
