@@ -47,20 +47,20 @@ def neighbour_bits(A: Array, W: Array, share: float) -> Array:
         return W
     asked, B, mean = A[:held], A[held:], A.mean(axis=0)
     k, M = min(max(1, round(share * len(B))), len(B) - 1), min(ANCHORS, len(B))
-    C = (A - mean).astype(np.float32)
+    variances, directions = principal_directions(np.cov(A, rowvar=False, bias=True).reshape(A.shape[1], -1), 2 * len(W))
+    unit = np.sqrt(max(variances.mean(), 0.0)) or 1.0
+    C = ((A - mean) / unit).astype(np.float32)
     true, near = neighbours(C[held:], C[:held], k), neighbours(C[held:], C[held : held + M], k, skip=True)
     seen = min(len(B), PAIRS // M)
     rows, places = np.unique(np.concatenate([np.arange(seen), near.ravel()]), return_inverse=True)
     near, weight = places[seen:].reshape(near.shape), (len(B) - k) / seen
-    variances, directions = principal_directions(np.cov(A, rowvar=False, bias=True).reshape(A.shape[1], -1), 2 * len(W))
-    directions = directions / (np.sqrt(max(variances.mean(), 0.0)) or 1.0)
     F = np.hstack([C[held + rows] @ directions.T, np.ones((len(rows), 1))]).astype(np.float32)
     U = np.linalg.lstsq(F.astype(float), apply(B[rows], W), rcond=None)[0]
     size = np.sqrt(np.mean(np.square(F @ U)))
     best, found = precision(signs(B, W), signs(asked, W), true), W
     for step in range(STEPS):
         tried = fitted(F, U, near, seen, weight, len(W) / 8.0 * 2.0 ** (-step / 2.0))
-        V = tried[:-1].T @ directions
+        V = tried[:-1].T @ directions / unit
         new = size * np.hstack([V, (tried[-1] - V @ mean)[:, None]])
         now = precision(signs(B, new), signs(asked, new), true)
         if now > best:

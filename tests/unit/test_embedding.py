@@ -116,6 +116,8 @@ def test_bits_by_neighbours_find_more_of_points_held_out_or_stay(
     true = neighbours(A[held:], A[:held], round(0.1 * (n - held)))
     before, after = (precision(signs(A[held:], V), signs(A[:held], V), true) for V in (W, found))
     assert after > 1.1 * before
+    far = np.r_[np.full(D, 2.0**80), 1.0]  # beyond what squares in single precision hold
+    assert_allclose(neighbour_bits(A * far[0], W / far, 0.1) * far, found, rtol=1e-6)
     monkeypatch.setattr(by_neighbours, "fitted", lambda F, U, *_: random.standard_normal(U.shape))
     assert_array_equal(neighbour_bits(A, found, 0.1), found)
 
