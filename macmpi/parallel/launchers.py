@@ -135,7 +135,7 @@ def alone(environment: Mapping[str, str]) -> str:
 
 
 def parent_of(pid: int) -> int:
-    """The process that has started another one; 0 where that cannot be known."""
+    """The id of the process that has started another one; 0 where that cannot be known."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except (OSError, ValueError, IndexError):
@@ -186,7 +186,7 @@ class Memory(NamedTuple):
 
 
 def cores() -> int:
-    """Gives the cores that the processes of this launch on this machine may use together.
+    """Gives the number of cores that the processes of this launch on this machine may use together.
 
     mpiexec may bind each rank to a core of its own, so the affinity of what has started the ranks counts; without an
     mpiexec that is this process.  Collective: no.

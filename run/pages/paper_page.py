@@ -22,8 +22,8 @@ alternating optimisation, and selection goes the paper's way. What differs are t
 misprinted, and speedup, measured on 2 ranks and predicted for 12. Theorem B.3, of which the paper shows no run, holds
 to four digits.
 
-`make paper` measures all of it, and docs/paper/ holds what it gave. The paper's machine of 2012 had 32 cores of an
-Intel Xeon L7555 at 1.87 GHz, and Matlab. E1 is per point, with the 1/2. What macmpi does otherwise on purpose is in
+`make paper` measures all of it, and docs/paper/ holds what it gave. The paper's machine of 2012 was an Intel Xeon
+L7555 with 32 cores, and Matlab. E1 is per point, with the 1/2. What macmpi does otherwise on purpose is in
 [differences](differences.md), what is misprinted in [errata](errata.md).
 """
 
@@ -56,9 +56,9 @@ def fig2(found: Found) -> str:
             ),
             table(header, rows),
             wrapped(
-                f"On several ranks MAC computes {'the same bits' if same else 'OTHER numbers: a fault'}. What "
-                "the paper does not have: SGD's rate, since its grid is of sums over points, and the rows of macmpi's "
-                "settings (a wider start, mu from 10 to 1e5, momentum) and of stochastic MAC."
+                f"On several ranks MAC computes {'the same bits' if same else 'OTHER numbers: a fault'}. Not "
+                "in the paper are SGD's rate, since its grid is of sums over points, macmpi's settings (a wider start, "
+                "mu from 10 to 1e5, momentum) and stochastic MAC."
             ),
         ]
     )
@@ -86,9 +86,10 @@ def letter(found: Found) -> str:
             "**The paper** solves a linear system for each point and each unit. Cut short, the Z-step is what suffers:",
             table(header, rows),
             wrapped(
-                "One preconditioned CG step a linearisation is enough for the W-step. A Z-step cut at 10 iterations "
-                "leaves E_Q at more than twice the value, and mu grows before E1 has fallen. That is at the paper's mu "
-                "= 1 with little ridge; with the start, mu and ridge of `run/usps_mac.toml` two iterations serve."
+                "For the W-step one preconditioned CG step in each linearisation is enough. A Z-step cut at 10 "
+                "iterations leaves E_Q at more than twice the value, and mu grows before E1 has fallen. This was at "
+                "the paper's mu = 1 with little ridge; with the start, mu and ridge of `run/usps_mac.toml` two "
+                "iterations serve."
             ),
         ]
     )
@@ -130,9 +131,8 @@ def fig3(found: Found) -> str:
     last = swept(other)[-1]
     near = next((r for r in swept(mac) if r["E1_train"] <= last["E1_train"]), None)
     there = (
-        f"What alternating optimisation reaches after {last['iteration']} iterations "
-        f"({last['E1_train']:.2f}), MAC has "
-        f"after {near['iteration']}. "
+        f"MAC passes the end of alternating optimisation after {near['iteration']} iterations, in "
+        f"{near['seconds']:.0f} s instead of {last['seconds']:.0f}. "
         if near
         else ""
     )
@@ -145,7 +145,7 @@ def fig3(found: Found) -> str:
             table(header, rows),
             wrapped(
                 f"{there}E1 holds the ridge, as in eq. (6). The paper does not say the repulsion of the embedding; "
-                "here w- = 1. Of the images that were held out, half of two objects' poses, many reconstructions are "
+                "here w- = 1. Many reconstructions of held-out images, half of the poses of two objects, are "
                 f"bad (E1 {end(mac)['E1_val']:.1f} at the end of MAC)."
             ),
         ]
@@ -181,7 +181,7 @@ def fig5(found: Found) -> str:
             ),
             table(("iteration", "centres of encoder and decoder"), [(i, f"({a}, {b})") for i, (a, b) in chosen]),
             wrapped(
-                f"The same way down here: E1 + C from {first:.1f} to {last:.2f}, with {rises} rises between two "
+                f"Here E1 + C falls in the same way, from {first:.1f} to {last:.2f}, and rises in {rises} "
                 "iterations. One eps^2 = 0.05 for both nets, as printed, cannot give these sizes "
                 "([errata](errata.md)), so each net has its own."
             ),
@@ -241,13 +241,13 @@ def theory(found: Found) -> str:
                 f"{ends[0]['gradient_E1'] / last['gradient_E1']:.0f} times and what the multipliers lack "
                 f"{ends[0]['multipliers_lack'] / last['multipliers_lack']:.0f} times. **Stopping on the validation "
                 "error does not give this** (dashed): "
-                f"with it the run ends at mu = {other['mu']:g} after {other['iteration']} iterations, with ‖grad E1‖ = "
-                f"{other['gradient_E1']:.3f} and multipliers that lack {other['multipliers_lack']:.2f}. It is faster, "
-                "and no theorem speaks of it."
+                f"with it the run ends at mu = {other['mu']:g} with ‖grad E1‖ = {other['gradient_E1']:.3f} and "
+                f"multipliers that lack {other['multipliers_lack']:.2f}. That takes {other['iteration']} iterations, "
+                "but no theorem covers it."
             ),
             wrapped(
-                "Half steps need about as many iterations at a mu as it is large. L-BFGS over W and Z together, with "
-                "the program's own Z-step and gradients (dots), finds minimisers; gradient and deviation fall "
+                "At each mu half steps need about as many iterations as mu is large. L-BFGS over W and Z together, "
+                "with the program's own Z-step and gradients (dots), finds minimisers; gradient and deviation fall "
                 f"like 1 / mu: at mu = {path[-1]['mu']:g} ‖grad E1‖ is {path[-1]['gradient_E1']:.1e}, and the "
                 f"multipliers lack {path[-1]['multipliers_lack']:.1e}."
             ),
@@ -278,12 +278,12 @@ Sections 2.3 and 4.1 name ways to do the half steps. E1 after 5 iterations and p
 | coordinates on both sides of an activation | `model.sites = "both"` | 13.85 | 1.2; the default then 1.3 |
 
 None of the Z-steps is worth its time; the W-steps are as good as the default here. Two minibatches are ahead at first:
-after postprocessing E1 is 6.82 instead of 7.28, but after 15 iterations 6.33 in 2.6 s instead of 6.44 in 2.0. With
+after postprocessing E1 is 6.82 instead of 7.28. After 15 iterations they are no faster for their error. With
 `sites = "both"` E1 stays above E_Q. Multipliers go with `penalty.stop = "gradient"`
 ([convergence](algorithms/convergence.md)).
 
-Missing are W-steps on running sums, and coordinates of some units of a layer and recurrent layers that give all states,
-since what passes a site is a coordinate there.
+Missing are W-steps on running sums, coordinates of only some units of a layer, and recurrent layers that give all
+states: all that passes a site is a coordinate there.
 """
 """What the paper names and shows no figure of."""
 
