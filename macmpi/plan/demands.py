@@ -89,11 +89,7 @@ TABLE: dict[str, dict[Any, Row]] = {
             "it draws weights, and centres are found from data",
             ("pca", "elastic_embedding"),
         ),
-        "pca": Row(
-            LAYER_BY_LAYER,
-            "it fits dense layers that read one another in turn",
-            ("uniform", "staged"),
-        ),
+        "pca": Row(LAYER_BY_LAYER, "it fits dense layers that read one another in turn", ("uniform", "staged")),
         "itq": Row(
             LAYER_BY_LAYER - {D.NO_BITS},
             "it rotates principal components towards the bits of a layer",
