@@ -89,15 +89,16 @@ TABLE: dict[str, dict[Any, Row]] = {
             "it draws weights, and centres are found from data",
             ("pca", "elastic_embedding"),
         ),
-        "pca": Row(
-            LAYER_BY_LAYER,
-            "it fits dense layers that read one another in turn",
-            ("uniform", "staged"),
-        ),
+        "pca": Row(LAYER_BY_LAYER, "it fits dense layers that read one another in turn", ("uniform", "staged")),
         "itq": Row(
             LAYER_BY_LAYER - {D.NO_BITS},
             "it rotates principal components towards the bits of a layer",
             ("pca", "uniform"),
+        ),
+        "neighbours": Row(
+            LAYER_BY_LAYER - {D.NO_BITS, D.INNER_BASIS, D.WEIGHTED},
+            "it fits a layer of bits to the neighbours of points, each of which counts once",
+            ("itq", "pca", "uniform"),
         ),
         "greedy": Row(
             LAYER_BY_LAYER - {D.NO_SLOPES, D.INNER_BASIS},

@@ -21,6 +21,9 @@ from macmpi.plan.plan import SHARED, Plan
 from macmpi.plan.work_lists import Job
 from macmpi.solvers.descent import PAIRS
 
+FROM_POINTS = ("pca", "itq", "neighbours", "greedy", "staged")
+"""Starts that read points, those at hand where a rank does not hold all."""
+
 BUFFERS = 12.0
 """Methods without coordinates have this many arrays of the weights' size."""
 
@@ -231,7 +234,7 @@ def _at_hand(plan: Plan) -> float:
     chain, fitted = plan.chain, plan.work.at_hand
     read = [s.n_in + s.n_out for k, s in enumerate(chain.segments) if fitted(k) or s.leading or s.trailing]
     targets = 0 if plan.resolved.autoencoder else chain.n_out
-    start = [chain.n_in + targets] if plan.resolved.start.method in ("pca", "itq", "greedy", "staged") else []
+    start = [chain.n_in + targets] if plan.resolved.start.method in FROM_POINTS else []
     return float(min(MOST_AT_HAND, plan.n_train) * sum([*read, *start]))
 
 

@@ -473,7 +473,10 @@ def sharded(
         yield (WIDE, SMALL)[i % 2], {**own, "method.name": name, "baseline.batch": 9}
     codes = {"model.activation": ["quantise", "tanh"], "model.words": 6}
     yield SMALL, {**own, **codes, "model.centres": "kmeans"}
-    yield WIDE, {**own, "model.hidden": [5], "model.activation": "binary", "penalty.mu0": 0.1, "start.method": "pca"}
+    yield (
+        WIDE,
+        {**own, "model.hidden": [5], "model.activation": "binary", "penalty.mu0": 0.1, "start.method": "neighbours"},
+    )
     yield SMALL, {**own, "model.activation": ["forest", "kernel_ridge"], "model.trees": 3, "model.examples": 9}
     yield SMALL, {**own, "w_step.solver": "sgd", "start.method": "greedy"}
     for method in ("mac", "alternating"):
@@ -555,8 +558,8 @@ def discrete(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tup
     yield CLASSES, {**codes, **deep, "model.activation": ["quantise", "tanh"], "model.loss": "cross_entropy"}
     yield SMALL, {**codes, "model.hidden": [3], **lagrangian, **single}
     bits: dict[str, Any] = {"model.activation": "binary", "penalty.mu0": 0.1}
-    for data, hidden in ((WIDE, [5]), (WIDE, [11]), (SMALL, [12]), (WIDE, [70])):
-        yield data, {**bits, "model.hidden": hidden, "start.method": "pca"}
+    for data, hidden, word in ((WIDE, 5, "pca"), (WIDE, 11, "pca"), (SMALL, 12, "neighbours"), (WIDE, 70, "pca")):
+        yield data, {**bits, "model.hidden": [hidden], "start.method": word}
     for loss, linear in (("squared", "same"), ("cross_entropy", "closed_form")):
         data = CLASSES if loss == "cross_entropy" else SMALL
         keys = {"model.hidden": [6], "model.loss": loss, "w_step.linear_solver": linear}

@@ -66,6 +66,7 @@ MISTAKES: dict[str, list[Any]] = {
     "start.range": [-1.0, -1e-9, 1e7, "2"],
     "start.gradient_step": [0, 1, "true", 1.0, []],
     "start.width": [1e-10, 1e10, *NOT_POSITIVE],
+    "start.neighbours": [0, -1, 2**31, 1.5, "all"],
     "start.coordinates": [1, True, ["codes.h5"]],
     "start.model": [1, True, ["model.h5"]],
     "start.weights": ["first", "", 1],
