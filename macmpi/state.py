@@ -150,7 +150,8 @@ class MacState(Record):
 
     metric_mu: the mu at which the metric was made; grams: of the layers' inputs, flat float64.  As a selection has left
     them: sizes, units of each hidden layer; widths, of model.width; ridges, of penalty.ridge; degrees, the effective
-    numbers of weights of an output of each regression whose ridge is selected.
+    numbers of weights of an output of each regression whose ridge is selected.  sums: of each minibatch one after the
+    other, T^T [A, 1] where weights lie and behind them Grams, if they are kept.
     """
 
     multipliers: Array = field(default_factory=nothing, metadata=BY_POINT)
@@ -161,6 +162,7 @@ class MacState(Record):
     widths: Array = field(default_factory=nothing)
     ridges: Array = field(default_factory=nothing)
     degrees: Array = field(default_factory=nothing)
+    sums: Array = field(default_factory=nothing)
 
     @property
     def architecture(self) -> Architecture:

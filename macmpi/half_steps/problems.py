@@ -298,7 +298,8 @@ def w_problem(given: WInputs, job: Job, factor: Any = None) -> WProblem:
     T, start = unit_targets(given, k, job.units.rows), flat.reshape(-1, view.shapes[0][1])
     exists, activation = view.existing(job.units.rows), view.segments[0].activation
     alike["shared"] = layer_gram(given, k).G
-    return UnitProblem(A, T, ridge, start, activation, rounded, restraints[0], exists, **alike)
+    kept = plan.resolved.running
+    return UnitProblem(A, T, ridge, start, activation, rounded, restraints[0], exists, kept, **alike)
 
 
 def _net_and_loss(given: WInputs, k: int) -> tuple[Any, Any]:
