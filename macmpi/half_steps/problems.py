@@ -232,8 +232,13 @@ def targets(given: WInputs, k: int) -> Rows:
 
 
 def targets_of_group(given: WInputs, k: int) -> Rows:
-    """The targets of segment k and of those that share its weights, one after the other.  Collective: no."""
-    return joined([targets(given, j) for j in given.parts.plan.chain.groups[k]])
+    """The targets of segment k and of those that share its weights, one after the other.  Collective: no.
+
+    Of units they are without those of what the segments pass on.
+    """
+    plan = given.parts.plan
+    n = plan.chain.views[k].map.n_out if plan.resolved.regressions[k].by_unit else None
+    return joined([targets(given, j)[:, :n] for j in plan.chain.groups[k]])
 
 
 def unit_targets(given: WInputs, k: int, units: slice) -> Rows:

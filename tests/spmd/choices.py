@@ -373,8 +373,10 @@ def weighted_outputs(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iter
     yield OUTPUTS_COUNTS, {**counts, "start.method": "greedy"}
     yield OUTPUTS, {"method.name": "lbfgs", "model.sites": "none"}
     yield OUTPUTS, {"model.hidden": [5], "model.activation": "binary", "penalty.mu0": 0.1}
-    recurrent = [Recurrent(4, 3)]
-    yield OUTPUTS, {"model.hidden": recurrent, "model.activation": "tanh"}
+    yield OUTPUTS, {"model.hidden": [Recurrent(4, 3)], "model.activation": "tanh"}
+    for keys in ({}, {"parallel.data": "sharded"}):
+        stacked = [Recurrent(4, 3, states="all"), Recurrent(3, 3)]
+        yield SMALL, {"model.hidden": stacked, "model.activation": "tanh", **keys}
 
 
 def fitted(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:

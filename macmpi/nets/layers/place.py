@@ -91,7 +91,8 @@ class Place:
 class Built:
     """A layer as maps: those up to its site, and pooled, those behind it that the next layer begins with.
 
-    behind: the number of maps behind its activation; steps: of an activation and what is before it, each with a site;
+    behind: the number of maps behind its activation; steps: of an activation and what is before it, each with a site,
+    `apart` maps from one to the next;
     blocks: the parameter block of each map, counted from 0, where maps share some; reads: columns of the data that a
     map reads, or None; both () where nothing is shared.
     """
@@ -100,5 +101,6 @@ class Built:
     pooled: list[Map] = field(default_factory=list)
     behind: int = 0
     steps: int = 1
+    apart: int = 2
     blocks: tuple[int | None, ...] = ()
     reads: tuple[Columns | None, ...] = ()
