@@ -16,7 +16,7 @@
 # make speedup  speedup against processors: measured, and predicted beyond the cores there are
 # make compare   MAC against what one would train with instead (an hour or two; installs PyTorch)
 # make bench-defaults   macmpi without tuning against scikit-learn on 23 sets, 21 tables: docs/defaults.md (an hour)
-# make paper   the paper's figures 2 to 6 and theorem B.3 again: docs/paper.md; ONLY="fig5 theory" some (half an hour)
+# make paper   the paper's figures 2 to 6 and theorem B.3 again: docs/paper.md; ONLY="fig5 theory" some (an hour)
 # make results the benchmarks of docs/results.md; ONLY=speedup one of them (hours; stops and goes on)
 # make same-bits COMMIT=main   whether every feature still gives the results of another commit, bit for bit (minutes)
 # make fuzz   200 generated data sets: no run may end worse than a constant and say that it is done

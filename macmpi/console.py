@@ -24,7 +24,7 @@ listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 @contextmanager
 def heard_by(hear: Listener) -> Iterator[None]:
-    """Within this, in this thread, texts go to the listener, with whether they are errors or warnings."""
+    """Gives texts that are printed inside, in this thread, to a listener instead, and tells it which are errors."""
     token = listener.set(hear)
     try:
         yield

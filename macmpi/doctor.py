@@ -370,7 +370,7 @@ def _median(team: Team, array: Any) -> float:
 
 
 def examine(team: Team, argv: list[str]) -> int:
-    """All findings, printed; 0, or 2 where there is a fault.  Collective: yes."""
+    """Prints all findings; gives the exit code, 0, or 2 where there is a fault.  Collective: yes."""
     output = team.from_root(lambda: parsed("doctor", argv).output)
     hosts = machines(team)
     found = [library(team), ranks(hosts), shared_memory(hosts), kernel(team)]

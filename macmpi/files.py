@@ -131,7 +131,7 @@ def _inside(file: h5py.File, name: str) -> h5py.Group | h5py.Dataset:
 
 
 def array(file: h5py.File, name: str) -> Array:
-    """All of `dataset`.  Raises UsageError."""
+    """Reads all of a dataset.  Raises UsageError."""
     whole: Any = dataset(file, name)[()]
     return whole
 

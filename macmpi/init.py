@@ -117,7 +117,7 @@ def _either(config: Config, points: Points) -> Found:
 
 
 def _found(config: Config, points: Points, doubt: str = "") -> Found:
-    """All of it, for a run on one rank.  Raises UsageError where no plan can be made."""
+    """Settles the config of a data set for a run on one rank.  Raises UsageError where no plan can be made."""
     known, decisions = with_loss(config, points)
     source = Source(known, points)
     sizes = source.sizes()

@@ -42,7 +42,7 @@ class Mac(TrainingMethod[MacState]):
         return MethodText(words(self.plan), settled=settled)
 
     def new_record(self, state: State[MacState]) -> MacState:
-        """The record of a first State as it is.  Collective: no."""
+        """Gives the record that a first State has already.  Collective: no."""
         return state.own
 
     def begin(self, state: State[MacState]) -> None:
@@ -54,9 +54,9 @@ class Mac(TrainingMethod[MacState]):
         state.own.grams = share_on_node(self.team, state.own.grams)
 
     def sweep(self, state: State[MacState], pause: Pause = never) -> bool:
-        """One iteration: a Z-step, then a W-step, of each minibatch of coordinates in turn; there is one by default.
+        """Does one iteration: a Z-step, then a W-step, of each minibatch of coordinates in turn; usually there is one.
 
-        A pause is possible behind the first Z-step.  Collective: yes.
+        It may pause behind a Z-step, and then gives False.  Collective: yes.
         """
         last = self.plan.resolved.minibatches - 1
         for minibatch in range(state.position // 2, last + 1):
@@ -137,7 +137,7 @@ class Mac(TrainingMethod[MacState]):
             return after
         parts.feasible(after)
         before, last = self._last_objective(after), len(plan.chain.sites)
-        for _ in range(1 if plan.resolved.regressions[-1].solver.exact else REFITS):
+        for _ in range(1 if plan.resolved.regressions[last].solver.exact else REFITS):
             kept = after.weights.copy()
             fit(parts, [last], after)
             now = self._last_objective(after)
@@ -153,4 +153,4 @@ class Mac(TrainingMethod[MacState]):
         """E1, and the last layer's ridge and other penalties, per point.  Collective: yes."""
         last = len(self.plan.chain.segments) - 1
         shaping = self.team.from_root(lambda: self.parts.shaping_of(state, [last]))
-        return self.parts.nested(self.parts.weights(state)).error + shaping / self.parts.points.weight
+        return self.parts.nested(self.parts.weights(state)).error + shaping / self.parts.points.total_weight

@@ -45,7 +45,10 @@ def read_points(path: Path, dataset: str, size: list[int]) -> Any:
 
 
 def names_of(model: Model, what: str, columns: int) -> list[str]:
-    """The names of the columns of a table of outputs."""
+    """Names the columns of a table of outputs: the classes, code_1, byte_1, prediction_1, or an autoencoder's columns.
+
+    what: the method of the model that gives them, as "predict" or "encode"; columns: their number.
+    """
     if what == "probabilities" and model.classes is not None:
         return [str(c) for c in model.classes.tolist()]
     if what in ("encode", "bits"):

@@ -60,7 +60,10 @@ class LazyRows:
         return self.shape[0]
 
     def reshape(self, count: int, width: int) -> LazyRows:
-        """Each row as several of `width` numbers, `count` in all: to be made by number, or by runs of whole rows."""
+        """Gives the same numbers in `count` rows of `width`, several of which are one of these rows.
+
+        They can be asked for by number, or by slices that begin and end with a row of these.
+        """
         each = self.shape[1] // width
 
         def make(rows: Any) -> Array:
@@ -104,7 +107,7 @@ class SharedMatrix:
         return np.empty((rows, columns))
 
     def fill(self, blocks: Sequence[Array], make: Make) -> None:
-        """Block i, a view of `matrix`, becomes make(i): each made by one rank, all seen by all.
+        """Puts make(i) into block i, a view of `matrix`: each is made by one rank, and all ranks then see all.
 
         Collective: where ranks share the work.
         """

@@ -58,7 +58,7 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
 
 
 def run(team: Team, argv: list[str], began: float | None = None) -> int:
-    """The whole program on one rank.  Collective: yes.
+    """Runs the whole program on one rank; gives the exit code.  Collective: yes.
 
     began: when the program did, by `clock.now`; --max-time is counted from there.
     """

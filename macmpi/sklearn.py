@@ -65,7 +65,7 @@ class _Net(BaseEstimator):  # type: ignore[misc]
 
     @property
     def n_iter_(self) -> int:
-        """Iterations of the fit, refits on all points not counted."""
+        """The number of iterations of the fit, refits on all points not counted."""
         return len(self._iterations())
 
     def _iterations(self) -> list[dict[str, Any]]:
@@ -140,7 +140,7 @@ class _Net(BaseEstimator):  # type: ignore[misc]
 
     @contextmanager
     def _in_own_words(self) -> Iterator[None]:
-        """Within this, what macmpi refuses is a ValueError, and messages speak of the arguments of the estimator."""
+        """Turns what macmpi refuses inside into a ValueError; messages speak of the arguments of the estimator."""
         own = {"the arguments of fit": f"the arguments of {type(self).__name__}", "start.model": "warm_start"}
         token = OTHERS.set(OWN | own | {"model.loss": "model.loss", 'model.loss = "cross_entropy"': "MACClassifier"})
         try:

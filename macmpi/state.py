@@ -48,7 +48,12 @@ def nothing() -> Array:
 
 
 class Architecture(NamedTuple):
-    """Units of each hidden layer, widths and ridges where a selection has left others than the config's, else ()."""
+    """The sizes of a net that a selection has chosen; () where it leaves those of the config.
+
+    units: of each hidden layer.
+    widths: as model.width has them.
+    ridges: as penalty.ridge has them.
+    """
 
     units: tuple[int, ...] = ()
     widths: tuple[float, ...] = ()
@@ -56,11 +61,12 @@ class Architecture(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """Euclidean norms, of objectives per point.
+    """Euclidean norms of gradients, of objectives per point.
 
-    penalised: of the gradient of E_Q + ridge by all of W and Z; nested: of that of E1 + ridge by W; multipliers: of
-    (lambda_1, ..., lambda_K) of all points / N, at feasible coordinates; lacking: ||p - lambda|| / ||lambda||, where
-    p_k = -mu M_k (z_k - f_k) at the present ones.
+    penalised: of E_Q + ridge by all of W and Z.
+    nested: of E1 + ridge by W.
+    multipliers: of (lambda_1, ..., lambda_K) of all points / N, at feasible coordinates.
+    lacking: ||p - lambda|| / ||lambda||, where p_k = -mu M_k (z_k - f_k) at the present coordinates.
     """
 
     penalised: float
@@ -70,12 +76,18 @@ class Gradients(NamedTuple):
 
 
 class Errors(NamedTuple):
-    """Per point, with the 1/2: nested errors on both sets; E_Q, the (augmented) Lagrangian and mean squared z - f.
+    """The errors of a state, per point and with the 1/2.
 
-    wrong_*: the share of misclassified points, for losses of labels.  watched: the validation error that the schedule
-    compares, where it is not that of the weights that are shown.  zeros: the share of weights that are exactly 0, where
-    l1 or groups ask for them.  move: mean squared mu M_k (z_k - f_k), where there are multipliers.  gradients: where
-    they are asked for.  ridge: what of `train` is the ridge.
+    train, validation: E1 (eq. 1) on either set.
+    E_Q: the penalised objective (eq. 3); lagrangian: the augmented Lagrangian, where there are multipliers.
+    constraint: mean squared z_k - f_k(z_{k-1}).
+    multiplier: the largest |lambda|, where there are multipliers.
+    wrong_train, wrong_validation: shares of misclassified points, of losses of labels.
+    watched: the validation error that the schedule compares, where that is not the one of the weights that are shown.
+    zeros: the share of weights that are exactly 0, where l1 or groups ask for zeros.
+    move: mean squared mu M_k (z_k - f_k), where there are multipliers.
+    gradients: where they are asked for.
+    ridge: the part of `train` that is the ridge.
     """
 
     train: float
@@ -95,14 +107,15 @@ class Errors(NamedTuple):
 
 @dataclass
 class History:
-    """The schedule's memory: e1_val, the validation error that it compares with; errors, those of the start and of each
-    iteration, from which the length of a refit is read.
+    """The schedule remembers this of a run.
 
-    reference: mean squared last move of the multipliers, or what they lacked then (inf: none yet); best_*: the weights
-    with the lowest validation error since the sizes changed last, of those whose training error is not poor, above that
-    of the best constant; best_poor: there are only poor ones so far.  fell_*: the validation error after its last
-    noticeable fall, and when that was.  multipliers_norm: ||lambda|| per point at the start, where gradients are
-    computed.
+    e1_val: the validation error that the next one is compared with.
+    reference: mean squared last move of the multipliers, or what they lacked then (inf: none yet).
+    best_weights, best_e1_val, best_iteration: the weights with the lowest validation error since the sizes changed
+        last; those whose training error is above that of the best constant count only if all are so: best_poor.
+    fell_to, fell_at: the validation error after its last noticeable fall, and the iteration.
+    multipliers_norm: ||lambda|| per point at the start, where gradients are computed.
+    errors: the validation errors of the start and of each iteration, which give the length of a refit.
     """
 
     e1_val: float = float("inf")
@@ -146,12 +159,14 @@ class Record:
 
 @dataclass
 class MacState(Record):
-    """MAC: multipliers lambda, of the shape of Z, or empty; metric: the sites' forms M_k / mu, flat, or empty.
+    """The record of MAC.
 
-    metric_mu: the mu at which the metric was made; grams: of the layers' inputs, flat float64.  As a selection has left
-    them: sizes, units of each hidden layer; widths, of model.width; ridges, of penalty.ridge; degrees, the effective
-    numbers of weights of an output of each regression whose ridge is selected.  sums: of each minibatch one after the
-    other, T^T [A, 1] where weights lie and behind them Grams, if they are kept.
+    multipliers: lambda, of the shape of Z; empty without multipliers.
+    metric: M_k / mu of all sites, flat; empty where it is the identity; metric_mu: the mu that it was made at.
+    grams: of the layers' inputs, flat, float64.
+    sizes, widths, ridges: those of an `Architecture`, as a selection has left them.
+    degrees: the effective number of weights of an output, of each regression whose ridge is selected.
+    sums: of each minibatch one after the other, T^T [A, 1] where weights lie and behind them Grams, if they are kept.
     """
 
     multipliers: Array = field(default_factory=nothing, metadata=BY_POINT)
@@ -194,10 +209,15 @@ class JointState(MacState):
 
 @dataclass
 class StochasticState(Record):
-    """Stochastic MAC: running averages of the weights and of the layers' Grams, the last step, steps so far.
+    """The record of stochastic MAC.
 
-    inverses: of Grams and metrics, or their eigenvectors and, in spectra, eigenvalues; length: of a step, in
-    directions; measured: the loss where it was measured; level: running mean of the loss.
+    average: of the weights, running; step: the last one.
+    grams: of the layers' inputs, running.
+    inverses: of Grams and metrics, or their eigenvectors, whose eigenvalues are in spectra.
+    damping: of the curvature.
+    length: of a step, in directions; measured: the loss at which it was measured.
+    level: the running mean of the loss.
+    steps: their number so far.
     """
 
     average: Array = field(default_factory=nothing)
@@ -234,10 +254,12 @@ class AdamState(SgdState):
 
 @dataclass
 class LineSearchState(Record):
-    """Full-batch descent: the next direction; the gradient of E1 per point, and E1 behind it (P + 1,).
+    """The record of full-batch descent.
 
-    first: the first step that the next line search tries; pairs: of L-BFGS, steps and changes of the gradient
-    (2, m, P), flat, the last first.
+    direction: the next one.
+    gradient (P + 1,): of E1 per point, and behind it E1.
+    first: the first step that the next line search tries.
+    pairs (2, m, P): of L-BFGS, the last steps and changes of the gradient, flat, the last first.
     """
 
     direction: Array = field(default_factory=nothing)
@@ -256,12 +278,16 @@ HeldT = TypeVar("HeldT", bound=Record, covariant=True)
 
 @dataclass
 class State(Generic[HeldT]):
-    """Weights, coordinates, penalty and history between two steps of a method, and the method's own record.
+    """All that a run needs to go on, between two steps of a method.
 
-    weights (flat), Z (N, H_1 + ... + H_K), in the precision of the run; mu of the next half step; position: the half
-    step or the minibatch that comes next in the iteration under way; mu_done: mu of the iteration done last (0: none
-    yet), which the postprocessing uses; seconds: training time so far; finished: why the run ended, or "".  Arrays are
-    global and the same on every rank, but for rows of points, of which a rank may hold its own alone.
+    weights (P,), Z (N, H_1 + ... + H_K): in the precision of the run.
+    mu: of the next half step; mu_done: of the iteration done last, for the postprocessing (0: none yet).
+    own: the record of the method.
+    iteration: the number of those done; position: the half step, or the minibatch, that comes next in the one under
+        way.
+    seconds: training time so far.
+    finished: why the run has ended; "": it has not.
+    Arrays are the same on every rank, but for rows of points, of which a rank may hold its own alone.
     """
 
     weights: Array
@@ -277,7 +303,7 @@ class State(Generic[HeldT]):
 
     @property
     def under_way(self) -> bool:
-        """An iteration has begun and not ended."""
+        """Tells whether an iteration has begun and not ended."""
         return self.position > 0
 
     @property
@@ -288,13 +314,13 @@ class State(Generic[HeldT]):
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 that tells this state from every other of its run, by what all ranks hold; not by the seconds."""
+        """SHA-256 of place and weights, by which this state is told from all others of its run; equal on all ranks."""
         place = f"{self.iteration} {self.position}"
         arrays = (np.ascontiguousarray(A).tobytes() for A in (self.weights, self.own.result))
         return hashlib.sha256(b"".join([place.encode(), *arrays])).hexdigest()
 
     def owned_by(self, own: RecordT) -> State[RecordT]:
-        """The weights, coordinates and history as they are, for the method of another record."""
+        """Gives a State of the same weights, coordinates and history with another method's record."""
         return replace(self, own=own)  # type: ignore[arg-type, return-value]
 
     def completed(self) -> None:

@@ -32,7 +32,7 @@ PLACES = {
     "start": "macmpi.training.loop:start",
     "z": "macmpi.parallel.clock:Clock.__call__",
     "w": "macmpi.parallel.clock:Clock.__call__",
-    "evaluate": "macmpi.half_steps.parts:Parts.total",
+    "evaluate": "macmpi.half_steps.context:HalfStepContext.total",
     "record": "macmpi.training.record:Curve.add",
     "checkpoint": "macmpi.training.checkpoint:save",
     "write": "macmpi.files:write_through",

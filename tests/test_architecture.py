@@ -511,7 +511,7 @@ def public_docstrings(path: Path) -> Iterator[tuple[str, str]]:
         "parallel/mpi",
         "mac",
         "half_steps/w_step",
-        "half_steps/parts",
+        "half_steps/context",
         "half_steps/method",
         "half_steps/errors",
         "half_steps/ring",
@@ -554,6 +554,18 @@ def test_a_docstring_begins_with_a_sentence() -> None:
     assert wrong == []
 
 
+def test_a_function_without_a_value_to_name_says_what_it_does() -> None:
+    """Of truth values "Tells whether", of nothing what it changes: a verb comes first, or the formula of a change."""
+    wrong = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
+        for path, tree in trees().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.returns and ast.unparse(node.returns) in ("bool", "None")
+        if (text := ast.get_docstring(node)) and not re.match(r"\w+s\b|[^\n]*(<-|\+=)", text)
+    ]
+    assert wrong == []
+
+
 def test_names_and_texts_keep_to_the_words_of_the_field() -> None:
     """Work is assigned and memory is free: a reader need not learn words that only this program uses."""
     private = re.compile(r"(?:\b|_)(rooms?|deals?|dealt|dealing|beside|manieth|anew|so many)(?:\b|_)", re.IGNORECASE)
@@ -583,7 +595,7 @@ def test_few_files_name_where_rows_of_points_live() -> None:
     assert files_with(re.compile(r"\.spreads\b")) <= {"plan.estimate", "plan.resolve", "training.trial"}
     assert files_with(re.compile(r"\.by_all\b")) <= {"training.run_directory", "training.checkpoint"}
     assert files_with(re.compile(r"\.own_copies\b")) <= {"plan.estimate", "plan.cost"}
-    assert files_with(re.compile(r"\.subset is\b")) <= {"parallel.points", "half_steps.parts"}
+    assert files_with(re.compile(r"\.subset is\b")) <= {"parallel.points", "half_steps.context"}
 
 
 def test_few_files_know_that_outputs_have_weights() -> None:

@@ -17,9 +17,9 @@ LOOK, LOOKS = 0.2, 300
 
 
 def main() -> None:
-    """Takes the process id of the fit, and its folder; signals to all processes of a job do not end it.
+    """Waits until the fit has ended, then kills what is left of its ranks and removes its folder.  Collective: no.
 
-    Collective: no.
+    The command line has the process id of the fit, and its folder.  Signals to all processes of a job do not end it.
     """
     ignore_stop_signals()
     fit, folder = int(sys.argv[1]), sys.argv[2]

@@ -19,7 +19,7 @@ from macmpi.api.given import Layers, Settings, config_of, flat, keys_given, poin
 from macmpi.api.heard import drawing, in_notebook, listening
 from macmpi.api.on_ranks import fit_on_ranks
 from macmpi.config import Config
-from macmpi.config.reading import found
+from macmpi.config.reading import path_of
 from macmpi.console import warn
 from macmpi.data.checks import as_array, as_flag
 from macmpi.data.dataset import Points
@@ -117,7 +117,7 @@ def fit(
         is_program=False,
         callback=drawing(callback) if verbose is None and in_notebook() else callback,
         start=start if isinstance(start, Model) else None,
-        inputs=(found(Path(config)),) if isinstance(config, str | Path) else (),
+        inputs=(path_of(Path(config)),) if isinstance(config, str | Path) else (),
     )
 
     def points(settled: Config) -> Points | None:
@@ -146,7 +146,7 @@ ENDS = {
 
 
 def _told(model: Model | None) -> Model:
-    """The model of a fit, once it was said why that ended too soon."""
+    """Gives the model of a fit, and warns where the fit ended too soon."""
     assert model is not None, "a fit ends with a model"
     if (why := ENDS.get(model.ended)) and not (model.stream and model.ended == "max_iterations"):
         warn(why)

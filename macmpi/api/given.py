@@ -86,7 +86,7 @@ def config_of(
 
 
 def _of_stream(begun: Model) -> dict[str, Any]:
-    """The keys by which a stream goes on as it began; none of models of other data."""
+    """Gives the keys, {"table.key": value}, by which a stream goes on as it began; {} for models of other data."""
     if not begun.stream or begun.card is None:
         return {}
     tables = ("model", "loss", "method", "stochastic", "data")

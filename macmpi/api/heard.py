@@ -47,10 +47,10 @@ OTHERS: ContextVar[dict[str, str]] = ContextVar("others", default={})  # noqa: B
 
 @contextmanager
 def listening(verbose: bool, given: Callable[[], Collection[str]]) -> Iterator[None]:
-    """Within this, errors and warnings are Python's warnings, raised at the end; lines are printed if verbose.
+    """Turns errors and warnings that are printed inside into Python's, raised at the end; prints lines if `verbose`.
 
-    Texts, and those of UsageErrors, speak of arguments instead of keys, but for the keys that the config has given.
-    Collective: no.
+    Their texts, and those of UsageErrors, speak of arguments instead of keys.
+    given: gives the keys that the user's own config has, which stay keys.  Collective: no.
     """
     said: list[str] = []
 

@@ -109,7 +109,7 @@ def _folder(points: Points | None) -> Iterator[Path]:
     where = MEMORY if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 2.0 * needed else None
     for place in (MEMORY, Path(tempfile.gettempdir())):  # where there is no space in memory
         remove_abandoned(place)
-    folder, held = _made(where)
+    folder, held = _new_folder(where)
     words = [sys.executable, "-m", "macmpi.api.cleaner", str(os.getpid()), str(folder)]
     cleaner = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True)
     try:
@@ -122,7 +122,7 @@ def _folder(points: Points | None) -> Iterator[Path]:
         cleaner.wait()
 
 
-def _made(where: Path | None) -> tuple[Path, int | None]:
+def _new_folder(where: Path | None) -> tuple[Path, int | None]:
     """A new folder, held, and not one that another fit has removed before it was: `remove_abandoned`."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=where))
@@ -172,9 +172,11 @@ class Tail:
 
 
 def _follow(command: list[str], folder: Path, curve: Tail, callback: Callback | None) -> int:
-    """Runs the command, repeats what it says, and gives its exit code; each record goes to the callback.
+    """Runs the command of the ranks, prints what they print, and gives their exit code.
 
-    A first Ctrl-C asks the command for an end, and so does a callback that answers with anything true.
+    folder: of the fit.
+    curve: the learning curve that they write, each of whose records goes to the callback.
+    A first Ctrl-C asks the ranks for an end, and so does a callback that answers with anything true.
     """
     out, err, why = Tail(folder / "out"), folder / "err", folder / "why"
     alone = of_its_own(os.environ) | {WHY: str(why)}
@@ -207,7 +209,12 @@ def _follow(command: list[str], folder: Path, curve: Tail, callback: Callback | 
 
 
 def _outcome(code: int, folder: Path, output: Path) -> Model:
-    """The model that the ranks have left.  Raises what they failed of."""
+    """Gives the model that ranks have left; where they left none raises the error that they ended with.
+
+    code: their exit code.
+    folder: of the fit, where their errors were written.
+    output: the run directory.
+    """
     said = (folder / "err").read_text(encoding="utf-8", errors="replace").strip()
     said = said.replace(f'data.source = "{folder / POINTS}"', ARGUMENTS).replace(str(folder / POINTS), ARGUMENTS)
     began, kept = (folder / "fit.toml").stat().st_mtime_ns, output / "model.h5"  # not that of a run before this fit

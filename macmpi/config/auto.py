@@ -2,10 +2,10 @@
 
 The paper's own settings are files in run/, where every key that matters has its value.
 
-Penalty, ridge and acceleration of an autoencoder are the paper's: mu begins at 10 and grows tenfold once the error has
-settled.  A classifier or a regression has far less to gain from its inputs, and a large mu ties the coordinates to the
-first net that comes along: mu begins small and doubles every tenth iteration, and the run ends where the validation
-error falls no more.
+The schedule and acceleration of an autoencoder are the paper's, but for the first mu: it is 10 and grows tenfold once
+the error has settled. A classifier or a regression has far less to gain from its inputs, and a large mu ties the
+coordinates to the first net that comes along: mu begins small and doubles every tenth iteration, and the run ends where
+the validation error falls no more.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CODE = 8
 """Units of an autoencoder's code, at most half of its inputs."""
 
 AUTO = "auto"
-IN_THE_PAPER, AS_THE_DATA = "as in the paper", "as the data have it"
+IN_THE_PAPER, AS_THE_DATA, USUAL = "as in the paper", "as the data have it", "usual with full MAC"
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,12 @@ class _Deciding:
     """A config that is being decided, key by key."""
 
     config: Config
-    found: list[Decision]
+    decisions: list[Decision]
 
     def settle(self, key: str, value: Any, why: str) -> None:
         """Gives a key, "table.key", its value."""
         self.config = with_value(self.config, key, value)
-        self.found.append(Decision(key, value, why))
+        self.decisions.append(Decision(key, value, why))
 
 
 def decide(
@@ -92,7 +92,7 @@ def decide(
     if config.stochastic.stream and "run.max_iterations" not in given(config):
         deciding.settle("run.max_iterations", config.stochastic.records, "a pass over a piece of a stream")
     if deciding.config.method.name != "mac":
-        return deciding.config, deciding.found
+        return deciding.config, deciding.decisions
     if model.sites == AUTO:
         sites = [site for _, _, site in model.layers()]
         usual = set(sites) == {"after"}
@@ -102,7 +102,7 @@ def decide(
         deciding.settle(f"penalty.{key}", value, why)
     if config.method.acceleration == AUTO:
         deciding.settle("method.acceleration", *_acceleration(decided, autoencoder))
-    return deciding.config, deciding.found
+    return deciding.config, deciding.decisions
 
 
 def _acceleration(config: Config, autoencoder: bool) -> tuple[str, str]:
@@ -140,12 +140,12 @@ def decide_net(config: Config, n_in: int, autoencoder: bool = False) -> tuple[Co
         deciding.settle("model.activation", *(for_codes if autoencoder else for_others))
     if config.model.loss == AUTO:
         deciding.settle("model.loss", "squared", "the targets are numbers")
-    return deciding.config, deciding.found
+    return deciding.config, deciding.decisions
 
 
 def in_short(decisions: Sequence[Decision]) -> str:
-    """One line for the head of the table; nothing where nothing was decided but what the paper has."""
-    found = [d for d in decisions if d.why not in (IN_THE_PAPER, AS_THE_DATA)]
+    """One line for the head of the table; nothing where nothing was decided but what is usual."""
+    found = [d for d in decisions if d.why not in (IN_THE_PAPER, AS_THE_DATA, USUAL)]
     values = [_short(d) for d in found if not d.key.startswith(("penalty.", "method.acceleration"))]
     values += dict.fromkeys(f"penalty {d.why}" for d in found if d.key.startswith("penalty."))
     return f"chosen: {', '.join(values)} (--explain says why)" if values else ""
@@ -170,7 +170,7 @@ def explained(decisions: Sequence[Decision]) -> list[str]:
 
 
 def of_half_steps(key: str) -> bool:
-    """Only methods with coordinates read this key, "table.key"."""
+    """Tells whether only methods with coordinates read this key, "table.key"."""
     return key in COORDINATES or key.partition(".")[0] in COORDINATES
 
 
@@ -216,7 +216,7 @@ def by_loss(config: Config, n_in: int, autoencoder: bool) -> Iterator[tuple[str,
     if kind in BY_COLUMNS:
         mu0, ridge, most = BY_COLUMNS[kind]
         values = {"mu0": mu0, **SLOWLY, "ridge": min(ridge * n_in, most), "ridge_scale": "objective"}
-    why = f"for {kind}" if kind else IN_THE_PAPER
+    why = f"for {kind}" if kind else USUAL
     if penalty.stop == "gradient":
         joint = config.method.acceleration == "joint" or _acceleration(config, autoencoder)[0] == "joint"
         values, why = values | PATH | ({"factor": 10.0} if joint else {}), "for a path of stationary points"
@@ -252,5 +252,5 @@ def _kind(config: Config, autoencoder: bool) -> str:
 
 
 def starts_with_bits(config: Config) -> bool:
-    """The first hidden layer gives bits."""
+    """Tells whether the first hidden layer gives bits."""
     return config.model.layers()[0][1] == "binary"

@@ -200,7 +200,7 @@ Layer = PositiveInt | Convolution | Sparse | Recurrent
 
 
 def units_of(layer: Layer) -> int:
-    """Units of a layer, of a convolution its channels."""
+    """The number of units of a layer; of a convolution that of its channels."""
     match layer:
         case Convolution(channels=units) | Recurrent(recurrent=units) | Sparse(units=units):
             return units
@@ -318,7 +318,7 @@ class Model(Table):
 
     @property
     def units(self) -> list[int]:
-        """Units of each hidden layer, of a convolution its channels, once they are decided."""
+        """The number of units of each hidden layer, of a convolution that of its channels, once they are decided."""
         assert isinstance(self.hidden, list)
         return [units_of(layer) for layer in self.hidden]
 
@@ -329,7 +329,7 @@ class Model(Table):
 
     @property
     def reads_images(self) -> bool:
-        """Some hidden layer sees what it reads as images."""
+        """Tells whether some hidden layer sees what it reads as images."""
         return any(table.reads_images for table in self.tables.values())
 
     @property

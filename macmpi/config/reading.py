@@ -57,7 +57,7 @@ def read_table(path: Path) -> dict[str, Any]:
 
 
 def _lengthen(table: dict[str, Any]) -> None:
-    """`data = "path"` means `data.source = "path"`."""
+    """Replaces `data = "path"`, in place, by what it is short for: `data.source = "path"`."""
     if isinstance(table.get("data"), str):
         table["data"] = {"source": table["data"]}
 
@@ -141,7 +141,7 @@ def _json(value: Any, name: str, key: str = "") -> str:
 
 @cache
 def _validator() -> Any:
-    """Made once: it takes longer than many validations."""
+    """Gives what validates configs, made once: it takes longer than many validations."""
     from pydantic import TypeAdapter
     from pydantic_core import SchemaValidator
 
@@ -320,15 +320,15 @@ def text_of(name: str, known: dict[str, Path]) -> str:
 
 
 def read_named(given: Path) -> tuple[Path, dict[str, Any]]:
-    """The file that is meant, as of `found`, and its tables, as they are.  Raises UsageError.  Collective: no."""
-    path = found(given)
+    """The file that is meant, as of `path_of`, and its tables, as they are.  Raises UsageError.  Collective: no."""
+    path = path_of(given)
     try:
         return path, read_table(path)
     except UsageError as error:
         raise UsageError(f"{error}{'' if os.path.exists(path) else _meant(given)}") from None
 
 
-def found(given: Path) -> Path:
+def path_of(given: Path) -> Path:
     """The config that is meant: that file, that name with .toml behind it, or a documented config.
 
     Files of the user's go first.  A name that is none of them stays as it is, for who reads it to refuse.

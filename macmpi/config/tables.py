@@ -139,7 +139,7 @@ PAPER_DEFAULTS: dict[str, Any] = {
     "ridge": 0.01,
     "ridge_scale": "unit",
 }
-"""Values of [penalty] in the paper, whose nets are autoencoders: mu grows once the error has settled."""
+"""Values of [penalty] of autoencoders: mu grows tenfold once the error has settled, as in the paper, whose mu0 is 1."""
 
 
 Size = Annotated[float, Ge(0.0), Le(1e12)]
@@ -326,7 +326,7 @@ class Parallel(Table):
 
     @property
     def by_rows(self) -> bool:
-        """Each rank reads rows of its own.  Collective: no."""
+        """Tells whether each rank reads rows of its own.  Collective: no."""
         return self.data == "sharded"
 
 

@@ -52,7 +52,11 @@ def changes(key: str) -> str:
 
 
 def differences(then: dict[str, Any], now: dict[str, Any], changing: str = "result") -> list[str]:
-    """The keys of two flat configs that change the result, or the end, and do not mean the same in both, in words."""
+    """Lists, in words, the keys whose values in two flat configs do not mean the same.
+
+    then, now: both configs, {"table.key": value}.
+    changing: of keys that change the "result", the "end" of a run, or "nothing" (`changes`).
+    """
     found = []
     for key in sorted(then.keys() | now.keys()):
         alike = KINDS.get(key, {}).get("alike", {})
@@ -69,7 +73,7 @@ def given(config: Config) -> list[str]:
 
 
 def flat(config: Config) -> dict[str, Any]:
-    """{"table.key": value}."""
+    """Flattens a config: {"table.key": value}."""
     return {f"{t}.{k}": v for t, keys in asdict(config).items() for k, v in keys.items()}
 
 
@@ -102,8 +106,9 @@ def dump(config: Config) -> str:
 
 
 def resized(config: Config, units: Sequence[int], widths: Sequence[float] = (), ridges: Sequence[float] = ()) -> Config:
-    """The config with other units in its layers of units, and without the candidates that are larger than these.
+    """Gives the config of a net of other sizes, and drops candidates of a selection that are larger than these.
 
+    units: of each hidden layer; those of layers that are tables stay.
     widths: of model.width; ridges: of penalty.ridge; () where they stay.  Collective: no.
     """
     model, selection = config.model, config.selection

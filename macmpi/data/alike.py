@@ -94,12 +94,12 @@ def _refused(config: Data, who: str, said: str) -> UsageError:
 
 
 def _held(raw: Raw) -> dict[str, Any]:
-    """The arrays or datasets that are there, by name."""
+    """The arrays or HDF5 datasets of a data set that are there, by name."""
     return {name: raw.arrays[name] for name in POINTS if name in raw.arrays}
 
 
 def _place(raw: Raw, source: str) -> str:
-    """Tells a file, or arrays that were read whole, from all others."""
+    """A text that tells the data's place from all others: a file's identity, or a sum of arrays in memory."""
     if not isinstance(raw.arrays["X"], np.ndarray):
         return files.identity(Path(source))
     digest = hashlib.sha256()
@@ -109,9 +109,10 @@ def _place(raw: Raw, source: str) -> str:
 
 
 def _read_by(near: Sequence[int], part: DataPart, among: PointPartition, team: Team) -> Array:
-    """The sum of each block (blocks, 32) of ranks that are not `near`, as those that are read it, who share them.
+    """Sums each block (blocks, 32) of the ranks that are not `near`, as the ranks that are near read it.
 
-    Collective: yes.
+    near: the ranks that reach rank 0's file, which share the work.
+    part, among: what is read, and its partition.  Collective: yes.
     """
     every = np.zeros((len(among.blocks), 32), np.uint8)
     others = [b for rank, run in enumerate(among.runs) if rank not in near for b in range(run.start, run.stop)]

@@ -164,9 +164,10 @@ def is_foreign(A: Any) -> bool:
 
 
 def _plain(A: Any, array: Array, name: str) -> Array:
-    """Objects and text as numbers, in which missing ones are NaN, truth values or text.  Raises UsageError.
+    """Makes an array of numbers, truth values or text of objects or of text, with NaN where a number is missing.
 
-    NumPy by itself makes the text "nan" or "None" of a value that is missing.
+    A: as it was given; array: as NumPy reads it, which by itself makes the text "nan" or "None" of a missing value.
+    name: for messages.  Raises UsageError.
     """
     flat = np.asarray(A, dtype=object).ravel().tolist()
     each = [_kind(value) for value in flat]
@@ -207,7 +208,10 @@ def _kind(value: Any) -> str:
 
 
 def as_flag(value: Any, name: str) -> bool:
-    """True or False, or a number in its place.  name: of the argument.  Raises UsageError."""
+    """Gives True or False for these themselves, or for a number in their place.  name: of the argument.
+
+    Raises UsageError.
+    """
     if not isinstance(value, bool | np.bool_ | int | np.integer):
         raise UsageError(f"{name} = {shown(value)}: True or False is needed")
     return bool(value)

@@ -27,14 +27,16 @@ POINTS = ("X", "Y", "X_val", "Y_val", *WEIGHTS)
 
 @dataclass(frozen=True)
 class Points:
-    """Arrays of numbers or text by name, or datasets of an HDF5 file, as a source of any kind has them.
+    """The points of a source of any kind, as arrays of numbers or text, or datasets of an HDF5 file, by name.
 
-    arrays: X (N, ...) and, where there are targets, Y (N,) or (N, L), perhaps weights of the points (N,) or of their
-    targets (N, L), and, for pictures, groups (N,), whole numbers, and order (N,), the places of the points on their
-    group's closed curve; by these names and "_val" those of validation points, where these are not to be drawn.
-    columns: of the table that X was.  classes: Y can be nothing but classes, and is there for those who want them;
-    classes_known: the labels that there may be, ascending.  named: those of a named set, which have been checked, and
-    are as they are to be learnt unless data.scale says otherwise.
+    arrays: X (N, ...); targets Y (N,) or (N, L), where there are some; weights of the points (N,) or of their targets
+        (N, L); and for pictures groups (N,), whole numbers, and order (N,), the places of the points on their group's
+        closed curve.  By these names and "_val" those of validation points, where these are not to be drawn.
+    columns: of the table that X was; None of other sources.
+    classes: Y can be nothing but classes, and is there for those who want them.
+    classes_known: the labels that there may be, ascending.
+    named: they are those of a named set, checked before, and are to be learnt as they are unless data.scale says
+        otherwise.
     """
 
     arrays: dict[str, Any]
@@ -46,13 +48,16 @@ class Points:
 
 @dataclass(frozen=True)
 class Raw:
-    """Arrays of points, checked, that are converted block by block, and what becomes of them.
+    """The arrays of a data set, checked but not converted, and what is to become of them.
 
-    arrays: as of `Points`, with numbers in the place of text; an autoencoder has no Y.
-    labels: Y holds class labels, (N,) or (N, 1); names: where they are text, that of labels 0, 1,
-    ...; one_dimensional: the targets, Y or X, are numbers that the file has as (N,); columns: of a table, by which X
-    was made.  shape: height and width, and perhaps channels, of a row that is an image, else None; steps: of rows that
-    are sequences, else 0.
+    arrays: as in `Points`, with numbers in the place of text; an autoencoder has no Y.
+    scale, scale_y: the rules by which inputs and targets are scaled.
+    labels: Y holds class labels, (N,) or (N, 1).
+    names: where labels are text, the text of label 0, 1, ...
+    one_dimensional: the targets, Y or X, are numbers that the file has as (N,).
+    columns: of the table that X was.
+    shape: height, width and perhaps channels of a row that is an image; else None.
+    steps: of rows that are sequences; else 0.
     """
 
     arrays: dict[str, Any]
@@ -70,15 +75,19 @@ class Raw:
 class Dataset:
     """Scaled training and validation points, rows of float64 or float32.  An autoencoder's Y is X itself, not a copy.
 
-    classes: the label of each column of a classifier's one-hot Y; None for other data.  one_dimensional: the targets
-    are numbers that their file has as (N,).  weights, weights_val: of the points, (N,) float64, None where all are 1.
-    outputs: a weight for each point and output stands behind the targets, Y is [Y, V] (N, 2 outputs); else 0 (see
-    `WeightedOutputs`).  drawn: the validation points were drawn from X; on rank 0 alone, as for
-    pictures:
-    groups, a whole number of each training and of each validation point; order, its place on its group's closed curve;
-    shape, height and width, and perhaps channels, of a row that is an image; None where there are none.  columns: how
-    those of a table became X, and steps: of rows that are sequences, else 0; on rank 0 alone.
-    span: None, or the Span (wide.py) in which X holds coordinates; scaling_x is that of the columns; on rank 0 alone.
+    scaling_x, scaling_y: those of inputs and targets.
+    classes: the label of each column of a classifier's one-hot Y; None for other data.
+    one_dimensional: the targets are numbers that their file has as (N,).
+    weights, weights_val (N,): of the points, float64; None where all are 1.
+    outputs: the number of outputs where each has a weight of its own, and Y is [Y, V] (N, 2 outputs); else 0.
+    drawn: the validation points were drawn from X.
+    groups: a whole number of each training and of each validation point.
+    order: the place of each on its group's closed curve.
+    shape: height, width and perhaps channels of a row that is an image; else None.
+    columns: of the table that X was.
+    steps: of rows that are sequences; else 0.
+    span: the Span (wide.py) in which X holds coordinates, and scaling_x is that of the columns; else None.
+    drawn, groups, order, shape, columns, steps and span are rank 0's alone.
     """
 
     X: Array
@@ -161,14 +170,16 @@ def share_arrays(team: Any, arrays: list[Array]) -> list[Array]:
 
 @dataclass(frozen=True)
 class TargetRules:
-    """A config asks this of its data.
+    """A config's rules for its data, above all for the targets.
 
-    loss, name: the loss, which says what targets have to be, and its name.  sequences: an array of three dimensions
-    holds this many steps x features, which the first layer reads one after the other; 0: none.  like: the scaling of
-    inputs and of targets of the model that training starts from, if it starts from one.  stream: the points are a piece
-    of a stream; classes: the labels that there may be, ascending, None where those that occur are all.  precision: of
-    the numbers that are kept.  in_file: rows that each rank reads for itself stay in their file, and are read again
-    whenever they are used.
+    loss, name: the loss, which says what targets have to be, and its name.
+    sequences: an array of three dimensions holds this many steps x features, which the first layer reads one after the
+        other; 0: none.
+    like: the scaling of inputs and of targets of the model that training starts from; None: it starts from none.
+    stream: the points are a piece of a stream.
+    classes: the labels that there may be, ascending; None: those that occur are all.
+    precision: of the numbers that are kept.
+    in_file: rows that each rank reads for itself stay in their file, and are read again whenever they are used.
     """
 
     loss: Loss = LOSSES["squared"]
@@ -182,11 +193,11 @@ class TargetRules:
 
     @property
     def goes_on(self) -> bool:
-        """A running scaling has seen points already."""
+        """Tells whether a running scaling has seen points already."""
         return self.stream and self.like is not None
 
     def check(self, Y: Array, source: str, autoencoder: bool) -> None:
-        """Raises UsageError, naming the first, where targets (n, L) as they are trained on are none that it takes."""
+        """Raises UsageError, naming the first, where targets (n, L), as they are trained on, do not suit the loss."""
         if self.loss.scaled:
             return
         bad = np.argwhere(~(self.loss.admits(Y) | np.isnan(Y)))
@@ -206,7 +217,7 @@ NUMBERS = TargetRules()
 
 
 def target_rules_of(config: Config, like: tuple[Scaling, Scaling] | None = None, classes: Any = None) -> TargetRules:
-    """Says what a config asks of its data.  like, classes: as in `TargetRules`."""
+    """The rules of a config for its data.  like, classes: as in `TargetRules`."""
     model, in_file = config.model, config.parallel.rows == "file"
     of_points = like, config.stochastic.stream, classes
     return TargetRules(loss_of(config), model.loss, model.sequence, *of_points, model.precision, in_file)

@@ -29,7 +29,7 @@ MOST_CATEGORIES, FREQUENT, OFTEN, MOST_FREQUENT, HASHED = 100, 50, 10, 300, 16
 MOST_FREQUENT in all, that are in OFTEN rows at least; the rest share HASHED columns by a hash of their text."""
 
 FEW_CATEGORIES = 20
-"""Text of more categories than these, most of which occur once or twice, names the rows rather than sorts them."""
+"""Text of more categories than these, fewer than two rows each on average, names the rows rather than sorts them."""
 
 LISTED = 8
 """Columns that a message names; the others it counts."""
@@ -236,7 +236,7 @@ class Columns:
 
 @cache
 def _adapter() -> Any:
-    """Made once, and only where a description is read."""
+    """Gives what reads descriptions of columns, made once, and only where one is read."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(Annotated[tuple[Column, ...], Len(1)])
@@ -270,9 +270,11 @@ def _is_index(name: str, series: Any) -> bool:
 
 
 def _read(key: str, series: Any, table: str, config: Data) -> tuple[Column | None, list[str]]:
-    """A column of a training table, all of whose values are looked at, and what a person should know of it.
+    """Decides by all values of a column of a training table whether it is numbers, dates, truth values or categories.
 
-    None where it is left out.  Raises Unclear.
+    key: the column's name.
+    table: the table's name, for messages.
+    Gives the column, None where it is left out, and sentences that a person should know of it.  Raises Unclear.
     """
     impute, declared, empty = config.missing == "impute", key in config.categories, tuple(config.empty)
     kind, form, counts = "category" if declared else kind_of(series, empty), "", Counter[str]()
@@ -336,7 +338,10 @@ def _kind_of_text(series: Any, counts: Counter[str]) -> tuple[str, str]:
 
 
 def _with_their_own(counts: Counter[str]) -> tuple[str, ...]:
-    """The categories that have a column of their own, sorted."""
+    """The categories that get a column of their own, sorted: all where they are few, else the frequent ones.
+
+    counts: the rows of each category.
+    """
     often = sorted(counts, key=lambda text: (-counts[text], text))
     if len(often) > MOST_CATEGORIES:
         own = sum(counts[text] >= OFTEN for text in often[:MOST_FREQUENT])

@@ -104,13 +104,16 @@ def weights_in(parts: DataParts) -> int:
 
 
 class Reader:
-    """Reads the rows of this rank: passes over its tiles, and tables by block that all ranks share.
+    """Reads the rows of a data set that this rank holds: checks, scales and sums them tile by tile.
 
-    parts: of the data set; points: the partitions of its training and validation points; source: its name; rules: what
-    the config asks of it.  by_rows: each rank has its own rows alone, which stay in their file if that is wanted, else
-    in its type if that is smaller.
+    parts: the rows of each array.
+    points: the partitions of the training and of the validation points.
+    rules: the config's rules for the data.
+    source: the name of the data, for messages.
+    by_rows: each rank has its own rows alone, which stay in their file if the config wants that, or in its type if that
+        is smaller.
     weights: of this rank's training rows, (n,) float64; None before they are read, and where those of all ranks are 1.
-    sums: SHA-256 of each block of raw rows of all ranks, (blocks, 32), by the name of the array.
+    sums: by name of an array, SHA-256 of each block of its raw rows, (blocks, 32), of all ranks.
     """
 
     def __init__(
@@ -153,9 +156,10 @@ class Reader:
         return replace(found, weights=self.weights, weights_val=w_val, outputs=outputs)
 
     def _weights(self) -> list[Array | None]:
-        """The weights of this rank's training and validation rows (n,), None where those of all ranks are 1.
+        """Reads the weights (n,) of this rank's training and validation rows; None where those of all ranks are 1.
 
-        Of weights (n, L) of outputs these are the means over the outputs, of which each weight is a share.
+        Weights (n, L) of outputs become the mean over a point's outputs, and each output's share of that, which is
+        kept.
         Collective: yes.
         """
         found = list[Array | None]()
@@ -174,20 +178,26 @@ class Reader:
         return found
 
     def _with_shares(self, Y: Array, name: str) -> Array:
-        """[Y, V], the targets of `WeightedOutputs`: V (n, L) weighs those of each point, a missing one with 0."""
+        """Gives the targets [Y, V] of `WeightedOutputs`: V (n, L) weighs each output of a point, a missing one with 0.
+
+        name: of the weights, "weights" or "weights_val".
+        """
         V = self._shares.get(name, np.ones_like(Y))
         return np.hstack([Y, np.where(np.isnan(Y), 0.0, V).astype(Y.dtype)])
 
     def _weights_at(self, tile: Tile) -> Array | None:
-        """The weights of a tile of training rows, counted over all of them; None where there are none."""
+        """The weights (n,) of a tile of the training rows, counted over all of these; None where there are none."""
         if self.weights is None:
             return None
         return self.weights[tile.after(self.points[0].own(self.team.rank).start).rows]
 
     def _side(self, name: str, rule: ScalingRule, rules: TargetRules, varied: bool) -> tuple[Array, Array, Scaling]:
-        """Scaled training and validation rows, and the scaling, which the training rows determine.
+        """Reads and scales the training and the validation rows of X or of Y; the training rows decide the scaling.
 
-        rules: what these rows have to be; varied: raise UsageError if all columns are constant.  Collective: yes.
+        name: "X" or "Y".
+        rules: what these rows have to be.
+        varied: raise UsageError where all columns are constant.
+        Gives the training rows, the validation rows and the scaling.  Collective: yes.
         """
         part, held, source = self.parts[name], self.parts[f"{name}_val"], self.source
         columns = self.statistics(part, rule)
@@ -216,7 +226,7 @@ class Reader:
         return train, validation, scaling
 
     def statistics(self, part: DataPart, rule: ScalingRule) -> ColumnStatistics:
-        """One pass over the rows for ranges, means and a sample; one more for each mean of a function of them.
+        """Computes the statistics of the training rows of a part in one pass; each mean of a function takes one more.
 
         Collective: yes, and so is the mean.
         """
@@ -260,10 +270,10 @@ class Reader:
         return self._table(part.width, look, (np.add,))[0]
 
     def _table(self, width: int, look: Callable[[Tile], Array], joins: Sequence[np.ufunc]) -> list[Array]:
-        """Reduces the training rows tile by tile to a row of numbers for each of `joins`: a list of (width,).
+        """Reduces all training rows to one row of numbers (width,) for each of `joins`.  Collective: yes.
 
-        look(tile): what a tile gives to each, (len(joins), width); joins: what joins the r-th rows of all tiles,
-        as by np.add.  They are joined up one tree, whichever ranks have which tiles.  Collective: yes.
+        look: look(tile) gives the rows of a tile, (len(joins), width).
+        joins: joins[r], as np.add, joins the r-th rows of all tiles up one tree, whichever ranks have which tiles.
         """
         among = self.points[0]
         trees = [among.tile_sums(self.team, join) for join in joins]
@@ -284,11 +294,14 @@ class Reader:
     def _filled(
         self, name: str, made: Make, check: Check = lambda rows: None, width: int = 0, dtype: np.dtype | None = None
     ) -> Any:
-        """made(rows) of this rank's rows (n, width), in the precision of the run unless a dtype is given.
+        """Reads this rank's rows of an array, (n, width), and gives made(rows), in the precision of the run.
 
-        Where each rank reads its own rows these stay in the file's type if that takes less memory, or in the file, and
-        are made when they are read.  check: of made rows, which raises UsageError.  width: 0 for that of the part.
-        Collective: yes.
+        made: converts rows of numbers.
+        check: raises UsageError where converted rows do not suit.
+        width: of converted rows; 0: that of the array.
+        dtype: another one than the run's.
+        Where each rank reads its own rows, and the file's type is smaller or they are to stay in the file, they are
+        kept as they are there, and converted whenever they are read.  Collective: yes.
         """
         part, among = self.parts[name], self.points[name.endswith("_val")]
         width = width or part.width

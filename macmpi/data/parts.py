@@ -40,6 +40,8 @@ def raw_of(config: Data, rules: TargetRules = NUMBERS, by_rows: bool = False, po
     held, labels = dict(points.arrays), rules.loss.labels
     if points.classes and not labels:
         held.pop("Y", None)
+    if labels and not (by_rows or points.classes or points.columns):
+        check_names(held, place_of(config))
     names = numbered(held, rules.classes) if labels and not by_rows else None  # no rank sees all that is text
     if not points.named:
         checks.check_datasets(held, place_of(config), labels)
@@ -74,6 +76,20 @@ def image_shape(array: Any) -> tuple[int, ...] | None:
     """
     shape: tuple[int, ...] = array.shape[1:]
     return shape if len(shape) == 2 or (len(shape) == 3 and shape[2] <= MOST_CHANNELS) else None
+
+
+def check_names(found: dict[str, Any], path: str) -> None:
+    """Raises UsageError where a label of text in Y or Y_val is missing: empty, or what NumPy makes of nan among texts.
+
+    path: where they come from.
+    """
+    for name, array in found.items():
+        labels = files.texts(array.ravel()) if name.startswith("Y") and checks.is_text(array) else []
+        if bad := [i for i, label in enumerate(labels) if label.strip() in ("", "nan")]:
+            raise UsageError(
+                f'{path}: dataset {name} is "{labels[bad[0]]}" at [{bad[0]}] ({len(bad)} such), a label that is '
+                "missing; remove these rows, or name them"
+            )
 
 
 def numbered(held: dict[str, Any], known: Array | None = None) -> Array | None:
@@ -159,10 +175,12 @@ RUN = 2**22
 
 @dataclass(frozen=True)
 class DataPart:
-    """Some rows, ascending, of an array or of an HDF5 dataset (N, ...), which is read by runs.
+    """Some rows of an array or of an HDF5 dataset (N, ...), which are checked as they are read.
 
-    name: for messages; missing: as of `check_values`.  present: has as many numbers; where one is not above 0, that of
-    this part is NaN.
+    rows: their numbers, ascending.
+    name: for messages.
+    missing: whether NaN may stand for a missing number, as in `check_values`.
+    present: weights of the numbers, of the same shape; where one is not above 0 the number is read as NaN.
     """
 
     source: Any
@@ -173,7 +191,7 @@ class DataPart:
 
     @property
     def gaps(self) -> bool:
-        """Some of its numbers may be NaN."""
+        """Tells whether some of its numbers may be read as NaN."""
         return bool(self.missing) or self.present is not None
 
     @property
@@ -182,7 +200,7 @@ class DataPart:
 
     @property
     def raw_bytes(self) -> int:
-        """Bytes of a row as its source has it."""
+        """The number of bytes of a row in the type that its source has."""
         return self.width * int(self.source.dtype.itemsize)
 
     @cached_property
@@ -193,9 +211,10 @@ class DataPart:
         return len(self.rows)
 
     def raw(self, places: Any) -> Array:
-        """Rows of the part as they lie in the file (n, width), by a slice or by number.  Raises UsageError.
+        """Reads rows of the part as they lie in the file, (n, width).
 
-        What cannot be read is named by file, dataset and rows.
+        places: a slice of the part's rows, or their numbers.
+        Raises UsageError, naming file, dataset and rows, where they cannot be read.
         """
         if not isinstance(places, slice):
             first = int(min(places, default=0))
@@ -205,7 +224,7 @@ class DataPart:
         return self._at(np.asarray(self.rows[places]))
 
     def _at(self, rows: Array) -> Array:
-        """Rows of the file by their numbers there, ascending."""
+        """Reads rows of the source by their numbers there, ascending, several at a time: (n, width)."""
         found, first = np.empty((len(rows), self.width), self.source.dtype), 0
         for run in np.split(rows, np.flatnonzero(np.diff(rows) > GAP) + 1) if len(rows) else []:
             with told(f"{self.name}, rows {run[0]:,} to {run[-1]:,}"):
@@ -223,7 +242,7 @@ class DataPart:
         return self.checked(self.raw(tile.rows), tile)
 
     def checked(self, raw: Array, tile: Tile) -> Array:
-        """The numbers of these rows, as `read` gives them.  raw: as `raw` gives them."""
+        """Checks rows that `raw` has read, and gives them as float64.  Raises UsageError as `read` does."""
         found = numbers_of(raw, self.facts)
         if not checks.usable(found, self.missing).all():
             if isinstance(self.source, np.ndarray):
@@ -232,7 +251,7 @@ class DataPart:
         return found if self.present is None else np.where(self.present.read(tile) > 0.0, found, np.nan)
 
     def labels(self) -> Array:
-        """The labels of a part are (n, 1), once all of its dataset have been checked.  Raises UsageError."""
+        """Reads the labels of the part, (n, 1), and checks those of all of its dataset.  Raises UsageError."""
         with told(self.name):
             array = whole(self.source, self.facts)
         return checks.as_labels(array, self.name)[np.asarray(self.rows[:])]
@@ -247,8 +266,9 @@ class DataPart:
         return found
 
     def in_file(self, own: Tile) -> LazyRows:
-        """A run of the rows (n, width), in their own type, which are read again whenever they are used.
+        """Gives a run of the rows (n, width) that stays in its file, in the file's type, and is read when it is used.
 
+        own: the run, counted over the part's rows.
         Of rows that are asked for in order RUN bytes are read at a time, and kept until others are.
         """
         shape, dtype = (len(own), self.width), self.source.dtype
@@ -302,11 +322,13 @@ DataParts = dict[str, DataPart]
 
 
 def split_of(raw: Raw, config: Data, draw: bool = True, stream: bool = False) -> list[range] | list[RowSet]:
-    """The rows for training and for validation: the first data.points of X and all of X_val.
+    """Decides which rows are for training and which for validation.
 
-    Where there is no X_val they are drawn, those of labels in proportion to their classes.  draw: without it they are
-    only as many, not those that there will be.  Of a piece of a stream all are for training, and evenly spaced ones of
-    them to measure errors at.  Raises UsageError.  Collective: no.
+    Where the data have an X_val these are all its rows, and the first data.points rows of X are for training.
+    Of a piece of a stream all are for training, and evenly spaced ones of them for validation too.
+    Else both are drawn from X, of labels in proportion to their classes.
+    draw: False where only the numbers of rows matter, for a survey.
+    Raises UsageError.  Collective: no.
     """
     n = len(raw.arrays["X"])
     if "X_val" in raw.arrays:
@@ -320,10 +342,11 @@ def split_of(raw: Raw, config: Data, draw: bool = True, stream: bool = False) ->
 
 
 def parts_of(raw: Raw, config: Data, rows: Sequence[range | RowSet], missing: bool = False) -> DataParts:
-    """The parts of all arrays that there are; a target of weight 0 is none.  missing: numbers of Y may be.
+    """Gives the training and the validation rows of each array that there is, as parts.
 
+    rows: those for training and those for validation, as `split_of` gives them.
+    missing: numbers of Y may be missing.  A target of weight 0 is read as missing.
     Raises UsageError.  Collective: no.
-    rows: those for training and for validation, as of `split_of`.
     """
     given, (n, n_val) = "X_val" in raw.arrays, map(len, rows)
     checks.check_enough(config, n, n_val, len(raw.arrays["X"]) - (0 if given else n_val))
@@ -355,11 +378,19 @@ def _check_each(weights: DataPart, parts: DataParts) -> None:
 
 
 def classes_in(parts: DataParts, raw: Raw, source: str, known: Array | None = None) -> Array | None:
-    """The labels that occur, ascending; None of data without labels.  Raises UsageError.  Collective: no.
+    """The labels that occur in rows of a weight above 0, ascending; None of data without labels.  Collective: no.
 
+    Raises UsageError.
     known: those that may occur, ascending, where these are the classes.
     """
     if not raw.labels:
         return None
-    Y, Y_val = (parts[name].labels() for name in ("Y", "Y_val"))
+    Y, Y_val = (_counting(parts, side) for side in SIDES)
     return checks.classes_of(Y, Y_val, raw, source, known)
+
+
+def _counting(parts: DataParts, side: str) -> Array:
+    """Labels (n, 1) of the points whose weight is above 0, of all where that is none's.  Raises UsageError."""
+    labels, weights = parts[f"Y{side}"].labels(), parts.get(f"weights{side}")
+    some = labels if weights is None else labels[weights.read(Tile(0, len(weights)))[:, 0] > 0.0]
+    return some if len(some) else labels

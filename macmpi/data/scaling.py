@@ -80,7 +80,12 @@ class Tails:
 
 @dataclass(frozen=True)
 class Seen:
-    """Facts of g(x) over all pieces of a stream so far: the number of rows, deviation, least and largest, all (D,)."""
+    """A running scaling remembers this of each column of a stream, after long tails are compressed; all are (D,).
+
+    count: rows of all pieces so far, each as it weighs.
+    deviation: the standard deviation of the numbers of these rows.
+    low, high: the least and the largest number.
+    """
 
     count: Array
     deviation: Array
@@ -158,7 +163,7 @@ def sum_of(scalings: tuple[Scaling, Scaling]) -> str:
 
 
 def unscaled(columns: int) -> Scaling:
-    """The identity."""
+    """The identity of that many columns."""
     return Scaling(np.zeros(columns), np.ones(columns))
 
 
@@ -230,11 +235,15 @@ def tails_of(sample: Array, low: Array, high: Array, flags: Sequence[bool] = ())
 
 @dataclass(frozen=True)
 class ColumnStatistics:
-    """Facts of training rows (N, D), in which numbers of targets may be missing, that decide how they are scaled.
+    """The statistics of the training rows (N, D) by which their columns are scaled; numbers of targets may be missing.
 
-    low, high, seen: of each column its least and largest number, and how many there are (D,).  Of sequences each step
-    is a row (d,) from here on, else d = D.  sample: rows (n, d), evenly spaced; mean: (d,), of a function of rows
-    (n, d), or of the rows themselves where it is None, as they weigh, mass (D,) together.
+    low, high (D,): the least and the largest number of each column.
+    seen (D,): how many numbers of each column are there.
+    sample (n, d): rows that are evenly spaced among all.
+    mean: gives the mean over all rows, each as it weighs, of a function of rows (n, d) -> (n, d): (d,).  None stands
+        for the rows themselves; a function costs a further pass over the data.
+    mass (D,): the sum of the weights of the rows in which a column's number is there, 1 where it is in none.
+    d is D, but of sequences, whose steps are each a row, the number of columns of a step.
     """
 
     low: Array
@@ -303,7 +312,11 @@ def sparse_scaling(rule: ScalingRule, low: Array, high: Array, mean: Array, squa
 def _standard(
     low: Array, high: Array, mean: Array, deviation: Array, farthest: float, flags: Sequence[bool] = ()
 ) -> Scaling:
-    """Mean 0 and deviation 1, less where a number would lie farther than `farthest` from 0."""
+    """The scaling to mean 0 and deviation 1; less where a number would lie farther than `farthest` from 0.
+
+    low, high, mean, deviation: of each column, (D,).
+    flags: of columns that are nothing but 0 and 1, as in `ScalingRule`.
+    """
     constant = deviation <= ROUNDING * np.maximum(np.abs(low), np.abs(high))
     scale = np.maximum(deviation, np.maximum(high - mean, mean - low) / farthest)
     return Scaling(mean, np.where(constant | np.array(flags or False), 1.0, scale), limit=BEYOND * farthest)

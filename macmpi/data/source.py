@@ -42,7 +42,7 @@ class Source:
 
     @property
     def rules(self) -> TargetRules:
-        """The config asks this of its data."""
+        """The rules of the config for its data."""
         from macmpi.data.dataset import target_rules_of
 
         return target_rules_of(self.config, self.like, self.classes)

@@ -1,4 +1,7 @@
-"""Files of tables, CSV and Parquet, read and written by pyarrow, which is imported where one is."""
+"""Files of tables, CSV and Parquet, read and written by pyarrow, which is imported where one is.
+
+frames.py decides which columns are categories and which are numbers.
+"""
 
 from __future__ import annotations
 
@@ -133,7 +136,10 @@ def table_bytes(path: Path, columns: dict[str, Any], targets: list[str] | None =
 
 
 def _read_csv(path: Path, typed: bool, empty: Sequence[str]) -> Any:
-    """The kind of a column is told by all of its cells: the file is one block."""
+    """Reads a CSV file as one block, so that all cells of a column tell its type.
+
+    typed, empty: as in `read_table`.  Raises ValueError where it is no table.
+    """
     import pyarrow as pa
     from pyarrow import csv
 

@@ -64,7 +64,7 @@ class SparseRows:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the dense array."""
+        """The number of bytes that the dense array would have."""
         return self.shape[0] * self.shape[1] * self.dtype.itemsize
 
     def __len__(self) -> int:
@@ -177,8 +177,9 @@ class Span:
 
 
 def in_span(data: Dataset, n: int) -> Dataset:
-    """The data set in the coordinates of its n training points, or of these and the validation points together.
+    """Gives a data set in coordinates of the span of its points (`Span`).
 
+    n: the points whose span it is: the training points, or where there are more, these and the validation points.
     Cost: a copy of the points.  Collective: no.
     """
     points: Any = data.X

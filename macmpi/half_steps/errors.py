@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from macmpi.half_steps.parts import Parts
+from macmpi.half_steps.context import HalfStepContext
 from macmpi.half_steps.problems import ZInputs, metrics, prepare_z, z_inputs, z_problem
 from macmpi.nets.design import at, row_dots, total_of, weighed
 from macmpi.nets.losses import times
@@ -17,8 +17,8 @@ from macmpi.state import Errors, Gradients, MacState, State
 from macmpi.typing import Array
 
 
-def errors_of(parts: Parts, state: State[Any], feasible: bool = False) -> Errors:
-    """Errors at the present weights and coordinates.  Where Z is feasible, E_Q = E1.  Collective: yes.
+def errors_of(parts: HalfStepContext, state: State[Any], feasible: bool = False) -> Errors:
+    """Computes the errors of a state.  Where Z is feasible E_Q is E1, which saves a pass.  Collective: yes.
 
     The training error of a net of radial basis functions holds the ridge of the objective, as in eq. (6).
     """
@@ -27,7 +27,7 @@ def errors_of(parts: Parts, state: State[Any], feasible: bool = False) -> Errors
     E_Q, constraint, work, move = train.error, 0.0, 0.0, 0.0
     if not feasible and parts.plan.chain.sites:
         E_Q, constraint, work, move = _penalised(parts, state)
-    ridge = _nested_ridge(parts, state) / parts.points.weight
+    ridge = _nested_ridge(parts, state) / parts.points.total_weight
     errors = Errors(train.error + ridge, validation.error, E_Q, constraint, move=move, ridge=ridge)
     errors = errors._replace(zeros=parts.zeros(weights))
     if resolved.schedule.multipliers:
@@ -41,7 +41,7 @@ def errors_of(parts: Parts, state: State[Any], feasible: bool = False) -> Errors
     return errors
 
 
-def _penalised(parts: Parts, state: State[MacState]) -> tuple[float, float, float, float]:
+def _penalised(parts: HalfStepContext, state: State[MacState]) -> tuple[float, float, float, float]:
     """E_Q (eq. 3) per point, mean squared z - f, sum lambda^T (z - f) per point, mean squared mu M (z - f).
 
     A point counts as it weighs.  Cost: one pass through the net.  Collective: yes.
@@ -60,11 +60,11 @@ def _penalised(parts: Parts, state: State[MacState]) -> tuple[float, float, floa
             squares = [np.square(times(c, m.M)).sum(axis=1) for c, m in zip(missed, p.metrics, strict=True)]
             out[3] = sum(float(total_of(s, own)) for s in squares)
 
-    E_Q, constraint, work, move = (parts.total(add, 4) / parts.points.weight).tolist()
+    E_Q, constraint, work, move = (parts.total(add, 4) / parts.points.total_weight).tolist()
     return E_Q, constraint / width, work, move / width
 
 
-def _nested_ridge(parts: Parts, state: State[Any]) -> float:
+def _nested_ridge(parts: HalfStepContext, state: State[Any]) -> float:
     """lambda ||W||^2 of eq. (6), one for all mu: none where the ridge grows with mu.  Collective: no."""
     plan, shaping = parts.plan, parts.plan.resolved.shaping
     if not plan.has_basis or shaping.scale != "objective" or shaping.until_mu == 0.0:
@@ -77,19 +77,19 @@ NUMBERS = 3
 """Sums in addition to the two gradients: squares of dE_Q/dz, of p_k - lambda_k, and of lambda_k."""
 
 
-def gradients_of(parts: Parts, state: State[MacState]) -> Gradients:
-    """The norms at the present weights and coordinates.  Cost: that of `slopes_of`.  Collective: yes."""
+def gradients_of(parts: HalfStepContext, state: State[MacState]) -> Gradients:
+    """Computes the norms of `Gradients` at a state.  Cost: that of `slopes_of`.  Collective: yes."""
     by_w, nested, (by_z, lacks, size) = slopes_of(parts, state)
 
     def norms() -> Gradients:
         share = float(np.sqrt(lacks / size)) if size else 0.0
-        whole, own, exact = np.sqrt([by_w @ by_w + by_z, nested @ nested, size]) / parts.points.weight
+        whole, own, exact = np.sqrt([by_w @ by_w + by_z, nested @ nested, size]) / parts.points.total_weight
         return Gradients(float(whole), float(own), float(exact), share)
 
     return parts.team.from_root(norms)
 
 
-def slopes_of(parts: Parts, state: State[MacState]) -> tuple[Array, Array, Array]:
+def slopes_of(parts: HalfStepContext, state: State[MacState]) -> tuple[Array, Array, Array]:
     """grad E_Q by W and grad E1, both with the ridge, sums over points; and `NUMBERS` sums of squares.
 
     Makes the metric of the present mu where there is none.  Cost: about ten passes through the net, and the memory of
@@ -107,7 +107,7 @@ def slopes_of(parts: Parts, state: State[MacState]) -> tuple[Array, Array, Array
 
 
 def _add_points(given: ZInputs, rows: slice, by_w: Array, nested: Array, numbers: Array) -> None:
-    """Adds what some points give to both gradients (flat), and to the sums of squares.  Collective: no."""
+    """Adds the shares of some points to both gradients (P,), and to the sums of squares.  Collective: no."""
     parts, weights, problem = given.parts, given.weights, z_problem(given, rows)
     plan, chain, Z = parts.plan, parts.plan.chain, problem.Z
     F, tangents = problem.linearise(Z)
@@ -133,14 +133,14 @@ def _add_blocks(plan: Plan, blocks: Sequence[int], found: Sequence[Array], out: 
         out[plan.offsets.block(block)] += own.ravel()
 
 
-def ridge_gradient(parts: Parts, state: State[MacState]) -> Array:
+def ridge_gradient(parts: HalfStepContext, state: State[MacState]) -> Array:
     """The gradient of the ridge, in E_Q's scale and at the present mu, by W: (P,), float64.  Collective: no.
 
     A metric weighs the ridge of a unit's own regression as it weighs the unit's errors: mu ridge M V.
     """
     plan, weights, forms = parts.plan, parts.weights(state), metrics(parts.plan, state)
     out = np.zeros(plan.offsets.weights[-1])
-    for k, regression in enumerate(plan.resolved.regressions):
+    for k, regression in plan.resolved.regressions.items():
         apart = k < len(forms) and regression.by_unit and plan.resolved.shaping.scale == "unit"
         for b, ridge in zip(plan.chain.regressed(k), plan.ridges(k, state.mu), strict=True):
             V = np.where(plan.chain.blocks[b].own.penalised, weights[b].astype(float), 0.0)

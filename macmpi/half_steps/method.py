@@ -8,8 +8,8 @@ from typing import Any, Generic
 import numpy as np
 
 from macmpi.data.dataset import Dataset
+from macmpi.half_steps.context import HalfStepContext
 from macmpi.half_steps.errors import errors_of
-from macmpi.half_steps.parts import Parts
 from macmpi.half_steps.problems import renew_metric
 from macmpi.half_steps.w_step import fit, solve
 from macmpi.parallel.clock import Clock
@@ -42,9 +42,15 @@ STILL = "its bits are those of the net, or settled at the largest mu"
 
 @dataclass(frozen=True)
 class MethodText:
-    """The console says this of a method: how it trains, which weights it ends with, what ends it before the last
-    iteration; the columns that mean nothing of it; what moves weights, should they come to be no numbers; what may
-    help where a run diverges."""
+    """Texts about a method for the console.
+
+    how: how it trains.
+    end: which weights it ends with.
+    settled: what has happened when it ends before the last iteration.
+    without: columns of the table that mean nothing of it.
+    stepped: what moves its weights, for the message where they are no numbers.
+    remedy: what may help where a run diverges.
+    """
 
     how: str
     end: str = "after postprocessing"
@@ -63,7 +69,7 @@ class TrainingMethod(Generic[RecordT]):
 
     def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
         self.plan, self.data, self.team, self.clock = plan, data, team, clock
-        self.parts = Parts(plan, data, team, clock)
+        self.parts = HalfStepContext(plan, data, team, clock)
 
     @property
     def text(self) -> MethodText:
@@ -71,18 +77,23 @@ class TrainingMethod(Generic[RecordT]):
         raise NotImplementedError
 
     def new_record(self, state: State[MacState]) -> RecordT:
-        """The method's own numbers before its first step from a State.  Collective: no."""
+        """Makes the method's own record of a first State.  Collective: no."""
         raise NotImplementedError
 
     def sweep(self, state: State[RecordT], pause: Pause = never) -> bool:
-        """One iteration; False where `pause` has ended it in the middle: the next sweep goes on there.
+        """Does one iteration; gives False where `pause` has ended it in the middle, and the next sweep goes on there.
 
         Collective: yes.
         """
         raise NotImplementedError
 
     def start(self, range_: float, gradient_step: bool, seed: int) -> State[RecordT]:
-        """Makes a State of random weights, as `start_at` does.  range_: 0 for the method's own.  Collective: yes."""
+        """Makes a State of random weights, as `start_at` does of given ones.  Collective: yes.
+
+        range_: of the weights, as in `random_weights`; 0: the method's own.
+        gradient_step: as in `start_at`.
+        seed: of the random streams.
+        """
         return self.start_at(random_start(self.parts, range_, seed), gradient_step)
 
     def start_at(self, weights: Array, gradient_step: bool) -> State[RecordT]:
@@ -108,7 +119,11 @@ class TrainingMethod(Generic[RecordT]):
         return state.owned_by(self.new_record(state))
 
     def start_from(self, codes: Array, seed: int, range_: float) -> State[RecordT]:
-        """The given coordinates (N, sum H), and the weights of a W-step from random ones.  Collective: yes."""
+        """Makes a State of given coordinates, whose weights come from a W-step that begins with random ones.
+
+        codes (n, sum H): the coordinates of the points that this rank holds.
+        seed, range_: of the random weights.  Collective: yes.
+        """
         parts = self.parts
         state = self._new_state(parts.confined(random_start(parts, range_, seed)))
         with parts.points.writing(state.Z):
@@ -121,7 +136,7 @@ class TrainingMethod(Generic[RecordT]):
         return state.owned_by(self.new_record(state))
 
     def _new_state(self, weights: Array) -> State[MacState]:
-        """The given weights (flat); coordinates and multipliers, if there are any, 0.  Collective: yes."""
+        """Makes a State of weights (P,), with coordinates and multipliers, if there are any, 0.  Collective: yes."""
         plan, shape = self.plan, (self.parts.points.count, sum(self.plan.chain.site_sizes))
         Z = self.team.array(shape, plan.dtype)
         state = State(weights.astype(plan.dtype), Z, plan.resolved.schedule.mu0, MacState())
@@ -148,13 +163,13 @@ class TrainingMethod(Generic[RecordT]):
         return replace(state, weights=state.result.copy(), mu=state.mu_done or state.mu)
 
 
-def step_against(parts: Parts, weights: Array, gradient: Array) -> None:
+def step_against(parts: HalfStepContext, weights: Array, gradient: Array) -> None:
     """Moves flat weights against the gradient of E1 (a sum over points), in place.  Collective: yes.
 
     The step begins at 1/N, N the sum of the points' weights, is halved until E1 falls, and ends at the minimum of the
     parabola through E1, its slope and that value if E1 is lower there.
     """
-    N, shapes = parts.points.weight, parts.plan.chain.block_shapes
+    N, shapes = parts.points.total_weight, parts.plan.chain.block_shapes
     start, slope = weights.copy(), parts.team.from_root(lambda: -float(gradient @ gradient) / N)
 
     def error_at(step: float) -> float:
@@ -172,10 +187,10 @@ def step_against(parts: Parts, weights: Array, gradient: Array) -> None:
 # --- random weights ---------------------------------------------------------------------------------------------------
 
 
-def random_start(parts: Parts, range_: float, seed: int) -> Array:
-    """`random_weights` as rank 0 draws them, for processors round orthogonal matrices in different ways.
+def random_start(parts: HalfStepContext, range_: float, seed: int) -> Array:
+    """Gives every rank the random weights that rank 0 draws, for processors round orthogonal matrices differently.
 
-    Collective: yes.
+    range_, seed: as in `random_weights`.  Collective: yes.
     """
     weights = random_weights(parts.plan, range_, seed)
     parts.team.share_array(weights)
@@ -185,8 +200,10 @@ def random_start(parts: Parts, range_: float, seed: int) -> Array:
 def random_weights(plan: Plan, range_: float, seed: int) -> np.ndarray:
     """Random weights (P,), flat: w_kh ~ U[-range/sqrt(f_k), range/sqrt(f_k)] with fan-in f_k (section 4.2).
 
-    Range 0 stands for RANGE.  Biases and the output layer are drawn alike; 0 where a trainer or a layer's own fitter
-    will find the weights.  Collective: no.
+    range_: 0 stands for RANGE.
+    seed: of the random streams, of which each parameter block has its own.
+    Biases and the output layer are drawn alike; weights that a trainer or a layer's own fitter will find are 0.
+    Collective: no.
     """
     flat = np.concatenate([random_block(plan, b, range_ or RANGE, seed) for b in range(len(plan.chain.blocks))])
     remember(plan, flat, seed)
@@ -194,7 +211,7 @@ def random_weights(plan: Plan, range_: float, seed: int) -> np.ndarray:
 
 
 def remember(plan: Plan, flat: np.ndarray, seed: int) -> None:
-    """Begins recurrent weights, in place, as a share of a matrix that keeps the length of a state.
+    """Replaces recurrent weights in `flat` (P,) by a share of a matrix that keeps the length of a state.
 
     It is the identity under activations that have no upper bound, and a random orthogonal matrix under others.
     Collective: no.

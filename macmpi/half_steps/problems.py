@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from macmpi.half_steps.parts import Inputs, Parts
+from macmpi.half_steps.context import HalfStepContext, Inputs
 from macmpi.nets.chain import with_data
 from macmpi.nets.design import at, total_of
 from macmpi.nets.losses import Metric, Squared, metric, times
@@ -32,13 +32,15 @@ from macmpi.typing import Array
 
 @dataclass(frozen=True)
 class ZInputs:
-    """The Z-problems of a half step are made of this.
+    """A Z-step prepares this once: `z_problem` makes eq. (4) of any points from it.
 
-    weights: of each block; Z and multipliers of all points that this rank holds (the latter may be empty); metrics:
-    mu M_k of each site; features: what the first segment's regression multiplies.
+    weights: of each parameter block.
+    Z, multipliers (n, sum H): of all points that this rank holds; the latter may be empty.
+    metrics: mu M_k of each site.
+    features: the inputs of the first segment's regression.
     """
 
-    parts: Parts
+    parts: HalfStepContext
     weights: tuple[Array, ...]
     Z: Array
     multipliers: Array
@@ -46,13 +48,13 @@ class ZInputs:
     features: Rows
 
 
-def prepare_z(parts: Parts, state: State[MacState]) -> ZInputs:
+def prepare_z(parts: HalfStepContext, state: State[MacState]) -> ZInputs:
     """Prepares a Z-step, with the metric of its mu.  Collective: yes."""
     renew_metric(parts, state)
     return z_inputs(parts, state)
 
 
-def z_inputs(parts: Parts, state: State[MacState]) -> ZInputs:
+def z_inputs(parts: HalfStepContext, state: State[MacState]) -> ZInputs:
     """Collects what the Z-problems of the present state are made of.  Collective: yes."""
     weights, forms = parts.weights(state), metrics(parts.plan, state)
     return ZInputs(parts, weights, state.Z, state.own.multipliers, forms, parts.first(state).features)
@@ -103,16 +105,21 @@ def unit_metric(plan: Plan, k: int, state: State[MacState]) -> Metric:
 
 
 def shift(plan: Plan, forms: tuple[Metric, ...], multipliers: Array) -> Array:
-    """u_k = M_k^-1 lambda_k of some points (n, sum H).  Collective: no."""
+    """u_k = M_k^-1 lambda_k of some points, all sites side by side: (n, sum H).
+
+    forms: M_k of each site; multipliers (n, sum H): lambda.  Collective: no.
+    """
     sites = zip(plan.chain.site_columns, forms, strict=True)
     return np.hstack([times(multipliers[:, columns], form.inverse) for columns, form in sites])
 
 
-def renew_metric(parts: Parts, state: State[MacState]) -> None:
-    """Makes the forms M_k again at each new mu, from the state as it is then; within fixed bounds.
+def renew_metric(parts: HalfStepContext, state: State[MacState]) -> None:
+    """Computes the metrics M_k of the sites again where mu has changed since they were made; else does nothing.
 
-    "variance": 1 / variance of each coordinate.  "curvature": about the sample's mean of Phi_k^T Phi_k, damped. Both
-    are scaled to a mean eigenvalue of 1.  Collective: yes.
+    "variance": M_k is diagonal, 1 / variance of each coordinate, where no variance counts as less than FLOOR times the
+    largest of its site.
+    "curvature": M_k is about the mean of Phi_k^T Phi_k over the sample points, to which DAMPING I is added.
+    Both are scaled to a mean eigenvalue of 1 and kept in the state; nothing is done for "identity".  Collective: yes.
     """
     plan, points, own = parts.plan, parts.points, state.own
     if plan.resolved.metric == "identity" or own.metric_mu == state.mu:
@@ -132,16 +139,18 @@ def _variance(points: Points, weights: Array | None, z: Array) -> Array:
 
     def sums(of: Callable[[slice], Array]) -> Array:
         (found,) = points.over(lambda rows: (total_of(of(rows), at(weights, rows)),))
-        return found / points.weight
+        return found / points.total_weight
 
     mean = sums(lambda rows: z[rows])
     return sums(lambda rows: np.square(z[rows] - mean))
 
 
-def _curvatures(parts: Parts, weights: list[Array], sites: list[Array]) -> list[Array]:
+def _curvatures(parts: HalfStepContext, weights: list[Array], sites: list[Array]) -> list[Array]:
     """M_k = E[J_{k+1}^T M_{k+1} J_{k+1}] of each site, damped, from the loss's mean curvature on.  Collective: yes.
 
-    The means of the maps one after the other: E[Phi_k^T Phi_k] only where their derivatives are alike at all points.
+    weights: float64.  sites: the coordinates of each site.
+    Each mean is taken of one map at a time, so that M_k is E[Phi_k^T Phi_k] only where all points have the same
+    derivatives.
     """
     plan, points = parts.plan, parts.points
     average, segments = points.average, plan.chain.segments
@@ -170,13 +179,14 @@ def _damped(M: Array) -> Array:
 
 @dataclass(frozen=True)
 class WInputs:
-    """The regressions of a work list are made of this, and of the weights and Grams of the state.
+    """A W-step prepares this once: `w_problem` makes the regression of any job from it and from the state's Grams.
 
-    coordinates: z_k - u_k of all sites; inputs: what each segment's regression reads; at_hand: of it the rows of the
-    points at hand, where it is fitted to these.
+    coordinates (n, sum H): z_k - u_k of all sites.
+    inputs: of the regression of each segment that has jobs or whose Gram is made again.
+    at_hand: of segments that are fitted to the points at hand, the inputs at these.
     """
 
-    parts: Parts
+    parts: HalfStepContext
     state: State[MacState]
     metrics: tuple[Metric, ...]
     coordinates: Rows
@@ -184,7 +194,7 @@ class WInputs:
     at_hand: dict[int, Inputs] = field(default_factory=dict)
 
 
-def prepare_w(parts: Parts, work: WorkList, state: State[MacState]) -> WInputs:
+def prepare_w(parts: HalfStepContext, work: WorkList, state: State[MacState]) -> WInputs:
     """Prepares the regressions of a work list: features by points, then Allgatherv.  Collective: yes."""
     forms, Z = measured(parts, state) if work.jobs else ((), state.Z)
     first = parts.first(state) if 0 in work.features else None
@@ -216,8 +226,11 @@ def _at_hand(given: WInputs, k: int) -> Inputs:
     return Inputs(features, design, rounded, gather(T), weights)
 
 
-def measured(parts: Parts, state: State[MacState]) -> tuple[tuple[Metric, ...], Rows]:
-    """The metrics, and z_k - u_k of all sites.  Collective: no."""
+def measured(parts: HalfStepContext, state: State[MacState]) -> tuple[tuple[Metric, ...], Rows]:
+    """Gives mu M_k of each site, and z_k - u_k of all sites (n, sum H): z where there are no multipliers.
+
+    Collective: no.
+    """
     forms, Z, u = metrics(parts.plan, state), state.Z, state.own.multipliers
     if not parts.plan.resolved.schedule.multipliers:
         return forms, Z
@@ -226,7 +239,7 @@ def measured(parts: Parts, state: State[MacState]) -> tuple[tuple[Metric, ...], 
 
 
 def targets(given: WInputs, k: int) -> Rows:
-    """Segment k has to give z_k - u_k, or y.  Collective: no."""
+    """The targets of segment k: z_k - u_k, or of the last segment y.  Collective: no."""
     sites = given.parts.plan.chain.site_columns
     return given.parts.data.Y if k == len(sites) else given.coordinates[:, sites[k]]
 
@@ -242,7 +255,10 @@ def targets_of_group(given: WInputs, k: int) -> Rows:
 
 
 def unit_targets(given: WInputs, k: int, units: slice) -> Rows:
-    """Units of segment k's regression have to give the targets of the segment, less what is added.  Collective: no."""
+    """The targets of some units of segment k's regression, by row of its design.  Collective: no.
+
+    They are those of the segment, less what a skip adds to the units' outputs.
+    """
     own = given.at_hand.get(k, given.inputs[k])
     T = targets_of_group(given, k) if own.targets is None else own.targets
     passed = own.features if given.parts.plan.chain.segments[k].added else None
@@ -267,7 +283,7 @@ def _core_targets(given: WInputs, k: int) -> Rows:
 
 
 def layer_gram(given: WInputs, k: int) -> LayerGram:
-    """The units of a segment share this, at the present Grams.  Collective: no."""
+    """The present Gram of segment k's regression, with all that solvers ask of it besides.  Collective: no."""
     plan, grams = given.parts.plan, given.state.own.grams
     side = plan.offsets.sides[k]
     G = grams[plan.offsets.gram(k)].reshape(side, side)
@@ -278,9 +294,10 @@ def layer_gram(given: WInputs, k: int) -> LayerGram:
 
 
 def w_problem(given: WInputs, job: Job, factor: Any = None) -> WProblem:
-    """The regression of a job's weights, from the present ones.  factor: what is made of its Gram.  Collective: no.
+    """The regression of a job, from the present weights: of units a `UnitProblem`, else a `SegmentProblem`.
 
-    Its points are the rows of all points.
+    factor: what the solver's system has made of the Gram, if it has one.
+    It reads all points that this rank holds, or those at hand.  Collective: no.
     """
     k, parts, plan, state = job.segment, given.parts, given.parts.plan, given.state
     view, ridge, flat = plan.chain.views[k], plan.unit_ridge(k, state.mu), state.weights[job.place]
@@ -290,7 +307,7 @@ def w_problem(given: WInputs, job: Job, factor: Any = None) -> WProblem:
     alike: dict[str, Any] = {
         "key": (plan.seed, state.iteration, k),
         "factor": factor,
-        "points": P * parts.points.weight,
+        "points": P * parts.points.total_weight,
         "shared_matrix": ALONE if few else parts.points.shared_matrix,
         "point_weights": by_row(weights, P * len(inputs.features)),
     }
@@ -308,7 +325,10 @@ def w_problem(given: WInputs, job: Job, factor: Any = None) -> WProblem:
 
 
 def _net_and_loss(given: WInputs, k: int) -> tuple[Any, Any]:
-    """The segments of segment k's group as one, blocks numbered from 0, and their losses' weighted sum."""
+    """The segments of segment k's group as one, with its blocks numbered from 0, and their losses' weighted sum.
+
+    A loss counts by its segment's penalty weight, as a multiple of that of segment k.
+    """
     plan, state = given.parts.plan, given.state
     numbers, group = {block: i for i, block in enumerate(plan.chain.regressed(k))}, plan.chain.groups[k]
     parts = [plan.features[j] if plan.chain.segments[j].leading else plan.chain.segments[j] for j in group]

@@ -56,13 +56,16 @@ def travel(given: WInputs, jobs: Sequence[Job]) -> None:
         if leg + 1 < ring.legs:
             team.shift_to_next(submodels.flat, submodels.parts(leg))
     with np.errstate(over="ignore", invalid="ignore"):
-        found = submodels.found()
+        found = submodels.weights()
     team.gather_parts(found, [[jobs[j].place for j in own] for own in ring.at_home()])
     _keep_better(given, jobs, found)
 
 
 def _keep_better(given: WInputs, jobs: Sequence[Job], found: Array) -> None:
-    """The weights found, for the rows whose objective has fallen; sums over all points, one exchange."""
+    """Puts `found` (flat weights) into the state for the rows of the jobs whose objective has fallen.
+
+    The objectives before and after are sums over all points, in one exchange.  Collective: yes.
+    """
     wholes = [_joined([job for job in jobs if job.segment == k]) for k in sorted({job.segment for job in jobs})]
     problems = [w_problem(given, job) for job in wholes]
     starts = [np.array(problem.start, dtype=float) for problem in problems]
@@ -85,7 +88,7 @@ def _keep_better(given: WInputs, jobs: Sequence[Job], found: Array) -> None:
 
 
 def _joined(jobs: Sequence[Job]) -> Job:
-    """All jobs of a segment as one."""
+    """Gives all jobs of one segment as a single job of all of its units."""
     first, last = jobs[0], jobs[-1]
     units = None if first.units is None or last.units is None else Tile(first.units.start, last.units.stop)
     return Job(first.segment, units, slice(first.place.start, last.place.stop), 0.0)
@@ -107,18 +110,20 @@ class Travelling:
         self._problems: dict[int, tuple[WProblem, UnitWhitening]] = {}
 
     def problem(self, job: Job) -> tuple[WProblem, UnitWhitening]:
-        """A job's W-problem, and what turns its weights into phi.  Collective: no."""
+        """The W-problem of a job, and the whitening that turns its weights into phi and back.  Collective: no."""
         if job.place.start not in self._problems:
             problem = w_problem(self._given, job, self._factor)
             self._problems[job.place.start] = problem, UnitWhitening(problem.parts())
         return self._problems[job.place.start]
 
     def fastest(self, points: float, momentum: float) -> float:
-        """The most at which the noise of minibatches of `points` points does not undo what they do.
+        """The largest rate at which the noise of minibatches does not undo what steps gain; inf where none is known.
 
+        points: of a minibatch.  momentum: as SGDW has it.
         For a linear unit, with the error e of phi and H a minibatch's Gram where that of all points is the identity,
-        E||(I - r H) e||^2 = (1 - 2 r + r^2 (1 + width / points)) ||e||^2, least at r = 1 / (1 + width / points); half
-        of that.  Momentum makes steps 1 / (1 - momentum) times, a slope s of the activation s^2 times as long.
+        E||(I - r H) e||^2 = (1 - 2 r + r^2 (1 + width / points)) ||e||^2, which is least at r = 1 / (1 + width /
+        points): half of this r is taken.  Momentum makes steps 1 / (1 - momentum) times, a slope s of the activation
+        s^2 times as long.
         No limit is known for a segment that is trained as a whole.  Collective: no.
         """
         if not self._by_unit:
@@ -128,10 +133,11 @@ class Travelling:
         return 0.5 * (1.0 - momentum) / (slope**2 * noise)
 
     def at(self, order: Array) -> Callable[[Job], Gradient]:
-        """The gradients of its jobs at some points of this rank, of which minibatches are runs.
+        """Gives a function that makes, for a job, the gradient of its objective over minibatches of these points.
 
-        N times the mean gradient of a minibatch, and the ridge's; of a segment divided by the weight of all points.
-        Collective: no.
+        order: rows of this rank, shuffled; a minibatch is a run of them.
+        The gradient is N times the mean over the minibatch, and the ridge's; of a segment that is trained as a whole,
+        that divided by the weight of all points.  Collective: no.
         """
         P, points = (self._view.rows_per_point if self._by_unit else 1), self._given.parts.plan.n_train
         rows_of = (P * order[:, None] + np.arange(P)).reshape(len(order), P)
@@ -185,19 +191,19 @@ class Dense(Travelling):
 
 
 class Submodels:
-    """The jobs on their way, as this rank sees them.
+    """The weights of all jobs that travel round the ring, as this rank has them.
 
-    flat: phi of every job at its place among the weights, then their velocities; of the jobs that this rank has now.
-    Collective: no.
+    flat (2 P,): phi of each job at its job's place among the weights, then all velocities.  Those of the jobs that are
+        on this rank in the present leg are current, the others are not.  Collective: no.
     """
 
     def __init__(self, given: WInputs, ring: Ring, rank: int) -> None:
         plan, state = given.parts.plan, given.state
         self._plan, self._state, self._ring, self._rank = plan, state, ring, rank
-        self._trained: dict[int, Travelling] = {}
+        self._travelling: dict[int, Travelling] = {}
         for k in sorted({job.segment for job in ring.jobs}):
             dense = plan.resolved.regressions[k].by_unit and plan.chain.views[k].dense
-            self._trained[k] = Dense(k, given, plan.work.train.tiles_of(rank)) if dense else Travelling(k, given)
+            self._travelling[k] = Dense(k, given, plan.work.train.tiles_of(rank)) if dense else Travelling(k, given)
         self.flat = np.zeros(2 * plan.offsets.weights[-1])
         self._phi, self._velocity = self.flat.reshape(2, -1)
         for job in self._at_home():
@@ -209,26 +215,28 @@ class Submodels:
         return [self._ring.jobs[j] for j in self._ring.at(self._rank, 0)]
 
     def _rows(self, job: Job) -> int:
-        """phi has a row a unit."""
+        """The number of rows of a job's phi: one a unit, or 1 for a segment that is trained as a whole."""
         return 1 if job.units is None else len(job.units)
 
     def _whitening(self, job: Job) -> UnitWhitening:
         """Turns the weights of a job into phi."""
-        return self._trained[job.segment].problem(job)[1]
+        return self._travelling[job.segment].problem(job)[1]
 
     def parts(self, leg: int) -> dict[int, list[slice]]:
-        """Gives the places in `flat` of what this rank and the one before have in a leg: none asks for others.
+        """The places in `flat` of the jobs that this rank has in a leg, and those of the jobs of the rank before it.
 
-        Collective: no.
+        By rank; these are the two entries that `shift_to_next` reads.  Collective: no.
         """
         of = {r % self._ring.ranks for r in (self._rank, self._rank - 1)}
         held, M = {r: [self._ring.jobs[j].place for j in self._ring.at(r, leg)] for r in of}, len(self._phi)
         return {r: [*own, *(slice(M + place.start, M + place.stop) for place in own)] for r, own in held.items()}
 
     def visit(self, block: int, rows: Tile, leg: int, solver: SGDW) -> None:
-        """Trains each job that comes to a block in this leg by its minibatches; this rank has the block's rows.
+        """Trains each job whose turn at a block of points comes in this leg, one step for each minibatch of the block.
 
-        Their order is one of the block and the round, whatever the job.  Collective: no.
+        rows: of the block, which this rank holds.
+        The order of the points depends on the block, the round and the iteration alone, not on the job.  Collective:
+        no.
         """
         ring = self._ring
         here = [(ring.round_of(j, block, leg), ring.jobs[j].segment, j) for j in ring.at(self._rank, leg)]
@@ -237,15 +245,18 @@ class Submodels:
         for (number, k), group in groupby(coming, key=lambda found: found[:2]):
             key = (self._state.iteration, block, number)
             order = rows.start + stream(self._plan.seed, "ring", *key).permutation(len(rows))
-            trained, gradient_of = self._trained[k], self._trained[k].at(order)
-            rate = min(solver.rate, trained.fastest(len(rows) / len(batches), solver.momentum))
+            travelling, gradient_of = self._travelling[k], self._travelling[k].at(order)
+            rate = min(solver.rate, travelling.fastest(len(rows) / len(batches), solver.momentum))
             for job in (ring.jobs[j] for *_, j in group):
                 phi, velocity = (own[job.place].reshape(self._rows(job), -1) for own in (self._phi, self._velocity))
                 after = solver.steps(phi, velocity, batches, gradient_of(job), rate)
                 self._phi[job.place], self._velocity[job.place] = (found.ravel() for found in after)
 
-    def found(self) -> Array:
-        """All weights, flat; again those of the jobs that have come home to this rank.  Collective: no."""
+    def weights(self) -> Array:
+        """All weights (P,), flat: of the jobs at home on this rank as they are after the last leg, else the state's.
+
+        Collective: no.
+        """
         weights = self._state.weights.copy()
         for job in self._at_home():
             phi = self._phi[job.place].reshape(self._rows(job), -1)
@@ -255,9 +266,12 @@ class Submodels:
 
 @dataclass(frozen=True)
 class Ring:
-    """jobs: what travels; runs: of each rank's blocks; rounds: how often each job comes to each block.  Collective: no.
+    """The schedule of the ring: which rank trains which job on which block of points, and when.  Collective: no.
 
-    Costs are even over the blocks that jobs start from, whatever the runs.
+    jobs: what travels.
+    runs: the blocks of each rank.
+    rounds: how often each job comes to each block.
+    Work is even over the blocks that jobs start from, whatever the runs are.
     """
 
     jobs: tuple[Job, ...]
@@ -276,9 +290,9 @@ class Ring:
 
     @property
     def legs(self) -> int:
-        """Between two legs all ranks pass on what they have; the last leg ends where the first began.
+        """The number of legs: rounds times ranks, and one more.  Between two legs all ranks pass their jobs on.
 
-        Collective: no.
+        The last leg ends where the first began.  Collective: no.
         """
         return self.rounds * self.ranks + 1
 
@@ -295,7 +309,7 @@ class Ring:
 
     @cached_property
     def homes(self) -> tuple[int, ...]:
-        """The rank that owns the block where each job starts, and where it ends.  Collective: no."""
+        """For each job the rank that owns the block where it starts; it ends there, too.  Collective: no."""
         stops = [run.stop for run in self.runs]
         return tuple(bisect_right(stops, b) for b in self.starts)
 
@@ -311,10 +325,11 @@ class Ring:
         return found
 
     def round_of(self, job: int, block: int, leg: int) -> int | None:
-        """In which round the job comes to a block of the rank that has it in this leg; None if it does not.
+        """The round, counted from 0, in which a job is trained on a block in a leg; None where it is not.
 
-        At home a leg begins a round at the job's own block, and ends the round before in the blocks before it.
-        Collective: no.
+        block: one of the rank that has the job in this leg.
+        Where that rank is the job's home, a leg begins a round at the job's first block and ends the round before in
+        the blocks before that.  Collective: no.
         """
         at_home = leg % self.ranks == 0
         number = leg // self.ranks - (at_home and block < self.starts[job])

@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Any, cast
 
 from macmpi import many
-from macmpi.half_steps.parts import Parts
+from macmpi.half_steps.context import HalfStepContext
 from macmpi.half_steps.problems import WInputs, layer_gram, measured, prepare_w, targets, w_problem
 from macmpi.half_steps.ring import travel
 from macmpi.nets.design import at, total_of
@@ -30,15 +30,18 @@ from macmpi.typing import Array
 
 
 def words(plan: Plan) -> str:
-    """The console says this of the W-step.  Collective: no."""
-    led = [r.name for r, group in zip(plan.resolved.regressions, plan.chain.groups, strict=True) if group]
+    """Says for the console which W-solvers fit the segments: "gauss_newton (2), closed_form (1)".  Collective: no."""
+    led = [plan.resolved.regressions[k].name for k, group in enumerate(plan.chain.groups) if group]
     names = [(name, len(list(same))) for name, same in groupby(led)]
     ring = f"; sgd round a ring of {many(len(plan.work.train.blocks), 'block')} of points" if plan.resolved.ring else ""
     return f"W-step of the segments: {', '.join(f'{name} ({count})' for name, count in names)}{ring}"
 
 
-def fit(parts: Parts, segments: Sequence[int], state: State[MacState]) -> None:
-    """Does the W-step of some segments alone, not over-relaxed.  Collective: yes."""
+def fit(parts: HalfStepContext, segments: Sequence[int], state: State[MacState]) -> None:
+    """Does the W-step of some segments: trainers' layers and regressions, without over-relaxation.  Collective: yes.
+
+    segments: their numbers.
+    """
     work = parts.plan.work
     solve(parts, work.leading(segments), state)
     if 0 in segments:
@@ -48,7 +51,7 @@ def fit(parts: Parts, segments: Sequence[int], state: State[MacState]) -> None:
 
 
 def solve(
-    parts: Parts,
+    parts: HalfStepContext,
     work: WorkList,
     state: State[MacState],
     plain: bool = False,
@@ -137,7 +140,7 @@ class Solving:
         travel(self.given, jobs)
 
     def train(self, layer: Layer) -> None:
-        """Trains a layer that no regression fits: on the points at hand, then on all, where these are some of them.
+        """Fits a layer by its trainer to the points at hand; then to all points, where these are only some of them.
 
         Collective: where no rank holds all points.
         """
@@ -159,10 +162,12 @@ class Solving:
         exchanged(state.own.grams if exchange.what == "grams" else state.weights, exchange, self.given.parts.team)
 
 
-def keep_better(parts: Parts, before: Array, state: State[MacState], segments: Sequence[int] | None = None) -> None:
-    """Puts the weights of before back into segments with a quantiser, or those given, whose own error has risen.
+def keep_better(
+    parts: HalfStepContext, before: Array, state: State[MacState], segments: Sequence[int] | None = None
+) -> None:
+    """Puts the weights `before` back into each segment whose own error has risen since.
 
-    Collective: yes.
+    segments: their numbers; None: those with a quantiser.  Collective: yes.
     """
     plan = parts.plan
     quantised = [k for k, segment in enumerate(plan.chain.segments) if segment.trailing]
@@ -173,7 +178,7 @@ def keep_better(parts: Parts, before: Array, state: State[MacState], segments: S
                 state.weights[plan.offsets.block(b)] = before[plan.offsets.block(b)]
 
 
-def _segment_error(parts: Parts, k: int, flat: Array, state: State[MacState]) -> float:
+def _segment_error(parts: HalfStepContext, k: int, flat: Array, state: State[MacState]) -> float:
     """1/2 sum w r^T M_k r over all points, r = t - f_k, with flat weights; of the last segment the loss.
 
     Collective: yes.
@@ -206,7 +211,7 @@ def carry_out(work: WorkList, tasks: Solving, points: Points, team: Team, clock:
 
 
 def _do(task: Task, tasks: Solving, over_points: OverPoints) -> None:
-    """Does a task.  Collective: where its kind says so."""
+    """Calls the method of `tasks` that does a task of this type.  Collective: where that method is."""
     match task:
         case Gram():
             tasks.gram(task, over_points)
@@ -221,7 +226,7 @@ def _do(task: Task, tasks: Solving, over_points: OverPoints) -> None:
 
 
 def exchanged(array: Array, exchange: Exchange, team: Team) -> None:
-    """Gives every rank, in place, what the others have found of a flat array.  Collective: yes."""
+    """Gives every rank the results of the others at the end of a phase, in place in a flat array.  Collective: yes."""
     if exchange.parts:
         team.gather_parts(array, exchange.parts)
     elif exchange.what == "weights":
@@ -232,7 +237,10 @@ def exchanged(array: Array, exchange: Exchange, team: Team) -> None:
 
 @contextmanager
 def located(half: str, *where: Any) -> Iterator[None]:
-    """An error raised inside is `located`: ("Z", rows) or ("W", segment, tile of units).  Collective: no."""
+    """Notes on an error raised inside where it was: error.located = (half, *where).  Collective: no.
+
+    half: "Z", with the rows, or "W", with the segment and its tile of units.
+    """
     try:
         yield
     except Exception as error:

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from macmpi.half_steps.parts import NetErrors
+from macmpi.half_steps.context import NetErrors
 from macmpi.half_steps.w_step import fit
 from macmpi.mac import Mac
 from macmpi.solvers.descent import least_in_plane
@@ -45,7 +45,7 @@ class Accelerated(Mac):
 
     @cached_property
     def momentum(self) -> bool:
-        """A step in the plane of the last two moves is tried in each iteration.  Collective: no."""
+        """Tells whether each iteration tries a step in the plane of the last two moves.  Collective: no."""
         return self.plan.resolved.method.acceleration == "momentum"
 
     def new_record(self, state: State[MacState]) -> AcceleratedState:
@@ -59,7 +59,7 @@ class Accelerated(Mac):
             state.own.shown = state.weights.copy()
 
     def sweep(self, state: State[Any], pause: Pause = never) -> bool:
-        """One iteration: a Z-step, a W-step, a step in the plane of the last two moves, the output layer.
+        """Does one iteration: a Z-step, a W-step, a step in the plane of the last two moves, the output layer.
 
         Cost in addition to MAC's, without momentum: two passes through the net and an exact W-step of the last segment.
         Collective: yes.
@@ -75,7 +75,7 @@ class Accelerated(Mac):
         return True
 
     def _extrapolate(self, before: Array, state: State[AcceleratedState]) -> None:
-        """W_2 or W_1, whichever has the lower E1, and feasible coordinates.  Collective: yes.
+        """Moves the weights to W_2 or W_1, whichever has the lower E1, and Z to feasible ones.  Collective: yes.
 
         Cost: two passes through the net, and five with the points of the model.
         """
@@ -118,8 +118,9 @@ class Accelerated(Mac):
     def _nested(
         self, flats: Sequence[Array], state: State[AcceleratedState], validation: bool = False
     ) -> list[NetErrors]:
-        """E1 per point of weights that differ in the last segment only, for feasible coordinates.
+        """E1 per point, and misclassified points, of several weights that differ in the last segment alone.
 
+        flats: the weights (P,) of each net; Z is feasible for all.
         Cost: a pass through the last segment for each.  Collective: yes.
         """
         plan, last = self.plan, len(self.plan.chain.sites)
@@ -134,7 +135,7 @@ class Accelerated(Mac):
         return self.parts.errors(outputs, len(nets), validation)
 
     def _fit_output(self, state: State[AcceleratedState]) -> None:
-        """The weights to show: the last segment's regression at feasible coordinates, where it lowers E1.
+        """Fits the last segment at feasible coordinates, and keeps it in the weights to show if it lowers E1.
 
         With its ridge it lowers E1 + ridge, and E1 nearly always.  Collective: yes.
         """
@@ -165,5 +166,5 @@ class Accelerated(Mac):
 
 
 def spacing(n: int) -> int:
-    """The model of E1 takes one of this number of points, of n.  Collective: no."""
+    """The model of E1 is made from every `spacing`-th of n points.  Collective: no."""
     return min(max(n // SAMPLED, 1), MOST_APART)

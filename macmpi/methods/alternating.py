@@ -59,7 +59,7 @@ class Alternating(Mac):
         return MethodText(f"alternating optimisation: cg_iterations {self.cg_iterations}", without=COORDINATES)
 
     def sweep(self, state: State[MacState], pause: Pause = never) -> bool:
-        """One iteration: the decoder, then the encoder.  Collective: yes."""
+        """Does one iteration: the decoder, then the encoder.  Collective: yes."""
         last = len(self.plan.chain.sites)
         self.parts.feasible(state)
         fit(self.parts, [last], state)
@@ -69,7 +69,10 @@ class Alternating(Mac):
         return True
 
     def _fit_encoder(self, state: State[MacState]) -> None:
-        """Rank 0 asks for E1 and its gradient, sums over all points, until it has the minimum.  Collective: yes."""
+        """Moves the encoder's linear layer by CG: rank 0 asks for E1 and its gradient, which all ranks sum.
+
+        Collective: yes.
+        """
         (block,) = self.plan.chain.segments[0].regressed
         W = self.parts.weights(state)[block]
         start, known = W.ravel().astype(np.float64), list[tuple[float, Array]]()
@@ -81,8 +84,9 @@ class Alternating(Mac):
         W[:] = flat.reshape(W.shape)
 
     def _encoder_error(self, state: State[MacState], block: int, flat: Array) -> tuple[float, Array]:
-        """E1 + ridge as a function of the encoder's linear layer, and its gradient.  Collective: yes.
+        """Sums E1 over points, adds the ridge, for other weights of the encoder's linear layer; and their gradient.
 
+        block, flat: the parameter block of that layer, and its weights.  Collective: yes.
         Cost: two passes through the decoder.
         """
         plan, chain, weights = self.plan, self.plan.chain, self.parts.weights(state)

@@ -98,7 +98,10 @@ class Minibatches(Backprop[Kind]):
         self.sum = TreeSum(min(SHARED, self.batch), team)
 
     def sweep(self, state: State[Kind], pause: Pause = never) -> bool:
-        """An epoch from minibatch state.position on, in a new order, without the rest of one.  Collective: yes."""
+        """Does an epoch, from minibatch `state.position` on, of points in a new order; a rest too small is left out.
+
+        Collective: yes.
+        """
         order = stream(self.plan.seed, "epoch", state.iteration).permutation(self.plan.n_train)
         steps = len(order) // self.batch
         while state.position < steps:
@@ -122,7 +125,7 @@ class Minibatches(Backprop[Kind]):
             self.add_gradient(state.weights, rows[parts[i].rows], out, data)
 
         gradient = self.sum(add, self.size + 1, self.plan.dtype)[:-1]
-        gradient /= len(rows) * (self.parts.points.weight / self.plan.n_train)
+        gradient /= len(rows) * (self.parts.points.total_weight / self.plan.n_train)
         state.own.steps += 1
         self.move(gradient, state)
 
@@ -210,7 +213,10 @@ class Descent(Backprop[LineSearchState]):
             self.restart(state)
 
     def error(self, weights: Array) -> Array:
-        """The gradient of E1 per point, and E1 (P + 1,), in float64.  Cost: three passes.  Collective: yes."""
+        """Computes the gradient of E1 per point, and behind it E1: (P + 1,), float64.  Collective: yes.
+
+        Cost: three passes.
+        """
 
         blocks = dict(self.plan.work.train.blocks_of(self.team.rank))
 
@@ -219,10 +225,10 @@ class Descent(Backprop[LineSearchState]):
                 self.add_gradient(weights, tile.rows, out)
 
         with self.clock("w"):
-            return self.sum(add, self.size + 1) / self.parts.points.weight
+            return self.sum(add, self.size + 1) / self.parts.points.total_weight
 
     def sweep(self, state: State[LineSearchState], pause: Pause = never) -> bool:
-        """One line search; against the gradient where the direction leads nowhere.  Collective: yes."""
+        """Does one line search; where the direction leads nowhere, one against the gradient.  Collective: yes."""
         if not self.descend(state):
             self.restart(state)
             self.descend(state)
@@ -230,7 +236,10 @@ class Descent(Backprop[LineSearchState]):
         return True
 
     def descend(self, state: State[LineSearchState]) -> bool:
-        """Tells whether E1 falls along the direction; then the state is there, with a new one.  Collective: yes."""
+        """Moves the state along its direction by a line search, and sets the next direction.
+
+        Gives False, and moves nothing, where E1 does not fall that way.  Collective: yes.
+        """
         before, direction = state.own.gradient, state.own.direction
         slope = self.product(direction, before[:-1])
         if not slope < 0.0:
@@ -251,7 +260,7 @@ class Descent(Backprop[LineSearchState]):
         return True
 
     def product(self, a: Array, b: Array) -> float:
-        """a . b as rank 0 has it.  Collective: yes."""
+        """Gives every rank rank 0's a . b, for processors round it in different ways.  Collective: yes."""
         return self.team.from_root(lambda: float(a @ b))
 
     def restart(self, state: State[LineSearchState]) -> None:

@@ -65,14 +65,15 @@ class Joint(Mac):
     """Newton's method in weights and coordinates as a Method.  Collective: where a method says so."""
 
     def new_record(self, state: State[MacState]) -> JointState:
-        """MAC's own, and the first damping.  Collective: no."""
+        """MAC's record, with the damping of the first step.  Collective: no."""
         return JointState(**vars(state.own), damping=FIRST)
 
     def sweep(self, state: State[Any], pause: Pause = never) -> bool:
-        """One step; none, where no damping lets E_Q + ridge fall.  Collective: yes.
+        """Takes one step in weights and coordinates; none where no damping lets E_Q + ridge fall.  Collective: yes.
 
-        Cost: a CG iteration takes 4 passes through the net, with the maps' curvature 10; the rest about 40, and three
-        times the inverse of a matrix of each point, of as many rows as the net has outputs or the last site units.
+        Cost: a CG iteration takes 4 passes through the net, with the maps' curvature 10; the rest takes about 40, and
+            three inversions of a matrix of each point, with as many rows as the net has outputs or the last site has
+            units.
         """
         if state.mu != state.mu_done:
             self._settle(state)
@@ -103,17 +104,22 @@ class Joint(Mac):
         return True
 
     def _settle(self, state: State[Any]) -> None:
-        """Z-steps at the present weights: the Hessian at coordinates of another mu says nothing.  Collective: yes."""
+        """Moves the coordinates by Z_STEPS Z-steps at the present weights, where mu has just changed.
+
+        The Hessian at coordinates of another mu would say nothing of this one.  Collective: yes.
+        """
         given, solver = prepare_z(self.parts, state), GaussNewtonZ(Z_STEPS, 1.0, direction="direct")
         with self.parts.points.writing(state.Z), self.clock("z"):
             for tile in self.plan.work.train.tiles_of(self.team.rank):
                 state.Z[tile.rows] = solver.solve(z_problem(given, tile.rows), None).Z
 
     def _followed(self, system: System, state: State[Any], step: Array) -> tuple[dict[int, Array], float]:
-        """Coordinates for the state's weights, of each own tile by its first row, and E_Q + ridge there.
+        """Gives the coordinates after a step of the weights, and E_Q + ridge there.  Nothing is changed.
 
-        They move with the weights and then by a Z-step, where their objective falls, and where that is nearly least by
-        a whole Gauss-Newton step.  Collective: yes.
+        step (P,): of the weights, which the state's weights have taken already.
+        Gives {first row of a tile: Z of the tile} for this rank's tiles.  Coordinates move as the model couples them to
+        the step, then by a Z-step, where their objective falls; those that are nearly at their minimum take a whole
+        Gauss-Newton step.  Collective: yes.
         """
         given = replace(system.given, weights=self.parts.weights(state))
         found, solver = dict[int, Array](), GaussNewtonZ(1, 1.0, direction="direct")
@@ -134,15 +140,19 @@ class Joint(Mac):
         return found, float(error) + self.shaping(state)
 
     def shaping(self, state: State[Any]) -> float:
-        """The ridge as it stands in E_Q.  Collective: yes."""
+        """The ridge, and other penalties of the weights, as they stand in E_Q.  Collective: yes."""
         return self.team.from_root(lambda: self.parts.shaping_of(state, range(len(self.plan.chain.segments))))
 
 
 class System:
-    """The weights' system at a state.  Collective: where a method says so, yes to make one.
+    """The Gauss-Newton system of the weights at a state, the coordinates eliminated (solvers/arrow.py).
 
-    given: the Z-problems' own; arrows: of own tiles, by their first rows; slope: minus the gradient by W, with the
-    ridge; error: E_Q + ridge; falls: by how much the coordinates alone lower the model.
+    given: what the Z-problems are made of.
+    arrows: the model of each tile of this rank, by the tile's first row.
+    slope (P,): minus the gradient of E_Q + ridge by the weights.
+    error: E_Q + ridge.
+    falls: the decrease that the coordinates alone would give.
+    Collective: yes, to make one, and where a method says so.
     """
 
     def __init__(self, joint: Joint, state: State[Any]) -> None:
@@ -172,7 +182,10 @@ class System:
             self._factors = [np.linalg.eigh(form) for form in block_views(sums[P + 2 :], forms)]
 
     def _add_forms(self, arrow: Arrow, rows: slice, forms: Sequence[Array]) -> None:
-        """Metrics and Grams of each parameter block in turn; of maps that are not linear numbers.  Collective: no."""
+        """Adds a tile's share to the metric and then the Gram of each parameter block in `forms`, in place.
+
+        Of maps that are not linear both are numbers (1, 1).  Collective: no.
+        """
         plan, rank = self.plan, self.joint.team.rank
         first = plan.work.train.held(rank).start + rows.start
         for i in range(DRAWS):
@@ -188,7 +201,12 @@ class System:
                 forms[2 * block + 1][:] += G
 
     def step(self, damping: float) -> tuple[Array, float, float]:
-        """dW (P,) in float64, minus the slope along it, and its damping.  Collective: yes."""
+        """Gives the step dW (P,) in float64, minus the slope of E_Q + ridge along it, and the damping that it has.
+
+        Where CG meets a direction without curvature the maps' curvature is left out; where the step then promises
+        little, that is put back and the damping raised until CG meets none.
+        Collective: yes.
+        """
         with self.joint.clock("w"):
             step, slope, bent = self._solved(damping, curved=True)
             if bent:
@@ -201,7 +219,7 @@ class System:
     def _solved(self, damping: float, curved: bool) -> tuple[Array, float, bool]:
         """dW by CG, minus the slope along it, and whether it met a direction without curvature.  Collective: yes."""
         from_rank0, b, state = self.joint.parts.shared_matrix.from_rank0, self.slope, self.state
-        added = damping * self.joint.parts.points.weight
+        added = damping * self.joint.parts.points.total_weight
         size = float(np.finfo(state.weights.dtype).eps) ** 0.5 * (1.0 + float(np.abs(state.weights).max()))
         least = np.inf
 

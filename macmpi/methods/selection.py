@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from macmpi.data.dataset import Dataset
-from macmpi.half_steps.parts import Parts
+from macmpi.half_steps.context import HalfStepContext
 from macmpi.half_steps.problems import WInputs, prepare_w, unit_targets
 from macmpi.half_steps.w_step import Solving, carry_out, fit
 from macmpi.mac import Mac
@@ -44,10 +44,13 @@ from macmpi.typing import Array
 
 
 class Comparing(Solving):
-    """The fits of all candidates, at the centres of the largest: the tasks of a work list.
+    """Fits all candidates of a selection at one width; its methods do the tasks of a W-step's work list.
 
-    largest: the plan of the largest candidates, of some widths; candidates: by segment; ridges: of each regression, its
-    own unit's.  features: what the regressions read, without which the centres of the largest candidate make it.
+    A smaller candidate reads the first inputs of the largest one, whose Gram and factor therefore serve all.
+    largest: the plan of the largest candidates.
+    candidates: by segment.
+    ridges: by segment those that are compared, of the unit's own regression.
+    features: by segment what the regressions read; None: computed with the centres of the largest candidate.
     Collective: where a method says so.
     """
 
@@ -126,17 +129,20 @@ class Comparing(Solving):
         return np.clip(held, 0.0, counts)
 
     def solve(self, job: Job) -> None:
-        """Finds the objectives of some units, and the degrees of each.  Collective: where no rank sums alone."""
+        """Computes the objectives of all candidates for some units, and their degrees, and puts them into the table.
+
+        Collective: where no rank sums alone.
+        """
         k, own = job.segment, self.candidates[job.segment]
         held = [self.degrees(k, ridge) for ridge in self.ridges[k]] if own.ridges else []
-        self.found(job)[:] = np.concatenate([self.objectives(job), *held])
+        self.entries(job)[:] = np.concatenate([self.objectives(job), *held])
 
-    def found(self, job: Job) -> Array:
+    def entries(self, job: Job) -> Array:
         """Objectives of what is and of its segment's candidates, then degrees, once exchanged.  Collective: no."""
         return self._table[self._numbers[job.place.start], : self._columns(job.segment)]
 
     def exchange(self, exchange: Exchange) -> None:
-        """Gives all ranks the rows of Grams, or the table of objectives.  Collective: yes."""
+        """Gives all ranks the rows of Grams, or the table, that each has made.  Collective: yes."""
         team = self.given.parts.team
         if exchange.what == "weights" and exchange.parts:
             team.gather_rows(self._table, self._counts)
@@ -192,9 +198,11 @@ Totals: TypeAlias = tuple[dict[int, list[tuple[Array, Array]]], dict[int, tuple[
 
 
 class Best(NamedTuple):
-    """The best candidate of a regression: whether it beats what is, its number of inputs, width, ridge and degrees.
+    """The best candidate of a regression; `moves`: it is better than the regression as it is, which else stays.
 
-    degrees: those of what is, where it stays; all are those of what is where there is nothing to choose.
+    inputs: the number of its inputs; width: of its basis functions, 0 of a dense layer; ridge: as penalty.ridge says
+        it.
+    degrees: the effective number of weights of an output; of the regression as it is, where that stays.
     """
 
     moves: bool
@@ -235,12 +243,12 @@ class Selection(Mac):
         return np.array(self.plan.chain.block_shapes[of.block][1])
 
     def _present(self) -> Architecture:
-        """The net as it is.  Collective: no."""
+        """The units, widths and ridges of the present net.  Collective: no."""
         of = self.plan.resolved
         return Architecture(tuple(of.units), tuple(all_widths(of)), tuple(of.shaping.ridges))
 
     def sweep(self, state: State[MacState], pause: Pause = never) -> bool:
-        """One iteration; `changed` then says whether it changed the architecture.  Collective: yes."""
+        """Does one iteration; `changed` then says whether it changed the architecture.  Collective: yes."""
         self.changed = None
         return super().sweep(state, pause)
 
@@ -267,9 +275,10 @@ class Selection(Mac):
         fit(self.parts, [k for k in range(len(self.plan.chain.segments)) if k not in kept], state)
 
     def _become(self, chosen: Architecture, present: Architecture, kept: set[int], state: State[MacState]) -> None:
-        """The State of another architecture: what keeps its shape keeps its bits, the rest is 0.  Collective: yes.
+        """Makes the state that of another architecture, in place: blocks of weights of one size stay, the others are 0.
 
-        kept: the segments that stay as they are.
+        chosen, present: the architectures after and before.
+        kept: the segments that stay as they are.  Collective: yes.
         """
         old, plan = self.plan, self.begun.resized(*self._asked(chosen))
         state.weights = _carried(state.weights, old.offsets.weights, plan.offsets.weights)
@@ -278,12 +287,15 @@ class Selection(Mac):
         state.own.widths, state.own.ridges = (np.array(v) for v in self._asked(chosen)[1:])
         if chosen[:2] != present[:2]:
             state.history.forget()
-        self.plan, self.parts = plan, Parts(plan, self.data, self.team, self.clock)
+        self.plan, self.parts = plan, HalfStepContext(plan, self.data, self.team, self.clock)
         if 0 in kept or not plan.chain.segments[0].leading:
             super().begin(state)
 
     def _asked(self, of: Architecture) -> Architecture:
-        """Without the widths and ridges that nothing chooses, which the config gives.  Collective: no."""
+        """Gives an architecture without those widths and ridges that nothing selects; the config gives these.
+
+        Collective: no.
+        """
         widths = of.widths if any(len(c.widths) > 1 for c in self.candidates) else ()
         return Architecture(of.units, widths, of.ridges if any(c.ridges for c in self.candidates) else ())
 
@@ -312,11 +324,12 @@ class Selection(Mac):
         return shaping.ridges[shaping.layers.index(of.block)]
 
     def totals(self, state: State[MacState]) -> Totals:
-        """E_Q's part + C of every candidate (fitted) and of the incumbent (as it is), by segment.  Collective: yes.
+        """Computes, by segment, E_Q's part + C of all candidates, each fitted, and of the regression as it is.
 
-        Of candidates, for each width, an array (ridges, counts) and the degrees of each; of the incumbent its value and
-        degrees.  Cost: for all counts what one fit of the largest costs, for each width; for each ridge a factor and
-        its inverse.
+        Gives two dicts: of the candidates, for each width, values and degrees (ridges, counts); and value and degrees
+        of the regression as it is.
+        Cost: for all counts what one fit of the largest costs, for each width; for each ridge a factor and its inverse.
+        Collective: yes.
         """
         segments = [c.segment for c in self.candidates]
         with self.clock("w"):
@@ -336,9 +349,11 @@ class Selection(Mac):
     def _tried(
         self, plan: Plan, own: dict[int, Candidates], given: WInputs, features: dict[int, Rows] | None = None
     ) -> dict[int, tuple[float, Array, Array]]:
-        """By segment, at one width: E_Q's part of what is; E_Q's part + C and degrees of candidates (ridges, counts).
+        """Computes, by segment, E_Q's part of the regression as it is, and E_Q's part + C of candidates of one width.
 
-        features: as Comparing takes them.  Collective: yes.
+        own: the candidates by segment.
+        features: as in `Comparing`.
+        Gives value, table (ridges, counts), and the degrees of each entry.  Collective: yes.
         """
         work, found, shaping = plan.work.regressions(list(own)), {}, self.plan.resolved.shaping
         mu, last = given.state.mu, len(self.plan.chain.sites)
@@ -350,11 +365,11 @@ class Selection(Mac):
             jobs = sorted((j for j in work.jobs if j.segment == k), key=lambda job: job.place.start)
             shape = len(ridges[k]), len(c.counts)
             count = 1 + shape[0] * shape[1]
-            total = sum((trial.found(job)[:count] for job in jobs), np.zeros(count))
+            total = sum((trial.entries(job)[:count] for job in jobs), np.zeros(count))
             total *= self.plan.penalty_weight(k, mu)
             degrees = np.broadcast_to(c.counts.astype(float), shape)
             if c.ridges:
-                degrees = trial.found(jobs[0])[count:].reshape(shape)
+                degrees = trial.entries(jobs[0])[count:].reshape(shape)
             costs = np.stack([c.cost(c.counts, d if c.ridges else None) for d in degrees])
             found[k] = float(total[0]), total[1:].reshape(shape) + costs, degrees
         return found

@@ -63,8 +63,10 @@ ITERATIONS = 30
 
 
 class Origin(NamedTuple):
-    """A run may begin with weights (flat) or coordinates (N, H) from a file, read by runs; None for other starts.
+    """A run starts from this besides its config, read from a file; all None for other starts.
 
+    weights (P,): flat.
+    coordinates (N, H): of the training points, read by runs of rows.
     last: what the piece of a stream before has left.
     """
 
@@ -74,7 +76,7 @@ class Origin(NamedTuple):
 
 
 def start(method: Method, origin: Origin) -> State[Any]:
-    """The first State of a run, as [start] says.  Collective: yes."""
+    """Makes the first State of a run, by the method that [start] names.  Collective: yes."""
     keys = method.plan.resolved.start
     if coordinates_first(method.plan):
         return method.start_from(codes(method, origin), keys.seed, keys.range or RANGE)
@@ -96,7 +98,10 @@ def start(method: Method, origin: Origin) -> State[Any]:
 
 
 def on_subset(method: Method) -> Method:
-    """The method on points that every rank has: itself, or of those at hand.  Collective: yes."""
+    """Gives a method on points that every rank has: itself, or where no rank has all one of the points at hand.
+
+    Collective: yes.
+    """
     parts, data = method.parts, method.parts.at_hand()
     if data is parts.data:
         return method
@@ -104,7 +109,7 @@ def on_subset(method: Method) -> Method:
 
 
 def coordinates_first(plan: Plan) -> bool:
-    """The start gives coordinates, and the first half step is a W-step."""
+    """Tells whether a start gives coordinates, so that the first half step is a W-step."""
     word = plan.resolved.start.method
     return word in ("elastic_embedding", "file") or (
         plan.has_basis and (word in ("pca", "itq") or not plan.chain.sites)
@@ -142,7 +147,7 @@ def codes(method: Method, origin: Origin) -> Array:
 
 
 def mirrored(of: Resolved) -> bool:
-    """An autoencoder whose decoder has the sizes of its encoder in reverse."""
+    """Tells whether the net is an autoencoder whose decoder has the sizes of its encoder in reverse."""
     return of.autoencoder and len(of.units) % 2 == 1 and of.units == of.units[::-1]
 
 
@@ -227,7 +232,7 @@ def greedy(method: Method) -> Array:
         inputs = Dataset(A, A, A_val, A_val, data.scaling_x, data.scaling_x, "")
         inputs = replace(inputs, weights=data.weights, weights_val=data.weights_val)
         layer = Mac(method.plan.of_layer(k, before, A.shape[1], GREEDY), inputs, team, method.parts.clock)
-        encoding, decoding = layer.parts.weights(_trained(layer, keys))
+        encoding, decoding = layer.parts.weights(_train_layer(layer, keys))
         weights[k][:] = encoding
         if both:
             weights[K - k][:] = decoding
@@ -236,8 +241,11 @@ def greedy(method: Method) -> Array:
     return flat
 
 
-def _trained(layer: Mac, keys: Start) -> State[Any]:
-    """The state of an autoencoder of one layer after `GREEDY` iterations.  Collective: yes."""
+def _train_layer(layer: Mac, keys: Start) -> State[Any]:
+    """Trains an autoencoder of one layer by GREEDY iterations of MAC from random weights; gives its state.
+
+    Collective: yes.
+    """
     state = layer.start(keys.range or RANGE, True, keys.seed)
     layer.begin(state)
     for i in range(GREEDY):
@@ -299,7 +307,11 @@ def staged(method: Method) -> Array:
 
 
 def sample_of(map_: Map, A: Array, random: Stream) -> Array:
-    """Some of the rows that a map's weights multiply, those of whole points drawn again: (rows, columns), float64."""
+    """Draws some of the rows (rows, columns) that a map's weights multiply, float64.
+
+    Points of A (n, n_in) are drawn first, for memory, then of the rows that these have ROWS, or as many as the map has
+    units.
+    """
     units = (map_.parameter_shape or (0, 0))[0]
     of_one = map_.unfold(A[:1])
     points = max(NUMBERS // of_one.size, -(-units // len(of_one)))

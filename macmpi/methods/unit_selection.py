@@ -76,7 +76,11 @@ class Kept(NamedTuple):
 
 
 def moments(A: Rows, T: Rows, ridge: float, over_points: OverPoints) -> Moments:
-    """One sum over points.  Cost: N D (D + 2 L) flops.  Collective: where `over_points` is."""
+    """Computes the moments of inputs A (N, D) and targets T (N, L) in one sum over points.
+
+    ridge: is added to the Gram, or if that is more what keeps the Gram regular.
+    Cost: N D (D + 2 L) flops.  Collective: where `over_points` is.
+    """
 
     def part(rows: slice) -> tuple[Array, ...]:
         own, given = (B[rows].astype(np.float64, copy=False) for B in (A, T))
@@ -92,7 +96,10 @@ def moments(A: Rows, T: Rows, ridge: float, over_points: OverPoints) -> Moments:
 
 
 def ranked(of: Moments) -> Array:
-    """The inputs, those that are worth most first: the reverse of the order in which they go.  Cost: 2 D^3 flops."""
+    """Ranks the inputs by what they are worth: one after the other is removed whose loss raises the error least.
+
+    Gives their numbers (D,), the one removed last first.  Cost: 2 D^3 flops.
+    """
     left, order = np.arange(len(of.gram)), []
     inverse = solved(factored(of.gram), np.eye(len(left)))
     V = inverse @ of.crossed
@@ -108,7 +115,7 @@ def ranked(of: Moments) -> Array:
 
 
 def prefixes(of: Moments, order: Array, sizes: Sequence[int]) -> list[Kept]:
-    """The best weights of the first inputs of an order, for each number of them.  Cost: D^3 / 3 flops each."""
+    """Fits the first inputs of an order, once for each of the numbers `sizes` of them.  Cost: D^3 / 3 flops each."""
     found = []
     for size in sizes:
         kept = np.sort(order[:size])
@@ -122,7 +129,10 @@ def prefixes(of: Moments, order: Array, sizes: Sequence[int]) -> list[Kept]:
 
 @dataclass
 class Net:
-    """A net of its own sizes: its Method, its State, and E1 + C per point after 0, 1, ... more iterations."""
+    """A net of its own sizes while it is compared: its method and its State.
+
+    values: E1 + C per point after 0, 1, ... further iterations.
+    """
 
     method: Mac
     state: State[MacState]
@@ -135,7 +145,12 @@ class Net:
 
 
 class Candidate(NamedTuple):
-    """Some units of a layer, the weights of the next one, and E1 + C per point; saved: of C."""
+    """A layer with some of its units alone.
+
+    kept: these units, and the best weights of the next layer for them.
+    value: E1 + C per point.
+    saved: the fall of C per point.
+    """
 
     place: Place
     kept: Kept
@@ -156,22 +171,22 @@ class UnitSelection(Mac):
         self.begun, self.places, self.keys = plan.begun, places(plan.begun.resolved), plan.begun.resolved.selection
         self.price = CRITERIA[self.keys.criterion](plan.n_train) * self.keys.epsilons(1)[0]
         self.changed: bool | None = None
-        self.trained = 0
+        self.rival_iterations = 0
 
     def notes(self, state: State[Any]) -> dict[str, Any]:
-        """For the record: C per point, the sizes, what a selection did, and iterations of its nets.  Collective: no."""
+        """Gives C per point, the sizes, and what a selection did, for the record.  Collective: no."""
         said = {"cost": self._cost(self.plan), "units": list(self.plan.resolved.units)}
         if self.changed is None:
             return said
-        return said | {"phase": "selection", "changed": self.changed, "trained": self.trained}
+        return said | {"phase": "selection", "changed": self.changed, "trained": self.rival_iterations}
 
     def _cost(self, plan: Plan) -> float:
         """C per point.  Collective: no."""
         return self.price * plan.offsets.weights[-1] / plan.n_train
 
     def sweep(self, state: State[Any], pause: Pause = never) -> bool:
-        """One iteration; `changed` then says whether it changed the architecture.  Collective: yes."""
-        self.changed, self.trained = None, 0
+        """Does one iteration; `changed` then says whether it changed the architecture.  Collective: yes."""
+        self.changed, self.rival_iterations = None, 0
         if not super().sweep(state, pause):
             return False
         times, rest = divmod(state.iteration, self.keys.every)
@@ -180,7 +195,7 @@ class UnitSelection(Mac):
         return True
 
     def _select(self, state: State[MacState]) -> None:
-        """Each layer takes its best candidate, or stays as it is.  Collective: yes."""
+        """Gives each layer its best size, in the state, or leaves it as it is.  Collective: yes."""
         net = first = Net(self, state, [self._value(self, state)])
         for place in reversed(self.places):
             net = self._chosen(place, net)
@@ -206,16 +221,16 @@ class UnitSelection(Mac):
         best.values = [now]
         kept = best
         for candidate in candidates[first:]:
-            rival, saves = self._made(candidate, net), candidate.saved - saved
+            rival, saves = self._net_of(candidate, net), candidate.saved - saved
             if not self._beats(rival, best, saves):
                 break
             best, saved = rival, candidate.saved
         return net if best is kept or best.values[-1] >= now else best
 
     def _beats(self, rival: Net, best: Net, saves: float) -> bool:
-        """Trains both for as long as the rival is behind and coming closer fast; whether it has a lower E1 + C then.
+        """Trains both nets while the rival comes closer fast; tells whether it has, or soon will, the lower E1 + C.
 
-        saves: of C, against the best.  Collective: yes.
+        saves: what the rival saves of C, against the best.  Collective: yes.
         """
         gap = rival.values[0] - best.values[0]
         if gap + saves > HOPELESS * saves:
@@ -227,7 +242,7 @@ class UnitSelection(Mac):
                 if len(net.values) == i:
                     net.method.sweep(net.state)
                     net.values.append(self._value(net.method, net.state))
-                    self.trained += 1
+                    self.rival_iterations += 1
             before, gap = gap, rival.values[i] - min(best.values[: i + 1])
             if gap < before and gap <= CLOSE * saves:
                 return True
@@ -253,7 +268,7 @@ class UnitSelection(Mac):
             before, after = chain.part(0, place.end), chain.part(place.end, len(chain.maps))
             reads, dtype = after.part(0, 1), data.X.dtype
             A = parts.points.rows(lambda rows: before.forward(weights, data.X[rows]), before.n_out, dtype)
-            exact, last = plan.resolved.regressions[-1].solver.exact, len(after.maps) == 1
+            exact, last = plan.resolved.regressions[len(plan.chain.sites)].solver.exact, len(after.maps) == 1
             T = data.Y
             if not (last and exact):
                 T = parts.points.rows(lambda rows: reads.forward(weights, A[rows]), reads.n_out, dtype)
@@ -273,7 +288,7 @@ class UnitSelection(Mac):
         plan, parts, data, weights = net.method.plan, net.method.parts, self.data, net.weights
         weights[place.block + 1] = kept.weights.astype(A.dtype)
         after = plan.chain.part(place.end, len(plan.chain.maps))
-        if len(after.maps) > 1 and plan.resolved.regressions[-1].solver.exact:
+        if len(after.maps) > 1 and plan.resolved.regressions[len(plan.chain.sites)].solver.exact:
             inner = after.part(0, len(after.maps) - 1)
             F = parts.points.rows(lambda rows: inner.forward(weights, A[rows][:, kept.inputs]), inner.n_out, A.dtype)
             ridge = plan.resolved.shaping.ridge(after.parameter_blocks[-1], net.state.mu, True)
@@ -284,7 +299,7 @@ class UnitSelection(Mac):
         (found,) = parts.errors(lambda rows: [after.forward(weights, A[rows][:, kept.inputs])], 1)
         return self.team.from_root(lambda: found.error)
 
-    def _made(self, candidate: Candidate, net: Net) -> Net:
+    def _net_of(self, candidate: Candidate, net: Net) -> Net:
         """The net of a candidate.  Collective: yes."""
         place, kept, blocks = candidate.place, candidate.kept, net.weights
         blocks[place.block : place.block + 2] = [blocks[place.block][kept.inputs], kept.weights]

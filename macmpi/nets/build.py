@@ -28,9 +28,11 @@ from macmpi.nets.losses import loss_named
 
 @dataclass(frozen=True)
 class Laid:
-    """A layer where it lies: its maps, which begin with those that pool and stack the images before it.
+    """A layer at its place in the net.
 
-    built: of the layer itself; added: the number of maps in the end that add what skips bring.
+    maps: all its maps; first those that pool and stack the images of the layer before, last those that add skips.
+    built: the layer as its own file makes it.
+    added: the number of maps at the end that add what skips bring.
     """
 
     maps: list[Map]
@@ -66,7 +68,7 @@ def _layers(model: Model, laid: list[Laid], n_in: int) -> list[list[Map]]:
 
 
 def _laid(model: Model, n_in: int, n_out: int) -> list[Laid]:
-    """All layers, one after the other, each for what those before it give.  Raises UsageError."""
+    """Makes all layers in turn, each to read what those before it give.  Raises UsageError."""
     found, carried, begins = list[Laid](), Carried(model), list[Map]()
     read = Read(n_in, (*model.image, 1)[:3] if model.image else ())
     unbiased = ("linear", "quantise") if loss_named(model.loss).unit_hessian else ()
@@ -100,7 +102,7 @@ def _built(place: Place) -> Built:
 
 
 def _shared(laid: list[Laid]) -> tuple[list[int | None], list[Columns | None]]:
-    """The parameter block of each map, and the columns of the data that it reads; none where layers share nothing."""
+    """Gives the parameter block of each map, and the columns of the data that it reads; [] where nothing is shared."""
     numbers, reads, taken = list[int | None](), list[Columns | None](), 0
     if not any(layer.built.blocks for layer in laid):
         return numbers, reads
@@ -118,7 +120,11 @@ def _shared(laid: list[Laid]) -> tuple[list[int | None], list[Columns | None]]:
 
 @dataclass
 class Carried:
-    """Columns behind those that the next layer reads, those first that are needed first: (layer, what)."""
+    """The columns that skips carry past the layers in between, behind the columns that the next layer reads.
+
+    uses: for each skip that is under way the layer that it joins, and what it carries; those that join first come
+        first.
+    """
 
     model: Model
     uses: list[tuple[int, Read]] = field(default_factory=list)
@@ -128,7 +134,7 @@ class Carried:
         return sum(read for _, read in self.uses)
 
     def copies(self, read: Read, layer: int) -> list[Map]:
-        """The maps that copy what layer + 1 reads, for later layers."""
+        """Makes the maps that copy what layer + 1 reads, one for each skip that begins there."""
         return [self._copied(read, last) for first, last in sorted(self.model.skips) if first == layer]
 
     def _copied(self, read: Read, layer: int) -> Map:
@@ -139,13 +145,16 @@ class Carried:
         return copy
 
     def on(self, maps: list[Map]) -> list[Map]:
-        """The maps, past which everything is carried on."""
+        """Wraps maps so that the carried columns pass them as they are."""
         return [carry(map_, self.width) for map_ in maps]
 
     def joined(self, given: Read, layer: int, pool: int) -> tuple[Read, list[Map], list[Map]]:
-        """A layer reads this once all has joined; the maps that add, and those behind the site that stack channels.
+        """Lets the skips that end at a layer join: gives what the layer reads then, and the maps that join them.
 
-        given: by the layer before, which is pooled by `pool`.  Raises UsageError where numbers or images do not fit.
+        given: what the layer before gives, which is pooled by `pool`.
+        layer: counted from 1, as model.skips counts.
+        The maps are those that add, and those that stack channels, which stand behind the site before.  Raises
+        UsageError where numbers or images do not fit.
         """
         joins = list[Read]()
         while self.uses and self.uses[0][0] == layer:
@@ -184,7 +193,7 @@ def _check_alike(own: Read, given: Read, layer: int) -> None:
 
 
 def check_joined(place: Place) -> None:
-    """Raises UsageError for a layer of a net with skips that is none of those that they join.  Collective: no."""
+    """Raises UsageError where a net has skips and this layer is of a kind that they cannot pass.  Collective: no."""
     if place.model.skips and not is_function(place.kind):
         raise UsageError(
             f"model.skips join dense and sparse layers and convolutions with elementwise activations, and layer "

@@ -22,7 +22,7 @@ from macmpi.typing import Array
 
 
 def _begins_layer(map_: Map) -> bool:
-    """A map with weights begins a layer, but for a quantiser or biases, which end that of the map before it."""
+    """Tells whether a map with weights begins a layer: a quantiser or biases end that of the map before them."""
     centres = "centres" in map_.capabilities and "jacobian" not in map_.capabilities
     return not centres and "elementwise" not in map_.capabilities
 
@@ -42,7 +42,7 @@ class Chain:
 
     @cached_property
     def blocks(self) -> tuple[Map, ...]:
-        """The parameter block b belongs to blocks[b], and to later maps that share it."""
+        """The map that each parameter block belongs to, the first of those that share it."""
         numbers = self.whole.blocks
         return tuple(self.maps[numbers.index(b)] for b in self.whole.parameter_blocks)
 
@@ -72,9 +72,9 @@ class Chain:
 
     @cached_property
     def groups(self) -> tuple[tuple[int, ...], ...]:
-        """The segments whose regressions share weights and are done together, each with the first of them.
+        """For each segment the segments whose regressions share weights with its own and are solved together with it.
 
-        A group at the place of its first segment, and nothing at those of the others and of segments without weights.
+        A group stands at its first segment; at its other segments, and at those without weights, stands ().
         """
         found = [[k] if segment.parameter_blocks else [] for k, segment in enumerate(self.segments)]
         for k, segment in enumerate(self.segments):
@@ -86,22 +86,18 @@ class Chain:
         return tuple(map(tuple, found))
 
     @cached_property
-    def views(self) -> tuple[RegressionView, ...]:
-        """The regression of each segment; segments that share weights have one, and so the same view.
-
-        In the place of a segment without weights is that of the first.
-        """
+    def views(self) -> dict[int, RegressionView]:
+        """The view of the regression of each segment that has weights; segments that share weights have the same."""
         found = dict[int, RegressionView]()
         for group in filter(None, self.groups):
             segments = tuple(self.segments[k] for k in group)
             blocks = tuple(sorted({b for segment in segments for b in segment.regressed}))
             view = RegressionView(segments, blocks, tuple(self.block_shapes[b] for b in blocks))
             found.update(dict.fromkeys(group, view))
-        first = next(iter(found.values()))
-        return tuple(found.get(k, first) for k in range(len(self.segments)))
+        return found
 
     def regressed(self, segment: int) -> tuple[int, ...]:
-        """The parameter blocks that a segment's regression fits, at the first of those that share its weights."""
+        """The parameter blocks of a segment's regression, at the first segment of its group; () at the others."""
         return self.views[segment].blocks if self.groups[segment] else ()
 
     def reading(self, columns: int) -> Chain:
@@ -120,7 +116,7 @@ class Chain:
         return sum(int(np.count_nonzero(m.own.zero_missing(np.ones(shape, bool)))) for m, shape in sizes)
 
     def inputs(self, block: int) -> int:
-        """The numbers that a row of a parameter block multiplies: of a linear map its columns but for the biases."""
+        """The number of columns that a row of a parameter block multiplies; of a linear map the biases do not count."""
         return self.blocks[block].own.columns
 
     @cached_property
@@ -149,7 +145,7 @@ class Chain:
 
     @property
     def layer_blocks(self) -> tuple[int | None, ...]:
-        """The parameter block of each layer's first weights."""
+        """The parameter block of the map that each layer with weights begins with."""
         return tuple(self.whole.blocks[i] for i in self._layer_starts)
 
     @cached_property
@@ -174,18 +170,18 @@ class Chain:
 
     @property
     def ends_affine(self) -> bool:
-        """The last map is a dense layer or a convolution with biases: its block is [V, c]."""
+        """Tells whether the last map is a dense layer or a convolution with biases, so that its block is [V, c]."""
         last = self.maps[-1].capabilities
         return "bias" in last and bool(last & {"linear", "patches"})
 
     @property
     def quantised(self) -> bool:
-        """Some segment ends in a quantiser."""
+        """Tells whether some segment ends in a quantiser."""
         return any(segment.trailing for segment in self.segments)
 
     @property
     def differentiable(self) -> bool:
-        """E1 has a gradient with respect to all weights."""
+        """Tells whether E1 has a gradient with respect to all weights."""
         blocks = all("weight_jacobian" in m.capabilities for m in self.blocks)
         return blocks and all("jacobian" in m.capabilities for m in self.maps)
 

@@ -45,7 +45,7 @@ class Graph:
 
     @property
     def number(self) -> int:
-        """The graph's precision as ONNX numbers its types."""
+        """The number by which ONNX names the graph's precision."""
         return int(self.onnx.helper.np_dtype_to_tensor_dtype(self.dtype))
 
     def columns(self, A: str, start: int, stop: int) -> str:

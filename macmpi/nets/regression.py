@@ -25,9 +25,10 @@ from macmpi.typing import Array
 
 @dataclass(frozen=True)
 class RegressionView:
-    """The regression of segments that share their weights, mostly of one: the loss of targets at [A, 1] W^T.
+    """The regression of a segment, or of segments that share their weights: the loss of targets at [A, 1] W^T.
 
-    blocks, shapes: the parameter blocks that it fits, each (h, d).
+    segments: those that share the weights, mostly one.
+    blocks, shapes: the parameter blocks that it fits, and the shape (h, d) of each.
     """
 
     segments: tuple[Segment, ...]
@@ -41,12 +42,12 @@ class RegressionView:
 
     @property
     def rows_per_point(self) -> int:
-        """A row for each position, and for each segment."""
+        """The number of rows of its design for each point: one for each position, in each segment."""
         return self.map.positions * len(self.segments)
 
     @property
     def sparse(self) -> bool:
-        """Some of its weights do not exist."""
+        """Tells whether some of its weights do not exist."""
         return any(map_.connected is not None for segment in self.segments for map_ in segment.fitted)
 
     def existing(self, units: slice) -> Array | None:
@@ -56,12 +57,12 @@ class RegressionView:
 
     @property
     def bias(self) -> bool:
-        """The last column of the weights holds biases."""
+        """Tells whether the last column of its weights holds biases."""
         return "bias" in self.map.capabilities
 
     @property
     def separable(self) -> bool:
-        """The units are fitted one by one, with a row for each segment: these are the same maps, each separable."""
+        """Tells whether its units can be fitted one by one: all its segments have the same maps, each separable."""
         first, *others = self.segments
         same = all(s.fitted == first.fitted and s.activation == first.activation and s.separable for s in others)
         return same and first.separable and (not others or self.map.positions == 1)
@@ -73,11 +74,14 @@ class RegressionView:
 
     @property
     def width(self) -> int:
-        """The numbers of a point that the weights of its units multiply, in all rows of a segment together."""
+        """The number of columns of its design in a segment: those that a unit's weights multiply, at all positions."""
         return self.map.positions * self.map.columns
 
     def design(self, A: Rows) -> Rows:
-        """Features (n, D) as what the weights of units multiply, all rows of a point in one.  Collective: no."""
+        """The design of features A (n, D): (n, P d), the rows of all positions of a point side by side.
+
+        Collective: no.
+        """
         map_ = self.map
         inputs = A if map_.n_in == A.shape[1] else A[:, : map_.n_in]
         if map_.positions == 1:
@@ -85,9 +89,9 @@ class RegressionView:
         return LazyRows(lambda rows: map_.unfold(inputs[rows]).reshape(-1, self.width), (len(A), self.width), A.dtype)
 
     def by_row(self, A: Rows, units: slice = EVERY) -> Rows:
-        """Numbers of points (n, P w) as numbers of rows, `units` of w: (n P, units).  Collective: no.
+        """Views of numbers of points (n, P w) as rows, of which the columns `units` are given: (n P, units).
 
-        Of rows that are made, runs of whole points can be asked for.
+        Where A is made when it is read, rows can be asked for by runs of whole points alone.  Collective: no.
         """
         P = self.rows_per_point
         found: Rows = (A if P == 1 else A.reshape(len(A) * P, A.shape[1] // P))[:, units]

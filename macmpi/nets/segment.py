@@ -19,9 +19,12 @@ from macmpi.typing import Array
 
 @dataclass(frozen=True)
 class Step:
-    """One map of a tape: its weights, its inputs, its tangent there with respect to those that are no data.
+    """A map of a tape, linearised at some points.
 
-    block: the parameter block of its weights; varying: the inputs that are no data.
+    A (n, n_in): its inputs there.
+    tangent: with respect to the inputs that are not data.
+    block: the parameter block of its weights W; None: it has none.
+    varying: the number of inputs that are not data, which come first.
     """
 
     map: Map
@@ -32,7 +35,7 @@ class Step:
     varying: int
 
     def of_rows(self, rows: slice | Array, B: Array) -> Step:
-        """The step of some points.  B: outputs of all (n, n_out), which further columns may follow."""
+        """The step at some of its points.  B (n, n_out): the map's outputs at all; columns behind them are not read."""
         A = self.A[rows]
         tangent = self.map.tangent(self.W, A, B[rows, : self.map.n_out])
         return replace(self, A=A, tangent=of_first(tangent, self.varying, self.map.n_in))
@@ -40,14 +43,18 @@ class Step:
 
 @dataclass(frozen=True)
 class Tape:
-    """A segment's outputs F (n, n_out) and its derivative with respect to its weights."""
+    """A segment, linearised at some points in its inputs and in its weights.
+
+    F (n, n_out): its outputs there.
+    steps: its maps in turn.
+    """
 
     F: Array
     steps: tuple[Step, ...]
 
     @property
     def tangent(self) -> Tangent:
-        """The derivative with respect to the inputs that are no data."""
+        """The derivative with respect to the inputs that are not data."""
         return compose([step.tangent for step in self.steps])
 
     @property
@@ -61,7 +68,7 @@ class Tape:
         return by_block(found)
 
     def backwards(self, dF: Array) -> Iterator[tuple[Step, Array]]:
-        """Each map with weights, the last one first, and what comes back to its outputs: (n, its n_out)."""
+        """Gives each map with weights, the last one first, and dF pulled back to its outputs: (n, its n_out)."""
         for i, step in reversed(list(enumerate(self.steps))):
             if step.W is not None:
                 yield step, dF
@@ -69,7 +76,7 @@ class Tape:
                 dF = step.tangent.vjp(dF)
 
     def of_rows(self, rows: slice | Array) -> Tape:
-        """The tape of some of its points, of which there may be some several times.  Cost: their tangents."""
+        """The tape at some of its points, some of them perhaps several times.  Cost: their tangents."""
         outputs = [*(step.A for step in self.steps[1:]), self.F]
         steps = [step.of_rows(rows, B) for step, B in zip(self.steps, outputs, strict=True)]
         return Tape(self.F[rows], tuple(steps))
@@ -112,9 +119,10 @@ def _plus(A: Array, B: Array) -> Array:
 
 @dataclass(frozen=True)
 class Fixed:
-    """Tangents at all points share the weights, in the tangents' precision, and the tangents of linear maps.
+    """The tangents of all points share this, so that they can be made in another precision than the points'.
 
-    tangents: by parameter block.
+    weights: of all parameter blocks, in the tangents' precision.
+    tangents: those of linear maps, which are the same at every point, by parameter block.
     """
 
     weights: Sequence[Array]
@@ -232,10 +240,10 @@ class Segment:
 
     @property
     def separable(self) -> bool:
-        """Row h of the core's weights is fitted to output h alone: one block [A, 1] W^T, elementwise maps after it.
+        """Tells whether row h of the core's weights is fitted to output h alone, so that units are fitted one by one.
 
-        A is the core's inputs, or patches of them.  A quantiser after it counts as the identity; what the core passes
-        on may be added in the end.
+        It is so for one block [A, 1] W^T, A the core's inputs or patches of them, with elementwise maps after it.  A
+        quantiser after it counts as the identity; columns that the core passes on may be added at the end.
         """
         after = [m.own for m in self.maps[self.core + 1 :]]
         while after and "adds" in after[-1].capabilities:
@@ -281,7 +289,7 @@ class Segment:
 
     @property
     def multiplications(self) -> int:
-        """Multiplications of a pass with the segment's weights, a point."""
+        """The number of multiplications, a point, of a pass with the segment's weights."""
         return sum(m.own.multiplications for m in self.maps)
 
     def part(self, start: int, stop: int) -> Segment:
@@ -294,11 +302,11 @@ class Segment:
         return [None if b is None else weights[b] for b in self.blocks[:count]]
 
     def _first(self, A: Array) -> Array:
-        """The coordinates among the inputs, or all data: the first map is given these, but for data that it reads."""
+        """The coordinates among the inputs A of the segment; where the net begins all of A, which are data."""
         return A if self.begins or not self.data else A[:, : self.n_in]
 
     def _joined(self, i: int, B: Array, A: Array) -> Array:
-        """The inputs of map i: what the map before it gives, and the data that it reads, of the inputs A."""
+        """The inputs of map i: the outputs B of the map before it, and the columns of data in A that it reads."""
         read = self.read(i)
         if read is None:
             return B
@@ -316,20 +324,17 @@ class Segment:
         return B
 
     def linearise(self, weights: Sequence[Array], A: Array, fixed: Fixed | None = None) -> tuple[Array, Tangent]:
-        """f_k(A) and its tangent J_k there, with respect to the coordinates among A.
-
-        The tangent is in the precision of what is fixed, where that is given.
-        """
+        """Gives f_k(A) and its tangent J_k there, with respect to the coordinates in A, in the precision of `fixed`."""
         tape = self.tape(weights, A, fixed)
         return tape.F, tape.tangent
 
     @cached_property
     def varying(self) -> tuple[int, ...]:
-        """The inputs of each map that are no data."""
+        """The number of inputs of each map that are not data."""
         return tuple(map_.n_in - _width(self.read(i)) for i, map_ in enumerate(self.maps))
 
     def tape(self, weights: Sequence[Array], A: Array, fixed: Fixed | None = None) -> Tape:
-        """f_k(A), linearised in its weights as well, with the tangents of `linearise`."""
+        """Linearises f_k at A in its inputs, as `linearise` does, and in its weights."""
         steps, B = [], self._first(A)
         for i, (map_, b, W) in enumerate(zip(self.maps, self.blocks, self._weights(weights), strict=True)):
             inputs = self._joined(i, B, A)
@@ -368,7 +373,7 @@ class Segment:
     def _seen(
         self, weights: Sequence[Array], A: Array, count: int | None, average: Average
     ) -> Iterator[tuple[Map, Array | None, Array]]:
-        """The first maps, their weights and their inputs; made as they are asked for."""
+        """Gives each of the first `count` maps, with its weights and its inputs at the rows of A, in turn."""
         B, maps = self._first(A), self.maps[:count]
         for i, (map_, b) in enumerate(zip(maps, self.blocks, strict=False)):
             W, B = None if b is None else weights[b], self._joined(i, B, A)

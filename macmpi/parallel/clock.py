@@ -30,7 +30,7 @@ class Clock:
         return self
 
     def __enter__(self) -> None:
-        """The phase has begun."""
+        """Enters the phase that the call has begun already."""
 
     def __exit__(self, *_: object) -> None:
         phase, outside, began = self._open.pop()

@@ -21,7 +21,7 @@ from macmpi.parallel.team import Team
 
 
 def whole(text: str) -> int:
-    """A whole number, 1000000 or 1e6.  Raises ValueError.  Collective: no."""
+    """Reads a whole number, 1000000 or 1e6, from text.  Raises ValueError.  Collective: no."""
     number = int(float(text)) if "e" in text.lower() else int(text)
     if "e" in text.lower() and number != float(text):
         raise ValueError
@@ -60,7 +60,7 @@ ARGUMENTS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("init", "data DATA", 'a data file, or a name of data.source, as "digits"', {"nargs": "?"}),
     ("report", "runs RUN", "run directory", PATH | {"nargs": "+"}),
     ("predict show export", "model MODEL.h5", "model.h5 of a run directory", PATH),
-    ("predict", "data DATA", ".npy, .npz or .h5 with a dataset X, .csv, .parquet, a folder of images", PATH),
+    ("predict", "data DATA", ".npy, .npz, .h5, .nc or .zarr with X, .csv, .parquet, a folder of images", PATH),
     ("fetch", "name NAME", "usps, coil, openml:NAME[@VERSION] or sklearn:NAME", {}),
     ("init run", "--set TABLE.KEY=VALUE", "override a key; a TOML value", {"action": "append", "default": []}),
     ("run", "--output DIR", "run directory (default: runs/<name of the config>)", {"type": path_in}),

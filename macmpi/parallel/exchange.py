@@ -104,15 +104,16 @@ def group_size(ranks: int) -> int:
 
 
 def messages(ranks: int, group: int) -> int:
-    """A rank's messages in an exchange of columns, one behind the other.  Collective: no."""
+    """The number of messages of a rank in an exchange of columns, one behind the other.  Collective: no."""
     return ranks - 1 if group == 1 else group + ranks // group - 2
 
 
 class Exchange:
-    """The ranks of a communicator, each of which exchanges what some ranks of the launch have: itself, or its node.
+    """Exchanges among the ranks of a communicator what the ranks of the launch have: a rank its own, or its node's.
 
-    nodes: of each rank of the launch, which rank of the communicator exchanges for it; finish: waits for a request, in
-    a phase; exchange: takes what starts a request, and its phase, and returns when it is done, at once by `finish`.
+    nodes: for each rank of the launch the rank of the communicator that exchanges for it.
+    finish: waits for a request, in a phase.
+    exchange: takes what starts a request, and its phase; returns when it is done, at once by `finish`.
     Collective: yes, of the communicator.
     """
 
@@ -182,7 +183,11 @@ class Exchange:
     def _all_to_all(
         self, comm: Any, own: Any, counts: Sequence[int], columns: Sequence[Sequence[slice]], exchange: Any
     ) -> Any:
-        """This rank's columns of the rows of all, of a communicator whose ranks are counted from 0."""
+        """Exchanges columns among the ranks of a communicator: gives those of this rank, of the rows of all its ranks.
+
+        own: this rank's rows; counts: the rows of each rank; columns: those that each is to get.
+        exchange: starts a request and waits for it.
+        """
         import numpy as np
 
         rank, widths = comm.Get_rank(), [sum(lengths(runs)) for runs in columns]
@@ -308,7 +313,7 @@ class Node:
         return flat[:size].view(dtype).reshape(shape)
 
     def _idle(self, size: int) -> int:
-        """The smallest window of at least `size` bytes that no rank uses; -1 if there is none.  Collective: yes."""
+        """The number of the smallest window of at least `size` bytes that no rank uses; -1: none.  Collective: yes."""
         large = [i for i, window in enumerate(self._windows) if window.memory.nbytes >= size]
         if not large:
             return -1
@@ -322,7 +327,7 @@ class Node:
         return slice(size * rank // ranks, size * (rank + 1) // ranks)
 
     def _allocate(self, size: int) -> bool:
-        """One more window, the last of the list; False where memory is short.  Collective: yes."""
+        """Appends one more window to the list; gives False where memory is short.  Collective: yes."""
         self.reserve(size)
         if self.full:
             return False
@@ -346,7 +351,7 @@ class Node:
         return True
 
     def meet(self, phase: str, exchange: Callable[[Exchange], None]) -> None:
-        """All ranks of the nodes meet; then the first ranks of several nodes exchange.  Collective: yes."""
+        """Waits for all ranks of the nodes; then the first ranks of several nodes call `exchange`.  Collective: yes."""
         self.barrier(phase)
         if len(self.nodes) > 1:
             with self._team._clock("comm"):
@@ -358,7 +363,7 @@ class Node:
 
 
 def populated(address: int, part: slice) -> bool:
-    """Gives some bytes of shared memory their pages; False if memory is short.  Collective: no.
+    """Gives some bytes of shared memory their pages; tells whether there was memory for them.  Collective: no.
 
     An older Linux does not know how: there `free_bytes` has to do.
     """

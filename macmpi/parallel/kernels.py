@@ -55,9 +55,9 @@ def _take_over() -> None:
 
 @contextmanager
 def limited(threads: int) -> Iterator[None]:
-    """Within this the libraries of BLAS of this process compute with that many threads, in all fits that run.
+    """Limits the BLAS libraries of this process to that many threads inside, in all fits that run.
 
-    Raises UsageError where another fit runs with other ones.  Collective: no.
+    Raises UsageError where another fit runs with another number.  Collective: no.
     """
     from threadpoolctl import threadpool_limits
 
@@ -153,7 +153,7 @@ def arithmetics(team: Team) -> list[dict[str, Any]]:
 
 
 def unlike(found: list[dict[str, Any]]) -> bool:
-    """The ranks do not round alike.  Collective: no."""
+    """Tells whether the ranks do not round alike.  Collective: no."""
     return len({one["arithmetic"] for one in found}) > 1
 
 

@@ -27,7 +27,7 @@ blas, lapack = map(_routines, ("blas", "lapack"))
 
 
 def solved(lower: Array, right: Array) -> Array:
-    """(L L^T)^-1 B for L (n, n), whose upper half is not read, and B (n, m).
+    """(L L^T)^-1 B for L = lower (n, n), whose upper half is not read, and B = right (n, m).
 
     In single precision where both are, else in double.  Collective: no.
     """
@@ -38,7 +38,7 @@ def solved(lower: Array, right: Array) -> Array:
 
 
 def solved_rows(lower: Array, right: Array) -> Array:
-    """B (L L^T)^-1 for L (n, n), whose upper half is not read, and B (m, n).  Collective: no."""
+    """B (L L^T)^-1 for L = lower (n, n), whose upper half is not read, and B = right (m, n).  Collective: no."""
     return solved(lower, right.T).T
 
 

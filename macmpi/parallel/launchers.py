@@ -24,6 +24,9 @@ MPIEXECS = (("PMI_SIZE", "PMI_RANK"), ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_
 SRUN = ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID")
 """srun sets these: its number of processes, and the number of this one."""
 
+FLUX = ("FLUX_JOB_SIZE", "FLUX_TASK_RANK")
+"""flux run sets these."""
+
 HERE = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE")
 """An mpiexec sets one of these to the number of its processes on this machine."""
 
@@ -59,17 +62,17 @@ def of_its_own(environment: Mapping[str, str]) -> dict[str, str]:
 def started(environment: Mapping[str, str]) -> tuple[int, int, str]:
     """Gives the number of processes of the innermost launcher, that of this one, and the variable that says so.
 
-    (1, 0, "") without a launcher.  An mpiexec inside a task of srun inherits srun's variables, so its own count before
-    them.  srun with PMI repeats its own values in the variables of MPICH's mpiexec: those count unless Open MPI's say
-    that there is an mpiexec inside.  Of two mpiexecs the one with more processes counts, and if that is wrong the
-    program says so instead of running several times.  Collective: no.
+    (1, 0, "") without a launcher.  An mpiexec inside a task of srun or flux run inherits their variables, so its
+    own count comes before them.  srun with PMI repeats its own values in the variables of MPICH's mpiexec: those
+    count unless Open MPI's say that there is an mpiexec inside.  Of two mpiexecs the one with more processes
+    counts, and if that is wrong the program says so instead of running several times.  Collective: no.
     """
 
     def told(size: str, rank: str) -> list[tuple[int, int, str]]:
         count, number = (environment.get(name, "") for name in (size, rank))
         return [(int(count), int(number) if number.isdecimal() else 0, size)] if count.isdecimal() else []
 
-    step = told(*SRUN)
+    step = told(*SRUN) + told(*FLUX)
     found = [one for names in MPIEXECS for one in told(*names)]
     inside = [one for one in found if one[:2] not in [own[:2] for own in step]] or found or step
     return max(inside, default=(1, 0, ""))
@@ -123,6 +126,8 @@ def alone(environment: Mapping[str, str]) -> str:
         else:
             remedy = "start them by srun --mpi=pmi2, or set SLURM_MPI_TYPE=pmi2 (for Open MPI pmix; srun --mpi=list)"
         return f"srun --mpi={kind} does not connect them; {remedy}"
+    if name == FLUX[0]:
+        return "flux run does not connect them; start them by flux run -o pmi=simple (for Open MPI -o pmi=pmix)"
     return (
         "mpiexec belongs to another MPI than mpi4py's; use the mpiexec of this Python's environment, or set "
         "MPI4PY_LIBMPI to the launcher's library"
@@ -130,7 +135,7 @@ def alone(environment: Mapping[str, str]) -> str:
 
 
 def parent_of(pid: int) -> int:
-    """The process that has started another one; 0 where that cannot be known."""
+    """The id of the process that has started another one; 0 where that cannot be known."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except (OSError, ValueError, IndexError):
@@ -181,7 +186,7 @@ class Memory(NamedTuple):
 
 
 def cores() -> int:
-    """Gives the cores that the processes of this launch on this machine may use together.
+    """Gives the number of cores that the processes of this launch on this machine may use together.
 
     mpiexec may bind each rank to a core of its own, so the affinity of what has started the ranks counts; without an
     mpiexec that is this process.  Collective: no.

@@ -103,7 +103,10 @@ class MPITeam(Team):
         self._deadline = deadline + (4.0 if self.rank else 0.0)
 
     def _finish(self, request: Any, phase: str) -> None:
-        """Waits politely: it polls, and between two polls leaves the core to others (`waiting`)."""
+        """Waits for a request of MPI: polls, and between two polls leaves the core to others.
+
+        phase: names what is waited for.  Where it takes longer than the deadline all ranks end, with code 75.
+        """
         if request.Test():
             return
         seconds = Waited()
@@ -177,7 +180,11 @@ class MPITeam(Team):
             self._node.barrier("coordinates")
 
     def _meet(self, array: Any, phase: str, exchange: Callable[[Exchange], None]) -> None:
-        """All ranks exchange; of an array that nodes share, their first ranks, once all have met."""
+        """Calls `exchange` with the ranks that exchange an array: all; of one that nodes share, each node's first rank.
+
+        array: what is exchanged; where nodes share it all of their ranks are waited for first.
+        phase: names the wait in messages and for the clock.
+        """
         if self._node and self._node.holds(array):
             self._node.meet(phase, exchange)
         else:
@@ -243,7 +250,7 @@ def _told(error: MacmpiError) -> MacmpiError:
 
 
 def die(team: Team, error: BaseException) -> NoReturn:
-    """An error in one rank: say which rank, and end all of them.  Collective: no.
+    """Ends all ranks for an error of this one, after a message that names it.  Collective: no.
 
     A known error needs no traceback; where several ranks meet the same one, the first of them speaks.
     """
@@ -276,14 +283,15 @@ FEW_ROUNDS = {
 
 
 def configure() -> None:
-    """Before MPI is loaded: on one node a transport that needs a fifth of the shared memory, and exchanges of few
-    rounds where ranks share cores, since a rank that waits there sleeps between two rounds (clock.py).  Open MPI is
-    kept from a component that complains of itself whenever ranks share memory, and has no part in that.  UCX, which
-    both may load, is kept from SIGHUP: it would take it for itself (debugging), even under nohup, and give it back to
-    the system while the process ends, where it kills a rank that has done its work.
+    """Sets the variables by which MPI is loaded: those that MPICH, Open MPI and UCX read.  Collective: no.
 
+    MPICH gets on one node a transport that needs a fifth of the shared memory, and exchanges of few rounds where ranks
+    share cores, since a rank that waits there sleeps between two rounds (clock.py).  Open MPI is kept from a component
+    that complains of itself whenever ranks share memory, and has no part in that.  UCX, which both may load, is kept
+    from SIGHUP: it would take it for itself (debugging), even under nohup, and give it back to the system while the
+    process ends, where it kills a rank that has done its work.
     All ranks must take the same algorithm, else they wait for one another for ever: so the machine's cores decide, of
-    which all know the same number, and not those that a rank finds it may use.  Collective: no.
+    which all know the same number, and not those that a rank finds it may use.
     """
     if "PMIX_RANK" in os.environ:  # its launchers set it, mpiexec as well as srun
         os.environ.setdefault("OMPI_MCA_osc", "^ucx")

@@ -117,7 +117,7 @@ class Sharded(Placement):
         return 0
 
     def bytes_of(self, numbers: Sequence[int], raw: Sequence[int], in_file: bool) -> int:
-        """Counts each array in the fewer of its two sizes; 0 where all stay in their file."""
+        """Counts each array in the smaller of its two sizes; 0 where all stay in their file."""
         return 0 if in_file else sum(map(min, numbers, raw))
 
     def keeps(self, count: float, most: float) -> bool:

@@ -28,11 +28,14 @@ MOST_AT_HAND = 50_000
 
 @dataclass(frozen=True)
 class PointPartition:
-    """Tiles of points assigned to ranks: whole blocks, contiguous, so that one in-place gather exchanges their rows.
+    """The tiles of points assigned to ranks: each rank owns a contiguous run of whole blocks of them.
 
-    tiles: of all points; blocks: runs of tiles; runs: of blocks, one for each rank.  Of many points neither tiles nor
-    blocks are kept, each is made when it is asked for.  Sums over points go up a tree of blocks or of tiles.
-    placement: says which rows a rank holds; they are counted from the first of these.
+    `partition_points` decides which.  So one in-place gather exchanges all ranks' rows.
+    tiles: of all points.
+    blocks: runs of tiles.
+    runs: for each rank its run of blocks.
+    placement: says of which points a rank holds the rows; they are counted from the first of these.
+    Sums over points go up a tree of blocks or of tiles, which are made when they are asked for, not kept.
     """
 
     tiles: Cut
@@ -54,7 +57,7 @@ class PointPartition:
         return self.tiles[self.blocks[b].rows]
 
     def own(self, rank: int) -> Tile:
-        """The points of a rank, counted over all of them."""
+        """The points that a rank owns, counted over all of them."""
         run = self.runs[rank]
         return self.points(run.start, run.stop)
 
@@ -86,9 +89,10 @@ class PointPartition:
         return [rows for rows in found if rows.start < rows.stop]
 
     def gathered(self, rows: Rows, numbers: Array, team: Team) -> Array:
-        """The rows of some points, by number, on every rank: those that it holds, or else each rank's of its own.
+        """The rows of the points `numbers`, on every rank.
 
-        Rows that are made are made tile by tile.  Collective: where no rank holds all rows.
+        rows: of the points that this rank holds, an array or rows that are made tile by tile.
+        Collective: where no rank holds all rows.
         """
         if self.placement.sums_alone:
             found: Array = rows[numbers]
@@ -136,7 +140,11 @@ def partition_points(
     placement: Placement = EVERYWHERE,
     tiled: Callable[[int], Cut] = tiles.point_tiles,
 ) -> PointPartition:
-    """Points in at most `blocks` blocks, those of `tiles.block_count` unless it is given."""
+    """Decides which points each rank owns: equally many blocks, as nearly as can be, in the order of the ranks.
+
+    blocks: their number at most, that of `tiles.block_count` unless it is given.
+    tiled: cuts n points into tiles.  Collective: no.
+    """
     of_points = tiled(n)
     cut = tiles.cut(len(of_points), tiles.block_count(n) if blocks is None else blocks)
     return PointPartition(of_points, cut, tiles.contiguous_runs(len(cut), ranks), placement)
@@ -153,17 +161,21 @@ def some(n: int, count: int, random: Stream) -> Array:
 
 
 class Points:
-    """The points as a rank sees them: rows that it writes, has made and kept, and sums over, wherever others live.
+    """The points as one rank sees them: rows that it writes, makes and keeps, and sums over all, wherever others live.
 
-    count: how many rows this rank holds; own: which of them are its own points'; sample: evenly spaced points, as rows
-    of what it holds; average: a mean over the sample; over: a sum over all points; jointly: a sum over all points for
-    which each rank does its share; weight: the sum of the points' weights, their number where all are 1.  `jointly`
-    and averages are collective, `over` where no rank sums alone.  summing: this rank takes part in `once`.
-
-    train: of the points; summed: as `jointly` sums over them; widest: bytes of its widest sum.  weights: of the points
-    that this rank holds, (N,): the sample is spaced evenly along their running sum, as that of w_n copies would be.
-    subset: the points at hand (`at_hand`), by number; None where this rank holds all.
-    Collective: yes, to make one of points with weights, and where it is said.
+    train: the partition of the points; summed: that by which `jointly` sums over them; widest: bytes of its widest sum.
+    weights (n,): of the points that this rank holds; None where all are 1.
+    subset: numbers of the points at hand, kept where this rank does not hold all points, else None.
+    What it has then:
+    count: the number of rows that this rank holds.
+    own: the rows of these that are its own points'.
+    total_weight: the sum of the points' weights, their number where all are 1.
+    sample: evenly spaced points, along the running sum of the weights where there are some, as rows that it holds.
+    average: a mean over the sample.  Collective.
+    over: a sum over all points.  Collective: where no rank sums alone.
+    jointly: a sum over all points for which each rank does its share.  Collective.
+    summing: this rank takes part in `once`.
+    Collective: yes, to make one of points with weights, and where a method says so.
     """
 
     def __init__(
@@ -177,16 +189,16 @@ class Points:
     ) -> None:
         self.subset = None if train.placement.sums_alone else subset
         held, self._place = train.held(team.rank), train.placement
-        self.weight = float(train.n)
+        self.total_weight = float(train.n)
         if weights is None:
             self._size = min(SAMPLE_POINTS, train.n)
             everywhere = np.arange(self._size) * train.n // self._size
             self.sample = everywhere[(everywhere >= held.start) & (everywhere < held.stop)] - held.start
         else:
             sums = block_sums(weights, summed, team)
-            self.weight = float(sums[-1])
-            self._size = min(SAMPLE_POINTS, max(train.n, int(min(self.weight, SAMPLE_POINTS))))
-            marks = np.arange(self._size) * self.weight / self._size
+            self.total_weight = float(sums[-1])
+            self._size = min(SAMPLE_POINTS, max(train.n, int(min(self.total_weight, SAMPLE_POINTS))))
+            marks = np.arange(self._size) * self.total_weight / self._size
             self.sample = spaced_along(weights, sums, marks, summed, team.rank)
         self.count, self.own = len(held), train.own(team.rank).after(held.start).rows
         self._own, self._summed, self._team, self._widest = train, summed, team, widest
@@ -227,7 +239,7 @@ class Points:
 
     @property
     def share(self) -> float:
-        """The points at hand are this share of all.  Collective: no."""
+        """The number of points at hand as a share of all.  Collective: no."""
         return 1.0 if self.subset is None else len(self.subset) / self._own.n
 
     @cached_property
@@ -239,7 +251,7 @@ class Points:
         return Points(points, points, Team()).over
 
     def at_hand(self, rows: Rows) -> Array:
-        """Rows for what sums over no points: of all points where this rank holds them, else of `subset`, on every rank.
+        """Gives rows of all points where this rank holds them, else of the points at hand, gathered on every rank.
 
         Collective: where this rank does not hold all.
         """
@@ -247,9 +259,10 @@ class Points:
         return found
 
     def given(self, rows: Rows | None, width: int) -> Array:
-        """Rank 0's rows (N, width) of all points, float64: those that this rank holds.
+        """Gives each rank the rows (n, width) of the points that it holds, of those that rank 0 has of all: float64.
 
-        Rank 0 reads them a rank's at a time where none holds all.  Collective: yes.
+        rows: on rank 0, which reads those of one rank at a time where none holds all; None on the others.  Collective:
+            yes.
         """
         if self.subset is None:
             out: Array = self._team.array((self.count, width), np.float64)
@@ -273,7 +286,7 @@ class Points:
         return OverSample(self._team, self._own_tree, self.sample, blocks, self._size)
 
     def here(self, rows: Rows) -> Rows:
-        """Gives rows made at once, block by block, or rows as they are, made when they are read, if none are kept.
+        """Computes rows now, block by block, and keeps them; or where rows are not kept gives them as they are, lazy.
 
         Collective: no.
         """
@@ -283,10 +296,10 @@ class Points:
         return np.concatenate([rows[each * block.start : each * block.stop] for _, block in blocks])
 
     def hold(self, rows: Rows, out: Any = None, most: float = np.inf) -> Rows:
-        """Gives rows that are made once and kept, or the rows as they are, which are made again whenever they are read.
+        """Computes lazy rows and keeps them, each rank those of its own points; or gives them as they are, lazy.
 
-        They are kept where those of all points take at most `most` bytes and the placement keeps rows at all; each rank
-        makes those of its own points.  out: as of `rows`.  Collective: yes.
+        They are kept where those of all points take at most `most` bytes and the placement keeps rows at all.
+        out: as in `rows`.  Collective: yes.
         """
         count = rows.shape[0] * rows.shape[1] * rows.dtype.itemsize
         if isinstance(rows, np.ndarray) or not self._place.keeps(count, most):
@@ -295,16 +308,16 @@ class Points:
 
     @contextmanager
     def writing(self, rows: Array) -> Iterator[None]:
-        """Inside, each rank writes its own points' rows and reads no others; then they are published.
+        """Lets each rank write the rows of its own points inside; at the end all ranks that hold them have them.
 
-        Collective: yes.
+        Inside a rank reads no rows but its own.  Collective: yes.
         """
         self._team.fence(rows)
         yield
         self._place.publish(self._team, rows, self._own.row_counts)
 
     def spare(self, rows: Array) -> Array:
-        """Rows of the same shape to be written; these themselves where memory may not hold them twice.
+        """Gives memory for rows of the same shape; these rows themselves where memory may not hold them twice.
 
         Collective: yes.
         """
@@ -314,9 +327,9 @@ class Points:
         return np.empty_like(rows) if self.share == 1.0 else rows
 
     def once(self, count: int, make: Callable[[], Array]) -> Array:
-        """Numbers (count,) that are made of sums over all points (`over`): by rank 0 for all, or by all jointly.
+        """Calls `make`, which sums over all points with `over`, and gives its numbers (count,) to all ranks.
 
-        Collective: yes.
+        Rank 0 calls it alone where it can sum alone, else all do.  Collective: yes.
         """
         found = np.zeros(count)
         if self.summing:
@@ -325,10 +338,10 @@ class Points:
         return found
 
     def rows(self, make: Callable[[slice], Array], width: int, dtype: np.dtype, out: Array | None = None) -> Array:
-        """make(rows) of every point that this rank holds, tile by tile: (N, width).
+        """Computes make(rows) for every point that this rank holds: (n, width).  Collective: yes.
 
-        Each rank makes those of its own points, which are published.
-        out: what an earlier call gave, and nobody needs any more.  Collective: yes.
+        Each rank does so for its own points, tile by tile, and the rows are given to all that hold them.
+        out: the array of an earlier call, which nobody needs any more, to be used again.
         """
         own, team = self._own, self._team
         if out is None:

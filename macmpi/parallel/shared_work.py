@@ -32,12 +32,12 @@ RowMaker = Callable[[slice], Array]
 
 
 class DoubleBuffer:
-    """Arrays for what ranks exchange, where the ranks of a node can share them in turn one of two pieces of memory.
+    """Gives arrays for what ranks exchange, in turn in one of two pieces of memory, which a node's ranks may share.
 
-    A rank that has exchanged the present array may write the next one while others still read the present; they have
-    read the one before.  So each is exchanged before the next is asked for, and copied if it is to live on.
-
-    capacity: bytes that the largest of them is likely to take.  Collective: yes, to make one.
+    A rank may write the next array while others still read the present one, since all have read the one before that.
+    So each array is exchanged before the next is asked for, and copied if it is to live on.
+    capacity: bytes that the largest of them is likely to take.
+    Collective: yes, to make one.
     """
 
     def __init__(self, team: Team, capacity: int = 0) -> None:
@@ -63,7 +63,10 @@ assigned = lru_cache(maxsize=256)(tiles.assign_by_cost)
 
 
 class MatrixAcrossRanks(SharedMatrix):
-    """Blocks assigned to ranks by size; a matrix that they share is written in place.  Collective: yes."""
+    """Fills a matrix block by block, each block by one rank, in memory that all see, or that is exchanged.
+
+    Collective: yes.
+    """
 
     def __init__(self, team: Team) -> None:
         self.team, self._buffer = team, DoubleBuffer(team)
@@ -176,14 +179,17 @@ def alone(subtrees: int, width: int) -> bool:
 
 @dataclass(frozen=True)
 class Sum:
-    """A sum as the rows (subtrees, width) that it is joined from, in an order."""
+    """A sum that is not added up yet: the sums of subtrees, `rows` (subtrees, width), and the order to join them in."""
 
     rows: Array
     order: Order
     join: Join
 
     def part(self, columns: slice, out: Array) -> Array:
-        """Some columns of the sum: those of a row that is there, to be read only, or in `out`.  Collective: no."""
+        """Adds up some columns: gives them in `out`, or a view of the one row that there is, to be read only.
+
+        Collective: no.
+        """
         return _joined(self.rows[:, columns], self.order, self.join, out)
 
     def put(self, columns: slice, out: Array) -> Array:
@@ -218,7 +224,7 @@ class TreeSum:
 
     @property
     def own(self) -> Tile:
-        """The parts of this rank."""
+        """The parts, of all that are summed, that this rank has."""
         return self.runs[self.team.rank]
 
     def __call__(self, add: Add, width: int, dtype: np.dtype | type = np.float64, sets: bool = False) -> Array:
@@ -230,9 +236,9 @@ class TreeSum:
         return found.rows[0] if self.team.size == 1 else found.put(slice(0, width), np.empty(width, dtype))
 
     def exchanged(self, add: Add, width: int, dtype: np.dtype | type = np.float64, sets: bool = False) -> Sum:
-        """A sum that is joined from those of subtrees only where it is read, until the next one is asked for.
+        """Gives the sum over all parts as it is exchanged: added up where it is read, until the next is asked for.
 
-        Collective: yes.
+        add, width, dtype, sets: as in a call.  Collective: yes.
         """
         counts = self._counts
         if self.team.shares or alone(sum(counts), width):
@@ -255,14 +261,18 @@ class TreeSum:
         return Sum(total[None], 0, self._join)
 
     def _fill_own(self, add: Add, sums: Array, sets: bool) -> None:
-        """The sums of this rank's subtrees, in the first rows of `sums`."""
+        """Puts the sums of this rank's subtrees into the first rows of `sums`."""
         for row, node in zip(sums, self._nodes[self.team.rank], strict=False):
             _fill(add, row, node, sets, self._join)
 
 
 def _fill(add: Add, out: Array, node: Tile, sets: bool, join: Join) -> Array:
-    """The sum of a subtree, in `out`.  No closure: one that calls itself would keep alive, until the garbage collector
-    comes by, all that `add` has at hand."""
+    """Puts the sum over the parts of a subtree into `out`, and gives that.
+
+    add: add(i, out) adds part i's share, or with `sets` writes it; join: what joins two sums.
+    It is no closure: one that calls itself would keep alive, until the garbage collector comes by, all that `add` has
+    at hand.
+    """
     if len(node) == 1:
         if not sets:
             out.fill(0.0)
@@ -275,7 +285,7 @@ def _fill(add: Add, out: Array, node: Tile, sets: bool, join: Join) -> Array:
 
 
 def _order(rows: Mapping[Tile, int], node: Tile) -> Order:
-    """The order in which the rows of some subtrees become the sum of a node."""
+    """Gives the order in which the rows of subtrees are joined to the sum of a node.  rows: subtree -> its row."""
     if node in rows:
         return rows[node]
     middle = tiles.halves(node.start, node.stop)
@@ -283,7 +293,7 @@ def _order(rows: Mapping[Tile, int], node: Tile) -> Order:
 
 
 def _joined(sums: Array, order: Order, join: Join, out: Array | None = None) -> Array:
-    """The sum of rows in that order."""
+    """Joins rows in an order: their sum, in `out` if it is given."""
     if isinstance(order, int):
         return sums[order]
     return join(_joined(sums, order[0], join), _joined(sums, order[1], join), out=out)
@@ -292,10 +302,10 @@ def _joined(sums: Array, order: Order, join: Join, out: Array | None = None) -> 
 def over_parts(
     tree: TreeSum, slices: Callable[[int], Sequence[slice]], dtype: np.dtype | type = np.float64
 ) -> OverPoints:
-    """A W-solver's sums over points along a tree: part i's points are the rows slices(i).
+    """Makes sums over points, as solvers ask for them, along a tree whose part i has the points slices(i).
 
-    What is exchanged is sums, of a dtype, however many points there are.  A partial that gives nothing exchanges
-    nothing.  Collective: yes, if the tree is of several ranks.
+    Ranks exchange sums alone, of `dtype`, however many points there are; nothing where a partial gives nothing.
+    Collective: the sums are, if the tree is of several ranks.
     """
     own = {i: slices(i) for i in range(tree.own.start, tree.own.stop)}
     first = next((rows for i in own for rows in own[i]), slice(0, 0))

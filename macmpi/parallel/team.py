@@ -67,19 +67,22 @@ class Team:
         return False
 
     def fence(self, array: Any) -> None:
-        """Before own rows of an `array` are written: return when no rank reads it any more.  Collective: yes."""
+        """Returns when no rank reads own rows of `array` any more, so that they may be written.  Collective: yes."""
 
     def share_array(self, array: Any) -> None:
         """Gives every rank rank 0's values of `array`, in place.  Collective: yes."""
 
     def gather_rows(self, array: Any, counts: Sequence[int]) -> None:
-        """Each rank has computed its own rows of `array` (n, H): `counts[r]` rows of rank r, in the order of the ranks.
+        """Gathers `array` (n, H), in place, of which each rank has computed its own rows; on return every rank has all.
 
-        On return every rank has all rows.  In place.  Collective: yes.
+        counts: the number of rows of each rank, which lie in the order of the ranks.  Collective: yes.
         """
 
     def gather_parts(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
-        """Each rank has computed `parts[rank]` of the flat array; on return every rank has all.  Collective: yes."""
+        """Gathers a flat array, in place, of which rank r has computed parts[r]; on return every rank has all.
+
+        Collective: yes.
+        """
 
     def gather_columns(self, own: Any, counts: Sequence[int], columns: Sequence[slice]) -> Any:
         """Rank r has `own` (counts[r], H); what comes back is its columns[r] of the rows of all ranks, in their order.
@@ -90,10 +93,9 @@ class Team:
         return own[:, columns[0]]
 
     def shift_to_next(self, flat: Any, parts: Mapping[int, Sequence[slice]] | Sequence[Sequence[slice]]) -> None:
-        """Each rank hands its `parts[rank]` of the flat array to the next rank, the last one to the first.
+        """Hands `parts[rank]` of the flat array to the next rank, the last to the first; takes those of the one before.
 
-        On return every rank has its predecessor's: it reads their two parts alone.  Moves size(parts[rank]) numbers.
-        Collective: yes.
+        A rank reads these two parts alone.  Moves size(parts[rank]) numbers.  Collective: yes.
         """
 
     def max_over_ranks(self, values: dict[str, float]) -> dict[str, float]:
@@ -119,7 +121,7 @@ class Team:
         os._exit(code)
 
     def _end_others(self, code: int) -> None:
-        """The other ranks end with this exit code.  Collective: no."""
+        """Ends the other ranks with this exit code.  Collective: no."""
 
 
 def on_root(team: Team, step: Callable[[], Any]) -> Any:

@@ -169,9 +169,10 @@ def ring_tiles(h: int, blocks: int) -> Cut:
 
 
 def block_count(n: int) -> int:
-    """Blocks of n points at most: 48, doubled until none has more than BLOCK_ROWS points, and MOST_BLOCKS in the end.
+    """The number of blocks of n points at most: 48, doubled until none has more than BLOCK_ROWS points.
 
-    It depends on n alone, so the bits of sums over blocks do; up to 49,152 points there are 48.
+    It is MOST_BLOCKS in the end.  It depends on n alone, so the bits of sums over blocks do; up to 49,152 points it is
+    48.
     """
     count = BLOCKS
     while count < MOST_BLOCKS and n > count * BLOCK_ROWS:
@@ -180,10 +181,10 @@ def block_count(n: int) -> int:
 
 
 def sum_blocks(n: int) -> int:
-    """Blocks of points whose Grams are added up: `block_count`, or 24 or 12 where they would have fewer than
-    SUMMED_ROWS points.
+    """The number of blocks of points whose Grams are added up.
 
-    Adding two Grams costs as much as the products of many points.
+    It is `block_count`, or 24 or 12 where blocks would have fewer than SUMMED_ROWS points: adding two Grams costs as
+    much as the products of many points.
     """
     return next((count for count in (block_count(n), BLOCKS // 2) if n >= count * SUMMED_ROWS), BLOCKS // 4)
 
@@ -200,9 +201,10 @@ def merged(runs: Iterable[slice]) -> list[slice]:
 
 
 def halves(start: int, stop: int) -> int:
-    """The tree of sums over leaves start, ..., stop - 1 divides here: in the middle, a few behind a power of two.
+    """The leaf before which the tree of sums over leaves start, ..., stop - 1 divides.
 
-    Of 12, 24 or 48 leaves each of 2 ranks has one whole subtree, of 4, 8, 12 or 24 ranks at most two.
+    It is in the middle of an even number of them, but of a few leaves behind a power of two: of 12, 24 or 48 leaves
+    each of 2 ranks has one whole subtree, of 4, 8, 12 or 24 ranks at most two.
     """
     count = stop - start
     even = count >= SPLIT_EVENLY and count % 2 == 0
@@ -248,7 +250,10 @@ def assigned(jobs: Sequence[J], ranks: int, relieved: bool = True) -> Assigned[J
 
 
 def places(owners: Sequence[Sequence[Any]]) -> tuple[tuple[slice, ...], ...]:
-    """Gives the places of the results of each rank."""
+    """Gives for each rank the places, in a flat array, of what its jobs result in.
+
+    owners: the jobs of each rank, each of which has a `place`.
+    """
     return tuple(tuple(job.place for job in rank) for rank in owners)
 
 
@@ -309,7 +314,10 @@ def assign_in_order(costs: Sequence[float], ranks: int) -> tuple[tuple[int, ...]
 
 
 def _relieve(owned: list[list[int]], costs: Sequence[float]) -> bool:
-    """Takes from the busiest rank what one exchange of jobs, or of a job for none, best can; whether it could."""
+    """Exchanges a job of the busiest rank for another's, or gives it away, as lowers the load most; tells if any did.
+
+    owned: the jobs of each rank, changed in place.
+    """
     loads = [sum(costs[j] for j in jobs) for jobs in owned]
     busiest = max(range(len(owned)), key=lambda r: (loads[r], -r))
     best, least = None, loads[busiest] * (1.0 - EVEN)
@@ -331,7 +339,10 @@ def _relieve(owned: list[list[int]], costs: Sequence[float]) -> bool:
 
 
 def _repack(owned: list[list[int]], costs: Sequence[float]) -> bool:
-    """Packs the jobs of the busiest rank and of two others, if they are few, so that none of the three is as busy."""
+    """Packs the jobs of the busiest rank and two others so that none of them is as busy; tells whether it could.
+
+    owned: the jobs of each rank, changed in place.  The three may have REPACKED jobs at most.
+    """
     loads = [sum(costs[j] for j in jobs) for jobs in owned]
     busiest, *others = sorted(range(len(owned)), key=lambda r: (-loads[r], r))
     most = loads[busiest] * (1.0 - EVEN)

@@ -21,28 +21,33 @@ from macmpi.solvers.w_problem import Restraint
 
 def regressions(
     config: Config, chain: Chain, loss: Loss, shaping: Shaping, fitted_by: dict[int, str]
-) -> tuple[Regression, ...]:
-    """The W-solver of each segment.  Collective: no."""
-    keys, found = config.w_step, list[Regression]()
+) -> dict[int, Regression]:
+    """Chooses the W-solver, or the fitter, of each segment that has weights: by number of the segment.
+
+    shaping: what is asked of the weights, which decides between solvers.
+    fitted_by: the fitter of each parameter block that has one.  Collective: no.
+    """
+    keys, found = config.w_step, dict[int, Regression]()
     if config.model.precision == "float32":
         keys = replace(keys, cg_precision="double")
-    for k, segment in enumerate(chain.segments):
+    for k in sorted(chain.views):
         if not chain.groups[k]:
-            first = next((i for i, group in enumerate(chain.groups) if k in group), 0)
-            found.append(replace(found[first], by_unit=False))
+            first = next(i for i, group in enumerate(chain.groups) if k in group)
+            found[k] = replace(found[first], by_unit=False)
             continue
+        segment = chain.segments[k]
         if name := next((fitted_by[b] for b in segment.parameter_blocks if b in fitted_by), ""):
             own_fitter: Fitter = class_of("fitters", name)()
             by = ByFitter(own_fitter)
             apart = by if hasattr(own_fitter, "fit_rows") and segment.fitted[0].fitter else None
-            found.append(Regression(name, False, by, by, own_fitter, apart))
+            found[k] = Regression(name, False, by, by, own_fitter, apart)
             continue
         restrained = bool(set(segment.regressed) & set(shaping.restrained))
         by_output = len(chain.segments) - 1 not in chain.groups[k] or (loss.by_output and loss.unit_hessian)
         name, by_unit = w_choice(keys, segment, by_output and chain.views[k].separable, restrained)
         own, plain = (_w_solver(name, segment, given) for given in (keys, replace(keys, relaxation=1.0)))
-        found.append(Regression(name, by_unit, own, plain))
-    return tuple(found)
+        found[k] = Regression(name, by_unit, own, plain)
+    return found
 
 
 PARTS = {"w_solvers": W_SOLVERS, "z_solvers": Z_SOLVERS, "trainers": TRAINERS, "fitters": FITTERS}

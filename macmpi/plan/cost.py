@@ -42,9 +42,15 @@ rate that products reach; what a tile takes, and sgd's or adam's step for a byte
 
 @dataclass(frozen=True)
 class Machine:
-    """alpha, beta: seconds of a step of a message, and of a byte (100 Gb/s); cores: of a node; speed: of a core, 1 of
-    the one measured; crowding: how many times longer work takes with all cores busy; handshake: seconds that receivers
-    of more than `eager` bytes are waited for; meeting: of a step of the barrier before (None: alpha)."""
+    """A cluster, as the cost model sees it.
+
+    alpha, beta: seconds of a step of a message, and of a byte (100 Gb/s).
+    cores: of a node.
+    speed: of a core, as a multiple of that of the core measured.
+    crowding: how many times longer work takes while all cores of a node are busy.
+    handshake: seconds for which receivers of more than `eager` bytes are waited for.
+    meeting: seconds of a step of the barrier before an exchange; None: alpha.
+    """
 
     alpha: float = 2e-6
     beta: float = 8e-11
@@ -58,9 +64,14 @@ class Machine:
 
 @dataclass(frozen=True)
 class Rates:
-    """Seconds of an iteration on one rank.  point: of a point in the Z-step, and of its features; factor, unit: of a
-    Gram, with its factor where that is large, and of a job of the W-step, for each segment, in units of the cost that
-    the plan gives it; shared: of what every rank does for itself.  again: the first segment's Gram is made too."""
+    """Seconds that the parts of an iteration take on one rank.
+
+    point: of a point in the Z-step, and of its features.
+    factor: by segment, of a unit of the plan's cost of its Gram, with the Gram's factor where that is large.
+    unit: by segment, of a unit of the plan's cost of its jobs.
+    shared: of what every rank does for itself.
+    again: the first segment's Gram is made in each iteration, too.
+    """
 
     point: float
     factor: tuple[float, ...]
@@ -95,8 +106,14 @@ class Seconds:
 
 @dataclass(frozen=True)
 class Round:
-    """seconds: of each rank between two exchanges; bytes: what is exchanged then; place: says how many copies of it
-    there are; verb: "gather", "columns", or "shift" to the next rank; times: how often the round comes."""
+    """Work of all ranks, and the exchange behind it.
+
+    seconds: of each rank between two exchanges.
+    bytes: that all ranks together exchange then.
+    place: says how many copies of them there are.
+    verb: "gather", "columns", or "shift" to the next rank.
+    times: how often the round comes.
+    """
 
     seconds: Sequence[float]
     bytes: int
@@ -110,14 +127,20 @@ class Round:
 
 
 def gather(machine: Machine, count: int, ranks: int, place: Placement = EVERYWHERE) -> float:
-    """Seconds in which every rank, or once each node, gets the parts of `count` bytes that the others have."""
+    """Seconds in which every rank, or each node once, gets the parts of `count` bytes that the others have made.
+
+    machine: the cluster; place: where the bytes live, and so how many copies of them there are.
+    """
     copies = place.copies(ranks, machine.cores)
     ready = machine.handshake if copies > 1 and count > machine.eager else 0.0
     return machine.alpha * ceil(log2(ranks)) + machine.beta * count * (copies - 1) / copies + ready
 
 
 def exchange(machine: Machine, round_: Round, ranks: int) -> float:
-    """Seconds of the exchange behind a round, the meeting before it included, as often as it comes."""
+    """Seconds of the exchange behind a round, as often as the round comes, each with the meeting before it.
+
+    machine: the cluster.
+    """
     if ranks == 1 or not round_.bytes:
         return 0.0
     group = group_size(ranks)
@@ -129,7 +152,12 @@ def exchange(machine: Machine, round_: Round, ranks: int) -> float:
 
 
 def _summed(own: Sequence[float], width: int, times: int, leaves: int, plan: Plan) -> list[Round]:
-    """The rounds of sums of `width` numbers over `leaves` blocks: each rank's own, then its columns of all."""
+    """The rounds of a sum over points of `width` numbers, which ranks share: see `TreeSum`.
+
+    own: the seconds that each rank needs for its own blocks.
+    times: how often the sum is taken.
+    leaves: the number of blocks of points.
+    """
     rows, place = subtrees(leaves, plan.ranks), plan.placement
     if plan.ranks == 1 or alone(rows, width):
         return [Round(own, 8 * width * rows, place, times=times)]
@@ -187,14 +215,18 @@ def _joint(task: Task, work: Rates, plan: Plan) -> list[Round]:
 
 
 def predict(work: Rates, plan: Plan, machine: Machine) -> Seconds:
-    """Predicts the seconds of an iteration on the plan's ranks."""
+    """Predicts the seconds of an iteration on the plan's ranks.
+
+    work: the seconds that its parts take on one rank; machine: the cluster.
+    """
     return seconds_of(rounds(work, plan), rounds(work, replace(plan, ranks=1)), work.shared, machine)
 
 
 def seconds_of(found: Sequence[Round], single: Sequence[Round], shared: float, machine: Machine) -> Seconds:
-    """The seconds of an iteration whose rounds are `found` on some ranks and `single` on one.
+    """Predicts the seconds of an iteration from its rounds: `found` on some ranks, and `single` on one.
 
-    The first round of both is the points'.
+    The first round of both is that of the points.
+    shared: seconds of what every rank does for itself; machine: the cluster.
     """
     points, weights, ranks = found[0].longest, sum(r.longest for r in found[1:]), len(found[0].seconds)
     even = [r.longest / ranks for r in single]
@@ -220,7 +252,10 @@ def predicted(plan: Plan, rate: float, machine: Machine) -> Seconds:
 
 
 def counted(plan: Plan, rate: float) -> Rates:
-    """Counts what an iteration of half steps is assigned by, on cores of `rate` flop/s.  Collective: no."""
+    """Predicts the seconds of the parts of an iteration from counted flops, for cores of `rate` flop/s.
+
+    Collective: no.
+    """
     chain, of, N, steady = plan.chain, plan.resolved, plan.n_train, BLAS_SHARE * rate
     passes, solver = [2.0 * segment.multiplications for segment in chain.segments], of.z_solver
     behind, z = sum(passes[1:]), PASSES.get(of.method.acceleration, 0.0) * sum(passes)
@@ -230,17 +265,17 @@ def counted(plan: Plan, rate: float) -> Rates:
             least = min(flops_a_point(chain.site_sizes, chain.n_out, behind, solver.cg_iterations).values())
             directions = solver.iterations * least * (0.5 if solver.cg_precision == "single" else 1.0)
         z += passes[0] + PASSES_Z * behind + directions
-    factor, unit, shared = [], [], 0.0
-    for k, own in enumerate(of.regressions):
+    (factor, unit), shared = ([0.0] * len(chain.segments) for _ in range(2)), 0.0
+    for k, own in of.regressions.items():
         steps = getattr(own.solver, "iterations", 0) * getattr(own.solver, "cg_iterations", 0)
         flops = passes[k] * (PASSES_W[own.name] + 2.0 * steps if own.name in PASSES_W else PASSES_OTHERS)
         jobs = [job for job in plan.work.w_step.jobs if job.segment == k]
         took = N * flops / steady + SECONDS_A_TILE * len(jobs) * len(tiles.point_chunks(N))
-        unit.append(took / sum(job.cost for job in jobs) if jobs else 0.0)
+        unit[k] = took / sum(job.cost for job in jobs) if jobs else 0.0
         side, made = plan.offsets.sides[k], sum(gram.cost for gram in plan.work.grams(k))
         large, factored = plan.offsets.large(k), side**3 / 3.0 / rate
         products = chain.views[k].rows_per_point * N * side**2 / rate if made else 0.0
-        factor.append((products + large * factored) / made if made else 0.0)
+        factor[k] = (products + large * factored) / made if made else 0.0
         shared += 0.0 if large else factored
     return Rates(z / steady + SECONDS_A_TILE * len(tiles.point_tiles(N)) / N, tuple(factor), tuple(unit), shared)
 

@@ -24,10 +24,13 @@ D = Demand
 
 
 class Row(NamedTuple):
-    """A value of a key handles these demands, does this, and may be replaced by these values, the nearest first.
+    """The table has this of one value of a key: what it handles, and what to offer instead.
 
-    asks: the demand that it asks the other parts for itself; off: the values that switch that off, where they are not
-    those that replace it.
+    handles: the demands that a run with this value can meet.
+    why: says why it can meet no others, for the message.
+    instead: values to offer in its place, the nearest first.
+    asks: a demand that the value itself makes on the other parts.
+    off: values that switch that demand off; () where those of `instead` do.
     """
 
     handles: Demands = USUAL
@@ -169,12 +172,12 @@ SELECTION = USUAL - {D.SHARED, D.RESTRAINED, D.MISSING, D.METRIC} - WEIGHTS
 
 
 def said(key: str, value: Any) -> str:
-    """A setting as a config has it.  Collective: no."""
+    """Writes a setting as a config has it: 'model.loss = "squared"'.  Collective: no."""
     return f"{key} = {toml(value)}"
 
 
 def rows_of(config: Config) -> Iterator[tuple[str, Any, Row]]:
-    """The keys whose value has a row: key, value, row."""
+    """Gives key, value and row of each key of the config whose value has a row in the table."""
     for key, rows in TABLE.items():
         value = attrgetter(key)(config)
         if row := rows.get(value):
@@ -182,7 +185,7 @@ def rows_of(config: Config) -> Iterator[tuple[str, Any, Row]]:
 
 
 def replaced(key: str, values: Sequence[Any]) -> tuple[Setting, ...]:
-    """Other values of a key, as settings."""
+    """Pairs a key with each of some values: settings to offer as remedies."""
     return tuple((key, value) for value in values)
 
 
@@ -238,7 +241,7 @@ def _of_layers(config: Config, chain: Chain) -> Iterator[Asked]:
     another = "a layer of another kind there"
     for demand, what, maps in (
         (D.CONVOLUTIONS, "convolutions", [m for m in chain.blocks if "patches" in m.own.capabilities]),
-        (D.SPARSE, "sparse layers", [view.map for view in chain.views if view.sparse]),
+        (D.SPARSE, "sparse layers", [view.map for view in chain.views.values() if view.sparse]),
         (D.OTHER_LAYERS, "", [m for m in fitted if "linear" not in m.capabilities]),
         (D.NOT_AFFINE, "", [m for m in chain.blocks if m.own.columns and not _is_affine(m.own)]),
         (D.NO_FILTERS, "", [m for m in chain.blocks[:-1] if not (_is_affine(m) and "units" in m.capabilities)]),
@@ -284,13 +287,13 @@ def _of_regressions(of: Resolved) -> Iterator[Asked]:
     penalty, model = of.config.penalty, of.config.model
     if model.fitters != "auto":
         yield Asked(D.FITTED, "model.fitters", (("model.fitters", "auto"),))
-    elif any(r.by_fitter for r in of.regressions):
+    elif any(r.by_fitter for r in of.regressions.values()):
         yield Asked(D.FITTED, "a layer that a fitter fits", words="a layer of another kind there")
     demands, scale = {"objective": D.RIDGE_OF_OBJECTIVE, "unit": D.RIDGE_OF_UNITS}, penalty.ridge_scale
     if scale in demands and max(penalty.each("ridge", 1)) > 0.0:
         off = replaced("penalty.ridge_scale", [word for word in demands if word != scale])
         yield Asked(demands[scale], said("penalty.ridge_scale", scale), off)
-    if not all(r.solver.exact for r in of.regressions[:-1]):
+    if not all(r.solver.exact for k, r in of.regressions.items() if k < len(of.chain.sites)):
         others = (("model.sites", "before"), ("w_step.linear_solver", "closed_form"))
         yield Asked(D.INEXACT, "hidden layers that are not fitted in closed form", others)
 

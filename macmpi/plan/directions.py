@@ -90,6 +90,7 @@ def curvature_forms(chain: Chain, loss: Loss, autoencoder: bool, points: float) 
 def _why_shifted(h: int, d: int, autoencoder: bool, first: bool, identity: bool, points: float) -> str:
     """Says why a dense layer (h, d) is damped by shifts, or nothing where it is damped in eigenvectors.
 
+    first: it reads the data; identity: its metric is the identity; points: of a minibatch.
     Turning a layer costs 4 h d (h + d) flops, passes of n points forth and back 6 n h d.
     """
     if identity:
@@ -104,13 +105,13 @@ def _why_shifted(h: int, d: int, autoencoder: bool, first: bool, identity: bool,
 
 
 def least_part(plan: Plan) -> int:
-    """Points of the smallest part of the training points, which gives at least one to each minibatch."""
+    """The number of points of the smallest part of the training points, which gives one at least to each minibatch."""
     parts = plan.work.parts
     return min(len(parts.points(b, b + 1)) for b in range(len(parts.blocks)))
 
 
 def minibatches_of(plan: Plan, epoch: int, least: int) -> int:
-    """Minibatches of an epoch.  least: `least_part`.  Collective: no.
+    """The number of minibatches of an epoch.  least: `least_part`.  Collective: no.
 
     Of a stream they grow as those of an epoch do, by the points of the pieces before.
     """
@@ -173,7 +174,11 @@ def sides_of(chain: Chain, layers: Sequence[LayerForm], points: float) -> Sides:
 
 @dataclass(frozen=True)
 class DirectionWork:
-    """Directions of layers (h, d), whose gradients have the inverses of `sides` in them already.  Collective: no."""
+    """The work of making directions, and its assignment to ranks by counted multiplications.  Collective: no.
+
+    shapes, layers: (h, d) and form of each layer.
+    sides: the inverses that are in the layers' gradients already.
+    """
 
     shapes: Sequence[tuple[int, int]]
     layers: Sequence[LayerForm]
@@ -224,7 +229,10 @@ class DirectionWork:
         return found
 
     def reads_own_units(self, k: int) -> bool:
-        """The directions of a unit of layer k read its own slope alone: M_k^-1 is in it already, or a number."""
+        """Tells whether the directions of a unit of layer k read its own slope alone.
+
+        It is so where M_k^-1 is in the slope already, or is a number.
+        """
         return self.sides[k][0] or self.layers[k].identity
 
 

@@ -157,7 +157,7 @@ def _of_half_steps(plan: Plan, n: int) -> Iterator[Entry]:
     yield Entry("coordinates", held, least, shared=True)
     yield Entry("coordinates at the end", shares * (not moves) * coordinates, shared=True)
     yield Entry("coordinates of some points", 0.1 * held)
-    single = sum(view.width for view, own in zip(chain.views, of.regressions, strict=True) if own.single)
+    single = sum(chain.views[k].width for k, own in of.regressions.items() if own.single)
     made = n * (item * float(made_width(plan)) + 4.0 * single)
     yield Entry("the inputs of regressions", made, made, shared=True)
     jobs = map(plan.work.w_step.jobs_of, range(plan.ranks))
@@ -215,7 +215,7 @@ def _kept(plan: Plan, job: Job) -> int:
 
 
 def _columns(plan: Plan, job: Job) -> int:
-    """Counts the columns over its points that a rank keeps while it does a job; none that it makes again."""
+    """Counts the numbers a point that a rank keeps while it does a job; 0 where it computes them again."""
     exact = plan.resolved.regressions[job.segment].solver.exact
     if (exact or plan.resolved.travels(job.segment)) and not plan.placement.keeps(0, 0):
         return 0
@@ -238,11 +238,12 @@ def _at_hand(plan: Plan) -> float:
 
 
 def made_width(plan: Plan) -> int:
-    """Columns of the features that a W-step makes and keeps, and of the patches.  Collective: no."""
+    """The number of columns of features and of patches that a W-step makes and keeps.  Collective: no."""
     chain, regressions, keeps = plan.chain, plan.resolved.regressions, plan.placement.keeps
-    segments, views = zip(chain.segments, regressions, strict=True), zip(chain.views, regressions, strict=True)
+    segments = ((chain.segments[k], own) for k, own in regressions.items())
     features = sum(s.part(0, s.core).n_out for s, own in segments if s.core and (own.by_unit or s.leading))
-    widths = (view.width for view, own in views if own.by_unit and view.width > view.map.columns)
+    views = [chain.views[k] for k, own in regressions.items() if own.by_unit]
+    widths = [view.width for view in views if view.width > view.map.columns]
     patches = sum(w for w in widths if keeps(plan.n_train * w * plan.dtype.itemsize, KEPT))
     return patches + features * keeps(0, 0)
 

@@ -82,7 +82,7 @@ class Plan:
 
     @cached_property
     def minibatch_parts(self) -> int:
-        """Parts of each minibatch; 0 for methods without them, and for steps of all points.
+        """The number of parts of a minibatch; 0 for methods without minibatches, and for steps of all points.
 
         "auto" is 1 where a minibatch is too little work to be shared, else 2, or more where a part stays with a rank:
         whatever the number of ranks, since another number of parts gives other bits.
@@ -103,8 +103,10 @@ class Plan:
     @cached_property
     def offsets(self) -> Offsets:
         """The places of weights and Grams in flat buffers, which the shapes of the net determine."""
-        views = zip(self.chain.views, self.resolved.regressions, strict=True)
-        sides = [view.map.columns + view.bias if own.system else 0 for view, own in views]
+        sides = [0] * len(self.chain.segments)
+        for k, own in self.resolved.regressions.items():
+            if own.system:
+                sides[k] = self.chain.views[k].map.columns + self.chain.views[k].bias
         weights, grams = ([a * b for a, b in self.chain.block_shapes], [side**2 for side in sides])
         of_weights, of_grams = (tuple(accumulate(counts, initial=0)) for counts in (weights, grams))
         return Offsets(of_weights, of_grams, tuple(sides))
@@ -116,7 +118,7 @@ class Plan:
 
     @cached_property
     def features(self) -> tuple[Segment, ...]:
-        """The segments without what comes before the weights that a regression fits."""
+        """The segments, each from the first map that its regression fits on: what is before that are features."""
         return tuple(segment.rest for segment in self.chain.segments)
 
     def penalty_weight(self, segment: int, mu: float) -> float:
@@ -138,24 +140,36 @@ class Plan:
         return tuple(self.resolved.shaping.restraint(b, mu, output) for b in blocks)
 
     def centres(self, block: int, inputs: np.ndarray, present: np.ndarray | None) -> np.ndarray:
-        """Lets a trainer find a parameter block: the same on every rank."""
+        """Lets a trainer find the weights of a parameter block, (units, D), the same on every rank.
+
+        inputs (n, D): what the layer reads.
+        present: the present weights; None: there are none yet.
+        """
         count = self.chain.block_shapes[block][0]
         return self.resolved.trainers[block].fit(inputs, count, present, stream(self.seed, "centres", block))
 
     def resized(self, units: Sequence[int], widths: Sequence[float] = (), ridges: Sequence[float] = ()) -> Plan:
-        """The plan of a net that a selection has changed: as of `config.resized`.  Collective: no."""
+        """Gives the plan of a net that a selection has changed: `resized` of config/whole.py, settled.
+
+        units, widths, ridges: as it takes them.  Collective: no.
+        """
         sizes = Sizes(self.chain.n_in, self.chain.n_out, self.n_train, self.n_val, self.resolved.autoencoder)
         config = resized(self.begun.resolved.config, units, widths, ridges)
         return Plan(resolve(config, sizes), self.n_train, self.n_val, self.ranks, self.begun)
 
     def of_layer(self, k: int, output: str, n_in: int, iterations: int) -> Plan:
-        """The plan of an autoencoder of hidden layer k alone, of whose inputs `output` is the activation."""
+        """Gives the plan of hidden layer k alone, trained as an autoencoder of its inputs.
+
+        output: the activation of its output layer.
+        n_in: the number of its inputs.
+        iterations: at most.
+        """
         sizes = Sizes(n_in, n_in, self.n_train, self.n_val, autoencoder=True)
         alone = resolve(one_layer(self.resolved.config, k, output, iterations), sizes)
         return Plan(replace(alone, placement=self.placement), self.n_train, self.n_val, self.ranks)
 
     def of_subset(self, n_train: int, n_val: int) -> Plan:
-        """This plan on few points, which every rank has."""
+        """Gives the plan of the same net on n_train and n_val points that every rank has."""
         return Plan(replace(self.resolved, placement=EVERYWHERE), n_train, n_val, self.ranks)
 
     @property
@@ -170,7 +184,7 @@ class Plan:
 
 
 def make_plan(resolved: Resolved, n_train: int, n_val: int, ranks: int) -> Plan:
-    """The plan of a run.  Collective: no."""
+    """Makes the plan of a run on some ranks.  n_train, n_val: the points of both sets.  Collective: no."""
     return Plan(resolved, n_train, n_val, ranks)
 
 
@@ -215,14 +229,14 @@ class Work:
         return self.plan.chain
 
     def _training(self, blocks: int) -> PointPartition:
-        """The training points in at most `blocks` blocks, or in the same ones always where they stay with a rank."""
+        """The training points in at most `blocks` blocks; always in the same ones where a block stays with a rank."""
         nested = self.plan.resolved.method.name in NESTED
         only = self.plan.minibatch_parts or (tiles.block_count if nested else tiles.sum_blocks)(self.plan.n_train)
         blocks = only if self.plan.resolved.ring else self.plan.placement.blocks(blocks, only)
         return partition_points(self.plan.n_train, self.plan.ranks, blocks, self.plan.placement, self._tiled)
 
     def _tiled(self, n: int) -> tiles.Cut:
-        """Few points of a stochastic run in larger and fewer tiles: errors are summed over them, and nothing else."""
+        """The tiles of n points; a stochastic run of few points has larger ones, which only errors are summed over."""
         parts = self.plan.minibatch_parts
         return tiles.large_tiles(n, parts) if parts and n <= tiles.FEW else tiles.point_tiles(n)
 
@@ -277,7 +291,8 @@ class Work:
         jobs = [job for k in segments for job in self.jobs(k)]
         grams = [gram for k in renewed for gram in self.grams(k)]
         fresh = {gram.segment for gram in grams}
-        made = [k for k in sorted({*segments, *fresh}) if self._regression(k).by_unit or self.chain.segments[k].leading]
+        asked = [k for k in sorted({*segments, *fresh}) if k in self.chain.views]
+        made = [k for k in asked if self._regression(k).by_unit or self.chain.segments[k].leading]
         large = [Factor(k) for k in sorted(segments) if self.plan.offsets.large(k)]
         old, new = ([factor for factor in large if (factor.segment in fresh) == again] for again in (False, True))
         away = tuple(job for job in jobs if self.plan.resolved.travels(job.segment))
@@ -329,8 +344,8 @@ class Work:
 
     def grams(self, segment: int) -> list[Gram]:
         """The Gram that the segment's units share: whole, or by rows where it is large."""
-        offsets, system = self.plan.offsets, self._regression(segment).system
-        if not system:
+        offsets = self.plan.offsets
+        if segment not in self.chain.views or not (system := self._regression(segment).system):
             return []
         side, place, P = offsets.sides[segment], offsets.gram(segment), self.chain.views[segment].rows_per_point
         if not offsets.large(segment):
@@ -350,7 +365,10 @@ class Work:
         return self._by_trainers(self._layers({k: self.chain.segments[k].trailing for k in segments}))
 
     def untrained(self, segment: int, weights: np.ndarray) -> WorkList:
-        """A segment's trailing layers whose weights are 0: not yet found."""
+        """The work list of a segment's trailing layers that no trainer has fitted yet: all their weights are 0.
+
+        weights (P,): flat.
+        """
         layers = self._layers({segment: self.chain.segments[segment].trailing})
         return self._by_trainers([layer for layer in layers if not weights[layer.place].any()])
 

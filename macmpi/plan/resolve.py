@@ -78,9 +78,9 @@ def resolve_in_span(config: Config, sizes: Sizes, decided: Sequence[Decision] = 
 
 
 def _has_span(of: Resolved, sizes: Sizes) -> bool:
-    """Nothing that is asked for depends on single columns of the inputs or on distances, and a rank has all points.
+    """Tells whether training may be in the span of the points: nothing depends on single columns or on distances.
 
-    A stream has further ones.
+    A rank has to hold all points, and there are no further ones, as of a stream.
     """
     if of.placement.spreads or of.autoencoder or of.stochastic.stream:
         return False
@@ -89,7 +89,7 @@ def _has_span(of: Resolved, sizes: Sizes) -> bool:
 
 
 def _finishes(of: Resolved, sizes: Sizes) -> bool:
-    """Full MAC ends with steps of all points: "auto" is so for autoencoders that these can go on with."""
+    """Tells whether full MAC ends with steps of all points: by "auto" for autoencoders that these can go on with."""
     if of.method.name != "mac" or of.run.finish != "auto":
         return of.method.name == "mac" and bool(of.run.finish)
     return sizes.autoencoder and FINISH.issuperset(one.demand for one in asked(of, sizes))
@@ -110,9 +110,9 @@ def finishing_of(config: Config) -> Config:
 
 
 def _checked(config: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> tuple[Resolved, list[Pair]]:
-    """The values of a config, and each part with a demand that it does not handle.
+    """Settles a config; gives the outcome, and each pair of a part and a demand that the part does not handle.
 
-    Raises UsageError where the config is refused for what its net, or its selection, is.
+    Raises UsageError where the config is refused for the shape of its net or for its selection alone.
     """
     found = _settled(config, sizes, decided)
     pairs = [(part, one) for part, asked in parts(found, sizes) for one in asked if one.demand not in part.handles]
@@ -122,7 +122,11 @@ def _checked(config: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> 
 
 
 def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision]) -> Resolved:
-    """All of it, but for what does not go together.  Raises UsageError for sizes, numbers and orders of layers."""
+    """Settles all that a config says of a run, but does not check whether its parts go together.
+
+    decided: decisions that were made before, from the data.
+    Raises UsageError for numbers, sizes and orders of layers that make no net.
+    """
     config, others = decide(given, sizes.n_in, sizes.autoencoder, sizes.shape)
     repeatable = can_refit(config)
     gains = repeatable and sizes.drawn and not sizes.autoencoder and config.method.name == "stochastic"
@@ -196,7 +200,10 @@ class Refused(UsageError):
 
 
 def _refused(pair: Pair, config: Config, sizes: Sizes) -> Refused:
-    """The error of a part and a demand that it does not handle, with the remedies that work."""
+    """Makes the error of a part and a demand that it does not handle, with remedies that were tried.
+
+    pair: the part and the demand; config, sizes: of the run that is refused.
+    """
     part, demand = pair
     (others, but), (off, off_but) = (_tried(pair, config, sizes, settings) for settings in (part.others, demand.off))
     settings = [*others[:REMEDIES], *off]
@@ -223,7 +230,10 @@ def _written(settings: Sequence[Setting]) -> Iterator[str]:
 def _tried(
     pair: Pair, config: Config, sizes: Sizes, settings: Sequence[Setting]
 ) -> tuple[list[Setting], list[Setting]]:
-    """The settings with which, each alone, the config is accepted, and those with which something else is refused."""
+    """Tries settings as remedies, each alone; gives those that are accepted, and those with which others are refused.
+
+    pair: the part and the demand that the config is refused for.
+    """
     accepted, other = list[Setting](), list[Setting]()
     for setting in settings:
         try:

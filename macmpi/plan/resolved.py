@@ -29,13 +29,16 @@ from macmpi.solvers.w_problem import FREE, Restraint
 
 @dataclass(frozen=True)
 class Progress:
-    """Rank 0 knows this after an iteration.
+    """The numbers by which rank 0 decides after an iteration.
 
-    before, now: the validation error before and after it; move: mean squared mu M_k (z_k - f_k) now, by how much the
-    multipliers would move; lacking: what they would then lack, as a share of those of the net; reference: the move, or
-    where gradients decide the lack, when they moved last (inf: not yet); best: the iteration of the least
-    validation error; fell: that of its last noticeable fall; gradient: ||grad E_Q|| per point; multipliers: their norm
-    per point at the start; constraint: mean squared z_k - f_k(z_{k-1}).
+    before, now: the validation error before and after it.
+    move: mean squared mu M_k (z_k - f_k) now, by which the multipliers would move.
+    reference: the move, or where gradients decide the lack, when the multipliers moved last (inf: not yet).
+    best: the iteration of the least validation error; fell: of its last noticeable fall.
+    gradient: ||grad E_Q|| per point.
+    multipliers: their norm per point at the start.
+    lacking: what they would lack after a move, as a share of those of the net.
+    constraint: mean squared z_k - f_k(z_{k-1}).
     """
 
     iteration: int
@@ -54,7 +57,12 @@ class Progress:
 
 @dataclass(frozen=True)
 class Decision:
-    """Rank 0 decides after an iteration on the next mu, why to stop (None: go on), and whether multipliers move."""
+    """The decision after an iteration.
+
+    mu: the next one.
+    stop: why the run ends; None: it goes on.
+    multipliers: they move.
+    """
 
     mu: float
     stop: str | None
@@ -214,22 +222,28 @@ class Shaping:
     layers: tuple[int, ...]
 
     def ridge(self, block: int, mu: float, output: bool) -> float:
-        """Ridge of a unit's own regression, 1/2 sum r^2 + ridge/2 ||v||^2."""
+        """The ridge of the own regression of a layer's units, 1/2 sum r^2 + ridge/2 ||v||^2, at a mu.
+
+        output: it is a layer of the last segment, whose regression E_Q does not multiply by mu.
+        """
         return self.own(self.ridges[self.layers.index(block)], mu, output)
 
     def restraint(self, block: int, mu: float, output: bool) -> Restraint:
-        """The restraint of a layer's own regression."""
+        """The restraint of a layer's own regression at a mu.  output: as in `ridge`."""
         asked = self.asked(block)
         l1, group = (self.own(size, mu, output) for size in (asked.l1, asked.group))
         held = mu > self.until_mu and (asked.l1 > 0.0 or asked.group > 0.0)
         return Restraint(l1, group, asked.least, asked.most, held)
 
     def asked(self, block: int) -> Restraint:
-        """The restraint as the config asks for it."""
+        """The restraint of a parameter block as the config asks for it, whatever mu is; FREE where there is none."""
         return self.restraints[self.layers.index(block)] if block in self.layers else FREE
 
     def own(self, size: float, mu: float, output: bool) -> float:
-        """A size as the layer's own regression has it."""
+        """Converts the size of a ridge or of l1 from the config's scale to that of the layer's own regression.
+
+        output: as in `ridge`.  Beyond `until_mu` it is 0.
+        """
         if mu > self.until_mu:
             return 0.0
         return size / mu if self.scale == "objective" and not output else size
@@ -265,7 +279,7 @@ class Regression:
 
     @property
     def by_fitter(self) -> bool:
-        """A fitter fits its segment."""
+        """Tells whether a fitter fits its segment."""
         return self.fitter is not None
 
     @property
@@ -275,7 +289,7 @@ class Regression:
 
     @property
     def single(self) -> bool:
-        """The W-step of its units reads its inputs in single precision too."""
+        """Tells whether the W-step of its units reads its inputs in single precision too."""
         return bool(self.system and self.system.single)
 
 
@@ -289,9 +303,10 @@ class Resolved:
     autoencoder: the targets are the inputs.
     schedule: how mu and the multipliers move, and when to stop.
     shaping: what is asked of the weights.
-    regressions: of each segment.  trainers: of the parameter blocks that no regression fits; refined: of these, the
-    blocks whose trainers go on by sums over points; stage: of the layers of a staged start.  metric: the form in which
-    constraints are measured.
+    regressions: of each segment that has weights, by its number.
+    trainers: of the parameter blocks that no regression fits; refined: of these, the blocks whose trainers go on by
+    sums over points; stage: of the layers of a staged start.
+    metric: the form in which constraints are measured.
     ring: trains the segments of inexact solvers, which then travel round a ring of blocks of points; None: none does.
     method, stochastic, baseline, selection, start, run: the values of these tables.  repeatable: it can be repeated on
     other points; gains: by that on all points, since those for validation were drawn from points with targets.
@@ -319,7 +334,7 @@ class Resolved:
     schedule: Quadratic
     shaping: Shaping
     z_solver: ZSolver
-    regressions: tuple[Regression, ...]
+    regressions: dict[int, Regression]
     trainers: dict[int, Trainer]
     refined: frozenset[int]
     stage: Trainer
@@ -343,12 +358,14 @@ class Resolved:
 
     @property
     def whole_steps(self) -> bool:
-        """Each step of stochastic MAC is of all points."""
+        """Tells whether each step of stochastic MAC is of all points."""
         return self.method.name == "stochastic" and self.stochastic.batch == "all"
 
     def minibatch(self, n_train: int, epoch: int = 0) -> int:
-        """Points of a minibatch: at first `batch`, but at most a twentieth of all (of labels a tenth; or BATCH_LEAST);
-        as many more in `grow_every` epochs, and so on, up to `batch_max` and a fifth of all.  "all" is all of them.
+        """The number of points of a minibatch in an epoch; "all" is all of them.
+
+        At first it is `batch`, but at most a twentieth of all (of labels a tenth; or BATCH_LEAST); as many more in
+        `grow_every` epochs, and so on, up to `batch_max` and a fifth of all.
         """
         keys = self.stochastic
         if keys.batch == "all":

@@ -29,7 +29,10 @@ it costs in addition to -2 log likelihood = sum of squares / epsilon^2."""
 
 
 def each(given: list[float | list[float]], count: int) -> list[list[float]]:
-    """A list of candidates for each of `count` layers, of one for all or of a list for each.  Collective: no."""
+    """Gives a list of candidates for each of `count` layers.  Collective: no.
+
+    given: one list of numbers, for all of them, or a list for each.
+    """
     lists = [entry for entry in given if isinstance(entry, list)]
     numbers = [entry for entry in given if not isinstance(entry, list)]
     return lists or [numbers] * count
@@ -55,11 +58,11 @@ def widths_of(of: Resolved, layer: int) -> tuple[float, ...]:
     return tuple(sorted({*tried, of.config.model.of_layer("width", layer)}))
 
 
-def fits_ridges(of: Resolved) -> dict[int, int]:
+def ridge_segments(of: Resolved) -> dict[int, int]:
     """The segments whose ridge can be selected, dense layers fitted in closed form, and the parameter block of each."""
     return {
-        k: segment.regressed[0]
-        for k, (segment, own) in enumerate(zip(of.chain.segments, of.regressions, strict=True))
+        k: of.chain.segments[k].regressed[0]
+        for k, own in of.regressions.items()
         if own.name == "closed_form" and of.chain.views[k].dense
     }
 
@@ -69,15 +72,19 @@ def ridges_of(of: Resolved) -> dict[int, tuple[float, ...]]:
     layers = of.shaping.layers
     tried = dict(zip(layers, each(of.selection.ridges, len(layers)), strict=True))
     starts = dict(zip(layers, of.shaping.ridges, strict=True))
-    return {k: tuple(sorted({*tried[b], starts[b]})) for k, b in fits_ridges(of).items() if tried[b]}
+    return {k: tuple(sorted({*tried[b], starts[b]})) for k, b in ridge_segments(of).items() if tried[b]}
 
 
 class Candidates(NamedTuple):
-    """The regression of segment `segment`: what a linear layer reads, radial basis functions or what is before it.
+    """The candidates for one segment's regression: a linear layer, and radial basis functions that it may read.
 
-    counts: candidates of its inputs, of centres several.  widths, ridges: candidates; () where there is nothing to
-    choose.  layer: the hidden layer of radial basis functions, -1 of a dense one.  block: of the linear layer.  price:
-    of a parameter, in the scale of E1; a centre has `own` of them, and each of its `outputs` a weight.
+    layer: the hidden layer of radial basis functions; -1 where the linear layer reads other inputs.
+    block: the parameter block of the linear layer.
+    counts: the numbers of inputs that are compared; several of centres, else one.
+    widths, ridges: those compared; () where there is nothing to choose.
+    price: of a parameter, in the scale of E1.
+    own: the number of parameters of a centre.
+    outputs: the number of weights that each input has.
     """
 
     segment: int
@@ -174,6 +181,12 @@ def check_selection(of: Resolved) -> None:
             )
     if of.selection.ridges:
         _check_ridges(of)
+    listed = [*of.selection.sizes, *of.selection.widths, *of.selection.ridges]
+    if listed and not any(isinstance(entry, float) or entry for entry in listed):
+        raise UsageError(
+            f'selection.criterion = "{of.selection.criterion}" has nothing to compare: every list of candidates is '
+            'empty; name some, as in selection.sizes = [[50, 100]], or use criterion = "none"'
+        )
     (_check_units if units else _check_centres)(of)
 
 
@@ -210,7 +223,7 @@ def _check_lists(of: Resolved) -> None:
 
 
 def _check_ridges(of: Resolved) -> None:
-    layers, able = of.shaping.layers, set(fits_ridges(of).values())
+    layers, able = of.shaping.layers, set(ridge_segments(of).values())
     if not able:
         raise UsageError(
             "selection.ridges compares ridges of dense layers that are fitted in closed form, and there is none; use "
@@ -227,7 +240,10 @@ def _check_ridges(of: Resolved) -> None:
 
 
 def _check_price(of: Resolved, of_what: str, count: int, which: str) -> None:
-    """Refuses epsilon2 where it is not one number, or one for each of some regressions."""
+    """Refuses epsilon2 where it is neither one number nor one for each of some regressions.
+
+    of_what, which: words for the message; count: the number of these regressions.
+    """
     given = of.selection.epsilons(count)
     if len(given) != count:
         raise UsageError(

@@ -40,7 +40,7 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
         )
     if not nested:
         for k, segment in enumerate(chain.segments, start=1):
-            _check_trained(config, k, segment)
+            _check_trainable(config, k, segment)
     inner = any("jacobian" in m.capabilities for m in with_centres)
     of_a_code = start in ("elastic_embedding", "file") or (inner and start in ("pca", "itq"))
     if of_a_code and len(chain.sites) != 1 and (chain.sites or start not in ("pca", "itq")):
@@ -84,7 +84,7 @@ def _check_centres(map_: Map, name: str, n_train: int) -> None:
         )
 
 
-def _check_trained(config: Config, k: int, segment: Segment) -> None:
+def _check_trainable(config: Config, k: int, segment: Segment) -> None:
     free = [
         m for m, b in zip(segment.maps, segment.blocks, strict=True) if b is not None and b not in segment.regressed
     ]
@@ -134,19 +134,19 @@ def check_choices(of: Resolved) -> None:
     for k, segment in enumerate(of.chain.segments, start=1):
         if set(segment.regressed) & set(of.shaping.restrained):
             _check_restrained(f"penalty.{of.config.penalty.shaping[0]}", k, segment)
-    for k, regression in enumerate(of.regressions):
+    for k, regression in of.regressions.items():
         able, activation = regression.solver.activations, of.chain.segments[k].activation
         if of.chain.groups[k] and regression.by_unit and able is not None and activation not in able:
             raise UsageError(
                 f'w_step.solver = "{regression.name}" cannot train under "{activation}" (segment {k + 1}); use auto'
             )
-    lacking = [k for k, own in enumerate(of.regressions, start=1) if of.running and not own.solver.exact]
-    if lacking and lacking[0] > len(of.chain.sites):
+    lacking = [k for k, own in of.regressions.items() if of.running and not own.solver.exact]
+    if lacking and min(lacking) == len(of.chain.sites):
         raise UsageError(
             'w_step.sums = "running" keeps the sums of regressions in closed form, and the output layer has another '
             '(penalty, loss or activation); use w_step.sums = "whole", or model.loss = "squared" and no others'
         )
-    if of.ring and not any(map(of.travels, range(len(of.regressions)))):
+    if of.ring and not any(map(of.travels, of.regressions)):
         raise UsageError(
             'w_step.schedule = "ring": every layer is linear and fitted in closed form, so that nothing travels; use '
             'w_step.schedule = "units", or w_step.linear_solver = "same"'
@@ -199,7 +199,7 @@ def _does_nothing(map_: Map) -> bool:
 
 
 def _known(name: str) -> Fitter:
-    """Raises UsageError where no package gives the fitter that a layer names as its own."""
+    """Gives the fitter of a name that a layer names as its own.  Raises UsageError where no package has it."""
     try:
         found: Fitter = class_of("fitters", name)()
         return found

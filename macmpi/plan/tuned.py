@@ -278,8 +278,8 @@ EPOCH_LEAST_LABELS = 10
 # Double: 10: 2.19 to 2.39 s to E1 = 2 instead of 1.88 to 2.14.
 EPOCH_GROWN = 5
 
-# Epochs without a lower validation error after which an autoencoder's minibatches have at most twice their first size,
-# and after which they grow again.
+# Epochs without a lower validation error after which minibatches of an autoencoder without a ridge have at most twice
+# their first size, and after which they grow again.
 # Chosen on: digits, seeds 0 and 1 (log/minibatches.md).
 # Half: not recorded; (5, 5): 0.360, 0.365 at best instead of 0.347, 0.346.
 # Double: not recorded; never: 0.380, 0.374.

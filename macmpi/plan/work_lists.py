@@ -30,7 +30,7 @@ class Gram:
 
 @dataclass(frozen=True)
 class Factor:
-    """The factor of a segment's large Gram is made jointly, each rank some pieces."""
+    """A task: all ranks together make the factor of a segment's large Gram, each some pieces of it."""
 
     segment: int
 
@@ -72,9 +72,10 @@ Task = Gram | Factor | Job | Tour | Layer
 
 
 class Exchange(NamedTuple):
-    """Behind a phase ranks exchange "grams" or "weights"; parts: where each rank's results lie among them.
+    """The exchange behind a phase, of "grams" or of "weights".
 
-    Without parts ranks have made them jointly: each its part of a Gram; all the same weights, but for rounding.
+    parts: for each rank the places of its results; () where all ranks did the phase's tasks jointly: of Grams each has
+        its part, of weights all, but rounded differently.
     """
 
     what: str
@@ -83,7 +84,12 @@ class Exchange(NamedTuple):
 
 @dataclass(frozen=True)
 class Phase:
-    """Tasks that all ranks do jointly, one after the other; tasks of each rank alone; what is exchanged behind them."""
+    """A phase of a work list, after which ranks exchange what they have made.
+
+    joint: tasks that all ranks do together, one after the other.
+    own: for each rank the tasks that it does alone.
+    exchange: None where nothing is exchanged.
+    """
 
     joint: tuple[Task, ...] = ()
     own: Assigned[Any] = ()
@@ -135,7 +141,7 @@ class WorkList:
 
     @property
     def widest(self) -> int:
-        """Bytes of the largest Gram that ranks sum up jointly."""
+        """The number of bytes of the largest Gram that ranks sum up jointly."""
         joint = (gram for phase in self.phases for task in phase.joint for gram in _grams(task))
         return 8 * max((gram.place.stop - gram.place.start for gram in joint), default=0)
 
@@ -174,7 +180,10 @@ def each_its_own(
 def all_jointly(
     tasks: Sequence[Task], grams: Sequence[Gram] = (), old: Sequence[Factor] = (), new: Sequence[Factor] = ()
 ) -> tuple[Phase, ...]:
-    """Each rank holds its own points: every sum over points, and so every task, is done by all ranks jointly."""
+    """Makes phases in which all ranks do every task together, for each rank holds its own points alone.
+
+    old, new: factors of large Grams that stay as they are, and of those that are made again.
+    """
     return _not_empty(
         Phase((*old, *grams), (), Exchange("grams") if grams else None),
         Phase((*new, *tasks), (), Exchange("weights") if tasks else None),
@@ -182,7 +191,10 @@ def all_jointly(
 
 
 def by_one(jobs: Sequence[Job | Layer], ranks: int, copied: Sequence[Layer] = ()) -> tuple[Phase, ...]:
-    """Jobs or layers each done by one rank, but for layers that every rank copies from coordinates for itself."""
+    """Makes a phase of jobs or layers, each done by one rank, by cost.
+
+    copied: layers that every rank computes for itself, since their weights are rows of coordinates.
+    """
     owned = assigned(jobs, ranks)
     own = tuple((*copied, *rank) for rank in owned)
     return _not_empty(Phase((), own, Exchange("weights", places(owned))))
@@ -193,7 +205,7 @@ def _not_empty(*phases: Phase) -> tuple[Phase, ...]:
 
 
 def _joined(*lists: Assigned[Any]) -> Assigned[Any]:
-    """For each rank what is in one list after the other."""
+    """Gives each rank the concatenation of its entries in several lists."""
     return tuple(sum(own, ()) for own in zip(*lists, strict=True))
 
 

@@ -153,7 +153,7 @@ class Card(Finite):
 
 @cache
 def _adapter() -> Any:
-    """Made once, and only where a card is read: it takes longer than many models."""
+    """Gives what reads cards, made once, and only where one is read: it takes longer than many models."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(Card)

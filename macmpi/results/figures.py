@@ -97,7 +97,11 @@ def curves(runs: Mapping[str, Curve], levels: Mapping[str, float]) -> Figure:
 
 
 def _mark_mu(ax: Axes, curve: Curve, x: Array, y: Array, named: bool, offset: float = 9.0) -> None:
-    """Marks where mu changes; named: says what it becomes, of many changes at the first and the last."""
+    """Marks, on a curve drawn at (x, y), the records after which mu changes.
+
+    named: writes what mu becomes; of many changes at the first and the last.
+    offset: of these words, in points.
+    """
     changes = mu_changes(curve)
     if changes:
         ax.plot(x[changes], y[changes], "o", color=RED, ms=5.5, zorder=4, label="mu changes after it")
@@ -115,7 +119,7 @@ def plain_log(axis: Any, decades: float = 2.0) -> None:
 
 
 def _log_if_wide(ax: Axes, values: Array) -> None:
-    """A logarithmic axis for values that differ by more than a factor of 3."""
+    """Makes an axis logarithmic if its values differ by more than a factor of 3."""
     values = values[np.isfinite(values) & (values > 0.0)]
     if len(values) and values.max() > 3.0 * values.min():
         ax.set_yscale("log")

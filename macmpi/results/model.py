@@ -231,7 +231,7 @@ class Model:
 
     @property
     def points(self) -> int:
-        """The points of the stream so far; 0 of models of other data."""
+        """The number of points of the stream so far; 0 of models of other data."""
         return int(self.stream["points"][0]) if self.stream else 0
 
     @property
@@ -322,14 +322,14 @@ def codes_of(chain: Chain, Z: Array) -> Array | None:
 
 
 def _listed(what: str, own: list[Any] | None, new: list[Any] | None) -> str:
-    """Says which classes or columns a model and data have that are not the same."""
+    """Says which classes or columns (what) a model has (own) and data have not (new), and the other way round."""
     lacks, more = ([one for one in a or [] if one not in (b or [])] for a, b in ((own, new), (new, own)))
     told = [f"{word} {', '.join(map(str, few[:8]))}" for word, few in (("lack", lacks), ("have", more)) if few]
     return f"other {what} than those of these data, which {' and '.join(told) or 'have them in another order'}"
 
 
 def _another(n_in: int, maps: list[dict[str, Any]], other_in: int, others: list[dict[str, Any]]) -> str:
-    """Says that one net is another than that of a config: their layers, or where these agree what differs in one."""
+    """Says how the net of a model (n_in, maps) is another than that of a config: by its layers, or in a layer."""
     nets = [
         " ".join([str(n), *(str(m.get("name", m.get("n_out", m["kind"]))) for m in specs)])
         for n, specs in ((n_in, maps), (other_in, others))
@@ -386,7 +386,10 @@ def _same(old: Scaling, new: Scaling) -> bool:
 
 
 def _uniform(old: Scaling, new: Scaling) -> bool:
-    """Each of them is one shift and one scale for all columns, so that weights that pixels share can hold them."""
+    """Tells whether each of two scalings is one shift and one scale for all columns.
+
+    Only such can be held by weights that pixels share.
+    """
     return all(not np.ptp(array) for scaling in (old, new) for array in (scaling.shift, scaling.scale))
 
 

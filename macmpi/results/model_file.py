@@ -174,9 +174,9 @@ def _no_number(text: str) -> float:
     raise ValueError(f"its maps hold {text}")
 
 
-def _ensure(fits: Any, otherwise: str) -> None:
+def _ensure(condition: Any, otherwise: str) -> None:
     """Raises ValueError, which says that a file is no model."""
-    if not fits:
+    if not condition:
         raise ValueError(otherwise)
 
 
@@ -199,11 +199,14 @@ def _chain(specs: list[dict[str, Any]], sites: list[int], numbers: list[Any], re
 
 
 def _numbered(maps: tuple[Map, ...], numbers: list[Any]) -> bool:
-    """Each map with weights has a block, those that share one have one shape, and no number is left out."""
+    """Tells whether blocks are numbered as they must be.
+
+    Each map with weights has one, those that share one have one shape, and no number is left out.
+    """
     pairs = [(b, m.parameter_shape) for m, b in zip(maps, numbers, strict=False)]
     blocks = {(b, shape) for b, shape in pairs if b is not None}
-    fits = len(numbers) == len(maps) and all((b is None) == (shape is None) for b, shape in pairs)
-    return not numbers or (fits and sorted(b for b, _ in blocks) == list(range(len(blocks))))
+    paired = len(numbers) == len(maps) and all((b is None) == (shape is None) for b, shape in pairs)
+    return not numbers or (paired and sorted(b for b, _ in blocks) == list(range(len(blocks))))
 
 
 def _check_weights(flat: Array, chain: Chain) -> None:
@@ -222,8 +225,8 @@ def _check_stream(held: dict[str, Array], chain: Chain) -> None:
         sum(a * b for a, b in pairs) for pairs in (chain.block_shapes, [(d, d) for _, d in chain.block_shapes])
     )
     sizes = {"weights": weights, "average": weights, "step": weights, "grams": grams, "numbers": 5, "points": 1}
-    fits = {name: A.size for name, A in held.items() if A.ndim == 1 and A.dtype.kind in "fi"} == sizes
-    _ensure(not held or (fits and all(np.isfinite(A).all() for A in held.values())), "its stream cannot go on")
+    complete = {name: A.size for name, A in held.items() if A.ndim == 1 and A.dtype.kind in "fi"} == sizes
+    _ensure(not held or (complete and all(np.isfinite(A).all() for A in held.values())), "its stream cannot go on")
 
 
 def _scaling(file: Any, side: str, size: int) -> Scaling:

@@ -62,7 +62,7 @@ class Result:
 
     @property
     def finished(self) -> bool:
-        """The run has come to its postprocessing."""
+        """Tells whether the run has come to its postprocessing."""
         return self.records[-1]["phase"] == "postprocess"
 
 

@@ -106,13 +106,16 @@ class WSolver:
 
 
 def better(start: Array, before: Array, theta: Array, after: Array) -> Array:
-    """Rows of theta whose objective is below that of the start, and the start's other rows."""
+    """Chooses row by row: theta where its objective is lower than that of the start, else the start.
+
+    before, after (m,): the objectives of the start's rows and of theta's.
+    """
     kept = (after < before) & np.isfinite(theta).all(axis=1)
     return np.where(kept[:, None], theta, start)
 
 
 def improved(problem: WProblem, theta: Array, over_points: OverPoints) -> Array:
-    """Rows of theta whose objective is below that of the problem's start, and the start's other rows, in float64.
+    """Chooses row by row, in float64: theta where it lowers the objective, else the problem's start.
 
     Collective: where `over_points` is.
     """

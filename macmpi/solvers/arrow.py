@@ -62,7 +62,7 @@ class Arrow:
 
     @property
     def falls(self) -> Array:
-        """By how much the model is lower at its minimum over the coordinates alone: (n,)."""
+        """The decrease of each point's model at its minimum over the coordinates alone: (n,)."""
         q = self.model.residual
         found = np.vecdot(q, q) - np.vecdot(self.residual, self.solved(self.residual))
         for form, c in zip(self.model.metrics, self.model.feasible, strict=True):
@@ -78,7 +78,7 @@ class Arrow:
 
     def coordinates(self, changes: Blocks | None = None) -> Array:
         """dz (n, sum H) at which the model is least for a change of the weights, None for no change."""
-        terms, own = self._made(changes)
+        terms, own = self._by_weights(changes)
         made = self._outputs(terms, own)
         for term, c in zip(terms, self.model.feasible, strict=True):
             term += c
@@ -94,7 +94,7 @@ class Arrow:
         share: of dW and of its coordinates by which the difference quotient of that curvature moves.
         Cost: 4 passes, with the curvature 10.
         """
-        terms, own = self._made(changes)
+        terms, own = self._by_weights(changes)
         v = self.solved(self._outputs(terms, own))
         if share == 0.0:
             return self._pull(weighed(v, self.weights), out)
@@ -113,7 +113,10 @@ class Arrow:
         self._pull(weighed(v, self.weights) - self.solved(self._outputs(terms)), out)
 
     def draws(self, random: Stream) -> Iterator[tuple[Tape, Array]]:
-        """Each segment's tape, and random (B G_k)^T u with E[u u^T] = S^-1, G_k by its outputs."""
+        """Gives each segment's tape with random rows (B G_k)^T u, where E[u u^T] = S^-1.
+
+        G_k are the changes of the net's outputs by the outputs of segment k: the mean of the rows' squares is a metric.
+        """
 
         def signs(shape: tuple[int, ...]) -> Array:
             return random.choice([-1.0, 1.0], shape).astype(self.residual.dtype)
@@ -130,7 +133,7 @@ class Arrow:
         return self._slopes(self.problem.weights, 0.0)
 
     def _slopes(self, weights: Blocks, dz: Array | float) -> list[tuple[list[Array], Array]]:
-        """p_k^T df_k by the weights and the coordinates of each segment, with other weights and coordinates."""
+        """p_k^T df_k by the weights and by the coordinates of each segment, at these weights and at Z + dz."""
         problem, found = self.problem, list[tuple[list[Array], Array]]()
         inputs = [problem.X, *problem.ahead(problem.Z + dz)]
         pulls = [times(c, form.M) for c, form in zip(self.model.feasible, self.model.metrics, strict=True)]
@@ -141,7 +144,7 @@ class Arrow:
             found.append((tape.weight_vjp(p), by_z))
         return found
 
-    def _made(self, changes: Blocks | None) -> tuple[list[Array], Array]:
+    def _by_weights(self, changes: Blocks | None) -> tuple[list[Array], Array]:
         """D_k dW of each site, and B D_{K+1} dW."""
         made = [tape.weight_jvp(changes) if changes and tape.blocks else np.zeros_like(tape.F) for tape in self.tapes]
         return made[:-1], self.root.times(made[-1])
@@ -174,7 +177,7 @@ class Arrow:
 
 
 def _add(tape: Tape, found: Sequence[Array], out: Blocks) -> None:
-    """Adds what belongs to a tape's blocks."""
+    """Adds arrays to the parameter blocks of a tape, one for each of `tape.blocks`, in place in `out`."""
     for block, part in zip(tape.blocks, found, strict=True):
         out[block][:] += part
 

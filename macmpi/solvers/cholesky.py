@@ -86,9 +86,11 @@ def cholesky(H: Array, shared_matrix: SharedMatrix = ALONE, added: Array | float
 
 
 def _diagonal_factor(diagonal: Array, shift: Array, panel: slice) -> tuple[Array, int]:
-    """R_ii, upper triangular, of a block and what is added to it, in place; and 0.
+    """Factors the diagonal block of a panel, in place: gives R_ii, upper triangular, and 0.
 
-    Or the identity, and the number of the row, counted from 1, from which on the block is not positive definite.
+    shift (n,): is added to the diagonal of the whole matrix.
+    Where the block is not positive definite gives the identity, and the number of the row, counted from 1 in the whole
+    matrix, at which that shows.
     """
     diagonal.flat[:: len(diagonal) + 1] += shift[panel]
     L, failed = lapack.dpotrf(diagonal.T, lower=1, overwrite_a=1)
@@ -99,7 +101,7 @@ def _diagonal_factor(diagonal: Array, shift: Array, panel: slice) -> tuple[Array
 
 
 def _indefinite(row: int) -> LinAlgError:
-    """row: counted from 1; 0 where another rank knows it."""
+    """Makes the error of a matrix that is not positive definite.  row: counted from 1; 0: another rank knows it."""
     return LinAlgError(f"not positive definite: row {row - 1}" if row else "not positive definite on another rank")
 
 
@@ -140,9 +142,13 @@ def jitter(G: Array, share: float, dtype: np.dtype | type = np.float64) -> float
 
 
 def regular_factor(G: Array, added: Array | float = 0.0, shared_matrix: SharedMatrix = ALONE) -> Array:
-    """L, lower, with L L^T = G (its upper half) and on the diagonal `added`, and as much more as rounding takes.
+    """Gives L, lower triangular, with L L^T = G + diag(added) + e I; e is 0, or what makes that positive definite.
 
-    Collective: where `shared_matrix` is.
+    G (n, n): symmetric; its upper half alone is read.
+    added: a number, or one for each row (n,).
+    e begins at 1e-12 of the largest diagonal element, and grows a hundredfold until the factorisation succeeds.
+    Raises LinAlgError where G is not finite.  Cost: n^3 / 3 flops, again for each e.  Collective: where `shared_matrix`
+    is.
     """
     more, diagonal = 0.0, np.diag_indices_from(G)
     largest = float(np.abs(G[diagonal] + added).max())

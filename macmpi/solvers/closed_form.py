@@ -26,9 +26,11 @@ SOLVING = 64
 
 
 class Factor(NamedTuple):
-    """L, lower, with L L^T = G + ridge I; regular: the ridge is large enough to solve for the weights themselves.
+    """The factor of a layer's Gram with its ridge.
 
-    added: the diagonal that is added to G, the ridge and what keeps it regular.
+    lower: L, lower triangular, with L L^T = G + diag(added).
+    regular: the ridge is so large that the weights themselves can be solved for, not only a correction of them.
+    added: the ridge, but for biases, and without a regular one what keeps L regular.
     """
 
     lower: Array
@@ -37,7 +39,10 @@ class Factor(NamedTuple):
 
 
 class NormalEquations(System):
-    """The ridge leaves the biases alone.  Inputs in single precision are never regular."""
+    """The normal equations of a layer's units, which share its Gram; the ridge leaves the biases alone.
+
+    A ridge does not make them regular (`Factor`) where the inputs are in single precision.
+    """
 
     def factor(self, gram: LayerGram, shared_matrix: SharedMatrix = ALONE) -> Factor:
         G = gram.G

@@ -38,21 +38,26 @@ PAIRS, CURVED = 10, 1e-10
 
 @dataclass
 class Direction:
-    """Gives search directions (m, P) from gradients, and keeps what it needs of earlier ones; here d = -g.
+    """A rule that gives search directions (m, P) from gradients, row by row; here steepest descent, d = -g.
 
-    exact: the first trial step says little of the right length, so that a parabola refines it.
+    A subclass keeps what it needs of earlier gradients.
+    exact: the first trial of a step's length is a guess, so that a parabola refines it even where it is good.
     """
 
     exact: bool = True
 
     def begin(self, with_gradient: Gradients, from_rank0: FromRank0) -> None:
-        """Takes what gives objectives and gradients, and `from_rank0` as of `minimise`; -g needs neither."""
+        """Prepares for a descent; -g needs nothing.
+
+        with_gradient: gives objectives and gradients.
+        from_rank0: as in `minimise`.
+        """
 
     def next(self, G: Array, X: Array) -> Array:
         return -G
 
     def moved(self, step: Array, G: Array) -> None:
-        """Takes the step that was made, and the gradient after it; -g needs neither."""
+        """Notes the step (m, P) that was taken, and the gradient (m, P) after it; -g needs neither."""
 
 
 @dataclass
@@ -162,8 +167,12 @@ def minimise(
 ) -> tuple[Array, Array]:
     """Lowers each row's objective from `start` (m, P); gives the rows and their objectives (m,).  No row's rises.
 
-    A row stops once its objective falls by less than `tolerance` in relative terms.  from_rank0: that of
-    SharedMatrix, where values and gradients are sums that ranks take together.  Collective: where it is.
+    direction: the rule that gives search directions.
+    objective, with_gradient: give the objectives (m,) of rows, the latter with the gradients (m, P).
+    iterations: at most; halvings: of a step's length, at most.
+    tolerance: a row stops once its objective falls by a smaller share.
+    from_rank0: that of SharedMatrix, where values and gradients are sums that ranks take together.
+    Collective: where it is.
     """
     X = start.copy()
     direction.begin(with_gradient, from_rank0)

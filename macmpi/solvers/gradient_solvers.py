@@ -186,7 +186,12 @@ class SGDW(WSolver):
     def steps(
         self, phi: Array, velocity: Array, batches: Iterable[Any], gradient: Gradient, rate: float
     ) -> tuple[Array, Array]:
-        """A step for each minibatch, from phi with a velocity; gives both as they are then."""
+        """Takes a step for each minibatch; gives phi and the velocity after the last.
+
+        phi, velocity (m, P): at the beginning.
+        batches: the rows of each minibatch.
+        gradient: gradient(phi, rows) of a minibatch.
+        """
         for rows in batches:
             velocity = self.momentum * velocity - rate * gradient(phi, rows)
             phi = phi + velocity

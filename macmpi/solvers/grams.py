@@ -75,7 +75,7 @@ class System:
 
     @property
     def pace(self) -> float:
-        """A product with the inputs takes this share of the time that it would take in double precision."""
+        """The time of a product with the inputs, as a share of that in double precision."""
         return FASTER if self.single else 1.0
 
     def cost(self, width: int, rows: slice | None = None) -> float:
@@ -127,7 +127,7 @@ class Subsystems:
 
     def __init__(self, system: System, gram: LayerGram) -> None:
         self._system, self._gram, self._size = system, gram, 0
-        self._made: dict[bytes, tuple[Array, Any]] = {}
+        self._kept: dict[bytes, tuple[Array, Any]] = {}
 
     def units(self, marks: Array) -> list[Alike]:
         """Units by equal marks of what they read.  Cost: d^3 / 3 flops for d inputs that no unit before has read."""
@@ -139,12 +139,12 @@ class Subsystems:
 
     def _of(self, columns: Array) -> tuple[Array, Any]:
         """G of these columns, in their order, from the diagonal on at least, and its factor.  Collective: no."""
-        found = self._made.get(columns.tobytes())
+        found = self._kept.get(columns.tobytes())
         if found is None:
             G = self._gram.G[columns[:, None], columns]
             found = G, self._system.factor(replace(self._gram, G=G))
             if self._size + 2 * G.size <= KEPT:
-                self._made[columns.tobytes()] = found
+                self._kept[columns.tobytes()] = found
                 self._size += 2 * G.size
         return found
 
@@ -221,10 +221,11 @@ WHOLE = EVERY, EVERY
 
 
 class Alike(NamedTuple):
-    """Units that read the same inputs: their weights' places in a matrix of all, these inputs' Gram, and its factor.
+    """Units of a layer that read the same inputs.
 
-    places: WHOLE where all units read all inputs.  factor: what a solver's system has made of the Gram, or what else is
-    made of that.
+    places: of their weights in a matrix of all units; WHOLE where all units read all inputs.
+    G: the Gram of these inputs.
+    factor: what a solver's system has made of G, or what else stands for it.
     """
 
     places: tuple[Any, Any]
@@ -233,7 +234,10 @@ class Alike(NamedTuple):
 
 
 def scattered(parts: Sequence[Alike], R: Array, made: Callable[[Alike, Array], Array]) -> Array:
-    """Gives made(part, its weights of R) at the places of each part, 0 elsewhere."""
+    """Applies `made` to the weights of each group of units: an array like R, 0 where no group has weights.
+
+    made: made(part, rows) gives an array like `rows`, the weights of R at `part.places`.
+    """
     if parts[0].places is WHOLE:
         return made(parts[0], R)
     found = np.zeros_like(R)

@@ -26,11 +26,14 @@ from macmpi.typing import Array
 
 @dataclass(frozen=True)
 class Seen:
-    """The net at some points, their targets, and minus the derivative of their losses by its outputs (n, n_out).
+    """The net at some points, from which slopes, Grams and metrics are made.
 
-    Grams and metrics are taken from the points `probed`, of which weighted ones may be some several times.  weights: of
-    the points, their mean over all is 1; None where all are.  roots: of the weights with which the probed points count
-    in the means, (n, 1); None where these count alike.
+    tape: the net's derivatives there.
+    Y (n, L): their targets.
+    residual (n, n_out): minus the derivative of each loss by the outputs.
+    probed: the points from which Grams and metrics are made; weighted points may be there several times.
+    weights (n,): of the points, of a mean of 1 over all; None where all are 1.
+    roots (m, 1): of the weights with which the probed points count in means; None where these count alike.
     """
 
     tape: Tape
@@ -42,7 +45,7 @@ class Seen:
 
     @property
     def count(self) -> int:
-        """Number of points that are probed."""
+        """The number of points that are probed."""
         return len(self.Y[self.probed])
 
     @property
@@ -61,11 +64,13 @@ OfSeen = Callable[[Seen, float, Array], None]
 
 
 class Averages(NamedTuple):
-    """Means over all probed points, and products of large matrices, that ranks make together.  Collective: yes.
+    """Means over all probed points, and products of large matrices, that ranks compute together.  Collective: yes.
 
-    means: of several (n, n) matrices, given with their n, in one exchange: functions that give some of their rows until
-    the metrics are made; mean: of one matrix, all of it; product: V^T M V for the weights V (h, d) without biases and M
-    (h, h), None the identity, each element times that of a mean, if any: to be read until the next product is made.
+    means: of several (n, n) matrices, each given with its n, in one exchange: of each a function that gives some of its
+        rows, until the metrics are made.
+    mean: of one matrix, all of it.
+    product: V^T M V for the weights V (h, d) without biases and M (h, h), None for the identity; where a mean is given,
+        each element is multiplied by that of the mean.  To be read before the next product is made.
     """
 
     means: Callable[[Sequence[tuple[OfSeen, int]]], list[RowMaker]]
@@ -74,14 +79,18 @@ class Averages(NamedTuple):
 
 
 def metrics(loss: Loss, tape: Tape, over: Averages, kept: Container[int]) -> tuple[dict[int, Array], dict[int, Array]]:
-    """M_k (h, h) of each layer k that is kept, from means over the probed points of each tape; `tape` is any of them.
+    """Computes the metric M_k (h, h) of each layer k in `kept`, a mean over the probed points, from the outputs on.
 
-    Weights that a later map has transposed, of outputs V^T z, add s Z to their metric, for Z the mean of z z^T, and the
-    metric of these outputs over s to their Gram: what comes second.  s makes both parts of the metric equally large.
-
-    Elementwise maps need only the mean of their slopes' products, whatever M is: theirs come in one exchange with the
-    loss's curvature, if that is not the identity.  Cost: n h^2 flops a layer for its slopes, and 4 h h' max(h, h')
-    between two layers.  Collective: as `over` is.
+    loss: gives the curvature at the outputs.
+    tape: any of the tapes that the means are over; of it the maps, blocks and shapes are read.
+    over: takes the means, with the other ranks.
+    kept: the layers (parameter blocks) whose metrics this rank needs.
+    Gives two dicts by layer: the metrics, and for layers whose weights V a later map has transposed, what is to be
+    added to their Gram.  With outputs V^T z of that map, s Z is added to the metric of such a layer, Z the mean of z
+    z^T; and M / s to its Gram, M the metric of these outputs.  s makes both parts of the metric equally large.
+    Elementwise maps need only the mean of their slopes' products, whatever M is: all of these come in one exchange,
+    with the loss's curvature if that is not the identity.  Cost: n h^2 flops a layer for its slopes, and 4 h h' max(h,
+    h') between two layers.  Collective: as `over` is.
     """
     dtype, width = tape.F.dtype, tape.F.shape[1]
     bent = {i: step.map.n_out for i, step in enumerate(tape.steps) if i and "elementwise" in step.map.capabilities}
@@ -134,14 +143,14 @@ def _matrix(step: Step) -> Array | None:
 
 
 def _put_curvature(loss: Loss, seen: Seen, share: float, out: Array) -> None:
-    """The mean curvature of the losses by the outputs."""
+    """Puts a share of the mean curvature of the losses by the outputs into `out`."""
     own = weighted(loss, None if seen.roots is None else np.square(seen.roots[:, 0]))
     out[:] = own.hessian(seen.Y[seen.probed], seen.tape.F[seen.probed])
     out *= share
 
 
 def _put_products(i: int, seen: Seen, share: float, out: Array) -> None:
-    """The mean of s s^T over the slopes s of the elementwise map i of a tape."""
+    """Puts a share of the mean of s s^T into `out`, for the slopes s of the elementwise map i of a tape."""
     steps, rows = seen.tape.steps, seen.probed
     step, B = steps[i], steps[i + 1].A if i + 1 < len(steps) else seen.tape.F
     tangent = step.map.tangent(step.W, step.A[rows], B[rows, : step.map.n_out])
@@ -151,14 +160,14 @@ def _put_products(i: int, seen: Seen, share: float, out: Array) -> None:
 
 
 def _put_squares(i: int, seen: Seen, share: float, out: Array) -> None:
-    """The mean of a a^T over the inputs a of map i of a tape."""
+    """Puts a share of the mean of a a^T into `out`, for the inputs a of map i of a tape."""
     A = seen.tape.steps[i].A[seen.probed]
     np.matmul(A.T, A, out=out)
     out *= share / max(len(A), 1)
 
 
 def _put_carried(i: int, M: Array, seen: Seen, share: float, out: Array) -> None:
-    """The mean of J^T M J for map i of a tape."""
+    """Puts a share of the mean of J^T M J into `out`, for map i of a tape."""
     step = seen.tape.steps[i]
     out[:] = step.map.pullback(step.W, step.A[seen.probed], M)[: step.varying, : step.varying]
     out *= share

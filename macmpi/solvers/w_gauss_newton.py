@@ -92,7 +92,12 @@ class GaussNewtonW(WSolver):
         return W
 
     def _direction(self, fit: Fit, W: Array, live: Array, over_points: OverPoints) -> tuple[Array, Array]:
-        """Gauss-Newton direction (w, D + 1) by CG, and the units that have one.  Masks, never compacts."""
+        """Computes the Gauss-Newton direction (w, D + 1) by CG, and marks the units that have one, (w,).
+
+        W (w, D + 1): the present weights.
+        live (w,): the units that are still fitted; the others are masked, never left out, so that products stay the
+            same.
+        """
         problem, ridge, from_rank0 = fit.problem, fit.problem.ridge, fit.problem.shared_matrix.from_rank0
         residual, slopes = over_points(fit.gradient)
         residual[:, :-1] -= ridge * W[:, :-1]
@@ -148,10 +153,11 @@ class GaussNewtonW(WSolver):
 
 
 class Fit:
-    """Arrays that stay with the points between rounds, each (N, w); all else is made of these again in each round.
+    """The arrays (N, w) that a fit of units keeps between its rounds; all else is computed again in each round.
 
-    a: pre-activations; in the precision of directions direction: [A, 1] P^T; along: [A, 1] step^T, in one array where
-    there is only one direction, which until that is known holds the curvature.
+    a: pre-activations.
+    direction: [A, 1] P^T of the CG direction P; along: [A, 1] step^T, both in the precision of directions.
+    Where CG takes one direction alone both are one array, which holds the curvature until the direction is known.
     """
 
     def __init__(self, problem: UnitProblem, one_direction: bool) -> None:
@@ -169,7 +175,7 @@ class Fit:
         return column_dots(self.problem.weigh(r, rows), r)
 
     def _curved(self, rows: slice) -> tuple[Array, Array, Array]:
-        """s of some points, and times their weights s' and s'^2, in the precision of directions."""
+        """Gives s of some points, and s' and s'^2 times the points' weights, in the precision of directions."""
         a = self.a[rows]
         s = self.function.value(a, np.empty_like(a))
         slope = self.function.slope(a, s, np.empty_like(s)).astype(self.dtype, copy=False)

@@ -39,7 +39,7 @@ class Restraint:
 
     @property
     def joins(self) -> bool:
-        """The units of a layer do not separate."""
+        """Tells whether it ties the units of a layer together, as groups do."""
         return self.group > 0.0
 
     def penalty(self, W: Array, penalised: Array) -> Array:
@@ -51,16 +51,17 @@ class Restraint:
             found[1:] = 0.0
         return found
 
-    def inside(self, W: Array, penalised: Array) -> Array:
-        """The weights at the nearest place within the bounds."""
-        return np.where(penalised, np.clip(W, self.least, self.most), W)
-
 
 FREE = Restraint()
 
 
 class RestrainedBlock(NamedTuple):
-    """A block of weights, marks of those that ridge and restraint hold for, its restraint, and where weights exist."""
+    """A block of weights with what restrains it.
+
+    penalised: marks the weights that ridge and restraint hold for.
+    restraint: of these.
+    exists: marks the weights that exist; None: all do.
+    """
 
     penalised: Array
     restraint: Restraint
@@ -74,9 +75,13 @@ class RestrainedBlock(NamedTuple):
         low, high = (np.where(held, 0.0, np.where(self.penalised, inside, free)) for inside, free in bounds)
         return low, high
 
+    def inside(self, W: Array) -> Array:
+        """The weights at the nearest place within these."""
+        return np.clip(W, *self.limits(W))
+
 
 def together(joins: bool, values: Array, by: Callable[[Array], Any] = np.sum) -> Array:
-    """The values of rows; where a restraint joins these, what they are together for each of them."""
+    """Gives the values (w,) of rows; where a restraint joins the rows, by(values) for each of them."""
     return np.full(len(values), by(values)) if joins else values
 
 
@@ -148,7 +153,7 @@ class WProblem:
     def inside(self, theta: Array) -> Array:
         """The nearest theta within the bounds."""
         pairs = zip(self.blocks(theta), self.restrained, strict=True)
-        return self.joined([block.restraint.inside(W, block.penalised) for W, block in pairs])
+        return self.joined([block.inside(W) for W, block in pairs])
 
     def partial(self, theta: Array, rows: Any, slope: bool) -> tuple[Array, ...]:
         """Contribution of some points: the objective (m,) and, if asked for, its gradient (m, P), without the ridge."""
@@ -213,7 +218,7 @@ class UnitProblem(WProblem):
 
     @property
     def bias(self) -> bool:
-        """The last column of W holds biases."""
+        """Tells whether the last column of W holds biases."""
         return self.start.shape[1] > self.n_in
 
     @property
@@ -223,7 +228,7 @@ class UnitProblem(WProblem):
 
     @property
     def quadratic(self) -> bool:
-        """Without restraint the objective is a quadratic, of the curvature G + ridge."""
+        """Tells whether the objective, but for a restraint, is a quadratic, of the curvature G + ridge."""
         return self.activation == "linear"
 
     @property
@@ -277,7 +282,7 @@ class SegmentProblem(WProblem):
 
     @property
     def quadratic(self) -> bool:
-        """Without restraint the objective is a quadratic, of the curvature G + ridge."""
+        """Tells whether the objective, but for a restraint, is a quadratic, of the curvature G + ridge."""
         maps = self.segment.maps
         return len(maps) == 1 and "linear" in maps[0].capabilities and self.loss.by_output and self.loss.unit_hessian
 

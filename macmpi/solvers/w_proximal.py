@@ -48,8 +48,9 @@ refused.  An iteration begins with at least LEAST times the curvature of a first
 
 @dataclass(frozen=True)
 class Quadratic:
-    """Rows W (w, P) of such a problem.  H (P, P): positive definite; penalised (w, P): where the restraint holds;
-    low, high (w, P): bounds of each weight.  Where the restraint joins rows, they have one scale.
+    """Such quadratics of rows (w, P), restrained.  H (P, P): positive definite; start (w, P): a; slope: c; scale: s.
+
+    penalised (w, P): where the restraint holds; low, high (w, P): bounds.  Rows that it joins have one scale.
     """
 
     H: Array
@@ -127,7 +128,7 @@ class Quadratic:
         return X
 
     def _shrunk(self, W: Array, gradient: Array, curvature: Array, at: Any) -> Array:
-        """Does so for the weights `at` some places, one by one, without groups."""
+        """Does so for the weights `at` some places, one by one, without groups; the arrays are of these places."""
         x = W - gradient / curvature
         x = np.copysign(np.maximum(np.abs(x) - self.l1[at] / curvature, 0.0), x)
         return np.clip(x, self.low[at], self.high[at]) + 0.0
@@ -152,10 +153,10 @@ class Quadratic:
         return together(self.restraint.joins, least.max(axis=1), np.max)
 
     def _change(self, old: Array, new: Array, gradient: Array) -> tuple[Array, Array]:
-        """The change of the objective of each row, or of all joined ones, and the new gradient of its smooth part.
+        """Gives the change of the objective from rows `old` to `new`, and the gradient of its smooth part at `new`.
 
-        gradient: that at the old rows.  Each weight's terms are added up first, so that near the minimum a sum is wrong
-        by rounding of the step, not of the weights.
+        gradient: at the old rows.  The change is (w,), or one number where a restraint joins the rows; each weight's
+            terms are added up first, so that near the minimum it is wrong by rounding of the step alone.
         """
         move = new - old
         curved = self.scale[:, None] * (move @ self.H)
@@ -285,7 +286,7 @@ class Fit:
         return values[0] if apart else np.array([by([by(part) for part in values])])
 
     def lowered(self, model: Model, scale: Array, live: Array) -> tuple[Array, Array, Array, Array]:
-        """Rows after trials, their objectives before and after, and the curvatures that the last trials say.
+        """Gives rows after trials of the model's minimum, their objectives before and after, and the next curvatures.
 
         The second trial has the curvature that the first has met; further ones follow only where one was refused.
         """

@@ -47,9 +47,11 @@ class Form(NamedTuple):
 
 
 class Codes(NamedTuple):
-    """All codes (2^H, H), and what each adds to the objective: own (2^H,) - rows (2^H, r) times what a point asks.
+    """All codes of H bits, with what is needed to compare them for any point.
 
-    outputs: of the codes, where the loss is to be computed of each of them.
+    codes (2^H, H): the codes.
+    own (2^H,), rows (2^H, r): a code's objective is own - rows . a, for the r numbers a of a point.
+    outputs: of each code; None where the objective is computed as above.
     """
 
     codes: Array
@@ -59,7 +61,7 @@ class Codes(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """All points share this: the form, if there is one, and all codes, if these are not too many."""
+    """All points share this: the quadratic form of their objectives, and all codes where these are few."""
 
     form: Form | None
     every: Codes | None

@@ -159,7 +159,7 @@ def flops_a_point(sizes: Sequence[int], outputs: int, passes: float, cg_iteratio
 
 
 def _plus(form: Array, M: Array) -> Array:
-    """M, changed, plus a form: a matrix, or numbers of which a diagonal one has as many as M or one."""
+    """Adds a form to M (n, n), in place, and gives M.  form: a matrix (n, n), a diagonal (n,), or a number."""
     if form.ndim == 2:
         M += form
     else:
@@ -288,7 +288,12 @@ class GaussNewtonZ:
 
 
 def _linearised(problem: ZProblem, Z: Array, shared: Shared | None) -> tuple[Array, Linearised]:
-    """The objective of each point at Z, and the Gauss-Newton model there in the precision of the directions."""
+    """Gives the objective of each point at Z, (n,), and the Gauss-Newton model there.
+
+    shared: the tangents that all points share (`Shared`), or None where directions are computed without any.
+    The objectives have the precision of Z; everything in the model has that of `shared`, single where CG is, else that
+    of Z.
+    """
     dtype, metrics = Z.dtype if shared is None else shared.fixed.dtype, problem.metrics
     F, tangents = problem.linearise(Z, None if shared is None else shared.fixed)
     if dtype != Z.dtype:

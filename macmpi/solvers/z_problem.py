@@ -1,4 +1,4 @@
-"""The splitting of E_Q by point: Z-problems.  (regression.py has the splitting by unit.)
+"""The splitting of E_Q by point: Z-problems.  (w_problem.py has the splitting by unit.)
 
 All values are sums over points, with the paper's 1/2; a record divides them by N.
 """

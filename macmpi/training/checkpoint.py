@@ -92,12 +92,12 @@ def save(folder: Path, state: State[Any], attributes: dict[str, Any], keep: int)
 
 
 def path_of(folder: Path, iteration: int) -> Path:
-    """The file of a checkpoint."""
+    """The path of the checkpoint of an iteration in a folder."""
     return folder / f"iteration-{iteration:06d}.h5"
 
 
 def iteration_of(path: Path) -> int:
-    """The name of a checkpoint holds its iteration.  Raises ValueError for other names."""
+    """Reads the iteration from the name of a checkpoint.  Raises ValueError for other names."""
     return int(path.stem.removeprefix("iteration-"))
 
 
@@ -169,7 +169,7 @@ def newest(folder: Path, without_points: bool = False) -> tuple[Path, State[Any]
 
 
 def _stored(step: Callable[..., Any], *words: Any) -> Any:
-    """Calls the step; an OSError becomes the StorageError that all ranks can be told of."""
+    """Calls `step` and gives its value; an OSError becomes a StorageError, which all ranks can be told of."""
     try:
         return step(*words)
     except OSError as error:
@@ -203,9 +203,9 @@ def _begin(path: Path, state: State[Any], attributes: dict[str, Any], points: in
 def _laid_out(
     memory: Any, arrays: dict[str, Any], labels: dict[str, Any], rows: dict[str, Array], points: int
 ) -> dict[str, int]:
-    """An HDF5 file in memory, where what is not written takes none; the places that it keeps for rows of points.
+    """Lays out a checkpoint as an HDF5 file in `memory`; gives the places, in bytes, of rows that are written later.
 
-    On a full disk HDF5 would end the process, so it never meets one.
+    rows: arrays with a row for each of all `points`, which take no memory.  On a full disk HDF5 would end the process.
     """
     import h5py
 
@@ -224,7 +224,10 @@ def _laid_out(
 
 
 def _write(path: Path, places: dict[str, int], state: State[Any], first: int) -> None:
-    """Writes the rows of the points from the first one on in their places."""
+    """Writes this rank's rows of points into the file of a checkpoint, and to the disk.
+
+    places: of the first row of each array, in bytes; first: the number, among all points, of the state's first row.
+    """
     with os.fdopen(os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC), "r+b") as file:
         for name, place in places.items():
             A = np.ascontiguousarray(contents(state)[name])
@@ -235,7 +238,7 @@ def _write(path: Path, places: dict[str, int], state: State[Any], first: int) ->
 
 
 def _end(partial: Path, iteration: int, keep: int, run: str) -> None:
-    """Seals the file, and gives it its name."""
+    """Seals a checkpoint that is written, gives it its name, and prunes the older ones."""
     path = path_of(partial.parent, iteration)
     with partial.open("r+b") as file:
         files.seal(file)

@@ -17,8 +17,8 @@ import numpy as np
 from macmpi import NumericalError, many
 from macmpi.console import decimals
 from macmpi.data.dataset import Dataset, share_arrays
+from macmpi.half_steps.context import HalfStepContext
 from macmpi.half_steps.errors import errors_of
-from macmpi.half_steps.parts import Parts
 from macmpi.methods.choose import Method, choose
 from macmpi.methods.starts import Origin, constant_weights, start
 from macmpi.nets.chain import Chain
@@ -181,15 +181,19 @@ def _locate(sizes: Sequence[int], at: int) -> tuple[int, int]:
 
 
 def is_poor(error: float, constant: float) -> bool:
-    """A training error, without a ridge, is above that of the best constant, or no number."""
+    """Tells whether a training error, without a ridge, is above that of the best constant, or no number."""
     return not error <= constant * (1.0 + SAME)
 
 
 @dataclass(frozen=True)
 class Best:
-    """Weights (flat), the iteration that they are of, their errors.
+    """The best weights of a run.
 
-    last: they are those that the run ended with; constant: they give the best constant, since no others were better.
+    weights (P,): flat.
+    iteration: that they are of; 0 where they give the best constant.
+    errors: of these weights.
+    last: they are those that the run ended with.
+    constant: they give the best constant, since no others were better.
     """
 
     weights: Array
@@ -200,10 +204,11 @@ class Best:
 
 
 def best_of(method: Method, state: State[Any], after: State[Any], errors: Errors, constant: float) -> Best:
-    """The weights of the lowest validation error: of an iteration, or those after the end.  Collective: yes.
+    """Chooses the weights of the lowest validation error, of an iteration or those after the postprocessing.
 
-    Those that are poor, with a training error above that of the best constant, only where all are; of a stream, whose
-    pieces differ, the last.  after, errors: the state after postprocessing, and its errors.  Cost: an evaluation.
+    after, errors: the state after postprocessing, and its errors.
+    constant: E1 of the best constant; weights with a training error above it are chosen only where all are such.
+    Of a stream, whose pieces differ, the last weights are chosen.  Cost: an evaluation.  Collective: yes.
     """
     if method.plan.resolved.stochastic.stream:
         return Best(after.weights, after.iteration, errors, last=True)
@@ -219,7 +224,7 @@ def or_constant(best: Best, method: Method, after: State[Any], data: Dataset) ->
     An output layer without biases gives none, one of convolutions perhaps none that is better.
     """
     parts, plan = method.parts, method.plan
-    points = parts.over_points, parts.points.weight, data.weights
+    points = parts.over_points, parts.points.total_weight, data.weights
     flat = constant_weights(plan.chain, after.weights, plan.resolved.loss, data.Y, *points)
     if flat is None:
         return best
@@ -232,7 +237,7 @@ def _errors(method: Method, state: State[Any], weights: Array) -> Errors:
     return errors_of(method.parts, replace(state, weights=weights), feasible=True)
 
 
-def scored(parts: Parts, weights: Array, data: Dataset) -> Numbers | Labels:
+def scored(parts: HalfStepContext, weights: Array, data: Dataset) -> Numbers | Labels:
     """Scores of the net with these weights (flat) at the validation points; rank 0 knows their units and classes.
 
     Cost: one pass through the net.  Collective: yes.
@@ -338,6 +343,6 @@ def refit(
     weights = state.result.copy()
     after, before = (_errors(method, state, flat).E_Q for flat in (weights, best.weights))
     points = method.parts.points
-    constants = levels(plan.chain, whole, of.loss, points.over, points.weight) if points.summing else []
+    constants = levels(plan.chain, whole, of.loss, points.over, points.total_weight) if points.summing else []
     better = team.from_root(lambda: after < min(before, constants[0].value))
     return Refit(weights, state.iteration, after, plan.n_train, better)

@@ -41,7 +41,7 @@ def _by_the_run(plan: Plan, sizes: Sizes) -> Iterator[tuple[str, str]]:
         yield "model.sites", toml([site for _, _, site in of.config.model.layers()])
         if of.method.acceleration != "joint":
             yield "z_step.solver", z_name(of.config, plan.chain)
-        fitted = ", ".join(f"{one.name} (segment {k})" for k, one in enumerate(of.regressions, start=1))
+        fitted = ", ".join(f"{one.name} (segment {k + 1})" for k, one in of.regressions.items())
         yield "w_step.solver", fitted
         yield "model.fitters", fitted
     if of.method.name == "mac":

@@ -28,32 +28,35 @@ from macmpi.training.run_directory import RunDirectory
 
 
 def launch_training(request: Request, source: Source, plan: Plan, team: Team) -> Outcome:
-    """Trains as it is asked for.  Raises UsageError, and Done where nothing is left to do.  Collective: yes."""
+    """Trains as a request says, in its run directory if it names one.
+
+    Raises UsageError, and Done where nothing is left to do.  Collective: yes.
+    """
     of, computed_on = plan.resolved, arithmetics(team)
     directory, keeper = None if request.output is None else RunDirectory(request.output), keeper_of(plan)
 
     def judged() -> None:
         if directory is not None:
             directory.judge(request, of)
-        if directory is None or directory.found is None:  # of data that a run goes on with it has been said
+        if directory is None or directory.checkpoint is None:  # of data that a run goes on with it has been said
             source.warn()
 
     with nullcontext() if directory is None else directory.lock:
         on_root(team, judged)
         if directory is not None:
-            keeper.check(directory.path, lambda: directory.found and directory.found[0], team)
+            keeper.check(directory.path, lambda: directory.checkpoint and directory.checkpoint[0], team)
         data = loaded(plan, source, team)
 
         def begun() -> tuple[Origin, dict[str, Any]]:
-            """Rank 0's."""
+            """Gives, on rank 0, what the run starts from, and its provenance."""
             facts = provenance(computed_on, of.run.threads, team.library, sums_of(data, of), request.command)
             return prepare(request, directory, plan, data, facts), facts
 
         origin, facts = on_root(team, begun) or (Origin(), {})
         team.from_root(lambda: name_unread(of))
-        state = keeper.handed_out(None if directory is None else directory.found, team)
+        state = keeper.handed_out(None if directory is None else directory.checkpoint, team)
         if directory is not None:
-            directory.found = None
+            directory.checkpoint = None
         if state is not None and (selected := state.own.architecture).units:
             plan = plan.resized(*selected)
         return train(TrainingJob(request, directory, state, origin, facts), plan, data, team)
@@ -98,8 +101,8 @@ def prepare(
                 "name another --output"
             )
         raise Done(f"{directory.path} is finished {directory.finished}")
-    origin = origin_of(plan, data, request.start) if directory.found is None else Origin()
-    changed = directory.compare(facts) if directory.found else ""
+    origin = origin_of(plan, data, request.start) if directory.checkpoint is None else Origin()
+    changed = directory.compare(facts) if directory.checkpoint else ""
     directory.create(plan.resolved, facts)
     if unlike := changed or mixture(facts["kernels"]):
         warn(unlike)

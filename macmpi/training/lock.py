@@ -119,9 +119,11 @@ class Lock:
 
 
 def hold_folder(folder: Path, wait: bool = True) -> int | None:
-    """Holds a folder by a lock on itself, which no removal of its files ends, until the file that is given is closed.
+    """Holds a folder by a lock on itself; gives the file that ends it when it is closed, None where it cannot be held.
 
-    None where it cannot be held or, without `wait`, another process of this node holds it.  Collective: no.
+    No removal of the folder's files ends it.  Without `wait` another process of this node that holds it is not waited
+    for.
+    Collective: no.
     """
     file = None
     try:
@@ -166,12 +168,12 @@ def one_node_option(path: Path) -> str:
 
 
 def _elsewhere(holder: dict[str, Any]) -> bool:
-    """The file names a run of another host that has not given the lock back."""
+    """Tells whether a lock file names a run of another host that has not given the lock back."""
     return bool(holder) and holder.get("host") != platform.node() and not holder.get("ended")
 
 
 def _changes(folder: Path) -> bool:
-    """Somebody writes into the folder within `WATCHED` seconds.  No clock of another host is compared."""
+    """Tells whether anybody writes into the folder within `WATCHED` seconds, by no clock of another host."""
 
     def now() -> dict[Path, tuple[int, int, int]]:
         return signs([*folder.glob("*"), *folder.glob("checkpoints/*")])
@@ -195,6 +197,6 @@ def signs(paths: Iterable[Path]) -> dict[Path, tuple[int, int, int]]:
 
 
 def _alive_here(holder: dict[str, Any]) -> bool:
-    """The holder is another process of this host, and is there."""
+    """Tells whether the holder of a lock is another process of this host, and alive."""
     pid, here = holder.get("pid"), holder.get("host") == platform.node() and not holder.get("ended")
     return here and isinstance(pid, int) and pid != os.getpid() and os.path.exists(f"/proc/{pid}")

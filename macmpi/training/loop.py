@@ -37,7 +37,12 @@ DIVERGED, LATE = "diverged", "max_time"
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """The launch has settled this for a run that was asked for.  facts: its provenance, on rank 0."""
+    """A run that was asked for, as its launch has settled it.
+
+    state: of the checkpoint that it goes on from; None: it begins.
+    origin: what its start takes from a file.
+    facts: its provenance, on rank 0.
+    """
 
     request: Request
     directory: RunDirectory | None
@@ -48,7 +53,10 @@ class TrainingJob:
 
 @np.errstate(over="ignore", invalid="ignore")  # what is not finite is found and said
 def train(job: TrainingJob, plan: Plan, data: Dataset, team: Team) -> Outcome:
-    """Runs to the end, or until somebody stops it.  Collective: yes."""
+    """Trains until the run ends, or until somebody stops it.  Collective: yes.
+
+    plan: that of the run, of a net that a selection has changed the present one.
+    """
     process.ready()
     clock = Clock()
     team.set_clock(clock, plan.resolved.run.deadline)
@@ -88,7 +96,7 @@ class Training:
         self.unsaved = False
         resumed = None if job.state is None else job.state.iteration
         points, loss = method.parts.points, plan.resolved.loss
-        self.levels = levels(plan.chain, data, loss, points.over, points.weight) if points.summing else []
+        self.levels = levels(plan.chain, data, loss, points.over, points.total_weight) if points.summing else []
         self.constant = team.from_root(lambda: self.levels[0].value)
         columns = columns_of(plan, method.text)
         path, of_run = (None, "") if job.directory is None else (job.directory.curve, job.directory.run)
@@ -123,7 +131,10 @@ class Training:
         return state
 
     def iterate(self, state: State[Any]) -> bool:
-        """One iteration, its record and rank 0's decision.  True when the run must stop here.  Collective: yes."""
+        """Does one iteration, with its record and rank 0's decision; tells whether the run must stop here.
+
+        Collective: yes.
+        """
         self.sweep_began, mu = now(), state.mu
         complete = self._turn(state) if state.finished else self._sweep(state)
         worst = self.team.max_over_ranks({"took": now() - self.sweep_began, **end.bad_places(state, self.first)})
@@ -172,7 +183,7 @@ class Training:
             say(text)
 
     def _pause(self, state: State[Any]) -> bool:
-        """In the middle of an iteration: a checkpoint where it is time; whether the run must stop.  Collective: yes."""
+        """Writes a checkpoint within an iteration if one is due; tells whether the run must stop.  Collective: yes."""
         stop, due = self._wishes()
         if due and not stop:
             began, places = now(), self.team.max_over_ranks(end.bad_places(state, self.first))
@@ -187,7 +198,7 @@ class Training:
         return state.finished == "converged" and self.plan.finishing is not None and left > 0
 
     def _turn(self, state: State[Any]) -> bool:
-        """An iteration in which full MAC's postprocessed weights become those that steps of all points go on from.
+        """Does the iteration between full MAC and steps of all points, which go on from its postprocessed weights.
 
         Collective: yes.
         """
@@ -203,7 +214,7 @@ class Training:
         return True
 
     def _sweep(self, state: State[Any]) -> bool:
-        """The method's sweep; a rank whose library stops at numbers that are not finite says where, for all.
+        """Does the method's sweep; where a library stops at numbers that are not finite, its rank says where, for all.
 
         Collective: yes.
         """
@@ -243,7 +254,11 @@ class Training:
         of = self.plan.resolved
         if of.selection.criterion != "none":
             sizes = "-".join(map(str, self.plan.chain.layer_sizes))
-            self._say(f"the net that was selected: {sizes}, {self.plan.chain.existing:,} weights")
+            compared = any(record["phase"] == "selection" for record in self.curve.records)
+            never = f"; the run ended before iteration {of.selection.every} (selection.every): nothing was compared"
+            self._say(
+                f"the net that was selected: {sizes}, {self.plan.chain.existing:,} weights{'' if compared else never}"
+            )
         self._say("\n".join(closing(state, errors, self.method.text, best, scores, diverged)))
         wanted = 0 if stopped else self.team.from_root(lambda: iterations_of(of, best, history.errors))
         begins = wanted > 0 and self.team.from_root(lambda: self._has_time(state, wanted))
@@ -271,16 +286,19 @@ class Training:
         return Outcome(STOPPED if stopped else NumericalError.exit_code if diverged else 0, model)
 
     def _wishes(self) -> tuple[bool, bool]:
-        """Tells whether any rank wishes that the run end now, as by --max-time, and whether a checkpoint is due.
+        """Tells whether any rank wants the run to end now, as by --max-time, and whether a checkpoint is due.
 
-        `Pace` of training/process.py knows the times.  Collective: yes.
+        Rank 0 asks `Pace` (training/time_limit.py) for the times.  Collective: yes.
         """
         late, due = (self.pace.is_late(), self.pace.is_due()) if self.team.rank == 0 else (False, False)
         found = self.team.max_over_ranks({"stop": float(self.stop.asked or late), "save": float(due)})
         return found["stop"] > 0.0, found["save"] > 0.0
 
     def _has_time(self, state: State[Any], iterations: int) -> bool:
-        """The refit may begin: one that is cut short goes on later, unless a model is wanted now.  Collective: no."""
+        """Tells whether the refit may begin: one that is cut short goes on later, unless a model is wanted now.
+
+        Collective: no.
+        """
         seconds = iterations / state.iteration * (1.0 + self.plan.n_val / self.plan.n_train) * state.seconds
         if self.job.request.ends_with_model and not self.pace.suffices(SPARE * seconds):
             warn("no time is left for the refit on all points: the best weights stay")
@@ -288,13 +306,16 @@ class Training:
         return True
 
     def _refit(self, state: State[Any], best: Best, iterations: int) -> Refit | None:
-        """The refit, begun or gone on with; None where it must stop, once its state is kept.  Collective: yes."""
+        """Does the refit, or goes on with one that was stopped; gives None where it must stop, once its state is kept.
+
+        Collective: yes.
+        """
         directory, of = self.job.directory, f"{state.fingerprint} {iterations}"
         keeper, found = keeper_of(self.plan), on_root(self.team, lambda: directory and directory.refit_of(of))
         self.pace.pause()
 
         def keep(begun: State[Any]) -> None:
-            """One of which no rank has all rows begins again."""
+            """Keeps a refit that stops, unless no rank has all rows: such a one begins again."""
             if directory is not None and keeper.codes(begun) is not None:
                 kept = self.team.from_root(lambda: directory.keep_refit(begun, of))
                 self.unsaved = self.unsaved or not kept

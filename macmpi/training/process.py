@@ -29,6 +29,9 @@ LOOK = 0.5
 GRACE = 5.0
 """Seconds that a rank has to save a checkpoint once its launcher is gone."""
 
+HELD = 4.0
+"""Seconds that a stop signal waits at most for the ranks to meet: those that it has ended come no more."""
+
 PATIENCE = 10.0
 """Seconds that a process waits at most for others that it cannot ask: a launcher kills those that take longer."""
 
@@ -39,9 +42,28 @@ KEPT = 31 << 20
 Handler = Callable[[int, FrameType | None], None] | signal.Handlers
 
 
+_held = threading.Event()
+
+
 def hold_stop_signals() -> None:
-    """Lets stop signals wait until `on_stop_signals` has been told who is to have them.  Collective: no."""
+    """Lets stop signals wait until `on_stop_signals` has been told who is to have them, HELD seconds at most.
+
+    Then this process ends with the exit code of a run that was stopped, 75: MPI, which it begins meanwhile, waits for
+    ranks without an end, also for those that the signal has ended before they held it.  Collective: no.
+    """
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    if not _held.is_set():
+        _held.set()
+        threading.Thread(target=_end_where_held, daemon=True).start()
+
+
+def _end_where_held() -> None:
+    since = None
+    while _held.is_set() and (since is None or now() - since < HELD):
+        time.sleep(LOOK)
+        since = (since or now()) if signal.sigpending() & {*STOP_SIGNALS} else None
+    if _held.is_set():
+        os._exit(os.EX_TEMPFAIL)
 
 
 def on_stop_signals(handler: Handler) -> None:
@@ -49,6 +71,7 @@ def on_stop_signals(handler: Handler) -> None:
     for number in STOP_SIGNALS:
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, handler)
+    _held.clear()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
@@ -58,15 +81,16 @@ def ignore_stop_signals() -> None:
 
 
 def on_continued(action: Callable[[], None]) -> None:
-    """From now on the action is called when this process goes on after it was stopped (SIGSTOP).  Collective: no."""
+    """Lets `action` be called whenever this process goes on after it was suspended (SIGSTOP).  Collective: no."""
     signal.signal(signal.SIGCONT, lambda number, frame: action())
 
 
 def end_with_launcher() -> None:
-    """From now on this process is asked to stop where the one that has started it dies, and killed if it does not.
+    """Starts a thread that ends this process where the one that has started it dies: SIGTERM, then SIGKILL.
 
-    It may hang as it writes a line: the launcher's end of its output stays open as long as any other rank has it.  A
-    thread looks every LOOK seconds: the system's own signal comes as soon as a thread of the launcher ends.
+    This process may hang as it writes a line: the launcher's end of its output stays open as long as any other rank has
+    it.  The thread looks every LOOK seconds, since the system's own signal comes as soon as a thread of the launcher
+    ends.
     Collective: no.
     """
     parent = os.getppid()
@@ -89,16 +113,20 @@ WHY = "MACMPI_WHY"
 
 
 def why_stopped() -> str:
-    """Says why a stop signal was sent.  Collective: no."""
+    """The reason that the sender of a stop signal has left in the file `WHY` names; else INTERRUPTED.
+
+    Collective: no.
+    """
     with suppress(KeyError, OSError):
         return Path(os.environ[WHY]).read_text()
     return INTERRUPTED
 
 
 class Wish:
-    """Somebody may wish that a run stop, in the present iteration or after it.  why: "" as long as nobody does.
+    """The wish that a run stop, which a signal may bring at any time.
 
-    complete: the run is, and nothing interrupts it any more.
+    why: the reason; "" as long as nobody wants it to.
+    complete: the run is done, and nothing interrupts it any more.
     """
 
     def __init__(self) -> None:
@@ -108,11 +136,11 @@ class Wish:
 
     @property
     def asked(self) -> bool:
-        """Tells whether somebody does."""
+        """Tells whether anybody wants the run to stop."""
         return bool(self.why)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        """Any signal asks for an end, and once more does not hurt.
+        """Notes a signal, which asks for an end; a further one changes nothing.
 
         Ctrl-C, and APART later again, is somebody who cannot wait: KeyboardInterrupt.  Where other signals came too it
         is a batch system, which goes through a list of its own.
@@ -126,7 +154,10 @@ class Wish:
 
 
 class StopRequest(Wish):
-    """Stop signals ask for a checkpoint and an orderly end, with the exit code `parallel.mpi.STOPPED`."""
+    """The wish to stop that signals bring: a checkpoint and an orderly end, with exit code 75 (`mpi.STOPPED`).
+
+    `Training` asks for it within and after each iteration, and gives the code (training/loop.py).
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,7 +166,7 @@ class StopRequest(Wish):
 
 @contextmanager
 def interruptible() -> Iterator[Wish]:
-    """Within this, in the main thread, Ctrl-C asks for an end, and one APART later raises KeyboardInterrupt.
+    """Lets Ctrl-C ask for an end inside, in the main thread, and one APART later raise KeyboardInterrupt.
 
     Afterwards SIGINT does what it did before.  Collective: no.
     """
@@ -169,7 +200,7 @@ def age(pid: int | str) -> float:
 
 @cache
 def ready() -> None:
-    """The C library and BLAS take the memory that they keep, once a process, before training begins.  Collective: no.
+    """Lets the C library and BLAS take the memory that they keep, once a process, before training.  Collective: no.
 
     One large array comes and goes: from then on the C library (glibc) keeps the memory of smaller ones for the next,
     which it would give back to the system each time, and a half step would ask for 25,000 pages again.  The array is

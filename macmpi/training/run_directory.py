@@ -46,7 +46,7 @@ class RunDirectory:
     """One run's folder, and what it holds for the run that is asked for.  Collective: no (rank 0), but for `save`.
 
     run: the id of the run; start_sha256: of the scaling of the points, where the run began with a model, which has a
-    say in it.  Once it is judged: again: it holds a run; removed: what --overwrite removes of that; found: the
+    say in it.  Once it is judged: again: it holds a run; removed: what --overwrite removes of that; checkpoint: the
     checkpoint to go on from; labels: config and sums of the data of the run; finished: says why nothing is left to do.
     """
 
@@ -61,7 +61,7 @@ class RunDirectory:
         self.run, self.start_sha256 = files.new_id(), ""
         self.again, self.finished = False, ""
         self.removed: list[Path] = []
-        self.found: Found = None
+        self.checkpoint: Found = None
         self.labels: dict[str, Any] = {}
         self._signs: Any = None
 
@@ -115,7 +115,7 @@ class RunDirectory:
         if has_model:
             with suppress(UsageError):  # it is not whole
                 end = model_file.load(self.model).attributes
-        self.found, self.labels = found, labels
+        self.checkpoint, self.labels = found, labels
         self.finished = _finished(None if found is None else found[1], end, of)
         if found is None and has_model and not self.finished:
             raise UsageError(f"{folder} holds a model, but no checkpoint from which its run could go on: {REPLACE}")
@@ -124,8 +124,8 @@ class RunDirectory:
         said = f"the run begins{' again' if self.again else ''}"
         if self.finished:
             said = f"is finished {self.finished}"
-        elif self.found is not None:
-            said = f"the run goes on after iteration {self.found[1].iteration}"
+        elif self.checkpoint is not None:
+            said = f"the run goes on after iteration {self.checkpoint[1].iteration}"
         return f"{self.path}: {said}"
 
     def _unwritten(self, error: OSError) -> UsageError:
@@ -134,7 +134,10 @@ class RunDirectory:
         return UsageError(f"cannot write to {place}: {error.strerror}; {move}name another folder with --output")
 
     def check_data(self, facts: dict[str, Any], source: str) -> None:
-        """Raises UsageError where the run of the folder is of other data, or was begun with another model."""
+        """Raises UsageError where the folder's run is of other data, or was begun with another model.
+
+        facts: the provenance of this launch, with sums of its data; source: their name.
+        """
         of_another = "is not the model that the run began with, by which its data are scaled; put that back, or"
         changed = f"the data have changed since (data.source = {source!r});"
         for name, why in (("data_sha256", changed), ("start_sha256", f"start.model {of_another}")):
@@ -210,7 +213,10 @@ class RunDirectory:
         return team.from_root(failed)
 
     def refit_of(self, of: str) -> Found:
-        """The state in which a refit was stopped, if it is the refit of that state of the run."""
+        """Gives the state in which a refit was stopped; None where there is none, or it is the refit of another state.
+
+        of: as in `keep_refit`.
+        """
         try:
             state, labels = checkpoint.read(self.refit)
         except (UsageError, *files.DAMAGE):
@@ -218,7 +224,10 @@ class RunDirectory:
         return (self.refit, state, labels) if labels.get("of") == of else None
 
     def keep_refit(self, state: State[Any], of: str) -> bool:
-        """Writes the state in which a refit is stopped; False with a warning where that fails."""
+        """Writes the state in which a refit is stopped; where that fails it warns and gives False.
+
+        of: names the state of the run that is refitted, and the iterations, by which `refit_of` knows it.
+        """
         content = files.image(*checkpoint.written(state, {files.RUN: self.run, "of": of}), sealed=True)
         try:
             files.replace_file(self.refit, content, self.run)

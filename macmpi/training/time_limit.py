@@ -129,9 +129,11 @@ def _asked_of_slurm() -> float | None:
 
 
 class Pace:
-    """Seconds between pauses and of checkpoints.  For rank 0 alone.  Collective: no.
+    """The clock of a run, for rank 0: when a checkpoint is due, and whether time is left.  Collective: no.
 
-    began: when the run did; max_time: seconds that it has; every: seconds between checkpoints.
+    began: when the run did, by `clock.now`.
+    max_time: seconds that it has.
+    every: seconds between two checkpoints.
     """
 
     def __init__(self, began: float, max_time: float, every: float) -> None:
@@ -141,7 +143,7 @@ class Pace:
         self.saved_at = self.paused_at = now()
 
     def pause(self) -> None:
-        """Begins a stretch of training."""
+        """Begins a stretch of training, the time between two moments at which the run may stop."""
         self.paused_at = now()
 
     def is_late(self) -> bool:
@@ -156,7 +158,7 @@ class Pace:
         return now() - self.began + seconds <= self.max_time
 
     def is_due(self) -> bool:
-        """Tells whether a checkpoint must be written."""
+        """Decides whether a checkpoint is due: `every` seconds after the last, the first after FIRST at most."""
         return now() - self.saved_at > (self.every if self.has_saved else min(self.every, FIRST))
 
     def saved(self, began: float) -> None:

@@ -126,7 +126,7 @@ def tried(plan: Plan, source: Source, predicted: float, team: Team) -> tuple[flo
 
 
 def _growing(of: Resolved) -> int:
-    """Iterations in which minibatches grow, steadily; of full MAC all, in which mu does."""
+    """The number of iterations over which their cost grows: as minibatches do, or of full MAC as mu does."""
     keys, most = of.stochastic, max(of.run.max_iterations, 1)
     if of.method.name != "stochastic":
         return most
@@ -136,7 +136,7 @@ def _growing(of: Resolved) -> int:
 
 
 def _move_on(of: Resolved, state: State[Any]) -> None:
-    """Takes the state to where a run is later on: larger minibatches, or a larger mu."""
+    """Changes a state, in place, to what it is later in a run: with larger minibatches, or a larger mu."""
     schedule = of.schedule
     if of.method.name == "stochastic":
         state.iteration = min(_growing(of), of.run.max_iterations - 1)
@@ -214,7 +214,7 @@ def bytes_of_node(plan: Plan, nodes: int) -> float:
 def _remedy(plan: Plan, config: Config, sizes: Sizes, nodes: int, memory: float) -> str:
     """Says what would fit: the same ranks on more nodes, more ranks, another way to hold the data."""
 
-    def fits(config: Config, ranks: int, nodes: int) -> bool:
+    def is_enough(config: Config, ranks: int, nodes: int) -> bool:
         try:
             return bytes_of_node(_plan(config, sizes, ranks), nodes) <= memory
         except UsageError:
@@ -224,10 +224,10 @@ def _remedy(plan: Plan, config: Config, sizes: Sizes, nodes: int, memory: float)
     if (most := int((memory - bytes_of_node(plan, P) + each) // each)) >= 1:
         ways.append(f"more nodes (at least {-(-P // most):,} for {many(P, 'rank')})")
     more = range(1, (MOST_RANKS // P).bit_length()) if plan.placement.spreads and most < 1 else ()
-    if found := next((P << i for i in more if fits(config, P << i, P << i)), None):
+    if found := next((P << i for i in more if is_enough(config, P << i, P << i)), None):
         ways.append(f"more ranks and nodes ({found:,} are enough, a rank a node)")
     for data in plan.placement.others:
         other = replace(config, parallel=replace(config.parallel, data=data))  # type: ignore[arg-type]
-        if fits(other, P, nodes):
+        if is_enough(other, P, nodes):
             ways.append(f'parallel.data = "{data}"')
     return ", or ".join(ways) or "fewer hidden units, or fewer points"

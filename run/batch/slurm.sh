@@ -102,6 +102,8 @@ if [ "${1:-}" = --retries ]; then
     [[ "$retries" =~ ^[0-9]+$ ]] || { echo "--retries '$retries': a number of new starts is needed" >&2; exit 2; }
     shift 2
 fi
+most=${MOST_RESTARTS:-200}
+[[ "$most" =~ ^[0-9]+$ ]] || { echo "MOST_RESTARTS='$most': a number of restarts is needed" >&2; exit 2; }
 read -ra python <<< "${PYTHON:-python}"
 read -ra launch_options <<< "${LAUNCH_OPTIONS:-}"
 
@@ -124,13 +126,13 @@ trap 'terminated=yes; stop' TERM INT HUP
 
 # Each rank leaves its exit code as an empty file, and so does one that ends all others (MACMPI_EXIT_CODES): launchers
 # end the others for any code but 0, and report how these died.  A rank that SIGUSR1 ends before it has come to Python
-# (128 + 10) has stopped, with nothing to keep.
+# (128 + 10) has stopped, with nothing to keep; so has one that a signal meets before there is a Python.
 codes=$PWD/.macmpi-exit-codes-${job:?}
 trap 'rm -rf "$codes"' EXIT
-rank='trap : USR1 USR2 XCPU TERM INT HUP
+rank='came= code=75
+    trap came=yes USR1 USR2 XCPU TERM INT HUP
     export MACMPI_EXIT_CODES=${1:?}
-    "${@:2}"
-    code=$?
+    [ -n "$came" ] || { "${@:2}"; code=$?; }
     [ "$code" -ne 138 ] || : > "$MACMPI_EXIT_CODES/75"
     { : > "$MACMPI_EXIT_CODES/$code"; } && [ "$code" -eq 75 ] || exit "$code"'
 
@@ -168,7 +170,7 @@ rm -rf "$codes"
 
 if [ "$code" -eq 75 ] && is_cancelled; then
     code=143
-elif [ "$code" -eq 75 ] && { [ "$restarts" -ge "${MOST_RESTARTS:-200}" ] || ! go_back; }; then
+elif [ "$code" -eq 75 ] && { [ "$restarts" -ge "$most" ] || ! go_back; }; then
     echo "the job was not put back into the queue (restarts: $restarts): submit it again, and it goes on" >&2
 fi
 exit "$code"

@@ -469,7 +469,8 @@ def answer(first: str, second: str) -> str:
         ]
         said += [f"{words} on {' and on '.join(of)}."] if of else []
     worse = own[1].get(TREES, ["", "", "", "none"])[3]
-    said += [f"By more than noise it is worse than these on {worse.replace(', ', ' and ')}."] if worse != "none" else []
+    if worse != "none":
+        said.append(f"Beyond noise it is worse than boosted trees on {worse.replace(', ', ' and ')}.")
     return textwrap.fill(" ".join(said), 118)
 
 

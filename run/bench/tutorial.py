@@ -39,7 +39,7 @@ BEGIN, END = "<!-- table -->", "<!-- end of table -->"
 NEIGHBOURS = 10
 BITS = (8, 16, 32)
 RECIPE = {
-    "start.method": "pca",
+    "start.method": "itq",
     "penalty.mu0": 0.01,
     "penalty.factor": 2.0,
     "penalty.mu_max": 10.0,

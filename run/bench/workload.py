@@ -19,7 +19,7 @@ import numpy as np
 from scipy import linalg
 from settings import planned
 
-from macmpi.half_steps.parts import Parts
+from macmpi.half_steps.context import HalfStepContext
 from macmpi.half_steps.w_step import Solving
 from macmpi.methods.choose import Method, choose
 from macmpi.methods.selection import Comparing, Selection
@@ -93,9 +93,9 @@ def timed(plan: Plan, tally: Tally) -> Iterator[None]:
         stack.enter_context(wrap(type(plan.resolved.z_solver), "prepare", "z", lambda *_: 0))
         stack.enter_context(wrap(type(plan.resolved.z_solver), "solve", "point", lambda *_: 0))
         for name in ("features", "_designed"):
-            stack.enter_context(wrap(Parts, name, "feature", lambda parts, k, *_: k))
+            stack.enter_context(wrap(HalfStepContext, name, "feature", lambda parts, k, *_: k))
         stack.enter_context(wrap(Solving, "_factor", "local", lambda *_: 0))
-        for owner, name in ((Parts, "total"), (Parts, "feasible")):
+        for owner, name in ((HalfStepContext, "total"), (HalfStepContext, "feasible")):
             stack.enter_context(wrap(owner, name, "pass", lambda *_: 0))
         stack.enter_context(wrap(Comparing, "root", "w", lambda *_: 0))
         stack.enter_context(wrap(SharedMatrix, "fill", "piece", lambda *_: 0))

@@ -31,8 +31,8 @@ TESTS = ROOT / "tests" / "theory"
 HEAD = """# Formulas, checked by computation
 
 Every formula below is computed twice, by the program and by a few lines in `tests/theory`, and both agree to rounding.
-Those of objectives, derivatives, layers, half steps and starts share no code with the program. Those of selection,
-steps of stochastic MAC and baselines are put together from parts of it that other rows check.
+The computations of objectives, derivatives, layers, half steps and starts share no code with the program. Those of
+selection, steps of stochastic MAC and baselines use parts of it that other rows check.
 
 "Found" is the largest difference, relative to the largest number of the independent computation;
 docs/algorithms/checks.json names the test of each, and counts comparisons. Tests fail above 1e-12, or above the bound
@@ -41,8 +41,9 @@ Complex steps, Im f(x + ih) / h with h = 1e-30, subtract nothing, and are exact 
 half step raises E_Q + ridge; any number of ranks gives the same bits) are other tests.
 """
 
-END = """`multipliers of the path` is no rounding error, but what is left at mu = 1e5 of a deviation that falls like 1 /
-mu ([convergence](convergence.md)). `make checks` runs these tests and writes this page; `make test` runs them too.
+END = """The figure of `multipliers of the path` is no rounding error: the deviation falls like 1 / mu, and so much is
+left at mu = 1e5 ([convergence](convergence.md)). `make checks` runs these tests and writes this page; `make test` runs
+them too.
 """
 
 

@@ -19,8 +19,7 @@ HEAD = """# Constants of stochastic MAC
 
 Nothing in the formulas of [stochastic MAC](stochastic.md) says what these {count} numbers should be, and no key changes
 them: they were tuned, or set by judgement. Most were chosen on one net, the autoencoder of USPS digits. Below are the
-{known} of which other values are on record, with what half, double or others did; each was chosen on USPS unless it is
-said.
+{known} of which other values are on record, with what those did; each was chosen on USPS unless another set is named.
 
 Errors are E1 per point, training / validation. USPS is `run/usps_fast.toml`, large `run/large_fast.toml`, tables are
 small public ones (log/few_points.md); one run of seed 0 unless seeds are named. `macmpi/plan/tuned.py` has the other

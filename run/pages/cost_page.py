@@ -26,8 +26,9 @@ CLUSTER = ROOT / "run" / "bench" / "cluster_100g.toml"
 HEAD = """# What does it cost?
 
 An iteration of full MAC takes {least} s for 5,000 points and 219,000 weights on one core, and one of stochastic MAC
-less; seconds grow with points times weights, and fall with the ranks. Most runs on USPS take 9 to 30 iterations.
-`macmpi run CONFIG --check --ranks R --points N --columns D` says seconds and memory for yours, without data or MPI.
+less; seconds grow with points times weights, and fall with the ranks that have work. Most runs on USPS take 9 to 30
+iterations. `macmpi run CONFIG --check --ranks R --points N --columns D` says seconds and memory for yours, without
+data or MPI.
 
 "Measured" was run; "predicted" is the cost model, and nobody has run it: [how well it is known](predictions.md).
 """

@@ -22,8 +22,8 @@ alternating optimisation, and selection goes the paper's way. What differs are t
 misprinted, and speedup, measured on 2 ranks and predicted for 12. Theorem B.3, of which the paper shows no run, holds
 to four digits.
 
-`make paper` measures all of it, and docs/paper/ holds what it gave. The paper's machine of 2012 had 32 cores at
-1.87 GHz, and Matlab. E1 is per point, with the 1/2. What macmpi does otherwise on purpose is in
+`make paper` measures all of it, and docs/paper/ holds what it gave. The paper's machine of 2012 was an Intel Xeon
+L7555 with 32 cores, and Matlab. E1 is per point, with the 1/2. What macmpi does otherwise on purpose is in
 [differences](differences.md), what is misprinted in [errata](errata.md).
 """
 
@@ -57,8 +57,8 @@ def fig2(found: Found) -> str:
             table(header, rows),
             wrapped(
                 f"On several ranks MAC computes {'the same bits' if same else 'OTHER numbers: a fault'}. Not "
-                "in the paper: SGD's rate (its grid is of sums over points), macmpi's settings (a wider start, mu from "
-                "10 to 1e5, momentum), stochastic MAC."
+                "in the paper are SGD's rate, since its grid is of sums over points, macmpi's settings (a wider start, "
+                "mu from 10 to 1e5, momentum) and stochastic MAC."
             ),
         ]
     )
@@ -86,9 +86,10 @@ def letter(found: Found) -> str:
             "**The paper** solves a linear system for each point and each unit. Cut short, the Z-step is what suffers:",
             table(header, rows),
             wrapped(
-                "One preconditioned CG step a linearisation is enough for the W-step. A Z-step cut at 10 iterations "
-                "leaves E_Q at more than twice the value, and mu grows before E1 has fallen. That is at the paper's mu "
-                "= 1 with little ridge; with the start, mu and ridge of `run/usps_mac.toml` two iterations serve."
+                "For the W-step one preconditioned CG step in each linearisation is enough. A Z-step cut at 10 "
+                "iterations leaves E_Q at more than twice the value, and mu grows before E1 has fallen. This was at "
+                "the paper's mu = 1 with little ridge; with the start, mu and ridge of `run/usps_mac.toml` two "
+                "iterations serve."
             ),
         ]
     )
@@ -130,9 +131,8 @@ def fig3(found: Found) -> str:
     last = swept(other)[-1]
     near = next((r for r in swept(mac) if r["E1_train"] <= last["E1_train"]), None)
     there = (
-        f"What alternating optimisation reaches after {last['iteration']} iterations "
-        f"({last['E1_train']:.2f}), MAC has "
-        f"after {near['iteration']}. "
+        f"MAC passes the end of alternating optimisation after {near['iteration']} iterations, in "
+        f"{near['seconds']:.0f} s instead of {last['seconds']:.0f}. "
         if near
         else ""
     )
@@ -145,7 +145,7 @@ def fig3(found: Found) -> str:
             table(header, rows),
             wrapped(
                 f"{there}E1 holds the ridge, as in eq. (6). The paper does not say the repulsion of the embedding; "
-                "here w- = 1. Of the images that were held out, half of two objects' poses, many reconstructions are "
+                "here w- = 1. Many reconstructions of held-out images, half of the poses of two objects, are "
                 f"bad (E1 {end(mac)['E1_val']:.1f} at the end of MAC)."
             ),
         ]
@@ -181,7 +181,7 @@ def fig5(found: Found) -> str:
             ),
             table(("iteration", "centres of encoder and decoder"), [(i, f"({a}, {b})") for i, (a, b) in chosen]),
             wrapped(
-                f"The same way down here: E1 + C from {first:.1f} to {last:.2f}, with {rises} rises between two "
+                f"Here E1 + C falls in the same way, from {first:.1f} to {last:.2f}, and rises in {rises} "
                 "iterations. One eps^2 = 0.05 for both nets, as printed, cannot give these sizes "
                 "([errata](errata.md)), so each net has its own."
             ),
@@ -240,12 +240,13 @@ def theory(found: Found) -> str:
                 f"{ends[0]['gradient_E1'] / last['gradient_E1']:.0f} times and what the multipliers lack "
                 f"{ends[0]['multipliers_lack'] / last['multipliers_lack']:.0f} times. **Stopping on the validation "
                 "error does not give this** (dashed): "
-                f"with it the run ends at mu = {other['mu']:g} after {other['iteration']} iterations, with ‖grad E1‖ = "
-                f"{other['gradient_E1']:.3f} and multipliers that lack {other['multipliers_lack']:.2f}."
+                f"with it the run ends at mu = {other['mu']:g} with ‖grad E1‖ = {other['gradient_E1']:.3f} and "
+                f"multipliers that lack {other['multipliers_lack']:.2f}. That takes {other['iteration']} iterations, "
+                "but no theorem covers it."
             ),
             wrapped(
-                "Half steps need about as many iterations at a mu as it is large. L-BFGS over W and Z together, with "
-                "the program's own Z-step and gradients (dots), finds minimisers; gradient and deviation fall "
+                "At each mu half steps need about as many iterations as mu is large. L-BFGS over W and Z together, "
+                "with the program's own Z-step and gradients (dots), finds minimisers; gradient and deviation fall "
                 f"like 1 / mu: at mu = {path[-1]['mu']:g} ‖grad E1‖ is {path[-1]['gradient_E1']:.1e}, and the "
                 f"multipliers lack {path[-1]['multipliers_lack']:.1e}."
             ),
@@ -263,19 +264,16 @@ added: `data.source = "usps"`, `data.points = 1000`, `model.hidden = [50, 10, 50
 | the paper's technique | line | E1 | seconds |
 |---|---|---|---|
 | Gauss-Newton, both half steps | the default | 8.20 | 2.2 |
-| Z-step by Newton, L-BFGS | `z_step.solver = "newton"`, `"lbfgs"` | 8.56, 8.55 | 3.3, 2.9 |
-| by conjugate gradients, gradient descent | `"ncg"`, `"gradient"` | 8.53, 8.79 | 2.8, 2.4 |
-| W-step by Newton, L-BFGS | `w_step.solver = "newton"`, `"lbfgs"` | 8.19, 8.19 | 2.4, 2.1 |
-| by conjugate gradients, gradient descent | `"ncg"`, `"gradient"` | 8.19, 8.20 | 2.0, 1.9 |
+| Z-step by Newton, L-BFGS, CG, gradient | `z_step.solver` | 8.56, 8.55, 8.53, 8.79 | 3.3, 2.9, 2.8, 2.4 |
+| W-step by Newton, L-BFGS, CG, gradient | `w_step.solver` | 8.19, 8.19, 8.19, 8.20 | 2.4, 2.1, 2.0, 1.9 |
 | minibatches of stored coordinates | `z_step.minibatches = 2`, `5` | 8.11, 8.52 | 1.3, 1.8; the default then 1.3 |
 | coordinates on both sides of an activation | `model.sites = "both"` | 13.85 | 1.2; the default then 1.3 |
 
-No Z-step is worth its time, the W-steps are. Two minibatches are ahead: postprocessed 6.82 instead of 7.28, after 15
-iterations 6.33 in 2.6 s instead of 6.44 in 2.0.
+No other Z-step is worth its time; the W-steps are as good as the default.
 
 After 5 iterations of `run/usps_mac.toml`, `method.acceleration = "none"`, and postprocessing:
 
-- `model.sites = "before"`: E1 6.52 in 6.2 s, five minibatches 5.95 (mu has grown) in 9.8, on running sums (`w_step.sums
+- `model.sites = "before"`: E1 6.52 in 6.2 s, five minibatches 5.95 (mu 1e3) in 9.8, on running sums (`w_step.sums
   = "running"`) 5.95 in 8.3.
 - `model.activation = "tanh"`, `model.hidden = [{ recurrent = 64, steps = 4 }, 20]`: E1 7.80 in 3.1 s; with `states =
   "all"` 5.94 in 4.6; `{ recurrent = 20, steps = 4 }` behind that: 8.78 in 6.7.

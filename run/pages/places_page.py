@@ -51,8 +51,7 @@ METHODS: dict[str, Keys] = {
     "`mac`": {},
     '`mac`, `schedule = "ring"`': {"w_step.schedule": "ring", "w_step.linear_solver": "same"},
     "`stochastic`": {"method.name": "stochastic"},
-    "`sgd`, `adam`": {"method.name": "adam"},
-    "`cg`, `lbfgs`": {"method.name": "lbfgs"},
+    "`sgd`, `adam`, `cg`, `lbfgs`": {"method.name": "adam"},
     "`alternating`": {"method.name": "alternating"},
 }
 
@@ -128,8 +127,8 @@ def ways() -> str:
     rows += [f'`centres = "{name}"`' for name, trainer in TRAINERS.items() if not hasattr(trainer, "by_sums")]
     then = [f'`centres = "{name}"`' for name, trainer in TRAINERS.items() if hasattr(trainer, "by_sums")]
     return (
-        f"Of sharded points these read the rows of points at hand: {'; '.join(rows)}. {', '.join(then)} reads them and "
-        "then sums over all points, and the other W-solvers sum over all points."
+        f"With sharded points the following read the rows of the points at hand: {'; '.join(rows)}. "
+        f"{', '.join(then)} reads them and then sums over all points, and the other W-solvers sum over all points."
     )
 
 
@@ -140,12 +139,10 @@ def tables() -> str:
     for layer, *own in cells(reasons):
         alike.setdefault(tuple(own), []).append(layer)
     rows = [[", ".join(layers), *own] for own, layers in alike.items()]
-    lacking = (f"{said}; not {', '.join(demands)}" if demands else said for said, demands in reasons.items())
+    lacking = (f"{said}; it does not take {' or '.join(no)}" if no else said for said, no in reasons.items())
     numbered = "\n".join(f"{i}. {why}." for i, why in enumerate(lacking, start=1))
     names = ", ".join(f'`"{place}"`' for place in PLACEMENTS)
-    head = (
-        f"What goes with what is the same with `parallel.data` = {names}; the numbers are those of the reasons below."
-    )
+    head = f"The table holds for `parallel.data` = {names} alike; its numbers are those of the reasons below."
     lines = (fill(line, 120, subsequent_indent="   ", break_on_hyphens=False) for line in numbered.splitlines())
     return (
         "\n\n".join(

@@ -31,11 +31,11 @@ HEAD = """# What is refused
 
 A config whose keys do not go together is refused before anything is created, with exit code 2 and one message that
 says why and names remedies, which macmpi has tried. `macmpi run CONFIG --check` says it without running. Below is what
-does not go together, for those who want to know before.
+does not go together.
 
-An unknown key or a value of a wrong type is not listed: its message names the key and what is expected; what is refused
-of data is in [data](data.md#what-is-refused). Layers and segments are counted from 1, entries of a list, as in
-`model.hidden.0`, from 0. A segment is what lies between two layers with coordinates (`model.sites`). "affine" is a
+Unknown keys and values of a wrong type are not listed: their messages name the key and what is expected.
+[Data](data.md#what-is-refused) has what is refused there. Layers and segments are counted from 1, entries of a list, as
+in `model.hidden.0`, from 0. A segment is what lies between two layers with coordinates (`model.sites`). "affine" is a
 dense layer, "quantiser" one of codewords, "trees" a forest or boosted trees.
 """
 
@@ -86,7 +86,8 @@ def parts() -> tuple[list[list[str]], set[str]]:
     for key, solvers in {"z_step": Z_SOLVERS, "w_step": W_SOLVERS}.items():
         asked = OF_A_SEGMENT if key == "w_step" else USUAL
         for name, solver in solvers.items():
-            named[f'{key}.solver = "{name}"'] = handled(solver) | (USUAL - asked), ""
+            word = "linear_solver" if name == "closed_form" else "solver"
+            named[f'{key}.{word} = "{name}"'] = handled(solver) | (USUAL - asked), ""
     alike: dict[tuple[str, str], list[str]] = {}
     for said, (handles, why) in named.items():
         lacking = ", ".join(sorted(demand.value for demand in USUAL - handles))

@@ -30,8 +30,8 @@ HEAD = """# Results
 {answer}
 
 E1 is per point, with the 1/2; "training / validation" is the end of a run, after postprocessing. Figures are medians,
-with least and most in brackets; what a model predicts is marked. A line below each table says on what it was measured,
-and opens the commands; `make results` runs them, and docs/results/ holds every repeat. Fits [without
+with least and most in brackets; what a model predicts is marked. The line below a table says where it was measured, and
+opens to the commands; `make results` runs them, and docs/results/ holds every repeat. Fits [without
 tuning](defaults.md), [single questions](studies.md), the [price of a run](cost.md) and the [paper's
 experiments](paper.md), radial basis functions among them, have pages of their own.
 """
@@ -372,7 +372,7 @@ def in_short(found: dict[str, Found]) -> tuple[str, str]:
         [
             f"the autoencoder of USPS, at {last}",
             *(f"{times[-1]:.1f}" if times[-1] < math.inf else "never" for times in (random, given)),
-            f"{best.name} {best.validation}; MAC {ours.partition(', ')[2]}",
+            f"{best.name} there {best.validation}; MAC there {ours.partition(', ')[2]}",
         ]
     ]
     behind = []
@@ -415,17 +415,18 @@ def answer(
 
 SHORT = (
     "Stochastic MAC is of the family of K-FAC (Martens and Grosse, 2015) and KFRA (Botev, Ritter and Barber, 2017). "
-    "All have one core, single precision and one final run; seconds are the processor's, of training alone. Rivals are "
-    "tuned, over 2 to 24 settings, and given MAC's start they pay nothing for it. 'Averaged': judged by an exponential "
-    "average of the weights (0.99 a step), as stochastic MAC is; 'decaying': besides, rates that fall in a line to 0. "
-    "The wide and the large net have Adam alone, for the cost of the steps of Muon and SOAP."
+    "All runs have one core, single precision and one final run; seconds are the processor's, of training alone. "
+    "Rivals are tuned, over 2 to 24 settings, and given MAC's start they pay nothing for it. 'Averaged': judged by an "
+    "exponential average of the weights (0.99 a step), as stochastic MAC is; 'decaying': also with rates that fall "
+    "linearly to 0. On the wide and the large net Adam is the only rival, because steps of Muon and SOAP cost too "
+    "much there."
 )
 """How the comparisons with rivals are to be read."""
 
 SHAPES = (
-    "Data, nets and rivals are in `run/bench/shapes.py`: `run/usps_fast.toml` with other data or another net. Levels "
-    "are the lowest of a rival within its seconds; a star: of one that began at MAC's start. In brackets how many "
-    "times slower the rival is."
+    "Data, nets and rivals are in `run/bench/shapes.py`: `run/usps_fast.toml` with other data or another net. A "
+    "level is the lowest E1 of a rival within its seconds; a star marks rivals that began at MAC's start. In brackets: "
+    "how many times slower the rival is."
 )
 """How the table of shapes is to be read."""
 
@@ -445,6 +446,9 @@ TASKS = (
 )
 """How the other tasks are to be read."""
 
+WEAK = "Launches of their own, whose seconds differ a little from those of [speedup](#speedup)."
+"""How the seconds of as many points on each rank are to be read."""
+
 SECTIONS: dict[str, tuple[str, Callable[[Found], str], str]] = {
     "rivals": ("Against Adam and the optimisers of today, tuned", rivals, ""),
     "shapes": ("Nets and data of other shapes", shapes, SHAPES),
@@ -456,8 +460,8 @@ SECTIONS: dict[str, tuple[str, Callable[[Found], str], str]] = {
     "usps": ("Errors: autoencoders of USPS digits, four seeds", ends, ""),
     "classify": ("Errors: labels of USPS digits, four seeds", ends, ""),
     "curves": ("Learning curves against seconds", curves, ""),
-    "speedup": ("Speedup", speedup, "Dots are measured; lines are predictions of the cost model, and no measurements."),
-    "weak": ("As many points on each rank", weak, ""),
+    "speedup": ("Speedup", speedup, "Dots are measured; lines are predictions of the cost model."),
+    "weak": ("As many points on each rank", weak, WEAK),
     "cost": ("An iteration of full MAC", cost, ""),
     "start": ("From the launch to the first iteration", start, ""),
     "startup": ("Many ranks on few cores: a run of no iterations", startup, ""),

@@ -118,7 +118,13 @@ def test_the_closed_form_is_each_units_least_squares(ridge: float, random: np.ra
 
 @pytest.mark.parametrize(
     "restraint",
-    [Restraint(l1=0.5), Restraint(group=0.5), Restraint(least=-0.1, most=0.2), Restraint(l1=0.1, kept=True)],
+    [
+        Restraint(l1=0.5),
+        Restraint(group=0.5),
+        Restraint(least=-0.1, most=0.2),
+        Restraint(least=0.1, most=0.2),
+        Restraint(l1=0.1, kept=True),
+    ],
 )
 @pytest.mark.parametrize("activation", ["linear", "tanh"])
 def test_restraints_hold_for_the_weights_that_exist(
@@ -128,14 +134,14 @@ def test_restraints_hold_for_the_weights_that_exist(
     A, T, W, connected = well_posed(random, activation)
     problem, over_points = masked(solver, A, T, W, activation, 0.01, connected)
     problem = replace(problem, restraint=restraint)
-    start = restraint.inside(W, problem.penalised)
+    start = problem.inside(W)
     found = solver.solve(problem, over_points)
     before, after = (
         unit_objectives(problem, V).sum() + restraint.penalty(V, problem.penalised).sum() for V in (start, found)
     )
     assert after < before
     assert_array_equal(found[~connected], 0.0)
-    assert_array_equal(restraint.inside(found, problem.penalised), found)
+    assert_array_equal(problem.inside(found), found)
 
 
 # --- segments ---------------------------------------------------------------------------------------------------------

@@ -287,7 +287,7 @@ def test_a_folder_that_is_removed_before_it_is_held_is_made_again(
 
     taken: list[Path] = []
     monkeypatch.setattr(on_ranks, "hold_folder", late)
-    folder, held = on_ranks._made(None)
+    folder, held = on_ranks._new_folder(None)
     assert taken != [folder]
     assert held is not None
     on_ranks.remove_abandoned(tmp_path)

@@ -28,7 +28,7 @@ ELSEWHERE = [
         "one for each, or one for all",
     ),
     (
-        "a W-solver of another package with a sparse layer, unless it says `masks`",
+        "a W-solver of another package with a sparse layer, unless it handles `SPARSE`",
         "weights that do not exist would get values",
         "auto",
     ),

@@ -20,7 +20,7 @@ COMBINATIONS = [
     "`group_lasso` with other bounds than `weights_min = 0`",
     (
         "`l1`, `group_lasso`, `weights_min` or `weights_max` before codewords or bits, or on a layer that is "
-        "neither dense nor a convolution"
+        "neither dense, sparse nor a convolution"
     ),
 ]
 

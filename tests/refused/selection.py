@@ -10,14 +10,14 @@ COMBINATIONS = [
         "layer, and without `selection.sizes` for dense layers"
     ),
     (
-        '`selection.criterion` with centres other than `"subset"`, another number of `epsilon2` than one or one a'
-        ' layer, no `sizes` for layers of fewer than 150 centres, a metric, `linear_solver = "same"`'
+        '`selection.criterion` with centres other than `"subset"`, with neither one `epsilon2` nor one for each layer, '
+        'without `sizes` for layers of fewer than 150 centres, with a metric, or with `linear_solver = "same"`'
     ),
-    "`selection.criterion` with `loss.missing = true`",
+    "`selection.criterion` with `loss.missing = true`, or with empty lists of candidates alone",
     "`selection.widths` or `selection.ridges` with `selection.sizes` for dense layers",
     (
-        "`selection.widths` or `selection.ridges` of another number of layers than there are, of layers without "
-        "radial basis functions (widths) or that no closed form fits (ridges)"
+        "`selection.widths` or `selection.ridges` of more or fewer layers than there are; widths of layers "
+        "without radial basis functions, ridges of layers that no closed form fits"
     ),
     (
         "`selection.sizes` with another number of lists than there are hidden layers, or candidates above a "
@@ -76,7 +76,13 @@ TABLE = {
         SELECTED | {"loss.missing": True},
         (),
         ({"selection.criterion": "none", "selection.epsilon2": []}, {"loss.missing": False}),
-        "`selection.criterion` with `loss.missing = true`",
+        "`selection.criterion` with `loss.missing = true`, or",
+    ),
+    "selection among empty lists": Row(
+        SELECTED | {"selection.sizes": [[], [], []]},
+        ('selection.criterion = "bic" has nothing to compare', 'or use criterion = "none"'),
+        ({"selection.sizes": [[3], [], [3]]}, {"selection.widths": [0.1, 0.2]}),
+        "`selection.criterion` with `loss.missing = true`, or",
     ),
     "ridges and sizes of units": Row(
         UNITS | {"selection.ridges": [0.1], "model.sites": "before"},

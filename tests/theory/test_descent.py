@@ -211,10 +211,11 @@ def test_a_refit_that_is_worse_is_not_kept() -> None:
 
     mac = method()
     state = started(mac)
-    *others, last = mac.plan.resolved.regressions
-    choices = replace(mac.plan.resolved, regressions=(*others, replace(last, plain=Careless())))
-    careless = replace(mac.plan, resolved=choices)
-    worse = Mac(careless, mac.data, mac.team, mac.clock)
+    regressions = mac.plan.resolved.regressions
+    last = max(regressions)
+    careless = replace(regressions[last], plain=Careless())
+    choices = replace(mac.plan.resolved, regressions={**regressions, last: careless})
+    worse = Mac(replace(mac.plan, resolved=choices), mac.data, mac.team, mac.clock)
     assert_array_equal(worse.finish(state).weights, state.weights)
 
 

@@ -109,7 +109,7 @@ def test_half_steps_errors_and_grams_are_those_of_copies(name: str) -> None:
     two.own.metric, two.own.metric_mu = one.own.metric.copy(), one.own.metric_mu
     assert_same_errors(ours.evaluate(one), theirs.evaluate(two))
     assert_near(one.own.grams, two.own.grams)
-    assert ours.parts.points.weight == theirs.plan.n_train
+    assert ours.parts.points.total_weight == theirs.plan.n_train
     for _ in range(2):
         ours.z_step(one)
         theirs.z_step(two)
@@ -130,7 +130,7 @@ def test_half_steps_errors_and_grams_are_those_of_copies(name: str) -> None:
 
 def test_every_w_solver_is_under_the_law_or_draws_points() -> None:
     asked = {keys.get("w_step", {}).get("solver") for keys in RUNS.values()}
-    used = {r.name for keys in RUNS.values() for r in both(keys)[0].plan.resolved.regressions}
+    used = {r.name for keys in RUNS.values() for r in both(keys)[0].plan.resolved.regressions.values()}
     assert used | asked >= W_SOLVERS.keys() - {"sgd"}
 
 

@@ -18,7 +18,7 @@ from unit.played import held_by
 
 from macmpi.config import Baseline, Config, Method, Model, Parallel, Penalty, Selection, Start, Stochastic, WStep
 from macmpi.data.dataset import Dataset
-from macmpi.half_steps import parts
+from macmpi.half_steps import context
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel import points, tiles
@@ -185,7 +185,7 @@ def test_the_rows_of_some_points_give_the_same_bits_on_any_number_of_ranks(
     name: str, ranks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of more points than are at hand; and other bits than those of all."""
-    for module in (points, parts):
+    for module in (points, context):
         monkeypatch.setattr(module, "MOST_AT_HAND", 60)
     config = replace(OF_ROWS[name], parallel=Parallel("sharded"))
     weights, errors = bits(config, 1)

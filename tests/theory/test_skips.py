@@ -121,7 +121,7 @@ def test_a_residual_layer_has_no_coordinates_but_its_own() -> None:
 @pytest.mark.parametrize("sites", ["after", "before"])
 @pytest.mark.parametrize("name", NETS)
 def test_units_are_still_fitted_one_by_one(name: str, sites: str) -> None:
-    names = [(r.name, r.by_unit) for r in method(configured(name, sites=sites)).plan.resolved.regressions]
+    names = [(r.name, r.by_unit) for r in method(configured(name, sites=sites)).plan.resolved.regressions.values()]
     hidden = len(NETS[name]["hidden"])
     solver = "closed_form" if sites == "before" else "gauss_newton"
     assert names == [(solver, True)] * hidden + [("closed_form", True)]

@@ -112,9 +112,9 @@ def test_what_a_candidate_is_said_to_have_is_what_its_net_has(setting: str) -> N
             smaller = [*hidden]
             smaller[place.layer] = len(candidate.kept.inputs)
             assert_allclose(candidate.saved, cost(method, hidden) - cost(method, smaller), rtol=1e-12)
-            made = method._made(candidate, net)
+            made = method._net_of(candidate, net)
             assert list(made.method.plan.chain.layer_sizes[1:-1]) == smaller
-            exact = method.plan.resolved.regressions[-1].solver.exact
+            exact = method.plan.resolved.regressions[len(method.plan.chain.sites)].solver.exact
             weights = made.method.finish(made.state).weights if exact else made.state.weights
             error = made.method.evaluate(replace(made.state, weights=weights), feasible=True).E_Q
             if method.begun.resolved.config.method.acceleration == "none":

@@ -343,9 +343,10 @@ def test_what_the_program_itself_ends_with_is_not_tried_again(script: str, code:
     assert len(run(script, tmp_path, code, retries=3).of("python")) == 1
 
 
+@pytest.mark.parametrize("given", [{"retries": "many"}, {"MOST_RESTARTS": "2h"}])
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_a_number_of_retries_that_is_none_starts_nothing(script: str, tmp_path: Path) -> None:
-    ran = run(script, tmp_path, 0, retries="many")
+def test_a_number_of_starts_that_is_none_starts_nothing(script: str, given: dict[str, Any], tmp_path: Path) -> None:
+    ran = run(script, tmp_path, 0, **given)
     assert ran.code == 2
     assert not ran.of("python")
 
@@ -521,6 +522,15 @@ def test_a_rank_that_the_signal_ends_before_python_has_begun_has_stopped(script:
     ran = run(script, tmp_path, 0, DIE="USR1")
     assert ran.code == 75
     assert script == "lsf" or AGAIN[script] in ran.calls
+
+
+@pytest.mark.parametrize("sent", [*STOPPING, *ENDING])
+def test_a_rank_that_a_signal_meets_before_it_starts_python_starts_none(sent: str, tmp_path: Path) -> None:
+    """It would wait for ever for ranks that the same signal has ended."""
+    early = tmp_path / "early"
+    early.write_text(f"""[ "$0" != rank ] || trap 'case $BASH_COMMAND in export*) kill -{sent} $$ ;; esac' DEBUG\n""")
+    ran = run("slurm", tmp_path, 0, BASH_ENV=str(early))
+    assert (ran.code, ran.of("python")) == (75, [])
 
 
 def test_what_goes_on_in_the_queue_is_given_what_the_first_job_was_given(tmp_path: Path) -> None:

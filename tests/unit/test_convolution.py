@@ -107,7 +107,7 @@ def test_mistakes_in_a_layer_are_named_with_its_number(keys: dict[str, object], 
 
 
 def test_rows_of_positions_are_those_of_points(random: np.random.Generator) -> None:
-    (view,) = Chain((Convolution(2, 2, 1, 3, 1),), ()).views
+    (view,) = Chain((Convolution(2, 2, 1, 3, 1),), ()).views.values()
     A = random.normal(size=(5, 12))
     made = LazyRows(lambda rows: A[rows], A.shape, A.dtype)
     expected = A.reshape(20, 3)

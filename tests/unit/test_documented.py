@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import macmpi
 from macmpi import UsageError, config
 from macmpi.api.given import config_of
 from macmpi.config import reading
+from macmpi.config.whole import GONE
 
 RUN = Path(__file__).resolve().parents[2] / "run"
 
@@ -23,12 +25,14 @@ def test_all_configs_of_the_repository_are_documented_ones() -> None:
         for word in (name, path.name):
             assert reading.text_of(word, reading.documented()) == path.read_text()
         assert lines[name].split()[:3] == path.read_text().removeprefix("# ").split()[:3]
+        tables = tomllib.loads(path.read_text())
+        assert [key for key in GONE if key.split(".")[1] in tables.get(key.split(".")[0], {})] == [], name
 
 
 @pytest.mark.parametrize("given", ["nowhere", "elsewhere/usps_mac", "elsewhere/usps_mac.toml", ".", "..", "a" * 300])
 def test_what_is_no_config_stays_as_it_is(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert reading.found(Path(given)) == Path(given)
+    assert reading.path_of(Path(given)) == Path(given)
 
 
 def test_a_run_says_which_config_it_found(table: Path) -> None:

@@ -122,6 +122,13 @@ def test_points_and_targets_have_the_precision_of_the_run(precision: str, tmp_pa
         ({"Y": np.array([1j, 2j] * 10)}, "real numbers are needed"),
         ({"Y": np.array([["a", "b"]] * 20)}, "dataset Y has 2 columns"),
         ({"Y": np.array(["a"] * 20)}, "Y holds 1 class;"),
+        ({"Y": np.array(["a", "b"] * 9 + ["a", " "])}, 'dataset Y is " " at [19] (1 such), a label that is missing'),
+        ({"Y": np.array(["a", "b", np.nan, "b"] * 5)}, 'dataset Y is "nan" at [2] (5 such), a label that is missing'),
+        (
+            {"Y": np.array([0, 1] * 9 + [2, 2]), "weights": np.array([1.0] * 18 + [0.0] * 2)}
+            | {"X_val": points(4), "Y_val": np.array([0, 1, 2, 2])},
+            "Y_val holds classes that no training point has (2)",
+        ),
     ],
 )
 def test_what_cannot_be_labels(arrays: dict[str, Array], says: str, tmp_path: Path) -> None:

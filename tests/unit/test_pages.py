@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from ast import literal_eval
+from functools import cache
 from pathlib import Path
 
 import constants_page
@@ -205,6 +206,23 @@ def test_names_that_a_page_places_in_a_file_are_there(page: Path) -> None:
         (path,) = {folder / place for folder in FOLDERS if (folder / place).exists()}
         for word in name.split("."):
             assert re.search(rf"\b{word}\b", path.read_text(encoding="utf-8")), f"{name} in {place}"
+
+
+DEVELOPERS = [
+    page for page in PRESENT if page.parent.name == "extending" or page.stem in ("architecture", "CONTRIBUTING")
+]
+
+
+@cache
+def words_of_code() -> set[str]:
+    files = (path for folder in ("macmpi", "tests", "run", "docs/extending") for path in (ROOT / folder).rglob("*.py"))
+    return {word for path in files for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
+
+
+@pytest.mark.parametrize("page", DEVELOPERS, ids=named)
+def test_names_that_developers_read_are_in_the_code(page: Path) -> None:
+    names = re.findall(r"`([A-Za-z_][\w.]*)(?:\([^`]*\))?`", page.read_text(encoding="utf-8"))
+    assert {word for name in names for word in name.split(".") if word} - words_of_code() == set()
 
 
 STUDIES = [ROOT / "docs" / f"{name}.md" for name in ("studies", "defaults")]

@@ -133,7 +133,7 @@ def test_the_sample_is_that_of_copies(n: int) -> None:
     found = Points(partition, partition, Team(), weights=counts.astype(float))
     copies = Points(of_copies, of_copies, Team()).sample
     assert_array_equal(found.sample, np.repeat(np.arange(n), counts)[copies])
-    assert len(found.sample) <= SAMPLE_POINTS and found.weight == counts.sum()
+    assert len(found.sample) <= SAMPLE_POINTS and found.total_weight == counts.sum()
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import mmap
+import os
 import signal
 import subprocess
 import sys
@@ -79,6 +80,27 @@ def test_signals_that_come_while_they_are_held_are_delivered_and_later_ones_igno
     for number in STOP_SIGNALS:
         signal.raise_signal(number)
     assert {signal.getsignal(number) for number in STOP_SIGNALS} == {signal.SIG_IGN}
+
+
+HOLDS = """
+import os, signal, time
+from macmpi.training import process
+process.HELD = process.LOOK = 0.05
+process.hold_stop_signals()
+{}
+os.kill(os.getpid(), signal.SIGTERM)
+time.sleep(30.0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "code"),
+    [("", os.EX_TEMPFAIL), ("process.on_stop_signals(signal.SIG_DFL); time.sleep(0.2)", -signal.SIGTERM)],
+    ids=["in vain", "until somebody has it"],
+)
+def test_a_held_signal_waits_for_other_ranks_for_seconds(meanwhile: str, code: int) -> None:
+    """MPI_Init waits without an end for a rank that the same signal has ended."""
+    assert subprocess.run([sys.executable, "-c", HOLDS.format(meanwhile)], check=False, timeout=20).returncode == code
 
 
 ORPHAN = """

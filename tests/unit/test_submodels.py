@@ -77,7 +77,7 @@ def round_the_ring(name: str, team: Team) -> Array:
             submodels.visit(block, Tile(cut[0].start, cut[-1].stop), leg, solver)
         if leg + 1 < ring.legs:
             team.shift_to_next(submodels.flat, submodels.parts(leg))
-    found = submodels.found()
+    found = submodels.weights()
     team.gather_parts(found, [[jobs[j].place for j in ring.at(rank, 0)] for rank in range(team.size)])
     return found
 
@@ -127,7 +127,7 @@ def test_a_segment_goes_through_all_blocks_in_the_order_of_the_ring_by_plain_ste
 def test_without_a_visit_the_weights_come_back(name: str) -> None:
     """Into the coordinates of the ring and back: x L L^-1, rounded by at most the condition of L."""
     mac, state, jobs = begun(name)
-    found = Submodels(given(mac, state), ring_of(mac, jobs, 1), 0).found()
+    found = Submodels(given(mac, state), ring_of(mac, jobs, 1), 0).weights()
     for job in jobs:
         if job.units is None:
             assert_array_equal(found[job.place], state.weights[job.place])

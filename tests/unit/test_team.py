@@ -25,6 +25,10 @@ def srun(tasks: int, task: int) -> dict[str, str]:
     return {"SLURM_NTASKS": "8", "SLURM_STEP_NUM_TASKS": str(tasks), "SLURM_PROCID": str(task)}
 
 
+def flux_run(tasks: int, task: int) -> dict[str, str]:
+    return {"FLUX_JOB_SIZE": str(tasks), "FLUX_TASK_RANK": str(task)}
+
+
 SCRIPT = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_PROCID": "0"}
 
 
@@ -45,6 +49,9 @@ SCRIPT = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_PROCID": "0"}
         pytest.param(srun(4, 2) | hydra(1, 0), 1, 0, id="the same in a later task: it speaks for itself"),
         pytest.param(srun(4, 2) | open_mpi(2, 1), 2, 1, id="Open MPI's mpiexec inside a larger step"),
         pytest.param(srun(4, 2) | hydra(4, 2) | open_mpi(1, 0), 1, 0, id="the same where srun speaks PMI2"),
+        pytest.param(flux_run(4, 3), 4, 3, id="flux run without PMI"),
+        pytest.param(flux_run(4, 2) | hydra(4, 2), 4, 2, id="flux run with PMI"),
+        pytest.param(flux_run(4, 2) | hydra(1, 0), 1, 0, id="mpiexec of one inside a task of flux run"),
         pytest.param(hydra(3, 1) | open_mpi(1, 0), 3, 1, id="two mpiexecs: the larger, which is refused if wrong"),
         pytest.param({"PMI_SIZE": "many", "PMI_RANK": "first"}, 1, 0, id="no numbers"),
     ],

@@ -47,11 +47,11 @@ class AllPoints(Stochastic):
         return replace(super().text, how=how, end="at the end")
 
     def _scaled_points(self, iteration: int) -> float:
-        """Inverses are applied to whole gradients.  Collective: no."""
+        """Gives inf, since inverses are applied to whole gradients.  Collective: no."""
         return np.inf
 
     def _started(self, weights: Array, sample: opening.Sample, fitted: bool = True) -> Running:
-        """Weights alone, without an average.  Collective: yes."""
+        """Makes a State as `Stochastic` does, but without an average.  Collective: yes."""
         state = super()._started(weights, sample, fitted)
         state.own.average = nothing()
         return state
@@ -61,7 +61,7 @@ class AllPoints(Stochastic):
         self.curvature.share(state)
 
     def sweep(self, state: Running, pause: Pause = never) -> bool:
-        """One step; where no length of it lowers the objective, none, and more damping.  Collective: yes.
+        """Takes one step; where no length lowers the objective it takes none, and raises the damping.  Collective: yes.
 
         Cost: nine passes through the net, and four for each CG iteration.
         """
@@ -102,9 +102,10 @@ class AllPoints(Stochastic):
         return passed.loss + (ridge and ridge * self.team.from_root(lambda: self.model.ridge_value(state.weights)))
 
     def _planned(self, passed: Passed, points: Points, state: Running) -> tuple[Array, float]:
-        """The step to the minimum of the model in the plane of a direction and the last step, and the decrease there.
+        """Gives the step to the minimum of the model in the plane of the direction and the last step, and its decrease.
 
-        Collective: yes.
+        passed: the pass of all points, with slopes.
+        points: those that the model is of.  Collective: yes.
         """
         with self.clock("z"):
             slopes = self.passes.slopes(passed, points.ridge, state)
@@ -120,7 +121,10 @@ class AllPoints(Stochastic):
         return step, float(lengths @ b - 0.5 * lengths @ H @ lengths)
 
     def _solved(self, gradient: Array, points: Points, state: Running) -> Array:
-        """p of (H + damping) p = -gradient, by CG from a share of the last step.  Collective: yes."""
+        """Solves (H + damping) p = -gradient by preconditioned CG, begun at a share of the last step.
+
+        Gives p (P,).  Collective: yes.
+        """
         from_rank0, dtype = self.parts.shared_matrix.from_rank0, gradient.dtype
         start, R = tuned.CARRIED_ON * state.own.step, -gradient
         if start.any():

@@ -1,6 +1,7 @@
 """The curvature that a stochastic run has gathered: of each layer Grams running on, and what is made of G and M.
 
-Sums over points go up a tree of parts; what is made of a G or an M is assigned to ranks one by one.
+Sums over points go up a tree of parts; what is made of a G or an M is assigned to ranks one by one.  The damping that
+is given here is adapted by schedule.py (`Damping`).
 """
 
 from __future__ import annotations
@@ -86,9 +87,10 @@ class RunningCurvature:
             self.layout.gram_blocks(state.own.grams)[0][:] = total / self.plan.n_train
 
     def note(self, tapes: Tapes, probed: float, state: Running) -> None:
-        """Adds a minibatch to the running Grams; all points, of which none are new, take their place.
+        """Adds a minibatch to the running Grams of this rank's parts; a step of all points replaces them.
 
-        Collective: no.
+        tapes: the net at the minibatch, by part.
+        probed: the number of points of all ranks that it counts.  Collective: no.
         """
         rate = 1.0 if self.whole else max(1.0 - tuned.GRAM_MEMORY, 1.0 / (state.own.steps + 1))
         self._faded *= 1.0 - rate
@@ -102,7 +104,10 @@ class RunningCurvature:
         state.own.grams = share_on_node(self.team, state.own.grams)
 
     def fold(self, state: Running) -> None:
-        """Adds what is new over all parts to the Grams that this rank inverts.  Collective: yes."""
+        """Sums what minibatches have added since the last `fold` over all parts, into the Grams that this rank inverts.
+
+        Collective: yes.
+        """
         before = self.settled
         width = len(state.own.grams) - before
         shapes = [(layer.columns, layer.columns) for layer in self._noting]
@@ -119,13 +124,17 @@ class RunningCurvature:
         self._faded = 1.0
 
     def complete(self, state: Running) -> None:
-        """Gives all ranks all of the Grams.  Collective: yes."""
+        """Gives all ranks all Grams, of which each has those that it inverts.  Collective: yes."""
         self.team.gather_parts(state.own.grams, self._grams)
 
     def refresh(self, tapes: Tapes, probed: float, damping: float, state: Running, eigenvectors: bool = True) -> None:
-        """Makes again what layers need of their Grams and metrics: each side by one rank, then Allgatherv.
+        """Folds the Grams, computes the metrics, and makes the inverses of both again, each by one rank.
 
-        eigenvectors: those of layers that are damped in them are made again, too.  Collective: yes.
+        tapes: the net at the minibatch, by part.
+        probed: the number of its points, over all ranks, from which metrics are made.
+        damping: of the inverses.
+        eigenvectors: those of layers that are damped in them are made again, too.
+        Collective: yes, with one Allgatherv of what was made.
         """
         self.fold(state)
         if not self._paired:  # shifts take the traces of a Gram and of its metric
@@ -145,11 +154,11 @@ class RunningCurvature:
             self.team.gather_parts(state.own.spectra, [[spectra[k][side] for k, side in rank] for rank in changed])
 
     def amount(self, damping: float, state: Running) -> Amount:
-        """The damping, in eigenvectors by how sure Grams are.  Collective: no."""
+        """The damping, and for layers that are damped in eigenvectors the share q of `cross`.  Collective: no."""
         return Amount(damping, tuned.CROSS_LEAST if self.whole else cross(state.own.steps))
 
     def layers(self, state: Running) -> Sequence[LayerCurvature]:
-        """The layers, with what they have made in the arrays of a State.  Collective: no."""
+        """The curvature of each layer, bound to the inverses and spectra that the State holds.  Collective: no."""
         flat, spectra = state.own.inverses, state.own.spectra
         if self._bound is None or self._bound[0] is not flat or self._bound[1] is not spectra:
             self._bound = flat, spectra
@@ -184,7 +193,12 @@ class RunningCurvature:
     def _means(
         self, put: Callable[[OfSeen, int, Array], None], matrices: Sequence[tuple[OfSeen, int]]
     ) -> list[RowMaker]:
-        """Means of several (n, n) matrices, in one exchange.  put(of, i, out): part i's share.  Collective: yes."""
+        """Gives the means over the probed points of several (n, n) matrices, summed in one exchange.
+
+        put: put(of, i, out) writes part i's share of a matrix to `out`.
+        matrices: what makes each, and its n.
+        Each mean is given as a function of a slice of its rows, to be read before the next sums are.  Collective: yes.
+        """
         shapes = [(n, n) for _, n in matrices]
         *starts, width = accumulate((n * n for n, _ in shapes), initial=0)
 

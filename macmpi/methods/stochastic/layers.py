@@ -65,7 +65,10 @@ class Dense:
     double: bool = False
 
     def renew(self, A: Array, shift: float, last: Array) -> None:
-        """Makes it of another A and s.  last: what its arrays held before, eigenvectors where it is made of them."""
+        """Makes the inverse again, of another A (d, d) and another shift s.
+
+        last: the array that held it before; where it is made of eigenvectors these begin there.
+        """
         self.matrix[:] = shifted_inverse(A, shift, self.double)
 
     def of_rows(self, Q: Array, out: Array | None = None) -> Array:
@@ -95,9 +98,10 @@ class Identity(Dense):
 
 @dataclass(frozen=True)
 class LowRank:
-    """An inverse in leading eigenvectors: U (d, r), and in `shares` c (r,) and 1 / t, which stay while it is in use.
+    """The inverse (I - U diag(c) U^T) / t of a wide matrix (above), of which U (d, r) has the leading eigenvectors.
 
-    number: of the inverse, by which its first eigenvectors are drawn.
+    shares (r + 1,): c and 1 / t, which stay while the inverse is in use.
+    number: of the inverse among all, which keys the random eigenvectors that the first ones are found from.
     """
 
     U: Array
@@ -203,7 +207,11 @@ def put_direction(
 
 
 class Amount(NamedTuple):
-    """The damping of curvature, and q of the damping in eigenvectors (above)."""
+    """The amount of damping of a step's curvature.
+
+    damping: that of the product of G and M.
+    cross: q, the share of the terms of both sides where a layer is damped in eigenvectors (above).
+    """
 
     damping: float
     cross: float
@@ -249,10 +257,11 @@ class LayerCurvature(ABC):
         self.inverses: Sequence[Inverse] = ()
 
     def note(self, part: int, seen: Seen, weight: float, left: float) -> None:
-        """The part's Gram becomes `left` of what it was, and `weight` times the sum of [a, 1] [a, 1]^T over the points
-        probed.
+        """Adds the points probed of a part to the layer's running Gram of that part, of which a share is left.
 
-        Cost: a copy of their inputs, and n d^2 flops, later.
+        weight: multiplies the sum of [a, 1] [a, 1]^T over these points.
+        left: the share of what the Gram was before.
+        Cost: a copy of their inputs now, and n d^2 flops later.
         """
         self.running[part].fade(left)
         for step in seen.tape.steps:
@@ -261,13 +270,20 @@ class LayerCurvature(ABC):
 
     @abstractmethod
     def bind(self, squares: Pair, spectra: Pair) -> None:
-        """Takes the arrays of a State: of G and of M (n, n), or (n, r) of leading eigenvectors, and (n,)."""
+        """Takes the arrays of a State in which the layer's inverses lie.
+
+        squares: those made of G and of M, (n, n), or (n, r) of leading eigenvectors.
+        spectra: the eigenvalues of each, (n,).
+        """
 
     @abstractmethod
     def refresh(self, side: int, pair: Pair, amount: Amount, last: Array, eigenvectors: bool) -> None:
-        """Makes one side's array of other G and M.
+        """Makes the inverse, or the spectrum, of one side again, in the State's array.
 
-        last: what its array held before.  eigenvectors: those of a layer that is damped in them are made again, too.
+        side: GRAM or METRIC.
+        pair: the present G and M.
+        last: the array that held it before.
+        eigenvectors: those of a layer that is damped in them are made again, too.
         """
 
     @abstractmethod

@@ -56,7 +56,7 @@ class Stochastic(TrainingMethod[StochasticState]):
         slope = team.from_root(lambda: opening.share(plan.chain) * opening.slope(plan.chain))
         self.damping = Damping(classes, slope, keys.damping, data.autoencoder, batch, forms.dense_autoencoder)
         self.schedule = Schedule(self.minibatches, keys.averaging, forms.dense_autoencoder)
-        heavy = None if data.weights is None else data.weights * (plan.n_train / self.parts.points.weight)
+        heavy = None if data.weights is None else data.weights * (plan.n_train / self.parts.points.total_weight)
         self.passes = MinibatchPass(data, self.curvature, gradients, heavy)
         self.unridged = data.autoencoder and not self.ridge.at(0)  # an autoencoder that no ridge holds back
 
@@ -79,7 +79,12 @@ class Stochastic(TrainingMethod[StochasticState]):
         return StochasticState(damping=self.damping.first)
 
     def start(self, range_: float, gradient_step: bool, seed: int) -> Running:
-        """Draws random weights, and a code of principal components where no range is asked for.  Collective: yes."""
+        """Makes a State of random weights, whose output layer is fitted to some points.  Collective: yes.
+
+        range_: of the weights; 0: the method's own, where layers, or the code alone, begin as principal components.
+        gradient_step: is not read.
+        seed: of the random streams.
+        """
         self.team.barrier("the start")
         began, chain = now(), self.plan.chain
         flat = random_weights(self.plan, 1.0, seed).astype(self.plan.dtype)
@@ -99,7 +104,10 @@ class Stochastic(TrainingMethod[StochasticState]):
         return state
 
     def start_at(self, weights: Array, gradient_step: bool) -> Running:
-        """The given weights (flat), and with a step the output layer fitted to some points.  Collective: yes."""
+        """Makes a State of given weights (P,); with `gradient_step` the output layer is fitted to some points first.
+
+        Collective: yes.
+        """
         state = self._started(weights, self._sample(), gradient_step)
         self.curvature.begin(state, self.data.X, self.passes.point_weights)
         return state
@@ -108,8 +116,11 @@ class Stochastic(TrainingMethod[StochasticState]):
         return opening.Sample(self.data, self.rows, self.sum, self.parts.shared_matrix, self.passes.point_weights)
 
     def _started(self, weights: Array, sample: opening.Sample, fitted: bool = True) -> Running:
-        """fitted: the output layer is (of labels 0).  sample: no further through the net than the weights before have
-        been seen.  Collective: yes.
+        """Makes a State of weights (P,) whose average is these weights and whose last step is 0.
+
+        sample: the points that the output layer is fitted to; it must not have passed beyond layers that are still to
+            change.
+        fitted: the output layer is fitted by least squares, or of labels begins at 0.  Collective: yes.
         """
         state, chain, loss = super().start_at(weights, False), self.plan.chain, self.plan.resolved.loss
         found = list(self.parts.weights(state))
@@ -122,14 +133,16 @@ class Stochastic(TrainingMethod[StochasticState]):
         return state
 
     def begin(self, state: Running) -> None:
-        """Puts what ranks move where those of a node share it.  Collective: yes."""
+        """Moves weights, average, last step and Grams to memory that the ranks of a node share.  Collective: yes."""
         self.moves.share(state)
         self.curvature.share(state)
 
     def sweep(self, state: Running, pause: Pause = never) -> bool:
-        """An iteration from its minibatch state.position on; it may pause where Grams are folded.  Collective: yes.
+        """Does an iteration, from its minibatch number `state.position` on.  Collective: yes.
 
-        Where the iteration before has lost the weights, it begins at the best ones, with more damping.
+        It may pause after a minibatch that has folded the Grams: then all ranks have all of the State, and False is
+        given.
+        Where the iteration before has lost the weights (`is_lost`), it begins at the best ones, with more damping.
         """
         if self.unridged:
             self.minibatches.watch(state.history.errors)
@@ -151,14 +164,14 @@ class Stochastic(TrainingMethod[StochasticState]):
         return True
 
     def _complete(self, state: Running) -> None:
-        """All ranks have all of the State.  Collective: yes."""
+        """Gives all ranks the average, the last step and the Grams, of which each had a part.  Collective: yes."""
         self.moves.complete(state)
         self.curvature.complete(state)
 
     def step(self, rows: Drawn, state: Running) -> bool:
-        """One minibatch of this rank's rows by part: look, note, refresh, direct, measure a length, move, adapt.
+        """Does one minibatch of this rank's rows by part: look, note, refresh, direct, measure a length, move, adapt.
 
-        True if the State is whole: Grams folded.  Collective: yes.
+        Gives True if the State is whole: Grams folded.  Collective: yes.
         """
         own, due, ridge = state.own, Due.at(state), self._ridge(state.iteration)
         passed = self._look(rows, due, ridge, state)
@@ -183,18 +196,22 @@ class Stochastic(TrainingMethod[StochasticState]):
         return self.ridge.at(self.minibatches.epoch(iteration))
 
     def _scaled_points(self, iteration: int) -> float:
-        """Points of a minibatch to whose slopes inverses may be applied: with a ridge to the whole gradient alone."""
+        """The points of a minibatch, by which `Directions.assign` chooses where inverses are applied; inf with a ridge.
+
+        With a ridge inverses are applied to the whole gradient alone, for the ridge's slope is no product of factors.
+        """
         return np.inf if self._ridge(iteration) else self.minibatches.points(iteration)
 
     def _look(self, rows: Drawn, due: Due, ridge: float, state: Running) -> Passed:
-        """Losses, and slopes too but where inverses that go into them are made again.  Collective: yes."""
+        """Passes a minibatch: losses alone where inverses are to be made again, else with slopes.  Collective: yes."""
         with self.clock("z"):
             return self.passes.losses(rows, state) if due.refresh else self.passes.with_slopes(rows, ridge, state)
 
     def _points(self, rows: Drawn, passed: Passed, due: Due, ridge: float, state: Running) -> Points:
-        """The points that give length and decrease: of autoencoders without a ridge those probed.  Collective: no.
+        """Gives the points by which a step's length and its decrease are measured, and their damping.  Collective: no.
 
-        Where a ridge balances the mean slope of all points, that of some may lead uphill.
+        Of an autoencoder without a ridge these are the points probed, else all of the minibatch: where a ridge balances
+        the mean slope of all points, the direction may lead uphill for some of them.
         """
         damping = self.damping.of_length(state.own.damping, state.own.level) + ridge
         if not self.unridged or not (due.measure or due.adapt):
@@ -203,7 +220,11 @@ class Stochastic(TrainingMethod[StochasticState]):
         return Points(probed, {i: seen.few for i, seen in passed.tapes.items()}, passed.probed, ridge, damping)
 
     def _direction(self, passed: Passed, points: Points, due: Due, state: Running) -> Iterable[moving.Run]:
-        """D of each run of this rank's units; all of it where the length of a step is measured.  Collective: yes."""
+        """Gives the direction D of each run of this rank's units, and measures the length of the step if that is due.
+
+        For a length all ranks need all of D.  The length is b / h of `GaussNewton.along`, kept in the state.
+        Collective: yes.
+        """
         with self.clock("z"):
             slopes = self.passes.slopes(passed, points.ridge, state)
         of = (slopes, passed.n, points.damping, state)
@@ -218,9 +239,9 @@ class Stochastic(TrainingMethod[StochasticState]):
         return [(place, D[place]) for place in self.moves.places[self.team.rank]]
 
     def _move(self, direction: Iterable[moving.Run], loss: float, due: Due, state: Running) -> None:
-        """The last step becomes one along the direction, and is taken, but where the damping adapts: `_adapt` does so.
+        """Makes the last step P of the direction and of momentum, and adds it to the weights and they to the average.
 
-        Collective: yes.
+        Where the damping is to be adapted the weights do not move yet: `_adapt` moves them.  Collective: yes.
         """
         own = state.own
         length = tuned.STRIDE * own.length * self.damping.of_loss(loss, own.measured, own.level)
@@ -230,9 +251,9 @@ class Stochastic(TrainingMethod[StochasticState]):
             self.moves.show(state.weights)
 
     def _adapt(self, points: Points, state: Running) -> None:
-        """The weights take the last step; the damping follows the decrease against the predicted one.  Collective: yes.
+        """Moves the weights by the last step, and adapts the damping to the decrease as a share of the predicted one.
 
-        The tapes of the points see the weights, which move behind the model.
+        points: their tapes are those of the weights before the step.  Collective: yes.
         """
         self.moves.show(state.own.step)
         slope, curvature = self.model.along(state.own.step, points, state)
@@ -259,9 +280,9 @@ class Stream(Stochastic):
         return Errors(found.error, found.error, found.error, 0.0, wrong_train=wrong[0], wrong_validation=wrong[1])
 
     def go_on(self, state: Running, last: dict[str, Array] | None) -> None:
-        """The first State of a piece takes what the piece before has left, in this scaling.  Collective: yes.
+        """Puts into the first State of a piece what the one before has left, in this one's scaling.  Collective: yes.
 
-        last: on rank 0, as of `kept`.
+        last: on rank 0, as `kept` gives it.
         """
         names = ("average", "step", "grams", "numbers")
         arrays = share_arrays(self.team, [last[name] for name in names] if last else [])
@@ -275,7 +296,10 @@ class Stream(Stochastic):
 
 
 def kept(weights: Array, own: StochasticState, points: int) -> dict[str, Array]:
-    """Copies of what the next piece goes on from.  points: of the stream so far.  Collective: no."""
+    """Copies the numbers that the next piece of a stream goes on from, by name.  Collective: no.
+
+    points: of the stream so far.
+    """
     arrays = {"weights": weights, "average": own.average, "step": own.step, "grams": own.grams}
     numbers = np.array([own.damping, own.length, own.measured, own.level, own.steps], float)
     return {name: A.copy() for name, A in arrays.items()} | {"numbers": numbers, "points": np.array([points])}

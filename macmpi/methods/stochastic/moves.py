@@ -17,7 +17,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from macmpi.half_steps.parts import Parts
+from macmpi.half_steps.context import HalfStepContext
 from macmpi.methods.stochastic.curvature import RunningCurvature
 from macmpi.methods.stochastic.layers import Gradient
 from macmpi.methods.stochastic.schedule import Running
@@ -37,9 +37,10 @@ PIECE = 1 << 15
 
 
 class Directions:
-    """Directions by the inverses of a RunningCurvature.  Collective: where a method says so.
+    """Makes the directions of a rank's own units by the inverses of a RunningCurvature.  Collective: where it says so.
 
-    points: of a minibatch, as `assign` takes them.  places: of each rank's own units in a flat buffer of weights.
+    points: of a minibatch, by which `assign` assigns the work.
+    places: for each rank the places of its own units in flat weights.
     """
 
     def __init__(self, curvature: RunningCurvature, points: float) -> None:
@@ -49,10 +50,11 @@ class Directions:
         self.assign(points)
 
     def assign(self, points: float) -> None:
-        """Chooses the inverses that minibatches of some points apply to the factors of gradients, and assigns units to
-        ranks by the work that is left.
+        """Chooses the inverses that are applied to the factors of gradients, and assigns the units to ranks by cost.
 
-        All ranks must have all of what they move: others may move it from now on.  Collective: no.
+        points: of a minibatch, inf: none is applied to factors.
+        All ranks must have all weights, averages and last steps: another rank may move a unit from now on.  Collective:
+        no.
         """
         if (sides := sides_of(self.plan.chain, self.forms, points)) == self.curvature.sides:
             return  # as in most epochs
@@ -64,7 +66,10 @@ class Directions:
         self._memory = np.empty(longest, self.plan.dtype)
 
     def whole(self, slopes: Sum, n: float, damping: float, state: Running) -> Array:
-        """D of all units, in a flat array to be read before the next one is made.  Collective: yes."""
+        """Gives D of all units, flat (P,), to be read before the next call, which takes its memory.  Collective: yes.
+
+        slopes: summed over n points.
+        """
         found = self._buffer.array((self.layout.weights[-1].stop,), self.plan.dtype)
         for _ in self.runs(slopes, n, damping, state, found):
             pass
@@ -72,9 +77,10 @@ class Directions:
         return found
 
     def runs(self, slopes: Sum, n: float, damping: float, state: Running, out: Array | None = None) -> Iterator[Run]:
-        """D of each run of this rank's units, in `out` (flat) or else in memory that the next run takes again.
+        """Gives place and direction D of each run of this rank's units, one after the other.  Collective: no.
 
-        slopes: summed over n points, with the inverses of curvature.sides in them already.  Collective: no.
+        slopes: summed over n points, with the inverses of `curvature.sides` applied already.
+        out (P,): D is put there; None: into memory that the next run takes again.
         """
         layers, amount = self.curvature.layers(state), self.curvature.amount(damping, state)
         for k, runs in groupby(self.units[self.team.rank], itemgetter(0)):
@@ -92,9 +98,9 @@ class Directions:
 
 
 class Moves:
-    """In place in a State.  Collective: where a method says so.
+    """Moves weights, average and last step of a State in place, each rank those of its own units.
 
-    places: of each rank's own units in a flat buffer of weights.
+    places: for each rank the places of its own units in flat weights.  Collective: where a method says so.
     """
 
     def __init__(self, team: Team, places: Sequence[Sequence[slice]]) -> None:
@@ -128,11 +134,14 @@ class Moves:
             state.weights[own] += state.own.step[own]
 
     def show(self, flat: Array) -> None:
-        """Gives all ranks all of the weights, the average or the last step, in place.  Collective: yes."""
+        """Gives all ranks all of a flat array (P,), of which each has the places of its own units.  Collective: yes."""
         self.team.gather_parts(flat, self.places)
 
     def place(self, weights: Array, state: Running) -> None:
-        """W <- weights, average <- weights, P <- 0.  weights: flat; the own units of each rank.  Collective: yes."""
+        """Puts weights (P,) into the State: W and the average become these, and the last step 0.  Collective: yes.
+
+        weights: of each rank its own units' are read.
+        """
         for own in self.places[self.team.rank]:
             state.weights[own], state.own.average[own], state.own.step[own] = weights[own], weights[own], 0.0
         self.show(state.weights)
@@ -164,16 +173,19 @@ def running_loss(loss: float, state: Running) -> float:
 
 
 def take_back(moves: Moves, state: Running) -> None:
-    """Goes back to the average, without momentum, with more damping and new inverses.  Collective: yes."""
+    """Puts the weights back to their average after a step that has failed.  Collective: yes.
+
+    The last step becomes 0, the damping grows, and inverses are made again.
+    """
     moves.place(state.own.average, state)
     _with_more_damping(state, 2.0 * state.own.level)
 
 
-def is_lost(parts: Parts, state: Running) -> bool:
-    """Tells whether the epoch before has lost the weights.
+def is_lost(parts: HalfStepContext, state: Running) -> bool:
+    """Tells whether the weights have become worse than the best ones, by the errors of validation and of training.
 
-    A few validation points may be far off by chance, so the training points are asked too.  Cost: two passes through
-    the net where the validation error is as high as that.  Collective: yes.
+    A few validation points may be far off by chance, so where their error is above LOST times the best, those of the
+    training points decide: two passes through the net.  Collective: yes.
     """
     history, shapes = state.history, parts.plan.chain.block_shapes
     if not history.e1_val > tuned.LOST * history.best_e1_val:

@@ -41,9 +41,13 @@ Drawn = Mapping[int, Any]
 
 
 class Passed(NamedTuple):
-    """The mean loss of a minibatch and the mean square of losses, points probed and all points, of all ranks.
+    """The outcome of a pass of a minibatch: means and counts are those over the points of all ranks.
 
-    tapes: of this rank's parts.  slopes: summed over points, to be read until the next are; None: not summed yet.
+    tapes: the net at the points of each of this rank's parts.
+    loss, square: the mean loss of a point, and the mean square of losses.
+    probed, n: the number of points that Grams and metrics are made from, and of all points.
+    slopes: the sum over points of the slopes of the weights, to be read before the next are summed; None: not summed
+        yet.
     """
 
     tapes: Tapes
@@ -55,9 +59,10 @@ class Passed(NamedTuple):
 
 
 class MinibatchPass:
-    """Passes minibatches of some parts through the net.  Collective: where a method says so.
+    """Passes minibatches through the net, each rank the points of its own parts.  Collective: where a method says so.
 
-    gradients: sums over parts, as wide as the weights and FACTS more.  point_weights: of the points, of a mean of 1.
+    gradients: makes the sums over parts, as wide as the weights and `FACTS` more.
+    point_weights (n,): of this rank's points, of a mean of 1 over all points; None where all are 1.
     """
 
     def __init__(
@@ -68,7 +73,10 @@ class MinibatchPass:
         self._width, self._whole = self.layout.weights[-1].stop, self.plan.resolved.whole_steps
 
     def losses(self, rows: Drawn, state: Running) -> Passed:
-        """Passes this rank's rows by part, without slopes.  Collective: yes."""
+        """Passes a minibatch through the net and sums its losses over ranks; its slopes are not summed yet.
+
+        rows: this rank's points of the minibatch, by part.  Collective: yes.
+        """
         tapes: Tapes = {}
 
         def add(i: int, out: Array) -> None:
@@ -78,10 +86,12 @@ class MinibatchPass:
         return Passed(tapes, total / n, squares / n, probed, n)
 
     def with_slopes(self, rows: Drawn, ridge: float, state: Running) -> Passed:
-        """Passes them with slopes, in one exchange.  Collective: yes.
+        """Passes a minibatch through the net and back: its losses and slopes are summed over ranks in one exchange.
 
-        Losses come in the weights' precision and in units of their running mean: their squares would overflow single
-        precision where targets are large.
+        rows: this rank's points of the minibatch, by part.
+        ridge: lambda of the ridge, whose slope is added to that of each point's loss.
+        Losses are summed in the weights' precision and in units of their running mean: their squares would overflow
+        single precision where targets are large.  Collective: yes.
         """
         tapes: Tapes = {}
         unit, width, add_slopes = state.own.level or 1.0, self._width, self._putting(tapes, ridge, state)
@@ -95,9 +105,9 @@ class MinibatchPass:
         return Passed(tapes, unit * total / n, unit * unit * squares / n, probed, n, slopes)
 
     def slopes(self, passed: Passed, ridge: float, state: Running) -> Sum:
-        """The slopes of a pass, summed now if they are not there yet.
+        """Gives the slopes of a minibatch that was passed, and sums them over ranks if `with_slopes` has not done so.
 
-        They are to be read until the next ones are summed.  Collective: yes.
+        They are to be read before the next ones are summed, which takes their memory.  Collective: yes.
         """
         if passed.slopes is not None:
             return passed.slopes
@@ -105,7 +115,7 @@ class MinibatchPass:
         return self._gradients.exchanged(put, self._width, self.plan.dtype, sets=True)
 
     def _at(self, i: int, rows: Drawn, state: Running, tapes: Tapes, unit: float) -> tuple[float, float, float, float]:
-        """FACTS of part i, losses in a unit; keeps what it has seen."""
+        """Passes part i through the net; gives its `FACTS`, losses in units of `unit`, puts its tape into `tapes`."""
         own, weights = rows[i], self.layout.blocks(state.weights)
         X = self.data.X[own]
         tape, Y = self.plan.chain.whole.tape(weights, X), X if self.data.autoencoder else self.data.Y[own]
@@ -116,7 +126,11 @@ class MinibatchPass:
         return float(losses.sum()), float(losses @ losses), tapes[i].count, len(X)
 
     def _putting(self, tapes: Tapes, ridge: float, state: Running) -> Callable[[int, Array], None]:
-        """Gives what puts a part's slopes into an array; those of the ridge, which have no factors, are added whole."""
+        """Gives put(i, out), which writes the slopes of part i, those of the ridge included, to the flat array `out`.
+
+        Inverses that are applied to the factors of slopes are not applied to the ridge's, which are no product of
+        factors.
+        """
         weights = self.layout.blocks(state.weights)
         inverses = [layer.inverses for layer in self.curvature.layers(state)]
 

@@ -40,10 +40,14 @@ Running = State[StochasticState]
 
 
 class Due(NamedTuple):
-    """A minibatch does this besides a step.  Collective: no.
+    """A minibatch does this besides a step, as the number of steps so far decides.  Collective: no.
 
-    refresh: inverses are made again, and with `eigenvectors` those too; of a `fresh` one they are its own.
-    note: Grams are renewed; measure: the length of a step is; adapt: the damping.
+    fresh: the run is so young that the inverses are made of this very minibatch.
+    refresh: the inverses are made again.
+    eigenvectors: those of layers that are damped in them, too.
+    note: the minibatch is added to the running Grams.
+    measure: the length of a step is measured.
+    adapt: the damping is adapted.
     """
 
     fresh: bool
@@ -55,7 +59,7 @@ class Due(NamedTuple):
 
     @classmethod
     def at(cls, state: Running) -> Due:
-        """Says what the next minibatch does, by the steps so far.  Collective: no."""
+        """Decides by the steps so far what the next minibatch does.  Collective: no."""
         steps = state.own.steps
         fresh = steps < tuned.FRESH
         eigenvectors = fresh or steps % tuned.REMADE_LATER == 0 or not state.own.inverses[0]
@@ -65,9 +69,10 @@ class Due(NamedTuple):
 
 
 class Minibatches:
-    """Every iteration takes its share of an epoch's minibatches, a `records`-th part.  Collective: no.
+    """The minibatches of a run: their number in each epoch, and which of this rank's points are in each.
 
-    own: this rank's points of each of its parts.
+    An iteration takes one of `records` equal shares of an epoch's minibatches.
+    own: the points of each of this rank's parts.  Collective: no.
     """
 
     def __init__(self, plan: Plan, own: Mapping[int, Tile]) -> None:
@@ -82,12 +87,12 @@ class Minibatches:
         return iteration // self.iterations
 
     def of_epoch(self, epoch: int) -> int:
-        """Minibatches of an epoch.  Every part gives at least a point to each."""
+        """The number of minibatches of an epoch; every part gives at least a point to each."""
         first, last = self._smaller
         return self._of_epoch(min(epoch, self.keys.grow_every) if first <= epoch < last else epoch)
 
     def watch(self, errors: Array) -> None:
-        """Once the validation error stalls, minibatches have twice their first size at most, until it stalls for good.
+        """Limits minibatches to twice their first size from when the validation error stalls until it stalls for good.
 
         errors: that of the start and of each iteration so far.
         """
@@ -107,15 +112,15 @@ class Minibatches:
         return self.plan.n_train / self.of_epoch(self.epoch(iteration))
 
     def of_iteration(self, iteration: int) -> range:
-        """Places in their epoch of the minibatches of an iteration."""
+        """The numbers, within their epoch, of the minibatches of an iteration."""
         count, share = self.of_epoch(self.epoch(iteration)), iteration % self.iterations
         return range(count * share // self.iterations, count * (share + 1) // self.iterations)
 
     def drawn(self, iteration: int, place: int) -> dict[int, Any]:
-        """This rank's points, by part, of the minibatch at a place of the iteration's epoch.
+        """This rank's points, by part, of the minibatch number `place` of the iteration's epoch.
 
-        Each epoch draws an order of each part again, of which a minibatch takes its share: points stay with the rank
-        that holds them, and each part has its place in every minibatch.
+        In each epoch the points of a part are drawn in another order, of which a minibatch takes its share: so points
+        stay with the rank that holds them.
         """
         if self.plan.resolved.whole_steps:
             return {part: own.rows for part, own in self.own.items()}

@@ -45,12 +45,14 @@ RUNS = 4
 
 
 class Sample:
-    """Evenly spaced points of each part, X and Y, by their weights if there are some, as far through the net as they
-    have been asked for.  Collective: no.
+    """A sample of the training points by which a start is computed: X, Y, and what the first maps make of them.
 
-    rows: this rank's points of each of its parts; weights: of the points that it holds; shared_matrix: work that ranks
-    share; over, roughly: sums over the points of all ranks, in float64 and in the precision of the points, which are
-    collective.
+    The points are evenly spaced in each part, or where they have weights along the running sum of these.
+    rows: this rank's points of each of its parts.
+    weights (n,): of the points that this rank holds; None where all are 1.
+    shared_matrix: how ranks share work on matrices.
+    over, roughly: sums over the sample of all ranks, in float64 and in the precision of the points; both are
+        collective.  Collective: no, but for these.
     """
 
     def __init__(
@@ -61,7 +63,7 @@ class Sample:
         shared_matrix: SharedMatrix,
         weights: Array | None = None,
     ) -> None:
-        """Takes the rows of this rank.  Collective: no, though the sums that it makes ready are."""
+        """Takes this rank's rows of the sample.  Collective: no."""
         share = -(-tuned.START_POINTS // tree.leaves)
         taken = {i: _spread(own, share, weights) for i, own in rows.items()}
         ends = np.cumsum([0, *map(len, taken.values())]).tolist()
@@ -80,7 +82,10 @@ class Sample:
         return found
 
     def through(self, chain: Chain, weights: list[Array], maps: int) -> Array:
-        """The outputs of the first maps, whose weights must not have changed since the last time."""
+        """The outputs (n, n_out) of the net's first `maps` maps at the sample's points.
+
+        They are kept, and a later call goes on from there: the weights of maps passed before must not have changed.
+        """
         if maps > self._through:
             further, before = chain.part(self._through, maps), self._A
             given = [W.astype(before.dtype, copy=False) for W in weights]
@@ -146,7 +151,7 @@ def scale_random(chain: Chain, weights: list[Array], range_: float) -> None:
 
 
 def _range(after: str) -> float:
-    """The range of random weights before an activation."""
+    """The range of random weights before an activation of this name."""
     return tuned.START_RANGES.get(after, tuned.START_RANGE)
 
 
@@ -192,7 +197,11 @@ def principal_code(chain: Chain, block: int, weights: list[Array], sample: Sampl
 
 
 def fit_output(chain: Chain, weights: list[Array], loss: Loss, sample: Sample) -> None:
-    """Fits the output layer by least squares with a ridge on its inputs (Sample.fit).  Collective: yes."""
+    """Fits the output layer, in place: least squares with a ridge from its inputs to `start_targets` of the loss.
+
+    Of squared errors these are the targets themselves.
+    sample: the points that it is fitted to (`Sample.fit`).  Collective: yes.
+    """
     A = sample.through(chain, weights, len(chain.maps) - 1)
     Y = start_targets(loss, sample.Y, sample.over).astype(A.dtype, copy=False)
     sample.fit(chain.maps[-1], A, Y, weights[-1])
@@ -218,10 +227,10 @@ class Components(NamedTuple):
 
 
 def carries(chain: Chain, autoencoder: bool) -> bool:
-    """Tells whether layers carry components: of an autoencoder, or of more than PASSED hidden layers.
+    """Tells whether a start lets the layers carry principal components: of autoencoders and of deep nets.
 
-    Each random layer would lose a share of what points differ in.  Where layers are added to skips there are more than
-    DEEP.  Collective: no.
+    Deep are nets of more than PASSED hidden layers, or where layers are added to skips of more than DEEP: each random
+    layer would lose a share of what points differ in.  Collective: no.
     """
     few = 0 < len(chain.added) <= tuned.DEEP
     return plain(chain) and not few and (autoencoder or len(chain.layer_sizes) - 2 > tuned.PASSED)
@@ -241,10 +250,11 @@ def plain(chain: Chain) -> bool:
 
 
 def share(chain: Chain) -> float:
-    """The share of the usual deviation of what layers carry: of more than DEEP hidden layers the root of DEEP / layers.
+    """The share of the usual standard deviation that layers begin with: below 1 for more than DEEP hidden layers.
 
-    A layer distorts by the square of the deviation, and a deep net has the sum, unless skips go past.  With or without
-    skips each layer has less to change, so the first damping has the square of this share.  Collective: no.
+    Of more it is the root of DEEP / layers: a layer distorts by the square of the deviation, and a deep net by the sum
+    over its layers, unless skips go past.  The first damping has the square of this share, since each layer has less to
+    change, with or without skips.  Collective: no.
     """
     hidden = len(chain.layer_sizes) - 2
     return float((tuned.DEEP / hidden) ** 0.5) if hidden > tuned.DEEP and plain(chain) else 1.0

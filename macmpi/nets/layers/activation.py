@@ -185,8 +185,11 @@ class Softmax(SameSize):
         return Tangent(product, product)
 
     def congruence(self, W: Any, A: Array, M: Array) -> Array:
-        """Mean of (b b^T) * M - diag(b) M E - (diag(b) M E)^T + E M E.
+        """The mean over points of J^T M J: (b b^T) * M - diag(b) M E - (diag(b) M E)^T + E M E, (size, size).
 
+        A (n, size): the inputs, of which b is the softmax of a row.
+        M (size, size): symmetric.
+        W: None, for a softmax has no weights.
         Cost: 6 n size^2 flops.
         """
         B = self.forward(W, A)

@@ -99,7 +99,7 @@ class Carrying(Map):
 
 
 def carrying(map: dict[str, Any], carried: int) -> Carrying:
-    """The map of a spec.  Collective: no."""
+    """Rebuilds a Carrying from its spec: that of the map within, and the number of columns.  Collective: no."""
     return Carrying(build(map), carried)
 
 
@@ -107,7 +107,10 @@ KINDS[Carrying.kind] = carrying
 
 
 def carry(map_: Map, carried: int) -> Map:
-    """A map that passes columns on where there are any.  Collective: no."""
+    """Wraps a map so that `carried` further columns pass it as they are; without any it stays as it is.
+
+    Collective: no.
+    """
     return Carrying(map_, carried) if carried else map_
 
 

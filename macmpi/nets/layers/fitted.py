@@ -176,7 +176,7 @@ class Trees(Map):
 
     @property
     def nodes(self) -> int:
-        """The nodes of a tree that ask."""
+        """The number of a tree's nodes that are not leaves."""
         return int(2**self.depth) - 1
 
     @property

@@ -71,7 +71,7 @@ def _connected(text: str, units: int, inputs: int) -> Array:
 
 
 def layer(place: Place) -> Built:
-    """A sparse layer: connections are random, in a band, local in images, or given.
+    """Builds a sparse layer with its activation: connections are random, in a band, local in images, or given.
 
     Raises UsageError where they do not fit.
     """

@@ -26,12 +26,12 @@ class Patches:
 
     @property
     def n_in(self) -> int:
-        """The numbers of an image."""
+        """The number of an image's pixels times that of its channels."""
         return self.height * self.width * self.channels
 
     @property
     def columns(self) -> int:
-        """The numbers of a patch."""
+        """The number of a patch's pixels times that of its channels."""
         return self.kernel**2 * self.channels
 
     @property

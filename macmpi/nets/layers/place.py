@@ -28,7 +28,7 @@ class Read(int):
         return "images of " + " x ".join(map(str, self.shape)) if self.shape else f"{self:,} numbers"
 
     def through(self, maps: Iterable[Map]) -> Read:
-        """The number and shape of what maps give, applied one after the other, the first to this.  Collective: no."""
+        """The number and shape of the outputs of maps that read this, one after the other.  Collective: no."""
         size, shape = int(self), self.shape
         for map_ in maps:
             size, shape = map_.n_out, map_.images(shape)
@@ -37,11 +37,14 @@ class Read(int):
 
 @dataclass(frozen=True)
 class Place:
-    """A layer is built for this.
+    """The place of a layer in a net, from which the files of nets/layers build it.
 
-    number: of the hidden layer, from 0; that of the output layer is the next one; layer: its entry of model.hidden, or
-    model.readout; kind: the word of its activation; units: of it, or the targets; read: its inputs; biased: a linear
-    map has biases.
+    number: of the hidden layer, from 0; that of the output layer is the next one.
+    layer: its entry of model.hidden, or model.readout.
+    kind: the word of its activation.
+    units: its units, of the output layer the outputs.
+    read: its inputs.
+    biased: a linear map has biases.
     """
 
     model: Model
@@ -59,7 +62,7 @@ class Place:
 
     @property
     def key(self) -> str:
-        """The key of the config that has the layer."""
+        """The key of the config that the layer has."""
         return "model.readout" if self.last else f"model.hidden.{self.number}"
 
     @property
@@ -68,9 +71,9 @@ class Place:
 
     @property
     def shape(self) -> Shape:
-        """Height, width and channels of what a layer that has an `image` reads: of this, or of the layer before.
+        """Height, width and channels of the images that the layer reads, by its own `image` or the layer before.
 
-        Raises UsageError where there are none, or another number of inputs.
+        Raises UsageError where neither says so, or they have another number of inputs.
         """
         own, key, size = self.layer.image, self.key, self.n_in
         if not own and not self.read.shape:
@@ -89,12 +92,15 @@ class Place:
 
 @dataclass(frozen=True)
 class Built:
-    """A layer as maps: those up to its site, and pooled, those behind it that the next layer begins with.
+    """A layer as maps.
 
-    behind: the number of maps behind its activation; steps: of an activation and what is before it, each with a site,
-    `apart` maps from one to the next;
-    blocks: the parameter block of each map, counted from 0, where maps share some; reads: columns of the data that a
-    map reads, or None; both () where nothing is shared.
+    maps: those up to its site.
+    pooled: maps that pool its images; the next layer begins with them.
+    behind: the number of maps behind its activation.
+    steps: the number of times that it is applied, each with a site of its own.
+    apart: the number of maps from one of these sites to the next.
+    blocks: the parameter block of each map, counted from 0, where maps share some; else ().
+    reads: the columns of the data that each map reads, or None; () where none does.
     """
 
     maps: list[Map]

@@ -40,7 +40,7 @@ class ByScikitLearn:
 
 
 def seed_of(random: Stream) -> int:
-    """A seed that scikit-learn takes, the next of a stream.  Collective: no."""
+    """Draws a seed that scikit-learn takes, the next of a stream.  Collective: no."""
     return int(random.integers(2**31 - 1))
 
 

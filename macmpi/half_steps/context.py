@@ -1,4 +1,4 @@
-"""The parts that the half steps, starts, errors and postprocessing of a method are made of."""
+"""The context of half steps, starts, errors and postprocessing: plan, data and ranks, and sums over points on them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from macmpi.parallel.tiles import Cut
 from macmpi.plan.choices import KEPT
 from macmpi.plan.plan import Plan
 from macmpi.reductions import LazyRows, Rows
-from macmpi.solvers.w_problem import zeros
+from macmpi.solvers.w_problem import RestrainedBlock, zeros
 from macmpi.state import State, block_views
 from macmpi.typing import Array
 
@@ -36,11 +36,14 @@ class NetErrors(NamedTuple):
 
 @dataclass(frozen=True)
 class Inputs:
-    """A segment's regression reads these: its inputs, or what the maps before the regression make of them.
+    """The inputs of a segment's regression, row by row of the points that this rank holds.
 
-    features: by points; design: the rows that its weights multiply, all of a point in one, (N, P D); rounded: the
-    design as directions and Grams read it.  targets: of a regression that a quantiser follows, or that is fitted to
-    points at hand; weights (n,): of these points.
+    features (n, D): the segment's inputs; where units are fitted apart, what the maps before the regression make of
+        them.
+    design (n, P d): the numbers that the weights multiply, all P positions of a point side by side.
+    rounded: the design in the precision in which directions and Grams read it.
+    targets: those of a regression before a quantiser, or of one that is fitted to the points at hand; else None.
+    weights (n,): of the points at hand, where the regression is fitted to these; else None.
     """
 
     features: Rows
@@ -50,11 +53,14 @@ class Inputs:
     weights: Array | None = None
 
 
-class Parts:
-    """A plan, its data and ranks.  Collective: where a method says so.
+class HalfStepContext:
+    """A plan, its data and the ranks that share them: all that a half step works on besides the State.
 
-    points: sums over the training points, and their weight together; shared_matrix: work that all ranks share.
-    first_factors: by its ridge, what has been made of the Gram of the first segment, whose inputs stay.
+    points: the training points, with sums over them and the sum of their weights.
+    over_points: sums over all points (`Points.over`).
+    shared_matrix: how all ranks share work on one matrix.
+    first_factors: by ridge, the factors of the first segment's Gram, whose inputs stay.
+    Collective: yes, to make one of points with weights, and where a method says so.
     """
 
     def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
@@ -76,7 +82,7 @@ class Parts:
         return block_views(state.weights, self.plan.chain.block_shapes)
 
     def loss_at(self, rows: Any) -> Any:
-        """The loss of some training points, as they weigh.  Collective: no."""
+        """The loss of the training points `rows`, which multiplies each point's by its weight.  Collective: no."""
         return weighted(self.plan.resolved.loss, at(self.data.weights, rows))
 
     def total(self, add: Callable[[slice, Array], None], width: int, points: PointPartition | None = None) -> Array:
@@ -102,7 +108,11 @@ class Parts:
     def errors(
         self, outputs: Callable[[slice], Iterable[Array]], nets: int, validation: bool = False
     ) -> list[NetErrors]:
-        """The errors of some nets, whose outputs at some points are outputs(rows).  Collective: yes."""
+        """The errors of several nets on the training points, or on the validation points.  Collective: yes.
+
+        outputs: outputs(rows) gives the outputs (n, L) of each net, one after the other, at some points.
+        nets: their number.
+        """
         data, work, loss = self.data, self.plan.work, self.plan.resolved.loss
         points, Y, w = work.train, data.Y, data.weights
         if validation:
@@ -119,7 +129,10 @@ class Parts:
         return [NetErrors(error / weight, wrong / weight) for error, wrong, weight in sums]
 
     def gathered(self, numbers: Array, of_validation: Array) -> Dataset:
-        """Some training and some validation points, by number, as every rank has them.  Collective: yes."""
+        """Gives every rank the same data set of chosen points.  Collective: yes.
+
+        numbers, of_validation: the numbers of its training points and of its validation points among all.
+        """
         data, work, found = self.data, self.plan.work, dict[str, Any]()
         for name in data.arrays:
             points, chosen = (work.validation, of_validation) if name.endswith("_val") else (work.train, numbers)
@@ -127,8 +140,9 @@ class Parts:
         return replace(data, **{"Y": found["X"], "Y_val": found["X_val"], **found}, groups=None, order=None)
 
     def minibatch(self, numbers: Array) -> tuple[Dataset, Array]:
-        """A data set that this rank has with some points, given by number, and their rows in it.
+        """Gives a data set that this rank holds and in which the points `numbers` are, and their rows there.
 
+        It is the whole data set where this rank holds all points; else one of these points alone, gathered.
         Collective: where no rank holds all points.
         """
         if self.points.subset is None:
@@ -136,7 +150,10 @@ class Parts:
         return self.gathered(numbers, numbers[:0]), np.arange(len(numbers))
 
     def at_hand(self) -> Dataset:
-        """Points that every rank has: the data, or the points at hand and some for validation.  Collective: yes."""
+        """Gives a data set that every rank holds: all points, or where no rank has all, a sample of them.
+
+        The sample is `Points.subset`, and at most MOST_AT_HAND validation points.  Collective: yes.
+        """
         if self.points.subset is None:
             return self.data
         return self.gathered(self.points.subset, some(self.plan.n_val, MOST_AT_HAND, stream(self.plan.seed, "few", 1)))
@@ -155,9 +172,9 @@ class Parts:
         return self.points.here(joined([Z, self.data.X[:, slice(*segment.data)]])) if segment.data else Z
 
     def features(self, k: int, state: State[Any]) -> Rows:
-        """Gives what segment k's regression reads: z_{k-1}, or what the maps before the regression make of it.
+        """Gives the inputs z_{k-1} of segment k, or what the segment's maps before its regression make of them.
 
-        The latter is made when it is read where rows are not kept.  Collective: yes.
+        The latter are computed again whenever they are read, where rows are not kept.  Collective: yes.
         """
         segment, A, weights = self.plan.chain.segments[k], self.inputs(k, state), self.weights(state)
         if not segment.feature_maps:
@@ -166,9 +183,10 @@ class Parts:
         return self.points.hold(LazyRows(lambda rows: segment.features(weights, A[rows]), (len(A), width), A.dtype))
 
     def inputs_of_group(self, k: int, state: State[Any]) -> Inputs:
-        """The regression of segment k reads the inputs of all segments that share its weights, side by side.
+        """Gives the inputs of the regression of segment k and of the segments that share its weights, side by side.
 
-        Where units are fitted one by one, or others are trained before, these are features.  Collective: yes.
+        Where units are fitted apart, or a trainer fits layers before the regression, these are features, else z_{k-1}.
+        Collective: yes.
         """
         group, segment = self.plan.chain.groups[k], self.plan.chain.segments[k]
         featured = self.plan.resolved.regressions[k].by_unit or segment.leading
@@ -178,10 +196,10 @@ class Parts:
         return self._designed(k, A) if featured else Inputs(A, A, A)
 
     def _designed(self, k: int, A: Rows) -> Inputs:
-        """Features of segment k, their design, and that in single precision where directions and Grams are rounded.
+        """Gives features A of segment k with their design, and the design in single precision where that is asked for.
 
-        Where rows, or many patches, are not kept a design is made when it is read; an earlier copy's memory is used
-        again.  Collective: yes.
+        A design is computed again whenever it is read where rows, or as many patches, are not kept; where it is kept,
+        the memory of the one of the last iteration is used again.  Collective: yes.
         """
         design, own = A, self.plan.resolved.regressions[k]
         if own.by_unit and len(self.plan.chain.groups[k]) == 1:
@@ -194,14 +212,18 @@ class Parts:
         return Inputs(A, design, made)
 
     def begin_first(self, state: State[Any]) -> Inputs:
-        """Makes what stays between iterations: at first, and where layers before it are trained.  Collective: yes."""
+        """Makes the inputs of the first segment's regression, which it keeps for `first`, and forgets its factors.
+
+        It is called at the beginning, and again after a trainer has changed layers before that regression: nothing else
+        changes them.  Collective: yes.
+        """
         A = self.features(0, state)
         shared = len(self.plan.chain.groups[0]) > 1  # its regression reads more than these
         self._first, self.first_factors = Inputs(A, A, A) if shared else self._designed(0, A), {}
         return self._first
 
     def first(self, state: State[Any]) -> Inputs:
-        """Gives what stays between iterations, as it was kept last.  Collective: yes."""
+        """Gives the inputs of the first segment's regression, made at the first call and kept.  Collective: yes."""
         return self._first or self.begin_first(state)
 
     def shaping_of(self, state: State[Any], segments: Sequence[int], ridge_alone: bool = False) -> float:
@@ -224,11 +246,11 @@ class Parts:
         """
         plan, found = self.plan, weights.copy()
         for b in plan.resolved.shaping.restrained:
-            place, marks = plan.offsets.block(b), plan.chain.blocks[b].own.penalised
-            asked, W = plan.resolved.shaping.asked(b), found[plan.offsets.block(b)].reshape(marks.shape)
+            place, own, asked = plan.offsets.block(b), plan.chain.blocks[b].own, plan.resolved.shaping.asked(b)
+            marks, W = own.penalised, found[place].reshape(own.penalised.shape)
             if by is not None and (asked.l1 > 0.0 or asked.group > 0.0):
                 W[marks & (by[place].reshape(marks.shape) == 0.0)] = 0.0
-            W[:] = asked.inside(W, marks)
+            W[:] = RestrainedBlock(marks, asked, own.connected).inside(W)
         return found
 
     def zeros(self, weights: Sequence[Array]) -> float | None:
