@@ -221,12 +221,14 @@ class ZStep(Table):
 class WStep(Table):
     """The W-solver finds the weights of each unit or segment.  A solver takes the keys that it knows.
 
-    iterations, cg_iterations: 0 for its own number.
+    iterations, cg_iterations: 0 for its own number.  sums: "running": of minibatches (ZStep) each W-step sums over the
+    points of its own again, and keeps the sums of the others.
     """
 
     solver: WSolver = "auto"
     linear_solver: Literal["closed_form", "same"] = "closed_form"
     schedule: Literal["units", "ring"] = "units"
+    sums: Literal["whole", "running"] = "whole"
     iterations: NotNegative = 0
     relaxation: Annotated[float, Gt(0.0), Lt(2.0)] = 1.0
     cg_iterations: NotNegative = 0

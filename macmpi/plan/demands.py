@@ -53,6 +53,7 @@ LAYER_BY_LAYER = USUAL - {D.SKIPS, D.SHARED, D.SPARSE, D.OTHER_LAYERS}
 ONE_NET = {D.SELECTED, D.SELECTED_UNITS}
 MOVED = USUAL - NO_DERIVATIVES - {D.SELECTED, D.MULTIPLIERS, D.NO_CONSTRAINTS}
 JOINT = USUAL - NO_DERIVATIVES - ONE_NET - {D.NO_CONSTRAINTS, D.RESTRAINED, D.FITTED, D.RING, D.HALVES}
+SUMMED = MOVED - ONE_NET - {D.ACCELERATED, D.TOGETHER, D.CONVOLUTIONS, D.SHARED, D.INNER_BASIS, D.INEXACT, D.FITTED}
 RECORDED = USUAL - NO_DERIVATIVES - ONE_NET - {D.ACCELERATED, D.NO_CONSTRAINTS}
 UNLIKE = USUAL - {D.RIDGE_OF_OBJECTIVE, D.RESTRAINED, D.SHARED}
 REFIT = USUAL - ONE_NET - {D.MULTIPLIERS, D.SETTLING, D.GIVEN_START, D.HALVES}
@@ -160,6 +161,7 @@ TABLE: dict[str, dict[Any, Row]] = {
             D.RING,
         )
     },
+    "w_step.sums": {"running": Row(SUMMED, "it keeps sums of closed forms, which Z-steps alone change", ("whole",))},
     "w_step.linear_solver": {"same": Row(asks=D.NO_CLOSED_FORM, off=("closed_form",))},
 }
 """Key -> value -> the demands that it handles, and the one that it asks for.

@@ -172,6 +172,8 @@ def _of_half_steps(plan: Plan, n: int) -> Iterator[Entry]:
     grams = 8.0 * plan.offsets.grams[-1]
     large = 8.0 * sum(side**2 for k, side in enumerate(plan.offsets.sides) if plan.offsets.large(k))
     yield Entry("Grams", grams, grams, shared=True)
+    if of.running:
+        yield Entry("running sums", 8.0 * of.minibatches * (plan.offsets.weights[-1] + plan.offsets.grams[-1]))
     yield Entry("factors of Grams", grams + 32.0 * max(s.n_in + 2 for s in chain.segments) ** 2)
     yield Entry("factors of large Grams", shares * 2.0 * large, shared=True)
     yield Entry("sums of Grams", (1.0 + shares) * sums_bytes(plan), shared=True)

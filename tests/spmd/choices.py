@@ -158,6 +158,9 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     )
     yield WIDE, {"w_step.cg_iterations": 5, "z_step.minibatches": 2}
     yield LONG, {"z_step.minibatches": 3, "parallel.data": "sharded", "method.acceleration": "momentum"}
+    for data, place in ((WIDE, "replicated"), (LONG, "node"), (LONG, "sharded")):
+        running = {"z_step.minibatches": 3, "w_step.sums": "running", "model.sites": "before"}
+        yield data, {**running, "parallel.data": place, "method.acceleration": "none"}
     rounded = {"w_step.cg_precision": "single", "z_step.cg_precision": "single"}
     yield WIDE, rounded
     yield LONG, {**rounded, "w_step.iterations": 2}
@@ -370,8 +373,10 @@ def weighted_outputs(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iter
     yield OUTPUTS_COUNTS, {**counts, "start.method": "greedy"}
     yield OUTPUTS, {"method.name": "lbfgs", "model.sites": "none"}
     yield OUTPUTS, {"model.hidden": [5], "model.activation": "binary", "penalty.mu0": 0.1}
-    recurrent = [Recurrent(4, 3)]
-    yield OUTPUTS, {"model.hidden": recurrent, "model.activation": "tanh"}
+    yield OUTPUTS, {"model.hidden": [Recurrent(4, 3)], "model.activation": "tanh"}
+    for keys in ({}, {"parallel.data": "sharded"}):
+        stacked = [Recurrent(4, 3, states="all"), Recurrent(3, 3)]
+        yield SMALL, {"model.hidden": stacked, "model.activation": "tanh", **keys}
 
 
 def fitted(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
@@ -688,6 +693,7 @@ def words(choice: Choice) -> list[str]:
     ]
     found += [f"precision={plan.dtype}", f"by={c.method.name}", *(["batch=all"] if plan.resolved.whole_steps else [])]
     found += [f"acceleration={c.method.acceleration}", f"schedule={c.w_step.schedule}", f"data={c.parallel.data}"]
+    found += [f"sums={c.w_step.sums}"] if c.w_step.sums != "whole" else []
     trainers = {kind: name for name, kind in TRAINERS.items()}
     found += [f"centres={trainers[type(t)]}" for t in plan.resolved.trainers.values()]
     found += [f"criterion={c.selection.criterion}"]

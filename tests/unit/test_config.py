@@ -104,6 +104,7 @@ MISTAKES: dict[str, list[Any]] = {
     "z_step.cg_precision": ["float32", "", 1, ["single"]],
     "w_step.solver": ["closed_form", "", 1, ["lbfgs"]],
     "w_step.linear_solver": ["lbfgs", "", 1],
+    "w_step.sums": ["Running", "", 1, ["running"]],
     "w_step.schedule": ["sharded", "", 1, ["ring"]],
     "w_step.iterations": NOT_OWN,
     "w_step.relaxation": [2.0, *NOT_POSITIVE],
