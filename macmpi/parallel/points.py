@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -85,7 +85,7 @@ class PointPartition:
     def minibatch(self, rank: int, first: int, apart: int) -> list[slice]:
         """Gives, tile by tile, a rank's rows among every `apart`-th of all points, from the first on."""
         begin = first - self.held(rank).start
-        found = [slice(t.start + (begin - t.start) % apart, t.stop, apart) for t in self.tiles_of(rank)]
+        found = [every(t.rows, begin, apart) for t in self.tiles_of(rank)]
         return [rows for rows in found if rows.start < rows.stop]
 
     def gathered(self, rows: Rows, numbers: Array, team: Team) -> Array:
@@ -126,6 +126,11 @@ class PointPartition:
 
 Partitions = tuple[PointPartition, PointPartition]
 """The partitions of the training and of the validation points."""
+
+
+def every(rows: slice, first: int, apart: int) -> slice:
+    """The rows first, first + apart, ... and those before them, as far as a run has them.  Collective: no."""
+    return slice(rows.start + (first - rows.start) % apart, rows.stop, apart)
 
 
 def partition_points(
@@ -224,6 +229,13 @@ class Points:
         if alone and n < len(self._summed.blocks) * tiles.LEAST_ROWS:
             return sum_over([chunk.rows for chunk in tiles.point_chunks(n)])
         return self._sums(self._own_tree)
+
+    def minibatch(self, first: int, apart: int) -> Callable[[slice], slice]:
+        """Every `apart`-th of all points, from the first on: of a run of rows those that are among them.
+
+        Collective: no.
+        """
+        return partial(every, first=first - self._own.held(self._team.rank).start, apart=apart)
 
     @property
     def share(self) -> float:
