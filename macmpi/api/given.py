@@ -285,7 +285,7 @@ def _validation(
     given = inputs(validation[0])
     if Y is not None:
         given["Y_val"] = _targets(validation[1], "Y_val", missing)
-    if len(validation) == 3:
+    if len(validation) == 3 and validation[2] is not None:
         given["weights_val"] = as_array(validation[2], "weights_val")
     return given
 

@@ -206,8 +206,8 @@ class ScalingRule:
 AS_IS = ScalingRule("none")
 
 BOUNDED = {"sigmoid": "none", "softmax": "none", "tanh": "none", "relu": "range"}
-""""auto" scales targets so under an activation of the output layer that gives no others, or they could not be met; of an
-autoencoder, whose targets are scaled as inputs, "range"."""
+"""The scaling of targets by "auto" under an activation of the output layer, which gives no others; of an autoencoder
+"range", as targets are inputs."""
 
 
 def spread_rows(n: int) -> Array:

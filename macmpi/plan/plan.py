@@ -308,8 +308,8 @@ class Work:
 
         It is where its solver does not sum over points and no rank has all of them.
         """
-        sums = Demand.SHARDED in self._regression(segment).solver.handles
-        return not (self.plan.placement.sums_alone or sums or self.plan.resolved.travels(segment))
+        own, sums = self.plan.resolved.regressions.get(segment), self.plan.placement.sums_alone
+        return not (own is None or sums or Demand.SHARDED in own.solver.handles or self.plan.resolved.travels(segment))
 
     def jobs(self, segment: int) -> list[Job]:
         """The segment's regressions: tiles of units, rows of a fitter, or one for all its weights."""

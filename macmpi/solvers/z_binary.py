@@ -120,7 +120,7 @@ class BinaryZ:
             values = every.own[part] - asks @ every.rows[part].T
             if every.outputs is not None:
                 Y = problem.Y
-                losses = [problem.loss.value(Y, np.broadcast_to(g, Y.shape)) for g in every.outputs[part]]
+                losses = [problem.loss.value(Y, np.broadcast_to(g, (len(Y), len(g)))) for g in every.outputs[part]]
                 values += np.stack(losses, axis=1)
             nearest = values.argmin(axis=1)
             found = np.take_along_axis(values, nearest[:, None], axis=1)[:, 0]

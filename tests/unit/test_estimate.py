@@ -32,6 +32,7 @@ CASES: dict[str, Tables] = {
     "mac": {},
     "mac in single precision": {"model": {"hidden": [6, 4], "precision": "float32"}, "penalty": {"mu_max": 1e4}},
     "multipliers": {"penalty": {"method": "augmented_lagrangian"}},
+    "coordinates on both sides": {"model": {"hidden": [6, 4], "sites": "both"}},
     "one segment": {"model": {"hidden": [6, 4], "sites": "none"}},
     "alternating": HALVES | {"method": {"name": "alternating"}},
     **{name: {"method": {"name": name}} for name in config.NESTED},
@@ -104,6 +105,11 @@ def test_a_method_without_coordinates_is_not_refused_for_them(method: str, monke
     check_memory(planned(deep(method, "float32")))
     with pytest.raises(UsageError, match=r"needs about 26 GB a rank for 1,280,000 points, most of it for coordinates"):
         check_memory(planned(deep("mac", "float64")))
+
+
+def test_segments_without_weights_have_no_regression_to_count() -> None:
+    tables = CASES["coordinates on both sides"] | {"parallel": {"data": "sharded"}}
+    assert least_bytes(plan_of(configured(tables), D, L, N, N_VAL, 2)) > PROGRAM
 
 
 def test_shards_are_counted_with_the_points_that_are_yet_to_be_read(monkeypatch: pytest.MonkeyPatch) -> None:

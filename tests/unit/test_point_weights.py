@@ -255,6 +255,12 @@ def test_every_method_heeds_weights_of_outputs(method: str, loss: str) -> None:
     assert_allclose(scores.predict(A).mean(axis=0), [0.5, 0.5], atol=0.1)
 
 
+def test_all_codes_of_bits_are_compared_by_weights_of_outputs() -> None:
+    keys = {"model.activation": "binary", "run.max_iterations": 3}
+    one, two = (macmpi.fit(X, Y, hidden=[3], config=keys, weights=w, seed=0) for w in (W, np.column_stack([W, W])))
+    assert_allclose(one.predict(X), two.predict(X), rtol=1e-3)
+
+
 @pytest.mark.parametrize("method", ["stochastic", "adam"])
 def test_weights_alike_in_all_outputs_are_those_of_points(method: str) -> None:
     keys = {"method.name": method, "run.max_iterations": 5}
