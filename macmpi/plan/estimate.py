@@ -164,7 +164,7 @@ def _of_half_steps(plan: Plan, n: int) -> Iterator[Entry]:
     kept = min(max(map(partial(_kept, plan), own), default=0) for own in jobs)
     widest = max((_columns(plan, job) for job in plan.work.w_step.jobs), default=0)
     yield Entry("regressions", 3.0 * item * n * widest, float(n * kept))
-    travelling = (s.n_in + 1 for k, s in enumerate(chain.segments) if of.travels(k))
+    travelling = (chain.segments[k].n_in + 1 for k in of.regressions if of.travels(k))
     yield Entry("inputs of units that travel", 0.0 if shares else float(item * n * sum(travelling)))
     grams = 8.0 * plan.offsets.grams[-1]
     large = 8.0 * sum(side**2 for k, side in enumerate(plan.offsets.sides) if plan.offsets.large(k))

@@ -33,6 +33,7 @@ CASES: dict[str, Tables] = {
     "mac in single precision": {"model": {"hidden": [6, 4], "precision": "float32"}, "penalty": {"mu_max": 1e4}},
     "multipliers": {"penalty": {"method": "augmented_lagrangian"}},
     "one segment": {"model": {"hidden": [6, 4], "sites": "none"}},
+    "segments without weights": {"model": {"hidden": [6, 4], "sites": "both"}},
     "alternating": HALVES | {"method": {"name": "alternating"}},
     **{name: {"method": {"name": name}} for name in config.NESTED},
     "stochastic in single precision": {
