@@ -41,10 +41,10 @@ def layers(model: Model) -> list[str]:
     """The maps of the net, each as a word or two: "affine 64", "sigmoid"; the steps of a recurrent layer as one."""
     chain, found, skipped = model.chain, list[str](), set[int]()
     for i, map_ in enumerate(chain.maps):
-        if chain.reads and chain.reads[i]:  # the first step has its first state, the others are as this one
-            steps = chain.whole.blocks.count(chain.whole.blocks[i + 1])
-            found += [] if i else [f"recurrent, {steps} steps of {chain.maps[i + 1].n_out:,}"]
-            skipped |= {i, i + 1}
+        if map_.own.kind == "first_state":  # an affine map and an activation behind it, and again in each step
+            own = [j for j, block in enumerate(chain.whole.blocks) if block == chain.whole.blocks[i + 1]]
+            found.append(f"recurrent, {len(own)} steps of {chain.maps[i + 1].own.n_out:,}")
+            skipped |= {i + 1, *range(i + 3, own[-1] + 2)}
         elif i not in skipped:
             found.append(_layer(map_))
     return found

@@ -166,6 +166,7 @@ class MacState(Record):
     grams: of the layers' inputs, flat, float64.
     sizes, widths, ridges: those of an `Architecture`, as a selection has left them.
     degrees: the effective number of weights of an output, of each regression whose ridge is selected.
+    sums: of each minibatch one after the other, T^T [A, 1] where weights lie and behind them Grams, if they are kept.
     """
 
     multipliers: Array = field(default_factory=nothing, metadata=BY_POINT)
@@ -176,6 +177,7 @@ class MacState(Record):
     widths: Array = field(default_factory=nothing)
     ridges: Array = field(default_factory=nothing)
     degrees: Array = field(default_factory=nothing)
+    sums: Array = field(default_factory=nothing)
 
     @property
     def architecture(self) -> Architecture:

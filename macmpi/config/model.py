@@ -57,6 +57,11 @@ class LayerTable(Table):
         """The number of equal parts that its inputs are, read one after the other; 0: all at once."""
         return 0
 
+    @property
+    def given(self) -> int:
+        """The number of states that it gives, the last one first."""
+        return 1
+
     def check_activation(self, kind: str) -> None:
         """Raises ValueError for an activation that such a layer cannot have."""
         if kind in self.refused or (kind not in FILES and kind in extensions("macmpi.layers")):
@@ -111,13 +116,15 @@ class Recurrent(LayerTable):
     """A layer of `recurrent` units whose state h_t = s(V [h_{t-1}, x_t] + c) reads a share of the inputs at each step.
 
     The inputs are `steps` equal parts x_1, ..., x_T, one after the other; one block of weights is that of all steps,
-    and what the next layer reads is the last state.  memory: the recurrent weights begin as this share of the identity
+    and what the next layer reads is the last state, or h_T, h_1, ..., h_{T-1} where it gives all `states`; a recurrent
+    layer reads these step by step.  memory: the recurrent weights begin as this share of the identity
     (of "relu", "leaky_relu", "linear") or of an orthogonal matrix; 0 draws them as all others.
     """
 
     recurrent: PositiveInt
     steps: Annotated[int, Ge(2), Lt(2**63)]
     memory: Annotated[float, Ge(0.0)] = 1.0
+    states: Literal["last", "all"] = "last"
 
     file: ClassVar[str] = "recurrent"
     instead: ClassVar[str] = 'recurrent: use an elementwise one, as "tanh"'
@@ -125,6 +132,10 @@ class Recurrent(LayerTable):
     @property
     def sequence(self) -> int:
         return self.steps
+
+    @property
+    def given(self) -> int:
+        return self.steps if self.states == "all" else 1
 
 
 GIVEN = "given "

@@ -108,17 +108,20 @@ class Start(Table):
     """Initial weights, then one gradient step; or initial coordinates, then a W-step.
 
     "uniform": in +-range / sqrt(fan-in); "pca": principal components layer by layer; "itq": the same, those of a layer
-    of bits rotated towards their signs; "greedy": each layer trained as an autoencoder of its inputs; "staged": filters
-    and codebooks by model.centres, then the output layer, and no gradient step; "model": the weights of another run's
-    model.h5.  Coordinates of a code: "pca" and "itq" (where the net begins with radial basis functions),
-    "elastic_embedding", or "file": of `coordinates`.  "auto": "uniform", of bits "itq", of radial basis functions
-    "pca".
+    of bits rotated towards their signs; "neighbours": from there by a loss on neighbours; "greedy": each layer trained
+    as an autoencoder of its inputs; "staged": filters and codebooks by model.centres, then the output layer, and no
+    gradient step; "model": the weights of another run's model.h5. Coordinates of a code: "pca" and "itq" (where the net
+    begins with radial basis functions), "elastic_embedding", or "file": of `coordinates`. "auto": "uniform", of bits
+    "itq", of radial basis functions "pca".
     """
 
-    method: Literal["auto", "uniform", "pca", "itq", "greedy", "staged", "model", "elastic_embedding", "file"] = "auto"
+    method: Literal[
+        "auto", "uniform", "pca", "itq", "neighbours", "greedy", "staged", "model", "elastic_embedding", "file"
+    ] = "auto"
     range: Annotated[float, Ge(0.0), Le(1e6)] = 0.0
     gradient_step: bool = True
     width: Width = 10.0
+    neighbours: Annotated[int, Ge(1), Lt(2**31)] = 100
     coordinates: str = ""
     model: str = ""
     weights: Literal["last", "best"] = "last"
@@ -218,12 +221,14 @@ class ZStep(Table):
 class WStep(Table):
     """The W-solver finds the weights of each unit or segment.  A solver takes the keys that it knows.
 
-    iterations, cg_iterations: 0 for its own number.
+    iterations, cg_iterations: 0 for its own number.  sums: "running": of minibatches (ZStep) each W-step sums over the
+    points of its own again, and keeps the sums of the others.
     """
 
     solver: WSolver = "auto"
     linear_solver: Literal["closed_form", "same"] = "closed_form"
     schedule: Literal["units", "ring"] = "units"
+    sums: Literal["whole", "running"] = "whole"
     iterations: NotNegative = 0
     relaxation: Annotated[float, Gt(0.0), Lt(2.0)] = 1.0
     cg_iterations: NotNegative = 0

@@ -212,6 +212,7 @@ def ignored(config: Config) -> list[str]:
         "start.gradient_step": start in ("staged", "model")
         or (method == "stochastic" and start in ("auto", "uniform")),
         "start.width": start != "elastic_embedding",
+        "start.neighbours": start != "neighbours",
         "start.weights": start != "model",
     }
     return [key for key in given(config) if unread.get(key, unread.get(key.partition(".")[0], False))]

@@ -331,13 +331,16 @@ def classes_of(Y: Array, Y_val: Array, raw: Raw, source: str, known: Array | Non
                 f"{listed([*map(repr, known.tolist())], 8)}: name all classes where a stream begins"
             )
         return known if names is None else np.arange(len(names))
+    where = " in rows of a weight above 0" if "weights" in raw.arrays else ""
     if not 2 <= len(classes) <= MOST_CLASSES:
         raise UsageError(
-            f'data.source = "{source}": Y holds {many(len(classes), "class")}; 2 to {MOST_CLASSES:,} are possible '
-            '(for real targets use model.loss = "squared")'
+            f'data.source = "{source}": Y holds {many(len(classes), "class")}{where}; 2 to {MOST_CLASSES:,} are '
+            'possible (for real targets use model.loss = "squared")'
         )
     if not np.ptp(Y):
-        raise UsageError(f'data.source = "{source}": all training points belong to one class')
+        raise UsageError(
+            f'data.source = "{source}": all training points{where.replace(" in rows", "")} belong to one class'
+        )
     lacking = (np.setdiff1d(a, b).astype(int).tolist() for a, b in ((Y_val, Y), (Y, Y_val)))
     lost, unseen = (listed([str(c if names is None else names[c]) for c in labels], 5) for labels in lacking)
     if lost and drawn:

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from macmpi import UsageError
 from macmpi.config import Data
 from macmpi.config.auto import Sizes
 from macmpi.data.alike import block_sum, check_same_data, opened_alike, sum_of_blocks
@@ -43,9 +42,6 @@ def load(config: Data, rules: TargetRules = NUMBERS, points: Points | None = Non
     classes = classes_in(parts, raw, config.source, rules.classes)
     partitions = partition_points(len(parts["X"]), 1), partition_points(len(parts["X_val"]), 1)
     found = Reader(parts, partitions, Team(), rules, config.source).dataset(raw, classes)
-    w = None if classes is None or rules.stream else found.weights
-    if w is not None and np.count_nonzero(found.Y[w > 0.0].any(axis=0)) < 2:
-        raise UsageError(f'data.source = "{config.source}": all training points with a weight above 0 are of one class')
     pictures = (name for name in ("groups", "order") if name in parts)
     own: dict[str, Any] = {name: tuple(parts[f"{name}{side}"].whole_numbers() for side in SIDES) for name in pictures}
     drawn = "X_val" not in raw.arrays

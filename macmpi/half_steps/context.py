@@ -191,7 +191,8 @@ class HalfStepContext:
         group, segment = self.plan.chain.groups[k], self.plan.chain.segments[k]
         featured = self.plan.resolved.regressions[k].by_unit or segment.leading
         read = self.features if featured else self.inputs
-        A = self.points.here(joined([read(j, state) for j in group]))
+        n = self.plan.chain.views[k].map.n_in if self.plan.resolved.regressions[k].by_unit and len(group) > 1 else None
+        A = self.points.here(joined([read(j, state)[:, :n] for j in group] if n else [read(j, state) for j in group]))
         return self._designed(k, A) if featured else Inputs(A, A, A)
 
     def _designed(self, k: int, A: Rows) -> Inputs:

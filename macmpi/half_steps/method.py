@@ -218,8 +218,8 @@ def remember(plan: Plan, flat: np.ndarray, seed: int) -> None:
     """
     chain = plan.chain
     for first, block in zip(chain.maps, chain.whole.blocks[1:], strict=False):
-        if first.memory and block is not None:
-            state = first.remembered(stream(seed, "memory", block))
+        if first.own.memory and block is not None:
+            state = first.own.remembered(stream(seed, "memory", block))
             flat[plan.offsets.block(block)].reshape(chain.block_shapes[block])[:, : len(state)] = state
 
 

@@ -245,8 +245,13 @@ def targets(given: WInputs, k: int) -> Rows:
 
 
 def targets_of_group(given: WInputs, k: int) -> Rows:
-    """The targets of segment k and of those that share its weights, one after the other.  Collective: no."""
-    return joined([targets(given, j) for j in given.parts.plan.chain.groups[k]])
+    """The targets of segment k and of those that share its weights, one after the other.  Collective: no.
+
+    Of units they are without those of what the segments pass on.
+    """
+    plan = given.parts.plan
+    n = plan.chain.views[k].map.n_out if plan.resolved.regressions[k].by_unit else None
+    return joined([targets(given, j)[:, :n] for j in plan.chain.groups[k]])
 
 
 def unit_targets(given: WInputs, k: int, units: slice) -> Rows:
@@ -315,7 +320,8 @@ def w_problem(given: WInputs, job: Job, factor: Any = None) -> WProblem:
     T, start = unit_targets(given, k, job.units.rows), flat.reshape(-1, view.shapes[0][1])
     exists, activation = view.existing(job.units.rows), view.segments[0].activation
     alike["shared"] = layer_gram(given, k).G
-    return UnitProblem(A, T, ridge, start, activation, rounded, restraints[0], exists, **alike)
+    kept = plan.resolved.running
+    return UnitProblem(A, T, ridge, start, activation, rounded, restraints[0], exists, kept, **alike)
 
 
 def _net_and_loss(given: WInputs, k: int) -> tuple[Any, Any]:

@@ -5,7 +5,7 @@ Its tasks are layers that trainers fit, regressions, and what the units of a lay
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby
@@ -50,10 +50,16 @@ def fit(parts: HalfStepContext, segments: Sequence[int], state: State[MacState])
     solve(parts, work.trailing(segments), state)
 
 
-def solve(parts: HalfStepContext, work: WorkList, state: State[MacState], plain: bool = False) -> None:
+def solve(
+    parts: HalfStepContext,
+    work: WorkList,
+    state: State[MacState],
+    plain: bool = False,
+    tasks_of: Callable[..., Solving] | None = None,
+) -> None:
     """Carries out a work list: layers by their trainers, or regressions and the Grams that it makes again.
 
-    plain: nothing is over-relaxed.  Collective: yes.
+    plain: nothing is over-relaxed.  tasks_of: makes what does the tasks, in the place of `Solving`.  Collective: yes.
     """
     if not work.phases:
         return
@@ -63,7 +69,7 @@ def solve(parts: HalfStepContext, work: WorkList, state: State[MacState], plain:
     before = state.weights.copy() if by_rows else state.weights
     ridge, first = parts.plan.unit_ridge(0, state.mu), 0 in work.features
     known = first and 0 not in work.fresh and ridge in parts.first_factors
-    tasks = Solving(given, plain, {0: parts.first_factors[ridge]} if known else {})
+    tasks = (tasks_of or Solving)(given, plain, {0: parts.first_factors[ridge]} if known else {})
     carry_out(work, tasks, parts.points, parts.team, parts.clock)
     if first and 0 in tasks.factors:
         parts.first_factors = {ridge: tasks.factors[0]}
@@ -81,6 +87,10 @@ class Solving:
     def __init__(self, given: WInputs, plain: bool, factors: dict[int, Any]) -> None:
         self.given, self.plain, self.factors = given, plain, factors
 
+    def summed(self, what: str, place: slice, over_points: OverPoints) -> OverPoints:
+        """Sums up over all points what becomes "grams" or "weights" there.  Collective: where `over_points` is."""
+        return over_points
+
     def gram(self, gram: Gram, over_points: OverPoints) -> None:
         """Puts a Gram of inputs, or some rows of it, in its place.  Collective: where `over_points` is."""
         plan, team, k, grams = self.given.parts.plan, self.given.parts.team, gram.segment, self.given.state.own.grams
@@ -88,9 +98,8 @@ class Solving:
         assert system is not None
         view = plan.chain.views[k]
         weights = by_row(self.given.parts.data.weights, view.rows_per_point * self.given.parts.points.count)
-        found = system.sum(
-            view.by_row(self.given.inputs[k].rounded), view.over_rows(over_points), view.bias, rows, weights
-        )
+        over_rows = view.over_rows(self.summed("grams", gram.place, over_points))
+        found = system.sum(view.by_row(self.given.inputs[k].rounded), over_rows, view.bias, rows, weights)
         if rows is None and team.common(grams):
             own = tiles.contiguous_runs(len(found), team.size)[team.rank].rows
             grams[gram.place].reshape(found.shape)[own] = found[own]
@@ -120,7 +129,7 @@ class Solving:
             self.given.state.weights[job.place] = found.ravel()
             return
         if job.units is not None:
-            over_points = plan.chain.views[job.segment].over_rows(over_points)
+            over_points = plan.chain.views[job.segment].over_rows(self.summed("weights", job.place, over_points))
         with located("W", job.segment, job.units):
             problem = w_problem(self.given, job, self._factor(job.segment))
             found = (own.plain if self.plain else own.solver).solve(problem, over_points)

@@ -17,12 +17,14 @@ from macmpi.half_steps.method import RANGE
 from macmpi.mac import Mac
 from macmpi.methods.choose import Method, choose
 from macmpi.methods.embedding import elastic_embedding, principal_codes, principal_directions, rotation_to_signs
+from macmpi.methods.neighbours import SEARCHED, neighbour_bits
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.design import adjoint, apply, at, gram, mean_of, row_dots, squared_distances, weighed
 from macmpi.nets.layers import Map
 from macmpi.nets.losses import Loss
 from macmpi.nets.losses.constant import best_constant, start_targets
 from macmpi.parallel.streams import Stream, stream
+from macmpi.plan.estimate import FROM_POINTS
 from macmpi.plan.plan import Plan
 from macmpi.plan.resolved import Progress, Resolved
 from macmpi.reductions import EVERY, OverPoints, Rows, sum_over
@@ -83,13 +85,13 @@ def start(method: Method, origin: Origin) -> State[Any]:
     if keys.method in ("auto", "uniform"):
         return method.start(keys.range, keys.gradient_step, keys.seed)
     flat = np.zeros(method.plan.offsets.weights[-1])
-    seen = on_subset(method) if keys.method in ("pca", "itq", "greedy", "staged") else method
+    seen = on_subset(method) if keys.method in FROM_POINTS else method
     if keys.method == "greedy":
         flat[:] = greedy(seen)
     elif method.parts.team.rank == 0 and origin.weights is not None:
         flat[:] = origin.weights
     elif method.parts.team.rank == 0:
-        flat[:] = (staged if keys.method == "staged" else pca)(seen)
+        flat[:] = staged(seen) if keys.method == "staged" else pca(seen, method.plan.n_train)
     method.parts.team.share_array(flat)
     state = method.start_at(flat, keys.gradient_step and keys.method not in ("staged", "model"))
     if method.plan.resolved.before:
@@ -151,14 +153,15 @@ def mirrored(of: Resolved) -> bool:
     return of.autoencoder and len(of.units) % 2 == 1 and of.units == of.units[::-1]
 
 
-def pca(method: Method) -> Array:
-    """Weights (flat) from principal components.  Collective: no (rank 0).
+def pca(method: Method, of_all: int) -> Array:
+    """Weights (flat) from principal components of points drawn from `of_all`.  Collective: no (rank 0).
 
     Each layer projects its centred inputs on their leading principal directions, scaled so that the first has
-    deviation start.range / 2; units beyond the number of inputs get random directions.  Of method "itq" those of a
-    layer of bits are rotated until they are nearest to their signs.  The decoder of a mirrored
+    deviation start.range / 2; units beyond the number of inputs get random directions.  Of methods "itq" and
+    "neighbours" those of a layer of bits are rotated until they are nearest to their signs; "neighbours" goes on from
+    there by a loss on neighbours.  The decoder of a mirrored
     autoencoder is fitted by least squares to the encoder's pre-activations, the output layer to the targets.
-    Cost: N D^2 flops a layer and an eigen-decomposition.
+    Cost: N D^2 flops a layer and an eigen-decomposition; of "neighbours" that of `neighbour_bits`.
     """
     of, chain, data = method.plan.resolved, method.plan.chain, method.parts.data
     keys = of.start
@@ -175,6 +178,10 @@ def pca(method: Method) -> Array:
             if activation is not None and "bits" in activation.capabilities:
                 R = _rotation(found, keys, w)
                 W[:], found = R.T @ W, found @ R
+                if keys.method == "neighbours":
+                    drawn = stream(keys.seed, "neighbours").permutation(len(A))[:SEARCHED]
+                    W[:] = neighbour_bits(A[drawn], W, keys.neighbours / of_all)
+                    found = A @ W[:, :-1].T + W[:, -1]
             layer_inputs.append(found)
         elif k < K:
             W[:] = _least_squares(A, layer_inputs[K - 1 - k], w)
@@ -201,8 +208,8 @@ def _project(W: Array, A: Array, keys: Start, layer: int, weights: Array | None 
 
 
 def _rotation(V: Array, keys: Start, weights: Array | None) -> Array:
-    """The rotation of method "itq" for the pre-activations V (n, H) of bits, of at most ROWS points; else I."""
-    if keys.method != "itq":
+    """The rotation of "itq" and "neighbours" for pre-activations V (n, H) of bits, of at most ROWS points; else I."""
+    if keys.method not in ("itq", "neighbours"):
         return np.eye(V.shape[1])
     random = stream(keys.seed, "itq")
     rows = random.permutation(len(V))[:ROWS]

@@ -52,7 +52,7 @@ def build_chain(model: Model, n_in: int, n_out: int) -> Chain:
         before += len(maps)
         inner = before - 1 - layer.added - layer.built.behind
         for last in {"none": [], "before": [inner], "after": [before], "both": [inner, before]}[site]:
-            sites += [last - 2 * back for back in reversed(range(layer.built.steps))]
+            sites += [last - layer.built.apart * back for back in reversed(range(layer.built.steps))]
     numbers, reads = (mirrored_blocks(layers), ()) if model.tied else _shared(laid)
     return Chain(tuple(m for maps in layers for m in maps), tuple(sites), tuple(numbers), tuple(reads))
 

@@ -134,7 +134,7 @@ class Chain:
         numbers, found = self.whole.blocks, list[int]()
         for i, m in enumerate(self.maps):
             if m.parameter_shape is not None and _begins_layer(m):
-                same = [j for j in found if numbers[j] == numbers[i] and self.maps[j] == m]
+                same = [j for j in found if numbers[j] == numbers[i] and self.maps[j].own == m.own]
                 found += [] if same else [i]
         return tuple(found)
 
@@ -153,7 +153,7 @@ class Chain:
         """For each hidden layer the number of maps before its site, or before the next layer where it has none."""
         numbers, starts = self.whole.blocks, self._layer_starts
         lasts = [
-            max(j for j in range(len(self.maps)) if numbers[j] == numbers[i] and self.maps[j] == self.maps[i])
+            max(j for j, m in enumerate(self.maps) if numbers[j] == numbers[i] and m.own == self.maps[i].own)
             for i in starts
         ]
         return tuple(next((s for s in self.sites if a < s <= b), b) for a, b in zip(lasts, starts[1:], strict=False))

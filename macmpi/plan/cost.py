@@ -168,6 +168,9 @@ def _summed(own: Sequence[float], width: int, times: int, leaves: int, plan: Pla
 def rounds(work: Rates, plan: Plan) -> list[Round]:
     """The Z-step's round, then those of each phase of the W-step's work list.  Cost: that of assigning the work."""
     item, place, coordinates = plan.dtype.itemsize, plan.placement, plan.n_train * sum(plan.chain.site_sizes)
+    if plan.resolved.running:  # a W-step sums over the points of one minibatch
+        factor, unit = (tuple(s / plan.resolved.minibatches for s in of) for of in (work.factor, work.unit))
+        work = replace(work, factor=factor, unit=unit)
     none, maps = (0.0,) * plan.ranks, [m for s in plan.chain.segments[1:] for m in s.maps]
     found = [Round([work.point * n for n in plan.work.train.row_counts], item * place.moved(coordinates), place)]
     means = isinstance(plan.resolved.z_solver, GaussNewtonZ) and not place.sums_alone  # of its preconditioner

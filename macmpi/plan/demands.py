@@ -53,6 +53,7 @@ LAYER_BY_LAYER = USUAL - {D.SKIPS, D.SHARED, D.SPARSE, D.OTHER_LAYERS}
 ONE_NET = {D.SELECTED, D.SELECTED_UNITS}
 MOVED = USUAL - NO_DERIVATIVES - {D.SELECTED, D.MULTIPLIERS, D.NO_CONSTRAINTS}
 JOINT = USUAL - NO_DERIVATIVES - ONE_NET - {D.NO_CONSTRAINTS, D.RESTRAINED, D.FITTED, D.RING, D.HALVES}
+SUMMED = MOVED - ONE_NET - {D.ACCELERATED, D.TOGETHER, D.CONVOLUTIONS, D.SHARED, D.INNER_BASIS, D.INEXACT, D.FITTED}
 RECORDED = USUAL - NO_DERIVATIVES - ONE_NET - {D.ACCELERATED, D.NO_CONSTRAINTS}
 UNLIKE = USUAL - {D.RIDGE_OF_OBJECTIVE, D.RESTRAINED, D.SHARED}
 REFIT = USUAL - ONE_NET - {D.MULTIPLIERS, D.SETTLING, D.GIVEN_START, D.HALVES}
@@ -89,15 +90,16 @@ TABLE: dict[str, dict[Any, Row]] = {
             "it draws weights, and centres are found from data",
             ("pca", "elastic_embedding"),
         ),
-        "pca": Row(
-            LAYER_BY_LAYER,
-            "it fits dense layers that read one another in turn",
-            ("uniform", "staged"),
-        ),
+        "pca": Row(LAYER_BY_LAYER, "it fits dense layers that read one another in turn", ("uniform", "staged")),
         "itq": Row(
             LAYER_BY_LAYER - {D.NO_BITS},
             "it rotates principal components towards the bits of a layer",
             ("pca", "uniform"),
+        ),
+        "neighbours": Row(
+            LAYER_BY_LAYER - {D.NO_BITS, D.INNER_BASIS, D.WEIGHTED},
+            "it fits a layer of bits to the neighbours of points, each of which counts once",
+            ("itq", "pca", "uniform"),
         ),
         "greedy": Row(
             LAYER_BY_LAYER - {D.NO_SLOPES, D.INNER_BASIS},
@@ -159,6 +161,7 @@ TABLE: dict[str, dict[Any, Row]] = {
             D.RING,
         )
     },
+    "w_step.sums": {"running": Row(SUMMED, "it keeps sums of closed forms, which Z-steps alone change", ("whole",))},
     "w_step.linear_solver": {"same": Row(asks=D.NO_CLOSED_FORM, off=("closed_form",))},
 }
 """Key -> value -> the demands that it handles, and the one that it asks for.

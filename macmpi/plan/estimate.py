@@ -21,6 +21,9 @@ from macmpi.plan.plan import SHARED, Plan
 from macmpi.plan.work_lists import Job
 from macmpi.solvers.descent import PAIRS
 
+FROM_POINTS = ("pca", "itq", "neighbours", "greedy", "staged")
+"""Starts that read points, those at hand where a rank does not hold all."""
+
 BUFFERS = 12.0
 """Methods without coordinates have this many arrays of the weights' size."""
 
@@ -169,6 +172,8 @@ def _of_half_steps(plan: Plan, n: int) -> Iterator[Entry]:
     grams = 8.0 * plan.offsets.grams[-1]
     large = 8.0 * sum(side**2 for k, side in enumerate(plan.offsets.sides) if plan.offsets.large(k))
     yield Entry("Grams", grams, grams, shared=True)
+    if of.running:
+        yield Entry("running sums", 8.0 * of.minibatches * (plan.offsets.weights[-1] + plan.offsets.grams[-1]))
     yield Entry("factors of Grams", grams + 32.0 * max(s.n_in + 2 for s in chain.segments) ** 2)
     yield Entry("factors of large Grams", shares * 2.0 * large, shared=True)
     yield Entry("sums of Grams", (1.0 + shares) * sums_bytes(plan), shared=True)
@@ -231,7 +236,7 @@ def _at_hand(plan: Plan) -> float:
     chain, fitted = plan.chain, plan.work.at_hand
     read = [s.n_in + s.n_out for k, s in enumerate(chain.segments) if fitted(k) or s.leading or s.trailing]
     targets = 0 if plan.resolved.autoencoder else chain.n_out
-    start = [chain.n_in + targets] if plan.resolved.start.method in ("pca", "itq", "greedy", "staged") else []
+    start = [chain.n_in + targets] if plan.resolved.start.method in FROM_POINTS else []
     return float(min(MOST_AT_HAND, plan.n_train) * sum([*read, *start]))
 
 

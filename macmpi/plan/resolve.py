@@ -163,6 +163,7 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision]) -> Resolv
         shaping=shaping,
         z_solver=choices.z_solver(config, chain),
         minibatches=config.z_step.minibatches,
+        running=config.w_step.sums == "running" and bool(chain.sites),
         regressions=choices.regressions(config, chain, loss, shaping, fitted_by),
         trainers=(trainers := choices.trainers(config.model, chain)),
         refined=frozenset(b for b, trainer in trainers.items() if hasattr(trainer, "by_sums")),

@@ -314,7 +314,8 @@ class Resolved:
     before: points of the pieces of a stream that come before these.
     finishing: full MAC ends with steps of all points, as these values have them; None: it does not.
     columns: of the data, of a net that is trained on coordinates of fewer points (data/wide.py), which its chain reads;
-    0: it reads the columns.  minibatches: an iteration of full MAC has this number of Z-steps, each of its own points.
+    0: it reads the columns.  minibatches: an iteration of full MAC has this number of Z-steps, each of its own points;
+    running: the W-step behind each is on sums over points that are kept of the others.
     config: this one, without the half steps' keys where there are none; another net is resolved from it.
     Two are equal whose runs are, however their configs say it.
     """
@@ -353,6 +354,7 @@ class Resolved:
     finishing: Resolved | None = None
     columns: int = 0
     minibatches: int = 1
+    running: bool = False
 
     @property
     def whole_steps(self) -> bool:

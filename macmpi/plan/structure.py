@@ -140,6 +140,12 @@ def check_choices(of: Resolved) -> None:
             raise UsageError(
                 f'w_step.solver = "{regression.name}" cannot train under "{activation}" (segment {k + 1}); use auto'
             )
+    lacking = [k for k, own in of.regressions.items() if of.running and not own.solver.exact]
+    if lacking and min(lacking) == len(of.chain.sites):
+        raise UsageError(
+            'w_step.sums = "running" keeps the sums of regressions in closed form, and the output layer has another '
+            '(penalty, loss or activation); use w_step.sums = "whole", or model.loss = "squared" and no others'
+        )
     if of.ring and not any(map(of.travels, of.regressions)):
         raise UsageError(
             'w_step.schedule = "ring": every layer is linear and fitted in closed form, so that nothing travels; use '

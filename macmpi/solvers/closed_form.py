@@ -41,13 +41,16 @@ class Factor(NamedTuple):
 class NormalEquations(System):
     """The normal equations of a layer's units, which share its Gram; the ridge leaves the biases alone.
 
-    A ridge does not make them regular (`Factor`) where the inputs are in single precision.
+    Inputs in single precision are summed up in double: what hidden units that are nearly alike tell apart is less than
+    the rounding of a Gram in single, and all that an output layer without a ridge gains.
     """
+
+    double: ClassVar[bool] = True
 
     def factor(self, gram: LayerGram, shared_matrix: SharedMatrix = ALONE) -> Factor:
         G = gram.G
-        regular = gram.dtype == np.float64 and gram.ridge > REGULAR * float(np.trace(G)) / len(G)
-        added = np.full(len(G), 0.0 if regular else jitter(G, NORMAL, gram.dtype))
+        regular = gram.ridge > REGULAR * float(np.trace(G)) / len(G)
+        added = np.full(len(G), 0.0 if regular else jitter(G, NORMAL))
         added[: len(G) - gram.bias] += gram.ridge
         return Factor(regular_factor(G, added, shared_matrix), regular, added)
 
@@ -81,13 +84,13 @@ class ClosedForm(WSolver):
         return 2.4 * n_in * (units + PASS) + 2.0 * n_in**2 / points * (units + SOLVING)
 
     def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
-        ridge, W = problem.ridge, np.asarray(problem.start, dtype=np.float64)
+        whole, W = problem.ridge or problem.kept, np.asarray(problem.start, dtype=np.float64)
         cut = tiles.solved_tiles(len(W))
 
         def product(rows: slice) -> tuple[Array, ...]:
-            """T^T [A, 1], without a ridge R^T [A, 1]."""
-            A, T = problem.inputs[rows], problem.targets[rows]
-            return (adjoint(problem.weigh(T if ridge else T - apply(A, W), rows), A, problem.bias),)
+            """T^T [A, 1], without a ridge R^T [A, 1] if it is not kept."""
+            A, T = (part[rows].astype(np.float64, copy=False) for part in (problem.inputs, problem.targets))
+            return (adjoint(problem.weigh(T if whole else T - apply(A, W), rows), A, problem.bias),)
 
         (crossed,) = over_points(product)
 
@@ -102,14 +105,14 @@ class ClosedForm(WSolver):
     def _moved(self, problem: UnitProblem, G: Array, factor: Factor, W: Array, crossed: Array) -> Array:
         """Units of the same Gram with new weights, or with their weights corrected where that lowers their objective.
 
-        crossed: T^T [A, 1], without a ridge R^T [A, 1].
+        crossed: T^T [A, 1], without a ridge R^T [A, 1] if it is not kept.
         """
         if factor.regular:
             best = solved_rows(factor.lower, crossed)
             return best if self.relaxation == 1.0 else W + self.relaxation * (best - W)
         ridge, n_in = problem.ridge, W.shape[1] - problem.bias
         V = W[:, :n_in]
-        gradient = crossed - _symmetric(W, G) if ridge > 0.0 else crossed
+        gradient = crossed - _symmetric(W, G) if ridge > 0.0 or problem.kept else crossed
         full = gradient.copy()
         full[:, :n_in] -= ridge * V
         step = self.relaxation * solved_rows(factor.lower, full)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -48,10 +48,11 @@ class LayerGram:
 class System:
     """The units of a layer share G = [A, 1]^T [A, 1] of its inputs A (N, D), or A^T A without biases.
 
-    single: G and directions read the inputs in single precision: UnitProblem.rounded.
+    single: G and directions read the inputs in single precision: UnitProblem.rounded; double: G reads them in double.
     """
 
     single: bool = False
+    double: ClassVar[bool] = False
 
     def sum(
         self,
@@ -68,6 +69,7 @@ class System:
 
         def part(points: slice) -> tuple[Array, ...]:
             A, own = inputs[points], at(weights, points)
+            A = A.astype(np.float64, copy=False) if self.double else A
             return (gram_of(A, bias, own) if rows is None else gram_rows(A, rows, bias, own),)
 
         (G,) = over_points(part)

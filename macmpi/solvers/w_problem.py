@@ -187,13 +187,14 @@ class UnitProblem(WProblem):
     answer for some units is those rows of the answer.  `activation` is the name of an activation.  rounded: the inputs
     as directions may read them.  Without biases W is V, (w, D).  restraint: what else is asked of V; only of solvers
     that handle RESTRAINED.  exists: marks the weights that exist, of the shape of W; the others are 0 and stay 0, only
-    of solvers that handle SPARSE.
+    of solvers that handle SPARSE.  kept: sums over points are kept for later weights, and must not depend on these.
     """
 
     activation: str
     rounded: Rows | None = None
     restraint: Restraint = FREE
     exists: Array | None = None
+    kept: bool = False
     by_unit: ClassVar[bool] = True
 
     def parts(self, units: slice = EVERY) -> list[Alike]:

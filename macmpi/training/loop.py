@@ -254,7 +254,11 @@ class Training:
         of = self.plan.resolved
         if of.selection.criterion != "none":
             sizes = "-".join(map(str, self.plan.chain.layer_sizes))
-            self._say(f"the net that was selected: {sizes}, {self.plan.chain.existing:,} weights")
+            compared = any(record["phase"] == "selection" for record in self.curve.records)
+            never = f"; the run ended before iteration {of.selection.every} (selection.every): nothing was compared"
+            self._say(
+                f"the net that was selected: {sizes}, {self.plan.chain.existing:,} weights{'' if compared else never}"
+            )
         self._say("\n".join(closing(state, errors, self.method.text, best, scores, diverged)))
         wanted = 0 if stopped else self.team.from_root(lambda: iterations_of(of, best, history.errors))
         begins = wanted > 0 and self.team.from_root(lambda: self._has_time(state, wanted))

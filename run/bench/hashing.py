@@ -208,6 +208,7 @@ HASHES: dict[str, Callable[[Array, int], Encoder]] = {
     "PCA hashing": pca,
     "spectral hashing": spectral,
     "ITQ": itq,
+    "start by neighbours": binary_autoencoder(2, 'start.method = "neighbours"', "run.max_iterations = 0"),
     "binary autoencoder": binary_autoencoder(2),
     **({"straight-through Adam": straight_through} if find_spec("torch") else {}),
 }

@@ -102,7 +102,7 @@ def timed(plan: Plan, tally: Tally) -> Iterator[None]:
         stack.enter_context(wrap(Products, "__call__", "product", lambda *_: 0))
         stack.enter_context(wrap(Comparing, "_features", "feature", lambda trial, k: k))
         stack.enter_context(wrap(Comparing, "objectives", "unit", lambda trial, job, *_: job.segment))
-        for kind in {type(solver) for own in plan.resolved.regressions for solver in (own.solver, own.plain)}:
+        for kind in {type(one) for own in plan.resolved.regressions.values() for one in (own.solver, own.plain)}:
             stack.enter_context(wrap(kind, "solve", "unit", lambda solver, problem, over_points: problem.key[2]))
         stack.enter_context(wrap(System, "sum", "factor", lambda system, inputs, *_: inputs.shape[1]))
         yield
@@ -136,8 +136,8 @@ def rates(plan: Plan, tally: Tally, z: float, w: float, took: float, again: bool
     tasks = plan.work.regressions(range(len(plan.chain.segments))) if again else plan.work.w_step
     width = [plan.chain.inputs(segment.regressed[0]) for segment in plan.chain.segments]
     made = sum(
-        tally.seconds["feature", k] * (segment.core > 0 or plan.resolved.regressions[k].single)
-        for k, segment in enumerate(plan.chain.segments)
+        tally.seconds["feature", k] * (plan.chain.segments[k].core > 0 or own.single)
+        for k, own in plan.resolved.regressions.items()
     )
     rest = (w - made - sum(map(tally.of, ("w", "factor", "local", "piece")))) / tally.of("unit")
     large = sum(gram.cost for gram in tasks.grams if plan.offsets.large(gram.segment))

@@ -20,12 +20,12 @@ from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import KINDS, Map, Tangent
 from macmpi.nets.layers.activation import FUNCTIONS, Activation, Binary, Quantiser, Softmax
 from macmpi.nets.layers.affine import Affine, Linear, Shift, Transposed
-from macmpi.nets.layers.carrying import Add, Carrying, Copy, Stack
+from macmpi.nets.layers.carrying import Add, Carrying, Copy, Stack, Turn
 from macmpi.nets.layers.convolution import Convolution, GroupedConvolution, TransposedConvolution
 from macmpi.nets.layers.fitted import GaussianBasis, Kernels, Neighbours, Trees
 from macmpi.nets.layers.masked import Masked, as_text
 from macmpi.nets.layers.pooling import AveragePooling, MaxPooling, SumPooling
-from macmpi.nets.layers.recurrent import FirstState
+from macmpi.nets.layers.recurrent import FirstState, Remember
 from macmpi.nets.losses import LOSSES, Loss, Metric, metric, times
 from macmpi.reductions import OverPoints, sum_over
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
@@ -252,6 +252,8 @@ MAPS: dict[str, list[Callable[[np.random.Generator], MapExample]]] = {
     ],
     "transposed": [partial(weighted_example, Transposed, (4, 3)), partial(weighted_example, Transposed, (1, 5))],
     "shift": [partial(weighted_example, Shift, (4,))],
+    "turn": [partial(weightless_example, Turn(5, 2))],
+    "remember": [partial(weightless_example, Remember(3, past, 2)) for past in (0, 6)],
     "first_state": [partial(first_state_example, 3, 4), partial(first_state_example, 1, 1)],
     "low rank": [partial(low_rank_example, 4, 3), partial(low_rank_example, 1, 5)],
 }

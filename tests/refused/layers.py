@@ -6,7 +6,7 @@ from refused.case import FOREST, IMAGES, RECURRENT, STEPS, TIED, Row
 
 COMBINATIONS = [
     "a convolution of images of no known or of another shape, windows of such",
-    "a recurrent layer behind another",
+    "a recurrent layer behind another that gives one state",
     "`steps` that do not divide the columns of the data",
     "`model.tied = true` of a net that is no mirror of dense layers",
     (
@@ -30,8 +30,12 @@ TABLE = {
     ),
     "a recurrent layer behind another": Row(
         {"model.hidden": [5, STEPS]},
-        ("model.hidden.1 is recurrent and reads the data step by step", "make it the first of model.hidden"),
-        ({"model.hidden": [STEPS, 5]},),
+        (
+            "model.hidden.1 is recurrent and reads the data step by step",
+            "make it the first of model.hidden",
+            'states = "all"',
+        ),
+        ({"model.hidden": [STEPS, 5]}, {"model.hidden": [{**STEPS, "states": "all"}, STEPS]}),
         "a recurrent layer behind another",
     ),
     "steps that do not divide the data": Row(

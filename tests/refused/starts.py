@@ -11,7 +11,7 @@ COMBINATIONS = [
     ),
     '`start.method = "uniform"` or `"greedy"` with radial basis functions',
     '`start.method = "greedy"` with codewords or bits',
-    '`start.method = "itq"` without a layer of bits',
+    '`start.method = "itq"` or `"neighbours"` without a layer of bits',
     (
         "a layer of codewords, trees, kernels or radial basis functions, a transposed convolution, or skips, with "
         '`start.method = "staged"`'
@@ -85,6 +85,12 @@ TABLE = {
     "a rotation towards bits that there are not": Row(
         {"start.method": "itq"},
         ('start.method = "itq"', "a net without a layer of bits", "towards the bits of a layer"),
+        ({"start.method": "pca"}, {"start.method": "uniform"}),
+        '`start.method = "itq"`',
+    ),
+    "neighbours for bits that there are not": Row(
+        {"start.method": "neighbours"},
+        ('start.method = "neighbours"', "a net without a layer of bits", "a layer of bits to the neighbours"),
         ({"start.method": "pca"}, {"start.method": "uniform"}),
         '`start.method = "itq"`',
     ),

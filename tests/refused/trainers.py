@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from macmpi.demand import Demand
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
-from refused.case import ANY_OF, BASIS, BITS, CODES, FOREST, IT_FIRST, LABELS, WHOLE, Row
+from refused.case import ANY_OF, BASIS, BITS, CODES, FOREST, IT_FIRST, LABELS, WHOLE, Keys, Row
 
 COMBINATIONS = [
     (
@@ -24,9 +24,33 @@ COMBINATIONS = [
     "a fitter for a layer that shares its segment with another",
     "a fitter with an activation behind its layer",
     "trees behind another layer",
+    '`w_step.sums = "running"` without closed forms, or with convolutions, multipliers, acceleration, selection',
 ]
 
+RUNNING: Keys = {"w_step.sums": "running", "model.sites": "before"}
+
 TABLE = {
+    "running sums of sigmoid units": Row(
+        {**RUNNING, "model.sites": "after"},
+        ("hidden layers that are not fitted in closed form", 'use w_step.sums = "whole", or model.sites = "before"'),
+        ({"w_step.sums": "whole"}, {"model.sites": "before"}),
+        '`w_step.sums = "running"`',
+    ),
+    "running sums of labels": Row(
+        {**RUNNING, "model.loss": "cross_entropy"},
+        ("the output layer", 'use w_step.sums = "whole"', 'model.loss = "squared"'),
+        ({"w_step.sums": "whole"}, {"model.loss": "squared"}),
+        '`w_step.sums = "running"`',
+    ),
+    **{
+        f"running sums and {value}": Row(
+            {**RUNNING, key: value}, (), ({"w_step.sums": "whole"}, {key: usual}), '`w_step.sums = "running"`'
+        )
+        for key, value, usual in (
+            ("penalty.method", "augmented_lagrangian", "quadratic"),
+            ("method.acceleration", "momentum", "none"),
+        )
+    },
     **{
         f"{solver} and two layers between sites": Row(
             {"w_step.solver": solver, "model.sites": ["none", "after"]},

@@ -158,6 +158,9 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     )
     yield WIDE, {"w_step.cg_iterations": 5, "z_step.minibatches": 2}
     yield LONG, {"z_step.minibatches": 3, "parallel.data": "sharded", "method.acceleration": "momentum"}
+    for data, place in ((WIDE, "replicated"), (LONG, "node"), (LONG, "sharded")):
+        running = {"z_step.minibatches": 3, "w_step.sums": "running", "model.sites": "before"}
+        yield data, {**running, "parallel.data": place, "method.acceleration": "none"}
     rounded = {"w_step.cg_precision": "single", "z_step.cg_precision": "single"}
     yield WIDE, rounded
     yield LONG, {**rounded, "w_step.iterations": 2}
@@ -370,8 +373,10 @@ def weighted_outputs(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iter
     yield OUTPUTS_COUNTS, {**counts, "start.method": "greedy"}
     yield OUTPUTS, {"method.name": "lbfgs", "model.sites": "none"}
     yield OUTPUTS, {"model.hidden": [5], "model.activation": "binary", "penalty.mu0": 0.1}
-    recurrent = [Recurrent(4, 3)]
-    yield OUTPUTS, {"model.hidden": recurrent, "model.activation": "tanh"}
+    yield OUTPUTS, {"model.hidden": [Recurrent(4, 3)], "model.activation": "tanh"}
+    for keys in ({}, {"parallel.data": "sharded"}):
+        stacked = [Recurrent(4, 3, states="all"), Recurrent(3, 3)]
+        yield SMALL, {"model.hidden": stacked, "model.activation": "tanh", **keys}
 
 
 def fitted(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
@@ -473,7 +478,10 @@ def sharded(
         yield (WIDE, SMALL)[i % 2], {**own, "method.name": name, "baseline.batch": 9}
     codes = {"model.activation": ["quantise", "tanh"], "model.words": 6}
     yield SMALL, {**own, **codes, "model.centres": "kmeans"}
-    yield WIDE, {**own, "model.hidden": [5], "model.activation": "binary", "penalty.mu0": 0.1, "start.method": "pca"}
+    yield (
+        WIDE,
+        {**own, "model.hidden": [5], "model.activation": "binary", "penalty.mu0": 0.1, "start.method": "neighbours"},
+    )
     yield SMALL, {**own, "model.activation": ["forest", "kernel_ridge"], "model.trees": 3, "model.examples": 9}
     yield SMALL, {**own, "w_step.solver": "sgd", "start.method": "greedy"}
     for method in ("mac", "alternating"):
@@ -555,8 +563,8 @@ def discrete(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tup
     yield CLASSES, {**codes, **deep, "model.activation": ["quantise", "tanh"], "model.loss": "cross_entropy"}
     yield SMALL, {**codes, "model.hidden": [3], **lagrangian, **single}
     bits: dict[str, Any] = {"model.activation": "binary", "penalty.mu0": 0.1}
-    for data, hidden in ((WIDE, [5]), (WIDE, [11]), (SMALL, [12]), (WIDE, [70])):
-        yield data, {**bits, "model.hidden": hidden, "start.method": "pca"}
+    for data, hidden, word in ((WIDE, 5, "pca"), (WIDE, 11, "pca"), (SMALL, 12, "neighbours"), (WIDE, 70, "pca")):
+        yield data, {**bits, "model.hidden": [hidden], "start.method": word}
     for loss, linear in (("squared", "same"), ("cross_entropy", "closed_form")):
         data = CLASSES if loss == "cross_entropy" else SMALL
         keys = {"model.hidden": [6], "model.loss": loss, "w_step.linear_solver": linear}
@@ -685,6 +693,7 @@ def words(choice: Choice) -> list[str]:
     ]
     found += [f"precision={plan.dtype}", f"by={c.method.name}", *(["batch=all"] if plan.resolved.whole_steps else [])]
     found += [f"acceleration={c.method.acceleration}", f"schedule={c.w_step.schedule}", f"data={c.parallel.data}"]
+    found += [f"sums={c.w_step.sums}"] if c.w_step.sums != "whole" else []
     trainers = {kind: name for name, kind in TRAINERS.items()}
     found += [f"centres={trainers[type(t)]}" for t in plan.resolved.trainers.values()]
     found += [f"criterion={c.selection.criterion}"]
@@ -697,11 +706,12 @@ def words(choice: Choice) -> list[str]:
     found += [f"activation={activation}" for _, activation, _ in c.model.layers()]
     found += ["sites=mixed"] if isinstance(c.model.sites, list) else [f"sites={c.model.sites}"]
     found += [f"Z={z[type(plan.resolved.z_solver)]}"] if plan.chain.sites else []
-    inner = [s.inner if isinstance(s, Thresholded) else s for s in (r.solver for r in plan.resolved.regressions)]
+    regressions = plan.resolved.regressions.values()
+    inner = [r.solver.inner if isinstance(r.solver, Thresholded) else r.solver for r in regressions]
     found += [
         f"W={w[type(s)]}:{'units' if apart else 'segment'}"
-        for s, apart in zip(inner, [r.by_unit for r in plan.resolved.regressions], strict=True)
+        for s, apart in zip(inner, [r.by_unit for r in regressions], strict=True)
         if type(s) in w
     ]
-    found += [f"fitter={r.name}" for r in plan.resolved.regressions if r.by_fitter]
+    found += [f"fitter={r.name}" for r in regressions if r.by_fitter]
     return list(dict.fromkeys(found))

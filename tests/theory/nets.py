@@ -286,9 +286,9 @@ def ridge(mac: Mac, state: State) -> float:
     plan, net, found = mac.plan, layers(mac, state), 0.0
     weights = [state.mu] * len(net)
     forms_ = [*(M / mu for M, mu in zip(forms(mac, state), weights, strict=False)), None]
-    for f, mu, M, apart in zip(
-        net, weights, forms_, [r.by_unit for r in plan.resolved.regressions.values()], strict=True
-    ):
+    regressions = map(plan.resolved.regressions.get, range(len(net)))
+    by_unit = [own is not None and own.by_unit for own in regressions]
+    for f, mu, M, apart in zip(net, weights, forms_, by_unit, strict=True):
         value = 0.0 if mu > plan.resolved.shaping.until_mu else plan.resolved.shaping.ridges[0]
         for W in f.weights:
             V = W[:, :-1]

@@ -61,6 +61,25 @@ def test_minibatches_have_their_z_steps_in_turn_and_keep_the_coordinates_of_the_
     assert_allclose(state.Z, other.Z, rtol=0.0, atol=1e-10)
 
 
+@pytest.mark.parametrize("minibatches", [1, 3, 200])
+@pytest.mark.parametrize("keys", [{"ridge": 0.0}, {"ridge": 0.5}, {"ridge": 0.01, "ridge_scale": "objective"}])
+def test_running_sums_over_minibatches_are_the_sums_over_all_points(minibatches: int, keys: dict[str, Any]) -> None:
+    """To rounding, whatever a minibatch has; with a ridge the same bits where it has all points."""
+    z_step: dict[str, Any] = {"minibatches": minibatches}
+    running, whole = (
+        method((7, 5), n=250, sites="before", z_step=z_step, w_step={"sums": sums}, **keys)
+        for sums in ("running", "whole")
+    )
+    state, other = started(running), started(whole)
+    for _ in range(2 * min(minibatches, 4) + 1):
+        for mac, own in ((running, state), (whole, other)):
+            mac.z_step(own)
+            mac.w_step(own)
+        assert_allclose(state.weights, other.weights, rtol=1e-9, atol=1e-9)
+        if minibatches == 1 and keys["ridge"]:
+            assert_array_equal(state.weights, other.weights)
+
+
 RESTRAINTS: dict[str, dict[str, Any]] = {
     "l1": {"l1": 0.3},
     "groups": {"group_lasso": 0.5},

@@ -31,6 +31,12 @@ CASES: dict[str, dict[str, dict[str, Any]]] = {
     },
     "feasible": {"model": NET, "method": {"acceleration": "feasible"}},
     "momentum": {"model": NET, "method": {"acceleration": "momentum"}, "z_step": {"minibatches": 2}},
+    "running sums": {
+        "model": {**NET, "sites": "before"},
+        "method": {"acceleration": "none"},
+        "z_step": {"minibatches": 3},
+        "w_step": {"sums": "running"},
+    },
     "stochastic": {"model": NET, "method": {"name": "stochastic"}, "stochastic": {"batch": 6}},
     "sgd": {"model": NET, "method": {"name": "sgd"}, "baseline": {"batch": 2, "momentum": 0.5}},
     "adam": {"model": NET, "method": {"name": "adam"}, "baseline": {"batch": 2, "momentum": 0.9}},

@@ -23,14 +23,18 @@ from macmpi.state import State, block_views
 from macmpi.typing import Array
 
 STEPS, UNITS, INPUTS = 3, 4, 2
-KINDS = ("recurrent", "tied")
+KINDS = ("recurrent", "tied", "stacked")
 
 
 def net(kind: str, activation: str, sites: str, seed: int = 0, **keys: Any) -> Mac:
-    """A recurrent layer of 3 steps of 2 inputs and a dense layer, or a tied autoencoder 6-4-2-4-6."""
+    """A recurrent layer of 3 steps of 2 inputs and a dense layer, or a tied autoencoder 6-4-2-4-6, or a recurrent
+    layer that gives all states behind another of 3 units."""
     if kind == "recurrent":
         data = points(seed, 37, STEPS * INPUTS, 2)
         return method([Recurrent(UNITS, STEPS), 3], activation, sites=sites, data=data, **keys)  # type: ignore[list-item]
+    if kind == "stacked":
+        data, layers = points(seed, 37, STEPS * INPUTS, 2), [Recurrent(UNITS, STEPS, states="all"), Recurrent(3, STEPS)]
+        return method(layers, activation, sites=sites, data=data, **keys)  # type: ignore[arg-type]
     data = points(seed, 37, 6, 6)
     return method([4, 2, 4], activation, sites=sites, data=data, tied=True, **keys)
 
@@ -39,6 +43,8 @@ def e_q(mac: Mac, state: State, sites: str, activation: str) -> float:
     """Eq. (3), a sum over points, from its words alone."""
     s, after, X, Y = ACTIVATIONS[activation], sites == "after", mac.data.X, mac.data.Y
     weights = block_views(state.weights, mac.plan.chain.block_shapes)
+    if weights[1].shape[1] == 3 + UNITS + 1:
+        return stacked_e_q(mac, state, weights, s, after)
     layers = recurrent(weights, X) if len(weights) == 3 else tied(weights)
     ends = np.cumsum([W.shape[0] if forwards else W.shape[1] for W, _, forwards, _ in layers[:-1]])
     Z = np.split(state.Z, ends[:-1], axis=1)
@@ -54,6 +60,45 @@ def e_q(mac: Mac, state: State, sites: str, activation: str) -> float:
         total += 0.5 * state.mu * float(np.sum((Z[k] - (s(f) if after else f)) ** 2))
         before = Z[k]
     raise AssertionError
+
+
+def stacked_e_q(mac: Mac, state: State, weights: Sequence[Array], s: Any, after: bool) -> float:
+    """Behind a state are coordinates of those before it, and in the second layer of those that it has not read yet."""
+    (V, U, W), X, n = weights, mac.data.X, len(mac.data.X)
+    sites = np.split(state.Z, np.cumsum(mac.plan.chain.site_sizes)[:-1], axis=1)
+    sides = np.split(X, STEPS, axis=1)
+    squares, before = 0.0, np.zeros((n, UNITS))
+
+    def moved(cell: Array, h: Array, x: Array, rest: list[Array], z: Array) -> Array:
+        """What the next step reads."""
+        nonlocal squares
+        a = np.hstack([h, x]) @ cell[:, :-1].T + cell[:, -1]
+        squares += float(np.sum((z - np.hstack([s(a) if after else a, *rest])) ** 2))
+        return z if after else np.hstack([s(z[:, : len(cell)]), z[:, len(cell) :]])
+
+    for t, side in enumerate(sides):
+        h, past = before[:, :UNITS], before[:, UNITS:]
+        before = moved(V, h, side, [past, h] if t else [], sites[t])
+    before = np.hstack([np.zeros((n, 3)), before[:, UNITS:], before[:, :UNITS]])
+    for z in sites[STEPS:]:
+        before = moved(U, before[:, :3], before[:, 3 : 3 + UNITS], [before[:, 3 + UNITS :]], z)
+    loss = float(np.sum((mac.data.Y - before @ W[:, :-1].T - W[:, -1]) ** 2))
+    return 0.5 * loss + 0.5 * state.mu * squares
+
+
+def test_stacked_layers_compute_states_of_states() -> None:
+    """The net, and a layer that reads all states, the last one first."""
+    mac = net("stacked", "tanh", "after")
+    weights = block_views(started(mac).weights, mac.plan.chain.block_shapes)
+    V, U, W = ((A[:, :-1].T, A[:, -1]) for A in weights)
+    h, g, states = np.zeros((37, UNITS)), np.zeros((37, 3)), []
+    for x in np.split(mac.data.X, STEPS, axis=1):
+        h = np.tanh(np.hstack([h, x]) @ V[0] + V[1])
+        g = np.tanh(np.hstack([g, h]) @ U[0] + U[1])
+        states.append(h)
+    assert_allclose(mac.plan.chain.forward(weights, mac.data.X), g @ W[0] + W[1], rtol=1e-12)
+    all_states = mac.plan.chain.part(0, mac.plan.chain.sites[STEPS - 1]).forward(weights, mac.data.X)
+    assert_allclose(all_states, np.hstack([states[-1], *states[:-1]]), rtol=1e-12)
 
 
 Layers = list[tuple[Array, Array, bool, Array | None]]

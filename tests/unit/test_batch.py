@@ -524,7 +524,7 @@ def test_a_rank_that_the_signal_ends_before_python_has_begun_has_stopped(script:
     assert script == "lsf" or AGAIN[script] in ran.calls
 
 
-@pytest.mark.parametrize("sent", [*STOPPING, *ENDING])
+@pytest.mark.parametrize("sent", [*STOPPING, "TERM", "HUP"])
 def test_a_rank_that_a_signal_meets_before_it_starts_python_starts_none(sent: str, tmp_path: Path) -> None:
     """It would wait for ever for ranks that the same signal has ended."""
     early = tmp_path / "early"

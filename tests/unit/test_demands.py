@@ -180,7 +180,7 @@ def test_every_demand_is_asked_for_here() -> None:
 AS_IT_IS: dict[str, Keys] = {
     "plain": {},
     "file": {"start.method": "file", "start.coordinates": "z.h5", "model.sites": ["after", "none"]},
-    **{word: {"start.method": word} for word in ("uniform", "pca", "itq", "greedy", "staged")},
+    **{word: {"start.method": word} for word in ("uniform", "pca", "itq", "neighbours", "greedy", "staged")},
     "embedding": {"start.method": "elastic_embedding", "model.sites": ["after", "none"]},
 }
 """Keys that the steps behind full MAC do not read."""

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from macmpi.methods import neighbours as by_neighbours
 from macmpi.methods.embedding import affinities, elastic_embedding, elastic_energy, principal_codes
+from macmpi.methods.neighbours import HELD_OUT, SHARP, neighbour_bits, neighbour_loss, neighbours, precision, signs
 from macmpi.typing import Array
 
 
@@ -53,6 +55,71 @@ def test_coordinates_that_the_points_lack_are_drawn(columns: int, random: np.ran
     assert (elastic_embedding(np.ones((9, 2)), 2, 1.0, 10.0, 50, 0).std(axis=0) > 0.1).all()
     Y = random.normal(size=(50, 3))
     assert_array_equal(elastic_embedding(Y, 2, 1.0, 10.0, 9, 0), elastic_embedding(Y, 2, 1.0, 10.0, 9, 1))
+
+
+# --- bits by neighbours -----------------------------------------------------------------------------------------------
+
+
+def test_neighbours_are_the_nearest_and_no_point_is_its_own(random: np.random.Generator) -> None:
+    A = random.normal(size=(250, 3))
+    D = distances(A)
+    assert_array_equal(np.sort(neighbours(A, A[:203], 4)), np.sort(np.argsort(D, axis=1)[:203, :4]))
+    np.fill_diagonal(D, np.inf)
+    assert_array_equal(np.sort(neighbours(A, A[:203], 4, skip=True)), np.sort(np.argsort(D, axis=1)[:203, :4]))
+
+
+@pytest.mark.parametrize("bits", [1, 5])
+def test_the_loss_on_neighbours_is_its_formula_and_its_gradient_the_difference(
+    bits: int, random: np.random.Generator
+) -> None:
+    F, U = random.normal(size=(40, 3)), random.normal(size=(3, bits))
+    near, seen, weight, T = neighbours(F, F[:15], 2, skip=True), 25, 2.5, 0.8
+
+    def loss(U: Array) -> float:
+        S = np.tanh(SHARP * F @ U)
+        e = np.exp(S[:15] @ S.T / 2.0 / T)
+        far = [weight * sum(e[a, m] for m in set(range(seen)) - {a, *near[a]}) for a in range(15)]
+        return -float(np.mean([np.log(e[a, near[a]] / (far[a] + e[a, near[a]].sum())) for a in range(15)]))
+
+    value, slope = neighbour_loss(F, U, near, seen, weight, T)
+    assert_allclose(value, loss(U), rtol=1e-5)
+    step = 1e-6 * random.normal(size=U.shape)
+    assert_allclose(np.vdot(slope, step), (loss(U + step) - loss(U - step)) / 2.0, rtol=1e-3, atol=1e-11)
+
+
+def test_precision_is_the_mean_over_orders_of_points_equally_far(random: np.random.Generator) -> None:
+    codes, asked = (np.where(random.random((n, 3)) < 0.5, -1.0, 1.0) for n in (20, 60))
+    true = np.array([random.permutation(20)[:4] for _ in asked])
+    found = []
+    for _ in range(300):
+        order = random.permutation(20)
+        far = (codes[order] != asked[:, None]).sum(axis=2)
+        first = order[np.argsort(far, axis=1, kind="stable")[:, :4]]
+        found.append(np.mean([np.isin(row, own).mean() for row, own in zip(first, true, strict=True)]))
+    assert_allclose(precision(codes, asked, true), np.mean(found), atol=0.01)
+
+
+@pytest.mark.parametrize(("kind", "better"), [("clusters", True), ("wide", True), ("alike", False), ("few", False)])
+def test_bits_by_neighbours_find_more_of_points_held_out_or_stay(
+    kind: str, better: bool, random: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The start stays too where no fit finds more than it."""
+    n, D, H = {"few": (9, 3, 2), "wide": (200, 4, 9)}.get(kind, (300, 8, 4))
+    A = 3.0 * random.standard_normal((9, D))[random.integers(0, 9, n)] * np.linspace(3.0, 1.0, D)
+    A += random.standard_normal((n, D))
+    A *= kind != "alike"
+    W, held = random.standard_normal((H, D + 1)), min(HELD_OUT, n // 10)
+    found = neighbour_bits(A, W, 0.1)
+    if not better:
+        assert_array_equal(found, W)
+        return
+    true = neighbours(A[held:], A[:held], round(0.1 * (n - held)))
+    before, after = (precision(signs(A[held:], V), signs(A[:held], V), true) for V in (W, found))
+    assert after > 1.1 * before
+    far = np.r_[np.full(D, 2.0**80), 1.0]  # beyond what squares in single precision hold
+    assert_allclose(neighbour_bits(A * far[0], W / far, 0.1) * far, found, rtol=1e-6)
+    monkeypatch.setattr(by_neighbours, "fitted", lambda F, U, *_: random.standard_normal(U.shape))
+    assert_array_equal(neighbour_bits(A, found, 0.1), found)
 
 
 # --- principal codes --------------------------------------------------------------------------------------------------

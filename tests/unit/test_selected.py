@@ -5,12 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import macmpi
 from macmpi.results.model_file import load
 from macmpi.show import card_lines, layers
 
 X = np.tanh(np.random.default_rng(0).normal(size=(60, 5)))
+
+
+@pytest.mark.parametrize("every", [2, 3])
+def test_a_run_that_ends_before_it_selects_says_so(every: int, capsys: pytest.CaptureFixture[str]) -> None:
+    keys = {"selection.criterion": "bic", "selection.epsilon2": 0.1, "selection.sizes": [[2]], "run.max_iterations": 2}
+    macmpi.fit(X, hidden=[3], config=keys | {"method.name": "mac", "selection.every": every}, verbose=True)
+    assert ("before iteration 3 (selection.every): nothing was compared" in capsys.readouterr().out) == (every == 3)
 
 
 def test_widths_and_ridges_are_told(tmp_path: Path) -> None:

@@ -161,6 +161,24 @@ def test_the_rotation_is_that_of_scores_nearest_to_their_signs() -> None:
     assert np.abs(copies - R).max() > 0.01
 
 
+def test_bits_by_neighbours_agree_among_near_points() -> None:
+    """More than those of "itq", for points that the start has not seen; units have one deviation, that of "itq"."""
+    random = np.random.default_rng(3)
+    centres = random.standard_normal((30, 9)) * np.arange(9.0, 0.0, -1.0)
+    X, asked = (centres[random.integers(0, 30, n)] + 2.0 * random.standard_normal((n, 9)) for n in (600, 200))
+    true = np.argsort(np.square(asked[:, None] - X).sum(axis=2), axis=1)[:, :20]
+    precision, deviations = {}, {}
+    for word in ("itq", "neighbours"):
+        state, mac = begun(BITS, dataset(X, asked), method=word, neighbours=20)
+        weights = mac.parts.weights(state)
+        codes, theirs = (mac.plan.chain.coordinates(weights, A)[-1] for A in (X, asked))
+        found = np.argsort((codes != theirs[:, None]).sum(axis=2), axis=1, kind="stable")[:, :20]
+        precision[word] = np.mean([np.isin(a, b) for a, b in zip(found, true, strict=True)])
+        deviations[word] = (X @ weights[0][:, :-1].T + weights[0][:, -1]).std(axis=0)
+    assert precision["neighbours"] > 1.05 * precision["itq"]
+    assert_allclose(deviations["neighbours"], np.sqrt(np.mean(np.square(deviations["itq"]))), rtol=0.1)
+
+
 def test_codes_of_a_net_of_radial_basis_functions_are_rotated_too() -> None:
     net = Model([30, 6], ["rbf", "binary"], sites=["none", "after"], centres="subset")
     bits = [begun(net, CLOUD, method=word)[0].Z for word in ("pca", "itq")]

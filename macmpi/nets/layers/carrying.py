@@ -166,6 +166,32 @@ class Copy(Rearranging):
 
 
 @dataclass(frozen=True)
+class Turn(Rearranging):
+    """[m, a] of [a, m]: the first `first` of `size` columns behind the others."""
+
+    size: int
+    first: int
+    kind: ClassVar[str] = "turn"
+
+    @property
+    def n_in(self) -> int:
+        return self.size
+
+    @property
+    def n_out(self) -> int:
+        return self.size
+
+    def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
+        return np.roll(A, -self.first, axis=1)
+
+    def export(self, g: Graph, A: str, W: Any) -> str:
+        return g.node("Concat", g.columns(A, self.first, self.size), g.columns(A, 0, self.first), axis=1)
+
+    def back(self, dB: Array) -> Array:
+        return np.roll(dB, self.first, axis=1)
+
+
+@dataclass(frozen=True)
 class Add(Rearranging):
     """a + c of [a, c], both of `size` columns."""
 

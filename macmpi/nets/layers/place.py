@@ -98,6 +98,7 @@ class Built:
     pooled: maps that pool its images; the next layer begins with them.
     behind: the number of maps behind its activation.
     steps: the number of times that it is applied, each with a site of its own.
+    apart: the number of maps from one of these sites to the next.
     blocks: the parameter block of each map, counted from 0, where maps share some; else ().
     reads: the columns of the data that each map reads, or None; () where none does.
     """
@@ -106,5 +107,6 @@ class Built:
     pooled: list[Map] = field(default_factory=list)
     behind: int = 0
     steps: int = 1
+    apart: int = 2
     blocks: tuple[int | None, ...] = ()
     reads: tuple[Columns | None, ...] = ()

@@ -1,0 +1,155 @@
+"""Bits by neighbours: hash functions h(x) = [V x + c > 0] under which near points differ in few bits, others in many.
+
+N(a) are the k points nearest to an anchor a.  By stochastic neighbour embedding of the codes (Hinton and Roweis, 2002)
+
+    L(V, c) = - mean_a mean_{p in N(a)} log( e_ap / (sum_{m in N(a)} e_am + weight sum_{b seen, not in N(a)} e_ab) )
+    e_am = exp(-d_am / T),    d_am = (H - s_a . s_m) / 2,    s = tanh(SHARP u),    u = (V x + c) / its root mean square
+
+d is the Hamming distance of two codes, but for bits near the threshold, whose s lies between -1 and 1.  Which T is best
+depends on the points and their number.  So T falls from H / 8 by factors of sqrt(2), each fit begins at the best codes
+so far, and points that are held out decide which these are: of the k points nearest to one, how many are among the k
+nearest by code.  After the best T comes one that is worse, and the last; where no T finds more, the start stays.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from macmpi.methods.embedding import principal_directions
+from macmpi.nets.design import apply, squared_distances
+from macmpi.typing import Array
+
+SEARCHED, HELD_OUT, ANCHORS = 50_000, 1000, 2000
+"""Points at most: in all, those that choose T (of these a tenth at most), and those whose neighbours are pulled."""
+
+PAIRS = 2**24
+"""Anchors times the points that each sees, at most."""
+
+SHARP = 3.0
+"""The slope of s at 0."""
+
+STEPS, ITERATIONS = 8, 20
+"""Values of T, and iterations of L-BFGS for each, at most.  exp(H / (2 T)) stays within single precision."""
+
+AT_A_TIME = 50
+"""Points whose distances to all others are held at a time; ten times as many anchors."""
+
+
+def neighbour_bits(A: Array, W: Array, share: float) -> Array:
+    """W = [V, c] (H, D + 1) found from the W given; that itself if none finds more neighbours of points held out.
+
+    A: (n, D), in random order.  share: of the points, those that are a point's neighbours.  V lies in the span of the
+    2 H leading principal directions; its units have one root mean square, that of all units of the W given.
+    Cost: 2 n D flops for each anchor and held-out point; for each iteration 6 H flops and an exponential a pair.
+    """
+    held = min(HELD_OUT, len(A) // 10)
+    if not held:
+        return W
+    asked, B, mean = A[:held], A[held:], A.mean(axis=0)
+    k, M = min(max(1, round(share * len(B))), len(B) - 1), min(ANCHORS, len(B))
+    variances, directions = principal_directions(np.cov(A, rowvar=False, bias=True).reshape(A.shape[1], -1), 2 * len(W))
+    unit = np.sqrt(max(variances.mean(), 0.0)) or 1.0
+    C = ((A - mean) / unit).astype(np.float32)
+    true, near = neighbours(C[held:], C[:held], k), neighbours(C[held:], C[held : held + M], k, skip=True)
+    seen = min(len(B), PAIRS // M)
+    rows, places = np.unique(np.concatenate([np.arange(seen), near.ravel()]), return_inverse=True)
+    near, weight = places[seen:].reshape(near.shape), (len(B) - k) / seen
+    F = np.hstack([C[held + rows] @ directions.T, np.ones((len(rows), 1))]).astype(np.float32)
+    U = np.linalg.lstsq(F.astype(float), apply(B[rows], W), rcond=None)[0]
+    size = np.sqrt(np.mean(np.square(F @ U)))
+    best, found = precision(signs(B, W), signs(asked, W), true), W
+    for step in range(STEPS):
+        tried = fitted(F, U, near, seen, weight, len(W) / 8.0 * 2.0 ** (-step / 2.0))
+        V = tried[:-1].T @ directions / unit
+        new = size * np.hstack([V, (tried[-1] - V @ mean)[:, None]])
+        now = precision(signs(B, new), signs(asked, new), true)
+        if now > best:
+            best, found, U = now, new, tried
+        elif found is not W:
+            break
+    return found
+
+
+def fitted(F: Array, U: Array, near: Array, seen: int, weight: float, T: float) -> Array:
+    """U (d, H) of the least L that L-BFGS finds from the U given; each unit of F U has the root mean square 1."""
+    from scipy.optimize import minimize
+
+    G = (F.T @ F).astype(float) / len(F)
+
+    def scaled(w: Array) -> tuple[Array, Array]:
+        U = w.reshape(len(G), -1)
+        size = np.sqrt(np.maximum(np.einsum("dh,dh->h", U, G @ U), np.finfo(float).tiny))
+        return U / size, size
+
+    def objective(w: Array) -> tuple[float, Array]:
+        U, size = scaled(w)
+        loss, slope = neighbour_loss(F, U.astype(np.float32), near, seen, weight, T)
+        return loss, ((slope - G @ U * np.einsum("dh,dh->h", U, slope)) / size).ravel()
+
+    found = minimize(objective, scaled(U)[0].ravel(), jac=True, method="L-BFGS-B", options={"maxiter": ITERATIONS})
+    return scaled(np.asarray(found.x))[0]
+
+
+def neighbour_loss(F: Array, U: Array, near: Array, seen: int, weight: float, T: float) -> tuple[float, Array]:
+    """L and dL/dU (d, H) of points F (n, d), of which the first M are the anchors, which see the first `seen` >= M.
+
+    near: (M, k), rows of F; weight: of each point seen.  Memory: 2,000 bytes a point seen.
+    """
+    from scipy.sparse import csr_array
+
+    (M, k), S = near.shape, np.tanh(np.float32(SHARP) * (F @ U))
+    loss, slope = 0.0, np.zeros_like(S)
+    for begin in range(0, M, 10 * AT_A_TIME):
+        anchors = slice(begin, min(begin + 10 * AT_A_TIME, M))
+        s, own = S[anchors] * np.float32(0.5 / T), near[anchors]
+        E = np.exp(s @ S[:seen].T)
+        E *= np.float32(weight)
+        E[np.arange(len(s)), np.arange(begin, anchors.stop)] = 0.0
+        a, which = np.nonzero(own < seen)
+        E[a, own[a, which]] = 0.0
+        alike = np.einsum("ah,akh->ak", s, S[own])
+        e = np.exp(alike)
+        sums = E.sum(axis=1, keepdims=True) + e.sum(axis=1, keepdims=True)
+        loss += float(np.log(sums).sum(dtype=float) - alike.sum(dtype=float) / k)
+        E /= sums
+        q = (e / sums - np.float32(1.0 / k)).ravel()
+        Q = csr_array((q, own.ravel(), np.arange(0, own.size + 1, k)), (len(s), len(S)))
+        slope += Q.T @ s
+        slope[:seen] += E.T @ s
+        slope[anchors] += (E @ S[:seen] + Q @ S) * np.float32(0.5 / T)
+    return loss / M, (F.T @ (slope * (1.0 - S * S))).astype(float) * (SHARP / M)
+
+
+def neighbours(A: Array, asked: Array, k: int, skip: bool = False) -> Array:
+    """The k nearest rows of A (n, D), in no order, to each of the rows asked for: (m, k).
+
+    skip: these are the first ones of A, and none counts as its own neighbour.
+    """
+    found = []
+    for begin in range(0, len(asked), AT_A_TIME):
+        distances = squared_distances(asked[begin : begin + AT_A_TIME], A)
+        if skip:
+            np.fill_diagonal(distances[:, begin:], np.inf)
+        found.append(np.argpartition(distances, k - 1)[:, :k].copy())
+    return np.concatenate(found)
+
+
+def signs(A: Array, W: Array) -> Array:
+    """Codes as signs: 1 where V x + c > 0, else -1, (n, H), float32."""
+    return np.where(apply(A, W) > 0.0, np.float32(1.0), np.float32(-1.0))
+
+
+def precision(codes: Array, asked: Array, true: Array) -> float:
+    """The share of `true` points (m, k) among the k that a search by Hamming distance gives, a mean over queries.
+
+    codes: (n, H), asked: (m, H), signs.  Of points equally far any may be given: the share is the one to be expected.
+    """
+    k, hits = true.shape[1], 0.0
+    for begin in range(0, len(asked), AT_A_TIME):
+        rows = slice(begin, begin + AT_A_TIME)
+        distances = -(asked[rows] @ codes.T)
+        last = np.partition(distances, k - 1)[:, k - 1 : k]
+        chance = (k - (distances < last).sum(axis=1)) / (distances == last).sum(axis=1)
+        own = np.take_along_axis(distances, true[rows], axis=1)
+        hits += float(((own < last).sum(axis=1) + (own == last).sum(axis=1) * chance).sum())
+    return hits / true.size
