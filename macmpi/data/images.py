@@ -109,8 +109,7 @@ def _check(image: Any) -> None:
     mode, tiles = str(image.mode), getattr(image, "tile", [])
     deep = ";16" in str(tiles) or any(codec.startswith("ppm") and args[1] > 255 for codec, _, _, args in tiles)
     if mode not in GREY + COLOUR or deep:
-        held = f"{mode}{', 16 bits' * deep}"
-        raise UsageError(f"it has pixels of mode {held}; 8 bits a channel are read: convert it")
+        raise UsageError(f"it has pixels of mode {mode}{', 16 bits' * deep}; 8 bits a channel are read: convert it")
     if getattr(image, "n_frames", 1) > 1:
         raise UsageError(f"it holds {image.n_frames} pictures, and one a file is read: save them one by one")
     may_be_clear = "transparency" in image.info or mode in ("LA", "PA", "RGBA")
