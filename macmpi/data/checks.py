@@ -123,7 +123,7 @@ def as_rows(array: Array, name: str, rows: int = 2, missing: bool | None = None)
 
 def as_inputs(A: Any, name: str) -> Any:
     """Inputs may be a sparse matrix, whose rows stay sparse; else this is `as_array`.  Raises UsageError."""
-    return SparseRows.of(A) if is_sparse(A) else as_array(A, name)
+    return SparseRows.of(A) if is_sparse(A) and A.ndim == 2 else as_array(A, name)
 
 
 def as_array(A: Any, name: str) -> Array:

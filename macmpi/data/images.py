@@ -13,7 +13,7 @@ from macmpi.data.reading import told
 from macmpi.files import readable
 from macmpi.typing import Array
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm", ".pnm")
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pbm", ".pgm", ".ppm", ".pnm")
 
 GREY, COLOUR = ("1", "L", "LA"), ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr")
 """Pillow's words for what is read, of 8 bits a channel."""
@@ -106,10 +106,10 @@ def _mode(image: Any) -> str:
 
 def _check(image: Any) -> None:
     """Raises UsageError where an image holds what would be lost."""
-    mode, tiles = str(image.mode), str(getattr(image, "tile", ""))
-    if mode not in GREY + COLOUR or ";16" in tiles:
-        held = f"{mode}{', 16 bits' * (';16' in tiles)}"
-        raise UsageError(f"it has pixels of mode {held}; 8 bits a channel are read: convert it")
+    mode, tiles = str(image.mode), getattr(image, "tile", [])
+    deep = ";16" in str(tiles) or any(codec.startswith("ppm") and args[1] > 255 for codec, _, _, args in tiles)
+    if mode not in GREY + COLOUR or deep:
+        raise UsageError(f"it has pixels of mode {mode}{', 16 bits' * deep}; 8 bits a channel are read: convert it")
     if getattr(image, "n_frames", 1) > 1:
         raise UsageError(f"it holds {image.n_frames} pictures, and one a file is read: save them one by one")
     may_be_clear = "transparency" in image.info or mode in ("LA", "PA", "RGBA")

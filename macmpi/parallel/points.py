@@ -31,9 +31,7 @@ class PointPartition:
     """The tiles of points assigned to ranks: each rank owns a contiguous run of whole blocks of them.
 
     `partition_points` decides which.  So one in-place gather exchanges all ranks' rows.
-    tiles: of all points.
-    blocks: runs of tiles.
-    runs: for each rank its run of blocks.
+    tiles: of all points; blocks: runs of tiles; runs: for each rank its run of blocks.
     placement: says of which points a rank holds the rows; they are counted from the first of these.
     Sums over points go up a tree of blocks or of tiles, which are made when they are asked for, not kept.
     """
@@ -142,8 +140,7 @@ def partition_points(
 ) -> PointPartition:
     """Decides which points each rank owns: equally many blocks, as nearly as can be, in the order of the ranks.
 
-    blocks: their number at most, that of `tiles.block_count` unless it is given.
-    tiled: cuts n points into tiles.  Collective: no.
+    blocks: their number at most, else that of `tiles.block_count`; tiled: cuts n points into tiles.  Collective: no.
     """
     of_points = tiled(n)
     cut = tiles.cut(len(of_points), tiles.block_count(n) if blocks is None else blocks)
@@ -166,9 +163,7 @@ class Points:
     train: the partition of the points; summed: that by which `jointly` sums over them; widest: bytes of its widest sum.
     weights (n,): of the points that this rank holds; None where all are 1.
     subset: numbers of the points at hand, kept where this rank does not hold all points, else None.
-    What it has then:
-    count: the number of rows that this rank holds.
-    own: the rows of these that are its own points'.
+    count: the number of rows that this rank holds; own: the rows of these that are its own points'.
     total_weight: the sum of the points' weights, their number where all are 1.
     sample: evenly spaced points, along the running sum of the weights where there are some, as rows that it holds.
     average: a mean over the sample.  Collective.
@@ -231,10 +226,7 @@ class Points:
         return self._sums(self._own_tree)
 
     def minibatch(self, first: int, apart: int) -> Callable[[slice], slice]:
-        """Every `apart`-th of all points, from the first on: of a run of rows those that are among them.
-
-        Collective: no.
-        """
+        """Gives of a run of rows those among every `apart`-th of all points, from the first on.  Collective: no."""
         return partial(every, first=first - self._own.held(self._team.rank).start, apart=apart)
 
     @property
@@ -261,8 +253,7 @@ class Points:
     def given(self, rows: Rows | None, width: int) -> Array:
         """Gives each rank the rows (n, width) of the points that it holds, of those that rank 0 has of all: float64.
 
-        rows: on rank 0, which reads those of one rank at a time where none holds all; None on the others.  Collective:
-            yes.
+        rows: of rank 0, which reads a rank's at a time where none holds all; of the others None.  Collective: yes.
         """
         if self.subset is None:
             out: Array = self._team.array((self.count, width), np.float64)
@@ -286,10 +277,7 @@ class Points:
         return OverSample(self._team, self._own_tree, self.sample, blocks, self._size)
 
     def here(self, rows: Rows) -> Rows:
-        """Computes rows now, block by block, and keeps them; or where rows are not kept gives them as they are, lazy.
-
-        Collective: no.
-        """
+        """Computes rows now, block by block, or where rows are not kept gives them as they are.  Collective: no."""
         if isinstance(rows, np.ndarray) or not self._place.keeps(0, 0):
             return rows
         each, blocks = len(rows) // max(self.count, 1), self._summed.held_blocks(self._team.rank)
@@ -298,8 +286,8 @@ class Points:
     def hold(self, rows: Rows, out: Any = None, most: float = np.inf) -> Rows:
         """Computes lazy rows and keeps them, each rank those of its own points; or gives them as they are, lazy.
 
-        They are kept where those of all points take at most `most` bytes and the placement keeps rows at all.
-        out: as in `rows`.  Collective: yes.
+        They are kept where those of all points take at most `most` bytes and the placement keeps rows at all.  out: as
+        in `rows`.  Collective: yes.
         """
         count = rows.shape[0] * rows.shape[1] * rows.dtype.itemsize
         if isinstance(rows, np.ndarray) or not self._place.keeps(count, most):

@@ -34,6 +34,7 @@ CASES: dict[str, Tables] = {
     "multipliers": {"penalty": {"method": "augmented_lagrangian"}},
     "coordinates on both sides": {"model": {"hidden": [6, 4], "sites": "both"}},
     "one segment": {"model": {"hidden": [6, 4], "sites": "none"}},
+    "segments without weights": {"model": {"hidden": [6, 4], "sites": "both"}},
     "alternating": HALVES | {"method": {"name": "alternating"}},
     **{name: {"method": {"name": name}} for name in config.NESTED},
     "stochastic in single precision": {

@@ -499,11 +499,12 @@ def test_what_cannot_be_trained_is_refused(name: str, tmp_path: Path, monkeypatc
     assert list(tmp_path.iterdir()) == []
 
 
-def test_sparse_targets_are_refused_with_the_remedy() -> None:
+def test_sparse_targets_and_single_rows_are_refused_with_the_remedy() -> None:
     from scipy import sparse
 
-    with pytest.raises(UsageError, match=r"Y.toarray\(\)"):
-        macmpi.fit(X, sparse.csr_array(X))
+    for arrays, name in (((X, sparse.csr_array(X)), "Y"), ((sparse.coo_array(np.ones(3)),), "X")):
+        with pytest.raises(UsageError, match=rf"{name}.toarray\(\)"):
+            macmpi.fit(*arrays)
 
 
 def test_a_fit_that_diverges_says_so() -> None:

@@ -145,6 +145,7 @@ def test_what_would_be_lost_of_a_picture_is_refused(tmp_path: Path) -> None:
     for name, says in (
         ("alpha.png", "transparent"),
         ("deep.png", "16 bits"),
+        ("deep.ppm", "16 bits"),
         ("more.gif", "holds 2 pictures"),
         ("more.tif", "holds 2 pictures"),
     ):
@@ -156,6 +157,8 @@ def test_what_would_be_lost_of_a_picture_is_refused(tmp_path: Path) -> None:
                 Image.fromarray(pixels, mode="RGBA").save(path)
             elif name == "deep.png":
                 png_of_16_bits(path, random.integers(0, 2**16, (3, 4, 3)))
+            elif name == "deep.ppm":
+                path.write_bytes(b"P6 4 3 1023\n" + random.integers(0, 1024, (3, 4, 3)).astype(">u2").tobytes())
             else:
                 one, two = (Image.fromarray(A) for A in (pixels[..., 0], 255 - pixels[..., 0]))
                 one.save(path, save_all=True, append_images=[two])
