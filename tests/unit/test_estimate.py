@@ -32,7 +32,6 @@ CASES: dict[str, Tables] = {
     "mac": {},
     "mac in single precision": {"model": {"hidden": [6, 4], "precision": "float32"}, "penalty": {"mu_max": 1e4}},
     "multipliers": {"penalty": {"method": "augmented_lagrangian"}},
-    "coordinates on both sides": {"model": {"hidden": [6, 4], "sites": "both"}},
     "one segment": {"model": {"hidden": [6, 4], "sites": "none"}},
     "segments without weights": {"model": {"hidden": [6, 4], "sites": "both"}},
     "alternating": HALVES | {"method": {"name": "alternating"}},
@@ -109,7 +108,7 @@ def test_a_method_without_coordinates_is_not_refused_for_them(method: str, monke
 
 
 def test_segments_without_weights_have_no_regression_to_count() -> None:
-    tables = CASES["coordinates on both sides"] | {"parallel": {"data": "sharded"}}
+    tables = CASES["segments without weights"] | {"parallel": {"data": "sharded"}}
     assert least_bytes(plan_of(configured(tables), D, L, N, N_VAL, 2)) > PROGRAM
 
 
