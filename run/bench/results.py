@@ -164,10 +164,10 @@ BENCHMARKS = [
             of_shape("digits", 500.0, "--slices", "10"),
         ],
     ),
-    Benchmark("family", [of_family("usps", 500.0, "--slices", "30"), of_family("large", 3600.0, "--slices", "60")]),
-    Benchmark(
-        "machine", [of_machine("usps", 600.0), of_machine("classification", 1200.0), of_machine("large", 4500.0)]
-    ),
+    Benchmark("family", [of_family("usps", 500.0, "--slices", "30")]),
+    Benchmark("family-large", [of_family("large", 3600.0, "--slices", "60")]),
+    Benchmark("machine", [of_machine("usps", 600.0), of_machine("classification", 1200.0)]),
+    Benchmark("machine-large", [of_machine("large", 4500.0)]),
     Benchmark("startup", [Step("startup", ("run/bench/startup.py", "--json", "{OUTPUT}/rows.json"), rows_of, 150.0)]),
 ]
 

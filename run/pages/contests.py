@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 
@@ -9,15 +10,17 @@ from pages_of_evidence import Found, table, wrapped
 
 FAMILY = (
     "Seconds of one core, from random weights (stochastic MAC's own start is its method's); in brackets how many times "
-    "later than stochastic MAC. Shampoo with corrected eigenvalues is the recipe of Distributed Shampoo, K-FAC and "
-    "SINGD are the packages kfac-jax and singd; 'adaptive' is kfac-jax's example of an autoencoder. Each is tuned over "
-    "3 to 9 settings by successive halving; those on minibatches are judged by averaged weights."
+    "later than stochastic MAC the rival is that comes to a level first. Shampoo with corrected eigenvalues is the "
+    "recipe of Distributed Shampoo, K-FAC and SINGD are the packages kfac-jax and singd; 'adaptive' is kfac-jax's "
+    "example of an autoencoder. Each is tuned over 3 to 9 settings by successive halving; those on minibatches are "
+    "judged by averaged weights."
 )
 MACHINE = (
     "Seconds by the clock, with all cores. A rival has its best way to use them, its best rate and minibatch: in "
-    "brackets the way, the points of a minibatch, and how many times later than stochastic MAC on the most ranks. Its "
-    "error by epochs is measured once, on one core; an epoch is timed in each way, in turns: the second table has "
-    "medians, least and most. Processes average gradients over gloo, and each does the whole of an optimiser's step."
+    "brackets the way, the points of a minibatch, and how many times later than stochastic MAC on the most ranks the "
+    "rival is that comes to a level first. Its error by epochs is measured once, on one core; epochs are timed in each "
+    "way, in turns: the second table has medians, least and most. Processes average gradients over gloo, and each does "
+    "the whole of an optimiser's step."
 )
 
 
@@ -33,22 +36,33 @@ def printed(found: Found) -> dict[str, tuple[list[str], list[list[str]]]]:
     return joined
 
 
+def seconds_in(cell: str) -> float:
+    """The seconds that a cell of a table names; infinite where the level was not reached."""
+    found = re.match(r"([\d.]+) s", cell)
+    return float(found[1]) if found else math.inf
+
+
+def against_soonest(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[tuple[str, str, str, str]]:
+    """Of each level the cells of stochastic MAC and of the rival that comes to it first, and that rival's name."""
+    for level, ours, *cells in rows:
+        best = min(range(len(cells)), key=lambda i: seconds_in(cells[i]))
+        level = level.partition(" (the lowest")[0]
+        yield level, ours, cells[best], head[2 + best] if seconds_in(cells[best]) < math.inf else "none of them"
+
+
 def sooner(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Each level that a rival comes to before stochastic MAC, with the soonest one."""
-    for level, ours, *cells in rows:
-        said = [(re.match(r"([\d.]+) s", cell), name) for cell, name in zip(cells, head[2:], strict=True)]
-        known = [(float(found[1]), name) for found, name in said if found]
-        own = min((float(seconds) for seconds in re.findall(r"([\d.]+) s", ours)), default=None)
-        best = min(known, default=None)
-        if best and (own is None or best[0] < own):
-            yield f"{level}: {best[1]} after {best[0]:g} s ({'never' if own is None else f'{own:g} s'})"
+    for level, ours, cell, rival in against_soonest(head, rows):
+        own = min((float(seconds) for seconds in re.findall(r"([\d.]+) s", ours)), default=math.inf)
+        if (best := seconds_in(cell)) < own:
+            yield f"{level}: {rival} after {best:g} s ({'never' if own == math.inf else f'{own:g} s'})"
 
 
 def shown(found: Found, first: str = "net, error") -> str:
-    """The tables, that of levels first, and a paragraph that says where a rival is sooner."""
+    """The levels with the soonest rival of each, a paragraph that says where one is sooner, and the other tables."""
     tables = printed(found)
     head, rows = tables.pop(first)
     behind = "; ".join(sooner(head, rows))
     said = f"A rival is sooner than stochastic MAC at {behind}." if behind else "No rival is sooner at any of these."
-    others = (table(*other) for other in tables.values())
-    return "\n\n".join([table(head, rows), wrapped(said), *others])
+    levels = table([*head[:2], "soonest rival", "its name"], list(against_soonest(head, rows)))
+    return "\n\n".join([levels, wrapped(said), *(table(*other) for other in tables.values())])
