@@ -19,7 +19,7 @@ MACHINE = (
     "Seconds by the clock, with all cores. A rival has its best way to use them, its best rate and minibatch: in "
     "brackets the way, the points of a minibatch, and how many times later than stochastic MAC on the most ranks the "
     "rival is that comes to a level first. Its error by epochs is measured once, on one core; epochs are timed in each "
-    "way, in turns: the second table has medians, least and most. Processes average gradients over gloo, and each does "
+    "way, in turns (docs/results/machine.json has them). Processes average gradients over gloo, and each does "
     "the whole of an optimiser's step."
 )
 
@@ -59,10 +59,9 @@ def sooner(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def shown(found: Found, first: str = "net, error") -> str:
-    """The levels with the soonest rival of each, a paragraph that says where one is sooner, and the other tables."""
-    tables = printed(found)
-    head, rows = tables.pop(first)
+    """The levels with the soonest rival of each, and a paragraph that says where one is sooner."""
+    head, rows = printed(found)[first]
     behind = "; ".join(sooner(head, rows))
     said = f"A rival is sooner than stochastic MAC at {behind}." if behind else "No rival is sooner at any of these."
     levels = table([*head[:2], "soonest rival", "its name"], list(against_soonest(head, rows)))
-    return "\n\n".join([levels, wrapped(said), *(table(*other) for other in tables.values())])
+    return f"{levels}\n\n{wrapped(said)}"
