@@ -271,9 +271,10 @@ def together(rank: int, job: dict[str, Any], meeting: str, output: str) -> None:
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=job["ranks"])
     made = pace if job.get("paces") else train
     curves = [made(job, candidate, rank, job["ranks"]) for candidate in job["candidates"]]
-    dist.destroy_process_group()
     if rank == 0:
         Path(output).write_text(json.dumps(curves))
+    dist.barrier()
+    os._exit(0)  # threads of gloo that still wait as Python ends are an error now and then
 
 
 def gemm_rate(dtype: torch.dtype, n: int = 700) -> float:
