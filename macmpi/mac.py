@@ -12,13 +12,11 @@ do every regression jointly.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
 from macmpi.half_steps.method import FLAT, SETTLED, STILL, MethodText, TrainingMethod
 from macmpi.half_steps.problems import prepare_z, z_inputs, z_problem
-from macmpi.half_steps.running import Running
 from macmpi.half_steps.w_step import fit, keep_better, located, solve, words
 from macmpi.nets.losses import times
 from macmpi.parallel.shared_work import share_on_node
@@ -100,8 +98,7 @@ class Mac(TrainingMethod[MacState]):
         before = state.weights.copy() if plan.chain.quantised else state.weights
         solve(parts, plan.work.leading_layers, state)
         minibatch = state.position // 2
-        on = partial(Running, minibatch) if plan.resolved.running else None
-        solve(parts, plan.work.w_step, state, tasks_of=on)
+        solve(parts, plan.work.w_step, state, minibatch=minibatch)
         solve(parts, plan.work.trailing_layers, state)
         keep_better(parts, before, state)
         state.position = (minibatch + 1) % plan.resolved.minibatches * 2

@@ -28,7 +28,7 @@ CODE = 8
 """Units of an autoencoder's code, at most half of its inputs."""
 
 AUTO = "auto"
-IN_THE_PAPER, AS_THE_DATA, USUAL = "as in the paper", "as the data have it", "usual with full MAC"
+IN_THE_PAPER, AS_THE_DATA, AS_USUAL = "as in the paper", "as the data have it", "usual with full MAC"
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def decide_net(config: Config, n_in: int, autoencoder: bool = False) -> tuple[Co
 
 def in_short(decisions: Sequence[Decision]) -> str:
     """One line for the head of the table; nothing where nothing was decided but what is usual."""
-    found = [d for d in decisions if d.why not in (IN_THE_PAPER, AS_THE_DATA, USUAL)]
+    found = [d for d in decisions if d.why not in (IN_THE_PAPER, AS_THE_DATA, AS_USUAL)]
     values = [_short(d) for d in found if not d.key.startswith(("penalty.", "method.acceleration"))]
     values += dict.fromkeys(f"penalty {d.why}" for d in found if d.key.startswith("penalty."))
     return f"chosen: {', '.join(values)} (--explain says why)" if values else ""
@@ -216,7 +216,7 @@ def by_loss(config: Config, n_in: int, autoencoder: bool) -> Iterator[tuple[str,
     if kind in BY_COLUMNS:
         mu0, ridge, most = BY_COLUMNS[kind]
         values = {"mu0": mu0, **SLOWLY, "ridge": min(ridge * n_in, most), "ridge_scale": "objective"}
-    why = f"for {kind}" if kind else USUAL
+    why = f"for {kind}" if kind else AS_USUAL
     if penalty.stop == "gradient":
         joint = config.method.acceleration == "joint" or _acceleration(config, autoencoder)[0] == "joint"
         values, why = values | PATH | ({"factor": 10.0} if joint else {}), "for a path of stationary points"

@@ -5,11 +5,13 @@ Its tasks are layers that trainers fit, regressions, and what the units of a lay
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby
 from typing import Any, cast
+
+import numpy as np
 
 from macmpi import many
 from macmpi.half_steps.context import HalfStepContext
@@ -22,7 +24,7 @@ from macmpi.parallel.points import Points
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
 from macmpi.plan.work_lists import Exchange, Factor, Gram, Job, Layer, Task, Tour, WorkList
-from macmpi.reductions import ALONE, LazyRows, OverPoints, SharedMatrix
+from macmpi.reductions import ALONE, LazyRows, OverPoints, Partial, SharedMatrix
 from macmpi.solvers.grams import by_row
 from macmpi.solvers.w_problem import SegmentProblem
 from macmpi.state import MacState, State, block_views
@@ -55,11 +57,12 @@ def solve(
     work: WorkList,
     state: State[MacState],
     plain: bool = False,
-    tasks_of: Callable[..., Solving] | None = None,
+    minibatch: int | None = None,
 ) -> None:
     """Carries out a work list: layers by their trainers, or regressions and the Grams that it makes again.
 
-    plain: nothing is over-relaxed.  tasks_of: makes what does the tasks, in the place of `Solving`.  Collective: yes.
+    plain: nothing is over-relaxed.  minibatch: the coordinates of its points alone have changed since the last W-step.
+    Collective: yes.
     """
     if not work.phases:
         return
@@ -69,7 +72,11 @@ def solve(
     before = state.weights.copy() if by_rows else state.weights
     ridge, first = parts.plan.unit_ridge(0, state.mu), 0 in work.features
     known = first and 0 not in work.fresh and ridge in parts.first_factors
-    tasks = (tasks_of or Solving)(given, plain, {0: parts.first_factors[ridge]} if known else {})
+    factors = {0: parts.first_factors[ridge]} if known else {}
+    if minibatch is None or not parts.plan.resolved.running:
+        tasks = Solving(given, plain, factors)
+    else:
+        tasks = RunningSums(minibatch, given, plain, factors)
     carry_out(work, tasks, parts.points, parts.team, parts.clock)
     if first and 0 in tasks.factors:
         parts.first_factors = {ridge: tasks.factors[0]}
@@ -160,6 +167,50 @@ class Solving:
         """Gives all ranks the Grams, or the weights, that each has made.  Collective: yes."""
         state = self.given.state
         exchanged(state.own.grams if exchange.what == "grams" else state.weights, exchange, self.given.parts.team)
+
+
+class RunningSums(Solving):
+    """Solves regressions in closed form behind the Z-step of one minibatch: its sums over points alone are made again.
+
+    Such a regression reads G = [A, 1]^T [A, 1] and T^T [A, 1] alone.  The State keeps each minibatch's own part of
+    these: where the others' coordinates stay, all parts together are the sums over all points.  At first all parts are
+    made.  Collective: where a method says so.
+    """
+
+    def __init__(self, minibatch: int, given: WInputs, plain: bool, factors: dict[int, Any]) -> None:
+        super().__init__(given, plain, factors)
+        plan, own = given.parts.plan, given.state.own
+        self._weights, self._parts = plan.offsets.weights[-1], plan.resolved.minibatches
+        self._again = range(minibatch, minibatch + 1) if len(own.sums) else range(self._parts)
+        if not len(own.sums):
+            own.sums = np.zeros(self._parts * (self._weights + plan.offsets.grams[-1]))
+        self._sums = own.sums.reshape(self._parts, -1)
+
+    def summed(self, what: str, place: slice, over_points: OverPoints) -> OverPoints:
+        """Sums up what becomes "grams" or "weights": of the present minibatch again, of the others as kept.
+
+        Collective: where `over_points` is.
+        """
+        kept = self._of(what)[:, place]
+
+        def total(partial: Partial) -> tuple[Array, ...]:
+            for i in self._again:
+                some = self.given.parts.points.minibatch(i, self._parts)
+                (found,) = over_points(lambda rows, some=some: partial(some(rows)))  # type: ignore[misc]
+                kept[i] = found.ravel()
+            return (kept.sum(axis=0).reshape(found.shape),)
+
+        return total
+
+    def exchange(self, exchange: Exchange) -> None:
+        """Gives all ranks the Grams, or the weights, that each has made, and the sums behind them.  Collective: yes."""
+        super().exchange(exchange)
+        if exchange.parts:
+            for i in self._again:
+                exchanged(self._of(exchange.what)[i], exchange, self.given.parts.team)
+
+    def _of(self, what: str) -> Array:
+        return self._sums[:, self._weights :] if what == "grams" else self._sums[:, : self._weights]
 
 
 def keep_better(

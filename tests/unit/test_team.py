@@ -60,6 +60,12 @@ def test_the_innermost_launcher_counts(environment: dict[str, str], processes: i
     assert started(environment)[:2] == (processes, this)
 
 
+def test_tasks_that_nothing_connects_are_told_what_does() -> None:
+    assert "flux run -o pmi=simple" in launchers.alone(flux_run(2, 1))
+    assert "SLURM_MPI_TYPE=pmi2" in launchers.alone(srun(2, 1))
+    assert "MPI4PY_LIBMPI" in launchers.alone(hydra(2, 1))
+
+
 @pytest.fixture
 def variables(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """An environment without a launcher's variables, to which a test adds."""
