@@ -6,7 +6,7 @@ from refused.case import CODES, FOREST, IMAGES, RIDGES, SELECTED, UNITS, Row
 
 COMBINATIONS = [
     (
-        "`selection.criterion` without `selection.sizes` for dense layers, in a net without radial basis functions "
+        "`selection.criterion` in a net with neither `selection.sizes` for dense layers nor radial basis functions "
         "that begin a segment and are read by one linear layer"
     ),
     (
@@ -25,7 +25,7 @@ COMBINATIONS = [
     ),
     (
         "`selection.sizes` for a layer that is not dense with an elementwise activation, is sparse, has a skip or is "
-        "read by no dense layer, or, in a net with radial basis functions, for another layer"
+        "read by no dense layer; in a net with radial basis functions for a layer of another kind"
     ),
     "`selection.sizes` without one `epsilon2`, with another method than mac, with multipliers or a metric",
 ]
@@ -40,7 +40,7 @@ TABLE = {
             'or criterion = "none"',
         ),
         ({"selection.criterion": "none", "selection.epsilon2": []}, SELECTED, {"selection.sizes": [[2], [3]]}),
-        "`selection.criterion` without",
+        "`selection.criterion` in a net",
     ),
     "selection of centres that are not nested": Row(
         SELECTED | {"model.centres": ["subset", "kmeans"]},
@@ -70,7 +70,7 @@ TABLE = {
         SELECTED | {"model.output": "sigmoid"},
         ('selection.criterion = "bic"', "read by one linear layer", "segment 2", 'or criterion = "none"'),
         ({"model.output": "linear"}, {"selection.criterion": "none", "selection.epsilon2": []}),
-        "`selection.criterion` without",
+        "`selection.criterion` in a net",
     ),
     "selection where outputs are missing": Row(
         SELECTED | {"loss.missing": True},
