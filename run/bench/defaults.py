@@ -346,8 +346,8 @@ MEASURED = """<details markdown="1">
 </details>"""
 
 HEAD = """Means over {repeats} splits of each set, a quarter of it for the test. Errors are per cent of wrong labels or
-root mean squared errors, of several outputs each in its deviation; CPU seconds are of a whole process on one thread.
-"full MAC" is macmpi with `method.name = "mac"`; `run/bench/data_sets.py` makes the sets."""
+root mean squared errors (several outputs are divided by their deviations); CPU seconds are of a whole process on one
+thread. "full MAC" is macmpi with `method.name = "mac"`; `run/bench/data_sets.py` makes the sets."""
 
 CHOSEN = """Machine: {where}. Commits: {commits}. Written by `{command}`.{rest} Ridges, damping, the schedule of full
 MAC and when to refit were chosen with a view to splits 0 to 2 of some of these sets, minibatches and the patience of

@@ -275,8 +275,8 @@ run = { finish = false, max_iterations = 5 }
 | minibatches of stored coordinates | `z_step.minibatches = 2`, `5` | 8.11, 8.52 | 1.3, 1.8; the default then 1.3 |
 | coordinates on both sides of an activation | `model.sites = "both"` | 13.85 | 1.2; the default then 1.3 |
 
-No other Z-step is worth its time; the W-steps are as good as the default. Coordinates of some units of a layer alone
-are missing.
+No other Z-step is worth its time; the W-steps are as good as the default. One technique is missing: coordinates of
+some units of a layer alone.
 
 | 5 iterations of `run/usps_mac.toml` without acceleration, then postprocessing | E1 | seconds |
 |---|---|---|

@@ -33,8 +33,8 @@ A config whose keys do not go together is refused before anything is created, wi
 says why and names remedies, which macmpi has tried. `macmpi run CONFIG --check` gives the message without a run. Below
 is what does not go together.
 
-Unknown keys and values of a wrong type are not listed: their messages name the key and what is expected. What is
-refused of data is [there](data.md#what-is-refused). Layers and segments are counted from 1, entries of a list, as in
+Unknown keys and values of a wrong type are not listed: their messages name the key and what is expected. For data there
+is [another list](data.md#what-is-refused). Layers and segments are counted from 1, entries of a list, as in
 `model.hidden.0`, from 0. A segment is what lies between two layers with coordinates (`model.sites`). "affine" is a
 dense layer, "quantiser" one of codewords, "trees" a forest or boosted trees.
 """
