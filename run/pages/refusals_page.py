@@ -30,10 +30,9 @@ from macmpi.solvers import W_SOLVERS, Z_SOLVERS  # noqa: E402
 HEAD = """# What is refused
 
 A config whose keys do not go together is refused before anything is created, with exit code 2 and one message that
-says why and names remedies, which macmpi has tried. `macmpi run CONFIG --check` says it without running. Below is what
-does not go together.
+says why and names remedies, which macmpi has tried. `macmpi run CONFIG --check` says it without running.
 
-Unknown keys and values of a wrong type are not listed: their messages name the key and what is expected.
+Unknown keys and values of a wrong type are not listed.
 [Data](data.md#what-is-refused) has what is refused there. Layers and segments are counted from 1, entries of a list, as
 in `model.hidden.0`, from 0. A segment is what lies between two layers with coordinates (`model.sites`). "affine" is a
 dense layer, "quantiser" one of codewords, "trees" a forest or boosted trees.
