@@ -52,6 +52,7 @@ class Demand(Enum):
     GRADIENTS = "gradients of E_Q"
     NO_CONSTRAINTS = "a net without constraints"
     SEVERAL_SITES = "several sites"
+    SOME_UNITS = "coordinates of some units"
     SITE_OF_BITS = "a site of bits"
     SITE_OF_NUMBERS = "a site of numbers"
     SLOPES_LACKING = "layers without derivatives behind coordinates"
@@ -77,7 +78,7 @@ REGRESSIONS: Demands = frozenset(
 )
 CONSTRAINTS: Demands = frozenset(
     {D.METRIC, D.MULTIPLIERS, D.NO_CONSTRAINTS, D.SEVERAL_SITES, D.SITE_OF_BITS, D.SITE_OF_NUMBERS, D.SETTLING}
-    | {D.COUNTED, D.GRADIENTS, D.ACCELERATED, D.TOGETHER}
+    | {D.SOME_UNITS, D.COUNTED, D.GRADIENTS, D.ACCELERATED, D.TOGETHER}
 )
 WAYS: Demands = frozenset({D.SELECTED, D.SELECTED_UNITS, D.GIVEN_START, D.HALVES})
 USUAL = NETS | TARGETS | REGRESSIONS | CONSTRAINTS | WAYS
