@@ -25,7 +25,7 @@ class Demand(Enum):
     CONVOLUTIONS = "convolutions"
     SPARSE = "sparse layers"
     OTHER_LAYERS = "layers that are not dense"
-    NOT_AFFINE = "layers that do not multiply [inputs, 1]"
+    NOT_AFFINE = "layers that are not affine"
     NO_FILTERS = "other than dense layers and convolutions"
     NO_WEIGHT_SLOPES = "layers without derivatives in their weights"
     NO_SLOPES = "layers without derivatives in their inputs"
