@@ -162,7 +162,7 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision]) -> Resolv
         schedule=choices.schedule_of(config, loss),
         shaping=shaping,
         z_solver=choices.z_solver(config, chain),
-        minibatches=config.z_step.minibatches,
+        minibatches=min(config.z_step.minibatches, sizes.n_train) if chain.sites else 1,
         running=config.w_step.sums == "running" and bool(chain.sites),
         regressions=choices.regressions(config, chain, loss, shaping, fitted_by),
         trainers=(trainers := choices.trainers(config.model, chain)),

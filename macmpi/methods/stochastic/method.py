@@ -175,6 +175,8 @@ class Stochastic(TrainingMethod[StochasticState]):
         """
         own, due, ridge = state.own, Due.at(state), self._ridge(state.iteration)
         passed = self._look(rows, due, ridge, state)
+        if not passed.probed:
+            return False  # all of its points weigh 0
         if own.steps and moving.gone_wrong(passed.loss, passed.square, passed.n, own.level):
             moving.take_back(self.moves, state)
             return False
