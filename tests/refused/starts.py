@@ -96,7 +96,7 @@ TABLE = {
     ),
     "a piece of a stream for full MAC": Row(
         {"stochastic.stream": True, "method.name": "mac"},
-        ("stochastic.stream = true", 'this run is by "mac"', "leave stochastic.stream out"),
+        ('by "mac"; use method.name = "stochastic"', "or stochastic.stream = false"),
         ({"stochastic.stream": False}, {"method.name": "stochastic"}),
         "`stochastic.stream` with",
     ),
