@@ -81,7 +81,7 @@ class WSolver:
             of grams.py does this);
         WEIGHTED: it heeds the weights of points: the problem's `point_weights` (which `partial`, `weigh` and `loss_at`
             do);
-        WEIGHTED_OUTPUTS: it reads the targets of a segment through its loss alone;
+        weights of points and outputs: it reads the targets of a segment through its loss alone;
         RING: it may go round a ring of ranks, each of which has some of the points;
     system -- the Gram that the units of a layer share, or None where they share nothing.
     """

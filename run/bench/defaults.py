@@ -470,7 +470,7 @@ def answer(first: str, second: str) -> str:
         said += [f"{words} on {' and on '.join(of)}."] if of else []
     worse = own[1].get(TREES, ["", "", "", "none"])[3]
     if worse != "none":
-        said.append(f"Of these tables it is, beyond noise, worse than boosted trees on {worse.replace(', ', ' and ')}.")
+        said.append(f"Of these tables, beyond noise, it is worse than boosted trees on {worse.replace(', ', ' and ')}.")
     return textwrap.fill(" ".join(said), 118)
 
 
