@@ -244,7 +244,7 @@ def _of_layers(config: Config, chain: Chain) -> Iterator[Asked]:
         (D.SPARSE, "sparse layers", [view.map for view in chain.views.values() if view.sparse]),
         (D.OTHER_LAYERS, "", [m for m in fitted if "linear" not in m.capabilities]),
         (D.NOT_AFFINE, "", [m for m in chain.blocks if m.own.columns and not _is_affine(m.own)]),
-        (D.NO_FILTERS, "", [m for m in chain.blocks[:-1] if not (_is_affine(m) and "units" in m.capabilities)]),
+        (D.NO_FILTERS, "", [m for m in chain.net.blocks[:-1] if not (_is_affine(m) and "units" in m.capabilities)]),
         (D.NO_WEIGHT_SLOPES, "", [m for m in weighted if "weight_jacobian" not in m.capabilities]),
         (D.NO_SLOPES, "", [m for m in chain.maps if "jacobian" not in m.capabilities]),
     ):

@@ -337,7 +337,7 @@ def some_units(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[t
     """Coordinates of some units of the first layer, with every kind of points."""
     for place in ("replicated", "sharded", "node"):
         yield WIDE, {"model.sites": [{"after": 20}, "after", "before"], "parallel.data": place}
-    yield SMALL, {"model.sites": [{"before": 3}, "none"], "method.acceleration": "momentum", **single}
+    yield SMALL, {"model.sites": [{"before": 3}, "none"], "start.method": "staged", **single}
     yield CLASSES, {"model.sites": [{"after": 4}, "after"], **lagrangian, "model.loss": "cross_entropy"}
 
 
