@@ -51,8 +51,8 @@ def build_chain(model: Model, n_in: int, n_out: int) -> Chain:
     for (_, _, site), layer, maps in zip(model.layers(), laid, layers, strict=False):
         before += len(maps)
         inner = before - 1 - layer.added - layer.built.behind
-        for last in {"before": [inner], "after": [before], "both": [inner, before]}.get(site, []):
-            sites += [last - layer.built.apart * back for back in reversed(range(layer.built.steps))]
+        ends = {"before": [inner], "after": [before], "both": [inner, before]}.get(site, [])
+        sites += [last - layer.built.apart * back for back in reversed(range(layer.built.steps)) for last in ends]
     numbers, reads = (mirrored_blocks(layers), ()) if model.tied else _shared(laid)
     chain = Chain(tuple(m for maps in layers for m in maps), tuple(sites), tuple(numbers), tuple(reads))
     return _divided(chain, **model.some_units) if model.some_units else chain
