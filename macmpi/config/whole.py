@@ -179,7 +179,7 @@ def ignored(config: Config) -> list[str]:
     Collective: no.
     """
     method, start, penalty = config.method.name, config.start.method, config.penalty
-    kinds = {kind for _, kind, _ in config.model.layers()}
+    kinds, sites = ({layer[i] for layer in config.model.layers()} for i in (1, 2))
     nested, by_gradient = method in NESTED, config.penalty.stop == "gradient"
     ends = method == "mac" and config.run.finish is not False
     whole = config.stochastic.batch == "all"
@@ -194,8 +194,8 @@ def ignored(config: Config) -> list[str]:
         "baseline": method not in ("sgd", "adam"),
         "baseline.patience": method not in ("sgd", "adam", "cg", "lbfgs"),
         "selection": config.selection.criterion == "none",
-        "penalty.tolerance": by_counting,
-        "penalty.tolerance_decay": by_counting,
+        **dict.fromkeys(("penalty.tolerance", "penalty.tolerance_decay"), by_counting),
+        "penalty.metric": nested or sites == {"none"},
         "penalty.ridge_until_mu": nested or by_gradient,
         "penalty.gradient_tolerance": nested or not by_gradient,
         "model.sites": nested,
@@ -206,7 +206,7 @@ def ignored(config: Config) -> list[str]:
         "model.joining": not config.model.skips,
         "parallel.rows": not config.parallel.by_rows,
         "method.acceleration": method != "mac",
-        "z_step": nested or config.method.acceleration == "joint",
+        "z_step": nested or sites == {"none"} or config.method.acceleration == "joint",
         "run.finish": method != "mac",
         "start.range": start == "staged",
         "start.gradient_step": start in ("staged", "model")

@@ -128,8 +128,8 @@ def check_choices(of: Resolved) -> None:
     """
     if of.stochastic.stream and of.method.name != "stochastic":
         raise UsageError(
-            f'stochastic.stream = true: the pieces of a stream are trained on by method.name = "stochastic", and this '
-            f'run is by "{of.method.name}"; leave stochastic.stream out, or train dense layers with derivatives'
+            "stochastic.stream = true: stochastic MAC trains on pieces of a stream, and this run is by "
+            f'"{of.method.name}"; use method.name = "stochastic", or stochastic.stream = false'
         )
     for k, segment in enumerate(of.chain.segments, start=1):
         if set(segment.regressed) & set(of.shaping.restrained):

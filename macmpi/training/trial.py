@@ -139,7 +139,7 @@ def _move_on(of: Resolved, state: State[Any]) -> None:
     """Changes a state, in place, to what it is later in a run: with larger minibatches, or a larger mu."""
     schedule = of.schedule
     if of.method.name == "stochastic":
-        state.iteration = min(_growing(of), of.run.max_iterations - 1)
+        state.iteration = max(min(_growing(of), of.run.max_iterations - 1), 0)
     elif of.method.name == "mac":
         state.mu = min(schedule.mu0 * schedule.factor**LATER, schedule.mu_max)
 

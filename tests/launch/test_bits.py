@@ -52,6 +52,7 @@ RUNS = {
     "autoencoder": Run("autoencoder", {2: 20}, below=0.7),
     "classifier": Run("classifier", {2: 10}, below=0.7),
     "regression": Run("regression", {3: 12}, below=0.7),
+    "both": Run("regression", {0: 2, 3: 6}, ('model.sites="both"', "z_step.minibatches=2")),
     "wide": Run("wide", {3: 5}, below=0.7),
     "finishing": Run("finishing", {3: 1000}),
     "selection": Run("architecture", {2: 8}),

@@ -150,6 +150,20 @@ def test_no_half_step_raises_e_q_and_the_ridge(
         assert values[-1] < values[0]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_coordinates_on_both_sides_of_activations_are_those_before_and_those_after(kind: str) -> None:
+    """In the order of the net, step by step, and no half step raises E_Q and the ridge."""
+    keys = {"ridge": 0.1, "ridge_scale": "objective"}
+    mac, *others = (net(kind, "tanh", sites, **keys) for sites in ("both", "before", "after"))
+    chain, state = mac.plan.chain, anywhere(mac)
+    assert chain.sites == tuple(sorted(site for other in others for site in other.plan.chain.sites))
+    values = []
+    for half_step in (mac.z_step, mac.w_step) * 3:
+        values.append(mac.evaluate(state).E_Q + ridge(mac, state) / mac.plan.n_train)
+        half_step(state)
+    assert all(after < before for before, after in itertools.pairwise(values))
+
+
 @pytest.mark.parametrize(("kind", "sites"), covering(KINDS, SITES))
 def test_the_w_step_ends_where_e_q_is_flat_in_the_shared_weights(kind: str, sites: str) -> None:
     """Central differences of E_Q + ridge, a weight at a time."""

@@ -75,8 +75,9 @@ def test_a_site_before_the_first_layer_of_radial_basis_functions(data: str, fold
 
 @pytest.mark.parametrize("rows", [3, 4, 7])
 def test_of_a_few_points(rows: int, folder: Path) -> None:
-    """A minibatch is then larger than all of them."""
+    """A minibatch is then larger than all of them; and a run may have no iteration at all."""
     random = np.random.default_rng(1)
     np.savez(folder / "few.npz", X=random.normal(size=(rows, 3)), Y=random.normal(size=rows))
     (folder / "few.toml").write_text('data = "few.npz"\n')
-    assert "iteration" in run_here("few.toml", "--check", cwd=folder, code=0).out
+    for words in ([], ["--iterations", "0"]):
+        assert "iteration" in run_here("few.toml", "--check", *words, cwd=folder, code=0).out

@@ -11,7 +11,7 @@ from covering import each
 from numpy.testing import assert_allclose, assert_array_equal
 from plans import plan_of
 
-from macmpi.config import Config, Loss, Method, Model, Start, Stochastic, WStep
+from macmpi.config import Config, Loss, Method, Model, Start, Stochastic, WStep, ZStep
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.mac import Mac
@@ -209,6 +209,12 @@ TRAINED: dict[str, tuple[dict[str, Any], list[int], list[int]]] = {
     ),
     "none": ({"hidden": [4, 3]}, [], []),
 }
+
+
+@pytest.mark.parametrize(("sites", "given", "found"), [("after", 3, 3), ("both", 100, 37), ("none", 3, 1)])
+def test_each_minibatch_of_coordinates_has_a_point(sites: Any, given: int, found: int) -> None:
+    keys = {"model": Model([4], sites=sites), "z_step": ZStep(minibatches=given), "method": Method("mac")}
+    assert plan_of(Config(**keys), 4, 3, 37, 11, 1).resolved.minibatches == found
 
 
 @pytest.fixture(params=TRAINED)

@@ -125,6 +125,15 @@ def test_every_method_heeds_them(method: str, loss: str) -> None:
         assert abs(found.mean() - (0.8 if heavy else 0.2)) < 0.1
 
 
+@pytest.mark.parametrize("method", ["mac", "stochastic", "adam", "sgd"])
+def test_a_minibatch_may_weigh_nothing(method: str) -> None:
+    """Nine of ten points have the weight 0."""
+    keys = {"method.name": method, "stochastic.batch": 3, "baseline.batch": 3, "z_step.minibatches": 9}
+    w = np.where(np.arange(N) % 10, 0.0, 1.0)
+    model = macmpi.fit(X, X[:, 0], hidden=[4], config={**keys, "run.max_iterations": 9}, weights=w, seed=0)
+    assert model.history[-1]["E1_train"] < 0.25
+
+
 @pytest.mark.parametrize("n", [12, 90, 5000])
 def test_the_sample_is_that_of_copies(n: int) -> None:
     counts = np.random.default_rng(n).integers(0, 5, size=n)

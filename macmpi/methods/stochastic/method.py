@@ -175,6 +175,8 @@ class Stochastic(TrainingMethod[StochasticState]):
         """
         own, due, ridge = state.own, Due.at(state), self._ridge(state.iteration)
         passed = self._look(rows, due, ridge, state)
+        if not passed.probed:
+            return False  # all of its points weigh 0
         if own.steps and moving.gone_wrong(passed.loss, passed.square, passed.n, own.level):
             moving.take_back(self.moves, state)
             return False
@@ -293,6 +295,7 @@ class Stream(Stochastic):
         own.grams[:new] += (grams[:new] - own.grams[:new]) * (before / (before + n))
         own.damping, own.length, own.measured, own.level, steps = arrays[3].tolist()
         own.steps = int(steps)
+        own.level = max(own.level, self.parts.nested(self.layout.blocks(own.average)).error)  # no step's, of new points
 
 
 def kept(weights: Array, own: StochasticState, points: int) -> dict[str, Array]:
