@@ -216,10 +216,7 @@ NUMBERS = TargetRules()
 
 
 def target_rules_of(
-    config: Config,
-    like: tuple[Scaling, Scaling] | None = None,
-    classes: Any = None,
-    columns: Columns | None = None,
+    config: Config, like: tuple[Scaling, Scaling] | None = None, classes: Any = None, columns: Columns | None = None
 ) -> TargetRules:
     """The rules of a config for its data.  like, classes, columns: as in `TargetRules`."""
     model, in_file = config.model, config.parallel.rows == "file"
