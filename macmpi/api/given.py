@@ -214,11 +214,9 @@ def points_of(
     if names == []:  # none: an autoencoder
         Y = names = None
     column = weights if isinstance(weights, str) else data.weights if weights is None else ""
-    for name, some, value, of in (("Y", names, Y, "targets"), ("weights", column, column, "weights")):
+    for own, some, one, of in (("Y", names, Y, "targets"), ("weights", column, column, "weights")):
         if some and not table:
-            raise UsageError(
-                f"{name} = {shown(value)} names a column, and X is no table: give the {of}, or a table as X"
-            )
+            raise UsageError(f"{own} = {shown(one)} names a column, and X is no table: give the {of}, or a table as X")
     if data.weights and column != data.weights:
         raise UsageError(f'data.weights = "{data.weights}" in config, and weights is given, too: give one of them')
     if table and is_series(Y) and Y.name in X.columns and type(Y) is type(X[Y.name]) and Y.equals(X[Y.name]):

@@ -178,6 +178,7 @@ class TargetRules:
     like: the scaling of inputs and of targets of the model that training starts from; None: it starts from none.
     stream: the points are a piece of a stream.
     classes: the labels that there may be, ascending; None: those that occur are all.
+    columns: those of the tables before, of a stream that goes on; None: a table decides its own.
     precision: of the numbers that are kept.
     in_file: rows that each rank reads for itself stay in their file, and are read again whenever they are used.
     output: the activation of the output layer.
@@ -189,6 +190,7 @@ class TargetRules:
     like: tuple[Scaling, Scaling] | None = None
     stream: bool = False
     classes: Any = None
+    columns: Columns | None = None
     precision: str = "float64"
     in_file: bool = False
     output: str = "linear"
@@ -213,8 +215,10 @@ NUMBERS = TargetRules()
 """All numbers, but none that are missing."""
 
 
-def target_rules_of(config: Config, like: tuple[Scaling, Scaling] | None = None, classes: Any = None) -> TargetRules:
-    """The rules of a config for its data.  like, classes: as in `TargetRules`."""
+def target_rules_of(
+    config: Config, like: tuple[Scaling, Scaling] | None = None, classes: Any = None, columns: Columns | None = None
+) -> TargetRules:
+    """The rules of a config for its data.  like, classes, columns: as in `TargetRules`."""
     model, in_file = config.model, config.parallel.rows == "file"
-    of_points = like, config.stochastic.stream, classes
+    of_points = like, config.stochastic.stream, classes, columns
     return TargetRules(loss_of(config), model.loss, model.sequence, *of_points, model.precision, in_file, model.output)

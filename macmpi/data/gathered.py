@@ -37,7 +37,6 @@ from macmpi.data.series import USUAL, series_of, targets_of, weights_of
 from macmpi.data.tables import ColumnByColumn, is_table, of_parquet, read_table, targets_within
 from macmpi.data.wide import SparseRows
 from macmpi.files import DAMAGE, first_line
-from macmpi.nets.losses import Loss
 from macmpi.typing import Array
 
 OPENML = "openml:"
@@ -78,10 +77,10 @@ def check_keys(config: Data, keys: Iterable[str] = (), source: str = "") -> None
             raise UsageError(f"data.{key} = {given}: {what} does not read it; leave it out")
 
 
-def points_of(config: Config) -> Points:
-    """The points that a config names.  Raises UsageError.  Collective: no (rank 0)."""
+def points_of(config: Config, columns: Columns | None = None) -> Points:
+    """The points that a config names.  columns: as in `TargetRules`.  Raises UsageError.  Collective: no (rank 0)."""
     known = config if config.model.loss != AUTO else replace(config, model=replace(config.model, loss="squared"))
-    return gathered(config.data, target_rules_of(known), config.parallel.by_rows)
+    return gathered(config.data, target_rules_of(known, columns=columns), config.parallel.by_rows)
 
 
 def gathered(config: Data, rules: TargetRules, by_rows: bool) -> Points:
@@ -90,7 +89,7 @@ def gathered(config: Data, rules: TargetRules, by_rows: bool) -> Points:
     by_rows: ranks are to read their own rows of it; of an HDF5 file these are its datasets, of which the headers alone
     are read and checked.
     """
-    keys, by_rows_too, read = _kind_of(config, rules.loss, by_rows)
+    keys, by_rows_too, read = _kind_of(config, rules, by_rows)
     if by_rows and not by_rows_too:
         raise UsageError(
             f'parallel.data = "sharded": data.source = "{config.source}" is read whole; use parallel.data = "node" or '
@@ -100,19 +99,19 @@ def gathered(config: Data, rules: TargetRules, by_rows: bool) -> Points:
     return read()
 
 
-def _kind_of(config: Data, loss: Loss, by_rows: bool) -> tuple[tuple[str, ...], bool, Callable[[], Points]]:
+def _kind_of(config: Data, rules: TargetRules, by_rows: bool) -> tuple[tuple[str, ...], bool, Callable[[], Points]]:
     """Says of a source which keys of [data] it reads, whether ranks can read their own rows of it, and how it is read.
 
-    loss: says what targets may be.
+    rules: what the config asks of its data.
     """
     path, source = Path(config.source), config.source
     if source in NAMED_SETS:
-        return (), True, partial(NAMED_SETS[source], config, loss.labels)
+        return (), True, partial(NAMED_SETS[source], config, rules.loss.labels)
     if source.startswith(PREFIX):
         return (), False, lambda: Points(read_library_set(source))
     if source.startswith(OPENML) or is_table(path):
         by_groups = source.startswith(OPENML) or of_parquet(path)
-        return OF_TABLES, by_groups, partial(_of_table, config, loss.missing, by_rows and by_groups)
+        return OF_TABLES, by_groups, partial(_of_table, config, rules, by_rows and by_groups and not rules.columns)
     if path.suffix == ".npy":
         return ("target", "weights"), True, partial(_of_array, config, by_rows)
     if source and os.path.isdir(path) and path.suffix not in SUFFIXES:
@@ -220,7 +219,7 @@ def openml_file(source: str) -> Path:
     return folder() / "openml" / f"{found[0]}.parquet"
 
 
-def _of_table(config: Data, missing: bool, by_rows: bool) -> Points:
+def _of_table(config: Data, rules: TargetRules, by_rows: bool) -> Points:
     """The columns of a table.  That of a set of OpenML names its targets itself.
 
     by_rows: of a Parquet file; its inputs are read by row groups, once each column has been looked at by itself.
@@ -235,7 +234,7 @@ def _of_table(config: Data, missing: bool, by_rows: bool) -> Points:
     table = ColumnByColumn(path) if by_rows else read_table(path, empty=config.empty)
     facts = table.file if by_rows else table
     targets = targets_within(facts) if fetched and config.targets is None else config.targets or []
-    return of_frame(table, config, targets, missing)
+    return of_frame(table, config, targets, rules.loss.missing, rules.columns)
 
 
 def of_frame(frame: Any, config: Data, targets: list[str], missing: bool, columns: Columns | None = None) -> Points:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from macmpi.config import Config
     from macmpi.config.auto import Sizes
     from macmpi.data.dataset import Dataset, Points, TargetRules
+    from macmpi.data.frames import Columns
     from macmpi.data.scaling import Scaling
     from macmpi.parallel.points import Partitions
     from macmpi.parallel.team import Team
@@ -28,14 +29,14 @@ class Source:
 
     points: arrays of the caller, or what `points_of` has read of a file, on rank 0; None: they are still to be read.
     by_rows: each rank reads its own rows alone; of a classifier rank 0 reads all labels, too.  like: the scaling of the
-    model that training starts from, if it starts from one.  classes: the labels that there may be; None: those that
-    occur.
+    model that training starts from, if it starts from one.  classes, columns: as in `TargetRules`.
     """
 
     def __init__(self, config: Config, points: Points | None = None) -> None:
         self.config, self.points = config, points
         self.by_rows = config.parallel.by_rows
         self.like: tuple[Scaling, Scaling] | None = None
+        self.columns: Columns | None = None
         self.classes = points.classes_known if points else None
         self._sizes: Sizes | None = None
         self._data: Dataset | None = None
@@ -45,7 +46,7 @@ class Source:
         """The rules of the config for its data."""
         from macmpi.data.dataset import target_rules_of
 
-        return target_rules_of(self.config, self.like, self.classes)
+        return target_rules_of(self.config, self.like, self.classes, self.columns)
 
     def sizes(self) -> Sizes:
         """Points, inputs, outputs and classes.  Raises UsageError where data are wrong.  Collective: no (rank 0)."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from macmpi.config import Config
     from macmpi.config.auto import Decision, Sizes
     from macmpi.data.dataset import Points
+    from macmpi.data.frames import Columns
     from macmpi.data.scaling import Scaling
     from macmpi.plan.plan import Plan
     from macmpi.results.model import Model
@@ -141,17 +142,20 @@ def planned(
 
     began = now()
 
-    def with_values() -> tuple[Config, list[Decision]]:
+    def with_values() -> tuple[tuple[Config, list[Decision]], Columns | None]:
         nonlocal points
         from macmpi.data.gathered import points_of, with_loss
         from macmpi.data.reading import with_connections
 
         complete = with_connections(config)
-        points = points or points_of(complete)
-        return with_loss(complete, points)
+        begun = _begun(complete, start) if complete.stochastic.stream else None
+        columns = None if begun is None else begun.columns
+        points = points or points_of(complete, columns)
+        return with_loss(complete, points), columns
 
-    known, decisions = team.from_root(with_values)
+    (known, decisions), columns = team.from_root(with_values)
     source = Source(known, points)
+    source.columns = columns
     source.like, before, source.classes = team.from_root(lambda: _of_start(known, start, source.classes))
     sizes = team.from_root(lambda: replace(source.sizes(), before=before))
     notes = source.notes(now() - began)
@@ -160,23 +164,29 @@ def planned(
     return plan, source, "\n  ".join(line for line in (*notes, in_short(plan.resolved.decisions)) if line)
 
 
+def _begun(config: Config, start: Model | None) -> Model | None:
+    """The model that training starts from; None of a file that is none, which is refused where weights are read."""
+    if start or config.start.method != "model":
+        return start
+    from macmpi.results.model_file import load
+
+    try:
+        return load(config.start.model)
+    except UsageError:
+        return None
+
+
 def _of_start(config: Config, start: Model | None, classes: Any) -> tuple[tuple[Scaling, Scaling] | None, int, Any]:
     """The scaling of the inputs and the targets of the model that training starts from; None where it starts afresh.
 
-    Of a stream that goes on also the points so far, and the classes, which those that are given must be.  A file that
-    is no model is refused where its weights are read.  Raises UsageError where loss or classes are others.
+    Of a stream that goes on also the points so far, and the classes, which those that are given must be.  Raises
+    UsageError where loss or classes are others.
     """
     if classes is not None and config.model.loss != "cross_entropy":
         raise UsageError(
             f'classes is read of labels alone, and model.loss = "{config.model.loss}": leave one of them out'
         )
-    if config.start.method != "model":
-        return None, 0, classes
-    from macmpi.results.model_file import load
-
-    try:
-        found = start or load(config.start.model)
-    except UsageError:
+    if (found := _begun(config, start)) is None:
         return None, 0, classes
     if not config.stochastic.stream:
         return (found.scaling_x, found.scaling_y), 0, None

@@ -11,6 +11,8 @@ from launch.cases import assert_same_run, curve, points, snapshot, write_case
 from launch.here import run_here
 from launch.launching import Outcome, run_program
 
+import macmpi
+
 pytestmark = pytest.mark.launch
 
 CASE = "autoencoder"
@@ -86,3 +88,22 @@ def test_another_net_is_refused(setting: str, named: list[str], first: Path) -> 
     for part in named:
         assert part in outcome.err
     assert snapshot(first) == before
+
+
+@pytest.mark.parametrize("data", ["replicated", "sharded"])
+def test_a_stream_of_files_goes_on_by_the_columns_of_the_first_one(data: str, tmp_path: Path) -> None:
+    """Whatever later files hold: another order, gaps, other categories.  A fit to batches gives the same."""
+    pd, random = pytest.importorskip("pandas"), np.random.default_rng(0)
+    frames = [pd.DataFrame(random.normal(size=(60, 3)), columns=list("yab")) for _ in range(2)]
+    frames = [frame.assign(city=random.choice(list("pqr")[: 3 - i], 60)) for i, frame in enumerate(frames)]
+    frames[1] = frames[1][["city", "b", "y", "a"]].assign(b=frames[1].b.where(frames[1].b < 1.0))
+    for i, frame in enumerate(frames):
+        frame.to_parquet(tmp_path / f"{i}.parquet")
+        goes_on = 'start.method = "model"\nstart.model = "run0/model.h5"\n' if i else ""
+        text = f'data.source = "{i}.parquet"\ndata.target = "y"\nmodel.hidden = [4]\nparallel.data = "{data}"\n'
+        (tmp_path / f"{i}.toml").write_text(f"{goes_on}{text}stochastic.stream = true\nstochastic.parts = 1\n")
+        run_here(f"{i}.toml", "--output", f"run{i}", cwd=tmp_path, code=0)
+    config = {"stochastic.parts": 1}
+    ours, fit = macmpi.load(tmp_path / "run1/model.h5"), macmpi.fit(batches=frames, Y="y", hidden=[4], config=config)
+    assert ours.columns == fit.columns and ours.points == fit.points == 120
+    np.testing.assert_allclose(ours.predict(frames[1]), fit.predict(frames[1]), rtol=1e-9)
