@@ -25,7 +25,7 @@ class Demand(Enum):
     CONVOLUTIONS = "convolutions"
     SPARSE = "sparse layers"
     OTHER_LAYERS = "layers that are not dense"
-    NOT_AFFINE = "layers that do not multiply [inputs, 1]"
+    NOT_AFFINE = "layers that are not affine"
     NO_FILTERS = "other than dense layers and convolutions"
     NO_WEIGHT_SLOPES = "layers without derivatives in their weights"
     NO_SLOPES = "layers without derivatives in their inputs"
@@ -52,6 +52,7 @@ class Demand(Enum):
     GRADIENTS = "gradients of E_Q"
     NO_CONSTRAINTS = "a net without constraints"
     SEVERAL_SITES = "several sites"
+    SOME_UNITS = "coordinates of some units"
     SITE_OF_BITS = "a site of bits"
     SITE_OF_NUMBERS = "a site of numbers"
     SLOPES_LACKING = "layers without derivatives behind coordinates"
@@ -77,7 +78,7 @@ REGRESSIONS: Demands = frozenset(
 )
 CONSTRAINTS: Demands = frozenset(
     {D.METRIC, D.MULTIPLIERS, D.NO_CONSTRAINTS, D.SEVERAL_SITES, D.SITE_OF_BITS, D.SITE_OF_NUMBERS, D.SETTLING}
-    | {D.COUNTED, D.GRADIENTS, D.ACCELERATED, D.TOGETHER}
+    | {D.SOME_UNITS, D.COUNTED, D.GRADIENTS, D.ACCELERATED, D.TOGETHER}
 )
 WAYS: Demands = frozenset({D.SELECTED, D.SELECTED_UNITS, D.GIVEN_START, D.HALVES})
 USUAL = NETS | TARGETS | REGRESSIONS | CONSTRAINTS | WAYS

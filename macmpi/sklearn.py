@@ -81,7 +81,6 @@ class _Net(BaseEstimator):  # type: ignore[misc]
                 raise ValueError(f"sample_weight: {many(len(w), 'row')} with a weight above 0; at least 3 are needed")
         with self._in_own_words():
             settings = self._settings(X.shape[1], Y is None, stream)
-            warm = stream or as_flag(self.warm_start, "warm_start")
             self.model_ = fit(
                 X,
                 Y,
@@ -91,7 +90,7 @@ class _Net(BaseEstimator):  # type: ignore[misc]
                 weights=w,
                 classes=np.arange(len(labels)) if stream and labels is not None else None,
                 config=settings,
-                start=getattr(self, "model_", None) if warm else None,
+                start=getattr(self, "model_", None) if stream or as_flag(self.warm_start, "warm_start") else None,
                 seed=_seed_of(self.random_state),
                 max_time=float("inf") if self.max_time is None else self.max_time,
                 ranks=self.ranks,
@@ -113,10 +112,9 @@ class _Net(BaseEstimator):  # type: ignore[misc]
             raise ValueError(
                 f"validation_fraction = {shown(self.validation_fraction)}: a share of the points is needed"
             )
-        settings = {STREAM: True, **given} if stream else {"run.max_iterations": self.max_iter, **given}
-        if settings.get("model.loss", "auto") == "auto":
-            settings["model.loss"] = self.loss
-        loss = settings["model.loss"]
+        settings = {STREAM: stream, **({} if stream else {"run.max_iterations": self.max_iter}), **given}
+        loss = settings.get("model.loss", "auto")
+        loss = settings["model.loss"] = self.loss if loss == "auto" else loss
         if (loss == "cross_entropy") is not isinstance(self, ClassifierMixin):
             remedy = "leave it out" if isinstance(self, ClassifierMixin) else "use MACClassifier"
             raise ValueError(f'config: model.loss = "{loss}" is none of a {type(self).__name__}; {remedy}')
@@ -180,21 +178,22 @@ class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fits the net.  X: (N, D), y: (N,) or (N, L).  sample_weight: (N,), see `macmpi.fit`.  Raises ValueError."""
-        return self._train(*self._checked(X, y, accept_sparse="csr"), sample_weight)
+        return self._train(*self._checked(X, y), sample_weight)
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Goes on with a piece of a stream, one pass over it.  X, y, sample_weight: as of `fit`.  Raises ValueError."""
-        return self._train(*self._checked(X, y, reset=not hasattr(self, "model_")), sample_weight, stream=True)
+        return self._train(*self._checked(X, y, not hasattr(self, "model_")), sample_weight, stream=True)
 
-    def _checked(self, X: Any, y: Any, reset: bool = True, **rules: Any) -> tuple[Array, Array]:
+    def _checked(self, X: Any, y: Any, reset: bool = True) -> tuple[Array, Array]:
         """X and y as arrays.  reset: columns need not be those of an earlier fit.  Raises ValueError."""
         X, y = self._of_numpy(X=X, y=y)
+        rules: dict[str, Any] = {"ensure_min_samples": 2, "accept_sparse": "csr"}
         if self._keys().get("loss.missing") is True:
-            of_x, of_y = {"ensure_min_samples": 2}, {"ensure_2d": False, "ensure_all_finite": "allow-nan"}
-            X, y = validate_data(self, X, y, reset, validate_separately=(of_x | rules, of_y))
+            of_y = {"ensure_2d": False, "ensure_all_finite": "allow-nan"}
+            X, y = validate_data(self, X, y, reset, validate_separately=(rules, of_y))
             check_consistent_length(X, y)
         else:
-            X, y = validate_data(self, X, y, reset, multi_output=True, y_numeric=True, ensure_min_samples=2, **rules)
+            X, y = validate_data(self, X, y, reset, multi_output=True, y_numeric=True, **rules)
         return X, y
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -244,7 +243,7 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fits the net.  X: (N, D), y: (N,) labels.  sample_weight: (N,), see `macmpi.fit`.  Raises ValueError."""
-        X, y = self._labelled(X, y, accept_sparse="csr")
+        X, y = self._labelled(X, y)
         classes, numbers = np.unique(y, return_inverse=True)
         if len(classes) < 2:
             raise ValueError(f"all points are of one class ({classes[0]!r}): two classes are needed to learn")
@@ -268,7 +267,7 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
         before = dict(self.__dict__)
         _check_partial_fit_first_call(self, classes)
         try:
-            X, y = self._labelled(X, y, reset=not hasattr(self, "model_"))
+            X, y = self._labelled(X, y, not hasattr(self, "model_"))
             numbers = np.searchsorted(self.classes_, y) % len(self.classes_)
             if len(strange := np.setdiff1d(y, self.classes_)):
                 raise ValueError(f"y contains previously unseen labels: {strange.tolist()!s:.60}")
@@ -280,12 +279,12 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
             self.__dict__ = before
             raise
 
-    def _labelled(self, X: Any, y: Any, reset: bool = True, **rules: Any) -> tuple[Array, Array]:
+    def _labelled(self, X: Any, y: Any, reset: bool = True) -> tuple[Array, Array]:
         """X and y as arrays.  reset: columns need not be those of an earlier fit.  Raises ValueError."""
         if y is not None:
             with self._in_own_words():
                 X, y = *self._of_numpy(X=X), as_array(y, "y")
-        X, y = validate_data(self, X, y, reset, ensure_min_samples=2, **rules)
+        X, y = validate_data(self, X, y, reset, ensure_min_samples=2, accept_sparse="csr")
         check_classification_targets(y)
         return X, y
 
@@ -343,14 +342,16 @@ class MACAutoencoder(NamesOutMixin, TransformerMixin, _Net):  # type: ignore[mis
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fits the net.  X: (N, D); y is not read.  sample_weight: (N,), see `macmpi.fit`.  Raises ValueError."""
-        return self._encoded(X, sample_weight, accept_sparse="csr")
+        return self._encoded(X, sample_weight)
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Goes on with a piece of a stream, one pass over it.  X, sample_weight: as of `fit`.  Raises ValueError."""
-        return self._encoded(X, sample_weight, stream=True, reset=not hasattr(self, "model_"))
+        return self._encoded(X, sample_weight, stream=True)
 
-    def _encoded(self, X: Any, weights: Any, stream: bool = False, **rules: Any) -> Self:
-        self._train(validate_data(self, *self._of_numpy(X=X), ensure_min_samples=2, **rules), None, weights, stream)
+    def _encoded(self, X: Any, weights: Any, stream: bool = False) -> Self:
+        rules: dict[str, Any] = {"ensure_min_samples": 2, "accept_sparse": "csr"}
+        reset = not (stream and hasattr(self, "model_"))
+        self._train(validate_data(self, *self._of_numpy(X=X), reset=reset, **rules), None, weights, stream)
         self._n_features_out = self.model_.chain.maps[self.model_.code - 1].n_out
         return self
 
@@ -373,7 +374,7 @@ class MACAutoencoder(NamesOutMixin, TransformerMixin, _Net):  # type: ignore[mis
 
 
 def weights_of(sample_weight: Any, X: Array, name: str = "sample_weight") -> Array | None:
-    """Weights (N,), or None where all are the same.  Raises ValueError unless they are finite and not negative.
+    """Weights (N,), or None where all are 1.  Raises ValueError unless they are finite and not negative.
 
     name: of the argument, for messages.
     """
@@ -385,7 +386,7 @@ def weights_of(sample_weight: Any, X: Array, name: str = "sample_weight") -> Arr
         raise ValueError(f"{name}: {str(error).replace('sample_weight', name)}") from None
     if not np.isfinite(w).all() or not w.any():
         raise ValueError(f"{name}: {'a weight is not finite' if w.any() else 'all weights are 0'}")
-    return None if w.min() == w.max() else w
+    return None if (w == 1.0).all() else w
 
 
 def _seed_of(random_state: Any) -> int:

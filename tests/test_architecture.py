@@ -599,11 +599,11 @@ def test_few_files_name_where_rows_of_points_live() -> None:
 
 
 def test_few_files_know_that_outputs_have_weights() -> None:
-    """Those that read and score them, that ask for them, and the loss; `Sizes.weights` counts those of a point."""
+    """Those that read and score them, ask for them or declare them, and the loss; `Sizes.weights` is of points."""
     knowing = re.compile(r"\[Y, V\]|WEIGHTED_OUTPUTS|WeightedOutputs|for_weights|weights_in\b|data\.outputs")
     assert files_with(knowing) <= {
         *("data.dataset", "data.loading", "nets.losses.__init__", "nets.losses.weighted"),
-        *("demand", "plan.demands", "results.scores"),
+        *("demand", "plan.demands", "results.scores", "solvers.__init__"),
     }
 
 

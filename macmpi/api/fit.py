@@ -176,7 +176,7 @@ def fit_batches(
     Raises UsageError where there is none.  Collective: yes.
     """
     began, model, taken = now(), None, list[Any]()
-    if team.rank == 0 and not isinstance(batches, Iterable):
+    if team.rank == 0 and (is_frame(batches) or getattr(batches, "ndim", 3) < 3 or not isinstance(batches, Iterable)):
         raise UsageError(f"batches = {shown(batches)}: an iterable of X, (X, Y) or (X, Y, weights) is needed")
     source = iter(batches if team.rank == 0 else ())
 

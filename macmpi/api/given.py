@@ -46,17 +46,17 @@ def config_of(
     "table.key".  Arguments that are "auto" or None leave the settings alone.  Raises UsageError with all mistakes in
     one message.  Collective: no.
     """
-    given = flat(settings)
+    given, begun_by = flat(settings), dict[str, Any]()
     if isinstance(hidden, Integral) and not isinstance(hidden, bool):
         hidden = [int(hidden)]
     if start is not None:
         place = start if isinstance(start, Model) else as_path(start, "start.model")
         with told("start.model"):
             begun = place if isinstance(place, Model) else load(place)
-            net, given = _net_of(begun), _of_stream(begun) | given
+            net, begun_by = _net_of(begun), _of_stream(begun)
         hidden = net.pop("hidden") if _is_auto(hidden) else hidden
         layers = net.pop("activation", "auto") if _is_auto(layers) else layers
-        given = {f"model.{key}": net[key] for key in net.keys() - {"hidden", "activation"}} | given
+        begun_by = {f"model.{key}": net[key] for key in net.keys() - {"hidden", "activation"}} | begun_by
     own = {
         "model.hidden": hidden,
         "model.activation": layers,
@@ -75,7 +75,7 @@ def config_of(
             _check_once(given, key, value)
             given[key] = value
     tables: dict[str, Any] = {}
-    for key, value in given.items():
+    for key, value in (begun_by | given).items():
         name, dot, inner = key.partition(".")
         if not dot:
             tables[name] = value
@@ -154,19 +154,26 @@ def _is_auto(value: Any) -> bool:
     return isinstance(value, str) and value == "auto"
 
 
+SHARED = ("hidden", "activation", "output", "image", "readout", "tied", "skips", "joining")
+OTHER = ("activation", "output", "sites", "width", "centres", "words", "fitters", "trees", "depth", "examples")
+"""Keys of [model] that say of nets what their sizes and elementwise activations do not tell."""
+
+
 def _net_of(start: Model) -> dict[str, Any]:
     """Keys of [model] for the net of the model that a fit starts from.
 
-    Of convolutions, layers that share weights, and skips, which sizes alone do not tell, they are those of its card.
+    Of convolutions, layers that share weights, and skips, which sizes alone do not tell, they are those of its card,
+    and so is an activation of the output layer, and what layers without an elementwise activation are.
     """
-    chain = start.chain
+    chain, own = start.chain, tomllib.loads(start.card.config)["model"] if start.card else {}
     told = any("patches" in map_.capabilities or map_.own is not map_ for map_ in chain.maps) or bool(chain.numbers)
-    if told and start.card is not None:
-        own, keys = tomllib.loads(start.card.config)["model"], ("hidden", "activation", "image", "readout", "tied")
-        return {key: own[key] for key in (*keys, "skips", "joining") if key in own}
+    if told and own:
+        return {key: own[key] for key in SHARED if key in own}
     hidden: list[Any] = list(chain.layer_sizes[1:-1])
     layers = [m.own.name for m in chain.maps[:-1] if isinstance(m.own, Activation)]
-    found = {"activation": layers} if len(layers) == len(hidden) else {}
+    plain = len(layers) == len(hidden)
+    found = {key: own[key] for key in (("output",) if plain else OTHER) if key in own}
+    found |= {"activation": layers} if plain else {}
     if len(chain.blocks) == len(hidden) + 1:
         masks = [m.own.spec().get("mask") for m in chain.blocks[:-1]]
         pairs = zip(hidden, masks, strict=True)
@@ -207,12 +214,11 @@ def points_of(
     if names == []:  # none: an autoencoder
         Y = names = None
     column = weights if isinstance(weights, str) else data.weights if weights is None else ""
-    if names is not None and not table:
-        raise UsageError(f"Y = {shown(Y)} names a column, and X is no table: give the targets, or a table as X")
-    if column and not table:
-        raise UsageError(
-            f"weights = {shown(column)} names a column, and X is no table: give the weights, or a table as X"
-        )
+    for name, some, given, of in (("Y", names, Y, "targets"), ("weights", column, column, "weights")):
+        if some and not table:
+            raise UsageError(
+                f"{name} = {shown(given)} names a column, and X is no table: give the {of}, or a table as X"
+            )
     if data.weights and column != data.weights:
         raise UsageError(f'data.weights = "{data.weights}" in config, and weights is given, too: give one of them')
     if table and is_series(Y) and Y.name in X.columns and type(Y) is type(X[Y.name]) and Y.equals(X[Y.name]):

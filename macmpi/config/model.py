@@ -62,9 +62,14 @@ class LayerTable(Table):
         """The number of states that it gives, the last one first."""
         return 1
 
+    @classmethod
+    def has_activation(cls, kind: str) -> bool:
+        """Tells whether such a layer can have an activation."""
+        return kind not in cls.refused and (kind in FILES or kind not in extensions("macmpi.layers"))
+
     def check_activation(self, kind: str) -> None:
         """Raises ValueError for an activation that such a layer cannot have."""
-        if kind in self.refused or (kind not in FILES and kind in extensions("macmpi.layers")):
+        if not self.has_activation(kind):
             raise ValueError(f'activation = "{kind}" where a layer is {self.instead}')
 
 
@@ -238,6 +243,8 @@ Trainer = Annotated[str, Predicate(lambda word: word in TRAINERS or word in word
 LossName = Annotated[str, Predicate(lambda word: word in ("auto", *LOSSES) or word in words("loss"))]
 Fitter = Annotated[str, Predicate(lambda word: word in ("auto", *FITTERS) or word in words("fitters"))]
 Site = Literal["after", "before", "both", "none"]
+SomeUnits = Annotated[dict[Literal["after", "before"], NotNegative], Len(1, 1)]
+"""{ after = 10 }: the first ten units of a layer have coordinates, after or before the activation."""
 
 
 @dataclass(frozen=True)
@@ -247,16 +254,16 @@ class Model(Table):
     `hidden` has a number of units, or a table (Convolution, Sparse, Recurrent), for each hidden layer; `readout` says
     whether the output layer is dense or a convolution; `tied` that the decoder is the transpose of the encoder;
     `image` is the shape of the inputs, [] as the data have it. `activation` and `sites` hold one word for all hidden
-    layers or a list with one for each; `width` and `centres` one for all layers of radial basis functions (and
-    quantisers) or one for each of them. `fitters` name the algorithm of each hidden layer and of the output layer,
-    where it is no W-solver. `skips` have pairs of layers: what the first of a pair gives also joins what the second
-    reads, by `joining`; 0 are the inputs.
+    layers or a list with one for each, of `sites` also `SomeUnits`; `width` and `centres` one for all layers of radial
+    basis functions (and quantisers) or one for each of them. `fitters` name the algorithm of each hidden layer and of
+    the output layer, where it is no W-solver. `skips` have pairs of layers: what the first of a pair gives also joins
+    what the second reads, by `joining`; 0 are the inputs.
     """
 
     hidden: Annotated[list[Layer], Len(1)] | Literal["auto"] = "auto"
     activation: HiddenName | list[LayerName] = "auto"
     output: Activation = "linear"
-    sites: Literal["auto", "after", "before", "both", "none"] | list[Site] = "auto"
+    sites: Literal["auto", "after", "before", "both", "none"] | list[Site | SomeUnits] = "auto"
     width: Width | list[Width] = 1.0
     centres: Trainer | list[Trainer] = "kmeans"
     words: PositiveInt = 64
@@ -305,10 +312,23 @@ class Model(Table):
                 layer.check_activation(kind)
         if self.readout != "dense" and self.readout.pool > 1:
             raise ValueError("readout: no layer reads its pool; use stride")
+        for i, site in enumerate(self.sites if isinstance(self.sites, list) else []):
+            if isinstance(site, dict):
+                self._check_some_units(i, max(site.values()), kinds[0])
         for name, owners in OWNERS.items():
             count = sum(kind in owners for kind in kinds)
             remedy = f"give one for all of them, or one for each ({', '.join(owners)})"
             self._check_list(name, count, f"{count} of the hidden layers have {name}: {remedy}")
+
+    def _check_some_units(self, i: int, count: int, kind: str) -> None:
+        """Raises ValueError where hidden layer i cannot have `count` coordinates; kind: activation of the first one."""
+        if i or self.skips or self.tied or self.tables or not LayerTable.has_activation(kind):
+            raise ValueError(
+                f"sites.{i} names a number of units, which goes with the first of dense hidden layers, an elementwise "
+                'activation and no skips or tied weights: give a word there, as "after"'
+            )
+        if count > (units := self.units[0]):
+            raise ValueError(f"sites.{i} names {many(count, 'unit')}, and that layer has {units}: give at most {units}")
 
     def _check_list(self, name: str, count: int, rest: str) -> None:
         """Raises ValueError, with the rest of its message, for a list that has not `count` entries."""
@@ -348,11 +368,24 @@ class Model(Table):
         return self.each(key, count)[before]
 
     def layers(self) -> list[tuple[int, str, str]]:
-        """(units, activation, site) of each hidden layer."""
+        """(units, activation, site) of each hidden layer; the site is "some" where only some units have coordinates."""
         K = len(self.units)
         kinds = self.each("activation", K)
         sites = sites_for(kinds) if self.sites == "auto" else self.each("sites", K)
-        return list(zip(self.units, kinds, sites, strict=True))
+        return list(zip(self.units, kinds, map(_in_a_word, sites, self.units), strict=True))
+
+    @property
+    def some_units(self) -> dict[str, int]:
+        """The number of units of the first layer that have coordinates, by the place of these; {} where all or none."""
+        first: Any = self.sites[0]
+        return first if self.layers()[0][2] == "some" else {}
+
+
+def _in_a_word(site: Any, units: int) -> str:
+    if not isinstance(site, dict):
+        return str(site)
+    ((word, count),) = site.items()
+    return {0: "none", units: word}.get(count, "some")
 
 
 def sites_for(kinds: list[str]) -> list[Site]:

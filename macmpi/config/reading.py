@@ -181,11 +181,11 @@ def _tagged(choices: list[Any]) -> dict[str, Any]:
 
 
 def _kind(choice: dict[str, Any]) -> str:
-    """The name of a table, "list", a word of `OR_WORD`, or "one" for any other value."""
+    """The name of a table, "list" of a list or other keys, a word of `OR_WORD`, or "one" for any other value."""
     if len(words := choice.get("expected", [])) == 1 and words[0] in OR_WORD.values():
         return str(words[0])
     table = choice.get("ref", choice.get("schema_ref", "")).partition(":")[0].rpartition(".")[2]
-    return table or ("list" if choice["type"] == "list" else "one")
+    return table or ("list" if choice["type"] in ("list", "dict") else "one")
 
 
 EXAMPLES = {"model.skips": "[[1, 3]]", "selection.sizes": "[[50, 100], []]", "model.activation": '["relu", "tanh"]'}

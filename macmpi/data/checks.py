@@ -226,7 +226,7 @@ def largest(numbers: Array) -> float:
 
 def usable(numbers: Array, missing: bool | None = None) -> Array:
     """Tells which numbers are finite and not too large to be squared, or missing where these are allowed."""
-    found: Array = np.abs(numbers) < HUGE
+    found: Array = np.abs(numbers) < np.float64(HUGE)  # float32 has no such number
     return found | np.isnan(numbers) if missing else found
 
 
@@ -332,10 +332,11 @@ def classes_of(Y: Array, Y_val: Array, raw: Raw, source: str, known: Array | Non
             )
         return known if names is None else np.arange(len(names))
     where = " in rows of a weight above 0" if "weights" in raw.arrays else ""
+    remedy = "name all, where a stream begins" if raw.scale.running else 'for real targets use model.loss = "squared"'
     if not 2 <= len(classes) <= MOST_CLASSES:
         raise UsageError(
             f'data.source = "{source}": Y holds {many(len(classes), "class")}{where}; 2 to {MOST_CLASSES:,} are '
-            'possible (for real targets use model.loss = "squared")'
+            f"possible ({remedy})"
         )
     if not np.ptp(Y):
         raise UsageError(

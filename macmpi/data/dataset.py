@@ -193,11 +193,6 @@ class TargetRules:
     in_file: bool = False
     output: str = "linear"
 
-    @property
-    def goes_on(self) -> bool:
-        """Tells whether a running scaling has seen points already."""
-        return self.stream and self.like is not None
-
     def check(self, Y: Array, source: str, autoencoder: bool) -> None:
         """Raises UsageError, naming the first, where targets (n, L), as they are trained on, do not suit the loss."""
         if self.loss.scaled:

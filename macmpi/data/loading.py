@@ -131,7 +131,7 @@ class Reader:
         if targets and not rules.stream and {type(parts[f"X{side}"].source) for side in SIDES} == {SparseRows}:
             side = self._sparse_side(raw.scale)
         else:
-            of_x, varied = NUMBERS if targets else rules, not targets and not rules.goes_on
+            of_x, varied = NUMBERS if targets else rules, not targets and not rules.stream
             side = self._side("X", raw.scale, of_x, varied)
         X, X_val, scaling_x = Y, Y_val, scaling_y = side
         if classes is not None:
@@ -139,7 +139,7 @@ class Reader:
             scaling_y = unscaled(len(classes))
             names = classes if raw.names is None else raw.names[classes]
         elif targets:
-            Y, Y_val, scaling_y = self._side("Y", raw.scale_y, rules, not rules.goes_on)
+            Y, Y_val, scaling_y = self._side("Y", raw.scale_y, rules, not rules.stream)
             if weights_in(parts) > 1:
                 outputs = Y.shape[1]
                 Y, Y_val = (self._with_shares(A, name) for A, name in zip((Y, Y_val), WEIGHTS, strict=True))
@@ -196,7 +196,8 @@ class Reader:
         """
         part, held, source = self.parts[name], self.parts[f"{name}_val"], self.source
         columns = self.statistics(part, rule)
-        facts = columns.low, columns.high, columns.seen, part.source.dtype
+        seen = columns.seen + rules.stream  # other pieces have what one lacks
+        facts = columns.low, columns.high, seen, part.source.dtype
         self.team.from_root(lambda: check_columns(*facts, part.name, source, varied))
         scaling = columns.scaling(rule)
         check = partial(rules.check, source=source, autoencoder=part.missing is None)
@@ -239,6 +240,7 @@ class Reader:
 
         joins = (np.fmin, np.fmax, np.add, np.add, np.add)
         low, high, total, seen, weight = self._table(width, look, joins)
+        low, high = (np.where(seen > 0, end, 0.0) for end in (low, high))
         ends = [0, *(np.searchsorted(rows, among.held(r).stop).item() for r in range(self.team.size))]
         self.team.gather_rows(sample, np.diff(ends).tolist())
         mass = np.where(weight > 0.0, weight, 1.0)

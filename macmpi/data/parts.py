@@ -55,6 +55,8 @@ def raw_of(config: Data, rules: TargetRules = NUMBERS, by_rows: bool = False, po
     scale = ScalingRule(kind, shape is not None, False, flags, like=of_x, running=rules.stream)
     own = own if rules.loss.scaled else "none"
     scale_y = ScalingRule(own, image_shape(targets) is not None, targets=True, like=of_y, running=rules.stream)
+    if scale.ranged not in (None, scale.settled == "range"):
+        raise UsageError(f'data.scale = "{config.scale}": the stream that goes on has another kind; leave it out')
     if rules.sequences and shape is not None:
         if rules.sequences == shape[0]:  # steps x features, and no picture
             scale, steps, shape = replace(scale, images=False, features=shape[-1]), shape[0], None
@@ -383,8 +385,7 @@ def _check_each(weights: DataPart, parts: DataParts) -> None:
 def classes_in(parts: DataParts, raw: Raw, source: str, known: Array | None = None) -> Array | None:
     """The labels that occur in rows of a weight above 0, ascending; None of data without labels.  Collective: no.
 
-    Raises UsageError.
-    known: those that may occur, ascending, where these are the classes.
+    Raises UsageError.  known: those that may occur, ascending, where these are the classes.
     """
     if not raw.labels:
         return None

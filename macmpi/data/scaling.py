@@ -197,9 +197,16 @@ class ScalingRule:
         return like.tails if like and len(like.shift) == len(low) else tails_of(sample, low, high, self.flags)
 
     @property
+    def ranged(self) -> bool | None:
+        """Tells whether the pieces before were scaled by "range", which asks for no deviation; None: nobody knows."""
+        seen = self.like.seen if self.running and self.like else None
+        return None if seen is None or not (seen.high > seen.low).any() else not seen.deviation.any()
+
+    @property
     def settled(self) -> str:
         """The kind that "auto" stands for, and of targets "standard" for "robust"."""
-        kind = ("range" if self.images else "robust") if self.kind == "auto" else self.kind
+        ranged = self.images if self.ranged is None else self.ranged
+        kind = ("range" if ranged else "robust") if self.kind == "auto" else self.kind
         return "standard" if kind == "robust" and self.targets else kind
 
 
@@ -274,7 +281,7 @@ class ColumnStatistics:
             return like
         like = like and like.of_first(d)
         tails, farthest = rule.tails(self.sample, low, high), FARTHEST if kind == "robust" else np.inf
-        count, before = self.mass.reshape(-1, d).mean(axis=0), like and like.seen
+        count, before = (self.mass * (self.seen > 0)).reshape(-1, d).mean(axis=0), like and like.seen
 
         def g(A: Array) -> Array:
             found = A if tails is None else tails.apply(A)
@@ -284,7 +291,7 @@ class ColumnStatistics:
         if before:
             low, high = np.minimum(low, before.low), np.maximum(high, before.high)
         mean = variance = np.zeros(d)
-        share = before.count / (before.count + count) if before else 0.0
+        share = before.count / np.maximum(before.count + count, np.finfo(float).tiny) if before else 0.0
         if kind != "range":
             mean = self.mean(None if tails is None and like is None else g)
             if like:

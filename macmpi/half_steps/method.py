@@ -205,7 +205,7 @@ def random_weights(plan: Plan, range_: float, seed: int) -> np.ndarray:
     Biases and the output layer are drawn alike; weights that a trainer or a layer's own fitter will find are 0.
     Collective: no.
     """
-    flat = np.concatenate([random_block(plan, b, range_ or RANGE, seed) for b in range(len(plan.chain.blocks))])
+    flat = np.concatenate([random_block(plan, b, range_ or RANGE, seed) for b in range(len(plan.chain.net.blocks))])
     remember(plan, flat, seed)
     return flat
 
@@ -229,10 +229,10 @@ def random_block(plan: Plan, block: int, range_: float, seed: int) -> np.ndarray
     Those of L > DEEP layers that are added to what skips carry are divided by L: together they add as much as one layer
     would, however deep the net is.
     """
-    h, d = plan.chain.block_shapes[block]
-    if block in plan.resolved.trainers or plan.chain.blocks[block].fitter:
+    chain = plan.chain.net
+    (h, d), map_, added = chain.block_shapes[block], chain.blocks[block].own, chain.added
+    if "centres" in map_.capabilities or map_.fitter:
         return np.zeros(h * d)
-    map_, added = plan.chain.blocks[block].own, plan.chain.added
     bound = range_ / np.sqrt(map_.fan_in) / (len(added) if block in added and len(added) > tuned.DEEP else 1.0)
     drawn = stream(seed, "start", block).uniform(-1.0, 1.0, (h, d)) * bound
     return np.ravel(map_.zero_missing(drawn))

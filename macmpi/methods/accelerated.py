@@ -29,6 +29,7 @@ import numpy as np
 from macmpi.half_steps.context import NetErrors
 from macmpi.half_steps.w_step import fit
 from macmpi.mac import Mac
+from macmpi.nets.chain import with_data
 from macmpi.solvers.descent import least_in_plane
 from macmpi.state import AcceleratedState, Errors, MacState, Pause, State, block_views, never
 from macmpi.typing import Array
@@ -128,8 +129,11 @@ class Accelerated(Mac):
         nets = [block_views(flat, plan.chain.block_shapes) for flat in flats]
 
         def outputs(rows: slice) -> Iterator[Array]:
-            X_val, Z = self.data.X_val, self.parts.inputs(last, state)
-            A = plan.chain.coordinates(weights, X_val[rows])[-1] if validation else Z[rows]
+            if validation:
+                X = self.data.X_val[rows]
+                A = with_data(segment, plan.chain.coordinates(weights, X)[-1], X)
+            else:
+                A = self.parts.inputs(last, state)[rows]
             yield from (segment.forward(own, A) for own in nets)
 
         return self.parts.errors(outputs, len(nets), validation)

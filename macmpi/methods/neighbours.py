@@ -16,7 +16,8 @@ from __future__ import annotations
 import numpy as np
 
 from macmpi.methods.embedding import principal_directions
-from macmpi.nets.design import apply, squared_distances
+from macmpi.nets.design import apply
+from macmpi.nets.nearest import AT_A_TIME, neighbours
 from macmpi.typing import Array
 
 SEARCHED, HELD_OUT, ANCHORS = 50_000, 1000, 2000
@@ -30,9 +31,6 @@ SHARP = 3.0
 
 STEPS, ITERATIONS = 8, 20
 """Values of T, and iterations of L-BFGS for each, at most.  exp(H / (2 T)) stays within single precision."""
-
-AT_A_TIME = 50
-"""Points whose distances to all others are held at a time; ten times as many anchors."""
 
 
 def neighbour_bits(A: Array, W: Array, share: float) -> Array:
@@ -118,20 +116,6 @@ def neighbour_loss(F: Array, U: Array, near: Array, seen: int, weight: float, T:
         slope[:seen] += E.T @ s
         slope[anchors] += (E @ S[:seen] + Q @ S) * np.float32(0.5 / T)
     return loss / M, (F.T @ (slope * (1.0 - S * S))).astype(float) * (SHARP / M)
-
-
-def neighbours(A: Array, asked: Array, k: int, skip: bool = False) -> Array:
-    """The k nearest rows of A (n, D), in no order, to each of the rows asked for: (m, k).
-
-    skip: these are the first ones of A, and none counts as its own neighbour.
-    """
-    found = []
-    for begin in range(0, len(asked), AT_A_TIME):
-        distances = squared_distances(asked[begin : begin + AT_A_TIME], A)
-        if skip:
-            np.fill_diagonal(distances[:, begin:], np.inf)
-        found.append(np.argpartition(distances, k - 1)[:, :k].copy())
-    return np.concatenate(found)
 
 
 def signs(A: Array, W: Array) -> Array:

@@ -163,7 +163,7 @@ def pca(method: Method, of_all: int) -> Array:
     autoencoder is fitted by least squares to the encoder's pre-activations, the output layer to the targets.
     Cost: N D^2 flops a layer and an eigen-decomposition; of "neighbours" that of `neighbour_bits`.
     """
-    of, chain, data = method.plan.resolved, method.plan.chain, method.parts.data
+    of, chain, data = method.plan.resolved, method.plan.chain.net, method.parts.data
     keys = of.start
     flat = np.zeros(method.plan.offsets.weights[-1])
     weights = block_views(flat, chain.block_shapes)
@@ -228,7 +228,7 @@ def greedy(method: Method) -> Array:
 
     The decoder of a mirrored autoencoder takes the decoding weights; other layers above keep their random start.
     """
-    of, chain, data, team = method.plan.resolved, method.plan.chain, method.parts.data, method.parts.team
+    of, chain, data, team = method.plan.resolved, method.plan.chain.net, method.parts.data, method.parts.team
     keys = of.start
     flat = method.start(keys.range or RANGE, False, keys.seed).weights.astype(np.float64)
     weights = block_views(flat, chain.block_shapes)
@@ -296,7 +296,7 @@ def staged(method: Method) -> Array:
     Cost: `centres` of at most ROWS rows for each hidden layer, a pass through the net, and some tens of gradients of
     the output layer.
     """
-    chain, data = method.plan.chain, method.parts.data
+    chain, data = method.plan.chain.net, method.parts.data
     keys, trainer = method.plan.resolved.start, method.plan.resolved.stage
     flat = np.zeros(method.plan.offsets.weights[-1])
     weights, A = list(block_views(flat, chain.block_shapes)), data.X

@@ -20,7 +20,7 @@ from macmpi.nets.chain import Chain
 from macmpi.nets.design import Columns
 from macmpi.nets.layers import Map, is_basis, registered
 from macmpi.nets.layers.activation import is_function
-from macmpi.nets.layers.affine import mirrored, mirrored_blocks
+from macmpi.nets.layers.affine import divided, mirrored, mirrored_blocks
 from macmpi.nets.layers.carrying import Add, Copy, Stack, carry
 from macmpi.nets.layers.place import Built, Place, Read
 from macmpi.nets.losses import loss_named
@@ -51,10 +51,23 @@ def build_chain(model: Model, n_in: int, n_out: int) -> Chain:
     for (_, _, site), layer, maps in zip(model.layers(), laid, layers, strict=False):
         before += len(maps)
         inner = before - 1 - layer.added - layer.built.behind
-        ends = {"none": [], "before": [inner], "after": [before], "both": [inner, before]}[site]
+        ends = {"before": [inner], "after": [before], "both": [inner, before]}.get(site, [])
         sites += [last - layer.built.apart * back for back in reversed(range(layer.built.steps)) for last in ends]
     numbers, reads = (mirrored_blocks(layers), ()) if model.tied else _shared(laid)
-    return Chain(tuple(m for maps in layers for m in maps), tuple(sites), tuple(numbers), tuple(reads))
+    chain = Chain(tuple(m for maps in layers for m in maps), tuple(sites), tuple(numbers), tuple(reads))
+    return _divided(chain, **model.some_units) if model.some_units else chain
+
+
+def _divided(chain: Chain, after: int = 0, before: int = 0) -> Chain:
+    """The net with coordinates of this number of units of its first layer, after or before the activation.
+
+    The weights of the others are a block behind that of these: flat, they are as those of the chain.
+    """
+    cut = 2 if after else 1
+    first, others = divided(chain.maps[:cut], after + before)
+    maps, read = (*first, *others, *chain.maps[cut:]), (0, chain.n_in)
+    sites = (cut, *(site + len(others) for site in chain.sites))
+    return Chain(maps, sites, reads=tuple(read if i == cut else None for i in range(len(maps))), undivided=chain)
 
 
 def layers_of(model: Model, n_in: int, n_out: int) -> list[list[Map]]:

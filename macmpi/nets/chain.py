@@ -33,12 +33,20 @@ class Chain:
 
     numbers: the parameter block of each map, or None, where maps share one; () each has its own, in their order.
     reads: columns of the data that a map reads too (`Segment`).
+    undivided: the net with each layer in one block, where only some units of a layer have coordinates; the same flat
+        weights are its own.
     """
 
     maps: tuple[Map, ...]
     sites: tuple[int, ...]
     numbers: tuple[int | None, ...] = ()
     reads: tuple[Columns | None, ...] = ()
+    undivided: Chain | None = None
+
+    @property
+    def net(self) -> Chain:
+        """The net with each layer in one block."""
+        return self.undivided or self
 
     @cached_property
     def blocks(self) -> tuple[Map, ...]:

@@ -169,30 +169,31 @@ def without_half_steps(config: Config) -> Config:
     return replace(config, model=model, penalty=penalty, z_step=z_step)
 
 
-def shaping_of(penalty: Penalty, layers: tuple[int, ...], tied: bool = False) -> Shaping:
+def shaping_of(penalty: Penalty, layers: tuple[int, ...], tied: bool = False, divided: bool = False) -> Shaping:
     """The config's [penalty], for the parameter blocks that regressions fit.  Collective: no.
 
-    tied: layers of a decoder have the weights of the encoder's.  Raises UsageError for lists of another length than
+    tied: layers of a decoder have the weights of the encoder's.  divided: the first two blocks are of one layer, which
+    has one value in a list.  Raises UsageError for lists of another length than
     there are layers, and for sizes that contradict.
     """
     if tied and isinstance(penalty.value("ridge"), list):
         raise UsageError(
             "model.tied = true and a list penalty.ridge: a layer and the one tied to it have one ridge; give one number"
         )
+    count = len(layers) - divided
     for key in ("ridge", *SHAPING):
         given = penalty.value(key)
-        if isinstance(given, list) and len(given) != len(layers):
+        if isinstance(given, list) and len(given) != count:
             raise UsageError(
-                f"penalty.{key} has {many(len(given), 'value')}, and the net has {many(len(layers), 'layer')} whose "
-                f"weights regressions fit; give one value, or {len(layers)}"
+                f"penalty.{key} has {many(len(given), 'value')}, and the net has {many(count, 'layer')} whose "
+                f"weights regressions fit; give one value, or {count}"
             )
-    keys = (penalty.each(key, len(layers)) for key in SHAPING)
+    ridges, *keys = ([*own[:divided], *own] for own in (penalty.each(key, count) for key in ("ridge", *SHAPING)))
     restraints = tuple(
         Restraint(l1, group, _bound(least), _bound(most)) for l1, group, least, most in zip(*keys, strict=True)
     )
-    ridges = tuple(penalty.each("ridge", len(layers)))
     until_mu = math.inf if penalty.stop == "gradient" else penalty.ridge_until_mu  # one objective for all mu
-    found = Shaping(ridges, restraints, penalty.value("ridge_scale"), until_mu, layers)
+    found = Shaping(tuple(ridges), restraints, penalty.value("ridge_scale"), until_mu, layers)
     _check_sizes(found)
     return found
 

@@ -49,6 +49,7 @@ ACCELERATED = {D.ACCELERATED, D.TOGETHER}
 NESTED_ALONE = USUAL - NO_DERIVATIVES - ACCELERATED - {D.RESTRAINED, D.RING, D.SELECTED, D.SELECTED_UNITS}
 """Methods without coordinates; of the keys of half steps they read none."""
 
+ONE_BLOCK = USUAL - {D.SHARED, D.SOME_UNITS}  # a layer's weights are one block
 LAYER_BY_LAYER = USUAL - {D.SKIPS, D.SHARED, D.SPARSE, D.OTHER_LAYERS}
 ONE_NET = {D.SELECTED, D.SELECTED_UNITS}
 MOVED = USUAL - NO_DERIVATIVES - {D.SELECTED, D.MULTIPLIERS, D.NO_CONSTRAINTS}
@@ -75,10 +76,8 @@ TABLE: dict[str, dict[Any, Row]] = {
         ),
         **dict.fromkeys(("sgd", "adam", "cg", "lbfgs"), BY_SLOPES),
         "alternating": Row(
-            USUAL
-            - ONE_NET
-            - {D.SKIPS, D.SHARED, D.NO_SLOPES, D.MULTIPLIERS, D.METRIC, D.RESTRAINED, D.RING, D.GRADIENTS}
-            - ACCELERATED,
+            (ONE_BLOCK - ONE_NET - ACCELERATED)
+            - {D.SKIPS, D.NO_SLOPES, D.MULTIPLIERS, D.METRIC, D.RESTRAINED, D.RING, D.GRADIENTS},
             "it fits an encoder and a decoder of the code in turn, without a penalty",
             ("mac",),
             D.HALVES,
@@ -169,7 +168,7 @@ TABLE: dict[str, dict[Any, Row]] = {
 Values without a row handle all and ask nothing.
 """
 
-SELECTION = USUAL - {D.SHARED, D.RESTRAINED, D.MISSING, D.METRIC} - WEIGHTS
+SELECTION = ONE_BLOCK - {D.RESTRAINED, D.MISSING, D.METRIC} - WEIGHTS
 
 
 def said(key: str, value: Any) -> str:
@@ -272,6 +271,8 @@ def _of_sites(config: Config, chain: Chain) -> Iterator[Asked]:
         layers = range(len(config.model.units))
         one = replaced("model.sites", [["after" if k == i else "none" for k in layers] for i in layers])
         yield Asked(D.SEVERAL_SITES, f"{len(chain.sites)} sites", one, BITS_FIRST)
+    if chain.undivided:
+        yield Asked(D.SOME_UNITS, said("model.sites", config.model.sites), (("model.sites", "after"),))
     ends = {"bits" in s.maps[-1].capabilities for s in chain.segments[:-1]}
     if True in ends:
         yield Asked(D.SITE_OF_BITS, "coordinates that are bits", words="a layer that gives numbers there")
@@ -339,8 +340,7 @@ def parts(of: Resolved, sizes: Sizes) -> Iterator[tuple[Part, Sequence[Asked]]]:
 
 
 def _parts_of_run(of: Resolved) -> Iterator[Part]:
-    config = of.config
-    nested = config.method.name in NESTED
+    config, nested = of.config, of.config.method.name in NESTED
     for key, value, row in rows_of(config):
         if not (nested and of_half_steps(key)):
             yield Part(said(key, value), row.handles, row.why, replaced(key, row.instead))
@@ -353,9 +353,9 @@ def _parts_of_run(of: Resolved) -> Iterator[Part]:
     yield _loss(of)
     if config.model.fitters != "auto":
         why = "each fits the weights of one layer"
-        yield Part(said("model.fitters", config.model.fitters), USUAL - {D.SHARED}, why, (("model.fitters", "auto"),))
+        yield Part(said("model.fitters", config.model.fitters), ONE_BLOCK, why, (("model.fitters", "auto"),))
     for key in config.penalty.shaping[:1]:
-        yield Part(f"penalty.{key}", USUAL - {D.SHARED}, "it is fitted to one layer's weights")
+        yield Part(f"penalty.{key}", ONE_BLOCK, "it is fitted to one layer's weights")
     if of.trainers:
         weighs = all(trainer.copies for trainer in of.trainers.values())
         handles = USUAL if weighs else USUAL - {D.WEIGHTED}

@@ -65,7 +65,7 @@ def in_gb(count: float) -> str:
 
 def estimate(plan: Plan) -> tuple[list[str], float]:
     """Lines about net, points, shares of the ranks and memory, and the bytes of the busiest rank.  Collective: no."""
-    sizes, memory, on_node = "-".join(str(n) for n in plan.chain.layer_sizes), rank_bytes(plan), ""
+    sizes, memory, on_node = "-".join(str(n) for n in plan.chain.net.layer_sizes), rank_bytes(plan), ""
     if needed := node_bytes(plan):
         on_node = f", {needed / 1e6:,.0f} MB a node ({free_bytes() / 1e6:,.0f} MB free in {PLACE})"
     if n_in := plan.resolved.columns:

@@ -59,7 +59,7 @@ class Plan:
     def net(self) -> Chain:
         """The net of the data's own columns, as a model has it: where training is in the span of the points another."""
         columns = self.begun.resolved.columns
-        return self.chain.reading(columns) if columns else self.chain
+        return self.chain.net.reading(columns) if columns else self.chain.net
 
     @property
     def in_span(self) -> str:

@@ -146,7 +146,7 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision]) -> Resolv
         np.dtype(config.model.precision).itemsize * n for n in (chain.n_in, chain.n_out)[: 2 - sizes.autoencoder]
     ]
     penalty, layers = config.penalty, tuple(sorted({b for segment in chain.segments for b in segment.regressed}))
-    shaping = choices.shaping_of(penalty, layers, config.model.tied)
+    shaping = choices.shaping_of(penalty, layers, config.model.tied, chain.undivided is not None)
     found = Resolved(
         config=config,
         decisions=(*decided, *others),

@@ -140,9 +140,9 @@ ADAPTED = 10
 # Chosen on, half, double: not recorded.
 DAMPING_MOST = 1e6
 
-# Below this mean loss of labels a step's length is less damped too, by the loss: curvature falls with it, and damping
-# that stays would shorten steps more and more.  From there on minibatches differ by the few points that are not learnt,
-# and the length that suits one is too long for another, whose loss is higher.
+# Below this mean loss of labels a step's length is less damped too, by the loss.  Curvature falls with the loss, and
+# damping that stays would shorten steps more and more.  From there on minibatches differ by the few points that are not
+# learnt, and the length that suits one is too long for another, whose loss is higher.
 # Chosen on: USPS and digits with labels, five nets, six seeds each (log/shapes.md, "Labels that are learnt").
 # Half: not recorded.
 # Double: not recorded; 0.05 and 0.1: the training error of two runs of fifteen rose.

@@ -32,6 +32,9 @@ NUMBERED = 20
 MOST_TICKS = 40
 """Classes that are named at the axes of a confusion matrix; of more, every second or third."""
 
+NUMBERED_RECALL = 0.97
+"""Above this recall places of a curve of retrieval lie too close for their numbers."""
+
 GREY, RED, GREEN = "0.45", "#d62728", "#2ca02c"
 LEVEL_STYLES: tuple[Any, ...] = (":", "-.", (0, (1, 4)))
 PHASES = {"seconds_z": "Z-step", "seconds_w": "W-step", "seconds_comm": "exchange", "seconds_wait": "waiting"}
@@ -186,13 +189,14 @@ def plane(panels: Mapping[str, Codes]) -> Figure:
     return figure
 
 
-def reconstructions(rows: Mapping[str, Array], titles: Sequence[str], held: Sequence[bool]) -> Figure:
+def reconstructions(rows: Mapping[str, Array], titles: Sequence[str], framed: Array | Sequence[bool]) -> Figure:
     """Images: rows by name, each (n, h, w), in colour (n, h, w, 3), the first being the truth.
 
-    Columns are titled, held-out ones in a frame.
+    titles: of the columns.  framed: the columns (n,) or the images (rows, n) that are in a red frame.
     """
     images = np.stack(list(rows.values()))
     r, n, h, w = images.shape[:4]
+    red = np.broadcast_to(framed, (r, n))
     cell = (WIDTH - 1.2) / max(n, 6)
     close = ConstrainedLayoutEngine(w_pad=0.01, h_pad=0.01, wspace=0.02, hspace=0.02)
     figure = Figure(figsize=(1.2 + n * cell, 0.3 + r * cell * h / w), layout=close)
@@ -203,10 +207,33 @@ def reconstructions(rows: Mapping[str, Array], titles: Sequence[str], held: Sequ
         for j, ax in enumerate(line):
             ax.imshow(images[i, j], cmap="gray", vmin=low, vmax=high, interpolation="nearest")
             ax.set(xticks=[], yticks=[])
-            ax.spines[:].set(color=RED if held[j] else "0.8", linewidth=2.0 if held[j] else 0.5)
+            ax.spines[:].set(color=RED if red[i, j] else "0.8", linewidth=2.0 if red[i, j] else 0.5)
             if i == 0:
-                ax.set_title(titles[j], fontsize=8, color=RED if held[j] else "black")
+                ax.set_title(titles[j], fontsize=8, color=RED if red[i, j] else "black")
         line[0].set_ylabel(textwrap.fill(name, 14), rotation=0, ha="right", va="center", fontsize=9)
+    return figure
+
+
+def retrieval(nets: Mapping[str, tuple[Array, Array]], k: int, n: int) -> Figure:
+    """Precision against recall, and recall against the points found, of codes by name.
+
+    nets: the points within 0, 1, ... bits of a query, and those of its k neighbours that are among them, (H + 1,) each.
+    n: the points that are searched.  Numbers are the bits that differ, of the last code; grey is chance.
+    """
+    figure = Figure(figsize=(WIDTH, 4.2), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    left.axhline(k / n, color=GREY, ls="--", lw=1.0, label="chance")
+    right.plot(np.geomspace(1.0, n), np.geomspace(1.0, n) / n, "--", color=GREY, lw=1.0, label="chance")
+    for i, (name, (found, hits)) in enumerate(nets.items()):
+        some = np.flatnonzero(found > 0.0)
+        for ax, x, y in ((left, hits[some] / k, hits[some] / found[some]), (right, found[some], hits[some] / k)):
+            ax.plot(x, y, "-o", color=run_colour(i), lw=1.3, ms=3.0, label=name)
+            for j in np.flatnonzero(hits[some] < NUMBERED_RECALL * k) if i == len(nets) - 1 else ():
+                ax.annotate(str(some[j]), (x[j], y[j]), (4, 4), textcoords="offset points", fontsize=7)
+    left.set(xlabel="recall", ylabel="precision", ylim=(0.0, 1.05))
+    right.set(xlabel="points found", ylabel="recall", xscale="log")
+    plain_log(right.xaxis, 3.0)
+    _legend(figure, left)
     return figure
 
 

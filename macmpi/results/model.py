@@ -314,7 +314,8 @@ def code_end(chain: Chain) -> int:
 
 def codes_of(chain: Chain, Z: Array) -> Array | None:
     """The columns of the coordinates Z (N, sum H) that belong to the code, or None where it has no site."""
-    end, widths = code_end(chain), np.cumsum([0, *chain.site_sizes])
+    sizes = chain.site_sizes  # before theirs may be columns of some units of a layer
+    end, widths = code_end(chain), np.cumsum([Z.shape[1] - sum(sizes), *sizes])
     if end not in chain.sites:
         return None
     site = chain.sites.index(end)

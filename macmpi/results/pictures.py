@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from macmpi.data.dataset import Dataset
+from macmpi.nets.nearest import hamming, neighbours, within
 from macmpi.results import figures
 from macmpi.results.figures import Codes
 from macmpi.results.reading import Net, Result, points, scores_at
@@ -30,6 +31,12 @@ MOST_OUTPUTS = 9
 
 COLUMNS, HELD_COLUMNS = 8, 3
 """Sample points of the reconstructions, and how many of them are held out."""
+
+SEARCHED, ASKED, NEIGHBOURS = 50_000, 200, 100
+"""Retrieval by bits takes at most: training points, evenly spread; queries; points that count as near a query."""
+
+SHOWN = 5
+"""The nearest images of a query."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,7 @@ def draw(results: Sequence[Result]) -> Iterator[Picture]:
     for result, number in numbered:
         if result.nets:
             yield codes(result, f"codes{number}")
+            yield from by_bits(result, number)
     kinds = {r.data.sha256: r.data for r in results if r.data is not None and image_shape(r.data) is not None}
     for i, data in enumerate(kinds.values(), start=1):
         own = [r for r in results if r.nets and r.data is not None and r.data.sha256 == data.sha256]
@@ -215,6 +223,63 @@ def reconstructions(results: Sequence[Result], data: Dataset, name: str) -> Pict
     images = {row: A.reshape(len(A), *shape) for row, A in rows.items()}
     marks = [False] * len(train) + [True] * len(held)
     return Picture(name, "Reconstructions", text, figures.reconstructions(images, labels, marks))
+
+
+def by_bits(result: Result, number: str) -> Iterator[Picture]:
+    """Curves and nearest images of a search by the bits of a net; none without bits or without validation points."""
+    net = list(result.nets.values())[-1]
+    X, X_val = net.data.X, net.data.X_val
+    if any("bits" in m.capabilities for m in net.model.chain.maps) and len(X_val):
+        kept = spread(None, len(X), SEARCHED)
+        yield retrieval(result, kept, spread(None, len(X_val), ASKED), f"retrieval{number}")
+        if image_shape(net.data) is not None:
+            groups = groups_of(net.data) or (None, None)
+            yield nearest(result, net, kept, spread(groups[1], len(X_val), COLUMNS), f"nearest{number}")
+
+
+def bits(net: Net, kept: Array, asked: Array) -> tuple[Array, Array]:
+    """Codes of zeros and ones of the training points kept, (n, H), and of the validation points asked for, (m, H)."""
+    size, data = next(m.n_out for m in net.model.chain.maps if "bits" in m.capabilities), net.data
+    packed = net.model.bits(points(data, np.vstack([data.X[kept], data.X_val[asked]])))
+    both = np.unpackbits(packed, axis=1, count=size)
+    return both[: len(kept)], both[len(kept) :]
+
+
+def retrieval(result: Result, kept: Array, asked: Array, name: str) -> Picture:
+    """Precision and recall of the validation points' neighbours, by the bits at the start and at the end."""
+    data = next(iter(result.nets.values())).data
+    k = min(NEIGHBOURS, max(1, len(kept) // 10))
+    near = neighbours(data.X[kept], data.X_val[asked], k)
+    curves = {f"at the {when}": within(*bits(net, kept, asked), near) for when, net in result.nets.items()}
+    text = (
+        f"{len(asked)} of {len(data.X_val):,} validation points ask for the {k} nearest, by Euclidean distance in the "
+        f"units of the net, of {len(kept):,} of {len(data.X):,} training points: those count that differ in at most "
+        "0, 1, 2, ... bits (numbers at the curve). Precision is the share of the points found that are near, recall "
+        f"that of the near points that are found, over all queries; chance has a precision of {k / len(kept):.2g}."
+    )
+    for when, (found, hits) in curves.items():
+        r = int(np.flatnonzero(found >= k)[0])
+        said = f"precision {hits[r] / found[r]:.2f} and recall {hits[r] / k:.2f}"
+        text += f" {when.capitalize()} {found[r]:.0f} points differ in at most {r} bit{'' if r == 1 else 's'}: {said}."
+    return Picture(name, f"Retrieval by the bits of {result.name}", text, figures.retrieval(curves, k, len(kept)))
+
+
+def nearest(result: Result, net: Net, kept: Array, asked: Array, name: str) -> Picture:
+    """Validation points, and the training points whose bits differ least from theirs."""
+    data, groups = net.data, groups_of(net.data)
+    rows = kept[np.argsort(hamming(*bits(net, kept, asked)), axis=1, kind="stable")[:, :SHOWN]].T
+    shape = image_shape(data)
+    assert shape is not None
+    images = {"query": data.X_val[asked]} | {f"nearest {i}": data.X[row] for i, row in enumerate(rows, start=1)}
+    text = f"Validation points, and below each the {len(rows)} training points whose bits differ least from its own."
+    titles, others = [""] * len(asked), np.zeros((len(images), len(asked)), bool)
+    if groups is not None:
+        titles, others[1:] = [f"{g}" for g in groups[1][asked]], groups[0][rows] != groups[1][asked]
+        text += f" {1.0 - others[1:].mean():.0%} are of the query's group; the others have red frames."
+    shown = {row: points(data, X).reshape(len(X), *shape) for row, X in images.items()}
+    return Picture(
+        name, f"The nearest by the bits of {result.name}", text, figures.reconstructions(shown, titles, others)
+    )
 
 
 def image_shape(data: Dataset) -> tuple[int, ...] | None:

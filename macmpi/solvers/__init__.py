@@ -77,9 +77,12 @@ class WSolver:
         SHARDED: it reads the points through sums over runs of them alone; where no rank holds all, a solver that does
             not is given the rows of some;
         RESTRAINED: it heeds the problem's restraints (l1, groups, bounds);
-        SPARSE: weights that do not exist stay 0 (UnitProblem.exists, Map.zero_missing);
+        SPARSE: weights that do not exist stay 0 (UnitProblem.exists, Map.zero_missing; UnitWhitening(problem.parts())
+            of grams.py does this);
         WEIGHTED: it heeds the weights of points: the problem's `point_weights` (which `partial`, `weigh` and `loss_at`
             do);
+        weights of points and outputs: it reads the targets of a segment through its loss alone;
+        RING: it may go round a ring of ranks, each of which has some of the points;
     system -- the Gram that the units of a layer share, or None where they share nothing.
     """
 

@@ -79,8 +79,8 @@ def wrong_places(
         site, unit = _locate(chain.site_sizes, column)
         where = f"the Z-step gave point {point} a coordinate that is not finite, unit {unit} of site {site + 1}"
     elif places["bad_w"] > NOWHERE:
-        layer, at = _locate([h * d for h, d in chain.block_shapes], int(-places["bad_w"]))
-        unit, column = divmod(at, chain.block_shapes[layer][1])
+        layer, at = _locate([h * d for h, d in chain.net.block_shapes], int(-places["bad_w"]))
+        unit, column = divmod(at, chain.net.block_shapes[layer][1])
         where = f"{stepped} gave layer {layer + 1} a weight that is not finite, unit {unit}, input {column}"
     else:
         return None
@@ -343,6 +343,6 @@ def refit(
     weights = state.result.copy()
     after, before = (_errors(method, state, flat).E_Q for flat in (weights, best.weights))
     points = method.parts.points
-    constants = levels(plan.chain, whole, of.loss, points.over, points.total_weight) if points.summing else []
+    constants = levels(plan.chain.net, whole, of.loss, points.over, points.total_weight) if points.summing else []
     better = team.from_root(lambda: after < min(before, constants[0].value))
     return Refit(weights, state.iteration, after, plan.n_train, better)

@@ -124,7 +124,7 @@ def origin_of(plan: Plan, data: Dataset, given: Model | None = None) -> Origin:
         if plan.resolved.before:
             last = found.last_for(plan.chain, data)
             return Origin(last["weights"], last=last)
-        return Origin(found.weights_for(plan.chain, data))
+        return Origin(found.weights_for(plan.chain.net, data))
     except UsageError as error:
         name = "start.model" if given else f'start.model = "{keys.model}"'
         raise UsageError(f"{name}: {error}") from None

@@ -96,7 +96,7 @@ class Training:
         self.unsaved = False
         resumed = None if job.state is None else job.state.iteration
         points, loss = method.parts.points, plan.resolved.loss
-        self.levels = levels(plan.chain, data, loss, points.over, points.total_weight) if points.summing else []
+        self.levels = levels(plan.chain.net, data, loss, points.over, points.total_weight) if points.summing else []
         self.constant = team.from_root(lambda: self.levels[0].value)
         columns = columns_of(plan, method.text)
         path, of_run = (None, "") if job.directory is None else (job.directory.curve, job.directory.run)

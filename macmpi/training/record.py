@@ -266,7 +266,7 @@ def ended(directory: RunDirectory | None, plan: Plan, data: Dataset, end: End, f
     best, refit = end.best, end.refit
     weights = {"last": end.after.weights, "best": best.weights} | ({"refit": refit.weights} if refit else {})
     card = card_of(plan, data, end, facts).to_json()
-    model = Model.of(plan.chain, weights, data, plan.resolved.loss.link, card, end.records)
+    model = Model.of(plan.chain.net, weights, data, plan.resolved.loss.link, card, end.records)
     if plan.resolved.stochastic.stream and np.isfinite(end.state.weights).all():
         passes = -(-(end.state.iteration + end.state.under_way) // plan.resolved.stochastic.records)
         points = plan.resolved.before + passes * plan.n_train
@@ -296,7 +296,7 @@ def write_start(directory: RunDirectory | None, plan: Plan, data: Dataset, state
     """Writes start.h5, if there is a run directory; a warning where that fails."""
     if directory is None:
         return
-    model, labels = Model.of(plan.chain, {"last": state.weights}, data, plan.resolved.loss.link), {"iteration": 0}
+    model, labels = Model.of(plan.chain.net, {"last": state.weights}, data, plan.resolved.loss.link), {"iteration": 0}
     try:
         model_file.write(directory.start, model, {files.RUN: directory.run} | labels, keeper_of(plan).codes(state))
     except OSError as error:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import re
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from macmpi import UsageError, many
+from macmpi import UsageError, many, shown
 from macmpi.console import warn
 from macmpi.data.source import Source
 from macmpi.parallel.clock import now
@@ -151,8 +152,7 @@ def planned(
 
     known, decisions = team.from_root(with_values)
     source = Source(known, points)
-    source.like, before, classes = team.from_root(lambda: _of_start(known, start))
-    source.classes = source.classes if classes is None else classes
+    source.like, before, source.classes = team.from_root(lambda: _of_start(known, start, source.classes))
     sizes = team.from_root(lambda: replace(source.sizes(), before=before))
     notes = source.notes(now() - began)
     plan = plan_of(known, sizes, decisions, team)
@@ -160,22 +160,31 @@ def planned(
     return plan, source, "\n  ".join(line for line in (*notes, in_short(plan.resolved.decisions)) if line)
 
 
-def _of_start(config: Config, start: Model | None) -> tuple[tuple[Scaling, Scaling] | None, int, Any]:
+def _of_start(config: Config, start: Model | None, classes: Any) -> tuple[tuple[Scaling, Scaling] | None, int, Any]:
     """The scaling of the inputs and the targets of the model that training starts from; None where it starts afresh.
 
-    Of a stream that goes on also the points so far, and the classes.  A file that is no model is refused where its
-    weights are read.
+    Of a stream that goes on also the points so far, and the classes, which those that are given must be.  A file that
+    is no model is refused where its weights are read.  Raises UsageError where loss or classes are others.
     """
+    if classes is not None and config.model.loss != "cross_entropy":
+        raise UsageError(
+            f'classes is read of labels alone, and model.loss = "{config.model.loss}": leave one of them out'
+        )
     if config.start.method != "model":
-        return None, 0, None
+        return None, 0, classes
     from macmpi.results.model_file import load
 
     try:
         found = start or load(config.start.model)
     except UsageError:
-        return None, 0, None
+        return None, 0, classes
     if not config.stochastic.stream:
         return (found.scaling_x, found.scaling_y), 0, None
+    loss = tomllib.loads(found.card.config)["model"]["loss"] if found.stream and found.card else config.model.loss
+    of_labels = [None if one is None else one.tolist() for one in (classes, found.classes)]
+    for name, own, known in (("model.loss", config.model.loss, loss), ("classes", *of_labels)):
+        if own not in (None, known):
+            raise UsageError(f"{name} = {shown(own)}: the model that goes on has {shown(known)}; leave it out")
     return found.running, found.points, found.classes
 
 

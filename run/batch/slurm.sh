@@ -116,7 +116,7 @@ for name in "${!PMI@}" "${!PALS_@}" "${!OMPI_@}" "${!MPI_LOCAL@}"; do
 done
 
 # A signal to this shell ends the run with a checkpoint: it is passed on, and the ranks are waited for.
-pid='' signals=0 terminated=''
+pid='' signals=0 terminated='' cancelled=''
 stop() {
     signals=$((signals + 1))
     [ -z "$pid" ] || tell
@@ -132,9 +132,37 @@ trap 'rm -rf "$codes"' EXIT
 rank='came= code=75
     trap came=yes USR1 USR2 XCPU TERM INT HUP
     export MACMPI_EXIT_CODES=${1:?}
+    { : > "$1/began"; } 2> /dev/null
     [ -n "$came" ] || { "${@:2}"; code=$?; }
-    [ "$code" -ne 138 ] || : > "$MACMPI_EXIT_CODES/75"
-    { : > "$MACMPI_EXIT_CODES/$code"; } && [ "$code" -eq 75 ] || exit "$code"'
+    if [ -e "$1" ]; then
+        [ "$code" -ne 138 ] || : > "$1/75"
+        : > "$1/$code" || exit "$code"
+    fi
+    [ "$code" -eq 75 ] || exit "$code"'
+
+# A signal ends wait, also one that came before it, and not what is awaited.  Ranks of a cancelled job may live on until
+# all of it is killed, this shell as well: what they leave is removed before.
+await() {
+    local alive=yes code=255
+    while [ -n "$alive" ] && [ "$code" -gt 128 ]; do
+        kill -0 "$1" 2> /dev/null || alive=''
+        wait "$1"
+        code=$?
+        if [ -n "$terminated" ] && [ -z "$cancelled" ] && is_cancelled; then
+            cancelled=yes
+            rm -rf "$codes"
+        fi
+    done
+    return "$code"
+}
+
+# A launcher that ends by itself may do so before its scheduler knows that a node has died.  Where ranks had begun, and
+# nothing can be started in their place, the fault is not the program's.
+starts() {
+    before_a_start
+    timeout -k 5 120 "${launcher[@]}" ${launch_options[@]+"${launch_options[@]}"} bash -c true > /dev/null &
+    await $!
+}
 
 for ((start = 0; ; start++)); do
     rm -rf "$codes"
@@ -146,24 +174,27 @@ for ((start = 0; ; start++)); do
             "${python[@]}" -m macmpi.run "$config" --resume auto --max-time "$limit" --since "$began" "$@" &
         pid=$!
         [ "$signals" -eq 0 ] || tell
-        alive=yes code=255
-        while [ -n "$alive" ] && [ "$code" -gt 128 ]; do # a signal ends wait, also one before it, and not the ranks
-            kill -0 "$pid" 2> /dev/null || alive=''
-            wait "$pid"
-            code=$?
-        done
+        await "$pid"
+        code=$?
         pid=''
         if [ "$code" -eq 138 ] && [ "$signals" -gt 0 ]; then code=75; fi
         for said in 75 74 70 2; do
             [ ! -e "$codes/$said" ] || code=$said
         done
+        [ -z "$cancelled" ] || code=143
         if [ "$code" -eq 0 ] && [ ! -e "$codes/0" ]; then
             echo "no rank has left its exit code in $codes: submit the job again, and it goes on" >&2
             code=74
         fi
     fi
     case $code in 0 | 2 | 70 | 74 | 75) break ;; esac
-    if [ "$start" -ge "$retries" ] || is_cancelled; then break; fi
+    if [ -n "$cancelled" ] || is_cancelled; then break; fi
+    if [ -e "$codes/began" ] && ! starts; then
+        echo "ranks have died (exit code $code) and no others can be started, as where a node has died" >&2
+        code=75
+        break
+    fi
+    if [ "$start" -ge "$retries" ]; then break; fi
     echo "a rank has died (exit code $code): start $((start + 1)) of $retries again, from the newest checkpoint" >&2
 done
 rm -rf "$codes"

@@ -58,7 +58,7 @@ NETS = {
     "narrow-12": Net(12, 32, "sigmoid", False),
 }
 TASKS = {"labels": ('model.loss="cross_entropy"',), "autoencoder": ()}
-FULL = ('method.name="mac"', "run.finish=false")
+FULL = ('method.name="mac"', 'model.precision="float64"', "run.finish=false")
 WAYS: dict[str, tuple[str, ...]] = {
     "stochastic MAC": (),
     "all points": ('stochastic.batch="all"',),

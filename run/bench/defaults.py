@@ -345,9 +345,9 @@ MEASURED = """<details markdown="1">
 
 </details>"""
 
-HEAD = """Means over {repeats} splits of each set, a quarter of it for the test: root mean squared error, of several
-outputs each in its deviation, or per cent of wrong labels, and CPU seconds of a whole process on one thread. "full
-MAC" is macmpi with `method.name = "mac"`; `run/bench/data_sets.py` makes the sets."""
+HEAD = """Means over {repeats} splits of each set, a quarter of it for the test. Errors are per cent of wrong labels or
+root mean squared errors (several outputs are divided by their deviations); CPU seconds are of a whole process on one
+thread. "full MAC" is macmpi with `method.name = "mac"`; `run/bench/data_sets.py` makes the sets."""
 
 CHOSEN = """Machine: {where}. Commits: {commits}. Written by `{command}`.{rest} Ridges, damping, the schedule of full
 MAC and when to refit were chosen with a view to splits 0 to 2 of some of these sets, minibatches and the patience of
@@ -359,7 +359,7 @@ PUBLIC = "## Public tables as they come"
 OF_TABLES = """Medians over {repeats} splits, in brackets the least and the greatest, of root mean squared errors or
 per cent of wrong labels. The tables hold text, whole numbers and gaps, and were chosen before anything was trained on
 them (`run/bench/public_tables.py`). macmpi reads the training rows as a CSV file, with nothing but target and loss
-given. The MLP is scikit-learn's, behind one column a category, the mean in gaps and scaled numbers and targets;
+given. The MLP is scikit-learn's; for it a category is a column, a gap the mean, and numbers and targets are scaled;
 "stopped early" is with `early_stopping=True`. The boosted trees know what is a category."""
 
 CHOSEN_OF_TABLES = """Machine: {where}. Commits: {commits}. Written by `{command}`. Comparisons are of means; beyond
@@ -470,7 +470,7 @@ def answer(first: str, second: str) -> str:
         said += [f"{words} on {' and on '.join(of)}."] if of else []
     worse = own[1].get(TREES, ["", "", "", "none"])[3]
     if worse != "none":
-        said.append(f"Beyond noise it is worse than boosted trees on {worse.replace(', ', ' and ')}.")
+        said.append(f"Of these tables, beyond noise, it is worse than boosted trees on {worse.replace(', ', ' and ')}.")
     return textwrap.fill(" ".join(said), 118)
 
 

@@ -154,7 +154,7 @@ BENCHMARKS = [
     compared("rivals", 2400.0, "--slices", "30"),
     compared("tasks", 600.0),
     Benchmark("deep", [deep_net("residual-128", 900.0), deep_net("plain-128", 900.0), deep_net("narrow-12", 200.0)]),
-    Benchmark("hashing", [codes("usps", 150.0), codes("coil", 300.0), codes("descriptors", 9000.0)]),
+    Benchmark("hashing", [codes("usps", 150.0), codes("coil", 300.0), codes("descriptors", 2400.0, "--bits", "32")]),
     Benchmark(
         "shapes",
         [

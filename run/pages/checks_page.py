@@ -32,7 +32,7 @@ HEAD = """# Formulas, checked by computation
 
 Every formula below is computed twice, by the program and by a few lines in `tests/theory`, and both agree to rounding.
 The computations of objectives, derivatives, layers, half steps and starts share no code with the program. Those of
-selection, steps of stochastic MAC and baselines use parts of it that other rows check.
+selection, steps of stochastic MAC and baselines use parts of the program that other rows check.
 
 "Found" is the largest difference, relative to the largest number of the independent computation;
 docs/algorithms/checks.json names the test of each, and counts comparisons. Tests fail above 1e-12, or above the bound

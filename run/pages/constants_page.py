@@ -19,11 +19,11 @@ HEAD = """# Constants of stochastic MAC
 
 Nothing in the formulas of [stochastic MAC](stochastic.md) says what these {count} numbers should be, and no key changes
 them: they were tuned, or set by judgement. Most were chosen on one net, the autoencoder of USPS digits. Below are the
-{known} of which other values are on record, with what those did; each was chosen on USPS unless another set is named.
+{known} with other values on record, and what these did; each was chosen on USPS unless another set is named.
 
-Errors are E1 per point, training / validation. USPS is `run/usps_fast.toml`, large `run/large_fast.toml`, tables are
-small public ones (log/few_points.md); one run of seed 0 unless seeds are named. `macmpi/plan/tuned.py` has the other
-numbers too, and this page is made of it (`python run/pages/constants_page.py`).
+Errors are E1 per point, training / validation. "USPS" is `run/usps_fast.toml`, "large" `run/large_fast.toml`, "tables"
+are small public ones (log/few_points.md); one run of seed 0 unless seeds are named. This page is made of
+`macmpi/plan/tuned.py`, which has the other numbers too (`python run/pages/constants_page.py`).
 """
 
 

@@ -1,4 +1,4 @@
-"""Sections of docs/results.md from run/bench/compare.py family and machine: tables, and where a rival is sooner."""
+"""Sections of docs/results.md from run/bench/compare.py family and machine: tables, in bold where a rival is sooner."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from pages_of_evidence import Found, table, wrapped
 FAMILY = (
     "Seconds of one core, from random weights (stochastic MAC's own start is its method's); in brackets how many times "
     "later than stochastic MAC the rival is that comes to a level first. Shampoo with corrected eigenvalues is the "
-    "recipe of Distributed Shampoo, K-FAC and SINGD are the packages kfac-jax and singd; 'adaptive' is kfac-jax's "
-    "example of an autoencoder. Each is tuned over 3 to 9 settings by successive halving; those on minibatches are "
-    "judged by averaged weights."
+    "recipe of Distributed Shampoo; K-FAC and SINGD are the packages kfac-jax and singd. Each is tuned over 3 to 9 "
+    "settings by successive halving; those on minibatches are judged by averaged weights."
 )
 MACHINE = (
-    "Seconds by the clock, with all cores. A rival has its best way to use them, its best rate and minibatch: in "
-    "brackets the way, the points of a minibatch, and how many times later than stochastic MAC on the most ranks the "
-    "rival is that comes to a level first. Its error by epochs is measured once, on one core; epochs are timed in each "
-    "way, in turns (docs/results/machine.json has them). Processes average gradients over gloo, and each does "
-    "the whole of an optimiser's step."
+    "Seconds by the clock, with all cores. Of each rival the rate, the minibatch and the way to use the cores are "
+    "those that bring it to a level first. In brackets are that way, the points of a minibatch, and how many times "
+    "later than stochastic MAC on the most ranks the rival is. Its error by epochs is measured once, on one core; "
+    "epochs are timed in each way, in turns (docs/results/machine.json has them). Processes average gradients over "
+    "gloo, and each does the whole of an optimiser's step."
 )
 
 
@@ -50,18 +49,19 @@ def against_soonest(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Itera
         yield level, ours, cells[best], head[2 + best] if seconds_in(cells[best]) < math.inf else "none of them"
 
 
-def sooner(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Each level that a rival comes to before stochastic MAC, with the soonest one."""
-    for level, ours, cell, rival in against_soonest(head, rows):
-        own = min((float(seconds) for seconds in re.findall(r"([\d.]+) s", ours)), default=math.inf)
-        if (best := seconds_in(cell)) < own:
-            yield f"{level}: {rival} after {best:g} s ({'never' if own == math.inf else f'{own:g} s'})"
+def behind(ours: str, cell: str) -> bool:
+    """Tells whether the rival of a cell comes to a level before stochastic MAC does on any ranks."""
+    return seconds_in(cell) < min(map(float, re.findall(r"([\d.]+) s", ours)), default=math.inf)
 
 
 def shown(found: Found, first: str = "net, error") -> str:
-    """The levels with the soonest rival of each, and a paragraph that says where one is sooner."""
+    """The levels with the soonest rival of each, in bold where that is sooner than stochastic MAC."""
     head, rows = printed(found)[first]
-    behind = "; ".join(sooner(head, rows))
-    said = f"A rival is sooner than stochastic MAC at {behind}." if behind else "No rival is sooner at any of these."
-    levels = table([*head[:2], "soonest rival", "its name"], list(against_soonest(head, rows)))
-    return f"{levels}\n\n{wrapped(said)}"
+    levels = [
+        (f"**{level}**" if behind(ours, cell) else level, ours, cell, rival)
+        for level, ours, cell, rival in against_soonest(head, rows)
+    ]
+    count = sum(level.startswith("**") for level, *_ in levels)
+    said = f"A rival is sooner than stochastic MAC at {count} of the {len(levels)} levels, in bold."
+    made = table([*head[:2], "soonest rival", "its name"], levels)
+    return f"{made}\n\n{wrapped(said if count else 'No rival is sooner at any of these.')}"

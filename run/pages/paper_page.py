@@ -18,13 +18,13 @@ FOLDER = ROOT / "docs" / "paper"
 HEAD = """# The paper, figure by figure
 
 All figures of the paper come out here: MAC falls in a few large steps, far below conjugate gradients, SGD and
-alternating optimisation, and selection goes the paper's way. What differs are the price of a centre, which is
+alternating optimisation, and selection goes the paper's way. Two things differ: the price of a centre, which is
 misprinted, and speedup, measured on 2 ranks and predicted for 12. Theorem B.3, of which the paper shows no run, holds
 to four digits.
 
-`make paper` measures all of it, and docs/paper/ holds what it gave. The paper's machine of 2012 was an Intel Xeon
-L7555 with 32 cores, and Matlab. E1 is per point, with the 1/2. What macmpi does otherwise on purpose is in
-[differences](differences.md), what is misprinted in [errata](errata.md).
+`make paper` measures all of it, and docs/paper/ holds the outcome. The paper used Matlab on an Intel Xeon L7555 with
+32 cores. E1 is per point, with the 1/2. What macmpi does otherwise on purpose is in [differences](differences.md), what
+is misprinted in [errata](errata.md).
 """
 
 MISSING = "Not measured since its program changed: `make paper ONLY={name}`."
@@ -56,9 +56,9 @@ def fig2(found: Found) -> str:
             ),
             table(header, rows),
             wrapped(
-                f"On several ranks MAC computes {'the same bits' if same else 'OTHER numbers: a fault'}. Not "
-                "in the paper are SGD's rate, since its grid is of sums over points, macmpi's settings (a wider start, "
-                "mu from 10 to 1e5, momentum) and stochastic MAC."
+                f"On several ranks MAC computes {'the same bits' if same else 'OTHER numbers: a fault'}. SGD's "
+                "rate (the paper's are for sums over points), macmpi's settings (a wider start, mu from 10 to 1e5, "
+                "momentum) and stochastic MAC are not from the paper."
             ),
         ]
     )
@@ -83,7 +83,7 @@ def letter(found: Found) -> str:
     header = ("Z-step and W-step", "E1 after 1, 2, 3, 4", "at the end", "processor seconds")
     return "\n\n".join(
         [
-            "**The paper** solves a linear system for each point and each unit. Cut short, the Z-step is what suffers:",
+            "**The paper** solves a linear system for each point and each unit. If CG ends early, the Z-step suffers:",
             table(header, rows),
             wrapped(
                 "For the W-step one preconditioned CG step in each linearisation is enough. A Z-step cut at 10 "
@@ -140,13 +140,13 @@ def fig3(found: Found) -> str:
         [
             wrapped(
                 "**The paper**: MAC falls far in a few iterations, alternating optimisation slowly, both from an "
-                "elastic embedding; mu 1, then 5 after 70 iterations. It prints no numbers."
+                "elastic embedding; mu 1, then 5 after 70 iterations."
             ),
             table(header, rows),
             wrapped(
-                f"{there}E1 holds the ridge, as in eq. (6). The paper does not say the repulsion of the embedding; "
-                "here w- = 1. Many reconstructions of held-out images, half of the poses of two objects, are "
-                f"bad (E1 {end(mac)['E1_val']:.1f} at the end of MAC)."
+                f"{there}E1 holds the ridge, as in eq. (6). The paper leaves open the repulsion of the embedding; "
+                "here its weights w- are 1. Many reconstructions of held-out images, half of the poses of two objects, "
+                f"are bad (E1 {end(mac)['E1_val']:.1f} at the end of MAC)."
             ),
         ]
     )
@@ -235,8 +235,8 @@ def theory(found: Found) -> str:
             ),
             table(header, rows),
             wrapped(
-                "Multipliers lack ‖p - lambda‖ / ‖lambda‖ at feasible coordinates, p = -mu (z - f). While mu grows "
-                f"{last['mu'] / ends[0]['mu']:g} times, the gradient of E1 falls "
+                "What multipliers lack is ‖p - lambda‖ / ‖lambda‖, with p = -mu (z - f) and lambda those of the net. "
+                f"While mu grows {last['mu'] / ends[0]['mu']:g} times, the gradient of E1 falls "
                 f"{ends[0]['gradient_E1'] / last['gradient_E1']:.0f} times and what the multipliers lack "
                 f"{ends[0]['multipliers_lack'] / last['multipliers_lack']:.0f} times. **Stopping on the validation "
                 "error does not give this** (dashed): "
@@ -245,8 +245,8 @@ def theory(found: Found) -> str:
                 "but no theorem covers it."
             ),
             wrapped(
-                "At each mu half steps need about as many iterations as mu is large. L-BFGS over W and Z together, "
-                "with the program's own Z-step and gradients (dots), finds minimisers; gradient and deviation fall "
+                "At each mu half steps need about mu iterations. At minimisers of E_Q, "
+                "found by L-BFGS over W and Z together (dots), gradient and deviation fall "
                 f"like 1 / mu: at mu = {path[-1]['mu']:g} ‖grad E1‖ is {path[-1]['gradient_E1']:.1e}, and the "
                 f"multipliers lack {path[-1]['multipliers_lack']:.1e}."
             ),
@@ -256,10 +256,16 @@ def theory(found: Found) -> str:
 
 TECHNIQUES = """## Techniques that the paper names
 
-E1 after 5 iterations and processor seconds of the whole program (Intel Xeon, under load) of this config with one line
-added: `data.source = "usps"`, `data.points = 1000`, `model.hidden = [50, 10, 50]`, `model.activation = "sigmoid"`,
-`method.name = "mac"`, `method.acceleration = "none"`, `penalty.mu0 = 10.0`, `run.finish = false`, `run.max_iterations =
-5`.
+The table has E1 after 5 iterations and processor seconds of the whole program (Intel Xeon, under load), of this config
+with one line added:
+
+```toml
+data = { source = "usps", points = 1000 }
+model = { hidden = [50, 10, 50], activation = "sigmoid" }
+method = { name = "mac", acceleration = "none" }
+penalty = { mu0 = 10.0 }
+run = { finish = false, max_iterations = 5 }
+```
 
 | the paper's technique | line | E1 | seconds |
 |---|---|---|---|
@@ -268,17 +274,16 @@ added: `data.source = "usps"`, `data.points = 1000`, `model.hidden = [50, 10, 50
 | W-step by Newton, L-BFGS, CG, gradient | `w_step.solver` | 8.19, 8.19, 8.19, 8.20 | 2.4, 2.1, 2.0, 1.9 |
 | minibatches of stored coordinates | `z_step.minibatches = 2`, `5` | 8.11, 8.52 | 1.3, 1.8; the default then 1.3 |
 | coordinates on both sides of an activation | `model.sites = "both"` | 13.85 | 1.2; the default then 1.3 |
+| coordinates of some units of a layer | `model.sites = [{ after = 25 }, "after", "after"]` | 8.13 | 2.3; then 1.5 |
 
 No other Z-step is worth its time; the W-steps are as good as the default.
 
-After 5 iterations of `run/usps_mac.toml`, `method.acceleration = "none"`, and postprocessing:
-
-- `model.sites = "before"`: E1 6.52 in 6.2 s, five minibatches 5.95 (mu 1e3) in 9.8, on running sums (`w_step.sums
-  = "running"`) 5.95 in 8.3.
-- `model.activation = "tanh"`, `model.hidden = [{ recurrent = 64, steps = 4 }, 20]`: E1 7.80 in 3.1 s; with `states =
-  "all"` 5.94 in 4.6; `{ recurrent = 20, steps = 4 }` behind that: 8.78 in 6.7.
-
-Missing are coordinates of some units of a layer.
+| 5 iterations of `run/usps_mac.toml` without acceleration, then postprocessing | E1 | seconds |
+|---|---|---|
+| `model.sites = "before"` | 6.52 | 6.2 |
+| and five minibatches (mu 1e3); `w_step.sums = "running"` | 5.95; 5.95 | 9.8; 8.3 |
+| `model.activation = "tanh"`, `model.hidden = [{ recurrent = 64, steps = 4 }, 20]` | 7.80 | 3.1 |
+| and `states = "all"`; `{ recurrent = 20, steps = 4 }` behind it | 5.94; 8.78 | 4.6; 6.7 |
 """
 """What the paper names and shows no figure of."""
 

@@ -142,7 +142,7 @@ def tables() -> str:
     lacking = (f"{said}; it does not take {' or '.join(no)}" if no else said for said, no in reasons.items())
     numbered = "\n".join(f"{i}. {why}." for i, why in enumerate(lacking, start=1))
     names = ", ".join(f'`"{place}"`' for place in PLACEMENTS)
-    head = f"The table holds for `parallel.data` = {names} alike; its numbers are those of the reasons below."
+    head = f"The table holds for `parallel.data` = {names} alike; its numbers refer to the reasons below."
     lines = (fill(line, 120, subsequent_indent="   ", break_on_hyphens=False) for line in numbered.splitlines())
     return (
         "\n\n".join(

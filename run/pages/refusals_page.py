@@ -30,19 +30,19 @@ from macmpi.solvers import W_SOLVERS, Z_SOLVERS  # noqa: E402
 HEAD = """# What is refused
 
 A config whose keys do not go together is refused before anything is created, with exit code 2 and one message that
-says why and names remedies, which macmpi has tried. `macmpi run CONFIG --check` says it without running. Below is what
-does not go together.
+says why and names remedies, which macmpi has tried. `macmpi run CONFIG --check` gives the message without a run. Below
+is what does not go together.
 
-Unknown keys and values of a wrong type are not listed: their messages name the key and what is expected.
-[Data](data.md#what-is-refused) has what is refused there. Layers and segments are counted from 1, entries of a list, as
-in `model.hidden.0`, from 0. A segment is what lies between two layers with coordinates (`model.sites`). "affine" is a
+Unknown keys and values of a wrong type are not listed: their messages name the key and what is expected. For data there
+is [another list](data.md#what-is-refused). Layers and segments are counted from 1, entries of a list, as in
+`model.hidden.0`, from 0. A segment is what lies between two layers with coordinates (`model.sites`). "affine" is a
 dense layer, "quantiser" one of codewords, "trees" a forest or boosted trees.
 """
 
 PARTS = """## Parts, and what they do not go with
 
-Parts that are not listed handle everything; groups are refused with l1. A solver, fitter or loss of another package
-declares what it handles ([extending](extending/index.md)).
+Parts that are not listed handle everything; what is said of l1 holds for groups. A solver, fitter or loss of another
+package declares what it handles ([extending](extending/index.md)).
 """
 
 LAST = "With files, libraries and layers of other packages"
@@ -93,6 +93,9 @@ def parts() -> tuple[list[list[str]], set[str]]:
         lacking = ", ".join(sorted(demand.value for demand in USUAL - handles))
         for long, short in SHORT.items():
             lacking = lacking.replace(long, short)
+        if {D.ACCELERATED, D.TOGETHER} <= USUAL - handles:
+            lacking = lacking.replace(f", {SHORT[D.TOGETHER.value]}", "")
+            lacking = lacking.replace(SHORT[D.ACCELERATED.value], D.ACCELERATED.value)
         if lacking:
             alike.setdefault((lacking, why), []).append(said)
     return [[f"`{together(said)}`", lacking] for (lacking, _), said in alike.items()], {why for _, why in alike}

@@ -75,8 +75,8 @@ def curves(found: Found) -> str:
     header = ("config, one rank", *(f"E1 <= {level:g}" for level in levels), "end")
     return (
         table(header, rows)
-        + "\n\nCells: seconds of training, a start that trains included, and validation error there. Adam and L-BFGS "
-        "are\nmacmpi's own, at the rates of their configs; tuned ones are in the first tables."
+        + "\n\nA cell has the seconds of training, with those of the start, and the validation error at that level.\n"
+        "Adam and L-BFGS are macmpi's own, at the rates of their configs; tuned ones are in the first tables."
     )
 
 

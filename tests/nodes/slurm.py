@@ -367,6 +367,17 @@ def cancelled_early(slurm: Slurm, where: Path) -> None:
     ended(slurm, where, job, "CANCELLED")
 
 
+@CASES.case("scancel, and ranks that end by no signal", "nothing is left, no restart")
+def cancelled_deaf(slurm: Slurm, where: Path) -> None:
+    """As of a task that Slurm has started after it has sent the signals."""
+    (where / "deaf").write_text("#!/bin/sh\ntrap '' TERM USR1\ntouch begun\nsleep 60\n")
+    (where / "deaf").chmod(0o755)
+    job = submit(slurm, where, "any.toml", PYTHON=str(where / "deaf"))
+    slurm.until(lambda: (where / "begun").exists(), "rank")
+    slurm.run("scancel", job)
+    ended(slurm, where, job, "CANCELLED")
+
+
 @CASES.case("scontrol requeue", "from the newest checkpoint, same bits")
 def requeued(slurm: Slurm, where: Path) -> None:
     config = endless(where)
@@ -464,7 +475,7 @@ def dead_daemon(slurm: Slurm, where: Path) -> None:
     stopped_and_resumed(slurm, where, job, config)
 
 
-@CASES.case("a node dies", "Slurm puts the job back, it goes on, same bits; no more than the last iteration is lost")
+@CASES.case("one of several nodes dies", "back to the queue, same bits; no more than the last iteration is lost")
 def dead_node(slurm: Slurm, where: Path) -> str:
     config = endless(where)
     job = submit(slurm, where, config.name, "--output", "run", layout=("--nodes=2-3", "--ntasks=4"))

@@ -28,6 +28,11 @@ ELSEWHERE = [
         "one for each, or one for all",
     ),
     (
+        "units in `sites` of another layer than a dense, elementwise first one, or with `skips` or `tied`",
+        "the next segment computes the others from the data",
+        "a word",
+    ),
+    (
         "a W-solver of another package with a sparse layer, unless it handles `SPARSE`",
         "weights that do not exist would get values",
         "auto",

@@ -8,9 +8,9 @@ from macmpi.nets.layers.masked import as_text
 from refused.case import IMAGES, SKIPS, Row
 
 COMBINATIONS = [
-    "a `width` of a band or a window that is more than there is",
+    "a `width` of a band or a window that is larger than what the layer reads",
     "`connections` of another number of units or inputs, or a unit that reads nothing",
-    "`skips` with other layers than dense and sparse ones and convolutions of elementwise activations",
+    "`skips` with layers that are not dense, sparse or convolutions, or whose activation is not elementwise",
     (
         '`joining = "add"` of other sizes, or of images of another shape; `"append"` of images of another height '
         "or width"
@@ -54,13 +54,13 @@ TABLE = {
         {**SKIPS, "model.activation": ["binary", "tanh", "tanh"], "model.sites": ["after", "none", "none"]},
         ("model.skips join dense and sparse layers and convolutions", 'layer 1 is of "binary"', "skips = []"),
         ({"model.activation": "tanh", "model.sites": "after"}, {"model.skips": []}),
-        "`skips` with other layers than",
+        "`skips` with layers that",
     ),
     "skips over codebooks": Row(
         {**IMAGES, "model.skips": [[1, 3]], "model.activation": ["softmax", "tanh"], "model.joining": "append"},
         ("with elementwise activations", 'layer 1 is of "softmax"', "skips = []"),
         ({"model.activation": "tanh"}, {"model.skips": []}),
-        "`skips` with other layers than",
+        "`skips` with layers that",
     ),
     "sums of other images": Row(
         {**IMAGES, "model.hidden": [{"channels": 2}, {"channels": 2, "stride": 2}, {"channels": 2}]}

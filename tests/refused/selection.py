@@ -6,14 +6,14 @@ from refused.case import CODES, FOREST, IMAGES, RIDGES, SELECTED, UNITS, Row
 
 COMBINATIONS = [
     (
-        "`selection.criterion` without radial basis functions that begin their segments, each read by one linear "
-        "layer, and without `selection.sizes` for dense layers"
+        "`selection.criterion` in a net with neither `selection.sizes` for dense layers nor radial basis functions "
+        "that begin a segment and are read by one linear layer"
     ),
     (
         '`selection.criterion` with centres other than `"subset"`, with neither one `epsilon2` nor one for each layer, '
         'without `sizes` for layers of fewer than 150 centres, with a metric, or with `linear_solver = "same"`'
     ),
-    "`selection.criterion` with `loss.missing = true`, or with empty lists of candidates alone",
+    "`selection.criterion` with `loss.missing = true`, or where all lists of candidates are empty",
     "`selection.widths` or `selection.ridges` with `selection.sizes` for dense layers",
     (
         "`selection.widths` or `selection.ridges` of more or fewer layers than there are; widths of layers "
@@ -24,8 +24,8 @@ COMBINATIONS = [
         "layer's own size"
     ),
     (
-        "`selection.sizes` for a layer that is not dense with an elementwise activation, is sparse or has a skip,"
-        " or that no dense layer reads, or in a net with radial basis functions for a layer without them"
+        "`selection.sizes` for a layer that is not dense with an elementwise activation, is sparse, has a skip or is "
+        "read by no dense layer; in a net with radial basis functions for a layer of another kind"
     ),
     "`selection.sizes` without one `epsilon2`, with another method than mac, with multipliers or a metric",
 ]
@@ -40,7 +40,7 @@ TABLE = {
             'or criterion = "none"',
         ),
         ({"selection.criterion": "none", "selection.epsilon2": []}, SELECTED, {"selection.sizes": [[2], [3]]}),
-        "`selection.criterion` without",
+        "`selection.criterion` in a net",
     ),
     "selection of centres that are not nested": Row(
         SELECTED | {"model.centres": ["subset", "kmeans"]},
@@ -70,7 +70,7 @@ TABLE = {
         SELECTED | {"model.output": "sigmoid"},
         ('selection.criterion = "bic"', "read by one linear layer", "segment 2", 'or criterion = "none"'),
         ({"model.output": "linear"}, {"selection.criterion": "none", "selection.epsilon2": []}),
-        "`selection.criterion` without",
+        "`selection.criterion` in a net",
     ),
     "selection where outputs are missing": Row(
         SELECTED | {"loss.missing": True},

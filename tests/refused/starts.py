@@ -6,8 +6,8 @@ from refused.case import BASIS, BITS, CODES, FOREST, HALVES, SELECTED, SKIPS, Ro
 
 COMBINATIONS = [
     (
-        '`start.method = "elastic_embedding"` or `"file"`, and `"pca"` with radial basis functions, with other '
-        "than one site"
+        '`start.method = "elastic_embedding"` or `"file"`, and `"pca"` with radial basis functions, in a net that has '
+        "no site or several"
     ),
     '`start.method = "uniform"` or `"greedy"` with radial basis functions',
     '`start.method = "greedy"` with codewords or bits',
@@ -20,8 +20,8 @@ COMBINATIONS = [
     'more filters or words than patches of training points with `start.method = "staged"`',
     '`start.method = "staged"` with `centres = "points"`',
     (
-        '`method.name = "alternating"` without one site at a linear code that is dense, with a layer without '
-        "derivatives, with multipliers, a metric or selection"
+        '`method.name = "alternating"` in a net without a site, or with others than one at a dense linear code; with a '
+        "layer without derivatives, with multipliers, a metric or selection"
     ),
     (
         "`method.acceleration` with another method than mac, with selection, multipliers (not `joint`), "

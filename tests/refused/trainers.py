@@ -15,11 +15,14 @@ COMBINATIONS = [
     '`centres = "points"` with another number of units than of points',
     "a site after or before a layer of radial basis functions",
     "a layer of radial basis functions or codewords between others of one segment",
-    'a `binary` layer that is not the only site and the first layer, and `z_step.solver = "binary"` without one',
+    (
+        "a `binary` layer that is not the only site, or behind other layers than radial basis functions, and "
+        '`z_step.solver = "binary"` without one'
+    ),
     "`z_step.solver` other than auto and binary with a `binary` layer",
     "a site before a `binary` or `quantise` layer",
     "`w_step.solver` other than auto with radial basis functions or codewords",
-    "a fitter of another kind of layer, as a forest for a dense one",
+    "a fitter of another kind of layer than the one it is named for, as a forest for a dense one",
     "a fitter of labels or bits where numbers are asked for, or of numbers where labels are",
     "a fitter for a layer that shares its segment with another",
     "a fitter with an activation behind its layer",

@@ -220,6 +220,7 @@ def rows() -> Iterator[tuple[Dataset, dict[str, Any]]]:
     yield from cascades(single)
     yield from masks(single, lagrangian)
     yield from skips(single, lagrangian)
+    yield from some_units(single, lagrangian)
 
 
 def images(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
@@ -330,6 +331,14 @@ def skips(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[
     yield WIDE, {**images, "model.skips": [[1, 3]], "model.activation": "tanh", "parallel.data": "sharded"}
     images |= {"model.skips": [[0, 2], [1, 3], [1, 5]], "model.joining": "append", "model.activation": "tanh"}
     yield WIDE, {**images, **drawn}
+
+
+def some_units(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
+    """Coordinates of some units of the first layer, with every kind of points."""
+    for place in ("replicated", "sharded", "node"):
+        yield WIDE, {"model.sites": [{"after": 20}, "after", "before"], "parallel.data": place}
+    yield SMALL, {"model.sites": [{"before": 3}, "none"], "method.acceleration": "momentum", **single}
+    yield CLASSES, {"model.sites": [{"after": 4}, "after"], **lagrangian, "model.loss": "cross_entropy"}
 
 
 def losses(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
@@ -705,6 +714,7 @@ def words(choice: Choice) -> list[str]:
         )
     found += [f"activation={activation}" for _, activation, _ in c.model.layers()]
     found += ["sites=mixed"] if isinstance(c.model.sites, list) else [f"sites={c.model.sites}"]
+    found += ["sites=some"] if plan.chain.undivided else []
     found += [f"Z={z[type(plan.resolved.z_solver)]}"] if plan.chain.sites else []
     regressions = plan.resolved.regressions.values()
     inner = [r.solver.inner if isinstance(r.solver, Thresholded) else r.solver for r in regressions]

@@ -86,7 +86,7 @@ def test_every_registered_choice_was_among_them(verdicts: Verdicts) -> None:
         assert {f"{key}={name}" for name in get_args(get_type_hints(table)[key])} <= found
     for solver, kind in W_SOLVERS.items():
         assert {f"W={solver}:{problem}" for problem in kind.takes} <= found  # type: ignore[attr-defined]
-    assert {f"sites={site}" for site in (*get_args(Site), "mixed")} <= found
+    assert {f"sites={site}" for site in (*get_args(Site), "mixed", "some")} <= found
     assert {f"start={method}" for method in set(get_args(get_type_hints(Start)["method"])) - {"model"}} <= found
 
 

@@ -17,6 +17,7 @@ from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.half_steps.problems import renew_metric
 from macmpi.mac import Mac
+from macmpi.nets.chain import with_data
 from macmpi.nets.losses import LOSSES
 from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
@@ -58,7 +59,7 @@ def method(
     targets: int = 3,
     seed: int = 0,
     data: Dataset | None = None,
-    sites: Words = "after",
+    sites: str | Sequence[Any] = "after",
     output: str = "linear",
     loss: str = "squared",
     precision: str = "float64",
@@ -148,6 +149,18 @@ def of_sites(mac: Mac, Z: Array) -> list[Array]:
 
 
 @dataclass(frozen=True)
+class Beside:
+    """z -> [z, s(X [V, c]^T)], the units of the first layer that have no coordinates behind those that have."""
+
+    X: Array
+    weights: Array
+    activation: Callable[[Array], Array]
+
+    def __call__(self, Z: Array) -> Array:
+        return np.hstack([Z, self.activation(self.X @ self.weights[:, :-1].T + self.weights[:, -1])])
+
+
+@dataclass(frozen=True)
 class Layer:
     """f_k: weights, A -> W [A; 1], and activations, one after the other."""
 
@@ -168,7 +181,8 @@ class Layer:
 
     @property
     def weights(self) -> list[Array]:
-        return [step for step in self.steps if isinstance(step, np.ndarray)]
+        found = (step.weights if isinstance(step, Beside) else step for step in self.steps)
+        return [step for step in found if isinstance(step, np.ndarray)]
 
 
 def layers(mac: Mac, state: State) -> list[Layer]:
@@ -177,7 +191,14 @@ def layers(mac: Mac, state: State) -> list[Layer]:
     steps: list[Any] = []
     for map_ in mac.plan.chain.maps:
         spec = map_.spec()
-        if spec["kind"] == "quantiser":
+        if spec["kind"] == "carrying" and map_.parameter_shape:
+            steps.append(Beside(mac.data.X, next(weights), ACTIVATIONS["linear"]))
+        elif spec["kind"] == "carrying":
+            steps[-1] = replace(steps[-1], activation=ACTIVATIONS[spec["map"]["name"]])
+            steps.append(ACTIVATIONS["linear"])
+        elif spec["kind"] == "turn":
+            steps.append(ACTIVATIONS["linear"])
+        elif spec["kind"] == "quantiser":
             steps.append(nearest(next(weights)))
         else:
             steps.append(
@@ -319,7 +340,8 @@ def jacobian_rows(mac: Mac, state: State, row: int) -> list[Array]:
     inputs = [mac.data.X, *of_sites(mac, state.Z)]
     out = []
     for segment, A in zip(mac.plan.chain.segments, inputs, strict=True):
-        _, tangent = segment.linearise(mac.parts.weights(state), np.repeat(A[row : row + 1], A.shape[1], axis=0))
+        own = np.repeat(with_data(segment, A, mac.data.X)[row : row + 1], A.shape[1], axis=0)
+        _, tangent = segment.linearise(mac.parts.weights(state), own)
         out.append(tangent.jvp(np.eye(A.shape[1])).T)
     return out
 

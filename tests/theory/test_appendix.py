@@ -48,6 +48,7 @@ NETS: dict[str, dict[str, Any]] = {
     "softmax": {"activation": ["softmax", "sigmoid"], "output": "softmax"},
     "mixed": {"sites": ["before", "after"], "activation": ["sigmoid", "tanh"], "output": "tanh"},
     "none below": {"sites": ["none", "after"], "activation": "tanh"},
+    "some units": {"sites": [{"after": 1}, "before"], "activation": ["sigmoid", "tanh"]},
     "none above": {"sites": ["before", "none"], "activation": "tanh", "loss": "cross_entropy"},
 }
 

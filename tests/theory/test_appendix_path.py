@@ -127,6 +127,7 @@ PATHS: dict[str, dict[str, Any]] = {
     "before": {"hidden": (2,), "sites": "before", "ridge": 0.3},
     "two layers": {"hidden": (1, 1), "targets": 2, "ridge": 0.3},
     "mixed": {"hidden": (1, 1), "sites": ["before", "after"], "targets": 2, "ridge": 0.3},
+    "some units": {"hidden": (2,), "sites": [{"after": 1}], "ridge": 0.3},
 }
 
 

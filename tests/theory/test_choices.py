@@ -42,6 +42,7 @@ SITES: dict[str, Any] = {
     "none below": ["none", "after"],
     "none above": ["before", "none"],
     "both": ["both", "after"],
+    "some units": [{"after": 3}, "before"],
 }
 ALL_SEGMENTS = ["auto", "hessian_free", "newton", "lbfgs", "ncg", "gradient", "sgd"]
 UNITS_ALONE = ["gauss_newton"]

@@ -41,6 +41,7 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
     "before": {"sites": "before", "ridge_scale": "objective"},
     "mixed": {"sites": ["before", "after"], "activation": ["tanh", "sigmoid"], "ridge_scale": "objective"},
     "whole segments": {"sites": ["none", "after"], "activation": ["tanh", "tanh"]},
+    "some units": {"sites": [{"before": 2}, "after"], "activation": "tanh", "ridge_scale": "objective"},
     "labels": {"loss": "cross_entropy", "sites": ["after", "none"]},
     "softmax": {"activation": ["softmax", "sigmoid"], "metric": "variance"},
     "variance": {"metric": "variance"},

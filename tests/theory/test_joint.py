@@ -42,6 +42,7 @@ NETS: dict[str, dict[str, Any]] = {
     "mixed": {"hidden": (2, 2, 2), "sites": ["before", "none", "after"], "activation": ["tanh", "sigmoid", "tanh"]},
     "one site": {"hidden": (4,)},
     "both": {"hidden": (3, 2), "sites": ["both", "after"]},
+    "some units": {"hidden": (4, 2), "sites": [{"after": 2}, "after"]},
     "softmax": {"hidden": (3, 2), "activation": ["softmax", "sigmoid"], "metric": "variance"},
     "a metric": {"hidden": (3, 2), "sites": "before", "metric": "curvature", "targets": 1},
     "augmented": {"hidden": (3, 2), **AUGMENTED},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,8 @@ CHOICES: dict[str, dict[str, Any]] = {
     "none below": {"sites": ["none", "after"]},
     "none above": {"sites": ["before", "none"]},
     "mixed": {"sites": ["before", "after"], "activation": ["tanh", "leaky_relu"]},
+    "some units": {"sites": [{"after": 3}, "after"], "activation": ["tanh", "leaky_relu"]},
+    "some units, before": {"sites": [{"before": 4}, "none"]},
     "labels": {"loss": "cross_entropy"},
     "labels, before": {"loss": "cross_entropy", "sites": "before", "activation": ["relu", "sigmoid"]},
     "labels, none": {"loss": "cross_entropy", "sites": "none"},
@@ -174,6 +177,20 @@ def test_a_ridge_by_unit_is_that_of_the_regressions() -> None:
             share = np.ones(len(job.units)) if k == 2 else np.diag(forms(mac, state)[k])[job.units.rows]
             total += float(share @ problem.ridge_part(problem.start)[0])
         assert_allclose(total, ridge(mac, state), rtol=1e-12)
+
+
+@pytest.mark.parametrize("word", SITES)
+def test_some_units_are_all_none_or_a_part_of_the_same_net(word: str) -> None:
+    """Of all units or of none the run is that of the word; else weights, flat, and a list of ridges are the net's."""
+    plain, some, none = (method(sites=[site, "after"]).plan for site in (word, {word: 7}, "none"))
+    assert some.resolved == plain.resolved
+    assert method(sites=[{word: 0}, "after"]).plan.resolved == none.resolved
+    two, one = (method(sites=[site, "after"], ridge=[0.1, 0.2, 0.3]) for site in ({word: 3}, word))
+    state, other = (mac.start(2.0, False, 5) for mac in (two, one))
+    assert_array_equal(state.weights, other.weights)
+    assert two.plan.net == replace(one.plan.chain, sites=one.plan.chain.sites[1:])
+    assert_allclose(two.evaluate(state).E_Q, one.evaluate(other).E_Q, rtol=1e-13)
+    assert two.plan.resolved.shaping.ridges == (0.1, 0.1, 0.2, 0.3)
 
 
 @pytest.mark.parametrize("seed", range(6))

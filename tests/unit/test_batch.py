@@ -62,7 +62,8 @@ case "$name $*" in
     "flux job kill --signal=USR1 f8") kill -USR1 -- "-$(cat "$CALLS.group")" ;;
     "flux --parent jobs"*) echo "$ASKED" ;;
     srun*|mpiexec*|"flux run"*)
-        [ -z "$LOST" ] || exit 0
+        [ -z "$LOST" ] || exit "$LOST"
+        [ -z "$GONE" ] || [ "${@: -1}" != true ] || exit 1
         case "$SLURM_EXPORT_ENV $*" in
             *--export=ALL*|" "*) ;;
             *) unset MACMPI_EXIT_CODES ;;
@@ -338,6 +339,18 @@ def test_a_rank_that_dies_is_followed_by_a_start_from_the_newest_checkpoint_as_o
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize(("lost", "code"), [("", 75), ("14", 14)])
+def test_where_ranks_have_died_and_no_others_can_be_started_a_job_goes_back(
+    script: str, lost: str, code: int, tmp_path: Path
+) -> None:
+    """A launcher may end before its scheduler knows of a dead node.  One that has started no rank is at fault."""
+    ran = run(script, tmp_path, 0, DIE="9", GONE="yes", LOST=lost, retries=2)
+    assert (ran.code, len(ran.of("python"))) == (code, int(code == 75))
+    back = [call for call in ran.calls if script in AGAIN and call[:3] == AGAIN[script][:3]]
+    assert len(back) == (code == 75 and script != "lsf")
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
 @pytest.mark.parametrize("code", [2, 70, 74, 75])
 def test_what_the_program_itself_ends_with_is_not_tried_again(script: str, code: int, tmp_path: Path) -> None:
     assert len(run(script, tmp_path, code, retries=3).of("python")) == 1
@@ -372,7 +385,7 @@ def test_folders_of_other_jobs_stay(tmp_path: Path) -> None:
 def test_a_run_whose_ranks_have_left_nothing_has_not_succeeded(tmp_path: Path) -> None:
     """The launcher says 0, and no rank has: what became of the run is not known."""
     for script in SCRIPTS:
-        assert run(script, tmp_path, 0, LOST="1").code == 74
+        assert run(script, tmp_path, 0, LOST="0").code == 74
 
 
 def in_array(number: int, task: int, of: int = 7) -> str:
@@ -474,10 +487,13 @@ STOPPING, ENDING = ("USR1", "USR2", "XCPU"), ("TERM", "INT", "HUP")
 def test_a_signal_to_the_shell_alone_stops_the_ranks_which_are_awaited(script: str, sent: str, tmp_path: Path) -> None:
     """Again and again while they write their checkpoint.  It goes on but after a signal that is for ever.
 
+    Then all may be killed at any moment, and nothing is left of the job.
     A signal that comes while another one is handled may end the shell's next wait at once.
     """
     until = tmp_path / "until"
-    command, env = job(script, tmp_path, 75, UNTIL=str(until))
+    goes_on = sent in STOPPING or (script == "slurm" and sent != "TERM")  # Slurm says itself whether it is cancelled
+    record = RECORD if goes_on else RECORD.replace("RUNNING", "CANCELLED")
+    command, env = job(script, tmp_path, 75, UNTIL=str(until), RECORD=record)
     process = subprocess.Popen(command, env=env, cwd=tmp_path, start_new_session=True)
     try:
         seen(tmp_path, "waits")
@@ -488,6 +504,7 @@ def test_a_signal_to_the_shell_alone_stops_the_ranks_which_are_awaited(script: s
             time.sleep(pause)
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.2)
+        assert bool(list(tmp_path.glob(".macmpi-exit-codes-*"))) == goes_on
         until.touch()
         process.wait(30)
     finally:
@@ -497,7 +514,6 @@ def test_a_signal_to_the_shell_alone_stops_the_ranks_which_are_awaited(script: s
             with suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGKILL)
     found = ran(process.returncode, tmp_path)
-    goes_on = script == "slurm" or sent in STOPPING  # Slurm says itself whether a job is cancelled
     assert found.code == (75 if goes_on else 143)
     assert script == "lsf" or (AGAIN[script] in found.calls) == goes_on
 

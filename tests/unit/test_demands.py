@@ -69,6 +69,7 @@ ASKING: dict[Demand, Keys] = {
     D.MULTIPLIERS: {"penalty.method": "augmented_lagrangian"},
     D.NO_CONSTRAINTS: {"model.sites": "none"},
     D.SEVERAL_SITES: {"model.sites": "after"},
+    D.SOME_UNITS: {"model.sites": [{"after": 2}, "none"], "model.activation": ["linear", "tanh"]},
     D.SITE_OF_BITS: BITS,
     D.SITE_OF_NUMBERS: {"model.sites": "after"},
     D.SETTLING: {"penalty.mu_every": 0},

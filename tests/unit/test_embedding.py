@@ -8,7 +8,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from macmpi.methods import neighbours as by_neighbours
 from macmpi.methods.embedding import affinities, elastic_embedding, elastic_energy, principal_codes
-from macmpi.methods.neighbours import HELD_OUT, SHARP, neighbour_bits, neighbour_loss, neighbours, precision, signs
+from macmpi.methods.neighbours import HELD_OUT, SHARP, neighbour_bits, neighbour_loss, precision, signs
+from macmpi.nets.nearest import neighbours
 from macmpi.typing import Array
 
 

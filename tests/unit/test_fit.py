@@ -235,13 +235,18 @@ def test_a_fit_goes_on_from_a_model(tmp_path: Path) -> None:
         ([4, 4], {"model.skips": [[0, 2]], "model.joining": "append"}),
         ([{"channels": 2}, {"channels": 2}, {"channels": 2}], {"model.skips": [[1, 3]], "model.image": [2, 3]}),
         ([{"recurrent": 4, "steps": 3}, 3], {}),
+        ([4, 4], {"model.activation": ["softmax", "tanh"], "model.output": "sigmoid"}),
+        ([4, 4], {"model.activation": ["binary", "tanh"], "method.name": "mac"}),
+        ([9, 4], {"model.activation": ["rbf", "binary"], "model.sites": ["none", "after"], "method.name": "mac"}),
+        ([4], {"model.activation": "quantise", "model.words": 5, "method.name": "mac"}),
     ],
 )
 def test_a_fit_goes_on_from_layers_that_sizes_do_not_tell(hidden: list[Any], keys: dict[str, Any]) -> None:
-    """Shared weights and skips are those of the model's card."""
+    """Shared weights, skips and layers without an elementwise activation are those of the model's card."""
     points = np.random.default_rng(0).normal(size=(50, 6))
-    config = {"method.name": "adam", "start.gradient_step": False}
-    first = short(points, hidden=hidden, layers="tanh", config=config | keys, validation=points[:9])
+    config = {"method.name": keys.get("method.name", "adam"), "start.gradient_step": False}
+    given = {"model.activation": "tanh"} | config | keys
+    first = short(points, hidden=hidden, config=given, validation=points[:9])
     assert first.card is not None
     model = macmpi.fit(points, config=SHORT | config, validation=points[:9], start=first)
     assert model.chain == first.chain

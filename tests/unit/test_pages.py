@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import re
 import tomllib
 from ast import literal_eval
@@ -116,6 +118,35 @@ def test_the_page_of_costs_is_that_of_its_files() -> None:
     kinds = re.findall(r"^\| (?:full|stochastic) MAC .*\| (\w+) \|$", text, re.MULTILINE)
     assert set(kinds) == {"measured", "predicted"}
     assert kinds.count("predicted") == len(cost_page.ASKED)
+
+
+RECORDING = {"record_of", "_record", "notes"}
+"""Functions that make a record of the curve; its keys are those of the dictionaries that they write down."""
+
+
+def test_every_key_of_a_curve_stands_on_its_page() -> None:
+    keys = {
+        key.value
+        for folder in ("training", "methods")
+        for path in (ROOT / "macmpi" / folder).rglob("*.py")
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(function, ast.FunctionDef) and function.name in RECORDING
+        for node in ast.walk(function)
+        for key in (node.keys if isinstance(node, ast.Dict) else [getattr(node, "slice", None)])
+        if isinstance(key, ast.Constant) and isinstance(key.value, str)
+    }
+    page = (ROOT / "docs" / "run_directory.md").read_text(encoding="utf-8").partition("## A line of curve.jsonl")[2]
+    assert {"E1_train", "ended", "changed"} <= keys
+    assert {key for key in keys if f"`{key}`" not in page} == set()
+
+
+def test_links_were_as_near_to_the_model_as_the_page_says() -> None:
+    """The bound is the one that the suite of nodes holds; the figures change with each run of it."""
+    found = json.loads((ROOT / "docs" / "suites" / "nodes.json").read_text(encoding="utf-8"))["outcomes"]
+    promised = [words["promise"] for words in found if words["case"].endswith("against the model")]
+    text = (ROOT / "docs" / "predictions.md").read_text(encoding="utf-8")
+    said = re.findall(r"^\| an (?:exchange|iteration) .* (within \d+ %)", text, re.MULTILINE)
+    assert said == [" ".join(promise.split()[:3]) for promise in promised]
 
 
 GENERATED = {"paper": paper_page, "results": results_page}

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse import csc_array
 from sklearn.datasets import load_digits, make_friedman1
 
 import macmpi
@@ -17,6 +18,7 @@ from macmpi import UsageError
 from macmpi.data.scaling import ColumnStatistics, Scaling, ScalingRule
 from macmpi.results.model import Model
 from macmpi.sklearn import MACAutoencoder, MACClassifier, MACRegressor
+from macmpi.typing import Array
 
 pd = pytest.importorskip("pandas")
 
@@ -122,6 +124,42 @@ def test_a_second_piece_renews_the_gram_of_all_points() -> None:
     assert model.stream["numbers"][-1] > 0
 
 
+def test_points_of_another_kind_are_no_step_that_failed() -> None:
+    """Whatever changes from piece to piece, the net learns it, and its damping does not grow piece by piece."""
+    V = np.array([[1.0, 2.0, 3.0], [-3.0, 1.0, 0.5]])
+
+    def after(count: int, targets: Any, **keys: Any) -> Array:
+        model, error = None, np.zeros(0)
+        for i in range(count):
+            A = RANDOM.normal(size=(200, 3))
+            Y = A @ V.T
+            model = macmpi.fit(batches=[(A, targets(i, Y.copy()))], start=model, seed=0, **({} if model else keys))
+            error = np.square(model.predict(A) - targets(count, Y)).mean(axis=0) / targets(count, Y).var(axis=0)
+            assert model.stream["numbers"][0] <= 10.0
+        return error
+
+    line: dict[str, Any] = {"hidden": [4], "layers": "linear"}
+    assert after(3, lambda i, Y: Y[:, min(i, 1)], **line) < 0.05
+    assert after(4, lambda i, Y: Y[:, 0] if i else np.full(len(Y), 5.0), **line) < 0.2
+    assert after(5, lambda i, Y: Y[:, 0] * (1000.0 if i else 1.0), hidden=[20]) < 0.2
+    for lacking in (0, 2):
+        gaps = lambda i, Y: np.where([False, i == lacking], np.nan, Y)  # noqa: B023, E731
+        assert (after(5, gaps, config={"loss.missing": True}, **line) < 0.2).all()
+
+
+def test_the_first_piece_decides_how_columns_are_scaled() -> None:
+    images = RANDOM.uniform(size=(60, 3, 3))
+    rows = images.reshape(60, 9)
+    assert same(macmpi.fit(batches=[images, rows], **SHORT), macmpi.fit(batches=[images, images], **SHORT))
+    assert same(macmpi.fit(batches=[rows, images], **SHORT), macmpi.fit(batches=[rows, rows], **SHORT))
+
+
+def test_validation_points_may_be_given_for_each_piece() -> None:
+    X = RANDOM.normal(size=(60, 3))
+    both = macmpi.fit(batches=[(X, X[:, 0])] * 2, validation=(X[:9], X[:9, 0]), **SHORT)
+    assert macmpi.fit(X, X[:, 0], start=both, validation=0.5).points == 180
+
+
 def test_estimators_go_on_as_fits_of_batches_do() -> None:
     X, y = make_friedman1(300, random_state=0)
     labels = np.where(y > 14.0, "large", "small")
@@ -138,6 +176,11 @@ def test_estimators_go_on_as_fits_of_batches_do() -> None:
     assert same(coder.model_, macmpi.fit(batches=[X[own] for own in pieces], **SHORT))
     assert_array_equal(classifier.classes_, ["large", "none", "small"])
     assert regressor.n_iter_ == 1 and coder.transform(X).shape == (300, 6)
+    twice, of_sparse = np.full(120, 2.0), MACRegressor([6], random_state=0)
+    of_sparse.partial_fit(csc_array(X[:120]), y[:120], twice).partial_fit(X[120:], y[120:])
+    given = macmpi.fit(batches=[(X[:120], y[:120], twice), (X[120:], y[120:])], loss="squared", **SHORT)
+    assert same(of_sparse.model_, given) and not same(given, regressor.model_)
+    assert not of_sparse.set_params(warm_start=True, max_iter=2).fit(X, y).model_.stream  # no piece
 
 
 def test_classes_are_named_where_a_stream_begins() -> None:
@@ -174,6 +217,16 @@ def test_a_piece_that_does_not_fit_is_refused_in_one_message() -> None:
         ("batches: there is none", {"batches": []}),
         (r"batches: one is a list of arrays.* map\(tuple, batches\)", {"batches": [[np.ones((4, 3)), np.ones(4)]]}),
         ("an iterable", {"batches": 3}),
+        ("an iterable", {"batches": X}),
+        ("an iterable", {"batches": FIRST, "Y": "y"}),
+        (
+            "loss = 'huber': the model that goes on has 'squared'",
+            {"X": SECOND, "Y": "y", "start": BEGUN, "loss": "huber"},
+        ),
+        (r"\['p', 'q', 's'\]; leave it out", {"X": X, "Y": text, "start": model, "classes": ["p", "q"]}),
+        ("classes is read of labels alone", {"batches": [(X, X[:, 0])], "classes": [0, 1]}),
+        ("name all, where a stream begins", {"batches": [(X, np.full(60, "p"))]}),
+        ("another kind", {"X": SECOND, "Y": "y", "start": BEGUN, "config": {"data.scale": "range"}}),
         ("leave X and output out", {"batches": [X], "X": X}),
         ("in one place", {"batches": [(X, text)], "Y": "y"}),
         ('this run is by "mac"', {"batches": [X], "config": {"method.name": "mac"}}),

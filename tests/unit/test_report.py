@@ -10,6 +10,7 @@ import signal
 import sys
 from base64 import b64decode
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,18 @@ max_iterations = 8
 """
 
 
+BITS = """
+data = "coil"
+[model]
+hidden = [6]
+activation = "binary"
+[method]
+name = "mac"
+[run]
+max_iterations = 3
+"""
+
+
 def write_coil(path: Path) -> None:
     """Blobs that go round: a loop of 8 poses for each of 6 objects, object 1 the duck and 4 the cat."""
     number, pose = (A.ravel() for A in np.mgrid[1 : OBJECTS + 1, 0:POSES])
@@ -104,7 +117,7 @@ def train(folder: Path, text: str, *arguments: str) -> Path:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The folder of the runs "net", "seed" (from another start), "select", "wide" (a code of 3) and "classes"."""
+    """The folder of the runs "net", "seed" (another start), "select", "wide" (a code of 3), "classes" and "bits"."""
     folder = tmp_path_factory.mktemp("runs")
     write_coil(folder / "coil20.h5")
     with pytest.MonkeyPatch.context() as patch:
@@ -115,6 +128,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         train(folder / "seed", NET, "--set", "start.seed=1", "--iterations", "4")
         train(folder / "select", SELECT)
         train(folder / "wide", NET, "--set", "model.hidden=[6, 3, 6]", "--set", 'model.sites=["after","none","after"]')
+        train(folder / "bits", BITS)
         train(folder / "classes", NET, "--set", 'model.loss="cross_entropy"', "--set", "model.hidden=[4]")
         yield folder
 
@@ -314,6 +328,71 @@ def test_reconstructions_are_those_of_the_nets(runs: Path) -> None:
     assert frames == [frames[0]] * 5 + [frames[-1]] * 3
     assert frames[0] != frames[-1] == figures.RED
     assert len({ax.images[0].get_clim() for row in cells for ax in row}) == 1
+
+
+# --- retrieval by bits ------------------------------------------------------------------------------------------------
+
+
+def test_what_bits_find_is_what_comparing_all_pairs_finds(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hamming and Euclidean distances pair by pair, of a bounded number of points and queries, at the start and end."""
+    for name, most in {"SEARCHED": 30, "ASKED": 5, "NEIGHBOURS": 2}.items():
+        monkeypatch.setattr(pictures, name, most)
+    data = coil()
+    picture = picture_of("retrieval", runs / "bits")
+    X, asked = (A[pictures.spread(None, len(A), most)] for A, most in ((data.X, 30), (data.X_val, 5)))
+    for when, file in (("start", "start.h5"), ("end", "model.h5")):
+        net = macmpi.load(str(runs / "bits" / file), None if when == "start" else "best")
+        found, hits = np.zeros(7), np.zeros(7)
+        for q in asked:
+            far = [float(np.square(q - x).sum()) for x in X]
+            codes = [net.encode(points(data, row[None]))[0] for row in (q, *X)]
+            differ = [int((codes[0] != code).sum()) for code in codes[1:]]
+            for r in range(7):
+                inside = {n for n in range(len(X)) if differ[n] <= r}
+                found[r] += len(inside) / len(asked)
+                hits[r] += len(inside & set(np.argsort(far)[:2].tolist())) / len(asked)
+        some = found > 0.0
+        precise, recalled = (lines(picture.figure, panel, f"at the {when}") for panel in (0, 1))
+        assert_allclose(precise.get_xdata(), hits[some] / 2.0)
+        assert_allclose(precise.get_ydata(), hits[some] / found[some])
+        assert_allclose(recalled.get_xdata(), found[some])
+        assert_allclose(recalled.get_ydata(), hits[some] / 2.0)
+        r = int(np.flatnonzero(found >= 2.0)[0])
+        assert f"At the {when} {found[r]:.0f} points differ in at most {r} bit" in picture.caption
+        assert f"precision {hits[r] / found[r]:.2f} and recall {hits[r] / 2.0:.2f}" in picture.caption
+    assert f"5 of {len(data.X_val)} validation points ask for the 2 nearest" in picture.caption
+    assert f"30 of {len(data.X)} training points" in picture.caption
+
+
+def test_the_nearest_images_are_those_of_the_nearest_bits(runs: Path) -> None:
+    data, picture = coil(), picture_of("nearest", runs / "bits")
+    cells = np.array(picture.figure.axes, dtype=object).reshape(1 + pictures.SHOWN, -1)
+    net = macmpi.load(str(runs / "bits" / "model.h5"), "best")
+    codes, groups = net.encode(points(data, data.X)), data.groups or pytest.fail("no groups")
+    asked = pictures.spread(groups[1], len(data.X_val), pictures.COLUMNS)
+    for column, q in zip(cells.T, asked, strict=True):
+        query, *found = (ax.images[0].get_array().ravel() for ax in column)
+        assert_allclose(query, points(data, data.X_val[q]))
+        differ = np.abs(codes - net.encode(query[None])).sum(axis=1)
+        rows = sorted(range(len(codes)), key=lambda n: (differ[n], n))[: pictures.SHOWN]
+        assert_allclose(found, points(data, data.X[rows]))
+        red = [to_hex(ax.spines["left"].get_edgecolor()) == figures.RED for ax in column]
+        assert red == [False, *(groups[0][rows] != groups[1][q])]
+        assert column[0].get_title() == str(groups[1][q])
+
+
+@pytest.mark.usefixtures("rough")
+@pytest.mark.parametrize("lacks", ["nothing", "bits", "validation", "images"])
+def test_retrieval_is_of_bits_and_of_validation_points(lacks: str, runs: Path) -> None:
+    found = result(runs / ("net" if lacks == "bits" else "bits"))
+    of = found.data or pytest.fail("no data")
+    if lacks == "validation":
+        of = replace(of, X_val=of.X_val[:0], Y_val=of.Y_val[:0], groups=None)
+    elif lacks == "images":
+        of = replace(of, shape=None)
+    found.start, found.end = (replace(net, data=of, held=net.encoded[:0]) for net in found.nets.values())
+    drawn = [picture.name for picture in pictures.by_bits(found, "")]
+    assert drawn == {"nothing": ["retrieval", "nearest"], "images": ["retrieval"]}.get(lacks, [])
 
 
 # --- selection and seconds --------------------------------------------------------------------------------------------

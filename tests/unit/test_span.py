@@ -141,7 +141,7 @@ def test_a_model_of_a_wide_table_reads_its_columns(method: str, labels: bool) ->
     np.testing.assert_allclose(further.history[0]["E1_val"], best, rtol=1e-8)
 
 
-@pytest.mark.filterwarnings("ignore::macmpi.MacmpiWarning")
+@pytest.mark.filterwarnings("error::RuntimeWarning", "ignore::macmpi.MacmpiWarning")
 def test_sparse_and_dense_inputs_give_one_model() -> None:
     X, y = FILLED, np.ravel(Y)
     keys: dict[str, Any] = {"hidden": [4], "config": SMALL | {"data.scale": "standard"}, "seed": 2}
@@ -150,6 +150,8 @@ def test_sparse_and_dense_inputs_give_one_model() -> None:
     np.testing.assert_allclose(one.predict(X), one.predict(X.toarray()), rtol=1e-12)
     pairs = [macmpi.fit(A[:9], y[:9], validation=(B[9:], y[9:]), **keys) for A, B in ((X, X), (X, X.toarray()))]
     np.testing.assert_allclose(pairs[0].predict(X), pairs[1].predict(X), rtol=1e-6, atol=1e-9)
+    rounded = X.astype(np.float32)
+    assert macmpi.fit(rounded, y, **keys) == macmpi.fit(rounded.astype(float), y, **keys)
 
 
 @pytest.mark.parametrize("n", [300, 600])

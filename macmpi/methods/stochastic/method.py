@@ -295,6 +295,7 @@ class Stream(Stochastic):
         own.grams[:new] += (grams[:new] - own.grams[:new]) * (before / (before + n))
         own.damping, own.length, own.measured, own.level, steps = arrays[3].tolist()
         own.steps = int(steps)
+        own.level = max(own.level, self.parts.nested(self.layout.blocks(own.average)).error)  # no step's, of new points
 
 
 def kept(weights: Array, own: StochasticState, points: int) -> dict[str, Array]:

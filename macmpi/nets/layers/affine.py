@@ -5,8 +5,8 @@ A map of a tied layer multiplies by the transpose of another's weights, and has 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -17,6 +17,7 @@ from macmpi.config import Model
 from macmpi.nets.design import adjoint, apply, column_sums
 from macmpi.nets.layers import Built, Graph, Map, Place, SameDerivative, SameSize, Tangent, is_dense
 from macmpi.nets.layers.activation import Activation, Binary, Quantiser, Softmax
+from macmpi.nets.layers.carrying import Turn, carry
 from macmpi.typing import Array
 
 
@@ -77,6 +78,16 @@ def layer(place: Place) -> Built:
     kinds: dict[str, Callable[[int], Map]] = {"softmax": Softmax, "binary": Binary, "quantise": quantiser}
     after = kinds.get(place.kind, partial(Activation, place.kind))(place.units)
     return Built([(Affine if place.biased else Linear)(place.n_in, place.units), after])
+
+
+def divided(layer: Sequence[Any], count: int) -> tuple[list[Map], list[Map]]:
+    """The maps z of a dense layer's first `count` units, and [z, x] -> [z, u], which compute the other units u.
+
+    layer: its affine map, and its activation if z are after that.  Collective: no.
+    """
+    D, H = layer[0].n_in, layer[0].n_out
+    first, others = ([replace(layer[0], n_out=n), *(replace(s, size=n) for s in layer[1:])] for n in (count, H - count))
+    return first, [Turn(count + D, count), *(carry(map_, count) for map_ in others), Turn(H, H - count)]
 
 
 # --- tied weights -----------------------------------------------------------------------------------------------------
