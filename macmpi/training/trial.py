@@ -137,11 +137,10 @@ def _growing(of: Resolved) -> int:
 
 def _move_on(of: Resolved, state: State[Any]) -> None:
     """Changes a state, in place, to what it is later in a run: with larger minibatches, or a larger mu."""
-    schedule = of.schedule
     if of.method.name == "stochastic":
         state.iteration = max(min(_growing(of), of.run.max_iterations - 1), 0)
     elif of.method.name == "mac":
-        state.mu = min(schedule.mu0 * schedule.factor**LATER, schedule.mu_max)
+        state.mu = min(of.schedule.mu0 * of.schedule.factor**LATER, of.schedule.mu_max)
 
 
 def _timed(method: Method, state: State[Any], team: Team, warm: int) -> list[float]:
