@@ -133,7 +133,7 @@ def decide_net(config: Config, n_in: int, autoencoder: bool = False) -> tuple[Co
         deciding.settle("model.hidden", [32, code, 32] if autoencoder else UNITS, why)
     if config.method.name == AUTO:
         asked = _coordinates_asked_for(deciding.config)
-        usual = "stochastic", "all layers have derivatives; it is the fastest"
+        usual = "stochastic", "all layers have derivatives in their weights; it is the fastest"
         deciding.settle("method.name", *(("mac", asked) if asked else usual))
     if config.model.activation == AUTO:
         for_codes, for_others = ("sigmoid", "it suits codes"), ("relu", "it suits tables and labels")
