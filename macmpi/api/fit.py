@@ -126,7 +126,7 @@ def fit(
     with listening(verbose is not None and as_flag(verbose, "verbose"), partial(keys_given, config)):
         if ranks is not None:
             settled = asked()
-            return _told(fit_on_ranks(ranks, settled, points(settled), request))
+            return _told(fit_on_ranks(ranks, settled, points(settled), request), settled)
         with team_of(comm) as team, _all_or_none(team):
             settled = team.from_root(asked)
             given = on_root(team, lambda: points(settled))
@@ -134,7 +134,7 @@ def fit(
             with interruptible() as wish, limited(plan.resolved.run.threads):
                 heard = replace(request, chosen=chosen, listen=lambda: wish)
                 outcome = launch_training(heard, source, plan, team)
-            return team.from_root(lambda: _told(outcome.model))
+            return team.from_root(lambda: _told(outcome.model, settled))
 
 
 ENDS = {
@@ -145,10 +145,11 @@ ENDS = {
 """Warnings of fits that end in these ways; a callback knows what it has answered."""
 
 
-def _told(model: Model | None) -> Model:
-    """Gives the model of a fit, and warns where the fit ended too soon."""
+def _told(model: Model | None, config: Config) -> Model:
+    """Gives the model of a fit, and warns where that ended too soon: not after no iterations, or those of a piece."""
     assert model is not None, "a fit ends with a model"
-    if (why := ENDS.get(model.ended)) and not (model.stream and model.ended == "max_iterations"):
+    asked = model.ended == "max_iterations" and (model.stream or not config.run.max_iterations)
+    if not asked and (why := ENDS.get(model.ended)):
         warn(why)
     return model
 
