@@ -44,15 +44,6 @@ def fold(found: Found, said: Sequence[str] = ()) -> str:
     return "\n\n".join([start, *paragraphs, commands(found), "</details>"])
 
 
-def versions(found: Mapping[str, Found]) -> str:
-    """Memory, BLAS and versions of all that was measured, a paragraph for those that share them."""
-    titles: dict[str, list[str]] = {}
-    for name, own in found.items():
-        of = ", ".join(f"{package} {version}" for package, version in own["versions"].items())
-        titles.setdefault(f"{own['machine']['memory_gb']} GB; {own['blas']}; {of}", []).append(name)
-    return "\n\n".join(wrapped(f"{', '.join(names)}: {of}.") for of, names in titles.items())
-
-
 def commands(found: Found) -> str:
     """The command of each step, in a block; those that differ in a seed as one."""
     seeds: dict[str, list[str]] = {}

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import paper_pictures as pictures
-from pages_of_evidence import Found, at, end, fold, read, save, swept, table, versions, wrapped
+from pages_of_evidence import Found, at, end, fold, read, save, swept, table, wrapped
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "paper.md"
@@ -311,7 +311,6 @@ def page(found: dict[str, Found]) -> str:
         parts += [f"![{alt}](paper/{file})\n" for file, alt in pictures.FILES.get(name, {}).items()]
         parts.append(f"{fold(found[name])}\n")
     parts.append(TECHNIQUES)
-    parts.append(f"## Versions\n\n{versions(found)}\n")
     return "\n".join(parts)
 
 

@@ -17,7 +17,7 @@ import contests
 import numpy as np
 import paper_pictures
 from matplotlib.figure import Figure
-from pages_of_evidence import Found, at, end, fold, read, save, swept, table, versions, wrapped
+from pages_of_evidence import Found, at, end, fold, read, save, swept, table, wrapped
 
 from macmpi.results import figures
 
@@ -31,7 +31,7 @@ HEAD = """# Results
 
 E1 is per point, with the 1/2; "training / validation" is the end of a run, after postprocessing. Figures are medians,
 with least and most in brackets; what a model predicts is marked. The line below a table says where it was measured, and
-opens to the commands; `make results` runs them, and docs/results/ holds every repeat. Fits [without
+opens to the commands; `make results` runs them. docs/results/ holds every repeat, and the versions. Fits [without
 tuning](defaults.md), [single questions](studies.md), the [price of a run](cost.md) and the [paper's
 experiments](paper.md), radial basis functions among them, have pages of their own.
 """
@@ -132,23 +132,25 @@ def startup(found: Found) -> str:
     return table(("ranks", "processor seconds", "a rank", "seconds to the table"), rows)
 
 
+BITS = 32
+"""Codes of this length are shown; the file has others."""
+
+
 def hashing(found: Found) -> str:
-    """Codes of bits: precision at 100 by Hamming distance, by the decoded code, error and seconds."""
-    rows = []
-    for step in found["steps"].values():
-        for r in step["rows"]:
-            by_code = "decoded" in r
-            cells = [r["precision"].get("100"), r.get("decoded", r)["precision"].get("100"), r.get("E1")]
-            shown = ["" if c is None else f"{c:.3f}" for c in cells]
-            data = f"{r['data']}, {r['points']:,}"
-            seconds = f"{r['seconds']:.1f}"
-            rows.append([data, r["bits"], r["method"], shown[0] if by_code else "", shown[1], shown[2], seconds])
-    header = ("points", "bits", "method", "by Hamming distance", "by decoded codes or estimates", "E1", "seconds")
-    return table(header, rows) + (
-        "\n\nPrecision at 100: of the 100 points that a search by codes gives, the share that are among the 100\n"
-        "nearest by Euclidean distance. E1 is that of the best linear decoder. Seconds are of processors, over all "
-        "ranks."
-    )
+    """Codes of bits, by method and data: precision at 100 by Hamming distance and by the decoded code, E1, seconds."""
+    cells: dict[str, dict[str, str]] = {}
+    for row in (r for step in found["steps"].values() for r in step["rows"] if r["bits"] == BITS):
+        near = f"{row['precision']['100']:.3f}, {row['decoded']['precision']['100']:.3f}" if "decoded" in row else ""
+        whole = f"{near}, {row['E1']:.2f}" if near else f"-, {row['precision']['100']:.3f}, -"
+        cells.setdefault(row["method"], {})[f"{row['data']}, {row['points']:,}"] = f"{whole}, {row['seconds']:.1f}"
+    data = list(dict.fromkeys(name for own in cells.values() for name in own))
+    rows = [[method, *(own.get(name, "") for name in data)] for method, own in cells.items()]
+    return (
+        f"A cell has, of codes of {BITS} bits, the precision at 100 by Hamming distance and by decoded codes (or\n"
+        "estimates), E1 of the best linear decoder, and processor seconds over all ranks. Precision at 100: the share\n"
+        "of the 100 points that a search gives which are among the 100 nearest by Euclidean distance.\n"
+        "docs/results/hashing.json has other lengths too.\n\n"
+    ) + table(("method", *data), rows)
 
 
 def deep(found: Found) -> str:
@@ -281,34 +283,16 @@ OF_START = ", from MAC's start"
 
 
 def rivals(found: Found) -> str:
-    """The best rival at each level, from random weights and from stochastic MAC's start, then each rival."""
-    levels, of_rival = [], dict[str, dict[str, Rival]]()
+    """The best rival at each level, from random weights and from stochastic MAC's start."""
+    levels = []
     for level, ours, known in at_levels(found):
         best = [
             min((r for r in known if (OF_START in r.name) == given), key=lambda r: r.times, default="-")
             for given in (False, True)
         ]
         levels.append([level, ours, *(str(rival).replace(OF_START, "") for rival in best)])
-        for rival in known:
-            of_rival.setdefault(rival.name, {})[level] = rival
     header = ("E1 train <=", "stochastic MAC: s, validation", "best from random weights (times)", "from MAC's start")
-    some = [level for level, *_ in levels if level in ("4", "3", "2")]
-    each = (
-        [
-            [
-                name,
-                *(f"{own[level].times:.1f}" if level in own else "never" for level in some),
-                own[some[-1]].validation if some[-1] in own else "-",
-            ]
-            for name, own in of_rival.items()
-        ]
-        if some
-        else []
-    )
-    tables = [table(header, levels)]
-    if each:
-        tables.append(table(("rival: times slower at", *some, f"validation error at {some[-1]}"), each))
-    return "\n\n".join(tables)
+    return table(header, levels)
 
 
 def shapes(found: Found) -> str:
@@ -521,7 +505,6 @@ def page(found: dict[str, Found]) -> str:
         parts += [f"{text(own)}\n", *([f"{wrapped(more)}\n"] if more else [])]
         parts += [f"![{alt}](results/{file})\n" for file, alt in FILES.get(name, {}).items()]
         parts.append(f"{fold(own, [own['note']] if 'note' in own else [])}\n")
-    parts.append(f"## Versions\n\n{versions(found)}\n")
     return "\n".join(parts)
 
 
