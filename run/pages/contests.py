@@ -58,10 +58,10 @@ def shown(found: Found, first: str = "net, error") -> str:
     """The levels with the soonest rival of each, in bold where that is sooner than stochastic MAC."""
     head, rows = printed(found)[first]
     levels = [
-        (f"**{level}**" if behind(ours, cell) else level, ours, cell, rival)
+        (f"**{level}**" if behind(ours, cell) else level, ours, f"{rival}: {cell}")
         for level, ours, cell, rival in against_soonest(head, rows)
     ]
     count = sum(level.startswith("**") for level, *_ in levels)
     said = f"A rival is sooner than stochastic MAC at {count} of the {len(levels)} levels, in bold."
-    made = table([*head[:2], "soonest rival", "its name"], levels)
+    made = table([*head[:2], "soonest rival"], levels)
     return f"{made}\n\n{wrapped(said if count else 'No rival is sooner at any of these.')}"

@@ -139,18 +139,19 @@ BITS = 32
 def hashing(found: Found) -> str:
     """Codes of bits, by method and data: precision at 100 by Hamming distance and by the decoded code, E1, seconds."""
     cells: dict[str, dict[str, str]] = {}
-    for row in (r for step in found["steps"].values() for r in step["rows"] if r["bits"] == BITS):
+    rows = [r for step in found["steps"].values() for r in step["rows"] if r["bits"] == BITS and r["data"] != "coil"]
+    for row in rows:
         near = f"{row['precision']['100']:.3f}, {row['decoded']['precision']['100']:.3f}" if "decoded" in row else ""
         whole = f"{near}, {row['E1']:.2f}" if near else f"-, {row['precision']['100']:.3f}, -"
         cells.setdefault(row["method"], {})[f"{row['data']}, {row['points']:,}"] = f"{whole}, {row['seconds']:.1f}"
     data = list(dict.fromkeys(name for own in cells.values() for name in own))
-    rows = [[method, *(own.get(name, "") for name in data)] for method, own in cells.items()]
+    made = [[method, *(own.get(name, "") for name in data)] for method, own in cells.items()]
     return (
         f"A cell has, of codes of {BITS} bits, the precision at 100 by Hamming distance and by decoded codes (or\n"
         "estimates), E1 of the best linear decoder, and processor seconds over all ranks. Precision at 100: the share\n"
         "of the 100 points that a search gives which are among the 100 nearest by Euclidean distance.\n"
-        "docs/results/hashing.json has other lengths too.\n\n"
-    ) + table(("method", *data), rows)
+        "docs/results/hashing.json has other lengths, and COIL.\n\n"
+    ) + table(("method", *data), made)
 
 
 def deep(found: Found) -> str:
