@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from macmpi.config.model import LAYERS, Activation
+from macmpi.config.model import CODES, LAYERS, Activation
 from macmpi.config.tables import HALF_STEPS, PAPER_DEFAULTS, extensions
 from macmpi.config.whole import Config, given, toml, with_value
 
@@ -120,7 +120,11 @@ def _start(config: Config) -> tuple[str, str]:
         return "pca", "centres are found from codes of principal components"
     if config.method.name == "mac" and starts_with_bits(config):
         asked = any(key.startswith("start.") and key != "start.seed" for key in given(config))
-        return ("uniform", "any net") if asked else ("itq", "bits of principal components, rotated towards them")
+        own = {
+            "binary": ("itq", "bits of principal components, rotated towards them"),
+            "argmax": ("staged", "words nearest to runs of columns: product quantisation"),
+        }
+        return ("uniform", "any net") if asked else own[config.model.layers()[0][1]]
     return "uniform", IN_THE_PAPER
 
 
@@ -252,5 +256,5 @@ def _kind(config: Config, autoencoder: bool) -> str:
 
 
 def starts_with_bits(config: Config) -> bool:
-    """Tells whether the first hidden layer gives bits."""
-    return config.model.layers()[0][1] == "binary"
+    """Tells whether the first hidden layer gives bits, or words."""
+    return config.model.layers()[0][1] in CODES

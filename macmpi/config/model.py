@@ -13,11 +13,12 @@ from macmpi.config.tables import NotNegative, PositiveInt, Table, Width, extensi
 
 Activation = Literal["sigmoid", "tanh", "relu", "leaky_relu", "softmax", "linear"]
 FITTED = ("forest", "boosted", "nearest_neighbours", "kernel_ridge")
+CODES = ("binary", "argmax")
+"""Words of `activation` of first layers whose units are 0 or 1: a Z-step searches their codes."""
 FILES = {
     **dict.fromkeys(("sigmoid", "tanh", "relu", "leaky_relu", "softmax", "linear"), "affine"),
     "rbf": "fitted",
-    "quantise": "affine",
-    "binary": "affine",
+    **dict.fromkeys(("quantise", *CODES), "affine"),
     **dict.fromkeys(FITTED, "fitted"),
 }
 """The words of `activation` -> the file of macmpi/nets/layers that makes the maps of a layer of units."""
@@ -29,7 +30,7 @@ NOT_OF_IMAGES = tuple(word for word in FILES if word not in get_args(Activation)
 OWNERS = {
     "width": ("rbf", "kernel_ridge"),
     "centres": ("rbf", "quantise"),
-    "words": ("quantise",),
+    "words": ("quantise", "argmax"),
     "trees": ("forest", "boosted"),
     "depth": ("forest", "boosted"),
     "examples": ("kernel_ridge", "nearest_neighbours"),
@@ -393,6 +394,6 @@ def sites_for(kinds: list[str]) -> list[Site]:
 
     Of a net whose first layer gives bits these alone are coordinates: its Z-step searches one code.
     """
-    if kinds[0] == "binary":
+    if kinds[0] in CODES:
         return ["after", *["none"] * (len(kinds) - 1)]  # type: ignore[list-item]
     return ["none" if kind == "rbf" else "after" for kind in kinds]

@@ -112,7 +112,7 @@ class Start(Table):
     as an autoencoder of its inputs; "staged": filters and codebooks by model.centres, then the output layer, and no
     gradient step; "model": the weights of another run's model.h5. Coordinates of a code: "pca" and "itq" (where the net
     begins with radial basis functions), "elastic_embedding", or "file": of `coordinates`. "auto": "uniform", of bits
-    "itq", of radial basis functions "pca".
+    "itq", of words "staged", of radial basis functions "pca".
     """
 
     method: Literal[

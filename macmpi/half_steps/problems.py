@@ -205,7 +205,7 @@ def prepare_w(parts: HalfStepContext, work: WorkList, state: State[MacState]) ->
     own = {job.segment for job in work.jobs_of(parts.team.rank)}
     for k in sorted(work.segments):
         at_hand = parts.plan.work.at_hand(k)
-        if parts.plan.chain.segments[k].trailing and (at_hand or k in own):
+        if parts.plan.chain.segments[k].quantised and (at_hand or k in own):
             given.inputs[k] = replace(given.inputs[k], targets=_core_targets(given, k))
         if at_hand:
             given.at_hand[k] = _at_hand(given, k)

@@ -221,7 +221,7 @@ def keep_better(
     segments: their numbers; None: those with a quantiser.  Collective: yes.
     """
     plan = parts.plan
-    quantised = [k for k, segment in enumerate(plan.chain.segments) if segment.trailing]
+    quantised = [k for k, segment in enumerate(plan.chain.segments) if segment.quantised]
     for k in quantised if segments is None else segments:
         old, new = [_segment_error(parts, k, flat, state) for flat in (before, state.weights)]
         if not new <= old:

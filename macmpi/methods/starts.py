@@ -20,7 +20,7 @@ from macmpi.methods.embedding import elastic_embedding, principal_codes, princip
 from macmpi.methods.neighbours import SEARCHED, neighbour_bits
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.design import adjoint, apply, at, gram, mean_of, row_dots, squared_distances, weighed
-from macmpi.nets.layers import Map
+from macmpi.nets.layers import Map, gives_words
 from macmpi.nets.losses import Loss
 from macmpi.nets.losses.constant import best_constant, start_targets
 from macmpi.parallel.streams import Stream, stream
@@ -54,8 +54,9 @@ RUN = 256
 WHITE = 0.1
 """The share of the mean variance that is added to each variance before patches are whitened."""
 
-SOFT = 0.5
-"""The width^2 of a codebook, in mean squared distances between a patch and the word nearest to it."""
+SOFT, HARD = 0.5, 2.0
+"""The width^2 of a codebook, in mean squared distances between a patch and the word nearest to it: of shares, and of
+words of which one is on, whose scores move by shares of 1 in a W-step."""
 
 RIDGE = 1e-3
 """The ridge of the output layer, for each point and the mean variance of its inputs."""
@@ -143,7 +144,10 @@ def codes(method: Method, origin: Origin) -> Array:
             W[:] = _least_squares(X, np.asarray(found), seen.parts.data.weights)
         parts.team.share_array(W)
         Z = parts.points.rows(lambda rows: apply(parts.data.X[rows], W), H, np.dtype(np.float64))
-    if "bits" in method.plan.chain.segments[0].maps[-1].capabilities:
+    last = method.plan.chain.segments[0].maps[-1]
+    if gives_words(last):
+        Z[:] = last.forward(None, Z)
+    elif "bits" in last.capabilities:
         np.greater(Z, 0.5 if given else 0.0, out=Z, casting="unsafe")
     return Z
 
@@ -304,8 +308,13 @@ def staged(method: Method) -> Array:
     for block, (first, after) in enumerate(pairwise(begins)):
         random = stream(keys.seed, "staged", block)
         patches = sample_of(chain.maps[first], A, random)
-        elementwise = "elementwise" in chain.maps[first + 1].capabilities
-        weights[block][:] = (filters if elementwise else codebook)(patches, len(weights[block]), trainer, random)
+        activation, units = chain.maps[first + 1], len(weights[block])
+        if "elementwise" in activation.capabilities:
+            weights[block][:] = filters(patches, units, trainer, random)
+        else:
+            one = gives_words(activation)
+            found = codebook(patches, units, trainer, random, units // activation.words if one else 1)
+            weights[block][:] = found * (SOFT / HARD if one else 1.0)
         layer = chain.part(first, after)
         A = np.concatenate([layer.forward(weights, A[begin : begin + RUN]) for begin in range(0, len(A), RUN)])
     output = Segment(chain.maps[begins[-1] :], (0, *[None] * (len(chain.maps) - begins[-1] - 1)))
@@ -353,16 +362,22 @@ def whitening(rows: Array) -> Array:
     return found
 
 
-def codebook(rows: Array, units: int, trainer: Trainer, random: Stream) -> Array:
+def codebook(rows: Array, units: int, trainer: Trainer, random: Stream, runs: int = 1) -> Array:
     """W = [2 w, -||w||^2] / width^2 (units, D + 1) for the words w that a trainer finds of rows (n, D).
 
     The softmax of W [a, 1] is that of -||a - w||^2 / width^2: the share of each word in a row.  width^2 is SOFT times
-    the mean squared distance of a row to the word nearest to it.
+    the mean squared distance of a row to the word nearest to it.  runs: the rows fall into this many runs of columns,
+    each of which has as many words of its own.
     """
-    words = trainer.fit(rows, units, None, random)
-    nearest = squared_distances(rows, words).min(axis=1)
-    scale = 1.0 / (SOFT * nearest.mean() or 1.0)
-    return scale * np.hstack([2.0 * words, -row_dots(words, words)[:, None]])
+    W = np.zeros((units, rows.shape[1] + 1))
+    for i, columns in enumerate(np.array_split(np.arange(rows.shape[1]), runs)):
+        part, own = rows[:, columns], slice(units * i // runs, units * (i + 1) // runs)
+        words = trainer.fit(part, units // runs, None, random)
+        nearest = squared_distances(part, words).min(axis=1)
+        scale = 1.0 / (SOFT * nearest.mean() or 1.0)
+        W[own, columns] = 2.0 * scale * words
+        W[own, -1] = -scale * row_dots(words, words)
+    return W
 
 
 def fitted(output: Segment, loss: Loss, A: Array, Y: Array) -> Array:

@@ -184,8 +184,8 @@ class Chain:
 
     @property
     def quantised(self) -> bool:
-        """Tells whether some segment ends in a quantiser."""
-        return any(segment.trailing for segment in self.segments)
+        """Tells whether some segment ends in a quantiser, or in words."""
+        return any(segment.quantised for segment in self.segments)
 
     @property
     def differentiable(self) -> bool:

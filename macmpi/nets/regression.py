@@ -69,8 +69,8 @@ class RegressionView:
 
     @property
     def dense(self) -> bool:
-        """Tells whether it has one row a point, all weights exist, and no trainer fits a layer behind it."""
-        return self.rows_per_point == 1 and not self.sparse and not self.segments[0].trailing
+        """Tells whether it has one row a point, all weights exist, and no quantiser is behind it."""
+        return self.rows_per_point == 1 and not self.sparse and not self.segments[0].quantised
 
     @property
     def width(self) -> int:

@@ -239,6 +239,11 @@ class Segment:
         return tuple(i for i in after if self.blocks[i] is not None and not _regressed(self.maps[i]))
 
     @property
+    def quantised(self) -> bool:
+        """Tells whether it ends in a quantiser, or in words."""
+        return any("jacobian" not in m.capabilities and m.trained_as == "linear" for m in self.maps[self.core + 1 :])
+
+    @property
     def separable(self) -> bool:
         """Tells whether row h of the core's weights is fitted to output h alone, so that units are fitted one by one.
 

@@ -8,10 +8,11 @@ from typing import Any
 
 from macmpi import UsageError, many
 from macmpi.config import NESTED, Config, Model, Penalty, WStep
+from macmpi.config.model import CODES
 from macmpi.config.tables import FAR, SHAPING
 from macmpi.nets.build import layers_of
 from macmpi.nets.chain import Chain, Segment
-from macmpi.nets.layers import registered
+from macmpi.nets.layers import gives_bits, registered
 from macmpi.nets.losses import Loss
 from macmpi.plan.resolved import DECAY, Patient, Quadratic, Regression, Shaping, Stationary
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS, Thresholded, WSolver, ZSolver
@@ -60,7 +61,7 @@ def class_of(kind: str, name: str) -> Any:
 
 def _w_solver(name: str, segment: Segment, keys: WStep) -> WSolver:
     plain: WSolver = solver(class_of("w_solvers", name), keys)
-    return Thresholded(plain) if "bits" in segment.maps[-1].capabilities else plain
+    return Thresholded(plain) if gives_bits(segment.maps[-1]) else plain
 
 
 def solver(kind: type, keys: Any) -> Any:
@@ -96,7 +97,7 @@ def schedule_of(config: Config, loss: Loss) -> Quadratic:
         decay = 1.0 / factor if config.method.acceleration == "joint" else DECAY
         return Stationary(*common, gradient_tolerance=penalty.gradient_tolerance, decay=decay, **known)
     known |= {"every": every, "gradients": penalty.gradients}
-    return Quadratic(*common, decay, **known, discrete=any(kind == "binary" for _, kind, _ in config.model.layers()))
+    return Quadratic(*common, decay, **known, discrete=any(kind in CODES for _, kind, _ in config.model.layers()))
 
 
 def z_name(config: Config, chain: Chain) -> str:

@@ -15,7 +15,7 @@ from macmpi.config.auto import Sizes, of_half_steps
 from macmpi.config.whole import toml
 from macmpi.demand import USUAL, WEIGHTS, Asked, Demand, Demands, Part, Setting
 from macmpi.nets.chain import Chain
-from macmpi.nets.layers import Map, is_basis
+from macmpi.nets.layers import Map, gives_bits, is_basis
 from macmpi.plan.choices import z_name
 from macmpi.plan.resolved import Resolved
 from macmpi.solvers import W_SOLVERS
@@ -251,7 +251,7 @@ def _of_layers(config: Config, chain: Chain) -> Iterator[Asked]:
         if maps:
             kind = maps[0].spec()["kind"]
             yield Asked(demand, what or f"a layer of the kind {kind}", words=another)
-    if not any("bits" in m.capabilities for m in chain.maps):
+    if not any(map(gives_bits, chain.maps)):
         yield Asked(D.NO_BITS, "a net without a layer of bits", words=BITS_FIRST)
     if chain.sites and any(is_basis(m) for m in chain.blocks):
         yield Asked(D.INNER_BASIS, "radial basis functions", words=another)

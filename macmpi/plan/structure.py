@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from macmpi import UsageError, many
 from macmpi.config import NESTED, Config
 from macmpi.nets.chain import Chain, Segment
-from macmpi.nets.layers import Map
+from macmpi.nets.layers import Map, gives_bits, gives_words
 from macmpi.nets.losses import Loss
 from macmpi.plan.choices import class_of
 from macmpi.plan.resolved import Resolved
@@ -61,6 +61,13 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
                 f'start.method = "staged" finds the {count:,} units of a layer ({map_.spec()["kind"]}) among '
                 f"{patches:,} patches of training points; use at most {patches:,} (model.hidden), or more points"
             )
+    code, columns = chain.segments[0].maps[-1], chain.n_in
+    if start == "staged" and gives_words(code) and code.n_out > code.words * columns:
+        raise UsageError(
+            f'start.method = "staged" finds {code.words} words (model.words) a run of columns, and '
+            f"{code.n_out:,} units (model.hidden) are {code.n_out // code.words:,} runs, of {many(columns, 'column')}; "
+            f'use at most {code.words * columns:,} units, or start.method = "uniform"'
+        )
     first = chain.segments[0]
     linear = first.separable and first.activation == "linear" and chain.views[0].rows_per_point == 1
     if config.method.name == "alternating" and (len(chain.sites) != 1 or not linear):
@@ -169,7 +176,7 @@ def check_fitters(names: dict[int, str], config: Config, chain: Chain, loss: Los
         k = next(i for i, s in enumerate(chain.segments) if b in s.parameter_blocks)
         segment, last = chain.segments[k], k + 1 == len(chain.segments)
         after = [m for m in segment.maps[segment.blocks.index(b) + 1 :] if not _does_nothing(m)]
-        bits = len(after) == 1 and "bits" in after[0].capabilities
+        bits = len(after) == 1 and gives_bits(after[0])
         what = "bits" if bits else "labels" if last and loss.labels else "numbers"
         if what not in own.targets:
             raise UsageError(
@@ -217,7 +224,7 @@ def _check_restrained(key: str, k: int, segment: Segment) -> None:
             f"{key} holds for the weights of inputs, and a layer of segment {k} ({kind}) multiplies its inputs by "
             "none; use a list without it for that layer"
         )
-    if segment.trailing or any("bits" in map_.capabilities for map_ in segment.maps):
+    if segment.quantised or any("bits" in map_.capabilities for map_ in segment.maps):
         kind = next(m.spec()["kind"] for m in segment.maps[::-1] if m.n_out == segment.n_out)
         raise UsageError(
             f"{key} does not go with a layer that ends in values of its own choice (segment {k}, {kind}): weights are "

@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from macmpi.data.dataset import Dataset
+from macmpi.nets.layers import gives_bits
 from macmpi.nets.nearest import hamming, neighbours, within
 from macmpi.results import figures
 from macmpi.results.figures import Codes
@@ -229,7 +230,7 @@ def by_bits(result: Result, number: str) -> Iterator[Picture]:
     """Curves and nearest images of a search by the bits of a net; none without bits or without validation points."""
     net = list(result.nets.values())[-1]
     X, X_val = net.data.X, net.data.X_val
-    if any("bits" in m.capabilities for m in net.model.chain.maps) and len(X_val):
+    if any(map(gives_bits, net.model.chain.maps)) and len(X_val):
         kept = spread(None, len(X), SEARCHED)
         yield retrieval(result, kept, spread(None, len(X_val), ASKED), f"retrieval{number}")
         if image_shape(net.data) is not None:

@@ -1,4 +1,4 @@
-"""Z-step of binary codes: every code is tried, or one bit after the other."""
+"""Z-step of codes of bits or words: every code is tried, or one bit or word after the other."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class Form(NamedTuple):
 
 
 class Codes(NamedTuple):
-    """All codes of H bits, with what is needed to compare them for any point.
+    """All codes of H units, with what is needed to compare them for any point.
 
-    codes (2^H, H): the codes.
-    own (2^H,), rows (2^H, r): a code's objective is own - rows . a, for the r numbers a of a point.
+    codes (C, H): the codes.
+    own (C,), rows (C, r): a code's objective is own - rows . a, for the r numbers a of a point.
     outputs: of each code; None where the objective is computed as above.
     """
 
@@ -61,18 +61,22 @@ class Codes(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """All points share this: the quadratic form of their objectives, and all codes where these are few."""
+    """All points share this: the quadratic form of their objectives, and all codes where these are few.
 
+    one: what a run of units can be, one a row: a bit (2, 1), of w words (w, w).
+    """
+
+    one: Array
     form: Form | None
     every: Codes | None
 
 
 @dataclass(frozen=True)
 class BinaryZ:
-    """min over z in {0, 1}^H of eq. (4) for the one site of a net, whatever the decoder.
+    """min over z in {0, 1}^H of eq. (4) for the one site of a net, whatever the decoder; of words one-hot runs of z.
 
     Up to `enumerated` bits exactly: all codes are decoded once for all points.  Beyond, `iterations` sweeps over the
-    bits, each set to the better of its two values, all points of a tile at once; ends once no bit has changed.  Of a
+    bits or words, each set to the best of its values, all points of a tile at once; ends once none has changed.  Of a
     `Form` sweeps begin at the present code and at that of the relaxed minimum A^-1 l_n, and the better end is kept.
     Cost: 2 n 2^H min(H, L + H) flops; of a form 4 n H^2 a sweep; else 2 passes through the decoder a bit and sweep.
     """
@@ -83,24 +87,27 @@ class BinaryZ:
     handles: ClassVar[Demands] = DISCRETE
 
     def prepare(self, sample: ZProblem, average: Average = AT_ONCE) -> Prepared:
-        (H,), form = sample.sizes, Form.of(sample)
-        if self.enumerated < H:
-            return Prepared(form, None)
-        codes = ((np.arange(2**H)[:, None] >> np.arange(H)) & 1).astype(sample.Z.dtype)
+        (H,), form, words = sample.sizes, Form.of(sample), sample.segments[0].maps[-1].own.words
+        one, runs = np.eye(max(words, 2), dtype=sample.Z.dtype)[:, -words:], H // words
+        if len(one) ** runs > 2**self.enumerated:
+            return Prepared(one, form, None)
+        codes = one[np.arange(len(one) ** runs)[:, None] // len(one) ** np.arange(runs) % len(one)].reshape(-1, H)
         if form:
-            return Prepared(form, Codes(codes, 0.5 * row_dots(codes @ form.A, codes), codes))
+            return Prepared(one, form, Codes(codes, 0.5 * row_dots(codes @ form.A, codes), codes))
         own, outputs = 0.5 * sample.metrics[0].square(codes), sample.segments[-1].forward(sample.weights, codes)
         if _squares(sample):
-            return Prepared(None, Codes(codes, own + 0.5 * row_dots(outputs, outputs), np.hstack([outputs, codes])))
-        return Prepared(None, Codes(codes, own, codes, outputs))
+            return Prepared(
+                one, None, Codes(codes, own + 0.5 * row_dots(outputs, outputs), np.hstack([outputs, codes]))
+            )
+        return Prepared(one, None, Codes(codes, own, codes, outputs))
 
     def solve(self, problem: ZProblem, shared: Prepared) -> ZSolution:
         if shared.every:
             ends: Sequence[Array] = [self._enumerated(problem, shared.form, shared.every)]
         elif shared.form:
-            ends = self._swept(problem, shared.form)
+            ends = self._swept(problem, shared.form, shared.one)
         else:
-            ends = [self._alternating(problem)]
+            ends = [self._alternating(problem, shared.one)]
         Z, least = problem.Z, problem.values(problem.Z)
         for found in ends:
             values = problem.values(found)
@@ -127,38 +134,56 @@ class BinaryZ:
             best, least = np.where(found < least, begin + nearest, best), np.minimum(found, least)
         return every.codes[best]
 
-    def _swept(self, problem: ZProblem, form: Form) -> tuple[Array, Array]:
-        """The ends of sweeps of both starts, (n, H).  g = A z - l is kept; a bit that changes moves it along A."""
+    def _swept(self, problem: ZProblem, form: Form, one: Array) -> tuple[Array, Array]:
+        """The ends of sweeps of both starts, (n, H).  g = A z - l is kept; what changes moves it along A."""
         linear, A, n = form.linear(problem), form.A, len(problem.Z)
-        z = np.hstack([problem.Z.T, np.linalg.solve(A, linear.T) > 0.5]).astype(linear.dtype)
+        relaxed = _largest(np.linalg.solve(A, linear.T).T - 0.5, one)
+        z = np.hstack([problem.Z.T, relaxed.T]).astype(linear.dtype)
         g = A @ z - np.tile(linear.T, 2)
         for _ in range(self.iterations):
             moved = False
-            for h, bit in enumerate(z):
-                rise = g[h] + A[h, h] * (0.5 - bit)
-                change = np.where(rise == 0.0, 0.0, (rise < 0.0) - bit)
+            for own in _runs(problem, one):
+                present, square = z[own], A[own, own]
+                rises = g[own] + (0.5 * np.diag(square)[:, None] - square @ present)
+                change = _largest(-rises.T, one).T - present
+                change *= (change * rises).sum(axis=0) < 0.0
                 if change.any():
                     moved = True
-                    bit += change
-                    g += A[:, h, None] * change
+                    present += change
+                    g += A[:, own] @ change
             if not moved:
                 break
         ends = z.T.astype(problem.Z.dtype)
         return ends[:n], ends[n:]
 
-    def _alternating(self, problem: ZProblem) -> Array:
-        Z = problem.Z.copy()
+    def _alternating(self, problem: ZProblem, one: Array) -> Array:
+        Z, least = problem.Z.copy(), problem.values(problem.Z)
         for _ in range(self.iterations):
             before = Z.copy()
-            for h in range(Z.shape[1]):
+            for own in _runs(problem, one):
                 values = []
-                for bit in (0.0, 1.0):
-                    Z[:, h] = bit
+                for choice in one:
+                    Z[:, own] = choice
                     values.append(problem.values(Z))
-                Z[:, h] = np.where(values[1] < values[0], 1.0, np.where(values[0] < values[1], 0.0, before[:, h]))
+                found = np.min(values, axis=0)
+                best = one[np.argmin(values, axis=0)]
+                Z[:, own] = np.where((found < least)[:, None], best, before[:, own])
+                least = np.minimum(found, least)
             if np.array_equal(Z, before):
                 break
         return Z
+
+
+def _runs(problem: ZProblem, one: Array) -> list[slice]:
+    """The columns of each bit, or word."""
+    (H,), words = problem.sizes, one.shape[1]
+    return [slice(first, first + words) for first in range(0, H, words)]
+
+
+def _largest(scores: Array, one: Array) -> Array:
+    """The codes (n, H) of the largest sum of scores (n, H), of equals the first."""
+    best = (scores.reshape(-1, one.shape[1]) @ one.T).argmax(axis=1)
+    return one[best].reshape(scores.shape)
 
 
 def _squares(problem: ZProblem) -> bool:

@@ -18,7 +18,7 @@ from macmpi.demand import Demand
 from macmpi.nets.build import build_chain
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import KINDS, Map, Tangent
-from macmpi.nets.layers.activation import FUNCTIONS, Activation, Binary, Quantiser, Softmax
+from macmpi.nets.layers.activation import FUNCTIONS, Activation, Binary, OneHot, Quantiser, Softmax
 from macmpi.nets.layers.affine import Affine, Linear, Shift, Transposed
 from macmpi.nets.layers.carrying import Add, Carrying, Copy, Stack, Turn
 from macmpi.nets.layers.convolution import Convolution, GroupedConvolution, TransposedConvolution
@@ -126,6 +126,10 @@ def quantiser_example(size: int, words: int, random: np.random.Generator) -> Map
 
 def binary_example(size: int, random: np.random.Generator) -> MapExample:
     return MapExample(Binary(size), None, away_from_kinks(random, (9, size)))
+
+
+def words_example(size: int, words: int, random: np.random.Generator) -> MapExample:
+    return MapExample(OneHot(size, words), None, random.normal(size=(9, size)))
 
 
 def trees_example(n_in: int, n_out: int, trees: int, depth: int, random: np.random.Generator) -> MapExample:
@@ -244,6 +248,7 @@ MAPS: dict[str, list[Callable[[np.random.Generator], MapExample]]] = {
     "add": [partial(weightless_example, Add(3)), partial(weightless_example, Add(1))],
     "quantiser": [partial(quantiser_example, 3, 5), partial(quantiser_example, 1, 4), partial(quantiser_example, 4, 1)],
     "binary": [partial(binary_example, 5)],
+    "argmax": [partial(words_example, 6, 3), partial(words_example, 4, 4), partial(words_example, 6, 2)],
     "trees": [partial(trees_example, 4, 3, 5, 3), partial(trees_example, 1, 1, 1, 1)],
     "kernels": [partial(kernels_example, 4, 3, 6, 1.7), partial(kernels_example, 1, 2, 1, 0.6)],
     "nearest_neighbours": [
@@ -601,12 +606,17 @@ def bits_problem(
     form: str = "number",
     shifted: bool = False,
     wide: float = 1.5,
+    words: int = 1,
 ) -> ZProblem:
-    """Eq. (4) for n points with a code of bits, a share `flips` of them not those of the encoder; 3 outputs."""
+    """Eq. (4) for n points with a code of bits, a share `flips` of them not those of the encoder; 3 outputs.
+
+    words: above 1 of as many words each, of runs of that many units.
+    """
     hidden = DECODERS[decoder]
     model = Model(
-        hidden=[bits, *[3] * len(hidden)],
-        activation=["binary", *hidden],
+        hidden=[bits * words, *[3] * len(hidden)],
+        activation=["binary" if words == 1 else "argmax", *hidden],
+        words=words,
         sites=["after", *["none"] * len(hidden)],  # type: ignore[arg-type]
         loss=loss,  # type: ignore[arg-type]
     )
@@ -614,9 +624,14 @@ def bits_problem(
     weights = tuple(wide * random.normal(size=shape) for shape in chain.block_shapes)
     X, Y = random.normal(size=(n, 5)), targets_of(LOSSES[loss], random, n, 3)
     (Z,) = chain.coordinates(weights, X)
-    Z = np.abs(Z - (random.random(Z.shape) < flips))
+    if words > 1:
+        own = Z.reshape(n, bits, words)
+        moved = random.random((n, bits)) < flips
+        own[moved] = np.eye(words)[random.integers(words, size=int(moved.sum()))]
+    else:
+        Z = np.abs(Z - (random.random(Z.shape) < flips))
     shift = 0.3 * random.normal(size=Z.shape) if shifted else None
-    metrics = (metric_example(form, bits, random, mu),)
+    metrics = (metric_example(form, bits * words, random, mu),)
     return ZProblem(chain.segments, chain.site_sizes, weights, LOSSES[loss], metrics, X, Y, Z, shift)
 
 

@@ -132,7 +132,7 @@ def test_the_nets_of_the_documented_configs(path: Path, random: np.random.Genera
     if recurrent:
         n_in = 2 * settings.model.hidden[0].steps
     settings, _ = decide(settings, n_in, not labels, (16, 16))
-    narrow = replace(settings.model, words=8)
+    narrow = replace(settings.model, words=2)
     if n_in == 12:
         narrow = replace(narrow, hidden=[max(2, units // 50) for units in settings.model.units])
     chain = build_chain(narrow, n_in, 5 if labels else n_in)

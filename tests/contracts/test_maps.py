@@ -293,6 +293,15 @@ def test_bits_are_0_or_1(example: MapExample) -> None:
     B = example.map.forward(example.W, example.A)
     assert B.dtype == example.A.dtype
     assert set(np.unique(B)) == {0.0, 1.0}
+    m = example.map
+    if m.words == 1:
+        assert_array_equal(m.bits(B), B == 1.0)
+    else:
+        runs = [example.A[:, i : i + m.words] for i in range(0, m.n_out, m.words)]
+        assert_array_equal(B, np.hstack([np.eye(m.words)[run.argmax(axis=1)] for run in runs]))
+    if m.words in (2, 4):
+        text = [[f"{number:0{m.words // 2}b}" for number in run.argmax(axis=1)] for run in runs]
+        assert_array_equal(m.bits(B), np.array([[d == "1" for d in "".join(row)] for row in zip(*text, strict=True)]))
 
 
 # --- formulas ---------------------------------------------------------------------------------------------------------

@@ -54,8 +54,9 @@ def solved(solver: Any, problem: ZProblem) -> Any:
     return solver.solve(problem, solver.prepare(problem))
 
 
-def codes(problem: ZProblem) -> list[Array]:
-    return [np.array(code) for code in itertools.product((0.0, 1.0), repeat=problem.Z.shape[1])]
+def codes(problem: ZProblem, words: int = 1) -> list[Array]:
+    one = [[0.0], [1.0]] if words == 1 else np.eye(words)
+    return [np.concatenate(code) for code in itertools.product(one, repeat=problem.Z.shape[1] // words)]
 
 
 def formula(problem: ZProblem, z: Array, row: int) -> float:
@@ -76,12 +77,13 @@ def test_no_point_gets_worse_and_bits_stay_bits(
     mu: float, decoder: str, solver: Any, random: np.random.Generator
 ) -> None:
     assert Demand.SITE_OF_BITS in solver.handles
-    for i, (bits, flips) in enumerate(itertools.product((1, 3, 6), (0.0, 0.1, 0.5))):
-        problem = bits_problem(random, bits, decoder, mu=mu, flips=flips, **SCENES[i % len(SCENES)])
+    for i, (bits, flips, words) in enumerate(itertools.product((1, 3, 6), (0.0, 0.1, 0.5), (1, 3))):
+        problem = bits_problem(random, bits, decoder, mu=mu, flips=flips, words=words, **SCENES[i % len(SCENES)])
         before = problem.values(problem.Z)
         found = solved(solver, problem)
         assert found.Z.shape == problem.Z.shape
         assert np.isin(found.Z, (0.0, 1.0)).all()
+        assert words == 1 or (found.Z.reshape(-1, words).sum(axis=1) == 1.0).all()
         assert (found.errors <= before).all()
         assert_array_equal(found.errors, problem.values(found.Z))
         again = solved(solver, replace(problem, Z=found.Z))
@@ -112,11 +114,11 @@ def test_some_points_give_those_rows(decoder: str, solver: Any, random: np.rando
 
 def test_few_bits_are_solved_exactly(decoder: str, random: np.random.Generator) -> None:
     """Whatever the decoder, loss, metric and shift, and wherever it starts."""
-    for bits, scene, mu in product((1, 2, 5), SCENES, (1e-2, 1.0, 100.0)):
-        problem = bits_problem(random, bits, decoder, n=4, mu=mu, **scene)
+    for (bits, words), scene, mu in product(((1, 1), (5, 1), (1, 4), (3, 3)), SCENES, (1e-2, 1.0, 100.0)):
+        problem = bits_problem(random, bits, decoder, n=4, mu=mu, words=words, **scene)
         found = solved(EXACT, problem)
         for row in range(4):
-            least = min(codes(problem), key=lambda z: formula(problem, z, row))
+            least = min(codes(problem, words), key=lambda z: formula(problem, z, row))
             assert_array_equal(found.Z[row], least)
             assert_allclose(found.errors[row], formula(problem, least, row), rtol=1e-11)
 

@@ -71,6 +71,8 @@ BASIS: Keys = {
 
 CODES = {"model.activation": ["quantise", "tanh"], "model.words": 8}
 
+WORDS = {"model.activation": ["argmax", "tanh"], "model.sites": ["after", "none"], "model.words": 5}
+
 BITS = {"model.activation": ["binary", "tanh"], "model.sites": ["after", "none"]}
 
 HALVES = {"method.name": "alternating", "model.activation": ["linear", "tanh"], "model.sites": ["after", "none"]}

@@ -56,6 +56,15 @@ TABLE = {
         ({"model.tied": False},),
         "`model.tied = true` of a net that is no mirror",
     ),
+    **{
+        f"a tied net of {kind}": Row(
+            {**TIED, "model.hidden": [6], "model.activation": kind, "model.words": 3, "start.method": "uniform"},
+            ("model.tied = true", "codewords", "or tied = false"),
+            ({"model.tied": False},),
+            "`model.tied = true` of a net that is no mirror",
+        )
+        for kind in ("quantise", "argmax")
+    },
     "shared weights layer by layer": Row(
         {**RECURRENT, "start.method": "pca"},
         (),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refused.case import BASIS, BITS, CODES, FOREST, HALVES, SELECTED, SKIPS, Row
+from refused.case import BASIS, BITS, CODES, FOREST, HALVES, SELECTED, SKIPS, WORDS, Row
 
 COMBINATIONS = [
     (
@@ -17,7 +17,10 @@ COMBINATIONS = [
         '`start.method = "staged"`'
     ),
     "`stochastic.stream` with another method than stochastic",
-    'more filters or words than patches of training points with `start.method = "staged"`',
+    (
+        "more filters or words than patches of training points, or runs of words than columns, with "
+        '`start.method = "staged"`'
+    ),
     '`start.method = "staged"` with `centres = "points"`',
     (
         '`method.name = "alternating"` in a net without a site, or with others than one at a dense linear code; with a '
@@ -104,6 +107,12 @@ TABLE = {
         {"model.hidden": [38], "start.method": "staged"},
         ('start.method = "staged"', "38 units of a layer (affine) among 37 patches", "use at most 37"),
         ({"model.hidden": [37]}, {"start.method": "uniform"}),
+        "more filters or words",
+    ),
+    "runs of words of no columns": Row(
+        WORDS | {"model.words": 2, "model.hidden": [10, 4], "start.method": "staged"},
+        ('start.method = "staged"', "10 units (model.hidden) are 5 runs, of 4 columns", "use at most 8 units"),
+        ({"model.hidden": [8, 4]}, {"start.method": "uniform"}),
         "more filters or words",
     ),
     "staged layers of all patches": Row(

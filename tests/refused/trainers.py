@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from macmpi.demand import Demand
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
-from refused.case import ANY_OF, BASIS, BITS, CODES, FOREST, IT_FIRST, LABELS, WHOLE, Keys, Row
+from refused.case import ANY_OF, BASIS, BITS, CODES, FOREST, IT_FIRST, LABELS, WHOLE, WORDS, Keys, Row
 
 COMBINATIONS = [
     (
@@ -20,7 +20,8 @@ COMBINATIONS = [
         '`z_step.solver = "binary"` without one'
     ),
     "`z_step.solver` other than auto and binary with a `binary` layer",
-    "a site before a `binary` or `quantise` layer",
+    "a site before a `binary`, `argmax` or `quantise` layer",
+    "an `argmax` layer whose units are no runs of two `words` or more",
     "`w_step.solver` other than auto with radial basis functions or codewords",
     "a fitter of another kind of layer than the one it is named for, as a forest for a dense one",
     "a fitter of labels or bits where numbers are asked for, or of numbers where labels are",
@@ -176,7 +177,16 @@ TABLE = {
             ({"model.sites": keys.get("model.sites", "after")},),
             "a site before",
         )
-        for kind, keys in {"quantiser": CODES, "binary": BITS}.items()
+        for kind, keys in {"quantiser": CODES, "binary": BITS, "argmax": WORDS}.items()
+    },
+    **{
+        f"units in runs of {words} words": Row(
+            WORDS | {"model.words": words},
+            ('model.activation = "argmax"', f"one of every {words} units", "model.hidden.0 has 5 units"),
+            ({"model.words": 5}, {"model.words": 3, "model.hidden": [9, 4]}),
+            "an `argmax` layer",
+        )
+        for words in (1, 3)
     },
     "codewords above other coordinates": Row(
         CODES | {"model.activation": ["tanh", "quantise"]},

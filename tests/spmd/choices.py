@@ -564,7 +564,7 @@ def units(single: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
 
 
 def discrete(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]:
-    """Quantising and binary layers."""
+    """Quantising and binary layers, and words."""
     codes = {"model.activation": "quantise", "model.words": 6}
     for data, trainer in ((SMALL, "kmeans"), (WIDE, "subset")):
         yield data, {**codes, "model.hidden": [3], "model.centres": trainer, "start.method": "pca"}
@@ -579,6 +579,10 @@ def discrete(single: dict[str, Any], lagrangian: dict[str, Any]) -> Iterator[tup
         keys = {"model.hidden": [6], "model.loss": loss, "w_step.linear_solver": linear}
         yield data, {**bits, **keys, "model.hidden": [11]}
         yield data, {**bits, **keys, **deep, "model.activation": ["binary", "sigmoid"], "start.method": "uniform"}
+    words = {**bits, "model.activation": "argmax", "model.words": 4, "start.method": "staged"}
+    yield SMALL, {**words, "model.hidden": [8]}
+    yield WIDE, {**words, "model.hidden": [24]}
+    yield SMALL, {**words, **deep, "model.hidden": [8, 5], "model.activation": ["argmax", "sigmoid"]}
     for solver, size in zip(APART, cycle((5, 11))):
         yield SMALL, {**bits, "model.hidden": [size], "w_step.solver": solver}
     yield SMALL, {**bits, "model.hidden": [5], **lagrangian, **single}

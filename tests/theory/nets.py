@@ -136,6 +136,16 @@ def nearest(C: Array) -> Callable[[Array], Array]:
     return lambda A: C[np.square(A[:, None] - C).sum(axis=2).argmin(axis=1)]
 
 
+def one_of(words: int) -> Callable[[Array], Array]:
+    """1 where a number is the largest of its run of `words`, else 0."""
+
+    def on(A: Array) -> Array:
+        runs = A.reshape(len(A), -1, words)
+        return np.where(runs == runs.max(axis=2, keepdims=True), 1.0, 0.0).reshape(A.shape)
+
+    return on
+
+
 OTHERS: dict[str, Callable[[Array], Array]] = {"softmax": softmax, "binary": bits}
 
 
@@ -198,6 +208,8 @@ def layers(mac: Mac, state: State) -> list[Layer]:
             steps.append(ACTIVATIONS["linear"])
         elif spec["kind"] == "turn":
             steps.append(ACTIVATIONS["linear"])
+        elif spec["kind"] == "argmax":
+            steps.append(one_of(spec["words"]))
         elif spec["kind"] == "quantiser":
             steps.append(nearest(next(weights)))
         else:

@@ -93,6 +93,7 @@ OF_ROWS = {
         CODES, model=replace(CODES.model, hidden=[4], activation="quantise"), start=Start("pca")
     ),
     "bits": BITS,
+    "words": replace(BITS, model=replace(BITS.model, activation=["argmax", "sigmoid"], words=2), start=Start("staged")),
     "bits of an embedding": replace(BITS, start=Start("elastic_embedding")),
     "bits by a fitter": replace(BITS, model=replace(BITS.model, fitters=["linear_svm", "auto", "auto"])),
     "forest": Config(model=TREES, method=Method("mac")),

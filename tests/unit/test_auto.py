@@ -245,6 +245,6 @@ def test_without_targets_of_its_own_a_net_is_an_autoencoder_of_numbers(tmp_path:
 def test_a_net_that_begins_with_any_layer_is_planned_as_it_is_decided(kind: str) -> None:
     """An autoencoder of one code, of which nothing else is said: no default is refused."""
     model = {"hidden": [6, 2, 6], "activation": [kind, "linear", "rbf" if kind == "rbf" else "tanh"]}
-    words = {"words": 4} if kind == "quantise" else {}
+    words = {"words": {"quantise": 4, "argmax": 3}.get(kind, 64)}
     decided, _ = decide(config.validate({"model": model | words}, "this test"), 5, True)
     plan_of(decided, 5, 5, 40, 9, 1)

@@ -19,7 +19,7 @@ from scalings import fit_scaling
 import macmpi
 from macmpi.data.dataset import Dataset
 from macmpi.nets.chain import Chain
-from macmpi.nets.layers.activation import Activation, Binary
+from macmpi.nets.layers.activation import Activation, Binary, OneHot
 from macmpi.nets.layers.affine import Affine
 from macmpi.predict import main
 from macmpi.results.model import Model
@@ -114,6 +114,25 @@ def test_bits_come_eight_to_a_byte(target: str, tmp_path: Path) -> None:
         found = read(tmp_path / f"y{target}")
         assert found.dtype == np.uint8
     assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize("words", [3, 4])
+def test_words_are_the_code_and_their_numbers_the_bits(words: int) -> None:
+    """Whatever layers come behind them; the numbers of three words fill no bits."""
+    H = 3 * words
+    chain = Chain((Affine(4, H), OneHot(H, words), Affine(H, 2), Activation("tanh", 2), Affine(2, 4)), (2,))
+    flat = np.random.default_rng(1).normal(size=sum(h * d for h, d in chain.block_shapes))
+    scaling = fit_scaling(X, "standard")
+    model = Model.of(chain, {"last": flat}, Dataset(X, X, X, X, scaling, scaling, ""))
+    codes = model.encode(X)
+    assert np.array_equal(model.decode(codes), model.predict(X))
+    one, two, three = codes.reshape(len(X), 3, words).argmax(axis=2).T
+    assert codes.sum() == 3 * len(X)
+    if words == 4:
+        assert np.array_equal(model.bits(X), ((one << 6) + (two << 4) + (three << 2))[:, None])
+    else:
+        with pytest.raises(macmpi.UsageError, match="use encode"):
+            model.bits(X)
 
 
 def test_a_model_without_bits_says_so(model: Path, tmp_path: Path) -> None:

@@ -13,14 +13,15 @@ from macmpi import config
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import unscaled
 from macmpi.methods.choose import Method, choose
-from macmpi.methods.starts import RIDGE, Origin, codebook, fitted, staged, start
+from macmpi.methods.starts import RIDGE, Origin, codebook, fitted, sample_of, staged, start
 from macmpi.nets.chain import Segment
 from macmpi.nets.layers.activation import softmax
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.losses import LOSSES
 from macmpi.parallel.clock import Clock
-from macmpi.parallel.streams import Stream
+from macmpi.parallel.streams import Stream, stream
 from macmpi.parallel.team import Team
+from macmpi.solvers.fitters import KMeans
 from macmpi.state import State
 from macmpi.typing import Array
 
@@ -75,6 +76,22 @@ def test_the_softmax_of_a_codebook_is_that_of_squared_distances(random: np.rando
     width2 = 0.5 * distances.min(axis=1).mean()
     found = softmax(rows @ W[:, :-1].T + W[:, -1])
     assert_allclose(found, softmax(-distances / width2), rtol=1e-10, atol=1e-14)
+
+
+def test_words_begin_as_product_quantisation() -> None:
+    """Of each run of columns the nearest of its words by k-means is on; the outputs are those of a regression on it."""
+    data = dataset()
+    net = {"hidden": [12], "activation": "argmax", "words": 4}
+    method, state = begun("mac", data, model=net)
+    random = stream(0, "staged", 0)
+    rows, near = sample_of(Affine(64, 12), data.X, random), []
+    for columns in np.array_split(np.arange(64), 3):
+        words = KMeans().fit(rows[:, columns], 4, None, random)
+        near.append(np.eye(4)[np.square(data.X[:, None, columns] - words).sum(axis=2).argmin(axis=1)])
+    assert_array_equal(state.Z, np.hstack(near))
+    A = np.hstack([*near, np.ones((200, 1))])
+    least = 0.5 * np.square(data.Y - A @ np.linalg.lstsq(A, data.Y)[0]).sum() / 200
+    assert least <= method.evaluate(state).train <= least * (1.0 + 1e-3)
 
 
 @pytest.mark.parametrize("loss", ["squared", "cross_entropy", "huber"])

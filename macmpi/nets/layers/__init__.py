@@ -56,7 +56,7 @@ class Map:
         "patches"          that of each of `positions` patches of an input: [unfold(A), 1] W^T, position by position;
                            `matrix` is then the derivative, the same at every point;
         "elementwise"      B[n, h] depends on A[n, h] alone;
-        "bits"             the outputs are 0 or 1;
+        "bits"             the outputs are 0 or 1, as `words` says;
         "adds"             B = a + c of [a, c];
         "transposed"       B = A V: the weights [V, c] are those of an affine map the other way, and c is not read.
     own -- the map within, of one that passes other columns on behind those of another map; else the map itself.  It
@@ -69,6 +69,7 @@ class Map:
     penalised -- where a ridge holds, of the weights' shape; all but the last column of a map with "bias".
     fitter -- the word of the fitter that finds the weights where the config names none; "" where a W-solver does.  Its
         weights begin at 0, with which forward must give something.
+    words -- of maps with "bits": of each run of that many outputs one is 1; 1: each is a bit by itself.
     memory -- the weights behind it that multiply the state of a recurrent layer begin as this share of the matrix that
         `remembered` gives; 0 where they begin like all others.
     fan_in -- random weights begin within start.range / sqrt(fan_in); one number, or one for each unit, (h, 1).
@@ -79,6 +80,7 @@ class Map:
     kind: ClassVar[str]
     fitter: str = ""
     memory: float = 0.0
+    words: int = 1
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -180,6 +182,10 @@ class Map:
         """The shape of the images that it gives where it reads some of `shape`; () where it gives other numbers."""
         return ()
 
+    def bits(self, B: Array) -> Array:
+        """Gives what outputs B (n, n_out) of a map with "bits" say in truth values, as few as can be."""
+        return B > 0.0
+
     def export(self, g: Graph, A: str, W: Any) -> str:
         """Adds what it computes to a graph: the name of its inputs (n, n_in) -> that of its outputs (n, n_out)."""
         raise self._lacks("graph")
@@ -276,6 +282,16 @@ def is_dense(map_: Map) -> bool:
 def is_basis(map_: Map) -> bool:
     """Tells whether a map is a layer of radial basis functions."""
     return "centres" in map_.capabilities and "jacobian" in map_.capabilities
+
+
+def gives_bits(map_: Map) -> bool:
+    """Tells whether each output of a map is a bit by itself."""
+    return "bits" in map_.capabilities and map_.words == 1
+
+
+def gives_words(map_: Map) -> bool:
+    """Tells whether of each run of a map's outputs one is on."""
+    return "bits" in map_.capabilities and map_.words > 1
 
 
 def registered(table: Mapping[str, Any], group: str, name: str) -> Any:

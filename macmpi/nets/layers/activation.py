@@ -1,4 +1,4 @@
-"""Maps that end a layer: elementwise activations, a table with one row for each; a softmax; bits, or codewords."""
+"""Maps that end a layer: elementwise activations, a table with one row for each; a softmax; bits, words, codewords."""
 
 from __future__ import annotations
 
@@ -263,3 +263,32 @@ class Binary(SameSize):
 
     def export(self, g: Graph, A: str, W: Any) -> str:
         return g.node("Cast", g.node("Greater", A, g.constant(0.0)), to=g.number)
+
+
+@dataclass(frozen=True)
+class OneHot(SameSize):
+    """b_h = 1 where a_h is the largest of its run of `words` numbers, of equals the first, else 0: a word a run.
+
+    The layer before it is fitted as if it were the identity.
+    """
+
+    size: int
+    words: int
+    kind: ClassVar[str] = "argmax"
+    capabilities: ClassVar[frozenset[str]] = frozenset({"bits"})
+    trained_as: ClassVar[str] = "linear"
+
+    def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
+        B = np.eye(self.words, dtype=A.dtype)[A.reshape(-1, self.words).argmax(axis=1)]
+        return B.reshape(A.shape)
+
+    def bits(self, B: Array) -> Array:
+        """The words' numbers in binary, the highest bit first: (n, runs log2 words)."""
+        numbers = B.reshape(len(B), -1, self.words).argmax(axis=2)
+        digits = np.arange(self.words.bit_length() - 1)[::-1]
+        found: Array = (numbers[:, :, None] >> digits) & 1 > 0
+        return found.reshape(len(B), -1)
+
+    def export(self, g: Graph, A: str, W: Any) -> str:
+        best = g.node("ArgMax", g.rows(A, self.words), axis=1, keepdims=0)
+        return g.rows(g.node("Gather", g.constant(np.eye(self.words)), best, axis=0), self.size)

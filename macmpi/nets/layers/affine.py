@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from macmpi import UsageError
+from macmpi import UsageError, many
 from macmpi.config import Model
 from macmpi.nets.design import adjoint, apply, column_sums
 from macmpi.nets.layers import Built, Graph, Map, Place, SameDerivative, SameSize, Tangent, is_dense
-from macmpi.nets.layers.activation import Activation, Binary, Quantiser, Softmax
+from macmpi.nets.layers.activation import Activation, Binary, OneHot, Quantiser, Softmax
 from macmpi.nets.layers.carrying import Turn, carry
 from macmpi.typing import Array
 
@@ -73,9 +73,22 @@ class Affine(Linear):
 
 
 def layer(place: Place) -> Built:
-    """A dense layer, with biases or without: of an elementwise activation, a softmax, bits, or codewords."""
-    quantiser = partial(Quantiser, words=place.model.words)
-    kinds: dict[str, Callable[[int], Map]] = {"softmax": Softmax, "binary": Binary, "quantise": quantiser}
+    """A dense layer, with biases or without: of an elementwise activation, a softmax, bits, words, or codewords.
+
+    Raises UsageError where the units are no runs of words.
+    """
+    words = place.model.words
+    kinds: dict[str, Callable[[int], Map]] = {
+        "softmax": Softmax,
+        "binary": Binary,
+        "argmax": partial(OneHot, words=words),
+        "quantise": partial(Quantiser, words=words),
+    }
+    if place.kind == "argmax" and (words < 2 or place.units % words):
+        raise UsageError(
+            f'model.activation = "argmax" sets one of every {words} units (model.words: 2 or more), {place.key} has '
+            f"{many(place.units, 'unit')}; use a multiple, as model.words = 16 with 32 units"
+        )
     after = kinds.get(place.kind, partial(Activation, place.kind))(place.units)
     return Built([(Affine if place.biased else Linear)(place.n_in, place.units), after])
 
@@ -171,10 +184,12 @@ def mirrored(model: Model, layers: list[list[Map]], n_in: int) -> list[list[Map]
     """
     units, K = model.units, len(model.units)
     sizes = [n_in, *units, layers[-1][0].n_out]
-    if not all(is_dense(maps[0]) for maps in layers):
+    passed = {"jacobian", "elementwise"}
+    if not all(is_dense(first) and all(passed & m.capabilities for m in rest) for first, *rest in layers):
         raise UsageError(
             "model.tied = true makes the decoder the transpose of an encoder of dense layers, and model.hidden has "
-            "others (sparse, recurrent, convolutions, ...); use numbers of units there, or tied = false"
+            "others (sparse, recurrent, convolutions, codewords, ...); use numbers of units and another activation "
+            "there, or tied = false"
         )
     if sizes[0] != sizes[-1]:
         raise UsageError(
