@@ -53,15 +53,16 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
             f'start.method = "elastic_embedding" compares all pairs of points: at most {MOST_EMBEDDED:,} of them, and '
             f'there are {n_train:,}; use "pca", or fewer points (data.points)'
         )
+    code, columns = chain.segments[0].maps[-1], chain.n_in
     for map_ in (m for m in chain.blocks[:-1] if start == "staged" and "bias" in m.capabilities):
-        count = (map_.parameter_shape or (0, 0))[0]
-        patches = n_train * (map_.own.n_out // count if "patches" in map_.own.capabilities else 1)
+        units = (map_.parameter_shape or (0, 0))[0]
+        count = code.words if gives_words(code) and map_ is chain.blocks[0] else units  # those of a run at a time
+        patches = n_train * (map_.own.n_out // units if "patches" in map_.own.capabilities else 1)
         if count > patches:
             raise UsageError(
                 f'start.method = "staged" finds the {count:,} units of a layer ({map_.spec()["kind"]}) among '
                 f"{patches:,} patches of training points; use at most {patches:,} (model.hidden), or more points"
             )
-    code, columns = chain.segments[0].maps[-1], chain.n_in
     if start == "staged" and gives_words(code) and code.n_out > code.words * columns:
         raise UsageError(
             f'start.method = "staged" finds {code.words} words (model.words) a run of columns, and '

@@ -92,6 +92,8 @@ def test_words_begin_as_product_quantisation() -> None:
     A = np.hstack([*near, np.ones((200, 1))])
     least = 0.5 * np.square(data.Y - A @ np.linalg.lstsq(A, data.Y)[0]).sum() / 200
     assert least <= method.evaluate(state).train <= least * (1.0 + 1e-3)
+    few = begun("mac", dataset(10), model=net)[1]  # more points than words of a run, fewer than units
+    assert_array_equal(few.Z.sum(axis=1), np.full(10, 3.0))
 
 
 @pytest.mark.parametrize("loss", ["squared", "cross_entropy", "huber"])
