@@ -143,14 +143,11 @@ class BinaryZ:
         for _ in range(self.iterations):
             moved = False
             for own in _runs(problem, one):
-                present, square = z[own], A[own, own]
-                rises = g[own] + (0.5 * np.diag(square)[:, None] - square @ present)
-                change = _largest(-rises.T, one).T - present
-                change *= (change * rises).sum(axis=0) < 0.0
+                change = _change(z[own], g[own], A[own, own], one)
                 if change.any():
                     moved = True
-                    present += change
-                    g += A[:, own] @ change
+                    z[own] += change
+                    g += A[:, own] * change if len(change) == 1 else A[:, own] @ change
             if not moved:
                 break
         ends = z.T.astype(problem.Z.dtype)
@@ -178,6 +175,16 @@ def _runs(problem: ZProblem, one: Array) -> list[slice]:
     """The columns of each bit, or word."""
     (H,), words = problem.sizes, one.shape[1]
     return [slice(first, first + words) for first in range(0, H, words)]
+
+
+def _change(z: Array, slopes: Array, A: Array, one: Array) -> Array:
+    """Gives what takes a bit or word z (w, n) to the least of a form: slopes (w, n) there, its own matrix A (w, w)."""
+    if len(z) == 1:
+        rises = slopes + A * (0.5 - z)
+        return np.where(rises == 0.0, 0.0, (rises < 0.0) - z)
+    rises = slopes + (0.5 * np.diag(A)[:, None] - A @ z)
+    change = _largest(-rises.T, one).T - z
+    return change * ((change * rises).sum(axis=0) < 0.0)
 
 
 def _largest(scores: Array, one: Array) -> Array:
