@@ -154,9 +154,11 @@ def _is_auto(value: Any) -> bool:
     return isinstance(value, str) and value == "auto"
 
 
-SHARED = ("hidden", "activation", "output", "image", "readout", "tied", "skips", "joining")
-OTHER = ("activation", "output", "sites", "width", "centres", "words", "fitters", "trees", "depth", "examples")
-"""Keys of [model] that say of nets what their sizes and elementwise activations do not tell."""
+OF_SHARED = ("hidden", "activation", "output", "image", "readout", "tied", "skips", "joining")
+"""Keys of [model] that say what convolutions, layers that share weights and skips are, which sizes do not tell."""
+
+OF_OTHERS = ("activation", "output", "sites", "width", "centres", "words", "fitters", "trees", "depth", "examples")
+"""Keys of [model] that say what layers without an elementwise activation are."""
 
 
 def _net_of(start: Model) -> dict[str, Any]:
@@ -168,11 +170,11 @@ def _net_of(start: Model) -> dict[str, Any]:
     chain, own = start.chain, tomllib.loads(start.card.config)["model"] if start.card else {}
     told = any("patches" in map_.capabilities or map_.own is not map_ for map_ in chain.maps) or bool(chain.numbers)
     if told and own:
-        return {key: own[key] for key in SHARED if key in own}
+        return {key: own[key] for key in OF_SHARED if key in own}
     hidden: list[Any] = list(chain.layer_sizes[1:-1])
     layers = [m.own.name for m in chain.maps[:-1] if isinstance(m.own, Activation)]
     plain = len(layers) == len(hidden)
-    found = {key: own[key] for key in (("output",) if plain else OTHER) if key in own}
+    found = {key: own[key] for key in (("output",) if plain else OF_OTHERS) if key in own}
     found |= {"activation": layers} if plain else {}
     if len(chain.blocks) == len(hidden) + 1:
         masks = [m.own.spec().get("mask") for m in chain.blocks[:-1]]

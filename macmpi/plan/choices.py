@@ -173,9 +173,9 @@ def without_half_steps(config: Config) -> Config:
 def shaping_of(penalty: Penalty, layers: tuple[int, ...], tied: bool = False, divided: bool = False) -> Shaping:
     """The config's [penalty], for the parameter blocks that regressions fit.  Collective: no.
 
-    tied: layers of a decoder have the weights of the encoder's.  divided: the first two blocks are of one layer, which
-    has one value in a list.  Raises UsageError for lists of another length than
-    there are layers, and for sizes that contradict.
+    tied: layers of a decoder have the weights of the encoder's.
+    divided: the first two blocks are of one layer, which has one value in a list.
+    Raises UsageError for lists of another length than there are layers, and for sizes that contradict.
     """
     if tied and isinstance(penalty.value("ridge"), list):
         raise UsageError(
