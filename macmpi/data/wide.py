@@ -62,11 +62,6 @@ class SparseRows:
     def dtype(self) -> np.dtype:
         return np.dtype(self.matrix.dtype)
 
-    @property
-    def nbytes(self) -> int:
-        """The number of bytes that the dense array would have."""
-        return self.shape[0] * self.shape[1] * self.dtype.itemsize
-
     def __len__(self) -> int:
         return self.shape[0]
 
