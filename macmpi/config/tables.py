@@ -103,21 +103,24 @@ class Loss(Table):
     threshold: Annotated[float, Ge(0.0), Le(1e9)] = 0.0
 
 
+WeightStart = Literal["auto", "uniform", "stochastic", "pca", "itq", "neighbours", "greedy", "staged", "model"]
+"""Starts that give weights; the others give coordinates."""
+
+
 @dataclass(frozen=True)
 class Start(Table):
     """Initial weights, then one gradient step; or initial coordinates, then a W-step.
 
-    "uniform": in +-range / sqrt(fan-in); "pca": principal components layer by layer; "itq": the same, those of a layer
-    of bits rotated towards their signs; "neighbours": from there by a loss on neighbours; "greedy": each layer trained
-    as an autoencoder of its inputs; "staged": filters and codebooks by model.centres, then the output layer, and no
-    gradient step; "model": the weights of another run's model.h5. Coordinates of a code: "pca" and "itq" (where the net
-    begins with radial basis functions), "elastic_embedding", or "file": of `coordinates`. "auto": "uniform", of bits
-    "itq", of words "staged", of radial basis functions "pca".
+    "uniform": in +-range / sqrt(fan-in); "stochastic": that of stochastic MAC, principal components or random features
+    in each layer, and an output layer that fits; "pca": principal components layer by layer; "itq": the same, those of
+    a layer of bits rotated towards their signs; "neighbours": from there by a loss on neighbours; "greedy": each layer
+    trained as an autoencoder of its inputs; "staged": filters and codebooks by model.centres, then the output layer,
+    and no gradient step; "model": the weights of another run's model.h5. Coordinates of a code: "pca" and "itq" (where
+    the net begins with radial basis functions), "elastic_embedding", or "file": of `coordinates`. "auto": "uniform", of
+    bits "itq", of words "staged", of radial basis functions "pca".
     """
 
-    method: Literal[
-        "auto", "uniform", "pca", "itq", "neighbours", "greedy", "staged", "model", "elastic_embedding", "file"
-    ] = "auto"
+    method: Literal[WeightStart, "elastic_embedding", "file"] = "auto"
     range: Annotated[float, Ge(0.0), Le(1e6)] = 0.0
     gradient_step: bool = True
     width: Width = 10.0

@@ -208,8 +208,8 @@ def ignored(config: Config) -> list[str]:
         "method.acceleration": method != "mac",
         "z_step": nested or sites == {"none"} or config.method.acceleration == "joint",
         "run.finish": method != "mac",
-        "start.range": start == "staged",
-        "start.gradient_step": start in ("staged", "model")
+        "start.range": start in ("stochastic", "staged"),
+        "start.gradient_step": start in ("stochastic", "staged", "model")
         or (method == "stochastic" and start in ("auto", "uniform")),
         "start.width": start != "elastic_embedding",
         "start.neighbours": start != "neighbours",

@@ -62,6 +62,7 @@ REFIT = USUAL - ONE_NET - {D.MULTIPLIERS, D.SETTLING, D.GIVEN_START, D.HALVES}
 FINISH = NESTED_ALONE - {D.NOT_AFFINE, D.COUNTED, D.GRADIENTS} | ACCELERATED
 """Steps of all points go on from the weights with which full MAC has settled, by their derivatives."""
 
+AFFINE = "it trains dense layers with biases, by their derivatives"
 BY_SLOPES = Row(NESTED_ALONE, "it trains all layers by their derivatives", ("mac", "stochastic"))
 MOVING = Row(MOVED, "it moves feasible coordinates along their derivatives", ("none",), D.ACCELERATED)
 GIVEN: tuple[Any, ...] = ("pca", "uniform"), D.GIVEN_START, ("uniform", "pca")
@@ -69,11 +70,7 @@ GIVEN: tuple[Any, ...] = ("pca", "uniform"), D.GIVEN_START, ("uniform", "pca")
 
 TABLE: dict[str, dict[Any, Row]] = {
     "method.name": {
-        "stochastic": Row(
-            NESTED_ALONE - {D.NOT_AFFINE},
-            "it trains dense layers with biases, by their derivatives",
-            ("mac", "adam"),
-        ),
+        "stochastic": Row(NESTED_ALONE - {D.NOT_AFFINE}, AFFINE, ("mac", "adam")),
         **dict.fromkeys(("sgd", "adam", "cg", "lbfgs"), BY_SLOPES),
         "alternating": Row(
             (ONE_BLOCK - ONE_NET - ACCELERATED)
@@ -84,11 +81,8 @@ TABLE: dict[str, dict[Any, Row]] = {
         ),
     },
     "start.method": {
-        "uniform": Row(
-            USUAL - {D.INNER_BASIS},
-            "it draws weights, and centres are found from data",
-            ("pca", "elastic_embedding"),
-        ),
+        "uniform": Row(USUAL - {D.INNER_BASIS}, "it draws weights; centres are found", ("pca", "elastic_embedding")),
+        "stochastic": Row(USUAL - NO_DERIVATIVES - ONE_NET - {D.NOT_AFFINE}, AFFINE, ("uniform", "pca")),
         "pca": Row(LAYER_BY_LAYER, "it fits dense layers that read one another in turn", ("uniform", "staged")),
         "itq": Row(
             LAYER_BY_LAYER - {D.NO_BITS},

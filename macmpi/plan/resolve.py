@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from macmpi import UsageError
-from macmpi.config import NESTED, Config, Start, dump, flat
+from macmpi.config import NESTED, Config, Penalty, Start, dump, flat
 from macmpi.config.auto import Decision, Sizes, decide
 from macmpi.config.tables import SHAPING
 from macmpi.config.whole import ignored, toml, with_value
@@ -58,6 +58,8 @@ def resolve(config: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> R
     found, unhandled = _checked(config, sizes, decided)
     for pair in unhandled:
         raise _refused(pair, config, sizes)
+    if found.start.method == "stochastic" and found.method.name != "stochastic":
+        found = replace(found, opening=resolve(replace(finishing_of(found.config), penalty=Penalty()), sizes))
     if not _finishes(found, sizes):
         return found
     return replace(found, finishing=resolve(finishing_of(found.config), sizes))

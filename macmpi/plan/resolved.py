@@ -312,7 +312,8 @@ class Resolved:
     other points; gains: by that on all points, since those for validation were drawn from points with targets.
     placement: parallel.data says where rows of points live.  point_bytes: those of a point that a rank keeps.
     before: points of the pieces of a stream that come before these.
-    finishing: full MAC ends with steps of all points, as these values have them; None: it does not.
+    finishing: full MAC ends with steps of all points, as these values have them; None: it does not.  opening: another
+    method begins with the weights with which stochastic MAC of these values would; None: it does not.
     columns: of the data, of a net that is trained on coordinates of fewer points (data/wide.py), which its chain reads;
     0: it reads the columns.  minibatches: an iteration of full MAC has this number of Z-steps, each of its own points;
     running: the W-step behind each is on sums over points that are kept of the others.
@@ -352,6 +353,7 @@ class Resolved:
     gains: bool
     before: int = 0
     finishing: Resolved | None = None
+    opening: Resolved | None = None
     columns: int = 0
     minibatches: int = 1
     running: bool = False
