@@ -19,8 +19,8 @@ class Table:
 
     def each(self, key: str, count: int) -> list[Any]:
         """A key's values, one for each of `count`; those of a list as they are."""
-        found = self.value(key)
-        return list(found) if isinstance(found, list) else [found] * count
+        given = self.value(key)
+        return list(given) if isinstance(given, list) else [given] * count
 
 
 END, NOTHING = {"changes": "end"}, {"changes": "nothing"}
@@ -191,9 +191,9 @@ class Penalty(Table):
 
     def value(self, key: str) -> Any:
         """A key's value; where it is "auto", and nothing was decided, the paper's (mu0 at most mu_max)."""
-        found = getattr(self, key)
-        if found != "auto":
-            return found
+        given = getattr(self, key)
+        if given != "auto":
+            return given
         return min(PAPER_DEFAULTS[key], self.mu_max) if key == "mu0" else PAPER_DEFAULTS[key]
 
     @property
@@ -253,6 +253,11 @@ class Method(Table):
 
     name: Literal["auto", "mac", "stochastic", "alternating", "sgd", "adam", "cg", "lbfgs"] = "auto"
     acceleration: Literal["auto", "none", "feasible", "momentum", "joint"] = "auto"
+
+    @property
+    def nested(self) -> bool:
+        """Tells whether it keeps no coordinates: it minimises the nested error, E1."""
+        return self.name in NESTED
 
 
 @dataclass(frozen=True)
