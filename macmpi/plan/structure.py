@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from macmpi import UsageError, many
 from macmpi.config import Config
 from macmpi.nets.chain import Chain, Segment
-from macmpi.nets.layers import Map, gives_bits, gives_words
+from macmpi.nets.layers import Map, gives_bits, gives_words, is_basis
 from macmpi.nets.losses import Loss
 from macmpi.plan.choices import class_of
 from macmpi.plan.resolved import Resolved
@@ -22,12 +22,11 @@ FLOAT32_MU = 1e4
 
 def check_layers(config: Config, chain: Chain, n_train: int) -> None:
     """Refuses numbers of centres, sites and points that do not fit; before solvers are chosen.  Raises UsageError."""
-    model, start, penalty = config.model, config.start.method, config.penalty
-    nested = config.method.nested
-    if not nested and model.precision == "float32" and penalty.mu_max > FLOAT32_MU:
+    model, start, nested = config.model, config.start.method, config.method.nested
+    if not nested and model.precision == "float32" and config.penalty.mu_max > FLOAT32_MU:
         raise UsageError(
             f'model.precision = "float32" loses the constraints\' digits beyond mu = {FLOAT32_MU:g} '
-            f"(penalty.mu_max = {penalty.mu_max:g}); use penalty.mu_max = {FLOAT32_MU:g}, or float64"
+            f"(penalty.mu_max = {config.penalty.mu_max:g}); use penalty.mu_max = {FLOAT32_MU:g}, or float64"
         )
     with_centres = [m for m in chain.blocks if "centres" in m.capabilities]
     for map_, name in zip(with_centres, model.each("centres", len(with_centres)), strict=True):
@@ -41,9 +40,8 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
     if not nested:
         for k, segment in enumerate(chain.segments, start=1):
             _check_trainable(config, k, segment)
-    inner = any("jacobian" in m.capabilities for m in with_centres)
-    of_a_code = start in ("elastic_embedding", "file") or (inner and start in ("pca", "itq"))
-    if of_a_code and len(chain.sites) != 1 and (chain.sites or start not in ("pca", "itq")):
+    sites, embeds = len(chain.sites), start in ("pca", "itq") and any(map(is_basis, chain.blocks))
+    if (start in ("elastic_embedding", "file") and sites != 1) or (embeds and sites > 1):
         raise UsageError(
             f'start.method = "{start}" gives the coordinates of one code, and model.sites makes '
             f'{len(chain.sites)} sites; use "after" at the code and "none" elsewhere'
@@ -53,7 +51,7 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
             f'start.method = "elastic_embedding" compares all pairs of points: at most {MOST_EMBEDDED:,} of them, and '
             f'there are {n_train:,}; use "pca", or fewer points (data.points)'
         )
-    code, columns = chain.segments[0].maps[-1], chain.n_in
+    first, code, columns = chain.segments[0], chain.segments[0].maps[-1], chain.n_in
     for map_ in (m for m in chain.blocks[:-1] if start == "staged" and "bias" in m.capabilities):
         units = (map_.parameter_shape or (0, 0))[0]
         count = code.words if gives_words(code) and map_ is chain.blocks[0] else units  # those of a run at a time
@@ -69,7 +67,6 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
             f"{code.n_out:,} units (model.hidden) are {code.n_out // code.words:,} runs, of {many(columns, 'column')}; "
             f'use at most {code.words * columns:,} units, or start.method = "uniform"'
         )
-    first = chain.segments[0]
     linear = first.separable and first.activation == "linear" and chain.views[0].rows_per_point == 1
     if config.method.name == "alternating" and (len(chain.sites) != 1 or not linear):
         raise UsageError(
