@@ -589,12 +589,11 @@ def test_few_files_name_where_rows_of_points_live() -> None:
         *("parallel.placement", "config.tables"),
         *("data.source", "data.gathered", "data.checks"),
     }
-    assert files_with(re.compile(r"\.sums_alone\b")) <= {
-        *("parallel.placement", "parallel.points", "plan.plan", "plan.cost"),
+    assert files_with(re.compile(r"\.all_rows\b")) <= {
+        *("parallel.placement", "parallel.points", "plan.plan", "plan.cost", "plan.estimate", "plan.resolve"),
+        *("training.trial", "training.run_directory", "training.checkpoint"),
     }
-    assert files_with(re.compile(r"\.spreads\b")) <= {"plan.estimate", "plan.resolve", "training.trial"}
-    assert files_with(re.compile(r"\.by_all\b")) <= {"training.run_directory", "training.checkpoint"}
-    assert files_with(re.compile(r"\.own_copies\b")) <= {"plan.estimate", "plan.cost"}
+    assert files_with(re.compile(r"\.one_copy\b")) <= {"parallel.placement", "plan.estimate", "plan.cost"}
     assert files_with(re.compile(r"\.subset is\b")) <= {"parallel.points", "half_steps.context"}
 
 

@@ -222,7 +222,7 @@ def _remedy(plan: Plan, config: Config, sizes: Sizes, nodes: int, memory: float)
     P, each, ways = plan.ranks, estimate.estimate(plan)[1], list[str]()
     if (most := int((memory - bytes_of_node(plan, P) + each) // each)) >= 1:
         ways.append(f"more nodes (at least {-(-P // most):,} for {many(P, 'rank')})")
-    more = range(1, (MOST_RANKS // P).bit_length()) if plan.placement.spreads and most < 1 else ()
+    more = range(1, (MOST_RANKS // P).bit_length()) if most < 1 and not plan.placement.all_rows else ()
     if found := next((P << i for i in more if is_enough(config, P << i, P << i)), None):
         ways.append(f"more ranks and nodes ({found:,} are enough, a rank a node)")
     for data in plan.placement.others:
