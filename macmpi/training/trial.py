@@ -18,9 +18,9 @@ from macmpi.config.auto import Sizes
 from macmpi.console import warn
 from macmpi.data.dataset import Dataset, Points
 from macmpi.data.gathered import points_of, with_loss
+from macmpi.data.loading import Source
 from macmpi.data.parts import split_sizes
 from macmpi.data.reading import with_connections
-from macmpi.data.source import Source
 from macmpi.methods.choose import Method, choose
 from macmpi.methods.starts import Origin, start
 from macmpi.nets.losses import loss_of
