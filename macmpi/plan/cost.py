@@ -160,7 +160,7 @@ def _summed(own: Sequence[float], width: int, times: int, leaves: int, plan: Pla
     rows, place = subtrees(leaves, plan.ranks), plan.placement
     if plan.ranks == 1 or alone(rows, width):
         return [Round(own, 8 * width * rows, place, times=times)]
-    first = Round(own, 8 * width * rows, place, "columns" if place.own_copies else "gather", times)
+    first = Round(own, 8 * width * rows, place, "gather" if place.one_copy else "columns", times)
     return [first, Round((0.0,) * plan.ranks, 8 * width, place, times=times)]
 
 
@@ -171,8 +171,9 @@ def rounds(work: Rates, plan: Plan) -> list[Round]:
         factor, unit = (tuple(s / plan.resolved.minibatches for s in of) for of in (work.factor, work.unit))
         work = replace(work, factor=factor, unit=unit)
     none, maps = (0.0,) * plan.ranks, [m for s in plan.chain.segments[1:] for m in s.maps]
-    in_turn = [Round([work.point * n for n in plan.work.train.row_counts], item * place.moved(coordinates), place)]
-    means = isinstance(plan.resolved.z_solver, GaussNewtonZ) and not place.sums_alone  # of its preconditioner
+    shares = [work.point * n for n in plan.work.train.row_counts]
+    in_turn = [Round(shares, item * coordinates * place.all_rows, place)]
+    means = isinstance(plan.resolved.z_solver, GaussNewtonZ) and not place.all_rows  # of its preconditioner
     for m in (m for m in maps if means and "linear" not in m.capabilities):
         in_turn += _summed(none, m.n_out**2, 1, len(plan.work.summed.blocks), plan)
     for phase in work.tasks(plan).phases * plan.resolved.minibatches:

@@ -45,9 +45,9 @@ def check_memory(plan: Plan, here: int = 1) -> None:
         return
     what = f"model.hidden needs about {in_gb(need)} a rank for {many(plan.n_train, 'point')}, most of it for {most}"
     if need > have or together == 1:
-        ranks = ", or more ranks" if place.spreads else ""
+        ranks = "" if place.all_rows else ", or more ranks"
         remedy = f"fewer hidden units, or fewer points (data.points){ranks}"
-        if together > 1 and place.spreads:
+        if together > 1 and not place.all_rows:
             remedy = "more ranks on more machines, or fewer hidden units"
         raise UsageError(f"{what}, and {whose} {in_gb(have)}: {remedy}")
     others = " or ".join(f'"{name}" ({PLACEMENTS[name].words})' for name in place.others)
@@ -126,12 +126,12 @@ def least_bytes(plan: Plan) -> float:
 
 def rank_bytes(plan: Plan) -> float:
     """Counts the bytes of the busiest rank, without those that it shares with others of its node.  Collective: no."""
-    return sum(entry.bytes for entry in ledger(plan) if plan.placement.own_copies or not entry.shared)
+    return sum(entry.bytes for entry in ledger(plan) if not (entry.shared and plan.placement.one_copy))
 
 
 def node_bytes(plan: Plan) -> float:
     """Counts the bytes that the ranks of a node share, 0.0 where they share none.  Collective: no."""
-    return float(sum(entry.bytes for entry in ledger(plan) if entry.shared and not plan.placement.own_copies))
+    return float(sum(entry.bytes for entry in ledger(plan) if entry.shared and plan.placement.one_copy))
 
 
 def ledger(plan: Plan) -> list[Entry]:
@@ -154,7 +154,7 @@ def ledger(plan: Plan) -> list[Entry]:
 
 def _of_half_steps(plan: Plan, n: int) -> Iterator[Entry]:
     """Lists what full MAC holds besides, on a rank of n points, and what an acceleration or a selection adds."""
-    of, chain, item, shares = plan.resolved, plan.chain, plan.dtype.itemsize, not plan.placement.own_copies
+    of, chain, item, shares = plan.resolved, plan.chain, plan.dtype.itemsize, plan.placement.one_copy
     coordinates, moves = float(item * n * sum(chain.site_sizes)), of.schedule.multipliers
     held, least = (count * coordinates for count in ((3, 2) if moves else (1, 1)))
     yield Entry("coordinates", held, least, shared=True)
@@ -202,7 +202,7 @@ def _of_passes(plan: Plan) -> Iterator[Entry]:
     if of.whole_steps:  # what each map gives, and its derivatives
         tapes = item * 2.0 * sum(m.n_out for m in chain.maps) * max(plan.work.parts.row_counts)
         yield Entry("outputs of all layers", tapes, tapes)
-    if not plan.placement.own_copies:  # weights, average, last step; sums, directions, inverses, metrics, twice in turn
+    if plan.placement.one_copy:  # weights, average, last step; sums, directions, inverses, metrics, twice in turn
         parts = plan.minibatch_parts or subtrees(len(plan.work.parts.blocks), plan.ranks)
         turns = parts * max(weights, squares) + weights + squares + max(map(max, chain.block_shapes)) ** 2
         yield Entry("what ranks exchange", item * (2 * turns + 3 * weights + inputs), shared=True)
@@ -221,7 +221,7 @@ def _kept(plan: Plan, job: Job) -> int:
 def _columns(plan: Plan, job: Job) -> int:
     """Counts the numbers a point that a rank keeps while it does a job; 0 where it computes them again."""
     exact = plan.resolved.regressions[job.segment].solver.exact
-    if (exact or plan.resolved.travels(job.segment)) and not plan.placement.keeps(0, 0):
+    if (exact or plan.resolved.travels(job.segment)) and not plan.placement.all_rows:
         return 0
     if plan.resolved.regressions[job.segment].by_fitter:
         return 2 * plan.chain.segments[job.segment].n_out
@@ -232,7 +232,7 @@ def _columns(plan: Plan, job: Job) -> int:
 
 def _at_hand(plan: Plan) -> float:
     """Counts the numbers of the points at hand that a rank has besides its own, where it does not hold all."""
-    if not plan.placement.spreads:
+    if plan.placement.all_rows:
         return 0.0
     chain, fitted = plan.chain, plan.work.at_hand
     read = [s.n_in + s.n_out for k, s in enumerate(chain.segments) if fitted(k) or s.leading or s.trailing]
@@ -243,13 +243,13 @@ def _at_hand(plan: Plan) -> float:
 
 def made_width(plan: Plan) -> int:
     """The number of columns of features and of patches that a W-step makes and keeps.  Collective: no."""
-    chain, regressions, keeps = plan.chain, plan.resolved.regressions, plan.placement.keeps
+    chain, regressions, kept = plan.chain, plan.resolved.regressions, plan.placement.all_rows
     segments = ((chain.segments[k], regression.by_unit) for k, regression in regressions.items())
     features = sum(s.part(0, s.core).n_out for s, by_unit in segments if s.core and (by_unit or s.leading))
     views = [chain.views[k] for k, regression in regressions.items() if regression.by_unit]
     widths = [view.width for view in views if view.width > view.map.columns]
-    patches = sum(w for w in widths if keeps(plan.n_train * w * plan.dtype.itemsize, KEPT))
-    return patches + features * keeps(0, 0)
+    patches = sum(w for w in widths if kept and plan.n_train * w * plan.dtype.itemsize <= KEPT)
+    return patches + features * kept
 
 
 def sums_bytes(plan: Plan) -> int:
@@ -261,7 +261,7 @@ def sums_bytes(plan: Plan) -> int:
     if plan.ranks == 1:
         return 0
     rows = subtrees(len(of.blocks), plan.ranks)
-    if not plan.placement.own_copies or alone(rows, widest // 8):
+    if plan.placement.one_copy or alone(rows, widest // 8):
         return rows * widest
     held = max(len(tiles.nodes(len(of.blocks), run)) for run in of.runs[:SEEN])
     return (held + rows // plan.ranks + 2) * widest
@@ -288,7 +288,7 @@ def idle(plan: Plan) -> str:
     """
     without, most = plan.work.train.row_counts.count(0), len(plan.work.train.blocks)
     parts = plan.minibatch_parts
-    if not without or (parts and not plan.placement.spreads):
+    if not without or (parts and plan.placement.all_rows):
         return ""
     remedy = f", and stochastic.parts = {plan.ranks} would give each some" if parts else ""
     return (

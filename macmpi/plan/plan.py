@@ -239,7 +239,7 @@ class Work:
         """The training points in at most `blocks` blocks; always in the same ones where a block stays with a rank."""
         nested = self.plan.resolved.method.nested
         only = self.plan.minibatch_parts or (tiles.block_count if nested else tiles.sum_blocks)(self.plan.n_train)
-        blocks = only if self.plan.resolved.ring else self.plan.placement.blocks(blocks, only)
+        blocks = blocks if self.plan.placement.all_rows and not self.plan.resolved.ring else only
         return partition_points(self.plan.n_train, self.plan.ranks, blocks, self.plan.placement, self._tiled)
 
     def _tiled(self, n: int) -> tiles.Cut:
@@ -304,7 +304,7 @@ class Work:
         old, new = ([factor for factor in large if (factor.segment in fresh) == again] for again in (False, True))
         away = tuple(job for job in jobs if self.plan.resolved.travels(job.segment))
         here, tour = [job for job in jobs if job not in away], [Tour(away)] if away else []
-        if self.plan.placement.sums_alone:
+        if self.plan.placement.all_rows:
             return WorkList((*each_its_own(here, grams, old, new, self.plan.ranks), *all_jointly(tour)), tuple(made))
         alone = [job for job in here if self.at_hand(job.segment)]
         joint = all_jointly([*(job for job in here if job not in alone), *tour], grams, old, new)
@@ -316,7 +316,7 @@ class Work:
         It is where its solver does not sum over points and no rank has all of them.
         """
         of, regression = self.plan.resolved, self.plan.resolved.regressions.get(segment)
-        if regression is None or self.plan.placement.sums_alone or of.travels(segment):
+        if regression is None or self.plan.placement.all_rows or of.travels(segment):
             return False
         return Demand.SHARDED not in regression.solver.handles
 
@@ -388,7 +388,7 @@ class Work:
         return [Layer(k, i, b, place, float(place.stop - place.start)) for k, i, b, place in placed]
 
     def _by_trainers(self, layers: Sequence[Layer]) -> WorkList:
-        if not self.plan.placement.sums_alone:
+        if not self.plan.placement.all_rows:
             return WorkList(all_jointly(layers))
         trainers = self.plan.resolved.trainers
         copies = [trainers[f.block].copies and not f.map for f in layers]  # its inputs are coordinates

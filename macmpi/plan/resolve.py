@@ -84,7 +84,7 @@ def _has_span(of: Resolved, sizes: Sizes) -> bool:
 
     A rank has to hold all points, and there are no further ones, as of a stream.
     """
-    if of.placement.spreads or of.autoencoder or of.stochastic.stream:
+    if not of.placement.all_rows or of.autoencoder or of.stochastic.stream:
         return False
     usual = SPAN.issuperset(one.demand for one in asked(of, sizes)) and of.start.method != "elastic_embedding"
     return usual and of.method.name in BY_SQUARES and is_dense(of.chain.maps[0])
