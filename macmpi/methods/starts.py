@@ -115,7 +115,7 @@ def on_subset(method: Method) -> Method:
     parts, data = method.parts, method.parts.at_hand()
     if data is parts.data:
         return method
-    return choose(method.plan.of_subset(len(data.X), len(data.X_val)), data, parts.team, parts.clock)
+    return choose(method.plan.of_subset(len(data.X), len(data.X_val)), data, parts.team)
 
 
 def coordinates_first(plan: Plan) -> bool:
@@ -247,7 +247,7 @@ def greedy(method: Method) -> Array:
     for k, activation in enumerate(of.activations[: K // 2 + 1 if both else K]):
         inputs = Dataset(A, A, A_val, A_val, data.scaling_x, data.scaling_x, "")
         inputs = replace(inputs, weights=data.weights, weights_val=data.weights_val)
-        layer = Mac(method.plan.of_layer(k, before, A.shape[1], GREEDY), inputs, team, method.parts.clock)
+        layer = Mac(method.plan.of_layer(k, before, A.shape[1], GREEDY), inputs, team)
         encoding, decoding = layer.parts.weights(_train_layer(layer, keys))
         weights[k][:] = encoding
         if both:

@@ -22,7 +22,6 @@ from macmpi.mac import Mac
 from macmpi.methods.choose import choose
 from macmpi.methods.embedding import elastic_embedding, principal_codes, rotation_to_signs
 from macmpi.methods.starts import EMBEDDING, REPULSION, Origin, coordinates_first, start
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.state import Z_STEP, State
 from macmpi.typing import Array
@@ -51,7 +50,7 @@ MIRRORED = Model([8, RANK, 8], activation="sigmoid")
 
 def method(config: Config, data: Dataset = DATA) -> Mac:
     sizes = data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val)
-    return Mac(plan_of(config, *sizes, 1), data, Team(), Clock())
+    return Mac(plan_of(config, *sizes, 1), data, Team())
 
 
 def begun(net: Model, data: Dataset = DATA, origin: Array | None = None, **keys: Any) -> tuple[State, Mac]:

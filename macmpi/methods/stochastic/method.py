@@ -25,7 +25,7 @@ from macmpi.methods.stochastic import start as opening
 from macmpi.methods.stochastic.curvature import RunningCurvature
 from macmpi.methods.stochastic.passes import FACTS, Drawn, GaussNewton, MinibatchPass, Passed, Points
 from macmpi.methods.stochastic.schedule import Damping, Due, Minibatches, RidgeSchedule, Running, Schedule, steadied
-from macmpi.parallel.clock import Clock, now
+from macmpi.parallel.clock import now
 from macmpi.parallel.shared_work import TreeSum
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
@@ -39,8 +39,8 @@ from macmpi.typing import Array
 class Stochastic(TrainingMethod[StochasticState]):
     """Stochastic MAC as a Method: an iteration is an epoch or a part of one.  Collective: where a method says so."""
 
-    def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
-        super().__init__(plan, data, team, clock)
+    def __init__(self, plan: Plan, data: Dataset, team: Team) -> None:
+        super().__init__(plan, data, team)
         keys, self.partition = plan.resolved.stochastic, plan.work.parts
         self.rows = {b: Tile(own[0].start, own[-1].stop) for b, own in self.partition.blocks_of(team.rank)}
         self.minibatches = Minibatches(plan, self.rows)
@@ -48,7 +48,7 @@ class Stochastic(TrainingMethod[StochasticState]):
         count = plan.offsets.weights[-1]
         widest = count + FACTS, sum(d * d for _, d in plan.chain.block_shapes)
         gradients, self.sum = (TreeSum(len(self.partition.blocks), team, plan.dtype.itemsize * w) for w in widest)
-        self.curvature = RunningCurvature(plan, forms, self.rows, self.sum, clock)
+        self.curvature = RunningCurvature(plan, forms, self.rows, self.sum)
         self.layout, self.model = self.curvature.layout, GaussNewton(data, self.curvature)
         self.ridge = RidgeSchedule.of(plan)
         self.directions = moving.Directions(self.curvature, self._scaled_points(0))
@@ -215,7 +215,7 @@ class Stochastic(TrainingMethod[StochasticState]):
 
     def _look(self, rows: Drawn, due: Due, ridge: float, state: Running) -> Passed:
         """Passes a minibatch: losses alone where inverses are to be made again, else with slopes.  Collective: yes."""
-        with self.clock("z"):
+        with self.team.clock("z"):
             return self.passes.losses(rows, state) if due.refresh else self.passes.with_slopes(rows, ridge, state)
 
     def _points(self, rows: Drawn, passed: Passed, due: Due, ridge: float, state: Running) -> Points:
@@ -236,7 +236,7 @@ class Stochastic(TrainingMethod[StochasticState]):
         For a length all ranks need all of D.  The length is b / h of `GaussNewton.along`, kept in the state.
         Collective: yes.
         """
-        with self.clock("z"):
+        with self.team.clock("z"):
             slopes = self.passes.slopes(passed, points.ridge, state)
         of = (slopes, passed.n, points.damping, state)
         if not due.measure:
