@@ -89,6 +89,14 @@ class Stochastic(TrainingMethod[StochasticState]):
         gradient_step: is not read.
         seed: of the random streams.
         """
+        state = self.opened(range_, seed)
+        began = now()
+        self.curvature.begin(state, self.data.X, self.passes.point_weights)
+        state.seconds += now() - began
+        return state
+
+    def opened(self, range_: float, seed: int) -> Running:
+        """Makes the State that `start` gives, without its Grams.  Collective: yes."""
         self.team.barrier("the start")
         began, chain = now(), self.plan.chain
         flat = random_weights(self.plan, 1.0, seed).astype(self.plan.dtype)
@@ -102,8 +110,6 @@ class Stochastic(TrainingMethod[StochasticState]):
                 opening.principal_code(chain, code, weights, sample)
         self.team.share_array(flat)  # rank 0's
         state = self._started(flat, sample)
-        del sample  # a copy of points, which need not lie next to the Gram of the inputs
-        self.curvature.begin(state, self.data.X, self.passes.point_weights)
         state.seconds = now() - began
         return state
 
