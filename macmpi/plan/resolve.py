@@ -159,7 +159,7 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision]) -> Resolv
         autoencoder=sizes.autoencoder,
         dtype=np.dtype(config.model.precision),
         loss=loss,
-        schedule=choices.schedule_of(config, loss),
+        schedule=choices.schedule_of(config, loss, bool(chain.codes)),
         shaping=shaping,
         z_solver=choices.z_solver(config, chain),
         minibatches=min(config.z_step.minibatches, sizes.n_train) if chain.sites else 1,
