@@ -615,6 +615,15 @@ def test_few_files_know_that_outputs_have_weights() -> None:
     }
 
 
+def test_few_files_name_layers_of_bits_or_words() -> None:
+    """Others ask a map for its code (`Code` in nets/layers): what it can be, what searches it, how many bits it has."""
+    assert files_with(re.compile(r'"(binary|argmax)"|\b(OneHot|Binary)\b')) <= {
+        *("config.model", "config.tables", "nets.layers.__init__", "nets.layers.codes"),
+        *("plan.demands", "results.model", "api.fit"),
+    }
+    assert files_with(re.compile(r"\.alphabet\b")) <= {"nets.layers.__init__", "nets.layers.codes", "solvers.z_binary"}
+
+
 def files_with(words: re.Pattern[str]) -> set[str]:
     """The modules whose text has such words."""
     return {module(path) for path in trees() if words.search(path.read_text(encoding="utf-8"))}

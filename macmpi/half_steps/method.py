@@ -35,8 +35,8 @@ SETTLED = "settled at the largest mu"
 """Why a run ends by itself whose mu grows each time the validation error has settled."""
 
 
-STILL = "its bits are those of the net, or settled at the largest mu"
-"""A run of bits may end by itself before mu is the largest: once they change no more."""
+STILL = "its codes are those of the net, or settled at the largest mu"
+"""A run of codes may end by itself before mu is the largest: once they change no more."""
 
 
 @dataclass(frozen=True)

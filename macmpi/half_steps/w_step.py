@@ -217,11 +217,10 @@ def keep_better(
 ) -> None:
     """Puts the weights `before` back into each segment whose own error has risen since.
 
-    segments: their numbers; None: those with a quantiser.  Collective: yes.
+    segments: their numbers; None: those that are `quantised`.  Collective: yes.
     """
     plan = parts.plan
-    quantised = [k for k, segment in enumerate(plan.chain.segments) if segment.quantised]
-    for k in quantised if segments is None else segments:
+    for k in plan.chain.quantised if segments is None else segments:
         old, new = [_segment_error(parts, k, flat, state) for flat in (before, state.weights)]
         if not new <= old:
             for b in plan.chain.segments[k].parameter_blocks:

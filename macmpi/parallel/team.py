@@ -40,7 +40,7 @@ class Team:
         return Clock()
 
     def set_deadline(self, seconds: float) -> None:
-        """Gives up on the other ranks after so many seconds of waiting.  Collective: no.
+        """Gives up on the other ranks after a number of seconds of waiting.  Collective: no.
 
         Those in which this rank was suspended do not count.  Until this is called a rank waits for `PATIENCE` seconds.
         """

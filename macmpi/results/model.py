@@ -19,7 +19,7 @@ from macmpi.data.scaling import Scaling
 from macmpi.data.series import is_frame
 from macmpi.data.wide import SparseRows
 from macmpi.nets.chain import Chain
-from macmpi.nets.layers import Map, gives_words, is_basis
+from macmpi.nets.layers import Map, is_basis
 from macmpi.nets.losses.by_output import LINKS
 from macmpi.results.card import NAME, Card
 from macmpi.state import block_views
@@ -175,9 +175,8 @@ class Model:
         """Raises UsageError where the net does not have this method, whatever the data.  Collective: no."""
         if name == "probabilities" and self.classes is None and self.link != "sigmoid":
             raise UsageError("this model is no classifier: use predict")
-        if name == "bits" and not any("bits" in m.capabilities and m.words.bit_count() == 1 for m in self.chain.maps):
-            what = "no layer of bits, or of 2, 4, 8, ... words"
-            raise UsageError(f'this model has {what}: use encode, or train one with a "binary" layer')
+        if name == "bits" and not self.chain.codes:
+            raise UsageError('this model has no layer of bits or words: use encode, or train one with a "binary" layer')
         if name == "reconstruct" and not self.autoencoder:
             raise UsageError("this model is not an autoencoder: use predict")
 
@@ -191,8 +190,8 @@ class Model:
         Of words their numbers in binary, the highest bit first.  Raises UsageError where it has no such layer.
         """
         self.check_action("bits")
-        end = next(i for i, m in enumerate(self.chain.maps, start=1) if "bits" in m.capabilities)
-        return np.packbits(self.chain.maps[end - 1].bits(self._run(X, 0, end, "X")), axis=1)
+        code = self.chain.codes[0]
+        return np.packbits(code.bits(self._run(X, 0, self.chain.maps.index(code) + 1, "X")), axis=1)
 
     def decode(self, codes: Array) -> Array:
         """Outputs for codes: (N, H_code) -> (N, L), or (N,) where the targets were."""
@@ -307,10 +306,10 @@ def _first_replaced(chain: Chain, flat: Array, made: Callable[[Array], Array]) -
 def code_end(chain: Chain) -> int:
     """The number of maps up to the code: the hidden layer with the fewest units, at its site if it has one.
 
-    Radial basis functions are none, if there is another layer; words are the code before all others.
+    Of words their bits count.  Radial basis functions are none, if there is another layer.
     """
     ends = [(chain.maps[end - 1], end) for end in chain.layer_ends]
-    return min(ends, key=lambda m: (is_basis(m[0]), not gives_words(m[0]), m[0].n_out))[1]
+    return min(ends, key=lambda m: (is_basis(m[0]), m[0].code_size))[1]
 
 
 def codes_of(chain: Chain, Z: Array) -> Array | None:

@@ -25,8 +25,8 @@ from macmpi.mac import Mac
 from macmpi.methods.starts import Origin, start
 from macmpi.nets.chain import Segment
 from macmpi.nets.layers import Map
-from macmpi.nets.layers.activation import Binary
 from macmpi.nets.layers.affine import Affine
+from macmpi.nets.layers.codes import Binary
 from macmpi.nets.layers.fitted import Kernels, Neighbours, Trees
 from macmpi.nets.losses import LOSSES
 from macmpi.parallel.streams import stream
