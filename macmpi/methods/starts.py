@@ -88,7 +88,7 @@ def start(method: Method, origin: Origin) -> State[Any]:
     if keys.method == "stochastic" and method.plan.opening is None:  # it is stochastic MAC
         return method.start(0.0, False, keys.seed)
     if keys.method == "stochastic":
-        opened = choose(method.plan.opening, parts.data, parts.team, parts.clock).opened(0.0, keys.seed)  # type: ignore
+        opened = choose(method.plan.opening, parts.data, parts.team).opened(0.0, keys.seed)  # type: ignore
         state = method.start_at(opened.weights, False)
         state.seconds = opened.seconds
         return state

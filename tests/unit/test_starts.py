@@ -118,7 +118,7 @@ def test_every_method_can_begin_with_the_weights_of_stochastic_mac(name: Any, da
         stochastic = Stochastic(batch="all")
         config = Config(model=MIRRORED, start=Start(word, seed=3), method=Method(name), stochastic=stochastic, **keys)
         plan = plan_of(config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
-        return start(choose(plan, data, Team(), Clock()), Origin())
+        return start(choose(plan, data, Team()), Origin())
 
     state = begun_by(name, "stochastic", penalty=Penalty(mu_every=3, l1=0.0 if name != "mac" else 1e-3))
     assert_array_equal(state.weights, begun_by("stochastic", "auto").weights)
