@@ -19,7 +19,6 @@ from macmpi.half_steps.problems import WInputs, layer_gram, measured, prepare_w,
 from macmpi.half_steps.ring import travel
 from macmpi.nets.design import at, total_of
 from macmpi.parallel import tiles
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.points import Points
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
@@ -66,7 +65,7 @@ def solve(
     """
     if not work.phases:
         return
-    with parts.clock("w"):
+    with parts.team.clock("w"):
         given = prepare_w(parts, work, state)
     by_rows = [k for k in sorted(work.segments) if parts.plan.resolved.regressions[k].by_rows]
     before = state.weights.copy() if by_rows else state.weights
@@ -77,7 +76,7 @@ def solve(
         tasks = Solving(given, plain, factors)
     else:
         tasks = RunningSums(minibatch, given, plain, factors)
-    carry_out(work, tasks, parts.points, parts.team, parts.clock)
+    carry_out(work, tasks, parts.points, parts.team)
     if first and 0 in tasks.factors:
         parts.first_factors = {ridge: tasks.factors[0]}
     keep_better(parts, before, state, by_rows)
@@ -218,11 +217,10 @@ def keep_better(
 ) -> None:
     """Puts the weights `before` back into each segment whose own error has risen since.
 
-    segments: their numbers; None: those with a quantiser.  Collective: yes.
+    segments: their numbers; None: those that are `quantised`.  Collective: yes.
     """
     plan = parts.plan
-    quantised = [k for k, segment in enumerate(plan.chain.segments) if segment.quantised]
-    for k in quantised if segments is None else segments:
+    for k in plan.chain.quantised if segments is None else segments:
         old, new = [_segment_error(parts, k, flat, state) for flat in (before, state.weights)]
         if not new <= old:
             for b in plan.chain.segments[k].parameter_blocks:
@@ -249,10 +247,10 @@ def _segment_error(parts: HalfStepContext, k: int, flat: Array, state: State[Mac
 # --- work lists -------------------------------------------------------------------------------------------------------
 
 
-def carry_out(work: WorkList, tasks: Solving, points: Points, team: Team, clock: Clock) -> None:
+def carry_out(work: WorkList, tasks: Solving, points: Points, team: Team) -> None:
     """Does what a work list asks of this rank, phase by phase.  Collective: yes."""
     for phase in work.phases:
-        with clock("w"):
+        with team.clock("w"):
             for task in phase.joint:
                 _do(task, tasks, points.jointly)
             for task in phase.own[team.rank] if phase.own else ():

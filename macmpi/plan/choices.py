@@ -8,11 +8,10 @@ from typing import Any
 
 from macmpi import UsageError, many
 from macmpi.config import Config, Model, Penalty, WStep
-from macmpi.config.model import CODES
 from macmpi.config.tables import FAR, SHAPING
 from macmpi.nets.build import layers_of
 from macmpi.nets.chain import Chain, Segment
-from macmpi.nets.layers import gives_bits, registered
+from macmpi.nets.layers import registered
 from macmpi.nets.losses import Loss
 from macmpi.plan.resolved import DECAY, Patient, Quadratic, Regression, Shaping, Stationary
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS, Thresholded, WSolver
@@ -57,7 +56,7 @@ def class_of(kind: str, name: str) -> Any:
 
 def _w_solver(name: str, segment: Segment, keys: WStep) -> WSolver:
     plain: WSolver = solver(class_of("w_solvers", name), keys)
-    return Thresholded(plain) if gives_bits(segment.maps[-1]) else plain
+    return Thresholded(plain) if segment.maps[-1].code and not segment.quantised else plain
 
 
 def solver(kind: type, keys: Any) -> Any:
@@ -66,8 +65,8 @@ def solver(kind: type, keys: Any) -> Any:
     return kind(**{f.name: given[f.name] for f in fields(kind) if f.name in given})
 
 
-def schedule_of(config: Config, loss: Loss) -> Quadratic:
-    """When mu and the multipliers move, and when to stop."""
+def schedule_of(config: Config, loss: Loss, discrete: bool = False) -> Quadratic:
+    """When mu and the multipliers move, and when to stop.  discrete: coordinates are a code."""
     penalty, method, run = config.penalty, config.method.name, config.run
     mu0, factor, every, patience = map(penalty.value, ("mu0", "factor", "mu_every", "patience"))
     sites = any(site != "none" for _, _, site in config.model.layers())
@@ -93,15 +92,15 @@ def schedule_of(config: Config, loss: Loss) -> Quadratic:
         decay = 1.0 / factor if config.method.acceleration == "joint" else DECAY
         return Stationary(*common, gradient_tolerance=penalty.gradient_tolerance, decay=decay, **known)
     known |= {"every": every, "gradients": penalty.gradients}
-    return Quadratic(*common, decay, **known, discrete=any(kind in CODES for _, kind, _ in config.model.layers()))
+    return Quadratic(*common, decay, **known, discrete=discrete)
 
 
 def z_name(config: Config, chain: Chain) -> str:
-    """The Z-solver of a config: "auto" is "binary" where a site holds bits, else "gauss_newton"."""
+    """The Z-solver of a config: "auto" is the one that searches the code of a site, else "gauss_newton"."""
     if config.z_step.solver != "auto":
         return config.z_step.solver
-    bits = any("bits" in s.maps[-1].capabilities for s in chain.segments[:-1])
-    return "binary" if bits else "gauss_newton"
+    codes = [segment.maps[-1].code for segment in chain.segments[:-1]]
+    return next((code.searched_by for code in codes if code), "gauss_newton")
 
 
 def trainers(model: Model, chain: Chain) -> dict[int, Trainer]:

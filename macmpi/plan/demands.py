@@ -15,7 +15,7 @@ from macmpi.config.auto import Sizes, of_half_steps
 from macmpi.config.whole import toml
 from macmpi.demand import USUAL, WEIGHTS, Asked, Demand, Demands, Part, Setting
 from macmpi.nets.chain import Chain
-from macmpi.nets.layers import Map, gives_bits, is_basis
+from macmpi.nets.layers import Map, is_basis
 from macmpi.plan.choices import z_name
 from macmpi.plan.resolved import Resolved
 from macmpi.solvers import W_SOLVERS
@@ -101,8 +101,8 @@ TABLE: dict[str, dict[Any, Row]] = {
             ("uniform", "pca", "elastic_embedding"),
         ),
         "staged": Row(
-            USUAL - {D.SKIPS, D.SHARED, D.SPARSE, D.NO_FILTERS, D.ALL_POINTS} - WEIGHTS - {D.INNER_BASIS},
-            "it finds dense layers and convolutions one after the other by k-means, which does not weigh points",
+            USUAL - {D.SKIPS, D.SHARED, D.SPARSE, D.NO_FILTERS, D.ALL_POINTS, D.WEIGHTED_OUTPUTS, D.INNER_BASIS},
+            "it finds dense layers and convolutions one after the other by k-means, which does not weigh outputs",
             ("uniform", "pca"),
         ),
         "elastic_embedding": Row(USUAL - {D.SHARED, D.WEIGHTED}, "it places points by their neighbours alone", *GIVEN),
@@ -246,7 +246,7 @@ def _of_layers(config: Config, chain: Chain) -> Iterator[Asked]:
         if maps:
             kind = maps[0].kind
             yield Asked(demand, what or f"a layer of the kind {kind}", words=another)
-    if not any(map(gives_bits, chain.maps)):
+    if all(code.run_length > 1 for code in chain.codes):
         yield Asked(D.NO_BITS, "a net without a layer of bits", words=BITS_FIRST)
     if chain.sites and any(is_basis(m) for m in chain.blocks):
         yield Asked(D.INNER_BASIS, "radial basis functions", words=another)
@@ -268,7 +268,7 @@ def _of_sites(config: Config, chain: Chain) -> Iterator[Asked]:
         yield Asked(D.SEVERAL_SITES, f"{len(chain.sites)} sites", one, BITS_FIRST)
     if chain.undivided:
         yield Asked(D.SOME_UNITS, said("model.sites", config.model.sites), (("model.sites", "after"),))
-    ends = {"bits" in s.maps[-1].capabilities for s in chain.segments[:-1]}
+    ends = {bool(s.maps[-1].code) for s in chain.segments[:-1]}
     if True in ends:
         yield Asked(D.SITE_OF_BITS, "coordinates that are bits", words="a layer that gives numbers there")
     if False in ends:

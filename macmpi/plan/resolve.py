@@ -160,7 +160,7 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision]) -> Resolv
         autoencoder=sizes.autoencoder,
         dtype=dtype,
         loss=loss,
-        schedule=choices.schedule_of(config, loss),
+        schedule=choices.schedule_of(config, loss, bool(chain.codes)),
         shaping=shaping,
         z_solver=choices.solver(choices.class_of("z_solvers", choices.z_name(config, chain)), config.z_step),
         minibatches=min(config.z_step.minibatches, sizes.n_train) if chain.sites else 1,

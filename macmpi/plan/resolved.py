@@ -78,7 +78,7 @@ class Quadratic:
     iterations instead, whatever the error does, and the run ends at max_iterations.  With `patience` > 0 it also ends
     when the validation error has not been lower for this number of iterations.  noticeable: the share by which it must
     be lower to have noticeably fallen.  gradients: they are computed after each iteration.  discrete: coordinates
-    are bits, and the run ends once they are those of the net, and another iteration has changed nothing.  longer: the
+    are a code, and the run ends once it is that of the net, and another iteration has changed nothing.  longer: the
     keys by which a run settles later, in words.
 
     multipliers: of the augmented Lagrangian.  The target of f_k is z_k - M_k^-1 lambda_k, and lambda_k <- lambda_k -

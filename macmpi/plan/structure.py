@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from macmpi import UsageError, many
 from macmpi.config import Config
 from macmpi.nets.chain import Chain, Segment
-from macmpi.nets.layers import Map, gives_bits, gives_words, is_basis
+from macmpi.nets.layers import Map, is_basis
 from macmpi.nets.losses import Loss
 from macmpi.plan.choices import class_of
 from macmpi.plan.resolved import Resolved
@@ -51,27 +51,37 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
             f'start.method = "elastic_embedding" compares all pairs of points: at most {MOST_EMBEDDED:,} of them, and '
             f'there are {n_train:,}; use "pca", or fewer points (data.points)'
         )
-    first, code, columns = chain.segments[0], chain.segments[0].maps[-1], chain.n_in
-    for map_ in (m for m in chain.blocks[:-1] if start == "staged" and "bias" in m.capabilities):
-        units = (map_.parameter_shape or (0, 0))[0]
-        count = code.words if gives_words(code) and map_ is chain.blocks[0] else units  # those of a run at a time
-        patches = n_train * (map_.own.n_out // units if "patches" in map_.own.capabilities else 1)
-        if count > patches:
-            raise UsageError(
-                f'start.method = "staged" finds the {count:,} units of a layer ({map_.kind}) among '
-                f"{patches:,} patches of training points; use at most {patches:,} (model.hidden), or more points"
-            )
-    if start == "staged" and gives_words(code) and code.n_out > code.words * columns:
-        raise UsageError(
-            f'start.method = "staged" finds {code.words} words (model.words) a run of columns, and '
-            f"{code.n_out:,} units (model.hidden) are {code.n_out // code.words:,} runs, of {many(columns, 'column')}; "
-            f'use at most {code.words * columns:,} units, or start.method = "uniform"'
-        )
+    if start == "staged":
+        weighted = [i for i, m in enumerate(chain.maps) if m.parameter_shape is not None]
+        for i in (i for i in weighted[:-1] if "bias" in chain.maps[i].capabilities):
+            _check_stage(chain.maps[i], chain.maps[i + 1], n_train)
+    first = chain.segments[0]
     linear = first.separable and first.activation == "linear" and chain.views[0].rows_per_point == 1
     if config.method.name == "alternating" and (sites != 1 or not linear):
         raise UsageError(
             'method.name = "alternating" needs a net of two halves with one site, at a linear code between them; '
             'use model.sites = "after" there and "none" elsewhere, or method.name = "mac"'
+        )
+
+
+def _check_stage(map_: Map, after: Map, n_train: int) -> None:
+    """Refuses a layer whose units are more than there are points to find them among, or whose runs than columns.
+
+    after: the map behind `map_`, of whose runs of units each is found by itself.
+    """
+    units, columns, run = (map_.parameter_shape or (0, 0))[0], map_.columns, after.run_length
+    count = run if run > 1 else units
+    patches = n_train * map_.positions
+    if count > patches:
+        raise UsageError(
+            f'start.method = "staged" finds the {count:,} units of a layer ({map_.kind}) among '
+            f"{patches:,} patches of training points; use at most {patches:,} (model.hidden), or more points"
+        )
+    if run > 1 and units > run * columns:
+        raise UsageError(
+            f'start.method = "staged" finds {run} words (model.words) a run of columns, and {units:,} units '
+            f"(model.hidden) are {units // run:,} runs, of {many(columns, 'column')}; use at most {run * columns:,} "
+            'units, or start.method = "uniform"'
         )
 
 
@@ -104,7 +114,7 @@ def _check_trainable(config: Config, k: int, segment: Segment) -> None:
             f"segment {k} ({map_.kind}) offers neither 'weight_jacobian' nor 'centres': nothing trains it; "
             "declare one of them in its capabilities"
         )
-    inside = [m for m in segment.maps[segment.core :] if m in free or "bits" in m.capabilities]
+    inside = [m for m in segment.maps[segment.core :] if m in free or m.code]
     if inside and not segment.separable:
         raise UsageError(
             f"segment {k} holds a layer without derivatives ({inside[0].kind}) between others; {_remedy(inside[0])}"
@@ -119,7 +129,7 @@ def _check_trainable(config: Config, k: int, segment: Segment) -> None:
 def _remedy(inside: Map) -> str:
     if "jacobian" in inside.capabilities:
         return 'use model.sites = "after" at the layer before it'
-    rest = ' and "none" elsewhere' if "bits" in inside.capabilities else ""
+    rest = ' and "none" elsewhere' if inside.code else ""
     return f'make it the first of model.hidden, with model.sites = "after" there{rest}'
 
 
@@ -172,7 +182,7 @@ def check_fitters(names: dict[int, str], config: Config, chain: Chain, loss: Los
         k = next(i for i, s in enumerate(chain.segments) if b in s.parameter_blocks)
         segment, last = chain.segments[k], k + 1 == len(chain.segments)
         after = [m for m in segment.maps[segment.blocks.index(b) + 1 :] if not _does_nothing(m)]
-        bits = len(after) == 1 and gives_bits(after[0])
+        bits = len(after) == 1 and bool(after[0].code) and not segment.quantised
         what = "bits" if bits else "labels" if last and loss.labels else "numbers"
         if what not in own.targets:
             raise UsageError(
@@ -220,7 +230,7 @@ def _check_restrained(key: str, k: int, segment: Segment) -> None:
             f"{key} holds for the weights of inputs, and a layer of segment {k} ({kind}) multiplies its inputs by "
             "none; use a list without it for that layer"
         )
-    if segment.quantised or any("bits" in map_.capabilities for map_ in segment.maps):
+    if segment.quantised or segment.maps[-1].code:
         kind = next(m.kind for m in segment.maps[::-1] if m.n_out == segment.n_out)
         raise UsageError(
             f"{key} does not go with a layer that ends in values of its own choice (segment {k}, {kind}): weights are "

@@ -11,7 +11,6 @@ from numpy.testing import assert_array_equal
 from unit.crew import crew
 
 from macmpi.half_steps.w_step import carry_out, exchanged, located
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.points import Points, partition_points
 from macmpi.parallel.team import Team
 from macmpi.plan.work_lists import Exchange, Factor, Gram, Job, Layer, Phase, Tour, WorkList
@@ -59,7 +58,7 @@ def test_phases_come_in_order_and_each_ends_with_its_exchange() -> None:
     def notes(team: Team) -> list[Any]:
         rows = partition_points(30, team.size)
         diary = Diary(Points(rows, rows, team))
-        carry_out(work, diary, diary.points, team, Clock())
+        carry_out(work, diary, diary.points, team)
         return diary.notes
 
     joint, tour = [(GRAM, True), Factor(2), first], [Tour((JOBS[2],)), last]
