@@ -357,7 +357,7 @@ class Selection(Mac):
         ridges = {k: [shaping.own(r, mu, k == last) for r in self._ridges(c, mu)] for k, c in own.items()}
         with self.team.clock("w"):
             trial = Comparing(plan, given, work, own, ridges, features)
-        carry_out(work, trial, self.parts.points, self.team)
+        carry_out(work, trial)
         for k, c in own.items():
             jobs = sorted((j for j in work.jobs if j.segment == k), key=lambda job: job.place.start)
             shape = len(ridges[k]), len(c.counts)

@@ -40,11 +40,11 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
     if not nested:
         for k, segment in enumerate(chain.segments, start=1):
             _check_trainable(config, k, segment)
-    sites, embeds = len(chain.sites), start in ("pca", "itq") and any(map(is_basis, chain.blocks))
-    if (start in ("elastic_embedding", "file") and sites != 1) or (embeds and sites > 1):
+    sites, basis = len(chain.sites), any(map(is_basis, chain.blocks))
+    if (start in ("elastic_embedding", "file") and sites != 1) or (start in ("pca", "itq") and basis and sites > 1):
         raise UsageError(
             f'start.method = "{start}" gives the coordinates of one code, and model.sites makes '
-            f'{len(chain.sites)} sites; use "after" at the code and "none" elsewhere'
+            f'{sites} sites; use "after" at the code and "none" elsewhere'
         )
     if start == "elastic_embedding" and n_train > MOST_EMBEDDED:
         raise UsageError(
@@ -57,7 +57,7 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
             _check_stage(chain.maps[i], chain.maps[i + 1], n_train)
     first = chain.segments[0]
     linear = first.separable and first.activation == "linear" and chain.views[0].rows_per_point == 1
-    if config.method.name == "alternating" and (len(chain.sites) != 1 or not linear):
+    if config.method.name == "alternating" and (sites != 1 or not linear):
         raise UsageError(
             'method.name = "alternating" needs a net of two halves with one site, at a linear code between them; '
             'use model.sites = "after" there and "none" elsewhere, or method.name = "mac"'

@@ -78,7 +78,7 @@ def trial_of(method: Selection, state: State) -> tuple[Comparing, list[Job]]:
     own = {b.segment: b for b in method.candidates}
     ridges = dict(enumerate([ridge] for ridge in own_ridges(method, state)))
     trial = Comparing(method.largest, given(method, state), work, own, ridges)
-    carry_out(work, trial, method.parts.points, method.team)
+    carry_out(work, trial)
     return trial, list(work.jobs)
 
 
