@@ -102,7 +102,7 @@ OWNERS = {
     "pydantic": {"config.reading", "results.card", "data.frames"},
     "threadpoolctl": {"parallel.kernels"},
     "scipy": {"fetch", "data.wide", "parallel.lapack", "solvers.", "methods."},
-    "PIL": {"data.images"},
+    "PIL": {"data.named_sets"},
     "narwhals": {"data.series"},
     "pandas": {"fetch"},
     "pyarrow": {"data.tables"},
@@ -253,7 +253,6 @@ def test_the_package_itself_imports_nothing() -> None:
         "run",
         "console",
         "data/__init__",
-        "data/source",
         *(f"parallel/{name}" for name in ranks),
     )
     for name in (
@@ -587,14 +586,13 @@ def test_few_files_name_where_rows_of_points_live() -> None:
     naming = re.compile(r"sharded|per_node")
     assert files_with(naming) <= {
         *("parallel.placement", "config.tables"),
-        *("data.source", "data.gathered", "data.checks"),
+        *("data.loading", "data.gathered", "data.checks"),
     }
-    assert files_with(re.compile(r"\.sums_alone\b")) <= {
-        *("parallel.placement", "parallel.points", "plan.plan", "plan.cost"),
+    assert files_with(re.compile(r"\.all_rows\b")) <= {
+        *("parallel.placement", "parallel.points", "plan.plan", "plan.cost", "plan.estimate", "plan.resolve"),
+        *("training.trial", "training.run_directory", "training.checkpoint"),
     }
-    assert files_with(re.compile(r"\.spreads\b")) <= {"plan.estimate", "plan.resolve", "training.trial"}
-    assert files_with(re.compile(r"\.by_all\b")) <= {"training.run_directory", "training.checkpoint"}
-    assert files_with(re.compile(r"\.own_copies\b")) <= {"plan.estimate", "plan.cost"}
+    assert files_with(re.compile(r"\.one_copy\b")) <= {"parallel.placement", "plan.estimate", "plan.cost"}
     assert files_with(re.compile(r"\.subset is\b")) <= {"parallel.points", "half_steps.context"}
 
 
@@ -602,7 +600,7 @@ def test_few_files_know_that_outputs_have_weights() -> None:
     """Those that read and score them, ask for them or declare them, and the loss; `Sizes.weights` is of points."""
     knowing = re.compile(r"\[Y, V\]|WEIGHTED_OUTPUTS|WeightedOutputs|for_weights|weights_in\b|data\.outputs")
     assert files_with(knowing) <= {
-        *("data.dataset", "data.loading", "nets.losses.__init__", "nets.losses.weighted"),
+        *("data.dataset", "data.loading", "data.reader", "nets.losses.__init__", "nets.losses.weighted"),
         *("demand", "plan.demands", "results.scores", "solvers.__init__"),
     }
 

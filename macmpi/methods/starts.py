@@ -80,20 +80,27 @@ class Origin(NamedTuple):
 
 def start(method: Method, origin: Origin) -> State[Any]:
     """Makes the first State of a run, by the method that [start] names.  Collective: yes."""
-    keys = method.plan.resolved.start
+    keys, parts = method.plan.resolved.start, method.parts
     if coordinates_first(method.plan):
         return method.start_from(codes(method, origin), keys.seed, keys.range or RANGE)
     if keys.method in ("auto", "uniform"):
         return method.start(keys.range, keys.gradient_step, keys.seed)
+    if keys.method == "stochastic" and method.plan.opening is None:  # it is stochastic MAC
+        return method.start(0.0, False, keys.seed)
+    if keys.method == "stochastic":
+        opened = choose(method.plan.opening, parts.data, parts.team, parts.clock).opened(0.0, keys.seed)  # type: ignore
+        state = method.start_at(opened.weights, False)
+        state.seconds = opened.seconds
+        return state
     flat = np.zeros(method.plan.offsets.weights[-1])
     seen = on_subset(method) if keys.method in FROM_POINTS else method
     if keys.method == "greedy":
         flat[:] = greedy(seen)
-    elif method.parts.team.rank == 0 and origin.weights is not None:
+    elif parts.team.rank == 0 and origin.weights is not None:
         flat[:] = origin.weights
-    elif method.parts.team.rank == 0:
+    elif parts.team.rank == 0:
         flat[:] = staged(seen) if keys.method == "staged" else pca(seen, method.plan.n_train)
-    method.parts.team.share_array(flat)
+    parts.team.share_array(flat)
     state = method.start_at(flat, keys.gradient_step and keys.method not in ("staged", "model"))
     if method.plan.resolved.before:
         method.go_on(state, origin.last)  # type: ignore[attr-defined]  # that of a stream
@@ -113,10 +120,8 @@ def on_subset(method: Method) -> Method:
 
 def coordinates_first(plan: Plan) -> bool:
     """Tells whether a start gives coordinates, so that the first half step is a W-step."""
-    word = plan.resolved.start.method
-    return word in ("elastic_embedding", "file") or (
-        plan.has_basis and (word in ("pca", "itq") or not plan.chain.sites)
-    )
+    word, of_basis = plan.resolved.start.method, plan.has_basis
+    return word in ("elastic_embedding", "file") or (of_basis and (word in ("pca", "itq") or not plan.chain.sites))
 
 
 def codes(method: Method, origin: Origin) -> Array:

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from macmpi import MacmpiError, UsageError
 from macmpi.console import warn
 from macmpi.parallel.clock import Waited, pauses
-from macmpi.parallel.exchange import Exchange, Node, lengths, pack, unpack
+from macmpi.parallel.exchange import Exchange, Node, lengths, unpack
 from macmpi.parallel.launchers import alone, ranks_here, sharing, started
 from macmpi.parallel.team import T, Team
 
@@ -208,8 +208,8 @@ class MPITeam(Team):
         import numpy as np
 
         before, after = (self.rank - 1) % self.size, (self.rank + 1) % self.size
-        ours, theirs = (np.empty(sum(lengths(parts[rank])), flat.dtype) for rank in (self.rank, before))
-        pack(flat, ours, parts[self.rank])
+        ours = np.concatenate([flat[:0], *(flat[part] for part in parts[self.rank])])
+        theirs = np.empty(sum(lengths(parts[before])), flat.dtype)
         sent, received = ([A, len(A), self._ranks.row_type(flat.itemsize)] for A in (ours, theirs))
 
         def start() -> Any:

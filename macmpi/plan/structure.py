@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from macmpi import UsageError, many
-from macmpi.config import NESTED, Config
+from macmpi.config import Config
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import Map
 from macmpi.nets.losses import Loss
@@ -23,7 +23,7 @@ FLOAT32_MU = 1e4
 def check_layers(config: Config, chain: Chain, n_train: int) -> None:
     """Refuses numbers of centres, sites and points that do not fit; before solvers are chosen.  Raises UsageError."""
     model, start, penalty = config.model, config.start.method, config.penalty
-    nested = config.method.name in NESTED
+    nested = config.method.nested
     if not nested and model.precision == "float32" and penalty.mu_max > FLOAT32_MU:
         raise UsageError(
             f'model.precision = "float32" loses the constraints\' digits beyond mu = {FLOAT32_MU:g} '
@@ -35,7 +35,7 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
     rigid = [m for m in chain.maps if "jacobian" not in m.capabilities]
     if config.method.name == "alternating" and rigid:
         raise UsageError(
-            f'method.name = "alternating" does not go with a layer without derivatives ({rigid[0].spec()["kind"]}); '
+            f'method.name = "alternating" does not go with a layer without derivatives ({rigid[0].kind}); '
             'use method.name = "mac"'
         )
     if not nested:
@@ -76,7 +76,7 @@ def _check_stage(map_: Map, after: Map, n_train: int) -> None:
     patches = n_train * map_.positions
     if count > patches:
         raise UsageError(
-            f'start.method = "staged" finds the {count:,} units of a layer ({map_.spec()["kind"]}) among '
+            f'start.method = "staged" finds the {count:,} units of a layer ({map_.kind}) among '
             f"{patches:,} patches of training points; use at most {patches:,} (model.hidden), or more points"
         )
     if run > 1 and units > run * columns:
@@ -88,7 +88,7 @@ def _check_stage(map_: Map, after: Map, n_train: int) -> None:
 
 
 def _check_centres(map_: Map, name: str, n_train: int) -> None:
-    count, kind = (map_.parameter_shape or (0, 0))[0], map_.spec()["kind"]
+    count, kind = (map_.parameter_shape or (0, 0))[0], map_.kind
     if count > n_train:
         raise UsageError(
             f"a layer ({kind}) has {many(count, 'centre')} but there {many(n_train, 'training point', 'is')}; "
@@ -106,27 +106,25 @@ def _check_trainable(config: Config, k: int, segment: Segment) -> None:
         m for m, b in zip(segment.maps, segment.blocks, strict=True) if b is not None and b not in segment.regressed
     ]
     if not segment.regressed and (segment.parameter_blocks or not segment.maps):
-        kind = segment.maps[-1].spec()["kind"] if segment.maps else "nothing"
+        kind = segment.maps[-1].kind if segment.maps else "nothing"
         raise UsageError(
             f"segment {k} ({kind}) has no weights that a regression could fit; "
             'use model.sites = "none" at that layer: it is trained together with the next one'
         )
     for map_ in (m for m in free if "centres" not in m.capabilities):
         raise UsageError(
-            f"segment {k} ({map_.spec()['kind']}) offers neither 'weight_jacobian' nor 'centres': nothing trains it; "
+            f"segment {k} ({map_.kind}) offers neither 'weight_jacobian' nor 'centres': nothing trains it; "
             "declare one of them in its capabilities"
         )
     inside = [m for m in segment.maps[segment.core :] if m in free or m.code]
     if inside and not segment.separable:
         raise UsageError(
-            f"segment {k} holds a layer without derivatives ({inside[0].spec()['kind']}) between others; "
-            + _remedy(inside[0])
+            f"segment {k} holds a layer without derivatives ({inside[0].kind}) between others; {_remedy(inside[0])}"
         )
     if free and config.w_step.solver != "auto":
         raise UsageError(
-            f"w_step.solver = \"{config.w_step.solver}\" needs 'weight_jacobian'; "
-            f"segment {k} ({free[0].spec()['kind']}) "
-            'does not offer it; use w_step.solver = "auto", and model.centres for how its weights are found'
+            f"w_step.solver = \"{config.w_step.solver}\" needs 'weight_jacobian'; segment {k} ({free[0].kind}) does "
+            'not offer it; use w_step.solver = "auto", and model.centres for how its weights are found'
         )
 
 
@@ -174,11 +172,11 @@ def check_fitters(names: dict[int, str], config: Config, chain: Chain, loss: Los
     """Refuses what fitters cannot do, before solvers are chosen.  Raises UsageError."""
     for b, name in names.items():
         map_, own = chain.blocks[b], _known(name)
-        word = f'a layer ({map_.spec()["kind"]}) is fitted by "{name}"'
-        if map_.spec()["kind"] not in own.kinds:
+        word = f'a layer ({map_.kind}) is fitted by "{name}"'
+        if map_.kind not in own.kinds:
             raise UsageError(
                 f'model.fitters = "{name}" fits layers of the kind {", ".join(sorted(own.kinds))}, and a layer is '
-                f'{map_.spec()["kind"]}; use "auto" there'
+                f'{map_.kind}; use "auto" there'
             )
         if own.library and find_spec(own.library) is None:
             missing = "scikit-learn" if own.library == "sklearn" else own.library
@@ -218,8 +216,8 @@ def _does_nothing(map_: Map) -> bool:
 def _known(name: str) -> Fitter:
     """Gives the fitter of a name that a layer names as its own.  Raises UsageError where no package has it."""
     try:
-        found: Fitter = class_of("fitters", name)()
-        return found
+        fitter: Fitter = class_of("fitters", name)()
+        return fitter
     except KeyError:
         raise UsageError(
             f'a layer names the fitter "{name}", which nobody gives by an entry point of "macmpi.fitters"; '
@@ -228,14 +226,14 @@ def _known(name: str) -> Fitter:
 
 
 def _check_restrained(key: str, k: int, segment: Segment) -> None:
-    kinds = {map_.spec()["kind"]: map_.capabilities for map_ in segment.fitted}
+    kinds = {map_.kind: map_.capabilities for map_ in segment.fitted}
     for kind in (kind for kind, capabilities in kinds.items() if not {"linear", "patches"} & capabilities):
         raise UsageError(
             f"{key} holds for the weights of inputs, and a layer of segment {k} ({kind}) multiplies its inputs by "
             "none; use a list without it for that layer"
         )
     if segment.quantised or segment.maps[-1].code:
-        kind = next(m.spec()["kind"] for m in segment.maps[::-1] if m.n_out == segment.n_out)
+        kind = next(m.kind for m in segment.maps[::-1] if m.n_out == segment.n_out)
         raise UsageError(
             f"{key} does not go with a layer that ends in values of its own choice (segment {k}, {kind}): weights are "
             "kept there by their errors alone; use a list without it for that layer"

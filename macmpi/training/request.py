@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from macmpi import UsageError, many, shown
 from macmpi.console import warn
-from macmpi.data.source import Source
 from macmpi.parallel.clock import now
 from macmpi.parallel.command import Namespace
 from macmpi.parallel.team import Team, on_root
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from macmpi.config.auto import Decision, Sizes
     from macmpi.data.dataset import Points
     from macmpi.data.frames import Columns
+    from macmpi.data.loading import Source
     from macmpi.data.scaling import Scaling
     from macmpi.plan.plan import Plan
     from macmpi.results.model import Model
@@ -154,9 +154,11 @@ def planned(
         return with_loss(complete, points), columns
 
     (known, decisions), columns = team.from_root(with_values)
+    from macmpi.data.loading import Source  # which imports NumPy: by now rank 0 has taken the config
+
     source = Source(known, points)
-    source.columns = columns
-    source.like, before, source.classes = team.from_root(lambda: _of_start(known, start, source.classes))
+    like, before, classes = team.from_root(lambda: _of_start(known, start, source.rules.classes))
+    source.rules = replace(source.rules, like=like, classes=classes, columns=columns)
     sizes = team.from_root(lambda: replace(source.sizes(), before=before))
     notes = source.notes(now() - began)
     plan = plan_of(known, sizes, decisions, team)

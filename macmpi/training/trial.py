@@ -18,9 +18,9 @@ from macmpi.config.auto import Sizes
 from macmpi.console import warn
 from macmpi.data.dataset import Dataset, Points
 from macmpi.data.gathered import points_of, with_loss
+from macmpi.data.loading import Source
 from macmpi.data.parts import split_sizes
 from macmpi.data.reading import with_connections
-from macmpi.data.source import Source
 from macmpi.methods.choose import Method, choose
 from macmpi.methods.starts import Origin, start
 from macmpi.nets.losses import loss_of
@@ -222,7 +222,7 @@ def _remedy(plan: Plan, config: Config, sizes: Sizes, nodes: int, memory: float)
     P, each, ways = plan.ranks, estimate.estimate(plan)[1], list[str]()
     if (most := int((memory - bytes_of_node(plan, P) + each) // each)) >= 1:
         ways.append(f"more nodes (at least {-(-P // most):,} for {many(P, 'rank')})")
-    more = range(1, (MOST_RANKS // P).bit_length()) if plan.placement.spreads and most < 1 else ()
+    more = range(1, (MOST_RANKS // P).bit_length()) if most < 1 and not plan.placement.all_rows else ()
     if found := next((P << i for i in more if is_enough(config, P << i, P << i)), None):
         ways.append(f"more ranks and nodes ({found:,} are enough, a rank a node)")
     for data in plan.placement.others:

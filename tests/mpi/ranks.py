@@ -125,7 +125,7 @@ def made(config: pytest.Config, name: str, monkeypatch: pytest.MonkeyPatch) -> M
     found.set_clock(None, DEADLINE)
     if nodes:
         split = lambda mpi, comm: comm.Split(nodes[comm.rank % len(nodes)], comm.rank)  # noqa: E731
-        monkeypatch.setattr(exchange, "ranks_here", split)
+        monkeypatch.setattr(exchange, "ranks_of_node", split)
         found.share_memory(1e6)
     return found
 

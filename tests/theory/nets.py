@@ -322,7 +322,7 @@ def ridge(mac: Mac, state: State) -> float:
     regressions = map(plan.resolved.regressions.get, range(len(net)))
     by_unit = [own is not None and own.by_unit for own in regressions]
     for f, mu, M, apart in zip(net, weights, forms_, by_unit, strict=True):
-        value = 0.0 if mu > plan.resolved.shaping.until_mu else plan.resolved.shaping.ridges[0]
+        value = 0.0 if mu > plan.resolved.shaping.until_mu else next(iter(plan.resolved.shaping.ridges.values()))
         for W in f.weights:
             V = W[:, :-1]
             if M is None or plan.resolved.shaping.scale == "objective":

@@ -17,7 +17,6 @@ from dataclasses import replace
 import numpy as np
 
 from macmpi.half_steps.method import MethodText
-from macmpi.methods.stochastic import start as opening
 from macmpi.methods.stochastic.method import Stochastic
 from macmpi.methods.stochastic.passes import Drawn, Passed, Points
 from macmpi.methods.stochastic.schedule import Running
@@ -25,7 +24,7 @@ from macmpi.nets.design import row_dots
 from macmpi.parallel.shared_work import Sum
 from macmpi.plan import tuned
 from macmpi.solvers.descent import conjugate_gradients, least_in_plane
-from macmpi.state import Pause, never, nothing
+from macmpi.state import Pause, never
 from macmpi.typing import Array
 
 
@@ -45,16 +44,6 @@ class AllPoints(Stochastic):
         made = f", directions by {cg} CG iterations" if cg else ""
         how = f"stochastic MAC, all points at once: damping {self.damping.first:g}{made}{self.ridge.words}"
         return replace(super().text, how=how, end="at the end")
-
-    def _scaled_points(self, iteration: int) -> float:
-        """Gives inf, since inverses are applied to whole gradients.  Collective: no."""
-        return np.inf
-
-    def _started(self, weights: Array, sample: opening.Sample, fitted: bool = True) -> Running:
-        """Makes a State as `Stochastic` does, but without an average.  Collective: yes."""
-        state = super()._started(weights, sample, fitted)
-        state.own.average = nothing()
-        return state
 
     def begin(self, state: Running) -> None:
         """Puts Grams where the ranks of a node share them.  Collective: yes."""

@@ -14,6 +14,7 @@ bits on any number of ranks.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
@@ -85,6 +86,14 @@ class Stochastic(TrainingMethod[StochasticState]):
         gradient_step: is not read.
         seed: of the random streams.
         """
+        state = self.opened(range_, seed)
+        began = now()
+        self.curvature.begin(state, self.data.X, self.passes.point_weights)
+        state.seconds += now() - began
+        return state
+
+    def opened(self, range_: float, seed: int) -> Running:
+        """Makes the State that `start` gives, without its Grams.  Collective: yes."""
         self.team.barrier("the start")
         began, chain = now(), self.plan.chain
         flat = random_weights(self.plan, 1.0, seed).astype(self.plan.dtype)
@@ -98,8 +107,6 @@ class Stochastic(TrainingMethod[StochasticState]):
                 opening.principal_code(chain, code, weights, sample)
         self.team.share_array(flat)  # rank 0's
         state = self._started(flat, sample)
-        del sample  # a copy of points, which need not lie next to the Gram of the inputs
-        self.curvature.begin(state, self.data.X, self.passes.point_weights)
         state.seconds = now() - began
         return state
 
@@ -108,28 +115,29 @@ class Stochastic(TrainingMethod[StochasticState]):
 
         Collective: yes.
         """
-        state = self._started(weights, self._sample(), gradient_step)
+        state = self._started(weights, self._sample() if gradient_step else None)
         self.curvature.begin(state, self.data.X, self.passes.point_weights)
         return state
 
     def _sample(self) -> opening.Sample:
         return opening.Sample(self.data, self.rows, self.sum, self.parts.shared_matrix, self.passes.point_weights)
 
-    def _started(self, weights: Array, sample: opening.Sample, fitted: bool = True) -> Running:
-        """Makes a State of weights (P,) whose average is these weights and whose last step is 0.
+    def _started(self, weights: Array, sample: opening.Sample | None) -> Running:
+        """Makes a State of weights (P,) whose last step is 0, and whose average, which steps of all points lack, is W.
 
-        sample: the points that the output layer is fitted to; it must not have passed beyond layers that are still to
-            change.
-        fitted: the output layer is fitted by least squares, or of labels begins at 0.  Collective: yes.
+        sample: the points that the output layer is fitted to by least squares, while that of labels begins at 0; it
+            must not have passed beyond layers that are still to change.  None: that layer stays.  Collective: yes.
         """
         state, chain, loss = super().start_at(weights, False), self.plan.chain, self.plan.resolved.loss
-        found = list(self.parts.weights(state))
-        if fitted and chain.ends_affine:
+        if sample is not None and chain.ends_affine:
+            blocks = self.layout.blocks(state.weights)
             if loss.labels:
-                found[-1][:] = 0.0
+                blocks[-1][:] = 0.0
             else:
-                opening.fit_output(chain, found, loss, sample)
-        state.own.average, state.own.step = state.weights.copy(), np.zeros_like(state.weights)
+                opening.fit_output(chain, blocks, loss, sample)
+        state.own.step = np.zeros_like(state.weights)
+        if not self.plan.resolved.whole_steps:
+            state.own.average = state.weights.copy()
         return state
 
     def begin(self, state: Running) -> None:
@@ -198,11 +206,12 @@ class Stochastic(TrainingMethod[StochasticState]):
         return self.ridge.at(self.minibatches.epoch(iteration))
 
     def _scaled_points(self, iteration: int) -> float:
-        """The points of a minibatch, by which `Directions.assign` chooses where inverses are applied; inf with a ridge.
+        """The points of a minibatch, by which `Directions.assign` chooses where inverses are applied.
 
-        With a ridge inverses are applied to the whole gradient alone, for the ridge's slope is no product of factors.
+        inf with a ridge, whose slope is no product of factors, and of all points: they are applied to whole gradients.
         """
-        return np.inf if self._ridge(iteration) else self.minibatches.points(iteration)
+        whole = self.plan.resolved.whole_steps or self._ridge(iteration)
+        return np.inf if whole else self.minibatches.points(iteration)
 
     def _look(self, rows: Drawn, due: Due, ridge: float, state: Running) -> Passed:
         """Passes a minibatch: losses alone where inverses are to be made again, else with slopes.  Collective: yes."""
@@ -284,7 +293,9 @@ class Stream(Stochastic):
     def go_on(self, state: Running, last: dict[str, Array] | None) -> None:
         """Puts into the first State of a piece what the one before has left, in this one's scaling.  Collective: yes.
 
-        last: on rank 0, as `kept` gives it.
+        Points may be of another kind than those before: so that this is no step that failed, the running loss is at
+        least that of the average at the first minibatch.
+        last: on rank 0, as `kept` gives it.  Cost: a pass of a minibatch.
         """
         names = ("average", "step", "grams", "numbers")
         arrays = share_arrays(self.team, [last[name] for name in names] if last else [])
@@ -295,7 +306,8 @@ class Stream(Stochastic):
         own.grams[:new] += (grams[:new] - own.grams[:new]) * (before / (before + n))
         own.damping, own.length, own.measured, own.level, steps = arrays[3].tolist()
         own.steps = int(steps)
-        own.level = max(own.level, self.parts.nested(self.layout.blocks(own.average)).error)  # no step's, of new points
+        first = self.passes.losses(self.minibatches.drawn(0, 0), replace(state, weights=own.average))
+        own.level = max(own.level, first.loss)
 
 
 def kept(weights: Array, own: StochasticState, points: int) -> dict[str, Array]:
