@@ -83,15 +83,14 @@ def start(method: Method, origin: Origin) -> State[Any]:
     keys, parts = method.plan.resolved.start, method.parts
     if coordinates_first(method.plan):
         return method.start_from(codes(method, origin), keys.seed, keys.range or RANGE)
-    if keys.method in ("auto", "uniform"):
-        return method.start(keys.range, keys.gradient_step, keys.seed)
-    if keys.method == "stochastic" and method.plan.opening is None:  # it is stochastic MAC
-        return method.start(0.0, False, keys.seed)
-    if keys.method == "stochastic":
-        opened = choose(method.plan.opening, parts.data, parts.team, parts.clock).opened(0.0, keys.seed)  # type: ignore
+    if opening := method.plan.of(method.plan.resolved.opening):
+        opened = choose(opening, parts.data, parts.team).opened(0.0, keys.seed)  # type: ignore[attr-defined]
         state = method.start_at(opened.weights, False)
         state.seconds = opened.seconds
         return state
+    if keys.method in ("auto", "uniform", "stochastic"):
+        range_ = 0.0 if keys.method == "stochastic" else keys.range
+        return method.start(range_, keys.gradient_step, keys.seed)
     flat = np.zeros(method.plan.offsets.weights[-1])
     seen = on_subset(method) if keys.method in FROM_POINTS else method
     if keys.method == "greedy":
@@ -115,7 +114,7 @@ def on_subset(method: Method) -> Method:
     parts, data = method.parts, method.parts.at_hand()
     if data is parts.data:
         return method
-    return choose(method.plan.of_subset(len(data.X), len(data.X_val)), data, parts.team, parts.clock)
+    return choose(method.plan.of_subset(len(data.X), len(data.X_val)), data, parts.team)
 
 
 def coordinates_first(plan: Plan) -> bool:
@@ -245,7 +244,7 @@ def greedy(method: Method) -> Array:
     for k, activation in enumerate(of.activations[: K // 2 + 1 if both else K]):
         inputs = Dataset(A, A, A_val, A_val, data.scaling_x, data.scaling_x, "")
         inputs = replace(inputs, weights=data.weights, weights_val=data.weights_val)
-        layer = Mac(method.plan.of_layer(k, before, A.shape[1], GREEDY), inputs, team, method.parts.clock)
+        layer = Mac(method.plan.of_layer(k, before, A.shape[1], GREEDY), inputs, team)
         encoding, decoding = layer.parts.weights(_train_layer(layer, keys))
         weights[k][:] = encoding
         if both:

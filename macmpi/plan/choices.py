@@ -15,7 +15,7 @@ from macmpi.nets.layers import registered
 from macmpi.nets.losses import Loss
 from macmpi.plan.resolved import DECAY, Patient, Quadratic, Regression, Shaping, Stationary
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS, Thresholded, WSolver
-from macmpi.solvers.fitters import FITTERS, TRAINERS, ByFitter, Fitter, Trainer
+from macmpi.solvers.fitters import FITTERS, TRAINERS, ByFitter, Trainer
 from macmpi.solvers.w_problem import Restraint
 
 
@@ -33,10 +33,9 @@ def regressions(
     for k, *others in filter(None, chain.groups):
         segment = chain.segments[k]
         if name := next((fitted_by[b] for b in segment.parameter_blocks if b in fitted_by), ""):
-            fitter: Fitter = class_of("fitters", name)()
-            by = ByFitter(fitter)
-            by_rows = by if hasattr(fitter, "fit_rows") and segment.fitted[0].fitter else None
-            regression = Regression(name, False, by, by, fitter, by_rows)
+            by = ByFitter(class_of("fitters", name)())
+            by_rows = by if hasattr(by.fitter, "fit_rows") and segment.fitted[0].fitter else None
+            regression = Regression(name, False, by, by, True, by_rows)
         else:
             restrained = bool(set(segment.regressed) & set(shaping.restrained))
             by_output = len(chain.segments) - 1 not in chain.groups[k] or (loss.by_output and loss.unit_hessian)

@@ -19,6 +19,7 @@ from macmpi.nets.layers import Map, is_basis
 from macmpi.plan.choices import z_name
 from macmpi.plan.resolved import Resolved
 from macmpi.solvers import W_SOLVERS
+from macmpi.solvers.fitters import ByFitter
 
 D = Demand
 
@@ -377,10 +378,10 @@ def _z_solver(of: Resolved) -> Part:
 def _part_of_segment(of: Resolved, k: int) -> Part:
     """The solver or fitter of a segment's regression.  Collective: no."""
     regression, solver = of.regressions[k], of.regressions[k].solver
-    if regression.by_fitter:
-        handles: Demands = getattr(regression.fitter, "handles", frozenset())
+    if isinstance(solver, ByFitter):
+        handles: Demands = getattr(solver.fitter, "handles", frozenset())
         text, why = f'the fitter "{regression.name}" of segment {k + 1}', "it is given points at once"
-        return Part(text, handles, why, (("model.fitters", "auto"),), _author(regression.fitter))
+        return Part(text, handles, why, (("model.fitters", "auto"),), _author(solver.fitter))
     handles = solver.handles | ({D.INSEPARABLE} if "segment" in solver.takes else set())
     named = of.config.w_step.solver == regression.name
     text = said("w_step.solver", regression.name) if named else f'the W-solver "{regression.name}" of segment {k + 1}'

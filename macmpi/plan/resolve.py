@@ -224,8 +224,8 @@ def _written(settings: Sequence[Setting]) -> Iterator[str]:
     """Remedies in words: the values of a key together."""
     for key in dict.fromkeys(key for key, _ in settings):
         values = [value for name, value in settings if name == key]
-        bounds = key.split(".")[0] == "penalty" and key.split(".")[1] in SHAPING
-        yield f"no {key}" if bounds else f"{key} = {' or '.join(map(toml, values))}"
+        shapes = key.removeprefix("penalty.") in SHAPING
+        yield f"no {key}" if shapes else f"{key} = {' or '.join(map(toml, values))}"
 
 
 def _tried(

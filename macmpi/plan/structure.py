@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from macmpi import UsageError, many
 from macmpi.config import Config
 from macmpi.nets.chain import Chain, Segment
-from macmpi.nets.layers import Map
+from macmpi.nets.layers import Map, is_basis
 from macmpi.nets.losses import Loss
 from macmpi.plan.choices import class_of
 from macmpi.plan.resolved import Resolved
@@ -22,12 +22,11 @@ FLOAT32_MU = 1e4
 
 def check_layers(config: Config, chain: Chain, n_train: int) -> None:
     """Refuses numbers of centres, sites and points that do not fit; before solvers are chosen.  Raises UsageError."""
-    model, start, penalty = config.model, config.start.method, config.penalty
-    nested = config.method.nested
-    if not nested and model.precision == "float32" and penalty.mu_max > FLOAT32_MU:
+    model, start, nested = config.model, config.start.method, config.method.nested
+    if not nested and model.precision == "float32" and config.penalty.mu_max > FLOAT32_MU:
         raise UsageError(
             f'model.precision = "float32" loses the constraints\' digits beyond mu = {FLOAT32_MU:g} '
-            f"(penalty.mu_max = {penalty.mu_max:g}); use penalty.mu_max = {FLOAT32_MU:g}, or float64"
+            f"(penalty.mu_max = {config.penalty.mu_max:g}); use penalty.mu_max = {FLOAT32_MU:g}, or float64"
         )
     with_centres = [m for m in chain.blocks if "centres" in m.capabilities]
     for map_, name in zip(with_centres, model.each("centres", len(with_centres)), strict=True):
@@ -41,12 +40,11 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
     if not nested:
         for k, segment in enumerate(chain.segments, start=1):
             _check_trainable(config, k, segment)
-    inner = any("jacobian" in m.capabilities for m in with_centres)
-    of_a_code = start in ("elastic_embedding", "file") or (inner and start in ("pca", "itq"))
-    if of_a_code and len(chain.sites) != 1 and (chain.sites or start not in ("pca", "itq")):
+    sites, basis = len(chain.sites), any(map(is_basis, chain.blocks))
+    if (start in ("elastic_embedding", "file") and sites != 1) or (start in ("pca", "itq") and basis and sites > 1):
         raise UsageError(
             f'start.method = "{start}" gives the coordinates of one code, and model.sites makes '
-            f'{len(chain.sites)} sites; use "after" at the code and "none" elsewhere'
+            f'{sites} sites; use "after" at the code and "none" elsewhere'
         )
     if start == "elastic_embedding" and n_train > MOST_EMBEDDED:
         raise UsageError(
@@ -59,7 +57,7 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
             _check_stage(chain.maps[i], chain.maps[i + 1], n_train)
     first = chain.segments[0]
     linear = first.separable and first.activation == "linear" and chain.views[0].rows_per_point == 1
-    if config.method.name == "alternating" and (len(chain.sites) != 1 or not linear):
+    if config.method.name == "alternating" and (sites != 1 or not linear):
         raise UsageError(
             'method.name = "alternating" needs a net of two halves with one site, at a linear code between them; '
             'use model.sites = "after" there and "none" elsewhere, or method.name = "mac"'

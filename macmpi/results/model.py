@@ -238,24 +238,24 @@ class Model:
     def running(self) -> tuple[Scaling, Scaling]:
         """The scaling from which that of a further piece of a stream goes on; it stays where weights keep to it."""
         chain, both = self.chain, (self.scaling_x, self.scaling_y)
-        ends = [(chain.maps[0], chain.blocks[0])]
-        if self.classes is None and self.link == "identity":
-            ends.append((chain.maps[-1], chain.blocks[-1]))
+        of_numbers = self.classes is None and self.link == "identity"
+        ends = [(chain.maps[i], chain.blocks[i]) for i in ((0, -1) if of_numbers else (0,))]
         plain = all(m.parameter_shape is not None and {"linear", "bias"} <= b.capabilities for m, b in ends)
-        moves = (
-            plain and not chain.numbers and not any(chain.reads) and (self.link == "identity" or not self.autoencoder)
-        )
+        both_move = self.link == "identity" or not self.autoencoder
+        moves = plain and both_move and not chain.numbers and not any(chain.reads)
         return both if moves else tuple(replace(scaling, seen=None) for scaling in both)  # type: ignore[return-value]
 
     def last_for(self, chain: Chain, data: Dataset) -> dict[str, Array]:
         """The numbers that a further piece of the stream goes on from, in the scaling of its data.
 
-        The Gram of the inputs [x, 1] is that of [r x + s, 1].  Raises as `weights_for`.
+        The Gram of [x, 1] is that of [r x + s, 1]; inverses are 0 where scalings are far.  Raises as `weights_for`.
         """
         at = {name: self._at(self.stream[name], chain, data) for name in ("weights", "average")}
         moved = self._at(self.stream["weights"] + self.stream["step"].astype(float), chain, data)
         grams, d = self.stream["grams"].astype(float), chain.block_shapes[0][1]
         old, new = self.scaling_x, data.scaling_x
+        near = old.is_near(new) and self.scaling_y.is_near(data.scaling_y)
+        curvature = {name: near * self.stream[name] for name in ("inverses", "spectra")}
         if not _same(old, new):
             r, s = np.append(old.scale / new.scale, 1.0), np.append((old.shift - new.shift) / new.scale, 0.0)
             G = grams[: d * d].reshape(d, d)
@@ -264,7 +264,7 @@ class Model:
         numbers = self.stream["numbers"].copy()
         if self.link == "identity" and self.classes is None:  # losses are in squares of the targets' scale
             numbers[2:4] *= np.mean(np.square(self.scaling_y.scale / data.scaling_y.scale))
-        return at | {"step": moved - at["weights"], "grams": grams, "numbers": numbers}
+        return {**at, "step": moved - at["weights"], "grams": grams, **curvature, "numbers": numbers}
 
     def _at(self, flat: Array, chain: Chain, data: Dataset) -> Array:
         """Gives other weights (flat) for another run of this net, as `weights_for`."""

@@ -19,7 +19,6 @@ from macmpi.nets.chain import Segment
 from macmpi.nets.layers.activation import softmax
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.losses import LOSSES
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.streams import Stream, stream
 from macmpi.parallel.team import Team
 from macmpi.solvers.fitters import KMeans
@@ -52,7 +51,7 @@ def method_of(name: str, data: Dataset, **tables: Any) -> Method:
     table = {"model": CASCADE, "start": {"method": "staged"}, "method": {"name": name}} | tables
     given = config.validate(table, "this test")
     plan = plan_of(given, 64, 2, len(data.X), len(data.X_val), 1)
-    return choose(plan, data, Team(), Clock())
+    return choose(plan, data, Team())
 
 
 def begun(name: str, data: Dataset, **tables: Any) -> tuple[Method, State[Any]]:
