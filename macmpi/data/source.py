@@ -6,6 +6,8 @@ This module is light: rank 0 can refuse data before the other ranks import NumPy
 
 from __future__ import annotations
 
+from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from macmpi import UsageError, caution, many
@@ -29,7 +31,8 @@ class Source:
 
     points: arrays of the caller, or what `points_of` has read of a file, on rank 0; None: they are still to be read.
     by_rows: each rank reads its own rows alone; of a classifier rank 0 reads all labels, too.  like: the scaling of the
-    model that training starts from, if it starts from one.  classes, columns: as in `TargetRules`.
+    model that training starts from, if it starts from one.  before: points of the pieces of a stream that come before
+    these.  classes, columns: as in `TargetRules`.
     """
 
     def __init__(self, config: Config, points: Points | None = None) -> None:
@@ -37,6 +40,7 @@ class Source:
         self.by_rows = config.parallel.by_rows
         self.like: tuple[Scaling, Scaling] | None = None
         self.columns: Columns | None = None
+        self.before = 0
         self.classes = points.classes_known if points else None
         self._sizes: Sizes | None = None
         self._data: Dataset | None = None
@@ -48,6 +52,12 @@ class Source:
 
         return target_rules_of(self.config, self.like, self.classes, self.columns)
 
+    def without_points(self) -> Source:
+        """The source for other ranks, without the points that rank 0 has read.  Collective: no."""
+        light = copy(self)
+        light.points = None
+        return light
+
     def sizes(self) -> Sizes:
         """Points, inputs, outputs and classes.  Raises UsageError where data are wrong.  Collective: no (rank 0)."""
         from macmpi.data.loading import survey
@@ -55,8 +65,9 @@ class Source:
         if self.by_rows and not self.config.data.source:
             raise UsageError('parallel.data = "sharded" reads files: save the arrays, and name the file in config')
         if self._sizes is None:
-            own = self.config.data, self.rules, self.points
-            self._sizes = survey(*own) if self.by_rows else self.outline().sizes
+            asked = self.config.data, self.rules, self.points
+            sizes = survey(*asked) if self.by_rows else self.outline().sizes
+            self._sizes = replace(sizes, before=self.before)
         return self._sizes
 
     def outline(self) -> Dataset:
