@@ -20,7 +20,7 @@ from macmpi.config.whole import given, toml
 from macmpi.console import printable, program
 from macmpi.data.dataset import Dataset, Points
 from macmpi.data.gathered import points_of, with_loss
-from macmpi.data.source import Source
+from macmpi.data.loading import Source
 from macmpi.files import check_output, write_output
 from macmpi.parallel.command import Namespace, by_one_process
 from macmpi.plan.estimate import check_memory

@@ -53,25 +53,6 @@ class _Net(BaseEstimator):  # type: ignore[misc]
     ranks: int | None = None
     verbose: bool = False
 
-    @property
-    def loss_curve_(self) -> list[float]:
-        """E1 per training point, of each iteration."""
-        return [record["E1_train"] for record in self._iterations()]
-
-    @property
-    def validation_curve_(self) -> list[float]:
-        """E1 per validation point, of each iteration."""
-        return [record["E1_val"] for record in self._iterations()]
-
-    @property
-    def n_iter_(self) -> int:
-        """The number of iterations of the fit, refits on all points not counted."""
-        return len(self._iterations())
-
-    def _iterations(self) -> list[dict[str, Any]]:
-        check_is_fitted(self, "model_")
-        return [record for record in self.model_.history if record["phase"] in ("iteration", "selection")]
-
     def _train(self, X: Array, Y: Array | None, weights: Any, stream: bool = False, labels: Any = None) -> Self:
         """Trains `model_`, with `stream` on a piece more, and all labels become `classes_`.  Raises ValueError."""
         w = weights_of(weights, X)
@@ -96,6 +77,9 @@ class _Net(BaseEstimator):  # type: ignore[misc]
                 ranks=self.ranks,
                 verbose=self.verbose,
             )
+        iterations = [record for record in self.model_.history if record["phase"] in ("iteration", "selection")]
+        self.loss_curve_, self.validation_curve_ = ([r[key] for r in iterations] for key in ("E1_train", "E1_val"))
+        self.n_iter_ = len(iterations)  # refits on all points are not counted
         if labels is not None:
             self.classes_ = labels
         if self.model_.ended == INTERRUPTED:
@@ -173,7 +157,8 @@ class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
     hidden: units of the hidden layers; layers: their kind.  max_iter: iterations at most.  early_stopping: the
     fit ends once the error of the validation points, a share validation_fraction, falls no more.  max_time: seconds.
     warm_start: a further fit begins with the weights that there are.  config: further settings of `macmpi.fit`.
-    ranks: processes.  After a fit: model_ (`macmpi.Model`), n_iter_, loss_curve_, validation_curve_.
+    ranks: processes.  After a fit: model_ (`macmpi.Model`), n_iter_, loss_curve_ and validation_curve_ (E1 per training
+    and per validation point, of each iteration).
     """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -337,7 +322,7 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
 class MACAutoencoder(NamesOutMixin, TransformerMixin, _Net):  # type: ignore[misc]
     """Codes of X, from which a deep net reconstructs X.  Its arguments and attributes are those of MACRegressor.
 
-    The code is the hidden layer with the fewest units.
+    The code is the hidden layer with the fewest units; of words their bits count.
     """
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:

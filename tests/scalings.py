@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from macmpi.data.dataset import NUMBERS
-from macmpi.data.loading import Reader
 from macmpi.data.parts import DataPart
+from macmpi.data.reader import Reader
 from macmpi.data.scaling import Scaling, ScalingRule
 from macmpi.parallel.points import partition_points
 from macmpi.parallel.team import Team

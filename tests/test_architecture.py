@@ -102,7 +102,7 @@ OWNERS = {
     "pydantic": {"config.reading", "results.card", "data.frames"},
     "threadpoolctl": {"parallel.kernels"},
     "scipy": {"fetch", "data.wide", "parallel.lapack", "solvers.", "methods."},
-    "PIL": {"data.images"},
+    "PIL": {"data.named_sets"},
     "narwhals": {"data.series"},
     "pandas": {"fetch"},
     "pyarrow": {"data.tables"},
@@ -126,7 +126,17 @@ SPEAKERS = {"training.record", "training.loop", "api.on_ranks", "parallel.comman
 """The modules that say something on standard output; the others only warn, on standard error."""
 
 VERBS = {
-    *("set_clock", "from_root", "on_root", "all_or_raise", "share_memory", "array", "common", "fence", "share_array"),
+    *(
+        "set_deadline",
+        "from_root",
+        "on_root",
+        "all_or_raise",
+        "share_memory",
+        "array",
+        "common",
+        "fence",
+        "share_array",
+    ),
     *("gather_rows", "gather_parts", "gather_columns", "shift_to_next", "max_over_ranks", "barrier", "depart"),
 }
 
@@ -230,7 +240,7 @@ def test_no_function_of_stochastic_mac_is_long() -> None:
 
 def test_numbers_of_stochastic_mac_that_were_tuned_stand_in_one_table() -> None:
     """plan/tuned.py; where they are used stand formulas, names, and what only shares work or memory."""
-    others = {"FACTS", "GRAM", "METRIC", "PIECE", "ROWS", "RUNS"}
+    others = {"FACTS", "GRAM", "LEFT", "METRIC", "PIECE", "ROWS", "RUNS"}
     named = {
         target.id
         for path, tree in trees().items()
@@ -253,7 +263,6 @@ def test_the_package_itself_imports_nothing() -> None:
         "run",
         "console",
         "data/__init__",
-        "data/source",
         *(f"parallel/{name}" for name in ranks),
     )
     for name in (
@@ -413,7 +422,7 @@ def collectives() -> frozenset[str]:
     for _, _, node in nodes():
         if isinstance(node, ast.FunctionDef):
             says.setdefault(node.name, set()).add("Collective: yes" in document(node))
-    others = {*dir(np), *dir(np.ndarray), *dir(re), "set_clock", "common"}
+    others = {*dir(np), *dir(np.ndarray), *dir(re), "set_deadline", "common"}
     return frozenset({name for name, said in says.items() if said == {True}} | VERBS) - others
 
 
@@ -587,14 +596,13 @@ def test_few_files_name_where_rows_of_points_live() -> None:
     naming = re.compile(r"sharded|per_node")
     assert files_with(naming) <= {
         *("parallel.placement", "config.tables"),
-        *("data.source", "data.gathered", "data.checks"),
+        *("data.loading", "data.gathered", "data.checks"),
     }
-    assert files_with(re.compile(r"\.sums_alone\b")) <= {
-        *("parallel.placement", "parallel.points", "plan.plan", "plan.cost"),
+    assert files_with(re.compile(r"\.all_rows\b")) <= {
+        *("parallel.placement", "parallel.points", "plan.plan", "plan.cost", "plan.estimate", "plan.resolve"),
+        *("training.trial", "training.run_directory", "training.checkpoint"),
     }
-    assert files_with(re.compile(r"\.spreads\b")) <= {"plan.estimate", "plan.resolve", "training.trial"}
-    assert files_with(re.compile(r"\.by_all\b")) <= {"training.run_directory", "training.checkpoint"}
-    assert files_with(re.compile(r"\.own_copies\b")) <= {"plan.estimate", "plan.cost"}
+    assert files_with(re.compile(r"\.one_copy\b")) <= {"parallel.placement", "plan.estimate", "plan.cost"}
     assert files_with(re.compile(r"\.subset is\b")) <= {"parallel.points", "half_steps.context"}
 
 
@@ -602,9 +610,18 @@ def test_few_files_know_that_outputs_have_weights() -> None:
     """Those that read and score them, ask for them or declare them, and the loss; `Sizes.weights` is of points."""
     knowing = re.compile(r"\[Y, V\]|WEIGHTED_OUTPUTS|WeightedOutputs|for_weights|weights_in\b|data\.outputs")
     assert files_with(knowing) <= {
-        *("data.dataset", "data.loading", "nets.losses.__init__", "nets.losses.weighted"),
+        *("data.dataset", "data.loading", "data.reader", "nets.losses.__init__", "nets.losses.weighted"),
         *("demand", "plan.demands", "results.scores", "solvers.__init__"),
     }
+
+
+def test_few_files_name_layers_of_bits_or_words() -> None:
+    """Others ask a map for its code (`Code` in nets/layers): what it can be, what searches it, how many bits it has."""
+    assert files_with(re.compile(r'"(binary|argmax)"|\b(OneHot|Binary)\b')) <= {
+        *("config.model", "config.tables", "nets.layers.__init__", "nets.layers.codes"),
+        *("plan.demands", "results.model", "api.fit"),
+    }
+    assert files_with(re.compile(r"\.alphabet\b")) <= {"nets.layers.__init__", "nets.layers.codes", "solvers.z_binary"}
 
 
 def files_with(words: re.Pattern[str]) -> set[str]:

@@ -208,11 +208,9 @@ def points_of(
     if data.source:
         raise UsageError(f'data.source = "{data.source}" in config, and X is given, too: give one of them')
     check_keys(data, OF_TABLES if table else (), "X, a table," if table else "X, an array,")
-    if data.targets and Y is None:
-        Y = data.targets
-    elif data.targets and _names(X, Y) != data.targets:
+    Y, names = (data.targets, data.targets) if Y is None else (Y, _names(X, Y))
+    if data.targets and names != data.targets:
         raise UsageError(f"data.target = {data.targets} in config, and Y is given, too: give one of them")
-    names = _names(X, Y)
     if names == []:  # none: an autoencoder
         Y = names = None
     column = weights if isinstance(weights, str) else data.weights if weights is None else ""

@@ -62,10 +62,9 @@ def fit_on_ranks(ranks: int, config: Config, points: Points | None, request: Req
     with _folder(points) as folder:
         settled = config
         if points is not None:
-            table = {} if points.columns is None else {COLUMNS: points.columns.as_array()}
+            table = {SPARSE: np.array([name for name, A in points.arrays.items() if isinstance(A, SparseRows)], str)}
+            table |= {} if points.columns is None else {COLUMNS: points.columns.as_array()}
             table |= {} if points.classes_known is None else {CLASSES: points.classes_known}
-            sparse = [name for name, array in points.arrays.items() if isinstance(array, SparseRows)]
-            table |= {SPARSE: np.array(sparse)} if sparse else {}
             for note in points.columns.notes if points.columns else ():  # which the ranks do not know
                 warn(note)
             np.savez(folder / POINTS, **points.arrays, **table)  # type: ignore[arg-type]

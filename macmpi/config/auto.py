@@ -66,43 +66,62 @@ class Decision:
     why: str
 
 
-@dataclass
-class _Deciding:
-    """A config that is being decided, key by key."""
-
-    config: Config
-    decisions: list[Decision]
-
-    def settle(self, key: str, value: Any, why: str) -> None:
-        """Gives a key, "table.key", its value."""
-        self.config = with_value(self.config, key, value)
-        self.decisions.append(Decision(key, value, why))
-
-
 def decide(
     config: Config, n_in: int, autoencoder: bool = False, shape: Sequence[int] | None = None
 ) -> tuple[Config, list[Decision]]:
     """The config without "auto", and what was decided.  n_in: columns of X; shape: of its images.  Collective: no."""
-    deciding = _Deciding(*decide_net(config, n_in, autoencoder))
-    model = deciding.config.model
+    config, of_net = decide_net(config, n_in, autoencoder)
+    of_run = list(_of_run(config, n_in, autoencoder, shape))
+    return _with(config, of_run), [*of_net, *of_run]
+
+
+def decide_net(config: Config, n_in: int, autoencoder: bool = False) -> tuple[Config, list[Decision]]:
+    """The config with a method and a net, and what was decided.  Collective: no."""
+    decisions = list(_of_net(config, n_in, autoencoder))
+    return _with(config, decisions), decisions
+
+
+def _with(config: Config, decisions: Sequence[Decision]) -> Config:
+    for decision in decisions:
+        config = with_value(config, decision.key, decision.value)
+    return config
+
+
+def _of_net(config: Config, n_in: int, autoencoder: bool) -> Iterator[Decision]:
+    """Decides the method and the net."""
+    if config.model.hidden == AUTO:
+        code = max(1, min(CODE, n_in // 2))
+        why = f"an autoencoder of {n_in} columns" if autoencoder else "a regression or a classifier"
+        yield Decision("model.hidden", [32, code, 32] if autoencoder else UNITS, why)
+    if config.method.name == AUTO:
+        asked = _coordinates_asked_for(config)
+        usual = "stochastic", "all layers have derivatives in their weights; it is the fastest"
+        yield Decision("method.name", *(("mac", asked) if asked else usual))
+    if config.model.activation == AUTO:
+        for_codes, for_others = ("sigmoid", "it suits codes"), ("relu", "it suits tables and labels")
+        yield Decision("model.activation", *(for_codes if autoencoder else for_others))
+    if config.model.loss == AUTO:
+        yield Decision("model.loss", "squared", "the targets are numbers")
+
+
+def _of_run(config: Config, n_in: int, autoencoder: bool, shape: Sequence[int] | None) -> Iterator[Decision]:
+    """Decides all else, of a config with a method and a net."""
+    model = config.model
     if shape and not model.image and model.reads_images:
-        deciding.settle("model.image", [*shape], AS_THE_DATA)
+        yield Decision("model.image", [*shape], AS_THE_DATA)
     if config.start.method == AUTO:
-        deciding.settle("start.method", *_start(deciding.config))
+        yield Decision("start.method", *_start(config))
     if config.stochastic.stream and "run.max_iterations" not in given(config):
-        deciding.settle("run.max_iterations", config.stochastic.records, "a pass over a piece of a stream")
-    if deciding.config.method.name != "mac":
-        return deciding.config, deciding.decisions
+        yield Decision("run.max_iterations", config.stochastic.records, "a pass over a piece of a stream")
+    if config.method.name != "mac":
+        return
     if model.sites == AUTO:
         sites = [site for _, _, site in model.layers()]
         usual = set(sites) == {"after"}
-        deciding.settle("model.sites", *(("after", IN_THE_PAPER) if usual else (sites, "what half steps can fit")))
-    decided = deciding.config
-    for key, value, why in by_loss(decided, n_in, autoencoder):
-        deciding.settle(f"penalty.{key}", value, why)
+        yield Decision("model.sites", *(("after", IN_THE_PAPER) if usual else (sites, "what half steps can fit")))
+    yield from _of_penalty(config, n_in, autoencoder)
     if config.method.acceleration == AUTO:
-        deciding.settle("method.acceleration", *_acceleration(decided, autoencoder))
-    return deciding.config, deciding.decisions
+        yield Decision("method.acceleration", *_acceleration(config, autoencoder))
 
 
 def _acceleration(config: Config, autoencoder: bool) -> tuple[str, str]:
@@ -118,40 +137,17 @@ def _start(config: Config) -> tuple[str, str]:
     """Gives start.method and why: random weights, but for nets whose weights are found from coordinates."""
     if any(kind == "rbf" for _, kind, _ in config.model.layers()):
         return "pca", "centres are found from codes of principal components"
-    if config.method.name == "mac" and starts_with_bits(config):
+    if config.method.name == "mac" and (code := _code_of(config)):
         asked = any(key.startswith("start.") and key != "start.seed" for key in given(config))
-        own = {
-            "binary": ("itq", "bits of principal components, rotated towards them"),
-            "argmax": ("staged", "words nearest to runs of columns: product quantisation"),
-        }
-        return ("uniform", "any net") if asked else own[config.model.layers()[0][1]]
+        return ("uniform", "any net") if asked else (CODES[code], "codes that are found from the data")
     return "uniform", IN_THE_PAPER
-
-
-def decide_net(config: Config, n_in: int, autoencoder: bool = False) -> tuple[Config, list[Decision]]:
-    """The config with a method and a net, and what was decided.  Collective: no."""
-    deciding = _Deciding(config, [])
-    if config.model.hidden == AUTO:
-        code = max(1, min(CODE, n_in // 2))
-        why = f"an autoencoder of {n_in} columns" if autoencoder else "a regression or a classifier"
-        deciding.settle("model.hidden", [32, code, 32] if autoencoder else UNITS, why)
-    if config.method.name == AUTO:
-        asked = _coordinates_asked_for(deciding.config)
-        usual = "stochastic", "all layers have derivatives in their weights; it is the fastest"
-        deciding.settle("method.name", *(("mac", asked) if asked else usual))
-    if config.model.activation == AUTO:
-        for_codes, for_others = ("sigmoid", "it suits codes"), ("relu", "it suits tables and labels")
-        deciding.settle("model.activation", *(for_codes if autoencoder else for_others))
-    if config.model.loss == AUTO:
-        deciding.settle("model.loss", "squared", "the targets are numbers")
-    return deciding.config, deciding.decisions
 
 
 def in_short(decisions: Sequence[Decision]) -> str:
     """One line for the head of the table; nothing where nothing was decided but what is usual."""
-    found = [d for d in decisions if d.why not in (IN_THE_PAPER, AS_THE_DATA, AS_USUAL)]
-    values = [_short(d) for d in found if not d.key.startswith(("penalty.", "method.acceleration"))]
-    values += dict.fromkeys(f"penalty {d.why}" for d in found if d.key.startswith("penalty."))
+    unusual = [d for d in decisions if d.why not in (IN_THE_PAPER, AS_THE_DATA, AS_USUAL)]
+    values = [_short(d) for d in unusual if not d.key.startswith(("penalty.", "method.acceleration"))]
+    values += dict.fromkeys(f"penalty {d.why}" for d in unusual if d.key.startswith("penalty."))
     return f"chosen: {', '.join(values)} (--explain says why)" if values else ""
 
 
@@ -168,8 +164,8 @@ def explained(decisions: Sequence[Decision]) -> list[str]:
     lines: list[str] = []
     for table in dict.fromkeys(d.key.split(".")[0] for d in decisions):
         lines.append(f"[{table}]")
-        own = [(d.key.split(".")[1], d) for d in decisions if d.key.startswith(f"{table}.")]
-        lines += [f"{f'{key} = {toml(d.value)}':27s} # {d.why}" for key, d in own]
+        keys = [(d.key.split(".")[1], d) for d in decisions if d.key.startswith(f"{table}.")]
+        lines += [f"{f'{key} = {toml(d.value)}':27s} # {d.why}" for key, d in keys]
     return lines
 
 
@@ -213,8 +209,8 @@ BASIS = {"factor": 2.0}
 large, codes hardly move.  So mu passes in small steps through where the two meet."""
 
 
-def by_loss(config: Config, n_in: int, autoencoder: bool) -> Iterator[tuple[str, Any, str]]:
-    """Each key of [penalty] that says "auto", its value, and why.  n_in: columns of X.  Collective: no."""
+def _of_penalty(config: Config, n_in: int, autoencoder: bool) -> Iterator[Decision]:
+    """Decides each key of [penalty] that says "auto".  n_in: columns of X."""
     penalty, kind = config.penalty, _kind(config, autoencoder)
     values: dict[str, Any] = PAPER_DEFAULTS | {"bits": BITS, FEW: BASIS}.get(kind, {})
     if kind in BY_COLUMNS:
@@ -226,7 +222,7 @@ def by_loss(config: Config, n_in: int, autoencoder: bool) -> Iterator[tuple[str,
         values, why = values | PATH | ({"factor": 10.0} if joint else {}), "for a path of stationary points"
     for key, value in values.items():
         if getattr(penalty, key) == AUTO:
-            yield key, min(value, penalty.mu_max) if key == "mu0" else value, why
+            yield Decision(f"penalty.{key}", min(value, penalty.mu_max) if key == "mu0" else value, why)
 
 
 def _kind(config: Config, autoencoder: bool) -> str:
@@ -245,7 +241,7 @@ def _kind(config: Config, autoencoder: bool) -> str:
         and (config.selection.criterion == "none" or bool(config.selection.sizes))
         and any(site != "none" for _, _, site in layers)
     )
-    if usual and starts_with_bits(config):
+    if usual and _code_of(config):
         return "bits"
     centred = [kind for _, kind, _ in layers if kind in ("rbf", "quantise")]
     if usual and "rbf" in centred and config.model.each("centres", len(centred))[centred.index("rbf")] != "points":
@@ -255,6 +251,7 @@ def _kind(config: Config, autoencoder: bool) -> str:
     return "labels" if config.model.loss == "cross_entropy" else "numbers"
 
 
-def starts_with_bits(config: Config) -> bool:
-    """Tells whether the first hidden layer gives bits, or words."""
-    return config.model.layers()[0][1] in CODES
+def _code_of(config: Config) -> str:
+    """The word of the first hidden layer, if that gives a code, or else ""."""
+    kind = config.model.layers()[0][1]
+    return kind if kind in CODES else ""

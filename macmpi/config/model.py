@@ -13,12 +13,12 @@ from macmpi.config.tables import NotNegative, PositiveInt, Table, Width, extensi
 
 Activation = Literal["sigmoid", "tanh", "relu", "leaky_relu", "softmax", "linear"]
 FITTED = ("forest", "boosted", "nearest_neighbours", "kernel_ridge")
-CODES = ("binary", "argmax")
-"""Words of `activation` of first layers whose units are 0 or 1: a Z-step searches their codes."""
+CODES = {"binary": "itq", "argmax": "staged"}
+"""Words of `activation` of first layers whose units are 0 or 1, a code that a Z-step searches: the start by "auto"."""
 FILES = {
     **dict.fromkeys(("sigmoid", "tanh", "relu", "leaky_relu", "softmax", "linear"), "affine"),
     "rbf": "fitted",
-    **dict.fromkeys(("quantise", *CODES), "affine"),
+    **dict.fromkeys(("quantise", *CODES), "codes"),
     **dict.fromkeys(FITTED, "fitted"),
 }
 """The words of `activation` -> the file of macmpi/nets/layers that makes the maps of a layer of units."""
@@ -49,16 +49,6 @@ class LayerTable(Table):
     instead: ClassVar[str]
 
     @property
-    def reads_images(self) -> bool:
-        """Tells whether a layer sees what it reads as images."""
-        return False
-
-    @property
-    def sequence(self) -> int:
-        """The number of equal parts that its inputs are, read one after the other; 0: all at once."""
-        return 0
-
-    @property
     def given(self) -> int:
         """The number of states that it gives, the last one first."""
         return 1
@@ -67,11 +57,6 @@ class LayerTable(Table):
     def has_activation(cls, kind: str) -> bool:
         """Tells whether such a layer can have an activation."""
         return kind not in cls.refused and (kind in FILES or kind not in extensions("macmpi.layers"))
-
-    def check_activation(self, kind: str) -> None:
-        """Raises ValueError for an activation that such a layer cannot have."""
-        if not self.has_activation(kind):
-            raise ValueError(f'activation = "{kind}" where a layer is {self.instead}')
 
 
 @dataclass(frozen=True)
@@ -104,10 +89,6 @@ class Convolution(LayerTable):
         '"linear" or "softmax" there'
     )
 
-    @property
-    def reads_images(self) -> bool:
-        return True
-
     def __post_init__(self) -> None:
         if self.upsample > 1 and (self.stride > 1 or self.padding != "same" or self.groups > 1):
             raise ValueError('upsample goes with stride = 1, padding = "same" and groups = 1')
@@ -134,10 +115,6 @@ class Recurrent(LayerTable):
 
     file: ClassVar[str] = "recurrent"
     instead: ClassVar[str] = 'recurrent: use an elementwise one, as "tanh"'
-
-    @property
-    def sequence(self) -> int:
-        return self.steps
 
     @property
     def given(self) -> int:
@@ -183,14 +160,10 @@ class Sparse(LayerTable):
         if len(self.image) not in (0, 3):
             raise ValueError("image is a height, a width and channels, as in image = [4, 4, 16]")
         read = RULES.get(self.connections, ())
-        for key in (own.name for own in fields(self) if own.name not in ("units", "connections", *read)):
+        for key in (key.name for key in fields(self) if key.name not in ("units", "connections", *read)):
             if getattr(self, key) not in (getattr(type(self), key, None), []):
                 what = f'connections = "{self.connections}" reads {", ".join(read)}' if read else "a file says it all"
                 raise ValueError(f"{what}: leave {key} out")
-
-    @property
-    def reads_images(self) -> bool:
-        return self.connections == "local"
 
     @property
     def masks(self) -> int:
@@ -303,14 +276,14 @@ class Model(Table):
                     f"skips has [{first}, {last}]: a layer, 0 for the inputs, and one at least two later, at most "
                     f"{layers}, the output layer"
                 )
-        if self.skips and (self.tied or any(table.sequence for table in self.tables.values())):
+        if self.skips and (self.tied or any(isinstance(table, Recurrent) for table in self.tables.values())):
             raise ValueError(
                 "skips join layers with weights of their own: leave skips out, or tied and recurrent layers"
             )
         kinds = [kind for _, kind, _ in self.layers()]
         for kind, layer in zip([*kinds, self.output], [*self.hidden, self.readout], strict=True):
-            if isinstance(layer, LayerTable):
-                layer.check_activation(kind)
+            if isinstance(layer, LayerTable) and not layer.has_activation(kind):
+                raise ValueError(f'activation = "{kind}" where a layer is {layer.instead}')
         if self.readout != "dense" and self.readout.pool > 1:
             raise ValueError("readout: no layer reads its pool; use stride")
         for i, site in enumerate(self.sites if isinstance(self.sites, list) else []):
@@ -351,22 +324,23 @@ class Model(Table):
     @property
     def reads_images(self) -> bool:
         """Tells whether some hidden layer sees what it reads as images."""
-        return any(table.reads_images for table in self.tables.values())
+        tables = self.tables.values()
+        return any(isinstance(t, Convolution) or (isinstance(t, Sparse) and t.connections == "local") for t in tables)
 
     @property
     def sequence(self) -> int:
         """The number of parts of the data that the first layer reads one after the other; 0: none."""
-        return self.tables[0].sequence if 0 in self.tables else 0
+        first = self.tables.get(0)
+        return first.steps if isinstance(first, Recurrent) else 0
 
     def convolves(self, number: int) -> bool:
         """Tells whether a layer is a convolution: hidden layer `number`, or behind them the output layer."""
         return isinstance([*self.hidden, self.readout][number], Convolution)
 
-    def of_layer(self, key: str, i: int) -> Any:
-        """The value of a key of `OWNERS` for hidden layer i, which is one of these."""
-        kinds = [kind for _, kind, _ in self.layers()]
-        count, before = (sum(kind in OWNERS[key] for kind in some) for some in (kinds, kinds[:i]))
-        return self.each(key, count)[before]
+    def by_layer(self, key: str) -> dict[int, Any]:
+        """The value of a key of `OWNERS` for each hidden layer that reads it, by the layer's number."""
+        readers = [i for i, (_, kind, _) in enumerate(self.layers()) if kind in OWNERS[key]]
+        return dict(zip(readers, self.each(key, len(readers)), strict=True))
 
     def layers(self) -> list[tuple[int, str, str]]:
         """(units, activation, site) of each hidden layer; the site is "some" where only some units have coordinates."""
@@ -392,7 +366,7 @@ def _in_a_word(site: Any, units: int) -> str:
 def sites_for(kinds: list[str]) -> list[Site]:
     """Sites of layers of these kinds: after each, but for those of radial basis functions, which the next one trains.
 
-    Of a net whose first layer gives bits these alone are coordinates: its Z-step searches one code.
+    Of a net whose first layer gives a code this alone has coordinates: its Z-step searches one code.
     """
     if kinds[0] in CODES:
         return ["after", *["none"] * (len(kinds) - 1)]  # type: ignore[list-item]

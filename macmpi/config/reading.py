@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import macmpi
-from macmpi import UsageError
+from macmpi import UsageError, many
 from macmpi.config.model import TABLES, Convolution, words
 from macmpi.config.tables import solvers
 from macmpi.config.whole import Config, gone, toml
@@ -68,10 +68,10 @@ WORD = re.compile(r"(?P<key>[A-Za-z_][\w.]*)\s*=\s*(?P<value>[A-Za-z_./~][\w./~+
 
 def _quoted(setting: str) -> str:
     """A word that can be nothing but text needs no quotes: method.name=stochastic, data.source=runs/x.h5."""
-    found = WORD.fullmatch(setting.strip())
-    if found is None or found["value"] in ("true", "false", "inf", "nan"):
+    word = WORD.fullmatch(setting.strip())
+    if word is None or word["value"] in ("true", "false", "inf", "nan"):
         return setting
-    return f"{found['key']} = {toml(found['value'])}"
+    return f"{word['key']} = {toml(word['value'])}"
 
 
 def _set(table: dict[str, Any], setting: str) -> None:
@@ -104,13 +104,12 @@ def validate(table: dict[str, Any], name: str, settings: Sequence[str] = ()) -> 
     from pydantic import ValidationError
 
     try:
-        found: Config = _validator().validate_json(_json(known, name))
+        config: Config = _validator().validate_json(_json(known, name))
     except ValidationError as error:
         lines += map(_explain, error.errors())
     if lines:
-        count = f"{len(lines)} mistake{'s' if len(lines) > 1 else ''}"
-        raise UsageError("\n  ".join([f"{count} in {name}:", *lines]))
-    return found
+        raise UsageError("\n  ".join([f"{many(len(lines), 'mistake')} in {name}:", *lines]))
+    return config
 
 
 def _without_gone(table: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -118,9 +117,9 @@ def _without_gone(table: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     kept: dict[str, Any] = {}
     said = []
     for name, keys in table.items():
-        found = {key: gone(f"{name}.{key}", value) for key, value in keys.items()} if isinstance(keys, dict) else {}
-        said += [sentence for sentence in found.values() if sentence]
-        kept[name] = {k: v for k, v in keys.items() if found[k] is None} if isinstance(keys, dict) else keys
+        told = {key: gone(f"{name}.{key}", value) for key, value in keys.items()} if isinstance(keys, dict) else {}
+        said += [sentence for sentence in told.values() if sentence]
+        kept[name] = {k: v for k, v in keys.items() if told[k] is None} if isinstance(keys, dict) else keys
     return kept, said
 
 
@@ -232,8 +231,8 @@ def _unknown(where: list[str]) -> str:
     if where[-1] in here:  # of another kind of layer
         kinds = [(key, [f.name for f in fields(kind) if f.name != key]) for key, kind in TABLES.items()]
         return f"it goes with another key; {'; '.join(f'with {key}: ' + ', '.join(names) for key, names in kinds)}"
-    own = [".".join([*where[:-1], key]) for key in here]
-    likely = " or ".join(_like(where[-1], own)) or _everywhere(where[-1])
+    siblings = [".".join([*where[:-1], key]) for key in here]
+    likely = " or ".join(_like(where[-1], siblings)) or _everywhere(where[-1])
     return f"did you mean {likely}?" if likely else f"known here: {', '.join(here)}"
 
 
@@ -337,8 +336,8 @@ def path_of(given: Path) -> Path:
     for path in (given, named):
         if os.path.isfile(path):
             return path
-    own = documented().get(named.stem) if len(given.parts) == 1 else None
-    return own or given
+    brought = documented().get(named.stem) if len(given.parts) == 1 else None
+    return brought or given
 
 
 def _meant(given: Path) -> str:
@@ -350,22 +349,17 @@ def _meant(given: Path) -> str:
     return f"; {hint}macmpi init --list names the configs that macmpi brings along"
 
 
-LINE = re.compile(r"(?P<key>\w+) = \S.*?\s+# (?P<text>.*)|\s+# (?P<more>.*)|(?P<bare>\w+) = .*|\[(?P<table>\w+)\].*")
-"""A line of the file that explains every key: a key with its comment, more of it, a key without one, a table."""
+LINE = re.compile(r"\[(?P<table>\w+)\].*|(?:(?P<key>\w+) = \S.*?)?\s+# (?P<text>.*)")
+"""A line of the file that explains every key: the head of a table, a key with its comment, or more of that."""
 
 
 def explanations() -> dict[str, str]:
     """The comment of each key in the file that explains them all, by "table.key"; nothing where it is gone."""
-    path = documented().get(KEYS)
-    table, key = "", ""
-    found: dict[str, str] = {}
-    for line in [] if path is None else path.read_text(encoding="utf-8").splitlines():
-        match = LINE.fullmatch(line)
-        if match is None or match["bare"] or match["table"]:
-            table, key = (match["table"] if match and match["table"] else table), ""
-        elif match["key"]:
-            key = f"{table}.{match['key']}"
-            found[key] = match["text"]
-        elif key:
-            found[key] += f" {match['more']}"
-    return found
+    path, comments = documented().get(KEYS), dict[str, str]()
+    table, key, lines = "", "", [] if path is None else path.read_text(encoding="utf-8").splitlines()
+    for match in filter(None, map(LINE.fullmatch, lines)):
+        if match["table"]:
+            table, key = match["table"], ""
+        elif key := f"{table}.{match['key']}" if match["key"] else key:
+            comments[key] = f"{comments.get(key, '')} {match['text']}".lstrip()
+    return comments

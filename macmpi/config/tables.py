@@ -19,8 +19,8 @@ class Table:
 
     def each(self, key: str, count: int) -> list[Any]:
         """A key's values, one for each of `count`; those of a list as they are."""
-        found = self.value(key)
-        return list(found) if isinstance(found, list) else [found] * count
+        given = self.value(key)
+        return list(given) if isinstance(given, list) else [given] * count
 
 
 END, NOTHING = {"changes": "end"}, {"changes": "nothing"}
@@ -103,21 +103,24 @@ class Loss(Table):
     threshold: Annotated[float, Ge(0.0), Le(1e9)] = 0.0
 
 
+WeightStart = Literal["auto", "uniform", "stochastic", "pca", "itq", "neighbours", "greedy", "staged", "model"]
+"""Starts that give weights; the others give coordinates."""
+
+
 @dataclass(frozen=True)
 class Start(Table):
     """Initial weights, then one gradient step; or initial coordinates, then a W-step.
 
-    "uniform": in +-range / sqrt(fan-in); "pca": principal components layer by layer; "itq": the same, those of a layer
-    of bits rotated towards their signs; "neighbours": from there by a loss on neighbours; "greedy": each layer trained
-    as an autoencoder of its inputs; "staged": filters and codebooks by model.centres, then the output layer, and no
-    gradient step; "model": the weights of another run's model.h5. Coordinates of a code: "pca" and "itq" (where the net
-    begins with radial basis functions), "elastic_embedding", or "file": of `coordinates`. "auto": "uniform", of bits
-    "itq", of words "staged", of radial basis functions "pca".
+    "uniform": in +-range / sqrt(fan-in); "stochastic": that of stochastic MAC, principal components or random features
+    in each layer, and an output layer that fits; "pca": principal components layer by layer; "itq": the same, those of
+    a layer of bits rotated towards their signs; "neighbours": from there by a loss on neighbours; "greedy": each layer
+    trained as an autoencoder of its inputs; "staged": filters and codebooks by model.centres, then the output layer,
+    and no gradient step; "model": the weights of another run's model.h5. Coordinates of a code: "pca" and "itq" (where
+    the net begins with radial basis functions), "elastic_embedding", or "file": of `coordinates`. "auto": "uniform", of
+    bits "itq", of words "staged", of radial basis functions "pca".
     """
 
-    method: Literal[
-        "auto", "uniform", "pca", "itq", "neighbours", "greedy", "staged", "model", "elastic_embedding", "file"
-    ] = "auto"
+    method: Literal[WeightStart, "elastic_embedding", "file"] = "auto"
     range: Annotated[float, Ge(0.0), Le(1e6)] = 0.0
     gradient_step: bool = True
     width: Width = 10.0
@@ -188,9 +191,9 @@ class Penalty(Table):
 
     def value(self, key: str) -> Any:
         """A key's value; where it is "auto", and nothing was decided, the paper's (mu0 at most mu_max)."""
-        found = getattr(self, key)
-        if found != "auto":
-            return found
+        given = getattr(self, key)
+        if given != "auto":
+            return given
         return min(PAPER_DEFAULTS[key], self.mu_max) if key == "mu0" else PAPER_DEFAULTS[key]
 
     @property
@@ -250,6 +253,11 @@ class Method(Table):
 
     name: Literal["auto", "mac", "stochastic", "alternating", "sgd", "adam", "cg", "lbfgs"] = "auto"
     acceleration: Literal["auto", "none", "feasible", "momentum", "joint"] = "auto"
+
+    @property
+    def nested(self) -> bool:
+        """Tells whether it keeps no coordinates: it minimises the nested error, E1."""
+        return self.name in NESTED
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 from macmpi import shown
 from macmpi.config import tables
 from macmpi.config.model import LOSSES, OWNERS, Model
-from macmpi.config.tables import HALF_STEPS, NESTED
+from macmpi.config.tables import HALF_STEPS
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,14 @@ def differences(then: dict[str, Any], now: dict[str, Any], changing: str = "resu
     then, now: both configs, {"table.key": value}.
     changing: of keys that change the "result", the "end" of a run, or "nothing" (`changes`).
     """
-    found = []
+    told = []
     for key in sorted(then.keys() | now.keys()):
         alike = KINDS.get(key, {}).get("alike", {})
         was, is_ = (config.get(key) for config in (then, now))
         meant = [alike.get(value, value) if alike else value for value in (was, is_)]
         if changes(key) == changing and meant[0] != meant[1]:
-            found.append(f"{key} (was {was!r}, {f'is {is_!r}' if key in now else 'has gone'})")
-    return found
+            told.append(f"{key} (was {was!r}, {f'is {is_!r}' if key in now else 'has gone'})")
+    return told
 
 
 def given(config: Config) -> list[str]:
@@ -116,7 +116,7 @@ def resized(config: Config, units: Sequence[int], widths: Sequence[float] = (), 
     pairs = zip(units, model.hidden, strict=True)
     hidden = [int(n) if isinstance(layer, int) else layer for n, layer in pairs]
     pairs_of_sizes = zip(selection.sizes, units, strict=False)
-    sizes = [sorted({int(own), *(n for n in tried if n <= own)}) if tried else [] for tried, own in pairs_of_sizes]
+    sizes = [sorted({int(most), *(n for n in tried if n <= most)}) if tried else [] for tried, most in pairs_of_sizes]
     model, penalty = replace(model, hidden=hidden), config.penalty
     if len(widths):
         model = replace(model, width=[float(width) for width in widths])
@@ -180,7 +180,7 @@ def ignored(config: Config) -> list[str]:
     """
     method, start, penalty = config.method.name, config.start.method, config.penalty
     kinds, sites = ({layer[i] for layer in config.model.layers()} for i in (1, 2))
-    nested, by_gradient = method in NESTED, config.penalty.stop == "gradient"
+    nested, by_gradient = config.method.nested, config.penalty.stop == "gradient"
     ends = method == "mac" and config.run.finish is not False
     whole = config.stochastic.batch == "all"
     by_counting = nested or penalty.value("mu_every") > 0 or by_gradient
@@ -208,8 +208,8 @@ def ignored(config: Config) -> list[str]:
         "method.acceleration": method != "mac",
         "z_step": nested or sites == {"none"} or config.method.acceleration == "joint",
         "run.finish": method != "mac",
-        "start.range": start == "staged",
-        "start.gradient_step": start in ("staged", "model")
+        "start.range": start in ("stochastic", "staged"),
+        "start.gradient_step": start in ("stochastic", "staged", "model")
         or (method == "stochastic" and start in ("auto", "uniform")),
         "start.width": start != "elastic_embedding",
         "start.neighbours": start != "neighbours",

@@ -219,9 +219,7 @@ def as_flag(value: Any, name: str) -> bool:
 
 def largest(numbers: Array) -> float:
     """The largest size of those that are not missing."""
-    if not numbers.size:
-        return 0.0
-    return max(float(np.fmax.reduce(numbers, axis=None)), -float(np.fmin.reduce(numbers, axis=None)))
+    return float(np.nanmax(np.abs(numbers), initial=0.0))
 
 
 def usable(numbers: Array, missing: bool | None = None) -> Array:
@@ -318,7 +316,7 @@ def check_some(weight: float, what: str, source: str) -> None:
 def classes_of(Y: Array, Y_val: Array, raw: Raw, source: str, known: Array | None) -> Array:
     """The labels that occur in (N, 1) and (M, 1), ascending, of the type that they were given in, or 0, 1, ... of text.
 
-    known: those that may occur, which are the classes then, whichever do.
+    known: those that may occur, which are the classes then, whichever do.  source: names the data in the warning.
     Raises UsageError, and warns of classes that were given validation points do not have.  Cost: a sort.
     """
     names, drawn = raw.names, "X_val" not in raw.arrays
@@ -327,32 +325,27 @@ def classes_of(Y: Array, Y_val: Array, raw: Raw, source: str, known: Array | Non
         called = (classes if names is None else names[classes]).tolist()
         if strange := [one for one in called if one not in known.tolist()]:
             raise UsageError(
-                f'data.source = "{source}": Y holds {listed([*map(repr, strange)], 5)}, and the classes are '
+                f"Y holds {listed([*map(repr, strange)], 5)}, and the classes are "
                 f"{listed([*map(repr, known.tolist())], 8)}: name all classes where a stream begins"
             )
         return known if names is None else np.arange(len(names))
     where = " in rows of a weight above 0" if "weights" in raw.arrays else ""
     remedy = "name all, where a stream begins" if raw.scale.running else 'for real targets use model.loss = "squared"'
     if not 2 <= len(classes) <= MOST_CLASSES:
-        raise UsageError(
-            f'data.source = "{source}": Y holds {many(len(classes), "class")}{where}; 2 to {MOST_CLASSES:,} are '
-            f"possible ({remedy})"
-        )
+        raise UsageError(f"Y holds {many(len(classes), 'class')}{where}; 2 to {MOST_CLASSES:,} are possible ({remedy})")
     if not np.ptp(Y):
-        raise UsageError(
-            f'data.source = "{source}": all training points{where.replace(" in rows", "")} belong to one class'
-        )
+        raise UsageError(f"all training points{where.replace(' in rows', '')} belong to one class")
     lacking = (np.setdiff1d(a, b).astype(int).tolist() for a, b in ((Y_val, Y), (Y, Y_val)))
     lost, unseen = (listed([str(c if names is None else names[c]) for c in labels], 5) for labels in lacking)
     if lost and drawn:
         raise UsageError(
-            f'data.source = "{source}": Y holds {len(classes)} different labels in {len(Y) + len(Y_val)} rows, so that '
-            f"validation points have some ({lost}) that no training point has: are they classes?"
+            f"Y holds {len(classes)} different labels in {len(Y) + len(Y_val)} rows, so that validation points have "
+            f"some ({lost}) that no training point has: are they classes?"
         )
     if lost:
         raise UsageError(
-            f'data.source = "{source}": Y_val holds classes that no training point has ({lost}), which a net cannot '
-            "learn: leave these points out, or put some of them into X and Y"
+            f"Y_val holds classes that no training point has ({lost}), which a net cannot learn: leave these points "
+            "out, or put some of them into X and Y"
         )
     if unseen and not drawn:
         said = f"no validation point is of the classes {unseen}: how well they are learnt is not measured"

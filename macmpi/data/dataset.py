@@ -114,10 +114,6 @@ class Dataset:
     def autoencoder(self) -> bool:
         return self.Y is self.X
 
-    def dense(self) -> Dataset:
-        """This data set with dense rows in the place of sparse ones."""
-        return replace(self, X=np.asarray(self.X), X_val=np.asarray(self.X_val))
-
     @property
     def arrays(self) -> list[str]:
         """The names of the arrays of points that there are, each once."""
@@ -175,34 +171,32 @@ class TargetRules:
     loss, name: the loss, which says what targets have to be, and its name.
     sequences: an array of three dimensions holds this many steps x features, which the first layer reads one after the
         other; 0: none.
-    like: the scaling of inputs and of targets of the model that training starts from; None: it starts from none.
     stream: the points are a piece of a stream.
-    classes: the labels that there may be, ascending; None: those that occur are all.
-    columns: those of the tables before, of a stream that goes on; None: a table decides its own.
     precision: of the numbers that are kept.
     in_file: rows that each rank reads for itself stay in their file, and are read again whenever they are used.
     output: the activation of the output layer.
+    like: the scaling of inputs and of targets of the model that training starts from; None: it starts from none.
+    classes: the labels that there may be, ascending; None: those that occur are all.
+    columns: those of the tables before, of a stream that goes on; None: a table decides its own.
     """
 
     loss: Loss = LOSSES["squared"]
     name: str = "squared"
     sequences: int = 0
-    like: tuple[Scaling, Scaling] | None = None
     stream: bool = False
-    classes: Any = None
-    columns: Columns | None = None
     precision: str = "float64"
     in_file: bool = False
     output: str = "linear"
+    like: tuple[Scaling, Scaling] | None = None
+    classes: Any = None
+    columns: Columns | None = None
 
     def check(self, Y: Array, source: str, autoencoder: bool) -> None:
         """Raises UsageError, naming the first, where targets (n, L), as they are trained on, do not suit the loss."""
-        if self.loss.scaled:
+        bad = [] if self.loss.scaled else np.argwhere(~(self.loss.admits(Y) | np.isnan(Y))).tolist()
+        if not bad:
             return
-        bad = np.argwhere(~(self.loss.admits(Y) | np.isnan(Y)))
-        if not len(bad):
-            return
-        row, column = bad[0].tolist()
+        row, column = bad[0]
         of = "an input, scaled, which an autoencoder takes for its target," if autoencoder else "a target"
         remedy = 'with another data.scale, or model.loss = "squared"' if autoencoder else 'use model.loss = "squared"'
         raise UsageError(
@@ -215,10 +209,7 @@ NUMBERS = TargetRules()
 """All numbers, but none that are missing."""
 
 
-def target_rules_of(
-    config: Config, like: tuple[Scaling, Scaling] | None = None, classes: Any = None, columns: Columns | None = None
-) -> TargetRules:
-    """The rules of a config for its data.  like, classes, columns: as in `TargetRules`."""
-    model, in_file = config.model, config.parallel.rows == "file"
-    of_points = like, config.stochastic.stream, classes, columns
-    return TargetRules(loss_of(config), model.loss, model.sequence, *of_points, model.precision, in_file, model.output)
+def target_rules_of(config: Config) -> TargetRules:
+    """The rules of a config for its data; like, classes and columns are not its own."""
+    model, stream, in_file = config.model, config.stochastic.stream, config.parallel.rows == "file"
+    return TargetRules(loss_of(config), model.loss, model.sequence, stream, model.precision, in_file, model.output)

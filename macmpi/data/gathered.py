@@ -21,22 +21,11 @@ from macmpi.config.auto import AUTO, IN_THE_PAPER, Decision
 from macmpi.data.checks import columns
 from macmpi.data.dataset import GROUPS, POINTS, Points, TargetRules, target_rules_of
 from macmpi.data.frames import Columns, columns_of
-from macmpi.data.images import images_of
-from macmpi.data.named_sets import NAMED_SETS, PREFIX, folder, read_library_set
-from macmpi.data.reading import (
-    SUFFIXES,
-    check_there,
-    contents,
-    names_in,
-    npy_rows,
-    read_array,
-    read_file,
-    whole,
-)
+from macmpi.data.named_sets import NAMED_SETS, PREFIX, folder, images_of, read_library_set
+from macmpi.data.reading import SUFFIXES, check_there, contents, names_in, npy_rows, read_array, read_file, told, whole
 from macmpi.data.series import USUAL, series_of, targets_of, weights_of
 from macmpi.data.tables import ColumnByColumn, is_table, of_parquet, read_table, targets_within
 from macmpi.data.wide import SparseRows
-from macmpi.files import DAMAGE, first_line
 from macmpi.typing import Array
 
 OPENML = "openml:"
@@ -80,7 +69,7 @@ def check_keys(config: Data, keys: Iterable[str] = (), source: str = "") -> None
 def points_of(config: Config, columns: Columns | None = None) -> Points:
     """The points that a config names.  columns: as in `TargetRules`.  Raises UsageError.  Collective: no (rank 0)."""
     known = config if config.model.loss != AUTO else replace(config, model=replace(config.model, loss="squared"))
-    return gathered(config.data, target_rules_of(known, columns=columns), config.parallel.by_rows)
+    return gathered(config.data, replace(target_rules_of(known), columns=columns), config.parallel.by_rows)
 
 
 def gathered(config: Data, rules: TargetRules, by_rows: bool) -> Points:
@@ -146,13 +135,10 @@ def _of_file(config: Data, by_rows: bool) -> Points:
     if "X" not in held:
         raise UsageError(f"{path}: there is no dataset X; {contents(path)}")
     held |= {name: SparseRows.of(held[name]) for name in held.pop(SPARSE, ()) if name in held}
-    known = held.pop(CLASSES, None)
-    if (described := held.pop(COLUMNS, None)) is None:
-        return Points(held, classes_known=known)
-    try:
-        return Points(held, columns_of(described, columns(held["X"])), classes_known=known)
-    except DAMAGE as error:
-        raise UsageError(f"{path}: dataset {COLUMNS}: {first_line(error)}") from None
+    described, known = held.pop(COLUMNS, None), held.pop(CLASSES, None)
+    with told(f"{path}: dataset {COLUMNS}"):
+        table = None if described is None else columns_of(described, columns(held["X"]))
+    return Points(held, table, classes_known=known)
 
 
 def unread_in(source: str) -> str:
@@ -161,8 +147,8 @@ def unread_in(source: str) -> str:
     if path.suffix not in SUFFIXES or not os.path.exists(path):
         return ""
     names = [name for name in names_in(path) if name not in (*POINTS, *GROUPS, *OF_A_FIT)]
-    told = f"not read: {listed(names)} of {path.name}; points are X, Y, X_val, Y_val, weights, weights_val"
-    return told if names else ""
+    said = f"not read: {listed(names)} of {path.name}; points are X, Y, X_val, Y_val, weights, weights_val"
+    return said if names else ""
 
 
 def _of_array(config: Data, by_rows: bool) -> Points:
@@ -170,21 +156,13 @@ def _of_array(config: Data, by_rows: bool) -> Points:
     path = Path(config.source)
     check_there(path, "data.source")
     X: Any = npy_rows(path) if by_rows else read_array(path)
-    found = dict[str, Any]()
-
-    def columns_of_it(which: Any) -> Any:
-        return X[:, which] if isinstance(X, np.ndarray) else X.columns(which)
-
     targets = [_column(X, text, "data.target", path) for text in config.targets or []]
     weights = [_column(X, config.weights, "data.weights", path)] if config.weights else []
     _check_once({"target": [*map(str, targets)], "weights": [*map(str, weights)]})
-    if weights:
-        found["weights"] = columns_of_it(weights[0])
-    if targets:
-        found["Y"] = columns_of_it(targets[0] if len(targets) == 1 else targets)
-    if found:
-        X = columns_of_it(np.delete(np.arange(X.shape[1]), targets + weights))
-    return Points({"X": X, **found})
+    answers = {"weights": X[:, weights[0]]} if weights else {}
+    answers |= {"Y": X[:, targets[0] if len(targets) == 1 else targets]} if targets else {}
+    inputs = X[:, np.delete(np.arange(X.shape[1]), targets + weights)] if answers else X
+    return Points({"X": inputs, **answers})
 
 
 def _column(X: Any, text: str, key: str, path: Path) -> int:
@@ -232,8 +210,7 @@ def _of_table(config: Data, rules: TargetRules, by_rows: bool) -> Points:
         )
     check_there(path, "data.source")
     table = ColumnByColumn(path) if by_rows else read_table(path, empty=config.empty)
-    facts = table.file if by_rows else table
-    targets = targets_within(facts) if fetched and config.targets is None else config.targets or []
+    targets = targets_within(table) if fetched and config.targets is None else config.targets or []
     return of_frame(table, config, targets, rules.loss.missing, rules.columns)
 
 

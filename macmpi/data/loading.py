@@ -1,35 +1,134 @@
-"""A data set is loaded, that is read, checked, split and scaled: whole by one process, or by each rank its own rows.
+"""A run's points come from a source, which says their sizes first: one process reads all, or each rank its own rows.
 
-Rows are read tile by tile, whether they are in memory or in a file.  Scaling comes from sums, least and largest values
-of each block of points, which ranks exchange: nothing of a point ever leaves its rank, and the same bits come out on
-any number of ranks, and of one process that has all rows.
+Both read by one reader (`reader.py`).  Ranks that read rows for themselves read what rank 0 would, though a node may
+have another file of that name.  Ranks that reach rank 0's own file, or whose arrays are rank 0's, read the same.  Where
+others do not, as of copies on the disks of nodes, those read the others' rows once more, from rank 0's file, and the
+sums of blocks are compared: copies that are alike pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from macmpi.config import Data
+from macmpi import UsageError, caution, files, many
+from macmpi.config import Config, Data
 from macmpi.config.auto import Sizes
-from macmpi.data.alike import block_sum, check_same_data, opened_alike, sum_of_blocks
-from macmpi.data.checks import check_columns, check_known, check_single, check_size, check_some, largest, not_negative
-from macmpi.data.dataset import NUMBERS, POINTS, SIDES, WEIGHTS, Dataset, Points, Raw, TargetRules, share_arrays
-from macmpi.data.parts import DataPart, DataParts, classes_in, numbers_of, parts_of, raw_of, split_of
-from macmpi.data.scaling import ColumnStatistics, Scaling, ScalingRule, sparse_scaling, spread_rows, unscaled
-from macmpi.data.wide import SparseRows
-from macmpi.parallel.points import Partitions, partition_points
-from macmpi.parallel.rows import Converted, RowSet
-from macmpi.parallel.team import Team, on_root
-from macmpi.parallel.tiles import Tile
+from macmpi.data.dataset import NUMBERS, SIDES, Dataset, Points, Raw, TargetRules, share, share_arrays, target_rules_of
+from macmpi.data.gathered import unread_in
+from macmpi.data.named_sets import NAMED_SETS
+from macmpi.data.parts import DataPart, classes_in, parts_of, raw_of, split_of
+from macmpi.data.reader import Reader, block_sum, weights_in
+from macmpi.data.scaling import unscaled
+from macmpi.data.wide import in_span
+from macmpi.parallel.points import Partitions, PointPartition, partition_points
+from macmpi.parallel.rows import RowSet
+from macmpi.parallel.team import Team, check_alike, on_root, texts
+from macmpi.parallel.tiles import contiguous_runs
 from macmpi.typing import Array
 
-Make = Callable[[Array], Array]
-Check = Callable[[Array], None]
+SLOW = 1.0
+"""Seconds of reading from which on a run says how many there were."""
+
+
+class Source:
+    """The data set that a config names, or points that the caller has.
+
+    points: arrays of the caller, or what `points_of` has read of a file, on rank 0; None: they are still to be read.
+    by_rows: each rank reads its own rows alone; of a classifier rank 0 reads all labels, too.  rules: the config's, to
+    which the caller adds those of a model that training starts from, if it starts from one.  before: points of the
+    pieces of a stream that come before these.
+    """
+
+    def __init__(self, config: Config, points: Points | None = None) -> None:
+        self.config, self.points = config, points
+        self.by_rows = config.parallel.by_rows
+        self.rules = replace(target_rules_of(config), classes=points.classes_known if points else None)
+        self.before = 0
+        self._sizes: Sizes | None = None
+        self._data: Dataset | None = None
+
+    def sizes(self) -> Sizes:
+        """Points, inputs, outputs and classes.  Raises UsageError where data are wrong.  Collective: no (rank 0)."""
+        if self.by_rows and not self.config.data.source:
+            raise UsageError('parallel.data = "sharded" reads files: save the arrays, and name the file in config')
+        if self._sizes is None:
+            own = survey(self.config.data, self.rules, self.points) if self.by_rows else self.outline().sizes
+            self._sizes = replace(own, before=self.before)
+        return self._sizes
+
+    def outline(self) -> Dataset:
+        """A data set of these sizes, with its classes and scaling: the data themselves, which are read here.
+
+        Of ranks that read their own rows it has no points and is not scaled.  Raises UsageError.  Collective: no (rank
+        0).
+        """
+        if self.by_rows:
+            return blank(self.sizes())
+        if self._data is None:
+            self._data = load(self.config.data, self.rules, self.points)
+            self.points = None
+        return self._data
+
+    def settle(self, n: int) -> None:
+        """Makes the points those that are trained on: in the span of n points, or (0) rows of dense columns.
+
+        Collective: no (rank 0, once it has read them).
+        """
+        if (data := self._data) is not None and n:
+            self._data = in_span(data, n)
+        elif data is not None and not data.autoencoder:
+            self._data = replace(data, X=np.asarray(data.X), X_val=np.asarray(data.X_val))
+
+    def whole(self) -> Dataset:
+        """All points, read by this process alone.  Raises UsageError.  Collective: no."""
+        if self.by_rows:
+            raise UsageError('of a sharded run (parallel.data = "sharded") they are not read here')
+        return self.outline()
+
+    def notes(self, seconds: float) -> list[str]:
+        """Lines for the head of the table, on rank 0, once the data are read.  seconds: that took so long."""
+        data, named = self._data, self.config.data
+        if data is None:
+            return []
+        lines = [f"read {named.source} in {seconds:.1f} s"] if named.source and seconds > SLOW else []
+        lines += [data.columns.said] if data.columns and data.columns.said else []
+        if data.steps:
+            features = many(data.X.shape[1] // data.steps, "feature")
+            lines.append(f"inputs are {many(data.steps, 'step')} of {features}, each scaled alike in all steps")
+        elif data.shape and named.source not in NAMED_SETS:
+            channels = f" and {many(data.shape[2], 'channel')}" if len(data.shape) == 3 else ""
+            how = ", all scaled alike" if named.scale == "auto" else ""
+            lines.append(f"inputs are images of {data.shape[0]} x {data.shape[1]} pixels{channels}{how}")
+        return lines
+
+    def warn(self) -> None:
+        """Warns of columns of a table and datasets of a file.  Collective: no (rank 0, once the data are read)."""
+        if self._data is None:
+            return
+        columns = self._data.columns
+        for note in filter(None, (*(columns.notes if columns else ()), unread_in(self.config.data.source))):
+            caution(note)
+
+    def load(self, team: Team, points: Partitions) -> Dataset:
+        """The points that this rank holds, checked and scaled.  Raises UsageError on all ranks.  Collective: yes.
+
+        points: the partitions of the training and of the validation points.
+        """
+        if self.by_rows:
+            classes = team.from_root(lambda: self.sizes().classes)
+            return load_rows(self.config.data, self.rules, classes, points, team)
+        data, self._data = self._data, None
+        return share(team, data)
+
+
+# --- whole, by one process --------------------------------------------------------------------------------------------
 
 
 def load(config: Data, rules: TargetRules = NUMBERS, points: Points | None = None) -> Dataset:
@@ -41,11 +140,13 @@ def load(config: Data, rules: TargetRules = NUMBERS, points: Points | None = Non
     parts = parts_of(raw, config, split_of(raw, config, stream=rules.stream), rules.loss.missing)
     classes = classes_in(parts, raw, config.source, rules.classes)
     partitions = partition_points(len(parts["X"]), 1), partition_points(len(parts["X_val"]), 1)
-    found = Reader(parts, partitions, Team(), rules, config.source).dataset(raw, classes)
+    data = Reader(parts, partitions, Team(), rules, config.source).dataset(raw, classes)
     pictures = (name for name in ("groups", "order") if name in parts)
-    own: dict[str, Any] = {name: tuple(parts[f"{name}{side}"].whole_numbers() for side in SIDES) for name in pictures}
-    drawn = "X_val" not in raw.arrays
-    return replace(found, **own, shape=raw.shape, drawn=drawn, columns=raw.columns, steps=raw.steps)
+    more: dict[str, Any] = {name: tuple(parts[f"{name}{side}"].whole_numbers() for side in SIDES) for name in pictures}
+    return replace(data, **more, shape=raw.shape, drawn="X_val" not in raw.arrays, steps=raw.steps)
+
+
+# --- by each rank its own rows ----------------------------------------------------------------------------------------
 
 
 def survey(config: Data, rules: TargetRules = NUMBERS, points: Points | None = None) -> Sizes:
@@ -59,16 +160,15 @@ def survey(config: Data, rules: TargetRules = NUMBERS, points: Points | None = N
     parts = parts_of(raw, config, rows, rules.loss.missing)
     X, Y, classes = parts["X"], parts.get("Y"), classes_in(parts, raw, config.source, rules.classes)
     n_out = len(classes) if classes is not None else (Y or X).width
+    counts, in_file = (X.width, n_out, len(X), len(parts["X_val"])), tuple(part.raw_bytes for part in (X, Y) if part)
     drawn = "X_val" not in raw.arrays
-    counts, own = (X.width, n_out, len(X), len(parts["X_val"])), tuple(part.raw_bytes for part in (X, Y) if part)
-    return Sizes(*counts, Y is None, classes, raw.shape, weights_in(parts), drawn, raw=own)
+    return Sizes(*counts, Y is None, classes, raw.shape, weights_in(parts), drawn, raw=in_file)
 
 
 def blank(sizes: Sizes) -> Dataset:
     """A data set of these sizes without points, not scaled: what a net is compared with before any is read."""
     X, Y = np.empty((0, sizes.n_in)), np.empty((0, sizes.n_out))
-    of_x, of_y = (unscaled(n) for n in (sizes.n_in, sizes.n_out))
-    return Dataset(X, Y, X, Y, of_x, of_y, sha256="", classes=sizes.classes)
+    return Dataset(X, Y, X, Y, unscaled(sizes.n_in), unscaled(sizes.n_out), sha256="", classes=sizes.classes)
 
 
 def load_rows(config: Data, rules: TargetRules, classes: Array | None, points: Partitions, team: Team) -> Dataset:
@@ -76,272 +176,91 @@ def load_rows(config: Data, rules: TargetRules, classes: Array | None, points: P
 
     Raises UsageError on all ranks if one of them finds something wrong.  Collective: yes.
     """
-    raw = opened_alike(lambda: raw_of(config, rules, by_rows=True), config, team)
+    raw = _opened_alike(config, rules, team)
     whole = "X_val" in raw.arrays or rules.stream
     rows = split_of(raw, config, stream=rules.stream) if whole else _drawn(raw, config, team)
     parts = team.all_or_raise(lambda: parts_of(raw, config, rows, rules.loss.missing))
     reader = Reader(parts, points, team, rules, config.source, by_rows=True)
-    found = reader.dataset(raw, classes)
-    read = [(parts[name], points[name.endswith("_val")], reader.sums[name]) for name in POINTS if name in parts]
-    check_same_data(raw, read, config, team)
-    return replace(found, columns=raw.columns)
+    data = reader.dataset(raw, classes)
+    _check_same_data(raw, reader, config, team)
+    return data
+
+
+def _opened_alike(config: Data, rules: TargetRules, team: Team) -> Raw:
+    """Opens data on each rank, which must find the same shapes on all ranks.
+
+    Raises UsageError on all ranks, naming those where it does not.  Collective: yes.
+    """
+    opened: Raw | UsageError
+    try:
+        opened = raw_of(config, rules, by_rows=True)
+        said = ", ".join(f"{name} {A.shape}" for name, A in opened.arrays.items())
+    except UsageError as error:
+        opened, said = error, str(error)
+    check_alike(team, said, partial(_refused, config))
+    if isinstance(opened, UsageError):
+        opened.agreed = True
+        raise opened
+    return opened
+
+
+def _refused(config: Data, who: str, said: str) -> UsageError:
+    return UsageError(
+        f"{config.source}: {who} found other data there than rank 0 ({said}); all ranks need one file, or equal copies"
+    )
 
 
 def _drawn(raw: Raw, config: Data, team: Team) -> list[RowSet]:
     """Rank 0 alone draws which rows are for training and for validation.  Collective: yes."""
-    own = on_root(team, lambda: [rows.bits for rows in split_of(raw, config) if isinstance(rows, RowSet)])
-    return [RowSet(bits) for bits in share_arrays(team, own or [])]
+    bits = on_root(team, lambda: [rows.bits for rows in split_of(raw, config) if isinstance(rows, RowSet)])
+    return [RowSet(one) for one in share_arrays(team, bits or [])]
 
 
-def weights_in(parts: DataParts) -> int:
-    """The number of weights of a training point: 0 where none has any, 1, or one for each output.  Collective: no."""
-    own, held = (parts[name].width if name in parts else 0 for name in WEIGHTS)
-    return own or (held if held > 1 else 0)
+def _check_same_data(raw: Raw, reader: Reader, config: Data, team: Team) -> None:
+    """Raises UsageError on all ranks, naming ranks and hosts, where a rank's rows are not those of rank 0's data.
 
-
-class Reader:
-    """Reads the rows of a data set that this rank holds: checks, scales and sums them tile by tile.
-
-    parts: the rows of each array.
-    points: the partitions of the training and of the validation points.
-    rules: the config's rules for the data.
-    source: the name of the data, for messages.
-    by_rows: each rank has its own rows alone, which stay in their file if the config wants that, or in its type if that
-        is smaller.
-    weights: of this rank's training rows, (n,) float64; None before they are read, and where those of all ranks are 1.
-    sums: by name of an array, SHA-256 of each block of its raw rows, (blocks, 32), of all ranks.
+    reader: it has read the rows.
+    Cost: nothing where all ranks reach one file; else the ranks with rank 0's file read the rows of the others, too.
+    Collective: yes.
     """
-
-    def __init__(
-        self, parts: DataParts, points: Partitions, team: Team, rules: TargetRules, source: str, by_rows: bool = False
-    ) -> None:
-        self.parts, self.points, self.team, self.source, self.by_rows = parts, points, team, source, by_rows
-        self.rules, self.dtype = rules, np.dtype(rules.precision)
-        self.weights: Array | None = None
-        self._shares: dict[str, Array] = {}
-        self.sums: dict[str, Array] = {}
-
-    def dataset(self, raw: Raw, classes: Array | None) -> Dataset:
-        """This rank's rows of a data set, checked and scaled.  classes: of labels.
-
-        Raises UsageError on all ranks if one of them finds something wrong.  Collective: yes.
-        """
-        parts, rules, (self.weights, w_val) = self.parts, self.rules, self._weights()
-        outputs, targets, names = 0, "Y" in parts, classes
-        if targets and not rules.stream and {type(parts[f"X{side}"].source) for side in SIDES} == {SparseRows}:
-            side = self._sparse_side(raw.scale)
-        else:
-            of_x, varied = NUMBERS if targets else rules, not targets and not rules.stream
-            side = self._side("X", raw.scale, of_x, varied)
-        X, X_val, scaling_x = Y, Y_val, scaling_y = side
-        if classes is not None:
-            Y, Y_val = [self._filled(name, lambda y: y == classes, width=len(classes)) for name in ("Y", "Y_val")]
-            scaling_y = unscaled(len(classes))
-            names = classes if raw.names is None else raw.names[classes]
-        elif targets:
-            Y, Y_val, scaling_y = self._side("Y", raw.scale_y, rules, not rules.stream)
-            if weights_in(parts) > 1:
-                outputs = Y.shape[1]
-                Y, Y_val = (self._with_shares(A, name) for A, name in zip((Y, Y_val), WEIGHTS, strict=True))
-        unweighted = {name for name, own in zip(WEIGHTS, (self.weights, w_val), strict=True) if own is None}
-        named = [name for name in ("X", "X_val", "Y", "Y_val", *WEIGHTS) if name in parts and name not in unweighted]
-        blocks = {name: (len(parts[name]), self.sums[name]) for name in named}
-        sha256 = sum_of_blocks(blocks, None if raw.names is None else names)
-        found = Dataset(X, Y, X_val, Y_val, scaling_x, scaling_y, sha256, names, raw.one_dimensional)
-        return replace(found, weights=self.weights, weights_val=w_val, outputs=outputs)
-
-    def _weights(self) -> list[Array | None]:
-        """Reads the weights (n,) of this rank's training and validation rows; None where those of all ranks are 1.
-
-        Weights (n, L) of outputs become the mean over a point's outputs, and each output's share of that, which is
-        kept.
-        Collective: yes.
-        """
-        found = list[Array | None]()
-        for name, what in zip(WEIGHTS, ("training", "validation"), strict=True):
-            if name not in self.parts:
-                found.append(None)
-                continue
-            negative = partial(not_negative, name=self.parts[name].name)
-            each = self._filled(name, negative, dtype=np.dtype(np.float64))
-            own, other = each.mean(axis=1), float((each != 1.0).any())
-            most = self.team.max_over_ranks({"weight": float(own.max(initial=0.0)), "other": other})
-            self.team.all_or_raise(partial(check_some, most["weight"], what, self.source))
-            found.append(own if most["other"] else None)
-            if each.shape[1] > 1:
-                self._shares[name] = each / np.where(own > 0.0, own, 1.0)[:, None]
-        return found
-
-    def _with_shares(self, Y: Array, name: str) -> Array:
-        """Gives the targets [Y, V] of `WeightedOutputs`: V (n, L) weighs each output of a point, a missing one with 0.
-
-        name: of the weights, "weights" or "weights_val".
-        """
-        V = self._shares.get(name, np.ones_like(Y))
-        return np.hstack([Y, np.where(np.isnan(Y), 0.0, V).astype(Y.dtype)])
-
-    def _weights_at(self, tile: Tile) -> Array | None:
-        """The weights (n,) of a tile of the training rows, counted over all of these; None where there are none."""
-        if self.weights is None:
-            return None
-        return self.weights[tile.after(self.points[0].own(self.team.rank).start).rows]
-
-    def _side(self, name: str, rule: ScalingRule, rules: TargetRules, varied: bool) -> tuple[Array, Array, Scaling]:
-        """Reads and scales the training and the validation rows of X or of Y; the training rows decide the scaling.
-
-        name: "X" or "Y".
-        rules: what these rows have to be.
-        varied: raise UsageError where all columns are constant.
-        Gives the training rows, the validation rows and the scaling.  Collective: yes.
-        """
-        part, held, source = self.parts[name], self.parts[f"{name}_val"], self.source
-        columns = self.statistics(part, rule)
-        seen = columns.seen + rules.stream  # other pieces have what one lacks
-        facts = columns.low, columns.high, seen, part.source.dtype
-        self.team.from_root(lambda: check_columns(*facts, part.name, source, varied))
-        scaling = columns.scaling(rule)
-        check = partial(rules.check, source=source, autoencoder=part.missing is None)
-        names = [f"{name}{side}" for side in SIDES]
-        train, validation = [self._filled(own, scaling.apply, check) for own in names]
-        if held.gaps:
-            known = self.team.max_over_ranks({"known": float(not np.isnan(validation).all())})["known"]
-            self.team.all_or_raise(lambda: check_known(bool(known), held.name))
-        return train, validation, scaling
-
-    def _sparse_side(self, rule: ScalingRule) -> tuple[Any, Any, Scaling]:
-        """Gives what `_side` does, of inputs that stay sparse, which this process has.  Raises UsageError."""
-        both = [self.parts[f"X{side}"].sparse() for side in SIDES]
-        low, high, mean, squares = both[0].moments(self.weights)
-        check_size(float(np.maximum(-low, high).max()), both[0].dtype, self.parts["X"].name)
-        scaling = sparse_scaling(rule, low, high, mean, squares)
-        for side, A, among in zip(SIDES, both, self.points, strict=True):
-            blocks = [A.matrix[among.points(b, b + 1).rows] for b in range(len(among.blocks))]
-            facts = (np.concatenate([S.data, S.indices, S.indptr]) for S in blocks)
-            self.sums[f"X{side}"] = np.array([block_sum([one]) for one in facts])
-        train, validation = (A.scaled(scaling, self.dtype) for A in both)
-        return train, validation, scaling
-
-    def statistics(self, part: DataPart, rule: ScalingRule) -> ColumnStatistics:
-        """Computes the statistics of the training rows of a part in one pass; each mean of a function takes one more.
-
-        Collective: yes, and so is the mean.
-        """
-        among, width = self.points[0], part.width
-        rows, d = spread_rows(among.n), rule.features or width
-        sample = np.zeros((len(rows), width))
-
-        def look(tile: Tile) -> Array:
-            A, w = part.read(tile), self._weights_at(tile)
-            first, end = np.searchsorted(rows, (tile.start, tile.stop))
-            sample[first:end] = A[rows[first:end] - tile.start]
-            there = np.count_nonzero(~np.isnan(A), axis=0) if part.gaps else np.full(width, len(A))
-            weight = there if w is None else w @ ~np.isnan(A)
-            return np.stack([np.fmin.reduce(A), np.fmax.reduce(A), _sums(A, w, part.gaps), there, weight])
-
-        joins = (np.fmin, np.fmax, np.add, np.add, np.add)
-        low, high, total, seen, weight = self._table(width, look, joins)
-        low, high = (np.where(seen > 0, end, 0.0) for end in (low, high))
-        ends = [0, *(np.searchsorted(rows, among.held(r).stop).item() for r in range(self.team.size))]
-        self.team.gather_rows(sample, np.diff(ends).tolist())
-        mass = np.where(weight > 0.0, weight, 1.0)
-
-        def mean(function: Callable[[Array], Array] | None) -> Array:
-            """The mean of sequences is taken over the points, then over the steps."""
-            found = total if function is None else self._total(part, function, d)
-            return (found / mass).reshape(-1, d).mean(axis=0)
-
-        steps = sample.reshape(-1, d)
-        return ColumnStatistics(low, high, seen, steps[spread_rows(len(steps))], mean, mass)
-
-    def _total(self, part: DataPart, function: Callable[[Array], Array], d: int) -> Array:
-        """Sums a function of numbers over the training rows, each times its weight; missing numbers are left out.
-
-        function: of rows of d numbers, (n, d) -> (n, d); a row of the part is one of these, or a sequence of several.
-        Gives a sum for each column of the part, (width,).  Collective: yes.
-        """
-
-        def look(tile: Tile) -> Array:
-            A = part.read(tile)
-            return _sums(function(A.reshape(-1, d)).reshape(A.shape), self._weights_at(tile), part.gaps)[None]
-
-        return self._table(part.width, look, (np.add,))[0]
-
-    def _table(self, width: int, look: Callable[[Tile], Array], joins: Sequence[np.ufunc]) -> list[Array]:
-        """Reduces all training rows to one row of numbers (width,) for each of `joins`.  Collective: yes.
-
-        look: look(tile) gives the rows of a tile, (len(joins), width).
-        joins: joins[r], as np.add, joins the r-th rows of all tiles up one tree, whichever ranks have which tiles.
-        """
-        among = self.points[0]
-        trees = [among.tile_sums(self.team, join) for join in joins]
-        own = trees[0].own
-        table = np.empty((len(own), len(joins), width))
-
-        def fill() -> None:
-            for row, tile in zip(table, among.tiles[own.rows], strict=True):
-                row[:] = look(tile)
-
-        self.team.all_or_raise(fill)
-
-        def put(r: int, i: int, out: Array) -> None:
-            out[:] = table[i - own.start, r]
-
-        return [tree(partial(put, r), width, sets=True) for r, tree in enumerate(trees)]
-
-    def _filled(
-        self, name: str, made: Make, check: Check = lambda rows: None, width: int = 0, dtype: np.dtype | None = None
-    ) -> Any:
-        """Reads this rank's rows of an array, (n, width), and gives made(rows), in the precision of the run.
-
-        made: converts rows of numbers.
-        check: raises UsageError where converted rows do not suit.
-        width: of converted rows; 0: that of the array.
-        dtype: another one than the run's.
-        Where each rank reads its own rows, and the file's type is smaller or they are to stay in the file, they are
-        kept as they are there, and converted whenever they are read.  Collective: yes.
-        """
-        part, among = self.parts[name], self.points[name.endswith("_val")]
-        width = width or part.width
-        own, run = among.own(self.team.rank), among.runs[self.team.rank]
-        sums, plain = np.zeros((len(among.blocks), 32), np.uint8), not (part.gaps or dtype)
-        kept, dtype = self._kept(part, own, width) if plain else None, dtype or self.dtype
-        out: Any = np.empty((len(own), width), dtype) if kept is None else kept
-
-        def put(tile: Tile) -> Array:
-            raw = part.raw(tile.rows)
-            A = part.checked(raw, tile)
-            rows = made(A)
-            check(rows)
-            if dtype == np.float32:
-                check_single(largest(rows), self.source)
-            if isinstance(out, np.ndarray):
-                out[tile.after(own.start).rows] = rows if kept is None else raw
-            return A
-
-        def fill() -> None:
-            for b in range(run.start, run.stop):
-                sums[b] = block_sum(map(put, among.tiles_in(b)))
-
-        self.team.all_or_raise(fill)
-        self.team.gather_rows(sums, among.block_counts)
-        self.sums[name] = sums
-        facts = part.facts  # what holds these holds no file
-        return out if kept is None else Converted(out, lambda raw: made(numbers_of(raw, facts)), width, dtype)
-
-    def _kept(self, part: DataPart, own: Tile, width: int) -> Any:
-        """An array to be filled with rows of this rank as they lie in the file, or the file itself, where they stay so.
-
-        None where they are kept as `width` numbers of the run.
-        """
-        if self.by_rows and self.rules.in_file and not isinstance(part.source, np.ndarray):
-            return part.in_file(own)
-        narrower = self.by_rows and part.raw_bytes < width * self.dtype.itemsize
-        return np.empty((len(own), part.width), part.source.dtype) if narrower else None
+    places = texts(team, _place(raw, config.source)) if team.size > 1 else [""]
+    near = [rank for rank, place in enumerate(places) if place == places[0]]
+    if len(near) == team.size:
+        return
+    same = True
+    for name, sums in reader.sums.items():
+        among = reader.points[name.endswith("_val")]
+        again, rows = _read_by(near, reader.parts[name], among, team), among.runs[team.rank].rows
+        same &= np.array_equal(again[rows], sums[rows])
+    same |= team.rank in near
+    check_alike(team, "its rows" if same else "other rows", partial(_refused, config))
 
 
-def _sums(A: Array, weights: Array | None, missing: bool) -> Array:
-    """The sum of each column over the rows, as they weigh, and where some are missing of the numbers that are there."""
-    if weights is not None:
-        found: Array = weights @ (np.nan_to_num(A) if missing else A)
-        return found
-    return np.nansum(A, axis=0) if missing else A.sum(axis=0)
+def _place(raw: Raw, source: str) -> str:
+    """A text that tells the data's place from all others: a file's identity, or a sum of arrays in memory."""
+    if not isinstance(raw.arrays["X"], np.ndarray):
+        return files.identity(Path(source))
+    digest = hashlib.sha256()
+    for A in raw.arrays.values():
+        digest.update(np.ascontiguousarray(A).data)
+    return digest.hexdigest()
+
+
+def _read_by(near: Sequence[int], part: DataPart, among: PointPartition, team: Team) -> Array:
+    """Sums each block (blocks, 32) of the ranks that are not `near`, as the ranks that are near read it.
+
+    near: the ranks that reach rank 0's file, which share the work.
+    part, among: what is read, and its partition.  Collective: yes.
+    """
+    every = np.zeros((len(among.blocks), 32), np.uint8)
+    others = [b for rank, run in enumerate(among.runs) if rank not in near for b in range(run.start, run.stop)]
+    shares = dict(zip(near, contiguous_runs(len(others), len(near)), strict=True))
+    read = [others[shares[rank].rows] if rank in near else [] for rank in range(team.size)]
+
+    def fill() -> None:
+        for b in read[team.rank]:
+            every[b] = block_sum(map(part.read, among.tiles_in(b)))
+
+    team.all_or_raise(fill)
+    team.gather_parts(every.reshape(-1), [[slice(32 * b, 32 * b + 32) for b in blocks] for blocks in read])
+    return every

@@ -40,21 +40,20 @@ def raw_of(config: Data, rules: TargetRules = NUMBERS, by_rows: bool = False, po
     held, labels = dict(points.arrays), rules.loss.labels
     if points.classes and not labels:
         held.pop("Y", None)
-    if labels and not (by_rows or points.classes or points.columns):
-        check_names(held, place_of(config))
-    names = numbered(held, rules.classes) if labels and not by_rows else None  # no rank sees all that is text
+    path = "" if points.classes or points.columns else place_of(config)
+    names = numbered(held, rules.classes, path) if labels and not by_rows else None  # no rank sees all that is text
     if not points.named:
         checks.check_datasets(held, place_of(config), labels)
     X, targets = held["X"], held.get("Y", held["X"])
     shape, steps = image_shape(X), 0
     kind = "none" if points.named and config.scale == "auto" else config.scale
-    own = BOUNDED.get(rules.output, kind) if kind == "auto" else kind
-    kind = "range" if "Y" not in held and own != kind else kind
+    kind_y = BOUNDED.get(rules.output, kind) if kind == "auto" else kind
+    kind = "range" if "Y" not in held and kind_y != kind else kind
     flags = points.columns.flags if points.columns and kind == "auto" else ()
     of_x, of_y = rules.like or (None, None)
     scale = ScalingRule(kind, shape is not None, False, flags, like=of_x, running=rules.stream)
-    own = own if rules.loss.scaled else "none"
-    scale_y = ScalingRule(own, image_shape(targets) is not None, targets=True, like=of_y, running=rules.stream)
+    kind_y = kind_y if rules.loss.scaled else "none"
+    scale_y = ScalingRule(kind_y, image_shape(targets) is not None, targets=True, like=of_y, running=rules.stream)
     if scale.ranged not in (None, scale.settled == "range"):
         raise UsageError(f'data.scale = "{config.scale}": the stream that goes on has another kind; leave it out')
     if rules.sequences and shape is not None:
@@ -83,38 +82,32 @@ def image_shape(array: Any) -> tuple[int, ...] | None:
     return shape if len(shape) == 2 or (len(shape) == 3 and shape[2] <= MOST_CHANNELS) else None
 
 
-def check_names(found: dict[str, Any], path: str) -> None:
-    """Raises UsageError where a label of text in Y or Y_val is missing: empty, or what NumPy makes of nan among texts.
-
-    path: where they come from.
-    """
-    for name, array in found.items():
-        labels = files.texts(array.ravel()) if name.startswith("Y") and checks.is_text(array) else []
-        if bad := [i for i, label in enumerate(labels) if label.strip() in ("", "nan")]:
-            raise UsageError(
-                f'{path}: dataset {name} is "{labels[bad[0]]}" at [{bad[0]}] ({len(bad)} such), a label that is '
-                "missing; remove these rows, or name them"
-            )
-
-
-def numbered(held: dict[str, Any], known: Array | None = None) -> Array | None:
+def numbered(held: dict[str, Any], known: Array | None = None, path: str = "") -> Array | None:
     """Puts numbers 0, 1, ... in the place of labels Y and Y_val that are text or truth values; what each stands for.
 
     None of numbers, which stay.  known: as of `classes_in`; they are those that numbers stand for, with others behind.
+    path: where the labels come from, if some may be missing: empty, or what NumPy makes of nan among texts; else "".
+    Raises UsageError where one is.
     """
-    own = {name: held[name] for name in ("Y", "Y_val") if name in held}
-    if own and all(array.dtype.kind == "b" for array in own.values()):
+    targets = {name: held[name] for name in ("Y", "Y_val") if name in held}
+    if targets and all(array.dtype.kind == "b" for array in targets.values()):
         return np.array([False, True])
-    if own and all(map(checks.is_text, own.values())):
-        flat = [np.asarray(files.texts(array.ravel()), dtype=str) for array in own.values()]
-    elif any(array.dtype.kind == "O" and not checks.is_text(array) for array in own.values()):  # declared to be classes
-        flat = [np.array(array.ravel().tolist()) for array in own.values()]
+    if targets and all(map(checks.is_text, targets.values())):
+        flat = [np.asarray(files.texts(array.ravel()), dtype=str) for array in targets.values()]
+        for name, labels in zip(targets, flat, strict=True):
+            if path and (bad := [i for i, label in enumerate(labels.tolist()) if label.strip() in ("", "nan")]):
+                raise UsageError(
+                    f'{path}: dataset {name} is "{labels[bad[0]]}" at [{bad[0]}] ({len(bad)} such), a label that is '
+                    "missing; remove these rows, or name them"
+                )
+    elif any(array.dtype.kind == "O" and not checks.is_text(array) for array in targets.values()):  # declared classes
+        flat = [np.array(array.ravel().tolist()) for array in targets.values()]
     else:
         return None
     named = known is not None and known.dtype.kind == "U"
     names, numbers = np.unique(np.concatenate([*flat, known] if named else flat), return_inverse=True)
-    for name, codes in zip(own, np.split(numbers, np.cumsum([*map(len, flat)])), strict=False):
-        held[name] = codes.reshape(own[name].shape)
+    for name, codes in zip(targets, np.split(numbers, np.cumsum([*map(len, flat)])), strict=False):
+        held[name] = codes.reshape(targets[name].shape)
     return names
 
 
@@ -258,13 +251,13 @@ class DataPart:
     def labels(self) -> Array:
         """Reads the labels of the part, (n, 1), and checks those of all of its dataset.  Raises UsageError."""
         with told(self.name):
-            array = whole(self.source, self.facts)
+            array = whole(self.source)
         return checks.as_labels(array, self.name)[np.asarray(self.rows[:])]
 
     def sparse(self) -> SparseRows:
         """The rows, of a source that is sparse.  Raises UsageError at the first that holds no usable number."""
         rows = np.asarray(self.rows[:])
-        found: SparseRows = self.source.taken(rows)
+        found = SparseRows(self.source.matrix[rows], self.source.shift)
         if len(bad := np.flatnonzero(~checks.usable(found.matrix.data))):
             first = [np.searchsorted(found.matrix.indptr, bad[0], side="right").item() - 1]
             checks.check_values(found[first].astype(np.float64), self.name, rows[first])
@@ -390,7 +383,8 @@ def classes_in(parts: DataParts, raw: Raw, source: str, known: Array | None = No
     if not raw.labels:
         return None
     Y, Y_val = (_counting(parts, side) for side in SIDES)
-    return checks.classes_of(Y, Y_val, raw, source, known)
+    with told(f'data.source = "{source}"'):
+        return checks.classes_of(Y, Y_val, raw, source, known)
 
 
 def _counting(parts: DataParts, side: str) -> Array:

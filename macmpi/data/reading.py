@@ -11,7 +11,7 @@ import base64
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,9 @@ def names_in(path: Path) -> list[str]:
 
 
 def _opened(path: Path) -> Any:
-    """A file of arrays, to be read in a `with`: it maps their names to them."""
+    """A file of arrays, to be read in a `with`: it maps their names to them.  Raises what its library does."""
+    if path.suffix == ".npz" and not is_zipfile(path):
+        raise ValueError("it is no .npz file; a single array is an .npy file")
     if path.suffix == ".zarr":
         return nullcontext(_zarr(path))
     return np.load(path, allow_pickle=False) if path.suffix == ".npz" else files.opened(path)
@@ -99,28 +101,22 @@ def read_file(path: Path, names: tuple[str, ...], unread: bool = False) -> dict[
 
     unread: those of an HDF5 file are datasets of h5py, of Zarr `InFile`, of which no number has been read.
     """
-    with told(str(path), OTHERS.get(path.suffix, OBJECTS)):
-        if path.suffix == ".zarr":
-            there = _zarr(path)
-            return {name: there[name] if unread else whole(there[name]) for name in names if name in there}
-        if path.suffix == ".npz":
-            if not is_zipfile(path):
-                raise ValueError("it is no .npz file; a single array is an .npy file")
-            with _opened(path) as file:
-                found = {name: file[name] for name in names if name in file}
-            if any(not isinstance(array, np.ndarray) for array in found.values()):  # bytes, of a member that is none
-                raise ValueError("a member of it is no .npy file")
-            return found
-        opened = _opened(path)
-        with nullcontext(opened) if unread else opened as file:
-            held = {name: files.dataset(file, name) for name in names if name in set(file)}
-            facts = {name: facts_of(dataset) for name, dataset in held.items()}
-            return held if unread else {name: whole(dataset, facts[name]) for name, dataset in held.items()}
+    with told(str(path), OTHERS.get(path.suffix, OBJECTS)), ExitStack() as stack:
+        file, plain = stack.enter_context(_opened(path)), path.suffix in (".npz", ".zarr")
+        held = {name: file[name] if plain else files.dataset(file, name) for name in names if name in set(file)}
+        if path.suffix == ".npz" and not all(isinstance(array, np.ndarray) for array in held.values()):
+            raise ValueError("a member of it is no .npy file")
+        for dataset in held.values():
+            facts_of(dataset)  # refused before any numbers are read
+        if not unread:
+            return {name: whole(dataset) for name, dataset in held.items()}
+        stack.pop_all()
+        return held
 
 
-def whole(dataset: Any, facts: dict[str, Any] | None = None) -> Array:
-    """All numbers of a dataset of a file, as `declared`.  facts: those of the dataset, where they are known."""
-    return declared(np.asarray(dataset[()]), facts_of(dataset) if facts is None else facts)
+def whole(dataset: Any) -> Array:
+    """All numbers of a dataset of a file, as `declared`."""
+    return declared(np.asarray(dataset[()]), facts_of(dataset))
 
 
 def facts_of(dataset: Any) -> dict[str, Any]:
@@ -199,21 +195,17 @@ class InFile:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __getitem__(self, rows: Any) -> Array:
-        if isinstance(rows, slice):
-            start, stop, step = rows.indices(len(self))
-            return self.read(start, stop)[::step]
+    def __getitem__(self, places: Any) -> Any:
+        """Gives rows, [a:b] or all, [()]; of an array (N, D) some columns, [:, columns], that stay in the file."""
+        match places:
+            case slice():
+                start, stop, step = places.indices(len(self))
+                return self.read(start, stop)[::step]
+            case (_, columns):
+                shape = (len(self), *np.empty(self.shape[1])[columns].shape)
+                return InFile(shape, self.dtype, lambda start, stop: self.read(start, stop)[:, columns])
         runs = [self.read(start, min(start + RUN, len(self))) for start in range(0, len(self), RUN)]
         return np.concatenate(runs)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        found = self[()]
-        return found if dtype is None else found.astype(dtype, copy=False)
-
-    def columns(self, which: Any) -> InFile:
-        """Some columns of an array (N, D): (N, len(which)), or (N,) of a number."""
-        shape = (len(self), *np.empty(self.shape[1])[which].shape)
-        return InFile(shape, self.dtype, lambda start, stop: self.read(start, stop)[:, which])
 
 
 NPY = {

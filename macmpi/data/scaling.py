@@ -35,6 +35,9 @@ ROUNDING = 1e-12
 """A column that deviates from its mean by less than this share of its largest number is constant."""
 
 
+SLIGHTLY = 0.1
+"""The share of a column's scale by which the scaling of another piece of a stream may differ and still be near."""
+
 NARROW = 1e-200
 """A column of a smaller robust deviation is not compressed: numbers divided by it might be too large for float64."""
 
@@ -59,12 +62,6 @@ class Tails:
     def twice(self) -> Array | None:
         """Tells which columns are compressed twice, (D,), if any is."""
         return None if self.again is None else self.again > 0.0
-
-    @property
-    def arrays(self) -> dict[str, Array]:
-        """The arrays of the scaling by name."""
-        found = {"centre": self.centre, "width": self.width}
-        return found if self.again is None else found | {"again": self.again}
 
     def apply(self, X: Array) -> Array:
         width = np.where(self.long, self.width, 1.0)
@@ -93,7 +90,7 @@ class Seen:
     high: Array
 
 
-SEEN = tuple(Seen.__dataclass_fields__)
+TAILS, SEEN = tuple(Tails.__dataclass_fields__), tuple(Seen.__dataclass_fields__)
 
 
 @dataclass(frozen=True)
@@ -121,14 +118,15 @@ class Scaling:
     @property
     def arrays(self) -> dict[str, Array]:
         """The arrays by name, (D,), those of long tails, the limit and what it has seen where there are any."""
-        found = {"shift": self.shift, "scale": self.scale} | (self.tails.arrays if self.tails else {})
-        found |= vars(self.seen) if self.seen else {}
-        return found if self.limit == np.inf else found | {"limit": np.full(len(self.shift), self.limit)}
+        held = {"shift": self.shift, "scale": self.scale}
+        for part in (self.tails, self.seen):
+            held |= {name: array for name, array in vars(part).items() if array is not None} if part else {}
+        return held if self.limit == np.inf else held | {"limit": np.full(len(self.shift), self.limit)}
 
     @classmethod
     def of(cls, arrays: dict[str, Array]) -> Scaling:
         """The scaling of `arrays`."""
-        tails = {name: array for name, array in arrays.items() if name not in ("shift", "scale", "limit", *SEEN)}
+        tails = {name: arrays[name] for name in TAILS if name in arrays}
         seen = Seen(*(arrays[name] for name in SEEN)) if SEEN[0] in arrays else None
         limit = float(arrays["limit"].min()) if "limit" in arrays else np.inf
         return cls(arrays["shift"], arrays["scale"], Tails(**tails) if tails else None, limit, seen)
@@ -147,9 +145,14 @@ class Scaling:
         """The scaling of the first few columns.  columns: their number."""
         return Scaling.of({name: array[:columns] for name, array in self.arrays.items()})
 
+    def is_near(self, other: Scaling) -> bool:
+        """Tells whether no column's scale, and no shift in this scale, is another one by more than SLIGHTLY."""
+        scales, shifts = self.scale / other.scale - 1.0, (self.shift - other.shift) / other.scale
+        return bool(np.abs([scales, shifts]).max() <= SLIGHTLY)
+
     def compresses_as(self, other: Scaling) -> bool:
         """Tells whether both compress long tails in one way, or neither does."""
-        ours, theirs = ({n: A.tolist() for n, A in (s.tails.arrays if s.tails else {}).items()} for s in (self, other))
+        ours, theirs = ([s.arrays[name].tolist() for name in TAILS if name in s.arrays] for s in (self, other))
         return ours == theirs
 
 
@@ -305,8 +308,10 @@ class ColumnStatistics:
         if kind == "range":
             shift, scale = np.full(d, low.min()), np.full(d, (high.max() - low.min()) or 1.0)
             return Scaling(shift, scale, seen=seen).repeated(D // d)
-        found = _standard(low, high, mean, deviation, farthest, rule.flags)
-        return replace(found, tails=tails, seen=seen).repeated(D // d)
+        constant = deviation <= ROUNDING * np.maximum(np.abs(low), np.abs(high))
+        scale = np.maximum(deviation, np.maximum(high - mean, mean - low) / farthest)
+        scale = np.where(constant | np.array(rule.flags or False), 1.0, scale)
+        return Scaling(mean, scale, tails, BEYOND * farthest, seen).repeated(D // d)
 
 
 def sparse_scaling(rule: ScalingRule, low: Array, high: Array, mean: Array, squares: Array) -> Scaling:
@@ -314,20 +319,9 @@ def sparse_scaling(rule: ScalingRule, low: Array, high: Array, mean: Array, squa
 
     low, high, mean, squares: the least and the largest number, the mean and the mean square of each column, (D,).
     """
-    if rule.settled in ("none", "range"):
-        return ColumnStatistics(low, high, mean, mean[None], lambda function: mean, np.ones(len(mean))).scaling(rule)
-    farthest = FARTHEST if rule.settled == "robust" else np.inf
-    return _standard(low, high, mean, np.sqrt(np.maximum(squares - mean**2, 0.0)), farthest)
+    variance, ones = np.maximum(squares - mean**2, 0.0), np.ones(len(mean))
 
+    def mean_of(function: Callable[[Array], Array] | None) -> Array:
+        return mean if function is None else variance
 
-def _standard(
-    low: Array, high: Array, mean: Array, deviation: Array, farthest: float, flags: Sequence[bool] = ()
-) -> Scaling:
-    """The scaling to mean 0 and deviation 1; less where a number would lie farther than `farthest` from 0.
-
-    low, high, mean, deviation: of each column, (D,).
-    flags: of columns that are nothing but 0 and 1, as in `ScalingRule`.
-    """
-    constant = deviation <= ROUNDING * np.maximum(np.abs(low), np.abs(high))
-    scale = np.maximum(deviation, np.maximum(high - mean, mean - low) / farthest)
-    return Scaling(mean, np.where(constant | np.array(flags or False), 1.0, scale), limit=BEYOND * farthest)
+    return ColumnStatistics(low, high, ones, mean[None], mean_of, ones).scaling(replace(rule, like=None))

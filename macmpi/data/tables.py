@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from csv import reader
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +106,7 @@ def _check_columns(schema: Any) -> None:
 
 def targets_within(table: Any) -> list[str]:
     """The targets that the file of a table names itself; none of other files."""
-    held = (getattr(table, "schema_arrow", None) or table.schema).metadata or {}
-    held = held.get(TARGETS)
+    held = (table.schema.metadata or {}).get(TARGETS)
     try:
         found = json.loads(held) if held else []
     except (ValueError, RecursionError):
@@ -218,7 +218,8 @@ class ColumnByColumn(Mapping[str, Any]):
 
     def __init__(self, path: Path) -> None:
         self.path, self.file = path, parquet_file(path)
-        self._names = [name for name in self.file.schema_arrow.names if not name.startswith("__index_level_")]
+        self.schema = self.file.schema_arrow
+        self._names = [name for name in self.schema.names if not name.startswith("__index_level_")]
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._names:
@@ -236,13 +237,11 @@ class ColumnByColumn(Mapping[str, Any]):
         """Some columns as rows (N, D), read by row groups, in their own type where that holds all of them."""
         facts, names = self.file.metadata, [column.name for column in columns.each]
         ends = np.cumsum([0, *(facts.row_group(g).num_rows for g in range(facts.num_row_groups))])
-        last: list[tuple[int, Array]] = []
 
+        @lru_cache(maxsize=1)
         def group(g: int) -> Array:
-            if not last or last[0][0] != g:
-                made = columns.encode(self.file.read_row_group(g, columns=names), str(self.path))
-                last[:] = [(g, made.astype(dtype, copy=False))]
-            return last[0][1]
+            made = columns.encode(self.file.read_row_group(g, columns=names), str(self.path))
+            return made.astype(dtype, copy=False)
 
         def read(start: int, stop: int) -> Array:
             first, after = np.searchsorted(ends, start, side="right") - 1, np.searchsorted(ends, stop)
@@ -254,8 +253,7 @@ class ColumnByColumn(Mapping[str, Any]):
 
     def _type(self, columns: Columns) -> np.dtype:
         """The type of the columns together where they are plain numbers of few bytes, else float64."""
-        schema, double = self.file.schema_arrow, np.dtype(np.float64)
-        types = [np.dtype(schema.field(column.name).type.to_pandas_dtype()) for column in columns.each]
+        types = [np.dtype(self.schema.field(column.name).type.to_pandas_dtype()) for column in columns.each]
         plain = all(c.kind in ("number", "truth") and not (c.missing or c.form) for c in columns.each)
         small = plain and all(of.kind in "biuf" and of.itemsize <= 4 for of in types)
-        return np.result_type(*types) if small else double
+        return np.result_type(*types) if small else np.dtype(np.float64)

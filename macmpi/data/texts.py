@@ -104,21 +104,16 @@ def moment_of(text: str, form: str = "") -> datetime.datetime | None:
 def _moment(text: str, form: str) -> datetime.datetime | None:
     """The moment that text says in this form alone."""
     try:
-        if form:
-            return _year_last(text, form)
-        return None if is_number(text) else datetime.datetime.fromisoformat(text.strip().replace("/", "-"))
+        if not form:
+            return None if is_number(text) else datetime.datetime.fromisoformat(text.strip().replace("/", "-"))
+        if (said := DATE.fullmatch(text)) is None:
+            return None
+        first, second, year = int(said[1]), int(said[3]), int(said[4])
+        day, month = (first, second) if form == DAY_FIRST else (second, first)
+        hour, minute, second_ = (int(part or 0) for part in said.groups()[4:])
+        return datetime.datetime(year, month, day, hour, minute, second_)
     except ValueError:
         return None
-
-
-def _year_last(text: str, form: str) -> datetime.datetime | None:
-    found = DATE.fullmatch(text)
-    if found is None:
-        return None
-    first, second, year = int(found[1]), int(found[3]), int(found[4])
-    day, month = (first, second) if form == DAY_FIRST else (second, first)
-    hour, minute, second_ = (int(part or 0) for part in found.groups()[4:])
-    return datetime.datetime(year, month, day, hour, minute, second_)
 
 
 def missing_in(text: str) -> float | None:

@@ -75,12 +75,7 @@ class SparseRows:
         return found - self.shift.astype(found.dtype) if self.shift.any() else found
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        found = self[:]
-        return found if dtype is None else found.astype(dtype, copy=False)
-
-    def taken(self, rows: Array) -> SparseRows:
-        """Takes some of the rows."""
-        return SparseRows(self.matrix[rows], self.shift)
+        return np.asarray(self[:], dtype)
 
     def followed_by(self, other: SparseRows) -> SparseRows:
         """These rows and others, which the same shift was taken from."""

@@ -12,7 +12,6 @@ from macmpi.data.dataset import Dataset
 from macmpi.nets.design import at, total_of
 from macmpi.nets.losses import weighted
 from macmpi.nets.regression import joined
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.points import MOST_AT_HAND, PointPartition, Points, some
 from macmpi.parallel.rows import in_single
 from macmpi.parallel.shared_work import MatrixAcrossRanks, TreeSum
@@ -22,7 +21,7 @@ from macmpi.parallel.tiles import Cut
 from macmpi.plan.choices import KEPT
 from macmpi.plan.plan import Plan
 from macmpi.reductions import LazyRows, Rows
-from macmpi.solvers.w_problem import RestrainedBlock, zeros
+from macmpi.solvers.w_problem import RestrainedBlock
 from macmpi.state import State, block_views
 from macmpi.typing import Array
 
@@ -42,14 +41,14 @@ class Inputs:
         them.
     design (n, P d): the numbers that the weights multiply, all P positions of a point side by side.
     rounded: the design in the precision in which directions and Grams read it.
-    targets: those of a regression before a quantiser, or of one that is fitted to the points at hand; else None.
-    weights (n,): of the points at hand, where the regression is fitted to these; else None.
+    targets: of the regression, those before a quantiser where there is one; None where a W-step has no jobs of it.
+    weights (n,): of the points, at hand divided by their share of all; None where all are 1.
     """
 
     features: Rows
     design: Rows
     rounded: Rows
-    targets: Rows | None = None
+    targets: Any = None
     weights: Array | None = None
 
 
@@ -63,8 +62,8 @@ class HalfStepContext:
     Collective: yes, to make one of points with weights, and where a method says so.
     """
 
-    def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
-        self.plan, self.data, self.team, self.clock = plan, data, team, clock
+    def __init__(self, plan: Plan, data: Dataset, team: Team) -> None:
+        self.plan, self.data, self.team = plan, data, team
         work = plan.work
         widest = max(work.w_step.widest, work.first_gram.widest)
         least = max(MOST_AT_HAND, *(h for h, _ in plan.chain.block_shapes))  # of which centres and examples are some
@@ -94,8 +93,8 @@ class HalfStepContext:
         key = points.tiles, points.blocks
         if key not in self._trees:
             self._trees[key] = points.tile_sums(self.team)
-        own = dict(enumerate(points.tiles_of(self.team.rank), self._trees[key].own.start))
-        return self._trees[key](lambda i, out: add(own[i].rows, out), width)
+        here = dict(enumerate(points.tiles_of(self.team.rank), self._trees[key].own.start))
+        return self._trees[key](lambda i, out: add(here[i].rows, out), width)
 
     def nested(self, weights: Sequence[Array], validation: bool = False) -> NetErrors:
         """E1 (eq. 1) per point on either set: sum w_n loss_n / sum w_n for weights w, and misclassified points alike.
@@ -121,9 +120,9 @@ class HalfStepContext:
         def add(rows: slice, out: Array) -> None:
             T, weights = Y[rows], at(w, rows)
             count = len(T) if weights is None else weights.sum()
-            for found, F in zip(out.reshape(nets, 3), outputs(rows), strict=True):
+            for of_net, F in zip(out.reshape(nets, 3), outputs(rows), strict=True):
                 wrong = F.argmax(axis=1) != T.argmax(axis=1) if loss.labels else np.zeros(len(T))
-                found[:] = total_of(loss.value(T, F), weights), total_of(wrong, weights), count
+                of_net[:] = total_of(loss.value(T, F), weights), total_of(wrong, weights), count
 
         sums = self.total(add, 3 * nets, points).reshape(nets, 3).tolist()
         return [NetErrors(error / weight, wrong / weight) for error, wrong, weight in sums]
@@ -133,11 +132,11 @@ class HalfStepContext:
 
         numbers, of_validation: the numbers of its training points and of its validation points among all.
         """
-        data, work, found = self.data, self.plan.work, dict[str, Any]()
+        data, work, arrays = self.data, self.plan.work, dict[str, Any]()
         for name in data.arrays:
             points, chosen = (work.validation, of_validation) if name.endswith("_val") else (work.train, numbers)
-            found[name] = points.gathered(vars(data)[name], chosen, self.team)
-        return replace(data, **{"Y": found["X"], "Y_val": found["X_val"], **found}, groups=None, order=None)
+            arrays[name] = points.gathered(vars(data)[name], chosen, self.team)
+        return replace(data, **{"Y": arrays["X"], "Y_val": arrays["X_val"], **arrays}, groups=None, order=None)
 
     def minibatch(self, numbers: Array) -> tuple[Dataset, Array]:
         """Gives a data set that this rank holds and in which the points `numbers` are, and their rows there.
@@ -201,11 +200,11 @@ class HalfStepContext:
         A design is computed again whenever it is read where rows, or as many patches, are not kept; where it is kept,
         the memory of the one of the last iteration is used again.  Collective: yes.
         """
-        design, own = A, self.plan.resolved.regressions[k]
-        if own.by_unit and len(self.plan.chain.groups[k]) == 1:
+        design, regression = A, self.plan.resolved.regressions[k]
+        if regression.by_unit and len(self.plan.chain.groups[k]) == 1:
             design = self.points.hold(self.plan.chain.views[k].design(A), self._designs.get(k), KEPT)
             self._designs[k] = design
-        if not own.single:
+        if not regression.single:
             return Inputs(A, design, design)
         made = in_single(self.points, design, self._rounded.get(k))
         self._rounded[k] = made
@@ -244,24 +243,21 @@ class HalfStepContext:
 
         by: other weights (P,); where they are 0, in layers that l1 or groups make sparse, the copy's become 0 too.
         """
-        plan, found = self.plan, weights.copy()
+        plan, moved = self.plan, weights.copy()
         for b in plan.resolved.shaping.restrained:
-            place, own, asked = plan.offsets.block(b), plan.chain.blocks[b].own, plan.resolved.shaping.asked(b)
-            marks, W = own.penalised, found[place].reshape(own.penalised.shape)
-            if by is not None and (asked.l1 > 0.0 or asked.group > 0.0):
+            place, map_, restraint = plan.offsets.block(b), plan.chain.blocks[b].own, plan.resolved.shaping.asked(b)
+            marks, W = map_.penalised, moved[place].reshape(map_.penalised.shape)
+            if by is not None and (restraint.l1 > 0.0 or restraint.group > 0.0):
                 W[marks & (by[place].reshape(marks.shape) == 0.0)] = 0.0
-            W[:] = RestrainedBlock(marks, asked, own.connected).inside(W)
-        return found
+            W[:] = RestrainedBlock(marks, restraint, map_.connected).inside(W)
+        return moved
 
     def zeros(self, weights: Sequence[Array]) -> float | None:
         """The share of the weights under l1 or group_lasso that are exactly 0; None where there are none.
 
         Collective: no.
         """
-        blocks = self.plan.resolved.shaping.sparse
-        if not blocks:
-            return None
-        maps = [self.plan.chain.blocks[b].own for b in blocks]
-        marks = [map_.zero_missing(map_.penalised.copy()) for map_ in maps]
-        found, count = zeros([weights[b] for b in blocks], marks)
-        return found / count
+        maps = {b: self.plan.chain.blocks[b].own for b in self.plan.resolved.shaping.sparse}
+        marks = {b: map_.zero_missing(map_.penalised.copy()) for b, map_ in maps.items()}
+        zeros = sum(int(np.count_nonzero(mark & (weights[b] == 0.0))) for b, mark in marks.items())
+        return zeros / sum(int(np.count_nonzero(mark)) for mark in marks.values()) if marks else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +11,7 @@ from macmpi.half_steps.context import HalfStepContext
 from macmpi.half_steps.problems import ZInputs, metrics, prepare_z, z_inputs, z_problem
 from macmpi.nets.design import at, row_dots, total_of, weighed
 from macmpi.nets.losses import times
+from macmpi.nets.segment import Tape
 from macmpi.plan.plan import Plan
 from macmpi.state import Errors, Gradients, MacState, State
 from macmpi.typing import Array
@@ -28,11 +28,11 @@ def errors_of(parts: HalfStepContext, state: State[Any], feasible: bool = False)
     if not feasible and parts.plan.chain.sites:
         E_Q, constraint, work, move = _penalised(parts, state)
     ridge = _nested_ridge(parts, state) / parts.points.total_weight
-    errors = Errors(train.error + ridge, validation.error, E_Q, constraint, move=move, ridge=ridge)
-    errors = errors._replace(zeros=parts.zeros(weights))
+    zeros = parts.zeros(weights)
+    errors = Errors(train.error + ridge, validation.error, E_Q, constraint, move=move, ridge=ridge, zeros=zeros)
     if resolved.schedule.multipliers:
-        own = np.abs(state.own.multipliers[parts.points.own])
-        largest = parts.team.max_over_ranks({"multiplier": float(own.max(initial=0.0))})
+        sizes = np.abs(state.own.multipliers[parts.points.own])
+        largest = parts.team.max_over_ranks({"multiplier": float(sizes.max(initial=0.0))})
         errors = errors._replace(lagrangian=E_Q - work, multiplier=largest["multiplier"])
     if resolved.loss.labels:
         errors = errors._replace(wrong_train=train.wrong, wrong_validation=validation.wrong)
@@ -49,16 +49,16 @@ def _penalised(parts: HalfStepContext, state: State[MacState]) -> tuple[float, f
     given, width = z_inputs(parts, state), sum(parts.plan.chain.site_sizes)
 
     def add(rows: slice, out: Array) -> None:
-        p, own = z_problem(given, rows, shifted=False), at(parts.data.weights, rows)
+        p, point_weights = z_problem(given, rows, shifted=False), at(parts.data.weights, rows)
         F = p.outputs(p.Z)
         missed = p.missed(p.Z, F)
         C = np.hstack(missed)
-        D = weighed(C, own)
-        out[:2] = total_of(p.weigh(p.Z, missed, F[-1]), own), np.einsum("nh,nh->", C, D, dtype=float)
+        D = weighed(C, point_weights)
+        out[:2] = total_of(p.weigh(p.Z, missed, F[-1]), point_weights), np.einsum("nh,nh->", C, D, dtype=float)
         if len(given.multipliers):
             out[2] = -np.einsum("nh,nh->", given.multipliers[rows], D, dtype=float)
             squares = [np.square(times(c, m.M)).sum(axis=1) for c, m in zip(missed, p.metrics, strict=True)]
-            out[3] = sum(float(total_of(s, own)) for s in squares)
+            out[3] = sum(float(total_of(s, point_weights)) for s in squares)
 
     E_Q, constraint, work, move = (parts.total(add, 4) / parts.points.total_weight).tolist()
     return E_Q, constraint / width, work, move / width
@@ -83,8 +83,9 @@ def gradients_of(parts: HalfStepContext, state: State[MacState]) -> Gradients:
 
     def norms() -> Gradients:
         share = float(np.sqrt(lacks / size)) if size else 0.0
-        whole, own, exact = np.sqrt([by_w @ by_w + by_z, nested @ nested, size]) / parts.points.total_weight
-        return Gradients(float(whole), float(own), float(exact), share)
+        squares = np.array([by_w @ by_w + by_z, nested @ nested, size])
+        penalised, of_net, multipliers = (np.sqrt(squares) / parts.points.total_weight).tolist()
+        return Gradients(penalised, of_net, multipliers, share)
 
     return parts.team.from_root(norms)
 
@@ -101,36 +102,34 @@ def slopes_of(parts: HalfStepContext, state: State[MacState]) -> tuple[Array, Ar
     def add(rows: slice, out: Array) -> None:
         _add_points(given, rows, out[:P], out[P : 2 * P], out[2 * P :])
 
-    found = parts.total(add, 2 * P + NUMBERS)
+    sums = parts.total(add, 2 * P + NUMBERS)
     shrinks = ridge_gradient(parts, state)
-    return found[:P] + shrinks, found[P : 2 * P] + shrinks, found[2 * P :]
+    return sums[:P] + shrinks, sums[P : 2 * P] + shrinks, sums[2 * P :]
 
 
 def _add_points(given: ZInputs, rows: slice, by_w: Array, nested: Array, numbers: Array) -> None:
     """Adds the shares of some points to both gradients (P,), and to the sums of squares.  Collective: no."""
     parts, weights, problem = given.parts, given.weights, z_problem(given, rows)
     plan, chain, Z = parts.plan, parts.plan.chain, problem.Z
-    F, tangents = problem.linearise(Z)
-    pulls = [times(c, form.M) for c, form in zip(problem.missed(Z, F), problem.metrics, strict=True)]
-    pulls.append(-problem.loss.residual(problem.Y, F[-1]))
-    own = at(parts.data.weights, rows)
-    inputs = [problem.X, *(problem.inputs(k, z) for k, z in enumerate(problem.sites(Z), start=1))]
-    for segment, A, pull in zip(problem.segments, inputs, pulls, strict=True):
-        _add_blocks(plan, segment.parameter_blocks, segment.tape(weights, A).weight_vjp(weighed(pull, own)), by_w)
-    tape = chain.whole.tape(weights, parts.data.X[rows])
-    exact = -problem.loss.residual(problem.Y, tape.F)
-    _add_blocks(plan, chain.whole.parameter_blocks, tape.weight_vjp(weighed(exact, own)), nested)
+    F, tapes = problem.taped(Z)
+    pulls, point_weights = problem.pulls(problem.missed(Z, F), F[-1]), at(parts.data.weights, rows)
+    first, whole = problem.segments[0].tape(weights, problem.X), chain.whole.tape(weights, parts.data.X[rows])
+    for tape, pull in zip([first, *tapes], pulls, strict=True):
+        _add_slopes(plan, tape, weighed(pull, point_weights), by_w)
+    exact = -problem.loss.residual(problem.Y, whole.F)
+    _add_slopes(plan, whole, weighed(exact, point_weights), nested)
     ends = [*chain.sites, len(chain.maps)]
-    for k in range(len(tangents) - 1, -1, -1):
-        for step in reversed(tape.steps[ends[k] : ends[k + 1]]):
+    for k in range(len(tapes) - 1, -1, -1):
+        for step in reversed(whole.steps[ends[k] : ends[k + 1]]):
             exact = step.tangent.vjp(exact)
-        slope = tangents[k].vjp(pulls[k + 1]) - pulls[k]
-        numbers += [float(total_of(row_dots(A, A), own)) for A in (slope, pulls[k] - exact, exact)]
+        slope = tapes[k].tangent.vjp(pulls[k + 1]) - pulls[k]
+        numbers += [float(total_of(row_dots(A, A), point_weights)) for A in (slope, pulls[k] - exact, exact)]
 
 
-def _add_blocks(plan: Plan, blocks: Sequence[int], found: Sequence[Array], out: Array) -> None:
-    for block, own in zip(blocks, found, strict=True):
-        out[plan.offsets.block(block)] += own.ravel()
+def _add_slopes(plan: Plan, tape: Tape, dF: Array, out: Array) -> None:
+    """Adds sum_n dF[n]^T df/dW of a segment's parameter blocks to `out` (P,).  Collective: no."""
+    for block, slope in zip(tape.blocks, tape.weight_vjp(dF), strict=True):
+        out[plan.offsets.block(block)] += slope.ravel()
 
 
 def ridge_gradient(parts: HalfStepContext, state: State[MacState]) -> Array:

@@ -121,8 +121,8 @@ def renew_metric(parts: HalfStepContext, state: State[MacState]) -> None:
     "curvature": M_k is about the mean of Phi_k^T Phi_k over the sample points, to which DAMPING I is added.
     Both are scaled to a mean eigenvalue of 1 and kept in the state; nothing is done for "identity".  Collective: yes.
     """
-    plan, points, own = parts.plan, parts.points, state.own
-    if plan.resolved.metric == "identity" or own.metric_mu == state.mu:
+    plan, points, record = parts.plan, parts.points, state.own
+    if plan.resolved.metric == "identity" or record.metric_mu == state.mu:
         return
     sites = [state.Z[:, columns] for columns in plan.chain.site_columns]
     if plan.resolved.metric == "variance":
@@ -131,15 +131,16 @@ def renew_metric(parts: HalfStepContext, state: State[MacState]) -> None:
     else:
         forms = _curvatures(parts, [W.astype(float) for W in parts.weights(state)], sites)
     scaled = [F / (np.trace(F) / len(F) if F.ndim == 2 else F.mean()) for F in forms]
-    own.metric, own.metric_mu = parts.shared_matrix.from_rank0(np.concatenate([F.ravel() for F in scaled])), state.mu
+    record.metric = parts.shared_matrix.from_rank0(np.concatenate([F.ravel() for F in scaled]))
+    record.metric_mu = state.mu
 
 
 def _variance(points: Points, weights: Array | None, z: Array) -> Array:
     """The variance of each column over all points, as they weigh.  Collective: where no rank sums alone."""
 
     def sums(of: Callable[[slice], Array]) -> Array:
-        (found,) = points.over(lambda rows: (total_of(of(rows), at(weights, rows)),))
-        return found / points.total_weight
+        (total,) = points.over(lambda rows: (total_of(of(rows), at(weights, rows)),))
+        return total / points.total_weight
 
     mean = sums(lambda rows: z[rows])
     return sums(lambda rows: np.square(z[rows] - mean))
@@ -202,11 +203,12 @@ def prepare_w(parts: HalfStepContext, work: WorkList, state: State[MacState]) ->
     alone = len(parts.plan.chain.groups[0]) == 1
     for k in sorted(work.segments | work.fresh):
         given.inputs[k] = first if first and k == 0 and alone else parts.inputs_of_group(k, state)
-    own = {job.segment for job in work.jobs_of(parts.team.rank)}
+    ours = {job.segment for job in work.jobs_of(parts.team.rank)}
     for k in sorted(work.segments):
-        at_hand = parts.plan.work.at_hand(k)
-        if parts.plan.chain.segments[k].quantised and (at_hand or k in own):
-            given.inputs[k] = replace(given.inputs[k], targets=_core_targets(given, k))
+        at_hand, by_unit = parts.plan.work.at_hand(k), parts.plan.resolved.regressions[k].by_unit
+        of_core = parts.plan.chain.segments[k].quantised and by_unit and (at_hand or k in ours)
+        T = _core_targets(given, k) if of_core else targets_of_group(given, k)
+        given.inputs[k] = replace(given.inputs[k], targets=T, weights=parts.data.weights)
         if at_hand:
             given.at_hand[k] = _at_hand(given, k)
     return given
@@ -214,16 +216,14 @@ def prepare_w(parts: HalfStepContext, work: WorkList, state: State[MacState]) ->
 
 def _at_hand(given: WInputs, k: int) -> Inputs:
     """Gathers what the regression of a segment reads of the points at hand.  Collective: yes."""
-    own, regression = given.inputs[k], given.parts.plan.resolved.regressions[k]
-    gather, share, w = given.parts.points.at_hand, given.parts.points.share, given.parts.data.weights
-    features = gather(own.features)
-    design = features if own.design is own.features else gather(own.design)
-    rounded = design if own.rounded is own.design else gather(own.rounded)
-    T = targets_of_group(given, k) if own.targets is None or not regression.by_unit else own.targets
-    weights = None if w is None else gather(w)
-    if share < 1.0 and not regression.by_fitter:  # the ridge is that of all points
+    inputs, gather, share = given.inputs[k], given.parts.points.at_hand, given.parts.points.share
+    features = gather(inputs.features)
+    design = features if inputs.design is inputs.features else gather(inputs.design)
+    rounded = design if inputs.rounded is inputs.design else gather(inputs.rounded)
+    weights = None if inputs.weights is None else gather(inputs.weights)
+    if share < 1.0 and not given.parts.plan.resolved.regressions[k].by_fitter:  # the ridge is that of all points
         weights = (np.ones(len(features)) if weights is None else weights) / share
-    return Inputs(features, design, rounded, gather(T), weights)
+    return Inputs(features, design, rounded, gather(inputs.targets), weights)
 
 
 def measured(parts: HalfStepContext, state: State[MacState]) -> tuple[tuple[Metric, ...], Rows]:
@@ -259,10 +259,9 @@ def unit_targets(given: WInputs, k: int, units: slice) -> Rows:
 
     They are those of the segment, less what a skip adds to the units' outputs.
     """
-    own = given.at_hand.get(k, given.inputs[k])
-    T = targets_of_group(given, k) if own.targets is None else own.targets
-    passed = own.features if given.parts.plan.chain.segments[k].added else None
-    return given.parts.points.here(given.parts.plan.chain.views[k].targets(T, passed, units))
+    inputs = given.at_hand.get(k, given.inputs[k])
+    passed = inputs.features if given.parts.plan.chain.segments[k].added else None
+    return given.parts.points.here(given.parts.plan.chain.views[k].targets(inputs.targets, passed, units))
 
 
 def _core_targets(given: WInputs, k: int) -> Rows:
@@ -276,8 +275,8 @@ def _core_targets(given: WInputs, k: int) -> Rows:
 
     def make(rows: Any) -> Array:
         a = segment.part(0, after).forward(weights, A[rows])
-        found: Array = T[rows] + a - segment.part(after, len(segment.maps)).forward(weights, a)
-        return found
+        moved: Array = T[rows] + a - segment.part(after, len(segment.maps)).forward(weights, a)
+        return moved
 
     return given.parts.points.here(LazyRows(make, (len(A), segment.n_out), A.dtype))
 
@@ -302,20 +301,18 @@ def w_problem(given: WInputs, job: Job, factor: Any = None) -> WProblem:
     k, parts, plan, state = job.segment, given.parts, given.parts.plan, given.state
     view, ridge, flat = plan.chain.views[k], plan.unit_ridge(k, state.mu), state.weights[job.place]
     restraints, P = plan.restraints(k, state.mu), 1 if job.units is None else view.rows_per_point
-    few = given.at_hand.get(k)
-    inputs, weights = (few, few.weights) if few else (given.inputs[k], parts.data.weights)
+    inputs = given.at_hand.get(k, given.inputs[k])
     alike: dict[str, Any] = {
         "key": (plan.seed, state.iteration, k),
         "factor": factor,
         "points": P * parts.points.total_weight,
-        "shared_matrix": ALONE if few else parts.points.shared_matrix,
-        "point_weights": by_row(weights, P * len(inputs.features)),
+        "shared_matrix": ALONE if k in given.at_hand else parts.points.shared_matrix,
+        "point_weights": by_row(inputs.weights, P * len(inputs.features)),
     }
     if job.units is None:
-        T: Any = few.targets if few else parts.points.here(targets_of_group(given, k))
         segments, loss = _net_and_loss(given, k)
         of = flat[None], segments, loss, view.shapes, plan.ridges(k, state.mu), restraints
-        return SegmentProblem(inputs.design, T, ridge, *of, **alike)
+        return SegmentProblem(inputs.design, parts.points.here(inputs.targets), ridge, *of, **alike)
     A, rounded = view.by_row(inputs.design), view.by_row(inputs.rounded)
     T, start = unit_targets(given, k, job.units.rows), flat.reshape(-1, view.shapes[0][1])
     exists, activation = view.existing(job.units.rows), view.segments[0].activation
@@ -331,12 +328,12 @@ def _net_and_loss(given: WInputs, k: int) -> tuple[Any, Any]:
     """
     plan, state = given.parts.plan, given.state
     numbers, group = {block: i for i, block in enumerate(plan.chain.regressed(k))}, plan.chain.groups[k]
-    parts = [plan.features[j] if plan.chain.segments[j].leading else plan.chain.segments[j] for j in group]
-    own = [replace(s, blocks=tuple(None if b is None else numbers[b] for b in s.blocks)) for s in parts]
+    whole = [plan.features[j] if plan.chain.segments[j].leading else plan.chain.segments[j] for j in group]
+    segments = [replace(s, blocks=tuple(None if b is None else numbers[b] for b in s.blocks)) for s in whole]
     losses = [plan.resolved.loss if j == len(plan.chain.sites) else Squared(unit_metric(plan, j, state)) for j in group]
     if len(group) == 1:
-        return own[0], losses[0]
+        return segments[0], losses[0]
     weights = tuple(plan.penalty_weight(j, state.mu) / plan.penalty_weight(k, state.mu) for j in group)
     inputs = tuple(given.parts.inputs(j, state).shape[1] for j in group)
-    widths = tuple(s.n_out for s in own), tuple(targets(given, j).shape[1] for j in group)
-    return Joint(tuple(own), inputs), JointLoss(tuple(losses), weights, *widths)
+    widths = tuple(s.n_out for s in segments), tuple(targets(given, j).shape[1] for j in group)
+    return Joint(tuple(segments), inputs), JointLoss(tuple(losses), weights, *widths)

@@ -29,13 +29,14 @@ from macmpi.parallel.streams import stream
 from macmpi.parallel.tiles import BLOCKS, Tile
 from macmpi.plan.work_lists import Job
 from macmpi.reductions import EVERY
-from macmpi.solvers import better
+from macmpi.solvers import improved
 from macmpi.solvers.gradient_solvers import SGDW, Gradient
 from macmpi.solvers.grams import UnitWhitening, Whitening
 from macmpi.solvers.w_problem import UnitProblem, WProblem
 from macmpi.typing import Array
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what goes too far is not kept
 def travel(given: WInputs, jobs: Sequence[Job]) -> None:
     """Trains each job for e rounds, then gives its weights to all ranks; a row's start stays where it is no worse.
 
@@ -50,41 +51,25 @@ def travel(given: WInputs, jobs: Sequence[Job]) -> None:
     ring = Ring(tuple(jobs), points.runs, solver.iterations)
     submodels = Submodels(given, ring, team.rank)
     for leg in range(ring.legs):
-        with np.errstate(over="ignore", invalid="ignore"):
-            for block, cut in points.blocks_of(team.rank):
-                submodels.visit(block, Tile(cut[0].start, cut[-1].stop), leg, solver)
+        for block, cut in points.blocks_of(team.rank):
+            submodels.visit(block, Tile(cut[0].start, cut[-1].stop), leg, solver)
         if leg + 1 < ring.legs:
             team.shift_to_next(submodels.flat, submodels.parts(leg))
-    with np.errstate(over="ignore", invalid="ignore"):
-        found = submodels.weights()
-    team.gather_parts(found, [[jobs[j].place for j in own] for own in ring.at_home()])
-    _keep_better(given, jobs, found)
+    weights = submodels.weights()
+    team.gather_parts(weights, [[jobs[j].place for j in ring.at(rank, 0)] for rank in range(ring.ranks)])
+    _keep_better(given, jobs, weights)
 
 
-def _keep_better(given: WInputs, jobs: Sequence[Job], found: Array) -> None:
-    """Puts `found` (flat weights) into the state for the rows of the jobs whose objective has fallen.
+def _keep_better(given: WInputs, jobs: Sequence[Job], weights: Array) -> None:
+    """Puts flat weights into the state for those rows of the jobs whose objective has fallen, segment by segment.
 
-    The objectives before and after are sums over all points, in one exchange.  Collective: yes.
+    Collective: yes.
     """
-    wholes = [_joined([job for job in jobs if job.segment == k]) for k in sorted({job.segment for job in jobs})]
-    problems = [w_problem(given, job) for job in wholes]
-    starts = [np.array(problem.start, dtype=float) for problem in problems]
-    ends = [found[job.place].reshape(s.shape).astype(float) for job, s in zip(wholes, starts, strict=True)]
-    pairs = [(p, theta) for p, both in zip(problems, zip(starts, ends, strict=True), strict=True) for theta in both]
-    views = [given.parts.plan.chain.views[job.segment] for job in wholes for _ in range(2)]
-
-    def errors(rows: slice) -> tuple[Array, ...]:
-        found = []
-        for (problem, theta), view in zip(pairs, views, strict=True):
-            P = view.rows_per_point if problem.by_unit else 1
-            found.append(problem.partial(theta, slice(P * rows.start, P * rows.stop), slope=False)[0])
-        return tuple(found)
-
-    with np.errstate(over="ignore", invalid="ignore"):
-        sums = given.parts.over_points(errors)
-    values = [s + p.ridge_part(theta)[0] for s, (p, theta) in zip(sums, pairs, strict=True)]
-    for i, job in enumerate(wholes):
-        given.state.weights[job.place] = better(starts[i], values[2 * i], ends[i], values[2 * i + 1]).ravel()
+    for k in sorted({job.segment for job in jobs}):
+        job = _joined([job for job in jobs if job.segment == k])
+        problem, view = w_problem(given, job), given.parts.plan.chain.views[k]
+        over_points = view.over_rows(given.parts.over_points) if problem.by_unit else given.parts.over_points
+        matrix_of(given.state.weights, job)[:] = improved(problem, matrix_of(weights, job).astype(float), over_points)
 
 
 def _joined(jobs: Sequence[Job]) -> Job:
@@ -92,6 +77,14 @@ def _joined(jobs: Sequence[Job]) -> Job:
     first, last = jobs[0], jobs[-1]
     units = None if first.units is None or last.units is None else Tile(first.units.start, last.units.stop)
     return Job(first.segment, units, slice(first.place.start, last.place.stop), 0.0)
+
+
+def matrix_of(flat: Array, job: Job) -> Array:
+    """A view of a job's part of a flat array: a row for each unit, or one for a segment that is trained as a whole.
+
+    Collective: no.
+    """
+    return flat[job.place].reshape(1 if job.units is None else len(job.units), -1)
 
 
 class Travelling:
@@ -174,12 +167,12 @@ class Dense(Travelling):
 
     def at(self, order: Array) -> Callable[[Job], Gradient]:
         A, T = self._features[order], unit_targets(self._given, self._k, EVERY)[order]
-        own, activation = at(self._given.parts.data.weights, order), self._view.segments[0].activation
+        point_weights, activation = at(self._given.parts.data.weights, order), self._view.segments[0].activation
 
         def of(job: Job) -> Gradient:
             assert job.units is not None
             start = np.empty((len(job.units), A.shape[1]))
-            units = UnitProblem(A, T[:, job.units.rows], 0.0, start, activation, point_weights=own)
+            units = UnitProblem(A, T[:, job.units.rows], 0.0, start, activation, point_weights=point_weights)
 
             def gradient(phi: Array, rows: slice) -> Array:
                 _, G = units.partial(phi, rows, slope=True)
@@ -207,16 +200,11 @@ class Submodels:
         self.flat = np.zeros(2 * plan.offsets.weights[-1])
         self._phi, self._velocity = self.flat.reshape(2, -1)
         for job in self._at_home():
-            theta = state.weights[job.place].astype(float).reshape(self._rows(job), -1)
-            self._phi[job.place] = self._whitening(job).into(theta).ravel()
+            matrix_of(self._phi, job)[:] = self._whitening(job).into(matrix_of(state.weights, job).astype(float))
 
     def _at_home(self) -> list[Job]:
         """The jobs that start and end on this rank."""
         return [self._ring.jobs[j] for j in self._ring.at(self._rank, 0)]
-
-    def _rows(self, job: Job) -> int:
-        """The number of rows of a job's phi: one a unit, or 1 for a segment that is trained as a whole."""
-        return 1 if job.units is None else len(job.units)
 
     def _whitening(self, job: Job) -> UnitWhitening:
         """Turns the weights of a job into phi."""
@@ -229,7 +217,7 @@ class Submodels:
         """
         of = {r % self._ring.ranks for r in (self._rank, self._rank - 1)}
         held, M = {r: [self._ring.jobs[j].place for j in self._ring.at(r, leg)] for r in of}, len(self._phi)
-        return {r: [*own, *(slice(M + place.start, M + place.stop) for place in own)] for r, own in held.items()}
+        return {r: [*phi, *(slice(M + place.start, M + place.stop) for place in phi)] for r, phi in held.items()}
 
     def visit(self, block: int, rows: Tile, leg: int, solver: SGDW) -> None:
         """Trains each job whose turn at a block of points comes in this leg, one step for each minibatch of the block.
@@ -242,15 +230,14 @@ class Submodels:
         here = [(ring.round_of(j, block, leg), ring.jobs[j].segment, j) for j in ring.at(self._rank, leg)]
         coming = sorted((number, k, j) for number, k, j in here if number is not None)
         batches = [tile.rows for tile in tiles.cut(len(rows), -(-len(rows) // solver.batch))]
-        for (number, k), group in groupby(coming, key=lambda found: found[:2]):
+        for (number, k), group in groupby(coming, key=lambda turn: turn[:2]):
             key = (self._state.iteration, block, number)
             order = rows.start + stream(self._plan.seed, "ring", *key).permutation(len(rows))
             travelling, gradient_of = self._travelling[k], self._travelling[k].at(order)
             rate = min(solver.rate, travelling.fastest(len(rows) / len(batches), solver.momentum))
             for job in (ring.jobs[j] for *_, j in group):
-                phi, velocity = (own[job.place].reshape(self._rows(job), -1) for own in (self._phi, self._velocity))
-                after = solver.steps(phi, velocity, batches, gradient_of(job), rate)
-                self._phi[job.place], self._velocity[job.place] = (found.ravel() for found in after)
+                phi, velocity = matrix_of(self._phi, job), matrix_of(self._velocity, job)
+                phi[:], velocity[:] = solver.steps(phi, velocity, batches, gradient_of(job), rate)
 
     def weights(self) -> Array:
         """All weights (P,), flat: of the jobs at home on this rank as they are after the last leg, else the state's.
@@ -259,8 +246,7 @@ class Submodels:
         """
         weights = self._state.weights.copy()
         for job in self._at_home():
-            phi = self._phi[job.place].reshape(self._rows(job), -1)
-            weights[job.place] = self._whitening(job).back(phi).ravel()
+            matrix_of(weights, job)[:] = self._whitening(job).back(matrix_of(self._phi, job))
         return weights
 
 
@@ -304,8 +290,8 @@ class Ring:
         """
         places = self.blocks if self.blocks <= BLOCKS else min(self.blocks, len(self.jobs))
         owners = tiles.assign_by_cost([job.cost for job in self.jobs], places)
-        found = {j: place * self.blocks // places for place, owned in enumerate(owners) for j in owned}
-        return tuple(found[j] for j in range(len(self.jobs)))
+        starts = {j: place * self.blocks // places for place, owned in enumerate(owners) for j in owned}
+        return tuple(starts[j] for j in range(len(self.jobs)))
 
     @cached_property
     def homes(self) -> tuple[int, ...]:
@@ -314,15 +300,8 @@ class Ring:
         return tuple(bisect_right(stops, b) for b in self.starts)
 
     def at(self, rank: int, leg: int) -> list[int]:
-        """The jobs that a rank has in a leg, by number.  Collective: no."""
+        """The jobs that a rank has in a leg, by number: in the first and in the last those at home.  Collective: no."""
         return [j for j, home in enumerate(self.homes) if (home + leg) % self.ranks == rank]
-
-    def at_home(self) -> list[list[int]]:
-        """The jobs of each rank in the first and in the last leg, by number.  Collective: no."""
-        found: list[list[int]] = [[] for _ in self.runs]
-        for j, home in enumerate(self.homes):
-            found[home].append(j)
-        return found
 
     def round_of(self, job: int, block: int, leg: int) -> int | None:
         """The round, counted from 0, in which a job is trained on a block in a leg; None where it is not.

@@ -19,8 +19,6 @@ from macmpi.half_steps.problems import WInputs, layer_gram, measured, prepare_w,
 from macmpi.half_steps.ring import travel
 from macmpi.nets.design import at, total_of
 from macmpi.parallel import tiles
-from macmpi.parallel.clock import Clock
-from macmpi.parallel.points import Points
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
 from macmpi.plan.work_lists import Exchange, Factor, Gram, Job, Layer, Task, Tour, WorkList
@@ -66,7 +64,7 @@ def solve(
     """
     if not work.phases:
         return
-    with parts.clock("w"):
+    with parts.team.clock("w"):
         given = prepare_w(parts, work, state)
     by_rows = [k for k in sorted(work.segments) if parts.plan.resolved.regressions[k].by_rows]
     before = state.weights.copy() if by_rows else state.weights
@@ -77,7 +75,7 @@ def solve(
         tasks = Solving(given, plain, factors)
     else:
         tasks = RunningSums(minibatch, given, plain, factors)
-    carry_out(work, tasks, parts.points, parts.team, parts.clock)
+    carry_out(work, tasks)
     if first and 0 in tasks.factors:
         parts.first_factors = {ridge: tasks.factors[0]}
     keep_better(parts, before, state, by_rows)
@@ -106,41 +104,37 @@ class Solving:
         view = plan.chain.views[k]
         weights = by_row(self.given.parts.data.weights, view.rows_per_point * self.given.parts.points.count)
         over_rows = view.over_rows(self.summed("grams", gram.place, over_points))
-        found = system.sum(view.by_row(self.given.inputs[k].rounded), over_rows, view.bias, rows, weights)
+        G = system.sum(view.by_row(self.given.inputs[k].rounded), over_rows, view.bias, rows, weights)
         if rows is None and team.common(grams):
-            own = tiles.contiguous_runs(len(found), team.size)[team.rank].rows
-            grams[gram.place].reshape(found.shape)[own] = found[own]
+            ours = tiles.contiguous_runs(len(G), team.size)[team.rank].rows
+            grams[gram.place].reshape(G.shape)[ours] = G[ours]
         else:
-            grams[gram.place] = found.ravel()
+            grams[gram.place] = G.ravel()
 
     def factor(self, segment: int) -> None:
         """Makes a large factor, in pieces, and keeps it for the jobs of its segment.  Collective: yes."""
         self._factor(segment, self.given.parts.shared_matrix)
 
     def _factor(self, k: int, shared_matrix: SharedMatrix = ALONE) -> Any:
-        plan, gram = self.given.parts.plan, layer_gram(self.given, k)
-        system = plan.resolved.regressions[k].system
+        system = self.given.parts.plan.resolved.regressions[k].system
         if system and k not in self.factors:
-            self.factors[k] = system.prepare(gram, shared_matrix)
+            self.factors[k] = system.prepare(layer_gram(self.given, k), shared_matrix)
         return self.factors.get(k)
 
     def solve(self, job: Job) -> None:
         """Solves a regression and puts its weights in place.  Collective: where no rank sums alone."""
-        plan, points = self.given.parts.plan, self.given.parts.points
-        own = plan.resolved.regressions[job.segment]
-        over_points = points.alone if plan.work.at_hand(job.segment) else points.over
-        if own.by_rows and job.units is not None:
-            whole = replace(job, units=None, place=plan.offsets.block(plan.chain.regressed(job.segment)[0]))
-            with located("W", job.segment, job.units):
-                found = own.by_rows.rows(cast(SegmentProblem, w_problem(self.given, whole)), job.units.rows)
-            self.given.state.weights[job.place] = found.ravel()
-            return
-        if job.units is not None:
-            over_points = plan.chain.views[job.segment].over_rows(self.summed("weights", job.place, over_points))
-        with located("W", job.segment, job.units):
-            problem = w_problem(self.given, job, self._factor(job.segment))
-            found = (own.plain if self.plain else own.solver).solve(problem, over_points)
-        self.given.state.weights[job.place] = found.ravel()
+        plan, points, k = self.given.parts.plan, self.given.parts.points, job.segment
+        regression, over_points = plan.resolved.regressions[k], points.alone if plan.work.at_hand(k) else points.over
+        with located("W", k, job.units):
+            if regression.by_rows and job.units is not None:
+                whole = replace(job, units=None, place=plan.offsets.block(plan.chain.regressed(k)[0]))
+                W = regression.by_rows.rows(cast(SegmentProblem, w_problem(self.given, whole)), job.units.rows)
+            else:
+                if job.units is not None:
+                    over_points = plan.chain.views[k].over_rows(self.summed("weights", job.place, over_points))
+                problem = w_problem(self.given, job, self._factor(k))
+                W = (regression.plain if self.plain else regression.solver).solve(problem, over_points)
+        self.given.state.weights[job.place] = W.ravel()
 
     def tour(self, jobs: Sequence[Job]) -> None:
         """Sends regressions round the ring of ranks, each of which trains them on its points.  Collective: yes."""
@@ -156,12 +150,12 @@ class Solving:
         A = parts.inputs(layer.segment, state)
         present = state.weights[layer.place].reshape(plan.chain.block_shapes[layer.block])
         at_hand = before.forward(weights, parts.points.at_hand(A))
-        found = plan.centres(layer.block, at_hand, present if present.any() else None)
+        centres = plan.centres(layer.block, at_hand, present if present.any() else None)
         if layer.block in plan.resolved.refined and parts.points.share < 1.0:
             inputs = LazyRows(lambda rows: before.forward(weights, A[rows]), (len(A), at_hand.shape[1]), A.dtype)
             refine: Any = plan.resolved.trainers[layer.block]
-            found = refine.by_sums(inputs, parts.points.shared_matrix.from_rank0(found), parts.points.over)
-        state.weights[layer.place] = found.ravel()
+            centres = refine.by_sums(inputs, parts.points.shared_matrix.from_rank0(centres), parts.points.over)
+        state.weights[layer.place] = centres.ravel()
 
     def exchange(self, exchange: Exchange) -> None:
         """Gives all ranks the Grams, or the weights, that each has made.  Collective: yes."""
@@ -179,26 +173,27 @@ class RunningSums(Solving):
 
     def __init__(self, minibatch: int, given: WInputs, plain: bool, factors: dict[int, Any]) -> None:
         super().__init__(given, plain, factors)
-        plan, own = given.parts.plan, given.state.own
-        self._weights, self._parts = plan.offsets.weights[-1], plan.resolved.minibatches
-        self._again = range(minibatch, minibatch + 1) if len(own.sums) else range(self._parts)
-        if not len(own.sums):
-            own.sums = np.zeros(self._parts * (self._weights + plan.offsets.grams[-1]))
-        self._sums = own.sums.reshape(self._parts, -1)
+        plan, record, self._parts = given.parts.plan, given.state.own, given.parts.plan.resolved.minibatches
+        self._again, weights = range(minibatch, minibatch + 1), plan.offsets.weights[-1]
+        if not len(record.sums):
+            self._again = range(self._parts)
+            record.sums = np.zeros(self._parts * (weights + plan.offsets.grams[-1]))
+        sums = record.sums.reshape(self._parts, -1)
+        self._sums = {"weights": sums[:, :weights], "grams": sums[:, weights:]}
 
     def summed(self, what: str, place: slice, over_points: OverPoints) -> OverPoints:
         """Sums up what becomes "grams" or "weights": of the present minibatch again, of the others as kept.
 
         Collective: where `over_points` is.
         """
-        kept = self._of(what)[:, place]
+        kept = self._sums[what][:, place]
 
         def total(partial: Partial) -> tuple[Array, ...]:
             for i in self._again:
                 some = self.given.parts.points.minibatch(i, self._parts)
-                (found,) = over_points(lambda rows, some=some: partial(some(rows)))  # type: ignore[misc]
-                kept[i] = found.ravel()
-            return (kept.sum(axis=0).reshape(found.shape),)
+                (sums,) = over_points(lambda rows, some=some: partial(some(rows)))  # type: ignore[misc]
+                kept[i] = sums.ravel()
+            return (kept.sum(axis=0).reshape(sums.shape),)
 
         return total
 
@@ -207,10 +202,7 @@ class RunningSums(Solving):
         super().exchange(exchange)
         if exchange.parts:
             for i in self._again:
-                exchanged(self._of(exchange.what)[i], exchange, self.given.parts.team)
-
-    def _of(self, what: str) -> Array:
-        return self._sums[:, self._weights :] if what == "grams" else self._sums[:, : self._weights]
+                exchanged(self._sums[exchange.what][i], exchange, self.given.parts.team)
 
 
 def keep_better(
@@ -218,11 +210,10 @@ def keep_better(
 ) -> None:
     """Puts the weights `before` back into each segment whose own error has risen since.
 
-    segments: their numbers; None: those with a quantiser.  Collective: yes.
+    segments: their numbers; None: those that are `quantised`.  Collective: yes.
     """
     plan = parts.plan
-    quantised = [k for k, segment in enumerate(plan.chain.segments) if segment.quantised]
-    for k in quantised if segments is None else segments:
+    for k in plan.chain.quantised if segments is None else segments:
         old, new = [_segment_error(parts, k, flat, state) for flat in (before, state.weights)]
         if not new <= old:
             for b in plan.chain.segments[k].parameter_blocks:
@@ -249,14 +240,15 @@ def _segment_error(parts: HalfStepContext, k: int, flat: Array, state: State[Mac
 # --- work lists -------------------------------------------------------------------------------------------------------
 
 
-def carry_out(work: WorkList, tasks: Solving, points: Points, team: Team, clock: Clock) -> None:
+def carry_out(work: WorkList, tasks: Solving) -> None:
     """Does what a work list asks of this rank, phase by phase.  Collective: yes."""
+    parts = tasks.given.parts
     for phase in work.phases:
-        with clock("w"):
+        with parts.team.clock("w"):
             for task in phase.joint:
-                _do(task, tasks, points.jointly)
-            for task in phase.own[team.rank] if phase.own else ():
-                _do(task, tasks, points.over)
+                _do(task, tasks, parts.points.jointly)
+            for task in phase.own[parts.team.rank] if phase.own else ():
+                _do(task, tasks, parts.points.over)
         if phase.exchange:
             tasks.exchange(phase.exchange)
 

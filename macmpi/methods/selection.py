@@ -29,11 +29,10 @@ from macmpi.half_steps.problems import WInputs, prepare_w, unit_targets
 from macmpi.half_steps.w_step import Solving, carry_out, fit
 from macmpi.mac import Mac
 from macmpi.nets.design import adjoint
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.lapack import by_transpose, lapack
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
-from macmpi.plan.selectable import Candidates, all_widths, candidates_of, width_places
+from macmpi.plan.selectable import Candidates, candidates_of, widths_of
 from macmpi.plan.work_lists import Exchange, Gram, Job, WorkList
 from macmpi.reductions import ALONE, LazyRows, OverPoints, Rows, SharedMatrix
 from macmpi.solvers.closed_form import Factor, NormalEquations
@@ -219,8 +218,8 @@ class Selection(Mac):
     regressions whose ridge is compared, the ridge apart.  Collective: where a method says so.
     """
 
-    def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
-        super().__init__(plan, data, team, clock)
+    def __init__(self, plan: Plan, data: Dataset, team: Team) -> None:
+        super().__init__(plan, data, team)
         self.begun, self.of = plan.begun, plan.begun.resolved
         self.largest = self.begun.resized(self.of.units)
         self.candidates = candidates_of(self.largest.resolved, plan.n_train)
@@ -245,7 +244,7 @@ class Selection(Mac):
     def _present(self) -> Architecture:
         """The units, widths and ridges of the present net.  Collective: no."""
         of = self.plan.resolved
-        return Architecture(tuple(of.units), tuple(all_widths(of)), tuple(of.shaping.ridges))
+        return Architecture(tuple(of.units), tuple(widths_of(of).values()), tuple(of.shaping.ridges.values()))
 
     def sweep(self, state: State[MacState], pause: Pause = never) -> bool:
         """Does one iteration; `changed` then says whether it changed the architecture.  Collective: yes."""
@@ -256,16 +255,15 @@ class Selection(Mac):
         """Lets each regression take its best candidate, or stay; a W-step for the others.  Collective: yes."""
         if (state.iteration + 1) % self.of.selection.every:
             return super().last_w_step(state)
-        found = self._best(state)
-        present = self._present()
-        units, widths, ridges = list(present.units), list(present.widths), list(present.ridges)
+        found, present, of = self._best(state), self._present(), self.plan.resolved
+        units, widths, ridges = list(of.units), widths_of(of), dict(of.shaping.ridges)
         for c, best in zip(self.candidates, found, strict=True):
             if best.moves and c.layer >= 0:
                 units[c.layer] = best.inputs
-                widths[width_places(self.of)[c.layer]] = best.width
+                widths[c.layer] = best.width
             if best.moves and c.ridges:
-                ridges[self.plan.resolved.shaping.layers.index(c.block)] = best.ridge
-        chosen = Architecture(tuple(units), tuple(widths), tuple(ridges))
+                ridges[c.block] = best.ridge
+        chosen = Architecture(tuple(units), tuple(widths.values()), tuple(ridges.values()))
         kept = {c.segment for c, best in zip(self.candidates, found, strict=True) if not best.moves}
         self.changed = chosen != present
         if self.changed:
@@ -287,7 +285,7 @@ class Selection(Mac):
         state.own.widths, state.own.ridges = (np.array(v) for v in self._asked(chosen)[1:])
         if chosen[:2] != present[:2]:
             state.history.forget()
-        self.plan, self.parts = plan, HalfStepContext(plan, self.data, self.team, self.clock)
+        self.plan, self.parts = plan, HalfStepContext(plan, self.data, self.team)
         if 0 in kept or not plan.chain.segments[0].leading:
             super().begin(state)
 
@@ -320,8 +318,7 @@ class Selection(Mac):
 
     def _ridge(self, of: Candidates) -> float:
         """The ridge of a regression as it is.  Collective: no."""
-        shaping = self.plan.resolved.shaping
-        return shaping.ridges[shaping.layers.index(of.block)]
+        return self.plan.resolved.shaping.ridges[of.block]
 
     def totals(self, state: State[MacState]) -> Totals:
         """Computes, by segment, E_Q's part + C of all candidates, each fitted, and of the regression as it is.
@@ -332,7 +329,7 @@ class Selection(Mac):
         Collective: yes.
         """
         segments = [c.segment for c in self.candidates]
-        with self.clock("w"):
+        with self.team.clock("w"):
             given = prepare_w(self.parts, self.plan.work.regressions(segments), state)
         present = self._degrees_now(given)
         tried: dict[int, list[tuple[Array, Array]]] = {k: [] for k in segments}
@@ -358,9 +355,9 @@ class Selection(Mac):
         work, found, shaping = plan.work.regressions(list(own)), {}, self.plan.resolved.shaping
         mu, last = given.state.mu, len(self.plan.chain.sites)
         ridges = {k: [shaping.own(r, mu, k == last) for r in self._ridges(c, mu)] for k, c in own.items()}
-        with self.clock("w"):
+        with self.team.clock("w"):
             trial = Comparing(plan, given, work, own, ridges, features)
-        carry_out(work, trial, self.parts.points, self.team, self.clock)
+        carry_out(work, trial)
         for k, c in own.items():
             jobs = sorted((j for j in work.jobs if j.segment == k), key=lambda job: job.place.start)
             shape = len(ridges[k]), len(c.counts)
@@ -384,11 +381,11 @@ class Selection(Mac):
 
     def _of_width(self, number: int) -> Plan:
         """The plan of the largest candidates, with width `number` of each.  Collective: no."""
-        widths = all_widths(self.of)
+        widths = widths_of(self.of)
         for c in self.candidates:
             if c.widths:
-                widths[width_places(self.of)[c.layer]] = c.widths[min(number, len(c.widths) - 1)]
-        return self.largest if widths == all_widths(self.of) else self.begun.resized(self.of.units, widths)
+                widths[c.layer] = c.widths[min(number, len(c.widths) - 1)]
+        return self.largest if widths == widths_of(self.of) else self.begun.resized(self.of.units, [*widths.values()])
 
 
 def _carried(flat: Array, old: Sequence[int], new: Sequence[int]) -> Array:

@@ -62,14 +62,8 @@ def end_to_end(counts: Sequence[int]) -> list[slice]:
     return [slice(start, start + count) for start, count in zip(starts_of(counts), counts, strict=True)]
 
 
-def pack(flat: Any, packed: Any, parts: Sequence[slice]) -> None:
-    """Copies the parts of `flat` into `packed`, which is as long as all of them."""
-    for place, part in zip(end_to_end(lengths(parts)), parts, strict=True):
-        packed[place] = flat[part]
-
-
 def unpack(flat: Any, packed: Any, parts: Sequence[slice]) -> None:
-    """Copies what `pack` has packed into the parts of another flat array."""
+    """Copies numbers that lie end to end into the parts of a flat array."""
     for place, part in zip(end_to_end(lengths(parts)), parts, strict=True):
         flat[part] = packed[place]
 
@@ -153,13 +147,13 @@ class Exchange:
         for node, own in zip(self._nodes, parts, strict=True):
             of_node[node] += own
         counts, here = [sum(lengths(own)) for own in of_node], self.comm.Get_rank()
-        packed, starts = np.empty(sum(counts), flat.dtype), starts_of(counts)
-        pack(flat, packed[starts[here] :], of_node[here])
-        where = [packed, (counts, starts), self.row_type(flat.itemsize)]
+        packed, places = np.empty(sum(counts), flat.dtype), end_to_end(counts)
+        np.concatenate([flat[:0], *(flat[part] for part in of_node[here])], out=packed[places[here]])
+        where = [packed, (counts, starts_of(counts)), self.row_type(flat.itemsize)]
         self._exchange(lambda: self.comm.Iallgatherv(self._mpi.IN_PLACE, where), "weights")
         for node, own in enumerate(of_node):
             if node != here:
-                unpack(flat, packed[starts[node] :], own)
+                unpack(flat, packed[places[node]], own)
 
     def gather_columns(self, own: Any, counts: Sequence[int], columns: Sequence[slice]) -> Any:
         """Gives each rank r columns[r] of all rows, of which it has counts[r].  Cost: messages as of `messages`."""
@@ -224,7 +218,7 @@ def free_bytes() -> float:
     return float(disk.f_bavail * disk.f_frsize)
 
 
-def ranks_here(mpi: Any, comm: Any) -> Any:
+def ranks_of_node(mpi: Any, comm: Any) -> Any:
     """The ranks of this node, as a communicator.  Collective: yes, and blocking."""
     return comm.Split_type(mpi.COMM_TYPE_SHARED, comm.Get_rank())
 
@@ -248,7 +242,7 @@ class Node:
 
         self._team, self._mpi, self._finish = team, mpi, team._finish
         team.barrier("the ranks of its node")
-        self._here = ranks_here(mpi, comm)
+        self._here = ranks_of_node(mpi, comm)
         first = self._here.Get_rank() == 0
         leading = comm.Split(0 if first else mpi.UNDEFINED, comm.Get_rank())
         (leader,) = self._here.Get_group().Translate_ranks([0], comm.Get_group())
@@ -264,7 +258,7 @@ class Node:
     def barrier(self, phase: str) -> None:
         """Returns when the ranks of a node see all that each of them has written before.  Collective: yes."""
         self._sync()
-        with self._team._clock("wait"):
+        with self._team.clock("wait"):
             self._team.barrier(phase)
         self._sync()
 
@@ -354,7 +348,7 @@ class Node:
         """Waits for all ranks of the nodes; then the first ranks of several nodes call `exchange`.  Collective: yes."""
         self.barrier(phase)
         if len(self.nodes) > 1:
-            with self._team._clock("comm"):
+            with self._team.clock("comm"):
                 if self._here.Get_rank() == 0:
                     exchange(self._leaders)
                 self._sync()

@@ -92,7 +92,7 @@ class PointPartition:
         rows: of the points that this rank holds, an array or rows that are made tile by tile.
         Collective: where no rank holds all rows.
         """
-        if self.placement.sums_alone:
+        if self.placement.all_rows:
             found: Array = rows[numbers]
             return found
         first, order = self.held(team.rank).start, np.argsort(numbers, kind="stable")
@@ -182,8 +182,8 @@ class Points:
         weights: Array | None = None,
         subset: Array | None = None,
     ) -> None:
-        self.subset = None if train.placement.sums_alone else subset
-        held, self._place = train.held(team.rank), train.placement
+        self.subset = None if train.placement.all_rows else subset
+        held, self._all_rows = train.held(team.rank), train.placement.all_rows
         self.total_weight = float(train.n)
         if weights is None:
             self._size = min(SAMPLE_POINTS, train.n)
@@ -197,7 +197,8 @@ class Points:
             self.sample = spaced_along(weights, sums, marks, summed, team.rank)
         self.count, self.own = len(held), train.own(team.rank).after(held.start).rows
         self._own, self._summed, self._team, self._widest = train, summed, team, widest
-        self.summing, self.shared_matrix = self._place.has_sums(team), MatrixAcrossRanks(self._place.summing(team))
+        self._together = Team() if self._all_rows else team
+        self.summing, self.shared_matrix = not self._all_rows or team.rank == 0, MatrixAcrossRanks(self._together)
 
     @cached_property
     def _tree(self) -> TreeSum:
@@ -206,8 +207,7 @@ class Points:
     @cached_property
     def _own_tree(self) -> TreeSum:
         """A tree of the same blocks, of the ranks that take part in a sum: this one alone, or all."""
-        team = self._place.summing(self._team)
-        return self._tree if team is self._team else TreeSum(len(self._summed.blocks), team)
+        return TreeSum(len(self._summed.blocks), self._together) if self._all_rows else self._tree
 
     def _sums(self, tree: TreeSum) -> OverPoints:
         summed, rank = self._summed, self._team.rank
@@ -220,8 +220,8 @@ class Points:
 
     @cached_property
     def over(self) -> OverPoints:
-        n, alone = self._own.n, self._place.sums_alone
-        if alone and n < len(self._summed.blocks) * tiles.LEAST_ROWS:
+        n = self._own.n
+        if self._all_rows and n < len(self._summed.blocks) * tiles.LEAST_ROWS:
             return sum_over([chunk.rows for chunk in tiles.point_chunks(n)])
         return self._sums(self._own_tree)
 
@@ -278,7 +278,7 @@ class Points:
 
     def here(self, rows: Rows) -> Rows:
         """Computes rows now, block by block, or where rows are not kept gives them as they are.  Collective: no."""
-        if isinstance(rows, np.ndarray) or not self._place.keeps(0, 0):
+        if isinstance(rows, np.ndarray) or not self._all_rows:
             return rows
         each, blocks = len(rows) // max(self.count, 1), self._summed.held_blocks(self._team.rank)
         return np.concatenate([rows[each * block.start : each * block.stop] for _, block in blocks])
@@ -290,7 +290,7 @@ class Points:
         in `rows`.  Collective: yes.
         """
         count = rows.shape[0] * rows.shape[1] * rows.dtype.itemsize
-        if isinstance(rows, np.ndarray) or not self._place.keeps(count, most):
+        if isinstance(rows, np.ndarray) or not self._all_rows or count > most:
             return rows
         return self.rows(rows.make, rows.shape[1], rows.dtype, out)
 
@@ -302,7 +302,8 @@ class Points:
         """
         self._team.fence(rows)
         yield
-        self._place.publish(self._team, rows, self._own.row_counts)
+        if self._all_rows:
+            self._team.gather_rows(rows, self._own.row_counts)
 
     def spare(self, rows: Array) -> Array:
         """Gives memory for rows of the same shape; these rows themselves where memory may not hold them twice.
@@ -331,15 +332,11 @@ class Points:
         Each rank does so for its own points, tile by tile, and the rows are given to all that hold them.
         out: the array of an earlier call, which nobody needs any more, to be used again.
         """
-        own, team = self._own, self._team
-        if out is None:
-            out = team.array((self.count, width), dtype)
-        else:
-            team.fence(out)
-        for tile in own.tiles_of(team.rank):
-            out[tile.rows] = make(tile.rows)
-        self._place.publish(team, out, own.row_counts)
-        return out
+        rows = self._team.array((self.count, width), dtype) if out is None else out
+        with self.writing(rows):
+            for tile in self._own.tiles_of(self._team.rank):
+                rows[tile.rows] = make(tile.rows)
+        return rows
 
 
 def block_sums(weights: Array, train: PointPartition, team: Team) -> Array:

@@ -312,10 +312,6 @@ def over_parts(
 
     def total(partial: Partial) -> tuple[Array, ...]:
         begun = [np.asarray(part) for part in partial(first)]
-        if not begun:
-            for rows in (rows for i in own for rows in own[i] if rows is not first):
-                partial(rows)
-            return ()
         shapes = [part.shape for part in begun]
         bounds = np.cumsum([0, *(part.size for part in begun)]).tolist()
 

@@ -7,16 +7,15 @@ from dataclasses import fields, replace
 from typing import Any
 
 from macmpi import UsageError, many
-from macmpi.config import NESTED, Config, Model, Penalty, WStep
-from macmpi.config.model import CODES
+from macmpi.config import Config, Model, Penalty, WStep
 from macmpi.config.tables import FAR, SHAPING
 from macmpi.nets.build import layers_of
 from macmpi.nets.chain import Chain, Segment
-from macmpi.nets.layers import gives_bits, registered
+from macmpi.nets.layers import registered
 from macmpi.nets.losses import Loss
 from macmpi.plan.resolved import DECAY, Patient, Quadratic, Regression, Shaping, Stationary
-from macmpi.solvers import W_SOLVERS, Z_SOLVERS, Thresholded, WSolver, ZSolver
-from macmpi.solvers.fitters import FITTERS, TRAINERS, ByFitter, Fitter, Trainer
+from macmpi.solvers import W_SOLVERS, Z_SOLVERS, Thresholded, WSolver
+from macmpi.solvers.fitters import FITTERS, TRAINERS, ByFitter, Trainer
 from macmpi.solvers.w_problem import Restraint
 
 
@@ -28,27 +27,23 @@ def regressions(
     shaping: what is asked of the weights, which decides between solvers.
     fitted_by: the fitter of each parameter block that has one.  Collective: no.
     """
-    keys, found = config.w_step, dict[int, Regression]()
+    keys, solved = config.w_step, dict[int, Regression]()
     if config.model.precision == "float32":
         keys = replace(keys, cg_precision="double")
-    for k in sorted(chain.views):
-        if not chain.groups[k]:
-            first = next(i for i, group in enumerate(chain.groups) if k in group)
-            found[k] = replace(found[first], by_unit=False)
-            continue
+    for k, *others in filter(None, chain.groups):
         segment = chain.segments[k]
         if name := next((fitted_by[b] for b in segment.parameter_blocks if b in fitted_by), ""):
-            own_fitter: Fitter = class_of("fitters", name)()
-            by = ByFitter(own_fitter)
-            apart = by if hasattr(own_fitter, "fit_rows") and segment.fitted[0].fitter else None
-            found[k] = Regression(name, False, by, by, own_fitter, apart)
-            continue
-        restrained = bool(set(segment.regressed) & set(shaping.restrained))
-        by_output = len(chain.segments) - 1 not in chain.groups[k] or (loss.by_output and loss.unit_hessian)
-        name, by_unit = w_choice(keys, segment, by_output and chain.views[k].separable, restrained)
-        own, plain = (_w_solver(name, segment, given) for given in (keys, replace(keys, relaxation=1.0)))
-        found[k] = Regression(name, by_unit, own, plain)
-    return found
+            by = ByFitter(class_of("fitters", name)())
+            by_rows = by if hasattr(by.fitter, "fit_rows") and segment.fitted[0].fitter else None
+            regression = Regression(name, False, by, by, True, by_rows)
+        else:
+            restrained = bool(set(segment.regressed) & set(shaping.restrained))
+            by_output = len(chain.segments) - 1 not in chain.groups[k] or (loss.by_output and loss.unit_hessian)
+            name, by_unit = w_choice(keys, segment, by_output and chain.views[k].separable, restrained)
+            relaxed, plain = (_w_solver(name, segment, given) for given in (keys, replace(keys, relaxation=1.0)))
+            regression = Regression(name, by_unit, relaxed, plain)
+        solved |= {k: regression} | dict.fromkeys(others, replace(regression, by_unit=False))
+    return dict(sorted(solved.items()))
 
 
 PARTS = {"w_solvers": W_SOLVERS, "z_solvers": Z_SOLVERS, "trainers": TRAINERS, "fitters": FITTERS}
@@ -61,7 +56,7 @@ def class_of(kind: str, name: str) -> Any:
 
 def _w_solver(name: str, segment: Segment, keys: WStep) -> WSolver:
     plain: WSolver = solver(class_of("w_solvers", name), keys)
-    return Thresholded(plain) if gives_bits(segment.maps[-1]) else plain
+    return Thresholded(plain) if segment.maps[-1].code and not segment.quantised else plain
 
 
 def solver(kind: type, keys: Any) -> Any:
@@ -70,8 +65,8 @@ def solver(kind: type, keys: Any) -> Any:
     return kind(**{f.name: given[f.name] for f in fields(kind) if f.name in given})
 
 
-def schedule_of(config: Config, loss: Loss) -> Quadratic:
-    """When mu and the multipliers move, and when to stop."""
+def schedule_of(config: Config, loss: Loss, discrete: bool = False) -> Quadratic:
+    """When mu and the multipliers move, and when to stop.  discrete: coordinates are a code."""
     penalty, method, run = config.penalty, config.method.name, config.run
     mu0, factor, every, patience = map(penalty.value, ("mu0", "factor", "mu_every", "patience"))
     sites = any(site != "none" for _, _, site in config.model.layers())
@@ -84,7 +79,7 @@ def schedule_of(config: Config, loss: Loss) -> Quadratic:
         keys, noticeable = config.stochastic, NOTICEABLE_LABELS if loss.labels else NOTICEABLE
         longer = "a larger stochastic.patience"
         return Patient(*common, patience=keys.patience * keys.records, noticeable=noticeable, longer=longer)
-    if method in NESTED:
+    if config.method.nested:
         return Patient(*common, patience=config.baseline.patience, longer="a larger baseline.patience")
     known: dict[str, Any] = {"patience": patience, "multipliers": penalty.method == "augmented_lagrangian"}
     if patience:
@@ -97,21 +92,15 @@ def schedule_of(config: Config, loss: Loss) -> Quadratic:
         decay = 1.0 / factor if config.method.acceleration == "joint" else DECAY
         return Stationary(*common, gradient_tolerance=penalty.gradient_tolerance, decay=decay, **known)
     known |= {"every": every, "gradients": penalty.gradients}
-    return Quadratic(*common, decay, **known, discrete=any(kind in CODES for _, kind, _ in config.model.layers()))
+    return Quadratic(*common, decay, **known, discrete=discrete)
 
 
 def z_name(config: Config, chain: Chain) -> str:
-    """The Z-solver of a config: "auto" is "binary" where a site holds bits, else "gauss_newton"."""
+    """The Z-solver of a config: "auto" is the one that searches the code of a site, else "gauss_newton"."""
     if config.z_step.solver != "auto":
         return config.z_step.solver
-    bits = any("bits" in s.maps[-1].capabilities for s in chain.segments[:-1])
-    return "binary" if bits else "gauss_newton"
-
-
-def z_solver(config: Config, chain: Chain) -> ZSolver:
-    """The solver of that name, of macmpi or of another package."""
-    found: ZSolver = solver(class_of("z_solvers", z_name(config, chain)), config.z_step)
-    return found
+    codes = [segment.maps[-1].code for segment in chain.segments[:-1]]
+    return next((code.searched_by for code in codes if code), "gauss_newton")
 
 
 def trainers(model: Model, chain: Chain) -> dict[int, Trainer]:
@@ -123,17 +112,17 @@ def trainers(model: Model, chain: Chain) -> dict[int, Trainer]:
 
 def fitters(model: Model, chain: Chain) -> dict[int, str]:
     """The fitter of each parameter block that has one, by name: the config's, or else the layer's own."""
-    own = {b: m.fitter for b, m in enumerate(chain.blocks) if m.fitter}
+    names = {b: m.fitter for b, m in enumerate(chain.blocks) if m.fitter}
     if model.fitters == "auto" or chain.numbers:  # with shared weights a list is refused
-        return own
+        return names
     layers = layers_of(model, chain.n_in, chain.n_out)
     block = 0
     for name, maps in zip(model.each("fitters", len(layers)), layers, strict=True):
         weighted = [m for m in maps if m.parameter_shape is not None]
         if name != "auto" and weighted:
-            own[block] = name
+            names[block] = name
         block += len(weighted)
-    return own
+    return names
 
 
 def w_choice(keys: WStep, segment: Segment, alone: bool, restrained: bool) -> tuple[str, bool]:
@@ -142,16 +131,14 @@ def w_choice(keys: WStep, segment: Segment, alone: bool, restrained: bool) -> tu
     alone: neither its loss nor segments that share its weights tie its units together; restrained: of its weights more
     is asked than a ridge.
     """
-    separable, name = segment.separable and alone, keys.solver
-    if restrained and name == "auto":
+    separable = segment.separable and alone
+    if restrained and keys.solver == "auto":
         return "proximal", separable
     if separable and segment.activation == "linear" and not restrained and keys.linear_solver == "closed_form":
         return "closed_form", True
-    if name == "auto" and keys.schedule == "ring":
-        name = "sgd"
     biased = separable and "bias" in segment.fitted[0].capabilities
-    if name == "auto":
-        name = "gauss_newton" if biased else "hessian_free"
+    usual = "sgd" if keys.schedule == "ring" else "gauss_newton" if biased else "hessian_free"
+    name = usual if keys.solver == "auto" else keys.solver
     return name, biased and "units" in class_of("w_solvers", name).takes
 
 
@@ -189,14 +176,14 @@ def shaping_of(penalty: Penalty, layers: tuple[int, ...], tied: bool = False, di
                 f"penalty.{key} has {many(len(given), 'value')}, and the net has {many(count, 'layer')} whose "
                 f"weights regressions fit; give one value, or {count}"
             )
-    ridges, *keys = ([*own[:divided], *own] for own in (penalty.each(key, count) for key in ("ridge", *SHAPING)))
-    restraints = tuple(
-        Restraint(l1, group, _bound(least), _bound(most)) for l1, group, least, most in zip(*keys, strict=True)
-    )
+    values = ([*given[:divided], *given] for given in (penalty.each(key, count) for key in ("ridge", *SHAPING)))
+    ridges, restraints = dict[int, float](), dict[int, Restraint]()
+    for block, ridge, l1, group, least, most in zip(layers, *values, strict=True):
+        ridges[block], restraints[block] = ridge, Restraint(l1, group, _bound(least), _bound(most))
     until_mu = math.inf if penalty.stop == "gradient" else penalty.ridge_until_mu  # one objective for all mu
-    found = Shaping(tuple(ridges), restraints, penalty.value("ridge_scale"), until_mu, layers)
-    _check_sizes(found)
-    return found
+    shaping = Shaping(ridges, restraints, penalty.value("ridge_scale"), until_mu)
+    _check_sizes(shaping)
+    return shaping
 
 
 def _bound(value: float) -> float:
@@ -204,7 +191,7 @@ def _bound(value: float) -> float:
 
 
 def _check_sizes(shaping: Shaping) -> None:
-    for layer, asked in enumerate(shaping.restraints, start=1):
+    for layer, asked in enumerate(shaping.restraints.values(), start=1):
         shrinks = "penalty.l1" if asked.l1 > 0.0 else "penalty.group_lasso" if asked.group > 0.0 else ""
         if asked.least > asked.most:
             raise UsageError(

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf, log2
 
-from macmpi.config import NESTED
 from macmpi.parallel import tiles
 from macmpi.parallel.exchange import group_size, messages
 from macmpi.parallel.placement import EVERYWHERE, Placement
@@ -161,7 +160,7 @@ def _summed(own: Sequence[float], width: int, times: int, leaves: int, plan: Pla
     rows, place = subtrees(leaves, plan.ranks), plan.placement
     if plan.ranks == 1 or alone(rows, width):
         return [Round(own, 8 * width * rows, place, times=times)]
-    first = Round(own, 8 * width * rows, place, "columns" if place.own_copies else "gather", times)
+    first = Round(own, 8 * width * rows, place, "gather" if place.one_copy else "columns", times)
     return [first, Round((0.0,) * plan.ranks, 8 * width, place, times=times)]
 
 
@@ -172,21 +171,22 @@ def rounds(work: Rates, plan: Plan) -> list[Round]:
         factor, unit = (tuple(s / plan.resolved.minibatches for s in of) for of in (work.factor, work.unit))
         work = replace(work, factor=factor, unit=unit)
     none, maps = (0.0,) * plan.ranks, [m for s in plan.chain.segments[1:] for m in s.maps]
-    found = [Round([work.point * n for n in plan.work.train.row_counts], item * place.moved(coordinates), place)]
-    means = isinstance(plan.resolved.z_solver, GaussNewtonZ) and not place.sums_alone  # of its preconditioner
+    shares = [work.point * n for n in plan.work.train.row_counts]
+    in_turn = [Round(shares, item * coordinates * place.all_rows, place)]
+    means = isinstance(plan.resolved.z_solver, GaussNewtonZ) and not place.all_rows  # of its preconditioner
     for m in (m for m in maps if means and "linear" not in m.capabilities):
-        found += _summed(none, m.n_out**2, 1, len(plan.work.summed.blocks), plan)
+        in_turn += _summed(none, m.n_out**2, 1, len(plan.work.summed.blocks), plan)
     for phase in work.tasks(plan).phases * plan.resolved.minibatches:
         for task in phase.joint:
-            found += _joint(task, work, plan)
+            in_turn += _joint(task, work, plan)
         if phase.joint and phase.exchange == Exchange("weights"):
-            found.append(Round(none, item * plan.offsets.weights[-1]))
+            in_turn.append(Round(none, item * plan.offsets.weights[-1]))
         if any(phase.own):
             what, parts = phase.exchange or Exchange("nothing")
             count = sum(p.stop - p.start for rank in parts for p in rank) * (8 if what == "grams" else item)
             each = [sum(map(work.of, own)) for own in phase.own]
-            found.append(Round(each, count, place if what == "grams" else EVERYWHERE))
-    return found
+            in_turn.append(Round(each, count, place if what == "grams" else EVERYWHERE))
+    return in_turn
 
 
 def _joint(task: Task, work: Rates, plan: Plan) -> list[Round]:
@@ -204,8 +204,8 @@ def _joint(task: Task, work: Rates, plan: Plan) -> list[Round]:
             wide, narrow = (1, 0) if solver.exact else (each * products, 1 + 2 * each)
             own = [work.of(task) / (wide + narrow) * share for share in shares]
             units, tests = len(task.units or (0,)), 1 + each * (2 * products + 3)
-            found = _summed(own, numbers, wide, blocks, plan) + _summed(own, 2 * units, narrow, blocks, plan)
-            return [*found, Round(none, 8 * numbers) if solver.exact else Round(none, 8 * units, times=tests)]
+            sums = _summed(own, numbers, wide, blocks, plan) + _summed(own, 2 * units, narrow, blocks, plan)
+            return [*sums, Round(none, 8 * numbers) if solver.exact else Round(none, 8 * units, times=tests)]
         case Tour(jobs) if plan.resolved.ring is not None:
             legs, numbers = plan.resolved.ring.iterations * plan.ranks, sum(j.place.stop - j.place.start for j in jobs)
             one = sum(map(work.of, jobs)) / len(jobs) * max(shares) * plan.ranks / legs
@@ -222,13 +222,13 @@ def predict(work: Rates, plan: Plan, machine: Machine) -> Seconds:
     return seconds_of(rounds(work, plan), rounds(work, replace(plan, ranks=1)), work.shared, machine)
 
 
-def seconds_of(found: Sequence[Round], single: Sequence[Round], shared: float, machine: Machine) -> Seconds:
-    """Predicts the seconds of an iteration from its rounds: `found` on some ranks, and `single` on one.
+def seconds_of(several: Sequence[Round], single: Sequence[Round], shared: float, machine: Machine) -> Seconds:
+    """Predicts the seconds of an iteration from its rounds: `several` on some ranks, and `single` on one.
 
     The first round of both is that of the points.
     shared: seconds of what every rank does for itself; machine: the cluster.
     """
-    points, weights, ranks = found[0].longest, sum(r.longest for r in found[1:]), len(found[0].seconds)
+    points, weights, ranks = several[0].longest, sum(r.longest for r in several[1:]), len(several[0].seconds)
     even = [r.longest / ranks for r in single]
     return Seconds(
         ideal=(sum(even) + shared / ranks) / machine.speed,
@@ -236,7 +236,7 @@ def seconds_of(found: Sequence[Round], single: Sequence[Round], shared: float, m
         uneven_weights=(weights - sum(even[1:])) / machine.speed,
         shared=shared * (1.0 - 1.0 / ranks) / machine.speed,
         crowding=(ranks > 1) * (machine.crowding - 1.0) * (points + weights + shared) / machine.speed,
-        exchange=sum(exchange(machine, r, ranks) for r in found),
+        exchange=sum(exchange(machine, r, ranks) for r in several),
     )
 
 
@@ -245,10 +245,10 @@ def predicted(plan: Plan, rate: float, machine: Machine) -> Seconds:
 
     rate: flop/s of a core in large products of float64.  Collective: no.
     """
-    if plan.resolved.method.name not in NESTED:
+    if not plan.resolved.method.nested:
         return predict(counted(plan, rate), plan, machine)
-    found, single = (_passes(p, rate) for p in (plan, replace(plan, ranks=1)))
-    return seconds_of(found, single, 0.0, machine)
+    several, single = (_passes(p, rate) for p in (plan, replace(plan, ranks=1)))
+    return seconds_of(several, single, 0.0, machine)
 
 
 def counted(plan: Plan, rate: float) -> Rates:
@@ -266,9 +266,9 @@ def counted(plan: Plan, rate: float) -> Rates:
             directions = solver.iterations * least * (0.5 if solver.cg_precision == "single" else 1.0)
         z += passes[0] + PASSES_Z * behind + directions
     (factor, unit), shared = ([0.0] * len(chain.segments) for _ in range(2)), 0.0
-    for k, own in of.regressions.items():
-        steps = getattr(own.solver, "iterations", 0) * getattr(own.solver, "cg_iterations", 0)
-        flops = passes[k] * (PASSES_W[own.name] + 2.0 * steps if own.name in PASSES_W else PASSES_OTHERS)
+    for k, regression in of.regressions.items():
+        steps = getattr(regression.solver, "iterations", 0) * getattr(regression.solver, "cg_iterations", 0)
+        flops = passes[k] * (PASSES_W[regression.name] + 2.0 * steps if regression.name in PASSES_W else PASSES_OTHERS)
         jobs = [job for job in plan.work.w_step.jobs if job.segment == k]
         took = N * flops / steady + SECONDS_A_TILE * len(jobs) * len(tiles.point_chunks(N))
         unit[k] = took / sum(job.cost for job in jobs) if jobs else 0.0

@@ -10,15 +10,16 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple, get_args
 
-from macmpi.config import NESTED, Activation, Config, Penalty
+from macmpi.config import Activation, Config, Penalty
 from macmpi.config.auto import Sizes, of_half_steps
 from macmpi.config.whole import toml
 from macmpi.demand import USUAL, WEIGHTS, Asked, Demand, Demands, Part, Setting
 from macmpi.nets.chain import Chain
-from macmpi.nets.layers import Map, gives_bits, is_basis
+from macmpi.nets.layers import Map, is_basis
 from macmpi.plan.choices import z_name
 from macmpi.plan.resolved import Resolved
 from macmpi.solvers import W_SOLVERS
+from macmpi.solvers.fitters import ByFitter
 
 D = Demand
 
@@ -62,6 +63,7 @@ REFIT = USUAL - ONE_NET - {D.MULTIPLIERS, D.SETTLING, D.GIVEN_START, D.HALVES}
 FINISH = NESTED_ALONE - {D.NOT_AFFINE, D.COUNTED, D.GRADIENTS} | ACCELERATED
 """Steps of all points go on from the weights with which full MAC has settled, by their derivatives."""
 
+AFFINE = "it trains dense layers with biases, by their derivatives"
 BY_SLOPES = Row(NESTED_ALONE, "it trains all layers by their derivatives", ("mac", "stochastic"))
 MOVING = Row(MOVED, "it moves feasible coordinates along their derivatives", ("none",), D.ACCELERATED)
 GIVEN: tuple[Any, ...] = ("pca", "uniform"), D.GIVEN_START, ("uniform", "pca")
@@ -69,11 +71,7 @@ GIVEN: tuple[Any, ...] = ("pca", "uniform"), D.GIVEN_START, ("uniform", "pca")
 
 TABLE: dict[str, dict[Any, Row]] = {
     "method.name": {
-        "stochastic": Row(
-            NESTED_ALONE - {D.NOT_AFFINE},
-            "it trains dense layers with biases, by their derivatives",
-            ("mac", "adam"),
-        ),
+        "stochastic": Row(NESTED_ALONE - {D.NOT_AFFINE}, AFFINE, ("mac", "adam")),
         **dict.fromkeys(("sgd", "adam", "cg", "lbfgs"), BY_SLOPES),
         "alternating": Row(
             (ONE_BLOCK - ONE_NET - ACCELERATED)
@@ -84,11 +82,8 @@ TABLE: dict[str, dict[Any, Row]] = {
         ),
     },
     "start.method": {
-        "uniform": Row(
-            USUAL - {D.INNER_BASIS},
-            "it draws weights, and centres are found from data",
-            ("pca", "elastic_embedding"),
-        ),
+        "uniform": Row(USUAL - {D.INNER_BASIS}, "it draws weights; centres are found", ("pca", "elastic_embedding")),
+        "stochastic": Row(USUAL - NO_DERIVATIVES - ONE_NET - {D.NOT_AFFINE}, AFFINE, ("uniform", "pca")),
         "pca": Row(LAYER_BY_LAYER, "it fits dense layers that read one another in turn", ("uniform", "staged")),
         "itq": Row(
             LAYER_BY_LAYER - {D.NO_BITS},
@@ -106,8 +101,8 @@ TABLE: dict[str, dict[Any, Row]] = {
             ("uniform", "pca", "elastic_embedding"),
         ),
         "staged": Row(
-            USUAL - {D.SKIPS, D.SHARED, D.SPARSE, D.NO_FILTERS, D.ALL_POINTS} - WEIGHTS - {D.INNER_BASIS},
-            "it finds dense layers and convolutions one after the other by k-means, which does not weigh points",
+            USUAL - {D.SKIPS, D.SHARED, D.SPARSE, D.NO_FILTERS, D.ALL_POINTS, D.WEIGHTED_OUTPUTS, D.INNER_BASIS},
+            "it finds dense layers and convolutions one after the other by k-means, which does not weigh outputs",
             ("uniform", "pca"),
         ),
         "elastic_embedding": Row(USUAL - {D.SHARED, D.WEIGHTED}, "it places points by their neighbours alone", *GIVEN),
@@ -191,7 +186,7 @@ def replaced(key: str, values: Sequence[Any]) -> tuple[Setting, ...]:
 
 def asked_by_keys(config: Config) -> Iterator[Asked]:
     """The demands of single keys, whatever the net and the data are.  Collective: no."""
-    nested, penalty = config.method.name in NESTED, config.penalty
+    nested, penalty = config.method.nested, config.penalty
     for key, value, row in rows_of(config):
         if row.asks and not (nested and key.startswith("penalty.")):
             yield Asked(row.asks, said(key, value), replaced(key, row.off or row.instead))
@@ -218,16 +213,16 @@ def asked(of: Resolved, sizes: Sizes) -> list[Asked]:
     sizes: of the data.  Collective: no.
     """
     config, chain = of.config, of.chain
-    found = [*asked_by_keys(config), *_of_layers(config, chain)]
+    demands = [*asked_by_keys(config), *_of_layers(config, chain)]
     if sizes.weights:
-        found.append(Asked(D.WEIGHTED, "data with weights of points", words="data without weights"))
+        demands.append(Asked(D.WEIGHTED, "data with weights of points", words="data without weights"))
     if sizes.weights > 1:
         by = "data with a weight for each point and output"
-        found.append(Asked(D.WEIGHTED_OUTPUTS, by, words="data with one weight a point, (N,)"))
-    if config.method.name not in NESTED:
-        found += [*_of_sites(config, chain), *_of_regressions(of)]
+        demands.append(Asked(D.WEIGHTED_OUTPUTS, by, words="data with one weight a point, (N,)"))
+    if not config.method.nested:
+        demands += [*_of_sites(config, chain), *_of_regressions(of)]
     order = list(Demand)
-    return sorted(found, key=lambda one: order.index(one.demand))
+    return sorted(demands, key=lambda one: order.index(one.demand))
 
 
 def _of_layers(config: Config, chain: Chain) -> Iterator[Asked]:
@@ -249,9 +244,9 @@ def _of_layers(config: Config, chain: Chain) -> Iterator[Asked]:
         (D.NO_SLOPES, "", [m for m in chain.maps if "jacobian" not in m.capabilities]),
     ):
         if maps:
-            kind = maps[0].spec()["kind"]
+            kind = maps[0].kind
             yield Asked(demand, what or f"a layer of the kind {kind}", words=another)
-    if not any(map(gives_bits, chain.maps)):
+    if all(code.run_length > 1 for code in chain.codes):
         yield Asked(D.NO_BITS, "a net without a layer of bits", words=BITS_FIRST)
     if chain.sites and any(is_basis(m) for m in chain.blocks):
         yield Asked(D.INNER_BASIS, "radial basis functions", words=another)
@@ -273,14 +268,14 @@ def _of_sites(config: Config, chain: Chain) -> Iterator[Asked]:
         yield Asked(D.SEVERAL_SITES, f"{len(chain.sites)} sites", one, BITS_FIRST)
     if chain.undivided:
         yield Asked(D.SOME_UNITS, said("model.sites", config.model.sites), (("model.sites", "after"),))
-    ends = {"bits" in s.maps[-1].capabilities for s in chain.segments[:-1]}
+    ends = {bool(s.maps[-1].code) for s in chain.segments[:-1]}
     if True in ends:
         yield Asked(D.SITE_OF_BITS, "coordinates that are bits", words="a layer that gives numbers there")
     if False in ends:
         yield Asked(D.SITE_OF_NUMBERS, "coordinates that are numbers", words=BITS_FIRST)
     for k, segment in enumerate(chain.segments[1:], start=2):
         for map_ in (m for m in segment.maps if "jacobian" not in m.capabilities):
-            kind = f"a layer of the kind {map_.spec()['kind']} in segment {k}"
+            kind = f"a layer of the kind {map_.kind} in segment {k}"
             first = "it as the first of model.hidden, with no site before it"
             yield Asked(D.SLOPES_LACKING, kind, words=first)
 
@@ -325,22 +320,22 @@ def _why(of: Resolved, k: int) -> str:
         return f"holds {len(segment.parameter_blocks)} layers between two sites"
     offered = segment.fitted[0].capabilities
     if lacking := sorted({"units", "bias", *({"linear"} if "patches" not in offered else ())} - offered):
-        return f"is {segment.fitted[0].spec()['kind']}, without '{lacking[0]}'"
-    own = f'model.loss = "{config.model.loss}"{" with missing outputs" if config.loss.missing else ""}'
-    return f"ends in {own}" if last and segment.separable else "ends in softmax"
+        return f"is {segment.fitted[0].kind}, without '{lacking[0]}'"
+    by_loss = f'model.loss = "{config.model.loss}"{" with missing outputs" if config.loss.missing else ""}'
+    return f"ends in {by_loss}" if last and segment.separable else "ends in softmax"
 
 
 def parts(of: Resolved, sizes: Sizes) -> Iterator[tuple[Part, Sequence[Asked]]]:
     """The parts of a run with what each is asked to handle.  sizes: of the data.  Collective: no."""
     whole = asked(of, sizes)
     yield from ((part, whole) for part in _parts_of_run(of))
-    if of.method.name not in NESTED:
+    if not of.method.nested:
         for k in (k for k, group in enumerate(of.chain.groups) if group):
             yield _part_of_segment(of, k), list(_asked_of_segment(of, k, whole))
 
 
 def _parts_of_run(of: Resolved) -> Iterator[Part]:
-    config, nested = of.config, of.config.method.name in NESTED
+    config, nested = of.config, of.config.method.nested
     for key, value, row in rows_of(config):
         if not (nested and of_half_steps(key)):
             yield Part(said(key, value), row.handles, row.why, replaced(key, row.instead))
@@ -383,10 +378,10 @@ def _z_solver(of: Resolved) -> Part:
 def _part_of_segment(of: Resolved, k: int) -> Part:
     """The solver or fitter of a segment's regression.  Collective: no."""
     regression, solver = of.regressions[k], of.regressions[k].solver
-    if regression.by_fitter:
-        handles: Demands = getattr(regression.fitter, "handles", frozenset())
+    if isinstance(solver, ByFitter):
+        handles: Demands = getattr(solver.fitter, "handles", frozenset())
         text, why = f'the fitter "{regression.name}" of segment {k + 1}', "it is given points at once"
-        return Part(text, handles, why, (("model.fitters", "auto"),), _author(regression.fitter))
+        return Part(text, handles, why, (("model.fitters", "auto"),), _author(solver.fitter))
     handles = solver.handles | ({D.INSEPARABLE} if "segment" in solver.takes else set())
     named = of.config.w_step.solver == regression.name
     text = said("w_step.solver", regression.name) if named else f'the W-solver "{regression.name}" of segment {k + 1}'

@@ -121,8 +121,12 @@ def minibatches_of(plan: Plan, epoch: int, least: int) -> int:
 
 
 def forms_of(plan: Plan) -> CurvatureForms:
-    """The forms of a plan's layers, for the minibatches of its first epoch.  Collective: no."""
-    of, points = plan.resolved, plan.n_train / minibatches_of(plan, 0, least_part(plan))
+    """The forms of a plan's layers, for the minibatches of its first epoch; of a stream all pieces have the same.
+
+    Collective: no.
+    """
+    of, keys = plan.resolved, plan.resolved.stochastic
+    points = float(keys.batch) if keys.stream else plan.n_train / minibatches_of(plan, 0, least_part(plan))
     return curvature_forms(plan.chain, of.loss, of.autoencoder, points)
 
 
@@ -165,11 +169,11 @@ def sides_of(chain: Chain, layers: Sequence[LayerForm], points: float) -> Sides:
     the gradient is no product of factors (`is_plain`).  Collective: no.
     """
     numbers, share = chain.whole.blocks, tuned.FACTORS_FEWER
-    found = list[tuple[bool, bool]]()
+    sides = list[tuple[bool, bool]]()
     for k, (map_, form, (h, d)) in enumerate(zip(chain.blocks, layers, chain.block_shapes, strict=True)):
         plain = is_plain(map_) and numbers.count(k) == 1 and not form.spectral
-        found.append((plain and not form.identity and points < share * d, plain and points < share * h))
-    return found
+        sides.append((plain and not form.identity and points < share * d, plain and points < share * h))
+    return sides
 
 
 @dataclass(frozen=True)
@@ -191,8 +195,8 @@ class DirectionWork:
         runs = [tiles.unit_tiles(h, h if self.layers[k].spectral else UNITS) for k, (h, _) in enumerate(self.shapes)]
         single = [[[(k, run.rows)] for run in own] for k, own in enumerate(runs)]
         kept = [own if self.reads_own_units(k) else [list(joined.from_iterable(own))] for k, own in enumerate(single)]
-        found = [self._by_cost(list(joined.from_iterable(groups)), ranks) for groups in (single, kept)]
-        return min(found, key=lambda owners: max(map(self.cost, owners)))
+        ways = [self._by_cost(list(joined.from_iterable(groups)), ranks) for groups in (single, kept)]
+        return min(ways, key=lambda owners: max(map(self.cost, owners)))
 
     def _by_cost(self, groups: Sequence[list[Job]], ranks: int) -> list[list[Job]]:
         """Jobs in groups, each of which one rank has."""
@@ -223,10 +227,10 @@ class DirectionWork:
     @property
     def by_point(self) -> float:
         """Multiplications of the inverses that are applied point by point, for each point."""
-        found = 0.0
+        total = 0.0
         for (h, d), (outputs, inputs), form in zip(self.shapes, self.sides, self.layers, strict=True):
-            found += outputs * h * applied(form.ranks[1], h) + inputs * d * applied(form.ranks[0], d)
-        return found
+            total += outputs * h * applied(form.ranks[1], h) + inputs * d * applied(form.ranks[0], d)
+        return total
 
     def reads_own_units(self, k: int) -> bool:
         """Tells whether the directions of a unit of layer k read its own slope alone.
@@ -268,11 +272,11 @@ def inverse_flops(shapes: Sequence[tuple[int, int]], layers: Sequence[LayerForm]
         effort = DECOMPOSED if form.spectral else DOUBLE if form.identity else 1.0
         return 2.0 * effort * side**2 * (side + SLOW)
 
-    found = list[float]()
+    costs = list[float]()
     for (h, d), form in zip(shapes, layers, strict=True):
         G, M = form.ranks
-        found += flops(form, G, d), 1.0 if form.identity else flops(form, M, h)
-    return found
+        costs += flops(form, G, d), 1.0 if form.identity else flops(form, M, h)
+    return costs
 
 
 def assign_inverses(costs: Sequence[float], ranks: int) -> tuple[tuple[int, ...], ...]:

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 
 from macmpi import UsageError, many
-from macmpi.config import NESTED
 from macmpi.parallel import launchers, tiles
 from macmpi.parallel.exchange import PLACE, free_bytes
 from macmpi.parallel.placement import PLACEMENTS
@@ -18,6 +17,7 @@ from macmpi.parallel.points import MOST_AT_HAND
 from macmpi.parallel.shared_work import alone
 from macmpi.plan.choices import KEPT
 from macmpi.plan.plan import SHARED, Plan
+from macmpi.plan.selectable import each
 from macmpi.plan.work_lists import Job
 from macmpi.solvers.descent import PAIRS
 
@@ -45,9 +45,9 @@ def check_memory(plan: Plan, here: int = 1) -> None:
         return
     what = f"model.hidden needs about {in_gb(need)} a rank for {many(plan.n_train, 'point')}, most of it for {most}"
     if need > have or together == 1:
-        ranks = ", or more ranks" if place.spreads else ""
+        ranks = "" if place.all_rows else ", or more ranks"
         remedy = f"fewer hidden units, or fewer points (data.points){ranks}"
-        if together > 1 and place.spreads:
+        if together > 1 and not place.all_rows:
             remedy = "more ranks on more machines, or fewer hidden units"
         raise UsageError(f"{what}, and {whose} {in_gb(have)}: {remedy}")
     others = " or ".join(f'"{name}" ({PLACEMENTS[name].words})' for name in place.others)
@@ -74,7 +74,7 @@ def estimate(plan: Plan) -> tuple[list[str], float]:
     return [
         f"net          {sizes}, {plan.offsets.weights[-1]:,} weights",
         f"points       {plan.n_train:,} training, {plan.n_val:,} validation; {coordinates:,} coordinates",
-        *(_shares_of_passes if plan.resolved.method.name in NESTED else _shares_of_half_steps)(plan),
+        *(_shares_of_passes if plan.resolved.method.nested else _shares_of_half_steps)(plan),
         f"memory       about {memory / 1e6:,.0f} MB a rank{on_node}",
     ], memory
 
@@ -126,20 +126,20 @@ def least_bytes(plan: Plan) -> float:
 
 def rank_bytes(plan: Plan) -> float:
     """Counts the bytes of the busiest rank, without those that it shares with others of its node.  Collective: no."""
-    return sum(entry.bytes for entry in ledger(plan) if plan.placement.own_copies or not entry.shared)
+    return sum(entry.bytes for entry in ledger(plan) if not (entry.shared and plan.placement.one_copy))
 
 
 def node_bytes(plan: Plan) -> float:
     """Counts the bytes that the ranks of a node share, 0.0 where they share none.  Collective: no."""
-    return float(sum(entry.bytes for entry in ledger(plan) if entry.shared and not plan.placement.own_copies))
+    return float(sum(entry.bytes for entry in ledger(plan) if entry.shared and plan.placement.one_copy))
 
 
 def ledger(plan: Plan) -> list[Entry]:
     """Lists what the busiest rank, or its node, holds during a run.  Collective: no."""
-    of, item, nested = plan.resolved, plan.dtype.itemsize, plan.resolved.method.name in NESTED
+    of, item, nested = plan.resolved, plan.dtype.itemsize, plan.resolved.method.nested
     n, n_val = (len(points.held(0)) for points in (plan.work.train, plan.work.validation))  # rank 0 has as many as any
     points, weights = (n + n_val) * float(of.point_bytes), float(item * plan.offsets.weights[-1])
-    found = [
+    entries = [
         Entry("the program", RESIDENT if nested else RESIDENT_OF_MAC, PROGRAM),
         Entry("points", points, points, shared=True),
         Entry("weights", BUFFERS * weights if nested else 48.0 * plan.offsets.weights[-1], 2.0 * weights),
@@ -148,23 +148,23 @@ def ledger(plan: Plan) -> list[Entry]:
     ]
     if of.columns:  # rank 0 has all columns, too
         layer = plan.chain.block_shapes[0][0] * (of.columns - plan.chain.n_in)
-        found.append(Entry("columns", item * float((plan.n_train + plan.n_val) * of.columns + layer)))
-    return found
+        entries.append(Entry("columns", item * float((plan.n_train + plan.n_val) * of.columns + layer)))
+    return entries
 
 
 def _of_half_steps(plan: Plan, n: int) -> Iterator[Entry]:
     """Lists what full MAC holds besides, on a rank of n points, and what an acceleration or a selection adds."""
-    of, chain, item, shares = plan.resolved, plan.chain, plan.dtype.itemsize, not plan.placement.own_copies
+    of, chain, item, shares = plan.resolved, plan.chain, plan.dtype.itemsize, plan.placement.one_copy
     coordinates, moves = float(item * n * sum(chain.site_sizes)), of.schedule.multipliers
     held, least = (count * coordinates for count in ((3, 2) if moves else (1, 1)))
     yield Entry("coordinates", held, least, shared=True)
     yield Entry("coordinates at the end", shares * (not moves) * coordinates, shared=True)
     yield Entry("coordinates of some points", 0.1 * held)
-    single = sum(chain.views[k].width for k, own in of.regressions.items() if own.single)
+    single = sum(chain.views[k].width for k, regression in of.regressions.items() if regression.single)
     made = n * (item * float(made_width(plan)) + 4.0 * single)
     yield Entry("the inputs of regressions", made, made, shared=True)
     jobs = map(plan.work.w_step.jobs_of, range(plan.ranks))
-    kept = min(max(map(partial(_kept, plan), own), default=0) for own in jobs)
+    kept = min(max(map(partial(_kept, plan), some), default=0) for some in jobs)
     widest = max((_columns(plan, job) for job in plan.work.w_step.jobs), default=0)
     yield Entry("regressions", 3.0 * item * n * widest, float(n * kept))
     travelling = (chain.segments[k].n_in + 1 for k in of.regressions if of.travels(k))
@@ -182,7 +182,8 @@ def _of_half_steps(plan: Plan, n: int) -> Iterator[Entry]:
         numbers = max(plan.work.train.row_counts) * (square + 4 * sum(m.n_out for m in chain.maps))
         yield Entry("a joint step", item * float(numbers))
     if of.selection.criterion != "none" and shares:
-        tried = grams + 2.0 * _most_ridges(plan) * large + item * n * float(sum(plan.basis_sizes))
+        ridges = max(map(len, each(of.selection.ridges, 1)))
+        tried = grams + 2.0 * ridges * large + item * n * float(sum(plan.basis_sizes))
         if not plan.has_basis:  # two nets more, and inputs, targets and features of a layer
             tried = 2.0 * (grams + coordinates + item * n * made_width(plan)) + 3.0 * item * n * max(chain.layer_sizes)
         yield Entry("nets that a selection tries", tried, shared=True)
@@ -201,7 +202,7 @@ def _of_passes(plan: Plan) -> Iterator[Entry]:
     if of.whole_steps:  # what each map gives, and its derivatives
         tapes = item * 2.0 * sum(m.n_out for m in chain.maps) * max(plan.work.parts.row_counts)
         yield Entry("outputs of all layers", tapes, tapes)
-    if not plan.placement.own_copies:  # weights, average, last step; sums, directions, inverses, metrics, twice in turn
+    if plan.placement.one_copy:  # weights, average, last step; sums, directions, inverses, metrics, twice in turn
         parts = plan.minibatch_parts or subtrees(len(plan.work.parts.blocks), plan.ranks)
         turns = parts * max(weights, squares) + weights + squares + max(map(max, chain.block_shapes)) ** 2
         yield Entry("what ranks exchange", item * (2 * turns + 3 * weights + inputs), shared=True)
@@ -209,18 +210,18 @@ def _of_passes(plan: Plan) -> Iterator[Entry]:
 
 def _kept(plan: Plan, job: Job) -> int:
     """Counts the bytes that Gauss-Newton keeps of a point while it fits a job's units (`Fit`); 0 of other solvers."""
-    own = plan.resolved.regressions[job.segment]
-    if own.name != "gauss_newton" or not job.units:
+    regression = plan.resolved.regressions[job.segment]
+    if regression.name != "gauss_newton" or not job.units:
         return 0
-    item, solver = plan.dtype.itemsize, getattr(own.solver, "inner", own.solver)
-    each = item + (1 if getattr(solver, "cg_iterations", 0) == 1 else 2) * (4 if own.single else item)
+    item, solver = plan.dtype.itemsize, getattr(regression.solver, "inner", regression.solver)
+    each = item + (1 if getattr(solver, "cg_iterations", 0) == 1 else 2) * (4 if regression.single else item)
     return plan.chain.views[job.segment].rows_per_point * len(job.units) * each
 
 
 def _columns(plan: Plan, job: Job) -> int:
     """Counts the numbers a point that a rank keeps while it does a job; 0 where it computes them again."""
     exact = plan.resolved.regressions[job.segment].solver.exact
-    if (exact or plan.resolved.travels(job.segment)) and not plan.placement.keeps(0, 0):
+    if (exact or plan.resolved.travels(job.segment)) and not plan.placement.all_rows:
         return 0
     if plan.resolved.regressions[job.segment].by_fitter:
         return 2 * plan.chain.segments[job.segment].n_out
@@ -231,7 +232,7 @@ def _columns(plan: Plan, job: Job) -> int:
 
 def _at_hand(plan: Plan) -> float:
     """Counts the numbers of the points at hand that a rank has besides its own, where it does not hold all."""
-    if not plan.placement.spreads:
+    if plan.placement.all_rows:
         return 0.0
     chain, fitted = plan.chain, plan.work.at_hand
     read = [s.n_in + s.n_out for k, s in enumerate(chain.segments) if fitted(k) or s.leading or s.trailing]
@@ -242,19 +243,13 @@ def _at_hand(plan: Plan) -> float:
 
 def made_width(plan: Plan) -> int:
     """The number of columns of features and of patches that a W-step makes and keeps.  Collective: no."""
-    chain, regressions, keeps = plan.chain, plan.resolved.regressions, plan.placement.keeps
-    segments = ((chain.segments[k], own) for k, own in regressions.items())
-    features = sum(s.part(0, s.core).n_out for s, own in segments if s.core and (own.by_unit or s.leading))
-    views = [chain.views[k] for k, own in regressions.items() if own.by_unit]
+    chain, regressions, kept = plan.chain, plan.resolved.regressions, plan.placement.all_rows
+    segments = ((chain.segments[k], regression.by_unit) for k, regression in regressions.items())
+    features = sum(s.part(0, s.core).n_out for s, by_unit in segments if s.core and (by_unit or s.leading))
+    views = [chain.views[k] for k, regression in regressions.items() if regression.by_unit]
     widths = [view.width for view in views if view.width > view.map.columns]
-    patches = sum(w for w in widths if keeps(plan.n_train * w * plan.dtype.itemsize, KEPT))
-    return patches + features * keeps(0, 0)
-
-
-def _most_ridges(plan: Plan) -> int:
-    """Counts the ridges that a selection compares at most."""
-    ridges = plan.resolved.selection.ridges
-    return max((len(entry) for entry in ridges if isinstance(entry, list)), default=len(ridges))
+    patches = sum(w for w in widths if kept and plan.n_train * w * plan.dtype.itemsize <= KEPT)
+    return patches + features * kept
 
 
 def sums_bytes(plan: Plan) -> int:
@@ -266,10 +261,10 @@ def sums_bytes(plan: Plan) -> int:
     if plan.ranks == 1:
         return 0
     rows = subtrees(len(of.blocks), plan.ranks)
-    if not plan.placement.own_copies or alone(rows, widest // 8):
+    if plan.placement.one_copy or alone(rows, widest // 8):
         return rows * widest
-    own = max(len(tiles.nodes(len(of.blocks), run)) for run in of.runs[:SEEN])
-    return (own + rows // plan.ranks + 2) * widest
+    held = max(len(tiles.nodes(len(of.blocks), run)) for run in of.runs[:SEEN])
+    return (held + rows // plan.ranks + 2) * widest
 
 
 @lru_cache(maxsize=64)
@@ -293,13 +288,13 @@ def idle(plan: Plan) -> str:
     """
     without, most = plan.work.train.row_counts.count(0), len(plan.work.train.blocks)
     parts = plan.minibatch_parts
-    if not without or (parts and not plan.placement.spreads):
+    if not without or (parts and plan.placement.all_rows):
         return ""
-    plural, what = "s" if most > 1 else "", "part" if parts else "block"
     remedy = f", and stochastic.parts = {plan.ranks} would give each some" if parts else ""
     return (
         f"{without:,} of {plan.ranks:,} ranks have no points and wait for the others: {plan.n_train:,} points are "
-        f"{most:,} {what}{plural}, each of which one rank has; {most:,} rank{plural} would be as fast{remedy}"
+        f"{many(most, 'part' if parts else 'block')}, each of which one rank has; {many(most, 'rank')} would be as "
+        f"fast{remedy}"
     )
 
 

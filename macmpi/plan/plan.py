@@ -9,7 +9,6 @@ from itertools import accumulate
 
 import numpy as np
 
-from macmpi.config import NESTED
 from macmpi.config.auto import Sizes
 from macmpi.config.whole import one_layer, resized
 from macmpi.demand import Demand
@@ -64,8 +63,8 @@ class Plan:
     @property
     def in_span(self) -> str:
         """Says that training is in the span of the points; nothing where it is not."""
-        columns, own = self.begun.resolved.columns, self.chain.n_in
-        return f"trained on {own:,} coordinates in the span of the points, of {columns:,} columns" if columns else ""
+        columns, n_in = self.begun.resolved.columns, self.chain.n_in
+        return f"trained on {n_in:,} coordinates in the span of the points, of {columns:,} columns" if columns else ""
 
     @property
     def dtype(self) -> np.dtype:
@@ -97,15 +96,18 @@ class Plan:
     @cached_property
     def finishing(self) -> Plan | None:
         """The plan of the steps of all points with which full MAC ends; None where it ends without."""
-        of = self.resolved.finishing
-        return None if of is None else Plan(of, self.n_train, self.n_val, self.ranks, self.begun)
+        return self.of(self.resolved.finishing)
+
+    def of(self, other: Resolved | None) -> Plan | None:
+        """Gives the plan of other values on the same points and ranks; None of None."""
+        return None if other is None else Plan(other, self.n_train, self.n_val, self.ranks, self.begun)
 
     @cached_property
     def offsets(self) -> Offsets:
         """The places of weights and Grams in flat buffers, which the shapes of the net determine."""
         sides = [0] * len(self.chain.segments)
-        for k, own in self.resolved.regressions.items():
-            if own.system:
+        for k, regression in self.resolved.regressions.items():
+            if regression.system:
                 sides[k] = self.chain.views[k].map.columns + self.chain.views[k].bias
         weights, grams = ([a * b for a, b in self.chain.block_shapes], [side**2 for side in sides])
         of_weights, of_grams = (tuple(accumulate(counts, initial=0)) for counts in (weights, grams))
@@ -230,9 +232,9 @@ class Work:
 
     def _training(self, blocks: int) -> PointPartition:
         """The training points in at most `blocks` blocks; always in the same ones where a block stays with a rank."""
-        nested = self.plan.resolved.method.name in NESTED
+        nested = self.plan.resolved.method.nested
         only = self.plan.minibatch_parts or (tiles.block_count if nested else tiles.sum_blocks)(self.plan.n_train)
-        blocks = only if self.plan.resolved.ring else self.plan.placement.blocks(blocks, only)
+        blocks = blocks if self.plan.placement.all_rows and not self.plan.resolved.ring else only
         return partition_points(self.plan.n_train, self.plan.ranks, blocks, self.plan.placement, self._tiled)
 
     def _tiled(self, n: int) -> tiles.Cut:
@@ -297,7 +299,7 @@ class Work:
         old, new = ([factor for factor in large if (factor.segment in fresh) == again] for again in (False, True))
         away = tuple(job for job in jobs if self.plan.resolved.travels(job.segment))
         here, tour = [job for job in jobs if job not in away], [Tour(away)] if away else []
-        if self.plan.placement.sums_alone:
+        if self.plan.placement.all_rows:
             return WorkList((*each_its_own(here, grams, old, new, self.plan.ranks), *all_jointly(tour)), tuple(made))
         alone = [job for job in here if self.at_hand(job.segment)]
         joint = all_jointly([*(job for job in here if job not in alone), *tour], grams, old, new)
@@ -308,24 +310,26 @@ class Work:
 
         It is where its solver does not sum over points and no rank has all of them.
         """
-        own, sums = self.plan.resolved.regressions.get(segment), self.plan.placement.sums_alone
-        return not (own is None or sums or Demand.SHARDED in own.solver.handles or self.plan.resolved.travels(segment))
+        of, regression = self.plan.resolved, self.plan.resolved.regressions.get(segment)
+        if regression is None or self.plan.placement.all_rows or of.travels(segment):
+            return False
+        return Demand.SHARDED not in regression.solver.handles
 
     def jobs(self, segment: int) -> list[Job]:
         """The segment's regressions: tiles of units, rows of a fitter, or one for all its weights."""
         blocks, bounds, n = self.chain.regressed(segment), self.plan.offsets.weights, self.plan.n_train
         if not blocks:
             return []
-        own, view = self._regression(segment), self.chain.views[segment]
+        regression, view = self._regression(segment), self.chain.views[segment]
         place = slice(bounds[blocks[0]], bounds[blocks[-1] + 1])
-        if own.by_unit:
+        if regression.by_unit:
             ((units, width),), P = view.shapes, view.rows_per_point
             cut = self._unit_tiles(segment, units)
-            efforts = [P * own.solver.effort(width, len(tile), P * n) for tile in cut]
+            efforts = [P * regression.solver.effort(width, len(tile), P * n) for tile in cut]
         else:
             sizes = zip(view.shapes, (self.chain.blocks[b].own for b in blocks), strict=True)
-            effort = sum(m.multiplications / (h * d) * own.solver.effort(d, h, n) for (h, d), m in sizes)
-            if not own.by_rows:
+            effort = sum(m.multiplications / (h * d) * regression.solver.effort(d, h, n) for (h, d), m in sizes)
+            if not regression.by_rows:
                 return [Job(segment, None, place, effort)]
             ((rows, width),) = view.shapes
             cut, efforts = tiles.evenly(rows, 1), [effort / rows] * rows
@@ -374,12 +378,12 @@ class Work:
 
     def _layers(self, maps: dict[int, Sequence[int]]) -> list[Layer]:
         """The layers that some maps of segments are, where these have weights."""
-        numbers = ((k, i, self.chain.segments[k].blocks[i]) for k, own in maps.items() for i in own)
+        numbers = ((k, i, self.chain.segments[k].blocks[i]) for k, some in maps.items() for i in some)
         placed = [(k, i, b, self.plan.offsets.block(b)) for k, i, b in numbers if b is not None]
         return [Layer(k, i, b, place, float(place.stop - place.start)) for k, i, b, place in placed]
 
     def _by_trainers(self, layers: Sequence[Layer]) -> WorkList:
-        if not self.plan.placement.sums_alone:
+        if not self.plan.placement.all_rows:
             return WorkList(all_jointly(layers))
         trainers = self.plan.resolved.trainers
         copies = [trainers[f.block].copies and not f.map for f in layers]  # its inputs are coordinates

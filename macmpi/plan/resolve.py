@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from macmpi import UsageError
-from macmpi.config import NESTED, Config, Start, dump, flat
+from macmpi.config import Config, Penalty, Start, dump, flat
 from macmpi.config.auto import Decision, Sizes, decide
 from macmpi.config.tables import SHAPING
 from macmpi.config.whole import ignored, toml, with_value
@@ -55,12 +55,14 @@ def resolve(config: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> R
     decided: what the data have decided before.  Raises UsageError, naming a remedy, for what does not fit together.
     Cost: a fraction of a second.  Collective: no.
     """
-    found, unhandled = _checked(config, sizes, decided)
+    settled, unhandled = _checked(config, sizes, decided)
     for pair in unhandled:
         raise _refused(pair, config, sizes)
-    if not _finishes(found, sizes):
-        return found
-    return replace(found, finishing=resolve(finishing_of(found.config), sizes))
+    if settled.start.method == "stochastic" and settled.method.name != "stochastic":
+        settled = replace(settled, opening=resolve(replace(finishing_of(settled.config), penalty=Penalty()), sizes))
+    if not _finishes(settled, sizes):
+        return settled
+    return replace(settled, finishing=resolve(finishing_of(settled.config), sizes))
 
 
 def resolve_in_span(config: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> Resolved:
@@ -69,12 +71,12 @@ def resolve_in_span(config: Config, sizes: Sizes, decided: Sequence[Decision] = 
     That is the span of the training points, or where validation points are drawn from the same set, of both.  The net
     is the one of all columns where what is asked for depends on these.  Raises UsageError.  Collective: no.
     """
-    found, n = resolve(config, sizes, decided), sizes.n_train + (sizes.n_val if sizes.drawn else 0)
-    if n >= sizes.n_in or not _has_span(found, sizes):
-        return found
-    told = {"decisions": found.decisions, "settings": found.settings, "text": found.text, "unread": found.unread}
-    of_points = resolve(found.config, replace(sizes, n_in=n, shape=None))
-    return replace(of_points, columns=sizes.n_in, **told)  # type: ignore[arg-type]
+    of_columns, n = resolve(config, sizes, decided), sizes.n_train + (sizes.n_val if sizes.drawn else 0)
+    if n >= sizes.n_in or not _has_span(of_columns, sizes):
+        return of_columns
+    told = {key: getattr(of_columns, key) for key in ("decisions", "settings", "text", "unread")}
+    of_points = resolve(of_columns.config, replace(sizes, n_in=n, shape=None))
+    return replace(of_points, columns=sizes.n_in, **told)
 
 
 def _has_span(of: Resolved, sizes: Sizes) -> bool:
@@ -82,7 +84,7 @@ def _has_span(of: Resolved, sizes: Sizes) -> bool:
 
     A rank has to hold all points, and there are no further ones, as of a stream.
     """
-    if of.placement.spreads or of.autoencoder or of.stochastic.stream:
+    if not of.placement.all_rows or of.autoencoder or of.stochastic.stream:
         return False
     usual = SPAN.issuperset(one.demand for one in asked(of, sizes)) and of.start.method != "elastic_embedding"
     return usual and of.method.name in BY_SQUARES and is_dense(of.chain.maps[0])
@@ -114,11 +116,11 @@ def _checked(config: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> 
 
     Raises UsageError where the config is refused for the shape of its net or for its selection alone.
     """
-    found = _settled(config, sizes, decided)
-    pairs = [(part, one) for part, asked in parts(found, sizes) for one in asked if one.demand not in part.handles]
+    settled = _settled(config, sizes, decided)
+    pairs = [(part, one) for part, asked in parts(settled, sizes) for one in asked if one.demand not in part.handles]
     if not pairs:
-        check_selection(found)
-    return found, pairs
+        check_selection(settled)
+    return settled, pairs
 
 
 def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision]) -> Resolved:
@@ -135,19 +137,18 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision]) -> Resolv
         why = f"{n:,} points are few (up to {FEW:,}): those for validation are worth a second training"
         others.append(Decision("run.refit", True, why))
     as_given = config
-    if config.method.name in NESTED:
+    if config.method.nested:
         config = choices.without_half_steps(config)
     chain = build_chain(config.model, sizes.n_in, sizes.n_out)
     loss, fitted_by = loss_of(config, sizes), choices.fitters(config.model, chain)
     check_layers(config, chain, sizes.n_train)
-    if config.method.name not in NESTED:
+    if not config.method.nested:
         check_fitters(fitted_by, config, chain, loss)
-    numbers = [
-        np.dtype(config.model.precision).itemsize * n for n in (chain.n_in, chain.n_out)[: 2 - sizes.autoencoder]
-    ]
+    dtype = np.dtype(config.model.precision)
+    numbers = [dtype.itemsize * n for n in (chain.n_in, chain.n_out)[: 2 - sizes.autoencoder]]
     penalty, layers = config.penalty, tuple(sorted({b for segment in chain.segments for b in segment.regressed}))
     shaping = choices.shaping_of(penalty, layers, config.model.tied, chain.undivided is not None)
-    found = Resolved(
+    settled = Resolved(
         config=config,
         decisions=(*decided, *others),
         settings=flat(as_given),
@@ -157,11 +158,11 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision]) -> Resolv
         units=tuple(config.model.units),
         activations=tuple(kind for _, kind, _ in config.model.layers()),
         autoencoder=sizes.autoencoder,
-        dtype=np.dtype(config.model.precision),
+        dtype=dtype,
         loss=loss,
-        schedule=choices.schedule_of(config, loss),
+        schedule=choices.schedule_of(config, loss, bool(chain.codes)),
         shaping=shaping,
-        z_solver=choices.z_solver(config, chain),
+        z_solver=choices.solver(choices.class_of("z_solvers", choices.z_name(config, chain)), config.z_step),
         minibatches=min(config.z_step.minibatches, sizes.n_train) if chain.sites else 1,
         running=config.w_step.sums == "running" and bool(chain.sites),
         regressions=choices.regressions(config, chain, loss, shaping, fitted_by),
@@ -177,8 +178,8 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision]) -> Resolv
         before=sizes.before,
         **{name: getattr(config, name) for name in TABLES},
     )
-    check_choices(found)
-    return found
+    check_choices(settled)
+    return settled
 
 
 def can_refit(config: Config) -> bool:
@@ -223,8 +224,8 @@ def _written(settings: Sequence[Setting]) -> Iterator[str]:
     """Remedies in words: the values of a key together."""
     for key in dict.fromkeys(key for key, _ in settings):
         values = [value for name, value in settings if name == key]
-        bounds = key.split(".")[0] == "penalty" and key.split(".")[1] in SHAPING
-        yield f"no {key}" if bounds else f"{key} = {' or '.join(map(toml, values))}"
+        shapes = key.removeprefix("penalty.") in SHAPING
+        yield f"no {key}" if shapes else f"{key} = {' or '.join(map(toml, values))}"
 
 
 def _tried(

@@ -7,7 +7,7 @@ what is asked of the weights in each of them, in the units of a layer's own regr
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from macmpi.nets.losses import Loss
 from macmpi.parallel.placement import Placement
 from macmpi.plan import tuned
 from macmpi.solvers import WSolver, ZSolver
-from macmpi.solvers.fitters import ByFitter, Fitter, Trainer
+from macmpi.solvers.fitters import ByFitter, Trainer
 from macmpi.solvers.gradient_solvers import SGDW
 from macmpi.solvers.grams import System
 from macmpi.solvers.w_problem import FREE, Restraint
@@ -78,7 +78,7 @@ class Quadratic:
     iterations instead, whatever the error does, and the run ends at max_iterations.  With `patience` > 0 it also ends
     when the validation error has not been lower for this number of iterations.  noticeable: the share by which it must
     be lower to have noticeably fallen.  gradients: they are computed after each iteration.  discrete: coordinates
-    are bits, and the run ends once they are those of the net, and another iteration has changed nothing.  longer: the
+    are a code, and the run ends once it is that of the net, and another iteration has changed nothing.  longer: the
     keys by which a run settles later, in words.
 
     multipliers: of the augmented Lagrangian.  The target of f_k is z_k - M_k^-1 lambda_k, and lambda_k <- lambda_k -
@@ -207,7 +207,7 @@ class Patient(Quadratic):
 
 @dataclass(frozen=True)
 class Shaping:
-    """Ridge and restraint of each layer that a regression fits, never on the biases; layers: by parameter block.
+    """Ridge and restraint of each layer that a regression fits, by parameter block; never on the biases.
 
     scale "objective": the W-step minimises E_Q + ridge/2 ||V||^2 + l1 ||V||_1 + group sum_j ||V[:, j]||, so a hidden
     unit's own regression 1/2 sum r^2 has the sizes ridge/mu, l1/mu and group/mu, an output unit's those themselves.
@@ -215,29 +215,27 @@ class Shaping:
     Once mu exceeds `until_mu` nothing shrinks weights, and those that l1 or groups have made 0 stay 0.
     """
 
-    ridges: tuple[float, ...]
-    restraints: tuple[Restraint, ...]
+    ridges: dict[int, float]
+    restraints: dict[int, Restraint]
     scale: str
     until_mu: float
-    layers: tuple[int, ...]
 
     def ridge(self, block: int, mu: float, output: bool) -> float:
         """The ridge of the own regression of a layer's units, 1/2 sum r^2 + ridge/2 ||v||^2, at a mu.
 
         output: it is a layer of the last segment, whose regression E_Q does not multiply by mu.
         """
-        return self.own(self.ridges[self.layers.index(block)], mu, output)
+        return self.own(self.ridges[block], mu, output)
 
     def restraint(self, block: int, mu: float, output: bool) -> Restraint:
         """The restraint of a layer's own regression at a mu.  output: as in `ridge`."""
-        asked = self.asked(block)
+        asked = self.restraints[block]
         l1, group = (self.own(size, mu, output) for size in (asked.l1, asked.group))
-        held = mu > self.until_mu and (asked.l1 > 0.0 or asked.group > 0.0)
-        return Restraint(l1, group, asked.least, asked.most, held)
+        return replace(asked, l1=l1, group=group, kept=mu > self.until_mu and block in self.sparse)
 
     def asked(self, block: int) -> Restraint:
         """The restraint of a parameter block as the config asks for it, whatever mu is; FREE where there is none."""
-        return self.restraints[self.layers.index(block)] if block in self.layers else FREE
+        return self.restraints.get(block, FREE)
 
     def own(self, size: float, mu: float, output: bool) -> float:
         """Converts the size of a ridge or of l1 from the config's scale to that of the layer's own regression.
@@ -251,12 +249,12 @@ class Shaping:
     @property
     def sparse(self) -> tuple[int, ...]:
         """The layers whose weights are to become exactly 0."""
-        return tuple(b for b in self.layers if self.asked(b).l1 > 0.0 or self.asked(b).group > 0.0)
+        return tuple(b for b, asked in self.restraints.items() if asked.l1 > 0.0 or asked.group > 0.0)
 
     @property
     def restrained(self) -> tuple[int, ...]:
         """The layers of which more is asked than a ridge."""
-        return tuple(b for b, restraint in zip(self.layers, self.restraints, strict=True) if restraint != FREE)
+        return tuple(b for b, asked in self.restraints.items() if asked != FREE)
 
 
 # --- a run ------------------------------------------------------------------------------------------------------------
@@ -266,21 +264,16 @@ class Shaping:
 class Regression:
     """A segment's regression is solved by `solver`, called `name`: its units apart, or all of its weights at once.
 
-    plain: the solver without over-relaxation, of starts, selections and the postprocessing.  fitter: it hands all to
-    this fitter, called `name`; by_rows: to one that fits each row of the weights apart.
+    plain: the solver without over-relaxation, of starts, selections and the postprocessing.  by_fitter: it hands all to
+    the fitter called `name`; by_rows: which fits each row of the weights apart.
     """
 
     name: str
     by_unit: bool
     solver: WSolver
     plain: WSolver
-    fitter: Fitter | None = None
+    by_fitter: bool = False
     by_rows: ByFitter | None = None
-
-    @property
-    def by_fitter(self) -> bool:
-        """Tells whether a fitter fits its segment."""
-        return self.fitter is not None
 
     @property
     def system(self) -> System | None:
@@ -312,7 +305,8 @@ class Resolved:
     other points; gains: by that on all points, since those for validation were drawn from points with targets.
     placement: parallel.data says where rows of points live.  point_bytes: those of a point that a rank keeps.
     before: points of the pieces of a stream that come before these.
-    finishing: full MAC ends with steps of all points, as these values have them; None: it does not.
+    finishing: full MAC ends with steps of all points, as these values have them; None: it does not.  opening: another
+    method begins with the weights with which stochastic MAC of these values would; None: it does not.
     columns: of the data, of a net that is trained on coordinates of fewer points (data/wide.py), which its chain reads;
     0: it reads the columns.  minibatches: an iteration of full MAC has this number of Z-steps, each of its own points;
     running: the W-step behind each is on sums over points that are kept of the others.
@@ -352,6 +346,7 @@ class Resolved:
     gains: bool
     before: int = 0
     finishing: Resolved | None = None
+    opening: Resolved | None = None
     columns: int = 0
     minibatches: int = 1
     running: bool = False
@@ -377,5 +372,5 @@ class Resolved:
 
     def travels(self, segment: int) -> bool:
         """Tells whether a segment's regressions go round the ring of blocks: all ranks do none of them jointly."""
-        own = self.regressions[segment]
-        return self.ring is not None and not (own.solver.exact or own.by_fitter)
+        regression = self.regressions[segment]
+        return self.ring is not None and not (regression.solver.exact or regression.by_fitter)

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 
 from macmpi import UsageError, many
-from macmpi.config.model import OWNERS
 from macmpi.nets.build import layers_of
 from macmpi.nets.layers import Map, is_basis, is_dense
 from macmpi.plan.resolved import Resolved
@@ -38,40 +37,29 @@ def each(given: list[float | list[float]], count: int) -> list[list[float]]:
     return lists or [numbers] * count
 
 
-def width_places(of: Resolved) -> dict[int, int]:
-    """The hidden layers of radial basis functions, and the place of each in a list of model.width.  Collective: no."""
-    kinds = [(i, kind) for i, (_, kind, _) in enumerate(of.config.model.layers()) if kind in OWNERS["width"]]
-    return {layer: place for place, (layer, kind) in enumerate(kinds) if kind == "rbf"}
+def basis_layers(of: Resolved) -> list[int]:
+    """The numbers of the hidden layers of radial basis functions.  Collective: no."""
+    return [layer for layer, kind in enumerate(of.activations) if kind == "rbf"]
 
 
-def all_widths(of: Resolved) -> list[float]:
-    """model.width as a list, an entry for each layer that has one.  Collective: no."""
-    model = of.config.model
-    found: list[float] = model.each("width", sum(kind in OWNERS["width"] for _, kind, _ in model.layers()))
-    return found
-
-
-def widths_of(of: Resolved, layer: int) -> tuple[float, ...]:
-    """The candidates of a layer of radial basis functions, the width of the start among them.  Collective: no."""
-    places = width_places(of)
-    tried = each(of.selection.widths, len(places))[list(places).index(layer)]
-    return tuple(sorted({*tried, of.config.model.of_layer("width", layer)}))
+def widths_of(of: Resolved) -> dict[int, float]:
+    """The width of each hidden layer that has one, by the layer's number.  Collective: no."""
+    return of.config.model.by_layer("width")
 
 
 def ridge_segments(of: Resolved) -> dict[int, int]:
     """The segments whose ridge can be selected, dense layers fitted in closed form, and the parameter block of each."""
     return {
         k: of.chain.segments[k].regressed[0]
-        for k, own in of.regressions.items()
-        if own.name == "closed_form" and of.chain.views[k].dense
+        for k, regression in of.regressions.items()
+        if regression.name == "closed_form" and of.chain.views[k].dense
     }
 
 
 def ridges_of(of: Resolved) -> dict[int, tuple[float, ...]]:
     """The candidates of each segment whose ridge is selected, that of the start among them.  Collective: no."""
-    layers = of.shaping.layers
-    tried = dict(zip(layers, each(of.selection.ridges, len(layers)), strict=True))
-    starts = dict(zip(layers, of.shaping.ridges, strict=True))
+    starts = of.shaping.ridges
+    tried = dict(zip(starts, each(of.selection.ridges, len(starts)), strict=True))
     return {k: tuple(sorted({*tried[b], starts[b]})) for k, b in ridge_segments(of).items() if tried[b]}
 
 
@@ -109,8 +97,9 @@ def candidates_of(of: Resolved, n: int) -> list[Candidates]:
 
     Collective: no.
     """
-    keys, chain, found = of.selection, of.chain, list[Candidates]()
-    ridges, layers = ridges_of(of), iter(width_places(of))
+    keys, chain, basis, candidates = of.selection, of.chain, basis_layers(of), list[Candidates]()
+    ridges, layers, present = ridges_of(of), iter(basis), widths_of(of)
+    tried = dict(zip(basis, each(keys.widths, len(basis)), strict=True))
     chosen = [k for k, segment in enumerate(chain.segments) if segment.leading or k in ridges]
     a_parameter, epsilons = CRITERIA[keys.criterion](n), keys.epsilons(len(chosen))
     for k, epsilon2 in zip(chosen, epsilons, strict=True):
@@ -118,12 +107,12 @@ def candidates_of(of: Resolved, n: int) -> list[Candidates]:
         (units, inputs), layer, own, widths = chain.block_shapes[block], -1, 0, tuple[float, ...]()
         counts = np.array([inputs])
         if segment.leading:
-            first = segment.maps[0]
-            layer = next(layers)
+            first, layer = segment.maps[0], next(layers)
             steps = keys.sizes[layer] if keys.sizes else np.arange(FEWEST, first.n_out, STEP)
-            counts, own, widths = np.unique([*steps, first.n_out]), first.n_in, widths_of(of, layer)
-        found.append(Candidates(k, layer, block, counts, widths, ridges.get(k, ()), price, own, units))
-    return found
+            counts, own = np.unique([*steps, first.n_out]), first.n_in
+            widths = tuple(sorted({*tried[layer], present[layer]}))
+        candidates.append(Candidates(k, layer, block, counts, widths, ridges.get(k, ()), price, own, units))
+    return candidates
 
 
 @dataclass(frozen=True)
@@ -146,22 +135,22 @@ def places(of: Resolved) -> list[Place]:
     Raises UsageError for layers that keep other numbers than those of units, and for those read by such layers.
     """
     layers = layers_of(of.config.model, of.chain.n_in, of.chain.n_out)
-    found, before = list[Place](), list[Map]()
-    for i, (sizes, own, reading) in enumerate(zip(of.selection.sizes, layers, layers[1:], strict=False)):
-        basis = any(is_basis(m) for m in own)
+    dense_layers, before = list[Place](), list[Map]()
+    for i, (sizes, maps, reading) in enumerate(zip(of.selection.sizes, layers, layers[1:], strict=False)):
+        basis = any(is_basis(m) for m in maps)
         if sizes and not basis:
-            dense = [j for j, m in enumerate(own) if is_dense(m)]
-            after = own[dense[0] + 1 :] if dense else []
+            dense = [j for j, m in enumerate(maps) if is_dense(m)]
+            after = maps[dense[0] + 1 :] if dense else []
             if not dense or not all("elementwise" in m.capabilities for m in after) or not is_dense(reading[0]):
                 raise UsageError(
                     f"selection.sizes has candidates for layer {i + 1}, and it takes a dense layer of elementwise "
                     "activation that a dense one reads, neither sparse nor with a skip; give it the empty list []"
                 )
             at = len(before) + dense[0]
-            block = sum(m.parameter_shape is not None for m in [*before, *own[: dense[0]]])
-            found.append(Place(i, at, block, len(before) + len(own), tuple(sorted(set(sizes)))))
-        before += own
-    return found
+            block = sum(m.parameter_shape is not None for m in [*before, *maps[: dense[0]]])
+            dense_layers.append(Place(i, at, block, len(before) + len(maps), tuple(sorted(set(sizes)))))
+        before += maps
+    return dense_layers
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
@@ -201,7 +190,7 @@ def _check_lists(of: Resolved) -> None:
     for key, layers, kind, which in (
         ("sizes", len(units), "hidden layer", ""),
         ("widths", basis, "layer", " of radial basis functions"),
-        ("ridges", len(of.shaping.layers), "layer", " whose weights regressions fit"),
+        ("ridges", len(of.shaping.ridges), "layer", " whose weights regressions fit"),
     ):
         given = getattr(keys, key)
         if len({isinstance(entry, list) for entry in given}) > 1:
@@ -223,7 +212,7 @@ def _check_lists(of: Resolved) -> None:
 
 
 def _check_ridges(of: Resolved) -> None:
-    layers, able = of.shaping.layers, set(ridge_segments(of).values())
+    layers, able = of.shaping.ridges, set(ridge_segments(of).values())
     if not able:
         raise UsageError(
             "selection.ridges compares ridges of dense layers that are fitted in closed form, and there is none; use "
@@ -278,7 +267,7 @@ def _check_centres(of: Resolved) -> None:
     _check_price(of, "", count, f", or one for each of the {count} {'dense layers and ' if dense else ''}{nets}")
     fewest = min((m.n_out for m in basis), default=FEWEST)
     if fewest < FEWEST and not keys.sizes:
-        lists = [[-(-n // 2)] if i in width_places(of) else [] for i, n in enumerate(config.model.units)]
+        lists = [[-(-n // 2)] if i in basis_layers(of) else [] for i, n in enumerate(config.model.units)]
         raise UsageError(
             f"a selection without sizes compares {FEWEST}, {FEWEST + STEP}, ... centres, and a layer starts with "
             f"{fewest:,}; say which to compare, as in selection.sizes = {lists}"

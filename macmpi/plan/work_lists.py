@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from macmpi.parallel import tiles
 from macmpi.parallel.tiles import Assigned, Tile, assigned, places
 
 SPLITS = 32
@@ -168,12 +167,13 @@ def each_its_own(
     old, new: factors of large Grams that stay as they are, and of those that are made again.
     """
     whole, rows = (tuple(g for g in grams if (g.rows is None) is alike) for alike in (True, False))
-    first, early, late = assign_work(jobs, rows, ranks)
-    behind = Exchange("weights", places([[*a, *b] for a, b in zip(early, late, strict=True)]))
+    during, late = assign_work(jobs, rows, ranks)
+    made = [[gram for task in rank for gram in _grams(task)] for rank in during]
+    solved = [[job for task in (*a, *b) for job in _jobs(task)] for a, b in zip(during, late, strict=True)]
     return _not_empty(
         Phase((*old, *whole), (), Exchange("grams") if whole else None),
-        Phase((), _joined(first, early), Exchange("grams", places(first))) if rows else Phase(),
-        Phase(tuple(new), late, behind) if jobs else Phase(),
+        Phase((), during, Exchange("grams", places(made))) if rows else Phase(),
+        Phase(tuple(new), late, Exchange("weights", places(solved))) if jobs else Phase(),
     )
 
 
@@ -204,33 +204,25 @@ def _not_empty(*phases: Phase) -> tuple[Phase, ...]:
     return tuple(phase for phase in phases if phase.joint or any(phase.own))
 
 
-def _joined(*lists: Assigned[Any]) -> Assigned[Any]:
-    """Gives each rank the concatenation of its entries in several lists."""
-    return tuple(sum(own, ()) for own in zip(*lists, strict=True))
-
-
-def assign_work(
-    jobs: Sequence[Job], rows: Sequence[Gram], ranks: int
-) -> tuple[Assigned[Gram], Assigned[Job], Assigned[Job]]:
-    """By rank: rows of large Grams; early jobs, which need not wait for these and are done in their phase; late jobs.
+def assign_work(jobs: Sequence[Job], rows: Sequence[Gram], ranks: int) -> tuple[Assigned[Any], Assigned[Job]]:
+    """By rank: rows of large Grams with early jobs, which need not wait for them; then late jobs.
 
     Early are as many of the costliest jobs that need not wait as make the busiest ranks of both phases least busy.
     """
-    none: Assigned[Any] = ((),) * ranks
     if not rows:
-        return none, none, assigned(jobs, ranks)
+        return ((),) * ranks, assigned(jobs, ranks)
     waiting = {gram.segment for gram in rows}
     free = sorted((j for j in jobs if j.segment not in waiting), key=lambda j: (-j.cost, j.place.start))
     bound = [j for j in jobs if j.segment in waiting]
 
-    def split(count: int, last: bool) -> tuple[tuple[Assigned[Gram], Assigned[Job], Assigned[Job]], float]:
-        """With `count` early jobs: who does what, and what the busiest ranks of both phases have to do."""
-        costs, M = [*(row.cost for row in rows), *(job.cost for job in free[:count])], len(rows)
-        owned, late = tiles.assign_by_cost(costs, ranks, last), assigned([*bound, *free[count:]], ranks, last)
-        own = tuple(tuple(rows[i] for i in rank if i < M) for rank in owned)
-        early = tuple(tuple(free[i - M] for i in rank if i >= M) for rank in owned)
-        longest = max(sum(costs[i] for i in rank) for rank in owned) + max(sum(j.cost for j in rank) for rank in late)
-        return (own, early, late), longest
+    def split(early: int, last: bool) -> tuple[Assigned[Any], Assigned[Job]]:
+        """Assigns both phases, with this number of early jobs."""
+        during: list[Any] = [*rows, *free[:early]]
+        return assigned(during, ranks, last), assigned([*bound, *free[early:]], ranks, last)
+
+    def longest(early: int) -> float:
+        """Adds up what the busiest ranks of both phases have to do."""
+        return float(sum(max(sum(task.cost for task in rank) for rank in phase) for phase in split(early, False)))
 
     counts = range(0, len(free) + 1, -(-(len(free) + 1) // SPLITS)) if ranks > 1 else [0]
-    return split(min(counts, key=lambda count: split(count, False)[1]), True)[0]
+    return split(min(counts, key=longest), True)

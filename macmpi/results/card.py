@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import Annotated, Any, ClassVar
@@ -147,8 +148,8 @@ class Card(Finite):
     @staticmethod
     def of_json(text: str) -> Card:
         """The card of its JSON; keys of later versions are left out.  Raises ValueError, RecursionError."""
-        found: Card = _adapter().validate_json(text)
-        return found
+        card: Card = _adapter().validate_json(text)
+        return card
 
 
 @cache
@@ -161,17 +162,13 @@ def _adapter() -> Any:
 
 def record_in(line: str) -> dict[str, Any] | None:
     """The record of a line of curve.jsonl, without the id of the run, or None for what is none."""
-    try:
-        found = json.loads(line)
-    except ValueError:
-        return None
-    if not isinstance(found, dict) or not isinstance(found.get("phase"), str):
-        return None
-    numbers = [found.get(key) for key in NEEDED]
-    if not all(isinstance(n, int | float) for n in numbers) or not math.isfinite(found["seconds"]):
-        return None
-    found.pop(RUN, None)
-    return found
+    with suppress(ValueError, TypeError, LookupError, OverflowError):
+        record = json.loads(line)
+        numbers = [record[key] for key in NEEDED]
+        known = isinstance(record["phase"], str) and all(isinstance(n, int | float) for n in numbers)
+        if known and math.isfinite(record["seconds"]):
+            return {key: value for key, value in record.items() if key != RUN}
+    return None
 
 
 def plain(value: Any) -> Any:

@@ -13,8 +13,8 @@ import numpy as np
 from macmpi import UsageError, config
 from macmpi.config import Config
 from macmpi.data.dataset import Dataset
+from macmpi.data.loading import Source
 from macmpi.data.reading import read_file
-from macmpi.data.source import Source
 from macmpi.nets.build import build_chain
 from macmpi.nets.losses import LINKS, loss_of
 from macmpi.results.card import record_in

@@ -64,10 +64,10 @@ class Arrow:
     def falls(self) -> Array:
         """The decrease of each point's model at its minimum over the coordinates alone: (n,)."""
         q = self.model.residual
-        found = np.vecdot(q, q) - np.vecdot(self.residual, self.solved(self.residual))
+        twice = np.vecdot(q, q) - np.vecdot(self.residual, self.solved(self.residual))
         for form, c in zip(self.model.metrics, self.model.feasible, strict=True):
-            found += form.square(c)
-        return 0.5 * found
+            twice += form.square(c)
+        return 0.5 * twice
 
     def solved(self, U: Array) -> Array:
         """S^-1 U, row by row."""
@@ -78,11 +78,11 @@ class Arrow:
 
     def coordinates(self, changes: Blocks | None = None) -> Array:
         """dz (n, sum H) at which the model is least for a change of the weights, None for no change."""
-        terms, own = self._by_weights(changes)
-        made = self._outputs(terms, own)
+        terms, last = self._by_weights(changes)
+        moved = self._outputs(terms, last)
         for term, c in zip(terms, self.model.feasible, strict=True):
             term += c
-        return self._followed(terms, self.solved(self.residual - made))
+        return self._followed(terms, self.solved(self.residual - moved))
 
     def add_slope(self, out: Blocks) -> None:
         """Adds G^T B^T S^-1 r, minus the derivative by W of E_Q's least value over the coordinates.  Cost: 2 passes."""
@@ -94,8 +94,8 @@ class Arrow:
         share: of dW and of its coordinates by which the difference quotient of that curvature moves.
         Cost: 4 passes, with the curvature 10.
         """
-        terms, own = self._by_weights(changes)
-        v = self.solved(self._outputs(terms, own))
+        terms, last = self._by_weights(changes)
+        v = self.solved(self._outputs(terms, last))
         if share == 0.0:
             return self._pull(weighed(v, self.weights), out)
         dz = self._followed(terms, -v)
@@ -134,27 +134,26 @@ class Arrow:
 
     def _slopes(self, weights: Blocks, dz: Array | float) -> list[tuple[list[Array], Array]]:
         """p_k^T df_k by the weights and by the coordinates of each segment, at these weights and at Z + dz."""
-        problem, found = self.problem, list[tuple[list[Array], Array]]()
+        problem, slopes = self.problem, list[tuple[list[Array], Array]]()
         inputs = [problem.X, *problem.ahead(problem.Z + dz)]
-        pulls = [times(c, form.M) for c, form in zip(self.model.feasible, self.model.metrics, strict=True)]
-        pulls.append(-problem.loss.residual(problem.Y, self.tapes[-1].F))
+        pulls = problem.pulls(self.model.feasible, self.tapes[-1].F)
         for segment, A, pull in zip(problem.segments, inputs, pulls, strict=True):
             tape, p = segment.tape(weights, A), weighed(pull, self.weights)
-            by_z = tape.tangent.vjp(p) if found else p
-            found.append((tape.weight_vjp(p), by_z))
-        return found
+            by_z = tape.tangent.vjp(p) if slopes else p
+            slopes.append((tape.weight_vjp(p), by_z))
+        return slopes
 
     def _by_weights(self, changes: Blocks | None) -> tuple[list[Array], Array]:
         """D_k dW of each site, and B D_{K+1} dW."""
         made = [tape.weight_jvp(changes) if changes and tape.blocks else np.zeros_like(tape.F) for tape in self.tapes]
         return made[:-1], self.root.times(made[-1])
 
-    def _outputs(self, terms: Sequence[Array], own: Array | float = 0.0) -> Array:
-        """own + sum_k Phi_k term_k."""
+    def _outputs(self, terms: Sequence[Array], last: Array | float = 0.0) -> Array:
+        """last + sum_k Phi_k term_k."""
         terms = [term.copy() for term in terms]
         self.model.accumulate(terms)
-        found: Array = own + self.model.tangents[-1].jvp(terms[-1])
-        return found
+        moved: Array = last + self.model.tangents[-1].jvp(terms[-1])
+        return moved
 
     def _followed(self, terms: Sequence[Array], v: Array) -> Array:
         """dz_k = J_k dz_{k-1} + term_k + M_k^-1 Phi_k^T v, which overwrites the terms."""
@@ -176,10 +175,10 @@ class Arrow:
             _add(tape, tape.weight_vjp(dF), out)
 
 
-def _add(tape: Tape, found: Sequence[Array], out: Blocks) -> None:
+def _add(tape: Tape, slopes: Sequence[Array], out: Blocks) -> None:
     """Adds arrays to the parameter blocks of a tape, one for each of `tape.blocks`, in place in `out`."""
-    for block, part in zip(tape.blocks, found, strict=True):
-        out[block][:] += part
+    for block, slope in zip(tape.blocks, slopes, strict=True):
+        out[block][:] += slope
 
 
 def arrow_of(problem: ZProblem, weights: Array | None = None) -> Arrow:
@@ -187,19 +186,16 @@ def arrow_of(problem: ZProblem, weights: Array | None = None) -> Arrow:
 
     Cost: a pass, H_k passes through J_{k+1} and 2 H_k H_{k+1} (H_k + H_{k+1}) flops a site and point.
     """
-    sites = problem.sites(problem.Z)
-    inputs = zip(problem.segments, [problem.X, *problem.ahead(problem.Z)], strict=True)
-    tapes = [segment.tape(problem.weights, A) for segment, A in inputs]
-    shifts = [0.0] * len(sites) if problem.shift is None else problem.sites(problem.shift)
-    missed = [tape.F + u - z for tape, u, z in zip(tapes, shifts, sites, strict=False)]
-    root = problem.loss.root(problem.Y, tapes[-1].F)
-    tangents = [tape.tangent for tape in tapes[1:]]
+    F, tapes = problem.taped(problem.Z)
+    root = problem.loss.root(problem.Y, F[-1])
+    tangents = [tape.tangent for tape in tapes]
     tangents[-1] = root.after(tangents[-1])
-    model = Linearised(problem.sizes, missed, tangents, root.residual, problem.metrics)
-    terms = [c.copy() for c in missed]
+    model = Linearised(problem.sizes, problem.missed(problem.Z, F), tangents, root.residual, problem.metrics)
+    terms = [c.copy() for c in model.feasible]
     model.accumulate(terms)
     residual = root.residual - tangents[-1].jvp(terms[-1])
-    return Arrow(problem, tapes, root, model, residual, _eliminated(model), weights)
+    first = problem.segments[0].tape(problem.weights, problem.X)
+    return Arrow(problem, [first, *tapes], root, model, residual, _eliminated(model), weights)
 
 
 def _eliminated(model: Linearised) -> Array:
@@ -214,15 +210,15 @@ def _eliminated(model: Linearised) -> Array:
         C = dense(form.inverse, h) + transposed.transpose(0, 2, 1) @ C @ transposed
     E = J[-1]
     if model.sizes[-1] < L:
-        found = np.linalg.inv(C) + E @ E.transpose(0, 2, 1)
+        matrix = np.linalg.inv(C) + E @ E.transpose(0, 2, 1)
     else:
-        found = np.eye(L) + E.transpose(0, 2, 1) @ C @ E
-    return np.linalg.inv(found).astype(dtype, copy=False)
+        matrix = np.eye(L) + E.transpose(0, 2, 1) @ C @ E
+    return np.linalg.inv(matrix).astype(dtype, copy=False)
 
 
 def settled(problem: ZProblem) -> Array:
     """The coordinates (n, sum H) after a whole Gauss-Newton step of those points that are `SMALL` from their minima."""
     arrow = arrow_of(problem)
     near = arrow.falls <= SMALL * arrow.values
-    found: Array = problem.Z + np.where(near[:, None], arrow.coordinates(), 0.0)
-    return found
+    Z: Array = problem.Z + np.where(near[:, None], arrow.coordinates(), 0.0)
+    return Z

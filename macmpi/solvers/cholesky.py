@@ -76,8 +76,8 @@ def cholesky(H: Array, shared_matrix: SharedMatrix = ALONE, added: Array | float
         last = R[panel, following]
         block = R[following, : last.shape[1]] - last.T @ last
         panel, columns = following, after
-        found, row = _diagonal_factor(block, shift, panel)
-        diagonal.append(found)
+        factor, row = _diagonal_factor(block, shift, panel)
+        diagonal.append(factor)
         failed = failed or row  # the ranks go on together, and then fail together
     if shared_matrix.anywhere(failed > 0):
         raise _indefinite(failed)
@@ -96,8 +96,7 @@ def _diagonal_factor(diagonal: Array, shift: Array, panel: slice) -> tuple[Array
     L, failed = lapack.dpotrf(diagonal.T, lower=1, overwrite_a=1)
     if failed:
         return np.eye(len(diagonal)), panel.start + failed
-    found: Array = L.T
-    return found, 0
+    return L.T, 0
 
 
 def _indefinite(row: int) -> LinAlgError:

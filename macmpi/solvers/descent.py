@@ -163,7 +163,7 @@ def minimise(
     iterations: int,
     halvings: int,
     tolerance: float,
-    from_rank0: FromRank0 = lambda found: found,
+    from_rank0: FromRank0 = lambda numbers: numbers,
 ) -> tuple[Array, Array]:
     """Lowers each row's objective from `start` (m, P); gives the rows and their objectives (m,).  No row's rises.
 
@@ -249,8 +249,8 @@ def least_in_plane(H: Array, b: Array) -> Array:
     """argmin 1/2 x^T H x - b^T x, damped by `PLANE_DAMPING` in scale; 0 along what H does not see.  Collective: no."""
     scale = 1.0 / np.sqrt(np.maximum(np.diag(H), np.finfo(float).tiny))
     scaled = H * scale[:, None] * scale
-    found: Array = scale * np.linalg.solve(0.5 * (scaled + scaled.T) + PLANE_DAMPING * np.eye(len(b)), b * scale)
-    return found
+    x: Array = scale * np.linalg.solve(0.5 * (scaled + scaled.T) + PLANE_DAMPING * np.eye(len(b)), b * scale)
+    return x
 
 
 def conjugate_gradients(
@@ -261,7 +261,7 @@ def conjugate_gradients(
     iterations: int,
     tolerance: float,
     live: Array | bool = True,
-    from_rank0: Callable[[Array], Array] = lambda found: found,
+    from_rank0: Callable[[Array], Array] = lambda numbers: numbers,
     taken: Callable[[Array, bool], object] = lambda lengths, first: None,
 ) -> Array:
     """start + the sum of the CG steps of each row, for right sides R.  `start` and R are overwritten.

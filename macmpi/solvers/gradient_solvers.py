@@ -114,15 +114,15 @@ class GradientW(Descent, WSolver):
         begun = problem.shared_matrix.from_rank0(whitened.into(start))
 
         def slopes(phi: Array) -> tuple[Array, Array]:
-            found, G = gradients(problem, whitened.back(phi), over_points)
-            return found, whitened.pull(G)
+            f, G = gradients(problem, whitened.back(phi), over_points)
+            return f, whitened.pull(G)
 
         def errors(phi: Array) -> Array:
             return values(problem, whitened.back(phi), over_points)
 
-        found, _ = minimise(self.directions(), errors, slopes, begun, *self.limits, problem.shared_matrix.from_rank0)
-        moved = (found != begun).any(axis=1)
-        return np.where(moved[:, None], whitened.back(found), start)
+        phi, _ = minimise(self.directions(), errors, slopes, begun, *self.limits, problem.shared_matrix.from_rank0)
+        moved = (phi != begun).any(axis=1)
+        return np.where(moved[:, None], whitened.back(phi), start)
 
 
 class ConjugateGradientW(GradientW):

@@ -68,9 +68,9 @@ class System:
         """
 
         def part(points: slice) -> tuple[Array, ...]:
-            A, own = inputs[points], at(weights, points)
+            A, w = inputs[points], at(weights, points)
             A = A.astype(np.float64, copy=False) if self.double else A
-            return (gram_of(A, bias, own) if rows is None else gram_rows(A, rows, bias, own),)
+            return (gram_of(A, bias, w) if rows is None else gram_rows(A, rows, bias, w),)
 
         (G,) = over_points(part)
         return G
@@ -133,22 +133,22 @@ class Subsystems:
 
     def units(self, marks: Array) -> list[Alike]:
         """Units by equal marks of what they read.  Cost: d^3 / 3 flops for d inputs that no unit before has read."""
-        found = []
+        groups = []
         for rows in alike(marks):
             columns = np.flatnonzero(marks[rows[0]])
-            found.append(Alike((rows[:, None], columns), *self._of(columns)))
-        return found
+            groups.append(Alike((rows[:, None], columns), *self._of(columns)))
+        return groups
 
     def _of(self, columns: Array) -> tuple[Array, Any]:
         """G of these columns, in their order, from the diagonal on at least, and its factor.  Collective: no."""
-        found = self._kept.get(columns.tobytes())
-        if found is None:
+        kept = self._kept.get(columns.tobytes())
+        if kept is None:
             G = self._gram.G[columns[:, None], columns]
-            found = G, self._system.factor(replace(self._gram, G=G))
+            kept = G, self._system.factor(replace(self._gram, G=G))
             if self._size + 2 * G.size <= KEPT:
-                self._kept[columns.tobytes()] = found
+                self._kept[columns.tobytes()] = kept
                 self._size += 2 * G.size
-        return found
+        return kept
 
 
 def inputs_gram(step: Step, weights: Array | None = None) -> Array:
@@ -242,10 +242,10 @@ def scattered(parts: Sequence[Alike], R: Array, made: Callable[[Alike, Array], A
     """
     if parts[0].places is WHOLE:
         return made(parts[0], R)
-    found = np.zeros_like(R)
+    out = np.zeros_like(R)
     for part in parts:
-        found[part.places] = made(part, R[part.places])
-    return found
+        out[part.places] = made(part, R[part.places])
+    return out
 
 
 class UnitWhitening:
@@ -255,10 +255,10 @@ class UnitWhitening:
         self._parts = [part._replace(factor=Whitening(part.factor)) for part in parts]
 
     def into(self, theta: Array) -> Array:
-        return scattered(self._parts, theta, lambda part, own: part.factor.into(own))
+        return scattered(self._parts, theta, lambda part, rows: part.factor.into(rows))
 
     def back(self, phi: Array) -> Array:
-        return scattered(self._parts, phi, lambda part, own: part.factor.back(own))
+        return scattered(self._parts, phi, lambda part, rows: part.factor.back(rows))
 
     def pull(self, G: Array) -> Array:
-        return scattered(self._parts, G, lambda part, own: part.factor.pull(own))
+        return scattered(self._parts, G, lambda part, rows: part.factor.pull(rows))

@@ -99,7 +99,7 @@ def metrics(loss: Loss, tape: Tape, over: Averages, kept: Container[int]) -> tup
     averaged = over.means([*curved, *((partial(_put_products, i), n) for i, n in bent.items())])
     M = np.eye(width, dtype=dtype) if known else averaged[0](EVERY).astype(dtype, copy=False)
     products = dict(zip(bent, averaged[len(curved) :], strict=True))
-    found, transposed = dict[int, list[Array]](), dict[int, tuple[Array, Array]]()
+    carried, transposed = dict[int, list[Array]](), dict[int, tuple[Array, Array]]()
     multiplied = set[int]()
     for i, step in reversed(list(enumerate(tape.steps))):
         if step.block is not None and "transposed" in step.map.capabilities:
@@ -108,7 +108,7 @@ def metrics(loss: Loss, tape: Tape, over: Averages, kept: Container[int]) -> tup
                 transposed[step.block] = Z, M.copy()
         elif step.W is not None and step.block is not None and step.block in kept:
             own = step.map.own.n_out
-            found.setdefault(step.block, []).append(shared_metric(M[:own, :own], len(step.W)).copy())
+            carried.setdefault(step.block, []).append(shared_metric(M[:own, :own], len(step.W)).copy())
         if i in bent:
             M = M if i in multiplied else products[i](EVERY) * M
         elif i and (V := _matrix(step)) is not None:
@@ -118,7 +118,7 @@ def metrics(loss: Loss, tape: Tape, over: Averages, kept: Container[int]) -> tup
         elif i:
             M = over.mean(partial(_put_carried, i, M), step.varying)
         known = False
-    return _with_transposed({k: sum(own[1:], own[0]) / len(own) for k, own in found.items()}, transposed, dtype)
+    return _with_transposed({k: sum(each[1:], each[0]) / len(each) for k, each in carried.items()}, transposed, dtype)
 
 
 def _with_transposed(
@@ -144,8 +144,8 @@ def _matrix(step: Step) -> Array | None:
 
 def _put_curvature(loss: Loss, seen: Seen, share: float, out: Array) -> None:
     """Puts a share of the mean curvature of the losses by the outputs into `out`."""
-    own = weighted(loss, None if seen.roots is None else np.square(seen.roots[:, 0]))
-    out[:] = own.hessian(seen.Y[seen.probed], seen.tape.F[seen.probed])
+    of_points = weighted(loss, None if seen.roots is None else np.square(seen.roots[:, 0]))
+    out[:] = of_points.hessian(seen.Y[seen.probed], seen.tape.F[seen.probed])
     out *= share
 
 
@@ -178,8 +178,8 @@ def shared_metric(M: Array, units: int) -> Array:
     if len(M) == units:
         return M
     blocks = M.reshape(-1, units, len(M) // units, units)
-    found: Array = np.einsum("phpk->hk", blocks) / len(blocks)
-    return found
+    mean: Array = np.einsum("phpk->hk", blocks) / len(blocks)
+    return mean
 
 
 def shifts(G: Array, M: Array, damping: float) -> tuple[float, float]:

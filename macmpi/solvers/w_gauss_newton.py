@@ -104,7 +104,7 @@ class GaussNewtonW(WSolver):
         scale, parts = np.maximum(slopes / problem.rows, 1e-30)[:, None], problem.parts()
 
         def precondition(R: Array) -> Array:
-            return scattered(parts, R, lambda part, own: solved_rows(part.factor, own)) / scale
+            return scattered(parts, R, lambda part, rows: solved_rows(part.factor, rows)) / scale
 
         def product(P: Array, last: bool) -> tuple[Array, Array | None, Array]:
             curvature, *products = over_points(lambda rows: fit.product(P, last, rows))
@@ -182,9 +182,9 @@ class Fit:
         curvature = slope * slope
         weights = self.problem.weights_at(rows)
         if weights is not None:
-            own = weights.astype(self.dtype, copy=False)[:, None]
-            curvature *= own
-            slope *= own
+            w = weights.astype(self.dtype, copy=False)[:, None]
+            curvature *= w
+            slope *= w
         return s, slope, curvature
 
     def gradient(self, rows: slice) -> tuple[Array, ...]:
@@ -274,8 +274,8 @@ class HessianFreeW(WSolver):
         def linearise(rows: slice) -> tuple[Array, ...]:
             tape = problem.segment.tape(problem.weights(theta[0]), problem.inputs[rows])
             tapes[rows.start] = tape, problem.loss_at(rows).root(problem.targets[rows], tape.F)
-            own = problem.weights_at(rows)
-            return tuple(tape.scales(lambda step: inputs_gram(step, own)))
+            point_weights = problem.weights_at(rows)
+            return tuple(tape.scales(lambda step: inputs_gram(step, point_weights)))
 
         maps, scales = problem.segment.fitted, over_points(linearise)
         known = layer_metrics(problem, {start: tape for start, (tape, _) in tapes.items()}, over_points)
@@ -329,24 +329,24 @@ def layer_metrics(problem: SegmentProblem, tapes: dict[int, Tape], over_points: 
 
     def means(matrices: Sequence[tuple[OfSeen, int]]) -> list[Any]:
         def part(rows: slice) -> tuple[Array, ...]:
-            tape, Y, own = tapes[rows.start], problem.targets[rows], problem.weights_at(rows)
-            roots = None if own is None else np.sqrt(own)[:, None]
-            found = [np.zeros((n, n)) for _, n in matrices]
-            for (of, _), out in zip(matrices, found, strict=True):
+            tape, Y, point_weights = tapes[rows.start], problem.targets[rows], problem.weights_at(rows)
+            roots = None if point_weights is None else np.sqrt(point_weights)[:, None]
+            sums = [np.zeros((n, n)) for _, n in matrices]
+            for (of, _), out in zip(matrices, sums, strict=True):
                 if len(Y):
                     of(Seen(tape, Y, Y, roots=roots), len(Y) / problem.rows, out)
-            return tuple(found)
+            return tuple(sums)
 
         return [M.__getitem__ for M in over_points(part)]
 
     def mean(of: OfSeen, n: int) -> Array:
-        found: Array = means([(of, n)])[0](EVERY)
-        return found
+        M: Array = means([(of, n)])[0](EVERY)
+        return M
 
     def product(V: Array, M: Array | None, below: Any) -> Array:
-        found = V.T @ V if M is None else V.T @ M @ V
-        return found if below is None else found * below(EVERY)
+        carried = V.T @ V if M is None else V.T @ M @ V
+        return carried if below is None else carried * below(EVERY)
 
     tape = next(iter(tapes.values()))
-    found, _ = metrics(problem.loss, tape, Averages(means, mean, product), range(len(segment.fitted)))
-    return {k: M.astype(float) for k, M in found.items()}
+    forms, _ = metrics(problem.loss, tape, Averages(means, mean, product), range(len(segment.fitted)))
+    return {k: M.astype(float) for k, M in forms.items()}

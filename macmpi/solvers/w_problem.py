@@ -45,11 +45,11 @@ class Restraint:
     def penalty(self, W: Array, penalised: Array) -> Array:
         """Value of l1 and of the groups, (w,): of each row, or where groups join the rows their sum in the first."""
         V = np.where(penalised, W, 0.0)
-        found: Array = self.l1 * np.abs(V).sum(axis=1)
+        value: Array = self.l1 * np.abs(V).sum(axis=1)
         if self.joins:
-            found[0] = found.sum() + self.group * np.sqrt(np.square(V).sum(axis=0)).sum()
-            found[1:] = 0.0
-        return found
+            value[0] = value.sum() + self.group * np.sqrt(np.square(V).sum(axis=0)).sum()
+            value[1:] = 0.0
+        return value
 
 
 FREE = Restraint()
@@ -83,12 +83,6 @@ class RestrainedBlock(NamedTuple):
 def together(joins: bool, values: Array, by: Callable[[Array], Any] = np.sum) -> Array:
     """Gives the values (w,) of rows; where a restraint joins the rows, by(values) for each of them."""
     return np.full(len(values), by(values)) if joins else values
-
-
-def zeros(weights: Sequence[Array], penalised: Sequence[Array]) -> tuple[int, int]:
-    """Counts the penalised weights that are exactly 0, and all of them."""
-    found = sum(int(np.count_nonzero(mark & (W == 0.0))) for W, mark in zip(weights, penalised, strict=True))
-    return found, sum(int(np.count_nonzero(mark)) for mark in penalised)
 
 
 @dataclass(frozen=True)
@@ -200,8 +194,8 @@ class UnitProblem(WProblem):
     def parts(self, units: slice = EVERY) -> list[Alike]:
         if self.exists is None:
             return super().parts(units)
-        found: list[Alike] = self.factor.units(self.exists[units])
-        return found
+        groups: list[Alike] = self.factor.units(self.exists[units])
+        return groups
 
     @property
     def read(self) -> Rows:
@@ -240,11 +234,11 @@ class UnitProblem(WProblem):
 
     def local(self, theta: Array, rows: Any) -> tuple[Array, Array, Callable[[], Array]]:
         """The errors (m,) of some points, their residuals (n, m), each times the point's weight, and how to get s'."""
-        own, a = function(self.activation), apply(self.inputs[rows], theta)
-        s = own.value(a, np.empty_like(a))
+        unit, a = function(self.activation), apply(self.inputs[rows], theta)
+        s = unit.value(a, np.empty_like(a))
         r = self.targets[rows] - s
         q = self.weigh(r, rows)
-        return 0.5 * column_dots(q, r).astype(float), q, lambda: own.slope(a, s, np.empty_like(s))
+        return 0.5 * column_dots(q, r).astype(float), q, lambda: unit.slope(a, s, np.empty_like(s))
 
     def partial(self, theta: Array, rows: Any, slope: bool) -> tuple[Array, ...]:
         errors, q, slopes = self.local(theta, rows)
@@ -309,8 +303,8 @@ class SegmentProblem(WProblem):
             F = self.segment.forward(self.weights(theta[0]), A)
             return (loss.value(T, F).sum(keepdims=True),)
         tape = self.segment.tape(self.weights(theta[0]), A)
-        found = tape.weight_vjp(-loss.residual(T, tape.F))
-        return loss.value(T, tape.F).sum(keepdims=True), self.joined(found)
+        slopes = tape.weight_vjp(-loss.residual(T, tape.F))
+        return loss.value(T, tape.F).sum(keepdims=True), self.joined(slopes)
 
     def loss_at(self, rows: Any) -> Any:
         """The loss of some points, with their weights."""

@@ -181,16 +181,16 @@ class Quadratic:
         step = self._free_step(free, right, shrink / self.scale[0], W / np.where(lengths > 0.0, lengths, np.inf))
         low = np.where(signed & (W > 0.0), np.maximum(self.low, 0.0), self.low)
         high = np.where(signed & (W < 0.0), np.minimum(self.high, 0.0), self.high)
-        found, pending = W, np.ones(len(W), dtype=bool)
+        best, pending = W, np.ones(len(W), dtype=bool)
         for length in 0.5 ** np.arange(HALVINGS + 1):
             tried = np.clip(W + length * step, low, high)
             if self.restraint.joins:
                 tried[:, self.grouped & ((W * tried).sum(axis=0) <= 0.0)] = 0.0
             better = pending & (self._change(W, tried, gradient)[0] < 0.0)
-            found, pending = np.where(better[:, None], tried, found), pending & ~better
+            best, pending = np.where(better[:, None], tried, best), pending & ~better
             if not pending.any():
                 break
-        return found
+        return best
 
     def _free_step(self, free: Array, right: Array, bend: Array, U: Array) -> Array:
         """x with (x H + x B - sum_h (x_h u_h) u B)_F = right_F and 0 elsewhere, F the free weights of each row.
@@ -203,16 +203,16 @@ class Quadratic:
         step, S, U = np.zeros_like(right), np.diag(1.0 / np.where(bend > 0.0, bend, 1.0)), np.where(free, U, 0.0)
         systems = []
         for rows in alike(free):
-            own = np.flatnonzero(free[rows[0]])
-            block, at = (own[:, None], own), (rows[:, None], own)
+            columns = np.flatnonzero(free[rows[0]])
+            block, at = (columns[:, None], columns), (rows[:, None], columns)
             M = self.H[block]
-            M.flat[:: len(own) + 1] += bend[own]
+            M.flat[:: len(columns) + 1] += bend[columns]
             with suppress(np.linalg.LinAlgError):  # in rounding
-                lower = factored(M) if len(own) else M
+                lower = factored(M) if len(columns) else M
                 step[at] = solved_rows(lower, right[at])
                 systems.append((lower, at))
                 if self.restraint.joins:
-                    S[block] -= (U[at].T @ U[at]) * solved(lower, np.eye(len(own)))
+                    S[block] -= (U[at].T @ U[at]) * solved(lower, np.eye(len(columns)))
         with suppress(np.linalg.LinAlgError):
             if self.restraint.joins:
                 U *= solved_rows(factored(S), (U * step).sum(axis=0, keepdims=True))
@@ -322,7 +322,7 @@ class Fit:
 
     def step(self, model: Model, scale: Array, pending: Array) -> Array:
         """The model's minimum for the rows of pending objectives; the others as they are."""
-        blocks, exact, found = self.problem.blocks, self.problem.quadratic, []
+        blocks, exact, minima = self.problem.blocks, self.problem.quadratic, []
         parts = zip(blocks(model.theta), blocks(model.slope), model.metrics, self.problem.restrained, strict=True)
         for W, slope, H, block in parts:
             rows, moved = np.flatnonzero(np.broadcast_to(pending, len(W))), W.copy()
@@ -332,8 +332,8 @@ class Fit:
             runs = [slice(0, count)] if joins else [tile.rows for tile in tiles.solved_tiles(count)]
             solved = lambda i: part.of(runs[i]).solved(exact)  # noqa: B023, E731
             moved[rows] = self.problem.shared_matrix.rows(runs, W.shape[1], solved)
-            found.append(moved)
-        return self.problem.joined(found)
+            minima.append(moved)
+        return self.problem.joined(minima)
 
     def linearised(self, theta: Array) -> tuple[Model, Array]:
         """The model at some rows, and a first curvature of each objective."""
@@ -387,12 +387,12 @@ class SegmentFit(Fit):
 
         def partial(rows: slice) -> tuple[Array, ...]:
             tape = problem.segment.tape(problem.weights(theta[0]), problem.inputs[rows])
-            root, found = problem.loss_at(rows).root(problem.targets[rows], tape.F), []
+            root, curvatures = problem.loss_at(rows).root(problem.targets[rows], tape.F), []
             for i in range(len(moves)):
                 alone = [move if i == j else np.zeros_like(move) for j, move in enumerate(moves)]
                 change = tape.weight_jvp(problem.weights(problem.joined(alone)))
-                found.append(float(np.vdot(change, root.normal(change))))
-            return (np.array(found),)
+                curvatures.append(float(np.vdot(change, root.normal(change))))
+            return (np.array(curvatures),)
 
         curved = problem.shared_matrix.from_rank0(self.over_points(partial)[0])
         squares = np.array([float(np.vdot(move @ G, move)) for move, G in zip(moves, grams, strict=True)])

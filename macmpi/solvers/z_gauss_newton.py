@@ -130,12 +130,12 @@ def direct_primal(model: Linearised) -> Array:
 
 def columns(tangent: Tangent, n: int, size: int, dtype: np.dtype) -> Array:
     """J^T of each point, one jvp a column of J: (n, size, n_out)."""
-    found = []
+    images = []
     for i in range(size):
         unit = np.zeros((n, size), dtype)
         unit[:, i] = 1.0
-        found.append(tangent.jvp(unit))
-    return np.stack(found, axis=1)
+        images.append(tangent.jvp(unit))
+    return np.stack(images, axis=1)
 
 
 def solve_rows(A: Array, B: Array) -> Array:
@@ -255,7 +255,7 @@ class GaussNewtonZ:
     def solve(self, problem: ZProblem, shared: Shared | None) -> ZSolution:
         Z, errors, choice = problem.Z.copy(), np.empty(len(problem.Z)), self.choice(problem)
         for _ in range(self.iterations):
-            errors, model = _linearised(problem, Z, shared)
+            errors, model = linearised(problem, Z, shared)
             if shared is None:
                 dZ = direct_dual(model) if choice == "direct_dual" else direct_primal(model)
             else:
@@ -287,7 +287,7 @@ class GaussNewtonZ:
                 break
 
 
-def _linearised(problem: ZProblem, Z: Array, shared: Shared | None) -> tuple[Array, Linearised]:
+def linearised(problem: ZProblem, Z: Array, shared: Shared | None) -> tuple[Array, Linearised]:
     """Gives the objective of each point at Z, (n,), and the Gauss-Newton model there.
 
     shared: the tangents that all points share (`Shared`), or None where directions are computed without any.
@@ -338,8 +338,8 @@ class AlternatingZ:
         Z = problem.Z.copy()
         for _ in range(self.iterations):
             for k in reversed(range(len(problem.sizes))):
-                found = self._inner.solve(one_site(replace(problem, Z=Z), k), shared[k])
-                split_columns(problem.sizes, Z)[k][:] = found.Z
+                solution = self._inner.solve(one_site(replace(problem, Z=Z), k), shared[k])
+                split_columns(problem.sizes, Z)[k][:] = solution.Z
         return ZSolution(Z, problem.values(Z))
 
 

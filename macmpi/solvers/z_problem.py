@@ -15,7 +15,7 @@ from macmpi.nets.chain import Segment
 from macmpi.nets.design import split_columns
 from macmpi.nets.layers import Tangent
 from macmpi.nets.losses import Loss, Metric, times
-from macmpi.nets.segment import Fixed
+from macmpi.nets.segment import Fixed, Tape
 from macmpi.reductions import EVERY
 from macmpi.typing import Array
 
@@ -74,8 +74,14 @@ class ZProblem:
 
         Cost: one pass, less the first segment's.
         """
-        pairs = [s.linearise(self.weights, A, fixed) for s, A in zip(self.segments[1:], self.ahead(Z), strict=True)]
-        return self._shifted([self.first, *(f for f, _ in pairs)]), [t for _, t in pairs]
+        F, tapes = self.taped(Z, fixed)
+        return F, [tape.tangent for tape in tapes]
+
+    def taped(self, Z: Array, fixed: Fixed | None = None) -> tuple[list[Array], list[Tape]]:
+        """The outputs at Z, and f_2, ..., f_{K+1} linearised there in inputs and weights.  Cost: as `linearise`."""
+        pairs = zip(self.segments[1:], self.ahead(Z), strict=True)
+        tapes = [segment.tape(self.weights, A, fixed) for segment, A in pairs]
+        return self._shifted([self.first, *(tape.F for tape in tapes)]), tapes
 
     def _shifted(self, F: list[Array], rows: RowIndex = EVERY) -> list[Array]:
         if self.shift is not None:
@@ -92,14 +98,18 @@ class ZProblem:
         """The objective (n,) and its gradient (n, sum H) by point.  Cost: 2 passes, less the first segment's."""
         F, tangents = self.linearise(Z)
         missed = self.missed(Z, F)
-        pulls = [times(c, form.M) for c, form in zip(missed, self.metrics, strict=True)]
-        pulls.append(-self.loss.residual(self.Y, F[-1]))
-        slopes = [t.vjp(pull) - own for t, pull, own in zip(tangents, pulls[1:], pulls[:-1], strict=True)]
+        pulls = self.pulls(missed, F[-1])
+        slopes = [t.vjp(ahead) - pull for t, pull, ahead in zip(tangents, pulls[:-1], pulls[1:], strict=True)]
         return self.weigh(Z, missed, F[-1]), np.hstack(slopes)
 
     def missed(self, Z: Array, F: Sequence[Array]) -> list[Array]:
         """c_k = f_k(z_{k-1}) + u_k - z_k from the outputs F."""
         return [f - z for f, z in zip(F[:-1], self.sites(Z), strict=True)]
+
+    def pulls(self, missed: Sequence[Array], F: Array) -> list[Array]:
+        """The derivative of the objective by the outputs of each segment, at c_1, ..., c_K and the last outputs F."""
+        constraints = [times(c, form.M) for c, form in zip(missed, self.metrics, strict=True)]
+        return [*constraints, -self.loss.residual(self.Y, F)]
 
     def weigh(self, Z: Array, missed: Sequence[Array], F: Array, rows: RowIndex = EVERY) -> Array:
         """The objective by point from coordinates, the constraints' residuals and the last outputs."""

@@ -373,4 +373,4 @@ class ByAll(ByRank0):
 
 def keeper_of(plan: Plan) -> ByRank0:
     """Says who writes and reads the checkpoints of a run.  Collective: no."""
-    return ByAll(plan.work.train, plan.placement.name) if plan.placement.by_all else ByRank0()
+    return ByRank0() if plan.placement.all_rows else ByAll(plan.work.train, plan.placement.name)

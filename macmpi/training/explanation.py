@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from macmpi.config import NESTED
 from macmpi.config.auto import AUTO, Sizes, explained
 from macmpi.config.tables import PAPER_DEFAULTS
 from macmpi.config.whole import toml
@@ -37,7 +36,7 @@ def _by_the_run(plan: Plan, sizes: Sizes) -> Iterator[tuple[str, str]]:
             averages = Schedule(Minibatches(plan, {}), of.stochastic.averaging, forms_of(plan).dense_autoencoder)
             yield "stochastic.averaging", averages.words(of.schedule.max_iterations).removeprefix("averaging ")
             yield "stochastic.parts", str(plan.minibatch_parts)
-    if of.method.name not in NESTED:
+    if not of.method.nested:
         keys = of.config.penalty
         yield from ((f"penalty.{key}", toml(keys.value(key))) for key in PAPER_DEFAULTS)
         yield "model.sites", toml([site for _, _, site in of.config.model.layers()])

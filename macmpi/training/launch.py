@@ -9,9 +9,9 @@ from typing import Any
 from macmpi import Done, NumericalError, UsageError
 from macmpi.console import warn
 from macmpi.data.dataset import Dataset
+from macmpi.data.loading import Source
 from macmpi.data.parts import read_codes
 from macmpi.data.scaling import sum_of
-from macmpi.data.source import Source
 from macmpi.methods.starts import Origin
 from macmpi.parallel.kernels import arithmetics, mixture
 from macmpi.parallel.team import Team, on_root

@@ -10,13 +10,12 @@ import os
 import re
 import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from macmpi import UsageError, many, shown
 from macmpi.console import warn
-from macmpi.data.source import Source
 from macmpi.parallel.clock import now
 from macmpi.parallel.command import Namespace
 from macmpi.parallel.team import Team, on_root
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from macmpi.config import Config
     from macmpi.config.auto import Decision, Sizes
     from macmpi.data.dataset import Points
+    from macmpi.data.loading import Source
     from macmpi.plan.plan import Plan
     from macmpi.results.model import Model
 
@@ -140,8 +140,18 @@ def planned(
 
     began = now()
     read = on_root(team, lambda: source_of(config, points, start))
-    light = team.from_root(lambda: (read[0].without_points(), read[1]))
-    source, decisions = read or light
+
+    def told() -> tuple[Config, list[Decision], int, dict[str, Any]]:
+        """Gives, on rank 0, what the other ranks make the source of, without the points; a loss cannot be sent."""
+        source, decisions = read
+        added = {name: getattr(source.rules, name) for name in ("like", "classes", "columns")}
+        return source.config, decisions, source.before, added
+
+    known, decisions, before, added = team.from_root(told)
+    from macmpi.data.loading import Source  # which imports NumPy: by now rank 0 has taken the config
+
+    source = read[0] if read else Source(known)
+    source.before, source.rules = before, replace(source.rules, **added)
     sizes = team.from_root(source.sizes)
     notes = source.notes(now() - began)
     plan = plan_of(source.config, sizes, decisions, team)
@@ -157,6 +167,7 @@ def source_of(
     points, start: as in `planned`.  Raises UsageError.  Collective: no (rank 0).
     """
     from macmpi.data.gathered import points_of, with_loss
+    from macmpi.data.loading import Source
     from macmpi.data.reading import with_connections
 
     config = with_connections(config)
@@ -165,20 +176,21 @@ def source_of(
     points = points or points_of(config, columns)
     config, decisions = with_loss(config, points)
     source = Source(config, points)
-    source.columns = columns
-    if source.classes is not None and config.model.loss != "cross_entropy":
+    like, given = None, source.rules.classes
+    if given is not None and config.model.loss != "cross_entropy":
         raise UsageError(
             f'classes is read of labels alone, and model.loss = "{config.model.loss}": leave one of them out'
         )
-    if begun and not goes_on:
-        source.like, source.classes = (begun.scaling_x, begun.scaling_y), None
-    elif begun:
+    if begun and goes_on:
         loss = tomllib.loads(begun.card.config)["model"]["loss"] if begun.stream and begun.card else config.model.loss
-        given, known = (None if labels is None else labels.tolist() for labels in (source.classes, begun.classes))
-        for name, own, of_model in (("model.loss", config.model.loss, loss), ("classes", given, known)):
+        labels = [None if names is None else names.tolist() for names in (given, begun.classes)]
+        for name, own, of_model in (("model.loss", config.model.loss, loss), ("classes", *labels)):
             if own not in (None, of_model):
                 raise UsageError(f"{name} = {shown(own)}: the model that goes on has {shown(of_model)}; leave it out")
-        source.like, source.before, source.classes = begun.running, begun.points, begun.classes
+        like, source.before, given = begun.running, begun.points, begun.classes
+    elif begun:
+        like, given = (begun.scaling_x, begun.scaling_y), None
+    source.rules = replace(source.rules, like=like, classes=given, columns=columns)
     return source, decisions
 
 

@@ -79,7 +79,7 @@ class RunDirectory:
 
     def _find(self, asked: Request, of: Resolved) -> None:
         """Finds by what the files hold what `judge` promises.  Raises UsageError."""
-        folder, resume, without_points, named = self.path, asked.resume, of.placement.by_all, of.settings
+        folder, resume, without_points, named = self.path, asked.resume, not of.placement.all_rows, of.settings
         resumed = None if resume == "auto" else _named(resume, without_points)
         run, there = run_in(folder)
         self.run, self.again = run or self.run, bool(run)

@@ -17,14 +17,14 @@ from macmpi.config import Config
 from macmpi.config.auto import Sizes
 from macmpi.console import warn
 from macmpi.data.dataset import Dataset
+from macmpi.data.loading import Source
 from macmpi.data.parts import split_sizes
 from macmpi.data.reading import with_connections
-from macmpi.data.source import Source
 from macmpi.methods.choose import Method, choose
 from macmpi.methods.starts import Origin, start
 from macmpi.nets.losses import loss_of
 from macmpi.parallel import launchers
-from macmpi.parallel.clock import Clock, now
+from macmpi.parallel.clock import now
 from macmpi.parallel.team import Team, on_root
 from macmpi.plan import estimate
 from macmpi.plan.cost import Machine, predicted
@@ -115,7 +115,7 @@ def tried(plan: Plan, source: Source, seconds: float, team: Team) -> tuple[float
     if instead := INSTEAD.get(plan.resolved.start.method):
         begins = replace(plan.resolved.start, method=instead, model="", coordinates="")
         plan = replace(plan, resolved=replace(plan.resolved, start=begins))
-    method = choose(plan, loaded(plan, source, team), team, Clock())
+    method = choose(plan, loaded(plan, source, team), team)
     state = start(method, Origin())
     method.begin(state)
     early = _timed(method, state, team, WARM)
@@ -222,7 +222,7 @@ def _remedy(plan: Plan, config: Config, sizes: Sizes, nodes: int, memory: float)
     P, each, ways = plan.ranks, estimate.estimate(plan)[1], list[str]()
     if (most := int((memory - bytes_of_node(plan, P) + each) // each)) >= 1:
         ways.append(f"more nodes (at least {-(-P // most):,} for {many(P, 'rank')})")
-    more = range(1, (MOST_RANKS // P).bit_length()) if plan.placement.spreads and most < 1 else ()
+    more = range(1, (MOST_RANKS // P).bit_length()) if most < 1 and not plan.placement.all_rows else ()
     if enough := next((P << i for i in more if is_enough(config, P << i, P << i)), None):
         ways.append(f"more ranks and nodes ({enough:,} are enough, a rank a node)")
     for data in plan.placement.others:

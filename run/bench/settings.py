@@ -9,7 +9,7 @@ from macmpi import config as configs
 from macmpi.config.auto import decide
 from macmpi.data.dataset import Dataset
 from macmpi.data.gathered import with_loss
-from macmpi.data.source import Source
+from macmpi.data.loading import Source
 from macmpi.plan.plan import Plan, make_plan
 from macmpi.plan.resolve import resolve
 

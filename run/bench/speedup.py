@@ -46,7 +46,7 @@ from workload import flops, trace  # noqa: E402
 
 from macmpi import UsageError  # noqa: E402
 from macmpi import config as configs  # noqa: E402
-from macmpi.data.source import Source  # noqa: E402
+from macmpi.data.loading import Source  # noqa: E402
 from macmpi.plan.cost import Machine  # noqa: E402
 
 PREDICTED = [1, 2, 4, 8, 12, 16, 24, 48, 96, 192, 384, 768, 1024, 2048, 4096]

@@ -18,9 +18,10 @@ from macmpi.demand import Demand
 from macmpi.nets.build import build_chain
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import KINDS, Map, Tangent
-from macmpi.nets.layers.activation import FUNCTIONS, Activation, Binary, OneHot, Quantiser, Softmax
+from macmpi.nets.layers.activation import FUNCTIONS, Activation, Softmax
 from macmpi.nets.layers.affine import Affine, Linear, Shift, Transposed
 from macmpi.nets.layers.carrying import Add, Carrying, Copy, Stack, Turn
+from macmpi.nets.layers.codes import Binary, OneHot, Quantiser
 from macmpi.nets.layers.convolution import Convolution, GroupedConvolution, TransposedConvolution
 from macmpi.nets.layers.fitted import GaussianBasis, Kernels, Neighbours, Trees
 from macmpi.nets.layers.masked import Masked, as_text
@@ -28,7 +29,7 @@ from macmpi.nets.layers.pooling import AveragePooling, MaxPooling, SumPooling
 from macmpi.nets.layers.recurrent import FirstState, Remember
 from macmpi.nets.losses import LOSSES, Loss, Metric, metric, times
 from macmpi.reductions import OverPoints, sum_over
-from macmpi.solvers import W_SOLVERS, Z_SOLVERS
+from macmpi.solvers import W_SOLVERS, Z_SOLVERS, z_gauss_newton
 from macmpi.solvers.grams import LayerGram
 from macmpi.solvers.w_problem import SegmentProblem, UnitProblem
 from macmpi.solvers.z_gauss_newton import Linearised
@@ -643,12 +644,7 @@ def some(problem: ZProblem, rows: Any) -> ZProblem:
 
 def linearised(problem: ZProblem) -> Linearised:
     """The Gauss-Newton model of a problem at its coordinates."""
-    F, tangents = problem.linearise(problem.Z)
-    root = problem.loss.root(problem.Y, F[-1])
-    feasible = [f - z for f, z in zip(F[:-1], problem.sites(problem.Z), strict=True)]
-    return Linearised(
-        problem.sizes, feasible, [*tangents[:-1], root.after(tangents[-1])], root.residual, problem.metrics
-    )
+    return z_gauss_newton.linearised(problem, problem.Z, None)[1]
 
 
 SCENES: tuple[dict[str, Any], ...] = (

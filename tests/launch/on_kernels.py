@@ -45,7 +45,7 @@ def compared(training: Any, state: Any, phase: str, errors: Any) -> None:
     if odd and folder.startswith("struck") and phase == "iteration":
         state.history.best_weights[-1] = np.nextafter(state.history.best_weights[-1], np.inf)
     arrays, scalars = split(contents(state))
-    own = rows_of_points(state) if training.plan.placement.spreads else {}
+    own = {} if training.plan.placement.all_rows else rows_of_points(state)
     numbers = {name: np.array([float(scalars[name])]) for name in scalars if name not in ("finished", "seconds")}
     for name, array in {**arrays, **numbers}.items():
         if name in own:

@@ -12,7 +12,7 @@ from macmpi.parallel import exchange
 
 if nodes := os.environ.get("MACMPI_TEST_NODES"):
     colours = [int(node) for node in nodes.split(",")]
-    exchange.ranks_here = lambda mpi, comm: comm.Split(colours[comm.rank], comm.rank)
+    exchange.ranks_of_node = lambda mpi, comm: comm.Split(colours[comm.rank], comm.rank)
 if free := os.environ.get("MACMPI_TEST_FREE"):
     exchange.free_bytes = lambda: float(free)
 

@@ -145,7 +145,7 @@ def test_the_deadline_of_the_config_holds_while_data_are_read(
     deadlines: list[float] = []
 
     class Waiting(Team):
-        def set_clock(self, clock: Any, deadline: float) -> None:
+        def set_deadline(self, deadline: float) -> None:
             deadlines.append(deadline)
 
     def reading(*arguments: Any) -> NoReturn:
@@ -167,7 +167,7 @@ def test_a_folder_is_refused_before_the_points_are_given_to_the_ranks(
     def loading(*arguments: Any) -> NoReturn:
         raise AssertionError("loaded")
 
-    monkeypatch.setattr("macmpi.data.source.Source.load", loading)
+    monkeypatch.setattr("macmpi.data.loading.Source.load", loading)
     for words in ((), ("--resume", "auto", "--set", "model.hidden=[3]")):
         outcome = run_here(name, "--output", "run", *words, cwd=tmp_path, code=2)
         assert "another --output" in outcome.err or "name another folder with --output" in outcome.err

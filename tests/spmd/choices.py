@@ -284,6 +284,7 @@ def cascades(single: dict[str, Any]) -> Iterator[tuple[Dataset, dict[str, Any]]]
         yield CLASSES, {**whole, "model.sites": sites}
     yield CLASSES, {**net_of_one, "parallel.data": "node"}
     yield SMALL, {"start.method": "staged", "model.activation": ["tanh", "softmax"]}
+    yield SMALL, {"start.method": "stochastic", "parallel.data": "sharded"}
     yield CLASSES, {**whole, **drawn, "start.method": "uniform", "parallel.data": "sharded"}
 
 

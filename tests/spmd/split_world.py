@@ -126,7 +126,7 @@ def on_nodes(team: MPITeam) -> MPITeam:
     """The same ranks, sharing memory as if they were on several nodes."""
     if team.size not in ON_NODES:
         nodes = NODES[team.size]
-        exchange.ranks_here = lambda mpi, comm: comm.Split(nodes[comm.rank], comm.rank)
+        exchange.ranks_of_node = lambda mpi, comm: comm.Split(nodes[comm.rank], comm.rank)
         shared = ON_NODES[team.size] = MPITeam(team._comm)
         shared.share_memory(1e6)
         assert shared.shares and shared._node and len(shared._node.nodes) == len(set(nodes))
@@ -135,19 +135,19 @@ def on_nodes(team: MPITeam) -> MPITeam:
 
 def bits(plan: Plan, choice: Choice, team: Team) -> dict[str, str]:
     """A short run, every array and number of it."""
-    if not plan.placement.own_copies and isinstance(team, MPITeam):
+    if plan.placement.one_copy and isinstance(team, MPITeam):
         team = on_nodes(team)
-        team.set_clock(None, 100.0)
+        team.set_deadline(100.0)
         data = share(team, choice.data if team.rank == 0 else None)
         assert all(team._node and team._node.holds(A) for A in (data.X, data.Y, data.X_val, data.Y_val))
-        clock: Clock = Uneven(team)
+        team.clock = Uneven(team)
     else:
-        data, clock = held(choice.data, plan, team), Clock()
-        if isinstance(team, MPITeam) and not plan.placement.spreads:
+        data = held(choice.data, plan, team)
+        if isinstance(team, MPITeam) and plan.placement.all_rows:
             team = strict(team, plan)
-    method = choose(plan, data, team, clock)
+    method = choose(plan, data, team)
     state = start(method, choice.origin)
-    if not plan.placement.own_copies and isinstance(team, MPITeam) and state.Z.size:
+    if plan.placement.one_copy and isinstance(team, MPITeam) and state.Z.size:
         assert team._node and team._node.holds(state.Z)
     method.begin(state)
     feasible = not coordinates_first(plan)
@@ -177,12 +177,12 @@ def held(data: Dataset, plan: Plan, team: Team) -> Dataset:
     w = None if data.weights is None else data.weights[train]
     w_val = None if data.weights_val is None else data.weights_val[validation]
     weighed = {"weights": w, "weights_val": w_val}
-    return data if not plan.placement.spreads else replace(data, X=X, Y=Y, X_val=X_val, Y_val=Y_val, **weighed)
+    return data if plan.placement.all_rows else replace(data, X=X, Y=Y, X_val=X_val, Y_val=Y_val, **weighed)
 
 
 def whole(state: State, plan: Plan, team: Team) -> State:
     """The state with the coordinates of all points: only here are they ever gathered."""
-    if not plan.placement.spreads:
+    if plan.placement.all_rows:
         return state
     found = {}
     for name, rows in rows_of_points(state).items():
@@ -381,11 +381,10 @@ def array_shared(team: MPITeam) -> str:
 
 def time_accounted(team: MPITeam) -> str:
     """Exchanges are timed, waiting for the others apart from them."""
-    clock = Clock()
-    team.set_clock(clock, deadline=100.0)
+    team.set_deadline(100.0)
     team.gather_rows(np.zeros((team.size, 2)), [1] * team.size)
-    team.set_clock(clock, deadline=float("inf"))
-    seconds = clock.take()
+    team.set_deadline(float("inf"))
+    seconds = team.clock.take()
     fine = seconds["seconds_comm"] > 0.0 and seconds["seconds_wait"] > 0.0 and seconds["seconds_z"] == 0.0
     return "" if fine else repr(seconds)
 
@@ -412,7 +411,7 @@ def large_factors_in_place(team: MPITeam) -> str:
     if team.size not in NODES:
         return ""
     shared = on_nodes(team)
-    shared.set_clock(None, 100.0)
+    shared.set_deadline(100.0)
     pieces, random, found = MatrixAcrossRanks(shared), np.random.default_rng(3), []
     for n in (600, 530):
         A = random.normal(size=(n + 9, n))

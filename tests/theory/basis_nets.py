@@ -102,7 +102,7 @@ def own_ridges(mac: Mac, state: State) -> tuple[float, float]:
     shaping, mu = mac.plan.resolved.shaping, state.mu
     if mu > shaping.until_mu:
         return 0.0, 0.0
-    (ridge, last) = shaping.ridges
+    (ridge, last) = shaping.ridges.values()
     return (ridge / mu if shaping.scale == "objective" else ridge), last
 
 

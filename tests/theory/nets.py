@@ -19,7 +19,6 @@ from macmpi.half_steps.problems import renew_metric
 from macmpi.mac import Mac
 from macmpi.nets.chain import with_data
 from macmpi.nets.losses import LOSSES
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.state import State
 from macmpi.typing import Array
@@ -86,7 +85,7 @@ def method(
         z_solver=replace(plan.resolved.z_solver, **others(ZStep, z_step)),
         schedule=replace(plan.resolved.schedule, **others(Penalty, penalty)),
     )
-    return Mac(replace(plan, resolved=resolved), data, Team(), Clock())
+    return Mac(replace(plan, resolved=resolved), data, Team())
 
 
 def known(table: type, keys: dict[str, Any]) -> dict[str, Any]:
@@ -322,7 +321,7 @@ def ridge(mac: Mac, state: State) -> float:
     regressions = map(plan.resolved.regressions.get, range(len(net)))
     by_unit = [own is not None and own.by_unit for own in regressions]
     for f, mu, M, apart in zip(net, weights, forms_, by_unit, strict=True):
-        value = 0.0 if mu > plan.resolved.shaping.until_mu else plan.resolved.shaping.ridges[0]
+        value = 0.0 if mu > plan.resolved.shaping.until_mu else next(iter(plan.resolved.shaping.ridges.values()))
         for W in f.weights:
             V = W[:, :-1]
             if M is None or plan.resolved.shaping.scale == "objective":

@@ -18,7 +18,6 @@ from macmpi.config import Config
 from macmpi.data.dataset import Dataset
 from macmpi.methods.selection import Selection
 from macmpi.parallel import tiles
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.plan.selectable import Candidates
 from macmpi.state import State
@@ -105,7 +104,7 @@ def value(method: Selection, state: State, c: Candidates, width: float, ridge: f
 
 def every(method: Selection, state: State, c: Candidates) -> dict[tuple[float, float, int], float]:
     shaping = method.plan.resolved.shaping
-    ridges = c.ridges or (shaping.ridges[shaping.layers.index(c.block)],)
+    ridges = c.ridges or (shaping.ridges[c.block],)
     triples = itertools.product(c.widths or (0.0,), ridges, c.counts.tolist())
     return {triple: value(method, state, c, *triple) for triple in triples}
 
@@ -119,7 +118,7 @@ def present(method: Selection, state: State, c: Candidates) -> float:
     if c.layer < 0:
         Phi = np.hstack([Phi, np.ones((len(A), 1))])
     shaping, V = method.plan.resolved.shaping, W[c.block]
-    penalised = np.full(V.shape[1], own_ridge(method, state, c, shaping.ridges[shaping.layers.index(c.block)]))
+    penalised = np.full(V.shape[1], own_ridge(method, state, c, shaping.ridges[c.block]))
     penalised[-1] *= c.layer >= 0
     error, count = 0.5 * np.sum((T - Phi @ V.T) ** 2), Phi.shape[1]
     weight = 1.0 if c.segment == len(method.plan.chain.sites) else state.mu
@@ -136,7 +135,7 @@ def made(setting: str, **selection: Any) -> tuple[Selection, State]:
     data, keys = autoencoder(), {"criterion": "aic", "epsilon2": [0.1], "every": 1}
     given = config(**{**tables, "selection": {**keys, **tables["selection"]}})
     given = replace(given, start=replace(given.start, method="uniform", model=""))
-    method = Selection(planned(given, data), data, Team(), Clock())
+    method = Selection(planned(given, data), data, Team())
     state = method.start(1.0, True, 1)
     method.begin(state)
     return method, state
@@ -186,7 +185,7 @@ def test_a_ridge_that_no_longer_holds_is_not_selected() -> None:
     method, state = made("ridges")
     state.mu = 2.0 * method.begun.resolved.config.penalty.ridge_until_mu
     select(method, state)
-    assert method.plan.resolved.shaping.ridges == (0.1, 0.1)
+    assert tuple(method.plan.resolved.shaping.ridges.values()) == (0.1, 0.1)
 
 
 @pytest.mark.parametrize("setting", ["both", "dense", "widths"])
@@ -211,7 +210,7 @@ def resumed(saved: State, keys: Config, data: Dataset) -> Selection:
     plan = planned(keys, data)
     if (architecture := saved.own.architecture).units:
         plan = plan.resized(*architecture)
-    method = Selection(plan, data, Team(), Clock())
+    method = Selection(plan, data, Team())
     method.begin(saved)
     return method
 
@@ -222,7 +221,7 @@ def test_the_record_says_what_is_chosen() -> None:
     select(method, state)
     notes = method.notes(state)
     assert notes["widths"] == [m.spec()["width"] for m in method.plan.chain.maps if m.spec()["kind"] == "rbf"]
-    assert notes["ridges"] == list(method.plan.resolved.shaping.ridges)
+    assert notes["ridges"] == list(method.plan.resolved.shaping.ridges.values())
     weights = [c.own * len(method.parts.weights(state)[2 * c.segment]) for c in method.candidates]
     price = [
         c.price * (w + c.outputs * d) for c, w, d in zip(method.candidates, weights, state.own.degrees, strict=True)

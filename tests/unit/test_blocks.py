@@ -262,7 +262,7 @@ def test_some_columns_are_read_by_runs() -> None:
         most.append(stop - start)
         return np.arange(start, stop)[:, None] + np.array([0.0, 0.5])
 
-    rows = InFile((40_000, 2), np.dtype(float), read).columns(1)
+    rows = InFile((40_000, 2), np.dtype(float), read)[:, 1]
     assert rows.shape == (40_000,)
     assert_array_equal(rows[()], np.arange(40_000) + 0.5)
     assert max(most) < 20_000

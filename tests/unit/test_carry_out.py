@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,6 @@ from numpy.testing import assert_array_equal
 from unit.crew import crew
 
 from macmpi.half_steps.w_step import carry_out, exchanged, located
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.points import Points, partition_points
 from macmpi.parallel.team import Team
 from macmpi.plan.work_lists import Exchange, Factor, Gram, Job, Layer, Phase, Tour, WorkList
@@ -24,8 +24,10 @@ GRAM, LAYER = Gram(0, None, slice(0, 1), 1.0), Layer(0, 1, 1, slice(3, 4), 1.0)
 class Diary:
     """Notes what it is asked to do."""
 
-    def __init__(self, points: Points) -> None:
-        self.points, self.notes = points, list[Any]()
+    def __init__(self, team: Team) -> None:
+        rows = partition_points(30, team.size)
+        self.points, self.notes = Points(rows, rows, team), list[Any]()
+        self.given: Any = SimpleNamespace(parts=SimpleNamespace(points=self.points, team=team))
 
     def gram(self, gram: Gram, over_points: OverPoints) -> None:
         self.notes.append((gram, over_points is self.points.jointly))
@@ -57,9 +59,8 @@ def test_phases_come_in_order_and_each_ends_with_its_exchange() -> None:
     )
 
     def notes(team: Team) -> list[Any]:
-        rows = partition_points(30, team.size)
-        diary = Diary(Points(rows, rows, team))
-        carry_out(work, diary, diary.points, team, Clock())
+        diary: Any = Diary(team)
+        carry_out(work, diary)
         return diary.notes
 
     joint, tour = [(GRAM, True), Factor(2), first], [Tour((JOBS[2],)), last]

@@ -28,11 +28,10 @@ from macmpi.config import Config, Data
 from macmpi.data.dataset import TargetRules, target_rules_of
 from macmpi.data.frames import Columns, columns_of
 from macmpi.data.gathered import with_loss
-from macmpi.data.loading import load
+from macmpi.data.loading import Source, load
 from macmpi.data.parts import drawn
 from macmpi.data.reading import read_file
 from macmpi.data.series import series_of, targets_of
-from macmpi.data.source import Source
 from macmpi.data.tables import read_table
 from macmpi.data.texts import Unclear, kind_of_texts
 from macmpi.nets.losses import LOSSES

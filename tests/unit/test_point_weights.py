@@ -14,8 +14,7 @@ import macmpi
 from macmpi import UsageError
 from macmpi.config import Config, Data
 from macmpi.data.dataset import NUMBERS
-from macmpi.data.loading import load, load_rows, survey
-from macmpi.data.source import Source
+from macmpi.data.loading import Source, load, load_rows, survey
 from macmpi.parallel.points import SAMPLE_POINTS, Points, partition_points
 from macmpi.parallel.team import Team
 

@@ -22,7 +22,7 @@ from macmpi.config import NESTED, Config, Method, Penalty, ZStep
 from macmpi.demand import Demand
 from macmpi.nets import build
 from macmpi.nets.chain import Chain
-from macmpi.nets.layers import affine, convolution, masked, place, pooling, recurrent
+from macmpi.nets.layers import affine, codes, convolution, masked, place, pooling, recurrent
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.fitted import Kernels
@@ -63,7 +63,7 @@ def test_each_remedy_is_accepted(name: str) -> None:
         planned({**TABLE[name].keys, **remedy})
 
 
-LAYERS = (affine, convolution, masked, place, pooling, recurrent)
+LAYERS = (affine, codes, convolution, masked, place, pooling, recurrent)
 MODULES = (structure, selectable, choices, build, *LAYERS)
 
 
@@ -111,10 +111,8 @@ def test_each_combination_is_shown_by_some_row_and_each_row_is_of_one(title: str
 class Opaque(Affine):
     """An affine map that offers what a W-step by gradients needs, and no more."""
 
+    kind: ClassVar[str] = "opaque"
     capabilities: ClassVar[frozenset[str]] = frozenset({"weight_jacobian", "linear", "bias"})
-
-    def spec(self) -> dict[str, Any]:
-        return {**super().spec(), "kind": "opaque"}
 
 
 class Seen(Opaque):

@@ -21,9 +21,8 @@ from macmpi.config import Config, Data
 from macmpi.data.dataset import target_rules_of
 from macmpi.data.frames import Columns
 from macmpi.data.gathered import with_loss
-from macmpi.data.loading import load
+from macmpi.data.loading import Source, load
 from macmpi.data.scaling import FARTHEST
-from macmpi.data.source import Source
 from macmpi.data.tables import MISSING, read_table, table_bytes, targets_within
 
 pa = pytest.importorskip("pyarrow")
@@ -371,13 +370,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_check_says_what_was_filled_and_how_long_the_reading_took(
     trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from macmpi.data import source
+    from macmpi.data import loading
 
-    monkeypatch.setattr(source, "SLOW", 0.0)
+    monkeypatch.setattr(loading, "SLOW", 0.0)
     lines = run_here("amount.toml", "--check", cwd=trained, code=0).out.splitlines()
     assert lines[0].startswith("read people.csv in ")
     assert lines[1].startswith("missing values filled: age ")
-    monkeypatch.setattr(source, "SLOW", 1e9)
+    monkeypatch.setattr(loading, "SLOW", 1e9)
     assert "read people.csv" not in run_here("amount.toml", "--check", cwd=trained, code=0).out
 
 

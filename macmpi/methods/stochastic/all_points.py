@@ -17,7 +17,6 @@ from dataclasses import replace
 import numpy as np
 
 from macmpi.half_steps.method import MethodText
-from macmpi.methods.stochastic import start as opening
 from macmpi.methods.stochastic.method import Stochastic
 from macmpi.methods.stochastic.passes import Drawn, Passed, Points
 from macmpi.methods.stochastic.schedule import Running
@@ -25,7 +24,7 @@ from macmpi.nets.design import row_dots
 from macmpi.parallel.shared_work import Sum
 from macmpi.plan import tuned
 from macmpi.solvers.descent import conjugate_gradients, least_in_plane
-from macmpi.state import Pause, never, nothing
+from macmpi.state import Pause, never
 from macmpi.typing import Array
 
 
@@ -45,16 +44,6 @@ class AllPoints(Stochastic):
         made = f", directions by {cg} CG iterations" if cg else ""
         how = f"stochastic MAC, all points at once: damping {self.damping.first:g}{made}{self.ridge.words}"
         return replace(super().text, how=how, end="at the end")
-
-    def _scaled_points(self, iteration: int) -> float:
-        """Gives inf, since inverses are applied to whole gradients.  Collective: no."""
-        return np.inf
-
-    def _started(self, weights: Array, sample: opening.Sample, fitted: bool = True) -> Running:
-        """Makes a State as `Stochastic` does, but without an average.  Collective: yes."""
-        state = super()._started(weights, sample, fitted)
-        state.own.average = nothing()
-        return state
 
     def begin(self, state: Running) -> None:
         """Puts Grams where the ranks of a node share them.  Collective: yes."""
@@ -94,7 +83,7 @@ class AllPoints(Stochastic):
 
     def _pass(self, rows: Drawn, state: Running) -> Passed:
         """All points at the present weights.  Collective: yes."""
-        with self.clock("z"):
+        with self.team.clock("z"):
             return self.passes.losses(rows, state)
 
     def _objective(self, passed: Passed, ridge: float, state: Running) -> float:
@@ -107,7 +96,7 @@ class AllPoints(Stochastic):
         passed: the pass of all points, with slopes.
         points: those that the model is of.  Collective: yes.
         """
-        with self.clock("z"):
+        with self.team.clock("z"):
             slopes = self.passes.slopes(passed, points.ridge, state)
         if self.plan.resolved.stochastic.cg_iterations:
             gradient = slopes.put(slice(None), np.empty_like(state.weights)) / float(passed.n)

@@ -14,6 +14,7 @@ bits on any number of ranks.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from macmpi.methods.stochastic import start as opening
 from macmpi.methods.stochastic.curvature import RunningCurvature
 from macmpi.methods.stochastic.passes import FACTS, Drawn, GaussNewton, MinibatchPass, Passed, Points
 from macmpi.methods.stochastic.schedule import Damping, Due, Minibatches, RidgeSchedule, Running, Schedule, steadied
-from macmpi.parallel.clock import Clock, now
+from macmpi.parallel.clock import now
 from macmpi.parallel.shared_work import TreeSum
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
@@ -34,12 +35,15 @@ from macmpi.plan.plan import Plan
 from macmpi.state import Errors, MacState, Pause, State, StochasticState, never
 from macmpi.typing import Array
 
+LEFT = ("average", "step", "grams", "inverses", "spectra")
+"""The arrays of a record that a piece of a stream leaves to the next."""
+
 
 class Stochastic(TrainingMethod[StochasticState]):
     """Stochastic MAC as a Method: an iteration is an epoch or a part of one.  Collective: where a method says so."""
 
-    def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
-        super().__init__(plan, data, team, clock)
+    def __init__(self, plan: Plan, data: Dataset, team: Team) -> None:
+        super().__init__(plan, data, team)
         keys, self.partition = plan.resolved.stochastic, plan.work.parts
         self.rows = {b: Tile(own[0].start, own[-1].stop) for b, own in self.partition.blocks_of(team.rank)}
         self.minibatches = Minibatches(plan, self.rows)
@@ -47,7 +51,7 @@ class Stochastic(TrainingMethod[StochasticState]):
         count = plan.offsets.weights[-1]
         widest = count + FACTS, sum(d * d for _, d in plan.chain.block_shapes)
         gradients, self.sum = (TreeSum(len(self.partition.blocks), team, plan.dtype.itemsize * w) for w in widest)
-        self.curvature = RunningCurvature(plan, forms, self.rows, self.sum, clock)
+        self.curvature = RunningCurvature(plan, forms, self.rows, self.sum)
         self.layout, self.model = self.curvature.layout, GaussNewton(data, self.curvature)
         self.ridge = RidgeSchedule.of(plan)
         self.directions = moving.Directions(self.curvature, self._scaled_points(0))
@@ -85,6 +89,14 @@ class Stochastic(TrainingMethod[StochasticState]):
         gradient_step: is not read.
         seed: of the random streams.
         """
+        state = self.opened(range_, seed)
+        began = now()
+        self.curvature.begin(state, self.data.X, self.passes.point_weights)
+        state.seconds += now() - began
+        return state
+
+    def opened(self, range_: float, seed: int) -> Running:
+        """Makes the State that `start` gives, without its Grams.  Collective: yes."""
         self.team.barrier("the start")
         began, chain = now(), self.plan.chain
         flat = random_weights(self.plan, 1.0, seed).astype(self.plan.dtype)
@@ -98,8 +110,6 @@ class Stochastic(TrainingMethod[StochasticState]):
                 opening.principal_code(chain, code, weights, sample)
         self.team.share_array(flat)  # rank 0's
         state = self._started(flat, sample)
-        del sample  # a copy of points, which need not lie next to the Gram of the inputs
-        self.curvature.begin(state, self.data.X, self.passes.point_weights)
         state.seconds = now() - began
         return state
 
@@ -108,28 +118,29 @@ class Stochastic(TrainingMethod[StochasticState]):
 
         Collective: yes.
         """
-        state = self._started(weights, self._sample(), gradient_step)
+        state = self._started(weights, self._sample() if gradient_step else None)
         self.curvature.begin(state, self.data.X, self.passes.point_weights)
         return state
 
     def _sample(self) -> opening.Sample:
         return opening.Sample(self.data, self.rows, self.sum, self.parts.shared_matrix, self.passes.point_weights)
 
-    def _started(self, weights: Array, sample: opening.Sample, fitted: bool = True) -> Running:
-        """Makes a State of weights (P,) whose average is these weights and whose last step is 0.
+    def _started(self, weights: Array, sample: opening.Sample | None) -> Running:
+        """Makes a State of weights (P,) whose last step is 0, and whose average, which steps of all points lack, is W.
 
-        sample: the points that the output layer is fitted to; it must not have passed beyond layers that are still to
-            change.
-        fitted: the output layer is fitted by least squares, or of labels begins at 0.  Collective: yes.
+        sample: the points that the output layer is fitted to by least squares, while that of labels begins at 0; it
+            must not have passed beyond layers that are still to change.  None: that layer stays.  Collective: yes.
         """
         state, chain, loss = super().start_at(weights, False), self.plan.chain, self.plan.resolved.loss
-        found = list(self.parts.weights(state))
-        if fitted and chain.ends_affine:
+        if sample is not None and chain.ends_affine:
+            blocks = self.layout.blocks(state.weights)
             if loss.labels:
-                found[-1][:] = 0.0
+                blocks[-1][:] = 0.0
             else:
-                opening.fit_output(chain, found, loss, sample)
-        state.own.average, state.own.step = state.weights.copy(), np.zeros_like(state.weights)
+                opening.fit_output(chain, blocks, loss, sample)
+        state.own.step = np.zeros_like(state.weights)
+        if not self.plan.resolved.whole_steps:
+            state.own.average = state.weights.copy()
         return state
 
     def begin(self, state: Running) -> None:
@@ -198,15 +209,16 @@ class Stochastic(TrainingMethod[StochasticState]):
         return self.ridge.at(self.minibatches.epoch(iteration))
 
     def _scaled_points(self, iteration: int) -> float:
-        """The points of a minibatch, by which `Directions.assign` chooses where inverses are applied; inf with a ridge.
+        """The points of a minibatch, by which `Directions.assign` chooses where inverses are applied.
 
-        With a ridge inverses are applied to the whole gradient alone, for the ridge's slope is no product of factors.
+        inf with a ridge, whose slope is no product of factors, and of all points: they are applied to whole gradients.
         """
-        return np.inf if self._ridge(iteration) else self.minibatches.points(iteration)
+        whole = self.plan.resolved.whole_steps or self._ridge(iteration)
+        return np.inf if whole else self.minibatches.points(iteration)
 
     def _look(self, rows: Drawn, due: Due, ridge: float, state: Running) -> Passed:
         """Passes a minibatch: losses alone where inverses are to be made again, else with slopes.  Collective: yes."""
-        with self.clock("z"):
+        with self.team.clock("z"):
             return self.passes.losses(rows, state) if due.refresh else self.passes.with_slopes(rows, ridge, state)
 
     def _points(self, rows: Drawn, passed: Passed, due: Due, ridge: float, state: Running) -> Points:
@@ -227,7 +239,7 @@ class Stochastic(TrainingMethod[StochasticState]):
         For a length all ranks need all of D.  The length is b / h of `GaussNewton.along`, kept in the state.
         Collective: yes.
         """
-        with self.clock("z"):
+        with self.team.clock("z"):
             slopes = self.passes.slopes(passed, points.ridge, state)
         of = (slopes, passed.n, points.damping, state)
         if not due.measure:
@@ -271,8 +283,9 @@ class Stream(Stochastic):
 
     It goes on from the numbers that the piece before has left in its model.  Nobody knows how many points there will
     be, so that all so far stand for them: in the first ridge, in the size of minibatches, and in the Gram of inputs, a
-    mean over all of them; the average of the weights is over the last part of all steps.  Inverses are made again at
-    the beginning of a piece, whose scaling may be another.  Collective: where a method says so.
+    mean over all of them; the average of the weights is over the last part of all steps.  Inverses stay in use as in a
+    run: those that a short piece makes of the points of its own steps would fit these alone.  Only where the scaling
+    has changed much are they made again.  Collective: where a method says so.
     """
 
     def evaluate(self, state: Running, feasible: bool = False) -> Errors:
@@ -284,18 +297,22 @@ class Stream(Stochastic):
     def go_on(self, state: Running, last: dict[str, Array] | None) -> None:
         """Puts into the first State of a piece what the one before has left, in this one's scaling.  Collective: yes.
 
-        last: on rank 0, as `kept` gives it.
+        Points may be of another kind than those before: so that this is no step that failed, the running loss is at
+        least that of the average at the first minibatch.
+        last: on rank 0, as `kept` gives it.  Cost: a pass of a minibatch.
         """
-        names = ("average", "step", "grams", "numbers")
-        arrays = share_arrays(self.team, [last[name] for name in names] if last else [])
-        own, dtype, new = state.own, self.plan.dtype, self.curvature.settled
-        own.average, own.step, grams = (np.array(A, dtype) for A in arrays[:3])
+        *arrays, numbers = share_arrays(self.team, [last[name] for name in (*LEFT, "numbers")] if last else [])
+        own, new = state.own, self.curvature.settled
+        own.average, own.step, grams, inverses, spectra = (np.array(A, self.plan.dtype) for A in arrays)
+        if (inverses.size, spectra.size) == (own.inverses.size, own.spectra.size):
+            own.inverses, own.spectra = inverses, spectra
         before, n = self.plan.resolved.before, self.plan.n_train
         own.grams[new:] = grams[new:]
         own.grams[:new] += (grams[:new] - own.grams[:new]) * (before / (before + n))
-        own.damping, own.length, own.measured, own.level, steps = arrays[3].tolist()
+        own.damping, own.length, own.measured, own.level, steps = numbers.tolist()
         own.steps = int(steps)
-        own.level = max(own.level, self.parts.nested(self.layout.blocks(own.average)).error)  # no step's, of new points
+        first = self.passes.losses(self.minibatches.drawn(0, 0), replace(state, weights=own.average))
+        own.level = max(own.level, first.loss)
 
 
 def kept(weights: Array, own: StochasticState, points: int) -> dict[str, Array]:
@@ -303,6 +320,6 @@ def kept(weights: Array, own: StochasticState, points: int) -> dict[str, Array]:
 
     points: of the stream so far.
     """
-    arrays = {"weights": weights, "average": own.average, "step": own.step, "grams": own.grams}
+    arrays = {"weights": weights} | {name: vars(own)[name] for name in LEFT}
     numbers = np.array([own.damping, own.length, own.measured, own.level, own.steps], float)
     return {name: A.copy() for name, A in arrays.items()} | {"numbers": numbers, "points": np.array([points])}

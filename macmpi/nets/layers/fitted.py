@@ -216,9 +216,9 @@ def layer(place: Place) -> Built:
     """One map, as many outputs as units: Gaussians, sums of them, means over nearest examples, or trees."""
     model, sizes = place.model, (place.n_in, place.units)
     if place.kind == "rbf":
-        return Built([GaussianBasis(*sizes, model.of_layer("width", place.number))])
+        return Built([GaussianBasis(*sizes, model.by_layer("width")[place.number])])
     if place.kind == "kernel_ridge":
-        return Built([Kernels(*sizes, model.examples, model.of_layer("width", place.number))])
+        return Built([Kernels(*sizes, model.examples, model.by_layer("width")[place.number])])
     if place.kind == "nearest_neighbours":
         return Built([Neighbours(*sizes, model.examples)])
     return Built([Trees(*sizes, model.trees, model.depth, place.kind)])

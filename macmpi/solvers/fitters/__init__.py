@@ -72,38 +72,34 @@ class ByFitter(WSolver):
     takes: ClassVar[frozenset[str]] = frozenset({"segment"})
 
     def solve(self, problem: SegmentProblem, over_points: OverPoints) -> Array:
-        segment, (shape,) = problem.segment, problem.shapes
-        start = np.asarray(problem.start, dtype=np.float64)
-        A, present = segment.features([], problem.inputs[:]), start.reshape(shape)
-        given = present.copy() if present.any() else None
-        target = problem.targets[:]
-        found = self.fitter.fit(segment.fitted[0], A, target, given, _drawn(problem), **_weighing(problem))
-        theta = _checked(problem, found, shape).reshape(1, -1)
+        map_, inputs, targets, random, weighing = _given(problem)
+        (shape,) = problem.shapes
+        start = np.array(problem.start, dtype=np.float64).reshape(shape)
+        weights = self.fitter.fit(map_, inputs, targets, start if start.any() else None, random, **weighing)
+        theta = _checked(map_, weights, shape).reshape(1, -1)
         return theta if self.fitter.descends else improved(problem, theta, over_points)
 
     def rows(self, problem: SegmentProblem, rows: slice) -> Array:
         """New weights of some rows by a fitter that `FitsRows`, kept or not once all are known.  Cost: the fitter's."""
-        segment, ((count, width),) = problem.segment, problem.shapes
-        A, fitter = segment.features([], problem.inputs[:]), cast(FitsRows, self.fitter)
-        target, weighing = problem.targets[:], _weighing(problem)
-        found = fitter.fit_rows(segment.fitted[0], rows, A, target, _drawn(problem), **weighing)
-        return _checked(problem, found, (len(range(count)[rows]), width))
+        map_, inputs, targets, random, weighing = _given(problem)
+        ((count, width),) = problem.shapes
+        weights = cast(FitsRows, self.fitter).fit_rows(map_, rows, inputs, targets, random, **weighing)
+        return _checked(map_, weights, (len(range(count)[rows]), width))
 
 
-def _weighing(problem: SegmentProblem) -> dict[str, Array]:
-    return {} if problem.point_weights is None else {"weights": problem.point_weights}
-
-
-def _drawn(problem: SegmentProblem) -> Stream:
+def _given(problem: SegmentProblem) -> tuple[Map, Array, Array, Stream, dict[str, Array]]:
+    """Gives what `fit` and `fit_rows` ask for: the map, inputs, targets, a stream, and points' weights by name."""
     seed, _, k = problem.key
-    return stream(seed, "fitter", k)
+    inputs, weights = problem.segment.features([], problem.inputs[:]), problem.point_weights
+    weighing = {} if weights is None else {"weights": weights}
+    return problem.segment.fitted[0], inputs, problem.targets[:], stream(seed, "fitter", k), weighing
 
 
-def _checked(problem: SegmentProblem, found: Any, shape: tuple[int, int]) -> Array:
-    if np.shape(found) != shape:
-        kind = problem.segment.fitted[0].spec()["kind"]
-        raise ValueError(f"the fitter of {kind} gave weights of shape {np.shape(found)}, not {shape}")
-    return np.asarray(found, dtype=np.float64)
+def _checked(map_: Map, weights: Any, shape: tuple[int, int]) -> Array:
+    """The weights that a fitter has given, in float64.  Raises ValueError where they are not of this shape."""
+    if np.shape(weights) != shape:
+        raise ValueError(f"the fitter of {map_.spec()['kind']} gave weights of shape {np.shape(weights)}, not {shape}")
+    return np.asarray(weights, dtype=np.float64)
 
 
 FITTERS = Table(
@@ -177,23 +173,23 @@ class KMeans:
                 return kmeans2(inputs, count, iter=self.iterations, minit="++", seed=random)[0]
             return kmeans2(inputs, start, iter=self.iterations, minit="matrix")[0]
 
-    def by_sums(self, inputs: Rows, found: Array, over_points: OverPoints) -> Array:
-        """Lloyd's algorithm from the centres found, each iteration a sum over points.
+    def by_sums(self, inputs: Rows, centres: Array, over_points: OverPoints) -> Array:
+        """Lloyd's algorithm from these centres, each iteration a sum over points.
 
         Collective: where `over_points` is.
         """
 
         def part(rows: slice) -> tuple[Array]:
             A = np.asarray(inputs[rows], dtype=np.float64)
-            sums = np.zeros((len(found), A.shape[1] + 1))
-            np.add.at(sums, squared_distances(A, found).argmin(axis=1), np.column_stack([A, np.ones(len(A))]))
+            sums = np.zeros((len(centres), A.shape[1] + 1))
+            np.add.at(sums, squared_distances(A, centres).argmin(axis=1), np.column_stack([A, np.ones(len(A))]))
             return (sums,)
 
         for _ in range(self.iterations):
             (sums,) = over_points(part)
             there = sums[:, -1] > 0.0  # a cluster without points keeps its centre
-            found = np.where(there[:, None], sums[:, :-1] / np.maximum(sums[:, -1:], 1.0), found)
-        return found
+            centres = np.where(there[:, None], sums[:, :-1] / np.maximum(sums[:, -1:], 1.0), centres)
+        return centres
 
 
 TRAINERS: dict[str, Callable[[], Trainer]] = {"kmeans": KMeans, "subset": Subset, "points": Points}

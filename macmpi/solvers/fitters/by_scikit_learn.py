@@ -65,12 +65,12 @@ class Forest(GrowsTrees):
         """Some of the trees; each has a seed of its own, by its number.  Cost: scikit-learn's for as many trees."""
         from sklearn.ensemble import RandomForestRegressor
 
-        seeds, found = [seed_of(random) for _ in range(map.trees)], list[Array]()
+        seeds, rows_of_trees = [seed_of(random) for _ in range(map.trees)], list[Array]()
         for seed in seeds[rows]:
             grown = RandomForestRegressor(1, max_depth=map.depth, max_features=self.share, random_state=seed)
             (tree,) = grown.fit(inputs, _columns(targets), sample_weight=weights).estimators_
-            found.append(row(tree.tree_, map.depth, 1.0 / map.trees))
-        return np.array(found).reshape(len(found), map.parameter_shape[1])
+            rows_of_trees.append(row(tree.tree_, map.depth, 1.0 / map.trees))
+        return np.array(rows_of_trees).reshape(len(rows_of_trees), map.parameter_shape[1])
 
 
 @dataclass(frozen=True)
@@ -132,10 +132,10 @@ class KernelRidge(ByScikitLearn):
         A, T = inputs.astype(np.float64), targets.astype(np.float64)
         kernel = Nystroem(gamma=1.0 / map.width**2, n_components=count, random_state=seed).fit(A)
         ridge = Ridge(self.alpha, fit_intercept=False).fit(kernel.transform(A), T, sample_weight=weights)
-        found = np.zeros(map.parameter_shape)
-        found[:count, : map.n_in] = kernel.components_
-        found[:count, map.n_in :] = kernel.normalization_.T @ np.atleast_2d(ridge.coef_).T
-        return found
+        W = np.zeros(map.parameter_shape)
+        W[:count, : map.n_in] = kernel.components_
+        W[:count, map.n_in :] = kernel.normalization_.T @ np.atleast_2d(ridge.coef_).T
+        return W
 
 
 @dataclass(frozen=True)
@@ -153,8 +153,8 @@ class Nearest(ByScikitLearn):
 
         A, T = inputs.astype(np.float64), targets.astype(np.float64)
         chosen = np.resize(random.permutation(len(A)), map.examples)
-        found = KNeighborsRegressor(min(map.k, len(A)), algorithm="brute").fit(A, T)
-        return np.hstack([A[chosen], found.predict(A[chosen]).reshape(len(chosen), -1)])
+        neighbours = KNeighborsRegressor(min(map.k, len(A)), algorithm="brute").fit(A, T)
+        return np.hstack([A[chosen], neighbours.predict(A[chosen]).reshape(len(chosen), -1)])
 
 
 @dataclass(frozen=True)
@@ -196,8 +196,8 @@ class Logistic(Classifies):
             return one_by_one(model, inputs, targets, weights)
         W = np.zeros(map.parameter_shape)
         W[:, -1] = -LARGEST  # a class that no point has
-        found = model().fit(inputs, targets.argmax(axis=1), sample_weight=weights)
-        W[present] = np.hstack([found.coef_, found.intercept_[:, None]])
+        classifier = model().fit(inputs, targets.argmax(axis=1), sample_weight=weights)
+        W[present] = np.hstack([classifier.coef_, classifier.intercept_[:, None]])
         return W
 
 
@@ -209,8 +209,8 @@ def one_by_one(model: Any, inputs: Array, targets: Array, weights: Array | None 
         if on.all() or not on.any():
             row[-1] = 1.0 if on.all() else -1.0
             continue
-        found = model().fit(inputs, on, sample_weight=weights)
-        row[:-1], row[-1] = found.coef_[0], found.intercept_[0]
+        classifier = model().fit(inputs, on, sample_weight=weights)
+        row[:-1], row[-1] = classifier.coef_[0], classifier.intercept_[0]
     return W
 
 
