@@ -79,10 +79,10 @@ class Mac(TrainingMethod[MacState]):
         parts, solver = self.parts, self.plan.resolved.z_solver
         minibatch = state.position // 2, self.plan.resolved.minibatches
         if self.plan.chain.sites:
-            with self.clock("z"), located("Z", parts.points.sample):
+            with self.team.clock("z"), located("Z", parts.points.sample):
                 given = prepare_z(parts, state)
                 shared = solver.prepare(z_problem(given, parts.points.sample), parts.points.average)
-            with parts.points.writing(state.Z), self.clock("z"):
+            with parts.points.writing(state.Z), self.team.clock("z"):
                 for rows in self.plan.work.train.minibatch(self.team.rank, *minibatch):
                     with located("Z", rows):
                         state.Z[rows] = solver.solve(z_problem(given, rows), shared).Z
@@ -110,7 +110,7 @@ class Mac(TrainingMethod[MacState]):
         """
         given, multipliers = z_inputs(self.parts, state), state.own.multipliers
         bound = self.plan.resolved.schedule.multiplier_max
-        with self.parts.points.writing(multipliers), self.clock("z"):
+        with self.parts.points.writing(multipliers), self.team.clock("z"):
             for tile in self.plan.work.train.tiles_of(self.team.rank):
                 problem = z_problem(given, tile.rows, shifted=False)
                 rows, z = problem.sites(multipliers[tile.rows]), problem.sites(problem.Z)

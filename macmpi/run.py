@@ -64,7 +64,7 @@ def run(team: Team, argv: list[str], began: float | None = None) -> int:
     """
     began = now() if began is None else began
     args, config = team.from_root(lambda: settle(argv))
-    team.set_clock(None, config.run.deadline)
+    team.set_deadline(config.run.deadline)
     set_threads(config.run.threads)
     if args.question:
         from macmpi.training.trial import answer

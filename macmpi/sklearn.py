@@ -322,7 +322,7 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
 class MACAutoencoder(NamesOutMixin, TransformerMixin, _Net):  # type: ignore[misc]
     """Codes of X, from which a deep net reconstructs X.  Its arguments and attributes are those of MACRegressor.
 
-    The code is the hidden layer with the fewest units.
+    The code is the hidden layer with the fewest units; of words their bits count.
     """
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:

@@ -28,7 +28,7 @@ VARIABLE = "MACMPI_FAULT"
 PLACES = {
     "read": "macmpi.config.reading:read_named",
     "plan": "macmpi.plan.plan:make_plan",
-    "data": "macmpi.data.dataset:share",
+    "data": "macmpi.data.loading:share",
     "start": "macmpi.training.loop:start",
     "z": "macmpi.parallel.clock:Clock.__call__",
     "w": "macmpi.parallel.clock:Clock.__call__",

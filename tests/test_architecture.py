@@ -126,7 +126,17 @@ SPEAKERS = {"training.record", "training.loop", "api.on_ranks", "parallel.comman
 """The modules that say something on standard output; the others only warn, on standard error."""
 
 VERBS = {
-    *("set_clock", "from_root", "on_root", "all_or_raise", "share_memory", "array", "common", "fence", "share_array"),
+    *(
+        "set_deadline",
+        "from_root",
+        "on_root",
+        "all_or_raise",
+        "share_memory",
+        "array",
+        "common",
+        "fence",
+        "share_array",
+    ),
     *("gather_rows", "gather_parts", "gather_columns", "shift_to_next", "max_over_ranks", "barrier", "depart"),
 }
 
@@ -230,7 +240,7 @@ def test_no_function_of_stochastic_mac_is_long() -> None:
 
 def test_numbers_of_stochastic_mac_that_were_tuned_stand_in_one_table() -> None:
     """plan/tuned.py; where they are used stand formulas, names, and what only shares work or memory."""
-    others = {"FACTS", "GRAM", "METRIC", "PIECE", "ROWS", "RUNS"}
+    others = {"FACTS", "GRAM", "LEFT", "METRIC", "PIECE", "ROWS", "RUNS"}
     named = {
         target.id
         for path, tree in trees().items()
@@ -412,7 +422,7 @@ def collectives() -> frozenset[str]:
     for _, _, node in nodes():
         if isinstance(node, ast.FunctionDef):
             says.setdefault(node.name, set()).add("Collective: yes" in document(node))
-    others = {*dir(np), *dir(np.ndarray), *dir(re), "set_clock", "common"}
+    others = {*dir(np), *dir(np.ndarray), *dir(re), "set_deadline", "common"}
     return frozenset({name for name, said in says.items() if said == {True}} | VERBS) - others
 
 
@@ -603,6 +613,15 @@ def test_few_files_know_that_outputs_have_weights() -> None:
         *("data.dataset", "data.loading", "data.reader", "nets.losses.__init__", "nets.losses.weighted"),
         *("demand", "plan.demands", "results.scores", "solvers.__init__"),
     }
+
+
+def test_few_files_name_layers_of_bits_or_words() -> None:
+    """Others ask a map for its code (`Code` in nets/layers): what it can be, what searches it, how many bits it has."""
+    assert files_with(re.compile(r'"(binary|argmax)"|\b(OneHot|Binary)\b')) <= {
+        *("config.model", "config.tables", "nets.layers.__init__", "nets.layers.codes"),
+        *("plan.demands", "results.model", "api.fit"),
+    }
+    assert files_with(re.compile(r"\.alphabet\b")) <= {"nets.layers.__init__", "nets.layers.codes", "solvers.z_binary"}
 
 
 def files_with(words: re.Pattern[str]) -> set[str]:

@@ -137,13 +137,9 @@ def _start(config: Config) -> tuple[str, str]:
     """Gives start.method and why: random weights, but for nets whose weights are found from coordinates."""
     if any(kind == "rbf" for _, kind, _ in config.model.layers()):
         return "pca", "centres are found from codes of principal components"
-    if config.method.name == "mac" and starts_with_bits(config):
+    if config.method.name == "mac" and (code := _code_of(config)):
         asked = any(key.startswith("start.") and key != "start.seed" for key in given(config))
-        by_word = {
-            "binary": ("itq", "bits of principal components, rotated towards them"),
-            "argmax": ("staged", "words nearest to runs of columns: product quantisation"),
-        }
-        return ("uniform", "any net") if asked else by_word[config.model.layers()[0][1]]
+        return ("uniform", "any net") if asked else (CODES[code], "codes that are found from the data")
     return "uniform", IN_THE_PAPER
 
 
@@ -245,7 +241,7 @@ def _kind(config: Config, autoencoder: bool) -> str:
         and (config.selection.criterion == "none" or bool(config.selection.sizes))
         and any(site != "none" for _, _, site in layers)
     )
-    if usual and starts_with_bits(config):
+    if usual and _code_of(config):
         return "bits"
     centred = [kind for _, kind, _ in layers if kind in ("rbf", "quantise")]
     if usual and "rbf" in centred and config.model.each("centres", len(centred))[centred.index("rbf")] != "points":
@@ -255,6 +251,7 @@ def _kind(config: Config, autoencoder: bool) -> str:
     return "labels" if config.model.loss == "cross_entropy" else "numbers"
 
 
-def starts_with_bits(config: Config) -> bool:
-    """Tells whether the first hidden layer gives bits, or words."""
-    return config.model.layers()[0][1] in CODES
+def _code_of(config: Config) -> str:
+    """The word of the first hidden layer, if that gives a code, or else ""."""
+    kind = config.model.layers()[0][1]
+    return kind if kind in CODES else ""

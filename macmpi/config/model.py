@@ -13,12 +13,12 @@ from macmpi.config.tables import NotNegative, PositiveInt, Table, Width, extensi
 
 Activation = Literal["sigmoid", "tanh", "relu", "leaky_relu", "softmax", "linear"]
 FITTED = ("forest", "boosted", "nearest_neighbours", "kernel_ridge")
-CODES = ("binary", "argmax")
-"""Words of `activation` of first layers whose units are 0 or 1: a Z-step searches their codes."""
+CODES = {"binary": "itq", "argmax": "staged"}
+"""Words of `activation` of first layers whose units are 0 or 1, a code that a Z-step searches: the start by "auto"."""
 FILES = {
     **dict.fromkeys(("sigmoid", "tanh", "relu", "leaky_relu", "softmax", "linear"), "affine"),
     "rbf": "fitted",
-    **dict.fromkeys(("quantise", *CODES), "affine"),
+    **dict.fromkeys(("quantise", *CODES), "codes"),
     **dict.fromkeys(FITTED, "fitted"),
 }
 """The words of `activation` -> the file of macmpi/nets/layers that makes the maps of a layer of units."""
@@ -366,7 +366,7 @@ def _in_a_word(site: Any, units: int) -> str:
 def sites_for(kinds: list[str]) -> list[Site]:
     """Sites of layers of these kinds: after each, but for those of radial basis functions, which the next one trains.
 
-    Of a net whose first layer gives bits these alone are coordinates: its Z-step searches one code.
+    Of a net whose first layer gives a code this alone has coordinates: its Z-step searches one code.
     """
     if kinds[0] in CODES:
         return ["after", *["none"] * (len(kinds) - 1)]  # type: ignore[list-item]

@@ -35,6 +35,9 @@ ROUNDING = 1e-12
 """A column that deviates from its mean by less than this share of its largest number is constant."""
 
 
+SLIGHTLY = 0.1
+"""The share of a column's scale by which the scaling of another piece of a stream may differ and still be near."""
+
 NARROW = 1e-200
 """A column of a smaller robust deviation is not compressed: numbers divided by it might be too large for float64."""
 
@@ -141,6 +144,11 @@ class Scaling:
     def of_first(self, columns: int) -> Scaling:
         """The scaling of the first few columns.  columns: their number."""
         return Scaling.of({name: array[:columns] for name, array in self.arrays.items()})
+
+    def is_near(self, other: Scaling) -> bool:
+        """Tells whether no column's scale, and no shift in this scale, is another one by more than SLIGHTLY."""
+        scales, shifts = self.scale / other.scale - 1.0, (self.shift - other.shift) / other.scale
+        return bool(np.abs([scales, shifts]).max() <= SLIGHTLY)
 
     def compresses_as(self, other: Scaling) -> bool:
         """Tells whether both compress long tails in one way, or neither does."""

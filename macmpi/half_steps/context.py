@@ -12,7 +12,6 @@ from macmpi.data.dataset import Dataset
 from macmpi.nets.design import at, total_of
 from macmpi.nets.losses import weighted
 from macmpi.nets.regression import joined
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.points import MOST_AT_HAND, PointPartition, Points, some
 from macmpi.parallel.rows import in_single
 from macmpi.parallel.shared_work import MatrixAcrossRanks, TreeSum
@@ -63,8 +62,8 @@ class HalfStepContext:
     Collective: yes, to make one of points with weights, and where a method says so.
     """
 
-    def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
-        self.plan, self.data, self.team, self.clock = plan, data, team, clock
+    def __init__(self, plan: Plan, data: Dataset, team: Team) -> None:
+        self.plan, self.data, self.team = plan, data, team
         work = plan.work
         widest = max(work.w_step.widest, work.first_gram.widest)
         least = max(MOST_AT_HAND, *(h for h, _ in plan.chain.block_shapes))  # of which centres and examples are some

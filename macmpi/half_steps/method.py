@@ -12,7 +12,6 @@ from macmpi.half_steps.context import HalfStepContext
 from macmpi.half_steps.errors import errors_of
 from macmpi.half_steps.problems import renew_metric
 from macmpi.half_steps.w_step import fit, solve
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.streams import stream
 from macmpi.parallel.team import Team
 from macmpi.plan import tuned
@@ -36,8 +35,8 @@ SETTLED = "settled at the largest mu"
 """Why a run ends by itself whose mu grows each time the validation error has settled."""
 
 
-STILL = "its bits are those of the net, or settled at the largest mu"
-"""A run of bits may end by itself before mu is the largest: once they change no more."""
+STILL = "its codes are those of the net, or settled at the largest mu"
+"""A run of codes may end by itself before mu is the largest: once they change no more."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +66,9 @@ class TrainingMethod(Generic[RecordT]):
     Collective: where a method says so.
     """
 
-    def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
-        self.plan, self.data, self.team, self.clock = plan, data, team, clock
-        self.parts = HalfStepContext(plan, data, team, clock)
+    def __init__(self, plan: Plan, data: Dataset, team: Team) -> None:
+        self.plan, self.data, self.team = plan, data, team
+        self.parts = HalfStepContext(plan, data, team)
 
     @property
     def text(self) -> MethodText:

@@ -64,7 +64,7 @@ def solve(
     """
     if not work.phases:
         return
-    with parts.clock("w"):
+    with parts.team.clock("w"):
         given = prepare_w(parts, work, state)
     by_rows = [k for k in sorted(work.segments) if parts.plan.resolved.regressions[k].by_rows]
     before = state.weights.copy() if by_rows else state.weights
@@ -210,11 +210,10 @@ def keep_better(
 ) -> None:
     """Puts the weights `before` back into each segment whose own error has risen since.
 
-    segments: their numbers; None: those with a quantiser.  Collective: yes.
+    segments: their numbers; None: those that are `quantised`.  Collective: yes.
     """
     plan = parts.plan
-    quantised = [k for k, segment in enumerate(plan.chain.segments) if segment.quantised]
-    for k in quantised if segments is None else segments:
+    for k in plan.chain.quantised if segments is None else segments:
         old, new = [_segment_error(parts, k, flat, state) for flat in (before, state.weights)]
         if not new <= old:
             for b in plan.chain.segments[k].parameter_blocks:
@@ -245,7 +244,7 @@ def carry_out(work: WorkList, tasks: Solving) -> None:
     """Does what a work list asks of this rank, phase by phase.  Collective: yes."""
     parts = tasks.given.parts
     for phase in work.phases:
-        with parts.clock("w"):
+        with parts.team.clock("w"):
             for task in phase.joint:
                 _do(task, tasks, parts.points.jointly)
             for task in phase.own[parts.team.rank] if phase.own else ():

@@ -101,7 +101,7 @@ class Alternating(Mac):
             slope = adjoint(-tangent.vjp(own.residual(Y[rows], F)), A, W.shape[1] > n_in)
             out[:-1], out[-1] = slope.ravel(), own.value(Y[rows], F).sum()
 
-        with self.clock("w"):
+        with self.team.clock("w"):
             sums = self.parts.total(add, W.size + 1)
         ridge = plan.unit_ridge(0, state.mu) * plan.penalty_weight(0, state.mu)
         V = W.copy()

@@ -19,7 +19,6 @@ from macmpi.half_steps.method import COORDINATES, FLAT, MethodText, TrainingMeth
 from macmpi.nets.design import at
 from macmpi.nets.losses import weighted
 from macmpi.parallel import tiles
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.shared_work import TreeSum
 from macmpi.parallel.streams import stream
 from macmpi.parallel.team import Team
@@ -58,8 +57,8 @@ class Backprop(TrainingMethod[RecordT]):
     called: ClassVar[str]
     reads: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
-        super().__init__(plan, data, team, clock)
+    def __init__(self, plan: Plan, data: Dataset, team: Team) -> None:
+        super().__init__(plan, data, team)
         self.keys, self.size = plan.resolved.baseline, plan.offsets.weights[-1]
 
     @property
@@ -92,8 +91,8 @@ class Minibatches(Backprop[Kind]):
     With weights g is sum w_n g_n over the minibatch's points, divided by their number and by the mean weight of all
     points: its expectation is the gradient of E1.  Collective: where a method says so."""
 
-    def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
-        super().__init__(plan, data, team, clock)
+    def __init__(self, plan: Plan, data: Dataset, team: Team) -> None:
+        super().__init__(plan, data, team)
         self.batch = min(self.keys.batch, plan.n_train)
         self.sum = TreeSum(min(SHARED, self.batch), team)
 
@@ -106,7 +105,7 @@ class Minibatches(Backprop[Kind]):
         steps = len(order) // self.batch
         while state.position < steps:
             first = state.position * self.batch
-            with self.clock("w"):
+            with self.team.clock("w"):
                 self.step(order[first : first + self.batch], state)
             state.position += 1
             if state.position % STRETCH == 0 and state.position < steps and pause():
@@ -198,8 +197,8 @@ class Descent(Backprop[LineSearchState]):
     bend: ClassVar[float]
     """The share of the slope that a line search may leave."""
 
-    def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
-        super().__init__(plan, data, team, clock)
+    def __init__(self, plan: Plan, data: Dataset, team: Team) -> None:
+        super().__init__(plan, data, team)
         self.sum = TreeSum(len(plan.work.train.blocks), team)
 
     def new_record(self, state: State[MacState]) -> LineSearchState:
@@ -224,7 +223,7 @@ class Descent(Backprop[LineSearchState]):
             for tile in blocks[block]:
                 self.add_gradient(weights, tile.rows, out)
 
-        with self.clock("w"):
+        with self.team.clock("w"):
             return self.sum(add, self.size + 1) / self.parts.points.total_weight
 
     def sweep(self, state: State[LineSearchState], pause: Pause = never) -> bool:

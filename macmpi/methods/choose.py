@@ -6,7 +6,6 @@ from typing import Any, TypeAlias
 
 from macmpi.data.dataset import Dataset
 from macmpi.half_steps.method import TrainingMethod
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
 from macmpi.plan.selectable import places
@@ -34,7 +33,7 @@ METHODS = Table(
 """The methods by the words of `method.name`, and variants of MAC; only that of a run is loaded, to start sooner."""
 
 
-def choose(plan: Plan, data: Dataset, team: Team, clock: Clock) -> Method:
+def choose(plan: Plan, data: Dataset, team: Team) -> Method:
     """Makes the method that a plan names, or the variant of it that other keys ask for.  Collective: yes."""
     of = plan.resolved
     word: str = of.method.name
@@ -49,5 +48,5 @@ def choose(plan: Plan, data: Dataset, team: Team, clock: Clock) -> Method:
         word = "all_points"
     elif word == "stochastic" and of.stochastic.stream:
         word = "stream"
-    method: Method = METHODS[word](plan, data, team, clock)
+    method: Method = METHODS[word](plan, data, team)
     return method

@@ -109,7 +109,7 @@ class Joint(Mac):
         The Hessian at coordinates of another mu would say nothing of this one.  Collective: yes.
         """
         given, solver = prepare_z(self.parts, state), GaussNewtonZ(Z_STEPS, 1.0, direction="direct")
-        with self.parts.points.writing(state.Z), self.clock("z"):
+        with self.parts.points.writing(state.Z), self.team.clock("z"):
             for tile in self.plan.work.train.tiles_of(self.team.rank):
                 state.Z[tile.rows] = solver.solve(z_problem(given, tile.rows), None).Z
 
@@ -135,7 +135,7 @@ class Joint(Mac):
             Z = found[rows.start] = settled(problem)
             out[0] += total_of(problem.values(Z), at(self.data.weights, rows))
 
-        with self.clock("z"):
+        with self.team.clock("z"):
             (error,) = self.parts.total(part, 1)
         return found, float(error) + self.shaping(state)
 
@@ -162,7 +162,7 @@ class System:
         weights, P = joint.data.weights, len(state.weights)
         sides = [pair if _is_linear(map_) else (1, 1) for map_, pair in zip(self.blocks, self.shapes, strict=True)]
         forms = tuple((n, n) for pair in sides for n in pair)
-        with joint.clock("z"):
+        with joint.team.clock("z"):
             rows = [tile.rows for tile in self.plan.work.train.tiles_of(joint.team.rank)]
             self.arrows = {own.start: arrow_of(z_problem(self.given, own), at(weights, own)) for own in rows}
 
@@ -175,7 +175,7 @@ class System:
             sums = joint.parts.total(add, P + 2 + sum(n * n for n, _ in forms))
         self.slope = sums[:P] - ridge_gradient(joint.parts, state)
         self.error, self.falls = float(sums[P]) + joint.shaping(state), float(sums[P + 1])
-        with joint.clock("w"):
+        with joint.team.clock("w"):
             ones = replace(state, weights=np.ones_like(state.weights))
             ridges = block_views(ridge_gradient(joint.parts, ones), self.shapes)
             self._ridges = [float(ridge.max()) for ridge in ridges]
@@ -207,7 +207,7 @@ class System:
         little, that is put back and the damping raised until CG meets none.
         Collective: yes.
         """
-        with self.joint.clock("w"):
+        with self.joint.team.clock("w"):
             step, slope, bent = self._solved(damping, curved=True)
             if bent:
                 step, slope, _ = self._solved(damping, curved=False)

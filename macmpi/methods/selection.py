@@ -29,7 +29,6 @@ from macmpi.half_steps.problems import WInputs, prepare_w, unit_targets
 from macmpi.half_steps.w_step import Solving, carry_out, fit
 from macmpi.mac import Mac
 from macmpi.nets.design import adjoint
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.lapack import by_transpose, lapack
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
@@ -219,8 +218,8 @@ class Selection(Mac):
     regressions whose ridge is compared, the ridge apart.  Collective: where a method says so.
     """
 
-    def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
-        super().__init__(plan, data, team, clock)
+    def __init__(self, plan: Plan, data: Dataset, team: Team) -> None:
+        super().__init__(plan, data, team)
         self.begun, self.of = plan.begun, plan.begun.resolved
         self.largest = self.begun.resized(self.of.units)
         self.candidates = candidates_of(self.largest.resolved, plan.n_train)
@@ -286,7 +285,7 @@ class Selection(Mac):
         state.own.widths, state.own.ridges = (np.array(v) for v in self._asked(chosen)[1:])
         if chosen[:2] != present[:2]:
             state.history.forget()
-        self.plan, self.parts = plan, HalfStepContext(plan, self.data, self.team, self.clock)
+        self.plan, self.parts = plan, HalfStepContext(plan, self.data, self.team)
         if 0 in kept or not plan.chain.segments[0].leading:
             super().begin(state)
 
@@ -330,7 +329,7 @@ class Selection(Mac):
         Collective: yes.
         """
         segments = [c.segment for c in self.candidates]
-        with self.clock("w"):
+        with self.team.clock("w"):
             given = prepare_w(self.parts, self.plan.work.regressions(segments), state)
         present = self._degrees_now(given)
         tried: dict[int, list[tuple[Array, Array]]] = {k: [] for k in segments}
@@ -356,7 +355,7 @@ class Selection(Mac):
         work, found, shaping = plan.work.regressions(list(own)), {}, self.plan.resolved.shaping
         mu, last = given.state.mu, len(self.plan.chain.sites)
         ridges = {k: [shaping.own(r, mu, k == last) for r in self._ridges(c, mu)] for k, c in own.items()}
-        with self.clock("w"):
+        with self.team.clock("w"):
             trial = Comparing(plan, given, work, own, ridges, features)
         carry_out(work, trial)
         for k, c in own.items():

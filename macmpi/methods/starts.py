@@ -20,7 +20,7 @@ from macmpi.methods.embedding import elastic_embedding, principal_codes, princip
 from macmpi.methods.neighbours import SEARCHED, neighbour_bits
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.design import adjoint, apply, at, gram, mean_of, row_dots, squared_distances, weighed
-from macmpi.nets.layers import Map, gives_words
+from macmpi.nets.layers import Map
 from macmpi.nets.losses import Loss
 from macmpi.nets.losses.constant import best_constant, start_targets
 from macmpi.parallel.streams import Stream, stream
@@ -83,15 +83,14 @@ def start(method: Method, origin: Origin) -> State[Any]:
     keys, parts = method.plan.resolved.start, method.parts
     if coordinates_first(method.plan):
         return method.start_from(codes(method, origin), keys.seed, keys.range or RANGE)
-    if keys.method in ("auto", "uniform"):
-        return method.start(keys.range, keys.gradient_step, keys.seed)
-    if keys.method == "stochastic" and method.plan.opening is None:  # it is stochastic MAC
-        return method.start(0.0, False, keys.seed)
-    if keys.method == "stochastic":
-        opened = choose(method.plan.opening, parts.data, parts.team, parts.clock).opened(0.0, keys.seed)  # type: ignore
+    if opening := method.plan.of(method.plan.resolved.opening):
+        opened = choose(opening, parts.data, parts.team).opened(0.0, keys.seed)  # type: ignore[attr-defined]
         state = method.start_at(opened.weights, False)
         state.seconds = opened.seconds
         return state
+    if keys.method in ("auto", "uniform", "stochastic"):
+        range_ = 0.0 if keys.method == "stochastic" else keys.range
+        return method.start(range_, keys.gradient_step, keys.seed)
     flat = np.zeros(method.plan.offsets.weights[-1])
     seen = on_subset(method) if keys.method in FROM_POINTS else method
     if keys.method == "greedy":
@@ -115,7 +114,7 @@ def on_subset(method: Method) -> Method:
     parts, data = method.parts, method.parts.at_hand()
     if data is parts.data:
         return method
-    return choose(method.plan.of_subset(len(data.X), len(data.X_val)), data, parts.team, parts.clock)
+    return choose(method.plan.of_subset(len(data.X), len(data.X_val)), data, parts.team)
 
 
 def coordinates_first(plan: Plan) -> bool:
@@ -125,7 +124,7 @@ def coordinates_first(plan: Plan) -> bool:
 
 
 def codes(method: Method, origin: Origin) -> Array:
-    """Coordinates (N, H) of the net's one site, for the points that this rank holds; of a code of bits their bits.
+    """Coordinates (N, H) of the net's one site, for the points that this rank holds; of a `Code` the nearest code.
 
     Rank 0 makes them.  Of more points than are at hand they are principal components of these.  Collective: yes.
     """
@@ -149,11 +148,9 @@ def codes(method: Method, origin: Origin) -> Array:
             W[:] = _least_squares(X, np.asarray(found), seen.parts.data.weights)
         parts.team.share_array(W)
         Z = parts.points.rows(lambda rows: apply(parts.data.X[rows], W), H, np.dtype(np.float64))
-    last = method.plan.chain.segments[0].maps[-1]
-    if gives_words(last):
-        Z[:] = last.forward(None, Z)
-    elif "bits" in last.capabilities:
-        np.greater(Z, 0.5 if given else 0.0, out=Z, casting="unsafe")
+    if code := method.plan.chain.segments[0].maps[-1].code:
+        own = Z[parts.points.own]
+        Z[parts.points.own] = code.forward(None, own - 0.5 if given else own)
     return Z
 
 
@@ -184,7 +181,7 @@ def pca(method: Method, of_all: int) -> Array:
         W, activation = dense[k], chain.maps[2 * k + 1] if 2 * k + 1 < len(chain.maps) else None
         if k < encoder:
             found = _project(W, A, keys, k, w)
-            if activation is not None and "bits" in activation.capabilities:
+            if activation is not None and activation.code:
                 R = _rotation(found, keys, w)
                 W[:], found = R.T @ W, found @ R
                 if keys.method == "neighbours":
@@ -247,7 +244,7 @@ def greedy(method: Method) -> Array:
     for k, activation in enumerate(of.activations[: K // 2 + 1 if both else K]):
         inputs = Dataset(A, A, A_val, A_val, data.scaling_x, data.scaling_x, "")
         inputs = replace(inputs, weights=data.weights, weights_val=data.weights_val)
-        layer = Mac(method.plan.of_layer(k, before, A.shape[1], GREEDY), inputs, team, method.parts.clock)
+        layer = Mac(method.plan.of_layer(k, before, A.shape[1], GREEDY), inputs, team)
         encoding, decoding = layer.parts.weights(_train_layer(layer, keys))
         weights[k][:] = encoding
         if both:
@@ -312,31 +309,34 @@ def staged(method: Method) -> Array:
     begins = [i for i, m in enumerate(chain.maps) if m.parameter_shape is not None]
     for block, (first, after) in enumerate(pairwise(begins)):
         random = stream(keys.seed, "staged", block)
-        patches = sample_of(chain.maps[first], A, random)
+        patches = sample_of(chain.maps[first], A, random, data.weights)
         activation, units = chain.maps[first + 1], len(weights[block])
-        if "elementwise" in activation.capabilities:
+        if activation.run_length == 1:
             weights[block][:] = filters(patches, units, trainer, random)
         else:
-            one = gives_words(activation)
-            found = codebook(patches, units, trainer, random, units // activation.words if one else 1)
-            weights[block][:] = found * (SOFT / HARD if one else 1.0)
+            width2 = HARD if activation.code else SOFT
+            runs = units // activation.run_length
+            weights[block][:] = codebook(patches, units, trainer, random, runs, width2)
         layer = chain.part(first, after)
         A = np.concatenate([layer.forward(weights, A[begin : begin + RUN]) for begin in range(0, len(A), RUN)])
     output = Segment(chain.maps[begins[-1] :], (0, *[None] * (len(chain.maps) - begins[-1] - 1)))
-    weights[-1][:] = fitted(output, method.plan.resolved.loss, A, data.Y)
+    weights[-1][:] = fitted(output, method.plan.resolved.loss, A, data.Y, data.weights)
     return flat
 
 
-def sample_of(map_: Map, A: Array, random: Stream) -> Array:
+def sample_of(map_: Map, A: Array, random: Stream, weights: Array | None = None) -> Array:
     """Draws some of the rows (rows, columns) that a map's weights multiply, float64.
 
-    Points of A (n, n_in) are drawn first, for memory, then of the rows that these have ROWS, or as many as the map has
-    units.
+    Points of A (n, n_in) are drawn first, for memory, as often as they weigh, then of the rows that these have ROWS, or
+    as many as the map has units.
     """
     units = (map_.parameter_shape or (0, 0))[0]
-    of_one = map_.unfold(A[:1])
+    of_one, drawn = map_.unfold(A[:1]), np.arange(len(A))
+    if weights is not None:
+        ends = np.cumsum(weights, dtype=float)
+        drawn = np.searchsorted(ends, (drawn + 0.5) * (ends[-1] / len(A)))
     points = max(NUMBERS // of_one.size, -(-units // len(of_one)))
-    rows = map_.unfold(A[random.permutation(len(A))[:points]])
+    rows = map_.unfold(A[random.permutation(drawn)[:points]])
     chosen: Array = rows[random.permutation(len(rows))[: max(ROWS, units)]].astype(np.float64)
     return chosen
 
@@ -367,29 +367,33 @@ def whitening(rows: Array) -> Array:
     return found
 
 
-def codebook(rows: Array, units: int, trainer: Trainer, random: Stream, runs: int = 1) -> Array:
+def codebook(rows: Array, units: int, trainer: Trainer, random: Stream, runs: int = 1, width2: float = SOFT) -> Array:
     """W = [2 w, -||w||^2] / width^2 (units, D + 1) for the words w that a trainer finds of rows (n, D).
 
-    The softmax of W [a, 1] is that of -||a - w||^2 / width^2: the share of each word in a row.  width^2 is SOFT times
-    the mean squared distance of a row to the word nearest to it.  runs: the rows fall into this many runs of columns,
-    each of which has as many words of its own.
+    The softmax of W [a, 1] is that of -||a - w||^2 / width^2: the share of each word in a row.  width2: width^2, in
+    mean squared distances of a row to the word nearest to it.  runs: the rows fall into this many runs of columns, each
+    of which has as many words of its own.
     """
     W = np.zeros((units, rows.shape[1] + 1))
     for i, columns in enumerate(np.array_split(np.arange(rows.shape[1]), runs)):
         part, own = rows[:, columns], slice(units * i // runs, units * (i + 1) // runs)
         words = trainer.fit(part, units // runs, None, random)
         nearest = squared_distances(part, words).min(axis=1)
-        scale = 1.0 / (SOFT * nearest.mean() or 1.0)
+        scale = 1.0 / (width2 * nearest.mean() or 1.0)
         W[own, columns] = 2.0 * scale * words
         W[own, -1] = -scale * row_dots(words, words)
     return W
 
 
-def fitted(output: Segment, loss: Loss, A: Array, Y: Array) -> Array:
-    """Weights of an output layer that reads A (n, D): the least of its loss and a ridge."""
+def fitted(output: Segment, loss: Loss, A: Array, Y: Array, weights: Array | None = None) -> Array:
+    """Weights of an output layer that reads A (n, D), of points that weigh (n,): the least of its loss and a ridge."""
     shape = output.maps[0].parameter_shape
     assert shape is not None
-    ridge = RIDGE * len(A) * (A.var(axis=0, dtype=float).mean() or 1.0)
-    problem = SegmentProblem(A, Y, ridge, np.zeros((1, shape[0] * shape[1])), output, loss, (shape,))
+    if weights is None:
+        n, variance = float(len(A)), A.var(axis=0, dtype=float).mean()
+    else:
+        n, variance = weights.sum(), mean_of(np.square(A - mean_of(A, weights)), weights).mean()
+    start, ridge = np.zeros((1, shape[0] * shape[1])), RIDGE * n * (variance or 1.0)
+    problem = SegmentProblem(A, Y, ridge, start, output, loss, (shape,), point_weights=weights)
     solver = HessianFreeW(iterations=ITERATIONS, cg_iterations=50, cg_tolerance=0.01, tolerance=1e-4)
     return solver.solve(problem, AT_HAND).reshape(shape)

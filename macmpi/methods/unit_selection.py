@@ -26,7 +26,6 @@ from macmpi.mac import Mac
 from macmpi.methods.accelerated import Accelerated
 from macmpi.nets.design import adjoint
 from macmpi.nets.design import gram as gram_of
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.lapack import factored, solved
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
@@ -166,8 +165,8 @@ class UnitSelection(Mac):
 
     inside: ClassVar[type[Mac]] = Mac
 
-    def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
-        super().__init__(plan, data, team, clock)
+    def __init__(self, plan: Plan, data: Dataset, team: Team) -> None:
+        super().__init__(plan, data, team)
         self.begun, self.places, self.keys = plan.begun, places(plan.begun.resolved), plan.begun.resolved.selection
         self.price = CRITERIA[self.keys.criterion](plan.n_train) * self.keys.epsilons(1)[0]
         self.changed: bool | None = None
@@ -264,7 +263,7 @@ class UnitSelection(Mac):
         sizes = [size for size in place.sizes[::-1] if size < units]
         if not sizes:
             return []
-        with self.clock("w"):
+        with self.team.clock("w"):
             before, after = chain.part(0, place.end), chain.part(place.end, len(chain.maps))
             reads, dtype = after.part(0, 1), data.X.dtype
             A = parts.points.rows(lambda rows: before.forward(weights, data.X[rows]), before.n_out, dtype)
@@ -309,7 +308,7 @@ class UnitSelection(Mac):
 
     def _net(self, of: Net, sizes: Sequence[int], weights: Array) -> Net:
         """The net of some sizes and weights (flat), with feasible coordinates.  Collective: yes."""
-        method = self.inside(self.begun.resized(sizes), self.data, self.team, self.clock)
+        method = self.inside(self.begun.resized(sizes), self.data, self.team)
         made = method.start_at(weights, gradient_step=False)
         made.own.sizes = np.array(sizes)
         state = replace(of.state, weights=made.weights, Z=made.Z, own=made.own, history=replace(of.state.history))

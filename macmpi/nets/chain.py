@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from macmpi.nets.design import Columns
-from macmpi.nets.layers import Map
+from macmpi.nets.layers import Code, Map
 from macmpi.nets.regression import RegressionView
 from macmpi.nets.segment import Segment as Segment
 from macmpi.typing import Array
@@ -183,9 +183,14 @@ class Chain:
         return "bias" in last and bool(last & {"linear", "patches"})
 
     @property
-    def quantised(self) -> bool:
-        """Tells whether some segment ends in a quantiser, or in words."""
-        return any(segment.quantised for segment in self.segments)
+    def codes(self) -> tuple[Code, ...]:
+        """The maps that give codes."""
+        return tuple(m.code for m in self.maps if m.code)
+
+    @property
+    def quantised(self) -> tuple[int, ...]:
+        """The numbers of the segments that are `quantised`."""
+        return tuple(k for k, segment in enumerate(self.segments) if segment.quantised)
 
     @property
     def differentiable(self) -> bool:

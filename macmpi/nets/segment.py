@@ -240,7 +240,7 @@ class Segment:
 
     @property
     def quantised(self) -> bool:
-        """Tells whether it ends in a quantiser, or in words."""
+        """Tells whether it ends in values that its units choose together, as codewords."""
         return any("jacobian" not in m.capabilities and m.trained_as == "linear" for m in self.maps[self.core + 1 :])
 
     @property

@@ -258,7 +258,7 @@ class Node:
     def barrier(self, phase: str) -> None:
         """Returns when the ranks of a node see all that each of them has written before.  Collective: yes."""
         self._sync()
-        with self._team._clock("wait"):
+        with self._team.clock("wait"):
             self._team.barrier(phase)
         self._sync()
 
@@ -348,7 +348,7 @@ class Node:
         """Waits for all ranks of the nodes; then the first ranks of several nodes call `exchange`.  Collective: yes."""
         self.barrier(phase)
         if len(self.nodes) > 1:
-            with self._team._clock("comm"):
+            with self._team.clock("comm"):
                 if self._here.Get_rank() == 0:
                     exchange(self._leaders)
                 self._sync()

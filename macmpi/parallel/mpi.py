@@ -11,7 +11,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -92,15 +92,14 @@ class MPITeam(Team):
         self._mpi, self._comm = MPI, comm
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
         self.library = MPI.Get_library_version().splitlines()[0].strip("\x00 \t")
-        self.set_clock(None, PATIENCE)
+        self.set_deadline(PATIENCE)
         self._ranks = Exchange(comm, MPI, range(self.size), self._finish, self._exchange)
         self._node: Node | None = None
         self._pause = pauses(sharing())
 
-    def set_clock(self, clock: Callable[[str], Any] | None, deadline: float) -> None:
-        """Sets both as a Team does; rank 0 gives up first, so that its message is what is seen.  Collective: no."""
-        self._clock = clock or (lambda phase: nullcontext())
-        self._deadline = deadline + (4.0 if self.rank else 0.0)
+    def set_deadline(self, seconds: float) -> None:
+        """Gives up as a Team does, rank 0 first, so that its message is what is seen.  Collective: no."""
+        self._deadline = seconds + (4.0 if self.rank else 0.0)
 
     def _finish(self, request: Any, phase: str) -> None:
         """Waits for a request of MPI: polls, and between two polls leaves the core to others.
@@ -129,9 +128,9 @@ class MPITeam(Team):
             time.sleep(0.001)
 
     def _exchange(self, start: Callable[[], Any], phase: str) -> None:
-        with self._clock("wait"):
+        with self.clock("wait"):
             self.barrier(phase)
-        with self._clock("comm"):
+        with self.clock("comm"):
             self._finish(start(), phase)
 
     def from_root(self, function: Callable[[], T]) -> T:

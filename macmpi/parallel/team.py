@@ -7,11 +7,13 @@ import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from macmpi import MacmpiError
 from macmpi.console import flush
+from macmpi.parallel.clock import Clock
 
 T = TypeVar("T")
 
@@ -32,8 +34,13 @@ class Team:
     library: str = "none"
     shares: bool = False
 
-    def set_clock(self, clock: Callable[[str], Any] | None, deadline: float) -> None:
-        """Accounts exchange and waiting to `clock`; gives up on the others after `deadline` seconds.  Collective: no.
+    @cached_property
+    def clock(self) -> Clock:
+        """The seconds of this rank's phases: of half steps, and of its verbs, exchange and waiting.  Collective: no."""
+        return Clock()
+
+    def set_deadline(self, seconds: float) -> None:
+        """Gives up on the other ranks after a number of seconds of waiting.  Collective: no.
 
         Those in which this rank was suspended do not count.  Until this is called a rank waits for `PATIENCE` seconds.
         """

@@ -8,15 +8,14 @@ from typing import Any
 
 from macmpi import UsageError, many
 from macmpi.config import Config, Model, Penalty, WStep
-from macmpi.config.model import CODES
 from macmpi.config.tables import FAR, SHAPING
 from macmpi.nets.build import layers_of
 from macmpi.nets.chain import Chain, Segment
-from macmpi.nets.layers import gives_bits, registered
+from macmpi.nets.layers import registered
 from macmpi.nets.losses import Loss
 from macmpi.plan.resolved import DECAY, Patient, Quadratic, Regression, Shaping, Stationary
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS, Thresholded, WSolver
-from macmpi.solvers.fitters import FITTERS, TRAINERS, ByFitter, Fitter, Trainer
+from macmpi.solvers.fitters import FITTERS, TRAINERS, ByFitter, Trainer
 from macmpi.solvers.w_problem import Restraint
 
 
@@ -34,10 +33,9 @@ def regressions(
     for k, *others in filter(None, chain.groups):
         segment = chain.segments[k]
         if name := next((fitted_by[b] for b in segment.parameter_blocks if b in fitted_by), ""):
-            fitter: Fitter = class_of("fitters", name)()
-            by = ByFitter(fitter)
-            by_rows = by if hasattr(fitter, "fit_rows") and segment.fitted[0].fitter else None
-            regression = Regression(name, False, by, by, fitter, by_rows)
+            by = ByFitter(class_of("fitters", name)())
+            by_rows = by if hasattr(by.fitter, "fit_rows") and segment.fitted[0].fitter else None
+            regression = Regression(name, False, by, by, True, by_rows)
         else:
             restrained = bool(set(segment.regressed) & set(shaping.restrained))
             by_output = len(chain.segments) - 1 not in chain.groups[k] or (loss.by_output and loss.unit_hessian)
@@ -58,7 +56,7 @@ def class_of(kind: str, name: str) -> Any:
 
 def _w_solver(name: str, segment: Segment, keys: WStep) -> WSolver:
     plain: WSolver = solver(class_of("w_solvers", name), keys)
-    return Thresholded(plain) if gives_bits(segment.maps[-1]) else plain
+    return Thresholded(plain) if segment.maps[-1].code and not segment.quantised else plain
 
 
 def solver(kind: type, keys: Any) -> Any:
@@ -67,8 +65,8 @@ def solver(kind: type, keys: Any) -> Any:
     return kind(**{f.name: given[f.name] for f in fields(kind) if f.name in given})
 
 
-def schedule_of(config: Config, loss: Loss) -> Quadratic:
-    """When mu and the multipliers move, and when to stop."""
+def schedule_of(config: Config, loss: Loss, discrete: bool = False) -> Quadratic:
+    """When mu and the multipliers move, and when to stop.  discrete: coordinates are a code."""
     penalty, method, run = config.penalty, config.method.name, config.run
     mu0, factor, every, patience = map(penalty.value, ("mu0", "factor", "mu_every", "patience"))
     sites = any(site != "none" for _, _, site in config.model.layers())
@@ -94,15 +92,15 @@ def schedule_of(config: Config, loss: Loss) -> Quadratic:
         decay = 1.0 / factor if config.method.acceleration == "joint" else DECAY
         return Stationary(*common, gradient_tolerance=penalty.gradient_tolerance, decay=decay, **known)
     known |= {"every": every, "gradients": penalty.gradients}
-    return Quadratic(*common, decay, **known, discrete=any(kind in CODES for _, kind, _ in config.model.layers()))
+    return Quadratic(*common, decay, **known, discrete=discrete)
 
 
 def z_name(config: Config, chain: Chain) -> str:
-    """The Z-solver of a config: "auto" is "binary" where a site holds bits, else "gauss_newton"."""
+    """The Z-solver of a config: "auto" is the one that searches the code of a site, else "gauss_newton"."""
     if config.z_step.solver != "auto":
         return config.z_step.solver
-    bits = any("bits" in s.maps[-1].capabilities for s in chain.segments[:-1])
-    return "binary" if bits else "gauss_newton"
+    codes = [segment.maps[-1].code for segment in chain.segments[:-1]]
+    return next((code.searched_by for code in codes if code), "gauss_newton")
 
 
 def trainers(model: Model, chain: Chain) -> dict[int, Trainer]:

@@ -15,10 +15,11 @@ from macmpi.config.auto import Sizes, of_half_steps
 from macmpi.config.whole import toml
 from macmpi.demand import USUAL, WEIGHTS, Asked, Demand, Demands, Part, Setting
 from macmpi.nets.chain import Chain
-from macmpi.nets.layers import Map, gives_bits, is_basis
+from macmpi.nets.layers import Map, is_basis
 from macmpi.plan.choices import z_name
 from macmpi.plan.resolved import Resolved
 from macmpi.solvers import W_SOLVERS
+from macmpi.solvers.fitters import ByFitter
 
 D = Demand
 
@@ -100,8 +101,8 @@ TABLE: dict[str, dict[Any, Row]] = {
             ("uniform", "pca", "elastic_embedding"),
         ),
         "staged": Row(
-            USUAL - {D.SKIPS, D.SHARED, D.SPARSE, D.NO_FILTERS, D.ALL_POINTS} - WEIGHTS - {D.INNER_BASIS},
-            "it finds dense layers and convolutions one after the other by k-means, which does not weigh points",
+            USUAL - {D.SKIPS, D.SHARED, D.SPARSE, D.NO_FILTERS, D.ALL_POINTS, D.WEIGHTED_OUTPUTS, D.INNER_BASIS},
+            "it finds dense layers and convolutions one after the other by k-means, which does not weigh outputs",
             ("uniform", "pca"),
         ),
         "elastic_embedding": Row(USUAL - {D.SHARED, D.WEIGHTED}, "it places points by their neighbours alone", *GIVEN),
@@ -245,7 +246,7 @@ def _of_layers(config: Config, chain: Chain) -> Iterator[Asked]:
         if maps:
             kind = maps[0].kind
             yield Asked(demand, what or f"a layer of the kind {kind}", words=another)
-    if not any(map(gives_bits, chain.maps)):
+    if all(code.run_length > 1 for code in chain.codes):
         yield Asked(D.NO_BITS, "a net without a layer of bits", words=BITS_FIRST)
     if chain.sites and any(is_basis(m) for m in chain.blocks):
         yield Asked(D.INNER_BASIS, "radial basis functions", words=another)
@@ -267,7 +268,7 @@ def _of_sites(config: Config, chain: Chain) -> Iterator[Asked]:
         yield Asked(D.SEVERAL_SITES, f"{len(chain.sites)} sites", one, BITS_FIRST)
     if chain.undivided:
         yield Asked(D.SOME_UNITS, said("model.sites", config.model.sites), (("model.sites", "after"),))
-    ends = {"bits" in s.maps[-1].capabilities for s in chain.segments[:-1]}
+    ends = {bool(s.maps[-1].code) for s in chain.segments[:-1]}
     if True in ends:
         yield Asked(D.SITE_OF_BITS, "coordinates that are bits", words="a layer that gives numbers there")
     if False in ends:
@@ -377,10 +378,10 @@ def _z_solver(of: Resolved) -> Part:
 def _part_of_segment(of: Resolved, k: int) -> Part:
     """The solver or fitter of a segment's regression.  Collective: no."""
     regression, solver = of.regressions[k], of.regressions[k].solver
-    if regression.by_fitter:
-        handles: Demands = getattr(regression.fitter, "handles", frozenset())
+    if isinstance(solver, ByFitter):
+        handles: Demands = getattr(solver.fitter, "handles", frozenset())
         text, why = f'the fitter "{regression.name}" of segment {k + 1}', "it is given points at once"
-        return Part(text, handles, why, (("model.fitters", "auto"),), _author(regression.fitter))
+        return Part(text, handles, why, (("model.fitters", "auto"),), _author(solver.fitter))
     handles = solver.handles | ({D.INSEPARABLE} if "segment" in solver.takes else set())
     named = of.config.w_step.solver == regression.name
     text = said("w_step.solver", regression.name) if named else f'the W-solver "{regression.name}" of segment {k + 1}'

@@ -121,8 +121,12 @@ def minibatches_of(plan: Plan, epoch: int, least: int) -> int:
 
 
 def forms_of(plan: Plan) -> CurvatureForms:
-    """The forms of a plan's layers, for the minibatches of its first epoch.  Collective: no."""
-    of, points = plan.resolved, plan.n_train / minibatches_of(plan, 0, least_part(plan))
+    """The forms of a plan's layers, for the minibatches of its first epoch; of a stream all pieces have the same.
+
+    Collective: no.
+    """
+    of, keys = plan.resolved, plan.resolved.stochastic
+    points = float(keys.batch) if keys.stream else plan.n_train / minibatches_of(plan, 0, least_part(plan))
     return curvature_forms(plan.chain, of.loss, of.autoencoder, points)
 
 

@@ -17,6 +17,7 @@ from macmpi.parallel.points import MOST_AT_HAND
 from macmpi.parallel.shared_work import alone
 from macmpi.plan.choices import KEPT
 from macmpi.plan.plan import SHARED, Plan
+from macmpi.plan.selectable import each
 from macmpi.plan.work_lists import Job
 from macmpi.solvers.descent import PAIRS
 
@@ -181,7 +182,8 @@ def _of_half_steps(plan: Plan, n: int) -> Iterator[Entry]:
         numbers = max(plan.work.train.row_counts) * (square + 4 * sum(m.n_out for m in chain.maps))
         yield Entry("a joint step", item * float(numbers))
     if of.selection.criterion != "none" and shares:
-        tried = grams + 2.0 * _most_ridges(plan) * large + item * n * float(sum(plan.basis_sizes))
+        ridges = max(map(len, each(of.selection.ridges, 1)))
+        tried = grams + 2.0 * ridges * large + item * n * float(sum(plan.basis_sizes))
         if not plan.has_basis:  # two nets more, and inputs, targets and features of a layer
             tried = 2.0 * (grams + coordinates + item * n * made_width(plan)) + 3.0 * item * n * max(chain.layer_sizes)
         yield Entry("nets that a selection tries", tried, shared=True)
@@ -248,12 +250,6 @@ def made_width(plan: Plan) -> int:
     widths = [view.width for view in views if view.width > view.map.columns]
     patches = sum(w for w in widths if kept and plan.n_train * w * plan.dtype.itemsize <= KEPT)
     return patches + features * kept
-
-
-def _most_ridges(plan: Plan) -> int:
-    """Counts the ridges that a selection compares at most."""
-    ridges = plan.resolved.selection.ridges
-    return max((len(entry) for entry in ridges if isinstance(entry, list)), default=len(ridges))
 
 
 def sums_bytes(plan: Plan) -> int:

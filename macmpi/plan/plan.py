@@ -96,15 +96,10 @@ class Plan:
     @cached_property
     def finishing(self) -> Plan | None:
         """The plan of the steps of all points with which full MAC ends; None where it ends without."""
-        return self._of(self.resolved.finishing)
+        return self.of(self.resolved.finishing)
 
-    @cached_property
-    def opening(self) -> Plan | None:
-        """The plan of stochastic MAC with whose first weights another method begins; None where it begins otherwise."""
-        return self._of(self.resolved.opening)
-
-    def _of(self, other: Resolved | None) -> Plan | None:
-        """Gives the plan of other values on the same points and ranks."""
+    def of(self, other: Resolved | None) -> Plan | None:
+        """Gives the plan of other values on the same points and ranks; None of None."""
         return None if other is None else Plan(other, self.n_train, self.n_val, self.ranks, self.begun)
 
     @cached_property

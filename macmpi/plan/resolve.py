@@ -160,7 +160,7 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision]) -> Resolv
         autoencoder=sizes.autoencoder,
         dtype=dtype,
         loss=loss,
-        schedule=choices.schedule_of(config, loss),
+        schedule=choices.schedule_of(config, loss, bool(chain.codes)),
         shaping=shaping,
         z_solver=choices.solver(choices.class_of("z_solvers", choices.z_name(config, chain)), config.z_step),
         minibatches=min(config.z_step.minibatches, sizes.n_train) if chain.sites else 1,
@@ -224,8 +224,8 @@ def _written(settings: Sequence[Setting]) -> Iterator[str]:
     """Remedies in words: the values of a key together."""
     for key in dict.fromkeys(key for key, _ in settings):
         values = [value for name, value in settings if name == key]
-        bounds = key.split(".")[0] == "penalty" and key.split(".")[1] in SHAPING
-        yield f"no {key}" if bounds else f"{key} = {' or '.join(map(toml, values))}"
+        shapes = key.removeprefix("penalty.") in SHAPING
+        yield f"no {key}" if shapes else f"{key} = {' or '.join(map(toml, values))}"
 
 
 def _tried(

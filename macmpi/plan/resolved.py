@@ -19,7 +19,7 @@ from macmpi.nets.losses import Loss
 from macmpi.parallel.placement import Placement
 from macmpi.plan import tuned
 from macmpi.solvers import WSolver, ZSolver
-from macmpi.solvers.fitters import ByFitter, Fitter, Trainer
+from macmpi.solvers.fitters import ByFitter, Trainer
 from macmpi.solvers.gradient_solvers import SGDW
 from macmpi.solvers.grams import System
 from macmpi.solvers.w_problem import FREE, Restraint
@@ -78,7 +78,7 @@ class Quadratic:
     iterations instead, whatever the error does, and the run ends at max_iterations.  With `patience` > 0 it also ends
     when the validation error has not been lower for this number of iterations.  noticeable: the share by which it must
     be lower to have noticeably fallen.  gradients: they are computed after each iteration.  discrete: coordinates
-    are bits, and the run ends once they are those of the net, and another iteration has changed nothing.  longer: the
+    are a code, and the run ends once it is that of the net, and another iteration has changed nothing.  longer: the
     keys by which a run settles later, in words.
 
     multipliers: of the augmented Lagrangian.  The target of f_k is z_k - M_k^-1 lambda_k, and lambda_k <- lambda_k -
@@ -264,21 +264,16 @@ class Shaping:
 class Regression:
     """A segment's regression is solved by `solver`, called `name`: its units apart, or all of its weights at once.
 
-    plain: the solver without over-relaxation, of starts, selections and the postprocessing.  fitter: it hands all to
-    this fitter, called `name`; by_rows: to one that fits each row of the weights apart.
+    plain: the solver without over-relaxation, of starts, selections and the postprocessing.  by_fitter: it hands all to
+    the fitter called `name`; by_rows: which fits each row of the weights apart.
     """
 
     name: str
     by_unit: bool
     solver: WSolver
     plain: WSolver
-    fitter: Fitter | None = None
+    by_fitter: bool = False
     by_rows: ByFitter | None = None
-
-    @property
-    def by_fitter(self) -> bool:
-        """Tells whether a fitter fits its segment."""
-        return self.fitter is not None
 
     @property
     def system(self) -> System | None:

@@ -19,7 +19,7 @@ from macmpi.data.scaling import Scaling
 from macmpi.data.series import is_frame
 from macmpi.data.wide import SparseRows
 from macmpi.nets.chain import Chain
-from macmpi.nets.layers import Map, gives_words, is_basis
+from macmpi.nets.layers import Map, is_basis
 from macmpi.nets.losses.by_output import LINKS
 from macmpi.results.card import NAME, Card
 from macmpi.state import block_views
@@ -175,9 +175,8 @@ class Model:
         """Raises UsageError where the net does not have this method, whatever the data.  Collective: no."""
         if name == "probabilities" and self.classes is None and self.link != "sigmoid":
             raise UsageError("this model is no classifier: use predict")
-        if name == "bits" and not any("bits" in m.capabilities and m.words.bit_count() == 1 for m in self.chain.maps):
-            what = "no layer of bits, or of 2, 4, 8, ... words"
-            raise UsageError(f'this model has {what}: use encode, or train one with a "binary" layer')
+        if name == "bits" and not self.chain.codes:
+            raise UsageError('this model has no layer of bits or words: use encode, or train one with a "binary" layer')
         if name == "reconstruct" and not self.autoencoder:
             raise UsageError("this model is not an autoencoder: use predict")
 
@@ -191,8 +190,8 @@ class Model:
         Of words their numbers in binary, the highest bit first.  Raises UsageError where it has no such layer.
         """
         self.check_action("bits")
-        end = next(i for i, m in enumerate(self.chain.maps, start=1) if "bits" in m.capabilities)
-        return np.packbits(self.chain.maps[end - 1].bits(self._run(X, 0, end, "X")), axis=1)
+        code = self.chain.codes[0]
+        return np.packbits(code.bits(self._run(X, 0, self.chain.maps.index(code) + 1, "X")), axis=1)
 
     def decode(self, codes: Array) -> Array:
         """Outputs for codes: (N, H_code) -> (N, L), or (N,) where the targets were."""
@@ -239,24 +238,24 @@ class Model:
     def running(self) -> tuple[Scaling, Scaling]:
         """The scaling from which that of a further piece of a stream goes on; it stays where weights keep to it."""
         chain, both = self.chain, (self.scaling_x, self.scaling_y)
-        ends = [(chain.maps[0], chain.blocks[0])]
-        if self.classes is None and self.link == "identity":
-            ends.append((chain.maps[-1], chain.blocks[-1]))
+        of_numbers = self.classes is None and self.link == "identity"
+        ends = [(chain.maps[i], chain.blocks[i]) for i in ((0, -1) if of_numbers else (0,))]
         plain = all(m.parameter_shape is not None and {"linear", "bias"} <= b.capabilities for m, b in ends)
-        moves = (
-            plain and not chain.numbers and not any(chain.reads) and (self.link == "identity" or not self.autoencoder)
-        )
+        both_move = self.link == "identity" or not self.autoencoder
+        moves = plain and both_move and not chain.numbers and not any(chain.reads)
         return both if moves else tuple(replace(scaling, seen=None) for scaling in both)  # type: ignore[return-value]
 
     def last_for(self, chain: Chain, data: Dataset) -> dict[str, Array]:
         """The numbers that a further piece of the stream goes on from, in the scaling of its data.
 
-        The Gram of the inputs [x, 1] is that of [r x + s, 1].  Raises as `weights_for`.
+        The Gram of [x, 1] is that of [r x + s, 1]; inverses are 0 where scalings are far.  Raises as `weights_for`.
         """
         at = {name: self._at(self.stream[name], chain, data) for name in ("weights", "average")}
         moved = self._at(self.stream["weights"] + self.stream["step"].astype(float), chain, data)
         grams, d = self.stream["grams"].astype(float), chain.block_shapes[0][1]
         old, new = self.scaling_x, data.scaling_x
+        near = old.is_near(new) and self.scaling_y.is_near(data.scaling_y)
+        curvature = {name: near * self.stream[name] for name in ("inverses", "spectra")}
         if not _same(old, new):
             r, s = np.append(old.scale / new.scale, 1.0), np.append((old.shift - new.shift) / new.scale, 0.0)
             G = grams[: d * d].reshape(d, d)
@@ -265,7 +264,7 @@ class Model:
         numbers = self.stream["numbers"].copy()
         if self.link == "identity" and self.classes is None:  # losses are in squares of the targets' scale
             numbers[2:4] *= np.mean(np.square(self.scaling_y.scale / data.scaling_y.scale))
-        return at | {"step": moved - at["weights"], "grams": grams, "numbers": numbers}
+        return {**at, "step": moved - at["weights"], "grams": grams, **curvature, "numbers": numbers}
 
     def _at(self, flat: Array, chain: Chain, data: Dataset) -> Array:
         """Gives other weights (flat) for another run of this net, as `weights_for`."""
@@ -307,10 +306,10 @@ def _first_replaced(chain: Chain, flat: Array, made: Callable[[Array], Array]) -
 def code_end(chain: Chain) -> int:
     """The number of maps up to the code: the hidden layer with the fewest units, at its site if it has one.
 
-    Radial basis functions are none, if there is another layer; words are the code before all others.
+    Of words their bits count.  Radial basis functions are none, if there is another layer.
     """
     ends = [(chain.maps[end - 1], end) for end in chain.layer_ends]
-    return min(ends, key=lambda m: (is_basis(m[0]), not gives_words(m[0]), m[0].n_out))[1]
+    return min(ends, key=lambda m: (is_basis(m[0]), m[0].code_size))[1]
 
 
 def codes_of(chain: Chain, Z: Array) -> Array | None:

@@ -225,7 +225,8 @@ def _check_stream(held: dict[str, Array], chain: Chain) -> None:
         sum(a * b for a, b in pairs) for pairs in (chain.block_shapes, [(d, d) for _, d in chain.block_shapes])
     )
     sizes = {"weights": weights, "average": weights, "step": weights, "grams": grams, "numbers": 5, "points": 1}
-    complete = {name: A.size for name, A in held.items() if A.ndim == 1 and A.dtype.kind in "fi"} == sizes
+    found = {name: A.size for name, A in held.items() if A.ndim == 1 and A.dtype.kind in "fi"}
+    complete = found == sizes | {name: found.get(name) for name in ("inverses", "spectra")}  # of the layers' forms
     _ensure(not held or (complete and all(np.isfinite(A).all() for A in held.values())), "its stream cannot go on")
 
 

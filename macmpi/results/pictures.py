@@ -11,7 +11,6 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from macmpi.data.dataset import Dataset
-from macmpi.nets.layers import gives_bits
 from macmpi.nets.nearest import hamming, neighbours, within
 from macmpi.results import figures
 from macmpi.results.figures import Codes
@@ -230,7 +229,7 @@ def by_bits(result: Result, number: str) -> Iterator[Picture]:
     """Curves and nearest images of a search by the bits of a net; none without bits or without validation points."""
     net = list(result.nets.values())[-1]
     X, X_val = net.data.X, net.data.X_val
-    if any(map(gives_bits, net.model.chain.maps)) and len(X_val):
+    if any(code.run_length == 1 for code in net.model.chain.codes) and len(X_val):
         kept = spread(None, len(X), SEARCHED)
         yield retrieval(result, kept, spread(None, len(X_val), ASKED), f"retrieval{number}")
         if image_shape(net.data) is not None:
@@ -240,9 +239,9 @@ def by_bits(result: Result, number: str) -> Iterator[Picture]:
 
 def bits(net: Net, kept: Array, asked: Array) -> tuple[Array, Array]:
     """Codes of zeros and ones of the training points kept, (n, H), and of the validation points asked for, (m, H)."""
-    size, data = next(m.n_out for m in net.model.chain.maps if "bits" in m.capabilities), net.data
+    data = net.data
     packed = net.model.bits(points(data, np.vstack([data.X[kept], data.X_val[asked]])))
-    both = np.unpackbits(packed, axis=1, count=size)
+    both = np.unpackbits(packed, axis=1, count=net.model.chain.codes[0].code_size)
     return both[: len(kept)], both[len(kept) :]
 
 

@@ -215,7 +215,8 @@ def all_at_hand(n: int) -> OverPoints:
 
 
 def levels(chain: Chain, data: Dataset, loss: Loss, over: OverPoints | None = None, n: float = 0) -> list[Level]:
-    """Errors of the best constant and, for an autoencoder by squares, of PCA with as many components as code units.
+    """Errors of the best constant and, for an autoencoder by squares, of PCA with as many components as its code has
+    units, or bits.
 
     `over` sums over all points, n of them, or of their weight, where `data` holds only some.  Cost: n L^2 for
     PCA.  Collective: where `over` is.
@@ -237,7 +238,7 @@ def levels(chain: Chain, data: Dataset, loss: Loss, over: OverPoints | None = No
     spread_out = float(squares.sum()) > n * ((n if w is None else len(Y)) * EPS) ** 2 * float(np.square(mean).sum())
     found = [Level("predict the mean", 0.5 * float(squares.sum()) / n if spread_out else 0.0)]
     if data.autoencoder and len(mean) <= PCA_LIMIT:
-        code = min(min(chain.layer_sizes[1:-1]), len(mean))
+        code = min([*chain.layer_sizes[1:-1], *(code.code_size for code in chain.codes), len(mean)])
         (spread,) = over(lambda rows: (gram(Y[rows] - mean, False, at(w, rows)),))
         values = np.linalg.eigvalsh(spread)
         lost = max(float(values[: len(values) - code].sum()), 0.0)

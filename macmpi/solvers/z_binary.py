@@ -1,4 +1,4 @@
-"""Z-step of codes of bits or words: every code is tried, or one bit or word after the other."""
+"""Z-step of codes (nets/layers/codes.py): every code is tried, or one run, a bit or a word, after the other."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from macmpi.demand import Demands
 from macmpi.nets.design import row_dots
+from macmpi.nets.layers import Code
 from macmpi.nets.losses import dense, times
 from macmpi.reductions import AT_ONCE, Average
 from macmpi.solvers import DISCRETE, ZSolution
@@ -61,23 +62,19 @@ class Codes(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """All points share this: the quadratic form of their objectives, and all codes where these are few.
+    """All points share this: the quadratic form of their objectives, and all codes where these are few."""
 
-    one: what a run of units can be, one a row: a bit (2, 1), of w words (w, w).
-    """
-
-    one: Array
     form: Form | None
     every: Codes | None
 
 
 @dataclass(frozen=True)
 class BinaryZ:
-    """min over z in {0, 1}^H of eq. (4) for the one site of a net, whatever the decoder; of words one-hot runs of z.
+    """min over codes z of eq. (4) for the one site of a net, whatever the decoder: of bits over {0, 1}^H.
 
     Up to `enumerated` bits exactly: all codes are decoded once for all points.  Beyond, `iterations` sweeps over the
-    bits or words, each set to the best of its values, all points of a tile at once; ends once none has changed.  Of a
-    `Form` sweeps begin at the present code and at that of the relaxed minimum A^-1 l_n, and the better end is kept.
+    runs, each set to the best of its alphabet, all points of a tile at once; ends once none has changed.  Of a `Form`
+    sweeps begin at the present code and at that of the relaxed minimum A^-1 l_n, and the better end is kept.
     Cost: 2 n 2^H min(H, L + H) flops; of a form 4 n H^2 a sweep; else 2 passes through the decoder a bit and sweep.
     """
 
@@ -87,27 +84,26 @@ class BinaryZ:
     handles: ClassVar[Demands] = DISCRETE
 
     def prepare(self, sample: ZProblem, average: Average = AT_ONCE) -> Prepared:
-        (H,), form, words = sample.sizes, Form.of(sample), sample.segments[0].maps[-1].own.words
-        one, runs = np.eye(max(words, 2), dtype=sample.Z.dtype)[:, -words:], H // words
+        form, code = Form.of(sample), _code_of(sample)
+        one, runs = code.alphabet.astype(sample.Z.dtype), len(code.runs)
         if len(one) ** runs > 2**self.enumerated:
-            return Prepared(one, form, None)
-        codes = one[np.arange(len(one) ** runs)[:, None] // len(one) ** np.arange(runs) % len(one)].reshape(-1, H)
+            return Prepared(form, None)
+        numbers = np.arange(len(one) ** runs)[:, None] // len(one) ** np.arange(runs) % len(one)
+        codes = one[numbers].reshape(-1, code.size)
         if form:
-            return Prepared(one, form, Codes(codes, 0.5 * row_dots(codes @ form.A, codes), codes))
+            return Prepared(form, Codes(codes, 0.5 * row_dots(codes @ form.A, codes), codes))
         own, outputs = 0.5 * sample.metrics[0].square(codes), sample.segments[-1].forward(sample.weights, codes)
         if _squares(sample):
-            return Prepared(
-                one, None, Codes(codes, own + 0.5 * row_dots(outputs, outputs), np.hstack([outputs, codes]))
-            )
-        return Prepared(one, None, Codes(codes, own, codes, outputs))
+            return Prepared(None, Codes(codes, own + 0.5 * row_dots(outputs, outputs), np.hstack([outputs, codes])))
+        return Prepared(None, Codes(codes, own, codes, outputs))
 
     def solve(self, problem: ZProblem, shared: Prepared) -> ZSolution:
         if shared.every:
             ends: Sequence[Array] = [self._enumerated(problem, shared.form, shared.every)]
         elif shared.form:
-            ends = self._swept(problem, shared.form, shared.one)
+            ends = self._swept(problem, shared.form)
         else:
-            ends = [self._alternating(problem, shared.one)]
+            ends = [self._alternating(problem)]
         Z, least = problem.Z, problem.values(problem.Z)
         for found in ends:
             values = problem.values(found)
@@ -134,16 +130,16 @@ class BinaryZ:
             best, least = np.where(found < least, begin + nearest, best), np.minimum(found, least)
         return every.codes[best]
 
-    def _swept(self, problem: ZProblem, form: Form, one: Array) -> tuple[Array, Array]:
+    def _swept(self, problem: ZProblem, form: Form) -> tuple[Array, Array]:
         """The ends of sweeps of both starts, (n, H).  g = A z - l is kept; what changes moves it along A."""
-        linear, A, n = form.linear(problem), form.A, len(problem.Z)
-        relaxed = _largest(np.linalg.solve(A, linear.T).T - 0.5, one)
+        linear, A, n, code = form.linear(problem), form.A, len(problem.Z), _code_of(problem)
+        relaxed = code.forward(None, np.linalg.solve(A, linear.T).T - 0.5)
         z = np.hstack([problem.Z.T, relaxed.T]).astype(linear.dtype)
         g = A @ z - np.tile(linear.T, 2)
         for _ in range(self.iterations):
             moved = False
-            for own in _runs(problem, one):
-                change = _change(z[own], g[own], A[own, own], one)
+            for own in code.runs:
+                change = _change(z[own], g[own], A[own, own], code)
                 if change.any():
                     moved = True
                     z[own] += change
@@ -153,17 +149,17 @@ class BinaryZ:
         ends = z.T.astype(problem.Z.dtype)
         return ends[:n], ends[n:]
 
-    def _alternating(self, problem: ZProblem, one: Array) -> Array:
-        Z, least = problem.Z.copy(), problem.values(problem.Z)
+    def _alternating(self, problem: ZProblem) -> Array:
+        Z, least, code = problem.Z.copy(), problem.values(problem.Z), _code_of(problem)
         for _ in range(self.iterations):
             before = Z.copy()
-            for own in _runs(problem, one):
+            for own in code.runs:
                 values = []
-                for choice in one:
+                for choice in code.alphabet:
                     Z[:, own] = choice
                     values.append(problem.values(Z))
                 found = np.min(values, axis=0)
-                best = one[np.argmin(values, axis=0)]
+                best = code.alphabet[np.argmin(values, axis=0)]
                 Z[:, own] = np.where((found < least)[:, None], best, before[:, own])
                 least = np.minimum(found, least)
             if np.array_equal(Z, before):
@@ -171,26 +167,20 @@ class BinaryZ:
         return Z
 
 
-def _runs(problem: ZProblem, one: Array) -> list[slice]:
-    """The columns of each bit, or word."""
-    (H,), words = problem.sizes, one.shape[1]
-    return [slice(first, first + words) for first in range(0, H, words)]
+def _code_of(problem: ZProblem) -> Code:
+    code = problem.segments[0].maps[-1].code
+    assert code is not None
+    return code
 
 
-def _change(z: Array, slopes: Array, A: Array, one: Array) -> Array:
-    """Gives what takes a bit or word z (w, n) to the least of a form: slopes (w, n) there, its own matrix A (w, w)."""
+def _change(z: Array, slopes: Array, A: Array, code: Code) -> Array:
+    """Gives what takes a run z (w, n) to the least of a form: slopes (w, n) there, its own matrix A (w, w)."""
     if len(z) == 1:
         rises = slopes + A * (0.5 - z)
         return np.where(rises == 0.0, 0.0, (rises < 0.0) - z)
     rises = slopes + (0.5 * np.diag(A)[:, None] - A @ z)
-    change = _largest(-rises.T, one).T - z
+    change = code.forward(None, -rises.T).T - z
     return change * ((change * rises).sum(axis=0) < 0.0)
-
-
-def _largest(scores: Array, one: Array) -> Array:
-    """The codes (n, H) of the largest sum of scores (n, H), of equals the first."""
-    best = (scores.reshape(-1, one.shape[1]) @ one.T).argmax(axis=1)
-    return one[best].reshape(scores.shape)
 
 
 def _squares(problem: ZProblem) -> bool:

@@ -327,10 +327,10 @@ def refit(
     follow again.  keep: is given the state of a refit that stops; begun: such a state, on all ranks, to go on with.
     stopped, keep: collective.  Cost: the iterations, on all points.  Collective: yes.
     """
-    team, clock, of = first.parts.team, first.parts.clock, first.plan.resolved
+    team, of = first.parts.team, first.plan.resolved
     plan = Plan(of, first.plan.n_train + first.plan.n_val, first.plan.n_val, team.size)
     whole = joined(data, first.plan, plan, team)
-    method = choose(plan, whole, team, clock)
+    method = choose(plan, whole, team)
     state = start(method, Origin()) if begun is None else begun
     state.history.errors = errors
     method.begin(state)

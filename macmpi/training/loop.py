@@ -13,7 +13,7 @@ from macmpi.data.dataset import Dataset
 from macmpi.half_steps.errors import errors_of
 from macmpi.methods.choose import Method, choose
 from macmpi.methods.starts import Origin, coordinates_first, start
-from macmpi.parallel.clock import Clock, now
+from macmpi.parallel.clock import now
 from macmpi.parallel.kernels import words
 from macmpi.parallel.mpi import STOPPED
 from macmpi.parallel.team import Team, check_alike, on_root
@@ -58,10 +58,10 @@ def train(job: TrainingJob, plan: Plan, data: Dataset, team: Team) -> Outcome:
     plan: that of the run, of a net that a selection has changed the present one.
     """
     process.ready()
-    clock = Clock()
-    team.set_clock(clock, plan.resolved.run.deadline)
+    team.set_deadline(plan.resolved.run.deadline)
+    team.clock.take()  # what was before is of no iteration
     settled = job.state is not None and isinstance(job.state.own, StochasticState) and plan.finishing
-    run = Training(job, data, team, clock, choose(settled or plan, data, team, clock), settled=bool(settled))
+    run = Training(job, data, team, choose(settled or plan, data, team), settled=bool(settled))
     if job.request.is_program:
         process.spare_living()
     state, stopped = run.begin(), False
@@ -78,11 +78,9 @@ class Training:
     settled: full MAC has, and the method is that of the steps of all points behind it.
     """
 
-    def __init__(
-        self, job: TrainingJob, data: Dataset, team: Team, clock: Clock, method: Method, settled: bool = False
-    ) -> None:
+    def __init__(self, job: TrainingJob, data: Dataset, team: Team, method: Method, settled: bool = False) -> None:
         """Computes the errors to compare with, and opens the curve.  Collective: yes."""
-        self.job, self.data, self.team, self.clock = job, data, team, clock
+        self.job, self.data, self.team = job, data, team
         self.method, self.settled, plan = method, settled, method.plan
         request = job.request
         self.first = plan.work.train.held(team.rank).start  # the number of the first point whose rows this rank holds
@@ -121,7 +119,7 @@ class Training:
             self._record(state, "start", errors)
             self.team.from_root(lambda: write_start(self.job.directory, self.plan, self.data, state))
         self.method.begin(state)
-        self.clock.take()
+        self.team.clock.take()
         limit = self.plan.resolved.schedule.max_iterations
         if state.finished != "converged":
             state.finished = "max_iterations" if state.iteration >= limit and not state.under_way else ""
@@ -204,7 +202,7 @@ class Training:
         """
         assert self.plan.finishing is not None
         weights = self.method.finish(state).weights
-        self.method, self.settled = choose(self.plan.finishing, self.data, self.team, self.clock), True
+        self.method, self.settled = choose(self.plan.finishing, self.data, self.team), True
         begun = self.method.start_at(weights, gradient_step=False)
         state.weights, state.Z, state.own, state.finished = begun.weights, begun.Z, begun.own, ""
         state.history.fell_to = float("inf")
@@ -350,7 +348,7 @@ class Training:
 
     def _record(self, state: State[Any], phase: str, errors: Errors) -> None:
         """Notes the validation error in the history and keeps a record of the state, on the curve.  Collective: yes."""
-        timings, plan = self.team.max_over_ranks(self.clock.take()), self.plan
+        timings, plan = self.team.max_over_ranks(self.team.clock.take()), self.plan
         if phase != "postprocess":
             poor = is_poor(errors.train - errors.ridge, self.constant)
             noticeable = plan.resolved.schedule.noticeable

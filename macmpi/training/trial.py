@@ -25,7 +25,7 @@ from macmpi.methods.choose import Method, choose
 from macmpi.methods.starts import Origin, start
 from macmpi.nets.losses import loss_of
 from macmpi.parallel import launchers
-from macmpi.parallel.clock import Clock, now
+from macmpi.parallel.clock import now
 from macmpi.parallel.launchers import Memory, ranks_here
 from macmpi.parallel.team import Team, on_root
 from macmpi.plan import estimate
@@ -115,7 +115,7 @@ def tried(plan: Plan, source: Source, predicted: float, team: Team) -> tuple[flo
     if instead := INSTEAD.get(plan.resolved.start.method):
         begins = replace(plan.resolved.start, method=instead, model="", coordinates="")
         plan = replace(plan, resolved=replace(plan.resolved, start=begins))
-    method = choose(plan, loaded(plan, source, team), team, Clock())
+    method = choose(plan, loaded(plan, source, team), team)
     state = start(method, Origin())
     method.begin(state)
     early = _timed(method, state, team, WARM)

@@ -222,6 +222,9 @@ CASES: dict[str, Case] = {
     ),
     "binary": Case("codes", {**BITS, "model.hidden": [6], "start.method": "pca"}, kind("binary")),
     "binary_long": Case("codes", {**BITS, "model.hidden": [20]}, kind("binary")),
+    "words": Case(
+        "codes", {**BITS, "model.activation": "argmax", "model.words": 4, "model.hidden": [24]}, kind("argmax")
+    ),
     "forest": Case("numbers", {**TREES, **NET, "model.activation": ["forest", "tanh"]}, kind("trees")),
     "boosted": Case("labels", {**TREES, **NET, **LABELS, "model.activation": ["boosted", "tanh"]}, kind("trees")),
     "kernel_ridge": Case(

@@ -13,7 +13,6 @@ from settings import planned
 
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 
 
@@ -23,7 +22,7 @@ def write_task(folder: Path, config: str, settings: Sequence[str]) -> dict[str, 
     found = folder / f"task-{name}.json"
     if not found.exists():
         plan, data = planned(Path(config), settings)
-        method: Any = choose(plan, data, Team(), Clock())
+        method: Any = choose(plan, data, Team())
         weights = method.parts.weights(start(method, Origin()))
         np.savez(folder / f"start-{name}.npz", **{f"W{i}": W for i, W in enumerate(weights)})
         arrays = {"X": data.X, "X_val": data.X_val}

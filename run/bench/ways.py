@@ -20,7 +20,6 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 from macmpi import config  # noqa: E402
 from macmpi.methods.choose import choose  # noqa: E402
 from macmpi.methods.starts import Origin, start  # noqa: E402
-from macmpi.parallel.clock import Clock  # noqa: E402
 from macmpi.parallel.team import Team  # noqa: E402
 from macmpi.plan.resolved import Progress  # noqa: E402
 from macmpi.state import Errors  # noqa: E402
@@ -35,7 +34,7 @@ def run(path: Path, settings: list[str]) -> list[Point]:
     """A run to its end, full MAC without the steps behind its postprocessing."""
     team = Team()
     plan, source, _ = planned(config.read(path, settings), team)
-    method = choose(plan, loaded(plan, source, team), team, Clock())
+    method = choose(plan, loaded(plan, source, team), team)
     began = time.process_time()
     state = start(method, Origin())
     method.begin(state)

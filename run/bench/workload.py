@@ -68,11 +68,11 @@ def begun(path: Path, settings: Sequence[str], counted: bool = False) -> tuple[M
     if counted:
         X = data.X.view(Counted)
         data = replace(data, X=X, Y=X if data.autoencoder else data.Y.view(Counted))
-    clock = Clock()
-    method = choose(plan, data, Team(), clock)
+    team = Team()
+    method = choose(plan, data, team)
     state = start(method, Origin())
     method.begin(state)
-    return method, state, clock
+    return method, state, team.clock
 
 
 @contextmanager

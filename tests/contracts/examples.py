@@ -18,9 +18,10 @@ from macmpi.demand import Demand
 from macmpi.nets.build import build_chain
 from macmpi.nets.chain import Chain, Segment
 from macmpi.nets.layers import KINDS, Map, Tangent
-from macmpi.nets.layers.activation import FUNCTIONS, Activation, Binary, OneHot, Quantiser, Softmax
+from macmpi.nets.layers.activation import FUNCTIONS, Activation, Softmax
 from macmpi.nets.layers.affine import Affine, Linear, Shift, Transposed
 from macmpi.nets.layers.carrying import Add, Carrying, Copy, Stack, Turn
+from macmpi.nets.layers.codes import Binary, OneHot, Quantiser
 from macmpi.nets.layers.convolution import Convolution, GroupedConvolution, TransposedConvolution
 from macmpi.nets.layers.fitted import GaussianBasis, Kernels, Neighbours, Trees
 from macmpi.nets.layers.masked import Masked, as_text

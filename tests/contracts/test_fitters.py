@@ -25,11 +25,10 @@ from macmpi.mac import Mac
 from macmpi.methods.starts import Origin, start
 from macmpi.nets.chain import Segment
 from macmpi.nets.layers import Map
-from macmpi.nets.layers.activation import Binary
 from macmpi.nets.layers.affine import Affine
+from macmpi.nets.layers.codes import Binary
 from macmpi.nets.layers.fitted import Kernels, Neighbours, Trees
 from macmpi.nets.losses import LOSSES
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.streams import stream
 from macmpi.parallel.team import Team
 from macmpi.plan.choices import fitters
@@ -341,7 +340,7 @@ def points(labels: bool) -> Dataset:
 
 def begun(name: str, keys: dict[str, Any] | None = None) -> tuple[Mac, Any]:
     whole, data = configured(RUNS[name] | (keys or {})), points("model.loss" in RUNS[name])
-    mac = Mac(plan_of(whole, 4, data.Y.shape[1], len(data.X), len(data.X_val), 1), data, Team(), Clock())
+    mac = Mac(plan_of(whole, 4, data.Y.shape[1], len(data.X), len(data.X_val), 1), data, Team())
     state = start(mac, Origin())
     mac.begin(state)
     return mac, state

@@ -11,7 +11,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from tolerance import assert_within, gamma, of_squared_distances
 
 from macmpi.nets.layers import KINDS, build
-from macmpi.nets.layers.activation import FUNCTIONS, Binary, Quantiser
+from macmpi.nets.layers.activation import FUNCTIONS
+from macmpi.nets.layers.codes import Binary, Quantiser
 from macmpi.nets.layers.fitted import GaussianBasis
 from macmpi.typing import Array
 
@@ -25,7 +26,6 @@ CAPABILITIES = {
     "linear",
     "patches",
     "elementwise",
-    "bits",
     "adds",
 }
 ROWS = np.array([4, 0, 7, 7])
@@ -36,14 +36,15 @@ def example(request: pytest.FixtureRequest, random: np.random.Generator) -> MapE
     return example_of(request.param, MAPS, "MAPS")(random)
 
 
-def offering(*capabilities: str, weights: bool = False) -> pytest.MarkDecorator:
+def offering(*capabilities: str, weights: bool = False, code: bool = False) -> pytest.MarkDecorator:
     """Only the examples whose maps offer all of these; a kind without an example stays, and fails."""
 
     def offers(case: tuple[str, int]) -> bool:
         if case[0] not in MAPS:
             return True
         shown = MAPS[case[0]][case[1]](np.random.default_rng(0))
-        return shown.map.capabilities >= set(capabilities) and not (weights and shown.W is None)
+        lacking = (weights and shown.W is None) or (code and not shown.map.code)
+        return shown.map.capabilities >= set(capabilities) and not lacking
 
     chosen = [case for case in cases(WITH_EXAMPLE, MAPS) if offers(case.values[0])]
     return pytest.mark.parametrize("example", chosen, indirect=True)
@@ -288,20 +289,20 @@ def test_a_layer_is_trained_under_its_own_function(example: MapExample) -> None:
         assert m.trained_as
 
 
-@offering("bits")
-def test_bits_are_0_or_1(example: MapExample) -> None:
-    B = example.map.forward(example.W, example.A)
-    assert B.dtype == example.A.dtype
-    assert set(np.unique(B)) == {0.0, 1.0}
-    m = example.map
-    if m.words == 1:
-        assert_array_equal(m.bits(B), B == 1.0)
-    else:
-        runs = [example.A[:, i : i + m.words] for i in range(0, m.n_out, m.words)]
-        assert_array_equal(B, np.hstack([np.eye(m.words)[run.argmax(axis=1)] for run in runs]))
-    if m.words in (2, 4):
-        text = [[f"{number:0{m.words // 2}b}" for number in run.argmax(axis=1)] for run in runs]
-        assert_array_equal(m.bits(B), np.array([[d == "1" for d in "".join(row)] for row in zip(*text, strict=True)]))
+@offering(code=True)
+def test_each_run_of_a_code_is_the_row_of_its_alphabet_with_the_largest_score(example: MapExample) -> None:
+    """And the numbers of these rows, in binary, are its bits."""
+    code, A = example.map.code, example.A
+    assert code is not None
+    assert_array_equal(np.unique(code.alphabet), [0.0, 1.0])
+    numbers = np.stack([(A[:, run] @ code.alphabet.T).argmax(axis=1) for run in code.runs], axis=1)
+    B = code.forward(None, A)
+    assert B.dtype == A.dtype
+    assert_array_equal(B, np.hstack([code.alphabet[own] for own in numbers.T]))
+    digits = np.ceil(np.log2(len(code.alphabet))).astype(int)
+    text = ["".join(f"{number:0{digits}b}" for number in row) for row in numbers]
+    assert_array_equal(code.bits(B), [[digit == "1" for digit in row] for row in text])
+    assert code.code_size == len(text[0])
 
 
 # --- formulas ---------------------------------------------------------------------------------------------------------

@@ -28,7 +28,6 @@ from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine, Linear
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.streams import stream
 from macmpi.parallel.team import Team
 from macmpi.results import model_file
@@ -225,7 +224,7 @@ def offer(monkeypatch: pytest.MonkeyPatch, things: dict[tuple[str, str], Any]) -
 
 def trained(whole: config.Config, data: Dataset, iterations: int = 2) -> tuple[Mac, Any, list[float]]:
     sizes = data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val)
-    mac = Mac(plan_of(whole, *sizes, 1), data, Team(), Clock())
+    mac = Mac(plan_of(whole, *sizes, 1), data, Team())
     state = start(mac, Origin())
     mac.begin(state)
     errors = [mac.evaluate(state).E_Q]
@@ -245,7 +244,7 @@ def test_a_users_own_kind_of_weights(method: str, sites: str, monkeypatch: pytes
     keys = {"hidden": [5, 3], "activation": ["low_rank", "tanh"], "sites": sites}
     whole, data = config.validate({"model": keys, "method": {"name": "mac"}}, "this test"), points()
     whole = replace(whole, method=config.Method(method), baseline=config.Baseline(batch=10))
-    chosen = choose(plan_of(whole, 4, 4, len(data.X), len(data.X_val), 1), data, Team(), Clock())
+    chosen = choose(plan_of(whole, 4, 4, len(data.X), len(data.X_val), 1), data, Team())
     begun = chosen.start(1.0, False, 0)
     chosen.begin(begun)
     before = chosen.evaluate(begun).E_Q

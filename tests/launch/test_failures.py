@@ -145,7 +145,7 @@ def test_the_deadline_of_the_config_holds_while_data_are_read(
     deadlines: list[float] = []
 
     class Waiting(Team):
-        def set_clock(self, clock: Any, deadline: float) -> None:
+        def set_deadline(self, deadline: float) -> None:
             deadlines.append(deadline)
 
     def reading(*arguments: Any) -> NoReturn:

@@ -64,7 +64,7 @@ def test_a_rank_that_fails_while_the_others_wait_for_it_ends_them(tmp_path: Path
 
 
 def test_a_rank_that_never_comes_is_given_up(tmp_path: Path) -> None:
-    outcome = under_pytest("team.set_clock(None, 1.0); time.sleep(300.0 * (team.rank == rank))", [1], tmp_path)
+    outcome = under_pytest("team.set_deadline(1.0); time.sleep(300.0 * (team.rank == rank))", [1], tmp_path)
     assert outcome.code != 0
     assert outcome.left == []
     assert "rank 0/3: no answer from the other ranks" in outcome.err

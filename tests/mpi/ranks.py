@@ -122,7 +122,7 @@ class Ranks(MPITeam):
 def made(config: pytest.Config, name: str, monkeypatch: pytest.MonkeyPatch) -> MPITeam:
     """Ranks with a communicator of their own.  Collective: yes."""
     found, nodes = Ranks(config.stash[WORLD].team._comm.Dup(), config), NODES[name]
-    found.set_clock(None, DEADLINE)
+    found.set_deadline(DEADLINE)
     if nodes:
         split = lambda mpi, comm: comm.Split(nodes[comm.rank % len(nodes)], comm.rank)  # noqa: E731
         monkeypatch.setattr(exchange, "ranks_of_node", split)

@@ -137,15 +137,15 @@ def bits(plan: Plan, choice: Choice, team: Team) -> dict[str, str]:
     """A short run, every array and number of it."""
     if plan.placement.one_copy and isinstance(team, MPITeam):
         team = on_nodes(team)
-        team.set_clock(None, 100.0)
+        team.set_deadline(100.0)
         data = share(team, choice.data if team.rank == 0 else None)
         assert all(team._node and team._node.holds(A) for A in (data.X, data.Y, data.X_val, data.Y_val))
-        clock: Clock = Uneven(team)
+        team.clock = Uneven(team)
     else:
-        data, clock = held(choice.data, plan, team), Clock()
+        data = held(choice.data, plan, team)
         if isinstance(team, MPITeam) and plan.placement.all_rows:
             team = strict(team, plan)
-    method = choose(plan, data, team, clock)
+    method = choose(plan, data, team)
     state = start(method, choice.origin)
     if plan.placement.one_copy and isinstance(team, MPITeam) and state.Z.size:
         assert team._node and team._node.holds(state.Z)
@@ -381,11 +381,10 @@ def array_shared(team: MPITeam) -> str:
 
 def time_accounted(team: MPITeam) -> str:
     """Exchanges are timed, waiting for the others apart from them."""
-    clock = Clock()
-    team.set_clock(clock, deadline=100.0)
+    team.set_deadline(100.0)
     team.gather_rows(np.zeros((team.size, 2)), [1] * team.size)
-    team.set_clock(clock, deadline=float("inf"))
-    seconds = clock.take()
+    team.set_deadline(float("inf"))
+    seconds = team.clock.take()
     fine = seconds["seconds_comm"] > 0.0 and seconds["seconds_wait"] > 0.0 and seconds["seconds_z"] == 0.0
     return "" if fine else repr(seconds)
 
@@ -412,7 +411,7 @@ def large_factors_in_place(team: MPITeam) -> str:
     if team.size not in NODES:
         return ""
     shared = on_nodes(team)
-    shared.set_clock(None, 100.0)
+    shared.set_deadline(100.0)
     pieces, random, found = MatrixAcrossRanks(shared), np.random.default_rng(3), []
     for n in (600, 530):
         A = random.normal(size=(n + 9, n))

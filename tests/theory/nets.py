@@ -19,7 +19,6 @@ from macmpi.half_steps.problems import renew_metric
 from macmpi.mac import Mac
 from macmpi.nets.chain import with_data
 from macmpi.nets.losses import LOSSES
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.state import State
 from macmpi.typing import Array
@@ -86,7 +85,7 @@ def method(
         z_solver=replace(plan.resolved.z_solver, **others(ZStep, z_step)),
         schedule=replace(plan.resolved.schedule, **others(Penalty, penalty)),
     )
-    return Mac(replace(plan, resolved=resolved), data, Team(), Clock())
+    return Mac(replace(plan, resolved=resolved), data, Team())
 
 
 def known(table: type, keys: dict[str, Any]) -> dict[str, Any]:

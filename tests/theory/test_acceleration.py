@@ -13,7 +13,6 @@ from theory.nets import feasible, method
 
 from macmpi.mac import Mac
 from macmpi.methods.accelerated import Accelerated, spacing
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.solvers.descent import PLANE_DAMPING
 from macmpi.state import State, block_views
@@ -39,7 +38,7 @@ ITERATIONS = 6
 
 def accelerated(momentum: bool = True, **keys: Any) -> tuple[Accelerated, State]:
     mac = method(**keys)
-    own = Accelerated(mac.plan, mac.data, Team(), Clock())
+    own = Accelerated(mac.plan, mac.data, Team())
     own.momentum = momentum
     state = own.start(2.0, True, 1)
     own.begin(state)
@@ -47,7 +46,7 @@ def accelerated(momentum: bool = True, **keys: Any) -> tuple[Accelerated, State]
 
 
 def alternation(own: Accelerated) -> Mac:
-    return Mac(own.plan, own.data, Team(), Clock())
+    return Mac(own.plan, own.data, Team())
 
 
 def error(mac: Mac, flat: Array) -> float:
@@ -165,7 +164,7 @@ def test_a_checkpoint_holds_all_that_the_next_iteration_needs(
     for _ in range(2):
         own.sweep(state)
     read, _ = checkpoint.read(checkpoint.save(tmp_path, state, {}, 1))
-    other = Accelerated(own.plan, own.data, Team(), Clock())
+    other = Accelerated(own.plan, own.data, Team())
     other.momentum = momentum
     other.begin(read)
     for _ in range(2):

@@ -17,7 +17,6 @@ from macmpi.methods.stochastic import all_points
 from macmpi.methods.stochastic.all_points import AllPoints
 from macmpi.methods.stochastic.passes import Points, probed_of
 from macmpi.nets.losses import LOSSES
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.shared_work import Sum
 from macmpi.parallel.team import Team
 from macmpi.plan import tuned
@@ -41,7 +40,7 @@ def method_of(
         stochastic=Stochastic(**{"batch": "all", "ridge": 0.0, **keys}),  # type: ignore[arg-type]
     )
     plan = plan_of(config, *data.sizes.counts, 1, autoencoder=autoencoder)
-    method = AllPoints(plan, data, Team(), Clock())
+    method = AllPoints(plan, data, Team())
     state = method.start(2.0, False, 1)
     method.begin(state)
     return method, state
@@ -118,7 +117,7 @@ def test_the_metric_and_the_gram_of_one_point_are_the_dense_matrix() -> None:
     """Of points that are all alike the block of each layer is M (x) G; its damped inverse is what is applied."""
     like = method_of()[0]
     X, Y = (np.repeat(A[:1], len(A), axis=0) for A in (like.data.X, like.data.Y))
-    method = AllPoints(like.plan, replace(like.data, X=X, Y=Y), Team(), Clock())
+    method = AllPoints(like.plan, replace(like.data, X=X, Y=Y), Team())
     state = method.start(2.0, False, 1)
     moved(state)
     passed = method._pass(method.minibatches.drawn(0, 0), state)

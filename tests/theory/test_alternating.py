@@ -19,7 +19,6 @@ from macmpi.config import Config
 from macmpi.data.dataset import Dataset
 from macmpi.mac import Mac
 from macmpi.methods.alternating import Alternating, replayed
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.state import Z_STEP, State
 from macmpi.typing import Array
@@ -46,7 +45,7 @@ def alternating(
 ) -> tuple[Alternating, State, Config]:
     """Random weights `off` those of the start."""
     data, keys = data or autoencoder(), config(**tables)
-    method = Alternating(planned(keys, data), data, Team(), Clock())
+    method = Alternating(planned(keys, data), data, Team())
     method.cg_iterations = steps
     state = begun(method)
     trained = [p for b, p in enumerate(places(method)) if b not in method.plan.resolved.trainers]

@@ -32,8 +32,8 @@ from theory.nets import (
 
 from macmpi.mac import Mac
 from macmpi.nets.chain import Chain
-from macmpi.nets.layers.activation import Binary
 from macmpi.nets.layers.affine import Affine
+from macmpi.nets.layers.codes import Binary
 from macmpi.nets.losses import Squared, metric
 from macmpi.reductions import sum_over
 from macmpi.solvers.w_problem import SegmentProblem, gradients

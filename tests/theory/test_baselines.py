@@ -24,7 +24,6 @@ from macmpi.methods.backprop import ARMIJO, Backprop, Trial, cubic_minimum, sear
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
 from macmpi.nets.losses import LOSSES
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.solvers.descent import inverse_times, pair
 from macmpi.state import Record, State
@@ -45,7 +44,7 @@ def begun(name: str, loss: str = "squared", activation: str = "sigmoid", seed: i
         run=Run(max_iterations=5),
     )
     plan = plan_of(config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
-    method: Any = choose(plan, data, Team(), Clock())
+    method: Any = choose(plan, data, Team())
     state = start(method, Origin())
     method.begin(state)
     return method, state

@@ -29,7 +29,6 @@ from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.half_steps.w_step import solve
 from macmpi.mac import Mac
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.state import State
 from macmpi.typing import Array
@@ -54,7 +53,7 @@ def digits() -> Dataset:
 
 def made(setting: str, data: Dataset, mu: float = 3.0) -> tuple[Mac, State, Config]:
     keys = config(**SETTINGS[setting])
-    mac = Mac(planned(keys, data), data, Team(), Clock())
+    mac = Mac(planned(keys, data), data, Team())
     state = begun(mac)
     state.mu = mu
     return mac, state, keys
@@ -124,7 +123,7 @@ def test_no_z_step_raises_any_point(direction: str, setting: str) -> None:
         plan = planned(keys, data)
         solver = replace(plan.resolved.z_solver, direction=direction)
         plan = replace(plan, resolved=replace(plan.resolved, z_solver=solver))
-        mac = Mac(plan, data, Team(), Clock())
+        mac = Mac(plan, data, Team())
         state = begun(mac)
         state.mu = mu
         first = after = by_point(mac, state, keys)
@@ -175,11 +174,11 @@ class Witness(Team):
 def test_the_first_features_are_made_by_all_ranks_on_resume_too() -> None:
     """Its State has the factor already: nothing else would ask for them before the Z-step, where each rank is alone."""
     keys, data = config(), autoencoder()
-    mac = Mac(planned(keys, data), data, Team(), Clock())
+    mac = Mac(planned(keys, data), data, Team())
     state = begun(mac)
     mac.begin(state)
     team = Witness()
-    resumed = Mac(mac.plan, data, team, Clock())
+    resumed = Mac(mac.plan, data, team)
     resumed.begin(state)
     features = (mac.plan.n_train, mac.plan.chain.maps[0].n_out)
     assert team.gathered == [features]

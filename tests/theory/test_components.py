@@ -15,7 +15,6 @@ from macmpi.data.dataset import Dataset
 from macmpi.methods.stochastic import start as components
 from macmpi.methods.stochastic.method import Stochastic as Method_
 from macmpi.nets.build import build_chain
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.plan import tuned
 from macmpi.typing import Array
@@ -40,7 +39,7 @@ def started(X: Array, Y: Array | None, hidden: list[int], activation: str = "sig
         run=Run(max_iterations=1),
     )
     plan = plan_of(config, D, T.shape[1], N, 50, 1)
-    method = Method_(plan, data, Team(), Clock())
+    method = Method_(plan, data, Team())
     return method, [W.copy() for W in method.parts.weights(method.start(0.0, False, 1))]
 
 

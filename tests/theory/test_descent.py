@@ -176,7 +176,7 @@ def test_the_first_gradient_step_keeps_zeros() -> None:
 
 def test_momentum_keeps_zeros_and_bounds() -> None:
     mac = method(l1=0.5, mu0=10.0, weights_max=0.4, ridge_scale="objective")
-    accelerated = Accelerated(mac.plan, mac.data, mac.team, mac.clock)
+    accelerated = Accelerated(mac.plan, mac.data, mac.team)
     accelerated.momentum = True
     state = accelerated.start(2.0, True, 0)
     accelerated.begin(state)
@@ -215,7 +215,7 @@ def test_a_refit_that_is_worse_is_not_kept() -> None:
     last = max(regressions)
     careless = replace(regressions[last], plain=Careless())
     choices = replace(mac.plan.resolved, regressions={**regressions, last: careless})
-    worse = Mac(replace(mac.plan, resolved=choices), mac.data, mac.team, mac.clock)
+    worse = Mac(replace(mac.plan, resolved=choices), mac.data, mac.team)
     assert_array_equal(worse.finish(state).weights, state.weights)
 
 

@@ -98,7 +98,7 @@ def test_the_first_half_step_is_the_z_step() -> None:
             calls.append("w")
             super().w_step(state)
 
-    watched = Watched(mac.plan, mac.data, mac.team, mac.clock)
+    watched = Watched(mac.plan, mac.data, mac.team)
     watched.begin(state)
     watched.sweep(state)
     watched.sweep(state)

@@ -50,7 +50,7 @@ NETS: dict[str, dict[str, Any]] = {
 
 
 def joint_of(mac: Mac) -> Joint:
-    return Joint(mac.plan, mac.data, mac.team, mac.clock)
+    return Joint(mac.plan, mac.data, mac.team)
 
 
 def system_of(name: str) -> tuple[Joint, State[Any], System]:

@@ -16,7 +16,6 @@ from macmpi.config import Config, Convolution, Method, Model, Parallel, Penalty,
 from macmpi.mac import Mac
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.state import State
 
@@ -86,7 +85,7 @@ def begun(config: Config, n: int = 151) -> tuple[Mac, State]:
     """A state with coordinates that are not feasible, before a W-step."""
     config = replace(config, parallel=SHARDED)
     data = data_of(config, n)
-    mac: Any = choose(plan_of(config, *data.sizes.counts, 1), data, Team(), Clock())
+    mac: Any = choose(plan_of(config, *data.sizes.counts, 1), data, Team())
     state = start(mac, Origin())
     mac.begin(state)
     mac.z_step(state)

@@ -14,7 +14,6 @@ from theory.nets import points
 from macmpi.config import Config, Method
 from macmpi.config.whole import resized
 from macmpi.methods.choose import choose
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.plan import tuned
 from macmpi.state import Z_STEP, Architecture, State
@@ -72,7 +71,7 @@ def method_of(config: Config, data: Any, state: State | None = None) -> Any:
         len(data.X_val),
         1,
     )
-    return choose(plan, data, Team(), Clock())
+    return choose(plan, data, Team())
 
 
 @pytest.mark.parametrize("tables", CASES.values(), ids=CASES)

@@ -19,7 +19,6 @@ from macmpi.mac import Mac
 from macmpi.methods.choose import choose
 from macmpi.methods.embedding import principal_codes
 from macmpi.nets.losses import LOSSES
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.plan import tuned
 from macmpi.results.scores import levels, scores_of, sums_of
@@ -215,7 +214,7 @@ def test_the_scaling_is_that_of_copies() -> None:
 
 def chosen(config: Config, data: Dataset) -> Any:
     plan = plan_of(config, *data.sizes.counts, 1)
-    return choose(plan, data, Team(), Clock())
+    return choose(plan, data, Team())
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -18,7 +18,6 @@ from macmpi.config import Config
 from macmpi.data.dataset import Dataset
 from macmpi.methods.selection import Selection
 from macmpi.parallel import tiles
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.plan.selectable import Candidates
 from macmpi.state import State
@@ -136,7 +135,7 @@ def made(setting: str, **selection: Any) -> tuple[Selection, State]:
     data, keys = autoencoder(), {"criterion": "aic", "epsilon2": [0.1], "every": 1}
     given = config(**{**tables, "selection": {**keys, **tables["selection"]}})
     given = replace(given, start=replace(given.start, method="uniform", model=""))
-    method = Selection(planned(given, data), data, Team(), Clock())
+    method = Selection(planned(given, data), data, Team())
     state = method.start(1.0, True, 1)
     method.begin(state)
     return method, state
@@ -211,7 +210,7 @@ def resumed(saved: State, keys: Config, data: Dataset) -> Selection:
     plan = planned(keys, data)
     if (architecture := saved.own.architecture).units:
         plan = plan.resized(*architecture)
-    method = Selection(plan, data, Team(), Clock())
+    method = Selection(plan, data, Team())
     method.begin(saved)
     return method
 

@@ -31,7 +31,6 @@ from macmpi.nets.layers.fitted import GaussianBasis
 from macmpi.nets.losses import Squared
 from macmpi.nets.losses.cross_entropy import CrossEntropy
 from macmpi.parallel import tiles
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.plan.selectable import CRITERIA, candidates_of
 from macmpi.plan.work_lists import Job
@@ -68,7 +67,7 @@ def selecting(data: Dataset | None = None, every: int = 1, **tables: Any) -> tup
     keys = {"criterion": "aic", "epsilon2": [0.1], "sizes": sizes, "every": every}
     tables["selection"] = {**keys, **tables.get("selection", {})}
     made = config(**tables)
-    method = Selection(planned(made, data), data, Team(), Clock())
+    method = Selection(planned(made, data), data, Team())
     state = begun(method)
     method.begin(state)
     return method, state
@@ -208,7 +207,7 @@ def test_ranks_share_the_features_and_the_factors_of_the_candidates(
 
     def together(team: Any) -> tuple[list[Array], list[float]]:
         plan = replace(method.plan, ranks=team.size)
-        return totals(Selection(plan, method.data, team, Clock()), deepcopy(state))
+        return totals(Selection(plan, method.data, team), deepcopy(state))
 
     one = together(Team())
     alone_made = sorted(made)
@@ -374,7 +373,7 @@ def test_a_change_is_written_into_the_state() -> None:
 
 def test_every_so_many_iterations() -> None:
     method, state = selecting(every=3)
-    plain = Mac(method.plan, method.data, method.team, method.clock)
+    plain = Mac(method.plan, method.data, method.team)
     twin = deepcopy(state)
     found = []
     for i in range(7):
@@ -405,7 +404,7 @@ def resumed(saved: State, keys: Config, data: Dataset) -> Selection:
     plan = planned(keys, data)
     if (architecture := saved.own.architecture).units:
         plan = plan.resized(*architecture)
-    method = Selection(plan, data, Team(), Clock())
+    method = Selection(plan, data, Team())
     method.begin(saved)
     return method
 

@@ -22,7 +22,6 @@ from macmpi.half_steps import context
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel import points, tiles
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.typing import Array
 
@@ -143,7 +142,7 @@ def bits(config: Config, ranks: int) -> tuple[Array, list[Any]]:
 
     def work(team: Team) -> tuple[Array, list[Any]]:
         plan = plan_of(config, *data.sizes.counts, ranks)
-        method = choose(plan, held_by(data, plan, team.rank), team, Clock())
+        method = choose(plan, held_by(data, plan, team.rank), team)
         state = start(method, Origin())
         method.begin(state)
         found, weights = [method.evaluate(state, feasible=True)], [state.weights.copy()]

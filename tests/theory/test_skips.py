@@ -18,7 +18,6 @@ from macmpi.data.dataset import Dataset
 from macmpi.half_steps.problems import renew_metric
 from macmpi.mac import Mac
 from macmpi.nets.layers.convolution import Convolution
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.solvers.w_problem import UnitProblem
 from macmpi.state import State
@@ -59,7 +58,7 @@ def configured(name: str, activation: str = "tanh", sites: Any = "after", **tabl
 
 def method(given: Config, data: Dataset | None = None) -> Mac:
     data = data or points(0, 37, 4, 3)
-    return Mac(plan_of(given, *data.sizes.counts, 1), data, Team(), Clock())
+    return Mac(plan_of(given, *data.sizes.counts, 1), data, Team())
 
 
 def reference(name: str, activation: str, weights: Any, X: Array) -> Array:

@@ -25,7 +25,6 @@ from macmpi.methods.stochastic.schedule import Damping
 from macmpi.nets.losses import LOSSES
 from macmpi.nets.segment import Tape
 from macmpi.parallel import tiles
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.shared_work import RowMaker, Sum
 from macmpi.parallel.team import Team
 from macmpi.plan import tuned
@@ -68,7 +67,7 @@ def method_of(loss: str = "squared", activation: str = "sigmoid", n: int = 90, *
         run=Run(max_iterations=5),
     )
     plan = plan_of(config, *data.sizes.counts, 1, autoencoder=False)
-    method = Method_(plan, data, Team(), Clock())
+    method = Method_(plan, data, Team())
     return method, method.start(2.0, False, 1)
 
 

@@ -19,7 +19,6 @@ from macmpi.config.whole import resized
 from macmpi.data.dataset import Dataset
 from macmpi.methods.choose import choose
 from macmpi.methods.unit_selection import Net, UnitSelection
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.plan.selectable import CRITERIA
 from macmpi.state import State
@@ -59,7 +58,7 @@ def selecting(epsilon2: float = 0.02, every: int = 1, **tables: dict[str, Any]) 
 
 def of(config: Config, data: Dataset, hidden: list[int] | None = None) -> UnitSelection:
     plan = plan_of(config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
-    method = choose(plan.resized(hidden) if hidden else plan, data, Team(), Clock())
+    method = choose(plan.resized(hidden) if hidden else plan, data, Team())
     assert isinstance(method, UnitSelection)
     return method
 

@@ -15,7 +15,6 @@ from macmpi.config import Config
 from macmpi.data.dataset import Dataset
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
 from macmpi.state import Errors, State
@@ -52,7 +51,7 @@ def played(
 
     def work(team: Team) -> Played:
         plan = plan_of(config, *data.sizes.counts, ranks)
-        method = choose(plan, held_by(data, plan, team.rank), team, Clock())
+        method = choose(plan, held_by(data, plan, team.rank), team)
         state = start(method, Origin())
         method.begin(state)
         errors = []

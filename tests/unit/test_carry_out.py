@@ -12,7 +12,6 @@ from numpy.testing import assert_array_equal
 from unit.crew import crew
 
 from macmpi.half_steps.w_step import carry_out, exchanged, located
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.points import Points, partition_points
 from macmpi.parallel.team import Team
 from macmpi.plan.work_lists import Exchange, Factor, Gram, Job, Layer, Phase, Tour, WorkList
@@ -28,7 +27,7 @@ class Diary:
     def __init__(self, team: Team) -> None:
         rows = partition_points(30, team.size)
         self.points, self.notes = Points(rows, rows, team), list[Any]()
-        self.given: Any = SimpleNamespace(parts=SimpleNamespace(points=self.points, team=team, clock=Clock()))
+        self.given: Any = SimpleNamespace(parts=SimpleNamespace(points=self.points, team=team))
 
     def gram(self, gram: Gram, over_points: OverPoints) -> None:
         self.notes.append((gram, over_points is self.points.jointly))

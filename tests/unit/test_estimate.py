@@ -18,7 +18,6 @@ from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.plan.estimate import PROGRAM, check_memory, idle, least_bytes
 from macmpi.plan.plan import Plan
@@ -64,7 +63,7 @@ def test_a_rank_has_what_it_is_said_to_need_and_hardly_less(name: str) -> None:
     tracemalloc.start()
     try:
         data = points(plan.dtype)
-        method = choose(plan, data, Team(), Clock())
+        method = choose(plan, data, Team())
         state = start(method, Origin())
         method.begin(state)
         method.sweep(state)

@@ -74,7 +74,7 @@ def test_a_run_comes_to_every_phase(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_every_verb_of_the_team_is_a_phase() -> None:
     verbs = {name for name in vars(Team) if not name.startswith("_") and callable(getattr(Team, name))}
-    assert verbs - {"set_clock", "abort", "common", "depart"} == striking.VERBS.keys() - {"exchange"}
+    assert verbs - {"set_deadline", "abort", "common", "depart"} == striking.VERBS.keys() - {"exchange"}
     assert verbs - {"abort"} | {"_end_others"} <= vars(MPITeam).keys(), (
         "a verb of many ranks is not that of one process"
     )

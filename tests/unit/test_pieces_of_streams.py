@@ -16,6 +16,7 @@ import macmpi
 import macmpi.state
 from macmpi import UsageError
 from macmpi.data.scaling import ColumnStatistics, Scaling, ScalingRule
+from macmpi.methods.stochastic.curvature import RunningCurvature
 from macmpi.results.model import Model
 from macmpi.sklearn import MACAutoencoder, MACClassifier, MACRegressor
 from macmpi.typing import Array
@@ -89,7 +90,7 @@ def test_the_scaling_of_all_pieces_is_that_of_all_points() -> None:
 
 
 def test_another_scaling_changes_no_prediction() -> None:
-    """The weights, their average, the last step and the Gram of the inputs are those of the new scaling."""
+    """The weights, their average, the last step and the Gram of the inputs are those of it; inverses are made again."""
     X = RANDOM.normal(5.0, 3.0, (100, 3))
     model = macmpi.fit(batches=[(X, X @ [1.0, 2.0, 3.0])], **SHORT)
 
@@ -101,6 +102,7 @@ def test_another_scaling_changes_no_prediction() -> None:
         classes = columns = span = None
 
     last = model.last_for(model.chain, Other)  # type: ignore[arg-type]
+    assert model.stream["inverses"].any() and not last["inverses"].any()
     old, new = model.scaling_x.apply(X), Other.scaling_x.apply(X)
     for name, flat in model.stream.items():
         if name in ("weights", "average"):
@@ -122,6 +124,22 @@ def test_a_second_piece_renews_the_gram_of_all_points() -> None:
     A = np.hstack([model.scaling_x.apply(X), np.ones((150, 1))])
     assert_allclose(model.stream["grams"][:16].reshape(4, 4), A.T @ A / 150, atol=1e-9)
     assert model.stream["numbers"][-1] > 0
+
+
+def test_short_pieces_make_inverses_as_often_as_one_long_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twelve minibatches, in one piece or each in its own: made again for every step, inverses fit its points alone."""
+    refresh, due = RunningCurvature.refresh, list[int]()
+
+    def counted(self: RunningCurvature, tapes: Any, probed: float, damping: float, state: Any, *args: Any) -> None:
+        due.append(state.own.steps)
+        refresh(self, tapes, probed, damping, state, *args)
+
+    monkeypatch.setattr(RunningCurvature, "refresh", counted)
+    images = RANDOM.uniform(size=(12 * 32, 3, 3))
+    for batches in ([images], np.split(images, 12)):
+        due.clear()
+        macmpi.fit(batches=batches, **SHORT)
+        assert due == [0, 1, 2, 10]
 
 
 def test_points_of_another_kind_are_no_step_that_failed() -> None:

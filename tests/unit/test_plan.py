@@ -17,7 +17,6 @@ from macmpi.data.scaling import Scaling
 from macmpi.mac import Mac
 from macmpi.methods.starts import Origin, start
 from macmpi.parallel import tiles
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.points import partition_points
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
@@ -186,7 +185,7 @@ def swept(config: Config, iterations: int) -> tuple[Mac, Any]:
     random, unit = np.random.default_rng(5), Scaling(np.zeros(4), np.ones(4))
     X, X_val = (random.normal(size=(n, 4)) for n in (40, 9))
     data = Dataset(X, X, X_val, X_val, unit, unit, "")
-    mac = Mac(plan_of(config, 4, 4, 40, 9, 1), data, Team(), Clock())
+    mac = Mac(plan_of(config, 4, 4, 40, 9, 1), data, Team())
     state = start(mac, Origin())
     mac.begin(state)
     for _ in range(iterations):

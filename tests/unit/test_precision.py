@@ -14,7 +14,6 @@ from macmpi.data.scaling import Scaling
 from macmpi.demand import Demand
 from macmpi.mac import Mac
 from macmpi.methods.starts import Origin, start
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.solvers import W_SOLVERS, Z_SOLVERS
 
@@ -38,7 +37,7 @@ def error_after(precision: str, keys: Keys, inputs: str = "plain") -> tuple[floa
     tables["penalty"] = {"mu_max": 1e4, **keys.get("penalty", {})}
     whole = config.validate(tables, "this test")
     data = dataset(precision, inputs)
-    mac = Mac(plan_of(whole, 8, 3, 600, 40, 1), data, Team(), Clock())
+    mac = Mac(plan_of(whole, 8, 3, 600, 40, 1), data, Team())
     state = start(mac, Origin())
     begun = mac.evaluate(state, feasible=True).train
     mac.begin(state)

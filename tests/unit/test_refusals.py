@@ -22,7 +22,7 @@ from macmpi.config import NESTED, Config, Method, Penalty, ZStep
 from macmpi.demand import Demand
 from macmpi.nets import build
 from macmpi.nets.chain import Chain
-from macmpi.nets.layers import affine, convolution, masked, place, pooling, recurrent
+from macmpi.nets.layers import affine, codes, convolution, masked, place, pooling, recurrent
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.fitted import Kernels
@@ -63,7 +63,7 @@ def test_each_remedy_is_accepted(name: str) -> None:
         planned({**TABLE[name].keys, **remedy})
 
 
-LAYERS = (affine, convolution, masked, place, pooling, recurrent)
+LAYERS = (affine, codes, convolution, masked, place, pooling, recurrent)
 MODULES = (structure, selectable, choices, build, *LAYERS)
 
 

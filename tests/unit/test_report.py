@@ -269,6 +269,8 @@ def test_levels_are_the_errors_of_the_mean_and_of_principal_components(random: n
     assert (mean.name, pca.name) == ("predict the mean", "PCA with 2 components")
     assert_allclose([mean.value, pca.value], [0.5 * values.sum() / 30, 0.5 * values[2:].sum() / 30])
     assert str(mean) == f"predict the mean             E1 train {mean.value:9.4f}"
+    words = build_chain(config.Model([8], activation="argmax", words=4), 6, 6)
+    assert levels(words, data, Squared())[1].name == "PCA with 4 components"  # as many as the words have bits
 
 
 def test_levels_of_a_classifier(random: np.random.Generator) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from macmpi.nets.chain import Segment
 from macmpi.nets.layers.activation import softmax
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.losses import LOSSES
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.streams import Stream, stream
 from macmpi.parallel.team import Team
 from macmpi.solvers.fitters import KMeans
@@ -51,7 +51,7 @@ def method_of(name: str, data: Dataset, **tables: Any) -> Method:
     table = {"model": CASCADE, "start": {"method": "staged"}, "method": {"name": name}} | tables
     given = config.validate(table, "this test")
     plan = plan_of(given, 64, 2, len(data.X), len(data.X_val), 1)
-    return choose(plan, data, Team(), Clock())
+    return choose(plan, data, Team())
 
 
 def begun(name: str, data: Dataset, **tables: Any) -> tuple[Method, State[Any]]:
@@ -94,6 +94,18 @@ def test_words_begin_as_product_quantisation() -> None:
     assert least <= method.evaluate(state).train <= least * (1.0 + 1e-3)
     few = begun("mac", dataset(10), model=net)[1]  # more points than words of a run, fewer than units
     assert_array_equal(few.Z.sum(axis=1), np.full(10, 3.0))
+
+
+def test_stages_weigh_points(random: np.random.Generator) -> None:
+    """Words are found of points as often as they weigh; a point of weight 0 moves nothing."""
+    rows = sample_of(Affine(1, 4), np.arange(4.0)[:, None], random, np.array([20.0, 10.0, 0.0, 10.0]))
+    assert_array_equal(np.sort(rows[:, 0]), [0.0, 0.0, 1.0, 3.0])
+    data, w, found = dataset(), np.tile([0.0, 1.0, 3.0, 1.0], 50), []
+    for wild in (1e3, 2e3):
+        X, Y = (np.where(w[:, None] == 0.0, wild, A) for A in (data.X, data.Y))
+        net = {"hidden": [12], "activation": "argmax", "words": 4}
+        found.append(begun("mac", replace(data, X=X, Y=Y, weights=w), model=net)[1].weights)
+    assert_array_equal(*found)
 
 
 @pytest.mark.parametrize("loss", ["squared", "cross_entropy", "huber"])

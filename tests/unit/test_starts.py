@@ -22,7 +22,6 @@ from macmpi.mac import Mac
 from macmpi.methods.choose import choose
 from macmpi.methods.embedding import elastic_embedding, principal_codes, rotation_to_signs
 from macmpi.methods.starts import EMBEDDING, REPULSION, Origin, coordinates_first, start
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.state import Z_STEP, State
 from macmpi.typing import Array
@@ -51,7 +50,7 @@ MIRRORED = Model([8, RANK, 8], activation="sigmoid")
 
 def method(config: Config, data: Dataset = DATA) -> Mac:
     sizes = data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val)
-    return Mac(plan_of(config, *sizes, 1), data, Team(), Clock())
+    return Mac(plan_of(config, *sizes, 1), data, Team())
 
 
 def begun(net: Model, data: Dataset = DATA, origin: Array | None = None, **keys: Any) -> tuple[State, Mac]:
@@ -119,7 +118,7 @@ def test_every_method_can_begin_with_the_weights_of_stochastic_mac(name: Any, da
         stochastic = Stochastic(batch="all")
         config = Config(model=MIRRORED, start=Start(word, seed=3), method=Method(name), stochastic=stochastic, **keys)
         plan = plan_of(config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
-        return start(choose(plan, data, Team(), Clock()), Origin())
+        return start(choose(plan, data, Team()), Origin())
 
     state = begun_by(name, "stochastic", penalty=Penalty(mu_every=3, l1=0.0 if name != "mac" else 1e-3))
     assert_array_equal(state.weights, begun_by("stochastic", "auto").weights)

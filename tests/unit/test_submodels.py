@@ -20,7 +20,6 @@ from macmpi.half_steps.problems import layer_gram
 from macmpi.half_steps.ring import Ring, Submodels
 from macmpi.mac import Mac
 from macmpi.parallel import tiles
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.placement import EVERYWHERE
 from macmpi.parallel.streams import stream
 from macmpi.parallel.team import Team
@@ -48,7 +47,7 @@ def begun(name: str) -> tuple[Mac, State, tuple[Job, ...]]:
     """A state with its Grams and with coordinates that are not feasible, and the jobs that travel."""
     config = replace(CONFIGS[name], parallel=Parallel("sharded"), start=Start(gradient_step=False))
     data = data_of(config)
-    mac = Mac(plan_of(config, *data.sizes.counts, 1), data, Team(), Clock())
+    mac = Mac(plan_of(config, *data.sizes.counts, 1), data, Team())
     state = mac.start(2.0, False, 0)
     mac.begin(state)
     mac.w_step(state)

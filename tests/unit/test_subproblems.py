@@ -19,7 +19,6 @@ from macmpi.half_steps.w_step import solve
 from macmpi.mac import Mac
 from macmpi.methods.starts import Origin, start
 from macmpi.nets.design import split_columns
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.plan.plan import Plan
 from macmpi.plan.work_lists import Job
@@ -42,7 +41,7 @@ def begun(penalty: dict[str, Any], range_: float = 2.0, method: str = "uniform",
         penalty=Penalty(mu0=7.0, **penalty),
         method=Method("mac"),
     )
-    mac = Mac(plan_of(config, 6, 3, 60, 9, 1), dataset(config.model.precision), Team(), Clock())
+    mac = Mac(plan_of(config, 6, 3, 60, 9, 1), dataset(config.model.precision), Team())
     state = start(mac, Origin())
     mac.begin(state)
     return mac, state

@@ -19,7 +19,6 @@ from macmpi.half_steps import w_step
 from macmpi.half_steps.w_step import keep_better, solve
 from macmpi.mac import Mac
 from macmpi.parallel import tiles
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.team import Team
 from macmpi.plan.work_lists import Gram, Job, Layer, WorkList
 from macmpi.solvers.w_problem import values
@@ -80,7 +79,7 @@ def wide(team: Team, w_step: WStep) -> tuple[Mac, State]:
         *alone.data.sizes.counts,
         team.size,
     )
-    mac = Mac(plan, alone.data, team, Clock())
+    mac = Mac(plan, alone.data, team)
     state = State(random.normal(size=plan.offsets.weights[-1]) / 4.0, random.random((60, 160)), 10.0, MacState())
     mac.begin(state)
     return mac, state
@@ -219,7 +218,7 @@ def test_trained_layers_come_to_all_ranks_and_nothing_else_changes(ranks: int) -
     before = begun.weights.copy()
 
     def work(team: Team) -> State:
-        mac = Mac(replace(plain.plan, ranks=team.size), plain.data, team, Clock())
+        mac = Mac(replace(plain.plan, ranks=team.size), plain.data, team)
         state = replace(begun, weights=before.copy())
         solve(mac.parts, mac.plan.work.trailing_layers, state)
         return state

@@ -69,7 +69,7 @@ class Rank(MPITeam):
     def __init__(self, rank: int) -> None:
         self.rank, self.size, self.polls = rank, 2, 0
         self._pause = lambda waited: None
-        self.set_clock(None, 100.0)
+        self.set_deadline(100.0)
 
     def abort(self, code: int) -> NoReturn:
         raise Left(code)
@@ -122,7 +122,7 @@ def test_a_suspension_of_a_rank_is_no_waiting_however_long_and_often_it_is(
     deadline, long = 10.0, dict(suspensions)
     taken = [long.get(look, step) for look, step in zip(range(2_000), cycle(steps), strict=False)]
     own = Rank(0)
-    own.set_clock(None, deadline)
+    own.set_deadline(deadline)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clock.time, "monotonic", Watch([0.0, *taken]))
         with pytest.raises(Left):

@@ -83,7 +83,7 @@ class AllPoints(Stochastic):
 
     def _pass(self, rows: Drawn, state: Running) -> Passed:
         """All points at the present weights.  Collective: yes."""
-        with self.clock("z"):
+        with self.team.clock("z"):
             return self.passes.losses(rows, state)
 
     def _objective(self, passed: Passed, ridge: float, state: Running) -> float:
@@ -96,7 +96,7 @@ class AllPoints(Stochastic):
         passed: the pass of all points, with slopes.
         points: those that the model is of.  Collective: yes.
         """
-        with self.clock("z"):
+        with self.team.clock("z"):
             slopes = self.passes.slopes(passed, points.ridge, state)
         if self.plan.resolved.stochastic.cg_iterations:
             gradient = slopes.put(slice(None), np.empty_like(state.weights)) / float(passed.n)

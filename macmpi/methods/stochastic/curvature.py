@@ -16,7 +16,6 @@ from macmpi.methods.stochastic.layers import GRAM, Amount, LayerCurvature, Shift
 from macmpi.methods.stochastic.schedule import Running
 from macmpi.nets.design import at, gram
 from macmpi.parallel import tiles
-from macmpi.parallel.clock import Clock
 from macmpi.parallel.shared_work import DoubleBuffer, Products, RowMaker, Sum, TreeSum, over_parts, share_on_node
 from macmpi.parallel.tiles import Tile
 from macmpi.plan import tuned
@@ -42,10 +41,10 @@ class RunningCurvature:
     sides: Sides = ()
     """The inverses that are applied to the factors of gradients, of the present minibatches."""
 
-    def __init__(self, plan: Plan, forms: CurvatureForms, rows: dict[int, Tile], tree: TreeSum, clock: Clock) -> None:
+    def __init__(self, plan: Plan, forms: CurvatureForms, rows: dict[int, Tile], tree: TreeSum) -> None:
         self.plan, self.forms, self.rows, self.sum = plan, forms, rows, tree
         self.whole = plan.resolved.whole_steps
-        self.team, self.clock = tree.team, clock
+        self.team = tree.team
         shapes, item = plan.chain.block_shapes, plan.dtype.itemsize
         self.layout = layout = Layout(shapes, forms.layers)
         self._inverses = DoubleBuffer(self.team, item * layout.squares[-1][-1].stop)
@@ -94,7 +93,7 @@ class RunningCurvature:
         """
         rate = 1.0 if self.whole else max(1.0 - tuned.GRAM_MEMORY, 1.0 / (state.own.steps + 1))
         self._faded *= 1.0 - rate
-        with self.clock("z"):
+        with self.team.clock("z"):
             for i, seen in tapes.items():
                 for layer in self._noting:
                     layer.note(i, seen, rate / probed, 1.0 - rate)
@@ -143,7 +142,7 @@ class RunningCurvature:
         last = self.layout.square_blocks(state.own.inverses)
         state.own.inverses = self._inverses.array(state.own.inverses.shape, state.own.inverses.dtype)
         layers = self.layers(state)
-        with self.clock("w"):
+        with self.team.clock("w"):
             for k, side in self.owned[self.team.rank]:
                 layers[k].refresh(side, pairs[k], amount, last[k][side], eigenvectors)
         squares, spectra = self.layout.squares, self.layout.spectra
@@ -181,7 +180,7 @@ class RunningCurvature:
             flat = self.sum(lambda i, out: put(of, i, out.reshape(n, n)), n * n, self.plan.dtype, sets=True)
             return flat.reshape(n, n)
 
-        with self.clock("z"):
+        with self.team.clock("z"):
             none = np.zeros((0, chain.n_in), self.plan.dtype)  # of a rank that has none of the parts
             tape = next((seen.tape for seen in tapes.values()), None)
             tape = tape or chain.whole.tape(self.layout.blocks(state.weights), none)

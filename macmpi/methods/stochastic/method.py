@@ -25,7 +25,7 @@ from macmpi.methods.stochastic import start as opening
 from macmpi.methods.stochastic.curvature import RunningCurvature
 from macmpi.methods.stochastic.passes import FACTS, Drawn, GaussNewton, MinibatchPass, Passed, Points
 from macmpi.methods.stochastic.schedule import Damping, Due, Minibatches, RidgeSchedule, Running, Schedule, steadied
-from macmpi.parallel.clock import Clock, now
+from macmpi.parallel.clock import now
 from macmpi.parallel.shared_work import TreeSum
 from macmpi.parallel.team import Team
 from macmpi.parallel.tiles import Tile
@@ -35,12 +35,15 @@ from macmpi.plan.plan import Plan
 from macmpi.state import Errors, MacState, Pause, State, StochasticState, never
 from macmpi.typing import Array
 
+LEFT = ("average", "step", "grams", "inverses", "spectra")
+"""The arrays of a record that a piece of a stream leaves to the next."""
+
 
 class Stochastic(TrainingMethod[StochasticState]):
     """Stochastic MAC as a Method: an iteration is an epoch or a part of one.  Collective: where a method says so."""
 
-    def __init__(self, plan: Plan, data: Dataset, team: Team, clock: Clock) -> None:
-        super().__init__(plan, data, team, clock)
+    def __init__(self, plan: Plan, data: Dataset, team: Team) -> None:
+        super().__init__(plan, data, team)
         keys, self.partition = plan.resolved.stochastic, plan.work.parts
         self.rows = {b: Tile(own[0].start, own[-1].stop) for b, own in self.partition.blocks_of(team.rank)}
         self.minibatches = Minibatches(plan, self.rows)
@@ -48,7 +51,7 @@ class Stochastic(TrainingMethod[StochasticState]):
         count = plan.offsets.weights[-1]
         widest = count + FACTS, sum(d * d for _, d in plan.chain.block_shapes)
         gradients, self.sum = (TreeSum(len(self.partition.blocks), team, plan.dtype.itemsize * w) for w in widest)
-        self.curvature = RunningCurvature(plan, forms, self.rows, self.sum, clock)
+        self.curvature = RunningCurvature(plan, forms, self.rows, self.sum)
         self.layout, self.model = self.curvature.layout, GaussNewton(data, self.curvature)
         self.ridge = RidgeSchedule.of(plan)
         self.directions = moving.Directions(self.curvature, self._scaled_points(0))
@@ -215,7 +218,7 @@ class Stochastic(TrainingMethod[StochasticState]):
 
     def _look(self, rows: Drawn, due: Due, ridge: float, state: Running) -> Passed:
         """Passes a minibatch: losses alone where inverses are to be made again, else with slopes.  Collective: yes."""
-        with self.clock("z"):
+        with self.team.clock("z"):
             return self.passes.losses(rows, state) if due.refresh else self.passes.with_slopes(rows, ridge, state)
 
     def _points(self, rows: Drawn, passed: Passed, due: Due, ridge: float, state: Running) -> Points:
@@ -236,7 +239,7 @@ class Stochastic(TrainingMethod[StochasticState]):
         For a length all ranks need all of D.  The length is b / h of `GaussNewton.along`, kept in the state.
         Collective: yes.
         """
-        with self.clock("z"):
+        with self.team.clock("z"):
             slopes = self.passes.slopes(passed, points.ridge, state)
         of = (slopes, passed.n, points.damping, state)
         if not due.measure:
@@ -280,8 +283,9 @@ class Stream(Stochastic):
 
     It goes on from the numbers that the piece before has left in its model.  Nobody knows how many points there will
     be, so that all so far stand for them: in the first ridge, in the size of minibatches, and in the Gram of inputs, a
-    mean over all of them; the average of the weights is over the last part of all steps.  Inverses are made again at
-    the beginning of a piece, whose scaling may be another.  Collective: where a method says so.
+    mean over all of them; the average of the weights is over the last part of all steps.  Inverses stay in use as in a
+    run: those that a short piece makes of the points of its own steps would fit these alone.  Only where the scaling
+    has changed much are they made again.  Collective: where a method says so.
     """
 
     def evaluate(self, state: Running, feasible: bool = False) -> Errors:
@@ -297,14 +301,15 @@ class Stream(Stochastic):
         least that of the average at the first minibatch.
         last: on rank 0, as `kept` gives it.  Cost: a pass of a minibatch.
         """
-        names = ("average", "step", "grams", "numbers")
-        arrays = share_arrays(self.team, [last[name] for name in names] if last else [])
-        own, dtype, new = state.own, self.plan.dtype, self.curvature.settled
-        own.average, own.step, grams = (np.array(A, dtype) for A in arrays[:3])
+        *arrays, numbers = share_arrays(self.team, [last[name] for name in (*LEFT, "numbers")] if last else [])
+        own, new = state.own, self.curvature.settled
+        own.average, own.step, grams, inverses, spectra = (np.array(A, self.plan.dtype) for A in arrays)
+        if (inverses.size, spectra.size) == (own.inverses.size, own.spectra.size):
+            own.inverses, own.spectra = inverses, spectra
         before, n = self.plan.resolved.before, self.plan.n_train
         own.grams[new:] = grams[new:]
         own.grams[:new] += (grams[:new] - own.grams[:new]) * (before / (before + n))
-        own.damping, own.length, own.measured, own.level, steps = arrays[3].tolist()
+        own.damping, own.length, own.measured, own.level, steps = numbers.tolist()
         own.steps = int(steps)
         first = self.passes.losses(self.minibatches.drawn(0, 0), replace(state, weights=own.average))
         own.level = max(own.level, first.loss)
@@ -315,6 +320,6 @@ def kept(weights: Array, own: StochasticState, points: int) -> dict[str, Array]:
 
     points: of the stream so far.
     """
-    arrays = {"weights": weights, "average": own.average, "step": own.step, "grams": own.grams}
+    arrays = {"weights": weights} | {name: vars(own)[name] for name in LEFT}
     numbers = np.array([own.damping, own.length, own.measured, own.level, own.steps], float)
     return {name: A.copy() for name, A in arrays.items()} | {"numbers": numbers, "points": np.array([points])}

@@ -45,7 +45,7 @@ class Directions:
 
     def __init__(self, curvature: RunningCurvature, points: float) -> None:
         self.curvature, self.plan, self.layout = curvature, curvature.plan, curvature.layout
-        self.team, self.clock, self.forms = curvature.team, curvature.clock, curvature.forms.layers
+        self.team, self.forms = curvature.team, curvature.forms.layers
         self._buffer = DoubleBuffer(self.team, self.plan.dtype.itemsize * self.layout.weights[-1].stop)
         self.assign(points)
 
@@ -85,13 +85,13 @@ class Directions:
         layers, amount = self.curvature.layers(state), self.curvature.amount(damping, state)
         for k, runs in groupby(self.units[self.team.rank], itemgetter(0)):
             shape, map_ = self.layout.shapes[k], self.plan.chain.blocks[k].own
-            with self.clock("w"):
+            with self.team.clock("w"):
                 put = layers[k].precondition(Gradient(slopes, self.layout, k, n, self.curvature.sides[k]), amount)
             for _, units in runs:
                 place = self.layout.place(k, units)
                 flat = self._memory[: place.stop - place.start] if out is None else out[place]
                 D = flat.reshape(-1, shape[1])
-                with self.clock("w"):
+                with self.team.clock("w"):
                     put(units, D)
                     map_.zero_missing(D, units)
                 yield place, flat

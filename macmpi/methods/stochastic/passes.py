@@ -217,7 +217,7 @@ class GaussNewton:
 
     def __init__(self, data: Dataset, curvature: RunningCurvature) -> None:
         self.plan, self.data, self.layout = curvature.plan, data, curvature.layout
-        self.sum, self.clock = curvature.sum, curvature.clock
+        self.sum = curvature.sum
         count = self.layout.weights[-1].stop
         self._shares = [run.rows for run in contiguous_runs(count, self.sum.leaves)]
         self._held = np.ones(count, bool)  # by the ridge: all but biases
@@ -245,7 +245,7 @@ class GaussNewton:
                 pull = self._pull(state.weights[own], way, own) if points.ridge else 0.0
                 row[2 * c :] += np.vdot(change, seen.residual), pull
 
-        with self.clock("z"):
+        with self.sum.team.clock("z"):
             found = self.sum(add, c * (2 * c + 2)).reshape(c, 2 * c + 2)
         curved, square, (falls, pull) = found[:, :c], found[:, c : 2 * c], found[:, 2 * c :].T
         return falls / points.n - points.ridge * pull, curved / points.n + points.damping * square
@@ -263,7 +263,7 @@ class GaussNewton:
             curved = seen.tape.weight_vjp(root.normal(seen.tape.weight_jvp(blocks)))
             np.concatenate([own.ravel() for own in curved], out=out)
 
-        with self.clock("z"):
+        with self.sum.team.clock("z"):
             found = self.sum(put, len(way), way.dtype, sets=True)
         found /= points.n
         found += (points.damping + points.ridge * self._held).astype(way.dtype) * way
@@ -285,7 +285,7 @@ class GaussNewton:
             grown = self._pull(state.weights[own] - 0.5 * step[own], step, own) if points.ridge else 0.0
             out += before - after, grown
 
-        with self.clock("z"):
+        with self.sum.team.clock("z"):
             fallen, grown = self.sum(add, 2).tolist()
         return fallen / points.n - points.ridge * grown
 

@@ -56,7 +56,6 @@ class Map:
         "patches"          that of each of `positions` patches of an input: [unfold(A), 1] W^T, position by position;
                            `matrix` is then the derivative, the same at every point;
         "elementwise"      B[n, h] depends on A[n, h] alone;
-        "bits"             the outputs are 0 or 1, as `words` says;
         "adds"             B = a + c of [a, c];
         "transposed"       B = A V: the weights [V, c] are those of an affine map the other way, and c is not read.
     own -- the map within, of one that passes other columns on behind those of another map; else the map itself.  It
@@ -69,7 +68,9 @@ class Map:
     penalised -- where a ridge holds, of the weights' shape; all but the last column of a map with "bias".
     fitter -- the word of the fitter that finds the weights where the config names none; "" where a W-solver does.  Its
         weights begin at 0, with which forward must give something.
-    words -- of maps with "bits": of each run of that many outputs one is 1; 1: each is a bit by itself.
+    run_length -- inputs and outputs fall into runs of this length, each mapped by itself; 1 of other maps.
+    code -- the map itself where it gives one, which a Z-step searches; None of other maps.
+    code_size -- the numbers that say what it gives, of a code the bits.
     memory -- the weights behind it that multiply the state of a recurrent layer begin as this share of the matrix that
         `remembered` gives; 0 where they begin like all others.
     fan_in -- random weights begin within start.range / sqrt(fan_in); one number, or one for each unit, (h, 1).
@@ -80,7 +81,8 @@ class Map:
     kind: ClassVar[str]
     fitter: str = ""
     memory: float = 0.0
-    words: int = 1
+    run_length: int = 1
+    code: Code | None = None
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -117,6 +119,10 @@ class Map:
     @property
     def columns(self) -> int:
         return self.n_in
+
+    @property
+    def code_size(self) -> int:
+        return self.n_out
 
     @property
     def multiplications(self) -> int:
@@ -181,10 +187,6 @@ class Map:
     def images(self, shape: Shape) -> Shape:
         """The shape of the images that it gives where it reads some of `shape`; () where it gives other numbers."""
         return ()
-
-    def bits(self, B: Array) -> Array:
-        """Gives what outputs B (n, n_out) of a map with "bits" say in truth values, as few as can be."""
-        return B > 0.0
 
     def export(self, g: Graph, A: str, W: Any) -> str:
         """Adds what it computes to a graph: the name of its inputs (n, n_in) -> that of its outputs (n, n_out)."""
@@ -252,11 +254,56 @@ class SameSize(Map):
     def n_out(self) -> int:
         return self.size
 
+    @property
+    def runs(self) -> list[slice]:
+        """The columns of each run."""
+        return [slice(first, first + self.run_length) for first in range(0, self.size, self.run_length)]
+
     def images(self, shape: Shape) -> Shape:
         return shape
 
     def pullback(self, W: Any, A: Array, M: Array) -> Array:
         return self.congruence(W, A, M)
+
+
+@dataclass(frozen=True)
+class Code(SameSize):
+    """A map whose outputs are a code, of bits or of words, and which says all that others ask of it.
+
+    b = the row v of an alphabet with the largest v . a, of equals the first, for each run a.  A row has at most one
+    number that is not 0, a 1: so 2 v . z - ||v||^2 = 2 v . (z - 1/2), and the code nearest to z is that of z - 1/2.
+
+    searched_by -- the word of the Z-solver that searches such coordinates, where the config names none.
+    """
+
+    size: int
+    capabilities: ClassVar[frozenset[str]] = frozenset()
+    searched_by: ClassVar[str] = "binary"
+
+    @property
+    def code(self) -> Code:  # type: ignore[override]
+        return self
+
+    @property
+    def alphabet(self) -> Array:
+        """The values that a run of outputs can have, one a row: (values, run_length)."""
+        raise NotImplementedError
+
+    def numbers(self, A: Array) -> Array:
+        """The number of the row that each run of A (n, size) gives: (n, runs)."""
+        raise NotImplementedError
+
+    def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
+        return self.alphabet.astype(A.dtype)[self.numbers(A)].reshape(A.shape)
+
+    @property
+    def code_size(self) -> int:
+        return len(self.runs) * (len(self.alphabet) - 1).bit_length()
+
+    def bits(self, B: Array) -> Array:
+        """The numbers of a code B (n, size) in binary, the highest bit first, as truth values: (n, code_size)."""
+        shifts = np.arange(self.code_size // len(self.runs))[::-1]
+        return ((self.numbers(B)[:, :, None] >> shifts) & 1 > 0).reshape(len(B), self.code_size)
 
 
 GROUP = "macmpi.maps"
@@ -282,16 +329,6 @@ def is_dense(map_: Map) -> bool:
 def is_basis(map_: Map) -> bool:
     """Tells whether a map is a layer of radial basis functions."""
     return "centres" in map_.capabilities and "jacobian" in map_.capabilities
-
-
-def gives_bits(map_: Map) -> bool:
-    """Tells whether each output of a map is a bit by itself."""
-    return "bits" in map_.capabilities and map_.words == 1
-
-
-def gives_words(map_: Map) -> bool:
-    """Tells whether of each run of a map's outputs one is on."""
-    return "bits" in map_.capabilities and map_.words > 1
 
 
 def registered(table: Mapping[str, Any], group: str, name: str) -> Any:

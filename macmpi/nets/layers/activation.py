@@ -1,4 +1,4 @@
-"""Maps that end a layer: elementwise activations, a table with one row for each; a softmax; bits, words, codewords."""
+"""Maps that end a layer and have derivatives: elementwise activations, a table with one row for each; a softmax."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from macmpi.config.tables import extensions
-from macmpi.nets.design import row_dots, squared_distances
+from macmpi.nets.design import row_dots
 from macmpi.nets.layers import Graph, SameSize, Tangent, registered
 from macmpi.typing import Array
 
@@ -168,6 +168,10 @@ class Softmax(SameSize):
     kind: ClassVar[str] = "softmax"
     capabilities: ClassVar[frozenset[str]] = frozenset({"jacobian"})
 
+    @property
+    def run_length(self) -> int:  # type: ignore[override]
+        return self.size // self.groups
+
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
         B = softmax(self._by_group(A)).reshape(A.shape)
         if out is None:
@@ -195,7 +199,7 @@ class Softmax(SameSize):
         B = self.forward(W, A)
         total = B.T @ B
         total *= M
-        for own in self._runs:
+        for own in self.runs:
             cross, both = self._columns(B, M, own)
             total[:, own] += both - cross
             total[own] -= cross.T
@@ -206,89 +210,13 @@ class Softmax(SameSize):
         b = B[:, own]
         weighted = B * (b @ M[own])
         of_groups = weighted.reshape(len(B), self.groups, -1).sum(axis=2)
-        return weighted.T @ b, (B * np.repeat(of_groups, self.size // self.groups, axis=1)).T @ b
-
-    @property
-    def _runs(self) -> list[slice]:
-        """The columns of each group."""
-        words = self.size // self.groups
-        return [slice(first, first + words) for first in range(0, self.size, words)]
+        return weighted.T @ b, (B * np.repeat(of_groups, self.run_length, axis=1)).T @ b
 
     def _by_group(self, A: Array) -> Array:
         """A row for each group: (n groups, size / groups)."""
-        return A.reshape(-1, self.size // self.groups)
+        return A.reshape(-1, self.run_length)
 
     def export(self, g: Graph, A: str, W: Any) -> str:
         if self.groups == 1:
             return g.node("Softmax", A, axis=1)
-        return g.rows(g.node("Softmax", g.rows(A, self.n_in // self.groups), axis=1), self.n_out)
-
-
-@dataclass(frozen=True)
-class Quantiser(SameSize):
-    """b = the codeword nearest to a (the first of equals), with the codebook as weights C (words, size).
-
-    The layer before it is fitted as if it were the identity.  Cost: 2 n words size flops.
-    """
-
-    size: int
-    words: int
-    kind: ClassVar[str] = "quantiser"
-    capabilities: ClassVar[frozenset[str]] = frozenset({"centres"})
-    trained_as: ClassVar[str] = "linear"
-
-    @property
-    def parameter_shape(self) -> tuple[int, int]:
-        return (self.words, self.size)
-
-    def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
-        return W[squared_distances(A, W).argmin(axis=1)].astype(A.dtype, copy=False)
-
-    def export(self, g: Graph, A: str, W: Any) -> str:
-        nearest = g.node("ArgMin", g.nearness(A, W)[1], axis=1, keepdims=0)
-        return g.node("Gather", g.constant(W), nearest, axis=0)
-
-
-@dataclass(frozen=True)
-class Binary(SameSize):
-    """b_h = 1 if a_h > 0, else 0: bits.  The layer before it is fitted as if its units were sigmoids."""
-
-    size: int
-    kind: ClassVar[str] = "binary"
-    capabilities: ClassVar[frozenset[str]] = frozenset({"units", "elementwise", "bits"})
-    trained_as: ClassVar[str] = "sigmoid"
-
-    def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
-        return np.greater(A, 0.0, out=np.empty_like(A) if out is None else out, casting="unsafe")
-
-    def export(self, g: Graph, A: str, W: Any) -> str:
-        return g.node("Cast", g.node("Greater", A, g.constant(0.0)), to=g.number)
-
-
-@dataclass(frozen=True)
-class OneHot(SameSize):
-    """b_h = 1 where a_h is the largest of its run of `words` numbers, of equals the first, else 0: a word a run.
-
-    The layer before it is fitted as if it were the identity.
-    """
-
-    size: int
-    words: int
-    kind: ClassVar[str] = "argmax"
-    capabilities: ClassVar[frozenset[str]] = frozenset({"bits"})
-    trained_as: ClassVar[str] = "linear"
-
-    def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
-        B = np.eye(self.words, dtype=A.dtype)[A.reshape(-1, self.words).argmax(axis=1)]
-        return B.reshape(A.shape)
-
-    def bits(self, B: Array) -> Array:
-        """The words' numbers in binary, the highest bit first: (n, runs log2 words)."""
-        numbers = B.reshape(len(B), -1, self.words).argmax(axis=2)
-        digits = np.arange(self.words.bit_length() - 1)[::-1]
-        found: Array = (numbers[:, :, None] >> digits) & 1 > 0
-        return found.reshape(len(B), -1)
-
-    def export(self, g: Graph, A: str, W: Any) -> str:
-        best = g.node("ArgMax", g.rows(A, self.words), axis=1, keepdims=0)
-        return g.rows(g.node("Gather", g.constant(np.eye(self.words)), best, axis=0), self.size)
+        return g.rows(g.node("Softmax", g.rows(A, self.run_length), axis=1), self.n_out)

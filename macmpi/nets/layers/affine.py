@@ -5,18 +5,17 @@ A map of a tied layer multiplies by the transpose of another's weights, and has 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
-from macmpi import UsageError, many
+from macmpi import UsageError
 from macmpi.config import Model
 from macmpi.nets.design import adjoint, apply, column_sums
 from macmpi.nets.layers import Built, Graph, Map, Place, SameDerivative, SameSize, Tangent, is_dense
-from macmpi.nets.layers.activation import Activation, Binary, OneHot, Quantiser, Softmax
+from macmpi.nets.layers.activation import Activation, Softmax
 from macmpi.nets.layers.carrying import Turn, carry
 from macmpi.typing import Array
 
@@ -72,25 +71,15 @@ class Affine(Linear):
         return apply(A, dW)
 
 
-def layer(place: Place) -> Built:
-    """A dense layer, with biases or without: of an elementwise activation, a softmax, bits, words, or codewords.
+def dense(place: Place) -> Linear:
+    """The map that multiplies the inputs of a dense layer: with biases, or without them."""
+    return (Affine if place.biased else Linear)(place.n_in, place.units)
 
-    Raises UsageError where the units are no runs of words.
-    """
-    words = place.model.words
-    kinds: dict[str, Callable[[int], Map]] = {
-        "softmax": Softmax,
-        "binary": Binary,
-        "argmax": partial(OneHot, words=words),
-        "quantise": partial(Quantiser, words=words),
-    }
-    if place.kind == "argmax" and (words < 2 or place.units % words):
-        raise UsageError(
-            f'model.activation = "argmax" sets one of every {words} units (model.words: 2 or more), {place.key} has '
-            f"{many(place.units, 'unit')}; use a multiple, as model.words = 16 with 32 units"
-        )
-    after = kinds.get(place.kind, partial(Activation, place.kind))(place.units)
-    return Built([(Affine if place.biased else Linear)(place.n_in, place.units), after])
+
+def layer(place: Place) -> Built:
+    """A dense layer of an elementwise activation or a softmax."""
+    after = Softmax(place.units) if place.kind == "softmax" else Activation(place.kind, place.units)
+    return Built([dense(place), after])
 
 
 def divided(layer: Sequence[Any], count: int) -> tuple[list[Map], list[Map]]:

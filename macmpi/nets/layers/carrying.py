@@ -136,6 +136,10 @@ class Rearranging(Map):
     def pullback(self, W: Any, A: Array, M: Array) -> Array:
         return self.back(self.back(M).T)
 
+    def export(self, g: Graph, A: str, W: Any) -> str:
+        """Adds a Gather of the columns that `forward` puts in another order."""
+        return g.gathered(A, self.forward(None, numbered(self.n_in))[0])
+
 
 @dataclass(frozen=True)
 class Copy(Rearranging):
@@ -155,9 +159,6 @@ class Copy(Rearranging):
 
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
         return np.hstack([A, A[:, : self.size]])
-
-    def export(self, g: Graph, A: str, W: Any) -> str:
-        return g.node("Concat", A, g.columns(A, 0, self.size), axis=1)
 
     def back(self, dB: Array) -> Array:
         dA = dB[:, : self.n_in].copy()
@@ -183,9 +184,6 @@ class Turn(Rearranging):
 
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
         return np.roll(A, -self.first, axis=1)
-
-    def export(self, g: Graph, A: str, W: Any) -> str:
-        return g.node("Concat", g.columns(A, self.first, self.size), g.columns(A, 0, self.first), axis=1)
 
     def back(self, dB: Array) -> Array:
         return np.roll(dB, self.first, axis=1)
@@ -245,11 +243,6 @@ class Stack(Rearranging):
         n, own = len(A), self.pixels * self.first
         one, other = A[:, :own].reshape(n, self.pixels, self.first), A[:, own:].reshape(n, self.pixels, self.second)
         return np.concatenate([one, other], axis=2).reshape(n, self.n_out)
-
-    def export(self, g: Graph, A: str, W: Any) -> str:
-        """Adds a Gather, which puts the numbers in another order."""
-        places = self.forward(W, numbered(self.n_in))[0] - 1.0
-        return g.node("Gather", A, g.constant(places.astype(int)), axis=1)
 
     def back(self, dB: Array) -> Array:
         n, pixels = len(dB), dB.reshape(len(dB), self.pixels, self.first + self.second)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from macmpi import UsageError
-from macmpi.nets.layers import Built, Graph, Map, Place
+from macmpi.nets.layers import Built, Map, Place
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.carrying import Rearranging, Turn, carry
@@ -44,9 +44,6 @@ class FirstState(Rearranging):
     def back(self, dB: Array) -> Array:
         return dB[:, self.units :]
 
-    def export(self, g: Graph, A: str, W: Any) -> str:
-        return g.node("Pad", A, g.constant(np.array([0, self.units, 0, 0])))
-
 
 @dataclass(frozen=True)
 class Remember(Rearranging):
@@ -73,11 +70,6 @@ class Remember(Rearranging):
         ends = np.cumsum([self.units, self.inputs, self.past])
         h, x, p, again = np.split(dB, ends, axis=1)
         return np.hstack([h + again, p, x])
-
-    def export(self, g: Graph, A: str, W: Any) -> str:
-        h, behind = g.columns(A, 0, self.units), self.units + self.past
-        rest = [g.columns(A, behind, self.n_in), *([g.columns(A, self.units, behind)] if self.past else [])]
-        return g.node("Concat", h, *rest, h, axis=1)
 
 
 UNBOUNDED = ("relu", "leaky_relu", "linear")
