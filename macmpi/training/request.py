@@ -157,7 +157,7 @@ def planned(
     from macmpi.data.loading import Source  # which imports NumPy: by now rank 0 has taken the config
 
     source = Source(known, points)
-    like, before, classes = team.from_root(lambda: _of_start(known, start, source.rules.classes))
+    like, before, classes = team.from_root(lambda: _of_start(known, start))
     source.rules = replace(source.rules, like=like, classes=classes, columns=columns)
     sizes = team.from_root(lambda: replace(source.sizes(), before=before))
     notes = source.notes(now() - began)
@@ -178,23 +178,24 @@ def _begun(config: Config, start: Model | None) -> Model | None:
         return None
 
 
-def _of_start(config: Config, start: Model | None, classes: Any) -> tuple[tuple[Scaling, Scaling] | None, int, Any]:
+def _of_start(config: Config, start: Model | None) -> tuple[tuple[Scaling, Scaling] | None, int, Any]:
     """The scaling of the inputs and the targets of the model that training starts from; None where it starts afresh.
 
-    Of a stream that goes on also the points so far, and the classes, which those that are given must be.  Raises
-    UsageError where loss or classes are others.
+    Of a stream also the points so far, and all classes, where they are known.  Raises UsageError where loss or classes
+    are others than those of the model.
     """
-    if classes is not None and config.model.loss != "cross_entropy":
-        raise UsageError(
-            f'classes is read of labels alone, and model.loss = "{config.model.loss}": leave one of them out'
-        )
+    from numpy import unique
+
+    classes = unique(config.data.classes) if config.data.classes else None
+    if classes is not None and not (config.stochastic.stream and config.model.loss == "cross_entropy"):
+        raise UsageError("data.classes is read of labels of a stream alone (stochastic.stream = true): leave it out")
     if (found := _begun(config, start)) is None:
         return None, 0, classes
     if not config.stochastic.stream:
         return (found.scaling_x, found.scaling_y), 0, None
     loss = tomllib.loads(found.card.config)["model"]["loss"] if found.stream and found.card else config.model.loss
     of_labels = [None if one is None else one.tolist() for one in (classes, found.classes)]
-    for name, own, known in (("model.loss", config.model.loss, loss), ("classes", *of_labels)):
+    for name, own, known in (("model.loss", config.model.loss, loss), ("data.classes", *of_labels)):
         if own not in (None, known):
             raise UsageError(f"{name} = {shown(own)}: the model that goes on has {shown(known)}; leave it out")
     return found.running, found.points, found.classes
