@@ -68,7 +68,7 @@ def fit_on_ranks(ranks: int, config: Config, points: Points | None, request: Req
             table |= {DECLARED: np.array([*declared], str)}
             for note in points.columns.notes if points.columns else ():  # which the ranks do not know
                 warn(note)
-            np.savez(folder / POINTS, **(points.arrays | declared | table))  # type: ignore[arg-type]
+            np.savez(folder / POINTS, **(points.arrays | declared | table))
             done = {key: getattr(USUAL, key) for key in KEYS}  # by which a table became arrays
             settled = replace(settled, data=replace(settled.data, source=str(folder / POINTS), **done))
         if request.start is not None:
