@@ -21,7 +21,7 @@ from macmpi.api.on_ranks import fit_on_ranks
 from macmpi.config import Config
 from macmpi.config.reading import path_of
 from macmpi.console import warn
-from macmpi.data.checks import as_array, as_flag
+from macmpi.data.checks import as_flag
 from macmpi.data.dataset import Points
 from macmpi.data.series import is_frame
 from macmpi.files import as_path
@@ -34,7 +34,6 @@ from macmpi.training.launch import launch_training
 from macmpi.training.process import INTERRUPTED as INTERRUPTED
 from macmpi.training.process import interruptible
 from macmpi.training.request import Callback, Request, planned
-from macmpi.typing import Array
 
 STREAM = "stochastic.stream"
 """The key that makes points a piece of a stream."""
@@ -107,7 +106,7 @@ def fit(
         piece = partial(own, config=settings, ranks=ranks, comm=comm, callback=callback, verbose=verbose)
         with nullcontext(Team()) if ranks is not None else team_of(comm) as team, _all_or_none(team):
             return fit_batches(batches, Y, weights, piece, start, max_time, team)
-    asked = partial(config_of, config, hidden, layers, loss, validation, start, seed)
+    asked = partial(config_of, config, hidden, layers, loss, validation, start, seed, classes)
     request = Request(
         began,
         output=None if output is None else as_path(output, "output"),
@@ -121,7 +120,7 @@ def fit(
     )
 
     def points(settled: Config) -> Points | None:
-        return points_of(X, Y, validation, weights, settled, start, classes_known(classes))
+        return points_of(X, Y, validation, weights, settled, start)
 
     with listening(verbose is not None and as_flag(verbose, "verbose"), partial(keys_given, config)):
         if ranks is not None:
@@ -211,13 +210,3 @@ def _parts_of(batch: Any, Y: Any, weights: Any) -> tuple[Any, Any, Any]:
     if (Y is not None and own[1] is not None) or (weights is not None and own[2] is not None):
         raise UsageError("batches: one gives Y or weights, which are arguments, too: give them in one place")
     return own[0], Y if own[1] is None else own[1], weights if own[2] is None else own[2]
-
-
-def classes_known(classes: Any) -> Array | None:
-    """The classes that a stream may hold, ascending; None where they are not given.  Raises UsageError."""
-    if classes is None:
-        return None
-    found: Array = np.unique(as_array(classes, "classes"))
-    if len(found) < 2:
-        raise UsageError(f"classes = {shown(classes)}: two or more are needed to learn")
-    return found

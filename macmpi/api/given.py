@@ -38,7 +38,14 @@ Settings = Config | Mapping[str, Any] | str | Path
 
 
 def config_of(
-    settings: Settings | None, hidden: Any, layers: Layers, loss: str, validation: Any, start: Any, seed: int | None
+    settings: Settings | None,
+    hidden: Any,
+    layers: Layers,
+    loss: str,
+    validation: Any,
+    start: Any,
+    seed: int | None,
+    classes: Any = None,
 ) -> Config:
     """The config of a fit: the arguments, on top of the settings.
 
@@ -62,6 +69,7 @@ def config_of(
         "model.activation": layers,
         "model.loss": loss,
         "data.validation": validation if np.isscalar(validation) else None,
+        "data.classes": None if classes is None else np.unique(as_array(classes, "classes")),
     }
     if start is not None:
         own |= {"start.method": "model", "start.model": GIVEN if isinstance(start, Model) else str(place)}
@@ -183,16 +191,12 @@ def _net_of(start: Model) -> dict[str, Any]:
     return {"hidden": hidden, **found}
 
 
-def points_of(
-    X: Any, Y: Any, validation: Any, weights: Any, config: Config, start: Any = None, classes: Any = None
-) -> Points | None:
+def points_of(X: Any, Y: Any, validation: Any, weights: Any, config: Config, start: Any = None) -> Points | None:
     """The points of a fit.  X may be a table; Y the name of a column of it, or names, and weights the name of one.
 
-    A piece of a stream has the columns of the model that it goes on from (start).  classes: as of `Points`.
+    A piece of a stream has the columns of the model that it goes on from (start).
     None where the config names the data.  Raises UsageError.  Collective: no.
     """
-    if classes is not None and not config.stochastic.stream:
-        raise UsageError("classes is read of a stream alone: give batches, or stochastic.stream = true in config")
     columns = None
     if config.stochastic.stream and start is not None:
         columns = (start if isinstance(start, Model) else load(start)).columns
@@ -231,7 +235,6 @@ def points_of(
         array = as_inputs(X, "X")
         fits = columns is not None and array.ndim == 2 and array.shape[1] == len(columns.names)
         found = Points({"X": array}, columns if fits else None)
-    found = replace(found, classes_known=classes)
     arrays = found.arrays
     if Y is not None and names is None:
         arrays["Y"] = _targets(Y, "Y", missing)

@@ -28,6 +28,7 @@ ARGUMENTS = {
     "data.validation": "validation",
     "data.target": "Y",
     "data.weights": "weights",
+    "data.classes": "classes",
     "data.seed": "seed",
     "start.seed": "seed",
     "start.model": "start",

@@ -19,7 +19,7 @@ from macmpi import MacmpiError, NumericalError, StorageError, UsageError, shown
 from macmpi.config import Config, dump
 from macmpi.console import say, warn
 from macmpi.data.dataset import Points
-from macmpi.data.gathered import ARGUMENTS, CLASSES, COLUMNS, KEYS, SPARSE
+from macmpi.data.gathered import ARGUMENTS, COLUMNS, DECLARED, KEYS, SPARSE
 from macmpi.data.series import USUAL
 from macmpi.data.wide import SparseRows
 from macmpi.parallel.launchers import ITS_OWN_WORDS, mpiexec, of_its_own, started
@@ -64,10 +64,11 @@ def fit_on_ranks(ranks: int, config: Config, points: Points | None, request: Req
         if points is not None:
             table = {SPARSE: np.array([name for name, A in points.arrays.items() if isinstance(A, SparseRows)], str)}
             table |= {} if points.columns is None else {COLUMNS: points.columns.as_array()}
-            table |= {} if points.classes_known is None else {CLASSES: points.classes_known}
+            declared = {name: np.array(A.tolist()) for name, A in points.arrays.items() if A.dtype.kind == "O"}
+            table |= {DECLARED: np.array([*declared], str)}
             for note in points.columns.notes if points.columns else ():  # which the ranks do not know
                 warn(note)
-            np.savez(folder / POINTS, **points.arrays, **table)  # type: ignore[arg-type]
+            np.savez(folder / POINTS, **(points.arrays | declared | table))
             done = {key: getattr(USUAL, key) for key in KEYS}  # by which a table became arrays
             settled = replace(settled, data=replace(settled.data, source=str(folder / POINTS), **done))
         if request.start is not None:

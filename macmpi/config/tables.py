@@ -64,7 +64,7 @@ class Data(Table):
     [] none.  weights: of a table the column that holds the weights of points.  ignore: columns of a table that are no
     inputs.  categories: columns of a table whose values are categories, whatever they are.  empty: texts of a table
     that stand for a missing value.  missing: what becomes of missing values.  image_size: height and width of the
-    images of a folder, [] as they are.
+    images of a folder, [] as they are.  classes: all labels that a stream may hold, [] those of its first piece.
     """
 
     source: str = field(default="", metadata=NOTHING)
@@ -75,6 +75,7 @@ class Data(Table):
     empty: list[str] = field(default_factory=list)
     missing: Literal["impute", "refuse"] = "impute"
     image_size: list[PositiveInt] = field(default_factory=list)
+    classes: list[Any] = field(default_factory=list)
     validation: Annotated[float, Gt(0.0), Lt(1.0)] = 0.2
     points: NotNegative = 0
     seed: Seed = 0
@@ -83,6 +84,9 @@ class Data(Table):
     def __post_init__(self) -> None:
         if len(self.image_size) not in (0, 2):
             raise ValueError("image_size is a height and a width, as in image_size = [28, 28]")
+        alike = any({type(one) for one in self.classes} <= kinds for kinds in ({str}, {bool}, {int, float}))
+        if self.classes and not (alike and len({*self.classes}) > 1):
+            raise ValueError('classes are two labels or more, of one kind, as in classes = ["no", "yes"]')
 
     @property
     def targets(self) -> list[str] | None:

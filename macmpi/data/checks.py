@@ -326,11 +326,11 @@ def classes_of(Y: Array, Y_val: Array, raw: Raw, source: str, known: Array | Non
         if strange := [one for one in called if one not in known.tolist()]:
             raise UsageError(
                 f"Y holds {listed([*map(repr, strange)], 5)}, and the classes are "
-                f"{listed([*map(repr, known.tolist())], 8)}: name all classes where a stream begins"
+                f"{listed([*map(repr, known.tolist())], 8)}: name all in data.classes where the stream begins"
             )
         return known if names is None else np.arange(len(names))
     where = " in rows of a weight above 0" if "weights" in raw.arrays else ""
-    remedy = "name all, where a stream begins" if raw.scale.running else 'for real targets use model.loss = "squared"'
+    remedy = "name all in data.classes" if raw.scale.running else 'for real targets use model.loss = "squared"'
     if not 2 <= len(classes) <= MOST_CLASSES:
         raise UsageError(f"Y holds {many(len(classes), 'class')}{where}; 2 to {MOST_CLASSES:,} are possible ({remedy})")
     if not np.ptp(Y):

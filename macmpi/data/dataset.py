@@ -34,7 +34,6 @@ class Points:
         closed curve.  By these names and "_val" those of validation points, where these are not to be drawn.
     columns: of the table that X was; None of other sources.
     classes: Y can be nothing but classes, and is there for those who want them.
-    classes_known: the labels that there may be, ascending.
     named: they are those of a named set, checked before, and are to be learnt as they are unless data.scale says
         otherwise.
     """
@@ -42,7 +41,6 @@ class Points:
     arrays: dict[str, Any]
     columns: Columns | None = None
     classes: bool = False
-    classes_known: Any = None
     named: bool = False
 
 

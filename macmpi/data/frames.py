@@ -49,8 +49,8 @@ class Column:
     categories: in their order.  fill: stands for a missing value (0 in each category); None: none may be missing.
     missing: values that the training table lacks; where there are some, a further column is 1 where one is missing.
     form: how its text is read (data/texts.py).  hashed: columns that the categories without one of their own share, by
-    a hash of their text.  empty: texts that stand for a missing value.  flag: numbers of which the training table has 0
-    and 1 alone.
+    a hash of their text.  empty: texts that stand for a missing value.  flag: as
+    files of before have it, which nobody reads.
     """
 
     __pydantic_config__: ClassVar[Any] = {"strict": True, "extra": "forbid", "allow_inf_nan": False}
@@ -199,15 +199,6 @@ class Columns:
             found[next(other for other in chain([name], free) if other not in found)] = None
         return list(found)
 
-    @property
-    def flags(self) -> tuple[bool, ...]:
-        """Tells of each of the D columns of numbers whether it is nothing but 0 and 1, whatever its type."""
-        return tuple(
-            column.flag or not (name == column.name and column.kind in ("number", "date"))
-            for column in self.each
-            for name in column.names
-        )
-
     def encode(self, frame: Any, name: str = "X") -> Array:
         """A table of N rows as float64 (N, D).  Columns are found by their names; others of the table are not read.
 
@@ -291,7 +282,7 @@ def _read(key: str, series: Any, table: str, config: Data) -> tuple[Column | Non
             kind, form = _kind_of_text(series, texts)
             if kind == "category" and len(counts) > FEW_CATEGORIES and 2 * len(counts) > counts.total():
                 return None, [f"names the rows ({len(counts):,} different texts), and is left out"]
-    categories, hashed, fill, flag = tuple[str, ...](), 0, 0.0, False
+    categories, hashed, fill = tuple[str, ...](), 0, 0.0
     if kind == "category":
         missing = len(series) - counts.total()
         categories = _with_their_own(counts)
@@ -303,12 +294,11 @@ def _read(key: str, series: Any, table: str, config: Data) -> tuple[Column | Non
             raise Unclear(str(error).partition(f"column {key} ")[2]) from None
         known = found[~np.isnan(found)]
         missing = len(found) - len(known)
-        flag = kind == "number" and bool(np.isin(known, (0.0, 1.0)).all())
         fill = float(np.median(known))
-        fill = float(np.floor(fill)) if kind == "truth" or flag else fill
+        fill = float(np.floor(fill)) if np.isin(known, (0.0, 1.0)).all() else fill
     if missing and not impute:
         raise Unclear(f'has {many(missing, "missing value")} (data.missing = "impute" fills in)')
-    column = Column(key, kind, categories, fill if impute else None, missing, form, hashed, empty, flag)  # type: ignore[arg-type]
+    column = Column(key, kind, categories, fill if impute else None, missing, form, hashed, empty)  # type: ignore[arg-type]
     said = []
     if form or (kind == "date" and counts):
         said.append(f"is read as {'numbers' if kind == 'number' else 'dates'}, {form or 'year first'}")

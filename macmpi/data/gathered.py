@@ -34,13 +34,13 @@ OPENML_NAME = re.compile(r"(?P<name>[\w.()+-]+)(@(?P<version>[1-9]\d*))?", re.AS
 COLUMNS = "macmpi_columns"
 """The dataset of a file that says which columns of a table its X is made of."""
 
-CLASSES = "macmpi_classes"
-"""The dataset of a file that says which labels there may be, where its Y need not hold all of them."""
+DECLARED = "macmpi_declared"
+"""The dataset of a file that names those of its arrays that were declared to be classes, whatever they hold."""
 
 SPARSE = "macmpi_sparse"
 """The dataset of a file that names those of its arrays whose rows were sparse."""
 
-OF_A_FIT = COLUMNS, CLASSES, SPARSE
+OF_A_FIT = COLUMNS, DECLARED, SPARSE
 
 
 ARGUMENTS = "the arguments of fit"
@@ -135,10 +135,11 @@ def _of_file(config: Data, by_rows: bool) -> Points:
     if "X" not in held:
         raise UsageError(f"{path}: there is no dataset X; {contents(path)}")
     held |= {name: SparseRows.of(held[name]) for name in held.pop(SPARSE, ()) if name in held}
-    described, known = held.pop(COLUMNS, None), held.pop(CLASSES, None)
+    held |= {name: held[name].astype(object) for name in held.pop(DECLARED, ()) if name in held}
+    described = held.pop(COLUMNS, None)
     with told(f"{path}: dataset {COLUMNS}"):
         table = None if described is None else columns_of(described, columns(held["X"]))
-    return Points(held, table, classes_known=known)
+    return Points(held, table)
 
 
 def unread_in(source: str) -> str:
@@ -285,7 +286,9 @@ def loss_for(config: Config, Y: Any, source: str) -> tuple[Config, list[Decision
     kind = "" if Y is None or not Y.shape or not len(Y) or columns(Y) != 1 else Y.dtype.kind
     loss: Any = "cross_entropy" if kind in ("b", "S", "U", "O") else "squared"
     why = "the targets are numbers" if Y is not None else IN_THE_PAPER
-    if kind in ("i", "u", "f"):
+    if config.data.classes:
+        loss, why = "cross_entropy", "data.classes names labels"
+    elif kind in ("i", "u", "f"):
         why = _amounts(np.unique(whole(Y)), len(Y), source)
     elif loss == "cross_entropy":
         why = f"the targets are {'truth values' if kind == 'b' else 'text'}"

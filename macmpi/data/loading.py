@@ -20,17 +20,20 @@ import numpy as np
 from macmpi import UsageError, caution, files, many
 from macmpi.config import Config, Data
 from macmpi.config.auto import Sizes
+from macmpi.data import checks
 from macmpi.data.dataset import NUMBERS, SIDES, Dataset, Points, Raw, TargetRules, share, share_arrays, target_rules_of
 from macmpi.data.gathered import unread_in
 from macmpi.data.named_sets import NAMED_SETS
-from macmpi.data.parts import DataPart, classes_in, parts_of, raw_of, split_of
+from macmpi.data.parts import RUN, DataPart, classes_in, parts_of, raw_of, split_of
 from macmpi.data.reader import Reader, block_sum, weights_in
+from macmpi.data.reading import check_there, read_file
 from macmpi.data.scaling import unscaled
 from macmpi.data.wide import in_span
 from macmpi.parallel.points import Partitions, PointPartition, partition_points
 from macmpi.parallel.rows import RowSet
 from macmpi.parallel.team import Team, check_alike, on_root, texts
-from macmpi.parallel.tiles import contiguous_runs
+from macmpi.parallel.tiles import Tile, contiguous_runs, evenly
+from macmpi.reductions import LazyRows, Rows
 from macmpi.typing import Array
 
 SLOW = 1.0
@@ -49,7 +52,7 @@ class Source:
     def __init__(self, config: Config, points: Points | None = None) -> None:
         self.config, self.points = config, points
         self.by_rows = config.parallel.by_rows
-        self.rules = replace(target_rules_of(config), classes=points.classes_known if points else None)
+        self.rules = target_rules_of(config)
         self.before = 0
         self._sizes: Sizes | None = None
         self._data: Dataset | None = None
@@ -137,7 +140,7 @@ def load(config: Data, rules: TargetRules = NUMBERS, points: Points | None = Non
     points: those that the caller has, in its place.  Raises UsageError.  Collective: no (rank 0).
     """
     raw = raw_of(config, rules, points=points)
-    parts = parts_of(raw, config, split_of(raw, config, stream=rules.stream), rules.loss.missing)
+    parts = parts_of(raw, config, split_of(raw, config, rules), rules.loss.missing)
     classes = classes_in(parts, raw, config.source, rules.classes)
     partitions = partition_points(len(parts["X"]), 1), partition_points(len(parts["X_val"]), 1)
     data = Reader(parts, partitions, Team(), rules, config.source).dataset(raw, classes)
@@ -156,7 +159,7 @@ def survey(config: Data, rules: TargetRules = NUMBERS, points: Points | None = N
     tell.  Collective: no (rank 0).
     """
     raw = raw_of(config, rules, True, points)
-    rows = split_of(raw, config, rules.loss.labels, rules.stream)
+    rows = split_of(raw, config, rules, rules.loss.labels)
     parts = parts_of(raw, config, rows, rules.loss.missing)
     X, Y, classes = parts["X"], parts.get("Y"), classes_in(parts, raw, config.source, rules.classes)
     n_out = len(classes) if classes is not None else (Y or X).width
@@ -178,7 +181,7 @@ def load_rows(config: Data, rules: TargetRules, classes: Array | None, points: P
     """
     raw = _opened_alike(config, rules, team)
     whole = "X_val" in raw.arrays or rules.stream
-    rows = split_of(raw, config, stream=rules.stream) if whole else _drawn(raw, config, team)
+    rows = split_of(raw, config, rules) if whole else _drawn(raw, config, team)
     parts = team.all_or_raise(lambda: parts_of(raw, config, rows, rules.loss.missing))
     reader = Reader(parts, points, team, rules, config.source, by_rows=True)
     data = reader.dataset(raw, classes)
@@ -264,3 +267,27 @@ def _read_by(near: Sequence[int], part: DataPart, among: PointPartition, team: T
     team.all_or_raise(fill)
     team.gather_parts(every.reshape(-1), [[slice(32 * b, 32 * b + 32) for b in blocks] for blocks in read])
     return every
+
+
+# --- besides points ---------------------------------------------------------------------------------------------------
+
+
+def read_codes(path: Path, rows: int, columns: int) -> Rows:
+    """Coordinates (rows, columns) of the training points, in their order: dataset Z or codes of an HDF5 or npz file.
+
+    Those of an HDF5 file are checked, and then read again, some at a time.  Raises UsageError.
+    """
+    check_there(path, "start.coordinates")
+    arrays = read_file(path, ("Z", "codes", "Y"), unread=path.suffix != ".npz")
+    if not arrays:
+        raise UsageError(f"start.coordinates = {str(path)!r}: there is no dataset Z or codes in it")
+    name, array = next(iter(arrays.items()))
+    part = DataPart(array, range(rows), f"{path}: dataset {name}")
+    checks.check_rows(array, part.name)
+    if (shape := (len(array), part.width)) != (rows, columns):
+        raise UsageError(
+            f"{path}: dataset {name} has shape {shape}; a code of {columns} for each of {rows} points is needed"
+        )
+    for run in evenly(rows, RUN // part.raw_bytes + 1):
+        part.read(run)
+    return LazyRows(lambda some: part.read(Tile(*some.indices(rows)[:2])), shape, np.dtype(np.float64))

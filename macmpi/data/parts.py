@@ -18,13 +18,14 @@ from macmpi.config import Data
 from macmpi.data import checks
 from macmpi.data.dataset import NUMBERS, SIDES, WEIGHTS, Points, Raw, TargetRules
 from macmpi.data.gathered import ARGUMENTS, gathered
-from macmpi.data.reading import check_there, declared, facts_of, read_file, told, whole
+from macmpi.data.reading import declared, facts_of, told, whole
 from macmpi.data.scaling import BOUNDED, ScalingRule
+from macmpi.data.series import labels_among
 from macmpi.data.wide import SparseRows
 from macmpi.parallel.rows import RowSet
 from macmpi.parallel.streams import stream
-from macmpi.parallel.tiles import Tile, evenly
-from macmpi.reductions import LazyRows, Rows
+from macmpi.parallel.tiles import Tile
+from macmpi.reductions import LazyRows
 from macmpi.typing import Array
 
 MOST_CHANNELS = 4
@@ -47,11 +48,10 @@ def raw_of(config: Data, rules: TargetRules = NUMBERS, by_rows: bool = False, po
     X, targets = held["X"], held.get("Y", held["X"])
     shape, steps = image_shape(X), 0
     kind = "none" if points.named and config.scale == "auto" else config.scale
-    kind_y = BOUNDED.get(rules.output, kind) if kind == "auto" else kind
+    kind_y = (BOUNDED.get(rules.output, kind) if rules.loss.scaled else "none") if kind == "auto" else kind
     kind = "range" if "Y" not in held and kind_y != kind else kind
-    flags = points.columns.flags if points.columns and kind == "auto" else ()
     of_x, of_y = rules.like or (None, None)
-    scale = ScalingRule(kind, shape is not None, False, flags, like=of_x, running=rules.stream)
+    scale = ScalingRule(kind, shape is not None, flags=kind == "auto", like=of_x, running=rules.stream)
     kind_y = kind_y if rules.loss.scaled else "none"
     scale_y = ScalingRule(kind_y, image_shape(targets) is not None, targets=True, like=of_y, running=rules.stream)
     if scale.ranged not in (None, scale.settled == "range"):
@@ -86,10 +86,15 @@ def numbered(held: dict[str, Any], known: Array | None = None, path: str = "") -
     """Puts numbers 0, 1, ... in the place of labels Y and Y_val that are text or truth values; what each stands for.
 
     None of numbers, which stay.  known: as of `classes_in`; they are those that numbers stand for, with others behind.
+    Labels are those that are known, or of Y_val those of Y, however a table keeps them.
     path: where the labels come from, if some may be missing: empty, or what NumPy makes of nan among texts; else "".
     Raises UsageError where one is.
     """
     targets = {name: held[name] for name in ("Y", "Y_val") if name in held}
+    for name, array in targets.items():
+        of = targets.get("Y", array) if known is None else known
+        if known is not None or array.dtype.kind != of.dtype.kind:
+            targets[name] = held[name] = labels_among(np.unique(of), array)
     if targets and all(array.dtype.kind == "b" for array in targets.values()):
         return np.array([False, True])
     if targets and all(map(checks.is_text, targets.values())):
@@ -294,46 +299,32 @@ def numbers_of(raw: Array, facts: dict[str, Any]) -> Array:
     return declared(raw, facts).astype(np.float64, copy=False)
 
 
-def read_codes(path: Path, rows: int, columns: int) -> Rows:
-    """Coordinates (rows, columns) of the training points, in their order: dataset Z or codes of an HDF5 or npz file.
-
-    Those of an HDF5 file are checked, and then read again, some at a time.  Raises UsageError.
-    """
-    check_there(path, "start.coordinates")
-    arrays = read_file(path, ("Z", "codes", "Y"), unread=path.suffix != ".npz")
-    if not arrays:
-        raise UsageError(f"start.coordinates = {str(path)!r}: there is no dataset Z or codes in it")
-    name, array = next(iter(arrays.items()))
-    part = DataPart(array, range(rows), f"{path}: dataset {name}")
-    checks.check_rows(array, part.name)
-    if (shape := (len(array), part.width)) != (rows, columns):
-        raise UsageError(
-            f"{path}: dataset {name} has shape {shape}; a code of {columns} for each of {rows} points is needed"
-        )
-    for run in evenly(rows, RUN // part.raw_bytes + 1):
-        part.read(run)
-    return LazyRows(lambda some: part.read(Tile(*some.indices(rows)[:2])), shape, np.dtype(np.float64))
-
-
 DataParts = dict[str, DataPart]
 """The training rows of each array by its name, and the validation rows by that name and "_val"."""
 
 
-def split_of(raw: Raw, config: Data, draw: bool = True, stream: bool = False) -> list[range] | list[RowSet]:
+def split_of(raw: Raw, config: Data, rules: TargetRules = NUMBERS, draw: bool = True) -> Sequence[range | RowSet]:
     """Decides which rows are for training and which for validation.
 
     Where the data have an X_val these are all its rows, and the first data.points rows of X are for training.
-    Of a piece of a stream all are for training, and evenly spaced ones of them for validation too.
+    Of a piece of a stream all are for training, and evenly spaced ones of them for validation too, of those that weigh
+    something and whose targets are not all missing.
     Else both are drawn from X, of labels in proportion to their classes.
+    rules: what the config asks of the data.
     draw: False where only the numbers of rows matter, for a survey.
     Raises UsageError.  Collective: no.
     """
     n = len(raw.arrays["X"])
     if "X_val" in raw.arrays:
         return [range(min(config.points or n, n)), range(len(raw.arrays["X_val"]))]
-    if stream:
-        rows = range(min(config.points or n, n))
-        return [rows, rows[:: max(round(1.0 / config.validation), 1)]]
+    if rules.stream:
+        rows, counting = range(min(config.points or n, n)), np.ones(n, bool)
+        if "weights" in raw.arrays:
+            counting &= (whole(raw.arrays["weights"]) > 0.0).reshape(n, -1).any(axis=1)
+        if rules.loss.missing and "Y" in raw.arrays:
+            counting &= ~np.isnan(whole(raw.arrays["Y"])).reshape(n, -1).all(axis=1)
+        held = np.flatnonzero(counting[: rows.stop] if counting[: rows.stop].any() else np.ones(rows.stop))
+        return [rows, RowSet(_bits(held[:: max(round(1.0 / config.validation), 1)], n))]
     if not draw:
         return [range(size) for size in split_sizes(n, config)]
     return drawn(n, config, np.ravel(raw.arrays["Y"][()]) if raw.labels else None)

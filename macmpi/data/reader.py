@@ -185,10 +185,11 @@ class Reader:
             sample[first:end] = A[rows[first:end] - tile.start]
             there = np.count_nonzero(~np.isnan(A), axis=0) if part.gaps else np.full(width, len(A))
             weight = there if w is None else w @ ~np.isnan(A)
-            return np.stack([np.fmin.reduce(A), np.fmax.reduce(A), _sums(A, w, part.gaps), there, weight])
+            other = ((A != 0.0) & (A != 1.0)).any(axis=0)
+            return np.stack([np.fmin.reduce(A), np.fmax.reduce(A), _sums(A, w, part.gaps), there, weight, other])
 
-        joins = (np.fmin, np.fmax, np.add, np.add, np.add)
-        low, high, total, seen, weight = self._table(width, look, joins)
+        joins = (np.fmin, np.fmax, np.add, np.add, np.add, np.fmax)
+        low, high, total, seen, weight, other = self._table(width, look, joins)
         low, high = (np.where(seen > 0, end, 0.0) for end in (low, high))
         ends = [0, *(np.searchsorted(rows, among.held(r).stop).item() for r in range(self.team.size))]
         self.team.gather_rows(sample, np.diff(ends).tolist())
@@ -200,7 +201,7 @@ class Reader:
             return (sums / mass).reshape(-1, d).mean(axis=0)
 
         steps = sample.reshape(-1, d)
-        return ColumnStatistics(low, high, seen, steps[spread_rows(len(steps))], mean, mass)
+        return ColumnStatistics(low, high, seen, steps[spread_rows(len(steps))], mean, mass, other == 0.0)
 
     def _total(self, part: DataPart, function: Callable[[Array], Array], d: int) -> Array:
         """Sums a function of numbers over the training rows, each times its weight; missing numbers are left out.

@@ -8,7 +8,7 @@ compressed, as of tails that grow exponentially, is compressed twice: no number 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -177,27 +177,27 @@ class ScalingRule:
     kind: "none"; "range": one shift and scale for all columns, to [0, 1]; "standard": mean 0, deviation 1 by column;
     "robust": that, once columns with long tails are compressed; "auto": "range" of images, else "robust".
     images: the rows are images; targets: of a regression, whose errors are measured in their own unit, so that nothing
-    is compressed.  flags: the columns of a table that stand for categories and truth values, none or (D,): "auto" moves
-    them to mean 0 and leaves 0 and 1 a unit apart, or a rare category would weigh more than any number.  features: of
-    sequences, the columns of a step; each of them is scaled alike in all steps.  like: the scaling of the
-    model that training starts from, whose long tails are compressed again.  running: the rows are a piece of a stream,
-    and those of the pieces before, `like.seen`, count with them; where that is None `like` stays.
+    is compressed.  flags: columns that are nothing but 0 and 1 are moved to mean 0 and not rescaled, or a rare category
+    would weigh more than any number.  features: of sequences, the columns of a step; each of them is scaled alike in
+    all steps.  like: the scaling of the model that training starts from, whose long tails are compressed again.
+    running: the rows are a piece of a stream, and those of the pieces before, `like.seen`, count with them; where that
+    is None `like` stays.
     """
 
     kind: str
     images: bool = False
     targets: bool = False
-    flags: tuple[bool, ...] = ()
+    flags: bool = False
     features: int = 0
     like: Scaling | None = None
     running: bool = False
 
-    def tails(self, sample: Array, low: Array, high: Array) -> Tails | None:
+    def tails(self, sample: Array, low: Array, high: Array, flags: Array) -> Tails | None:
         """The long tails, as `tails_of` finds them or as the model has them that training starts from."""
         if self.settled != "robust":
             return None
         like = self.like and self.like.of_first(self.features or len(self.like.shift))
-        return like.tails if like and len(like.shift) == len(low) else tails_of(sample, low, high, self.flags)
+        return like.tails if like and len(like.shift) == len(low) else tails_of(sample, low, high, flags)
 
     @property
     def ranged(self) -> bool | None:
@@ -226,20 +226,20 @@ def spread_rows(n: int) -> Array:
     return np.arange(count) * n // count
 
 
-def tails_of(sample: Array, low: Array, high: Array, flags: Sequence[bool] = ()) -> Tails | None:
+def tails_of(sample: Array, low: Array, high: Array, flags: Array) -> Tails | None:
     """The columns with long tails, compressed round their median by their robust deviation; None where no column is.
 
     That is the distance of the quartiles divided by that of a normal column, or where it is 0 the standard deviation.
     Once compressed, a column has a median of 0 and, where its quartiles differ, a robust deviation of 0.8 to 1.
     sample: rows (n, D); low, high: the least and the largest number of each column (D,), over all training
-    points.  flags: as of a ScalingRule; these columns have none.
+    points.  flags: tells which columns have none, (D,).
     """
     first, centre, third = np.quantile(sample, [0.25, 0.5, 0.75], axis=0)
     width = (third - first) / QUARTILES
     width = np.where(width > 0.0, width, sample.std(axis=0))
     reach = np.maximum(high - centre, centre - low)
     varies = width > np.maximum(ROUNDING * np.maximum(np.abs(first), np.abs(third)), NARROW)
-    long = varies & (reach > FAR * width) & ~np.array(flags or False)
+    long = varies & (reach > FAR * width) & ~flags
     if not long.any():
         return None
     again = long & (np.arcsinh(reach / np.where(long, width, 1.0)) > FAR)
@@ -257,6 +257,7 @@ class ColumnStatistics:
     mean: gives the mean over all rows, each as it weighs, of a function of rows (n, d) -> (n, d): (d,).  None stands
         for the rows themselves; a function costs a further pass over the data.
     mass (D,): the sum of the weights of the rows in which a column's number is there, 1 where it is in none.
+    binary (D,): tells which columns are nothing but 0 and 1.
     d is D, but of sequences, whose steps are each a row, the number of columns of a step.
     """
 
@@ -266,6 +267,7 @@ class ColumnStatistics:
     sample: Array
     mean: Callable[[Callable[[Array], Array] | None], Array]
     mass: Array
+    binary: Array
 
     def scaling(self, rule: ScalingRule) -> Scaling:
         """The scaling by a rule.  Ranges and quartiles are those of the rows, whatever these weigh.
@@ -283,8 +285,11 @@ class ColumnStatistics:
         if like is not None and like.seen is None:
             return like
         like = like and like.of_first(d)
-        tails, farthest = rule.tails(self.sample, low, high), FARTHEST if kind == "robust" else np.inf
         count, before = (self.mass * (self.seen > 0)).reshape(-1, d).mean(axis=0), like and like.seen
+        flags: Array = np.logical_and.reduce(self.binary.reshape(-1, d)) & rule.flags
+        if like and before:  # no other column in [0, 1] has this scale
+            flags &= (like.scale == 1.0) & np.isin([before.low, before.high], (0.0, 1.0)).all(axis=0)
+        tails, farthest = rule.tails(self.sample, low, high, flags), FARTHEST if kind == "robust" else np.inf
 
         def g(A: Array) -> Array:
             found = A if tails is None else tails.apply(A)
@@ -310,7 +315,7 @@ class ColumnStatistics:
             return Scaling(shift, scale, seen=seen).repeated(D // d)
         constant = deviation <= ROUNDING * np.maximum(np.abs(low), np.abs(high))
         scale = np.maximum(deviation, np.maximum(high - mean, mean - low) / farthest)
-        scale = np.where(constant | np.array(rule.flags or False), 1.0, scale)
+        scale = np.where(constant | flags, 1.0, scale)
         return Scaling(mean, scale, tails, BEYOND * farthest, seen).repeated(D // d)
 
 
@@ -324,4 +329,5 @@ def sparse_scaling(rule: ScalingRule, low: Array, high: Array, mean: Array, squa
     def mean_of(function: Callable[[Array], Array] | None) -> Array:
         return mean if function is None else variance
 
-    return ColumnStatistics(low, high, ones, mean[None], mean_of, ones).scaling(replace(rule, like=None))
+    binary = (low >= 0.0) & (high <= 1.0) & (mean == squares)
+    return ColumnStatistics(low, high, ones, mean[None], mean_of, ones, binary).scaling(replace(rule, like=None))

@@ -307,6 +307,14 @@ def _classes(held: list[Any]) -> Array:
     return np.array([text_of(value) for value in held], dtype=str)
 
 
+def labels_among(classes: Array, labels: Array) -> Array:
+    """The classes (C,) that say what labels do, of their shape, as "01" says 1; the labels where one says another."""
+    named = {name_of(text_of(one)): one for one in classes.tolist()}
+    values, places = np.unique(labels, return_inverse=True)
+    found = [named.get(name_of(text_of(one))) for one in values.tolist()]
+    return labels if None in found else np.array(found)[places].reshape(labels.shape)
+
+
 def _check_complete(missing: Array, place: str, otherwise: str = "") -> None:
     rows = np.flatnonzero(missing)
     if len(rows) == 1:

@@ -28,7 +28,8 @@ def _by_the_run(plan: Plan, sizes: Sizes) -> Iterator[tuple[str, str]]:
     of = plan.resolved
     named = of.config.data.source in NAMED_SETS
     alike, own = of.autoencoder or not of.loss.scaled, BOUNDED.get(of.config.model.output, "standard")
-    scaled = "range" if of.autoencoder and own != "standard" else "robust" if alike else f"robust; of targets {own}"
+    bounded = own != "standard" or not of.loss.scaled
+    scaled = "range" if of.autoencoder and bounded else "robust" if alike else f"robust; of targets {own}"
     yield "data.scale", "none" if named else "range" if sizes.shape else scaled
     if of.method.name == "stochastic":
         yield "stochastic.ridge", RidgeSchedule.of(plan).words.removeprefix(", ridge ") or "0"

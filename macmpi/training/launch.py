@@ -9,8 +9,7 @@ from typing import Any
 from macmpi import Done, NumericalError, UsageError
 from macmpi.console import warn
 from macmpi.data.dataset import Dataset
-from macmpi.data.loading import Source
-from macmpi.data.parts import read_codes
+from macmpi.data.loading import Source, read_codes
 from macmpi.data.scaling import sum_of
 from macmpi.methods.starts import Origin
 from macmpi.parallel.kernels import arithmetics, mixture

@@ -166,6 +166,8 @@ def source_of(
 
     points, start: as in `planned`.  Raises UsageError.  Collective: no (rank 0).
     """
+    from numpy import unique
+
     from macmpi.data.gathered import points_of, with_loss
     from macmpi.data.loading import Source
     from macmpi.data.reading import with_connections
@@ -176,15 +178,13 @@ def source_of(
     points = points or points_of(config, columns)
     config, decisions = with_loss(config, points)
     source = Source(config, points)
-    like, given = None, source.rules.classes
-    if given is not None and config.model.loss != "cross_entropy":
-        raise UsageError(
-            f'classes is read of labels alone, and model.loss = "{config.model.loss}": leave one of them out'
-        )
+    like, given = None, unique(config.data.classes) if config.data.classes else None
+    if given is not None and not (goes_on and config.model.loss == "cross_entropy"):
+        raise UsageError("data.classes is read of labels of a stream alone (stochastic.stream = true): leave it out")
     if begun and goes_on:
         loss = tomllib.loads(begun.card.config)["model"]["loss"] if begun.stream and begun.card else config.model.loss
         labels = [None if names is None else names.tolist() for names in (given, begun.classes)]
-        for name, own, of_model in (("model.loss", config.model.loss, loss), ("classes", *labels)):
+        for name, own, of_model in (("model.loss", config.model.loss, loss), ("data.classes", *labels)):
             if own not in (None, of_model):
                 raise UsageError(f"{name} = {shown(own)}: the model that goes on has {shown(of_model)}; leave it out")
         like, source.before, given = begun.running, begun.points, begun.classes

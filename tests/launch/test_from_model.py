@@ -112,3 +112,19 @@ def test_a_stream_of_files_goes_on_by_the_columns_of_the_first_one(data: str, tm
     ours, fit = macmpi.load(tmp_path / "run1/model.h5"), macmpi.fit(batches=frames, Y="y", hidden=[4], config=config)
     assert ours.columns == fit.columns and ours.points == fit.points == 120
     np.testing.assert_allclose(ours.predict(frames[1]), fit.predict(frames[1]), rtol=1e-9)
+
+
+def test_a_stream_of_files_names_the_classes_that_its_first_one_lacks(tmp_path: Path) -> None:
+    """Whichever file says only numbers, and so holds no text."""
+    pd, random = pytest.importorskip("pandas"), np.random.default_rng(0)
+    numbers = pd.DataFrame(random.normal(size=(40, 2)), columns=list("ab"))
+    frames = [numbers.assign(y=random.choice(labels, 40)) for labels in (["1", "2"], ["1", "x"])]
+    for i, frame in enumerate(frames):
+        frame.to_csv(tmp_path / f"{i}.csv", index=False)
+        goes_on = 'start.method = "model"\nstart.model = "run0/model.h5"\n' if i else ""
+        text = f'{goes_on}data.source = "{i}.csv"\ndata.target = "y"\ndata.classes = ["x", "1", "2"]\n'
+        (tmp_path / f"{i}.toml").write_text(f"{text}model.hidden = [4]\nstochastic.stream = true\n")
+        run_here(f"{i}.toml", "--output", f"run{i}", cwd=tmp_path, code=0)
+    ours, named = macmpi.load(tmp_path / "run1/model.h5"), ["1", "2", "x"]
+    assert ours == macmpi.fit(batches=frames, Y="y", hidden=[4], classes=named)
+    assert ours.classes is not None and ours.classes.tolist() == named

@@ -243,6 +243,7 @@ KEYS_OF_DATA: dict[str, tuple[Any, str]] = {
     "data.empty": (["u"], "table"),
     "data.missing": ("refuse", "table"),
     "data.image_size": ([4, 4], ""),
+    "data.classes": (["u", "v"], ""),
     "data.validation": (0.5, "table array"),
     "data.points": (9, "table array estimator"),
     "data.seed": (3, "table array"),
@@ -284,6 +285,11 @@ def test_a_key_of_data_is_read_or_refused_by_its_name(way: str, key: str) -> Non
     else:
         with pytest.raises((UsageError, ValueError), match=rf"{key}\b"):
             fitted(**{key: value})
+
+
+def test_ranks_know_what_was_declared_to_be_classes() -> None:
+    keys = {**ONE, "data.categories": ["k"]}
+    assert macmpi.fit(POINTS, "k", ranks=1, config=keys) == macmpi.fit(POINTS, "k", config=keys)
 
 
 @pytest.mark.parametrize("ranks", [None, 1])

@@ -71,6 +71,7 @@ MISTAKES: dict[str, list[Any]] = {key: values for values, keys in ALIKE for key 
     "data.empty": ["?", 3, True],
     "data.missing": ["drop", "", 0, ["impute"]],
     "data.image_size": [28, "28", True],
+    "data.classes": ["a", 1, {}],
     "data.validation": [0.0, *NOT_A_FRACTION],
     "data.points": [-1, 2.0, True, "7"],
     "data.scale": ["Auto", "", 0, False],

@@ -21,11 +21,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from sampled import examples
+from scipy.sparse import csr_array
 
 import macmpi
 from macmpi import MacmpiWarning, UsageError, config
 from macmpi.config import Config, Data
-from macmpi.data.dataset import TargetRules, target_rules_of
+from macmpi.data.dataset import Points, TargetRules, target_rules_of
 from macmpi.data.frames import Columns, columns_of
 from macmpi.data.gathered import with_loss
 from macmpi.data.loading import Source, load
@@ -286,8 +287,22 @@ def test_a_word_for_a_missing_value_is_one_in_every_kind_of_column(none: str) ->
 def test_truth_values_are_scaled_alike_in_every_type(type_: str) -> None:
     frame = pd.DataFrame({"f": np.arange(40) % 8 == 3, "x": np.linspace(0.0, 1.0, 40)})
     expected, found = Columns.of(frame), Columns.of(frame.astype({"f": type_}))
-    assert found.flags == expected.flags == (True, False)
     assert_array_equal(found.encode(frame), expected.encode(frame.astype({"f": type_})))
+    given = [Points({"X": expected.encode(frame)}, found), Points({"X": frame.astype(float).to_numpy()})]
+    table, array = (load(Data(), points=points) for points in given)
+    assert_array_equal(table.X, array.X)
+    assert array.scaling_x.scale[0] == 1.0 != array.scaling_x.scale[1]
+
+
+def test_columns_of_0_and_1_keep_their_unit_until_a_piece_of_a_stream_has_another_number() -> None:
+    X = np.c_[np.arange(40) % 8 == 3, np.linspace(0.0, 1.0, 40)].astype(float)
+    table = pd.DataFrame(X, columns=["f", "x"])
+    keys: dict[str, Any] = {"hidden": [3], "seed": 0}
+    one, other = (macmpi.fit(batches=[(A, X[:, 1]) for A in pieces], **keys) for pieces in ([X, X], [table, table]))
+    sparse = macmpi.fit(csr_array(np.tile(X, 30)), X[:, 1], config={"run.max_iterations": 0}, **keys)
+    assert_array_equal(one.scaling_x.scale, other.scaling_x.scale)
+    assert one.scaling_x.scale[0] == sparse.scaling_x.scale[0] == 1.0
+    assert macmpi.fit(2.0 * X, X[:, 1], start=one, seed=0).scaling_x.scale[0] != 1.0
 
 
 # --- slips ------------------------------------------------------------------------------------------------------------

@@ -69,7 +69,8 @@ def test_the_scaling_of_all_pieces_is_that_of_all_points() -> None:
         def mean(function: Any) -> Any:
             return (A if function is None else function(A)).mean(axis=0)
 
-        columns = ColumnStatistics(A.min(axis=0), A.max(axis=0), np.full(4, len(A)), A, mean, np.full(4, float(len(A))))
+        mass, none = np.full(4, float(len(A))), np.zeros(4, bool)
+        columns = ColumnStatistics(A.min(axis=0), A.max(axis=0), np.full(4, len(A)), A, mean, mass, none)
         return columns.scaling(ScalingRule(kind, like=like, running=True))
 
     for kind in ("robust", "standard", "range"):
@@ -172,6 +173,31 @@ def test_the_first_piece_decides_how_columns_are_scaled() -> None:
     assert same(macmpi.fit(batches=[rows, images], **SHORT), macmpi.fit(batches=[rows, rows], **SHORT))
 
 
+@pytest.mark.parametrize("where", ["weights", "targets"])
+def test_rows_that_count_measure_a_piece_wherever_they_stand(where: str) -> None:
+    X, w, y = RANDOM.normal(size=(30, 3)), np.ones(30), RANDOM.normal(size=30)
+    (w if where == "weights" else y)[::5] = 0.0 if where == "weights" else np.nan
+    config = {"loss.missing": where == "targets"}
+    model = macmpi.fit(batches=[(X, y, w)], config=config, **SHORT)
+    assert model.history[0]["E1_val"] > 0.0
+
+
+@pytest.mark.parametrize("of", [int, bool, float])
+def test_labels_of_a_piece_are_the_classes_however_they_are_kept(of: Any) -> None:
+    """A file of which all cells say numbers or truth values has no text; validation tables have not either."""
+    named = {int: ["01", "2", "x"], bool: ["False", "True", "maybe"], float: [1.0, 2.0, 5.0]}[of]
+    X, at = RANDOM.normal(size=(60, 2)), np.arange(60) % 2
+    text = np.array(named)[at]
+    other = {int: [1, 2], bool: [False, True], float: ["01", "2"]}[of]
+    begun = macmpi.fit(batches=[(X, text)], classes=named, loss="cross_entropy", **SHORT)
+    found = [macmpi.fit(X, A, start=begun, seed=0) for A in (text, np.array(other)[at])]
+    assert same(*found) and found[1].classes.tolist() == named
+    keys = {"loss": "cross_entropy", "config": {"run.max_iterations": 1, "run.refit": False}, **SHORT}
+    for A in (text, np.array(other)[at]):
+        found.append(macmpi.fit(X, text, validation=(X[:20], A[:20]), **keys))
+    assert found[2] == found[3]
+
+
 def test_validation_points_may_be_given_for_each_piece() -> None:
     X = RANDOM.normal(size=(60, 3))
     both = macmpi.fit(batches=[(X, X[:, 0])] * 2, validation=(X[:9], X[:9, 0]), **SHORT)
@@ -230,8 +256,8 @@ def test_a_piece_that_does_not_fit_is_refused_in_one_message() -> None:
         ("no column b", {"X": SECOND.drop(columns="b"), "Y": "y", "start": BEGUN}),
         ("a net of 4 inputs, and these data have 2", {"X": X, "Y": X[:, 0], "start": BEGUN}),
         ("holds 'u', and the classes are 'p', 'q', 's'", {"X": X, "Y": np.array(["p", "u"] * 30), "start": model}),
-        ("classes is read of a stream alone", {"X": X, "Y": text, "classes": ["p", "q"]}),
-        ("two or more are needed", {"batches": [(X, text)], "classes": ["p"]}),
+        ("classes is read of labels of a stream alone", {"X": X, "Y": text, "classes": ["p", "q"]}),
+        ("two labels or more", {"batches": [(X, text)], "classes": ["p"]}),
         ("batches: there is none", {"batches": []}),
         (r"batches: one is a list of arrays.* map\(tuple, batches\)", {"batches": [[np.ones((4, 3)), np.ones(4)]]}),
         ("an iterable", {"batches": 3}),
@@ -242,8 +268,8 @@ def test_a_piece_that_does_not_fit_is_refused_in_one_message() -> None:
             {"X": SECOND, "Y": "y", "start": BEGUN, "loss": "huber"},
         ),
         (r"\['p', 'q', 's'\]; leave it out", {"X": X, "Y": text, "start": model, "classes": ["p", "q"]}),
-        ("classes is read of labels alone", {"batches": [(X, X[:, 0])], "classes": [0, 1]}),
-        ("name all, where a stream begins", {"batches": [(X, np.full(60, "p"))]}),
+        ("classes is read of labels of a stream", {"batches": [(X, X[:, 0])], "classes": [0, 1], "loss": "huber"}),
+        ("name all in classes", {"batches": [(X, np.full(60, "p"))]}),
         ("another kind", {"X": SECOND, "Y": "y", "start": BEGUN, "config": {"data.scale": "range"}}),
         ("leave X and output out", {"batches": [X], "X": X}),
         ("in one place", {"batches": [(X, text)], "Y": "y"}),

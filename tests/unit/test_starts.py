@@ -15,7 +15,7 @@ from tolerance import assert_within, gamma
 from macmpi import UsageError
 from macmpi.config import Config, Method, Model, Penalty, Start, Stochastic
 from macmpi.data.dataset import Dataset
-from macmpi.data.parts import read_codes
+from macmpi.data.loading import read_codes
 from macmpi.data.scaling import Scaling
 from macmpi.half_steps.w_step import fit
 from macmpi.mac import Mac

@@ -82,7 +82,9 @@ def test_targets_can_be_met_under_an_activation_of_the_output_layer(
     given, alone = (replace(one, model=replace(one.model, output=output)) for one in (given, alone))
     for data in (loaded(given), *on_ranks(given, 2)[:1]):
         assert_allclose([data.scaling_y.apply(Y[:1]), data.scaling_y.apply(Y[-1:])], [[least], [most]])
-    assert (loaded(alone).X.min(), loaded(alone).X.max()) == (0.0, 1.0)
+    of_shares = with_loss(replace(alone, model=config.Model()), "logistic")
+    for data in (loaded(alone), loaded(of_shares)):
+        assert (data.X.min(), data.X.max()) == (0.0, 1.0)
 
 
 def gaps(Y: Array, seed: int = 0) -> Array:
