@@ -189,8 +189,7 @@ def fit_batches(
         X, own_Y, own_weights = taken.pop() if taken else (None, None, None)
         left = max_time - (now() - began)
         model = piece(X, own_Y, weights=own_weights, start=model or start, max_time=max(left, 1e-3))
-        card = model.card
-        if card is not None and card.training.ended != "max_iterations":
+        if model.ended not in ("", "max_iterations"):
             return model
     if model is None:
         raise UsageError("batches: there is none, and nothing to train on")

@@ -104,7 +104,8 @@ def _folder(points: Points | None) -> Iterator[Path]:
 
     This process holds it for as long as it lives.
     """
-    needed = 1.1 * sum(array.nbytes for array in (points.arrays if points else {}).values()) + 2**20
+    arrays = (points.arrays if points else {}).values()
+    needed = 1.1 * sum(A.dtype.itemsize * np.prod(A.shape) for A in arrays) + 2**20
     where = MEMORY if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 2.0 * needed else None
     for place in (MEMORY, Path(tempfile.gettempdir())):  # where there is no space in memory
         remove_abandoned(place)

@@ -11,7 +11,7 @@ from macmpi import UsageError
 from macmpi.config import Config
 from macmpi.config.auto import Sizes
 from macmpi.data.frames import Columns
-from macmpi.data.scaling import AS_IS, Scaling, ScalingRule, unscaled
+from macmpi.data.scaling import AS_IS, Scaling, ScalingRule
 from macmpi.nets.losses import LOSSES, Loss, loss_of
 from macmpi.typing import Array
 
@@ -87,7 +87,8 @@ class Dataset:
     columns: of the table that X was.
     steps: of rows that are sequences; else 0.
     span: the Span (wide.py) in which X holds coordinates, and scaling_x is that of the columns; else None.
-    drawn, groups, order, shape, columns, steps and span are rank 0's alone.
+    groups, order and span are rank 0's alone; of rows that ranks read for themselves drawn, shape and steps are not
+    told.
     """
 
     X: Array
@@ -132,14 +133,11 @@ def share(team: Any, data: Dataset | None) -> Dataset:
     if team.size == 1:
         assert data is not None
         return data
-    names, sha256, outputs = team.from_root(lambda: data and (data.arrays, data.sha256, data.outputs))
-    own = [getattr(data, name) for name in names] if data else []
-    found: dict[str, Any] = dict(zip(names, share_arrays(team, own), strict=True))
-    found = {"Y": found["X"], "Y_val": found["X_val"], **found}
-    if data is not None:
-        return replace(data, **found)
-    of_x, of_y = unscaled(found["X"].shape[1]), unscaled(outputs or found["Y"].shape[1])
-    return Dataset(**found, scaling_x=of_x, scaling_y=of_y, sha256=sha256, outputs=outputs)
+    without: dict[str, Any] = dict.fromkeys((*POINTS, "groups", "order", "span"))
+    names, told = team.from_root(lambda: data and (data.arrays, replace(data, **without)))
+    held = [getattr(data, name) for name in names] if data else []
+    arrays: dict[str, Any] = dict(zip(names, share_arrays(team, held), strict=True))
+    return replace(data or told, **{"Y": arrays["X"], "Y_val": arrays["X_val"], **arrays})
 
 
 def share_arrays(team: Any, arrays: list[Array]) -> list[Array]:

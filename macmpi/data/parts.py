@@ -223,14 +223,14 @@ class DataPart:
 
     def _at(self, rows: Array) -> Array:
         """Reads rows of the source by their numbers there, ascending, several at a time: (n, width)."""
-        found, first = np.empty((len(rows), self.width), self.source.dtype), 0
+        numbers, first = np.empty((len(rows), self.width), self.source.dtype), 0
         for run in np.split(rows, np.flatnonzero(np.diff(rows) > GAP) + 1) if len(rows) else []:
             with told(f"{self.name}, rows {run[0]:,} to {run[-1]:,}"):
-                own = self.source[run[0] : run[-1] + 1]
-                own = own if len(own) == len(run) else own[run - run[0]]
-                found[first : first + len(run)] = own.reshape(len(run), -1)
+                some = self.source[run[0] : run[-1] + 1]
+                some = some if len(some) == len(run) else some[run - run[0]]
+                numbers[first : first + len(run)] = some.reshape(len(run), -1)
             first += len(run)
-        return found
+        return numbers
 
     def read(self, tile: Tile) -> Array:
         """Rows of the part (n, width), float64.  Raises UsageError at the first value that is no usable number.
@@ -241,12 +241,12 @@ class DataPart:
 
     def checked(self, raw: Array, tile: Tile) -> Array:
         """Checks rows that `raw` has read, and gives them as float64.  Raises UsageError as `read` does."""
-        found = numbers_of(raw, self.facts)
-        if not checks.usable(found, self.missing).all():
+        numbers = numbers_of(raw, self.facts)
+        if not checks.usable(numbers, self.missing).all():
             if isinstance(self.source, np.ndarray):
                 checks.as_rows(self.source, self.name, 0, self.missing)
-            checks.check_values(found, self.name, np.asarray(self.rows[tile.rows]), self.missing)
-        return found if self.present is None else np.where(self.present.read(tile) > 0.0, found, np.nan)
+            checks.check_values(numbers, self.name, np.asarray(self.rows[tile.rows]), self.missing)
+        return numbers if self.present is None else np.where(self.present.read(tile) > 0.0, numbers, np.nan)
 
     def labels(self) -> Array:
         """Reads the labels of the part, (n, 1), and checks those of all of its dataset.  Raises UsageError."""
@@ -257,28 +257,28 @@ class DataPart:
     def sparse(self) -> SparseRows:
         """The rows, of a source that is sparse.  Raises UsageError at the first that holds no usable number."""
         rows = np.asarray(self.rows[:])
-        found = SparseRows(self.source.matrix[rows], self.source.shift)
-        if len(bad := np.flatnonzero(~checks.usable(found.matrix.data))):
-            first = [np.searchsorted(found.matrix.indptr, bad[0], side="right").item() - 1]
-            checks.check_values(found[first].astype(np.float64), self.name, rows[first])
-        return found
+        some = SparseRows(self.source.matrix[rows], self.source.shift)
+        if len(bad := np.flatnonzero(~checks.usable(some.matrix.data))):
+            first = [np.searchsorted(some.matrix.indptr, bad[0], side="right").item() - 1]
+            checks.check_values(some[first].astype(np.float64), self.name, rows[first])
+        return some
 
-    def in_file(self, own: Tile) -> LazyRows:
+    def in_file(self, run: Tile) -> LazyRows:
         """Gives a run of the rows (n, width) that stays in its file, in the file's type, and is read when it is used.
 
-        own: the run, counted over the part's rows.
+        run: it is counted over the part's rows.
         Of rows that are asked for in order RUN bytes are read at a time, and kept until others are.
         """
-        shape, dtype = (len(own), self.width), self.source.dtype
+        shape, dtype = (len(run), self.width), self.source.dtype
         kept = [(0, np.empty((0, self.width), dtype))]  # where those that were read last begin, and these
 
         def make(places: Any) -> Array:
             if not isinstance(places, slice):
-                return self.raw(np.asarray(places) + own.start)
-            (at, rows), (start, stop, step) = kept[0], places.indices(len(own))
+                return self.raw(np.asarray(places) + run.start)
+            (at, rows), (start, stop, step) = kept[0], places.indices(len(run))
             if not at <= start <= stop <= at + len(rows):
-                after = min(max(stop, start + RUN // max(dtype.itemsize * self.width, 1)), len(own))
-                at, rows = kept[0] = start, self.raw(slice(own.start + start, own.start + after))
+                after = min(max(stop, start + RUN // max(dtype.itemsize * self.width, 1)), len(run))
+                at, rows = kept[0] = start, self.raw(slice(run.start + start, run.start + after))
             return rows[start - at : stop - at : step]
 
         return LazyRows(make, shape, dtype)

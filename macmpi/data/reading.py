@@ -125,9 +125,9 @@ def facts_of(dataset: Any) -> dict[str, Any]:
     An array declares nothing, nor does a fill value of 0, which is the library's own.  Raises UsageError where a fact
     is no number.
     """
-    found: dict[str, Any] = {"fill": [], "scale": 1.0, "add": 0.0}
+    facts: dict[str, Any] = {"fill": [], "scale": 1.0, "add": 0.0}
     if not hasattr(dataset, "attrs") or dataset.dtype.kind not in "iuf":
-        return found
+        return facts
     names = {"_FillValue": "fill", "missing_value": "fill", "scale_factor": "scale", "add_offset": "add"}
     for key, fact in names.items():
         if key not in dataset.attrs:
@@ -142,14 +142,14 @@ def facts_of(dataset: Any) -> dict[str, Any]:
         if fact == "fill":
             with np.errstate(invalid="ignore", over="ignore"):
                 held = numbers.astype(dataset.dtype)
-            found["fill"] += held[(held == numbers) | (held.dtype.kind == "f")].tolist()  # whole numbers do not round
+            facts["fill"] += held[(held == numbers) | (held.dtype.kind == "f")].tolist()  # whole numbers do not round
         elif len(numbers) != 1 or not np.isfinite(numbers[0]) or (key == "scale_factor" and not numbers[0]):
             raise UsageError(f"dataset {dataset.name}: its attribute {key} is {numbers.tolist()}; one number is needed")
         else:
-            found[fact] = float(numbers[0])
-    if not found["fill"] and (fill := getattr(dataset, "fillvalue", 0)):
-        found["fill"] = [fill]
-    return found
+            facts[fact] = float(numbers[0])
+    if not facts["fill"] and (fill := getattr(dataset, "fillvalue", 0)):
+        facts["fill"] = [fill]
+    return facts
 
 
 def declared(array: Array, facts: dict[str, Any]) -> Array:

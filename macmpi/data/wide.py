@@ -62,17 +62,12 @@ class SparseRows:
     def dtype(self) -> np.dtype:
         return np.dtype(self.matrix.dtype)
 
-    @property
-    def nbytes(self) -> int:
-        """The number of bytes that the dense array would have."""
-        return self.shape[0] * self.shape[1] * self.dtype.itemsize
-
     def __len__(self) -> int:
         return self.shape[0]
 
     def __getitem__(self, rows: Any) -> Array:
-        found: Array = self.matrix[rows].toarray()
-        return found - self.shift.astype(found.dtype) if self.shift.any() else found
+        dense: Array = self.matrix[rows].toarray()
+        return dense - self.shift.astype(dense.dtype) if self.shift.any() else dense
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return np.asarray(self[:], dtype)
@@ -101,15 +96,15 @@ class SparseRows:
     def times(self, other: SparseRows) -> Array:
         """X Y^T, for rows Y that the same shift was taken from."""
         S, T, m = self.matrix.astype(np.float64), other.matrix.astype(np.float64), self.shift
-        found: Array = (S @ T.T).toarray()
-        found -= (S @ m)[:, None]
-        found -= T @ m - m @ m
-        return found
+        product: Array = (S @ T.T).toarray()
+        product -= (S @ m)[:, None]
+        product -= T @ m - m @ m
+        return product
 
     def applied(self, V: Array) -> Array:
         """V X^T for V (h, D)."""
-        found: Array = (self.matrix @ V.T).T
-        return found - (V @ self.shift)[:, None]
+        product: Array = (self.matrix @ V.T).T
+        return product - (V @ self.shift)[:, None]
 
     def combine(self, C: Array, out: Array) -> None:
         """Writes C X for C (h, N) to `out` (h, D), a row at a time."""
@@ -144,9 +139,9 @@ class Span:
         least = n * max(np.finfo(A.dtype).eps ** 2, np.finfo(np.float64).eps) * values[-1]
         roots, c = np.sqrt(np.where(values > least, values, 0.0)), np.sqrt(n / D)
         inverse = np.divide(c, roots, out=np.zeros(n), where=roots > 0.0)
-        own = ((vectors * (c * roots)) @ vectors.T).astype(A.dtype)
+        coordinates = ((vectors * (c * roots)) @ vectors.T).astype(A.dtype)
         vectors *= np.sqrt(inverse)
-        return cls(A, vectors @ vectors.T), own
+        return cls(A, vectors @ vectors.T), coordinates
 
     def coordinates(self, X: Any) -> Array:
         """z of rows X (m, D), scaled as the points are: (m, n)."""
@@ -155,13 +150,13 @@ class Span:
     def weights(self, W: Array) -> Array:
         """[V, c] (h, D + 1) that read the columns, for a layer's [V', c] (h, n + 1) that read coordinates."""
         C = W[:, :-1].astype(np.float64) @ self.turn
-        found = np.empty((len(W), self.points.shape[1] + 1), W.dtype)
+        of_columns = np.empty((len(W), self.points.shape[1] + 1), W.dtype)
         if isinstance(self.points, SparseRows):
-            self.points.combine(C, found[:, :-1])
+            self.points.combine(C, of_columns[:, :-1])
         else:
-            found[:, :-1] = C.astype(W.dtype) @ self.points
-        found[:, -1] = W[:, -1]
-        return found
+            of_columns[:, :-1] = C.astype(W.dtype) @ self.points
+        of_columns[:, -1] = W[:, -1]
+        return of_columns
 
     def within(self, W: Array) -> Array:
         """The inverse of `weights`: what those of the columns have outside of the span is left out."""
@@ -190,8 +185,8 @@ def _times(A: Any, B: Any) -> Array:
     """A B^T in double precision, of two arrays or of two matrices of `SparseRows`."""
     if isinstance(A, SparseRows):
         return A.times(B)
-    found = np.zeros((len(A), len(B)))
+    product = np.zeros((len(A), len(B)))
     for first in range(0, A.shape[1], COLUMNS):
-        own = A[:, first : first + COLUMNS].astype(np.float64)
-        found += own @ (own if B is A else B[:, first : first + COLUMNS].astype(np.float64)).T
-    return found
+        part = A[:, first : first + COLUMNS].astype(np.float64)
+        product += part @ (part if B is A else B[:, first : first + COLUMNS].astype(np.float64)).T
+    return product
