@@ -67,22 +67,19 @@ class Demand(Enum):
 Demands = frozenset[Demand]
 D = Demand
 
-NETS: Demands = frozenset(
-    {D.SKIPS, D.SHARED, D.CONVOLUTIONS, D.SPARSE, D.OTHER_LAYERS, D.NOT_AFFINE, D.NO_FILTERS, D.NO_SLOPES}
-    | {D.NO_WEIGHT_SLOPES, D.SLOPES_LACKING, D.INNER_BASIS, D.NO_BITS, D.ALL_POINTS, D.INSEPARABLE, D.INEXACT}
-)
 WEIGHTS: Demands = frozenset({D.WEIGHTED, D.WEIGHTED_OUTPUTS})
-TARGETS: Demands = frozenset({D.OUTPUT, D.MISSING}) | WEIGHTS
-REGRESSIONS: Demands = frozenset(
-    {D.RESTRAINED, D.FITTED, D.RIDGE_OF_OBJECTIVE, D.RIDGE_OF_UNITS, D.NO_CLOSED_FORM, D.RING}
+
+USUAL: Demands = WEIGHTS.union(
+    {D.SKIPS, D.SHARED, D.CONVOLUTIONS, D.SPARSE, D.OTHER_LAYERS, D.NOT_AFFINE, D.NO_FILTERS, D.NO_SLOPES},
+    {D.NO_WEIGHT_SLOPES, D.SLOPES_LACKING, D.INNER_BASIS, D.NO_BITS, D.ALL_POINTS, D.INSEPARABLE, D.INEXACT},
+    {D.OUTPUT, D.MISSING},
+    {D.RESTRAINED, D.FITTED, D.RIDGE_OF_OBJECTIVE, D.RIDGE_OF_UNITS, D.NO_CLOSED_FORM, D.RING},
+    {D.METRIC, D.MULTIPLIERS, D.NO_CONSTRAINTS, D.SEVERAL_SITES, D.SITE_OF_BITS, D.SITE_OF_NUMBERS, D.SETTLING},
+    {D.SOME_UNITS, D.COUNTED, D.GRADIENTS, D.ACCELERATED, D.TOGETHER},
+    {D.SELECTED, D.SELECTED_UNITS, D.GIVEN_START, D.HALVES},
 )
-CONSTRAINTS: Demands = frozenset(
-    {D.METRIC, D.MULTIPLIERS, D.NO_CONSTRAINTS, D.SEVERAL_SITES, D.SITE_OF_BITS, D.SITE_OF_NUMBERS, D.SETTLING}
-    | {D.SOME_UNITS, D.COUNTED, D.GRADIENTS, D.ACCELERATED, D.TOGETHER}
-)
-WAYS: Demands = frozenset({D.SELECTED, D.SELECTED_UNITS, D.GIVEN_START, D.HALVES})
-USUAL = NETS | TARGETS | REGRESSIONS | CONSTRAINTS | WAYS
-"""The demands that parts handle unless something is in the way; a new demand is in none of these sets at first."""
+"""The demands that parts handle unless something is in the way: of nets, targets, regressions, constraints and ways to
+train.  A new demand is not among them at first."""
 
 Setting = tuple[str, Any]
 """A key, "table.key", and a value."""

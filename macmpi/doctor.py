@@ -5,13 +5,11 @@ What needs NumPy is imported where it is used: the number of threads is set befo
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import io
 import json
 import os
 import platform
-import resource
 import shutil
 import subprocess
 import sys
@@ -24,7 +22,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from macmpi import MacmpiError, __version__, many
+from macmpi import MacmpiError, __version__, listed, many
 from macmpi.console import guard, say
 from macmpi.parallel.command import by_all_ranks, parsed, set_threads
 from macmpi.parallel.exchange import PLACE, RESERVE, free_bytes
@@ -86,10 +84,10 @@ class Machine:
 def library(team: Team) -> Finding:
     """The MPI that the ranks run under, or that they would."""
     installed = [f"{name} {version}" for name in MPIS if (version := version_of(name))]
-    found = f"{team.library if team.size > 1 else ', '.join(installed) or 'none'}; {mpiexec() or 'no mpiexec'}"
+    text = f"{team.library if team.size > 1 else ', '.join(installed) or 'none'}; {mpiexec() or 'no mpiexec'}"
     remedy = "" if version_of(BINDINGS) and mpiexec() else "one process works; for many ranks: pip install '.[mpich]'"
     several = f"several MPIs in one environment ({', '.join(installed)}): keep one"
-    return Finding("MPI", found, several if len(installed) > 1 else remedy)
+    return Finding("MPI", text, several if len(installed) > 1 else remedy)
 
 
 def machines(team: Team) -> list[Machine]:
@@ -99,65 +97,65 @@ def machines(team: Team) -> list[Machine]:
     free = free_bytes() if os.path.isdir(PLACE) else None
     own = [sorted(os.sched_getaffinity(0)), free, leftovers() if first else []]
     said = [json.loads(text) for text in texts(team, json.dumps(own))]
-    found = []
-    for host in dict.fromkeys(hosts):
-        of_host = [facts for facts, other in zip(said, hosts, strict=True) if other == host]
-        cores = len(set().union(*(facts[0] for facts in of_host)))
-        found.append(Machine(host, len(of_host), cores, *of_host[0][1:]))
-    return found
+
+    def machine(host: str) -> Machine:
+        told = [facts for facts, other in zip(said, hosts, strict=True) if other == host]
+        return Machine(host, len(told), len(set().union(*(cores for cores, *_ in told))), *told[0][1:])
+
+    return [machine(host) for host in dict.fromkeys(hosts)]
 
 
-def ranks(found: Sequence[Machine]) -> Finding:
+def ranks(hosts: Sequence[Machine]) -> Finding:
     """Ranks and cores of the hosts."""
-    total = sum(m.ranks for m in found)
-    text = f"{many(total, 'rank')} on {found[0].host}, which has {many(found[0].cores, 'core')} for them"
-    if len(found) > 1:
-        each = ", ".join(f"{m.host} ({m.ranks} on {many(m.cores, 'core')})" for m in found[:8])
-        text = f"{total} ranks on {len(found)} hosts: {each}{', ...' if len(found) > 8 else ''}"
-    crowded = (m for m in found if m.ranks > m.cores)
+    total = sum(m.ranks for m in hosts)
+    text = f"{many(total, 'rank')} on {hosts[0].host}, which has {many(hosts[0].cores, 'core')} for them"
+    if len(hosts) > 1:
+        each = listed([f"{m.host} ({m.ranks} on {many(m.cores, 'core')})" for m in hosts])
+        text = f"{total} ranks on {len(hosts)} hosts: {each}"
+    crowded = (m for m in hosts if m.ranks > m.cores)
     fewer = (f"the same bits, no more speed: at most {m.cores} ranks on {m.host}, or more cores" for m in crowded)
     return Finding("ranks", text, next(fewer, ""))
 
 
-def shared_memory(found: Sequence[Machine]) -> Finding:
+def shared_memory(hosts: Sequence[Machine]) -> Finding:
     """The space in /dev/shm for the ranks of each host, and what killed programs have left there."""
-    if bare := next((m for m in found if m.free is None), None):
+    if bare := next((m for m in hosts if m.free is None), None):
         remedy = "MPI between processes of one node may need it: mount a tmpfs"
-        return Finding(PLACE, f"not there{_on(bare, found)}", remedy)
-    tight = min(found, key=lambda m: (m.free or 0.0) / m.ranks)
+        return Finding(PLACE, f"not there{_on(bare, hosts)}", remedy)
+    tight = min(hosts, key=lambda m: (m.free or 0.0) / m.ranks)
     free = tight.free or 0.0
-    text = f"{free / 1e6:,.0f} MB free for {many(tight.ranks, 'rank')}{_on(tight, found)}"
+    text = f"{free / 1e6:,.0f} MB free for {many(tight.ranks, 'rank')}{_on(tight, hosts)}"
     if free < tight.ranks * RESERVE / 5.0:
         return Finding(PLACE, text, "make it larger (containers: --shm-size=1g), or take fewer ranks", fault=True)
-    if dirty := [m for m in found if m.left]:
-        counts = (f"{len(m.left)} segments of dead programs{_on(m, found)}" for m in dirty)
-        remedy = "; ".join(f"rm {' '.join(m.left)}{_on(m, found)}" for m in dirty)
+    if dirty := [m for m in hosts if m.left]:
+        counts = (f"{len(m.left)} segments of dead programs{_on(m, hosts)}" for m in dirty)
+        remedy = "; ".join(f"rm {' '.join(m.left)}{_on(m, hosts)}" for m in dirty)
         return Finding(PLACE, ", ".join([text, *counts]), remedy)
     usual = NETMOD in os.environ and free < tight.ranks * RESERVE
     unset = f"too little for MPICH's usual transport: leave {NETMOD} unset, macmpi chooses one that fits"
     return Finding(PLACE, text, unset if usual else "")
 
 
-def _on(machine: Machine, found: Sequence[Machine]) -> str:
-    return f" on {machine.host}" if len(found) > 1 else ""
+def _on(machine: Machine, hosts: Sequence[Machine]) -> str:
+    return f" on {machine.host}" if len(hosts) > 1 else ""
 
 
 def kernel(team: Team) -> Finding:
     """The BLAS kernels: whether ranks round alike, and whether a variable makes one slower.  Collective: yes."""
     from macmpi.parallel.kernels import HOLDING, arithmetics, described, unlike
 
-    found = arithmetics(team)
-    own = [f"{name}={os.environ[name]}" for name in HOLDING if os.environ.get(name)]
-    held = texts(team, " ".join(own))
-    measures = bool(own) and held.index(held[team.rank]) == team.rank  # one rank for all with its variables
+    arithmetic = arithmetics(team)
+    held_by = [f"{name}={os.environ[name]}" for name in HOLDING if os.environ.get(name)]
+    held = texts(team, " ".join(held_by))
+    measures = bool(held_by) and held.index(held[team.rank]) == team.rank  # one rank for all with its variables
     costs = [json.loads(text) for text in texts(team, json.dumps(_cost() if measures else ["", ""]))]
     cost, remedies = (
         [f"rank {rank}: {pair[i]}" if team.size > 1 else pair[i] for rank, pair in enumerate(costs) if pair[i]]
         for i in (0, 1)
     )
-    if unlike(found):
+    if unlike(arithmetic):
         remedies.insert(0, f"for bits that any machine repeats give all ranks one {' and '.join(HOLDING)}")
-    text = "; ".join([described(found), *cost])
+    text = "; ".join([described(arithmetic), *cost])
     return Finding("kernel", text, "; ".join(remedies))
 
 
@@ -170,11 +168,11 @@ def _cost() -> tuple[str, str]:
         free, here = free_and_held()
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         return f"what {held} cost is not known ({error})", ""
-    found, better = (f"{m['names']}, {m['product']:.0f} GFLOP/s, {m['exp']:.2f}e9 exp/s" for m in (here, free))
+    as_it_is, freed = (f"{m['names']}, {m['product']:.0f} GFLOP/s, {m['exp']:.2f}e9 exp/s" for m in (here, free))
     slower = any(free[rate] > FASTER * here[rate] for rate in ("product", "exp"))
     if slower and here["arithmetic"] != free["arithmetic"]:
-        return found, f"without {held} it has {better}: unset, unless other machines of the run need it"
-    return f"{found}; no slower than without {held}", ""
+        return as_it_is, f"without {held} it has {freed}: unset, unless other machines of the run need it"
+    return f"{as_it_is}; no slower than without {held}", ""
 
 
 def seconds_of_import() -> tuple[float, bool]:
@@ -183,12 +181,9 @@ def seconds_of_import() -> tuple[float, bool]:
     Raises OSError, SubprocessError.  Collective: no.  Cost: a second or two.
     """
     import_module(PROGRAM)  # keeps what can be kept, so that the process starts as a rank of the next launch does
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [sys.executable, "-v", "-c", f"import {PROGRAM}"]
-    told = subprocess.run(command, capture_output=True, timeout=120.0, check=True).stderr
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    took = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return took, b"# code object from " + os.fsencode(PACKAGE) in told
+    command = [sys.executable, "-v", "-c", f"import time, {PROGRAM}; print(time.process_time())"]
+    ran = subprocess.run(command, capture_output=True, timeout=120.0, check=True)
+    return float(ran.stdout), b"# code object from " + os.fsencode(PACKAGE) in ran.stderr
 
 
 def start_up(hosts: Sequence[Machine]) -> Finding:
@@ -225,9 +220,9 @@ def hdf5() -> Finding:
     with suppress(OSError):
         verify(io.BytesIO(flipped))
         noticed = False
-    found = f"h5py {h5py.__version__}, HDF5 {h5py.version.hdf5_version}"
+    versions = f"h5py {h5py.__version__}, HDF5 {h5py.version.hdf5_version}"
     unsafe = "checkpoints would not be safe: pip install --force-reinstall h5py"
-    return Finding("HDF5", found, "" if same and noticed else unsafe, fault=True)
+    return Finding("HDF5", versions, "" if same and noticed else unsafe, fault=True)
 
 
 def folder(path: Path) -> list[Finding]:
@@ -245,13 +240,22 @@ def folder(path: Path) -> list[Finding]:
     except OSError as error:
         return [Finding("folder", name, f"cannot be written ({error.strerror}): run with another --output", fault=True)]
     free = shutil.disk_usage(there).free
-    found = f"{name}: {free / 1e9:,.1f} GB free, 1 MB to the disk in {1e3 * seconds:.0f} ms"
-    return [Finding("folder", found), *others]
+    space = f"{name}: {free / 1e9:,.1f} GB free, 1 MB to the disk in {1e3 * seconds:.0f} ms"
+    return [Finding("folder", space), *others]
 
 
 def locks(path: Path) -> Finding:
     """Tells whether a second holder of a lock is refused, and whether other nodes would see the first."""
-    if fails := _lock_twice(path):
+    fails = "do nothing"
+    with path.open("rb") as one, path.open("rb") as other:
+        try:
+            for file in (one, other):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):  # EAGAIN or EACCES: it is refused
+            fails = ""
+        except OSError as error:
+            fails = f"fail ({error.strerror})"
+    if fails:
         remedy = "two runs in one folder may not notice each other: a folder of its own for each run (--output)"
         return Finding("locks", fails, remedy)
     if option := one_node_option(path):
@@ -288,17 +292,6 @@ def hdf5_file(path: Path) -> Finding:
         return Finding(what, f"written and read; with a lock: {first_line(error)}", others)
 
 
-def _lock_twice(path: Path) -> str:
-    """Says what is wrong with the locks of this file; "" where the second one is refused."""
-    with path.open("rb") as one, path.open("rb") as other:
-        try:
-            fcntl.flock(one, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            return "" if error.errno in (errno.EAGAIN, errno.EACCES) else f"fail ({error.strerror})"
-    return "do nothing"
-
-
 def products(team: Team) -> list[Finding]:
     """The rate of matrix products while all ranks compute, and the cores that one keeps busy.  Collective: yes."""
     import numpy as np
@@ -314,11 +307,11 @@ def products(team: Team) -> list[Finding]:
     rate = 2e-9 * n**3 * REPEATS / wall
     worst = team.max_over_ranks({"slow": -rate, "fast": rate, "cores": cpu / wall})
     slow, fast, cores = -worst["slow"], worst["fast"], worst["cores"]
-    found = f"{slow:.0f} to {fast:.0f} GFLOP/s a rank (float64)" if team.size > 1 else f"{rate:.0f} GFLOP/s (float64)"
+    rates = f"{slow:.0f} to {fast:.0f} GFLOP/s a rank (float64)" if team.size > 1 else f"{rate:.0f} GFLOP/s (float64)"
     uneven = "the slowest rank sets the pace: other programs on its cores?" if fast >= UNEVEN * slow else ""
     deaf = "BLAS does not heed OPENBLAS_NUM_THREADS=1" if cores >= THREADED else ""
     said = f"{cores:.1f} cores busy in a product of one rank"
-    return [Finding("dgemm", found, uneven), Finding("BLAS threads", said, deaf, fault=True)]
+    return [Finding("dgemm", rates, uneven), Finding("BLAS threads", said, deaf, fault=True)]
 
 
 def exchange(team: Team) -> Finding:
@@ -331,9 +324,9 @@ def exchange(team: Team) -> Finding:
     large = np.ones((max(LARGE_BYTES // 8000 // team.size, 1) * team.size, 1000))
     latency, seconds = [_median(team, A) for A in (small, large)]
     bandwidth = large.nbytes / seconds
-    found = f"{1e6 * latency:,.0f} microseconds, {bandwidth / 1e9:.2f} GB/s ({large.nbytes / 1e6:.0f} MB)"
+    text = f"{1e6 * latency:,.0f} microseconds, {bandwidth / 1e9:.2f} GB/s ({large.nbytes / 1e6:.0f} MB)"
     slow = latency > SLOW_LATENCY or bandwidth < SLOW_BANDWIDTH
-    return Finding("Iallgatherv", found, "more ranks than cores, a busy machine, or a slow network" if slow else "")
+    return Finding("Iallgatherv", text, "more ranks than cores, a busy machine, or a slow network" if slow else "")
 
 
 def shared_arrays(team: Team) -> Finding:
@@ -373,13 +366,13 @@ def examine(team: Team, argv: list[str]) -> int:
     """Prints all findings; gives the exit code, 0, or 2 where there is a fault.  Collective: yes."""
     output = team.from_root(lambda: parsed("doctor", argv).output)
     hosts = machines(team)
-    found = [library(team), ranks(hosts), shared_memory(hosts), kernel(team)]
-    found += team.from_root(lambda: [start_up(hosts), hdf5(), *folder(output)])
-    found += [*products(team), exchange(team), shared_arrays(team)]
+    findings = [library(team), ranks(hosts), shared_memory(hosts), kernel(team)]
+    findings += team.from_root(lambda: [start_up(hosts), hdf5(), *folder(output)])
+    findings += [*products(team), exchange(team), shared_arrays(team)]
     if team.rank == 0:
         say(f"macmpi {__version__}, Python {platform.python_version()}, {platform.platform()}")
-        say("\n".join(map(str, found)))
-    return 2 if any(f.verdict == FAULT for f in found) else 0
+        say("\n".join(map(str, findings)))
+    return 2 if any(f.verdict == FAULT for f in findings) else 0
 
 
 def main() -> None:

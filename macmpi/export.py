@@ -199,7 +199,7 @@ Runner = Callable[[Array], Answers]
 
 
 @dataclass(frozen=True)
-class Found:
+class Comparison:
     """The largest difference by name, and of labels the number that differ."""
 
     by: str
@@ -224,26 +224,24 @@ def points_of(model: Model) -> Array:
     return np.clip(model.scaling_x.undo(drawn), -FARTHEST, FARTHEST)
 
 
-def answers_of(model: Model, X: Array) -> Answers:
-    """The model's own answers."""
-    found = {"predictions": model.predict(X)}
-    if model.classes is not None:
-        found = {"label": found["predictions"], "probabilities": model.probabilities(X)}
-    return found | ({"codes": model.encode(X)} if model.chain.layer_ends else {})
-
-
-def compare(model: Model, runner: Runner, by: str, decoder: bool = False) -> Found:
-    """The largest differences of an exported net, or of a decoder alone, to its model.  Collective: no."""
-    X = points_of(model)
+def answers_of(model: Model, X: Array, decoder: bool = False) -> Answers:
+    """The model's own answers, or those of its decoder to codes X."""
     if decoder:
-        X = model.encode(X)
-        expected = {"predictions": model.decode(X)}
-    else:
-        expected = answers_of(model, X)
-    found, units, label = runner(X), {"predictions": unit_of(model)}, expected.pop("label", None)
-    differences = {name: difference(found[name], array, units.get(name, 1.0)) for name, array in expected.items()}
-    wrong = 0 if label is None else int(np.sum(found["label"] != label))
-    return Found(by, differences, wrong)
+        return {"predictions": model.decode(X)}
+    answers = {"predictions": model.predict(X)}
+    if model.classes is not None:
+        answers = {"label": answers["predictions"], "probabilities": model.probabilities(X)}
+    return answers | ({"codes": model.encode(X)} if model.chain.layer_ends else {})
+
+
+def compare(model: Model, runner: Runner, by: str, decoder: bool = False) -> Comparison:
+    """The largest differences of an exported net, or of a decoder alone, to its model.  Collective: no."""
+    X = model.encode(points_of(model)) if decoder else points_of(model)
+    answers, expected, units = runner(X), answers_of(model, X, decoder), {"predictions": unit_of(model)}
+    label = expected.pop("label", None)
+    differences = {name: difference(answers[name], array, units.get(name, 1.0)) for name, array in expected.items()}
+    wrong = 0 if label is None else int(np.sum(answers["label"] != label))
+    return Comparison(by, differences, wrong)
 
 
 def unit_of(model: Model) -> Any:
@@ -253,13 +251,13 @@ def unit_of(model: Model) -> Any:
     return unit[0] if model.one_dimensional else unit
 
 
-def difference(found: Array, expected: Array, unit: Any = 1.0) -> float:
+def difference(answer: Array, expected: Array, unit: Any = 1.0) -> float:
     """max |f - e| / max(unit, |e|); infinite where the shapes or what is not finite differ."""
-    found = np.asarray(found, float)
-    if found.shape != expected.shape:
+    answer = np.asarray(answer, float)
+    if answer.shape != expected.shape:
         return float("inf")
     with np.errstate(invalid="ignore"):
-        off = np.where(found == expected, 0.0, np.abs(found - expected) / np.maximum(unit, np.abs(expected)))
+        off = np.where(answer == expected, 0.0, np.abs(answer - expected) / np.maximum(unit, np.abs(expected)))
     return float(np.where(np.isnan(off), np.inf, off).max(initial=0.0))
 
 
@@ -298,11 +296,11 @@ def exported(args: Namespace) -> str:
     if runner is None:
         lines.append(f"  not checked: {by}")
     else:
-        found = compare(model, runner, by, args.decoder)
-        if args.precision == "float64" and not found.largest <= TOLERANCE:
-            raise NumericalError(f"the exported net is not that of macmpi, and is not written: {found}")
-        lines.append(f"  {found}")
-        lines += [f"  beyond {TOLERANCE:g}, which --precision float64 keeps"] if found.largest > TOLERANCE else []
+        compared = compare(model, runner, by, args.decoder)
+        if args.precision == "float64" and not compared.largest <= TOLERANCE:
+            raise NumericalError(f"the exported net is not that of macmpi, and is not written: {compared}")
+        lines.append(f"  {compared}")
+        lines += [f"  beyond {TOLERANCE:g}, which --precision float64 keeps"] if compared.largest > TOLERANCE else []
     write_output(output, content)
     return "\n".join(lines)
 

@@ -52,12 +52,12 @@ def fetch_usps(target: Path, source: Path | None) -> Path:
 
     path = source or _download(USPS_URL, USPS_SHA256)
     try:
-        found = hashlib.sha256(path.read_bytes()).hexdigest()
+        sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         raise UsageError(f"{path} is not usps_all.mat: {error.strerror}") from None
-    if found != USPS_SHA256:
+    if sha256 != USPS_SHA256:
         raise UsageError(
-            f"{path} is not usps_all.mat: its SHA-256 is {found}, that of {USPS_URL} is {USPS_SHA256}; fetch that one"
+            f"{path} is not usps_all.mat: its SHA-256 is {sha256}, that of {USPS_URL} is {USPS_SHA256}; fetch that one"
         )
     images, labels = convert_usps(loadmat(path)["data"])
     return _write(target / FILES["usps"], {"images": images, "labels": labels}, USPS_URL)

@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     import h5py
 
 
-LOCKING = "HDF5_USE_FILE_LOCKING"
-"""HDF5 obeys this variable before what it is told by a program."""
-
-
 def readable(name: str | Path) -> str:
     """Gives a name as text that every file, picture and terminal takes: bytes that are not UTF-8 become U+FFFD."""
     return os.fsencode(name).decode("utf-8", "replace")
@@ -57,11 +53,13 @@ def opened(path: Any) -> h5py.File:
     """An HDF5 file for reading, without a lock: some file systems have none.  Raises OSError.
 
     What this program reads it replaces as a whole, and never writes in place.  Python opens a file that HDF5 itself
-    would lock, as the variable says, or that somebody in this process has opened with a lock.
+    would lock, by a variable that it obeys before what a program tells it, or that somebody in this process has opened
+    with a lock.
     """
     import h5py
 
-    if os.environ.get(LOCKING, "FALSE").upper() in ("FALSE", "0") or not isinstance(path, (str, os.PathLike)):
+    locks = os.environ.get("HDF5_USE_FILE_LOCKING", "FALSE").upper() not in ("FALSE", "0")
+    if not (locks and isinstance(path, (str, os.PathLike))):
         try:
             return h5py.File(path, "r", locking=False)
         except OSError as error:
@@ -74,32 +72,32 @@ def names(file: h5py.File, group: str) -> list[str]:
     """Lists what a group holds.  Raises UsageError where it is none, or a link."""
     import h5py
 
-    found = _inside(file, group)
-    if not isinstance(found, h5py.Group):
+    inside = _inside(file, group)
+    if not isinstance(inside, h5py.Group):
         raise UsageError(f"{group} is a dataset, not a group")
-    return sorted(found)
+    return sorted(inside)
 
 
 def dataset(file: h5py.File, name: str) -> h5py.Dataset:
     """The dataset of that path, unread.  Raises UsageError for links, numbers kept elsewhere and sizes that lie."""
     import h5py
 
-    found = _inside(file, name)
-    if not isinstance(found, h5py.Dataset):
+    data = _inside(file, name)
+    if not isinstance(data, h5py.Dataset):
         raise UsageError(f"{name} is a group, not a dataset")
-    if found.external or found.is_virtual:
+    if data.external or data.is_virtual:
         raise UsageError(f"dataset {name} keeps its numbers in another file; copy them into this one")
-    if lacking := _lacking(found):
+    if lacking := _lacking(data):
         raise UsageError(
             f"dataset {name} is compressed by {lacking}, which h5py cannot read here: pip install hdf5plugin, or write "
             "the file again with gzip"
         )
-    held = found.id.get_storage_size()
-    if found.size and found.nbytes > max(SMALL, EXPANSION * held):
+    held = data.id.get_storage_size()
+    if data.size and data.nbytes > max(SMALL, EXPANSION * held):
         raise UsageError(
-            f"dataset {name} says it is {found.shape} of {found.dtype}, {found.nbytes:,} bytes, but {held:,} are stored"
+            f"dataset {name} says it is {data.shape} of {data.dtype}, {data.nbytes:,} bytes, but {held:,} are stored"
         )
-    return found
+    return data
 
 
 FILTERS = {32001: "blosc", 32004: "lz4", 32008: "bitshuffle", 32013: "zfp", 32015: "zstd", 32026: "blosc2"}
@@ -152,12 +150,12 @@ def identity(path: Path) -> str:
     """
     status = os.stat(path)
     device = f"{os.major(status.st_dev)}:{os.minor(status.st_dev)}"
-    found: list[object] = [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+    facts: list[object] = [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
     mounts = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
     kinds = {line.partition(" - ")[2].split()[0] for line in mounts if line.split()[2] == device}
     if not kinds or not kinds.issubset(OF_NETWORKS):
-        found += [device, Path("/proc/sys/kernel/random/boot_id").read_text()]
-    return str(found)
+        facts += [device, Path("/proc/sys/kernel/random/boot_id").read_text()]
+    return str(facts)
 
 
 RUN = "run"
@@ -174,17 +172,14 @@ def new_id() -> str:
 
 def run_of(path: Path) -> str:
     """The first id of a run that a file holds, near its beginning in what a run writes; "" where it holds none."""
+    if not os.path.isfile(path):
+        return ""
     end = b""
-    try:
-        if not os.path.isfile(path):
-            return ""
-        with path.open("rb") as file:
-            while piece := file.read(SMALL):
-                if found := ID.search(end + piece):
-                    return found[0].decode()
-                end = piece[-64:]
-    except OSError:
-        pass
+    with suppress(OSError), path.open("rb") as file:
+        while piece := file.read(SMALL):
+            if run := ID.search(end + piece):
+                return run[0].decode()
+            end = piece[-64:]
     return ""
 
 
@@ -237,9 +232,6 @@ def fill(file: h5py.File, arrays: dict[str, Any], attributes: dict[str, Any]) ->
     file.attrs.update({name: value for name, value in attributes.items() if name != RUN})
 
 
-UNFIT = "its checksum does not fit: damaged, cut short, or no checkpoint"
-
-
 def seal(file: IO[bytes]) -> None:
     """Puts its SHA-256 behind an open file, where HDF5 does not look: no flipped bit goes unnoticed."""
     file.seek(0)
@@ -255,7 +247,7 @@ def verify(file: IO[bytes]) -> None:
     while piece := file.read(max(min(PIECE, size - file.tell()), 0)):
         whole.update(piece)
     if file.read() != SEAL + whole.digest():
-        raise OSError(UNFIT)
+        raise OSError("its checksum does not fit: damaged, cut short, or no checkpoint")
 
 
 def unsealed(file: IO[bytes]) -> h5py.File:

@@ -39,15 +39,15 @@ LABEL = 14
 
 def layers(model: Model) -> list[str]:
     """The maps of the net, each as a word or two: "affine 64", "sigmoid"; the steps of a recurrent layer as one."""
-    chain, found, skipped = model.chain, list[str](), set[int]()
+    chain, words, skipped = model.chain, list[str](), set[int]()
     for i, map_ in enumerate(chain.maps):
         if map_.own.kind == "first_state":  # an affine map and an activation behind it, and again in each step
-            own = [j for j, block in enumerate(chain.whole.blocks) if block == chain.whole.blocks[i + 1]]
-            found.append(f"recurrent, {len(own)} steps of {chain.maps[i + 1].own.n_out:,}")
-            skipped |= {i + 1, *range(i + 3, own[-1] + 2)}
+            steps = [j for j, block in enumerate(chain.whole.blocks) if block == chain.whole.blocks[i + 1]]
+            words.append(f"recurrent, {len(steps)} steps of {chain.maps[i + 1].own.n_out:,}")
+            skipped |= {i + 1, *range(i + 3, steps[-1] + 2)}
         elif i not in skipped:
-            found.append(_layer(map_))
-    return found
+            words.append(_layer(map_))
+    return words
 
 
 def _layer(map_: Any) -> str:
@@ -80,8 +80,9 @@ def card_lines(card: Card) -> Iterator[tuple[str, str]]:
         yield "", f"ridges selected: {', '.join(f'{ridge:g}' for ridge in training.ridges)}"
     for name, error in card.errors.items():
         yield f"E1 of {name}", str(error)
-    for i, line in enumerate(_texts(card.scores.get("lines"))):
-        yield "" if i else "scores", line if i else f"{line}   (best weights, validation points)"
+    lines = card.scores.get("lines")
+    for i, line in enumerate(lines if isinstance(lines, list) else []):
+        yield "" if i else "scores", str(line) if i else f"{line}   (best weights, validation points)"
     yield from curve_lines(card.curve)
     yield from machine_lines(card.machine)
 
@@ -142,10 +143,6 @@ def shortened(words: Sequence[str], between: str, most: int = 24) -> str:
     return between.join([*words[: most - 5], f"... ({len(words):,})", *words[-4:]])
 
 
-def _texts(value: Any) -> list[str]:
-    return [str(line) for line in value] if isinstance(value, list) else []
-
-
 def shown(lines: Iterable[tuple[str, str]]) -> str:
     """Labels in a column, and what is said of each."""
     return "\n".join(f"{printable(label):{LABEL}s}{printable(text)}".rstrip() for label, text in lines)
@@ -156,14 +153,14 @@ def shown(lines: Iterable[tuple[str, str]]) -> str:
 
 def as_json(model: Model, numbers: dict[str, Any]) -> str:
     """Net, weights, attributes and card as one JSON object; without card where the file has none."""
-    found = {
+    whole = {
         "net": {"sizes": list(model.chain.layer_sizes), "kind": model.task, "maps": layers(model)},
         "classes": model.classes,
         "weights": list(model.kept),
         "numbers": numbers,
         "card": model.card and asdict(model.card),
     }
-    return json.dumps(plain(found), indent=1, allow_nan=False)
+    return json.dumps(plain(whole), indent=1, allow_nan=False)
 
 
 def told(args: Namespace) -> str:

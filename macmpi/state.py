@@ -131,11 +131,11 @@ class History:
 
     def progress(self, errors: Errors) -> dict[str, Any]:
         """A decision after these errors compares this (`Progress` in plan/resolved.py), once they are noted."""
-        found = errors.gradients
-        norms = {"gradient": found.penalised, "lacking": found.lacking} if found else {}
-        slopes = {**norms, "multipliers": self.multipliers_norm}
+        norms = errors.gradients
+        slopes = {"gradient": norms.penalised, "lacking": norms.lacking} if norms else {}
         moves = {"now": self.e1_val, "move": errors.move, "reference": self.reference, "constraint": errors.constraint}
-        return {**moves, "best": self.best_iteration, "fell": self.fell_at, **slopes}
+        known = {"best": self.best_iteration, "fell": self.fell_at, "multipliers": self.multipliers_norm}
+        return {**moves, **known, **slopes}
 
     def forget(self) -> None:
         """Forgets the best weights and the error to compare with: those that there were are of another net."""
@@ -182,9 +182,7 @@ class MacState(Record):
     @property
     def architecture(self) -> Architecture:
         """Units, widths and ridges, as a selection has left them."""
-        return Architecture(
-            tuple(int(n) for n in self.sizes), tuple(map(float, self.widths)), tuple(map(float, self.ridges))
-        )
+        return Architecture(tuple(map(int, self.sizes)), tuple(map(float, self.widths)), tuple(map(float, self.ridges)))
 
 
 @dataclass

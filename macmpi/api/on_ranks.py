@@ -197,7 +197,7 @@ def _follow(command: list[str], folder: Path, curve: Tail, callback: Callback | 
                         wish.why = wish.why or ANSWERED
                 if ended:  # it may come before ranks can listen
                     return STOPPED if told and process.returncode not in (0, *ERRORS) else process.returncode
-                if wish.asked and not told:
+                if wish.why and not told:
                     why.write_text(wish.why)
                     process.send_signal(STOP)
                     told = True

@@ -45,13 +45,15 @@ class Source:
 
     points: arrays of the caller, or what `points_of` has read of a file, on rank 0; None: they are still to be read.
     by_rows: each rank reads its own rows alone; of a classifier rank 0 reads all labels, too.  rules: the config's, to
-    which the caller adds those of a model that training starts from, if it starts from one.
+    which the caller adds those of a model that training starts from, if it starts from one.  before: points of the
+    pieces of a stream that come before these.
     """
 
     def __init__(self, config: Config, points: Points | None = None) -> None:
         self.config, self.points = config, points
         self.by_rows = config.parallel.by_rows
         self.rules = target_rules_of(config)
+        self.before = 0
         self._sizes: Sizes | None = None
         self._data: Dataset | None = None
 
@@ -60,7 +62,8 @@ class Source:
         if self.by_rows and not self.config.data.source:
             raise UsageError('parallel.data = "sharded" reads files: save the arrays, and name the file in config')
         if self._sizes is None:
-            self._sizes = survey(self.config.data, self.rules, self.points) if self.by_rows else self.outline().sizes
+            own = survey(self.config.data, self.rules, self.points) if self.by_rows else self.outline().sizes
+            self._sizes = replace(own, before=self.before)
         return self._sizes
 
     def outline(self) -> Dataset:

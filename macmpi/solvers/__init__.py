@@ -18,7 +18,7 @@ from macmpi.demand import USUAL, WEIGHTS, Demand, Demands
 from macmpi.nets.design import apply, column_dots, ridge_value
 from macmpi.reductions import AT_ONCE, Average, OverPoints
 from macmpi.solvers.grams import System
-from macmpi.solvers.w_problem import UnitProblem, WProblem, values
+from macmpi.solvers.w_problem import UnitProblem, WProblem
 from macmpi.solvers.z_problem import ZProblem
 from macmpi.typing import Array
 
@@ -123,7 +123,9 @@ def improved(problem: WProblem, theta: Array, over_points: OverPoints) -> Array:
     Collective: where `over_points` is.
     """
     start = np.asarray(problem.start, dtype=np.float64)
-    before, after = (values(problem, rows, over_points) for rows in (start, theta))
+    sums = over_points(lambda rows: tuple(problem.partial(W, rows, slope=False)[0] for W in (start, theta)))
+    ridges = [problem.ridge_part(W)[0] for W in (start, theta)]
+    before, after = problem.shared_matrix.from_rank0(np.add(sums, ridges))
     return better(start, before, theta, after)
 
 

@@ -22,7 +22,6 @@ import numpy as np
 from macmpi import StorageError, UsageError, __version__, files
 from macmpi.console import warn
 from macmpi.data.dataset import share_arrays
-from macmpi.files import DAMAGE, RUN, first_line, image, replace_file, run_of
 from macmpi.parallel.points import PointPartition
 from macmpi.parallel.team import Team, check_alike
 from macmpi.plan.plan import Plan
@@ -63,14 +62,10 @@ def rows_of_points(state: State[Any]) -> dict[str, Array]:
 
 def digest(state: State[Any], *more: Array) -> str:
     """SHA-256 of all that every rank holds of a State, and of more arrays: all but rows of points, and times."""
-    apart = {"seconds", *by_point(type(state.own))}
-    found = hashlib.sha256()
-    for name, value in contents(state).items():
-        if name not in apart:
-            found.update(np.ascontiguousarray(value).data if isinstance(value, np.ndarray) else str(value).encode())
-    for A in more:
-        found.update(np.ascontiguousarray(A).data)
-    return found.hexdigest()
+    apart, sha256 = {"seconds", *by_point(type(state.own))}, hashlib.sha256()
+    for value in (*(value for name, value in contents(state).items() if name not in apart), *more):
+        sha256.update(np.ascontiguousarray(value).data if isinstance(value, np.ndarray) else str(value).encode())
+    return sha256.hexdigest()
 
 
 def with_rows(state: State[RecordT], rows: dict[str, Any]) -> State[RecordT]:
@@ -85,8 +80,8 @@ def save(folder: Path, state: State[Any], attributes: dict[str, Any], keep: int)
     computed again, are removed.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    path, run = path_of(folder, state.iteration), attributes.get(RUN, "")
-    replace_file(path, image(*written(state, attributes), sealed=True), run)
+    path, run = path_of(folder, state.iteration), attributes.get(files.RUN, "")
+    files.replace_file(path, files.image(*written(state, attributes), sealed=True), run)
     prune(folder, path, keep, run)
     return path
 
@@ -119,15 +114,15 @@ def prune(folder: Path, path: Path, keep: int, run: str) -> None:
     paths = saved(folder)
     at = paths.index(path)
     for other in [*paths[:at], *paths[at + keep :]]:
-        if run_of(other) == run or not other.stat().st_size:
+        if files.run_of(other) == run or not other.stat().st_size:
             other.unlink(missing_ok=True)
 
 
 def saved(folder: Path) -> list[Path]:
     """Lists what lies in a folder under a name that a checkpoint may have, newest first."""
     there = folder.glob("iteration-*.h5") if os.path.isdir(folder) else ()  # glob raises at a name too long
-    own = (p for p in there if re.fullmatch(r"iteration-([0-9]{6}|[1-9][0-9]{6,})\.h5", p.name))
-    return sorted(own, key=iteration_of, reverse=True)
+    named = (p for p in there if re.fullmatch(r"iteration-([0-9]{6}|[1-9][0-9]{6,})\.h5", p.name))
+    return sorted(named, key=iteration_of, reverse=True)
 
 
 def read(path: Path, without_points: bool = False) -> tuple[State[Any], dict[str, Any]]:
@@ -143,8 +138,8 @@ def read(path: Path, without_points: bool = False) -> tuple[State[Any], dict[str
                 f"{path} was written by macmpi {labels['macmpi']} in format {labels['format']}; this one reads "
                 f"format {FORMAT}: use the {which} version"
             )
-        if RUN in labels:
-            labels[RUN] = labels[RUN].decode()
+        if files.RUN in labels:
+            labels[files.RUN] = labels[files.RUN].decode()
         record = {kind.__name__: kind for kind in KINDS}[labels.pop(RECORD)]
         arrays, scalars = split(contents(State(np.empty(0), np.empty(0), 0.0, record())))
         left = by_point(record) if without_points else []
@@ -158,8 +153,8 @@ def newest(folder: Path, without_points: bool = False) -> tuple[Path, State[Any]
     for path in paths:
         try:
             return (path, *read(path, without_points))
-        except DAMAGE as error:
-            warn(f"{path} is damaged ({first_line(error)}); trying the one before")
+        except files.DAMAGE as error:
+            warn(f"{path} is damaged ({files.first_line(error)}); trying the one before")
     if paths:
         raise UsageError(f"no good checkpoint in {folder}; start again with --resume no and another --output")
     return None
@@ -173,54 +168,37 @@ def _stored(step: Callable[..., Any], *words: Any) -> Any:
     try:
         return step(*words)
     except OSError as error:
-        raise StorageError(error.strerror or first_line(error)) from None
+        raise StorageError(error.strerror or files.first_line(error)) from None
 
 
 def _begin(path: Path, state: State[Any], attributes: dict[str, Any], points: int) -> tuple[Path, dict[str, int]]:
-    """Writes the file with all but the rows of the points; gives its path, and where those belong in it."""
+    """Writes the file with all but the rows of the points; gives its path, and where those belong in it, in bytes.
+
+    It is laid out in memory, in which rows take no space: on a full disk HDF5 would end the process.
+    """
+    import h5py
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    wide = rows_of_points(state)
-    rows = {name: A for name, A in wide.items() if A.ndim == 2 and A.shape[1]}
+    rows = {name: A for name, A in rows_of_points(state).items() if A.ndim == 2}
     arrays, labels = written(state, attributes)
-    for name, A in wide.items():
-        if name in rows:
-            arrays.pop(name)
-        elif A.ndim == 2:
-            arrays[name] = np.zeros((points, 0), A.dtype)
+    space, places = h5py.h5p.create(h5py.h5p.DATASET_CREATE), dict[str, int]()
+    space.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    space.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
     with open(os.memfd_create("checkpoint"), "w+b") as memory, path.open("xb") as file:
-        places = _laid_out(memory, arrays, labels, rows, points)
+        with h5py.File(memory, "w") as layout:
+            files.fill(layout, {name: A for name, A in arrays.items() if name not in rows}, labels)
+            for name, A in rows.items():
+                dataset = layout.create_dataset(name, (points, A.shape[1]), A.dtype, dcpl=space)
+                places[name] = dataset.id.get_offset() or 0  # without columns it is nowhere
         size, at = memory.seek(0, os.SEEK_END), 0
         os.posix_fallocate(file.fileno(), 0, size)
-        sizes = {name: points * A.shape[1] * A.itemsize for name, A in rows.items()}
-        for start, length in [*sorted((places[name], sizes[name]) for name in rows), (size, 0)]:
+        gaps = sorted((places[name], points * A.shape[1] * A.itemsize) for name, A in rows.items())
+        for start, length in [*gaps, (size, 0)]:
             memory.seek(at)
             file.seek(at)
             file.write(memory.read(start - at))
             at = start + length
     return path, places
-
-
-def _laid_out(
-    memory: Any, arrays: dict[str, Any], labels: dict[str, Any], rows: dict[str, Array], points: int
-) -> dict[str, int]:
-    """Lays out a checkpoint as an HDF5 file in `memory`; gives the places, in bytes, of rows that are written later.
-
-    rows: arrays with a row for each of all `points`, which take no memory.  On a full disk HDF5 would end the process.
-    """
-    import h5py
-
-    places = {}
-    with h5py.File(memory, "w") as file:
-        files.fill(file, arrays, labels)
-        space = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-        space.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
-        space.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
-        space.set_obj_track_times(False)
-        for name, A in rows.items():
-            kind, shape = h5py.h5t.py_create(A.dtype), h5py.h5s.create_simple((points, A.shape[1]))
-            dataset = h5py.h5d.create(file.id, name.encode(), kind, shape, dcpl=space)
-            places[name] = int(dataset.get_offset())
-    return places
 
 
 def _write(path: Path, places: dict[str, int], state: State[Any], first: int) -> None:
@@ -260,8 +238,8 @@ def rows_of(path: Path, state: State[Any], points: PointPartition, rank: int) ->
             rows = {name: A[held.rows] if A.ndim == 2 else A[()] for name, A in wide.items()}
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
-    except DAMAGE as error:
-        raise UsageError(f"{path} cannot be read: {first_line(error)}") from None
+    except files.DAMAGE as error:
+        raise UsageError(f"{path} cannot be read: {files.first_line(error)}") from None
     return with_rows(state, rows)
 
 
@@ -280,10 +258,10 @@ def check_same_checkpoint(path: Path, team: Team) -> None:
                 file.seek(-32, os.SEEK_END)
                 return file.read().hex()
         except OSError as error:
-            raise UsageError(f"{path} cannot be read: {error.strerror or first_line(error)}") from None
+            raise UsageError(f"{path} cannot be read: {error.strerror or files.first_line(error)}") from None
 
-    own = team.all_or_raise(seal)
-    check_alike(team, own, lambda who, _: UsageError(f"{path}: {who} found another checkpoint there than rank 0"))
+    own_seal = team.all_or_raise(seal)
+    check_alike(team, own_seal, lambda who, _: UsageError(f"{path}: {who} found another checkpoint there than rank 0"))
 
 
 # --- by whom ----------------------------------------------------------------------------------------------------------
@@ -305,16 +283,14 @@ class ByRank0:
         """Lets rank 0 `save` the checkpoint while all wait.  Raises StorageError.  Collective: yes."""
         team.from_root(lambda: _stored(save, folder, state, attributes, keep))
 
-    def handed_out(self, found: Found, team: Team) -> State[Any] | None:
+    def handed_out(self, held: Found, team: Team) -> State[Any] | None:
         """Rank 0's checkpoint on every rank, with the rows of the points that it holds.  Collective: yes."""
-        rows, state = list[Array](), None
-        if found is not None:
-            own = rows_of_points(found[1])
-            rows, state = list(own.values()), with_rows(found[1], dict.fromkeys(own))
-        state = team.from_root(lambda: state)
+        rows = rows_of_points(held[1]) if held else {}
+        state = team.from_root(lambda: with_rows(held[1], dict.fromkeys(rows)) if held else None)
         if state is None:
             return None
-        return with_rows(state, dict(zip(rows_of_points(state), share_arrays(team, rows), strict=True)))
+        shared = share_arrays(team, list(rows.values()))
+        return with_rows(state, dict(zip(rows_of_points(state), shared, strict=True)))
 
     def codes(self, state: State[Any]) -> Array | None:
         """The coordinates of all points; None where no rank has them.  Collective: no."""
@@ -336,7 +312,7 @@ class ByAll(ByRank0):
     def save(self, folder: Path, state: State[Any], attributes: dict[str, Any], keep: int, team: Team) -> None:
         """Writes each rank's rows into one file, one rank after the other.  Raises StorageError.  Collective: yes."""
         n, first = self.points.n, self.points.own(team.rank).start
-        partial = files.partial_of(folder / "rows", attributes[RUN])
+        partial = files.partial_of(folder / "rows", attributes[files.RUN])
 
         def write() -> None:
             _stored(_write, partial, places, state, first)
@@ -345,19 +321,19 @@ class ByAll(ByRank0):
             partial, places = team.from_root(lambda: _stored(_begin, partial, state, attributes, n))
             for rank in range(team.size):  # the others wait
                 team.all_or_raise(write if rank == team.rank else lambda: None)
-            team.from_root(lambda: _stored(_end, partial, state.iteration, keep, attributes[RUN]))
+            team.from_root(lambda: _stored(_end, partial, state.iteration, keep, attributes[files.RUN]))
         except StorageError:
             if team.rank == 0:
                 with suppress(OSError):
                     partial.unlink(missing_ok=True)
             raise
 
-    def handed_out(self, found: Found, team: Team) -> State[Any] | None:
+    def handed_out(self, held: Found, team: Team) -> State[Any] | None:
         """Each rank reads the rows of its own points.  Collective: yes."""
-        path, state = team.from_root(lambda: found[:2] if found else (None, None))
-        if path is None or state is None:
+        begun = team.from_root(lambda: held[:2] if held else None)
+        if begun is None:
             return None
-        return team.all_or_raise(lambda: rows_of(path, state, self.points, team.rank))
+        return team.all_or_raise(lambda: rows_of(*begun, self.points, team.rank))
 
     def codes(self, state: State[Any]) -> None:
         pass

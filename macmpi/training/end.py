@@ -47,24 +47,25 @@ FAR = 2.0
 CHANGES = "another model.activation or another data.scale may help"
 
 
-def first_bad(A: Array) -> int:
-    """The flat index of the first number of A that is not finite, or -1.  Cost: a byte a number."""
-    good = np.isfinite(A)
-    return -1 if good.all() else int(good.argmin())
-
-
 NOWHERE = -np.inf
 """The place of `bad_places` where all numbers are finite."""
 
 
 def bad_places(state: State[Any], first: int = 0) -> dict[str, float]:
-    """`first_bad` of the coordinates and of the weights, negative: the largest over the ranks is the first place.
+    """`first_bad` of the coordinates and of the weights: the largest over the ranks is the first place.
 
     first: the number of the first point of which the state holds coordinates.
     """
-    z, w = first_bad(state.Z), first_bad(state.weights)
-    at = first * state.Z.shape[1]
-    return {"bad_z": NOWHERE if z < 0 else -float(z + at), "bad_w": NOWHERE if w < 0 else -float(w)}
+    return {"bad_z": first_bad(state.Z, first * state.Z.shape[1]), "bad_w": first_bad(state.weights)}
+
+
+def first_bad(A: Array, before: int = 0) -> float:
+    """Minus the flat index of the first number of A that is not finite, counted from `before`; NOWHERE of none.
+
+    Cost: a byte a number.
+    """
+    good = np.isfinite(A)
+    return NOWHERE if good.all() else -float(good.argmin() + before)
 
 
 def wrong_places(
@@ -153,8 +154,8 @@ def broken(
 
     first: as in `bad_places`.
     """
-    if (found := wrong_places(chain, state.iteration + 1, bad_places(state, first))) is not None:
-        return found
+    if (wrong := wrong_places(chain, state.iteration + 1, bad_places(state, first))) is not None:
+        return wrong
     half, at = "W" if state.position % 2 == W_STEP and state.Z.size else "Z", ""
     if half == "W" and problem[:1] == ("W",):
         _, segment, tile = problem
@@ -305,10 +306,10 @@ def joined(data: Dataset, plan: Plan, whole: Plan, team: Team) -> Dataset:
         given = (data.weights, data.X), (data.weights_val, data.X_val)
         pairs.append(tuple(np.ones(len(A)) if w is None else w for w, A in given))  # type: ignore[arg-type]
     both = [list(zip(sets, pair, strict=True)) for pair in pairs]
-    found = [appended(of, whole.work.train, team) for of in both] if team.rank == 0 or not team.shares else []
-    found = share_arrays(team, found) if team.shares else found
-    weights = found.pop() if weighted else None
-    return replace(data, X=found[0], Y=found[-1], groups=None, order=None, weights=weights)
+    arrays = [appended(of, whole.work.train, team) for of in both] if team.rank == 0 or not team.shares else []
+    arrays = share_arrays(team, arrays) if team.shares else arrays
+    weights = arrays.pop() if weighted else None
+    return replace(data, X=arrays[0], Y=arrays[-1], groups=None, order=None, weights=weights)
 
 
 def refit(

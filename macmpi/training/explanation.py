@@ -18,8 +18,8 @@ from macmpi.plan.plan import Plan
 def explanation(plan: Plan, sizes: Sizes) -> list[str]:
     """Lines of a config, with their reasons, and comments.  sizes: of the data.  Collective: no."""
     of = plan.resolved
-    found = dict(_by_the_run(plan, sizes))
-    left = [f"# {key}: {words}" for key, words in found.items() if of.settings[key] == AUTO]
+    said = dict(_by_the_run(plan, sizes))
+    left = [f"# {key}: {words}" for key, words in said.items() if of.settings[key] == AUTO]
     return [*explained(of.decisions), *([f"# {plan.in_span}"] if plan.in_span else ()), *left, *explained_forms(plan)]
 
 

@@ -90,7 +90,6 @@ def prepare(
     """
     if directory is None:
         return origin_of(plan, data, request.start)
-    directory.start_sha256 = facts["start_sha256"]
     directory.check_data(facts, plan.resolved.settings["data.source"])
     if directory.finished:
         card = model_file.load(directory.model).card
@@ -119,11 +118,11 @@ def origin_of(plan: Plan, data: Dataset, given: Model | None = None) -> Origin:
     if keys.method != "model":
         return Origin()
     try:
-        found = (given or model_file.load(keys.model)).with_weights(keys.weights)
+        model = (given or model_file.load(keys.model)).with_weights(keys.weights)
         if plan.resolved.before:
-            last = found.last_for(plan.chain, data)
+            last = model.last_for(plan.chain, data)
             return Origin(last["weights"], last=last)
-        return Origin(found.weights_for(plan.chain.net, data))
+        return Origin(model.weights_for(plan.chain.net, data))
     except UsageError as error:
         name = "start.model" if given else f'start.model = "{keys.model}"'
         raise UsageError(f"{name}: {error}") from None

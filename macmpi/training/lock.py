@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import os
@@ -18,7 +17,6 @@ from macmpi import UsageError
 from macmpi.console import warn
 from macmpi.parallel.clock import Waited
 
-BUSY = (errno.EAGAIN, errno.EACCES)
 PATIENCE = 1.0
 
 WATCHED = 30.0
@@ -112,10 +110,10 @@ class Lock:
     def _holder(file: int) -> dict[str, Any]:
         """Who wrote the file; {} where it was no lock."""
         try:
-            found = json.loads(os.pread(file, 1000, 0))
+            holder = json.loads(os.pread(file, 1000, 0))
         except ValueError:
-            found = {}
-        return found if isinstance(found, dict) and {"host", "pid"} <= found.keys() else {}
+            holder = {}
+        return holder if isinstance(holder, dict) and {"host", "pid"} <= holder.keys() else {}
 
 
 def hold_folder(folder: Path, wait: bool = True) -> int | None:
@@ -125,15 +123,14 @@ def hold_folder(folder: Path, wait: bool = True) -> int | None:
     for.
     Collective: no.
     """
-    file = None
-    try:
+    with suppress(OSError):
         file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError:
-        if file is not None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            return file
+        except OSError:
             os.close(file)
-        return None
-    return file
+    return None
 
 
 def _lock(file: int) -> bool:
@@ -146,9 +143,7 @@ def _lock(file: int) -> bool:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return False
-        except OSError as error:
-            if error.errno not in BUSY:
-                raise
+        except (BlockingIOError, PermissionError):  # EAGAIN or EACCES: somebody holds it
             if waited() > PATIENCE:
                 return True
         time.sleep(0.02)
@@ -188,12 +183,12 @@ def _changes(folder: Path) -> bool:
 
 def signs(paths: Iterable[Path]) -> dict[Path, tuple[int, int, int]]:
     """Inode, size and time of each file, which tell whether somebody has written it.  Collective: no."""
-    found = {}
+    seen = {}
     for path in paths:
         with suppress(OSError):  # gone meanwhile
             status = os.lstat(path)
-            found[path] = (status.st_ino, status.st_size, status.st_mtime_ns)
-    return found
+            seen[path] = (status.st_ino, status.st_size, status.st_mtime_ns)
+    return seen
 
 
 def _alive_here(holder: dict[str, Any]) -> bool:

@@ -23,8 +23,6 @@ from macmpi.results.scores import levels
 from macmpi.state import Errors, State, StochasticState
 from macmpi.training import end, process
 from macmpi.training.checkpoint import digest, keeper_of
-from macmpi.training.end import Best, Refit, best_of, is_poor, iterations_of, or_constant, refit, scored
-from macmpi.training.process import ANSWERED
 from macmpi.training.record import Curve, End, changed, closing, columns_of, describe, ended, record_of, write_start
 from macmpi.training.request import Outcome, Request
 from macmpi.training.run_directory import RunDirectory
@@ -236,29 +234,27 @@ class Training:
         if state.finished == DIVERGED:
             after = replace(state, weights=history.best_weights)
             errors = errors_of(self.method.parts, after, feasible=True)
-            best = Best(after.weights, history.best_iteration, errors)
+            best = end.Best(after.weights, history.best_iteration, errors)
         else:
             after = self.method.finish(state)
             after.seconds += now() - began
             errors = self.method.evaluate(after, feasible=True)
-            best = best_of(self.method, state, after, errors, self.constant)
-        found = best
-        if is_poor(best.errors.E_Q, self.constant) and not self.plan.resolved.stochastic.stream:
-            best = or_constant(best, self.method, after, self.data)  # a stream goes on from its best weights
-        diverged = self.team.from_root(lambda: self._warn_of_end(state, errors, found, best.constant))
+            best = end.best_of(self.method, state, after, errors, self.constant)
+        learnt = best
+        if end.is_poor(best.errors.E_Q, self.constant) and not self.plan.resolved.stochastic.stream:
+            best = end.or_constant(best, self.method, after, self.data)  # a stream goes on from its best weights
+        diverged = self.team.from_root(lambda: self._warn_of_end(state, errors, learnt, best.constant))
         self.why_stopped = DIVERGED if diverged else self.why_stopped
         self._record(after, "postprocess", errors)
-        scores = scored(self.method.parts, best.weights, self.data)
-        of = self.plan.resolved
+        scores = end.scored(self.method.parts, best.weights, self.data)
+        of, chain = self.plan.resolved, self.plan.chain
         if of.selection.criterion != "none":
-            sizes = "-".join(map(str, self.plan.chain.layer_sizes))
+            sizes = "-".join(map(str, chain.layer_sizes))
             compared = any(record["phase"] == "selection" for record in self.curve.records)
             never = f"; the run ended before iteration {of.selection.every} (selection.every): nothing was compared"
-            self._say(
-                f"the net that was selected: {sizes}, {self.plan.chain.existing:,} weights{'' if compared else never}"
-            )
+            self._say(f"the net that was selected: {sizes}, {chain.existing:,} weights{'' if compared else never}")
         self._say("\n".join(closing(state, errors, self.method.text, best, scores, diverged)))
-        wanted = 0 if stopped else self.team.from_root(lambda: iterations_of(of, best, history.errors))
+        wanted = 0 if stopped else self.team.from_root(lambda: end.iterations_of(of, best, history.errors))
         begins = wanted > 0 and self.team.from_root(lambda: self._has_time(state, wanted))
         again = self._refit(state, best, wanted) if begins else None
         if begins and again is None:
@@ -289,8 +285,8 @@ class Training:
         Rank 0 asks `Pace` (training/time_limit.py) for the times.  Collective: yes.
         """
         late, due = (self.pace.is_late(), self.pace.is_due()) if self.team.rank == 0 else (False, False)
-        found = self.team.max_over_ranks({"stop": float(self.stop.asked or late), "save": float(due)})
-        return found["stop"] > 0.0, found["save"] > 0.0
+        wishes = self.team.max_over_ranks({"stop": float(bool(self.stop.why) or late), "save": float(due)})
+        return wishes["stop"] > 0.0, wishes["save"] > 0.0
 
     def _has_time(self, state: State[Any], iterations: int) -> bool:
         """Tells whether the refit may begin: one that is cut short goes on later, unless a model is wanted now.
@@ -303,24 +299,24 @@ class Training:
             return False
         return True
 
-    def _refit(self, state: State[Any], best: Best, iterations: int) -> Refit | None:
+    def _refit(self, state: State[Any], best: end.Best, iterations: int) -> end.Refit | None:
         """Does the refit, or goes on with one that was stopped; gives None where it must stop, once its state is kept.
 
         Collective: yes.
         """
         directory, of = self.job.directory, f"{state.fingerprint} {iterations}"
-        keeper, found = keeper_of(self.plan), on_root(self.team, lambda: directory and directory.refit_of(of))
+        keeper, kept = keeper_of(self.plan), on_root(self.team, lambda: directory and directory.refit_of(of))
         self.pace.pause()
 
         def keep(begun: State[Any]) -> None:
             """Keeps a refit that stops, unless no rank has all rows: such a one begins again."""
             if directory is not None and keeper.codes(begun) is not None:
-                kept = self.team.from_root(lambda: directory.keep_refit(begun, of))
-                self.unsaved = self.unsaved or not kept
+                is_kept = self.team.from_root(lambda: directory.keep_refit(begun, of))
+                self.unsaved = self.unsaved or not is_kept
 
-        begun = keeper.handed_out(found, self.team)
+        begun = keeper.handed_out(kept, self.team)
         errors, stopped = state.history.errors, lambda: self._wishes()[0]
-        done = refit(self.data, self.method, best, iterations, errors, stopped, begun, keep)
+        done = end.refit(self.data, self.method, best, iterations, errors, stopped, begun, keep)
         if done is not None:
             self._say(f"  {done}")
         return done
@@ -329,13 +325,13 @@ class Training:
         if self.unsaved and self.job.directory is not None:
             raise StorageError(f"the last checkpoint could not be written; {self.job.directory.remedy()}")
 
-    def _warn_of_end(self, state: State[Any], errors: Errors, best: Best, gives_constant: bool) -> bool:
+    def _warn_of_end(self, state: State[Any], errors: Errors, best: end.Best, gives_constant: bool) -> bool:
         """Warns where training ended above the best constant; tells whether the run has diverged.
 
         errors: those at the end, of feasible coordinates: their E_Q is E1 without a ridge.  best, gives_constant: the
         best weights, and that the model gives the best constant in their place.  Collective: no (rank 0).
         """
-        constant, poor = self.constant, is_poor(best.errors.E_Q, self.constant)
+        constant, poor = self.constant, end.is_poor(best.errors.E_Q, self.constant)
         lost = poor or best.iteration == 0
         first = next((r["E1_train"] for r in self.curve.records if r["phase"] == "start"), None)
         far = end.went_wrong(errors.E_Q, constant, first, lost)
@@ -350,7 +346,7 @@ class Training:
         """Notes the validation error in the history and keeps a record of the state, on the curve.  Collective: yes."""
         timings, plan = self.team.max_over_ranks(self.team.clock.take()), self.plan
         if phase != "postprocess":
-            poor = is_poor(errors.train - errors.ridge, self.constant)
+            poor = end.is_poor(errors.train - errors.ridge, self.constant)
             noticeable = plan.resolved.schedule.noticeable
             state.note_validation(errors.validation, errors.watched, poor, noticeable)
         extra: dict[str, Any] = {"centres": plan.basis_sizes} if plan.has_basis else {}
@@ -363,7 +359,7 @@ class Training:
         self.curve.add(record, left)
         callback = self.job.request.callback
         if callback is not None and self.team.rank == 0 and callback(dict(record)):
-            self.stop.why = self.stop.why or ANSWERED
+            self.stop.why = self.stop.why or process.ANSWERED
         if record.get("changed"):
             self._say(f"  another architecture: {changed(self.plan.chain.layer_sizes, record)}")
 
@@ -385,5 +381,5 @@ class Training:
         began = now()
         self._check_alike(state)
         if self.job.directory is not None:
-            self.unsaved = not self.job.directory.save(state, self.plan, self.data.sha256, self.team, last)
+            self.unsaved = not self.job.directory.save(state, self.plan, self.team, last)
         self.pace.saved(began)

@@ -134,11 +134,6 @@ class Wish:
         self._came: set[int] = set()
         self._first = 0.0
 
-    @property
-    def asked(self) -> bool:
-        """Tells whether anybody wants the run to stop."""
-        return bool(self.why)
-
     def _note(self, number: int, frame: FrameType | None) -> None:
         """Notes a signal, which asks for an end; a further one changes nothing.
 
@@ -191,11 +186,10 @@ def wait_for_others() -> None:
 
 def age(pid: int | str) -> float:
     """Seconds since a process was started; 0 where /proc does not say.  Collective: no."""
-    try:
+    with suppress(OSError, ValueError, IndexError):
         started = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
         return now() - started / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError):
-        return 0.0
+    return 0.0
 
 
 @cache
@@ -230,10 +224,9 @@ def version_of(package: str) -> str:
     """The version of an installed package, "" where there is none.  Cost: some ms, once.  Collective: no."""
     from importlib import metadata
 
-    try:
+    with suppress(metadata.PackageNotFoundError):
         return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""
+    return ""
 
 
 def peak_memory() -> float:

@@ -135,7 +135,7 @@ class Curve:
 def record_of(state: State, phase: str, errors: Errors) -> dict[str, Any]:
     """Records a state and its errors; errors that the loss or the method does not have are left out."""
     norms = errors.gradients
-    found = {
+    values = {
         "iteration": state.iteration,
         "phase": phase,
         "mu": state.mu,
@@ -153,7 +153,7 @@ def record_of(state: State, phase: str, errors: Errors) -> dict[str, Any]:
         "multipliers_lack": norms and norms.lacking,
         "seconds": state.seconds,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 # --- lines of the console ---------------------------------------------------------------------------------------------
@@ -200,8 +200,8 @@ def closing(
         lines.append("  nothing better than a constant was learnt from these points: the model predicts that constant")
     elif not best.last:
         lines.append(f"  {f'the best, iteration {best.iteration}':28s} E1 {Error.of(best.errors)}")
-    own = scores.lines() if scores else []
-    return lines + [f"  {'' if i else 'validation points':28s} {line}" for i, line in enumerate(own)]
+    told = scores.lines() if scores else []
+    return lines + [f"  {'' if i else 'validation points':28s} {line}" for i, line in enumerate(told)]
 
 
 # --- nets -------------------------------------------------------------------------------------------------------------
@@ -341,10 +341,8 @@ def provenance(
 def _git_commit() -> str | None:
     """The commit of the source tree that runs, if it is a git checkout."""
     root = Path(macmpi.__file__).resolve().parent.parent
-    if not os.path.exists(root / ".git"):
-        return None
     command = ["git", "-C", str(root), "rev-parse", "HEAD"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return None
+    with suppress(OSError, subprocess.CalledProcessError):
+        if os.path.exists(root / ".git"):
+            return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    return None

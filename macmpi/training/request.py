@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from macmpi.config import Config
     from macmpi.config.auto import Decision, Sizes
     from macmpi.data.dataset import Points
-    from macmpi.data.frames import Columns
     from macmpi.data.loading import Source
-    from macmpi.data.scaling import Scaling
     from macmpi.plan.plan import Plan
     from macmpi.results.model import Model
 
@@ -121,10 +119,10 @@ def machine_question(args: Namespace) -> MachineQuestion | None:
 
 def bytes_in(text: str) -> float:
     """Bytes of "64G", "512M", "1.5T" or a plain number.  Raises UsageError."""
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
-    if found is None or not float(found[1]):
+    amount = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if amount is None or not float(amount[1]):
         raise UsageError(f"--memory {text!r} is no amount of memory: 64G, 512M, 1.5T")
-    return float(found[1]) * 1024.0 ** ["", "K", "M", "G", "T"].index(found[2].upper())
+    return float(amount[1]) * 1024.0 ** ["", "K", "M", "G", "T"].index(amount[2].upper())
 
 
 # --- the plan ---------------------------------------------------------------------------------------------------------
@@ -141,29 +139,59 @@ def planned(
     from macmpi.config.auto import in_short
 
     began = now()
+    read = on_root(team, lambda: source_of(config, points, start))
 
-    def with_values() -> tuple[tuple[Config, list[Decision]], Columns | None]:
-        nonlocal points
-        from macmpi.data.gathered import points_of, with_loss
-        from macmpi.data.reading import with_connections
+    def told() -> tuple[Config, list[Decision], int, dict[str, Any]]:
+        """Gives, on rank 0, what the other ranks make the source of, without the points; a loss cannot be sent."""
+        source, decisions = read
+        added = {name: getattr(source.rules, name) for name in ("like", "classes", "columns")}
+        return source.config, decisions, source.before, added
 
-        complete = with_connections(config)
-        begun = _begun(complete, start) if complete.stochastic.stream else None
-        columns = None if begun is None else begun.columns
-        points = points or points_of(complete, columns)
-        return with_loss(complete, points), columns
-
-    (known, decisions), columns = team.from_root(with_values)
+    known, decisions, before, added = team.from_root(told)
     from macmpi.data.loading import Source  # which imports NumPy: by now rank 0 has taken the config
 
-    source = Source(known, points)
-    like, before, classes = team.from_root(lambda: _of_start(known, start))
-    source.rules = replace(source.rules, like=like, classes=classes, columns=columns)
-    sizes = team.from_root(lambda: replace(source.sizes(), before=before))
+    source = read[0] if read else Source(known)
+    source.before, source.rules = before, replace(source.rules, **added)
+    sizes = team.from_root(source.sizes)
     notes = source.notes(now() - began)
-    plan = plan_of(known, sizes, decisions, team)
+    plan = plan_of(source.config, sizes, decisions, team)
     team.from_root(lambda: source.settle(plan.chain.n_in if plan.resolved.columns else 0))
     return plan, source, "\n  ".join(line for line in (*notes, in_short(plan.resolved.decisions)) if line)
+
+
+def source_of(
+    config: Config, points: Points | None = None, start: Model | None = None
+) -> tuple[Source, list[Decision]]:
+    """The data that a config names, as the model that training starts from has them; the loss that stands for "auto".
+
+    points, start: as in `planned`.  Raises UsageError.  Collective: no (rank 0).
+    """
+    from numpy import unique
+
+    from macmpi.data.gathered import points_of, with_loss
+    from macmpi.data.loading import Source
+    from macmpi.data.reading import with_connections
+
+    config = with_connections(config)
+    goes_on, begun = config.stochastic.stream, _begun(config, start)
+    columns = begun.columns if begun and goes_on else None
+    points = points or points_of(config, columns)
+    config, decisions = with_loss(config, points)
+    source = Source(config, points)
+    like, given = None, unique(config.data.classes) if config.data.classes else None
+    if given is not None and not (goes_on and config.model.loss == "cross_entropy"):
+        raise UsageError("data.classes is read of labels of a stream alone (stochastic.stream = true): leave it out")
+    if begun and goes_on:
+        loss = tomllib.loads(begun.card.config)["model"]["loss"] if begun.stream and begun.card else config.model.loss
+        labels = [None if names is None else names.tolist() for names in (given, begun.classes)]
+        for name, own, of_model in (("model.loss", config.model.loss, loss), ("data.classes", *labels)):
+            if own not in (None, of_model):
+                raise UsageError(f"{name} = {shown(own)}: the model that goes on has {shown(of_model)}; leave it out")
+        like, source.before, given = begun.running, begun.points, begun.classes
+    elif begun:
+        like, given = (begun.scaling_x, begun.scaling_y), None
+    source.rules = replace(source.rules, like=like, classes=given, columns=columns)
+    return source, decisions
 
 
 def _begun(config: Config, start: Model | None) -> Model | None:
@@ -176,29 +204,6 @@ def _begun(config: Config, start: Model | None) -> Model | None:
         return load(config.start.model)
     except UsageError:
         return None
-
-
-def _of_start(config: Config, start: Model | None) -> tuple[tuple[Scaling, Scaling] | None, int, Any]:
-    """The scaling of the inputs and the targets of the model that training starts from; None where it starts afresh.
-
-    Of a stream also the points so far, and all classes, where they are known.  Raises UsageError where loss or classes
-    are others than those of the model.
-    """
-    from numpy import unique
-
-    classes = unique(config.data.classes) if config.data.classes else None
-    if classes is not None and not (config.stochastic.stream and config.model.loss == "cross_entropy"):
-        raise UsageError("data.classes is read of labels of a stream alone (stochastic.stream = true): leave it out")
-    if (found := _begun(config, start)) is None:
-        return None, 0, classes
-    if not config.stochastic.stream:
-        return (found.scaling_x, found.scaling_y), 0, None
-    loss = tomllib.loads(found.card.config)["model"]["loss"] if found.stream and found.card else config.model.loss
-    of_labels = [None if one is None else one.tolist() for one in (classes, found.classes)]
-    for name, own, known in (("model.loss", config.model.loss, loss), ("data.classes", *of_labels)):
-        if own not in (None, known):
-            raise UsageError(f"{name} = {shown(own)}: the model that goes on has {shown(known)}; leave it out")
-    return found.running, found.points, found.classes
 
 
 def plan_of(config: Config, sizes: Sizes, decisions: list[Decision], team: Team) -> Plan:

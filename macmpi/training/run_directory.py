@@ -32,33 +32,26 @@ from macmpi.training.checkpoint import Found, keeper_of
 from macmpi.training.lock import ELSEWHERE, Lock, signs
 from macmpi.training.request import Request
 
-CONFIG, PROVENANCE, MODEL = "config.toml", "provenance.json", "model.h5"
-NAMES = (CONFIG, PROVENANCE, "curve.jsonl", "start.h5", MODEL, "checkpoints/refit.h5")
+CONFIG, PROVENANCE = "config.toml", "provenance.json"
+NAMES = (CONFIG, PROVENANCE, "curve.jsonl", "start.h5", "model.h5", "checkpoints/refit.h5")
 
 REPLACE = "replace it with --overwrite, or name another folder with --output"
 OTHERWISE = f"continue it with --resume auto, {REPLACE}"
-
-INPUTS = ("data.source", "start.model", "start.coordinates")
-"""Keys that may name a file that the run reads."""
 
 
 class RunDirectory:
     """One run's folder, and what it holds for the run that is asked for.  Collective: no (rank 0), but for `save`.
 
-    run: the id of the run; start_sha256: of the scaling of the points, where the run began with a model, which has a
-    say in it.  Once it is judged: again: it holds a run; removed: what --overwrite removes of that; checkpoint: the
+    run: the id of the run; sums: SHA-256 of its data, and of the scaling where it begins with a model, which has a say
+    in it.  Once it is judged: again: it holds a run; removed: what --overwrite removes of that; checkpoint: the
     checkpoint to go on from; labels: config and sums of the data of the run; finished: says why nothing is left to do.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.checkpoints = path / "checkpoints"
-        self.curve = path / "curve.jsonl"
-        self.start = path / "start.h5"
-        self.model = path / "model.h5"
-        self.refit = self.checkpoints / "refit.h5"
+        self.path, self.checkpoints = path, path / "checkpoints"
+        *_, self.curve, self.start, self.model, self.refit = (path / name for name in NAMES)
         self.lock = Lock(path / "lock")
-        self.run, self.start_sha256 = files.new_id(), ""
+        self.run, self.sums = files.new_id(), dict[str, str]()
         self.again, self.finished = False, ""
         self.removed: list[Path] = []
         self.checkpoint: Found = None
@@ -87,27 +80,28 @@ class RunDirectory:
     def _find(self, asked: Request, of: Resolved) -> None:
         """Finds by what the files hold what `judge` promises.  Raises UsageError."""
         folder, resume, without_points, named = self.path, asked.resume, not of.placement.all_rows, of.settings
-        found = None if resume == "auto" else _named(resume, without_points)
+        resumed = None if resume == "auto" else _named(resume, without_points)
         run, there = run_in(folder)
         self.run, self.again = run or self.run, bool(run)
-        check_inputs(folder, [*asked.inputs, *(Path(named[key]) for key in INPUTS if named[key])], of, run)
+        read = filter(None, (named[key] for key in ("data.source", "start.model", "start.coordinates")))
+        check_inputs(folder, [*asked.inputs, *map(Path, read)], of, run)
         if run and folder / PROVENANCE not in there and (folder / CONFIG).read_bytes() != sealed(of.text, run):
             raise UsageError(_foreign(folder / CONFIG))  # a run that was killed before it wrote the other has this one
         if asked.overwrite:
             self.removed = there
             return
         if resume == "auto":
-            found = checkpoint.newest(self.checkpoints, without_points) if run else None
-        elif run and found is None:
+            resumed = checkpoint.newest(self.checkpoints, without_points) if run else None
+        elif run and resumed is None:
             raise UsageError(f"{folder} holds a run already: {OTHERWISE}")
-        elif run and found and found[0].resolve().parent != self.checkpoints.resolve():
+        elif run and resumed and resumed[0].resolve().parent != self.checkpoints.resolve():
             raise UsageError(f"--resume {resume} is no checkpoint of the run that {folder} holds: {OTHERWISE}")
         has_model = self.model in there and not _is_empty(self.model)
-        labels = _labels(folder) if found is None else found[2]
+        labels = _labels(folder) if resumed is None else resumed[2]
         saved = _config_in(labels)
-        if saved is None and (found is not None or has_model):
+        if saved is None and (resumed is not None or has_model):
             raise UsageError(
-                f"{found[0] if found else folder} does not say which config and data it is of: {ELSEWHERE}"
+                f"{resumed[0] if resumed else folder} does not say which config and data it is of: {ELSEWHERE}"
             )
         if saved is not None and (differ := differences(saved, named)):
             raise UsageError(f"cannot resume {folder} with another config: {', '.join(differ)}; use another --output")
@@ -115,9 +109,9 @@ class RunDirectory:
         if has_model:
             with suppress(UsageError):  # it is not whole
                 end = model_file.load(self.model).attributes
-        self.checkpoint, self.labels = found, labels
-        self.finished = _finished(None if found is None else found[1], end, of)
-        if found is None and has_model and not self.finished:
+        self.checkpoint, self.labels = resumed, labels
+        self.finished = _finished(None if resumed is None else resumed[1], end, of)
+        if resumed is None and has_model and not self.finished:
             raise UsageError(f"{folder} holds a model, but no checkpoint from which its run could go on: {REPLACE}")
 
     def __str__(self) -> str:
@@ -134,13 +128,14 @@ class RunDirectory:
         return UsageError(f"cannot write to {place}: {error.strerror}; {move}name another folder with --output")
 
     def check_data(self, facts: dict[str, Any], source: str) -> None:
-        """Raises UsageError where the folder's run is of other data, or was begun with another model.
+        """Notes the sums of the data of this launch, which are among the facts; source: the name of the data.
 
-        facts: the provenance of this launch, with sums of its data; source: their name.
+        Raises UsageError where the folder's run is of other data, or was begun with another model.
         """
         of_another = "is not the model that the run began with, by which its data are scaled; put that back, or"
         changed = f"the data have changed since (data.source = {source!r});"
         for name, why in (("data_sha256", changed), ("start_sha256", f"start.model {of_another}")):
+            self.sums[name] = facts[name]
             if self.labels and self.labels[name] != facts[name]:
                 raise UsageError(f"cannot resume {self.path}: {why} use another --output")
 
@@ -188,14 +183,13 @@ class RunDirectory:
             "not with the bits of a run on one kernel alone"
         )
 
-    def save(self, state: State[Any], plan: Plan, sha256: str, team: Team, last: bool) -> bool:
+    def save(self, state: State[Any], plan: Plan, team: Team, last: bool) -> bool:
         """Writes a checkpoint; False with a warning where that fails, a StorageError for the last one of a launch.
 
-        It says of which config and data (sha256) it is: a run of others cannot go on from it.  Collective: yes.
+        It says of which config and data it is: a run of others cannot go on from it.  Collective: yes.
         """
         of = plan.begun.resolved
-        sums = {"data_sha256": sha256, "start_sha256": self.start_sha256}
-        labels = {files.RUN: self.run, "config": json.dumps(of.settings), **sums}
+        labels = {files.RUN: self.run, "config": json.dumps(of.settings), **self.sums}
         try:
             keeper_of(plan).save(self.checkpoints, state, labels, of.run.keep_checkpoints, team)
             return True

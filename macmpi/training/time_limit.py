@@ -17,11 +17,9 @@ from macmpi.training.process import age
 JOBS = {"SLURM_JOB_ID": "Slurm", "PBS_JOBID": "PBS", "LSB_JOBID": "LSF", "FLUX_JOB_ID": "Flux"}
 """These variables tell that this is a job of a batch system."""
 
-END, LIMIT = "SLURM_JOB_END_TIME", "PBS_WALLTIME"
-"""The moment at which Slurm ends the job, in seconds since 1970; the time that PBS gives it, from its start."""
-
-TELLING = {"Slurm": END, "PBS": LIMIT}
-"""Batch system -> its variable; no other system's counts in a job."""
+TELLING = {"Slurm": "SLURM_JOB_END_TIME", "PBS": "PBS_WALLTIME"}
+"""Batch system -> its variable, the end of the job in seconds since 1970, or its time from the start; no other system's
+counts in a job."""
 
 ENDLESS = ("unlimited", "infinite", "infinity")
 """So batch systems and their users call the limit of a job that has none; some of their programs say -1."""

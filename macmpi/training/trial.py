@@ -16,8 +16,7 @@ from macmpi import UsageError, many
 from macmpi.config import Config
 from macmpi.config.auto import Sizes
 from macmpi.console import warn
-from macmpi.data.dataset import Dataset, Points
-from macmpi.data.gathered import points_of, with_loss
+from macmpi.data.dataset import Dataset
 from macmpi.data.loading import Source
 from macmpi.data.parts import split_sizes
 from macmpi.data.reading import with_connections
@@ -26,7 +25,6 @@ from macmpi.methods.starts import Origin, start
 from macmpi.nets.losses import loss_of
 from macmpi.parallel import launchers
 from macmpi.parallel.clock import now
-from macmpi.parallel.launchers import Memory, ranks_here
 from macmpi.parallel.team import Team, on_root
 from macmpi.plan import estimate
 from macmpi.plan.cost import Machine, predicted
@@ -36,7 +34,7 @@ from macmpi.plan.resolved import Resolved
 from macmpi.state import State
 from macmpi.training.launch import loaded, name_unread, origin_of, sums_of
 from macmpi.training.process import ready
-from macmpi.training.request import MOST_RANKS, MachineQuestion, Request
+from macmpi.training.request import MOST_RANKS, MachineQuestion, Request, source_of
 from macmpi.training.run_directory import RunDirectory
 
 BUDGET = 3.0
@@ -60,12 +58,12 @@ def check(request: Request, source: Source, plan: Plan, team: Team) -> list[str]
     team.all_or_raise(lambda: None)  # all have planned, and wait: none keeps a core busy that rank 0 measures
     rate = team.from_root(estimate.steady_rate)
     seconds = predicted(plan, rate, Machine(cores=plan.ranks)).total
-    found = tried(plan, source, seconds, team)
+    timed = tried(plan, source, seconds, team)
     team.from_root(lambda: name_unread(plan.resolved))  # once all of the data that are read have been
     by = f"({plan.resolved.method.name}), by {rate / 1e9:.3g} GFLOP/s a core"
     took = f"about {seconds:.2g} s predicted with a core a rank {by}"
-    if found is not None:
-        took = f"{found[0]:.2g} s measured here, the median of {found[1]}"
+    if timed is not None:
+        took = f"{timed[0]:.2g} s measured here, the median of {timed[1]}"
     return [
         *request.chosen.replace("\n  ", "\n").splitlines(),
         *team.from_root(lambda: [*estimate.estimate(plan)[0], f"machine      {_machine(plan, source)}"]),
@@ -76,7 +74,7 @@ def check(request: Request, source: Source, plan: Plan, team: Team) -> list[str]
 
 def _machine(plan: Plan, source: Source) -> str:
     """Says what the ranks of this machine need together, and what it has; warns where that is less.  Collective: no."""
-    memory, nodes = launchers.memory(), -(-plan.ranks // (ranks_here(os.environ) if plan.ranks > 1 else 1))
+    memory, nodes = launchers.memory(), -(-plan.ranks // (launchers.ranks_here(os.environ) if plan.ranks > 1 else 1))
     need = bytes_of_node(plan, nodes)
     amounts = _amounts(need, memory)
     if need > memory.bytes:
@@ -85,7 +83,7 @@ def _machine(plan: Plan, source: Source) -> str:
     return amounts
 
 
-def _amounts(need: float, memory: Memory) -> str:
+def _amounts(need: float, memory: launchers.Memory) -> str:
     return f"about {estimate.in_gb(need)} a node, and {memory.source} {estimate.in_gb(memory.bytes)}"
 
 
@@ -103,13 +101,15 @@ def _folder(request: Request, plan: Plan, data: Dataset) -> str:
         return str(error)
 
 
-def tried(plan: Plan, source: Source, predicted: float, team: Team) -> tuple[float, int] | None:
+def tried(plan: Plan, source: Source, seconds: float, team: Team) -> tuple[float, int] | None:
     """Times iterations from the start that the config asks for, or from one as good where that one takes long.
 
-    Seconds, from the medians of those at the start and later, and how many there were; None where they would take too
-    long by the prediction.  Cost: the start, and BUDGET seconds at most.  Collective: yes.
+    seconds: of an iteration, as predicted.  Gives the seconds from the medians of those at the start and later, and how
+    many there were; None where they would take too long.  Cost: the start, and BUDGET seconds at most.
+
+    Collective: yes.
     """
-    if team.from_root(lambda: predicted * (WARM + 2) > BUDGET):
+    if team.from_root(lambda: seconds * (WARM + 2) > BUDGET):
         return None
     ready()
     if instead := INSTEAD.get(plan.resolved.start.method):
@@ -163,42 +163,42 @@ def answer(config: Config, asked: MachineQuestion, ranks: int = 1) -> list[str]:
 
     ranks: of the launch, where none are asked.  Raises UsageError.  Collective: no.
     """
-    config, points = with_connections(config), None
-    if not asked.without_data:
-        points = points_of(config)
-        config, _ = with_loss(config, points)
-    elif config.model.loss == "auto":
-        config = replace(config, model=replace(config.model, loss="squared"))
-    sizes, ranks = _sizes_of(config, asked, points), asked.ranks or ranks
+    config, sizes = _data_of(config, asked)
+    ranks = asked.ranks or ranks
     plan, held = _plan(config, sizes, ranks), -(-ranks // asked.nodes)
-    memory = Memory(asked.memory, "a node (--memory) has") if asked.memory else launchers.memory()
+    memory = launchers.Memory(asked.memory, "a node (--memory) has") if asked.memory else launchers.memory()
     need, on_node = bytes_of_node(plan, asked.nodes), many(held, "rank")
     amounts = _amounts(need, memory)
     if need > memory.bytes:
         remedy = f"use {_remedy(plan, config, sizes, asked.nodes, memory.bytes)}"
         raise UsageError(f"{on_node} on a node with {plan.n_train:,} points: {amounts}: {remedy}")
     rate, machine, plans = estimate.steady_rate(), Machine(cores=held), (plan, replace(plan, ranks=1))
-    found, alone = (predicted(p, rate, machine).total for p in plans)
+    seconds, alone = (predicted(p, rate, machine).total for p in plans)
     name, links = plan.resolved.method.name, f"{machine.alpha * 1e6:g} us a message, {machine.beta * 1e9:g} ns a byte"
     return [
         *estimate.estimate(plan)[0],
         f"nodes        {asked.nodes:,} of {on_node}; {amounts}",
-        f"iteration    about {found:.3g} s predicted ({name}), efficiency {alone / ranks / found:.2f}",
+        f"iteration    about {seconds:.3g} s predicted ({name}), efficiency {alone / ranks / seconds:.2f}",
         f"by           {rate / 1e9:.3g} GFLOP/s a core, measured now; {links}, assumed",
         *(f"idle         {line}" for line in [estimate.idle(plan)] if line),
     ]
 
 
-def _sizes_of(config: Config, asked: MachineQuestion, points: Points | None) -> Sizes:
-    """The sizes of data of that many rows, columns and outputs; of the data themselves what is not asked."""
+def _data_of(config: Config, asked: MachineQuestion) -> tuple[Config, Sizes]:
+    """The config, and the sizes of data of that many rows, columns and outputs: the data's own where none are asked."""
     n_train, n_val = split_sizes(asked.points, config.data) if asked.points else (0, 0)
     if not asked.without_data:
-        read = Source(config, points).sizes()
-        return replace(read, n_train=n_train, n_val=n_val) if asked.points else read
+        source, _ = source_of(config)
+        sizes = source.sizes()
+        return source.config, replace(sizes, n_train=n_train, n_val=n_val) if asked.points else sizes
+    config = with_connections(config)
+    if config.model.loss == "auto":
+        config = replace(config, model=replace(config.model, loss="squared"))
     labels, outputs = loss_of(config).labels, asked.outputs or asked.columns
     if labels and asked.outputs < 2:
         raise UsageError(f'model.loss = "{config.model.loss}" needs the number of classes: give --outputs, 2 or more')
-    return Sizes(asked.columns, outputs, n_train, n_val, not asked.outputs, np.arange(outputs) if labels else None)
+    classes = np.arange(outputs) if labels else None
+    return config, Sizes(asked.columns, outputs, n_train, n_val, not asked.outputs, classes)
 
 
 def _plan(config: Config, sizes: Sizes, ranks: int) -> Plan:
@@ -223,8 +223,8 @@ def _remedy(plan: Plan, config: Config, sizes: Sizes, nodes: int, memory: float)
     if (most := int((memory - bytes_of_node(plan, P) + each) // each)) >= 1:
         ways.append(f"more nodes (at least {-(-P // most):,} for {many(P, 'rank')})")
     more = range(1, (MOST_RANKS // P).bit_length()) if most < 1 and not plan.placement.all_rows else ()
-    if found := next((P << i for i in more if is_enough(config, P << i, P << i)), None):
-        ways.append(f"more ranks and nodes ({found:,} are enough, a rank a node)")
+    if enough := next((P << i for i in more if is_enough(config, P << i, P << i)), None):
+        ways.append(f"more ranks and nodes ({enough:,} are enough, a rank a node)")
     for data in plan.placement.others:
         other = replace(config, parallel=replace(config.parallel, data=data))  # type: ignore[arg-type]
         if is_enough(other, P, nodes):

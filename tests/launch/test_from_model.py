@@ -92,7 +92,10 @@ def test_another_net_is_refused(setting: str, named: list[str], first: Path) -> 
 
 @pytest.mark.parametrize("data", ["replicated", "sharded"])
 def test_a_stream_of_files_goes_on_by_the_columns_of_the_first_one(data: str, tmp_path: Path) -> None:
-    """Whatever later files hold: another order, gaps, other categories.  A fit to batches gives the same."""
+    """Whatever later files hold: another order, gaps, other categories.  A fit to batches gives the same.
+
+    --check says the same net, of this machine and of another.
+    """
     pd, random = pytest.importorskip("pandas"), np.random.default_rng(0)
     frames = [pd.DataFrame(random.normal(size=(60, 3)), columns=list("yab")) for _ in range(2)]
     frames = [frame.assign(city=random.choice(list("pqr")[: 3 - i], 60)) for i, frame in enumerate(frames)]
@@ -103,6 +106,8 @@ def test_a_stream_of_files_goes_on_by_the_columns_of_the_first_one(data: str, tm
         text = f'data.source = "{i}.parquet"\ndata.target = "y"\nmodel.hidden = [4]\nparallel.data = "{data}"\n'
         (tmp_path / f"{i}.toml").write_text(f"{goes_on}{text}stochastic.stream = true\nstochastic.parts = 1\n")
         run_here(f"{i}.toml", "--output", f"run{i}", cwd=tmp_path, code=0)
+        for words in ((), ("--ranks", 2)):
+            assert "net          5-4-1" in run_here(f"{i}.toml", "--check", *words, cwd=tmp_path, code=0).out
     config = {"stochastic.parts": 1}
     ours, fit = macmpi.load(tmp_path / "run1/model.h5"), macmpi.fit(batches=frames, Y="y", hidden=[4], config=config)
     assert ours.columns == fit.columns and ours.points == fit.points == 120

@@ -35,7 +35,7 @@ def request_() -> Iterator[StopRequest]:
 @pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_each_signal_asks_for_an_end_and_does_not_interrupt(number: signal.Signals, request_: StopRequest) -> None:
     signal.raise_signal(number)
-    assert request_.asked
+    assert request_.why
 
 
 AT_ONCE, LATER = 0.01, 30.0
@@ -59,7 +59,7 @@ def test_any_sequence_of_signals_asks_for_an_end_and_only_a_person_s_second_ctrl
                 signal.raise_signal(number)
             except KeyboardInterrupt:
                 interrupted_at = interrupted_at or place
-            assert wish.asked
+            assert wish.why
         only = next((i for i, number in enumerate(sequence) if number != signal.SIGINT), 3)
         assert interrupted_at == (2 if only >= 2 and gap > process.APART and not complete else 0), sequence
 
@@ -73,9 +73,9 @@ def test_ctrl_c_after_an_answer_of_a_callback_is_the_first_one(request_: StopReq
 def test_signals_that_come_while_they_are_held_are_delivered_and_later_ones_ignored(request_: StopRequest) -> None:
     process.hold_stop_signals()
     signal.raise_signal(signal.SIGUSR1)
-    assert not request_.asked
+    assert not request_.why
     process.on_stop_signals(request_._note)
-    assert request_.asked
+    assert request_.why
     process.ignore_stop_signals()
     for number in STOP_SIGNALS:
         signal.raise_signal(number)

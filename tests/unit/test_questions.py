@@ -117,9 +117,7 @@ def plan_of(data: str, ranks: int) -> tuple[Config, Plan]:
 def test_the_least_number_of_nodes_is_the_least(data: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it names fits, and one less does not."""
     config, plan = plan_of(data, 64)
-    monkeypatch.setattr(trial, "_sizes_of", lambda *asked: Sizes(500, 500, 10**6, 10**4, True))
-    monkeypatch.setattr(trial, "points_of", lambda config: None)
-    monkeypatch.setattr(trial, "with_loss", lambda config, points: (config, []))
+    monkeypatch.setattr(trial, "_data_of", lambda config, asked: (config, Sizes(500, 500, 10**6, 10**4, True)))
     memory = 1.01 * trial.bytes_of_node(plan, 13)
     with pytest.raises(UsageError, match="at least 13 for 64 ranks") as error:
         trial.answer(config, MachineQuestion(64, 2, memory=memory))

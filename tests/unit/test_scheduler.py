@@ -20,7 +20,7 @@ from macmpi.training import time_limit
 
 @pytest.fixture(autouse=True)
 def no_job(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in (*time_limit.JOBS, time_limit.END, time_limit.LIMIT, "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"):
+    for name in (*time_limit.JOBS, *time_limit.TELLING.values(), "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"):
         monkeypatch.delenv(name, raising=False)
     with monkeypatch.context() as clock:
         clock.setattr(time_limit.time, "time", lambda: 1_000_000.0)
@@ -79,7 +79,7 @@ def test_a_limit_is_a_time_or_there_is_none_or_it_is_unknown(
     answer: str, left: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As squeue says it, and as PBS does.  What is not known is refused, and never no time, or no limit."""
-    for asked in ("squeue", time_limit.LIMIT):
+    for asked in ("squeue", time_limit.TELLING["PBS"]):
         with monkeypatch.context() as job:
             if asked == "squeue":
                 squeue(f"17 {answer}" if answer else "", tmp_path, job)
@@ -98,7 +98,7 @@ def test_slurm_is_asked_where_the_environment_says_no_moment(
     word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     squeue("17 1:00:00", tmp_path, monkeypatch)
-    monkeypatch.setenv(time_limit.END, word)
+    monkeypatch.setenv(time_limit.TELLING["Slurm"], word)
     assert time_limit.time_left(0.0) == (float("inf") if word in ENDLESS else 3600.0 - 60.0)
 
 

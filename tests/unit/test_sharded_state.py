@@ -53,10 +53,11 @@ def own(whole: State, ranks: int, rank: int) -> State:
 
 def save(folder: Path, whole: State, ranks: int, last: bool = False) -> list[Any]:
     directory, work = RunDirectory(folder), SimpleNamespace(train=partition_points(N, ranks, placement=SHARDED))
+    directory.sums = {"data_sha256": SHA256}
     plan: Any = SimpleNamespace(begun=SimpleNamespace(resolved=CONFIG), placement=SHARDED, work=work)
 
     def work(team: Any) -> None:
-        directory.save(own(whole, ranks, team.rank), plan, SHA256, team, last)
+        directory.save(own(whole, ranks, team.rank), plan, team, last)
 
     return crew(ranks, work)
 

@@ -303,7 +303,7 @@ def test_a_refit_without_time_goes_on_where_it_was_stopped(place: Path, monkeypa
     (place / "c.toml").write_text(REFIT % "true")
     go(place, output="straight")
     late, refits = loop.Pace.is_late, []
-    refit, replace_file = loop.refit, files.replace_file
+    refit, replace_file = loop.end.refit, files.replace_file
 
     def noted(*arguments: Any) -> Any:
         refits.append(arguments[-2] and (arguments[-2].iteration, arguments[-2].position))
@@ -316,7 +316,7 @@ def test_a_refit_without_time_goes_on_where_it_was_stopped(place: Path, monkeypa
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         replace_file(path, *more)
 
-    monkeypatch.setattr(loop, "refit", noted)
+    monkeypatch.setattr(loop.end, "refit", noted)
     with monkeypatch.context() as patch:
         patch.setattr(files, "replace_file", full)
         assert "--resume auto goes on from iteration 4" in go(place, output="new", code=74).err
