@@ -309,7 +309,7 @@ def code_end(chain: Chain) -> int:
     Of words their bits count.  Radial basis functions are none, if there is another layer.
     """
     ends = [(chain.maps[end - 1], end) for end in chain.layer_ends]
-    return min(ends, key=lambda m: (is_basis(m[0]), m[0].code_size))[1]
+    return min(ends, key=lambda m: (is_basis(m[0]), m[0].code.n_bits if m[0].code else m[0].n_out))[1]
 
 
 def codes_of(chain: Chain, Z: Array) -> Array | None:

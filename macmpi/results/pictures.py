@@ -241,7 +241,7 @@ def bits(net: Net, kept: Array, asked: Array) -> tuple[Array, Array]:
     """Codes of zeros and ones of the training points kept, (n, H), and of the validation points asked for, (m, H)."""
     data = net.data
     packed = net.model.bits(points(data, np.vstack([data.X[kept], data.X_val[asked]])))
-    both = np.unpackbits(packed, axis=1, count=net.model.chain.codes[0].code_size)
+    both = np.unpackbits(packed, axis=1, count=net.model.chain.codes[0].n_bits)
     return both[: len(kept)], both[len(kept) :]
 
 

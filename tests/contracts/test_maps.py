@@ -302,7 +302,7 @@ def test_each_run_of_a_code_is_the_row_of_its_alphabet_with_the_largest_score(ex
     digits = np.ceil(np.log2(len(code.alphabet))).astype(int)
     text = ["".join(f"{number:0{digits}b}" for number in row) for row in numbers]
     assert_array_equal(code.bits(B), [[digit == "1" for digit in row] for row in text])
-    assert code.code_size == len(text[0])
+    assert code.n_bits == len(text[0])
 
 
 # --- formulas ---------------------------------------------------------------------------------------------------------

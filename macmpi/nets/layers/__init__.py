@@ -70,7 +70,6 @@ class Map:
         weights begin at 0, with which forward must give something.
     run_length -- inputs and outputs fall into runs of this length, each mapped by itself; 1 of other maps.
     code -- the map itself where it gives one, which a Z-step searches; None of other maps.
-    code_size -- the numbers that say what it gives, of a code the bits.
     memory -- the weights behind it that multiply the state of a recurrent layer begin as this share of the matrix that
         `remembered` gives; 0 where they begin like all others.
     fan_in -- random weights begin within start.range / sqrt(fan_in); one number, or one for each unit, (h, 1).
@@ -119,10 +118,6 @@ class Map:
     @property
     def columns(self) -> int:
         return self.n_in
-
-    @property
-    def code_size(self) -> int:
-        return self.n_out
 
     @property
     def multiplications(self) -> int:
@@ -297,13 +292,14 @@ class Code(SameSize):
         return self.alphabet.astype(A.dtype)[self.numbers(A)].reshape(A.shape)
 
     @property
-    def code_size(self) -> int:
+    def n_bits(self) -> int:
+        """The number of bits that say which rows of the alphabet its runs are."""
         return len(self.runs) * (len(self.alphabet) - 1).bit_length()
 
     def bits(self, B: Array) -> Array:
-        """The numbers of a code B (n, size) in binary, the highest bit first, as truth values: (n, code_size)."""
-        shifts = np.arange(self.code_size // len(self.runs))[::-1]
-        return ((self.numbers(B)[:, :, None] >> shifts) & 1 > 0).reshape(len(B), self.code_size)
+        """The numbers of a code B (n, size) in binary, the highest bit first, as truth values: (n, n_bits)."""
+        shifts = np.arange(self.n_bits // len(self.runs))[::-1]
+        return ((self.numbers(B)[:, :, None] >> shifts) & 1 > 0).reshape(len(B), self.n_bits)
 
 
 GROUP = "macmpi.maps"

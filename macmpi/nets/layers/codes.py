@@ -9,7 +9,7 @@ import numpy as np
 
 from macmpi import UsageError, many
 from macmpi.nets.design import squared_distances
-from macmpi.nets.layers import Built, Code, Graph, Map, Place, SameSize
+from macmpi.nets.layers import Built, Code, Graph, Place, SameSize
 from macmpi.nets.layers.affine import dense
 from macmpi.typing import Array
 
@@ -96,9 +96,5 @@ def layer(place: Place) -> Built:
             f'model.activation = "argmax" sets one of every {words} units (model.words: 2 or more), {place.key} has '
             f"{many(units, 'unit')}; use a multiple, as model.words = 16 with 32 units"
         )
-    ends: dict[str, Map] = {
-        "binary": Binary(units),
-        "argmax": OneHot(units, words),
-        "quantise": Quantiser(units, words),
-    }
+    ends = {"binary": Binary(units), "argmax": OneHot(units, words), "quantise": Quantiser(units, words)}
     return Built([dense(place), ends[place.kind]])
