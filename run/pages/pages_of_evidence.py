@@ -43,7 +43,7 @@ def fold(found: Found, said: Sequence[str] = (), how: str = "") -> str:
     waited = busy > found["machine"]["cores"] + CROWDED
     load = f"; load {busy:.1f}: slowed" * waited
     if how and not said:
-        return f"{place(found)}{load}: {how}"
+        return wrapped(f"{place(found)}{load}: {how}")
     paragraphs = [wrapped(text) for text in said]
     start = f'<details markdown="1">\n<summary>{place(found)}{load}</summary>'
     return "\n\n".join([start, *paragraphs, how or commands(found), "</details>"])
