@@ -85,8 +85,9 @@ class Data(Table):
         if len(self.image_size) not in (0, 2):
             raise ValueError("image_size is a height and a width, as in image_size = [28, 28]")
         alike = any({type(one) for one in self.classes} <= kinds for kinds in ({str}, {bool}, {int, float}))
-        if self.classes and not (alike and len({*self.classes}) > 1):
-            raise ValueError('classes are two labels or more, of one kind, as in classes = ["no", "yes"]')
+        finite = alike and all(isinstance(one, str) or abs(one) < float("inf") for one in self.classes)
+        if self.classes and not (finite and len({*self.classes}) > 1):
+            raise ValueError('classes are two labels or more, of one kind, as in classes = ["no", "yes"] or [0, 1]')
 
     @property
     def targets(self) -> list[str] | None:

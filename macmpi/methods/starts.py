@@ -89,8 +89,7 @@ def start(method: Method, origin: Origin) -> State[Any]:
         state.seconds = opened.seconds
         return state
     if keys.method in ("auto", "uniform", "stochastic"):
-        range_ = 0.0 if keys.method == "stochastic" else keys.range
-        return method.start(range_, keys.gradient_step, keys.seed)
+        return method.start(0.0 if keys.method == "stochastic" else keys.range, keys.gradient_step, keys.seed)
     flat = np.zeros(method.plan.offsets.weights[-1])
     seen = on_subset(method) if keys.method in FROM_POINTS else method
     if keys.method == "greedy":

@@ -104,7 +104,7 @@ def finishing_of(config: Config) -> Config:
     more than the error.
     """
     values = {"method.name": "stochastic", "stochastic.batch": "all", "run.refit": False}
-    values |= {"method.acceleration": "none", "stochastic.patience": tuned.FINISH_PATIENCE}
+    values |= {"method.acceleration": "none", "stochastic.patience": tuned.FINISH_PATIENCE, "w_step.schedule": "units"}
     values |= {"stochastic.ridge": 0.0} if config.stochastic.ridge == "auto" else {}
     for key, value in values.items():
         config = with_value(config, key, value)

@@ -258,6 +258,7 @@ def test_a_piece_that_does_not_fit_is_refused_in_one_message() -> None:
         ("holds 'u', and the classes are 'p', 'q', 's'", {"X": X, "Y": np.array(["p", "u"] * 30), "start": model}),
         ("classes is read of labels of a stream alone", {"X": X, "Y": text, "classes": ["p", "q"]}),
         ("two labels or more", {"batches": [(X, text)], "classes": ["p"]}),
+        ("two labels or more", {"batches": [(X, X[:, 0] > 0.0)], "classes": [0.0, 1.0, np.nan]}),
         ("batches: there is none", {"batches": []}),
         (r"batches: one is a list of arrays.* map\(tuple, batches\)", {"batches": [[np.ones((4, 3)), np.ones(4)]]}),
         ("an iterable", {"batches": 3}),

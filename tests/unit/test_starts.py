@@ -13,7 +13,7 @@ from plans import plan_of
 from tolerance import assert_within, gamma
 
 from macmpi import UsageError
-from macmpi.config import Config, Method, Model, Penalty, Start, Stochastic
+from macmpi.config import Config, Method, Model, Penalty, Start, Stochastic, WStep
 from macmpi.data.dataset import Dataset
 from macmpi.data.loading import read_codes
 from macmpi.data.scaling import Scaling
@@ -109,10 +109,13 @@ def test_every_start_suits_every_net(model: Model, data: Dataset, keys: dict[str
     assert np.isfinite(found[0].weights).all()
 
 
-@pytest.mark.parametrize("name", ["mac", "adam", "lbfgs", "stochastic"])
+@pytest.mark.parametrize("name", ["mac", "ring", "adam", "lbfgs", "stochastic"])
 @pytest.mark.parametrize("data", [DATA, REGRESSION], ids=["autoencoder", "targets"])
 def test_every_method_can_begin_with_the_weights_of_stochastic_mac(name: Any, data: Dataset) -> None:
-    """Those of its steps on all points, whatever the penalty is, with a lower error than uniform weights."""
+    """Those of its steps on all points, whatever the penalty and half steps are; uniform weights have more error."""
+    keys: dict[str, Any] = {"penalty": Penalty(mu_every=3, l1=1e-3 if name == "mac" else 0.0)}
+    if name == "ring":
+        keys["w_step"], name = WStep(schedule="ring"), "mac"
 
     def begun_by(name: Any, word: Any, **keys: Any) -> State[Any]:
         stochastic = Stochastic(batch="all")
@@ -120,7 +123,7 @@ def test_every_method_can_begin_with_the_weights_of_stochastic_mac(name: Any, da
         plan = plan_of(config, data.X.shape[1], data.Y.shape[1], len(data.X), len(data.X_val), 1)
         return start(choose(plan, data, Team()), Origin())
 
-    state = begun_by(name, "stochastic", penalty=Penalty(mu_every=3, l1=0.0 if name != "mac" else 1e-3))
+    state = begun_by(name, "stochastic", **keys)
     assert_array_equal(state.weights, begun_by("stochastic", "auto").weights)
     assert state.seconds > 0.0
     if name == "mac":
