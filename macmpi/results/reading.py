@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +78,7 @@ def read(path: Path, name: str) -> Result:
     result = Result(path, name, *read_curve(path / "curve.jsonl"))
     try:
         result.config = config.read(path / "config.toml", [])
-        data = _data(result.config, path / "provenance.json")
+        data = _data(result.config, path)
         chain = build_chain(result.config.model, data.sizes.n_in, data.sizes.n_out)
         result.levels = levels(chain, data, loss_of(result.config, data.sizes))
         result.data = data
@@ -116,13 +116,21 @@ def launches(log: Path) -> list[Any]:
         return []
 
 
-def _data(config: Config, log: Path) -> Dataset:
-    """The data of a run with this log of launches.  Raises UsageError where they are gone or others now."""
+def _data(config: Config, path: Path) -> Dataset:
+    """The data of a run in this folder.  Raises UsageError where they are gone or others now.
+
+    A piece of a stream has the columns, the classes and the running scaling that the run's own nets have of it.
+    """
+    log, source = path / "provenance.json", Source(config)
     try:
         sha256 = launches(log)[-1]["data_sha256"]
     except (LookupError, TypeError):
         raise UsageError(f"{log} does not say which they were") from None
-    data = Source(config).whole()
+    if config.stochastic.stream:
+        net = load_model(path / ("model.h5" if os.path.exists(path / "model.h5") else "start.h5"))
+        like = replace(net.scaling_x, seen=None), replace(net.scaling_y, seen=None)
+        source.rules = replace(source.rules, like=like, classes=net.classes, columns=net.columns)
+    data = source.whole()
     if data.sha256 != sha256:
         raise UsageError(f"they have changed since (data.source = {config.data.source!r})")
     return data

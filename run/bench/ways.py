@@ -13,16 +13,17 @@ import argparse
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
 
 from macmpi import config  # noqa: E402
-from macmpi.methods.choose import choose  # noqa: E402
+from macmpi.methods.choose import Method, choose  # noqa: E402
 from macmpi.methods.starts import Origin, start  # noqa: E402
 from macmpi.parallel.team import Team  # noqa: E402
 from macmpi.plan.resolved import Progress  # noqa: E402
-from macmpi.state import Errors  # noqa: E402
+from macmpi.state import Errors, State  # noqa: E402
 from macmpi.training.launch import loaded  # noqa: E402
 from macmpi.training.request import planned  # noqa: E402
 
@@ -31,19 +32,27 @@ Point = tuple[float, float, float]
 
 
 def run(path: Path, settings: list[str]) -> list[Point]:
-    """A run to its end, full MAC without the steps behind its postprocessing."""
+    """A run to its end, and of full MAC with `run.finish` the steps of all points behind it."""
     team = Team()
     plan, source, _ = planned(config.read(path, settings), team)
-    method = choose(plan, loaded(plan, source, team), team)
-    began = time.process_time()
-    state = start(method, Origin())
-    method.begin(state)
-    used, found = time.process_time() - began, list[Point]()
+    data, points, state = loaded(plan, source, team), list[Point](), None
+    for of in filter(None, (plan, plan.finishing)):
+        method = choose(of, data, team)
+        began = time.process_time()
+        state = start(method, Origin()) if state is None else method.start_at(state.weights, False)
+        method.begin(state)
+        state = carried_out(method, state, points, time.process_time() - began)
+    return points
+
+
+def carried_out(method: Method, state: State[Any], points: list[Point], used: float) -> State[Any]:
+    """Carries out a method to its end, and adds a point for each iteration.  used: seconds of its start."""
+    used, schedule = used + (points[-1][0] if points else 0.0), method.plan.resolved.schedule
 
     def note() -> Errors:
         errors = method.evaluate(state)
-        state.note_validation(errors.validation, errors.watched, noticeable=plan.resolved.schedule.noticeable)
-        found.append((used, errors.train, errors.validation))
+        state.note_validation(errors.validation, errors.watched, noticeable=schedule.noticeable)
+        points.append((used, errors.train, errors.validation))
         return errors
 
     note()
@@ -52,7 +61,7 @@ def run(path: Path, settings: list[str]) -> list[Point]:
         method.sweep(state)
         used += time.process_time() - began
         progress = Progress(state.iteration, mu, before, **state.history.progress(note()))
-        decision = plan.resolved.schedule.decide(progress)
+        decision = schedule.decide(progress)
         if decision.multipliers:
             method.move_multipliers(state)
             state.history.reference = progress.move
@@ -61,12 +70,12 @@ def run(path: Path, settings: list[str]) -> list[Point]:
     state = method.finish(state)
     used += time.process_time() - began
     note()
-    return found
+    return state
 
 
-def cell(found: list[Point], level: float) -> str:
+def cell(points: list[Point], level: float) -> str:
     """Seconds and validation error at a level; "-" where it is not reached."""
-    at = next((point for point in found if point[1] <= level), None)
+    at = next((point for point in points if point[1] <= level), None)
     return "-" if at is None else f"{at[0]:.1f}, {at[2]:.2f}"
 
 
@@ -80,9 +89,9 @@ def main() -> None:
     print("| config |", " | ".join(f"{level:g}" for level in args.levels), "| end, seconds | E1 train / validation |")
     print("|---" * (len(args.levels) + 3) + "|")
     for path in args.configs:
-        found = run(path, args.settings)
-        seconds, train, validation = found[-1]
-        cells = " | ".join(cell(found, level) for level in args.levels)
+        points = run(path, args.settings)
+        seconds, train, validation = points[-1]
+        cells = " | ".join(cell(points, level) for level in args.levels)
         print(f"| `{path.stem}` | {cells} | {seconds:.1f} | {train:.3f} / {validation:.3f} |", flush=True)
 
 

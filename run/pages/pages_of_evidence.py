@@ -34,14 +34,19 @@ def place(found: Found) -> str:
     return f"{found['machine']['processor']}, {many}, kernel {kernel}, commit {found['commit']}, {found['date']}"
 
 
-def fold(found: Found, said: Sequence[str] = ()) -> str:
-    """Where a section comes from, in a line that opens what else is said of it, the load and the commands."""
+def fold(found: Found, said: Sequence[str] = (), how: str = "") -> str:
+    """Where a section comes from, in a line that opens what else is said of it, the load and the commands.
+
+    how: stands for the commands, and in the line itself where nothing else is said.
+    """
     busy = max((step.get("load_before", 0.0) for step in found["steps"].values()), default=0.0)
     waited = busy > found["machine"]["cores"] + CROWDED
     load = f"; load {busy:.1f}: slowed" * waited
+    if how and not said:
+        return wrapped(f"{place(found)}{load}: {how}")
     paragraphs = [wrapped(text) for text in said]
     start = f'<details markdown="1">\n<summary>{place(found)}{load}</summary>'
-    return "\n\n".join([start, *paragraphs, commands(found), "</details>"])
+    return "\n\n".join([start, *paragraphs, how or commands(found), "</details>"])
 
 
 def commands(found: Found) -> str:

@@ -15,10 +15,9 @@ from launch.here import run_here
 from launch.launching import Outcome, run_program
 from striking import VARIABLE
 
-from macmpi import UsageError, run
+from macmpi import UsageError, files, run
 from macmpi.parallel.team import Team
 from macmpi.results.model_file import load
-from macmpi.training import checkpoint
 
 pytestmark = pytest.mark.launch
 
@@ -94,12 +93,16 @@ def test_a_run_whose_last_save_fails_names_the_iteration_that_it_goes_on_from(
     often = ("--set", "run.checkpoint_minutes=1e-9")
     run_here("autoencoder.toml", "--iterations", 3, *often, "--output", "run", cwd=tmp_path, code=0)
 
-    def full(*arguments: Any) -> NoReturn:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    write = files.replace_file
+
+    def full(path: Path, *arguments: Any) -> None:
+        if path.parent.name == "checkpoints":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(path, *arguments)
 
     again = ("autoencoder.toml", "--iterations", 6, *often, "--resume", "auto", "--output", "run")
     with monkeypatch.context() as disk:
-        disk.setattr(checkpoint, "replace_file", full)
+        disk.setattr(files, "replace_file", full)
         *_, last = run_here(*again, cwd=tmp_path, code=STORAGE).err.splitlines()
     assert "the last checkpoint could not be written" in last
     assert "the same command with --resume auto goes on from iteration 3" in last

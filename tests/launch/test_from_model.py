@@ -12,6 +12,8 @@ from launch.here import run_here
 from launch.launching import Outcome, run_program
 
 import macmpi
+from macmpi.results.card import scores_by_name
+from macmpi.results.reading import read, scores_at
 
 pytestmark = pytest.mark.launch
 
@@ -91,10 +93,12 @@ def test_another_net_is_refused(setting: str, named: list[str], first: Path) -> 
 
 
 @pytest.mark.parametrize("data", ["replicated", "sharded"])
-def test_a_stream_of_files_goes_on_by_the_columns_of_the_first_one(data: str, tmp_path: Path) -> None:
+def test_a_stream_of_files_goes_on_by_the_columns_of_the_first_one(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever later files hold: another order, gaps, other categories.  A fit to batches gives the same.
 
-    --check says the same net, of this machine and of another.
+    --check says the same net, of this machine and of another; a report, which reads the file again, the same scores.
     """
     pd, random = pytest.importorskip("pandas"), np.random.default_rng(0)
     frames = [pd.DataFrame(random.normal(size=(60, 3)), columns=list("yab")) for _ in range(2)]
@@ -112,6 +116,11 @@ def test_a_stream_of_files_goes_on_by_the_columns_of_the_first_one(data: str, tm
     ours, fit = macmpi.load(tmp_path / "run1/model.h5"), macmpi.fit(batches=frames, Y="y", hidden=[4], config=config)
     assert ours.columns == fit.columns and ours.points == fit.points == 120
     np.testing.assert_allclose(ours.predict(frames[1]), fit.predict(frames[1]), rtol=1e-9)
+    if data == "replicated":
+        monkeypatch.chdir(tmp_path)
+        report = read(tmp_path / "run1", "run1")
+        assert ours.card is not None and report.end is not None, report.missing
+        assert scores_by_name(scores_at(report.end))["lines"] == list(ours.card.scores["lines"])
 
 
 def test_a_stream_of_files_names_the_classes_that_its_first_one_lacks(tmp_path: Path) -> None:

@@ -235,7 +235,10 @@ def long_tailed(random: np.random.Generator) -> np.ndarray:
 
 
 def test_columns_with_long_tails_are_compressed_and_no_others(write: Write, random: np.random.Generator) -> None:
-    """g(x) = asinh((x - median) / robust deviation), which keeps the order of the numbers; mean 0, deviation 1."""
+    """g(x) = asinh((x - median) / robust deviation), which keeps the order of the numbers; mean 0, deviation 1.
+
+    Of a column of 0 and 1 the mean alone.
+    """
     X = long_tailed(random)
     data = load(of(write(X=X, X_val=X[:9])))
     tails = data.scaling_x.tails
@@ -243,6 +246,8 @@ def test_columns_with_long_tails_are_compressed_and_no_others(write: Write, rand
     assert tails.long.tolist()[:3] == [False, True, True]
     assert not tails.long[4:].any()
     usual = ~tails.long
+    usual[4] = False
+    assert_allclose(data.X[:, 4], X[:, 4] - X[:, 4].mean(), rtol=1e-12)
     assert_allclose(data.X[:, usual], scaled_to(FARTHEST, X[:, usual]), rtol=1e-9, atol=1e-12)
     g = np.arcsinh((X[:, 1] - np.median(X[:, 1])) / ((np.quantile(X[:, 1], 0.75) - np.quantile(X[:, 1], 0.25)) / 1.349))
     assert_allclose(data.X[:, 1], scaled_to(FARTHEST, g), rtol=1e-9)

@@ -119,7 +119,7 @@ def test_a_run_that_is_stopped_in_it_begins_it_again(tmp_path: Path, monkeypatch
     keys = STOCHASTIC | {"run.refit": "true"}
     straight = trained(tmp_path, "straight", dict(keys))
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "refit", lambda *_: None)
+        patch.setattr(loop.Training, "_refit", lambda *_: None)
         path = trained(tmp_path, "run", dict(keys), code=75)
     assert not path.exists()
     outcome = run_here("run.toml", "--output", "run", "--resume", "auto", *words(COMMON | keys), cwd=tmp_path, code=0)
