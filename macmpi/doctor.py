@@ -315,7 +315,7 @@ def products(team: Team) -> list[Finding]:
 
 
 def exchange(team: Team) -> Finding:
-    """Iallgatherv as the half steps use it, small and large.  Collective: yes."""
+    """Times Iallgatherv as the half steps use it, for a small and for a large array.  Collective: yes."""
     import numpy as np
 
     if team.size == 1:

@@ -24,7 +24,7 @@ from macmpi.training.time_limit import seconds_left
 
 
 def settle(argv: list[str]) -> tuple[Any, ...]:
-    """The command line and the config, refused where they are wrong.  On rank 0, before the others import NumPy."""
+    """Reads the command line and the config, or refuses them; rank 0 does, before the others import NumPy."""
     args = parsed("run", argv)
     from macmpi import config as configs
     from macmpi.config.reading import read_named

@@ -343,7 +343,7 @@ class Model(Table):
         return dict(zip(readers, self.each(key, len(readers)), strict=True))
 
     def layers(self) -> list[tuple[int, str, str]]:
-        """(units, activation, site) of each hidden layer; the site is "some" where only some units have coordinates."""
+        """Lists (units, activation, site) of each hidden layer; "some" where not all units have coordinates."""
         K = len(self.units)
         kinds = self.each("activation", K)
         sites = sites_for(kinds) if self.sites == "auto" else self.each("sites", K)

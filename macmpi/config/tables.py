@@ -117,12 +117,12 @@ class Start(Table):
     """Initial weights, then one gradient step; or initial coordinates, then a W-step.
 
     "uniform": in +-range / sqrt(fan-in); "stochastic": that of stochastic MAC, principal components or random features
-    in each layer, and an output layer that fits; "pca": principal components layer by layer; "itq": the same, those of
-    a layer of bits rotated towards their signs; "neighbours": from there by a loss on neighbours; "greedy": each layer
-    trained as an autoencoder of its inputs; "staged": filters and codebooks by model.centres, then the output layer,
-    and no gradient step; "model": the weights of another run's model.h5. Coordinates of a code: "pca" and "itq" (where
-    the net begins with radial basis functions), "elastic_embedding", or "file": of `coordinates`. "auto": "uniform", of
-    bits "itq", of words "staged", of radial basis functions "pca".
+    in each layer, and an output layer that fits, and no gradient step; "pca": principal components layer by layer;
+    "itq": the same, those of a layer of bits rotated towards their signs; "neighbours": from there by a loss on
+    neighbours; "greedy": each layer trained as an autoencoder of its inputs; "staged": filters and codebooks by
+    model.centres, then the output layer, and no gradient step; "model": the weights of another run's model.h5.
+    Coordinates of a code: "pca" and "itq" (where the net begins with radial basis functions), "elastic_embedding", or
+    "file": of `coordinates`. "auto": "uniform", of bits "itq", of words "staged", of radial basis functions "pca".
     """
 
     method: Literal[WeightStart, "elastic_embedding", "file"] = "auto"

@@ -200,5 +200,5 @@ def _order(counts: Collection[str]) -> str:
 
 
 def _named(texts: Collection[str]) -> str:
-    """The first few of some texts, quoted."""
+    """Lists the first few of some texts, quoted."""
     return listed([f"{text!r:.40}" for text in sorted(texts)], 3)

@@ -223,10 +223,10 @@ def remember(plan: Plan, flat: np.ndarray, seed: int) -> None:
 
 
 def random_block(plan: Plan, block: int, range_: float, seed: int) -> np.ndarray:
-    """The random weights of one parameter block, flat, in a stream of its own.  Collective: no.
+    """Draws the random weights of one parameter block, flat, from a stream of its own.  Collective: no.
 
-    Those of L > DEEP layers that are added to what skips carry are divided by L: together they add as much as one layer
-    would, however deep the net is.
+    Where skips join more than DEEP layers by addition, the weights of these L layers are divided by L: together they
+    add as much as one layer would, however deep the net is.
     """
     chain = plan.chain.net
     (h, d), map_, added = chain.block_shapes[block], chain.blocks[block].own, chain.added

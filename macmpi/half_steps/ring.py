@@ -103,7 +103,7 @@ class Travelling:
         self._problems: dict[int, tuple[WProblem, UnitWhitening]] = {}
 
     def problem(self, job: Job) -> tuple[WProblem, UnitWhitening]:
-        """The W-problem of a job, and the whitening that turns its weights into phi and back.  Collective: no."""
+        """Gives the W-problem of a job, and the whitening that turns its weights into phi and back.  Collective: no."""
         if job.place.start not in self._problems:
             problem = w_problem(self._given, job, self._factor)
             self._problems[job.place.start] = problem, UnitWhitening(problem.parts())

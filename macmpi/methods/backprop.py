@@ -1,9 +1,9 @@
-"""Baselines of the nested problem by gradients from backpropagation: of minibatches, or of all points along lines.
+"""Baselines train the nested problem by gradients from backpropagation: of minibatches, or of all points along lines.
 
-Stochastic gradient descent (section 4.2) and Adam (Kingma and Ba, 2015): an iteration is an epoch.  Nonlinear conjugate
-gradients (section 4.2) and L-BFGS: an iteration is a line search by cubics through values and slopes, which ends where
-the strong Wolfe conditions hold, f(t) <= f(0) + ARMIJO t f'(0) and |f'(t)| <= bend |f'(0)|; Rasmussen's minimize.m,
-which the paper compares with, is of this kind.
+An iteration of stochastic gradient descent (section 4.2) and of Adam (Kingma and Ba, 2015) is an epoch.  One of
+nonlinear conjugate gradients (section 4.2) and of L-BFGS is a line search by cubics through values and slopes, which
+ends where the strong Wolfe conditions hold, f(t) <= f(0) + ARMIJO t f'(0) and |f'(t)| <= bend |f'(0)|; Rasmussen's
+minimize.m, which the paper compares with, is of this kind.
 """
 
 from __future__ import annotations

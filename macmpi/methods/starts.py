@@ -164,8 +164,8 @@ def pca(method: Method, of_all: int) -> Array:
     Each layer projects its centred inputs on their leading principal directions, scaled so that the first has
     deviation start.range / 2; units beyond the number of inputs get random directions.  Of methods "itq" and
     "neighbours" those of a layer of bits are rotated until they are nearest to their signs; "neighbours" goes on from
-    there by a loss on neighbours.  The decoder of a mirrored
-    autoencoder is fitted by least squares to the encoder's pre-activations, the output layer to the targets.
+    there by a loss on neighbours.  The decoder of a mirrored autoencoder is fitted by least squares to the encoder's
+    pre-activations, the output layer to the targets.
     Cost: N D^2 flops a layer and an eigen-decomposition; of "neighbours" that of `neighbour_bits`.
     """
     of, chain, data = method.plan.resolved, method.plan.chain.net, method.parts.data

@@ -1,4 +1,4 @@
-"""A segment of a net: the maps between two sites, f_k of eq. (1), their weights, and columns of the data they read.
+"""A segment of a net holds the maps between two sites, f_k of eq. (1), and names their weights and columns of data.
 
 A tape is a segment at some points: the tangent of each of its maps, and the derivative in their weights.
 """

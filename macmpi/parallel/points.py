@@ -215,7 +215,7 @@ class Points:
 
     @cached_property
     def jointly(self) -> OverPoints:
-        """A sum over all points for which each rank does its share.  Collective: what is made, not the making."""
+        """Makes a sum over all points, of which each rank does its share.  Collective: what is made, not the making."""
         return self._sums(self._tree)
 
     @cached_property

@@ -86,10 +86,11 @@ def in_single(points: Points, rows: Rows, out: Array | None) -> Rows:
 
 
 def appended(sets: Sequence[tuple[PointPartition, Any]], to: PointPartition, team: Team) -> Any:
-    """The rows of several sets of points, one after the other, that a rank holds of them together, as `to` has them.
+    """Joins the rows of several sets of points, one set after the other, and gives those that a rank holds by `to`.
 
     Where no rank holds all rows, every rank sees them in runs of MOST_AT_HAND, and keeps its own.
-    Rows that are converted when they are read stay so.  Collective: where no rank holds all rows.
+    Rows that are converted only when they are read are kept unconverted here, too.
+    Collective: where no rank holds all rows.
     """
     first = sets[0][1]
     if isinstance(first, Converted):

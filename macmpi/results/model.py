@@ -85,7 +85,7 @@ class Model:
 
     @cached_property
     def weights(self) -> tuple[Array, ...]:
-        """The weights in use, as the matrix of each block."""
+        """Gives the weights in use, as the matrix of each block."""
         return block_views(self.kept[self.in_use].astype(np.float64), self.chain.block_shapes)
 
     def __eq__(self, other: object) -> bool:

@@ -12,8 +12,9 @@ Its minimum over the point's coordinates, the Schur complement, is 1/2 (r - B G 
 and G dW are the changes of the net's outputs with dz_k = J_k dz_{k-1} + D_k dW: the Gauss-Newton model of the net
 itself in the metric S^-1, which tends to the identity as mu grows.  So the weights' system is no worse at a large mu.
 
-The curvature of the maps, sum_k p_k^T d^2 f_k with p_k the derivative of E_Q by the outputs of f_k, is added along the
-coordinates that the model gives for dW.  What the coordinates' own curvature changes of these falls like 1 / mu.
+The maps are curved, too: sum_k p_k^T d^2 f_k, with p_k the derivative of E_Q by the outputs of f_k.  This curvature is
+added for the joint change of dW and of the coordinates dz that the model gives for dW.  It would also change these dz,
+by an amount that falls like 1 / mu and is left out.
 """
 
 from __future__ import annotations

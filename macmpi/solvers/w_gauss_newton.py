@@ -175,7 +175,7 @@ class Fit:
         return column_dots(self.problem.weigh(r, rows), r)
 
     def _curved(self, rows: slice) -> tuple[Array, Array, Array]:
-        """Gives s of some points, and s' and s'^2 times the points' weights, in the precision of directions."""
+        """Gives outputs s at some points, and s' and s'^2 times the points' weights, in the precision of directions."""
         a = self.a[rows]
         s = self.function.value(a, np.empty_like(a))
         slope = self.function.slope(a, s, np.empty_like(s)).astype(self.dtype, copy=False)

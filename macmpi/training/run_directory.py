@@ -186,7 +186,8 @@ class RunDirectory:
     def save(self, state: State[Any], plan: Plan, team: Team, last: bool) -> bool:
         """Writes a checkpoint; False with a warning where that fails, a StorageError for the last one of a launch.
 
-        It says of which config and data it is: a run of others cannot go on from it.  Collective: yes.
+        The checkpoint names its config and its data, and a run with another config or other data cannot go on from it.
+        Collective: yes.
         """
         of = plan.begun.resolved
         labels = {files.RUN: self.run, "config": json.dumps(of.settings), **self.sums}

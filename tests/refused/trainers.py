@@ -16,14 +16,14 @@ COMBINATIONS = [
     "a site after or before a layer of radial basis functions",
     "a layer of radial basis functions or codewords between others of one segment",
     (
-        "a `binary` layer that is not the only site, or behind other layers than radial basis functions, and "
-        '`z_step.solver = "binary"` without one'
+        "a `binary` or `argmax` layer that is not the only site, or behind other layers than radial basis functions, "
+        'and `z_step.solver = "binary"` without one'
     ),
-    "`z_step.solver` other than auto and binary with a `binary` layer",
+    "`z_step.solver` other than auto and binary with either",
     "a site before a `binary`, `argmax` or `quantise` layer",
     "an `argmax` layer whose units are no runs of two `words` or more",
     "`w_step.solver` other than auto with radial basis functions or codewords",
-    "a fitter of another kind of layer than the one it is named for, as a forest for a dense one",
+    "a fitter named for a layer of another kind than it fits, as a forest for a dense layer",
     "a fitter of labels or bits where numbers are asked for, or of numbers where labels are",
     "a fitter for a layer that shares its segment with another",
     "a fitter with an activation behind its layer",
@@ -141,25 +141,25 @@ TABLE = {
         {"model.activation": ["tanh", "binary"], "model.sites": ["none", "after"]},
         ("segment 1 holds a layer without derivatives (binary) between others", IT_FIRST, '"none" elsewhere'),
         (BITS,),
-        "a `binary` layer",
+        "a `binary` or `argmax` layer",
     ),
     "bits next to other coordinates": Row(
         BITS | {"model.sites": ["after", "after"]},
         (),
         (BITS,),
-        "a `binary` layer",
+        "a `binary` or `argmax` layer",
     ),
     "bits next to other coordinates, below": Row(
         {"model.activation": ["tanh", "binary"]},
         (),
         (BITS,),
-        "a `binary` layer",
+        "a `binary` or `argmax` layer",
     ),
     "a solver of bits that are none": Row(
         {"z_step.solver": "binary"},
         (),
         (BITS, {"z_step.solver": "auto"}),
-        "a `binary` layer",
+        "a `binary` or `argmax` layer",
     ),
     **{
         f"bits by {solver}": Row(
@@ -207,7 +207,7 @@ TABLE = {
         {"model.fitters": ["forest", "auto", "auto"]},
         ('model.fitters = "forest" fits layers of the kind trees, and a layer is affine; use "auto" there',),
         ({"model.fitters": "auto"}, {"model.activation": ["forest", "tanh"]}),
-        "a fitter of another kind of layer",
+        "a fitter named for a layer",
     ),
     "a classifier of numbers": Row(
         {"model.fitters": ["auto", "auto", "logistic"]},

@@ -53,8 +53,8 @@ class Directions:
         """Chooses the inverses that are applied to the factors of gradients, and assigns the units to ranks by cost.
 
         points: of a minibatch, inf: none is applied to factors.
-        All ranks must have all weights, averages and last steps: another rank may move a unit from now on.  Collective:
-        no.
+        Afterwards another rank may move a unit, so all ranks must already have all weights, averages and last steps.
+        Collective: no.
         """
         if (sides := sides_of(self.plan.chain, self.forms, points)) == self.curvature.sides:
             return  # as in most epochs

@@ -108,8 +108,9 @@ class Sample:
         return np.asarray(total / total[-1, -1], np.float64)
 
     def fit(self, map_: Map, A: Array, T: Array, W: Array, less: float = 1.0) -> None:
-        """W <- argmin sum_n ||t_n - W [a_n, 1]||^2 + less^2 START_RIDGE ||V||^2, W = [V, c], each rank some units.
+        """W <- argmin sum_n ||t_n - W [a_n, 1]||^2 + less^2 START_RIDGE ||V||^2 with W = [V, c].
 
+        Each rank solves for some of the units.
         A, T: inputs and targets of the map, a row a point of the sample.  less: what A has of the usual deviation.
         Collective: yes.  Cost: D^3 / 3 flops, and 2 D^2 h assigned to ranks.
         """

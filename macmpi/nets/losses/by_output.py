@@ -333,8 +333,8 @@ LARGEST = 30.0
 class Poisson(ByOutput):
     """exp f - y f + y log y - y for each output, y >= 0: half the deviance of counts of mean exp f.
 
-    Slope exp f - y, curvature max(exp f, y): with exp f alone, the Hessian, a Newton step from far below log y would be
-    exponentially too long; with this one no step is longer than 1.
+    The slope is exp f - y and the curvature max(exp f, y).  With exp f alone, the Hessian, a Newton step from far below
+    log y would be exponentially too long; with the maximum no step is longer than 1.
     """
 
     link: ClassVar[str] = "exp"
