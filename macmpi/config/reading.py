@@ -189,7 +189,8 @@ def _kind(choice: dict[str, Any]) -> str:
 
 EXAMPLES = {"model.skips": "[[1, 3]]", "selection.sizes": "[[50, 100], []]", "model.activation": '["relu", "tanh"]'}
 EXAMPLES |= {"model.sites": '["after", "none"]', "model.fitters": '["auto", "auto"]', "model.centres": '["kmeans"]'}
-EXAMPLES |= {f"data.{key}": '["column"]' for key in ("target", "ignore", "categories", "empty", "classes")}
+EXAMPLES |= {f"data.{key}": '["column"]' for key in ("target", "ignore", "categories", "empty")}
+EXAMPLES |= {"data.classes": '["no", "yes"]'}
 """Examples of lists that are no [5], by key."""
 
 PLAIN = {

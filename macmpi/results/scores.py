@@ -229,9 +229,8 @@ def levels(chain: Chain, data: Dataset, loss: Loss, over: OverPoints | None = No
     (total,) = over(lambda rows: (total_of(Y[rows], at(w, rows)),))
     mean = total / n
     if loss.labels:
-        entropy = -float(np.sum(mean * np.log(np.maximum(mean, 1e-300))))
         return [
-            Level("predict the shares", entropy),
+            Level("predict the shares", 0.0 - float(np.sum(mean * np.log(np.maximum(mean, 1e-300))))),
             Level("predict the largest class", float(1.0 - mean.max()), share=True),
         ]
     (squares,) = over(lambda rows: (total_of(np.square(Y[rows] - mean), at(w, rows)),))

@@ -330,6 +330,7 @@ def test_a_key_in_the_wrong_table_is_told_where_it_belongs(text: str, said: str,
     [
         ("model.hidden = []", "model.hidden: is an empty list; give one value or more, as in model.hidden = [5]"),
         ("model.hidden = 7", "model.hidden: should be a list, as in model.hidden = [5]"),
+        ('data.classes = "a"', 'data.classes: should be a list, as in data.classes = ["no", "yes"]'),
         ("z_step.iterations = 1.5", "z_step.iterations: should be a whole number"),
         ('penalty.mu0 = "ten"', "penalty.mu0: should be a number"),
         ("start.gradient_step = 3", "start.gradient_step: should be true or false"),

@@ -282,6 +282,8 @@ def test_levels_of_a_classifier(random: np.random.Generator) -> None:
     assert wrong.share
     assert wrong.value == 0.25
     assert str(wrong) == "predict the largest class    wrong train 25.00%"
+    one = Dataset(X, Y[[0] * 8], X, Y, unit, unit, "", np.arange(2))  # as a piece of a stream may be
+    assert str(levels(build_chain(config.Model([3], "tanh"), 2, 2), one, CrossEntropy())[0]).endswith(" 0.0000")
 
 
 # --- learning curves --------------------------------------------------------------------------------------------------
