@@ -29,7 +29,7 @@ from macmpi.parallel.streams import stream
 from macmpi.parallel.tiles import BLOCKS, Tile
 from macmpi.plan.work_lists import Job
 from macmpi.reductions import EVERY
-from macmpi.solvers import improved
+from macmpi.solvers import better
 from macmpi.solvers.gradient_solvers import SGDW, Gradient
 from macmpi.solvers.grams import UnitWhitening, Whitening
 from macmpi.solvers.w_problem import UnitProblem, WProblem
@@ -61,15 +61,31 @@ def travel(given: WInputs, jobs: Sequence[Job]) -> None:
 
 
 def _keep_better(given: WInputs, jobs: Sequence[Job], weights: Array) -> None:
-    """Puts flat weights into the state for those rows of the jobs whose objective has fallen, segment by segment.
+    """Puts flat weights into the state for those rows of the jobs whose objective has fallen.
 
+    The objectives before and after are sums over all points, of all segments in one exchange; rank 0's decide.
     Collective: yes.
     """
-    for k in sorted({job.segment for job in jobs}):
-        job = _joined([job for job in jobs if job.segment == k])
-        problem, view = w_problem(given, job), given.parts.plan.chain.views[k]
-        over_points = view.over_rows(given.parts.over_points) if problem.by_unit else given.parts.over_points
-        matrix_of(given.state.weights, job)[:] = improved(problem, matrix_of(weights, job).astype(float), over_points)
+    parts = given.parts
+    wholes = [_joined([job for job in jobs if job.segment == k]) for k in sorted({job.segment for job in jobs})]
+    problems = [w_problem(given, job) for job in wholes]
+    starts = [np.asarray(problem.start, float) for problem in problems]
+    ends = [matrix_of(weights, job).astype(float) for job in wholes]
+    pairs = [*zip(problems * 2, starts + ends, strict=True)]
+    views = [parts.plan.chain.views[job.segment] for job in wholes]
+    per_point = [view.rows_per_point if p.by_unit else 1 for p, view in zip(problems, views, strict=True)] * 2
+
+    def errors(rows: slice) -> tuple[Array, ...]:
+        runs = [slice(P * rows.start, P * rows.stop) for P in per_point]
+        return tuple(p.partial(theta, run, slope=False)[0] for (p, theta), run in zip(pairs, runs, strict=True))
+
+    sums = zip(parts.over_points(errors), pairs, strict=True)
+    every = np.concatenate([total + p.ridge_part(theta)[0] for total, (p, theta) in sums])
+    bounds = np.cumsum([len(theta) for _, theta in pairs])[:-1]
+    objectives = np.split(parts.shared_matrix.from_rank0(every), bounds)
+    befores, afters = objectives[: len(wholes)], objectives[len(wholes) :]
+    for job, start, before, end, after in zip(wholes, starts, befores, ends, afters, strict=True):
+        matrix_of(given.state.weights, job)[:] = better(start, before, end, after)
 
 
 def _joined(jobs: Sequence[Job]) -> Job:
