@@ -157,7 +157,8 @@ class Thresholded(WSolver):
     def solve(self, problem: UnitProblem, over_points: OverPoints) -> Array:
         old = np.asarray(problem.start, dtype=np.float64)
         new = self.inner.solve(problem, over_points)
-        before, after = (self._objective(problem, W, over_points) for W in (old, new))
+        objectives = [self._objective(problem, W, over_points) for W in (old, new)]
+        before, after = problem.shared_matrix.from_rank0(np.array(objectives))
         return np.where((after <= before)[:, None], new, old)
 
     def _objective(self, problem: UnitProblem, W: Array, over_points: OverPoints) -> Array:

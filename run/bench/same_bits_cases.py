@@ -222,6 +222,7 @@ CASES: dict[str, Case] = {
     ),
     "binary": Case("codes", {**BITS, "model.hidden": [6], "start.method": "pca"}, kind("binary")),
     "binary_long": Case("codes", {**BITS, "model.hidden": [20]}, kind("binary")),
+    "binary_sharded": Case("codes", {**BITS, "model.hidden": [6], "parallel.data": "sharded"}, kind("binary")),
     "words": Case(
         "codes", {**BITS, "model.activation": "argmax", "model.words": 4, "model.hidden": [24]}, kind("argmax")
     ),
