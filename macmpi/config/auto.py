@@ -29,6 +29,7 @@ CODE = 8
 
 AUTO = "auto"
 IN_THE_PAPER, AS_THE_DATA, AS_USUAL = "as in the paper", "as the data have it", "usual with full MAC"
+ITS_OWN = "that of the method"
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,8 @@ def _start(config: Config) -> tuple[str, str]:
     """Gives start.method and why: random weights, but for nets whose weights are found from coordinates."""
     if any(kind == "rbf" for _, kind, _ in config.model.layers()):
         return "pca", "centres are found from codes of principal components"
+    if config.method.name == "stochastic" and "start.range" not in given(config):
+        return "stochastic", ITS_OWN
     if config.method.name == "mac" and (code := _code_of(config)):
         asked = any(key.startswith("start.") and key != "start.seed" for key in given(config))
         return ("uniform", "any net") if asked else (CODES[code], "codes that are found from the data")
@@ -145,7 +148,7 @@ def _start(config: Config) -> tuple[str, str]:
 
 def in_short(decisions: Sequence[Decision]) -> str:
     """One line for the head of the table; nothing where nothing was decided but what is usual."""
-    unusual = [d for d in decisions if d.why not in (IN_THE_PAPER, AS_THE_DATA, AS_USUAL)]
+    unusual = [d for d in decisions if d.why not in (IN_THE_PAPER, AS_THE_DATA, AS_USUAL, ITS_OWN)]
     values = [_short(d) for d in unusual if not d.key.startswith(("penalty.", "method.acceleration"))]
     values += dict.fromkeys(f"penalty {d.why}" for d in unusual if d.key.startswith("penalty."))
     return f"chosen: {', '.join(values)} (--explain says why)" if values else ""

@@ -122,7 +122,8 @@ class Start(Table):
     neighbours; "greedy": each layer trained as an autoencoder of its inputs; "staged": filters and codebooks by
     model.centres, then the output layer, and no gradient step; "model": the weights of another run's model.h5.
     Coordinates of a code: "pca" and "itq" (where the net begins with radial basis functions), "elastic_embedding", or
-    "file": of `coordinates`. "auto": "uniform", of bits "itq", of words "staged", of radial basis functions "pca".
+    "file": of `coordinates`. "auto": "pca" with radial basis functions, "stochastic" for stochastic MAC without a
+    range, "itq" and "staged" for bits and words of full MAC, else "uniform".
     """
 
     method: Literal[WeightStart, "elastic_embedding", "file"] = "auto"
