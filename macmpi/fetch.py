@@ -15,7 +15,8 @@ import numpy as np
 
 from macmpi import StorageError, UsageError
 from macmpi.data.gathered import OPENML, OPENML_NAME, openml_file
-from macmpi.data.named_sets import FILES, PREFIX, folder, library_set, pillow
+from macmpi.data.images import pillow
+from macmpi.data.named_sets import FILES, PREFIX, folder, library_set
 from macmpi.data.reading import told
 from macmpi.data.tables import table_bytes
 from macmpi.files import first_line, image, replace_file

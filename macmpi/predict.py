@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from macmpi import UsageError
-from macmpi.data.named_sets import images_of
+from macmpi.data.images import images_of
 from macmpi.data.reading import SUFFIXES, check_there, contents, read_array, read_file
 from macmpi.data.tables import CSV, PARQUET, is_table, read_table, table_bytes
 from macmpi.files import check_output, image, write_output

@@ -102,7 +102,7 @@ OWNERS = {
     "pydantic": {"config.reading", "results.card", "data.frames"},
     "threadpoolctl": {"parallel.kernels"},
     "scipy": {"fetch", "data.wide", "parallel.lapack", "solvers.", "methods."},
-    "PIL": {"data.named_sets"},
+    "PIL": {"data.images"},
     "narwhals": {"data.series"},
     "pandas": {"fetch"},
     "pyarrow": {"data.tables"},

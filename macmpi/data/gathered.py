@@ -21,7 +21,8 @@ from macmpi.config.auto import AUTO, IN_THE_PAPER, Decision
 from macmpi.data.checks import columns
 from macmpi.data.dataset import GROUPS, POINTS, Points, TargetRules, target_rules_of
 from macmpi.data.frames import Columns, columns_of
-from macmpi.data.named_sets import NAMED_SETS, PREFIX, folder, images_of, read_library_set
+from macmpi.data.images import images_of
+from macmpi.data.named_sets import NAMED_SETS, PREFIX, folder, read_library_set
 from macmpi.data.reading import SUFFIXES, check_there, contents, names_in, npy_rows, read_array, read_file, told, whole
 from macmpi.data.series import USUAL, series_of, targets_of, weights_of
 from macmpi.data.tables import ColumnByColumn, is_table, of_parquet, read_table, targets_within

@@ -1,8 +1,4 @@
-"""Data sets that have a name, and folders of images.
-
-Of a named set this says where its file lies, and what is made of it.  The images of a folder are of one size, grey or
-colour, in the order of their names; its folders are classes.
-"""
+"""Data sets that have a name: where their files lie, and what is made of them."""
 
 from __future__ import annotations
 
@@ -20,7 +16,7 @@ from macmpi import UsageError
 from macmpi.config import Data
 from macmpi.data.dataset import SIDES, Points
 from macmpi.data.reading import read_file, told
-from macmpi.files import first_line, readable
+from macmpi.files import first_line
 from macmpi.parallel.streams import stream
 from macmpi.typing import Array
 
@@ -191,122 +187,3 @@ def library_set(source: str, fetch: bool) -> Any:
     except Exception as error:  # noqa: BLE001 - whatever the network, a damaged cache or scikit-learn raises
         remedy = "fetch it by hand, as scikit-learn says" if fetch else f"fetch it: python -m macmpi.fetch {source}"
         raise UsageError(f'data.source = "{source}" is not on this machine ({first_line(error)}); {remedy}') from None
-
-
-# --- folders of images ------------------------------------------------------------------------------------------------
-
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pbm", ".pgm", ".ppm", ".pnm")
-
-GREY, COLOUR = ("1", "L", "LA"), ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr")
-"""Pillow's words for what is read, of 8 bits a channel."""
-
-
-def images_of(folder: Path, size: list[int]) -> tuple[Array, Array | None]:
-    """Images (N, h, w), of which one in colour makes all (N, h, w, 3), uint8; the names of their folders (N,).
-
-    size: height and width to resize them to; [] as they are, all of one size.  The names are None where the images lie
-    in the folder itself.  Files that are no images by their name, and hidden ones, are left out.  Raises UsageError.
-    """
-    Image = pillow(str(folder))
-    paths, labels = _listed(folder)
-    kinds = [_looked_at(Image, path) for path in paths]
-    width, height = kinds[0][1]
-    for path, (_, found) in zip(paths, kinds, strict=True):
-        if not size and found != (width, height):
-            raise UsageError(
-                f"{path} has {found[1]} x {found[0]} pixels, but {paths[0].name} {height} x {width}: "
-                f"data.image_size = [{height}, {width}] resizes all of them"
-            )
-    height, width = size or (height, width)
-    grey = all(mode in GREY for mode, _ in kinds)
-    try:
-        pixels = np.empty((len(paths), height, width) if grey else (len(paths), height, width, 3), np.uint8)
-    except (MemoryError, ValueError):  # the second of a size that no array may have
-        text = f"{len(paths)} images of {height} x {width} pixels do not fit into memory"
-        raise UsageError(f"{folder}: {text}; data.image_size makes them smaller") from None
-    for i, path in enumerate(paths):
-        with told(str(path)), Image.open(path) as image:
-            pixels[i] = _pixels(image, "L" if grey else "RGB", (width, height))
-    return pixels, None if labels is None else np.array(labels)
-
-
-def pillow(name: str) -> Any:
-    """Pillow's module Image.  name: what is to be read.  Raises UsageError where there is none."""
-    with told(name):
-        from PIL import Image
-
-        return Image
-
-
-def _listed(folder: Path) -> tuple[list[Path], list[str] | None]:
-    """The images and, where they lie in folders, the names of those.  Raises UsageError."""
-    try:
-        own = _images_in(folder)
-        folders = sorted(path for path in folder.iterdir() if os.path.isdir(path) and not path.name.startswith("."))
-        held = {path.name: _images_in(path) for path in folders}
-    except OSError as error:
-        raise UsageError(f"{folder} cannot be read: {error.strerror}") from None
-    held = {name: paths for name, paths in held.items() if paths}
-    for name in held:
-        if readable(name) != name:
-            raise UsageError(f"{folder} holds a folder {readable(name)}, whose name is not UTF-8: rename it")
-    if own and held:
-        raise UsageError(
-            f"{folder} holds images ({own[0].name}) as well as folders of images ({next(iter(held))}): "
-            "put all of them into folders, one a class, or none"
-        )
-    if not own and not held:
-        raise UsageError(f"{folder} holds no images ({', '.join(SUFFIXES)}), nor do its folders")
-    if own:
-        return own, None
-    return [path for paths in held.values() for path in paths], [name for name, paths in held.items() for _ in paths]
-
-
-def _images_in(folder: Path) -> list[Path]:
-    return sorted(
-        path
-        for path in folder.iterdir()
-        if path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and os.path.isfile(path)
-    )
-
-
-def _looked_at(Image: Any, path: Path) -> tuple[str, tuple[int, int]]:
-    """Mode and size (width, height) of an image, upright; a palette of greys is grey.  Raises UsageError."""
-    with told(str(path)), Image.open(path) as image:
-        _check(image)
-        return _mode(image), _upright_size(image)
-
-
-def _mode(image: Any) -> str:
-    """Pillow's word for what is read of an image: of a palette the one that its colours need."""
-    mode = str(image.mode)
-    if mode not in ("P", "PA"):
-        return mode
-    colours = np.asarray(image.convert("RGB"))
-    return "L" if (colours == colours[..., :1]).all() else "RGB"
-
-
-def _check(image: Any) -> None:
-    """Raises UsageError where an image holds what would be lost."""
-    mode, tiles = str(image.mode), getattr(image, "tile", [])
-    deep = ";16" in str(tiles) or any(codec.startswith("ppm") and args[1] > 255 for codec, _, _, args in tiles)
-    if mode not in GREY + COLOUR or deep:
-        raise UsageError(f"it has pixels of mode {mode}{', 16 bits' * deep}; 8 bits a channel are read: convert it")
-    if getattr(image, "n_frames", 1) > 1:
-        raise UsageError(f"it holds {image.n_frames} pictures, and one a file is read: save them one by one")
-    may_be_clear = "transparency" in image.info or mode in ("LA", "PA", "RGBA")
-    if may_be_clear and np.asarray(image.convert("RGBA"))[..., 3].min() < 255:
-        raise UsageError("it has transparent pixels, whose colour nobody sees: put it on a background")
-
-
-def _upright_size(image: Any) -> tuple[int, int]:
-    """Width and height once the image is turned as its camera says (EXIF orientation 5 to 8: by a quarter)."""
-    width, height = image.size
-    return (height, width) if image.getexif().get(0x0112) in (5, 6, 7, 8) else (width, height)
-
-
-def _pixels(image: Any, mode: str, size: tuple[int, int]) -> Array:
-    from PIL import ImageOps
-
-    found = ImageOps.exif_transpose(image).convert(mode)
-    return np.asarray(found if found.size == size else found.resize(size))
