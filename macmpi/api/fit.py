@@ -98,14 +98,14 @@ def fit(
         raise UsageError("overwrite = True replaces the run in a folder, and none is given: give output, too")
     if ranks is not None and comm is not None:
         raise UsageError("ranks starts processes, and comm names those that there are: give one of them")
-    if batches is not None:
-        if X is not None or output is not None:
-            raise UsageError("batches stand for X, and no run directory holds them: leave X and output out")
-        settings = {**flat(config), STREAM: True}
-        own = partial(fit, hidden=hidden, layers=layers, loss=loss, validation=validation, classes=classes, seed=seed)
-        piece = partial(own, config=settings, ranks=ranks, comm=comm, callback=callback, verbose=verbose)
-        with nullcontext(Team()) if ranks is not None else team_of(comm) as team, _all_or_none(team):
-            return fit_batches(batches, Y, weights, piece, start, max_time, team)
+    with nullcontext(Team()) if ranks is not None else team_of(comm) as team, _all_or_none(team):
+        if team.from_root(lambda: batches is not None):  # other ranks may not have them
+            if X is not None or output is not None:
+                raise UsageError("batches stand for X, and no run directory holds them: leave X and output out")
+            own = partial(fit, hidden=hidden, layers=layers, loss=loss, validation=validation, seed=seed)
+            settings = {**flat(config), STREAM: True}
+            piece = partial(own, classes=classes, config=settings, ranks=ranks, comm=comm, callback=callback)
+            return fit_batches(batches, Y, weights, partial(piece, verbose=verbose), start, max_time, team)
     asked = partial(config_of, config, hidden, layers, loss, validation, start, seed, classes)
     request = Request(
         began,
@@ -168,7 +168,13 @@ def _all_or_none(team: Team) -> Iterator[None]:
 
 
 def fit_batches(
-    batches: Iterable[Any], Y: Any, weights: Any, piece: Callable[..., Model], start: Any, max_time: float, team: Team
+    batches: Iterable[Any] | None,
+    Y: Any,
+    weights: Any,
+    piece: Callable[..., Model],
+    start: Any,
+    max_time: float,
+    team: Team,
 ) -> Model:
     """The model of the last batch that rank 0's `batches` give.
 
@@ -178,7 +184,7 @@ def fit_batches(
     began, model, taken = now(), None, list[Any]()
     if team.rank == 0 and (is_frame(batches) or getattr(batches, "ndim", 3) < 3 or not isinstance(batches, Iterable)):
         raise UsageError(f"batches = {shown(batches)}: an iterable of X, (X, Y) or (X, Y, weights) is needed")
-    source = iter(batches if team.rank == 0 else ())
+    source = iter(batches if batches is not None and team.rank == 0 else ())
 
     def more() -> bool:
         taken[:] = [_parts_of(one, Y, weights) for one in [next(source, None)] if one is not None]

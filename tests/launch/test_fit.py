@@ -51,6 +51,7 @@ first = MPI.COMM_WORLD.rank == 0
 part = MPI.COMM_WORLD.Split(MPI.COMM_WORLD.rank % 2)
 fits = {
     "world": macmpi.fit(X if first else None, Y if first else None, config={"run.max_iterations": 6}),
+    "pieces": macmpi.fit(batches=[(X, Y)] if first else None, config={"run.max_iterations": 6}),
     "parts": macmpi.fit(X, Y, comm=part, config={"run.max_iterations": 6}),
     "alone": macmpi.fit(X, Y, comm=MPI.COMM_SELF, config={"run.max_iterations": 6}),
 }
@@ -69,7 +70,7 @@ def weights(model: macmpi.Model) -> np.ndarray:
 
 @pytest.mark.launch
 def test_every_rank_is_given_the_model_of_one_process(tmp_path: Path) -> None:
-    """On all ranks, on parts of them, on each alone; and each is told of what is refused."""
+    """On all ranks, on parts of them, on each alone, of rank 0's pieces; and each is told of what is refused."""
     np.save(tmp_path / "X.npy", X)
     np.save(tmp_path / "Y.npy", CLASSES)
     (tmp_path / "spmd.py").write_text(SPMD)
@@ -78,6 +79,9 @@ def test_every_rank_is_given_the_model_of_one_process(tmp_path: Path) -> None:
     for name in ("world", "parts", "alone"):
         for rank in range(3):
             assert_array_equal(np.load(tmp_path / f"{name}-{rank}.npy"), expected)
+    in_pieces = weights(macmpi.fit(batches=[(X, CLASSES)], config=SHORT))
+    for rank in range(3):
+        assert_array_equal(np.load(tmp_path / f"pieces-{rank}.npy"), in_pieces)
     for rank in range(3):
         assert "X has 90 rows but Y has 3" in str(np.load(tmp_path / f"refused-{rank}.npy"))
 

@@ -13,7 +13,7 @@ from launch.here import run_here
 from plans import plan_of
 
 from macmpi import UsageError, config
-from macmpi.config.auto import Sizes, decide
+from macmpi.config.auto import Sizes, decide, in_short
 from macmpi.config.model import LAYERS, Activation
 from macmpi.config.tables import PAPER_DEFAULTS
 from macmpi.config.whole import ignored, with_value
@@ -182,6 +182,15 @@ def test_bits_begin_as_those_of_principal_components_unless_a_start_is_given(sta
     assert found.start.method == method
     assert found.model.sites == ["after", "none"]
     assert {d.why for d in decisions if d.key.startswith("penalty.")} == {"for bits"}
+
+
+@pytest.mark.parametrize(
+    ("start", "method"), [({}, "stochastic"), ({"seed": 3}, "stochastic"), ({"range": 2.0}, "uniform")]
+)
+def test_stochastic_mac_has_a_start_of_its_own_unless_a_range_is_given(start: Any, method: str) -> None:
+    found, decisions = decide(config.validate({"model": {"hidden": [3]}, "start": start}, "this test"), 9)
+    assert (found.method.name, found.start.method) == ("stochastic", method)
+    assert in_short(decisions).count("method ") == 1  # its name alone
 
 
 def test_a_config_of_one_line_trains(table: Path) -> None:

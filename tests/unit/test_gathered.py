@@ -18,8 +18,9 @@ import macmpi
 from macmpi import UsageError, config, fetch, predict
 from macmpi.config import Config, Data
 from macmpi.data.gathered import openml_file, with_loss
+from macmpi.data.images import images_of
 from macmpi.data.loading import Source, load
-from macmpi.data.named_sets import images_of, read_library_set
+from macmpi.data.named_sets import read_library_set
 from macmpi.parallel import command
 
 Image = pytest.importorskip("PIL.Image")

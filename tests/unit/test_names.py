@@ -17,7 +17,7 @@ from launch.here import run_here
 
 from macmpi import UsageError, files, predict, report, show
 from macmpi.config.reading import validate
-from macmpi.data.named_sets import images_of
+from macmpi.data.images import images_of
 
 ODD = os.fsdecode(b"run \xff")
 """A name on the disk whose bytes are not UTF-8."""
