@@ -27,7 +27,7 @@ STRIDE = 0.7
 # Double: not recorded; 0.8 with a stride of 0.4: E1 = 2 after 16 epochs instead of 16.5, validation 2.90.
 MOMENTUM = 0.6
 
-# Momentum of an autoencoder of dense layers, whose model is the best, at first.
+# The first momentum of an autoencoder of dense layers, whose Gauss-Newton model is better than that of other nets.
 # Chosen on: USPS with growing minibatches, seeds 0 and 1; large (log/minibatches.md).
 # Half: not recorded; 0.6 on USPS: E1 = 2 after 16.25 epochs instead of 16.5, validation 2.953 instead of 2.914.
 # Double: not recorded; 0.8 from the start on large: E1 = 3 after 25.9 s instead of 20.1 s.
@@ -140,9 +140,9 @@ ADAPTED = 10
 # Chosen on, half, double: not recorded.
 DAMPING_MOST = 1e6
 
-# Below this mean loss of labels a step's length is less damped too, by the loss.  Curvature falls with the loss, and
-# damping that stays would shorten steps more and more.  From there on minibatches differ by the few points that are not
-# learnt, and the length that suits one is too long for another, whose loss is higher.
+# Below this mean loss of labels the damping of a step's length falls with the loss, too.  Curvature falls with the loss,
+# and damping that stays would shorten steps more and more.  From there on minibatches differ by the few points that are
+# not learnt, and the length that suits one is too long for another, whose loss is higher.
 # Chosen on: USPS and digits with labels, five nets, six seeds each (log/shapes.md, "Labels that are learnt").
 # Half: not recorded.
 # Double: not recorded; 0.05 and 0.1: the training error of two runs of fifteen rose.
@@ -201,7 +201,7 @@ GRAM_MEMORY = 0.9
 # Chosen on, half, double: not recorded.
 NOTED = 2
 
-# Points of each part that Grams and metrics are taken from, and lengths of autoencoders without a ridge.
+# Points of each part that give Grams and metrics, and in autoencoders without a ridge the lengths of steps.
 # Chosen on: USPS, 20 epochs (log/stochastic.md).
 # Half: not recorded.
 # Double: 125 points for lengths: E1 = 2 after 16.5 epochs instead of 16.75, validation 2.895 instead of 2.884.
@@ -211,13 +211,13 @@ PROBED = 64
 # Chosen on, half, double: not recorded.
 FRESH = 3
 
-# Minibatches that share metrics and inverses, of the first EARLY ones.
+# Among the first EARLY minibatches, metrics and inverses serve this many.
 # Chosen on: USPS, 20 epochs (log/stochastic.md).
 # Half: not recorded; each minibatch its own: no gain.
 # Double: 20 from the first minibatch on: E1 = 2 after 16.75 epochs instead of 16.5.
 REMADE = 10
 
-# Minibatches that share metrics and inverses later, a multiple; eigenvectors are shared by these from the start.
+# Of later minibatches they serve this many, a multiple of REMADE; eigenvectors serve as many from the start.
 # Chosen on: USPS, 20 epochs (log/stochastic.md).
 # Half: 10: 1.823 / 2.793 instead of 1.827 / 2.845 after 30 epochs with twice the damping.
 # Double: 40: 1.833 / 2.856 instead of 1.827 / 2.845.
@@ -262,7 +262,7 @@ FACTORS_FEWER = 0.75
 # Double: 64: 0.99 on seven tables, 1.04 on the sets below 1,200 points.
 BATCH_LEAST = 32
 
-# Minibatches that the first epochs have at least, unless they would be smaller than BATCH_LEAST: of numbers.
+# The first epochs of numbers have at least this many minibatches, unless these would be smaller than BATCH_LEAST.
 # Chosen on: USPS (log/minibatches.md).
 # Half: 10, 500 points on USPS: E1 = 2 after 17.25 epochs instead of 15.25, validation 2.991 instead of 2.894.
 # Double: 40, 125 points on USPS: the same seconds.
@@ -272,7 +272,7 @@ EPOCH_LEAST = 20
 # Chosen on, half, double: not recorded.
 EPOCH_LEAST_LABELS = 10
 
-# Minibatches that an epoch keeps, however much they grow, unless they would be smaller than BATCH_LEAST.
+# An epoch keeps this many minibatches, however much they grow, unless these would be smaller than BATCH_LEAST.
 # Chosen on: USPS, seeds 0 and 1 (log/minibatches.md).
 # Half: not recorded; 4: E1 = 2 after 69 to 72 quarters of an epoch instead of 68 to 71, validation alike.
 # Double: 10: 2.19 to 2.39 s to E1 = 2 instead of 1.88 to 2.14.
@@ -298,7 +298,7 @@ RIDGE_WHOLE = 1.5
 # Half, double: not recorded.
 RIDGE_FALL_WHOLE = 0.95
 
-# Points of each part that Grams and metrics are taken from.
+# Points of each part that give Grams and metrics.
 # Chosen on: USPS (run/usps_all.toml).
 # Half: not recorded; 100, inverses for two steps, after 24 steps: 2.301 / 2.969 in 7.9 s, not 2.215 / 2.927 in 9.2 s.
 # Double: not recorded.
@@ -368,14 +368,14 @@ START_SCALE = 0.5
 # Half, double: not recorded.
 CARRIED = 0.6
 
-# Of more hidden layers than this in a row, layers carry components for labels and numbers too, and have no ridge.
+# Of more hidden layers in a row than this, layers carry components for labels and numbers too, and have no ridge.
 # Chosen on: USPS labels by layers of 32 units, 20 epochs (log/shapes.md).
 # Half: 1; with two layers of sigmoids 4.46 per cent wrong instead of 4.44.
 # Double: not recorded; random layers: four of sigmoids 16.3 per cent wrong instead of 4.0, of rectifiers 6.1 of 4.5.
 PASSED = 3
 
-# Of more hidden layers than this the deviation falls by the root of their number, the first damping by their number; so
-# do random weights of layers that are added to skips.
+# In nets of more hidden layers than this the deviation is divided by the root of their number; the first damping, and
+# random weights of layers that are added to skips, are divided by their number.
 # Chosen on: USPS labels by 12 and 128 layers of 32 sigmoids (log/shapes.md).
 # Half, double: not recorded; 1 with twelve layers: 5.28 per cent wrong instead of 4.66.
 DEEP = 12

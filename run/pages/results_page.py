@@ -384,10 +384,10 @@ def answer(
     where = " and ".join(", ".join(behind).rsplit(", ", 1))
     return wrapped(
         f"On the autoencoder of USPS digits stochastic MAC is {min(random):.2g} to {max(ours):.2g} times faster than "
-        "the best of tuned Adam, Muon and SOAP from random weights. Given its start, the best rival is "
+        "the best of tuned Adam, Muon and SOAP from random weights. Given stochastic MAC's start, the best rival is "
         f"{f'at an error of {at_once[-1]} at once, and ' if at_once else ''}{min(slower):.2g} to "
         f"{max(slower):.2g} times slower below. On {where or 'no problem'} a rival's validation error is lower in the "
-        "end: the table."
+        "end, as the table shows."
     )
 
 
@@ -414,7 +414,7 @@ DEEP = (
     "seconds until then, in brackets how many times sooner stochastic MAC has it. `residual-128` has 128 layers of 32 "
     "rectifiers with x + g(x) from the second on, `plain-128` as many of 32 sigmoids without skips, `narrow-12` "
     "twelve. Five seeds; full MAC and predictive coding (of pcx, scaled by depth as muPC does) one. Rivals have the "
-    "best of a small grid, from macmpi's start too. Every run has 30 processor seconds, too few for full MAC and "
+    "best of a small grid, which has macmpi's start too. Every run has 30 processor seconds, too few for full MAC and "
     "predictive coding to end."
 )
 """How the deep nets are to be read."""
