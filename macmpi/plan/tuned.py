@@ -140,8 +140,8 @@ ADAPTED = 10
 # Chosen on, half, double: not recorded.
 DAMPING_MOST = 1e6
 
-# Below this mean loss of labels the damping of a step's length falls with the loss, too.  Curvature falls with the loss,
-# and damping that stays would shorten steps more and more.  From there on minibatches differ by the few points that are
+# Below this mean loss of labels the damping of a step's length falls with the loss, too.  Curvature falls with it, and
+# damping that stays would shorten steps more and more.  From there on minibatches differ by the few points that are
 # not learnt, and the length that suits one is too long for another, whose loss is higher.
 # Chosen on: USPS and digits with labels, five nets, six seeds each (log/shapes.md, "Labels that are learnt").
 # Half: not recorded.
