@@ -146,12 +146,13 @@ def hashing(found: Found) -> str:
         cells.setdefault(row["method"], {})[f"{row['data']}, {row['points']:,}"] = f"{whole}, {row['seconds']:.1f}"
     data = list(dict.fromkeys(name for own in cells.values() for name in own))
     made = [[method, *(own.get(name, "") for name in data)] for method, own in cells.items()]
-    return (
-        f"A cell has, of codes of {BITS} bits, the precision at 100 by Hamming distance and by decoded codes (or\n"
-        "estimates), E1 of the best linear decoder, and processor seconds over all ranks. Precision at 100: the share\n"
-        "of the 100 points that a search gives which are among the 100 nearest by Euclidean distance.\n"
-        "docs/results/hashing.json has other lengths, and COIL.\n\n"
-    ) + table(("method", *data), made)
+    said = (
+        f"Codes have {BITS} bits. A cell has the precision at 100 by Hamming distance and by decoded codes (or "
+        "estimates), E1 of the best linear decoder, and processor seconds over all ranks. Precision at 100: of the 100 "
+        "points that a search finds, the share that is among the 100 nearest by Euclidean distance. "
+        "docs/results/hashing.json has other lengths, and COIL."
+    )
+    return f"{wrapped(said)}\n\n{table(('method', *data), made)}"
 
 
 def deep(found: Found) -> str:
@@ -412,10 +413,10 @@ DEEP = (
     "With skips stochastic MAC ends lower than Adam; without them only MAC and batch normalisation train 128 layers; "
     "twelve train best by batch normalisation, and soonest by MAC. Labels of USPS: the lowest validation error, "
     "seconds until then, in brackets how many times sooner stochastic MAC has it. `residual-128` has 128 layers of 32 "
-    "rectifiers with x + g(x) from the second on, `plain-128` as many of 32 sigmoids without skips, `narrow-12` "
-    "twelve. Five seeds; full MAC and predictive coding (of pcx, scaled by depth as muPC does) one. Rivals have the "
-    "best of a small grid, which has macmpi's start too. Every run has 30 processor seconds, too few for full MAC and "
-    "predictive coding to end."
+    "rectifiers with x + g(x) from the second on, `plain-128` 128 layers of 32 sigmoids without skips, `narrow-12` "
+    "twelve of these. Five seeds; full MAC and predictive coding (of pcx, scaled by depth as muPC does) one. Rivals "
+    "have the best of a small grid, which has macmpi's start too. Every run has 30 processor seconds, too few for full "
+    "MAC and predictive coding to end."
 )
 """How the deep nets are to be read."""
 
