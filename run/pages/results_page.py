@@ -33,7 +33,7 @@ E1 is per point, with the 1/2; "training / validation" is the end of a run, afte
 with least and most in brackets; what a model predicts is marked. The line below a table says where it was measured, and
 the command. docs/results/ holds every repeat, the command of each step, and the versions. Fits [without
 tuning](defaults.md), [single questions](studies.md), the [price of a run](cost.md) and the [paper's
-experiments](paper.md), radial basis functions among them, have pages of their own.
+experiments](paper.md) have pages of their own.
 """
 
 MISSING = "Not measured yet: `make results ONLY={name}`."
@@ -393,12 +393,12 @@ def answer(
 
 
 SHORT = (
-    "Stochastic MAC is of the family of K-FAC (Martens and Grosse, 2015) and KFRA (Botev, Ritter and Barber, 2017). "
-    "All runs have one core, single precision and one final run; seconds are the processor's, of training alone. "
+    "Stochastic MAC is of the [family of K-FAC and KFRA](algorithms/stochastic.md). All runs have one core, single "
+    "precision and one final run; seconds are the processor's, of training alone. "
     "Rivals are tuned, over 2 to 24 settings, and given MAC's start they pay nothing for it. 'Averaged': judged by an "
     "exponential average of the weights (0.99 a step), as stochastic MAC is; 'decaying': also with rates that fall "
-    "linearly to 0. On the wide and the large net Adam is the only rival, because steps of Muon and SOAP cost too "
-    "much there."
+    "linearly to 0. On the wide and the large net this table has Adam alone; the large net against Muon and SOAP is "
+    "[below](#on-all-cores-the-large-net)."
 )
 """How the comparisons with rivals are to be read."""
 
