@@ -1,4 +1,4 @@
-"""`python -m macmpi.run CONFIG.toml`: read, plan, train.  Under mpiexec, on all its ranks."""
+"""`python -m macmpi.run CONFIG.toml`: reads a config, plans, and trains; under mpiexec on all its ranks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ from macmpi.training.time_limit import seconds_left
 
 
 def settle(argv: list[str]) -> tuple[Any, ...]:
-    """Reads the command line and the config, or refuses them; rank 0 does, before the others import NumPy."""
+    """Reads the command line and the config, and returns both, with defaults filled in.  Raises UsageError.
+
+    Rank 0 calls it for all, so that a refusal comes before the other ranks import NumPy.
+    """
     args = parsed("run", argv)
     from macmpi import config as configs
     from macmpi.config.reading import read_named
@@ -58,9 +61,9 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
 
 
 def run(team: Team, argv: list[str], began: float | None = None) -> int:
-    """Runs the whole program on one rank; gives the exit code.  Collective: yes.
+    """Runs the whole program on this rank, and returns the exit code.  Collective: yes.
 
-    began: when the program did, by `clock.now`; --max-time is counted from there.
+    began: the time of `clock.now` at which the program started, from which --max-time is counted; None for now.
     """
     began = now() if began is None else began
     args, config = team.from_root(lambda: settle(argv))
