@@ -62,7 +62,7 @@ def shown(value: object) -> str:
     """Returns repr(value) for a message: one line of at most 80 characters.  Collective: no."""
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001 - of more digits than Python prints, nested too deeply, or of a class of others
+    except Exception:  # noqa: BLE001 - numbers of too many digits, deep nesting, or a class whose repr fails
         text = f"a value of type {type(value).__name__}"
     return f"{' '.join(text.split()):.80}"
 

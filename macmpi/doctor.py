@@ -153,7 +153,7 @@ def kernel(team: Team) -> Finding:
     arithmetic = arithmetics(team)
     held_by = [f"{name}={os.environ[name]}" for name in HOLDING if os.environ.get(name)]
     held = texts(team, " ".join(held_by))
-    measures = bool(held_by) and held.index(held[team.rank]) == team.rank  # one rank for all with its variables
+    measures = bool(held_by) and held.index(held[team.rank]) == team.rank  # one of equal ranks
     costs = [json.loads(text) for text in texts(team, json.dumps(_cost() if measures else ["", ""]))]
     cost, remedies = (
         [f"rank {rank}: {pair[i]}" if team.size > 1 else pair[i] for rank, pair in enumerate(costs) if pair[i]]
@@ -186,7 +186,7 @@ def seconds_of_import() -> tuple[float, bool]:
 
     Raises OSError, SubprocessError.  Collective: no.  Cost: a second or two.
     """
-    import_module(PROGRAM)  # keeps what can be kept, so that the process starts as a rank of the next launch does
+    import_module(PROGRAM)  # writes compiled modules, so that the new process finds them as a rank does
     command = [sys.executable, "-v", "-c", f"import time, {PROGRAM}; print(time.process_time())"]
     ran = subprocess.run(command, capture_output=True, timeout=120.0, check=True)
     return float(ran.stdout), b"# code object from " + os.fsencode(PACKAGE) in ran.stderr
@@ -257,7 +257,7 @@ def locks(path: Path) -> Finding:
         try:
             for file in (one, other):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):  # EAGAIN or EACCES: it is refused
+        except (BlockingIOError, PermissionError):  # EAGAIN or EACCES: the second lock is refused
             fails = ""
         except OSError as error:
             fails = f"fail ({error.strerror})"

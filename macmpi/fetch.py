@@ -117,7 +117,7 @@ def fetch_coil(target: Path, source: Path | None) -> Path:
 
     source: coil-20-proc.zip; None downloads it.
     """
-    pillow("coil-20-proc.zip")  # to say so before the download
+    pillow("coil-20-proc.zip")  # so that a missing Pillow is reported before the download
     path = source or _download(COIL_URL, None)
     try:
         images = convert_coil(read_coil_zip(path))

@@ -376,7 +376,7 @@ def to_the_disk(file: int) -> None:
 def rename(old: Path, new: Path) -> None:
     """Renames a file within its folder, and waits until the new name is on the disk.  Raises OSError."""
     os.replace(old, new)
-    with suppress(PermissionError):  # who may write into a folder may perhaps not list it
+    with suppress(PermissionError):  # a user may have the right to write into a folder but not to list it
         folder = os.open(new.parent, os.O_RDONLY)
         try:
             to_the_disk(folder)

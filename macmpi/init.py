@@ -115,7 +115,7 @@ def _either(config: Config, points: Points) -> Found:
     numbers = _found(amounts, points, "a few different whole numbers")
     try:
         classes = _found(labels, points)
-    except UsageError:  # as where one of them occurs once
+    except UsageError:  # for instance where a label occurs only once
         return numbers
     values = np.asarray(classes.data.classes)
     first, count = values[0], len(values)

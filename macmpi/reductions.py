@@ -74,7 +74,7 @@ class LazyRows:
         each = self.shape[1] // width
 
         def make(rows: Any) -> Array:
-            if np.ndim(rows):  # rows by number
+            if np.ndim(rows):  # the numbers of rows
                 asked, back = np.unique(rows // each, return_inverse=True)
                 return self.make(asked).reshape(-1, width)[back * each + rows % each]
             whole = rows if rows == EVERY else slice(rows.start // each, rows.stop // each)

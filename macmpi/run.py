@@ -5,7 +5,7 @@ from __future__ import annotations
 from macmpi.training import process
 
 if __name__ == "__main__":
-    process.hold_stop_signals()  # they wait from the first line on: loading what follows takes a while
+    process.hold_stop_signals()  # at once, because the imports below take a while
 
 import sys
 from dataclasses import replace
@@ -105,7 +105,7 @@ def main() -> None:
     except MacmpiError as error:
         if speaks():
             warn(str(error))
-        if in_task() or not speaks():  # a launcher may end the one that speaks as soon as another ends
+        if in_task() or not speaks():  # otherwise the launcher might end the rank that prints
             process.wait_for_others()
         sys.exit(error.exit_code)
     if team.size > 1:

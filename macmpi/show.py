@@ -41,7 +41,7 @@ def layers(model: Model) -> list[str]:
     """Lists the maps of the net, each in a word or two, such as "affine 64"; all steps of a recurrent layer as one."""
     chain, words, skipped = model.chain, list[str](), set[int]()
     for i, map_ in enumerate(chain.maps):
-        if map_.own.kind == "first_state":  # an affine map and an activation behind it, and again in each step
+        if map_.own.kind == "first_state":  # each step has an affine map and an activation
             steps = [j for j, block in enumerate(chain.whole.blocks) if block == chain.whole.blocks[i + 1]]
             words.append(f"recurrent, {len(steps)} steps of {chain.maps[i + 1].own.n_out:,}")
             skipped |= {i + 1, *range(i + 3, steps[-1] + 2)}
@@ -133,7 +133,7 @@ def machine_lines(machine: dict[str, Any]) -> Iterator[tuple[str, str]]:
     versions = machine.get("versions")
     if isinstance(versions, dict):
         yield "versions", ", ".join(f"{name} {version}" for name, version in versions.items())
-    with suppress(LookupError, TypeError, AttributeError):  # of a version that did not say
+    with suppress(LookupError, TypeError, AttributeError):  # older versions did not record it
         yield "arithmetic", described(machine["kernels"])
     if "git_commit" in said:
         yield "commit", said["git_commit"]
@@ -187,7 +187,7 @@ def told(args: Namespace) -> str:
         return shown([*net_lines(model), *card_lines(card)])
     except UsageError as error:
         raise UsageError(f"{args.model}: {error}") from None
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, say
+    except (ValueError, RecursionError) as error:  # for instance a number of thousands of digits
         raise UsageError(f"{args.model}: the model card is damaged: {first_line(error)}") from None
 
 

@@ -116,7 +116,7 @@ class _Net(BaseEstimator):  # type: ignore[misc]
         if patience in given:
             raise ValueError(f"config: {patience} is not read with early_stopping=False; leave one of them out")
         settings["method.name"] = method
-        if method != "alternating":  # which has none
+        if method != "alternating":  # it has no patience
             settings[patience] = max(self.max_iter, 1) if isinstance(self.max_iter, Integral) else 1
         return settings
 

@@ -51,7 +51,7 @@ def read_table(path: Path) -> dict[str, Any]:
         raise UsageError(text) from None
     except UnicodeDecodeError:
         raise UsageError(f"{path} is not TOML: it is no UTF-8; save it so") from None
-    except (ValueError, RecursionError) as error:  # not TOML, thousands of digits or brackets
+    except (ValueError, RecursionError) as error:  # no TOML, or thousands of digits or brackets
         raise UsageError(f"{path} is not TOML: {error}") from None
     _lengthen(table)
     return table
@@ -102,7 +102,7 @@ def validate(table: dict[str, Any], name: str, settings: Sequence[str] = ()) -> 
         _set(table, setting)
     known, lines = _without_gone(table)
     if not (known or lines):
-        return Config()  # pydantic takes longer to import, and to be told of all keys, than a small fit reads its data
+        return Config()  # importing pydantic takes longer than a small fit
     from pydantic import ValidationError
 
     try:
@@ -243,7 +243,7 @@ def _unknown(where: list[str]) -> str:
     where: the tables that it is in, and its name.
     """
     here = known_keys(where[:-1])
-    if where[-1] in here:  # of another kind of layer
+    if where[-1] in here:  # the key of another kind of layer
         kinds = [(key, [f.name for f in fields(kind) if f.name != key]) for key, kind in TABLES.items()]
         return f"it goes with another key; {'; '.join(f'with {key}: ' + ', '.join(names) for key, names in kinds)}"
     siblings = [".".join([*where[:-1], key]) for key in here]

@@ -155,7 +155,7 @@ def as_array(A: Any, name: str) -> Array:
         if "inhomogeneous" not in str(error):
             why = f"{first_line(error)}; float32 or float64 in main memory, without gradients, can be read"
         raise UsageError(f"{name} is no array: {why}") from None
-    if array.dtype.kind == "V" and np.can_cast(array.dtype, np.float64):  # a number that NumPy itself lacks: bfloat16
+    if array.dtype.kind == "V" and np.can_cast(array.dtype, np.float64):  # NumPy itself lacks it: bfloat16
         array = array.astype(np.float64)
     return _plain(A, array, name) if array.dtype.kind in "OSUT" else array
 
@@ -226,7 +226,7 @@ def largest(numbers: Array) -> float:
 
 def usable(numbers: Array, missing: bool | None = None) -> Array:
     """Returns which numbers are finite and not too large to be squared; with `missing`, NaN counts as usable too."""
-    found: Array = np.abs(numbers) < np.float64(HUGE)  # float32 has no such number
+    found: Array = np.abs(numbers) < np.float64(HUGE)  # it would overflow in float32
     return found | np.isnan(numbers) if missing else found
 
 

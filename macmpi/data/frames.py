@@ -327,7 +327,7 @@ def _kind_of_text(series: Any, counts: Counter[str]) -> tuple[str, str]:
     """Returns the kind and the form of a column of text.  counts: how often each text occurs.  Raises Unclear."""
     plain = all(is_number(text) for text in counts)
     if plain and len(series) - counts.total() > int(series.is_null().sum()):
-        return "number", ""  # numbers, but for texts that stand for a missing value
+        return "number", ""  # all other texts stand for a missing value
     kind, form = kind_of_texts(counts)
     several = len(counts) > FEW_CATEGORIES and (len(counts) > MOST_CATEGORIES or 2 * len(counts) > counts.total())
     if kind == "category" and several and plain:

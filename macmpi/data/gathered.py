@@ -293,7 +293,7 @@ def with_loss(config: Config, points: Points | None = None) -> tuple[Config, lis
     Collective: no (rank 0).
     """
     if config.model.loss != AUTO:
-        return config, []  # and Y is not read
+        return config, []  # Y need not be read
     points, named = points or points_of(config), config.data.targets
     names = f" (target {', '.join(named)})" if named and config.data.source else ""
     return loss_for(config, points and points.arrays.get("Y"), f"{config.data.source or ARGUMENTS}{names}")

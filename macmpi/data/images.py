@@ -40,7 +40,7 @@ def images_of(folder: Path, size: list[int]) -> tuple[Array, Array | None]:
     grey = all(mode in GREY for mode, _ in kinds)
     try:
         pixels = np.empty((len(paths), height, width) if grey else (len(paths), height, width, 3), np.uint8)
-    except (MemoryError, ValueError):  # the second of a size that no array may have
+    except (MemoryError, ValueError):  # ValueError where NumPy has no array of that size
         text = f"{len(paths)} images of {height} x {width} pixels do not fit into memory"
         raise UsageError(f"{folder}: {text}; data.image_size makes them smaller") from None
     for i, path in enumerate(paths):

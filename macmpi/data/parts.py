@@ -44,7 +44,7 @@ def raw_of(config: Data, rules: TargetRules = NUMBERS, by_rows: bool = False, po
     if points.classes and not labels:
         held.pop("Y", None)
     path = "" if points.classes or points.columns else place_of(config)
-    names = numbered(held, rules.classes, path) if labels and not by_rows else None  # no rank sees all that is text
+    names = numbered(held, rules.classes, path) if labels and not by_rows else None  # no rank holds all texts
     if not points.named:
         checks.check_datasets(held, place_of(config), labels)
     X, targets = held["X"], held.get("Y", held["X"])
@@ -59,7 +59,7 @@ def raw_of(config: Data, rules: TargetRules = NUMBERS, by_rows: bool = False, po
     if scale.ranged not in (None, scale.settled == "range"):
         raise UsageError(f'data.scale = "{config.scale}": the stream that goes on has another kind; leave it out')
     if rules.sequences and shape is not None:
-        if rules.sequences == shape[0]:  # steps x features, and no picture
+        if rules.sequences == shape[0]:  # a point is steps x features, not an image
             scale, steps, shape = replace(scale, images=False, features=shape[-1]), shape[0], None
         elif kind == "auto":
             raise UsageError(
@@ -160,7 +160,7 @@ def by_class(order: Array, labels: Array, held: int) -> Array:
     out = np.zeros(len(rest), bool)
     out[(np.arange(count) * len(rest) + len(rest) // 2) // max(count, 1)] = True
     held_out, left = np.sort(rest[out]), np.sort(rest[~out])
-    if count < held:  # nearly every row is the only one of its class
+    if count < held:  # most classes have a single row
         one_each, held_out = one_each[held - count :], np.r_[held_out, one_each[: held - count]]
     return order[np.r_[held_out, np.sort(one_each), left]]
 
@@ -282,7 +282,7 @@ class DataPart:
         Rows that are used in order are read by RUN bytes at a time, which are kept until others are read.
         """
         shape, dtype = (len(run), self.width), self.source.dtype
-        kept = [(0, np.empty((0, self.width), dtype))]  # where those that were read last begin, and these
+        kept = [(0, np.empty((0, self.width), dtype))]  # the first place of the rows read last, and these rows
 
         def make(places: Any) -> Array:
             if not isinstance(places, slice):

@@ -146,7 +146,7 @@ class Reader:
         """
         part, held, source = self.parts[name], self.parts[f"{name}_val"], self.source
         columns = self.statistics(part, rule)
-        seen = columns.seen + rules.stream  # other pieces have what one lacks
+        seen = columns.seen + rules.stream  # a column may be missing in one piece of a stream
         facts = columns.low, columns.high, seen, part.source.dtype
         self.team.from_root(lambda: check_columns(*facts, part.name, source, varied))
         scaling = columns.scaling(rule)
@@ -278,7 +278,7 @@ class Reader:
         self.team.all_or_raise(fill)
         self.team.gather_rows(sums, among.block_counts)
         self.sums[name] = sums
-        facts = part.facts  # what holds these holds no file
+        facts = part.facts  # so that the Converted keeps no reference to the file
         return out if kept is None else Converted(out, lambda raw: made(numbers_of(raw, facts)), width, dtype)
 
     def _kept(self, part: DataPart, own: Tile, width: int) -> Any:

@@ -89,7 +89,7 @@ def told(what: str, instead: Mapping[str, str] = OBJECTS) -> Iterator[None]:
     except MemoryError:
         raise UsageError(f"{what} cannot be read: it says that it holds more than fits into memory") from None
     except Exception as error:  # noqa: BLE001 - there is no list of what these libraries raise
-        of_system = error.strerror if isinstance(error, OSError) else ""  # without its number
+        of_system = error.strerror if isinstance(error, OSError) else ""  # the message without the error number
         said = first_line(OSError(of_system) if of_system else error)
         for pattern, words in instead.items():
             said = re.sub(pattern, words, said)
@@ -107,7 +107,7 @@ def read_file(path: Path, names: tuple[str, ...], unread: bool = False) -> dict[
         if path.suffix == ".npz" and not all(isinstance(array, np.ndarray) for array in held.values()):
             raise ValueError("a member of it is no .npy file")
         for dataset in held.values():
-            facts_of(dataset)  # refused before any numbers are read
+            facts_of(dataset)  # refuses wrong ones before any numbers are read
         if not unread:
             return {name: whole(dataset) for name, dataset in held.items()}
         stack.pop_all()
@@ -142,7 +142,7 @@ def facts_of(dataset: Any) -> dict[str, Any]:
         if fact == "fill":
             with np.errstate(invalid="ignore", over="ignore"):
                 held = numbers.astype(dataset.dtype)
-            facts["fill"] += held[(held == numbers) | (held.dtype.kind == "f")].tolist()  # whole numbers do not round
+            facts["fill"] += held[(held == numbers) | (held.dtype.kind == "f")].tolist()  # an int holds no fraction
         elif len(numbers) != 1 or not np.isfinite(numbers[0]) or (key == "scale_factor" and not numbers[0]):
             raise UsageError(f"dataset {dataset.name}: its attribute {key} is {numbers.tolist()}; one number is needed")
         else:

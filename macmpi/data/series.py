@@ -140,7 +140,7 @@ def _kind_of_values(found: list[Any]) -> str:
     kinds = {next((kind for kind, own in SCALARS.items() if issubclass(of, own)), "other") for of in types}
     if len(kinds) <= 1:
         return kinds.pop() if kinds else "nothing"
-    if kinds == {"truth", "number"}:  # as NumPy takes them
+    if kinds == {"truth", "number"}:  # NumPy makes numbers of both
         return "number"
     return "category" if kinds <= {"truth", "number", "category"} else "other"
 
@@ -166,7 +166,7 @@ def name_of(text: str) -> str:
     Texts that stand for the same number, truth value or moment are the same category, because libraries and file
     formats write these differently.
     """
-    if whole := DIGITS.fullmatch(text):  # of any length
+    if whole := DIGITS.fullmatch(text):  # of any number of digits
         return whole[2] if whole[1] != "-" or whole[2] == "0" else f"-{whole[2]}"
     said = [truth_of(text), number_of(text), moment_of(text)]
     found = [bool(said[0])] if said[0] is not None else [one for one in said if one is not None and one == one]

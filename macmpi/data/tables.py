@@ -192,7 +192,7 @@ def _typed(column: Any) -> Any:
         for whole in (pa.int64(), pa.uint64()):
             with suppress(pa.ArrowInvalid):
                 return text.cast(whole)
-        return column  # of more than 64 bits
+        return column  # whole numbers of more than 64 bits
     return compute.replace_substring_regex(text, r"^\+", "").cast(pa.float64())
 
 

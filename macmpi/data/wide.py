@@ -48,7 +48,7 @@ class SparseRows:
 
         matrix = csr_array(A)
         if not (matrix.has_canonical_format and matrix.data.all()):
-            matrix = matrix.copy()  # else the caller's own arrays would change
+            matrix = matrix.copy()  # because the next lines would change the caller's arrays
             matrix.sum_duplicates()
             matrix.eliminate_zeros()
         return cls(matrix, np.zeros(matrix.shape[1]))
