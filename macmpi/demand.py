@@ -78,9 +78,8 @@ USUAL: Demands = WEIGHTS.union(
     {D.SOME_UNITS, D.COUNTED, D.GRADIENTS, D.ACCELERATED, D.TOGETHER},
     {D.SELECTED, D.SELECTED_UNITS, D.GIVEN_START, D.HALVES},
 )
-"""Most parts handle these demands: a part is declared as these without some.  A new demand is not among them at first.
-
-The rows are the demands of nets, targets, regressions, constraints, and ways to train and to start."""
+"""Most parts handle these demands, of nets, targets, regressions, constraints, and ways to train and to start: a part
+is declared as these without some, or with others.  A new demand is not among them at first."""
 
 Setting = tuple[str, Any]
 """A key, "table.key", and a value."""

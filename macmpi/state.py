@@ -23,9 +23,7 @@ Z_STEP, W_STEP = 0, 1
 """The half step of MAC that comes next, as State.position says modulo 2."""
 
 Pause = Callable[[], bool]
-"""A function that a sweep calls in the middle of an iteration, where a State could be saved: whether to stop there.
-
-Collective: yes."""
+"""A function that a sweep calls where a State could be saved, and that says whether to stop there.  Collective: yes."""
 
 
 def never() -> bool:

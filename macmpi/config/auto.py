@@ -86,7 +86,10 @@ def decide(
 
 
 def decide_net(config: Config, n_in: int, autoencoder: bool = False) -> tuple[Config, list[Decision]]:
-    """Returns the config with a method and a net, and these decisions.  n_in: columns of X.  Collective: no."""
+    """Decides the method and the net where they are "auto"; returns the config and the decisions.  Collective: no.
+
+    n_in: the number of columns of X.
+    """
     decisions = list(_of_net(config, n_in, autoencoder))
     return _with(config, decisions), decisions
 
@@ -208,9 +211,8 @@ PATH = {"mu0": 1.0, "factor": 2.0, "ridge_scale": "objective"}
 """The schedule that follows stationary points of E_Q + ridge.  Half steps take about mu iterations to reach one."""
 
 BY_COLUMNS = {"labels": (1e-3, 5e-3, 0.15), "numbers": (0.03, 0.1, 1.0)}
-"""For labels and for numbers: the first mu; the ridge of the objective for each column of X; and its upper limit.
-
-The ridge grows with the columns because a unit that reads more of them has smaller weights."""
+"""For labels and for numbers: the first mu; the ridge of the objective for each column of X, which grows with them
+because a unit that reads more columns has smaller weights; and the upper limit of that ridge."""
 
 FEW = "fewer centres than points"
 
@@ -218,10 +220,8 @@ BITS = {"mu0": 0.01, "factor": 2.0, "ridge": 1.0}
 """The schedule of nets with a code of bits.  It begins with a small mu because with a large one no bit changes."""
 
 BASIS = {"factor": 2.0}
-"""The schedule of nets with fewer radial basis functions than points, whose mu grows in small steps.
-
-While mu is small, the codes move to where few basis functions cannot follow them, and the error of the net rises; while
-it is large, the codes hardly move.  Small steps leave several iterations for the useful values between."""
+"""The schedule of nets with few radial basis functions.  While mu is small, codes move to where few functions cannot
+follow, and the error rises; while it is large, codes hardly move.  Small steps leave time for the values between."""
 
 
 def _of_penalty(config: Config, n_in: int, autoencoder: bool) -> Iterator[Decision]:

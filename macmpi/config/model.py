@@ -14,8 +14,7 @@ from macmpi.config.tables import NotNegative, PositiveInt, Table, Width, extensi
 Activation = Literal["sigmoid", "tanh", "relu", "leaky_relu", "softmax", "linear"]
 FITTED = ("forest", "boosted", "nearest_neighbours", "kernel_ridge")
 CODES = {"binary": "itq", "argmax": "staged"}
-"""Words of `activation` of layers whose units are 0 or 1, and the start that "auto" chooses where the first layer has
-one.  The Z-step searches over the codes of that layer."""
+"""Words of `activation` whose units are a code of 0 and 1, and the start that "auto" chooses where they come first."""
 FILES = {
     **dict.fromkeys(("sigmoid", "tanh", "relu", "leaky_relu", "softmax", "linear"), "affine"),
     "rbf": "fitted",
@@ -36,9 +35,7 @@ OWNERS = {
     "depth": ("forest", "boosted"),
     "examples": ("kernel_ridge", "nearest_neighbours"),
 }
-"""For each of these keys of [model] the kinds of hidden layers that read it.
-
-The key has one value for all such layers of the net, or a list with one for each."""
+"""For some keys of [model] the kinds of layers that read them: the key has one value for all these, or one for each."""
 
 
 class LayerTable(Table):

@@ -164,10 +164,8 @@ def _of_one_kind(schema: Any) -> Any:
 
 
 OR_WORD = {-10: "auto", -20: "all"}
-"""The first number of the kinds of a union, and the word that such a value may be instead.
-
-pydantic puts the number of the kind into the place of a mistake; it is negative, because indices of lists are not.  The
-kinds of a union are numbered downwards from -1, or from the number here where the value may be this word."""
+"""The kinds of a union are numbered downwards from -1, or from a number here where the value may also be this word.
+pydantic puts the number of the kind into the place of a mistake; it is negative, because indices of lists are not."""
 
 
 def _tagged(choices: list[Any]) -> dict[str, Any]:

@@ -26,9 +26,8 @@ class Table:
 END, NOTHING = {"changes": "end"}, {"changes": "nothing"}
 """Metadata of keys that change when a run ends, and of keys that do not change what it computes.
 
-All other keys change the result, and a run that goes on from a checkpoint must have the same values of them.  "alike"
-gives pairs of values of a key with the same result.  The paths of data and models may change, because a run compares
-the contents of these files.
+All other keys change the result, and a run that goes on must have the same values of them, or values that are "alike",
+with the same result.  Paths of data and models may change, because a run compares the contents of these files.
 """
 
 PositiveInt = Annotated[int, Ge(1), Lt(2**63)]
@@ -167,8 +166,7 @@ PAPER_DEFAULTS: dict[str, Any] = {
     "ridge": 0.01,
     "ridge_scale": "unit",
 }
-"""The values of [penalty] for autoencoders.  As in the paper mu grows tenfold once the error has settled; but the paper
-begins with mu = 1."""
+"""The values of [penalty] for autoencoders: mu grows as in the paper, but begins with 10 instead of 1."""
 
 
 Size = Annotated[float, Ge(0.0), Le(1e12)]

@@ -79,5 +79,8 @@ class Graph:
 
 
 def numbered(n_in: int) -> Array:
-    """Returns one point (1, n_in) with the numbers 1, ..., n_in, the columns of A in [0, A].  Collective: no."""
+    """Returns one point (1, n_in) with the numbers 1, ..., n_in, the indices by which `Graph.gathered` finds its columns.
+
+    Collective: no.
+    """
     return np.arange(1.0, n_in + 1.0)[None]

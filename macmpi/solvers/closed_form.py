@@ -89,7 +89,7 @@ class ClosedForm(WSolver):
         cut = tiles.solved_tiles(len(W))
 
         def product(rows: slice) -> tuple[Array, ...]:
-            """Computes T^T [A, 1]; without a ridge R^T [A, 1], unless these sums are kept."""
+            """Computes T^T [A, 1] over some points; or R^T [A, 1] where there is no ridge and sums are not kept."""
             A, T = (part[rows].astype(np.float64, copy=False) for part in (problem.inputs, problem.targets))
             return (adjoint(problem.weigh(T if whole else T - apply(A, W), rows), A, problem.bias),)
 
@@ -106,7 +106,7 @@ class ClosedForm(WSolver):
     def _moved(self, problem: UnitProblem, G: Array, factor: Factor, W: Array, crossed: Array) -> Array:
         """Computes the new weights of units that share the Gram G.
 
-        crossed: T^T [A, 1]; without a ridge R^T [A, 1], unless these sums are kept.
+        crossed: T^T [A, 1]; or R^T [A, 1] where there is no ridge and sums are not kept.
         With a regular factor the weights are solved for; otherwise they are corrected where that lowers the objective.
         """
         if factor.regular:

@@ -25,9 +25,7 @@ Precondition = Callable[[Array], Array]
 """A function that computes the preconditioned residuals of rows, (m, P) -> (m, P), in a new array."""
 
 Product = Callable[[Array, bool], tuple[Array, Array | None, Array]]
-"""A function (P, last) -> (P^T S P row by row, S P, T), where T is the change of the solution by a step of length 1.
-
-S P may be None where `last` says that no further iteration follows."""
+"""(P, last) -> P^T S P row by row; S P, or None in the last iteration; the solution's change by a step of length 1."""
 
 ARMIJO = 1e-4
 """A trial step t is accepted where it lowers the value by at least this share of t times the slope (Armijo)."""

@@ -13,8 +13,7 @@ from macmpi.parallel.streams import Stream
 from macmpi.typing import Array
 
 LARGEST = 6.0
-"""The margins of a support vector machine are multiplied by a factor between exp(-LARGEST) and exp(LARGEST), to become
-logits; and -LARGEST is the bias of a class that no point has."""
+"""Margins of a support vector machine become logits by a factor from exp(-LARGEST) to exp(LARGEST)."""
 
 
 class ByScikitLearn:
