@@ -56,7 +56,7 @@ SLOW_LATENCY, SLOW_BANDWIDTH, UNEVEN, THREADED = 2e-3, 2e8, 1.5, 1.5
 class Finding:
     """A line of the doctor's page: what was examined and found; remedy: what to do, "" where all is well.
 
-    fault: whether what needs the remedy prevents a run, and is more than a warning.
+    fault: with a remedy, whether no run can be started before it; otherwise the line is a warning.
     """
 
     what: str
@@ -147,7 +147,7 @@ def _on(machine: Machine, hosts: Sequence[Machine]) -> str:
 
 
 def kernel(team: Team) -> Finding:
-    """Compares the BLAS kernels of all ranks, and their speed with that of a free choice.  Collective: yes."""
+    """Compares the BLAS kernels of all ranks, and the speed of kernels that variables force.  Collective: yes."""
     from macmpi.parallel.kernels import HOLDING, arithmetics, described, unlike
 
     arithmetic = arithmetics(team)
@@ -166,7 +166,7 @@ def kernel(team: Team) -> Finding:
 
 
 def _cost() -> tuple[str, str]:
-    """Times BLAS with and without the variables that force a kernel: what it found, and a remedy.  Collective: no."""
+    """Times BLAS with and without the variables that force a kernel; returns a text and a remedy.  Collective: no."""
     from macmpi.parallel.kernels import HOLDING, free_and_held
 
     held = " and ".join(name for name in HOLDING if os.environ.get(name))
@@ -251,7 +251,7 @@ def folder(path: Path) -> list[Finding]:
 
 
 def locks(path: Path) -> Finding:
-    """Finds whether a file that is locked cannot be locked again, and whether other nodes would see the lock."""
+    """Finds whether a second lock of a file fails, as it must, and whether other nodes would see the first."""
     fails = "do nothing"
     with path.open("rb") as one, path.open("rb") as other:
         try:

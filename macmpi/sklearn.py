@@ -27,7 +27,7 @@ MOST = 2**31 - 1
 """A seed that is drawn from a random state is below this number."""
 
 PATIENT = {"mac": "penalty", "stochastic": "stochastic"}
-"""The table of each method's key `patience`, the iterations without a lower validation error; else it is [baseline]."""
+"""The tables in which these methods have the key `patience`; all other methods have it in [baseline]."""
 
 OWN = {"data.validation": "validation_fraction", "data.seed": "random_state", "start.seed": "random_state"}
 OWN |= {"run.max_iterations": "max_iter"}

@@ -167,7 +167,7 @@ def in_short(decisions: Sequence[Decision]) -> str:
 
 
 def _short(decision: Decision) -> str:
-    """Writes a key without its table and its value; with the reason where the method is full MAC."""
+    """Writes the name of a key and its value, and where the method is full MAC also the reason."""
     text = f"{decision.key.removesuffix('.name').split('.')[-1]} {toml(decision.value)}"
     return f"{text}, for {decision.why}" if decision.key == "method.name" and decision.value == "mac" else text
 

@@ -51,13 +51,13 @@ def _bundled_digits() -> Array:
 
 
 def read_usps(config: Data, labels: bool) -> Points:
-    """Reads USPS as in section 4.2: 5,000 + 5,000 images of 16 x 16 pixels in [0, 1], as many of each digit."""
+    """Reads USPS as in section 4.2: 5,000 + 5,000 images of 16 x 16 pixels in [0, 1], equally many of each digit."""
     images, digits = _read_fetched("usps")
     return _pictures(images / 255.0, digits, usps_parts(digits, config.seed), labels)
 
 
 def usps_parts(digits: Array, seed: int) -> tuple[Array, Array]:
-    """Draws the numbers of the 5,000 training images and of the 5,000 validation images, as many of each digit."""
+    """Draws the numbers of the 5,000 training and the 5,000 validation images, equally many of each digit."""
     random = stream(seed, "split")
     drawn = [random.permutation(np.flatnonzero(digits == digit))[:1000] for digit in range(10)]
     train = random.permutation(np.concatenate([d[:500] for d in drawn]))

@@ -79,7 +79,7 @@ class Graph:
 
 
 def numbered(n_in: int) -> Array:
-    """Returns one point (1, n_in) with the numbers 1, ..., n_in, the indices by which `Graph.gathered` finds its columns.
+    """Returns one point (1, n_in) of the numbers 1, ..., n_in, the indices by which `Graph.gathered` finds its columns.
 
     Collective: no.
     """

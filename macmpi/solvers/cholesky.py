@@ -137,7 +137,7 @@ def panels(n: int) -> Iterator[tuple[slice, list[slice]]]:
 def jitter(G: Array, share: float, dtype: np.dtype | type = np.float64) -> float:
     """Returns max(rounding of the Gram, share * mean diagonal), which keeps a Gram of inputs positive definite.
 
-    dtype: the precision of the inputs; only single precision counts as rounding.
+    dtype: the precision of the inputs; in double precision the rounding of the Gram counts as 0.
     """
     trace = float(np.trace(G))
     rounding = float(np.finfo(dtype).eps) if dtype != np.float64 else 0.0

@@ -138,7 +138,7 @@ class MetricSystem(System):
 
 
 KEPT = 2**24
-"""The most numbers of submatrices and factors that are kept for further units with the same inputs."""
+"""The largest total size, in numbers, of submatrices and factors that are kept for further units."""
 
 
 class Subsystems:

@@ -281,7 +281,7 @@ class Fit:
     over_points: OverPoints
 
     def summed(self, values: Sequence[Array], by: Callable[..., Any] = np.sum) -> Array:
-        """Computes the value of each objective from `values` by block and row: `by` of all where there is only one."""
+        """Combines `values`, by block and row, for each objective: a common objective gets `by` of all of them."""
         apart = self.problem.by_unit and not self.problem.restrained[0].restraint.joins
         return values[0] if apart else np.array([by([by(part) for part in values])])
 
@@ -379,7 +379,7 @@ class SegmentFit(Fit):
         return Model(theta, from_rank0(errors + ridge), slope, metrics), np.ones(1)
 
     def _shares(self, theta: Array, slope: Array, grams: list[Array]) -> Array:
-        """Computes the Gauss-Newton curvature along each block of the slope, in units of its Gram, so that s = 1 suits.
+        """Computes the Gauss-Newton curvature along each block of the slope in units of its Gram; then s = 1 fits all.
 
         It is multiplied by the number of blocks, because the square of a sum is at most that times the sum of squares.
         """

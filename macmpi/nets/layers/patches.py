@@ -28,12 +28,12 @@ class Patches:
 
     @property
     def n_in(self) -> int:
-        """The number of numbers of an image."""
+        """The length of an image as a row: height * width * channels."""
         return self.height * self.width * self.channels
 
     @property
     def columns(self) -> int:
-        """The number of numbers of a patch."""
+        """The length of a patch as a row: kernel^2 * channels."""
         return self.kernel**2 * self.channels
 
     @property

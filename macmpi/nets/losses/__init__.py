@@ -97,7 +97,7 @@ class Loss:
         raise NotImplementedError
 
     def with_residual(self, Y: Array, F: Array) -> tuple[Array, Array]:
-        """Computes value and residual in one pass, with the same bits."""
+        """Computes `value` and `residual` in one pass; each has the same bits as by itself."""
         return self.value(Y, F), self.residual(Y, F)
 
     def root(self, Y: Array, F: Array) -> Root:

@@ -64,7 +64,7 @@ class Weighted:
         return self._column(F) * self.loss.residual(Y, F)
 
     def with_residual(self, Y: Array, F: Array) -> tuple[Array, Array]:
-        """Computes value and residual in one pass, with the same bits."""
+        """Computes `value` and `residual` in one pass; each has the same bits as by itself."""
         value, residual = self.loss.with_residual(Y, F)
         column = self._column(F)
         return column[:, 0] * value, column * residual
