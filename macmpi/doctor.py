@@ -49,7 +49,7 @@ UNWRITTEN = "PYTHONDONTWRITEBYTECODE"
 MPIS = ("mpich", "openmpi", "impi-rt")
 SMALL_ROWS, LARGE_BYTES, REPEATS = 8, 1 << 25, 7
 SLOW_LATENCY, SLOW_BANDWIDTH, UNEVEN, THREADED = 2e-3, 2e8, 1.5, 1.5
-"""Limits of warnings: seconds of a small exchange, bytes a second of a large one, fastest rank to slowest, cores."""
+"""Limits of warnings: seconds of a small exchange; bytes/s of a large one; fastest rank / slowest; cores a product."""
 
 
 @dataclass(frozen=True)
@@ -299,7 +299,7 @@ def hdf5_file(path: Path) -> Finding:
 
 
 def products(team: Team) -> list[Finding]:
-    """Times matrix products while all ranks compute, and counts the cores that one keeps busy.  Collective: yes."""
+    """Times matrix products while all ranks compute, and counts the cores that a product occupies.  Collective: yes."""
     import numpy as np
 
     n = 768

@@ -153,7 +153,7 @@ OF_NETWORKS = ("nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3"
 def identity(path: Path) -> str:
     """Returns a text that identifies a file: it is the same on two hosts only where both see one file.
 
-    Where the kind of the file system is none that hosts share, host and device are part of the text.  Raises OSError.
+    Unless hosts share file systems of this kind (`OF_NETWORKS`), host and device are part of the text.  Raises OSError.
     """
     status = os.stat(path)
     device = f"{os.major(status.st_dev)}:{os.minor(status.st_dev)}"
@@ -178,7 +178,7 @@ def new_id() -> str:
 
 
 def run_of(path: Path) -> str:
-    """Finds the first id of a run in a file, which those that runs write have near the start; "" where it has none."""
+    """Finds the first id of a run in a file; "" where there is none.  Files written by runs have it near the start."""
     if not os.path.isfile(path):
         return ""
     end = b""

@@ -73,7 +73,7 @@ class Found:
 
     @property
     def alternatives(self) -> tuple[tuple[str, str], tuple[str, str]]:
-        """The loss that the config gives and the other one, each with what it takes the targets for."""
+        """Two losses, that of the config first: each with its kind of targets in words, "classes" or "amounts"."""
         both = ("cross_entropy", "classes"), ("squared", "amounts")
         return both if self.config.model.loss == "cross_entropy" else both[::-1]
 

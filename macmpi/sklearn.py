@@ -182,7 +182,7 @@ class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
         return self._train(*self._checked(X, y, not hasattr(self, "model_")), sample_weight, stream=True)
 
     def _checked(self, X: Any, y: Any, reset: bool = True) -> tuple[Array, Array]:
-        """Returns X and y as arrays.  reset: columns may differ from those of an earlier fit.  Raises ValueError."""
+        """Returns X and y as arrays.  Raises ValueError.  reset: whether an earlier fit may have had other columns."""
         X, y = self._of_numpy(X=X, y=y)
         rules: dict[str, Any] = {"ensure_min_samples": 2, "accept_sparse": "csr"}
         if self._keys().get("loss.missing") is True:

@@ -114,7 +114,7 @@ class History:
     reference: `move` or `lacking` when the multipliers moved last (inf: they have not moved yet).
     best_weights, best_e1_val, best_iteration: the weights with the lowest validation error since the sizes of the net
         changed last.
-    best_poor: whether these have a higher training error than the best constant; they count only while all do.
+    best_poor: whether these have a higher training error than the best constant; weights with a lower one replace them.
     fell_to, fell_at: the validation error after its last noticeable fall, and the iteration of that.
     multipliers_norm: `Gradients.multipliers` at the start, where gradients are computed.
     errors: the validation errors of the start and of each iteration, from which the length of a refit follows.

@@ -211,8 +211,8 @@ PATH = {"mu0": 1.0, "factor": 2.0, "ridge_scale": "objective"}
 """The schedule that follows stationary points of E_Q + ridge.  Half steps take about mu iterations to reach one."""
 
 BY_COLUMNS = {"labels": (1e-3, 5e-3, 0.15), "numbers": (0.03, 0.1, 1.0)}
-"""For labels and for numbers: the first mu; the ridge of the objective for each column of X, which grows with them
-because a unit that reads more columns has smaller weights; and the upper limit of that ridge."""
+"""For labels and for numbers: the first mu; the number that is multiplied by the columns of X to give the ridge of the
+objective, because a unit that reads more columns has smaller weights; and the upper limit of that ridge."""
 
 FEW = "fewer centres than points"
 
@@ -244,8 +244,8 @@ def _kind(config: Config, autoencoder: bool) -> str:
     """Returns which schedule a config gets: "bits", `FEW`, "labels" or "numbers"; "" for the paper's values.
 
     The paper's values are for other penalties than the quadratic one with the usual stop, for a config that gives a
-    tolerance or selects centres, and for a net without coordinates.  Of the other configs they are for autoencoders,
-    and for nets with layers that are no activations, unless these begin with bits or have few basis functions.
+    tolerance or selects centres, and for a net without coordinates.  Autoencoders, and nets with layers that are no
+    activations, get them too, unless they begin with bits or have few basis functions.
     """
     penalty, layers, asked = config.penalty, config.model.layers(), given(config)
     usual = (

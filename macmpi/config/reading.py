@@ -164,7 +164,7 @@ def _of_one_kind(schema: Any) -> Any:
 
 
 OR_WORD = {-10: "auto", -20: "all"}
-"""The kinds of a union are numbered downwards from -1, or from a number here where the value may also be this word.
+"""The kinds of a union have the numbers -1, -2, ...; where the value may also be a word, they begin with its key here.
 pydantic puts the number of the kind into the place of a mistake; it is negative, because indices of lists are not."""
 
 
@@ -217,7 +217,7 @@ PLAIN = {
 
 
 CLOSE = 0.8
-"""A key that is at least so similar to another one, by difflib's measure, may be meant; "sites" is not by "units"."""
+"""A wrong name may mean a key that is at least so similar, by difflib's measure; "units" is less similar to "sites"."""
 
 
 def _like(name: str, keys: list[str]) -> list[str]:

@@ -26,8 +26,8 @@ class Table:
 END, NOTHING = {"changes": "end"}, {"changes": "nothing"}
 """Metadata of keys that change when a run ends, and of keys that do not change what it computes.
 
-All other keys change the result, and a run that goes on must have the same values of them, or values that are "alike",
-with the same result.  Paths of data and models may change, because a run compares the contents of these files.
+All other keys change the result, and a run that goes on must have the same values of them, or values that the metadata
+of the key call "alike".  Paths of data and models may change, because a run compares the contents of these files.
 """
 
 PositiveInt = Annotated[int, Ge(1), Lt(2**63)]
@@ -287,8 +287,9 @@ class Method(Table):
 class Stochastic(Table):
     """The table [stochastic]: minibatches, averaging, damping and ridge of stochastic MAC.
 
-    batch: the points of a minibatch, which grows by them every `grow_every` epochs, up to batch_max.  With "all", each
-        step takes all points, and cg_iterations says how accurately its direction is computed.
+    batch: the number of points of a minibatch, which is increased by the same number every `grow_every` epochs, up to
+        batch_max.  With "all", each step takes all points, and cg_iterations says how accurately its direction is
+        computed.
     records: the number of iterations into which an epoch is cut, each with a line of the table.
     stream: whether the points are a piece of a stream, on which a model goes on training.
     """
@@ -335,8 +336,8 @@ HALF_STEPS = ("penalty", "z_step", "w_step")
 class Selection(Table):
     """The table [selection]: sizes of the net, widths or ridges are selected in every `every`-th iteration.
 
-    sizes: for each hidden layer the candidates for its number of units or centres, [] where it stays; without any,
-        numbers of centres 150, 175, ... and that at the start are tried.
+    sizes: for each hidden layer the candidates for its number of units or centres, [] for a layer that keeps its
+        number.  Without candidates, the numbers of centres 150, 175, ... and the number at the start are tried.
     widths, ridges: the candidates for these.
     epsilon2: the mean squared error of a model of low bias; one value, or one for each layer that is selected.
     """

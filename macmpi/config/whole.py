@@ -55,7 +55,7 @@ def differences(then: dict[str, Any], now: dict[str, Any], changing: str = "resu
     """Lists, in words, the keys whose values in two configs differ in their meaning.
 
     then, now: the configs, {"table.key": value}.
-    changing: only keys are compared that change this: the "result", the "end" of a run, or "nothing".
+    changing: what the compared keys change: the "result", the "end" of a run, or "nothing".
     """
     told = []
     for key in sorted(then.keys() | now.keys()):

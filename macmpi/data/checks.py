@@ -327,7 +327,7 @@ def classes_of(Y: Array, Y_val: Array, raw: Raw, source: str, known: Array | Non
     They have the type of the labels in the source.
     known: the labels that may occur, where they are known; they are the classes then, whether they occur or not.
     source: the name of the data, for messages.
-    Raises UsageError, and warns of classes that no validation point has where these are given.  Cost: a sort.
+    Raises UsageError, and warns of classes that none of the given validation points has.  Cost: a sort.
     """
     names, drawn = raw.names, "X_val" not in raw.arrays
     classes = np.unique(np.concatenate([Y, Y_val])).astype(raw.arrays["Y"].dtype if names is None else np.int64)

@@ -30,7 +30,7 @@ MOST_CATEGORIES, FREQUENT, OFTEN, MOST_FREQUENT, HASHED = 100, 50, 10, 300, 16
 are in at least OFTEN rows, up to MOST_FREQUENT in all.  The rest share HASHED columns by a hash of their text."""
 
 FEW_CATEGORIES = 20
-"""A column with more different texts than these, each in fewer than two rows on average, names the rows: left out."""
+"""A column of more different texts than these, each in fewer than two rows on average, is left out as names of rows."""
 
 LISTED = 8
 """The number of columns that a message names; it counts the others."""

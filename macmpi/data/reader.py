@@ -1,6 +1,6 @@
 """Reads the rows of a data set that a rank holds: it checks them, scales them, and computes checksums.
 
-Rows are read tile by tile, whether they are in memory or in a file.  For the scaling ranks exchange sums, least and
+Rows are read tile by tile, whether they are in memory or in a file.  For the scaling, ranks exchange sums, least and
 largest values of the blocks of points, and up to 2,000 evenly spaced rows for medians and quartiles.  No other row
 leaves its rank, and the bits are the same on any number of ranks.
 

@@ -187,7 +187,8 @@ class ScalingRule:
     flags: whether columns of 0 and 1 alone are only moved to mean 0; rescaled, a rare category would outweigh numbers.
     features: for sequences, the number of columns of a step, each of which is scaled alike in all steps; otherwise 0.
     like: the scaling of the model from which training starts; its compression of long tails is used again.
-    running: whether the rows are a piece of a stream; then `like.seen` counts with them; if it is None, `like` stays.
+    running: whether the rows are a piece of a stream.  Then the scaling follows from their statistics together with
+        those of earlier pieces, `like.seen`; where that is None, `like` stays as it is.
     """
 
     kind: str

@@ -63,7 +63,8 @@ def _divided(chain: Chain, after: int = 0, before: int = 0) -> Chain:
     """Returns the net in which only some units of the first layer have coordinates.
 
     after, before: the number of these units, for coordinates after or before the activation; the other is 0.
-    The weights of the other units are a block of their own, which follows; so the flat weights are those of the chain.
+    The weights of the other units become a parameter block of their own, which comes next, so that the flat weights
+    have the same order as in the chain.
     """
     cut = 2 if after else 1
     first, others = divided(chain.maps[:cut], after + before)

@@ -35,7 +35,7 @@ class Step:
     varying: int
 
     def of_rows(self, rows: slice | Array, B: Array) -> Step:
-        """Returns the step at some of its points.  B: the map's outputs (n, n_out) at all points, perhaps with more."""
+        """Returns the step at some of its points.  B: at all points, the outputs of the map, and perhaps then data."""
         A = self.A[rows]
         tangent = self.map.tangent(self.W, A, B[rows, : self.map.n_out])
         return replace(self, A=A, tangent=of_first(tangent, self.varying, self.map.n_in))

@@ -111,7 +111,7 @@ class WSolver:
 
 
 def better(start: Array, before: Array, theta: Array, after: Array) -> Array:
-    """Chooses, for each row, theta where its objective is lower and it is finite, and otherwise the start.
+    """Chooses, for each row, theta where this is finite and lowers the objective, and otherwise the start.
 
     before, after (m,): the objectives of the rows of the start and of theta.
     """

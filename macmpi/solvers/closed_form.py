@@ -59,7 +59,8 @@ class NormalEquations(System):
 class ClosedForm(WSolver):
     """W <- W + relaxation (W' - W) with W' = T^T [A, 1] (G + ridge I)^-1 and G = [A, 1]^T [A, 1]; one round.
 
-    Without biases [A, 1] is A.  Where points have weights w_n, T and one [A, 1] of G are multiplied by diag(w_n).
+    T are the targets and A the inputs of the layer; without biases [A, 1] is A.  Where points have weights w_n, T and
+    one [A, 1] of G are multiplied by diag(w_n).
     relaxation: 1, or more to over-relax.
     Where the ridge is smaller than REGULAR, it solves for a correction of the present weights instead,
     (R^T [A, 1] - ridge W) (G + ridge I)^-1 with residuals R = T - [A, 1] W^T.  So with a rank-deficient G weights move
@@ -89,7 +90,7 @@ class ClosedForm(WSolver):
         cut = tiles.solved_tiles(len(W))
 
         def product(rows: slice) -> tuple[Array, ...]:
-            """Computes T^T [A, 1] over some points; or R^T [A, 1] where there is no ridge and sums are not kept."""
+            """Sums T^T [A, 1] over some points; or R^T [A, 1], where there is no ridge and no sums are kept."""
             A, T = (part[rows].astype(np.float64, copy=False) for part in (problem.inputs, problem.targets))
             return (adjoint(problem.weigh(T if whole else T - apply(A, W), rows), A, problem.bias),)
 

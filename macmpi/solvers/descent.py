@@ -217,7 +217,8 @@ def line_search(
 
     f, slope (m,): the objectives at X, and their slopes along D.
     first (m,): the first trial of each row; rows with 0 stay.
-    exact: whether a second trial is made even where the first one was good; halvings: the largest number of others.
+    exact: whether a second trial is made even where the first one was good.
+    halvings: the largest number of further trials.
     The lowest trial that satisfies Armijo's rule is taken.  Each next trial is the minimum of the parabola through
     value, slope and the value of the trial before.
     """

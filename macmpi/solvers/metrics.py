@@ -65,13 +65,14 @@ OfSeen = Callable[[Seen, float, Array], None]
 
 
 class Averages(NamedTuple):
-    """Functions by which ranks compute means over all probed points, and products of large matrices, together.
+    """Functions by which ranks together compute means over all probed points, and products of large matrices.
 
-    means: computes several mean matrices (n, n), each given with its n, in one exchange.  It returns for each a
-        function that gives some of its rows, which can be called until the metrics are complete.
-    mean: computes one mean matrix.
-    product: computes V^T M V for weights V (h, d) without biases and M (h, h), or None for the identity; where a mean
-        is given, the result is multiplied by it element by element.  It must be read before the next product.
+    means: computes several mean matrices (n, n) in one exchange.  Its argument is a list of pairs (`OfSeen`, n).  For
+        each matrix it returns a function that gives some rows of it, until the metrics are complete.
+    mean: computes one mean matrix (n, n) from an `OfSeen` and n.
+    product: computes V^T M V for weights V (h, d) without biases and M (h, h), or None for the identity.  Where its
+        third argument gives the rows of a mean, the result is multiplied by that mean element by element.  The
+        result must be read before the next call.
     Collective: yes.
     """
 

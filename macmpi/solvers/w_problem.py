@@ -276,7 +276,8 @@ class SegmentProblem(WProblem):
 
         min over theta of sum_n w_n loss(t_n, f_k(a_n; theta)) + sum_b ridge_b/2 ||V_b||^2.
 
-    segment, loss: f_k, with parameter blocks numbered from 0; and the loss of its outputs, squared before a site.
+    segment: f_k, with parameter blocks numbered from 0.
+    loss: the loss of its outputs, which is the squared error where they are compared with coordinates.
     shapes: those of the blocks.
     ridges, restraints: those of each block; () where all have `ridge`, and where none has a restraint.
     """

@@ -128,7 +128,7 @@ class Quadratic:
         return X
 
     def _shrunk(self, W: Array, gradient: Array, curvature: Array, at: Any) -> Array:
-        """Does the same without groups, for the weights `at` some places; the arrays hold those places alone."""
+        """Does what `proximal` does without groups, for the weights `at` some places; arrays hold these alone."""
         x = W - gradient / curvature
         x = np.copysign(np.maximum(np.abs(x) - self.l1[at] / curvature, 0.0), x)
         return np.clip(x, self.low[at], self.high[at]) + 0.0

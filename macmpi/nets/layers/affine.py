@@ -83,7 +83,9 @@ def layer(place: Place) -> Built:
 
 
 def divided(layer: Sequence[Any], count: int) -> tuple[list[Map], list[Map]]:
-    """Divides a dense layer into two lists of maps: x -> z, its first `count` units, and [z, x] -> [z, u], the others.
+    """Divides a dense layer into two lists of maps: x -> z, for its first `count` units z, and [z, x] -> [z, u].
+
+    u are the other units.
 
     layer: the affine map of the layer, and its activation if z are taken after that.  Collective: no.
     """
@@ -201,7 +203,8 @@ def mirrored(model: Model, layers: list[list[Map]], n_in: int) -> list[list[Map]
 def mirrored_blocks(layers: list[list[Map]]) -> list[int | None]:
     """Returns the parameter block of each map.
 
-    Layer j of the encoder, from 0, has block 2 j.  The layer tied to it has that too, and 2 j + 1 for its biases.
+    Layer j of the encoder, from 0, has block 2 j.  The layer tied to it has the same block, and block 2 j + 1 for its
+    biases.
     """
     half, numbers = len(layers) // 2, list[int | None]()
     for j, maps in enumerate(layers):

@@ -74,7 +74,7 @@ class Shared(SameDerivative):
 
 
 def _runs(points: int, numbers: int) -> Iterator[slice]:
-    """Cuts points into runs whose patches stay in the cache.  numbers: those in the patches of one point."""
+    """Cuts points into runs whose patches stay in the cache.  numbers: how many the patches of one point hold."""
     step = max(CACHED // numbers, 1)
     return (slice(first, min(first + step, points)) for first in range(0, points, step))
 

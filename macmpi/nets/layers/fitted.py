@@ -165,8 +165,8 @@ class Trees(Map):
 
     A tree is a row of the weights: for its 2^depth - 1 nodes the column that each compares, then their thresholds, then
     the values (n_out) of its 2^depth leaves.  From node i a point goes to node 2 i + 1, or to 2 i + 2 if its column is
-    above the threshold.  So all trees have one shape, and any numbers are trees; a branch that ends early repeats its
-    leaf.  Cost: n trees (depth + n_out) reads.
+    above the threshold.  So all trees have one shape, and any numbers are valid weights; a branch that ends early
+    repeats its leaf.  Cost: n trees (depth + n_out) reads.
     """
 
     n_in: int

@@ -48,7 +48,7 @@ class FirstState(Rearranging):
 
 @dataclass(frozen=True)
 class Remember(Rearranging):
-    """[h, p, x] -> [h, x, p, h]: keeps the state h among all states so far, after what the next step reads.
+    """[h, p, x] -> [h, x, p, h]: the next step reads [h, x]; the state h also joins the earlier states p.
 
     h: the present state, of `units` numbers; x: the `inputs` of the next step; p: earlier states, `past` numbers.
     """

@@ -34,7 +34,7 @@ STAND_IN = 1.0
 
 @dataclass(frozen=True)
 class DiagonalRoot(Root):
-    """B = diag(s) at each point, with s (n, L)."""
+    """The factor B = diag(s) of the curvature at each point, with s (n, L)."""
 
     residual: Array
     s: Array
@@ -146,7 +146,7 @@ def dense(M: Array, size: int) -> Array:
 
 @dataclass(frozen=True)
 class SquaredRoot(Root):
-    """B = M^(1/2) at each point; weight is M^(1/2), squared_weight is M."""
+    """The factor B = M^(1/2) of the curvature at each point; weight is M^(1/2), squared_weight is M."""
 
     residual: Array
     weight: Array

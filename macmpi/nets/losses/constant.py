@@ -10,7 +10,7 @@ from macmpi.reductions import OverPoints
 from macmpi.typing import Array
 
 RARE = 1e-12
-"""The smallest share of a class whose logarithm is used as an output; smaller shares are taken for it."""
+"""The smallest share of a class whose logarithm is used as an output; it replaces smaller shares."""
 
 ROUNDS, NEAR = 60, 1e-10
 """The largest number of Newton steps, and the length of a step after which no other one follows.  Where the best

@@ -20,7 +20,7 @@ def _largest(A: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class CrossEntropyRoot(Root):
-    """B = (I - s s^T) diag(s) with s = sqrt(p), so that B^T B = diag(p) - p p^T."""
+    """The factor B = (I - s s^T) diag(s) with s = sqrt(p), so that the curvature is B^T B = diag(p) - p p^T."""
 
     residual: Array
     s: Array
