@@ -39,7 +39,10 @@ def apply(A: Array, W: Array) -> Array:
 
 
 def _times(A: Array, V: Array) -> Array:
-    """A V, for A (n, D) and V (D, w); in double precision and for small D w by runs of rows, each of SMALL products."""
+    """Computes A V, for A (n, D) and V (D, w); in double precision and for small D w by runs of rows.
+
+    A run has at most SMALL multiplications.
+    """
     (n, D), w = A.shape, V.shape[1]
     rows = SMALL // (D * w) // 8 * 8
     if min(rows, n) < FEWEST or A.dtype != np.float64:

@@ -192,7 +192,7 @@ class Softmax(SameSize):
         return Tangent(product, product)
 
     def congruence(self, W: Any, A: Array, M: Array) -> Array:
-        """The mean over points of J M J = (b b^T) * M - diag(b) M E - (diag(b) M E)^T + E M E: (size, size).
+        """Computes the mean over points of J M J = (b b^T) * M - diag(b) M E - (diag(b) M E)^T + E M E: (size, size).
 
         A (n, size): the inputs; b is the softmax of a row.
         M (size, size): symmetric.

@@ -58,7 +58,7 @@ class GaussianBasis(Map):
         return Tangent(jvp, vjp)
 
     def congruence(self, W: Any, A: Array, M: Array) -> Array:
-        """The mean of 4/width^4 (b b^T) * (a^T M a - C M a - (C M a)^T + C M C^T).  Cost: three products N H^2."""
+        """Computes the mean of 4/width^4 (b b^T) * (a^T M a - C M a - (C M a)^T + C M C^T).  Cost: 3 products N H^2."""
         B = self.forward(W, A)
         AM = A @ M
         cross = B.T @ (B * (AM @ W.T))
@@ -66,7 +66,7 @@ class GaussianBasis(Map):
         return total * (4.0 / self.width**4 / len(A))
 
     def pullback(self, W: Any, A: Array, M: Array) -> Array:
-        """The mean of 4/width^4 (a 1^T - C^T) Q (1 a^T - C), with Q = (b b^T) * M."""
+        """Computes the mean of 4/width^4 (a 1^T - C^T) Q (1 a^T - C), with Q = (b b^T) * M."""
         B = self.forward(W, A)
         Q = (B @ M) * B
         cross = A.T @ (Q @ W)

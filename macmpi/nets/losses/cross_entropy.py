@@ -92,7 +92,7 @@ class CrossEntropy(Loss):
         return CrossEntropyRoot(self.residual(Y, F) / s, s)
 
     def congruence(self, Y: Array, F: Array, M: Array) -> Array:
-        """The mean of S A S with A = diag(s) M diag(s) and S = I - s s^T."""
+        """Computes the mean of S A S with A = diag(s) M diag(s) and S = I - s s^T."""
         s = np.sqrt(self._probabilities(F))
         T = s * ((s * s) @ M)
         q = row_dots(s * s, (s * s) @ M)
