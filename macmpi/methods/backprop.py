@@ -43,8 +43,7 @@ RESTART = 100
 """Iterations of conjugate gradients between two restarts along the gradient."""
 
 GROW, WITHIN = (1.1, 10.0), 0.1
-"""A trial beyond the last one goes on by GROW[0] to GROW[1] times the difference of the last two; a trial inside a
-bracket keeps away from its ends by the share WITHIN of its width."""
+"""Trials extrapolate by GROW times the last step, and keep the share WITHIN of a bracket from its ends."""
 
 Kind = TypeVar("Kind", bound=SgdState)
 

@@ -35,8 +35,7 @@ from macmpi.state import MacState, Pause, State, block_views, never
 from macmpi.typing import Array
 
 LEAST, ROUNDED = 1e-8, 1e-12
-"""The ridge is at least LEAST times the mean diagonal entry of the centred Gram, plus ROUNDED times the largest of the
-Gram that is not centred."""
+"""The ridge is at least LEAST times the centred Gram's mean diagonal, plus ROUNDED times the largest of the other's."""
 
 ITERATIONS = 5
 """A candidate and the net that it is compared with are trained for at most this number of iterations."""

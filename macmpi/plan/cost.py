@@ -34,10 +34,9 @@ flops are not counted.  A W-step passes a segment PASSES_W times without its CG,
 PASSES, GRADIENTS = {"stochastic": 3.7, "feasible": 2.0, "momentum": 4.0, "joint": 270.0}, 3
 WHOLE_STEP, WHOLE_CG = 7.5, 4.0
 BLAS_SHARE, SECONDS_A_TILE, SECONDS_A_BYTE = 0.65, 5e-4, 1.5e-9
-"""PASSES: passes through the net for a gradient (3 unless named), and for an acceleration.  GRADIENTS: those of an
-iteration of all points.  WHOLE_STEP, WHOLE_CG: passes of a step of stochastic MAC on all points, and of each of its CG
-iterations.  BLAS_SHARE: the share of dgemm's rate that products reach.  SECONDS_A_TILE: what a tile costs besides.
-SECONDS_A_BYTE: of the weights in a step of sgd or adam."""
+"""PASSES through the net for a gradient (3 unless named) or an acceleration; GRADIENTS of an iteration of all points;
+WHOLE_STEP and WHOLE_CG passes for a step of stochastic MAC on all points and each of its CG iterations; BLAS_SHARE of
+dgemm's rate that products reach; SECONDS_A_TILE besides; SECONDS_A_BYTE of the weights for a step of sgd or adam."""
 
 
 @dataclass(frozen=True)

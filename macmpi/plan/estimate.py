@@ -28,8 +28,7 @@ BUFFERS = 12.0
 """Methods without coordinates hold this many arrays of the weights' size."""
 
 RESIDENT, RESIDENT_OF_MAC, PROGRAM = 120e6, 210e6, 40e6
-"""Bytes of the program itself in a rank's memory, without and with half steps, and those that no other process shares.
-"""
+"""Bytes of the program in a rank's memory, without and with half steps, and those that no other process shares."""
 
 
 def check_memory(plan: Plan, here: int = 1) -> None:
