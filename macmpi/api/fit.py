@@ -106,7 +106,7 @@ def fit(
     if ranks is not None and comm is not None:
         raise UsageError("ranks starts processes, and comm names those that there are: give one of them")
     with nullcontext(Team()) if ranks is not None else team_of(comm) as team, _all_or_none(team):
-        if team.from_root(lambda: batches is not None):  # other ranks may not have them
+        if team.from_root(lambda: batches is not None):  # only rank 0 needs to have them
             if X is not None or output is not None:
                 raise UsageError("batches stand for X, and no run directory holds them: leave X and output out")
             own = partial(fit, hidden=hidden, layers=layers, loss=loss, validation=validation, seed=seed)

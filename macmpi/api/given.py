@@ -223,7 +223,7 @@ def points_of(X: Any, Y: Any, validation: Any, weights: Any, config: Config, sta
     Y, names = (data.targets, data.targets) if Y is None else (Y, _names(X, Y))
     if data.targets and names != data.targets:
         raise UsageError(f"data.target = {data.targets} in config, and Y is given, too: give one of them")
-    if names == []:  # none: an autoencoder
+    if names == []:  # no targets: an autoencoder
         Y = names = None
     column = weights if isinstance(weights, str) else data.weights if weights is None else ""
     for own, some, one, of in (("Y", names, Y, "targets"), ("weights", column, column, "weights")):

@@ -80,14 +80,14 @@ def in_python(text: str, given: Collection[str] = ()) -> str:
     """
     arguments = {key: name for key, name in ARGUMENTS.items() if key not in given} | OTHERS.get()
     keys = "|".join(re.escape(key) for key in sorted(arguments, key=len, reverse=True))
-    text = re.sub(r"^: ", "the arguments of fit: ", text)  # of points without a source
+    text = re.sub(r"^: ", "the arguments of fit: ", text)  # a message about points without a source
     said = re.sub(rf"(?<![\w.])({keys})(?![\w-])", lambda found: arguments[found[0]], text)
     said = re.sub(r"\b(\w+) or \1\b", r"\1", said)
     said = re.sub(
         rf"did you mean ({'|'.join(map(re.escape, arguments.values()))})\?", r"did you mean the argument \1?", said
     )
     lines = list(dict.fromkeys(said.replace("the arguments of fit: dataset ", "").splitlines()))
-    if len(lines) < said.count("\n") + 1:  # two keys are one argument
+    if len(lines) < said.count("\n") + 1:  # two keys have become one argument
         lines[0] = re.sub(r"^\d+ mistakes?", f"{many(len(lines) - 1, 'mistake')}", lines[0])
     return "\n".join(lines)
 

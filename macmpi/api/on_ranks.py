@@ -67,10 +67,10 @@ def fit_on_ranks(ranks: int, config: Config, points: Points | None, request: Req
             table |= {} if points.columns is None else {COLUMNS: points.columns.as_array()}
             declared = {name: np.array(A.tolist()) for name, A in points.arrays.items() if A.dtype.kind == "O"}
             table |= {DECLARED: np.array([*declared], str)}
-            for note in points.columns.notes if points.columns else ():  # which the ranks do not know
+            for note in points.columns.notes if points.columns else ():  # the ranks do not have these notes
                 warn(note)
             np.savez(folder / POINTS, **(points.arrays | declared | table))
-            done = {key: getattr(USUAL, key) for key in KEYS}  # by which a table became arrays
+            done = {key: getattr(USUAL, key) for key in KEYS}  # the table has become arrays by these keys
             settled = replace(settled, data=replace(settled.data, source=str(folder / POINTS), **done))
         if request.start is not None:
             save(request.start, folder / "start.h5")
@@ -109,7 +109,7 @@ def _folder(points: Points | None) -> Iterator[Path]:
     arrays = (points.arrays if points else {}).values()
     needed = 1.1 * sum(A.dtype.itemsize * np.prod(A.shape) for A in arrays) + 2**20
     where = MEMORY if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 2.0 * needed else None
-    for place in (MEMORY, Path(tempfile.gettempdir())):  # where there is no space in memory
+    for place in (MEMORY, Path(tempfile.gettempdir())):  # the second is used if there is no space in memory
         remove_abandoned(place)
     folder, held = _new_folder(where)
     words = [sys.executable, "-m", "macmpi.api.cleaner", str(os.getpid()), str(folder)]
@@ -195,12 +195,12 @@ def _follow(command: list[str], folder: Path, curve: Tail, callback: Callback | 
             while True:
                 ended = process.poll() is not None
                 for line in out.lines():
-                    if not line.startswith(f"model: {folder}"):  # which is gone when the fit has ended
+                    if not line.startswith(f"model: {folder}"):  # this file is gone when the fit has ended
                         say(line)
                 for record in filter(None, map(record_in, curve.lines())):
                     if callback and callback(record):
                         wish.why = wish.why or ANSWERED
-                if ended:  # it may come before ranks can listen
+                if ended:  # the signal may have come before the ranks could handle it
                     return STOPPED if told and process.returncode not in (0, *ERRORS) else process.returncode
                 if wish.why and not told:
                     why.write_text(wish.why)
@@ -223,7 +223,7 @@ def _outcome(code: int, folder: Path, output: Path) -> Model:
     """
     said = (folder / "err").read_text(encoding="utf-8", errors="replace").strip()
     said = said.replace(f'data.source = "{folder / POINTS}"', ARGUMENTS).replace(str(folder / POINTS), ARGUMENTS)
-    began, kept = (folder / "fit.toml").stat().st_mtime_ns, output / "model.h5"  # not that of a run before this fit
+    began, kept = (folder / "fit.toml").stat().st_mtime_ns, output / "model.h5"  # not the model of an earlier run
     if code in (0, 70, STOPPED) and os.path.exists(kept) and kept.stat().st_mtime_ns >= began:
         for line in said.splitlines():
             if line.startswith("macmpi: "):

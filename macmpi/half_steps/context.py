@@ -66,7 +66,7 @@ class HalfStepContext:
         self.plan, self.data, self.team = plan, data, team
         work = plan.work
         widest = max(work.w_step.widest, work.first_gram.widest)
-        least = max(MOST_AT_HAND, *(h for h, _ in plan.chain.block_shapes))  # of which centres and examples are some
+        least = max(MOST_AT_HAND, *(h for h, _ in plan.chain.block_shapes))  # centres and examples are some of these
         subset = some(plan.n_train, least, stream(plan.seed, "few"))
         self.points = Points(work.train, work.summed, team, widest, data.weights, subset)
         self.over_points, self.shared_matrix = self.points.over, MatrixAcrossRanks(team)
@@ -219,7 +219,7 @@ class HalfStepContext:
         changes these inputs.  Collective: yes.
         """
         A = self.features(0, state)
-        shared = len(self.plan.chain.groups[0]) > 1  # its regression reads more than these
+        shared = len(self.plan.chain.groups[0]) > 1  # its regression reads other segments' inputs, too
         self._first, self.first_factors = Inputs(A, A, A) if shared else self._designed(0, A), {}
         return self._first
 

@@ -230,7 +230,7 @@ def _at_hand(given: WInputs, k: int) -> Inputs:
     design = features if inputs.design is inputs.features else gather(inputs.design)
     rounded = design if inputs.rounded is inputs.design else gather(inputs.rounded)
     weights = None if inputs.weights is None else gather(inputs.weights)
-    if share < 1.0 and not given.parts.plan.resolved.regressions[k].by_fitter:  # the ridge is that of all points
+    if share < 1.0 and not given.parts.plan.resolved.regressions[k].by_fitter:  # since the ridge is for all points
         weights = (np.ones(len(features)) if weights is None else weights) / share
     return Inputs(features, design, rounded, gather(inputs.targets), weights)
 
@@ -280,7 +280,7 @@ def _core_targets(given: WInputs, k: int) -> Rows:
     fit exactly.
     """
     segment, weights = given.parts.plan.chain.segments[k], given.parts.weights(given.state)
-    weights, T = tuple(W.copy() for W in weights), targets(given, k)  # others are solved for before these are read
+    weights, T = tuple(W.copy() for W in weights), targets(given, k)  # the state's weights change before these are read
     A, after = given.parts.inputs(k, given.state), segment.core + 1
 
     def make(rows: Any) -> Array:

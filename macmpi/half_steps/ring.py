@@ -36,7 +36,7 @@ from macmpi.solvers.w_problem import UnitProblem, WProblem
 from macmpi.typing import Array
 
 
-@np.errstate(over="ignore", invalid="ignore")  # what goes too far is not kept
+@np.errstate(over="ignore", invalid="ignore")  # weights that go too far are not kept
 def travel(given: WInputs, jobs: Sequence[Job]) -> None:
     """Trains each job for e rounds, then gives its weights to all ranks; a row that is no better keeps its start.
 

@@ -277,9 +277,9 @@ def exchanged(array: Array, exchange: Exchange, team: Team) -> None:
     if exchange.parts:
         team.gather_parts(array, exchange.parts)
     elif exchange.what == "weights":
-        team.share_array(array)  # what all have found jointly is rounded as on rank 0
+        team.share_array(array)  # ranks round joint results differently: rank 0's count
     elif team.common(array):
-        team.fence(array)  # each has written its part
+        team.fence(array)  # each rank has written its part
 
 
 @contextmanager

@@ -146,7 +146,7 @@ class Sgd(Minibatches[SgdState]):
         return SgdState(np.zeros_like(state.weights))
 
     def move(self, gradient: Array, state: State[SgdState]) -> None:
-        """v <- momentum v + g, w <- w - rate v; writes over the gradient.  Collective: no."""
+        """Does v <- momentum v + g, w <- w - rate v; writes over the gradient.  Collective: no."""
         state.own.velocity *= self.keys.momentum
         state.own.velocity += gradient
         state.weights -= np.multiply(state.own.velocity, self.keys.rate, out=gradient)
@@ -328,7 +328,7 @@ class Lbfgs(Descent):
 
 
 class Trial(NamedTuple):
-    """A trial has the step t, the value and slope there, and as `gradient` (P + 1,) what `Descent.error` returned."""
+    """Holds a step t, the value and slope there, and as `gradient` (P + 1,) what `Descent.error` returned."""
 
     t: float
     value: float

@@ -129,7 +129,7 @@ class Joint(Mac):
         def part(rows: slice, out: Array) -> None:
             problem = z_problem(given, rows)
             moved = problem.Z + system.arrows[rows.start].coordinates(changes)
-            with np.errstate(over="ignore", invalid="ignore"):  # a step may go too far: it is not taken
+            with np.errstate(over="ignore", invalid="ignore"):  # a step may go too far; then it is not taken
                 nearer = problem.values(moved) < problem.values(problem.Z)
             problem = replace(problem, Z=np.where(nearer[:, None], moved, problem.Z))
             problem = replace(problem, Z=solver.solve(problem, None).Z)

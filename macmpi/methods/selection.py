@@ -230,7 +230,7 @@ class Selection(Mac):
     def notes(self, state: State[MacState]) -> dict[str, Any]:
         """Returns C per point, widths and ridges chosen, and what a selection did, for the curve.  Collective: no."""
         present = self._present()
-        compared = [float(self._count(c)) for c in self.candidates if c.ridges]  # before the first one all inputs
+        compared = [float(self._count(c)) for c in self.candidates if c.ridges]  # before the first selection all inputs
         known = iter(state.own.degrees.tolist() or compared)
         cost = sum(float(c.cost(self._count(c), next(known) if c.ridges else None)) for c in self.candidates)
         said: dict[str, Any] = {"cost": cost / self.plan.n_train}

@@ -177,7 +177,7 @@ def by_all_ranks(team: Team, work: Callable[[], int]) -> NoReturn:
             say(f"macmpi: {error}", error=code != 0)
     except BaseException as error:  # noqa: BLE001 - every rank must end, whatever happened in this one
         die(team, error)
-    if code:  # of all ranks alike: no launcher shall kill those that are a little slower
+    if code:  # the same on all ranks: no launcher may kill the slower ones
         flush()
         team.depart()
     sys.exit(code)

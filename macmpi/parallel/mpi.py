@@ -302,7 +302,7 @@ def configure() -> None:
     UCX, which both may load, is kept from SIGHUP.  It would take the signal for its own debugging, even under nohup,
     and give it back to the system while the process ends, where it kills a rank that has done its work.
     """
-    if "PMIX_RANK" in os.environ:  # its launchers set it, mpiexec as well as srun
+    if "PMIX_RANK" in os.environ:  # Open MPI's launchers set it, mpiexec as well as srun
         os.environ.setdefault("OMPI_MCA_osc", "^ucx")
     os.environ.setdefault("UCX_DEBUG_SIGNO", "0")
     bundled = glob.glob(os.path.join(sys.prefix, "lib", "libmpi.so*"))
@@ -327,7 +327,7 @@ def _has_loopback() -> bool:
 
 
 def misnamed(reason: str) -> str:
-    """Words a remedy if the loader misses a library under another name than the chosen file has; "" otherwise.
+    """Writes a remedy if the loader misses a library under another name than the chosen file has; "" otherwise.
 
     mpi4py asks for the name of MPICH's common ABI, libmpi.so.12; Debian's file is called libmpich.so.12.
 

@@ -50,7 +50,7 @@ class DoubleBuffer:
     def array(self, shape: tuple[int, ...], dtype: np.dtype | type) -> Array:
         """Returns an array whose values are arbitrary.  Collective: yes."""
         size = math.prod(shape) * np.dtype(dtype).itemsize
-        if not size or not self._team.shares:  # nothing is exchanged of an empty one: no turn
+        if not size or not self._team.shares:  # an empty array is not exchanged, so the pieces do not swap
             return np.empty(shape, dtype)
         if not self._memory or len(self._memory[0]) < size:
             self._memory = [self._team.array((size,), np.uint8) for _ in range(2)]
@@ -87,7 +87,7 @@ class MatrixAcrossRanks(SharedMatrix):
         for i in owned[self.team.rank]:
             found[i][:] = make(i)
         if in_place:
-            return self.team.fence(self._common)  # all have written theirs
+            return self.team.fence(self._common)  # all ranks have written their blocks
         self.team.gather_rows(flat, [sum(sizes[i] for i in rank) for rank in owned])
         for block, part in zip(blocks, found, strict=True):
             block[:] = part
@@ -335,7 +335,7 @@ def over_parts(
                 for a, b, part in zip(bounds, bounds[1:], begun if rows is first else partial(rows), strict=False):
                     out[a:b] += np.ravel(part)
                 if rows is first:
-                    begun.clear()  # one Gram less while the others are summed
+                    begun.clear()  # saves the memory of one Gram during the sum
 
         flat = tree(add, bounds[-1], dtype)
         return tuple(flat[a:b].reshape(shape) for a, b, shape in zip(bounds, bounds[1:], shapes, strict=False))

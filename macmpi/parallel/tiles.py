@@ -367,7 +367,7 @@ def _packed(jobs: Sequence[int], costs: Sequence[float], most: float) -> list[li
     ways = np.indices((3,) * len(jobs)).reshape(len(jobs), -1)
     loads = np.zeros((3, ways.shape[1]))
     for job, places in zip(jobs, ways, strict=True):
-        loads[places, np.arange(len(places))] += costs[job]  # in this order on every processor
+        loads[places, np.arange(len(places))] += costs[job]  # adds in the same order on every processor
     longest = loads.max(axis=0)
     best = int(longest.argmin())
     lists = [[job for job, place in zip(jobs, ways[:, best], strict=True) if place == p] for p in range(3)]

@@ -182,7 +182,7 @@ def rounds(work: Rates, plan: Plan) -> list[Round]:
     none, maps = (0.0,) * plan.ranks, [m for s in plan.chain.segments[1:] for m in s.maps]
     shares = [work.point * n for n in plan.work.train.row_counts]
     in_turn = [Round(shares, item * coordinates * place.all_rows, place)]
-    means = isinstance(plan.resolved.z_solver, GaussNewtonZ) and not place.all_rows  # of its preconditioner
+    means = isinstance(plan.resolved.z_solver, GaussNewtonZ) and not place.all_rows  # for the preconditioner
     for m in (m for m in maps if means and "linear" not in m.capabilities):
         in_turn += _summed(none, m.n_out**2, 1, len(plan.work.summed.blocks), plan)
     for phase in work.tasks(plan).phases * plan.resolved.minibatches:

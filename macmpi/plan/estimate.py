@@ -143,7 +143,7 @@ def node_bytes(plan: Plan) -> float:
 def ledger(plan: Plan) -> list[Entry]:
     """Lists the parts of memory that the busiest rank, or its node, holds during a run.  Collective: no."""
     of, item, nested = plan.resolved, plan.dtype.itemsize, plan.resolved.method.nested
-    n, n_val = (len(points.held(0)) for points in (plan.work.train, plan.work.validation))  # rank 0 has as many as any
+    n, n_val = (len(points.held(0)) for points in (plan.work.train, plan.work.validation))  # no rank has more than this
     points, weights = (n + n_val) * float(of.point_bytes), float(item * plan.offsets.weights[-1])
     entries = [
         Entry("the program", RESIDENT if nested else RESIDENT_OF_MAC, PROGRAM),
@@ -183,14 +183,14 @@ def _of_half_steps(plan: Plan, n: int) -> Iterator[Entry]:
     yield Entry("factors of Grams", grams + 32.0 * max(s.n_in + 2 for s in chain.segments) ** 2)
     yield Entry("factors of large Grams", shares * 2.0 * large, shared=True)
     yield Entry("sums of Grams", (1.0 + shares) * sums_bytes(plan), shared=True)
-    if of.method.acceleration == "joint":  # tapes, and a matrix of each point
+    if of.method.acceleration == "joint":  # tapes, and a matrix for each point
         square = min(chain.n_out, chain.site_sizes[-1]) ** 2
         numbers = max(plan.work.train.row_counts) * (square + 4 * sum(m.n_out for m in chain.maps))
         yield Entry("a joint step", item * float(numbers))
     if of.selection.criterion != "none" and shares:
         ridges = max(map(len, each(of.selection.ridges, 1)))
         tried = grams + 2.0 * ridges * large + item * n * float(sum(plan.basis_sizes))
-        if not plan.has_basis:  # two nets more, and inputs, targets and features of a layer
+        if not plan.has_basis:  # two more nets, and a layer's inputs, targets, features
             tried = 2.0 * (grams + coordinates + item * n * made_width(plan)) + 3.0 * item * n * max(chain.layer_sizes)
         yield Entry("nets that a selection tries", tried, shared=True)
 
@@ -205,7 +205,7 @@ def _of_passes(plan: Plan) -> Iterator[Entry]:
     squares, inputs = (sum(a * h * h + d * d for h, d in chain.block_shapes) for a in (1, 0))
     images = [m.n_out for m in chain.blocks if "patches" in m.own.capabilities]  # each has a metric
     yield Entry("curvature", item * 5.0 * squares, item * (squares + 4 * max(images, default=0) ** 2))
-    if of.whole_steps:  # what each map gives, and its derivatives
+    if of.whole_steps:  # the outputs of each map, and its derivatives
         tapes = item * 2.0 * sum(m.n_out for m in chain.maps) * max(plan.work.parts.row_counts)
         yield Entry("outputs of all layers", tapes, tapes)
     if plan.placement.one_copy:  # weights, average, last step; sums, directions, inverses, metrics, twice in turn

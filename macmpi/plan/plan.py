@@ -63,7 +63,7 @@ class Plan:
 
     @property
     def in_span(self) -> str:
-        """Words that say that training is in the span of the points; "" where it is not."""
+        """Says that training is in the span of the points; "" where it is not."""
         columns, n_in = self.begun.resolved.columns, self.chain.n_in
         return f"trained on {n_in:,} coordinates in the span of the points, of {columns:,} columns" if columns else ""
 
@@ -387,7 +387,7 @@ class Work:
         if not self.plan.placement.all_rows:
             return WorkList(all_jointly(layers))
         trainers = self.plan.resolved.trainers
-        copies = [trainers[f.block].copies and not f.map for f in layers]  # its inputs are coordinates
+        copies = [trainers[f.block].copies and not f.map for f in layers]  # if the layer reads coordinates
         copied, fitted = ([f for f, c in zip(layers, copies, strict=True) if c == which] for which in (True, False))
         return WorkList(by_one(fitted, self.plan.ranks, copied))
 

@@ -109,7 +109,7 @@ def finishing_of(config: Config) -> Config:
     values |= {"stochastic.ridge": 0.0} if config.stochastic.ridge == "auto" else {}
     for key, value in values.items():
         config = with_value(config, key, value)
-    return replace(config, start=Start(seed=config.start.seed))  # they begin with weights, not as the run did
+    return replace(config, start=Start(seed=config.start.seed))  # they begin with weights, not with the run's start
 
 
 def _checked(config: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> tuple[Resolved, list[Pair]]:
@@ -170,7 +170,7 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision]) -> Resolv
         trainers=(trainers := choices.trainers(config.model, chain)),
         refined=frozenset(b for b, trainer in trainers.items() if hasattr(trainer, "by_sums")),
         stage=choices.class_of("trainers", config.model.each("centres", 1)[0])(),
-        metric=penalty.metric if chain.sites else "identity",  # without constraints there is none to measure
+        metric=penalty.metric if chain.sites else "identity",  # without constraints nothing is measured
         ring=choices.solver(SGDW, config.w_step) if config.w_step.schedule == "ring" else None,
         placement=(placement := PLACEMENTS[config.parallel.data]),
         point_bytes=placement.bytes_of(numbers, sizes.raw or numbers, config.parallel.rows == "file"),

@@ -184,7 +184,7 @@ def plain(value: Any) -> Any:
         return {str(key): plain(inside) for key, inside in value.items() if inside is not None}
     if isinstance(value, list | tuple):
         return [plain(inside) for inside in value]
-    if isinstance(value, np.longdouble):  # whose list is itself
+    if isinstance(value, np.longdouble):  # its tolist() is itself
         return plain(float(value))
     if isinstance(value, np.generic | np.ndarray):
         return plain(value.tolist())

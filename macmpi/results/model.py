@@ -260,7 +260,7 @@ class Model:
             G *= r[:, None] * r
             G += np.outer(s, G[-1]) + np.outer(G[:, -1], s) + G[-1, -1] * np.outer(s, s)
         numbers = self.stream["numbers"].copy()
-        if self.link == "identity" and self.classes is None:  # losses are in squares of the targets' scale
+        if self.link == "identity" and self.classes is None:  # losses scale with the squares of the targets
             numbers[2:4] *= np.mean(np.square(self.scaling_y.scale / data.scaling_y.scale))
         return {**at, "step": moved - at["weights"], "grams": grams, **curvature, "numbers": numbers}
 
@@ -312,7 +312,7 @@ def code_end(chain: Chain) -> int:
 
 def codes_of(chain: Chain, Z: Array) -> Array | None:
     """Returns the columns of the coordinates Z (N, sum H) that belong to the code; None if it has no site."""
-    sizes = chain.site_sizes  # before theirs may be columns of some units of a layer
+    sizes = chain.site_sizes  # before them Z may have columns of some units of a layer
     end, widths = code_end(chain), np.cumsum([Z.shape[1] - sum(sizes), *sizes])
     if end not in chain.sites:
         return None

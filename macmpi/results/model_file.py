@@ -126,7 +126,7 @@ def load(path: str | Path, weights: str | None = None) -> Model:
         return model.with_weights(weights)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
-    except (OSError, KeyError, RuntimeError) as error:  # h5py's, in words of HDF5
+    except (OSError, KeyError, RuntimeError) as error:  # errors of h5py, whose texts are HDF5's
         number = error.errno if isinstance(error, OSError) else None
         why = f"it cannot be read ({os.strerror(number)})" if number else UNREADABLE
         raise UsageError(f"{path} is not a model: {why}") from None
@@ -232,7 +232,7 @@ def _check_stream(held: dict[str, Array], chain: Chain) -> None:
     )
     sizes = {"weights": weights, "average": weights, "step": weights, "grams": grams, "numbers": 5, "points": 1}
     found = {name: A.size for name, A in held.items() if A.ndim == 1 and A.dtype.kind in "fi"}
-    complete = found == sizes | {name: found.get(name) for name in ("inverses", "spectra")}  # of the layers' forms
+    complete = found == sizes | {name: found.get(name) for name in ("inverses", "spectra")}  # by the layers' forms
     _ensure(not held or (complete and all(np.isfinite(A).all() for A in held.values())), "its stream cannot go on")
 
 

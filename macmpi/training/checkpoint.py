@@ -124,7 +124,7 @@ def prune(folder: Path, path: Path, keep: int, run: str) -> None:
 
 def saved(folder: Path) -> list[Path]:
     """Lists the files in a folder that have the name of a checkpoint, newest first."""
-    there = folder.glob("iteration-*.h5") if os.path.isdir(folder) else ()  # glob raises at a name too long
+    there = folder.glob("iteration-*.h5") if os.path.isdir(folder) else ()  # glob raises for names that are too long
     named = (p for p in there if re.fullmatch(r"iteration-([0-9]{6}|[1-9][0-9]{6,})\.h5", p.name))
     return sorted(named, key=iteration_of, reverse=True)
 
@@ -200,7 +200,7 @@ def _begin(path: Path, state: State[Any], attributes: dict[str, Any], points: in
             files.fill(layout, {name: A for name, A in arrays.items() if name not in rows}, labels)
             for name, A in rows.items():
                 dataset = layout.create_dataset(name, (points, A.shape[1]), A.dtype, dcpl=space)
-                places[name] = dataset.id.get_offset() or 0  # without columns it is nowhere
+                places[name] = dataset.id.get_offset() or 0  # a dataset without columns has no place
         size, at = memory.seek(0, os.SEEK_END), 0
         os.posix_fallocate(file.fileno(), 0, size)
         gaps = sorted((places[name], points * A.shape[1] * A.itemsize) for name, A in rows.items())
@@ -386,7 +386,7 @@ class ByAll(ByRank0):
         number, name = team.from_root(mark)
         path = places[number] / name
         seen = os.path.exists(path) and os.access(path.parent, os.W_OK)
-        team.barrier("the folder")  # all have looked
+        team.barrier("the folder")  # all ranks have looked for the file
         team.from_root(lambda: path.unlink(missing_ok=True))
         check_alike(team, str(seen), refused)
 

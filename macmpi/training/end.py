@@ -360,7 +360,7 @@ def refit(
         if not method.sweep(state, stopped) or stopped():
             keep(state)
             return None
-        # the number of iterations alone decides over the next mu
+        # nothing but the number of iterations decides on the next mu
         state.mu = of.schedule.decide(Progress(state.iteration, state.mu, np.inf, 0.0, best=state.iteration)).mu
     weights = state.result.copy()
     after, before = (_errors(method, state, flat).E_Q for flat in (weights, best.weights))

@@ -37,7 +37,7 @@ def launch_training(request: Request, source: Source, plan: Plan, team: Team) ->
     def judged() -> None:
         if directory is not None:
             directory.judge(request, of)
-        if directory is None or directory.checkpoint is None:  # of data that a run goes on with it has been said
+        if directory is None or directory.checkpoint is None:  # a run that goes on has warned before
             source.warn()
 
     with nullcontext() if directory is None else directory.lock:

@@ -64,7 +64,7 @@ class Lock:
         """
         try:
             self._hold(os.O_RDWR)
-        except (FileNotFoundError, NotADirectoryError):  # a folder can be made, or `files.check_folder` says why not
+        except (FileNotFoundError, NotADirectoryError):  # the folder can be made, or `files.check_folder` says why not
             return None
         except OSError as error:
             return error
@@ -189,7 +189,7 @@ def signs(paths: Iterable[Path]) -> dict[Path, tuple[int, int, int]]:
     """Reads inode, size and time of each file, which change if somebody writes it.  Collective: no."""
     seen = {}
     for path in paths:
-        with suppress(OSError):  # gone meanwhile
+        with suppress(OSError):  # the file has gone meanwhile
             status = os.lstat(path)
             seen[path] = (status.st_ino, status.st_size, status.st_mtime_ns)
     return seen

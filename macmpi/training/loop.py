@@ -51,7 +51,7 @@ class TrainingJob:
     facts: dict[str, Any]
 
 
-@np.errstate(over="ignore", invalid="ignore")  # what is not finite is found and said
+@np.errstate(over="ignore", invalid="ignore")  # numbers that are not finite are found and reported
 def train(job: TrainingJob, plan: Plan, data: Dataset, team: Team) -> Outcome:
     """Trains until the run ends, or until somebody stops it.  Collective: yes.
 
@@ -59,7 +59,7 @@ def train(job: TrainingJob, plan: Plan, data: Dataset, team: Team) -> Outcome:
     """
     process.ready()
     team.set_deadline(plan.resolved.run.deadline)
-    team.clock.take()  # what was before is of no iteration
+    team.clock.take()  # time before belongs to no iteration
     settled = job.state is not None and isinstance(job.state.own, StochasticState) and plan.finishing
     run = Training(job, data, team, choose(settled or plan, data, team), settled=bool(settled))
     if job.request.is_program:
@@ -88,7 +88,7 @@ class Training:
         self.sweep_began = now()
         self.stop = request.listen()
         if request.is_program:
-            process.on_continued(self.pace.pause)  # a suspension is no stretch of training
+            process.on_continued(self.pace.pause)  # the time of a suspension does not count
         self.why_stopped = ""
         self.wrong: NumericalError | None = None
         self.unsaved = False

@@ -79,7 +79,7 @@ class Outcome:
 
 
 MOST_RANKS = 2**17  # plans are made rank by rank, in some seconds for this number
-MOST = 10**12  # rows, columns and outputs, of which products are numbers that NumPy counts in
+MOST = 10**12  # rows, columns and outputs: products of these are still integers of NumPy
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def planned(
         return source.config, decisions, source.before, added
 
     known, decisions, before, added = team.from_root(told)
-    from macmpi.data.loading import Source  # which imports NumPy: by now rank 0 has taken the config
+    from macmpi.data.loading import Source  # this imports NumPy; rank 0 has accepted the config by now
 
     source = read[0] if read else Source(known)
     source.before, source.rules = before, replace(source.rules, **added)

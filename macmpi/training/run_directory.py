@@ -92,7 +92,7 @@ class RunDirectory:
         read = filter(None, (named[key] for key in ("data.source", "start.model", "start.coordinates")))
         check_inputs(folder, [*asked.inputs, *map(Path, read)], of, run)
         if run and folder / PROVENANCE not in there and (folder / CONFIG).read_bytes() != sealed(of.text, run):
-            raise UsageError(_foreign(folder / CONFIG))  # a run that was killed before it wrote the other has this one
+            raise UsageError(_foreign(folder / CONFIG))  # a run that was killed early has only this file
         if asked.overwrite:
             self.removed = there
             return
@@ -111,9 +111,9 @@ class RunDirectory:
             )
         if saved is not None and (differ := differences(saved, named)):
             raise UsageError(f"cannot resume {folder} with another config: {', '.join(differ)}; use another --output")
-        end = dict[str, Any]()  # the attributes of a model say of which end of a run it is
+        end = dict[str, Any]()  # the model's attributes, which say how its run ended
         if has_model:
-            with suppress(UsageError):  # it is not whole
+            with suppress(UsageError):  # the model is damaged
                 end = model_file.load(self.model).attributes
         self.checkpoint, self.labels = resumed, labels
         self.finished = _finished(None if resumed is None else resumed[1], end, of)
@@ -160,7 +160,7 @@ class RunDirectory:
                 raise UsageError(f"another run has used {self.path} while this one read its data: start it again")
             for folder, run in product((self.path, self.checkpoints), writers):
                 for path in folder.glob(f"*.{run}.tmp"):
-                    path.unlink()  # of a launch that was killed while it wrote
+                    path.unlink()  # from a launch that was killed while it wrote
             config_toml, content = self.path / CONFIG, sealed(of.text, self.run)
             if not os.path.exists(config_toml) or config_toml.read_bytes() != content:
                 files.replace_file(config_toml, content, self.run)
@@ -183,7 +183,7 @@ class RunDirectory:
             then, now = ({(kernels.words(f["blas"]), f["arithmetic"]) for f in g["kernels"]} for g in (last, facts))
             was, is_ = (kernels.described(f["kernels"]) for f in (last, facts))
         except (LookupError, TypeError):
-            return ""  # of a version that did not say
+            return ""  # from a version that did not record it
         if then == now:
             return ""
         return (

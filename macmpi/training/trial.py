@@ -58,11 +58,11 @@ def check(request: Request, source: Source, plan: Plan, team: Team) -> list[str]
     on_root(team, lambda: origin_of(plan, source.outline()))
     team.from_root(source.warn)
     output = team.from_root(lambda: _folder(request, plan, source.outline()))
-    team.all_or_raise(lambda: None)  # all have planned, and wait: none keeps a core busy that rank 0 measures
+    team.all_or_raise(lambda: None)  # all have planned and wait, so that cores are free for rank 0
     rate = team.from_root(estimate.steady_rate)
     seconds = predicted(plan, rate, Machine(cores=plan.ranks)).total
     timed = tried(plan, source, seconds, team)
-    team.from_root(lambda: name_unread(plan.resolved))  # once all of the data that are read have been
+    team.from_root(lambda: name_unread(plan.resolved))  # after all data that the config names have been read
     by = f"({plan.resolved.method.name}), by {rate / 1e9:.3g} GFLOP/s a core"
     took = f"about {seconds:.2g} s predicted with a core a rank {by}"
     if timed is not None:

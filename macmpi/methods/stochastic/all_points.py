@@ -67,7 +67,7 @@ class AllPoints(Stochastic):
         del passed, points
         for halvings in range(tuned.HALVINGS_WHOLE + 1):
             np.add(before, own.step, out=state.weights)
-            self._passed = None  # no two tapes at a time
+            self._passed = None  # frees the tapes before the next ones are made
             self._passed = self._pass(rows, state)
             if (fallen := error - self._objective(self._passed, ridge, state)) > 0.0:
                 own.damping = self.damping.adapted(

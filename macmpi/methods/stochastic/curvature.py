@@ -139,7 +139,7 @@ class RunningCurvature:
         Collective: yes, with one Allgatherv of the results, and one of spectra where there are such.
         """
         self.fold(state)
-        if not self._paired:  # shifts take the traces of a Gram and of its metric
+        if not self._paired:  # shifts depend on the traces of a Gram and of its metric
             self.complete(state)
         pairs, amount = self._pairs(tapes, probed, state), self.amount(damping, state)
         last = self.layout.square_blocks(state.own.inverses)
@@ -187,7 +187,7 @@ class RunningCurvature:
             return flat.reshape(n, n)
 
         with self.team.clock("z"):
-            none = np.zeros((0, chain.n_in), self.plan.dtype)  # of a rank that has none of the parts
+            none = np.zeros((0, chain.n_in), self.plan.dtype)  # for a rank without any part
             tape = next((seen.tape for seen in tapes.values()), None)
             tape = tape or chain.whole.tape(self.layout.blocks(state.weights), none)
             over = Averages(partial(self._means, put), mean, self._products.weighted)

@@ -316,7 +316,7 @@ class Shifted(LayerCurvature):
 
     def precondition(self, gradient: Gradient, amount: Amount) -> PutRows:
         (by_outputs, by_inputs), scale = gradient.applied, -1.0 / gradient.n
-        alone = by_outputs or self.form.identity  # the direction of a unit needs its own gradient alone
+        alone = by_outputs or self.form.identity  # a unit's direction needs its own gradient only
         within = None if alone else self.inverses[METRIC].times(gradient.whole())
 
         def rows(units: slice, out: Array) -> None:
@@ -349,7 +349,7 @@ class Spectral(LayerCurvature):
     def precondition(self, gradient: Gradient, amount: Amount) -> PutRows:
         gram, metric = zip(self._values, self._vectors, strict=True)
 
-        def rows(units: slice, out: Array) -> None:  # all of them: such a layer is assigned as a whole
+        def rows(units: slice, out: Array) -> None:  # all units: such a layer is assigned as a whole
             put_direction(gradient.whole(), gradient.n, metric, gram, *amount, out)
 
         return rows

@@ -63,7 +63,7 @@ class Stochastic(TrainingMethod[StochasticState]):
         self.schedule = Schedule(self.minibatches, keys.averaging, forms.dense_autoencoder)
         heavy = None if data.weights is None else data.weights * (plan.n_train / self.parts.points.total_weight)
         self.passes = MinibatchPass(data, self.curvature, gradients, heavy)
-        self.unridged = data.autoencoder and not self.ridge.at(0)  # an autoencoder that no ridge holds back
+        self.unridged = data.autoencoder and not self.ridge.at(0)  # an autoencoder without a ridge
 
     @property
     def text(self) -> MethodText:
@@ -110,7 +110,7 @@ class Stochastic(TrainingMethod[StochasticState]):
             remember(self.plan, flat, seed)
             if not range_ and (code := opening.code_of(chain)) is not None:
                 opening.principal_code(chain, code, weights, sample)
-        self.team.share_array(flat)  # rank 0's
+        self.team.share_array(flat)  # all ranks take rank 0's
         state = self._started(flat, sample)
         state.seconds = now() - began
         return state

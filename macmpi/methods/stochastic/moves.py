@@ -57,7 +57,7 @@ class Directions:
         points: of a minibatch; inf: no inverse is applied to factors.  Collective: no.
         """
         if (sides := sides_of(self.plan.chain, self.forms, points)) == self.curvature.sides:
-            return  # as in most epochs
+            return  # nothing has changed, as in most epochs
         self.curvature.sides = sides
         self.units = DirectionWork(self.layout.shapes, self.forms, sides).assigned(self.team.size)
         self.places = [tiles.merged(self.layout.place(k, units) for k, units in rank) for rank in self.units]

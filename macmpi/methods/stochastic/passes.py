@@ -224,7 +224,7 @@ class GaussNewton:
         self.sum = curvature.sum
         count = self.layout.weights[-1].stop
         self._shares = [run.rows for run in contiguous_runs(count, self.sum.leaves)]
-        self._held = np.ones(count, bool)  # by the ridge: all but biases
+        self._held = np.ones(count, bool)  # the ridge holds all weights but biases
         for held in self.layout.blocks(self._held):
             held[:, -1] = False
 

@@ -190,7 +190,7 @@ class Schedule:
         return max(1.0 - self.averaging(state.iteration), window / (steps - 1 + window)) if steps else 0.0
 
     def words(self, iterations: int) -> str:
-        """Words the averaging for the log, in the first and in the last of some iterations."""
+        """Writes the averaging in the first and in the last of some iterations, for the log."""
         shares = [f"{self.averaging(iteration):.3g}" for iteration in (0, max(iterations - 1, 0))]
         return f"averaging {' to '.join(dict.fromkeys(shares))}"
 
