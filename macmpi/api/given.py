@@ -31,7 +31,7 @@ from macmpi.results.model_file import load
 from macmpi.typing import Array
 
 GIVEN = "the argument start"
-"""A config names a model that a fit was given by this."""
+"""A config calls a model that was given to a fit by this name."""
 
 Layers = str | Sequence[str]
 Settings = Config | Mapping[str, Any] | str | Path

@@ -43,7 +43,7 @@ ARGUMENTS = {
 """Key of a config or option of the command line -> the argument of `macmpi.fit` that replaces it in messages."""
 
 OTHERS: ContextVar[dict[str, str]] = ContextVar("others", default={})  # noqa: B039 - nobody changes it
-"""Key or option -> the argument of a function that calls `macmpi.fit` that replaces it."""
+"""Key or option -> the argument that replaces it, of a function that calls `macmpi.fit`."""
 
 
 @contextmanager

@@ -278,9 +278,9 @@ class Descent(Backprop[LineSearchState]):
         state.own.pairs = np.empty(0)
 
     def turn(self, t: float, slope: float, before: Array, state: State[LineSearchState]) -> None:
-        """Sets the next direction, after a step of length t along the last one.
+        """Sets the next direction, after a step t d along the last direction d.
 
-        slope: the derivative of E1 along that step at its start.
+        slope: the derivative of E1 along d at the start of the step.
         before: the gradient (P,) there.  Collective: yes.
         """
         raise NotImplementedError

@@ -159,7 +159,7 @@ def _centred(X: Array, weights: Array | None = None) -> Array:
 
 
 def _signs(directions: Array) -> Array:
-    """Returns the sign, +1 or -1, of the largest entry of each column, of entries equal but for rounding the first."""
+    """Returns the sign, +1 or -1, of each column's largest entry, or the first of several that differ by rounding."""
     size = np.abs(directions)
     first = np.argmax(size >= (1.0 - 1e-6) * size.max(axis=0), axis=0)
     return np.where(directions[first, np.arange(directions.shape[1])] < 0.0, -1.0, 1.0)

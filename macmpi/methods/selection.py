@@ -137,7 +137,7 @@ class Comparing(Solving):
         self.entries(job)[:] = np.concatenate([self.objectives(job), *held])
 
     def entries(self, job: Job) -> Array:
-        """Returns a job's row of the table: `objectives`, then degrees; whole after the exchange.  Collective: no."""
+        """Returns a job's row of the table, `objectives` and degrees; complete after the exchange.  Collective: no."""
         return self._table[self._numbers[job.place.start], : self._columns(job.segment)]
 
     def exchange(self, exchange: Exchange) -> None:
@@ -374,7 +374,7 @@ class Selection(Mac):
         return found
 
     def _degrees_now(self, given: WInputs) -> dict[int, float]:
-        """Computes, by segment whose ridge is compared, the effective weights of a present output.  Collective: yes."""
+        """Computes the present effective weights of an output, if ridges are compared, by segment.  Collective: yes."""
         compared = [c for c in self.candidates if c.ridges]
         present = {c.segment: c._replace(counts=self._count(c)[None], ridges=(self._ridge(c),)) for c in compared}
         features = {k: given.inputs[k].design for k in present}

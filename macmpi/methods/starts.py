@@ -79,7 +79,7 @@ class Origin(NamedTuple):
 
 
 def start(method: Method, origin: Origin) -> State[Any]:
-    """Makes the first State of a run by the start that [start] names.  Collective: yes."""
+    """Makes the first State of a run, as [start] of the config says.  Collective: yes."""
     keys, parts = method.plan.resolved.start, method.parts
     if coordinates_first(method.plan):
         return method.start_from(codes(method, origin), keys.seed, keys.range or RANGE)
@@ -160,13 +160,14 @@ def mirrored(of: Resolved) -> bool:
 
 
 def pca(method: Method, of_all: int) -> Array:
-    """Makes weights (P,) from principal components, of this rank's points out of `of_all`.  Collective: no (rank 0).
+    """Makes weights (P,) from principal components of the points at hand.  Collective: no (rank 0).
 
     Each layer projects its centred inputs on their leading principal directions, scaled so that the first has
     deviation start.range / 2; units beyond the number of inputs get random directions.  The methods "itq" and
     "neighbours" rotate a layer of bits until its outputs are nearest to their signs, and "neighbours" goes on from
     there by a loss on neighbours.  The decoder of a mirrored autoencoder is fitted by least squares to the encoder's
     pre-activations, the output layer to the targets.
+    of_all: the number of all points, of which `neighbours` is a share.
     Cost: N D^2 flops a layer and an eigen-decomposition; for "neighbours" that of `neighbour_bits`, too.
     """
     of, chain, data = method.plan.resolved, method.plan.chain.net, method.parts.data

@@ -202,7 +202,7 @@ class UnitSelection(Mac):
         return True
 
     def _select(self, state: State[MacState]) -> None:
-        """Gives each layer its best size, in the state in place, or leaves it as it is.  Collective: yes."""
+        """Changes the state in place so that each layer has its best size.  Collective: yes."""
         net = first = Net(self, state, [self._value(self, state)])
         for place in reversed(self.places):
             net = self._chosen(place, net)

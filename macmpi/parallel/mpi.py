@@ -352,7 +352,7 @@ def leftovers() -> list[str]:
 
 
 def _segments(maps: Path, names: str) -> set[str]:
-    """Returns the segments with such names that a process maps.  maps: its file of mappings."""
+    """Returns the shared segments that a process maps and whose names begin with `names`.  maps: its file in /proc."""
     return {line.split(maxsplit=5)[5] for line in maps.read_text().splitlines() if names in line}
 
 

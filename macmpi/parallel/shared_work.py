@@ -247,9 +247,9 @@ class TreeSum:
         return found.rows[0] if self.team.size == 1 else found.put(slice(0, width), np.empty(width, dtype))
 
     def exchanged(self, add: Add, width: int, dtype: np.dtype | type = np.float64, sets: bool = False) -> Sum:
-        """Returns the sum over all parts as it is exchanged; it is added up when it is read.
+        """Sums over all parts, but returns a `Sum`, which adds up columns only when somebody reads them.
 
-        It may be read until the next sum is taken, which takes its memory.
+        They may be read until the next sum is taken, which takes the same memory.
 
         add, width, dtype, sets: as in a call.  Collective: yes.
         """

@@ -296,8 +296,9 @@ def counted(plan: Plan, rate: float) -> Rates:
 
 
 def _passes(plan: Plan, rate: float) -> list[Round]:
-    """Makes the rounds of passes through the net, each with a sum of slopes; for stochastic MAC also of directions and
-    inverses.
+    """Makes the rounds of passes through the net with their sums of slopes, and of stochastic MAC's other work.
+
+    That is directions and inverses.
     """
     chain, weights, item, times = plan.chain, plan.offsets.weights[-1], plan.dtype.itemsize, GRADIENTS
     of, points, rate = plan.resolved, float(plan.n_train), rate * 8 / item

@@ -168,7 +168,7 @@ def sides_of(chain: Chain, layers: Sequence[LayerForm], points: float) -> Sides:
     """Chooses by counted flops the inverses that are applied to the factors of a minibatch's gradient.
 
     M^-1 costs 2 h^2 d flops on a gradient (h, d), and 2 h^2 n on its factor (n, h); G^-1 costs 2 d^2 h or 2 d^2 n.
-    An identity metric is never applied.  No inverse is, where layers or positions share weights, so that factors have
+    An identity metric needs no inverse.  None is applied where layers or positions share weights, so that factors have
     many rows, and where the gradient is no product of factors (`is_plain`).
 
     points: n, of a minibatch.  Collective: no.

@@ -245,22 +245,22 @@ class Work:
 
     @cached_property
     def train(self) -> PointPartition:
-        """The training points whose coordinates and errors are a rank's to compute."""
+        """The training points, divided among ranks: a rank computes coordinates and errors of its own points."""
         return self._training(tiles.block_count(self.plan.n_train))
 
     @cached_property
     def summed(self) -> PointPartition:
-        """The training points as Grams are summed over them."""
+        """The training points, divided among ranks for sums of Grams."""
         return self._training(tiles.sum_blocks(self.plan.n_train))
 
     @cached_property
     def parts(self) -> PointPartition:
-        """The training points as parts that a minibatch, or a step of all points, is summed over."""
+        """The training points, divided among ranks in parts, by which minibatches and steps of all points are summed."""
         return self._training(self.plan.minibatch_parts or tiles.sum_blocks(self.plan.n_train))
 
     @cached_property
     def validation(self) -> PointPartition:
-        """The validation points whose errors are a rank's to compute."""
+        """The validation points, divided among ranks: a rank computes the errors of its own points."""
         return partition_points(self.plan.n_val, self.plan.ranks, None, self.plan.placement, self._tiled)
 
     @cached_property

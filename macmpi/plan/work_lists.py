@@ -173,9 +173,10 @@ def _grams(task: Task) -> Iterator[Gram]:
 def each_its_own(
     jobs: Sequence[Job], grams: Sequence[Gram], old: Sequence[Factor], new: Sequence[Factor], ranks: int
 ) -> tuple[Phase, ...]:
-    """Makes phases for ranks that have all points: each does jobs, and rows of large Grams, of its own.
+    """Makes phases for ranks that have all points: each does its own jobs, and its own rows of large Grams.
 
-    old, new: factors of large Grams that stay as they are, and of large Grams that are made again.
+    grams: the Grams that are made again.
+    old, new: the factors of large Grams that stay as they are, and of large ones among `grams`.
     """
     whole, rows = (tuple(g for g in grams if (g.rows is None) is alike) for alike in (True, False))
     during, late = assign_work(jobs, rows, ranks)
@@ -193,7 +194,8 @@ def all_jointly(
 ) -> tuple[Phase, ...]:
     """Makes phases in which all ranks do every task jointly, since each rank holds only its own points.
 
-    old, new: factors of large Grams that stay as they are, and of large Grams that are made again.
+    grams: the Grams that are made again.
+    old, new: the factors of large Grams that stay as they are, and of large ones among `grams`.
     """
     return _not_empty(
         Phase((*old, *grams), (), Exchange("grams") if grams else None),

@@ -158,7 +158,7 @@ class Model:
         return self._shaped(F) if self.classes is None else self.classes[F.argmax(axis=1)]
 
     def probabilities(self, X: Any) -> Array:
-        """Computes probabilities of the classes, (N, D) -> (N, classes), or of several truth values a point, (N, L)."""
+        """Computes the probability of each class, (N, D) -> (N, classes); with several outputs of yes or no, (N, L)."""
         self.check_action("probabilities")
         F = self._run(X, 0, len(self.chain.maps), "X")
         return F if self.classes is None else LINKS["softmax"](F)

@@ -226,7 +226,7 @@ def _check_weights(flat: Array, chain: Chain) -> None:
 
 
 def _check_stream(held: dict[str, Array], chain: Chain) -> None:
-    """Raises ValueError if a file has arrays of a stream from which the next piece could not go on."""
+    """Raises ValueError if the arrays of a stream in a file are incomplete or not finite; there may be none at all."""
     weights, grams = (
         sum(a * b for a, b in pairs) for pairs in (chain.block_shapes, [(d, d) for _, d in chain.block_shapes])
     )

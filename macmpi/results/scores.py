@@ -46,7 +46,7 @@ UNKNOWN = "no target is known"
 class Numbers:
     """Holds scores of numbers as outputs, in the data's units.
 
-    rmse, mae, r2 (L,): by output; R^2 is NaN for constant targets, all three are NaN if no target of it is known.
+    rmse, mae, r2 (L,): by output; R^2 is NaN for constant targets, and all three are NaN without known targets.
     total: R^2 over all outputs, 1 - sum of squared errors / sum of squared deviations from the mean, in scaled units.
     """
 

@@ -256,7 +256,7 @@ def _errors(method: Method, state: State[Any], weights: Array) -> Errors:
 def scored(parts: HalfStepContext, weights: Array, data: Dataset) -> Numbers | Labels:
     """Computes the scores of a net with these weights (P,) at the validation points.
 
-    Only on rank 0 they are in the data's units and have the names of classes.
+    Only on rank 0 are they in the data's units, with the names of classes.
     Cost: one pass through the net.  Collective: yes.
     """
     plan, L = parts.plan, parts.plan.chain.n_out

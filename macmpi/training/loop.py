@@ -294,9 +294,9 @@ class Training:
         return wishes["stop"] > 0.0, wishes["save"] > 0.0
 
     def _has_time(self, state: State[Any], iterations: int) -> bool:
-        """Tells whether the refit may begin; it may not if it must give a model now and time is too short for it.
+        """Tells whether the refit may begin: not if this launch must end with a model, and too little time is left.
 
-        Otherwise a refit that is cut short goes on in a later launch.  Collective: no.
+        In other launches a refit may be cut short, and goes on in the next one.  Collective: no.
         """
         seconds = iterations / state.iteration * (1.0 + self.plan.n_val / self.plan.n_train) * state.seconds
         if self.job.request.ends_with_model and not self.pace.suffices(SPARE * seconds):

@@ -82,7 +82,7 @@ class Dense:
         return found
 
     def times(self, S: Array) -> SomeRows:
-        """Returns a function that puts some rows of (A + s I)^-1 S, for S (d, m), into an array; shares work of all."""
+        """Returns a function that puts some rows of (A + s I)^-1 S, for S (d, m), into an array."""
         return lambda units, out: np.matmul(self.matrix[units], S, out=out)
 
 
@@ -292,7 +292,10 @@ class LayerCurvature(ABC):
 
     @abstractmethod
     def precondition(self, gradient: Gradient, amount: Amount) -> PutRows:
-        """Returns a function that puts D = -M^-1 (dE1/dW) G^-1 / n of some units into an array; shares work of all."""
+        """Returns a function that puts D = -M^-1 (dE1/dW) G^-1 / n of some units into an array.
+
+        Work that all units share is done in this call.
+        """
 
 
 class Shifted(LayerCurvature):

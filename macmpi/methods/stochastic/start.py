@@ -259,7 +259,7 @@ def share(chain: Chain) -> float:
 
     A layer distorts by the square of the deviation, and a deep net by the sum over its layers, unless skips go past
     them.  The first damping has the square of this share, since each layer has less to change, with or without skips.
-    Collective: no.
+    The share is 1 for nets that are not `plain`.  Collective: no.
     """
     hidden = len(chain.layer_sizes) - 2
     return float((tuned.DEEP / hidden) ** 0.5) if hidden > tuned.DEEP and plain(chain) else 1.0
