@@ -186,7 +186,7 @@ def fit_batches(
     max_time: float,
     team: Team,
 ) -> Model:
-    """Trains on one batch after the other; returns the model after the last one.
+    """Trains on one batch after the other; returns the model after the last one, or after one that was stopped.
 
     batches: on rank 0.
     Y, weights: the names of columns, if batches are tables.

@@ -46,7 +46,7 @@ _HELD, _LOCK = ExitStack(), Lock()
 
 
 def _take_over() -> None:
-    """Lets this thread limit the threads of OpenBLAS; threadpoolctl 3.8 obeys only the first thread that did so."""
+    """Lets any thread limit the threads of OpenBLAS; threadpoolctl 3.8 obeys only the first thread that did so."""
     import threadpoolctl
 
     if clear := getattr(getattr(threadpoolctl, "OpenBLASController", None), "clear_controlling_thread", None):

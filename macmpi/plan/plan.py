@@ -25,7 +25,7 @@ from macmpi.solvers.w_problem import Restraint
 
 FLOPS, LIGHT = 6.0, 2e7
 """A step takes FLOPS flops for each point and weight.  A minibatch of fewer than LIGHT flops, about a millisecond or
-two, is not shared: exchanging its sums would take as long."""
+two, is not shared: one rank takes it, and the others wait."""
 
 SHARED = 2
 """A minibatch that ranks share has this many parts."""
@@ -255,7 +255,7 @@ class Work:
 
     @cached_property
     def parts(self) -> PointPartition:
-        """The training points, divided among ranks in parts, by which minibatches and steps of all points are summed."""
+        """The training points, divided among ranks in parts, by which minibatches or steps of all points are summed."""
         return self._training(self.plan.minibatch_parts or tiles.sum_blocks(self.plan.n_train))
 
     @cached_property

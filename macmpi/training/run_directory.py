@@ -150,7 +150,8 @@ class RunDirectory:
     def create(self, of: Resolved, facts: dict[str, Any]) -> None:
         """Makes the folder and writes config.toml and provenance.json, which has an entry for each launch.
 
-        Raises UsageError if that fails, or if the folder has changed since it was judged; then only the lock is there.
+        Raises UsageError if that fails, or if the folder has changed since it was judged: then only the lock is
+        written.
         """
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
