@@ -1,7 +1,7 @@
-"""Numbers of stochastic MAC that were tuned, or set by judgement: nothing in the formulas says what they should be.
+"""These numbers of stochastic MAC were tuned, or set by judgement: no formula says what they should be.
 
 The formulas stand where they are used (methods/stochastic, plan/directions.py) and read these
-numbers as `tuned.NAME`.  Numbers that only share work among ranks, which change no result, stay with that work.
+numbers as `tuned.NAME`.  Numbers that only divide work among ranks, and change no result, stay with that work.
 
 Each number has a comment: what it is; "Chosen on": the nets, data and seeds; "Half" and "Double": what these do.
 "not recorded" where neither the logs (log/) nor the history of commits says so.  Errors are E1 per point, training
@@ -171,7 +171,7 @@ CROSS_FALLING = 10.0
 # Chosen on, half, double: not recorded.
 SURGE = 3.0
 
-# And this many standard errors above it.
+# It tells so only where it is also this number of standard errors above it.
 # Chosen on, half, double: not recorded.
 SURGE_ERRORS = 3.0
 
@@ -185,7 +185,7 @@ LEVEL_SHARE = 0.1
 # Half, double: not recorded.
 LOST = 10.0
 
-# The damping after weights that were lost, or a step that was taken back, in that before.  Since commit 1b1c988f.
+# The damping grows by this factor after weights that were lost, or a step that was taken back.  Since commit 1b1c988f.
 # Chosen on, half, double: not recorded.
 DAMPING_RAISED = 10.0
 
@@ -207,7 +207,7 @@ NOTED = 2
 # Double: 125 points for lengths: E1 = 2 after 16.5 epochs instead of 16.75, validation 2.895 instead of 2.884.
 PROBED = 64
 
-# The first minibatches have inverses of their own, each.
+# Each of this number of first minibatches has inverses of its own.
 # Chosen on, half, double: not recorded.
 FRESH = 3
 
@@ -239,7 +239,7 @@ SPECTRAL_TURNS = 2.0
 # Double: not recorded; never, on labels: 0.0071 / 0.1126 in 24.0 s instead of 0.0073 / 0.1108 in 18.5 s.
 LOW_RANK_WIDE = 384
 
-# And it has one eigenvector for this many columns.
+# Such an inverse has one eigenvector for this number of columns.
 # Chosen on: labels with 784-500-10 and a regression with two layers of 800 (log/stochastic.md).
 # Half, double: not recorded.
 LOW_RANK_SHARE = 8
@@ -304,7 +304,7 @@ RIDGE_FALL_WHOLE = 0.95
 # Double: not recorded.
 PROBED_WHOLE = 1000
 
-# The damping changes as after this number of minibatches.
+# A step of all points changes the damping as much as this number of minibatches would.
 # Chosen on: not recorded; 0.9^4 is about the 2/3 of Levenberg and Marquardt.
 # Half, double: not recorded.
 ADAPTED_WHOLE = 4
@@ -395,6 +395,6 @@ SPREAD_BIASES = 1.5
 # Half, double: not recorded.
 ONE_SIDED = frozenset({"relu", "leaky_relu"})
 
-# By this many deviations.  Since commit ca0da5fe.
+# They are shifted by this number of deviations.  Since commit ca0da5fe.
 # Chosen on, half, double: not recorded.
 SHIFT = 2.0
