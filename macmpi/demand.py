@@ -48,7 +48,6 @@ class Demand(Enum):
     METRIC = "a metric of the constraints"
     MULTIPLIERS = "multipliers"
     COUNTED = "a mu that grows after a number of iterations"
-    ENDLESS = "a run that settles nowhere"
     SETTLING = "a mu that grows once the error settles"
     GRADIENTS = "gradients of E_Q"
     NO_CONSTRAINTS = "a net without constraints"
@@ -76,7 +75,7 @@ USUAL: Demands = WEIGHTS.union(
     {D.OUTPUT, D.MISSING},
     {D.RESTRAINED, D.FITTED, D.RIDGE_OF_OBJECTIVE, D.RIDGE_OF_UNITS, D.NO_CLOSED_FORM, D.RING},
     {D.METRIC, D.MULTIPLIERS, D.NO_CONSTRAINTS, D.SEVERAL_SITES, D.SITE_OF_BITS, D.SITE_OF_NUMBERS, D.SETTLING},
-    {D.SOME_UNITS, D.COUNTED, D.ENDLESS, D.GRADIENTS, D.ACCELERATED, D.TOGETHER},
+    {D.SOME_UNITS, D.COUNTED, D.GRADIENTS, D.ACCELERATED, D.TOGETHER},
     {D.SELECTED, D.SELECTED_UNITS, D.GIVEN_START, D.HALVES},
 )
 """The demands that parts handle unless something is in the way: of nets, targets, regressions, constraints and ways to

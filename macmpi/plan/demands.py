@@ -60,7 +60,7 @@ RECORDED = USUAL - NO_DERIVATIVES - ONE_NET - {D.ACCELERATED, D.NO_CONSTRAINTS}
 UNLIKE = USUAL - {D.RIDGE_OF_OBJECTIVE, D.RESTRAINED, D.SHARED}
 REFIT = USUAL - ONE_NET - {D.MULTIPLIERS, D.SETTLING, D.GIVEN_START, D.HALVES}
 
-FINISH = NESTED_ALONE - {D.NOT_AFFINE, D.ENDLESS, D.GRADIENTS} | ACCELERATED
+FINISH = NESTED_ALONE - {D.NOT_AFFINE, D.COUNTED, D.GRADIENTS} | ACCELERATED
 """Steps of all points go on from the weights with which full MAC has settled, by their derivatives."""
 
 AFFINE = "it trains one net of dense layers with biases, by derivatives of E1 and a ridge"
@@ -109,7 +109,7 @@ TABLE: dict[str, dict[Any, Row]] = {
         "file": Row(USUAL - {D.SHARED}, "it gives coordinates of all points", *GIVEN),
         "model": Row(USUAL, "", *GIVEN),
     },
-    "run.finish": {True: Row(FINISH, f"it goes on once full MAC has settled: {AFFINE}", (False,))},
+    "run.finish": {True: Row(FINISH, f"once the error settles at each mu, {AFFINE}", (False,))},
     "run.refit": {True: Row(REFIT, "it repeats the run on other points", (False,))},
     "loss.missing": {True: Row(asks=D.MISSING, off=(False,))},
     "model.tied": {True: Row(asks=D.SHARED, off=(False,))},
@@ -197,10 +197,7 @@ def asked_by_keys(config: Config) -> Iterator[Asked]:
     for key in penalty.shaping[:1]:
         yield Asked(D.RESTRAINED, f"penalty.{key}", ((f"penalty.{key}", vars(Penalty())[key]),))
     if not nested and (every := penalty.value("mu_every")) > 0:
-        counted = said("penalty.mu_every", every), (("penalty.mu_every", 0),)
-        yield Asked(D.COUNTED, *counted)
-        if penalty.value("patience") == 0:
-            yield Asked(D.ENDLESS, f"{counted[0]} without penalty.patience", (*counted[1], ("penalty.patience", 25)))
+        yield Asked(D.COUNTED, said("penalty.mu_every", every), (("penalty.mu_every", 0),))
     elif config.method.name == "mac":
         yield Asked(D.SETTLING, "penalty.mu_every = 0", (("penalty.mu_every", 10),))
 

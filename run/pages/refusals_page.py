@@ -64,7 +64,6 @@ SHORT = {
     D.SHARED.value: "shared weights",
     D.RESTRAINED.value: "l1 and bounds",
     D.COUNTED.value: "`mu_every`",
-    D.ENDLESS.value: "`mu_every` without `patience`",
     D.RIDGE_OF_OBJECTIVE.value: '`ridge_scale = "objective"`',
     D.RIDGE_OF_UNITS.value: '`ridge_scale = "unit"`',
     D.INNER_BASIS.value: "radial basis functions with coordinates",

@@ -22,8 +22,8 @@ COMBINATIONS = [
         "from a file, a model or an embedding"
     ),
     (
-        "`run.finish = true` with layers that are no dense ones or convolutions, with `mu_every` alone, `stop`, "
-        "selection, l1, groups or bounds"
+        "`run.finish = true` with layers that are no dense ones or convolutions, with `mu_every`, `stop`, selection, "
+        "l1, groups or bounds"
     ),
     '`metric = "curvature"` where a hidden segment is not linear and exact',
 ]
@@ -101,7 +101,7 @@ TABLE = {
     "a finish that would move what the schedule holds": Row(
         {"run.finish": True, "penalty.mu_every": 5},
         (),
-        ({"run.finish": False}, {"penalty.mu_every": 0}, {"penalty.patience": 25}),
+        ({"run.finish": False}, {"penalty.mu_every": 0}),
         "`run.finish = true` with",
     ),
     "a finish without the bounds": Row(

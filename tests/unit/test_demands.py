@@ -74,7 +74,6 @@ ASKING: dict[Demand, Keys] = {
     D.SITE_OF_NUMBERS: {"model.sites": "after"},
     D.SETTLING: {"penalty.mu_every": 0},
     D.COUNTED: {"penalty.mu_every": 3},
-    D.ENDLESS: {"penalty.mu_every": 3, "penalty.patience": 0},
     D.GRADIENTS: {"penalty.gradients": True},
     D.ACCELERATED: {"method.acceleration": "momentum"},
     D.TOGETHER: {"method.acceleration": "joint"},
@@ -177,14 +176,6 @@ def test_every_demand_is_asked_for_here() -> None:
 
 
 # --- steps behind full MAC ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("keys", [{}, {"penalty.mu_every": 0}, {"penalty.mu_every": 3, "penalty.patience": 2}], ids=str)
-@pytest.mark.parametrize("loss", ["squared", "logistic"])
-def test_steps_go_on_behind_each_schedule_that_settles(loss: str, keys: Keys) -> None:
-    """By "auto" targets have a mu that grows every ten iterations, and patience by which the run settles."""
-    config = configured({"model.loss": loss, "run.finish": True} | keys)
-    assert resolve(config, Sizes(4, 3, 37, 11, False)).finishing is not None
 
 
 AS_IT_IS: dict[str, Keys] = {
