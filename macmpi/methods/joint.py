@@ -78,20 +78,19 @@ class Joint(Mac):
         if state.mu != state.mu_done:
             self._settle(state)
         system = System(self, state)
-        before, error = state.weights.copy(), system.error
-        resolution = ROUNDING * float(np.finfo(state.weights.dtype).eps) * error
+        error, resolution = system.error, ROUNDING * float(np.finfo(state.weights.dtype).eps) * system.error
         for _ in range(ATTEMPTS):
             step, slope, state.own.damping = system.step(state.own.damping)
             for length in 0.5 ** np.arange(HALVINGS + 1):
-                state.weights[:] = before + (length * step).astype(before.dtype)
-                Z, after = self._followed(system, state, length * step)
+                moved = replace(state, weights=state.weights + (length * step).astype(state.weights.dtype))
+                Z, after = self._followed(system, moved, length * step)
                 predicted = system.falls + (length - 0.5 * length**2) * slope
                 if after <= error + resolution * (predicted < resolution):
                     break
             else:
-                state.weights[:] = before
                 state.own.damping = min(RAISED**2 * state.own.damping, MOST)
                 continue
+            state.weights[:] = moved.weights
             with self.parts.points.writing(state.Z):
                 for rows, own in Z.items():
                     state.Z[rows : rows + len(own)] = own
@@ -119,7 +118,8 @@ class Joint(Mac):
         Coordinates move as the model couples them to the step, if that lowers their objective, and then by a Z-step;
         those that are nearly at their minimum take a whole Gauss-Newton step.
 
-        step (P,): of the weights; the state's weights have taken it already.
+        state: with weights that have taken the step already; those of the system's own state have not.
+        step (P,): of the weights.
         Returns {first row of a tile: Z of the tile} for this rank's tiles, and the value.  Collective: yes.
         """
         given = replace(system.given, weights=self.parts.weights(state))

@@ -63,8 +63,8 @@ REFIT = USUAL - ONE_NET - {D.MULTIPLIERS, D.SETTLING, D.GIVEN_START, D.HALVES}
 FINISH = NESTED_ALONE - {D.NOT_AFFINE, D.COUNTED, D.GRADIENTS} | ACCELERATED
 """Demands that the steps of all points at the end of full MAC handle: they need the derivatives of all layers."""
 
-AFFINE = "it trains dense layers with biases, by their derivatives"
-BY_SLOPES = Row(NESTED_ALONE, "it trains all layers by their derivatives", ("mac", "stochastic"))
+AFFINE = "it trains one net of dense layers with biases, by derivatives of E1 and a ridge"
+BY_SLOPES = Row(NESTED_ALONE, "it trains all layers of one net, by derivatives of E1 alone", ("mac", "stochastic"))
 MOVING = Row(MOVED, "it moves feasible coordinates along their derivatives", ("none",), D.ACCELERATED)
 GIVEN: tuple[Any, ...] = ("pca", "uniform"), D.GIVEN_START, ("uniform", "pca")
 """Remedies of a start that reads coordinates or weights, its demand, and the starts that switch that demand off."""
@@ -109,7 +109,7 @@ TABLE: dict[str, dict[Any, Row]] = {
         "file": Row(USUAL - {D.SHARED}, "it gives coordinates of all points", *GIVEN),
         "model": Row(USUAL, "", *GIVEN),
     },
-    "run.finish": {True: Row(FINISH, "it goes on with dense layers with biases, by their derivatives", (False,))},
+    "run.finish": {True: Row(FINISH, f"once the error settles at each mu, {AFFINE}", (False,))},
     "run.refit": {True: Row(REFIT, "it repeats the run on other points", (False,))},
     "loss.missing": {True: Row(asks=D.MISSING, off=(False,))},
     "model.tied": {True: Row(asks=D.SHARED, off=(False,))},

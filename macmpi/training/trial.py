@@ -46,8 +46,9 @@ WARM, TIMED = 1, 6
 LATER = 4
 """Iterations are timed again as after this number of changes of mu: by then half steps need fewer passes."""
 
-INSTEAD: dict[str, Literal["pca", "uniform"]] = {"elastic_embedding": "pca", "file": "pca", "model": "uniform"}
-"""Starts that need files or take long are replaced by these; iterations take as long."""
+LONG = ("elastic_embedding", "file", "model")
+"""Starts that need files or take long are replaced by random weights, or by principal components of a net of radial
+basis functions, which begins with coordinates: iterations take as long from there, whatever the layers are."""
 
 
 def check(request: Request, source: Source, plan: Plan, team: Team) -> list[str]:
@@ -122,7 +123,8 @@ def tried(plan: Plan, source: Source, seconds: float, team: Team) -> tuple[float
     if team.from_root(lambda: seconds * (WARM + 2) > BUDGET):
         return None
     ready()
-    if instead := INSTEAD.get(plan.resolved.start.method):
+    if (word := plan.resolved.start.method) in LONG:
+        instead: Literal["pca", "uniform"] = "pca" if plan.has_basis and word != "model" else "uniform"
         begins = replace(plan.resolved.start, method=instead, model="", coordinates="")
         plan = replace(plan, resolved=replace(plan.resolved, start=begins))
     method = choose(plan, loaded(plan, source, team), team)
