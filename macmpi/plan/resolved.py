@@ -360,14 +360,18 @@ class Resolved:
         """The number of points of a minibatch in an epoch; "all" is all of them.
 
         At first it is `batch`, but at most a twentieth of all (of labels a tenth; or BATCH_LEAST); as many more in
-        `grow_every` epochs, and so on, up to `batch_max` and a fifth of all.
+        `grow_every` epochs, and so on, up to `batch_max` and a fifth of all.  But where the targets are not the inputs,
+        small minibatches, whose noise keeps a net from overfitting, last: GROWN_FEW or that twentieth are the most.
         """
         keys = self.stochastic
         if keys.batch == "all":
             return n_train
         fewest = tuned.EPOCH_LEAST_LABELS if self.loss.labels else tuned.EPOCH_LEAST
-        first = min(keys.batch, max(n_train // fewest, tuned.BATCH_LEAST))
-        most = min(keys.batch_max, max(n_train // tuned.EPOCH_GROWN, tuned.BATCH_LEAST, first))
+        share, grown = n_train // fewest, n_train // tuned.EPOCH_GROWN
+        first = min(keys.batch, max(share, tuned.BATCH_LEAST))
+        if not self.autoencoder:
+            grown = max(share, min(grown, tuned.GROWN_FEW * tuned.EPOCH_LEAST // fewest))
+        most = min(keys.batch_max, max(grown, tuned.BATCH_LEAST))
         return min(int(first * (1.0 + epoch / keys.grow_every)), most)
 
     def travels(self, segment: int) -> bool:
