@@ -380,14 +380,18 @@ class Resolved:
         """Returns the number of points of a minibatch in an epoch, which is n_train if `batch` is "all".
 
         The first is `batch`, but at most a twentieth of all points (with labels a tenth) or BATCH_LEAST.  It grows by
-        as many points in every `grow_every` epochs, up to `batch_max` and a fifth of all.
+        as many points in every `grow_every` epochs, up to `batch_max` and a fifth of all.  Where the targets are not the
+        inputs, GROWN_FEW or that twentieth are the most: the noise of small minibatches keeps a net from overfitting.
         """
         keys = self.stochastic
         if keys.batch == "all":
             return n_train
         fewest = tuned.EPOCH_LEAST_LABELS if self.loss.labels else tuned.EPOCH_LEAST
-        first = min(keys.batch, max(n_train // fewest, tuned.BATCH_LEAST))
-        most = min(keys.batch_max, max(n_train // tuned.EPOCH_GROWN, tuned.BATCH_LEAST, first))
+        share, grown = n_train // fewest, n_train // tuned.EPOCH_GROWN
+        first = min(keys.batch, max(share, tuned.BATCH_LEAST))
+        if not self.autoencoder:
+            grown = max(share, min(grown, tuned.GROWN_FEW * tuned.EPOCH_LEAST // fewest))
+        most = min(keys.batch_max, max(grown, tuned.BATCH_LEAST))
         return min(int(first * (1.0 + epoch / keys.grow_every)), most)
 
     def travels(self, segment: int) -> bool:
