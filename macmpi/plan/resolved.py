@@ -380,8 +380,8 @@ class Resolved:
         """Returns the number of points of a minibatch in an epoch, which is n_train if `batch` is "all".
 
         The first is `batch`, but at most a twentieth of all points (with labels a tenth) or BATCH_LEAST.  It grows by
-        as many points in every `grow_every` epochs, up to `batch_max` and a fifth of all.  Where the targets are not the
-        inputs, GROWN_FEW or that twentieth are the most: the noise of small minibatches keeps a net from overfitting.
+        as many points in every `grow_every` epochs, up to `batch_max` and a fifth of all.  Where the targets are not
+        inputs, GROWN_FEW or that twentieth are the most: noise of small minibatches keeps a net from overfitting.
         """
         keys = self.stochastic
         if keys.batch == "all":
