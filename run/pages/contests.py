@@ -64,4 +64,4 @@ def shown(found: Found, first: str = "net, error") -> str:
     count = sum(level.startswith("**") for level, *_ in levels)
     said = f"A rival is sooner than stochastic MAC at {count} of the {len(levels)} levels, in bold."
     made = table([*head[:2], "soonest rival"], levels)
-    return f"{made}\n\n{wrapped(said if count else 'No rival is sooner at any of these.')}"
+    return f"{made}\n\n{wrapped(said if count else 'No rival is sooner at any.')}"

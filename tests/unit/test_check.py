@@ -73,6 +73,23 @@ def test_a_site_before_the_first_layer_of_radial_basis_functions(data: str, fold
     assert 'use model.sites = "none" at that layer' in outcome.err
 
 
+@pytest.mark.parametrize(
+    "net",
+    [
+        'hidden = [2, 4]\nsites = ["after", "none"]\nskips = [[0, 2]]\njoining = "append"',
+        'hidden = [{ channels = 2, kernel = 1 }, 2]\nimage = [1, 3]\nsites = ["none", "after"]',
+        'hidden = [4, 2, 4]\nactivation = ["rbf", "linear", "rbf"]\nsites = ["none", "after", "none"]',
+    ],
+    ids=["skips", "convolutions", "rbf"],
+)
+def test_a_start_that_takes_long_is_replaced_whatever_the_layers_are(net: str, folder: Path) -> None:
+    """And the run itself begins with it."""
+    keys = f'data = "points.npz"\nmethod.name = "mac"\nstart.method = "elastic_embedding"\n[model]\n{net}\n'
+    (folder / "long.toml").write_text(f'{keys}loss = "squared"\n')
+    assert "measured here" in run_here("long.toml", "--check", cwd=folder, code=0).out
+    run_here("long.toml", "--iterations", 1, cwd=folder, code=0)
+
+
 @pytest.mark.parametrize("rows", [3, 4, 7])
 def test_of_a_few_points(rows: int, folder: Path) -> None:
     """A minibatch is then larger than all of them; and a run may have no iteration at all."""
