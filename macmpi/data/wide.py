@@ -16,6 +16,7 @@ the mean variance of z that of the columns.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -91,7 +92,7 @@ class SparseRows:
         S = self.matrix.astype(np.float64)
         taken = m[S.indices]
         S.data = np.clip(S.data / scaling.scale[S.indices] - taken, -scaling.limit, scaling.limit) + taken
-        return SparseRows(S.astype(dtype), m)
+        return SparseRows(S.astype(dtype, copy=False), m)
 
     def times(self, other: SparseRows) -> Array:
         """X Y^T, for rows Y that the same shift was taken from."""
@@ -147,23 +148,48 @@ class Span:
         """z of rows X (m, D), scaled as the points are: (m, n)."""
         return (_times(X, self.points) @ self.turn).astype(self.points.dtype)
 
-    def weights(self, W: Array) -> Array:
-        """[V, c] (h, D + 1) that read the columns, for a layer's [V', c] (h, n + 1) that read coordinates."""
-        C = W[:, :-1].astype(np.float64) @ self.turn
-        of_columns = np.empty((len(W), self.points.shape[1] + 1), W.dtype)
-        if isinstance(self.points, SparseRows):
-            self.points.combine(C, of_columns[:, :-1])
-        else:
-            of_columns[:, :-1] = C.astype(W.dtype) @ self.points
-        of_columns[:, -1] = W[:, -1]
-        return of_columns
-
     def within(self, W: Array) -> Array:
-        """The inverse of `weights`: what those of the columns have outside of the span is left out."""
+        """The inverse of `OfColumns`: what weights of the columns have outside of the span is left out."""
         n, D = self.points.shape
         V = np.ascontiguousarray(W[:, :-1])
         crossed = self.points.applied(V) if isinstance(self.points, SparseRows) else _times(V, self.points)
         return np.column_stack([crossed @ self.turn * (D / n), W[:, -1]])
+
+
+class OfColumns(Mapping[str, Array]):
+    """Flat weights by name that read the columns: they are made when they are asked for.
+
+    Until then there are combinations C (h, n) of the points, V = C A: of sparse points they are far fewer.
+    """
+
+    def __init__(self, span: Span, blocks: Mapping[str, Sequence[Array]]) -> None:
+        """Takes the weights of all layers, by name; those of the first, [V', c] (h, n + 1), read coordinates."""
+        self._points = span.points
+        self._blocks = {
+            name: (W[:, :-1].astype(np.float64) @ span.turn, W[:, -1].copy(), *map(np.copy, others))
+            for name, (W, *others) in blocks.items()
+        }
+
+    def __getitem__(self, name: str) -> Array:
+        C, biases, *others = self._blocks[name]
+        D, h = self._points.shape[1], len(C)
+        flat = np.empty(h * (D + 1) + sum(W.size for W in others), biases.dtype)
+        first, at = flat[: h * (D + 1)].reshape(h, D + 1), h * (D + 1)
+        if isinstance(self._points, SparseRows):
+            self._points.combine(C, first[:, :-1])
+        else:
+            first[:, :-1] = C.astype(flat.dtype) @ self._points
+        first[:, -1] = biases
+        for W in others:
+            flat[at : at + W.size] = W.ravel()
+            at += W.size
+        return flat
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._blocks)
+
+    def __len__(self) -> int:
+        return len(self._blocks)
 
 
 def in_span(data: Dataset, n: int) -> Dataset:
