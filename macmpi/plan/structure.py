@@ -45,10 +45,10 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
             _check_trainable(config, k, segment)
     sites, basis = len(chain.sites), any(map(is_basis, chain.blocks))
     if (start in ("elastic_embedding", "file") and sites != 1) or (start in ("pca", "itq") and basis and sites > 1):
-        raise UsageError(
-            f'start.method = "{start}" gives the coordinates of one code, and model.sites makes '
-            f'{sites} sites; use "after" at the code and "none" elsewhere'
-        )
+        lack = f'model.sites makes {sites} sites; use "after" at the code and "none" elsewhere'
+        if nested:
+            lack = f'method.name = "{config.method.name}" has none; use "mac", or start.method = "uniform"'
+        raise UsageError(f'start.method = "{start}" gives the coordinates of one code, and {lack}')
     if start == "elastic_embedding" and n_train > MOST_EMBEDDED:
         raise UsageError(
             f'start.method = "elastic_embedding" compares all pairs of points: at most {MOST_EMBEDDED:,} of them, and '
@@ -62,8 +62,8 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
     linear = first.separable and first.activation == "linear" and chain.views[0].rows_per_point == 1
     if config.method.name == "alternating" and (sites != 1 or not linear):
         raise UsageError(
-            'method.name = "alternating" needs a net of two halves with one site, at a linear code between them; '
-            'use model.sites = "after" there and "none" elsewhere, or method.name = "mac"'
+            'method.name = "alternating" needs one site, at a linear code that one layer makes of the data or of '
+            'radial basis functions; use model.sites = "after" there and "none" elsewhere, or method.name = "mac"'
         )
 
 
