@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -53,12 +54,12 @@ ERRORS: dict[int, type[MacmpiError]] = {kind.exit_code: kind for kind in (UsageE
 """The error that an exit code stands for."""
 
 
-def fit_on_ranks(ranks: int, config: Config, points: Points | None, request: Request) -> Model:
+def fit_on_ranks(launcher: str, ranks: int, config: Config, points: Points | None, request: Request) -> Model:
     """The model of a run by `mpiexec -n ranks python -m macmpi.run`.
 
-    points: None where the config names them.  Raises UsageError, and what the run failed of.  Collective: no.
+    launcher: mpiexec.  points: None where the config names them.  Raises UsageError, and what the run failed of.
+    Collective: no.
     """
-    launcher = checked(ranks)
     with _folder(points) as folder:
         settled = config
         if points is not None:
@@ -85,8 +86,13 @@ def fit_on_ranks(ranks: int, config: Config, points: Points | None, request: Req
         return _outcome(_follow(command, folder, curve, request.callback), folder, output)
 
 
-def checked(ranks: int) -> str:
-    """The launcher.  Raises UsageError where ranks cannot be started from here."""
+def launcher_of(ranks: int, comm: Any) -> str:
+    """Gives the launcher of ranks that are to be started.
+
+    comm: a communicator of ranks that there are, which goes with none.  Raises UsageError.  Collective: no.
+    """
+    if comm is not None:
+        raise UsageError("ranks starts processes, and comm names those that there are: give one of them")
     if isinstance(ranks, bool) or not isinstance(ranks, int | np.integer) or not 1 <= ranks <= MOST_RANKS:
         raise UsageError(f"ranks = {shown(ranks)}: a number of processes from 1 to {MOST_RANKS:,} is needed")
     count, _, name = started(os.environ)
