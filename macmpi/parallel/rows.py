@@ -118,7 +118,7 @@ def appended(sets: Sequence[tuple[PointPartition, Any]], to: PointPartition, tea
 
 
 def _whole(parts: Sequence[Any]) -> Array | None:
-    """The array that parts are the rows of, each behind the one before; None where they are not all of one."""
+    """Returns the array of which the parts are all rows, each part behind the one before; None if there is none."""
     first, base = parts[0], getattr(parts[0], "base", None)
     if not isinstance(base, np.ndarray) or (base.dtype, base.shape[1:]) != (first.dtype, first.shape[1:]):
         return None
