@@ -40,12 +40,15 @@ TABLE = {
         ({"w_step.sums": "whole"}, {"model.sites": "before"}),
         '`w_step.sums = "running"`',
     ),
-    "running sums of labels": Row(
-        {**RUNNING, "model.loss": "cross_entropy"},
-        ("the output layer", 'use w_step.sums = "whole"', 'model.loss = "squared"'),
-        ({"w_step.sums": "whole"}, {"model.loss": "squared"}),
-        '`w_step.sums = "running"`',
-    ),
+    **{
+        f"running sums of {what}": Row(
+            {**RUNNING, **keys},
+            ('w_step.sums = "running": the output layer (its loss', 'use "whole"'),
+            ({"w_step.sums": "whole"},),
+            '`w_step.sums = "running"`',
+        )
+        for what, keys in (("labels", {"model.loss": "cross_entropy"}), ("gaps", {"loss.missing": True}))
+    },
     **{
         f"running sums and {value}": Row(
             {**RUNNING, key: value}, (), ({"w_step.sums": "whole"}, {key: usual}), '`w_step.sums = "running"`'
