@@ -47,7 +47,8 @@ LATER = 4
 """Changes of mu after which an iteration is timed again: by then half steps need fewer passes."""
 
 INSTEAD: dict[str, Literal["pca", "uniform"]] = {"elastic_embedding": "pca", "file": "pca", "model": "uniform"}
-"""Starts that need files or take long are replaced by these, from which iterations take as long."""
+"""Starts that need files or take long are replaced by these, or where no layer has radial basis functions by random
+weights: iterations take as long from there."""
 
 
 def check(request: Request, source: Source, plan: Plan, team: Team) -> list[str]:
@@ -113,6 +114,7 @@ def tried(plan: Plan, source: Source, seconds: float, team: Team) -> tuple[float
         return None
     ready()
     if instead := INSTEAD.get(plan.resolved.start.method):
+        instead = instead if plan.has_basis else "uniform"
         begins = replace(plan.resolved.start, method=instead, model="", coordinates="")
         plan = replace(plan, resolved=replace(plan.resolved, start=begins))
     method = choose(plan, loaded(plan, source, team), team)
