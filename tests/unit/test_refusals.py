@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import plan_of
 from refused import TABLE, TOPICS
-from refused.case import IMAGES, SPARSE, STEPS, TIED, Keys, configured, planned
+from refused.case import SPARSE, TIED, Keys, configured, planned
+from refused.words import WORDS
 
-from macmpi import UsageError, config
+from macmpi import UsageError
 from macmpi.config import NESTED, Config, Method, Penalty, ZStep
 from macmpi.demand import Demand
 from macmpi.nets import build
@@ -29,7 +30,7 @@ from macmpi.nets.layers.fitted import Kernels
 from macmpi.plan import choices, resolve, selectable, structure
 from macmpi.plan.plan import Plan
 from macmpi.plan.resolve import Refused
-from macmpi.solvers import W_SOLVERS, Z_SOLVERS
+from macmpi.solvers import W_SOLVERS
 
 often = settings(deadline=None, derandomize=True, database=None, max_examples=400)
 
@@ -210,47 +211,6 @@ def test_an_activation_that_a_solver_cannot_train_under(monkeypatch: pytest.Monk
 
 
 # --- all that a config may say ----------------------------------------------------------------------------------------
-
-SITES = ["after", "before", "both", "none"]
-WORDS: dict[str, list[Any]] = {
-    "model.activation": [*config.LAYERS, *([a, b] for a in config.LAYERS for b in ("tanh", "linear", "softmax", a))],
-    "model.hidden": [*(keys["model.hidden"] for keys in (SPARSE, IMAGES)), [STEPS, 4], [6, 2]],
-    "model.skips": [[[1, 3]], [[0, 2]]],
-    "model.joining": ["append"],
-    "model.tied": [True],
-    "model.centres": config.TRAINERS,
-    "model.fitters": [["auto", "auto", name] for name in ("logistic", "linear_svm", "kernel_ridge")],
-    "model.words": [2, 8],
-    "model.output": ["sigmoid", "softmax"],
-    "model.sites": [*SITES, *([a, b] for a in SITES for b in SITES), [{"after": 2}, "after"], [{"before": 1}, "none"]],
-    "model.loss": config.LOSSES,
-    "loss.missing": [True],
-    "model.precision": ["float32"],
-    "start.method": ["uniform", "stochastic", "pca", "itq", "neighbours", "greedy", "staged", "elastic_embedding"],
-    "method.name": ["stochastic", "adam", "alternating"],
-    "method.acceleration": ["feasible", "momentum", "joint"],
-    "penalty.method": ["augmented_lagrangian"],
-    "penalty.mu_max": [1e3],
-    "penalty.mu_every": [2],
-    "penalty.stop": ["gradient"],
-    "penalty.gradients": [True],
-    "penalty.metric": ["variance", "curvature"],
-    "penalty.ridge_scale": ["unit", "objective"],
-    "penalty.l1": [0.1, [0.0, 0.0, 0.1]],
-    "penalty.weights_min": [0.0],
-    "z_step.solver": sorted(Z_SOLVERS),
-    "w_step.solver": sorted(W_SOLVERS.keys() - {"closed_form"}),
-    "w_step.linear_solver": ["closed_form", "same"],
-    "w_step.schedule": ["ring"],
-    "w_step.sums": ["running"],
-    "selection.criterion": ["aic"],
-    "selection.epsilon2": [0.1],
-    "selection.sizes": [[[2], []], [[3], [2]]],
-    "stochastic.stream": [True],
-    "run.finish": [True],
-    "run.refit": [True],
-}
-
 
 EASY = {"penalty.method", "penalty.mu_max", "penalty.ridge_scale", "w_step.linear_solver"}
 FEW = st.lists(st.sampled_from(sorted(WORDS)), max_size=5, unique=True)
