@@ -563,14 +563,35 @@ def test_a_docstring_begins_with_a_sentence() -> None:
     assert wrong == []
 
 
-def test_a_function_without_a_value_to_name_says_what_it_does() -> None:
-    """Of truth values "Tells whether", of nothing what it changes: a verb comes first, or the formula of a change."""
+def test_a_docstring_of_a_function_says_what_it_does() -> None:
+    """A verb comes first or a formula: of truth values "Tells whether", of nothing only the formula of a change.
+
+    A property with a value may have its name in other words.
+    """
     wrong = [
         f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
         for path, tree in trees().items()
         for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef) and node.returns and ast.unparse(node.returns) in ("bool", "None")
-        if (text := ast.get_docstring(node)) and not re.match(r"\w+s\b|[^\n]*(<-|\+=)", text)
+        if isinstance(node, ast.FunctionDef) and (text := ast.get_docstring(node)) and not re.match(r"\w+s\b", text)
+        for value in [not node.returns or ast.unparse(node.returns) not in ("bool", "None")]
+        for named in [value and any("property" in ast.unparse(decorator) for decorator in node.decorator_list)]
+        if not named and re.match(r"[A-Z][a-z]+\b|An? [a-z]" if value else r"(?![^\n]*(<-|\+=))", text)
+    ]
+    assert wrong == []
+
+
+def test_names_that_docstrings_quote_are_in_the_code() -> None:
+    """What is renamed is renamed there, too."""
+    texts = {id(node.value) for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    coded = (node for tree in trees().values() for node in ast.walk(tree) if id(node) not in texts)
+    values = (value for node in coded for _, value in ast.iter_fields(node) if isinstance(value, str))
+    words = {word for value in values for word in re.findall(r"\w+", value)}
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} {name}"
+        for path, tree in trees().items()
+        for line, text in documented(tree.body)
+        for name in re.findall(r"`(\w[\w.]*)[`(]", text)
+        if not words.issuperset(name.split(".")) and name not in ("with", "pow", "taskset", "reader.py")
     ]
     assert wrong == []
 
