@@ -37,13 +37,15 @@ def check_memory(plan: Plan, here: int = 1) -> None:
     here: the number of ranks on this machine.  Collective: no.
     """
     need, (have, whose) = least_bytes(plan), launchers.memory()
-    most = max(ledger(plan), key=lambda entry: entry.least).what
+    most = max((entry for entries in ledgers(plan) for entry in entries), key=lambda entry: entry.least).what
     if need > (mapped := launchers.memory_of_a_process()):
         have, whose = mapped, "ulimit -v allows a process"
     place, together = plan.placement, plan.placement.copies(min(here, plan.ranks), here)
     if need * together <= have:
         return
     what = f"model.hidden needs about {in_gb(need)} a rank for {many(plan.n_train, 'point')}, most of it for {most}"
+    if sum(entry.least for entry in ledger(plan)) * together <= have:  # it is the steps behind full MAC
+        raise UsageError(f"{what}, and {whose} {in_gb(have)}: run.finish = false")
     if need > have or together == 1:
         ranks = "" if place.all_rows else ", or more ranks"
         remedy = f"fewer hidden units, or fewer points (data.points){ranks}"
@@ -127,21 +129,28 @@ class Entry(NamedTuple):
 
 def least_bytes(plan: Plan) -> float:
     """Counts the bytes that the busiest rank holds in every run.  Collective: no."""
-    return sum(entry.least for entry in ledger(plan))
+    return max(sum(entry.least for entry in entries) for entries in ledgers(plan))
 
 
 def rank_bytes(plan: Plan) -> float:
     """Counts the bytes of the busiest rank, without those that it shares with others of its node.  Collective: no."""
-    return sum(entry.bytes for entry in ledger(plan) if not (entry.shared and plan.placement.one_copy))
+    one = plan.placement.one_copy
+    return max(sum(entry.bytes for entry in entries if not (entry.shared and one)) for entries in ledgers(plan))
 
 
 def node_bytes(plan: Plan) -> float:
     """Counts the bytes that the ranks of a node share, 0.0 where they share none.  Collective: no."""
-    return float(sum(entry.bytes for entry in ledger(plan) if entry.shared and plan.placement.one_copy))
+    one = plan.placement.one_copy
+    return max(float(sum(entry.bytes for entry in entries if entry.shared and one)) for entries in ledgers(plan))
+
+
+def ledgers(plan: Plan) -> list[list[Entry]]:
+    """Gives the ledger of each stage of a run: of full MAC, and of the steps behind it where there are some."""
+    return [ledger(stage) for stage in (plan, plan.finishing) if stage is not None]
 
 
 def ledger(plan: Plan) -> list[Entry]:
-    """Lists the parts of memory that the busiest rank, or its node, holds during a run.  Collective: no."""
+    """Lists the parts of memory that the busiest rank, or its node, holds as it trains by a plan.  Collective: no."""
     of, item, nested = plan.resolved, plan.dtype.itemsize, plan.resolved.method.nested
     n, n_val = (len(points.held(0)) for points in (plan.work.train, plan.work.validation))  # no rank has more than this
     points, weights = (n + n_val) * float(of.point_bytes), float(item * plan.offsets.weights[-1])
@@ -152,6 +161,8 @@ def ledger(plan: Plan) -> list[Entry]:
         Entry("points at hand", item * _at_hand(plan)),
         *(_of_passes(plan) if nested else _of_half_steps(plan, n)),
     ]
+    if of.repeatable and (of.run.refit is True or (of.run.refit == "auto" and of.gains)):
+        entries.append(Entry("points of a refit", points, shared=True))
     if of.columns:  # rank 0 has all columns, too
         layer = plan.chain.block_shapes[0][0] * (of.columns - plan.chain.n_in)
         entries.append(Entry("columns", item * float((plan.n_train + plan.n_val) * of.columns + layer)))

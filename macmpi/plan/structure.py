@@ -45,10 +45,10 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
             _check_trainable(config, k, segment)
     sites, basis = len(chain.sites), any(map(is_basis, chain.blocks))
     if (start in ("elastic_embedding", "file") and sites != 1) or (start in ("pca", "itq") and basis and sites > 1):
-        raise UsageError(
-            f'start.method = "{start}" gives the coordinates of one code, and model.sites makes '
-            f'{sites} sites; use "after" at the code and "none" elsewhere'
-        )
+        lack = f'model.sites makes {sites} sites; use "after" at the code and "none" elsewhere'
+        if nested:
+            lack = f'method.name = "{config.method.name}" has none; use "mac", or start.method = "uniform"'
+        raise UsageError(f'start.method = "{start}" gives the coordinates of one code, and {lack}')
     if start == "elastic_embedding" and n_train > MOST_EMBEDDED:
         raise UsageError(
             f'start.method = "elastic_embedding" compares all pairs of points: at most {MOST_EMBEDDED:,} of them, and '
@@ -62,8 +62,9 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
     linear = first.separable and first.activation == "linear" and chain.views[0].rows_per_point == 1
     if config.method.name == "alternating" and (sites != 1 or not linear):
         raise UsageError(
-            'method.name = "alternating" needs a net of two halves with one site, at a linear code between them; '
-            'use model.sites = "after" there and "none" elsewhere, or method.name = "mac"'
+            'method.name = "alternating" needs one site, at a linear code that one layer makes of the data or of '
+            'radial basis functions; use model.activation = "linear" and model.sites = "after" there, "none" '
+            'elsewhere, or method.name = "mac"'
         )
 
 
@@ -159,13 +160,13 @@ def check_choices(of: Resolved) -> None:
     lacking = [k for k, own in of.regressions.items() if of.running and not own.solver.exact]
     if lacking and min(lacking) == len(of.chain.sites):
         raise UsageError(
-            'w_step.sums = "running" keeps the sums of regressions in closed form, and the output layer has another '
-            '(penalty, loss or activation); use w_step.sums = "whole", or model.loss = "squared" and no others'
+            'w_step.sums = "running": the output layer (its loss, penalty, activation) has no closed form; use "whole"'
         )
     if of.ring and not any(map(of.travels, of.regressions)):
+        same = "" if all(own.by_fitter for own in of.regressions.values()) else ', or w_step.linear_solver = "same"'
         raise UsageError(
-            'w_step.schedule = "ring": every layer is linear and fitted in closed form, so that nothing travels; use '
-            'w_step.schedule = "units", or w_step.linear_solver = "same"'
+            'w_step.schedule = "ring": closed forms or fitters fit every layer, so that nothing travels; use '
+            f'w_step.schedule = "units"{same}'
         )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from macmpi import UsageError, many
 from macmpi.config import Config
 from macmpi.config.auto import Sizes
+from macmpi.config.whole import with_value
 from macmpi.console import warn
 from macmpi.data.dataset import Dataset
 from macmpi.data.loading import Source
@@ -249,4 +250,6 @@ def _remedy(plan: Plan, config: Config, sizes: Sizes, nodes: int, memory: float)
         other = replace(config, parallel=replace(config.parallel, data=data))  # type: ignore[arg-type]
         if is_enough(other, P, nodes):
             ways.append(f'parallel.data = "{data}"')
+    if plan.finishing and is_enough(with_value(config, "run.finish", False), P, nodes):
+        ways.append("run.finish = false")
     return ", or ".join(ways) or "fewer hidden units, or fewer points"
