@@ -582,6 +582,22 @@ def test_a_function_says_what_it_does() -> None:
     assert wrong == []
 
 
+def test_names_that_docstrings_quote_are_in_the_code() -> None:
+    """What is renamed is renamed there, too."""
+    texts = {id(node.value) for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    coded = (node for tree in trees().values() for node in ast.walk(tree) if id(node) not in texts)
+    values = (value for node in coded for _, value in ast.iter_fields(node) if isinstance(value, str))
+    words = {word for value in values for word in re.findall(r"\w+", value)}
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} {name}"
+        for path, tree in trees().items()
+        for line, text in documented(tree.body)
+        for name in re.findall(r"`(\w[\w.]*)[`(]", text)
+        if not words.issuperset(name.split(".")) and name not in ("with", "pow", "taskset", "reader.py")
+    ]
+    assert wrong == []
+
+
 def test_names_and_texts_keep_to_the_words_of_the_field() -> None:
     """Work is assigned and memory is free: a reader need not learn words that only this program uses."""
     private = re.compile(r"(?:\b|_)(rooms?|deals?|dealt|dealing|beside|manieth|anew|so many)(?:\b|_)", re.IGNORECASE)

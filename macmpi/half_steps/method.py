@@ -29,14 +29,14 @@ COORDINATES = frozenset({"mu", "E_Q", "constraint"})
 """Columns that mean nothing for methods without coordinates."""
 
 FLAT = "the validation error falls no more"
-"""Words for why a run has ended that waits for the validation error to fall."""
+"""Words for the end of a run that waits for the validation error to fall."""
 
 SETTLED = "settled at the largest mu"
-"""Words for why a run has ended whose mu grows each time the validation error has settled."""
+"""Words for the end of a run whose mu grows each time the validation error has settled."""
 
 
 STILL = "its codes are those of the net, or settled at the largest mu"
-"""Words for why a run with codes has ended; it may end before mu is the largest, once its codes change no more."""
+"""Words for the end of a run with codes, which may come before mu is the largest, once its codes change no more."""
 
 
 @dataclass(frozen=True)

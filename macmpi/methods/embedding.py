@@ -133,7 +133,7 @@ def rotation_to_signs(V: Array, start: Array, weights: Array | None = None) -> A
     V (n, H): centred scores.
     start (H, H): its orthogonal factor is the first R.
     weights (n,): of the points.
-    Cost: 4 n H^2 flops and an SVD a round.
+    Cost: 4 n H^2 flops and an SVD per round.
     """
     R = np.linalg.qr(start)[0]
     weighing = weighed(V, weights)

@@ -249,7 +249,7 @@ class System:
     def _product(self, direction: Array, share: float) -> Array:
         """Multiplies a direction (P,) by the Hessian of E_Q + ridge.
 
-        share: of the direction, the step at which the maps' curvature is taken from differences; 0: without it.
+        share: the share of the direction that a difference steps to find the maps' curvature; 0: leaves it out.
         Collective: yes.
         """
         changes = block_views(direction.astype(self.state.weights.dtype, copy=False), self.shapes)

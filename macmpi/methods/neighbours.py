@@ -43,7 +43,7 @@ def neighbour_bits(A: Array, W: Array, share: float) -> Array:
 
     A: (n, D), in random order.
     share: the part of the points that are a point's neighbours.
-    Cost: 2 n D flops for each anchor and held-out point; for each iteration 6 H flops and an exponential a pair.
+    Cost: 2 n D flops for each anchor and held-out point; for each iteration 6 H flops and an exponential per pair.
     """
     held = min(HELD_OUT, len(A) // 10)
     if not held:
@@ -99,7 +99,7 @@ def neighbour_loss(F: Array, U: Array, near: Array, seen: int, weight: float, T:
     near (M, k): the neighbours of each anchor, as rows of F.
     seen: anchors see the first `seen` >= M points.
     weight: of each of these in L.
-    Memory: 2,000 bytes a point seen.
+    Memory: 2,000 bytes for each point seen.
     """
     from scipy.sparse import csr_array
 

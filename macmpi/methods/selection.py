@@ -11,8 +11,8 @@ With the Gram G of the inputs Phi and R^T R = G + D, D the ridge on the diagonal
 
     min over W of 1/2 ||T - Phi W^T||^2 + 1/2 sum_h w_h D w_h^T = 1/2 ||T||^2 - 1/2 ||(R^-T Phi^T T)_1..M||^2,
 
-reached at W^T = R_M^-1 (R^-T Phi^T T)_1..M, and tr(G_M (G_M + D_M)^-1) = M - tr(D_M R_M^-1 R_M^-T) effective weights an
-output: the leading blocks of R and of R^-1 are those of the first M inputs.
+reached at W^T = R_M^-1 (R^-T Phi^T T)_1..M, and for each output tr(G_M (G_M + D_M)^-1) = M - tr(D_M R_M^-1 R_M^-T)
+effective weights: the leading blocks of R and of R^-1 are those of the first M inputs.
 """
 
 from __future__ import annotations

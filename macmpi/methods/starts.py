@@ -168,7 +168,7 @@ def pca(method: Method, of_all: int) -> Array:
     there by a loss on neighbours.  The decoder of a mirrored autoencoder is fitted by least squares to the encoder's
     pre-activations, the output layer to the targets.
     of_all: the number of all points, of which `neighbours` is a share.
-    Cost: N D^2 flops a layer and an eigen-decomposition; for "neighbours" that of `neighbour_bits`, too.
+    Cost: N D^2 flops and an eigen-decomposition per layer; for "neighbours" that of `neighbour_bits`, too.
     """
     of, chain, data = method.plan.resolved, method.plan.chain.net, method.parts.data
     keys = of.start
@@ -275,7 +275,7 @@ def constant_weights(
 ) -> Array | None:
     """Copies weights `flat` (P,) and changes the last layer so that the net's output is the best constant of a loss.
 
-    A convolution has one bias a channel, which becomes the mean over its pixels: the best one for squares.  Where the
+    A convolution has one bias per channel, which becomes the mean over pixels: the best one for squares.  Where the
     last layer has only biases, behind a tied layer, the weights of that layer become 0, the encoder's too.
     Returns None where the outputs are not affine with biases.
     n: the sum of the training points' weights; point_weights: each one's (None: 1).  Collective: where `over` is.
@@ -297,7 +297,7 @@ def constant_weights(
 def staged(method: Method) -> Array:
     """Trains a net stage by stage; returns weights (P,).  Collective: no (rank 0).
 
-    Filters and codebooks are found layer by layer without targets, then the output layer from targets.  So are cascades
+    Filters and codebooks are found layer by layer without targets, then the output layer from targets, as in cascades
     built by hand: features, codebook, histogram and classifier, each by an algorithm of its own.  Joint training begins
     there.
     Cost: `centres` of at most ROWS rows for each hidden layer, a pass through the net, and some tens of gradients of

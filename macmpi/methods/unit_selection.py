@@ -35,7 +35,7 @@ from macmpi.state import MacState, Pause, State, block_views, never
 from macmpi.typing import Array
 
 LEAST, ROUNDED = 1e-8, 1e-12
-"""The ridge is at least LEAST times the centred Gram's mean diagonal, plus ROUNDED times the largest of the other's."""
+"""The ridge is at least LEAST times the mean of the centred Gram's diagonal, plus ROUNDED times the Gram's largest."""
 
 ITERATIONS = 5
 """A candidate and the net that it is compared with are trained for at most this number of iterations."""

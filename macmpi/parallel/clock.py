@@ -63,7 +63,7 @@ DROWSY, LONGEST = 0.005, 0.02
 many ranks that poll on few cores would keep the one that they wait for from working."""
 
 FEW = 4.0
-"""With more ranks a core than this DROWSY grows with their number, as the cost of their polls does."""
+"""If more ranks than this share a core, DROWSY grows with their number, as the cost of their polls does."""
 
 STEP = 0.1
 """Time between two looks counts as waiting up to this number of seconds; a rank that can run looks more often."""

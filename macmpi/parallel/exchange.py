@@ -9,8 +9,8 @@ or for many ranks two levels: rank r = g G + i is member i of group g, and
 These are G + P / G - 2 messages, and twice the bytes.  Those of the first level stay in the group, which is on one node
 if launchers fill one node after the other and a node has more than G ranks.
 
-Shared memory (MPI-3 windows) has one copy a node of the arrays that `Team.array` makes.  These rules say who may touch
-the rows of such an array, and when:
+Shared memory (MPI-3 windows) has on each node one copy of the arrays that `Team.array` makes.  These rules say who may
+touch the rows of such an array, and when:
 
     team.fence(array)              every rank has come here: nobody reads the old rows any more
     array[own rows] = ...              meanwhile a rank reads no rows of it but its own
@@ -214,7 +214,7 @@ class Exchange:
 PLACE = "/dev/shm"
 
 RESERVE = 5.4e6
-"""Bytes a rank for MPICH's usual transport between the ranks of a node; the one that mpi.py chooses takes a fifth."""
+"""Bytes per rank for MPICH's usual transport between the ranks of a node; the one that mpi.py chooses takes a fifth."""
 
 POPULATE_WRITE = 23
 """Linux's MADV_POPULATE_WRITE gives memory its pages now, and is an error where touching them would end the process."""

@@ -34,7 +34,7 @@ class Placement:
     others: tuple[str, ...]
 
     def copies(self, ranks: int, a_node: int) -> int:
-        """Counts the copies of exchanged rows on some ranks, of which a node has `a_node`.  Collective: no."""
+        """Counts the copies of exchanged rows that some ranks hold, of which a node has `a_node`.  Collective: no."""
         return -(-ranks // a_node) if self.one_copy else ranks
 
     def held(self, own: Tile, n: int) -> Tile:
@@ -42,7 +42,7 @@ class Placement:
         return Tile(0, n) if self.all_rows else own
 
     def bytes_of(self, numbers: Sequence[int], raw: Sequence[int], in_file: bool) -> int:
-        """Counts the bytes of a point that a rank which holds it keeps.
+        """Counts the bytes that a rank keeps of each point that it holds.
 
         If no rank holds all rows, each array is kept in the smaller of its two sizes, or not at all.
 

@@ -211,9 +211,9 @@ class Sum:
 class TreeSum:
     """Sums over `leaves` parts up a fixed tree; each rank has a run of the parts.
 
-    A rank adds up the largest subtrees within its run.  Only their sums are exchanged, a few a rank however many parts
-    there are.  If the sum is wide and there are many subtrees, each rank gets its share of the columns, adds them up,
-    and the results are exchanged: so no rank ever has the sums of all others, unless a node has one copy of them.
+    A rank adds up the largest subtrees within its run.  Only their sums are exchanged, a few per rank however many
+    parts there are.  If the sum is wide and there are many subtrees, each rank gets its share of the columns, adds them
+    up, and the results are exchanged: so no rank ever has the sums of all others, unless a node has one copy of them.
 
     widest: the bytes that the largest sum is likely to take.
     join: what is done instead of adding two sums.

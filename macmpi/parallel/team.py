@@ -67,7 +67,7 @@ class Team:
         """Shares each `array` among the ranks of a node from now on, if `needed` bytes are free.  Collective: yes."""
 
     def array(self, shape: Sequence[int], dtype: Any) -> Any:
-        """Makes zeros for rows of points, one copy a node if its ranks share memory.  Collective: yes."""
+        """Makes zeros for rows of points, one copy on each node if its ranks share memory.  Collective: yes."""
         import numpy as np
 
         return np.zeros(shape, dtype)

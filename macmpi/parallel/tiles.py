@@ -258,7 +258,7 @@ def places(owners: Sequence[Sequence[Any]]) -> tuple[tuple[slice, ...], ...]:
 
 
 IN_ORDER = 0.01
-"""Jobs are assigned in contiguous runs if that gives the busiest rank at most this share of work more."""
+"""Jobs are assigned in contiguous runs if that gives the busiest rank at most this share more work."""
 
 EVEN = 1e-3
 """Jobs are not exchanged between ranks for a gain of less than this share of the busiest rank's work."""

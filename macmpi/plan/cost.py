@@ -66,8 +66,8 @@ class Rates:
     """Says how many seconds the parts of an iteration take on one rank.
 
     point: for a point in the Z-step, with its features.
-    factor: by segment, for a unit of the plan's cost of its Gram, with the factor of a large Gram.
-    unit: by segment, for a unit of the plan's cost of its jobs.
+    factor: by segment, for each unit of the cost that the plan gives its Gram; of a large Gram with its factor.
+    unit: by segment, for each unit of the cost that the plan gives its jobs.
     shared: for the work that every rank does for itself.
     again: whether each iteration makes the first segment's Gram again, too.
     """
@@ -298,7 +298,7 @@ def counted(plan: Plan, rate: float) -> Rates:
 def _passes(plan: Plan, rate: float) -> list[Round]:
     """Makes the rounds of passes through the net with their sums of slopes, and of stochastic MAC's other work.
 
-    That is directions and inverses.
+    That other work is directions and inverses.
     """
     chain, weights, item, times = plan.chain, plan.offsets.weights[-1], plan.dtype.itemsize, GRADIENTS
     of, points, rate = plan.resolved, float(plan.n_train), rate * 8 / item

@@ -1,4 +1,4 @@
-"""Stochastic MAC damps each layer in a form that is chosen here; so is which rank computes which direction and inverse.
+"""Stochastic MAC damps each layer in a form that is chosen here; ranks get their directions and inverses here, too.
 
 Each layer is damped by two shifts, or in the eigenvectors of its Gram and metric; wide Grams and metrics with shifts
 are inverted in their leading eigenvectors alone.  Work is in counted flops or multiplications.  Inverses are counted in
@@ -32,7 +32,7 @@ class LayerForm:
 
     spectral: in the eigenvectors of both; otherwise each is shifted and inverted by itself.
     identity: M is the identity.
-    crossed: it is, and the shifts follow from the formula of layers that are damped in eigenvectors.
+    crossed: M is the identity, and the shifts follow from the formula of layers that are damped in eigenvectors.
     ranks: for G and for M, the number of leading eigenvectors in the inverse; None: the whole matrix is inverted.
     why: the reason, for `--explain`.
     """
@@ -124,7 +124,7 @@ def minibatches_of(plan: Plan, epoch: int, least: int) -> int:
 
 
 def forms_of(plan: Plan) -> CurvatureForms:
-    """Chooses the forms of a plan's layers, by the minibatches of its first epoch, of a stream by `batch`.
+    """Chooses the forms of a plan's layers, by the minibatches of its first epoch, or for a stream by `batch`.
 
     Collective: no.
     """
@@ -210,7 +210,7 @@ class DirectionWork:
         return [list(joined.from_iterable(groups[i] for i in own)) for own in owners]
 
     def cost(self, jobs: Sequence[Job]) -> float:
-        """Counts the multiplications of some jobs, and in multiplications the time to join the sums that they read."""
+        """Counts the multiplications of some jobs, and the time to join the sums that they read as multiplications."""
         sizes = [(k, self.shapes[k][1] * (units.stop - units.start)) for k, units in jobs]
         whole = {k for k, _ in sizes if not self.reads_own_units(k)}
         read = sum(h * d for h, d in (self.shapes[k] for k in whole)) + sum(n for k, n in sizes if k not in whole)
@@ -353,5 +353,5 @@ def _runs(shapes: Sequence[tuple[int, int]]) -> list[slice]:
 
 
 def _by_layer(sides: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """Pairs a list that has an entry for G and one for M in turn, layer by layer."""
+    """Pairs the entries of a list that has for each layer one of G and one of M."""
     return list(zip(sides[::2], sides[1::2], strict=True))

@@ -117,8 +117,8 @@ class Entry(NamedTuple):
 
     what: in words.
     bytes: as `--check` counts them.
-    least: those that every run holds, whatever it does.
-    shared: if the placement has one copy a node, the ranks of a node hold this part together, once.
+    least: those of these bytes that every run holds, whatever it does.
+    shared: if the placement has one copy on each node, the ranks of a node hold this part together, once.
     """
 
     what: str
@@ -226,7 +226,7 @@ def _of_passes(plan: Plan) -> Iterator[Entry]:
 
 
 def _kept(plan: Plan, job: Job) -> int:
-    """Counts the bytes a point that Gauss-Newton keeps while it fits a job's units (`Fit`); 0 for other solvers."""
+    """Counts the bytes per point that Gauss-Newton keeps while it fits a job's units (`Fit`); 0 for other solvers."""
     regression = plan.resolved.regressions[job.segment]
     if regression.name != "gauss_newton" or not job.units:
         return 0
@@ -236,7 +236,7 @@ def _kept(plan: Plan, job: Job) -> int:
 
 
 def _columns(plan: Plan, job: Job) -> int:
-    """Counts the numbers a point that a rank keeps while it does a job; 0 where it computes them again."""
+    """Counts the numbers per point that a rank keeps while it does a job; 0 where it computes them again."""
     exact = plan.resolved.regressions[job.segment].solver.exact
     if (exact or plan.resolved.travels(job.segment)) and not plan.placement.all_rows:
         return 0

@@ -1,4 +1,4 @@
-"""A plan assigns points and work to ranks and places in flat buffers to weights, for a resolved config and sizes."""
+"""A plan gives ranks their points and work, and weights their places in flat buffers, for a config and sizes."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class Plan:
 
         output: the activation of its output layer.
         n_in: the number of its inputs.
-        iterations: the most that it trains.
+        iterations: the most iterations of its training.
         """
         sizes = Sizes(n_in, n_in, self.n_train, self.n_val, autoencoder=True)
         alone = resolve(one_layer(self.resolved.config, k, output, iterations), sizes)

@@ -163,10 +163,10 @@ class Stationary(Quadratic):
     neither mu, nor the number of points, nor the scale of the data appears.  tau_k -> 0 as mu_k -> infinity, which is
     all that the theorem asks.
 
-    With multipliers E_Q is the augmented Lagrangian.  What they lack is their distance from the net's multipliers, as a
-    share of these.  If a move brings it down to `decay` times what it was, as the next mu would, they move; else mu
-    grows.  If it is below decay^k, tau_k has it in the place of decay^k.  The run ends once it is at most decay^k of
-    mu_max, which mu need not reach.
+    With multipliers E_Q is the augmented Lagrangian.  They move once that brings `lacking`, their distance from the
+    net's, down to `decay` times its value at the last move, as the next mu would; else mu grows.  That product stands
+    in tau_k in place of decay^k if it is less.  The run ends once `lacking` is at most decay^k of mu_max, which mu
+    need not reach.
     """
 
     gradients: bool = True

@@ -214,7 +214,7 @@ FRESH = 3
 # Double: 20 from the first minibatch on: E1 = 2 after 16.75 epochs instead of 16.5.
 REMADE = 10
 
-# Of later minibatches they serve this many, a multiple of REMADE; eigenvectors serve as many from the start.
+# Among later minibatches metrics and inverses serve this many, a multiple of REMADE; eigenvectors from the start.
 # Chosen on: USPS, 20 epochs (log/stochastic.md).
 # Half: 10: 1.823 / 2.793 instead of 1.827 / 2.845 after 30 epochs with twice the damping.
 # Double: 40: 1.833 / 2.856 instead of 1.827 / 2.845.

@@ -63,7 +63,7 @@ def rows_of_points(state: State[Any]) -> dict[str, Array]:
 def digest(state: State[Any], *more: Array) -> str:
     """Computes SHA-256 of the values of a State that all ranks have alike, and of more arrays.
 
-    These are all but rows of points, and times.
+    These are all values but the rows of points and the times.
     """
     apart, sha256 = {"seconds", *by_point(type(state.own))}, hashlib.sha256()
     for value in (*(value for name, value in contents(state).items() if name not in apart), *more):

@@ -63,7 +63,7 @@ def first_bad(A: Array, before: int = 0) -> float:
     """Returns minus the flat index of the first number of A that is not finite, or NOWHERE.
 
     before: the index of A's own first number.
-    Memory: a byte a number.
+    Memory: one byte per number.
     """
     good = np.isfinite(A)
     return NOWHERE if good.all() else -float(good.argmin() + before)

@@ -176,9 +176,9 @@ def interruptible() -> Iterator[Wish]:
 
 
 def wait_for_others() -> None:
-    """Sleeps twice as long as this process has lived, two to ten seconds: those started with it come as far by then.
+    """Sleeps twice as long as this process has lived, two to ten seconds, since it cannot ask others how far they are.
 
-    For processes that cannot ask each other.  Collective: no.
+    Processes that were started with it have come as far by then.  Collective: no.
     """
     time.sleep(min(max(2.0, 2.0 * age("self")), PATIENCE))
 

@@ -48,8 +48,8 @@ LATER = 4
 """Iterations are timed again as after this number of changes of mu: by then half steps need fewer passes."""
 
 LONG = ("elastic_embedding", "file", "model")
-"""Starts that need files or take long are replaced by random weights, or by principal components of a net of radial
-basis functions, which begins with coordinates: iterations take as long from there, whatever the layers are."""
+"""Starts that need files or take long are replaced by random weights; those that give coordinates of a net of radial
+basis functions, by principal components.  Iterations take as long from there, whatever the layers are."""
 
 
 def check(request: Request, source: Source, plan: Plan, team: Team) -> list[str]:
@@ -116,7 +116,7 @@ def tried(plan: Plan, source: Source, seconds: float, team: Team) -> tuple[float
     """Times iterations at the start of the run and as they are later on.
 
     Returns the mean seconds of an iteration over the run, from the medians of both, and how many were timed; None if
-    they would take too long.  Starts that take long are replaced (`INSTEAD`).
+    they would take too long.  Starts that take long are replaced (`LONG`).
 
     seconds: of an iteration, as predicted.
     Cost: the start, and at most BUDGET seconds.  Collective: yes.

@@ -128,7 +128,7 @@ class Stochastic(TrainingMethod[StochasticState]):
         return opening.Sample(self.data, self.rows, self.sum, self.parts.shared_matrix, self.passes.point_weights)
 
     def _started(self, weights: Array, sample: opening.Sample | None) -> Running:
-        """Makes a State of weights (P,) with no last step, and with the average W, which steps of all points lack.
+        """Makes a State of weights (P,), which are their own average; steps of all points have no average.
 
         sample: the points to which the output layer is fitted by least squares; that of labels becomes 0 instead.  They
             must not have passed layers whose weights have changed since.  None: that layer stays.  Collective: yes.

@@ -146,7 +146,7 @@ class MinibatchPass:
 
 
 def probed_of(n: int, weights: Array | None, most: int, ordered: bool = False) -> slice | Array:
-    """Chooses at most `most` of n points: the first ones, which are random, or if they are ordered evenly spaced ones.
+    """Chooses at most `most` of n points: the first ones, which are random, or evenly spaced ones of ordered points.
 
     With weights (n,) it chooses exactly `most`, spaced evenly along the running sum of the weights: heavy points
     several times, none where all weights are 0.  Collective: no.
@@ -169,7 +169,7 @@ def put_slopes(seen: Seen, inverses: Sequence[Sequence[Inverse]], sides: Sides, 
 
     inverses: of G and M for each layer.
     sides: for each layer, whether M^-1 and whether G^-1 is applied; other factors count as the identity.
-    Cost: 4 n d h flops a layer, and 2 n h^2, 2 n d^2 for its inverses.  Collective: no.
+    Cost: 4 n d h flops for each layer, and 2 n h^2, 2 n d^2 for its inverses.  Collective: no.
     """
     put = set[int]()
     for step, Q in seen.tape.backwards(-seen.residual):

@@ -145,9 +145,9 @@ def _spread(own: Tile, count: int, weights: Array | None = None) -> Array:
 
 
 def scale_random(chain: Chain, weights: list[Array], range_: float) -> None:
-    """Scales uniform weights in place to a range; 0: to that of the next activation, or of nets with tied layers.
+    """Scales uniform weights in place to a range.  Collective: no.
 
-    Collective: no.
+    range_: 0 stands for the range that suits the next activation, or nets with tied layers.
     """
     tied = any("transposed" in m.capabilities for m in chain.maps)
     for block, W in enumerate(weights):
