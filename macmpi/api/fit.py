@@ -69,10 +69,11 @@ def fit(
     table also the name of a column of it.  Without X the data are those that the config names.
     hidden: units of the hidden layers, [100] or 100.  layers: their kind, one word for all or one for each ("relu",
     "tanh", "rbf", "binary", ...).  loss: "squared", "cross_entropy", "logistic", "poisson", "huber", "absolute".
-    validation: the share of the points held out (0.2), or a pair (X_val, Y_val), without Y an array X_val.  weights:
-    of the points, (N,) numbers from 0 on, of a table also the name of a column: a point of weight 2 counts as two of it
-    (docs/data.md); or of points and outputs, (N, L); those of validation points may follow them,
-    (X_val, Y_val, weights_val), without Y (X_val, None, weights_val).
+    validation: the share of the points held out (0.2), or a pair (X_val, Y_val), without Y X_val alone; of a table
+    Y_val may be the name of a column of it, too, and is not needed where Y is one.  weights: of the points, (N,)
+    numbers from 0 on, of a table also the name of a column: a point of weight 2 counts as two of it (docs/data.md); or
+    of points and outputs, (N, L); those of validation points may follow them, (X_val, Y_val, weights_val), without Y
+    (X_val, None, weights_val).
     batches: an iterable of X, (X, Y) or (X, Y, weights), in the place of X: the pieces of a stream, each of which is
     trained on once, by stochastic MAC, and forgotten; of tables Y and weights may name columns.  classes: the labels
     that there may be, where the first piece lacks some.  start: a model of a stream, which goes on (docs/python.md).
@@ -101,9 +102,10 @@ def fit(
             raise UsageError("overwrite = True replaces the run in a folder, and none is given: give output, too")
         if batches is not None and (X is not None or output is not None):
             raise UsageError("batches stand for X, and no run directory holds them: leave X and output out")
-        files = (path_of(Path(config)),) if isinstance(config, str | Path) else ()
-        own = None if output is None else as_path(output, "output")
-        keys = {"output": own, "overwrite": overwrite, "max_time": max_time, "inputs": files}
+        if batches is not None and not isinstance(config, Config) and flat(config).get(STREAM) is False:
+            raise UsageError(f"{STREAM} = False in config, and batches are given: leave one of them out")
+        keys: dict[str, Any] = {"output": None if output is None else as_path(output, "output"), "overwrite": overwrite}
+        keys |= {"max_time": max_time, "inputs": (path_of(Path(config)),) if isinstance(config, str | Path) else ()}
         return keys, verbose is not None and as_flag(verbose, "verbose"), batches is not None
 
     with team_of(comm) as team, _all_or_none(team):
@@ -125,7 +127,7 @@ def fit(
         with listening(talks, partial(keys_given, config)):
             settled = team.from_root(partial(config_of, config, hidden, layers, loss, validation, start, seed, classes))
             given = on_root(team, lambda: points_of(X, Y, validation, weights, settled, start))
-            if launcher is not None:
+            if ranks is not None and launcher is not None:
                 return _told(fit_on_ranks(launcher, ranks, settled, given, request), settled)
             plan, source, chosen = planned(settled, team, given, request.start)
             with interruptible() as wish, limited(plan.resolved.run.threads):

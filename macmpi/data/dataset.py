@@ -173,7 +173,7 @@ class TargetRules:
     output: the activation of the output layer.
     like: the scaling of inputs and of targets of the model that training starts from; None: it starts from none.
     classes: the labels that there may be, ascending; None: those that occur are all.
-    columns: those of the tables before, of a stream that goes on; None: a table decides its own.
+    columns: those of the tables before, of a stream that goes on, none of arrays; None: a table decides its own.
     """
 
     loss: Loss = LOSSES["squared"]

@@ -225,6 +225,10 @@ class Columns:
         return np.frombuffer(text.encode(), dtype=np.uint8)
 
 
+OF_ARRAYS = Columns(())
+"""A table is read by these as an array is: each of its columns is numbers as they are."""
+
+
 @cache
 def _adapter() -> Any:
     """Gives what reads descriptions of columns, made once, and only where one is read."""

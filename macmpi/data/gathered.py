@@ -219,7 +219,7 @@ def _of_table(config: Data, rules: TargetRules, by_rows: bool) -> Points:
 def of_frame(frame: Any, config: Data, targets: list[str], missing: bool, columns: Columns | None = None) -> Points:
     """The columns of a table but the targets, weights and those to be ignored are X.  missing: targets may be NaN.
 
-    columns: those that X has, where they are known.  Raises UsageError.
+    columns: those that X has, where they are known; none of an array, of which all are numbers.  Raises UsageError.
     """
     source = config.source
     series = series_of(frame, source)
@@ -234,20 +234,14 @@ def of_frame(frame: Any, config: Data, targets: list[str], missing: bool, column
                 raise UsageError(f"data.{key}: {source} has no column {name!r}; {hint}")
     _check_once(asked)
     without = {*targets, *weights, *config.ignore}
-    found = columns or Columns.of(frame, config, without, source)
-    X = frame.rows(found) if isinstance(frame, ColumnByColumn) else found.encode(frame, source)
-    return Points({"X": X, **answers_of(series, config, targets, missing)}, found)
-
-
-def answers_of(series: Mapping[str, Any], config: Data, targets: list[str], missing: bool) -> dict[str, Array]:
-    """Y and weights of the columns of a table, where it has them.  Raises UsageError."""
-    found = dict[str, Array]()
-    if config.weights and config.weights in series:
-        place = f"{config.source}: column {config.weights}, data.weights,"
-        found["weights"] = weights_of(series[config.weights], place)
+    kept = Columns.of(frame, config, without, source) if columns is None else columns
+    found = kept if kept.each else Columns.plain({key: one for key, one in series.items() if key not in without})
+    arrays = {"X": frame.rows(found) if isinstance(frame, ColumnByColumn) else found.encode(frame, source)}
+    for name in weights:
+        arrays["weights"] = weights_of(series[name], f"{source}: column {name}, data.weights,")
     if targets:
-        found["Y"] = targets_of({name: series[name] for name in targets}, config.source, missing, config)
-    return found
+        arrays["Y"] = targets_of({name: series[name] for name in targets}, source, missing, config)
+    return Points(arrays, kept if kept.each else None)
 
 
 def _check_once(named: Mapping[str, list[str]]) -> None:

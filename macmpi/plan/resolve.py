@@ -183,10 +183,8 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision]) -> Resolv
 
 
 def can_refit(config: Config) -> bool:
-    """Tells whether a run can be repeated on other points: its schedule and its start do not depend on them, nor is it
-    the training on one piece of a stream.
-    """
-    return not config.stochastic.stream and all(one.demand in REFIT for one in asked_by_keys(config))
+    """Tells whether a run can be repeated on other points: its schedule and its start do not depend on them."""
+    return all(one.demand in REFIT for one in asked_by_keys(config))
 
 
 class Refused(UsageError):
