@@ -30,7 +30,7 @@ PATIENT = {"mac": "penalty", "stochastic": "stochastic"}
 """The tables in which these methods have the key `patience`; all other methods have it in [baseline]."""
 
 OWN = {"data.validation": "validation_fraction", "data.seed": "random_state", "start.seed": "random_state"}
-OWN |= {"run.max_iterations": "max_iter"}
+OWN |= {"run.max_iterations": "max_iter", STREAM: "partial_fit"}
 """Keys of a config that are arguments of an estimator instead, and the names of these arguments."""
 
 
@@ -98,7 +98,7 @@ class _Net(BaseEstimator):  # type: ignore[misc]
         given, early = self._keys(), as_flag(self.early_stopping, "early_stopping")
         for key, argument in OWN.items():
             if key in given:
-                raise ValueError(f"config: {key} is the argument {argument} of {type(self).__name__}; give it there")
+                raise ValueError(f"config: {key} is {argument} of {type(self).__name__}; give it there")
         if not np.isscalar(self.validation_fraction):
             raise ValueError(
                 f"validation_fraction = {shown(self.validation_fraction)}: a share of the points is needed"

@@ -74,7 +74,7 @@ def fit(
     layers: their kind, one word for all or one for each ("relu", "tanh", "rbf", "binary", ...).
     loss: "squared", "cross_entropy", "logistic", "poisson", "huber" or "absolute".
     validation: the share of the points held out (0.2); or a pair (X_val, Y_val), which weights_val may follow; without
-        Y an array X_val, or (X_val, None, weights_val).
+        Y an array X_val, or (X_val, None, weights_val).  With a table Y_val may be the name of one of its columns.
     weights: of the points, (N,) numbers from 0 on; a point of weight 2 counts as two equal points (docs/data.md).  Or
         of points and outputs, (N, L).  With a table also the name of a column.
     batches: an iterable of X, (X, Y) or (X, Y, weights), instead of X: pieces of a stream.  Each is trained on once, by
@@ -108,9 +108,10 @@ def fit(
             raise UsageError("overwrite = True replaces the run in a folder, and none is given: give output, too")
         if batches is not None and (X is not None or output is not None):
             raise UsageError("batches stand for X, and no run directory holds them: leave X and output out")
-        files = (path_of(Path(config)),) if isinstance(config, str | Path) else ()
-        own = None if output is None else as_path(output, "output")
-        keys = {"output": own, "overwrite": overwrite, "max_time": max_time, "inputs": files}
+        if batches is not None and not isinstance(config, Config) and flat(config).get(STREAM) is False:
+            raise UsageError(f"{STREAM} = False in config, and batches are given: leave one of them out")
+        keys: dict[str, Any] = {"output": None if output is None else as_path(output, "output"), "overwrite": overwrite}
+        keys |= {"max_time": max_time, "inputs": (path_of(Path(config)),) if isinstance(config, str | Path) else ()}
         return keys, verbose is not None and as_flag(verbose, "verbose"), batches is not None
 
     if ranks is not None and comm is not None:

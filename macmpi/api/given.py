@@ -20,8 +20,8 @@ from macmpi.config.reading import read_named
 from macmpi.config.whole import given as keys_of
 from macmpi.data.checks import as_array, as_inputs
 from macmpi.data.dataset import Points
-from macmpi.data.frames import Columns
-from macmpi.data.gathered import ARGUMENTS, OF_TABLES, answers_of, check_keys, of_frame
+from macmpi.data.frames import OF_ARRAYS, Columns
+from macmpi.data.gathered import ARGUMENTS, OF_TABLES, check_keys, of_frame
 from macmpi.data.reading import told
 from macmpi.data.series import is_frame, is_series, series_of, targets_of
 from macmpi.files import as_path
@@ -207,7 +207,7 @@ def points_of(X: Any, Y: Any, validation: Any, weights: Any, config: Config, sta
     """
     columns = None
     if config.stochastic.stream and start is not None:
-        columns = (start if isinstance(start, Model) else load(start)).columns
+        columns = (start if isinstance(start, Model) else load(start)).columns or OF_ARRAYS
     data, missing, pair = config.data, config.loss.missing, None if np.isscalar(validation) else validation
     if X is None:
         given = {"Y": Y, "weights": weights, "validation": pair}
@@ -272,30 +272,33 @@ def _validation(
 ) -> dict[str, Array]:
     """Splits the argument `validation` into X_val and, if they are given, Y_val and weights_val.
 
-    names: of the columns of the validation table that are targets.
+    names: of the columns of the validation table that are targets; a pair may give them, too.
     data: data.weights names the column of weights; without such a column all weights are 1.
     """
+    if isinstance(validation, tuple) and len(validation) == 2 and is_frame(validation[0]):
+        own = _names(*validation)
+        validation, names = (validation, names) if own is None else (validation[0], own)
+
+    def of_table(A: Any, targets: list[str]) -> dict[str, Array]:
+        held = series_of(A, "validation")
+        there = [[name for name in names if name in held] for names in (data.ignore, data.categories)]
+        weights = data.weights if data.weights in held else ""
+        own = replace(data, source="validation", ignore=there[0], categories=there[1], weights=weights)
+        found = of_frame(A, own, targets, missing, columns or OF_ARRAYS)
+        return {f"{name}_val": array for name, array in found.arrays.items()}
 
     def inputs(A: Any) -> dict[str, Array]:
-        return {"X_val": columns.encode(A, "X_val") if columns and is_frame(A) else as_inputs(A, "X_val")}
+        return {"X_val": of_table(A, [])["X_val"] if is_frame(A) else as_inputs(A, "X_val")}
 
     if is_frame(validation) and (names is not None or Y is None):
-        series = series_of(validation, "X_val")
-        if lost := [name for name in names or [] if name not in series]:
-            raise UsageError(f"validation has no column {lost[0]!r}, which Y names")
-        answers = answers_of(series, replace(data, source="X_val"), names or [], missing)
-        return inputs(validation) | {f"{name}_val": array for name, array in answers.items()}
+        return of_table(validation, names or [])
     several = isinstance(validation, tuple | list) and len(validation) in (2, 3)
-    if Y is None and not (several and validation[1] is None):
-        if isinstance(validation, tuple):
-            raise UsageError(
-                "data.validation: without Y it is X_val alone, or (X_val, None, weights_val), and a pair is given"
-            )
+    if Y is None and not isinstance(validation, tuple) and not (several and validation[1] is None):
         return inputs(validation)
-    if not several:
+    if not several or (Y is None and validation[1] is not None):
         raise UsageError(
-            "data.validation: a share of the points between 0 and 1, or a pair of arrays (X_val, Y_val), which "
-            "weights_val may follow, is needed"
+            "data.validation: a share of the points between 0 and 1 is needed, or a pair of arrays (X_val, Y_val), "
+            "which weights_val may follow; without Y X_val alone, or (X_val, None, weights_val)"
         )
     given = inputs(validation[0])
     if Y is not None:

@@ -63,10 +63,10 @@ def fit_on_ranks(launcher: str, ranks: int, config: Config, points: Points | Non
     with _folder(points) as folder:
         settled = config
         if points is not None:
-            table = {SPARSE: np.array([name for name, A in points.arrays.items() if isinstance(A, SparseRows)], str)}
-            table |= {} if points.columns is None else {COLUMNS: points.columns.as_array()}
             declared = {name: np.array(A.tolist()) for name, A in points.arrays.items() if A.dtype.kind == "O"}
-            table |= {DECLARED: np.array([*declared], str)}
+            sparse = [name for name, A in points.arrays.items() if isinstance(A, SparseRows)]
+            table = {SPARSE: np.array(sparse, str), DECLARED: np.array([*declared], str)}
+            table |= {} if points.columns is None else {COLUMNS: points.columns.as_array()}
             for note in points.columns.notes if points.columns else ():  # the ranks do not have these notes
                 warn(note)
             np.savez(folder / POINTS, **(points.arrays | declared | table))

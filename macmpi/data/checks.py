@@ -142,7 +142,7 @@ def as_array(A: Any, name: str) -> Array:
     if is_sparse(A):
         raise UsageError(f"{name} is a sparse matrix; dense rows are needed: {name}.toarray()")
     if isinstance(A, str):
-        source = '; a file is read by macmpi.fit(config={"data.source": ...}), or by macmpi predict'
+        source = '; a file is read by macmpi.fit(config={"data.source": ...}), or by macmpi predict' * (name[0] == "X")
         raise UsageError(f"{name} is text, {shown(A)}: an array or a table is needed{source}")
     if any(isinstance(one, Mapping) for one in (A, *(A[:1] if isinstance(A, list | tuple) else ()))):
         raise UsageError(f"{name} is a mapping, or a list of them: make a table of it, pandas.DataFrame({name})")

@@ -169,7 +169,8 @@ class TargetRules:
     output: the activation of the output layer.
     like: the scalings of inputs and of targets of the model from which training starts; None where there is none.
     classes: the labels that may occur, ascending; None for those that do occur.
-    columns: the columns by which earlier pieces of a stream of tables became numbers; None: the table decides its own.
+    columns: the columns by which earlier pieces of a stream of tables became numbers; those of arrays are
+        none; None: the table decides its own.
     """
 
     loss: Loss = LOSSES["squared"]

@@ -236,6 +236,10 @@ class Columns:
         return np.frombuffer(text.encode(), dtype=np.uint8)
 
 
+OF_ARRAYS = Columns(())
+"""A table is read by these as an array is: each of its columns is numbers as they are."""
+
+
 @cache
 def _adapter() -> Any:
     """Returns pydantic's reader for descriptions of columns, which is made once and only where one is read."""

@@ -231,7 +231,7 @@ def of_frame(frame: Any, config: Data, targets: list[str], missing: bool, column
     """Splits a table into X, Y and weights; X has all columns but targets, weights and those to be ignored.
 
     missing: whether targets may be NaN.
-    columns: how the columns become X; None where the table shall decide it.
+    columns: how the columns become X; none where all are numbers as in an array; None where the table shall decide it.
     Raises UsageError.
     """
     source = config.source
@@ -247,23 +247,14 @@ def of_frame(frame: Any, config: Data, targets: list[str], missing: bool, column
                 raise UsageError(f"data.{key}: {source} has no column {name!r}; {hint}")
     _check_once(asked)
     without = {*targets, *weights, *config.ignore}
-    found = columns or Columns.of(frame, config, without, source)
-    X = frame.rows(found) if isinstance(frame, ColumnByColumn) else found.encode(frame, source)
-    return Points({"X": X, **answers_of(series, config, targets, missing)}, found)
-
-
-def answers_of(series: Mapping[str, Any], config: Data, targets: list[str], missing: bool) -> dict[str, Array]:
-    """Converts the columns of targets and of weights to the arrays Y and weights, where there are such columns.
-
-    series: the columns of the table by name; missing: whether targets may be NaN.  Raises UsageError.
-    """
-    found = dict[str, Array]()
-    if config.weights and config.weights in series:
-        place = f"{config.source}: column {config.weights}, data.weights,"
-        found["weights"] = weights_of(series[config.weights], place)
+    kept = Columns.of(frame, config, without, source) if columns is None else columns
+    found = kept if kept.each else Columns.plain({key: one for key, one in series.items() if key not in without})
+    arrays = {"X": frame.rows(found) if isinstance(frame, ColumnByColumn) else found.encode(frame, source)}
+    for name in weights:
+        arrays["weights"] = weights_of(series[name], f"{source}: column {name}, data.weights,")
     if targets:
-        found["Y"] = targets_of({name: series[name] for name in targets}, config.source, missing, config)
-    return found
+        arrays["Y"] = targets_of({name: series[name] for name in targets}, source, missing, config)
+    return Points(arrays, kept if kept.each else None)
 
 
 def _check_once(named: Mapping[str, list[str]]) -> None:

@@ -58,12 +58,13 @@ def raw_of(config: Data, rules: TargetRules = NUMBERS, by_rows: bool = False, po
     scale_y = ScalingRule(kind_y, image_shape(targets) is not None, targets=True, like=of_y, running=rules.stream)
     if scale.ranged not in (None, scale.settled == "range"):
         raise UsageError(f'data.scale = "{config.scale}": the stream that goes on has another kind; leave it out')
-    if rules.sequences and shape is not None:
-        if rules.sequences == shape[0]:  # a point is steps x features, not an image
-            scale, steps, shape = replace(scale, images=False, features=shape[-1]), shape[0], None
+    if rules.sequences and len(X.shape) > 2:
+        if rules.sequences == X.shape[1]:  # a point is steps x features, not an image
+            features = checks.columns(X) // rules.sequences
+            scale, steps, shape = replace(scale, images=False, features=features), rules.sequences, None
         elif kind == "auto":
             raise UsageError(
-                f'data.source = "{config.source}": X holds {shape[0]} steps a point, and the first layer has steps = '
+                f'data.source = "{config.source}": X holds {X.shape[1]} steps a point, and the first layer has steps = '
                 f'{rules.sequences}: give it as many, or, of images, data.scale = "range"'
             )
     plain = not labels and len(targets.shape) == 1
@@ -78,10 +79,11 @@ def place_of(config: Data) -> str:
 def image_shape(array: Any) -> tuple[int, ...] | None:
     """Returns (h, w) or (h, w, c) of an array or dataset of images, (N, h, w) or (N, h, w, c) with c <= MOST_CHANNELS.
 
-    It returns None for arrays of other shapes.
+    It returns None for arrays of other shapes, and for those that are one pixel high or wide.
     """
     shape: tuple[int, ...] = array.shape[1:]
-    return shape if len(shape) == 2 or (len(shape) == 3 and shape[2] <= MOST_CHANNELS) else None
+    known = len(shape) == 2 or (len(shape) == 3 and shape[2] <= MOST_CHANNELS)
+    return shape if known and min(shape[:2]) > 1 else None
 
 
 def numbered(held: dict[str, Any], known: Array | None = None, path: str = "") -> Array | None:

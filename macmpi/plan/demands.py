@@ -111,6 +111,7 @@ TABLE: dict[str, dict[Any, Row]] = {
     },
     "run.finish": {True: Row(FINISH, f"once the error settles at each mu, {AFFINE}", (False,))},
     "run.refit": {True: Row(REFIT, "it repeats the run on other points", (False,))},
+    "stochastic.stream": {True: Row(asks=D.GIVEN_START, off=(False,))},
     "loss.missing": {True: Row(asks=D.MISSING, off=(False,))},
     "model.tied": {True: Row(asks=D.SHARED, off=(False,))},
     "model.output": {word: Row(asks=D.OUTPUT, off=("linear",)) for word in get_args(Activation) if word != "linear"},

@@ -184,11 +184,8 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision]) -> Resolv
 
 
 def can_refit(config: Config) -> bool:
-    """Tells whether a run can be repeated on other points.
-
-    It can if neither its schedule nor its start depend on the points, and they are no piece of a stream.
-    """
-    return not config.stochastic.stream and all(one.demand in REFIT for one in asked_by_keys(config))
+    """Tells whether a run can be repeated on other points: neither its schedule nor its start depend on the points."""
+    return all(one.demand in REFIT for one in asked_by_keys(config))
 
 
 class Refused(UsageError):

@@ -144,9 +144,11 @@ def check_choices(of: Resolved) -> None:
     on which no layer travels, and a stream for another method than stochastic MAC.
     """
     if of.stochastic.stream and of.method.name != "stochastic":
+        why = [f", as {one.why}; leave it out" for one in of.decisions if one.key == "method.name"]
+        remedy = why[0] if why else '; use method.name = "stochastic"'
         raise UsageError(
             "stochastic.stream = true: stochastic MAC trains on pieces of a stream, and this run is by "
-            f'"{of.method.name}"; use method.name = "stochastic", or stochastic.stream = false'
+            f'"{of.method.name}"{remedy}, or stochastic.stream = false'
         )
     for k, segment in enumerate(of.chain.segments, start=1):
         if set(segment.regressed) & set(of.shaping.restrained):

@@ -19,7 +19,7 @@ COMBINATIONS = [
     '`metric` with `ridge_scale = "objective"`',
     (
         "`run.refit = true` with coordinates and `penalty.mu_every = 0` or multipliers, with selection, with a start "
-        'from a file, a model or an embedding, with `centres = "points"`'
+        'from a file, a model, an embedding or a stream, with `centres = "points"`'
     ),
     (
         "`run.finish = true` with layers that are no dense ones or convolutions, with `mu_every`, `stop`, selection, "

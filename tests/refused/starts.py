@@ -106,6 +106,12 @@ TABLE = {
         ({"stochastic.stream": False}, {"method.name": "stochastic"}),
         "`stochastic.stream` with",
     ),
+    "a refit of a stream": Row(
+        {"stochastic.stream": True, "run.refit": True, "method.name": "stochastic"},
+        ("run.refit = true does not go with stochastic.stream = true", "use run.refit = false"),
+        ({"run.refit": False}, {"stochastic.stream": False}),
+        "`run.refit = true` with",
+    ),
     "staged layers wider than there are points": Row(
         {"model.hidden": [38], "start.method": "staged"},
         ('start.method = "staged"', "38 units of a layer (affine) among 37 patches", "use at most 37"),

@@ -207,8 +207,8 @@ def test_arguments_of_the_classifier_are_those_of_the_others_and_one_more() -> N
 @pytest.mark.parametrize(
     ("keys", "says"),
     [
-        ({"config": {"run.max_iterations": 3}}, "run.max_iterations is the argument max_iter of MACRegressor"),
-        ({"config": {"run": {"max_iterations": 3}}}, "run.max_iterations is the argument max_iter of MACRegressor"),
+        ({"config": {"run.max_iterations": 3}}, "run.max_iterations is max_iter of MACRegressor"),
+        ({"config": {"run": {"max_iterations": 3}}}, "run.max_iterations is max_iter of MACRegressor"),
         ({"config": {"stochastic.patience": 3}, "early_stopping": False}, "stochastic.patience is not read with early"),
     ],
 )
@@ -221,7 +221,10 @@ def test_an_estimator_refuses_keys_that_its_arguments_give(keys: dict[str, Any],
     ("arguments", "says"),
     [
         ({"validation": (X, Y)}, "validation is given without X"),
-        ({"X": X, "Y": Y, "ranks": 1, "comm": 3}, "ranks starts processes, and comm names those that there are"),
+        (
+            {"batches": [X], "config": {"stochastic": {"stream": False}}},
+            "stochastic.stream = False .* batches are given",
+        ),
         ({"X": X, "Y": Y, "overwrite": True}, "overwrite = True .* give output"),
         ({"X": TABLE, "Y": Y, "weights": np.ones(30), "config": {"data.weights": "a"}}, 'data.weights = "a" in config'),
         ({"X": X, "Y": Y, "seed": 3, "config": {"data.seed": 4}}, "data.seed = 4 in config, and 3 by an argument"),
@@ -303,7 +306,7 @@ def test_the_keys_of_a_table_are_read_by_ranks_too(ranks: int | None) -> None:
 @pytest.mark.parametrize("key", sklearn.OWN)
 def test_keys_that_are_arguments_of_an_estimator_are_refused_with_the_argument(key: str) -> None:
     for kind, targets in ESTIMATORS.items():
-        with pytest.raises(ValueError, match=f"config: {key} is the argument {sklearn.OWN[key]} of {kind.__name__}"):
+        with pytest.raises(ValueError, match=f"config: {key} is {sklearn.OWN[key]} of {kind.__name__}"):
             kind(config={key: 4}).fit(X, targets)
 
 
@@ -348,7 +351,7 @@ def test_a_target_that_is_a_column_of_the_inputs_is_refused(kind: Any) -> None:
 
 
 def test_validation_points_of_an_autoencoder_are_no_pair() -> None:
-    with pytest.raises(UsageError, match="validation: without Y it is X_val alone"):
+    with pytest.raises(UsageError, match="without Y X_val alone"):
         macmpi.fit(X, validation=(X, X), config=ONE)
 
 
@@ -612,3 +615,10 @@ def test_the_head_says_how_images_are_taken(shape: tuple[int, ...], how: str, ca
     for scale, ends in (("auto", f"inputs are images of {how}, all scaled alike\n"), ("none", f"images of {how}\n")):
         macmpi.fit(RANDOM.normal(size=(30, *shape)), Y, config=ONE | {"data.scale": scale}, verbose=True)
         assert ends in capsys.readouterr().out
+
+
+def test_what_is_one_pixel_high_or_wide_is_no_image() -> None:
+    shapes = (20,), (20, 1), (1, 20), (20, 1, 1), (1, 20, 1)
+    A = RANDOM.normal(size=(30, 20)) * 10.0 ** np.arange(20)
+    found = [macmpi.fit(A.reshape(30, *shape), Y, config=ONE) for shape in shapes]
+    assert all(model == found[0] for model in found)

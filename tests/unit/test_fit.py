@@ -163,8 +163,12 @@ def test_a_fit_of_a_table_is_the_run_of_its_file(tmp_path: Path) -> None:
 def test_a_table_can_be_held_out() -> None:
     frame = table()
     model = short(frame[:40], "class", validation=frame[40:])
-    pair = short(frame[:40], "class", validation=(frame[40:], frame["class"][40:]))
-    assert_array_equal(weights(model), weights(pair))
+    for targets in ("class", ["class"], frame["class"][40:]):
+        pair = short(frame[:40], "class", validation=(frame[40:], targets))
+        assert_array_equal(weights(model), weights(pair))
+    numbers = frame[["a", "c", "class"]]
+    of_arrays = short(numbers[["a", "c"]].to_numpy()[:40], CLASSES[:40], validation=(numbers[40:], "class"))
+    assert_array_equal(weights(of_arrays), weights(short(numbers[:40], "class", validation=numbers[40:])))
     with pytest.raises(UsageError, match="validation has no column 'class'"):
         short(frame[:40], "class", validation=frame[40:].drop(columns="class"))
 

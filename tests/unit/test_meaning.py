@@ -688,6 +688,8 @@ def test_sequences_are_scaled_feature_by_feature(tmp_path: Path, random: np.rand
     source = Source(Config(**keys))  # type: ignore[arg-type]
     source.sizes()
     assert source.notes(0.0) == ["inputs are 5 steps of 2 features, each scaled alike in all steps"]
+    for shape in ((40, 5, 2, 1), (40, 5, 1, 2)):
+        assert_array_equal(load(Data(), TargetRules(sequences=5), Points({"X": X.reshape(shape)})).X, found.X)
     assert load(Data(str(tmp_path / "x.npz"))).shape == (5, 2)
 
 

@@ -54,6 +54,30 @@ def test_a_model_goes_on_wherever_it_was_kept(tmp_path: Path) -> None:
     assert BOTH.columns == BEGUN.columns and BOTH.points == 210 and BEGUN.points == 120
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_stream_of_arrays_reads_a_table_as_an_array(library: str, tmp_path: Path) -> None:
+    """Of whole numbers, truth values and categories, too; whether it comes as an argument or as a file."""
+    X = np.stack([RANDOM.normal(size=60), RANDOM.integers(0, 9, 60), RANDOM.integers(0, 2, 60)], axis=1)
+    y, w = X[:, 0] + X[:, 1], RANDOM.uniform(0.5, 2.0, 60)
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1].astype(int), "c": X[:, 2] > 0.0, "y": y, "w": w})
+    begun = macmpi.fit(batches=[(X[:30], y[:30], w[:30])], **SHORT)
+    rest = frame[30:] if library == "pandas" else pytest.importorskip("polars").from_pandas(frame[30:])
+    expected = macmpi.fit(X[30:], y[30:], weights=w[30:], start=begun, seed=0)
+    assert same(macmpi.fit(rest, "y", weights="w", start=begun, seed=0), expected)
+    frame[30:].to_csv(tmp_path / "rest.csv", index=False)
+    named = {"data.source": str(tmp_path / "rest.csv"), "data.target": "y", "data.weights": "w"}
+    found = macmpi.fit(start=begun, seed=0, config=named)
+    assert found.columns is None and np.allclose(found.predict(X), expected.predict(X))
+    pairs = (rest[["a", "b", "c", "y"]], "y"), (X[30:], y[30:])
+    held = [macmpi.fit(X, y, start=begun, validation=pair) for pair in pairs]
+    assert same(*held) and held[0].history[-1]["E1_val"] == held[1].history[-1]["E1_val"]
+    with pytest.raises(UsageError, match="a net of 3 inputs, and these data have 4"):
+        macmpi.fit(rest, "y", start=begun)
+    frame["c"] = "x"
+    with pytest.raises(UsageError, match="column c holds 'x' in row 0; numbers are needed"):
+        macmpi.fit(frame, "y", weights="w", start=begun)
+
+
 def test_what_is_kept_does_not_depend_on_earlier_pieces_in_size(tmp_path: Path) -> None:
     sizes = [{name: A.nbytes for name, A in model.stream.items()} for model in (BEGUN, BOTH)]
     assert sizes[0] == sizes[1]
@@ -275,6 +299,7 @@ def test_a_piece_that_does_not_fit_is_refused_in_one_message() -> None:
         ("leave X and output out", {"batches": [X], "X": X}),
         ("in one place", {"batches": [(X, text)], "Y": "y"}),
         ('this run is by "mac"', {"batches": [X], "config": {"method.name": "mac"}}),
+        ('by "mac", as "rbf" is a layer that only half steps train; leave it out', {"batches": [X], "layers": "rbf"}),
         ('batch = "all" has none', {"batches": [X], "config": {"stochastic.batch": "all"}}),
     ]
     for words, arguments in refused:
