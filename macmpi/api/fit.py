@@ -1,6 +1,6 @@
 """`macmpi.fit` trains on arrays: in this process, on all ranks of a communicator, or on ranks started for it.
 
-Batches are pieces of a stream: each goes on from the model of the piece before.
+Batches are pieces of a stream: training on each goes on from the model of the piece before.
 """
 
 from __future__ import annotations
@@ -63,31 +63,38 @@ def fit(
 ) -> Model:
     """Trains a net f on points: Y ~ f(X), or without Y an autoencoder, X ~ f(X).
 
-    X: (N, D), images (N, h, w), a matrix of scipy.sparse, or a table of pandas, polars or pyarrow, whose columns become
-    numbers (docs/data.md).
-    Y: (N, L) or (N,): numbers, or class labels (text, truth values, or whole numbers with loss="cross_entropy"); of a
-    table also the name of a column of it.  Without X the data are those that the config names.
-    hidden: units of the hidden layers, [100] or 100.  layers: their kind, one word for all or one for each ("relu",
-    "tanh", "rbf", "binary", ...).  loss: "squared", "cross_entropy", "logistic", "poisson", "huber", "absolute".
-    validation: the share of the points held out (0.2), or a pair (X_val, Y_val), without Y an array X_val.  weights:
-    of the points, (N,) numbers from 0 on, of a table also the name of a column: a point of weight 2 counts as two of it
-    (docs/data.md); or of points and outputs, (N, L); those of validation points may follow them,
-    (X_val, Y_val, weights_val), without Y (X_val, None, weights_val).
-    batches: an iterable of X, (X, Y) or (X, Y, weights), in the place of X: the pieces of a stream, each of which is
-    trained on once, by stochastic MAC, and forgotten; of tables Y and weights may name columns.  classes: the labels
-    that there may be, where the first piece lacks some.  start: a model of a stream, which goes on (docs/python.md).
-    config: settings beyond these, as {"method.name": "mac"}, the path of a TOML file, or the name of a documented
-    config, as "digits_mac"; run/defaults.toml explains all.
-    start: a Model, or the path of one, whose weights are trained further.  seed: of the drawn points and weights.
-    max_time: seconds, after which the best net so far is given.  Ctrl-C does so, too.
-    ranks: processes to start by mpiexec.  comm: a communicator of mpi4py, all of whose ranks call this (X and Y
-    are those of its rank 0); by default all ranks under mpiexec.  On every rank the same Model is given.
-    output: a run directory to keep curve, checkpoints and model.h5 in.  verbose: prints a line an iteration; None shows
-    a curve in a notebook.  callback: is given a dict of each iteration, of the start and of the end ("phase" says
-    which) on rank 0, and ends the fit by answering True.
+    Arguments that are "auto" or None are chosen from the data.  `Model.history` has the curve.  On several ranks each
+    gets the same Model.
 
-    What is "auto" or None is chosen from the data; `Model.history` has the curve.
-    Raises UsageError for what cannot be trained, NumericalError where training diverges.  Collective: yes.
+    X: (N, D), images (N, h, w), a matrix of scipy.sparse, or a table of pandas, polars or pyarrow, whose columns become
+        numbers (docs/data.md).  Without X the config names the data.
+    Y: (N, L) or (N,), numbers, or class labels (text, truth values, or whole numbers with loss="cross_entropy"); with a
+        table also the name of one of its columns.
+    hidden: the units of the hidden layers, [100] or 100.
+    layers: their kind, one word for all or one for each ("relu", "tanh", "rbf", "binary", ...).
+    loss: "squared", "cross_entropy", "logistic", "poisson", "huber" or "absolute".
+    validation: the share of the points held out (0.2); or a pair (X_val, Y_val), which weights_val may follow; without
+        Y an array X_val, or (X_val, None, weights_val).
+    weights: of the points, (N,) numbers from 0 on; a point of weight 2 counts as two equal points (docs/data.md).  Or
+        of points and outputs, (N, L).  With a table also the name of a column.
+    batches: an iterable of X, (X, Y) or (X, Y, weights), instead of X: pieces of a stream.  Each is trained on once, by
+        stochastic MAC, and forgotten.  With tables, Y and weights may name columns.
+    classes: the labels that a stream may have, if the first piece lacks some.
+    config: further settings, for instance {"method.name": "mac"}, the path of a TOML file, or the name of a documented
+        config such as "digits_mac"; run/defaults.toml explains all settings.
+    start: a Model, or the path of one, whose weights are trained further; a model of a stream goes on (docs/python.md).
+    seed: of the drawn points and weights.
+    max_time: the seconds after which the fit ends with the best net so far.  Ctrl-C ends it so, too.
+    ranks: the number of processes to start by mpiexec.
+    comm: a communicator of mpi4py, all of whose ranks call this; X and Y are those of its rank 0.  None: all ranks
+        under mpiexec.
+    output, overwrite: a run directory for curve, checkpoints and model.h5, and whether to replace a run in it.
+    callback: is called on rank 0 with a dict for the start, each iteration and the end ("phase" says which); a true
+        answer ends the fit.
+    verbose: whether to print a line for each iteration; None: no, but in a notebook show a curve.
+
+    Raises UsageError for data or settings that cannot be trained, NumericalError if training diverges.
+    Collective: yes.
     """
     began = now()
     if isinstance(max_time, bool) or not isinstance(max_time, int | float | np.number) or not max_time > 0.0:
@@ -99,7 +106,7 @@ def fit(
     if ranks is not None and comm is not None:
         raise UsageError("ranks starts processes, and comm names those that there are: give one of them")
     with nullcontext(Team()) if ranks is not None else team_of(comm) as team, _all_or_none(team):
-        if team.from_root(lambda: batches is not None):  # other ranks may not have them
+        if team.from_root(lambda: batches is not None):  # only rank 0 needs to have them
             if X is not None or output is not None:
                 raise UsageError("batches stand for X, and no run directory holds them: leave X and output out")
             own = partial(fit, hidden=hidden, layers=layers, loss=loss, validation=validation, seed=seed)
@@ -141,11 +148,14 @@ ENDS = {
     "max_time": "the fit was stopped by max_time before its error had settled",
     INTERRUPTED: "the fit was interrupted; the model has the best weights so far",
 }
-"""Warnings of fits that end in these ways; a callback knows what it has answered."""
+"""Why a fit has ended -> a warning; a callback that has ended its fit needs none."""
 
 
 def _told(model: Model | None, config: Config) -> Model:
-    """Gives the model of a fit, and warns where that ended too soon: not after no iterations, or those of a piece."""
+    """Returns the model of a fit, and warns if the fit ended too soon.
+
+    It does not warn if all iterations that the config names were done, or those of a piece of a stream.
+    """
     assert model is not None, "a fit ends with a model"
     asked = model.ended == "max_iterations" and (model.stream or not config.run.max_iterations)
     if not asked and (why := ENDS.get(model.ended)):
@@ -155,7 +165,7 @@ def _told(model: Model | None, config: Config) -> Model:
 
 @contextmanager
 def _all_or_none(team: Team) -> Iterator[None]:
-    """An error of one rank alone ends all of them, so that none waits for it for ever.  Collective: no."""
+    """Ends all ranks after an error of one rank inside, so that none waits for it for ever.  Collective: no."""
     try:
         yield
     except BaseException as error:
@@ -176,10 +186,13 @@ def fit_batches(
     max_time: float,
     team: Team,
 ) -> Model:
-    """The model of the last batch that rank 0's `batches` give.
+    """Trains on one batch after the other; returns the model after the last one, or after one that was stopped.
 
-    piece(X, Y, weights=, start=, max_time=) trains on one, on all ranks.  Y, weights: of tables the names of columns.
-    Raises UsageError where there is none.  Collective: yes.
+    batches: on rank 0.
+    Y, weights: the names of columns, if batches are tables.
+    piece: piece(X, Y, weights=, start=, max_time=) trains on one batch, on all ranks.
+    start, max_time: as in `fit`.
+    Raises UsageError if there is no batch.  Collective: yes.
     """
     began, model, taken = now(), None, list[Any]()
     if team.rank == 0 and (is_frame(batches) or getattr(batches, "ndim", 3) < 3 or not isinstance(batches, Iterable)):
@@ -202,8 +215,9 @@ def fit_batches(
 
 
 def _parts_of(batch: Any, Y: Any, weights: Any) -> tuple[Any, Any, Any]:
-    """X, Y and weights of a batch; those that it does not give are the same for all, names of columns.
+    """Splits a batch into X, Y and weights.
 
+    Y, weights: names of columns, which stand for those that a batch does not give.
     Raises UsageError.
     """
     if isinstance(batch, list) and any(getattr(one, "ndim", 0) > 1 for one in batch):

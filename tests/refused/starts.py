@@ -22,10 +22,7 @@ COMBINATIONS = [
         '`start.method = "staged"`'
     ),
     '`start.method = "staged"` with `centres = "points"`',
-    (
-        '`method.name = "alternating"` in a net without a site, or with others than one at a dense linear code; with a '
-        "layer without derivatives in its inputs, with multipliers, a metric or selection"
-    ),
+    '`method.name = "alternating"` in a net without a site, or with others than one at a dense linear code',
     (
         "`method.acceleration` with another method than mac, with selection, multipliers (not `joint`), "
         '`sites = "none"` or a layer without derivatives'

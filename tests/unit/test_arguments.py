@@ -444,7 +444,10 @@ def made_by(library: str) -> Any:
 
 
 @pytest.mark.every_case
-@pytest.mark.parametrize("library", ["exported", "ml_dtypes", "torch", "jax.numpy"])
+@pytest.mark.parametrize(
+    "library",
+    ["exported", "ml_dtypes", *(pytest.param(name, marks=pytest.mark.examples) for name in ("torch", "jax.numpy"))],
+)
 @pytest.mark.filterwarnings("ignore::macmpi.MacmpiWarning")
 def test_arrays_of_other_libraries_are_those_of_numpy(library: str) -> None:
     made, A = made_by(library), np.round(8.0 * X) / 8.0  # which eight bits hold
@@ -509,6 +512,7 @@ def test_a_filter_of_hdf5_that_is_not_there_is_named(
         read_file(tmp_path / "x.h5", ("X",))
 
 
+@pytest.mark.examples
 def test_filters_of_hdf5plugin_are_read_where_it_is_installed(tmp_path: Path) -> None:
     plugin = pytest.importorskip("hdf5plugin")
     with h5py.File(tmp_path / "x.h5", "w") as file:
