@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from macmpi.half_steps.method import FLAT, SETTLED, STILL, MethodText, TrainingMethod
-from macmpi.half_steps.problems import prepare_z, z_inputs, z_problem
+from macmpi.half_steps.problems import prepare_z, renew_metric, z_inputs, z_problem
 from macmpi.half_steps.w_step import fit, keep_better, located, solve, words
 from macmpi.nets.losses import times
 from macmpi.parallel.shared_work import share_on_node
@@ -138,6 +138,7 @@ class Mac(TrainingMethod[MacState]):
         after = replace(state, weights=state.weights.copy(), Z=Z, own=own, mu=state.mu_done or state.mu)
         if not plan.chain.sites:
             return after
+        renew_metric(parts, after)  # before the first Z-step there is none
         parts.feasible(after)
         before, last = self._last_objective(after), len(plan.chain.sites)
         for _ in range(1 if plan.resolved.regressions[last].solver.exact else REFITS):

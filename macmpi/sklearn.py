@@ -56,7 +56,7 @@ class _Net(BaseEstimator):  # type: ignore[misc]
     def _train(self, X: Array, Y: Array | None, weights: Any, stream: bool = False, labels: Any = None) -> Self:
         """Trains `model_` on all points or, with `stream`, on a further piece of a stream.  Raises ValueError.
 
-        weights (N,): of the points, or None; points of weight 0 are left out.
+        weights (N,): of the points, or None; points of weight 0 are left out, but of a stream they are kept.
         labels (C,): all labels of a classifier, which become `classes_`; Y then holds their numbers.
         """
         w = weights_of(weights, X)

@@ -334,7 +334,7 @@ class State(Generic[HeldT]):
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of iteration, position and weights, which tells states of a run apart; the same on all ranks."""
+        """SHA-256 of iteration, position, weights and `own.result`: it tells states of a run apart on any rank."""
         place = f"{self.iteration} {self.position}"
         arrays = (np.ascontiguousarray(A).tobytes() for A in (self.weights, self.own.result))
         return hashlib.sha256(b"".join([place.encode(), *arrays])).hexdigest()
@@ -354,8 +354,8 @@ class State(Generic[HeldT]):
 
         watched: as in `Errors`; poor: whether the training error is above that of the best constant.
         noticeable: a fall by more than this share of the error counts as noticeable.
-        The error of the start counts as no better than that of the first iteration: a start by a closed form may be
-        better than the first steps, which later go below it.
+        For noticeable falls, the error of the start counts as no better than that of the first iteration: a start by a
+        closed form may be better than the first steps, which later go below it.
         """
         history = self.history
         history.e1_val = e1_val if watched is None else watched

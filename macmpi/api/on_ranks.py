@@ -53,13 +53,13 @@ ERRORS: dict[int, type[MacmpiError]] = {kind.exit_code: kind for kind in (UsageE
 """Exit code -> the error for which it stands."""
 
 
-def fit_on_ranks(ranks: int, config: Config, points: Points | None, request: Request) -> Model:
+def fit_on_ranks(launcher: str, ranks: int, config: Config, points: Points | None, request: Request) -> Model:
     """Trains by `mpiexec -n ranks python -m macmpi.run`, and returns the model.
 
+    launcher: the path of mpiexec.
     points: None: the config names them.
     Raises UsageError, and the error with which the run failed.  Collective: no.
     """
-    launcher = checked(ranks)
     with _folder(points) as folder:
         settled = config
         if points is not None:
@@ -86,7 +86,7 @@ def fit_on_ranks(ranks: int, config: Config, points: Points | None, request: Req
         return _outcome(_follow(command, folder, curve, request.callback), folder, output)
 
 
-def checked(ranks: int) -> str:
+def launcher_of(ranks: int) -> str:
     """Returns the path of the launcher.  Raises UsageError if these ranks cannot be started from here."""
     if isinstance(ranks, bool) or not isinstance(ranks, int | np.integer) or not 1 <= ranks <= MOST_RANKS:
         raise UsageError(f"ranks = {shown(ranks)}: a number of processes from 1 to {MOST_RANKS:,} is needed")

@@ -383,7 +383,7 @@ def _in_a_word(site: Any, units: int) -> str:
 def sites_for(kinds: list[str]) -> list[Site]:
     """Returns the site of each hidden layer, by their kinds, where `sites` is "auto".
 
-    It is after each layer except radial basis functions, which the regression of the next layer trains.  Where the
+    It is after each layer except radial basis functions, which are fitted with the next layer.  Where the
     first layer is a code of bits, that layer alone has coordinates, because the Z-step can search only one code.
     """
     if kinds[0] in CODES:

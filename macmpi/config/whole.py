@@ -210,10 +210,11 @@ def ignored(config: Config) -> list[str]:
         "model.joining": not config.model.skips,
         "parallel.rows": not config.parallel.by_rows,
         "method.acceleration": method != "mac",
-        "z_step": nested or sites == {"none"} or config.method.acceleration == "joint",
+        "z_step": nested or sites == {"none"} or method == "alternating" or config.method.acceleration == "joint",
         "run.finish": method != "mac",
-        "start.range": start in ("stochastic", "staged"),
-        "start.gradient_step": start in ("stochastic", "staged", "model")
+        "run.refit": config.stochastic.stream,
+        "start.range": start in ("stochastic", "staged", "model"),
+        "start.gradient_step": start in ("stochastic", "staged", "model", "elastic_embedding", "file")
         or (method == "stochastic" and start in ("auto", "uniform")),
         "start.width": start != "elastic_embedding",
         "start.neighbours": start != "neighbours",

@@ -157,7 +157,7 @@ def load(config: Data, rules: TargetRules = NUMBERS, points: Points | None = Non
     return replace(data, **more, shape=raw.shape, drawn="X_val" not in raw.arrays, steps=raw.steps)
 
 
-# --- by each rank its own rows ----------------------------------------------------------------------------------------
+# --- each rank its own rows -------------------------------------------------------------------------------------------
 
 
 def survey(config: Data, rules: TargetRules = NUMBERS, points: Points | None = None) -> Sizes:

@@ -314,8 +314,8 @@ def split_of(raw: Raw, config: Data, rules: TargetRules = NUMBERS, draw: bool = 
     """Decides which rows are training rows and which are validation rows, and returns both.
 
     Where the data have X_val, all its rows are validation rows, and the first data.points rows of X training rows.
-    In a piece of a stream all rows are training rows; validation rows are evenly spaced among those of them that have a
-    weight above 0 and a target that is not missing.
+    In a piece of a stream the first data.points rows are training rows; validation rows are evenly spaced among those
+    of them that have a weight above 0 and a target that is not missing, or among all where none has.
     Otherwise both are drawn from X, with labels in proportion to their classes.
     rules: those of the config for its data.
     draw: False where only the numbers of rows are needed, so that nothing is drawn.

@@ -130,7 +130,7 @@ class Scaling:
 
     @classmethod
     def of(cls, arrays: dict[str, Array]) -> Scaling:
-        """Makes the scaling whose `arrays` these are."""
+        """Makes a scaling again from its `arrays`."""
         tails = {name: arrays[name] for name in TAILS if name in arrays}
         seen = Seen(*(arrays[name] for name in SEEN)) if SEEN[0] in arrays else None
         limit = float(arrays["limit"].min()) if "limit" in arrays else np.inf

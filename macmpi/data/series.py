@@ -98,7 +98,7 @@ def is_categorical(series: Any) -> bool:
 def kind_of(series: Any, empty: Collection[str] = ()) -> str:
     """Returns the kind of a column: "number", "truth", "category" (text), "date" or "other".
 
-    It is "nothing" where every value is missing.  empty: texts that stand for a missing value.
+    A column of text or objects is "nothing" where every value is missing.  empty: texts that stand for a missing value.
     """
     import narwhals as nw
 

@@ -92,7 +92,8 @@ def truth_of(text: str) -> float | None:
 def moment_of(text: str, form: str = "") -> datetime.datetime | None:
     """Returns the date or the time that a text stands for; None for no date or an ambiguous one.
 
-    ISO 8601 is read in every form, and so is a date with the year last whose day and month can only be in one order.
+    ISO 8601 is read in every form, and so is a date with the year last if its day and month can only be in one order.
+    A date with dots has the day first, unless the form says otherwise.
     """
     for way in (form, "", DAY_FIRST, MONTH_FIRST):
         if (found := _moment(text, way)) is not None:

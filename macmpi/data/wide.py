@@ -16,6 +16,7 @@ the columns.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -94,7 +95,7 @@ class SparseRows:
         S = self.matrix.astype(np.float64)
         taken = m[S.indices]
         S.data = np.clip(S.data / scaling.scale[S.indices] - taken, -scaling.limit, scaling.limit) + taken
-        return SparseRows(S.astype(dtype), m)
+        return SparseRows(S.astype(dtype, copy=False), m)
 
     def times(self, other: SparseRows) -> Array:
         """Computes X Y^T, for rows Y with the same shift."""
@@ -154,26 +155,48 @@ class Span:
         """Computes the coordinates z (m, n) of rows X (m, D), which must be scaled as the points are."""
         return (_times(X, self.points) @ self.turn).astype(self.points.dtype)
 
-    def weights(self, W: Array) -> Array:
-        """Converts the weights (h, n + 1) of a layer that reads coordinates to those (h, D + 1) that read the columns.
-
-        The last column of both holds the biases, which stay.
-        """
-        C = W[:, :-1].astype(np.float64) @ self.turn
-        of_columns = np.empty((len(W), self.points.shape[1] + 1), W.dtype)
-        if isinstance(self.points, SparseRows):
-            self.points.combine(C, of_columns[:, :-1])
-        else:
-            of_columns[:, :-1] = C.astype(W.dtype) @ self.points
-        of_columns[:, -1] = W[:, -1]
-        return of_columns
-
     def within(self, W: Array) -> Array:
-        """Converts weights (h, D + 1) back to (h, n + 1), inversely to `weights`; parts outside the span are lost."""
+        """Converts weights (h, D + 1) to (h, n + 1), inversely to `OfColumns`; parts outside the span are lost."""
         n, D = self.points.shape
         V = np.ascontiguousarray(W[:, :-1])
         crossed = self.points.applied(V) if isinstance(self.points, SparseRows) else _times(V, self.points)
         return np.column_stack([crossed @ self.turn * (D / n), W[:, -1]])
+
+
+class OfColumns(Mapping[str, Array]):
+    """Flat weights by name that read the columns: they are made when they are asked for.
+
+    Until then there are combinations C (h, n) of the points, V = C A: of sparse points they are far fewer.
+    """
+
+    def __init__(self, span: Span, blocks: Mapping[str, Sequence[Array]]) -> None:
+        """Takes the weights of all layers, by name; those of the first, [V', c] (h, n + 1), read coordinates."""
+        self._points = span.points
+        self._blocks = {
+            name: (W[:, :-1].astype(np.float64) @ span.turn, W[:, -1].copy(), *map(np.copy, others))
+            for name, (W, *others) in blocks.items()
+        }
+
+    def __getitem__(self, name: str) -> Array:
+        C, biases, *others = self._blocks[name]
+        D, h = self._points.shape[1], len(C)
+        flat = np.empty(h * (D + 1) + sum(W.size for W in others), biases.dtype)
+        first, at = flat[: h * (D + 1)].reshape(h, D + 1), h * (D + 1)
+        if isinstance(self._points, SparseRows):
+            self._points.combine(C, first[:, :-1])
+        else:
+            first[:, :-1] = C.astype(flat.dtype) @ self._points
+        first[:, -1] = biases
+        for W in others:
+            flat[at : at + W.size] = W.ravel()
+            at += W.size
+        return flat
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._blocks)
+
+    def __len__(self) -> int:
+        return len(self._blocks)
 
 
 def in_span(data: Dataset, n: int) -> Dataset:

@@ -118,7 +118,7 @@ def on_subset(method: Method) -> Method:
 
 def coordinates_first(plan: Plan) -> bool:
     """Tells whether a start gives coordinates instead of weights, so that the first half step is a W-step."""
-    word, of_basis = plan.resolved.start.method, plan.has_basis
+    word, of_basis = plan.resolved.start.method, plan.has_basis and plan.resolved.start.method != "model"
     return word in ("elastic_embedding", "file") or (of_basis and (word in ("pca", "itq") or not plan.chain.sites))
 
 

@@ -70,18 +70,18 @@ def adjoint(Q: Array, A: Array, bias: bool = True, out: Array | None = None) -> 
     return G
 
 
-def gram(A: Array, bias: bool = True, weights: Array | None = None) -> Array:
-    """[A, 1]^T [A, 1], (D + 1, D + 1), for A (n, D); without biases A^T A.  Cost: n D^2 flops.
+def gram(A: Array, bias: bool = True, weights: Array | None = None, out: Array | None = None) -> Array:
+    """[A, 1]^T [A, 1], (D + 1, D + 1), for A (n, D), in `out` if given; without biases A^T A.  Cost: n D^2 flops.
 
     weights (n,): w_n of the sum over n of w_n [a_n, 1]^T [a_n, 1]; None for 1.
     """
     if weights is not None:
         roots = np.sqrt(weights).astype(A.dtype, copy=False)[:, None]
-        return gram(np.hstack([A * roots, roots]) if bias else A * roots, bias=False)
+        return gram(np.hstack([A * roots, roots]) if bias else A * roots, bias=False, out=out)
     if not bias:
-        return A.T @ A
+        return np.matmul(A.T, A, out=out)
     n, D = A.shape
-    G = np.empty((D + 1, D + 1), A.dtype)
+    G = np.empty((D + 1, D + 1), A.dtype) if out is None else out
     np.matmul(A.T, A, out=G[:-1, :-1])
     G[-1, :-1] = G[:-1, -1] = column_sums(A)
     G[-1, -1] = n

@@ -361,7 +361,7 @@ class Segment:
             if W is not None and "linear" in map_.capabilities:
                 M = average.form(W[:, : self.varying[i]].T, M)
             else:
-                padded = np.pad(M, (0, map_.n_in - len(M)))  # no derivative by data
+                padded = np.pad(M, (0, map_.n_in - len(M)))  # data do not vary
                 M = average.mean(partial(_at, map_.congruence, W, inputs, padded), (map_.n_out, map_.n_out))
         return M
 

@@ -73,7 +73,7 @@ def team_of(comm: Any = None) -> Iterator[Team]:
         return
     try:
         single, own = comm.Get_size() == 1, comm.Dup()
-    except AttributeError:
+    except (AttributeError, RuntimeError):  # mpi4py's own is one, as of MPI.COMM_NULL
         raise UsageError(f"comm: a communicator of mpi4py is needed, not {type(comm).__name__}") from None
     try:
         yield Team() if single else MPITeam(own)

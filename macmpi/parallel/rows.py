@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from macmpi.parallel import tiles
 from macmpi.parallel.points import MOST_AT_HAND, PointPartition, Points
@@ -104,6 +105,8 @@ def appended(sets: Sequence[tuple[PointPartition, Any]], to: PointPartition, tea
     if isinstance(first, Converted):
         return first.of(appended([(points, rows.source) for points, rows in sets], to, team))
     held, rows, at = to.held(team.rank), sets[0][1], 0
+    if (whole := _whole([rows for _, rows in sets])) is not None and len(whole) == len(held):
+        return whole
     out = np.empty((len(held), *rows.shape[1:]), rows.dtype)
     for points, rows in sets:
         for run in tiles.cut(points.n, -(-points.n // MOST_AT_HAND)):
@@ -112,3 +115,13 @@ def appended(sets: Sequence[tuple[PointPartition, Any]], to: PointPartition, tea
             out[a - held.start : max(b, a) - held.start] = found[a - at - run.start : max(b, a) - at - run.start]
         at += points.n
     return out
+
+
+def _whole(parts: Sequence[Any]) -> Array | None:
+    """Returns the array of which the parts are all rows, each part behind the one before; None if there is none."""
+    first, base = parts[0], getattr(parts[0], "base", None)
+    if not isinstance(base, np.ndarray) or (base.dtype, base.shape[1:]) != (first.dtype, first.shape[1:]):
+        return None
+    (begin, end), bounds = byte_bounds(base), [byte_bounds(A) for A in parts]
+    one_by_one = [begin, *(stop for _, stop in bounds)] == [*(start for start, _ in bounds), end]
+    return base if one_by_one and all(A.flags.c_contiguous for A in parts) else None

@@ -58,7 +58,7 @@ JOINT = USUAL - NO_DERIVATIVES - ONE_NET - {D.NO_CONSTRAINTS, D.RESTRAINED, D.FI
 SUMMED = MOVED - ONE_NET - {D.ACCELERATED, D.TOGETHER, D.CONVOLUTIONS, D.SHARED, D.INNER_BASIS, D.INEXACT, D.FITTED}
 RECORDED = USUAL - NO_DERIVATIVES - ONE_NET - {D.ACCELERATED, D.NO_CONSTRAINTS}
 UNLIKE = USUAL - {D.RIDGE_OF_OBJECTIVE, D.RESTRAINED, D.SHARED}
-REFIT = USUAL - ONE_NET - {D.MULTIPLIERS, D.SETTLING, D.GIVEN_START, D.HALVES}
+REFIT = USUAL - ONE_NET - {D.MULTIPLIERS, D.SETTLING, D.GIVEN_START, D.HALVES, D.ALL_POINTS}
 
 FINISH = NESTED_ALONE - {D.NOT_AFFINE, D.COUNTED, D.GRADIENTS} | ACCELERATED
 """Demands that the steps of all points at the end of full MAC handle: they need the derivatives of all layers."""
@@ -250,7 +250,8 @@ def _of_layers(config: Config, chain: Chain) -> Iterator[Asked]:
         yield Asked(D.NO_BITS, "a net without a layer of bits", words=BITS_FIRST)
     if chain.sites and any(is_basis(m) for m in chain.blocks):
         yield Asked(D.INNER_BASIS, "radial basis functions", words=another)
-    if model.each("centres", 1) == ["points"]:
+    centred = config.start.method == "staged" or any("centres" in m.capabilities for m in chain.blocks)
+    if centred and "points" in model.each("centres", 1):
         yield Asked(D.ALL_POINTS, 'model.centres = "points"', replaced("model.centres", ("kmeans", "subset")))
 
 

@@ -153,7 +153,7 @@ def ledgers(plan: Plan) -> list[list[Entry]]:
 
 
 def ledger(plan: Plan) -> list[Entry]:
-    """Lists the parts of memory that the busiest rank, or its node, holds by a plan.  Collective: no."""
+    """Lists the parts of memory that the busiest rank, or its node, holds as it trains by a plan.  Collective: no."""
     of, item, nested = plan.resolved, plan.dtype.itemsize, plan.resolved.method.nested
     n, n_val = (len(points.held(0)) for points in (plan.work.train, plan.work.validation))  # no rank has more than this
     points, weights = (n + n_val) * float(of.point_bytes), float(item * plan.offsets.weights[-1])

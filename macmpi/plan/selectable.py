@@ -284,6 +284,6 @@ def _check_centres(of: Resolved) -> None:
         if any(m in basis for m in segment.maps) and not (linear and "bias" not in segment.maps[1].capabilities):
             raise UsageError(
                 f"{said} needs radial basis functions that begin their segment and are read by one linear layer, and "
-                f"segment {k} has others; change model.activation or model.sites, "
-                'use model.loss = "squared", or criterion = "none"'
+                f"segment {k} has others; change model.activation, model.sites, model.output or model.loss, or use "
+                'selection.criterion = "none"'
             )

@@ -63,7 +63,8 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
     if config.method.name == "alternating" and (sites != 1 or not linear):
         raise UsageError(
             'method.name = "alternating" needs one site, at a linear code that one layer makes of the data or of '
-            'radial basis functions; use model.sites = "after" there and "none" elsewhere, or method.name = "mac"'
+            'radial basis functions; use model.activation = "linear" and model.sites = "after" there, "none" '
+            'elsewhere, or method.name = "mac"'
         )
 
 
@@ -159,13 +160,13 @@ def check_choices(of: Resolved) -> None:
     lacking = [k for k, own in of.regressions.items() if of.running and not own.solver.exact]
     if lacking and min(lacking) == len(of.chain.sites):
         raise UsageError(
-            'w_step.sums = "running" keeps the sums of regressions in closed form, and the output layer has another '
-            '(penalty, loss or activation); use w_step.sums = "whole", or model.loss = "squared" and no others'
+            'w_step.sums = "running": the output layer (its loss, penalty, activation) has no closed form; use "whole"'
         )
     if of.ring and not any(map(of.travels, of.regressions)):
+        same = "" if all(own.by_fitter for own in of.regressions.values()) else ', or w_step.linear_solver = "same"'
         raise UsageError(
-            'w_step.schedule = "ring": every layer is linear and fitted in closed form, so that nothing travels; use '
-            'w_step.schedule = "units", or w_step.linear_solver = "same"'
+            'w_step.schedule = "ring": closed forms or fitters fit every layer, so that nothing travels; use '
+            f'w_step.schedule = "units"{same}'
         )
 
 

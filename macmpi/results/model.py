@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -17,7 +17,7 @@ from macmpi.data.dataset import Dataset
 from macmpi.data.frames import Columns
 from macmpi.data.scaling import Scaling
 from macmpi.data.series import is_frame
-from macmpi.data.wide import SparseRows
+from macmpi.data.wide import OfColumns, SparseRows
 from macmpi.nets.chain import Chain
 from macmpi.nets.layers import Map, is_basis
 from macmpi.nets.losses.by_output import LINKS
@@ -53,7 +53,7 @@ class Model:
     """
 
     chain: Chain
-    kept: dict[str, Array]
+    kept: Mapping[str, Array]
     scaling_x: Scaling
     scaling_y: Scaling
     autoencoder: bool
@@ -74,18 +74,20 @@ class Model:
 
         link: "" is that of squared errors or, with classes, of cross-entropy; card: as text.
         """
+        held: Mapping[str, Array] = kept
         if data.span is not None:
-            kept = {name: _first_replaced(chain, flat, data.span.weights) for name, flat in kept.items()}
+            held = OfColumns(data.span, {name: block_views(flat, chain.block_shapes) for name, flat in kept.items()})
+            held = held if isinstance(data.span.points, SparseRows) else dict(held)
             chain = chain.reading(len(data.scaling_x.shift))
         kind = data.scaling_x, data.scaling_y, data.autoencoder, data.classes, data.one_dimensional, data.columns
         link = link or ("identity" if data.classes is None else "softmax")
         attributes = {NAME: card} if card else {}
-        return Model(chain, kept, *kind, list(history), link, attributes=attributes).with_weights(None)
+        return Model(chain, held, *kind, list(history), link, attributes=attributes).with_weights(None)
 
     @cached_property
     def weights(self) -> tuple[Array, ...]:
         """The weights in use, as a matrix for each block."""
-        return block_views(self.kept[self.in_use].astype(np.float64), self.chain.block_shapes)
+        return block_views(self.kept[self.in_use].astype(np.float64, copy=False), self.chain.block_shapes)
 
     def __eq__(self, other: object) -> bool:
         return self._facts == other._facts if isinstance(other, Model) else NotImplemented
@@ -293,12 +295,6 @@ class Model:
                 B = self.scaling_y.undo(B if self.classes is not None else LINKS[self.link](B))
             out[first : first + batch] = B
         return out
-
-
-def _first_replaced(chain: Chain, flat: Array, made: Callable[[Array], Array]) -> Array:
-    """Returns weights (P,) in which `made` has replaced those of the first layer."""
-    first, *others = block_views(flat, chain.block_shapes)
-    return np.concatenate([made(first).ravel(), *map(np.ravel, others)])
 
 
 def code_end(chain: Chain) -> int:

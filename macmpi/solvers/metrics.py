@@ -34,7 +34,8 @@ class Seen:
     residual (n, n_out): minus the derivative of each loss by the outputs.
     probed: the points from which Grams and metrics are computed; weighted points may occur several times.
     weights (n,): of the points, with mean 1 over all points; None where all are 1.
-    roots (m, 1): square roots of the weights of the probed points in means; None where these count equally.
+    roots (m, 1): square roots of the weights of the probed points in means of curvatures and of products of slopes, the
+        only ones in nets whose points have them; None where points count equally.
     """
 
     tape: Tape
@@ -199,7 +200,7 @@ def shifted_inverse(A: Array, shift: float, double: bool = False) -> Array:
     """(A + shift I)^-1 in the precision of A; in float64 where that fails, or where `double` asks for it.
 
     In single precision it fails where the largest eigenvalue is about 1e5 times the shift, as in wide layers and where
-    the metric is the identity.  Cost: 4/3 n^3 flops.
+    the metric is the identity.  Where it fails in float64 too, the pseudoinverse is returned.  Cost: 4/3 n^3 flops.
     """
     for precision in (np.float64,) if double else (A.dtype, np.float64):
         shifted = A.astype(precision)

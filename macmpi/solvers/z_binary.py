@@ -33,7 +33,7 @@ class Form(NamedTuple):
 
     @staticmethod
     def of(problem: ZProblem) -> Form | None:
-        """Makes the form of a problem; None where its decoder is not affine or its loss not squared.
+        """Makes the form of a problem; None unless its decoder is affine in the code alone, and its loss squared.
 
         Cost: H + 1 decoded codes.
         """

@@ -54,14 +54,21 @@ def behind(ours: str, cell: str) -> bool:
     return seconds_in(cell) < min(map(float, re.findall(r"([\d.]+) s", ours)), default=math.inf)
 
 
+def bare(cell: str, on: str = "") -> str:
+    """Leaves out of a cell what the head of its column says: the unit, and ` on N` ranks."""
+    return re.sub(r" s\b", "", cell).replace(on, "")
+
+
 def shown(found: Found, first: str = "net, error") -> str:
     """The levels with the soonest rival of each, in bold where that is sooner than stochastic MAC."""
     head, rows = printed(found)[first]
+    ranks = {on for _, ours, *_ in rows for on in re.findall(r" on \d+", ours)}
+    on = ranks.pop() if len(ranks) == 1 else ""
     levels = [
-        (f"**{level}**" if behind(ours, cell) else level, ours, f"{rival}: {cell}")
+        (f"**{level}**" if behind(ours, cell) else level, bare(ours, on), f"{rival}: {bare(cell)}")
         for level, ours, cell, rival in against_soonest(head, rows)
     ]
     count = sum(level.startswith("**") for level, *_ in levels)
     said = f"A rival is sooner than stochastic MAC at {count} of the {len(levels)} levels, in bold."
-    made = table([*head[:2], "soonest rival"], levels)
-    return f"{made}\n\n{wrapped(said if count else 'No rival is sooner at any.')}"
+    made = table([head[0], f"seconds of {head[1]}{on and f'{on} ranks'}", "of the soonest rival"], levels)
+    return f"{made}\n\n{wrapped(said if count else 'No rival is sooner at any level.')}"

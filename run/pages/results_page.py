@@ -165,13 +165,13 @@ def deep(found: Found) -> str:
 
     def cell(own: list[Found]) -> str:
         errors = [100.0 * r["best"] for r in own]
-        best = f"{spread(errors, '.2f') if len(set(errors)) > 1 else f'{errors[0]:.2f}'} %"
+        best = spread(errors, ".2f") if len(set(errors)) > 1 else f"{errors[0]:.2f}"
         if "seconds" not in own[0]:
             return best
         seconds = statistics.median(r["seconds"] for r in own)
         times = [math.inf if r["ours"] is None else r["seconds"] / r["ours"] for r in own if r["ours"] != 0.0]
         sooner = f"{statistics.median(times or [math.inf]):.1f}".replace("inf", "never")
-        return f"{best}, {seconds:.0f} s" + ("" if own[0]["way"] == "stochastic MAC" or not seconds else f" ({sooner})")
+        return f"{best}, {seconds:.0f}" + ("" if own[0]["way"] == "stochastic MAC" or not seconds else f" ({sooner})")
 
     rows = [[way, *(cell(each.get(net) or each["linear"]) for net in nets)] for way, each in measured.items()]
     return table(("way", *nets), rows)
@@ -411,12 +411,12 @@ SHAPES = (
 
 DEEP = (
     "With skips stochastic MAC ends lower than Adam; without them only MAC and batch normalisation train 128 layers; "
-    "twelve train best by batch normalisation, and soonest by MAC. Labels of USPS: the lowest validation error, "
-    "seconds until then, in brackets how many times sooner stochastic MAC has it. `residual-128` has 128 layers of 32 "
-    "rectifiers with x + g(x) from the second on, `plain-128` 128 layers of 32 sigmoids without skips, `narrow-12` "
-    "twelve of these. Five seeds; full MAC and predictive coding (of pcx, scaled by depth as muPC does) one. Rivals "
-    "have the best of a small grid, which has macmpi's start too. Every run has 30 processor seconds, too few for full "
-    "MAC and predictive coding to end."
+    "twelve train best by batch normalisation, and soonest by MAC. Labels of USPS: the lowest validation error in per "
+    "cent, seconds until then, in brackets how many times sooner stochastic MAC has it. `residual-128` has 128 layers "
+    "of 32 rectifiers with x + g(x) from the second on, `plain-128` 128 layers of 32 sigmoids without skips, "
+    "`narrow-12` twelve of these. Five seeds; full MAC and predictive coding (of pcx, scaled by depth as muPC does) "
+    "one. Rivals have the best of a small grid, which has macmpi's start too. Runs end with the iteration that passes "
+    "30 processor seconds: too soon for full MAC and predictive coding."
 )
 """How the deep nets are to be read."""
 

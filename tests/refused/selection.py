@@ -68,7 +68,7 @@ TABLE = {
     ),
     "selection where others read the centres": Row(
         SELECTED | {"model.output": "sigmoid"},
-        ('selection.criterion = "bic"', "read by one linear layer", "segment 2", 'or criterion = "none"'),
+        ('selection.criterion = "bic"', "read by one linear layer", "segment 2", 'or use selection.criterion = "none"'),
         ({"model.output": "linear"}, {"selection.criterion": "none", "selection.epsilon2": []}),
         "`selection.criterion` in a net",
     ),

@@ -16,7 +16,7 @@ from macmpi.methods.stochastic.layers import GRAM, Amount, LayerCurvature, Shift
 from macmpi.methods.stochastic.schedule import Running
 from macmpi.nets.design import at, gram
 from macmpi.parallel import tiles
-from macmpi.parallel.shared_work import DoubleBuffer, Products, RowMaker, Sum, TreeSum, over_parts, share_on_node
+from macmpi.parallel.shared_work import DoubleBuffer, Products, RowMaker, Sum, TreeSum, share_on_node
 from macmpi.parallel.tiles import Tile
 from macmpi.plan import tuned
 from macmpi.plan.directions import CurvatureForms, Layout, Pair, Sides, assign_inverses, inverse_flops
@@ -78,15 +78,18 @@ class RunningCurvature:
         last = self.layout.grams[-1], self.layout.squares[-1][-1], self.layout.spectra[-1][-1]
         state.own.grams, state.own.inverses, state.own.spectra = (np.zeros(run.stop, self.plan.dtype) for run in last)
         if self.settled:
-            over = over_parts(self.sum, lambda i: [t.rows for t in tiles.chunks_within(self.rows[i])])
-            unfold = self.plan.chain.maps[0].unfold
+            unfold, G = self.plan.chain.maps[0].unfold, self.layout.gram_blocks(state.own.grams)[0]
 
-            def part(rows: slice) -> tuple[Array, ...]:
-                A = unfold(X[rows])
-                return (gram(A, weights=by_row(at(weights, rows), len(A))),)
+            def add(i: int, out: Array) -> None:
+                for number, chunk in enumerate(tiles.chunks_within(self.rows[i])):
+                    A = unfold(X[chunk.rows])
+                    w = by_row(at(weights, chunk.rows), len(A))
+                    if number:
+                        out += gram(A, weights=w).ravel()
+                    else:  # into place: one Gram less at a time
+                        gram(A, weights=w, out=out.reshape(G.shape))
 
-            (total,) = over(part)
-            self.layout.gram_blocks(state.own.grams)[0][:] = total / self.plan.n_train
+            np.divide(self.sum(add, G.size).reshape(G.shape), self.plan.n_train, out=G)
 
     def note(self, tapes: Tapes, probed: float, state: Running) -> None:
         """Adds a minibatch to the running Grams of this rank's parts; a step of all points replaces them.

@@ -165,7 +165,8 @@ def shares(A: Array, spectrum: Spectrum, shift: float) -> Array:
     """
     values, U = spectrum
     n, r = U.shape
-    outside = A - (U * values) @ U.T
+    outside = (U * values) @ U.T
+    np.subtract(A, outside, out=outside)
     total, squares = float(np.trace(outside, dtype=float)), float(np.vdot(outside, outside))
     mean = max(total, 0.0) / (n - r) + shift
     square = max(squares / (n - r) + 2.0 * shift * mean - shift**2, mean**2)
