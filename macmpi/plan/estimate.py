@@ -145,7 +145,10 @@ def node_bytes(plan: Plan) -> float:
 
 
 def ledgers(plan: Plan) -> list[list[Entry]]:
-    """Gives the ledger of each stage of a run: of full MAC, and of the steps behind it where there are some."""
+    """Gives the ledger of each stage of a run: of full MAC, and of the steps behind it where there are some.
+
+    Collective: no.
+    """
     return [ledger(stage) for stage in (plan, plan.finishing) if stage is not None]
 
 
